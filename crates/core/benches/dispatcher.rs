@@ -1,9 +1,9 @@
-//! What one decision of the dispatcher costs, with many lanes and a large backlog.
+//! Cost of one decision of the dispatcher, with many lanes and a large backlog.
 //!
-//! `cargo bench -p posthaste-core` measures whole deliveries: admitted and sent (one decision), then
-//! judged and recorded (another), with everything the dispatcher is told in between. The disk and the
-//! receivers are imaginary and cost next to nothing; what is measured is the core. `backlog` leaves
-//! the deliveries on disk, to be fetched; `handed_over` gives them to the dispatcher as they come.
+//! `cargo bench -p posthaste-core` measures whole deliveries: admitted and sent (one decision), then classified and
+//! recorded (another), with all inputs in between. The store and the receivers are simulated and cost next to
+//! nothing, so the core is measured. In `backlog` the deliveries are in the store and must be fetched; in
+//! `handed_over` the dispatcher gets them as they are accepted.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use posthaste_core::lane::{
 use posthaste_core::time::{Now, Span, Tick, Timestamp};
 
 const DELIVERIES: u64 = 200_000;
-/// A lane fetches when at least half of its 64 places are free.
+/// A lane fetches when at least half of its 64 slots are free.
 const FETCHED: u64 = 32;
 const LANES: [u64; 3] = [1, 1_000, 100_000];
 const PENDING: [u64; 2] = [200_000, 1_000_000];
@@ -35,7 +35,7 @@ fn main() {
     divan::main();
 }
 
-/// Lanes with so many deliveries on the imaginary disk, evenly spread.
+/// Lanes with `pending` deliveries in the simulated store, evenly distributed.
 #[divan::bench(args = pairs(), sample_count = 10, sample_size = 1)]
 fn backlog(bencher: Bencher<'_, '_>, (lanes, pending): (u64, u64)) {
     bencher
@@ -47,7 +47,7 @@ fn backlog(bencher: Bencher<'_, '_>, (lanes, pending): (u64, u64)) {
         });
 }
 
-/// Deliveries handed over as they are accepted, in groups as a commit would bring them.
+/// Deliveries that are handed over as they are accepted, in groups as a group commit would.
 #[divan::bench(args = LANES, sample_count = 10, sample_size = 1)]
 fn handed_over(bencher: Bencher<'_, '_>, lanes: u64) {
     bencher
@@ -112,7 +112,7 @@ impl World {
         world
     }
 
-    /// Lets deliveries come back and be recorded until so many have been.
+    /// Finishes and records attempts until `count` deliveries have been recorded.
     fn deliver(&mut self, count: u64) {
         let until = self.delivered + count;
         while self.delivered < until {
@@ -202,7 +202,7 @@ impl World {
 
     fn fetch(&mut self, ticket: u64, endpoint: EndpointId, limit: usize) -> Input {
         let left = self.left[endpoint.0 as usize];
-        // A real disk would bring those under way once more, which fill the rest of the limit.
+        // A real store would return the deliveries in flight again, which fill the rest of the limit.
         let count = left.min(limit as u64).min(FETCHED);
         self.left[endpoint.0 as usize] -= count;
         let fetched = Fetched {

@@ -1,69 +1,69 @@
-//! How many events may be taken in for a tenant.
+//! Quotas: the number of events that a tenant may send.
 //!
-//! Two limits, each decided from what has been used up: *a second*, by the generic cell rate algorithm, of which one
-//! number is kept, the theoretical arrival time of the next event if all came evenly spaced; and *a calendar month*, of
-//! which the events are counted. As many as a second allows may come at once, after a second without any.
+//! An [`Allowance`] has two limits. The limit *per second* uses the generic cell rate algorithm (GCRA). Its state
+//! is one number: the theoretical arrival time of the next event if all were evenly spaced. The whole number per
+//! second may arrive at once after a second without events. The limit *per calendar month* counts events.
 //!
-//! Nothing here remembers anything: whoever keeps what was used up asks, and keeps the answer together with the events,
-//! or neither. So many nodes that ask one after the other are as exact as one.
+//! The module keeps no state. The caller keeps what has been used up and writes the new value in the same
+//! transaction as the events. Several nodes that do this one after the other are therefore as exact as one node.
 
 use crate::time::{Month, Span, Timestamp};
 
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_SECOND: u64 = 1_000_000_000;
-/// How far clocks of nodes may differ. What lies further ahead was written by a clock that has been set right since,
-/// and must not keep anybody waiting for as long as it was wrong.
+/// Maximum difference between the clocks of nodes. An arrival time further ahead was written by a clock that was
+/// wrong and has been corrected since. It must not block the tenant for as long as the clock was wrong.
 const MAX_SKEW_NS: u64 = 60 * NS_PER_SECOND;
 
-/// How many events may be taken in for a tenant. What is absent is not limited.
+/// The event limits of a tenant. `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allowance {
-    /// In a second, and at once.
+    /// Maximum number of events per second, and at once.
     pub per_second: Option<u32>,
-    /// In a calendar month, in UTC.
+    /// Maximum number of events per calendar month, in UTC.
     pub per_month: Option<u64>,
 }
 
-/// What a tenant has used up.
+/// The part of its quota that a tenant has used up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsedUp {
-    /// When the next event would arrive if all had come evenly spaced, in nanoseconds since the Unix epoch.
+    /// Theoretical arrival time of the next event, in nanoseconds since the Unix epoch.
     pub arrival_ns: u64,
-    /// How many events came in this month.
+    /// Number of events in this month.
     pub this_month: u64,
 }
 
 /// One of the two limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quota {
-    /// So many a second.
+    /// The limit per second.
     PerSecond,
-    /// So many a month.
+    /// The limit per month.
     PerMonth,
 }
 
-/// Why events are not taken in.
+/// The reason why events are rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Over {
-    /// The limit they exceed: of two, the one that holds for longer.
+    /// The limit that is exceeded. If both are, the one with the longer wait.
     pub quota: Quota,
-    /// After so long as many would be taken in, if nobody else came; nothing if they never would.
+    /// Time after which the same number of events would be accepted, if no others arrive; `None` if never.
     pub wait: Option<Span>,
 }
 
 impl Allowance {
-    /// Any number.
+    /// No limits.
     pub const UNLIMITED: Allowance = Allowance {
         per_second: None,
         per_month: None,
     };
 
-    /// Whether it limits anything.
+    /// Returns true if there is any limit.
     pub fn is_limited(&self) -> bool {
         *self != Allowance::UNLIMITED
     }
 
-    /// What is used up once `count` events more are taken in, all of them; or why they are not.
+    /// Returns what is used up after `count` more events, or the reason if not all of them can be accepted.
     pub fn take(&self, now: Timestamp, used: UsedUp, count: u64) -> Result<UsedUp, Over> {
         if count == 0 {
             return Ok(used);
@@ -99,12 +99,13 @@ impl Allowance {
         if count > per_second {
             return Err(over(None));
         }
-        // Rounded up: no more than was promised.
+        // Rounded up, so that the rate never exceeds the limit.
         let interval_ns = NS_PER_SECOND.div_ceil(per_second);
         let now_ns = now.0.saturating_mul(NS_PER_MS);
         let room_ends_ns = now_ns.saturating_add(interval_ns.saturating_mul(per_second));
         let arrival_ns = match arrival_ns {
-            // A refusal is not kept, so only what is taken in puts the number right: at the price of one burst.
+            // A rejection is not stored, so only accepted events correct a wrong number. The cost is one extra
+            // burst.
             wrong if wrong > room_ends_ns.saturating_add(MAX_SKEW_NS) => now_ns,
             arrival_ns => arrival_ns.max(now_ns),
         };
@@ -202,7 +203,7 @@ mod tests {
         );
         let full = monthly(10).take(NOON, used, 1).expect("the last");
         assert_eq!(full.this_month, 10);
-        // Nothing costs nothing.
+        // Zero events use up nothing.
         assert_eq!(monthly(10).take(NOON, full, 0), Ok(full));
         assert_eq!(a_second(0).take(NOON, full, 0), Ok(full));
     }
@@ -226,13 +227,13 @@ mod tests {
         let tomorrow = Timestamp(NOON.0 + 86_400_000);
         let used = ten.take(tomorrow, UsedUp::default(), 10).expect("a burst");
         let used = ten.take(NOON, used, 10).expect("nothing is known of now");
-        // From then on it is as if the clock had never been wrong.
+        // From then on the result is as if the clock had always been right.
         assert_eq!(
             ten.take(NOON, used, 1),
             refused(Quota::PerSecond, Some(100))
         );
         assert!(ten.take(later(100), used, 1).is_ok());
-        // A node whose clock is a little ahead does not give the burst twice.
+        // A node whose clock is slightly ahead does not allow the burst twice.
         let used = ten
             .take(later(5_000), UsedUp::default(), 10)
             .expect("a burst");
@@ -257,7 +258,7 @@ mod tests {
                     }
                     Err(Over { wait: None, .. }) => prop_assert!(count > per_second.into()),
                     Err(Over { wait: Some(wait), .. }) => {
-                        // The wait is exact.
+                        // The returned wait is exact.
                         prop_assert!(limit.take(now.after(wait), used, count).is_ok());
                         let short = Span::from_millis(wait.as_millis() - 1);
                         prop_assert!(limit.take(now.after(short), used, count).is_err());

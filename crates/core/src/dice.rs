@@ -1,51 +1,48 @@
-//! Randomness as an argument.
+//! A seeded random number generator (RNG) that is passed as a parameter.
 //!
-//! Whoever decides by chance is handed the dice. The same seed gives the same throws on every
-//! machine, so a failure found in the simulator can be played again exactly.
+//! Code that needs randomness takes a [`Dice`]. The same seed gives the same values on every machine, so a failure
+//! that the simulator finds can be reproduced exactly.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, RngExt, SeedableRng};
 
-/// A seeded source of chance.
+/// A seeded random number generator.
 #[derive(Clone, Debug)]
 pub struct Dice(Xoshiro256PlusPlus);
 
 impl Dice {
-    /// Dice whose throws follow from `seed` alone.
+    /// Creates a generator whose values depend only on `seed`.
     pub fn seeded(seed: u64) -> Self {
         Dice(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
-    /// A whole number from `low` to `high`, both included, each equally likely.
+    /// Returns a uniformly distributed integer from `low` to `high`, both included.
     ///
-    /// # Panics
-    /// If `low` is above `high`.
+    /// # Panics If `low` is above `high`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         self.0.random_range(low..=high)
     }
 
-    /// True with probability `numerator / denominator`.
+    /// Returns true with probability `numerator / denominator`.
     ///
-    /// # Panics
-    /// If the fraction is above one or its denominator is zero.
+    /// # Panics If the fraction is above one or its denominator is zero.
     pub fn chance(&mut self, numerator: u32, denominator: u32) -> bool {
         self.0.random_ratio(numerator, denominator)
     }
 
-    /// Sixty-four random bits.
+    /// Returns 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// Dice of their own for another thrower, so that its throws do not shift ours.
+    /// Creates an independent generator for another user, so that its use does not change the values of this one.
     pub fn split(&mut self) -> Dice {
         Dice::seeded(self.bits())
     }
 
-    /// One element of `choices`, each equally likely.
+    /// Returns one element of `choices`, each with the same probability.
     ///
-    /// # Panics
-    /// If there is nothing to choose from.
+    /// # Panics If `choices` is empty.
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         let last = choices.len().checked_sub(1).expect("a choice among none");
         &choices[self.between(0, last as u64) as usize]

@@ -1,10 +1,9 @@
-//! Names of things.
+//! Ids: typed, time-ordered identifiers and their text form.
 //!
-//! An id is 128 bits laid out as a UUIDv7: 48 bits of milliseconds, a count of 12 bits within the
-//! millisecond, then 62 bits of chance. It therefore sorts by the time it was made, indexes well, and
-//! makes old data a range. Time and count alone tell apart what one mint has made, so a store may use
-//! them as its key. An id is written with a prefix that says what it names, as in `evt_01jd2k…`, in 26
-//! characters whose order is the id's order.
+//! An id has 128 bits in the layout of a UUIDv7: 48 bits of milliseconds, a 12-bit counter within the millisecond,
+//! and 62 random bits. It sorts by creation time, so old data is one range of an index. Time and counter alone
+//! distinguish the ids of one [`Mint`], so a store may use them as its key. The text form is a prefix for the kind
+//! and 26 characters that sort like the id, as in `evt_01jd2k…`.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -14,7 +13,7 @@ use std::sync::Arc;
 use crate::dice::Dice;
 use crate::time::Timestamp;
 
-/// Crockford's base 32: no letters that look alike, and in the order of their values.
+/// Crockford's base 32: no letters that look alike, in the order of their values.
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 const ENCODED_CHARS: usize = 26;
 const VERSION_7: u128 = 0x7 << 76;
@@ -22,22 +21,22 @@ const VARIANT: u128 = 0b10 << 62;
 const COUNT_BITS: u32 = 12;
 const CHANCE_BITS: u32 = 62;
 
-/// Makes ids that grow: each is greater than every one before it, whatever the clock does.
+/// Generates ids that always increase, even if the clock goes back.
 #[derive(Clone, Debug)]
 pub struct Mint {
     dice: Dice,
-    /// Milliseconds and count of the last id made.
+    /// Milliseconds and counter of the last id.
     last: u64,
 }
 
 impl Mint {
-    /// A mint whose ids follow from its dice and the times it is given.
+    /// Creates a generator whose ids depend only on its RNG and on the given times.
     pub fn new(dice: Dice) -> Mint {
         Mint { dice, last: 0 }
     }
 
-    /// A mint that goes on after `last`, which an earlier one made: even if the clock was set back in
-    /// between, no id comes twice.
+    /// Creates a generator that continues after `last`, an id of an earlier generator. Even if the clock was set
+    /// back in between, no id is generated twice.
     pub fn resume(dice: Dice, last: u128) -> Mint {
         Mint {
             dice,
@@ -45,41 +44,41 @@ impl Mint {
         }
     }
 
-    /// The next id, as of `now`.
+    /// Returns the next id, created at `now`.
     pub fn next<T: From<u128>>(&mut self, now: Timestamp) -> T {
-        // Within one millisecond, or after the clock stepped back, count on; a full count runs over
-        // into the next millisecond.
+        // Within one millisecond, or after the clock went back, the counter goes on. A full counter overflows into
+        // the next millisecond.
         self.last = (now.0 << COUNT_BITS).max(self.last + 1);
         T::from(stamped(self.last, self.dice.bits()))
     }
 }
 
-/// The millisecond and the count of an id, as one number that grows from id to id of one mint.
+/// Returns milliseconds and counter of an id as one number, which increases with every id of one generator.
 pub fn moment_of(id: u128) -> u64 {
     let ms = (id >> 80) as u64;
     let count = (id >> 64) as u64 & ((1 << COUNT_BITS) - 1);
     ms << COUNT_BITS | count
 }
 
-/// The least moment an id made at `at` can have. A range of time is a range of moments.
+/// Returns the smallest moment of an id created at `at`. A range of time is a range of moments.
 pub fn first_moment(at: Timestamp) -> u64 {
     at.0.min((1 << 48) - 1) << COUNT_BITS
 }
 
-/// The id of this moment whose last 64 bits are `tail`.
+/// Returns the id with this moment and with `tail` as its last 64 bits.
 pub fn id_of(moment: u64, tail: u64) -> u128 {
     let ms = u128::from(moment >> COUNT_BITS);
     let count = u128::from(moment & ((1 << COUNT_BITS) - 1));
     ms << 80 | VERSION_7 | count << 64 | u128::from(tail)
 }
 
-/// Lays out a UUIDv7: time, version, count, variant, chance.
+/// Returns a UUIDv7: time, version, counter, variant, random bits.
 fn stamped(moment: u64, chance: u64) -> u128 {
     let chance = u128::from(chance) & ((1 << CHANCE_BITS) - 1);
     id_of(moment, (VARIANT | chance) as u64)
 }
 
-/// Why a text does not name what was asked for.
+/// The text is not an id of the expected kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is not an id of this kind: it should look like {prefix}_01jd2kq8z3w5x7y9a1b2c3d4e5")]
 pub struct IdError {
@@ -109,7 +108,7 @@ fn decode(text: &str, prefix: &'static str) -> Result<u128, IdError> {
             .iter()
             .position(|letter| *letter == digit)
             .ok_or(error.clone())?;
-        // 26 characters hold 130 bits: the first may carry only three.
+        // 26 characters hold 130 bits, so the first one may only carry three.
         if value >> 123 != 0 {
             return Err(error);
         }
@@ -118,7 +117,7 @@ fn decode(text: &str, prefix: &'static str) -> Result<u128, IdError> {
     Ok(value)
 }
 
-/// The least and the greatest value whose text begins with `text`, of which at least one character stands
+/// Returns the smallest and the largest value whose text starts with `text`, which must have at least one character
 /// after the prefix.
 fn decode_beginning(text: &str, prefix: &'static str) -> Result<RangeInclusive<u128>, IdError> {
     let given = text.len().saturating_sub(prefix.len() + 1);
@@ -136,8 +135,8 @@ macro_rules! ids {
         pub struct $name(pub u128);
 
         impl $name {
-            /// The ids whose text begins with this: from the least there can be to the greatest. At least
-            /// one character must stand after the prefix.
+            /// Returns the range of ids whose text starts with `text`, which must have at least one character after
+            /// the prefix.
             pub fn beginning(text: &str) -> Result<RangeInclusive<$name>, IdError> {
                 let (least, greatest) = decode_beginning(text, $prefix)?.into_inner();
                 Ok($name(least)..=$name(greatest))
@@ -172,32 +171,32 @@ macro_rules! ids {
 }
 
 ids! {
-    /// Names an endpoint: a URL somebody subscribed.
+    /// Identifies an endpoint: a URL of a tenant that events are delivered to.
     EndpointId = "ep";
-    /// Names an event: what an application handed over.
+    /// Identifies an event that an application sent.
     EventId = "evt";
-    /// Names a delivery: one event on its way to one endpoint. Receivers see it as `webhook-id`.
+    /// Identifies a delivery: one event on its way to one endpoint. Receivers see it as `webhook-id`.
     DeliveryId = "dlv";
-    /// Names a bulk replay.
+    /// Identifies a bulk replay.
     ReplayId = "rpl";
-    /// Names an API key.
+    /// Identifies an API key.
     KeyId = "key";
-    /// Names a pass: what lets somebody in for a while, as a session or a link does.
+    /// Identifies a session: a time-limited login of the dashboard, or of a portal link.
     PassId = "pass";
-    /// Names an entry of the audit.
+    /// Identifies an entry of the audit log.
     AuditId = "aud";
-    /// Names an alert.
+    /// Identifies an alert.
     AlertId = "alr";
 }
 
-/// The longest name a tenant may have.
+/// Maximum length of a tenant id, in characters.
 pub const MAX_TENANT_CHARS: usize = 64;
 
-/// Names a tenant. Its caller may choose it.
+/// Identifies a tenant. The caller who creates the tenant may choose it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantId(Arc<str>);
 
-/// Why a text cannot name a tenant.
+/// The text is not a valid tenant id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "must be 1 to {MAX_TENANT_CHARS} letters, digits, '-', '_' or '.', beginning with a letter or digit"
@@ -205,7 +204,7 @@ pub struct TenantId(Arc<str>);
 pub struct TenantIdError;
 
 impl TenantId {
-    /// The name as text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -264,7 +263,7 @@ mod tests {
         let mut mint = Mint::new(Dice::seeded(4));
         let ids: Vec<u128> = (0..9_000).map(|_| mint.next(Timestamp(7_000))).collect();
         assert!(ids.is_sorted_by(|a, b| moment_of(*a) < moment_of(*b)));
-        // More than fit into one millisecond run over into the next.
+        // More ids than fit into one millisecond overflow into the next.
         assert_eq!(moment_of(ids[0]), first_moment(Timestamp(7_000)));
         assert!(moment_of(ids[8_999]) >= first_moment(Timestamp(7_002)));
         let last = ids[8_999];

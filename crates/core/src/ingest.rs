@@ -1,22 +1,23 @@
-//! The same key makes one event.
+//! Idempotent event ingestion: the same idempotency key makes one event.
 //!
-//! An application that did not hear our answer sends again. With the same idempotency key and the
-//! same content that is the same event; with other content it is a mistake worth telling.
+//! An application that did not receive an answer sends the event again. With the same idempotency key and the same
+//! content it is the same event. With other content it is an error of the application, which is reported
+//! ([`Ingest::Conflict`]).
 
 use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 
 use crate::id::EventId;
 
-/// Stands for the content of an event.
+/// A hash of the content of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint([u8; SHA256_OUTPUT_LEN]);
 
 impl Fingerprint {
-    /// The fingerprint of an event made of these parts, in this order.
+    /// Returns the fingerprint of an event that consists of these parts, in this order.
     pub fn of(parts: &[&[u8]]) -> Fingerprint {
         let mut context = Context::new(&SHA256);
         for part in parts {
-            // The length goes first, so that no two lists of parts run together to the same bytes.
+            // The length goes first, so that two different lists of parts never give the same bytes.
             context.update(&(part.len() as u64).to_be_bytes());
             context.update(part);
         }
@@ -25,29 +26,29 @@ impl Fingerprint {
         Fingerprint(bytes)
     }
 
-    /// The fingerprint as it is stored.
+    /// Returns the fingerprint as it is stored.
     pub fn as_bytes(&self) -> &[u8; SHA256_OUTPUT_LEN] {
         &self.0
     }
 
-    /// A stored fingerprint.
+    /// Restores a stored fingerprint.
     pub fn from_bytes(bytes: [u8; SHA256_OUTPUT_LEN]) -> Fingerprint {
         Fingerprint(bytes)
     }
 }
 
-/// What an event with an idempotency key is.
+/// The result of checking an idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ingest {
-    /// New.
+    /// The event is new.
     New,
-    /// The one we have already.
+    /// The event is already stored under this id.
     Same(EventId),
-    /// Another one under a key that is taken.
+    /// The key is already used by this event, which has other content.
     Conflict(EventId),
 }
 
-/// Compares what is offered under a key with what is stored under it, if anything is.
+/// Compares the event that is sent under a key with the one that is stored under it, if any.
 pub fn judge(stored: Option<(EventId, Fingerprint)>, offered: Fingerprint) -> Ingest {
     match stored {
         None => Ingest::New,

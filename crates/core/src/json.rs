@@ -1,14 +1,14 @@
-//! JSON, read strictly.
+//! Strict JSON parser that rejects repeated names.
 //!
-//! A document that says two things under one name says neither: `serde_json` would silently take the
-//! last. Here a repeated name is an error, with its line and column.
+//! An object that has the same name twice is ambiguous; `serde_json` would silently take the last value. [`parse`]
+//! returns an error for it, with line and column.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// Reads one JSON document in which no object names a field twice.
+/// Parses one JSON document in which no object has the same name twice.
 pub fn parse(text: &str) -> Result<Value, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let value = Strict.deserialize(&mut deserializer)?;
@@ -16,7 +16,7 @@ pub fn parse(text: &str) -> Result<Value, serde_json::Error> {
     Ok(value)
 }
 
-/// Builds a value, and watches for repeated names on the way.
+/// Builds a value and rejects repeated names.
 struct Strict;
 
 impl<'de> DeserializeSeed<'de> for Strict {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever serde_json prints, both read the same.
+        /// Both parsers read everything that serde_json prints in the same way.
         #[test]
         fn agrees_with_serde_json(
             number: f64, whole: i64, large: u64, text in ".*", flag: bool, name in "[a-z]{1,8}",

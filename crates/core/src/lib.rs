@@ -1,24 +1,23 @@
-//! Everything posthaste decides.
+//! The decision logic of posthaste, as pure code.
 //!
-//! Nothing in this crate waits, speaks to a network or a disk, reads a clock or rolls dice of its
-//! own: time and chance are arguments, and what should happen is returned as data. The server's
-//! shell acts on it, and the simulator drives the very same code through years of bad weather in
-//! seconds.
+//! Nothing in this crate waits, does network or disk I/O, reads a clock or creates randomness. Time and the random
+//! number generator are parameters, and decisions are returned as data. The server's engine executes them, and the
+//! simulator runs the same code in virtual time.
 //!
 //! | module | decides |
 //! |---|---|
-//! | [`policy`] | when to try again, and when to stop |
-//! | [`classify`] | what an answer means, and whom it speaks about |
-//! | [`delivery`] | which state may follow which |
-//! | [`lane`] | whether one endpoint may be sent to now |
-//! | [`dispatcher`] | who is sent to next, over all endpoints |
+//! | [`policy`] | when to retry a delivery, and when it fails for good |
+//! | [`classify`] | what a response means, and whether it concerns the delivery or the destination |
+//! | [`delivery`] | which delivery state may follow which |
+//! | [`lane`] | whether an attempt to one endpoint may start now |
+//! | [`dispatcher`] | which delivery is attempted next, over all endpoints |
 //! | [`cluster`] | which node owns which endpoints |
 //! | [`ingest`] | whether an event is new |
-//! | [`subscription`] | which endpoints want it |
-//! | [`trace`] | whose trace it belongs to |
-//! | [`sign`] | how a request proves where it came from |
+//! | [`subscription`] | which endpoints want an event |
+//! | [`trace`] | which trace an event and its requests belong to |
+//! | [`sign`] | how a request proves its origin |
 //! | [`address`] | which destinations may be called at all |
-//! | [`alert`] | what is wrong enough to wake somebody |
+//! | [`alert`] | which problems need the operator's attention |
 
 pub mod address;
 pub mod alert;

@@ -1,8 +1,8 @@
-//! Every mistake in a document at once, each with its field.
+//! Collects all errors of a JSON document, each with the path of its field.
 //!
-//! `serde` stops at the first thing it dislikes; a person who wrote a policy wants the whole list.
-//! [`Fields`] reads a JSON object field by field and notes what is wrong as it goes: a missing
-//! field, a wrong type, a value out of range, and any field nobody asked for.
+//! `serde` stops at the first error, but the author of a policy wants the complete list. [`Fields`] reads a JSON
+//! object field by field and collects errors in [`Mistakes`]: missing fields, wrong types, values out of range and
+//! unknown fields.
 
 use std::fmt;
 
@@ -11,25 +11,25 @@ use serde_json::{Map, Value};
 
 use crate::time::Span;
 
-/// How many mistakes one document may be told of. The rest would be noise.
+/// Maximum number of errors reported for one document. More would not help.
 pub const MAX_MISTAKES: usize = 100;
 
-/// One thing that is wrong: where, and what would be right.
+/// One error in a document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Mistake {
     /// Path of the field, such as `backoff.base` or `rules[2].on`.
     pub field: String,
-    /// What is wrong with it and what would be right.
+    /// The error, and which values are valid.
     pub message: String,
 }
 
-/// All that is wrong with a document.
+/// All errors of a document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Mistakes(Vec<Mistake>);
 
 impl Mistakes {
-    /// Notes one mistake; past [`MAX_MISTAKES`] they are not kept.
+    /// Adds an error. Beyond [`MAX_MISTAKES`] it is dropped.
     pub fn note(&mut self, field: impl Into<String>, message: impl Into<String>) {
         if self.0.len() < MAX_MISTAKES {
             self.0.push(Mistake {
@@ -39,20 +39,19 @@ impl Mistakes {
         }
     }
 
-    /// True when nothing was wrong.
+    /// Returns true if there is no error.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The mistakes, in the order they were found.
+    /// Returns the errors in the order in which they were found.
     pub fn iter(&self) -> impl Iterator<Item = &Mistake> {
         self.0.iter()
     }
 
-    /// `value` if nothing was wrong, and otherwise everything that was.
+    /// Returns `value` if there is no error, and otherwise all errors.
     ///
-    /// # Panics
-    /// If there is no value and no mistake that says why.
+    /// # Panics If there is neither a value nor an error.
     pub fn into_result<T>(self, value: Option<T>) -> Result<T, Mistakes> {
         match value {
             Some(value) if self.is_empty() => Ok(value),
@@ -79,7 +78,7 @@ impl fmt::Display for Mistakes {
 
 impl std::error::Error for Mistakes {}
 
-/// Reads one JSON object, field by field.
+/// Reads one JSON object field by field.
 pub struct Fields<'doc, 'm> {
     object: &'doc Map<String, Value>,
     path: String,
@@ -88,7 +87,7 @@ pub struct Fields<'doc, 'm> {
 }
 
 impl<'doc, 'm> Fields<'doc, 'm> {
-    /// Begins reading `value`, which stands at `path` in the document (empty for the whole).
+    /// Starts reading `value`, which has the path `path` in the document (empty for the whole document).
     pub fn open(
         value: &'doc Value,
         path: impl Into<String>,
@@ -109,7 +108,7 @@ impl<'doc, 'm> Fields<'doc, 'm> {
         }
     }
 
-    /// The full path of one of this object's fields.
+    /// Returns the full path of a field of this object.
     pub fn path_of(&self, name: &str) -> String {
         if self.path.is_empty() {
             name.to_owned()
@@ -118,20 +117,20 @@ impl<'doc, 'm> Fields<'doc, 'm> {
         }
     }
 
-    /// Notes a mistake in one of this object's fields.
+    /// Adds an error for a field of this object.
     pub fn wrong(&mut self, name: &str, message: impl Into<String>) {
         let path = self.path_of(name);
         self.mistakes.note(path, message);
     }
 
-    /// Notes a mistake if the field is absent.
+    /// Adds an error if the field is absent.
     pub fn need(&mut self, name: &'static str) {
         if self.value(name).is_none() {
             self.wrong(name, "is required");
         }
     }
 
-    /// The field as it stands. `null` counts as absent.
+    /// Returns the field's value. `null` counts as absent.
     pub fn value(&mut self, name: &'static str) -> Option<&'doc Value> {
         if !self.asked.contains(&name) {
             self.asked.push(name);
@@ -139,7 +138,7 @@ impl<'doc, 'm> Fields<'doc, 'm> {
         self.object.get(name).filter(|value| !value.is_null())
     }
 
-    /// The field as text.
+    /// Returns the field as text.
     pub fn text(&mut self, name: &'static str) -> Option<&'doc str> {
         let value = self.value(name)?;
         if value.as_str().is_none() {
@@ -148,7 +147,7 @@ impl<'doc, 'm> Fields<'doc, 'm> {
         value.as_str()
     }
 
-    /// The field as a duration between `least` and `most`.
+    /// Returns the field as a duration between `least` and `most`.
     pub fn span(&mut self, name: &'static str, least: Span, most: Span) -> Option<Span> {
         let value = self.value(name)?;
         match read_span(value, least, most) {
@@ -160,7 +159,7 @@ impl<'doc, 'm> Fields<'doc, 'm> {
         }
     }
 
-    /// The field as a list of durations between `least` and `most`, at most `most_items` of them.
+    /// Returns the field as a list of at most `most_items` durations between `least` and `most`.
     pub fn spans(
         &mut self,
         name: &'static str,
@@ -179,7 +178,7 @@ impl<'doc, 'm> Fields<'doc, 'm> {
         (spans.len() == list.len()).then_some(spans)
     }
 
-    /// The field as a whole number between `least` and `most`.
+    /// Returns the field as a whole number between `least` and `most`.
     pub fn count(&mut self, name: &'static str, least: u32, most: u32) -> Option<u32> {
         let value = self.value(name)?;
         let count = value
@@ -195,7 +194,7 @@ impl<'doc, 'm> Fields<'doc, 'm> {
         count
     }
 
-    /// The field as a number between `least` and `most`.
+    /// Returns the field as a number between `least` and `most`.
     pub fn number(&mut self, name: &'static str, least: f64, most: f64) -> Option<f64> {
         let value = self.value(name)?;
         let number = value
@@ -207,7 +206,7 @@ impl<'doc, 'm> Fields<'doc, 'm> {
         number
     }
 
-    /// The field as a list of at most `most_items`.
+    /// Returns the field as a list of at most `most_items` items.
     pub fn list(&mut self, name: &'static str, most_items: usize) -> Option<&'doc [Value]> {
         let value = self.value(name)?;
         let Some(list) = value.as_array() else {
@@ -224,14 +223,14 @@ impl<'doc, 'm> Fields<'doc, 'm> {
         Some(list)
     }
 
-    /// The field as an object, to be read in turn.
+    /// Returns a reader for the field, which must be an object.
     pub fn object(&mut self, name: &'static str) -> Option<Fields<'doc, '_>> {
         let value = self.value(name)?;
         let path = self.path_of(name);
         Fields::open(value, path, self.mistakes)
     }
 
-    /// The object at `index` of the list `name`, to be read in turn.
+    /// Returns a reader for the object at `index` of the list `name`.
     pub fn item(
         &mut self,
         name: &str,
@@ -242,7 +241,8 @@ impl<'doc, 'm> Fields<'doc, 'm> {
         Fields::open(value, path, self.mistakes)
     }
 
-    /// The object called `inner` within the object `name`, to be read in turn, where names are the writer's to choose.
+    /// Returns a reader for the object `inner` within the object `name`, whose field names the author of the
+    /// document chooses.
     pub fn section(
         &mut self,
         name: &str,
@@ -253,7 +253,7 @@ impl<'doc, 'm> Fields<'doc, 'm> {
         Fields::open(value, path, self.mistakes)
     }
 
-    /// Ends the reading: every field nobody asked for is a mistake.
+    /// Ends the reading: every field that was not read is an error.
     pub fn finish(self) {
         for name in self.object.keys() {
             if !self.asked.iter().any(|asked| asked == name) {

@@ -1,13 +1,13 @@
-//! What people wrote, told back to them where that helps.
+//! Quotes user input in error messages.
 //!
-//! A slip is seen at once when it is shown. But what stands in the wrong place may be a secret, and
-//! messages end up in logs and tickets: so only what is too short to be one is shown, and nothing fills
-//! an answer.
+//! Showing a wrong value helps the user to find the error. But the value may be a secret, and messages end up in
+//! logs and tickets. So only text that is too short to be a secret is shown, which also limits the length of the
+//! message.
 
-/// The longest text that is shown.
+/// Maximum length of a text that is quoted, in characters.
 pub const MAX_QUOTED_CHARS: usize = 16;
 
-/// The text in quotes if it is short, and otherwise words that stand for it.
+/// Returns the text in quotes if it is short, and otherwise a placeholder.
 pub fn quoted(text: &str) -> String {
     match text.chars().nth(MAX_QUOTED_CHARS) {
         None => format!("{text:?}"),

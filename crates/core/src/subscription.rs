@@ -1,25 +1,25 @@
-//! Which events an endpoint wants.
+//! Event types, and the patterns of event types that an endpoint subscribes to.
 //!
-//! An endpoint lists patterns; none at all means every event. A pattern is the name of a type, or ends
-//! in `.*`, which stands for the rest of a name after a dot: `invoice.*` wants `invoice.paid` and
-//! `invoice.line.added`, but neither `invoice` nor `invoices.paid`. `*` alone wants everything.
+//! An endpoint lists [`Pattern`]s; an empty list matches every event. A pattern is an event type, or ends in `.*`,
+//! which stands for the rest of a name after a dot: `invoice.*` matches `invoice.paid` and `invoice.line.added`,
+//! but neither `invoice` nor `invoices.paid`. `*` alone matches every event.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The longest name an event type may have.
+/// Maximum length of an event type, in characters.
 pub const MAX_EVENT_TYPE_CHARS: usize = 128;
-/// The most patterns one endpoint may list.
+/// Maximum number of patterns of one endpoint.
 pub const MAX_PATTERNS: usize = 100;
 
-/// The type of an event: `invoice.paid`.
+/// The type of an event, such as `invoice.paid`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventType(String);
 
-/// What an endpoint wants: one type, or all below a name.
+/// A pattern of event types: one type, or all types below a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// Everything.
+    /// Every type.
     All,
     /// This type.
     Exactly(EventType),
@@ -27,22 +27,22 @@ pub enum Pattern {
     Below(EventType),
 }
 
-/// Why a text is no event type or pattern.
+/// The reason why a text is not an event type or a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EventTypeError {
-    /// It is no name.
+    /// The text is not a valid name.
     #[error(
         "must be 1 to {MAX_EVENT_TYPE_CHARS} letters, digits, '_' or '-' in parts joined by dots, \
          such as invoice.paid"
     )]
     Name,
-    /// It has a star where none may be.
+    /// The text has a `*` in a place where none is allowed.
     #[error("may have '*' only alone or as the last part, such as invoice.*")]
     Star,
 }
 
 impl EventType {
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -82,7 +82,7 @@ impl FromStr for Pattern {
 }
 
 impl Pattern {
-    /// Whether it wants events of this type.
+    /// Returns true if the pattern matches this event type.
     pub fn wants(&self, event_type: &EventType) -> bool {
         match self {
             Pattern::All => true,
@@ -95,7 +95,7 @@ impl Pattern {
     }
 }
 
-/// Whether an endpoint with these patterns wants events of this type.
+/// Returns true if an endpoint with these patterns subscribes to this event type.
 pub fn wants(patterns: &[Pattern], event_type: &EventType) -> bool {
     patterns.is_empty() || patterns.iter().any(|pattern| pattern.wants(event_type))
 }

@@ -1,4 +1,7 @@
-//! Sending a request and reading its answer, within one time limit.
+//! The HTTP client for webhook requests.
+//!
+//! [`Client`] sends a [`Request`] and reads the response within one time limit, over pooled connections, and
+//! returns a [`Report`].
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,16 +23,16 @@ use crate::report::Report;
 use crate::request::{self, Message, Permit, PoolKey, Request};
 use crate::settings::{ClientSettings, MAX_TIME_LIMIT};
 
-/// How often idle connections are looked at.
+/// Interval at which idle connections are checked.
 const SWEEP_PERIOD: Duration = Duration::from_secs(5);
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-/// How long before the receiver would close an idle connection we do.
+/// Margin by which the client closes an idle connection before the receiver would.
 const KEEP_ALIVE_MARGIN: Duration = Duration::from_secs(1);
 
-/// Sends requests. Clones share everything.
+/// Sends webhook requests. Clones share one connection pool.
 ///
-/// How many requests are under way at once is the caller's to bound: each holds one connection at
-/// most, and of the idle ones the settings tell how many there are.
+/// The caller limits the number of concurrent requests: each request uses at most one connection. The number of
+/// idle connections is limited by the [settings](ClientSettings).
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
@@ -41,7 +44,7 @@ struct Shared {
     pool: Arc<Pool>,
 }
 
-/// How far a request has come; what is known of it when its time runs out.
+/// Progress of a request, for the report of a request that runs out of time.
 struct Progress {
     step: Step,
     handed_over_at: Option<Instant>,
@@ -49,7 +52,7 @@ struct Progress {
     reused: bool,
 }
 
-/// An answer, read as far as it is read.
+/// The part of a response that was read.
 struct Answer {
     status: HttpStatus,
     retry_after: Option<Span>,
@@ -59,11 +62,11 @@ struct Answer {
 }
 
 impl Client {
-    /// A client with these settings.
+    /// Creates a client with these settings.
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime, since it starts the task that closes idle connections.
+    /// Outside a tokio runtime, because it spawns the task that closes idle connections.
     pub fn new(settings: ClientSettings) -> Client {
         let settings = Arc::new(settings);
         let pool = Arc::new(Pool::new(Arc::clone(&settings)));
@@ -77,10 +80,10 @@ impl Client {
         }
     }
 
-    /// Sends a request and reports how it ended, at the latest when its time limit has passed.
+    /// Sends a request and reports its outcome, at the latest when its time limit has passed.
     ///
-    /// An error is a fault of this machine: nothing was attempted, and nothing is known about the
-    /// receiver. A caller who drops the future ends the request and closes its connection.
+    /// An error is a fault of this machine: no attempt was made, and nothing is known about the receiver.
+    /// Dropping the future cancels the request and closes its connection.
     pub async fn send(&self, request: Request) -> Result<Report, OwnFault> {
         let started_at = Instant::now();
         let deadline = started_at + request.time_limit.min(MAX_TIME_LIMIT);
@@ -134,18 +137,18 @@ impl Client {
         })
     }
 
-    /// Closes the idle connections of a key, whose endpoint was changed or deleted.
+    /// Closes the idle connections of a key. Called when its endpoint was changed or deleted.
     pub fn forget(&self, key: &PoolKey) {
         self.shared.pool.forget(key);
     }
 
-    /// How many connections are open and idle.
+    /// Returns the number of idle connections.
     pub fn idle_connections(&self) -> usize {
         self.shared.pool.idle_count()
     }
 }
 
-/// Closes idle connections in time, for as long as the client lives.
+/// Closes expired idle connections until the client is dropped.
 async fn keep_swept(pool: Weak<Pool>) {
     let mut ticks = interval(SWEEP_PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -180,10 +183,10 @@ impl Shared {
             let mut lease = match idle.take() {
                 Some(lease) => lease,
                 None => {
-                    // What an ended connection was handed has not left.
+                    // Nothing of the request was written to the connection that had ended.
                     (progress.meter, progress.handed_over_at) = (None, None);
-                    // Boxed, since connecting is rare and large: else every request would carry room
-                    // for it from task to task.
+                    // Boxed because connecting is rare and its future is large. Unboxed, the future of every
+                    // request would have that size.
                     let identity = identity.as_ref();
                     let connecting = self.connector.connect(&to, identity, &mut progress.step);
                     let fresh = Box::pin(connecting).await?;
@@ -193,8 +196,8 @@ impl Shared {
             lease.connection().address(&mut message, &to)?;
             match exchange(&mut lease, message, permit.clone(), progress).await {
                 Ok(response) => return self.read(response, lease, keep_bytes, progress).await,
-                // The connection ended while it was idle. The receiver has seen nothing of the
-                // request, so a fresh connection may have it.
+                // The connection ended while it was idle. The receiver has seen nothing of the request, so
+                // sending it on a new connection is safe.
                 Err((_, Some(unsent))) if progress.reused => message = unsent,
                 Err((setback, _)) => return Err(setback),
             }
@@ -223,8 +226,8 @@ impl Shared {
             true => Mishap::Flooded,
             false => mishap,
         })?;
-        // After this status the connection no longer speaks HTTP, and we never asked for another
-        // language.
+        // After status 101 the connection no longer speaks HTTP, and the client never asks for another
+        // protocol.
         if whole && head.status != StatusCode::SWITCHING_PROTOCOLS {
             lease.give_back(kept_alive(&head.headers));
         }
@@ -234,7 +237,7 @@ impl Shared {
         Ok(answer)
     }
 
-    /// Reads a body up to its end or its limit, and says whether it was the end.
+    /// Reads a body up to its end or its limit. Returns true if it was read to its end.
     async fn read_body(
         &self,
         body: &mut Incoming,
@@ -247,7 +250,7 @@ impl Shared {
                 break;
             };
             let frame = frame.map_err(|error| explain::reading(&error))?;
-            // Trailers are of no interest.
+            // Trailers are ignored.
             let Ok(data) = frame.into_data() else {
                 continue;
             };
@@ -265,8 +268,8 @@ impl Shared {
     }
 }
 
-/// Sends the message and waits for the head of the answer. A failure hands the message back if none
-/// of it was written.
+/// Sends the message and waits for the head of the response. A failure returns the message if none of it was
+/// written.
 async fn exchange(
     lease: &mut Lease,
     message: Message,
@@ -291,7 +294,7 @@ async fn exchange(
     })
 }
 
-/// The wait that the receiver asks for, if it can be understood.
+/// Parses the `Retry-After` header. Returns `None` if it is missing or invalid.
 fn asked_to_wait(headers: &HeaderMap) -> Option<Span> {
     let value = headers.get(RETRY_AFTER)?.to_str().ok()?;
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
@@ -299,8 +302,8 @@ fn asked_to_wait(headers: &HeaderMap) -> Option<Span> {
     retry_after(value, now)
 }
 
-/// How long the receiver will keep an idle connection, if it says so (`Keep-Alive: timeout=5`), less
-/// a margin: both sides closing and sending at the same moment is a failed attempt.
+/// Parses the time for which the receiver keeps an idle connection (`Keep-Alive: timeout=5`), minus
+/// [`KEEP_ALIVE_MARGIN`]: a request that crosses the receiver's close on the wire fails.
 fn kept_alive(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(KEEP_ALIVE)?.to_str().ok()?;
     let seconds = value.split(',').find_map(|parameter| {

@@ -1,8 +1,8 @@
-//! One open connection, and the tasks that drive it.
+//! One open HTTP connection and the tasks that drive it.
 //!
-//! hyper drives a connection from tasks of its own, which would outlive a request that was given up:
-//! a polite farewell can wait for ever on a peer that does not read. Here the tasks belong to the
-//! connection, and end with it at once.
+//! hyper drives a connection from tasks that it spawns. Those would outlive a cancelled request: an orderly
+//! shutdown can wait for ever for a peer that does not read. Here the tasks belong to the [`Connection`] and
+//! are aborted when its last handle is dropped.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -26,19 +26,21 @@ use crate::request::{self, Label, Message, Permit};
 use crate::settings::{ClientSettings, MIN_RESPONSE_HEAD_BYTES};
 use crate::stream::Stream;
 
-/// How much of an HTTP/2 answer a receiver may send before we have read it.
+/// Number of bytes of an HTTP/2 response that a receiver may send before the client has read them.
 const HTTP2_STREAM_WINDOW_BYTES: u32 = 64 * 1_024;
-/// The same, for all the answers on one connection.
+/// The same limit for all responses on one connection together.
 const HTTP2_CONNECTION_WINDOW_BYTES: u32 = 512 * 1_024;
-/// How much of the requests on one HTTP/2 connection waits in memory for the receiver to take it.
+/// Number of request bytes on one HTTP/2 connection that wait in memory until the receiver accepts them.
 const HTTP2_SEND_BUFFER_BYTES: usize = 64 * 1_024;
 
-/// How many times over an answer may fill the limits of its head and body with what frames it: interim
-/// answers, chunks of a single byte, frames of HTTP/2. Even those take no more than six times.
+/// Maximum number of bytes that may arrive for a response, as a multiple of its head and body limits. The
+/// surplus is for framing: interim responses, one-byte chunks, HTTP/2 frames. Even those need at most 6 times
+/// the limits.
 const FRAMING_FACTOR: u64 = 8;
-/// For how many requests at once an HTTP/2 connection keeps an allowance. So much of framing as
-/// [`FRAMING_FACTOR`] allows never comes on all of them; this is enough for a hundred answers that are
-/// longer than we read, each of which fills its window once more before the receiver hears of it.
+/// Maximum number of request allowances that an HTTP/2 connection accumulates. As much framing as
+/// [`FRAMING_FACTOR`] allows never arrives on all streams at once. 16 allowances are enough for 100 responses
+/// that exceed the body limit, each of which fills its stream window once more before the receiver learns that
+/// the stream was reset.
 const HTTP2_ALLOWANCES: u64 = 16;
 
 /// The tasks of one connection.
@@ -51,14 +53,14 @@ where
 {
     fn execute(&self, task: F) {
         let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // HTTP/2 has a task for each stream. Forget those that are over.
+        // HTTP/2 has a task for each stream. Remove the finished ones.
         while tasks.try_join_next().is_some() {}
         tasks.spawn(task);
     }
 }
 
-/// Ends the tasks when the last user of the connection is gone. It does not wait for the set to be
-/// dropped, to which the tasks themselves may hold references.
+/// Aborts the tasks when the last handle of the connection is dropped. Dropping the `JoinSet` is not enough,
+/// because the tasks themselves may hold references to it.
 struct Guard(Tasks);
 
 impl Drop for Guard {
@@ -78,7 +80,7 @@ enum Sender {
     Http1(http1::SendRequest<Full<Bytes>>),
     Http2 {
         sender: http2::SendRequest<Full<Bytes>>,
-        /// How many requests at once the receiver allows, as last heard.
+        /// Number of concurrent requests that the receiver allows, from its latest SETTINGS.
         allowed: Arc<AtomicUsize>,
     },
 }
@@ -88,14 +90,14 @@ pub(crate) struct Connection {
     sender: Sender,
     guard: Arc<Guard>,
     meter: Arc<Meter>,
-    /// What one request adds to the allowance.
+    /// The allowance that one request adds, in bytes.
     allowance_bytes: u64,
     opened_at: Instant,
-    /// What its last HTTP/1.1 request was addressed with.
+    /// The HTTP/1.1 form of the last request's destination, cached.
     label: Option<Label>,
 }
 
-/// A request that got no answer. `unsent` is the message itself, if none of it was written.
+/// A request without a response. `unsent` is the message, if none of it was written.
 pub(crate) struct Unanswered {
     pub(crate) error: hyper::Error,
     pub(crate) unsent: Option<Message>,
@@ -111,7 +113,7 @@ impl From<TrySendError<Message>> for Unanswered {
 }
 
 impl Connection {
-    /// Begins to speak HTTP. Nothing is awaited from the other side yet.
+    /// Starts HTTP on the stream. Does not wait for any bytes from the receiver.
     #[expect(
         clippy::disallowed_methods,
         reason = "the door: the stream leads where the connector judged"
@@ -133,11 +135,11 @@ impl Connection {
             Protocol::Http1 => {
                 let (sender, connection) = http1::Builder::new()
                     .max_buf_size(head_bytes)
-                    // Heads have met the limit of the buffer before; this one is for trailers.
+                    // The buffer size already limits heads; this limits trailers.
                     .max_header_size(head_bytes)
                     .handshake(io)
                     .await?;
-                // Its error also reaches whoever awaits an answer, if anybody does.
+                // A task that waits for a response gets the same error.
                 tasks.execute(async { drop(connection.await) });
                 Sender::Http1(sender)
             }
@@ -183,7 +185,7 @@ impl Connection {
         self.opened_at
     }
 
-    /// Another handle on the same connection, if it can serve several requests at once.
+    /// Returns another handle of the same connection, if it can serve several requests at once.
     pub(crate) fn share(&self) -> Option<Connection> {
         let sender = match &self.sender {
             Sender::Http1(_) => return None,
@@ -202,12 +204,12 @@ impl Connection {
         })
     }
 
-    /// Whether two handles are on the same connection.
+    /// Returns true if both are handles of the same connection.
     pub(crate) fn is(&self, other: &Connection) -> bool {
         Arc::ptr_eq(&self.guard, &other.guard)
     }
 
-    /// How many requests it can serve at once, as far as the receiver is concerned.
+    /// Maximum number of concurrent requests that the receiver allows.
     pub(crate) fn max_streams(&self) -> usize {
         match &self.sender {
             Sender::Http1(_) => 1,
@@ -215,7 +217,7 @@ impl Connection {
         }
     }
 
-    /// Whether it would take a request at this moment.
+    /// Returns true if the connection accepts a request now.
     pub(crate) fn is_ready(&self) -> bool {
         match &self.sender {
             Sender::Http1(sender) => sender.is_ready(),
@@ -223,7 +225,7 @@ impl Connection {
         }
     }
 
-    /// Whether it has ended.
+    /// Returns true if the connection has ended.
     pub(crate) fn is_closed(&self) -> bool {
         match &self.sender {
             Sender::Http1(sender) => sender.is_closed(),
@@ -231,7 +233,7 @@ impl Connection {
         }
     }
 
-    /// Waits until it would take a request.
+    /// Waits until the connection accepts a request.
     pub(crate) async fn ready(&mut self) -> hyper::Result<()> {
         match &mut self.sender {
             Sender::Http1(sender) => sender.ready().await,
@@ -239,7 +241,7 @@ impl Connection {
         }
     }
 
-    /// Writes into the message whatever depends on the version of HTTP spoken here.
+    /// Writes the parts of the message that depend on the HTTP version of this connection.
     pub(crate) fn address(
         &mut self,
         message: &mut Message,
@@ -258,8 +260,8 @@ impl Connection {
         }
     }
 
-    /// Allows for another answer. The meter will show when the request's first byte leaves, if this
-    /// connection serves one request at a time; then it also asks for the permit at that very moment.
+    /// Adds the allowance for one more response. For HTTP/1.1 it also returns the meter, which records when the
+    /// first byte of the request is sent and checks the permit at that moment.
     pub(crate) fn begin_request(&self, permit: Option<Permit>) -> Option<Arc<Meter>> {
         match self.protocol() {
             Protocol::Http1 => {
@@ -274,18 +276,18 @@ impl Connection {
         }
     }
 
-    /// Whether it ended because more arrived than any answer needs. An HTTP/2 connection cannot say so
-    /// itself: its error has to be told to every request, and is told without its cause.
+    /// Returns true if the connection ended because more bytes arrived than allowed. The error of an HTTP/2
+    /// connection cannot carry this: it is copied to every request, without its cause.
     pub(crate) fn is_flooded(&self) -> bool {
         self.meter.is_flooded()
     }
 
-    /// Whether it ended because a request may not begin any more.
+    /// Returns true if the connection ended because the permit of a request had ended.
     pub(crate) fn is_too_late(&self) -> bool {
         self.meter.is_too_late()
     }
 
-    /// Sends a request and waits for the head of the answer.
+    /// Sends a request and waits for the head of the response.
     pub(crate) async fn send(
         &mut self,
         message: Message,

@@ -1,8 +1,8 @@
-//! From a destination to an open connection: judge ▸ resolve ▸ vet ▸ dial ▸ check the peer ▸ TLS.
+//! Opens connections: check the URL ▸ resolve ▸ vet ▸ dial ▸ check the peer ▸ TLS.
 //!
-//! There is no other way to a connection, and none of the steps can be left out. Every one runs for
-//! literal addresses too; only the resolving is then a formality. Through the operator's proxy the
-//! steps are the same, but that the proxy dials; see [`proxy`](crate::proxy).
+//! [`Connector`] is the only way to a webhook connection, and no step can be skipped. Literal addresses go
+//! through every step too; only resolving is trivial for them. With the operator's proxy the steps are the
+//! same, except that the proxy dials; see [`proxy`](crate::proxy).
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -26,9 +26,9 @@ use crate::stream::Stream;
 use crate::tls;
 use crate::wire::Wire;
 
-/// The name of the machine itself (RFC 6761), which no resolver is asked about.
+/// The name of this machine (RFC 6761). It is never sent to a resolver.
 const LOOPBACK_NAME: &str = "localhost";
-/// How many of a name's addresses a proxy is asked for, one after the other.
+/// Maximum number of addresses of a name for which a tunnel is requested from the proxy, one after the other.
 const MAX_TUNNELS_TRIED: usize = 3;
 const HTTP2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";
@@ -37,7 +37,7 @@ const HTTP1: &[u8] = b"http/1.1";
 pub(crate) struct Connector {
     settings: Arc<ClientSettings>,
     tls: Arc<ClientConfig>,
-    /// The operator's proxy, if everything goes through one.
+    /// The operator's proxy, if one is configured.
     gateway: Option<Gateway>,
 }
 
@@ -45,8 +45,8 @@ impl Connector {
     pub(crate) fn new(settings: Arc<ClientSettings>) -> Connector {
         let mut config = tls::config(&settings.roots);
         config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
-        // rustls keeps sessions by host name alone, across pool keys. A session taken up again would
-        // carry one tenant's standing with the receiver over to another's.
+        // rustls stores sessions by host name, for all pool keys together. A resumed session would carry the
+        // identity that the receiver associates with one tenant over to another tenant.
         config.resumption = Resumption::disabled();
         let proxy = settings.proxy.clone();
         Connector {
@@ -56,14 +56,14 @@ impl Connector {
         }
     }
 
-    /// A fresh connection. `step` follows how far it has come.
+    /// Opens a new connection. `step` is updated with the progress.
     pub(crate) async fn connect(
         &self,
         to: &Destination,
         identity: Option<&Identity>,
         step: &mut Step,
     ) -> Result<Connection, Setback> {
-        // It was judged when it was registered, perhaps under other rules.
+        // The URL was checked when the endpoint was created, perhaps under other rules.
         Destination::parse(to.as_str(), &self.settings.rules).map_err(Mishap::Unsafe)?;
 
         let wire = match &self.gateway {
@@ -83,7 +83,7 @@ impl Connector {
         Ok(opened.map_err(|error| explain::awaiting(&error))?)
     }
 
-    /// The straight way.
+    /// Connects directly.
     async fn dial(&self, to: &Destination, step: &mut Step) -> Result<Wire, Setback> {
         let addresses = self.vetted(to.host(), to.port(), step).await?;
         *step = Step::At(Phase::Connecting);
@@ -91,7 +91,7 @@ impl Connector {
         Ok(Wire::metered(socket))
     }
 
-    /// The way through the operator's proxy.
+    /// Connects through the operator's proxy.
     async fn tunnel(
         &self,
         gateway: &Gateway,
@@ -112,7 +112,7 @@ impl Connector {
         Ok(Wire::tunnelled(gateway.tunnel(&targets, step).await?))
     }
 
-    /// Every address of a host, none of them forbidden.
+    /// Resolves a host. Fails if any of its addresses is forbidden.
     async fn vetted(
         &self,
         host: &Host,
@@ -152,7 +152,7 @@ impl Connector {
     ) -> Result<(Stream, Protocol), Mishap> {
         let name = match host {
             Host::Ip(address) => ServerName::from(*address),
-            // DNS allows names that no certificate can be made out for.
+            // DNS allows names for which no certificate can be issued.
             Host::Name(name) => {
                 ServerName::try_from(name.clone()).map_err(|_| Mishap::CertificateWrongHost)?
             }

@@ -1,16 +1,16 @@
-//! The way to the operator's PostgreSQL.
+//! Opens connections to the operator's PostgreSQL server.
 //!
-//! The server that keeps everything is named by the operator, so no rule about destinations applies to it,
-//! as with [`operator`](crate::operator). TLS is asked for as PostgreSQL has it done, eight bytes and an
-//! answer of one, and trusted as far as the operator says:
+//! The operator configured the server, so the rules for destinations do not apply, as in
+//! [`operator`](crate::operator). [`dial`] requests TLS with PostgreSQL's 8-byte `SSLRequest` and a one-byte
+//! answer. [`Trust`] determines how the server is verified:
 //!
-//! | | TLS | whose certificate |
+//! | | TLS | accepted certificates |
 //! |---|---|---|
 //! | [`Trust::Plain`] | no | |
-//! | [`Trust::IfOffered`] | if the server offers it | anybody's |
-//! | [`Trust::Anybody`] | yes | anybody's |
-//! | [`Trust::Authority`] | yes | one that a trusted authority vouches for |
-//! | [`Trust::Host`] | yes | the same, made out for this host |
+//! | [`Trust::IfOffered`] | if the server offers it | any |
+//! | [`Trust::Anybody`] | yes | any |
+//! | [`Trust::Authority`] | yes | issued by a trusted authority |
+//! | [`Trust::Host`] | yes | issued by a trusted authority for this host |
 
 use std::io;
 use std::net::IpAddr;
@@ -30,46 +30,46 @@ use tokio_rustls::TlsConnector;
 
 use crate::Roots;
 
-/// How long it may take until the server can be spoken to.
+/// Time limit for connecting, including TLS.
 const DIALLING: Duration = Duration::from_secs(5);
-/// What asks a server for TLS: the length of the message, and a number that stands for the wish.
+/// PostgreSQL's `SSLRequest` message: its length and its code.
 const TLS_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 
-/// Where the server listens.
+/// The address of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// On a port of a host.
+    /// A TCP port.
     Tcp {
-        /// A name or an address.
+        /// Name or IP address.
         host: String,
         /// The port.
         port: u16,
     },
-    /// On a socket of this machine.
+    /// A Unix socket on this machine.
     Unix(PathBuf),
 }
 
-/// How far the way there is trusted.
+/// TLS mode: whether TLS is used, and how the server is verified.
 #[derive(Clone, Debug)]
 pub enum Trust {
-    /// No TLS.
+    /// No TLS (`sslmode=disable`).
     Plain,
-    /// TLS if it is offered.
+    /// TLS if the server offers it, with any certificate.
     IfOffered,
-    /// TLS, whoever answers.
+    /// TLS with any certificate.
     Anybody,
-    /// TLS with a server for which one of these vouches.
+    /// TLS with a certificate that one of these authorities issued.
     Authority(Roots),
-    /// TLS with this very host, for which one of these vouches.
+    /// TLS with a certificate for this host that one of these authorities issued.
     Host(Roots),
 }
 
-/// Bytes in both directions.
+/// A byte stream in both directions.
 pub trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 
-/// Opens the way to a server. What comes back is ready for the protocol.
+/// Connects to a server. The returned stream is ready for the PostgreSQL protocol.
 pub async fn dial(place: &Place, trust: &Trust) -> io::Result<Box<dyn Wire>> {
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer within 5 s");
     timeout(DIALLING, open(place, trust)).await.map_err(late)?
@@ -90,7 +90,7 @@ async fn open(place: &Place, trust: &Trust) -> io::Result<Box<dyn Wire>> {
     }
 }
 
-/// Asks for TLS, if that is wanted.
+/// Requests TLS if the mode requires it.
 async fn secure(mut socket: TcpStream, host: &str, trust: &Trust) -> io::Result<Box<dyn Wire>> {
     let judge: Arc<dyn ServerCertVerifier> = match trust {
         Trust::Plain => return Ok(Box::new(socket)),
@@ -146,7 +146,7 @@ fn strict(roots: &Roots) -> io::Result<Arc<WebPkiServerVerifier>> {
     verifier.build().map_err(io::Error::other)
 }
 
-/// Believes everybody. What is sent is hidden from those who listen, not from those who stand between.
+/// Accepts any certificate. Protects against passive eavesdropping, not against a man in the middle.
 #[derive(Debug)]
 struct Credulous {
     provider: CryptoProvider,
@@ -191,7 +191,7 @@ impl ServerCertVerifier for Credulous {
     }
 }
 
-/// Believes whomever an authority vouches for, whatever he is called.
+/// Accepts a certificate that a trusted authority issued, for any host name.
 #[derive(Debug)]
 struct Nameless {
     judge: Arc<WebPkiServerVerifier>,
@@ -214,7 +214,7 @@ impl ServerCertVerifier for Nameless {
             now,
         );
         match judged {
-            // The name is looked at last, when everything else is found right.
+            // rustls checks the name last, so all other checks have passed.
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) => Ok(ServerCertVerified::assertion()),

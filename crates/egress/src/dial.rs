@@ -1,8 +1,8 @@
-//! From vetted addresses to a socket.
+//! Connects to one of several vetted addresses.
 //!
-//! Addresses are tried in turn, IPv6 and IPv4 alternating. The next one begins when the last has
-//! failed or has had [`HEAD_START`]; the first to connect wins and the others are given up. Whoever
-//! calls sets the time limit.
+//! Addresses are tried in order, alternating between IPv6 and IPv4 (RFC 8305). The next attempt starts when the
+//! last one has failed or [`HEAD_START`] has passed. The first connection wins and the other attempts are
+//! cancelled. The caller sets the time limit.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -17,13 +17,13 @@ use posthaste_core::address::EgressRules;
 use crate::explain;
 use crate::mishap::{Mishap, Setback};
 
-/// How many of a name's addresses are tried at most.
+/// Maximum number of addresses of a name that are tried.
 const MAX_ADDRESSES_TRIED: usize = 6;
-/// How long one address is tried before the next one joins it (RFC 8305).
+/// Time after which the next address is tried in parallel (RFC 8305).
 const HEAD_START: Duration = Duration::from_millis(250);
 
-/// Refuses all of a name's addresses if one of them is forbidden: a name that points both outside
-/// and inside is an attack or a mistake, and which one would be dialled is chance.
+/// Refuses all addresses of a name if one of them is forbidden. A name that points to both public and internal
+/// addresses is an attack or a mistake, and which address is dialled would be chance.
 pub(crate) fn vet(rules: &EgressRules, addresses: &[IpAddr]) -> Result<(), Mishap> {
     if addresses.is_empty() {
         return Err(Mishap::NoAddress);
@@ -34,7 +34,7 @@ pub(crate) fn vet(rules: &EgressRules, addresses: &[IpAddr]) -> Result<(), Misha
         .map_err(Mishap::Forbidden)
 }
 
-/// A connection to one of these addresses, whose peer has been looked at.
+/// Connects to one of these addresses and checks the peer address.
 pub(crate) async fn dial(
     rules: &EgressRules,
     vetted: &[IpAddr],
@@ -47,14 +47,14 @@ pub(crate) async fn dial(
     Ok(socket)
 }
 
-/// A connection to one of these addresses, whoever they belong to. By itself it is only for the
-/// operator's proxy.
+/// Connects to one of these addresses without checking the peer. Called directly only for the operator's proxy.
 pub(crate) async fn connect(addresses: &[IpAddr], port: u16) -> io::Result<TcpStream> {
     let socket = match alternating(addresses, port).as_slice() {
         [only] => reach(*only).await?,
         several => race(several).await?,
     };
-    // Requests are written whole, so there is nothing to wait for. Without it they are only slower.
+    // Requests are written whole, so delaying small packets has no benefit. If this fails, requests are only
+    // slower.
     let _ = socket.set_nodelay(true);
     Ok(socket)
 }
@@ -71,9 +71,9 @@ async fn reach(target: SocketAddr) -> io::Result<TcpStream> {
     })
 }
 
-/// What it means that there was no address to call from. Linux says the same of a machine whose ports are
-/// all taken, which is our lack, and of one that has no address of the family at all (IPv6 in most
-/// containers), from where the receiver is out of reach.
+/// Interprets an "address not available" error. Linux reports it in two cases: all local ports are in use,
+/// which is a fault of this machine; or the machine has no address of that family (IPv6 in most containers), so
+/// that the receiver is unreachable.
 fn no_port_or_no_way(error: io::Error, way: &io::Result<()>) -> io::Error {
     match way {
         Err(no_way) if no_way.kind() == ErrorKind::AddrNotAvailable => {
@@ -83,8 +83,8 @@ fn no_port_or_no_way(error: io::Error, way: &io::Result<()>) -> io::Error {
     }
 }
 
-/// Whether this machine has an address from where the target can be called. UDP has ports of its own, and
-/// to aim it sends nothing.
+/// Returns an error if this machine has no local address from which the target can be reached. UDP has its own
+/// ports, and connecting a UDP socket sends nothing.
 #[expect(clippy::disallowed_methods, reason = "the door: nothing leaves by it")]
 fn look_for_a_way(target: SocketAddr) -> io::Result<()> {
     let anywhere: IpAddr = match target {
@@ -94,7 +94,7 @@ fn look_for_a_way(target: SocketAddr) -> io::Result<()> {
     UdpSocket::bind((anywhere, 0))?.connect(target)
 }
 
-/// Whether a connection ended where it was meant to.
+/// Returns an error if the peer address is forbidden or is not one of the vetted addresses.
 fn check_peer(rules: &EgressRules, vetted: &[IpAddr], peer: IpAddr) -> Result<(), Mishap> {
     let peer = peer.to_canonical();
     rules.vet(peer).map_err(Mishap::Forbidden)?;
@@ -104,8 +104,8 @@ fn check_peer(rules: &EgressRules, vetted: &[IpAddr], peer: IpAddr) -> Result<()
     Ok(())
 }
 
-/// The addresses to try, in the resolver's order within each family, each once. The family that the
-/// resolver prefers begins.
+/// Returns the addresses to try, without duplicates: families alternate, starting with the resolver's preferred
+/// family; within a family the resolver's order is kept.
 pub(crate) fn alternating(addresses: &[IpAddr], port: u16) -> Vec<SocketAddr> {
     let first_is_v4 = addresses.first().is_some_and(IpAddr::is_ipv4);
     let mut families: [Vec<IpAddr>; 2] = [Vec::new(), Vec::new()];
@@ -124,8 +124,8 @@ pub(crate) fn alternating(addresses: &[IpAddr], port: u16) -> Vec<SocketAddr> {
         .collect()
 }
 
-/// Connects to whichever address answers first. If none does, the first failure is the one told,
-/// since it is the preferred address's.
+/// Connects to the address that accepts first. If none does, returns the first failure, because it belongs to
+/// the preferred address.
 async fn race(targets: &[SocketAddr]) -> io::Result<TcpStream> {
     let mut attempts = JoinSet::new();
     let mut failure = None;
@@ -194,7 +194,7 @@ mod tests {
         let many: Vec<String> = (0..1_000).map(|n| format!("2a00::{n:x}")).collect();
         let many = many.join(" ");
         assert_eq!(order(&many).split(' ').count(), MAX_ADDRESSES_TRIED);
-        // Nor do they keep the other family from its turn.
+        // The other family still gets its turn.
         assert!(order(&format!("{many} 1.1.1.1")).starts_with("2a00:: 1.1.1.1 2a00::1"));
     }
 

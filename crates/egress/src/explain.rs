@@ -1,7 +1,7 @@
-//! From the errors of the libraries to ours, by their types.
+//! Translates errors of the libraries to this crate's errors, by type.
 //!
-//! An error arrives wrapped: a TLS alert is a rustls error inside an I/O error, which may be inside a
-//! hyper error. Each function looks for the innermost cause it knows. Nothing is decided by words.
+//! Errors are nested: a TLS alert is a rustls error inside an I/O error, which may be inside a hyper error.
+//! Each function looks for the innermost cause that it knows. Error messages are never inspected.
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
@@ -11,11 +11,11 @@ use rustls::{AlertDescription, CertificateError, InvalidMessage, OtherError};
 use crate::mishap::{Mishap, OwnFault, Setback};
 use crate::tls::SelfSigned;
 
-/// `ENFILE`, `EMFILE` and `ENOBUFS`, as Linux numbers them: no more files, here or on the machine, and no
-/// more memory for sockets.
+/// `ENFILE`, `EMFILE` and `ENOBUFS` with their Linux numbers: no file descriptors on the machine or in this
+/// process, no memory for sockets.
 const NO_MORE_ROOM: [i32; 3] = [23, 24, 105];
 
-/// Why there is no connection.
+/// Translates an error of opening a connection.
 pub(crate) fn dialling(error: &io::Error) -> Setback {
     if let Some(number) = error.raw_os_error()
         && NO_MORE_ROOM.contains(&number)
@@ -27,7 +27,7 @@ pub(crate) fn dialling(error: &io::Error) -> Setback {
         reason = "the standard library adds kinds"
     )]
     match error.kind() {
-        // No local port is free any more.
+        // No local port is free.
         ErrorKind::AddrNotAvailable | ErrorKind::AddrInUse | ErrorKind::OutOfMemory => {
             OwnFault::Exhausted.into()
         }
@@ -41,7 +41,7 @@ pub(crate) fn dialling(error: &io::Error) -> Setback {
     }
 }
 
-/// Why the TLS handshake failed.
+/// Translates an error of the TLS handshake.
 pub(crate) fn handshaking(error: &io::Error) -> Mishap {
     match tls_cause(error) {
         Some(cause) => tls(cause),
@@ -51,12 +51,12 @@ pub(crate) fn handshaking(error: &io::Error) -> Mishap {
     }
 }
 
-/// Why no head of an answer came.
+/// Translates an error that occurred before the response head arrived.
 pub(crate) fn awaiting(error: &hyper::Error) -> Mishap {
     exchanging(error, Mishap::ClosedBeforeAnswer)
 }
 
-/// Why the body of an answer stopped coming.
+/// Translates an error that occurred while the response body was read.
 pub(crate) fn reading(error: &hyper::Error) -> Mishap {
     exchanging(error, Mishap::ClosedMidAnswer)
 }
@@ -83,7 +83,7 @@ fn exchanging(error: &hyper::Error, closed: Mishap) -> Mishap {
                 Some(cause) => tls(cause),
                 None if is_reset(error.kind()) => Mishap::Reset,
                 None if error.kind() == ErrorKind::UnexpectedEof => closed,
-                // What the decoder of a body calls a chunk that is none.
+                // Kinds that hyper's body decoder uses for an invalid chunk.
                 None if error.kind() == ErrorKind::InvalidData => Mishap::Malformed,
                 None if error.kind() == ErrorKind::InvalidInput => Mishap::Malformed,
                 None => Mishap::Broken,
@@ -116,7 +116,7 @@ fn tls(error: &rustls::Error) -> Mishap {
         rustls::Error::AlertReceived(alert) => alerted(*alert),
         rustls::Error::NoApplicationProtocol => Mishap::TlsAlert,
         rustls::Error::PeerIncompatible(_) => Mishap::TlsIncompatible,
-        // The very first bytes do not have the shape of TLS.
+        // The first bytes are not a TLS record.
         rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => Mishap::NotTls,
         rustls::Error::InvalidMessage(
             InvalidMessage::CertificatePayloadTooLarge | InvalidMessage::HandshakePayloadTooLarge,
@@ -125,7 +125,7 @@ fn tls(error: &rustls::Error) -> Mishap {
     }
 }
 
-/// Why the receiver broke TLS off. What it says about a certificate it says about ours.
+/// Translates a TLS alert of the receiver. Alerts about a certificate are about the client's certificate.
 fn alerted(alert: AlertDescription) -> Mishap {
     #[expect(clippy::wildcard_enum_match_arm, reason = "rustls adds alerts")]
     match alert {

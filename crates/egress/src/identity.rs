@@ -1,7 +1,7 @@
-//! Who we are to a receiver that asks for a certificate (mutual TLS).
+//! Client certificates for receivers that require mutual TLS.
 //!
-//! An identity is read once, when it is registered or opened, so that a key which does not fit its
-//! certificate is refused where somebody can mend it. Its debug form shows nothing of the key.
+//! An [`Identity`] is parsed once, when it is configured or loaded, so that a key that does not match its
+//! certificate is refused while the caller can still fix it. The debug form shows nothing of the key.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,45 +14,45 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use thiserror::Error;
 
-/// The most certificates in a chain: its own, and those between it and the authority.
+/// Maximum number of certificates in a chain: the client's own and its intermediates.
 pub const MAX_CHAIN: usize = 10;
 
-/// A certificate with its chain, and the private key that belongs to it. Clones share everything.
+/// A certificate with its chain and its private key. Clones share the data.
 #[derive(Clone)]
 pub struct Identity {
     shown: Arc<SingleCertAndKey>,
     fingerprint: Fingerprint,
 }
 
-/// Tells identities apart without holding the key.
+/// SHA-256 hash of the chain, which distinguishes identities without holding the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fingerprint([u8; SHA256_OUTPUT_LEN]);
 
-/// Why there is no identity. Never quotes what it could not read.
+/// The reason why an identity was refused. Never quotes the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum IdentityError {
-    /// No certificate in the PEM.
+    /// The PEM contains no certificate.
     #[error("holds no certificate; it should be PEM, the client's own first, its issuers after it")]
     NoCertificate,
-    /// One of the certificates is none. The count begins at 1.
+    /// This certificate is invalid. Counted from 1.
     #[error("certificate {0} cannot be read; it should be X.509 version 3")]
     Certificate(usize),
-    /// More than [`MAX_CHAIN`].
+    /// The chain has more than [`MAX_CHAIN`] certificates.
     #[error("holds more than {MAX_CHAIN} certificates")]
     LongChain,
-    /// No key in the PEM, or one that is encrypted or of a kind that TLS does not use.
+    /// The PEM contains no key, or one that is encrypted or of a type that TLS does not support.
     #[error(
         "holds no private key that can be used; it should be PEM without a passphrase: \
          RSA, ECDSA (P-256, P-384) or Ed25519"
     )]
     Key,
-    /// They do not belong together.
+    /// The key does not match the certificate.
     #[error("does not belong to the certificate")]
     Mismatch,
 }
 
 impl Identity {
-    /// Reads a chain of certificates, our own first, and its private key.
+    /// Parses a certificate chain, the client's own certificate first, and its private key.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Identity, IdentityError> {
         let mut certificates = Vec::new();
         for certificate in CertificateDer::pem_slice_iter(chain) {
@@ -78,7 +78,7 @@ impl Identity {
         match certified.keys_match() {
             Ok(()) => {}
             Err(rustls::Error::InconsistentKeys(_)) => return Err(IdentityError::Mismatch),
-            // Only the certificate's own form is left to be wrong.
+            // The only remaining cause is a malformed certificate.
             Err(_) => return Err(IdentityError::Certificate(1)),
         }
         Ok(Identity {
@@ -91,7 +91,7 @@ impl Identity {
         self.fingerprint
     }
 
-    /// The configuration of a connection on which this identity is shown if it is asked for.
+    /// Returns a copy of the configuration that presents this identity if the receiver asks for one.
     pub(crate) fn shown_by(&self, config: &ClientConfig) -> ClientConfig {
         let mut config = config.clone();
         config.client_auth_cert_resolver = self.shown.clone();

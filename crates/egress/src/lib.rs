@@ -1,27 +1,31 @@
-//! The one door out: every request that posthaste sends leaves through [`Client::send`], but for those
-//! that the person at the terminal makes to their own server, through [`operator`]. The operator's own
-//! [`database`] and [`mail`] server are reached from here as well.
+//! The only crate of posthaste that opens outbound connections.
 //!
-//! A webhook sender calls whatever strangers tell it to call, from inside its owner's network, and
-//! waits for answers that strangers write. This crate promises its caller:
+//! Every webhook request leaves through [`Client::send`]. Three modules connect to servers that the operator
+//! named: [`operator`] (the command line's own server, collectors), [`database`] (PostgreSQL) and [`mail`]
+//! (SMTP).
 //!
-//! - **Only where it may go.** A destination is judged again at every connection: its name is
-//!   resolved, *one* forbidden address among the answers refuses it, only vetted addresses are
-//!   dialled, and the peer is checked before a byte is sent. Literal addresses take the same way.
-//!   TLS is spoken with the original name.
-//! - **Only what it was given.** No redirects, no proxy from the environment, no cookies, no
-//!   decompression. The body arrives byte for byte.
-//! - **Always an end.** One time limit covers resolving, connecting, TLS, the request and the whole
-//!   answer. Heads, bodies, framing, addresses, lookups and idle connections are bounded, each by a
-//!   setting or a named constant. When a send ends, however it ends, so does everything it started.
-//! - **Nothing shared.** A connection serves one [`PoolKey`] and one origin, never another tenant's.
-//! - **Nothing twice.** A request is repeated on a fresh connection only if none of it was written.
-//! - **Nothing told.** What went wrong is a type, [`Mishap`], whose words never contain an address.
+//! A webhook sender requests URLs that untrusted tenants chose, from inside the operator's network, and reads
+//! responses that untrusted servers wrote. This crate guarantees to its caller:
+//!
+//! - **Only permitted destinations.** The destination is checked again for every connection. Its name is
+//!   resolved, *one* forbidden address among the results refuses the destination, only vetted addresses are
+//!   dialled, and the peer address is checked before a byte is sent. Literal addresses go through the same
+//!   checks. TLS verifies the original host name.
+//! - **The request as given.** No redirects, no proxy from the environment, no cookies, no decompression. The
+//!   body is sent byte for byte.
+//! - **Bounded time and size.** One time limit covers resolving, connecting, TLS, the request and the whole
+//!   response. Heads, bodies, framing, addresses, lookups and idle connections are bounded, each by a setting
+//!   or a named constant. When a send ends, for any reason, everything that it started ends too.
+//! - **No sharing between tenants.** A connection serves one [`PoolKey`] and one origin, never another
+//!   tenant's.
+//! - **No duplicate requests.** A request is repeated on a new connection only if none of it was written.
+//! - **No leaked addresses.** A send error is a type, [`Mishap`], whose message never contains a resolved
+//!   address.
 //!
 //! ```text
-//!  client ─▶ pool: one idle? ──yes──────────────────────────▶ exchange ─▶ Report
-//!              └─no─▶ connector: judge ▸ resolve ▸ vet ▸ dial ▸ peer ▸ TLS ──┘
-//!                                                      └ or a tunnel ┘
+//!  client ─▶ pool: one idle? ──yes──────────────────────────────────────────▶ exchange ─▶ Report
+//!              └─no─▶ connector: check URL ▸ resolve ▸ vet ▸ dial ▸ peer ▸ TLS ──┘
+//!                                                            └ or a tunnel ┘
 //! ```
 
 mod client;

@@ -1,21 +1,21 @@
-//! The way to the operator's mail server.
+//! Opens connections to the operator's mail server.
 //!
-//! The server is named by the operator, so no rule about destinations applies to it, as with
-//! [`database`](crate::database). What comes back is ready for a client that speaks SMTP from the greeting on.
-//! It promises:
+//! The operator configured the server, so the rules for destinations do not apply, as in
+//! [`database`](crate::database). [`dial`] returns a [`Stream`] for an SMTP client that starts with the
+//! greeting. It guarantees:
 //!
-//! - **Secure or not at all.** Unless the operator says [`Security::None`], nothing of a letter, and no password,
-//!   leaves before TLS is spoken with a server that has a certificate for this very host. A server that does not
-//!   offer STARTTLS is refused, never spoken to in the open.
-//! - **Nothing from before counts after.** Whatever somebody in between adds to the answers before TLS is noticed
-//!   and refused. Only a greeting of our own making is handed on.
-//! - **Always an end.** Dialling has a time limit; lines, their number, and all that a server says in one
-//!   conversation are bounded.
+//! - **No plain text by accident.** Unless the operator chose [`Security::None`], no part of an email and no
+//!   password is sent before TLS is established with a server that has a valid certificate for this host. A
+//!   server that does not offer STARTTLS is refused.
+//! - **No injected responses.** Bytes that an attacker in between adds to the responses before TLS are detected
+//!   and refused. After STARTTLS, the client gets a greeting that this module generates.
+//! - **Bounded time and size.** Connecting has a time limit. The length of a line, the number of lines of a
+//!   response, and all bytes of a session are limited.
 //!
-//! | | the first bytes | then |
+//! | | first bytes | then |
 //! |---|---|---|
 //! | [`Security::Implicit`] | TLS | greeting |
-//! | [`Security::StartTls`] | greeting ▸ EHLO ▸ STARTTLS ▸ TLS | a greeting in its place |
+//! | [`Security::StartTls`] | greeting ▸ EHLO ▸ STARTTLS ▸ TLS | a generated greeting |
 //! | [`Security::None`] | greeting | |
 
 use std::fmt;
@@ -36,72 +36,72 @@ use tokio_rustls::client::TlsStream;
 
 use crate::{Roots, tls};
 
-/// The longest line of an answer. The standard allows 512; some say more.
+/// Maximum length of a response line. The standard allows 512 bytes; some servers send more.
 pub const MAX_LINE_BYTES: usize = 2_048;
-/// How many lines one answer may have. A server names some ten or twenty extensions.
+/// Maximum number of lines of a response. Servers usually list 10 to 20 extensions.
 pub const MAX_LINES: usize = 100;
-/// How much a server may say in one conversation. A whole one has about a thousand bytes.
+/// Maximum number of bytes that a server may send in one session. A whole session has about 1,000 bytes.
 pub const MAX_SAID_BYTES: usize = 64 * 1_024;
-/// How much of a refusal is kept for people to look at.
+/// Maximum number of characters of a refusal that are kept for display.
 const MAX_SHOWN_CHARS: usize = 200;
-/// What is read at once. An answer mostly arrives as a whole.
+/// Size of the read buffer. A response mostly arrives in one piece.
 const READ_BYTES: usize = 1_024;
-/// What stands for the greeting that was heard before TLS.
+/// Replaces the greeting that was received before TLS.
 const GREETING: &[u8] = b"220 secured\r\n";
 
-/// How what is said is kept from others.
+/// Encryption of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Security {
     /// TLS from the first byte.
     Implicit,
     /// TLS after STARTTLS, which the server must offer.
     StartTls,
-    /// Not at all.
+    /// No TLS.
     None,
 }
 
-/// A mail server, as the operator names it.
+/// A mail server, as the operator configured it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// A name or an address.
+    /// Name or IP address.
     pub host: String,
     /// The port.
     pub port: u16,
-    /// How what is said is kept from others.
+    /// Encryption of the connection.
     pub security: Security,
-    /// Who says hello: a domain, or an address in brackets.
+    /// The client's name in EHLO: a domain, or an address in brackets.
     pub hello: String,
 }
 
-/// Why a mail server cannot be spoken to.
+/// The reason why a mail server could not be connected to.
 #[derive(Debug, Error)]
 pub enum Undialled {
-    /// Nothing could be connected to.
+    /// The connection could not be opened.
     #[error("cannot connect: {0}")]
     NotConnected(#[source] io::Error),
-    /// TLS could not be agreed on, or the certificate is not believed.
+    /// The TLS handshake failed, or the certificate is not trusted.
     #[error("no secure connection: {0}")]
     NotSecured(#[source] io::Error),
-    /// TLS is wanted, and the server has none.
+    /// TLS is required and the server does not offer it.
     #[error("the server does not offer STARTTLS, and nothing is sent in the open unless told so")]
     NotOffered,
-    /// The server said no.
+    /// The server responded with an error code.
     #[error("the server answered {asked} with {code} {text}")]
     Refused {
-        /// What it was asked.
+        /// The command that it responded to.
         asked: Asked,
         /// Its reply code.
         code: u16,
-        /// Its words, as far as they can be shown.
+        /// The text of the response, truncated and without control characters.
         text: String,
     },
-    /// What came is not what a mail server says.
+    /// The response is not SMTP.
     #[error("the server does not speak SMTP")]
     NotSmtp,
-    /// More came than was asked for.
+    /// More bytes arrived than the response to the command.
     #[error("the server said more than it was asked before TLS: somebody may be in between")]
     Injected,
-    /// An answer without end.
+    /// The response exceeds the limits of lines or of line length.
     #[error(
         "an answer has more than {MAX_LINES} lines, or one of more than {MAX_LINE_BYTES} bytes"
     )]
@@ -109,19 +109,19 @@ pub enum Undialled {
     /// The connection broke.
     #[error("the connection broke: {0}")]
     Broken(#[source] io::Error),
-    /// It took too long.
+    /// The time limit passed.
     #[error("no answer within {} s", .0.as_secs_f64())]
     TooSlow(Duration),
 }
 
-/// What a server is asked before TLS.
+/// The last SMTP command that was sent before TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// Nothing yet: it greets.
+    /// None yet: the greeting is awaited.
     Connecting,
-    /// What it can do.
+    /// EHLO, which asks for the server's extensions.
     Ehlo,
-    /// To speak TLS.
+    /// STARTTLS, which starts TLS.
     StartTls,
 }
 
@@ -135,7 +135,7 @@ impl fmt::Display for Asked {
     }
 }
 
-/// Opens the way to a server. What comes back begins with a greeting.
+/// Connects to a server. The first bytes of the returned stream are a greeting.
 pub async fn dial(server: &Server, roots: &Roots, within: Duration) -> Result<Stream, Undialled> {
     timeout(within, open(server, roots))
         .await
@@ -150,7 +150,7 @@ async fn open(server: &Server, roots: &Roots) -> Result<Stream, Undialled> {
     let mut socket = TcpStream::connect((server.host.as_str(), server.port))
         .await
         .map_err(Undialled::NotConnected)?;
-    // Without it a conversation is only slower.
+    // If this fails, the session is only slower.
     let _ = socket.set_nodelay(true);
     match server.security {
         Security::None => Ok(Stream::new(Carrier::Plain(socket), b"")),
@@ -183,7 +183,7 @@ async fn secured(socket: TcpStream, host: &str, roots: &Roots) -> Result<Carrier
     Ok(Carrier::Tls(Box::new(secured)))
 }
 
-/// Greeting, EHLO and STARTTLS. Afterwards the next byte either way is TLS.
+/// Reads the greeting and sends EHLO and STARTTLS. Afterwards the next byte in either direction is TLS.
 async fn ask_for_tls<S>(socket: &mut S, hello: &str) -> Result<(), Undialled>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -191,7 +191,7 @@ where
     expect(socket, Asked::Connecting, 220).await?;
     say(socket, &format!("EHLO {hello}\r\n")).await?;
     let offered = expect(socket, Asked::Ehlo, 250).await?;
-    // The first line only says hello.
+    // The first line is only a greeting.
     let offers_tls = offered
         .iter()
         .skip(1)
@@ -209,7 +209,7 @@ async fn say<S: AsyncWrite + Unpin>(socket: &mut S, line: &str) -> Result<(), Un
     written.map_err(Undialled::Broken)
 }
 
-/// The lines of the next answer, if it has this code.
+/// Reads the next response. Returns its lines if it has this code.
 async fn expect<S: AsyncRead + Unpin>(
     socket: &mut S,
     asked: Asked,
@@ -229,14 +229,14 @@ async fn expect<S: AsyncRead + Unpin>(
     })
 }
 
-/// One answer: its code, and the words of each line.
+/// One response: its code and the text of each line.
 struct Answer {
     code: u16,
     lines: Vec<String>,
 }
 
-/// Reads one answer, and refuses to have read more: what follows it was said before it was asked for, and might be
-/// taken for an answer that came inside TLS.
+/// Reads one response. Fails if more bytes follow it: they were sent before the next command and could be
+/// mistaken for a response inside TLS.
 async fn hear<S: AsyncRead + Unpin>(socket: &mut S) -> Result<Answer, Undialled> {
     let mut said: Vec<u8> = Vec::with_capacity(READ_BYTES);
     let mut lines = Vec::new();
@@ -271,7 +271,7 @@ async fn hear<S: AsyncRead + Unpin>(socket: &mut S) -> Result<Answer, Undialled>
     }
 }
 
-/// One line of an answer: `250-PIPELINING`, or `250 HELP` if it is the last one.
+/// One line of a response: `250-PIPELINING`, or `250 HELP` if it is the last one.
 struct Line {
     code: u16,
     is_last: bool,
@@ -308,13 +308,13 @@ enum Carrier {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// A conversation with a mail server, which may say no more than [`MAX_SAID_BYTES`] in it.
+/// A session with a mail server, which may send at most [`MAX_SAID_BYTES`].
 #[derive(Debug)]
 pub struct Stream {
     carrier: Carrier,
-    /// What is heard first.
+    /// Bytes that are returned before those of the server.
     early: &'static [u8],
-    /// How much the server may still say.
+    /// Number of bytes that the server may still send.
     allowance: usize,
 }
 
@@ -335,7 +335,7 @@ impl Stream {
         }
     }
 
-    /// Whether what is said is kept from others.
+    /// Returns true if the connection is encrypted.
     pub fn is_secure(&self) -> bool {
         match self.carrier {
             Carrier::Plain(_) => false,
@@ -441,7 +441,8 @@ mod tests {
         }
     }
 
-    /// What comes of these answers, each given when something was asked, or at once if it is the first.
+    /// Runs the exchange against a server that sends these responses: the first at once, the others after a
+    /// command each.
     async fn asked(answers: &[&str]) -> Result<(), Undialled> {
         let (mut ours, mut theirs) = tokio::io::duplex(1 << 20);
         let serving = async {
@@ -456,7 +457,7 @@ mod tests {
             }
             let _ = theirs.shutdown().await;
         };
-        // Whoever asks hangs up in the end, so that the server does not wait for more.
+        // The client closes the connection at the end, so that the server does not wait for more.
         let asking = async move { ask_for_tls(&mut ours, "a.example").await };
         tokio::join!(asking, serving).0
     }

@@ -1,12 +1,11 @@
-//! What is counted on a connection: when a request began to leave, and how much may still come in.
+//! Per-connection counters: when a request's first byte left, and how many bytes may still arrive.
 //!
-//! A receiver can go on for ever without saying anything: interim answers, frames without content,
-//! chunks whose extensions are longer than they are. Each is valid, none is worth reading, and all of
-//! them cost time. So a connection has an *allowance*: every request adds to it what an honest answer
-//! could need at the very most, every byte that arrives uses it up, and when there is none left the
-//! connection is over. An idle connection is given nothing.
+//! A receiver can send valid bytes for ever without sending a response: interim responses, empty frames, chunks
+//! whose extensions are longer than their data. Reading them costs time and yields nothing. So every connection
+//! has an *allowance*. Each request adds the maximum that an honest response could need, each byte that arrives
+//! uses it up, and the connection ends when none is left. An idle connection gets no allowance.
 //!
-//! Counting takes no lock: one side only ever reads bytes, the other only ever grants them.
+//! [`Meter`] takes no lock for counting: one task only adds received bytes, the other only grants them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -17,11 +16,11 @@ use tokio::time::Instant;
 
 use crate::request::Permit;
 
-/// What arrives before the first request: the handshakes of TLS and of HTTP/2. rustls itself takes no
-/// more than 64 KiB for one message of its handshake.
+/// Allowance before the first request, for the handshakes of TLS and HTTP/2. rustls itself accepts at most 64
+/// KiB for one handshake message.
 const GREETING_BYTES: u64 = 128 * 1_024;
 
-/// More has arrived than was asked for.
+/// More bytes arrived than the allowance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("more arrived than any answer needs")]
 pub(crate) struct Flood;
@@ -30,19 +29,19 @@ pub(crate) struct Flood;
 #[derive(Debug)]
 pub(crate) struct Meter {
     since: Instant,
-    /// Nanoseconds after `since`; [`Meter::SILENT`] before the first byte.
+    /// Nanoseconds after `since`; [`Meter::SILENT`] before the first byte was sent.
     first_byte: AtomicU64,
-    /// Bytes that have arrived since it was opened.
+    /// Number of bytes that have arrived since the connection was opened.
     arrived: AtomicU64,
-    /// Bytes that may have arrived.
+    /// Number of bytes that may have arrived.
     granted: AtomicU64,
     is_flooded: AtomicBool,
-    /// What the request that is about to begin has to ask.
+    /// The permit of the request that is about to start.
     permit: Mutex<Option<Permit>>,
     is_too_late: AtomicBool,
 }
 
-/// The request may not begin any more.
+/// The permit ended before the request started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the request may not begin any more")]
 pub(crate) struct TooLate;
@@ -50,12 +49,12 @@ pub(crate) struct TooLate;
 impl Meter {
     const SILENT: u64 = u64::MAX;
 
-    /// A meter that allows for the greetings.
+    /// Creates a meter whose allowance covers the handshakes.
     pub(crate) fn new() -> Meter {
         Meter::granting(GREETING_BYTES)
     }
 
-    /// A meter that only counts.
+    /// Creates a meter without a limit.
     pub(crate) fn unlimited() -> Meter {
         Meter::granting(u64::MAX)
     }
@@ -72,13 +71,14 @@ impl Meter {
         }
     }
 
-    /// Waits for the first byte of another request, which may leave if it is permitted then.
+    /// Prepares for the first byte of the next request, which may be sent only if the permit is valid then.
     pub(crate) fn rearm(&self, permit: Option<Permit>) {
         *self.permit.lock().unwrap_or_else(PoisonError::into_inner) = permit;
         self.first_byte.store(Meter::SILENT, Ordering::Relaxed);
     }
 
-    /// Whether bytes may leave: always, once the first byte of a request has.
+    /// Returns an error if the permit has ended. Once the first byte of a request was sent, the rest may always
+    /// be sent.
     pub(crate) fn check_permit(&self) -> Result<(), TooLate> {
         if self.first_byte.load(Ordering::Relaxed) != Meter::SILENT {
             return Ok(());
@@ -91,7 +91,7 @@ impl Meter {
         Err(TooLate)
     }
 
-    /// Whether a request was kept from leaving.
+    /// Returns true if a request was stopped because its permit had ended.
     pub(crate) fn is_too_late(&self) -> bool {
         self.is_too_late.load(Ordering::Acquire)
     }
@@ -103,7 +103,7 @@ impl Meter {
         }
     }
 
-    /// Bytes have left.
+    /// Records that bytes were sent.
     pub(crate) fn note_sent(&self) {
         if self.first_byte.load(Ordering::Relaxed) == Meter::SILENT {
             let nanos = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(Meter::SILENT - 1);
@@ -111,8 +111,8 @@ impl Meter {
         }
     }
 
-    /// Adds to the allowance what one request needs. What others left over is not saved up beyond
-    /// what `at_once` requests need.
+    /// Adds the allowance of one request. The unused allowance of earlier requests is kept only up to what
+    /// `at_once` requests need.
     pub(crate) fn grant(&self, bytes: u64, at_once: u64) {
         let arrived = self.arrived.load(Ordering::Relaxed);
         let most = arrived.saturating_add(bytes.saturating_mul(at_once));
@@ -122,7 +122,7 @@ impl Meter {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, topped_up);
     }
 
-    /// Bytes have arrived. Only the one task that reads may call this.
+    /// Records that bytes arrived. Must be called only by the one task that reads.
     pub(crate) fn note_arrived(&self, bytes: usize) -> Result<(), Flood> {
         let arrived = self.arrived.load(Ordering::Relaxed) + bytes as u64;
         self.arrived.store(arrived, Ordering::Relaxed);
@@ -133,7 +133,7 @@ impl Meter {
         Ok(())
     }
 
-    /// Whether more has arrived than was allowed.
+    /// Returns true if more bytes arrived than allowed.
     pub(crate) fn is_flooded(&self) -> bool {
         self.is_flooded.load(Ordering::Acquire)
     }

@@ -1,42 +1,43 @@
-//! Everything that can keep an answer from arriving, as a type.
+//! The reasons why no response arrived, as types.
 //!
-//! Each mishap is found where it happens, by the type of the error and never by its words, and maps
-//! to exactly one [`Fault`]. Its words are for people on both ends. They name what to look at, and
-//! never an address that a name resolved to.
+//! A [`Mishap`] (send error) is caused by the receiver or the network and maps to exactly one [`Fault`]. An
+//! [`OwnFault`] is caused by this machine or the operator's proxy and does not count as an attempt. Errors are
+//! classified where they occur, by the type of the underlying error and never by its message. The messages are
+//! shown to operators and tenants: they name what to check, and never contain a resolved address.
 
 use posthaste_core::address::{ForbiddenAddress, Refusal};
 use posthaste_core::classify::Fault;
 use thiserror::Error;
 use tokio::time::Instant;
 
-/// What was under way when the time ran out.
+/// The phase of a request in which the time limit passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// The name was being resolved.
+    /// Resolving the name.
     Resolving,
-    /// A connection was being opened.
+    /// Opening a connection.
     Connecting,
-    /// TLS was being negotiated.
+    /// Negotiating TLS.
     Securing,
-    /// The request was being sent, or the head of the answer awaited.
+    /// Sending the request, or waiting for the head of the response.
     Awaiting,
-    /// The body of the answer was being read.
+    /// Reading the body of the response.
     Reading,
 }
 
-/// Why there is no answer.
+/// A send error: the reason why no response arrived.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Mishap {
-    /// The URL is not one that may be called.
+    /// The rules forbid the URL.
     #[error("unsafe destination: {0}")]
     Unsafe(Refusal),
     /// The URL's path or query cannot be written into a request.
     #[error("the URL's path or query cannot be sent; percent-encode it")]
     Target,
-    /// One of the name's addresses may not be called.
+    /// One of the name's addresses is forbidden.
     #[error("unsafe destination: the name resolves to {0}")]
     Forbidden(ForbiddenAddress),
-    /// The connection reached another address than the one dialled.
+    /// The connection reached another address than the dialled one.
     #[error("unsafe destination: the connection reached a host that was not asked for")]
     WrongPeer,
     /// The name does not exist, or its servers do not answer.
@@ -45,88 +46,88 @@ pub enum Mishap {
     /// The name exists and has no address.
     #[error("the host name has no address")]
     NoAddress,
-    /// Nobody listens.
+    /// Nothing listens on the port.
     #[error("connection refused: nothing listens on that port")]
     Refused,
-    /// No way there.
+    /// No route to the host.
     #[error("the host could not be reached")]
     Unreachable,
-    /// Any other reason why there is no connection.
+    /// Any other failure to connect.
     #[error("the connection could not be opened")]
     NotConnected,
-    /// The operator's proxy was asked for the destination and could not connect to it.
+    /// The operator's proxy could not connect to the destination.
     #[error("the egress proxy could not reach the host")]
     BeyondProxy,
-    /// The operator's proxy does not let anybody through to the destination.
+    /// The operator's proxy forbids the destination.
     #[error("the operator's egress proxy refuses this destination")]
     RefusedByProxy,
-    /// The certificate's time is over.
+    /// The certificate has expired.
     #[error("TLS failed: the certificate has expired")]
     CertificateExpired,
-    /// The certificate's time has not come.
+    /// The certificate is not valid yet.
     #[error("TLS failed: the certificate is not valid yet")]
     CertificateNotYetValid,
-    /// The certificate is somebody else's.
+    /// The certificate is for another host name.
     #[error("TLS failed: the certificate is not for this host name")]
     CertificateWrongHost,
-    /// Signed by itself alone.
+    /// The certificate is self-signed.
     #[error("TLS failed: the certificate is self-signed")]
     CertificateSelfSigned,
-    /// Signed by an authority that is not trusted.
+    /// The issuer of the certificate is not trusted.
     #[error(
         "TLS failed: the certificate's authority is unknown; \
          an intermediate certificate may be missing"
     )]
     CertificateUnknownIssuer,
-    /// Longer than anybody's chain.
+    /// The certificate chain exceeds the size limit.
     #[error("TLS failed: the certificate chain is too large")]
     CertificateTooLarge,
-    /// Revoked, malformed, for another purpose…
+    /// The certificate is revoked, malformed, for another purpose, ….
     #[error("TLS failed: the certificate is not acceptable")]
     CertificateInvalid,
-    /// No common version or cipher.
+    /// No common TLS version or cipher suite.
     #[error("TLS failed: the receiver offers no version or cipher that is still safe")]
     TlsIncompatible,
-    /// The receiver wants to know who we are.
+    /// The receiver requires a client certificate.
     #[error("TLS failed: the receiver demands a client certificate")]
     ClientCertificateRequired,
-    /// The receiver knows who we are, and does not accept it.
+    /// The receiver rejected the client certificate.
     #[error("TLS failed: the receiver did not accept the client certificate")]
     ClientCertificateRefused,
-    /// The receiver broke the handshake off, and said so.
+    /// The receiver ended the handshake with an alert.
     #[error("TLS failed: the receiver refused the handshake")]
     TlsAlert,
-    /// What came back is not TLS.
+    /// The bytes received are not TLS.
     #[error("TLS failed: the receiver does not speak TLS on this port")]
     NotTls,
-    /// The receiver hung up during the handshake.
+    /// The receiver closed the connection during the handshake.
     #[error("TLS failed: the receiver closed the connection during the handshake")]
     TlsClosed,
-    /// Any other violation of the protocol.
+    /// Any other violation of the TLS protocol.
     #[error("TLS failed: the receiver broke the protocol")]
     TlsBroken,
-    /// The receiver hung up before a complete head had come.
+    /// The receiver closed the connection before a complete head arrived.
     #[error("the receiver closed the connection before it answered")]
     ClosedBeforeAnswer,
-    /// The receiver hung up in the middle of the body.
+    /// The receiver closed the connection in the middle of the body.
     #[error("the receiver closed the connection in the middle of its answer")]
     ClosedMidAnswer,
     /// The receiver reset the connection.
     #[error("the receiver reset the connection")]
     Reset,
-    /// The head is longer than we read.
+    /// The response head exceeds the limit.
     #[error("the head of the answer is too large")]
     HeadTooLarge,
-    /// More came than any answer needs, such as interim answers or empty frames without end.
+    /// More bytes arrived than a response needs, for example interim responses or empty frames without end.
     #[error("the receiver sent far more than an answer")]
     Flooded,
-    /// What came back is not HTTP.
+    /// The response is not valid HTTP.
     #[error("the answer is not valid HTTP")]
     Malformed,
-    /// A status that HTTP does not know.
+    /// A status code that HTTP does not define.
     #[error("the answer has the status {0}, which does not exist")]
     Status(u16),
-    /// Any other way in which a connection ends.
+    /// Any other error on an open connection.
     #[error("the connection broke")]
     Broken,
     /// The time limit passed.
@@ -145,8 +146,8 @@ fn time_limit(phase: Phase) -> &'static str {
 }
 
 impl Mishap {
-    /// The same for a request that showed no certificate: many receivers say that it is bad when it is
-    /// missing.
+    /// Corrects the error for a request without a client certificate: many receivers report a missing
+    /// certificate as a bad one.
     pub(crate) fn without_identity(self) -> Mishap {
         match self == Mishap::ClientCertificateRefused {
             true => Mishap::ClientCertificateRequired,
@@ -154,7 +155,7 @@ impl Mishap {
         }
     }
 
-    /// The fault that classification works with.
+    /// Returns the fault that classification works with.
     pub fn fault(&self) -> Fault {
         match self {
             Mishap::Unsafe(_) | Mishap::Target | Mishap::Forbidden(_) | Mishap::WrongPeer => {
@@ -189,7 +190,8 @@ impl Mishap {
             | Mishap::Malformed
             | Mishap::Status(_)
             | Mishap::Broken => Fault::Connection,
-            // A slow resolver is more likely ours than the receiver's, and `Dns` would soon give up.
+            // A slow resolver is more likely the operator's than the receiver's, and `Dns` would soon fail for
+            // good.
             Mishap::TimedOut(
                 Phase::Resolving | Phase::Connecting | Phase::Awaiting | Phase::Reading,
             ) => Fault::Timeout,
@@ -197,62 +199,62 @@ impl Mishap {
     }
 }
 
-/// Why this machine could not make an attempt at all. It says nothing about the receiver and counts
-/// as no attempt.
+/// The reason why this machine could not make an attempt. Contains no information about the receiver and does
+/// not count as an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum OwnFault {
-    /// No file, port or memory left for another connection.
+    /// No file descriptor, port or memory is left for another connection.
     #[error("this machine has no room for another connection (files, ports or memory)")]
     Exhausted,
-    /// The caller's [permit](crate::Permit) had ended before a byte of the request was sent.
+    /// The caller's [permit](crate::Permit) ended before the first byte was sent.
     #[error("the request may not begin any more")]
     TooLate,
-    /// The resolver could not be asked.
+    /// The system's resolver could not be called.
     #[error("this machine's resolver could not be asked")]
     Resolver,
-    /// The operator's proxy did not do its part.
+    /// The operator's proxy failed.
     #[error("the egress proxy {0}")]
     Proxy(ProxyFault),
 }
 
-/// What is wrong with the operator's proxy, or with what it was told.
+/// A failure of the operator's proxy, or of its configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ProxyFault {
-    /// Its name has no address.
+    /// The name of the proxy has no address.
     #[error("has a name that could not be resolved")]
     Unresolved,
-    /// There is no connection to it.
+    /// The connection to the proxy could not be opened.
     #[error("could not be connected to: {0}")]
     Unreached(Mishap),
-    /// No TLS with it.
+    /// The TLS handshake with the proxy failed.
     #[error("cannot be trusted: {0}")]
     Insecure(Mishap),
-    /// It did not even take the question before the time limit passed.
+    /// The time limit passed before the connection to the proxy was open.
     #[error("could not be connected to before the time limit passed")]
     TimedOut,
-    /// 407.
+    /// Status 407: the proxy requires other credentials.
     #[error("did not accept the user name and password, or wants some (407)")]
     Unauthorized,
-    /// Any other status that does not speak about the destination.
+    /// Any other status that is not about the destination.
     #[error("answered {0} when asked for a tunnel")]
     Status(u16),
-    /// What it answers is not HTTP.
+    /// The response of the proxy is not HTTP.
     #[error("does not speak HTTP")]
     Malformed,
-    /// Its answer has a head that is longer than we read.
+    /// The response head of the proxy exceeds the limit.
     #[error("gave an answer whose head is too large")]
     HeadTooLarge,
-    /// It hung up when it was asked.
+    /// The proxy closed the connection after the CONNECT request.
     #[error("closed the connection when asked for a tunnel")]
     Closed,
 }
 
-/// How far an attempt has come.
+/// The progress of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// On the way to the operator's proxy since then.
+    /// Connecting to the operator's proxy since this time.
     ReachingProxy(Instant),
-    /// Somewhere between here and the receiver.
+    /// Any other phase.
     At(Phase),
 }
 
@@ -261,9 +263,11 @@ impl Step {
         Step::ReachingProxy(Instant::now())
     }
 
-    /// What it means that the time runs out here, for an attempt that began then. If finding the
-    /// receiver took more of it than looking for the proxy has, the receiver is to blame: else a name
-    /// that resolves slowly would be asked for again for ever.
+    /// Returns the error for an attempt that began at `began_at` and runs out of time in this step.
+    ///
+    /// If less than half of that time was spent on reaching the proxy, the receiver is blamed: resolving its
+    /// name took the rest. Otherwise a name that always resolves slowly would never count as an attempt, and
+    /// would be retried for ever.
     pub(crate) fn ran_out_of_time(self, began_at: Instant) -> Setback {
         match self {
             Step::ReachingProxy(since) if since.elapsed() * 2 < began_at.elapsed() => {
@@ -275,12 +279,12 @@ impl Step {
     }
 }
 
-/// How an attempt ends early.
+/// The reason why an attempt ended without a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Setback {
-    /// By what the receiver, or the way to it, did.
+    /// Caused by the receiver or by the network.
     Theirs(Mishap),
-    /// By what is missing here.
+    /// Caused by this machine or the operator's proxy.
     Ours(OwnFault),
 }
 

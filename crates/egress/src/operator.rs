@@ -1,10 +1,10 @@
-//! Connections that the person at the terminal asked for by name, or the configuration: to a server, or to a
-//! collector.
+//! Trusted client: HTTP connections to addresses that the operator configured, or that the person at the
+//! terminal named.
 //!
-//! The rules about destinations protect a network from strangers who register endpoints. Here nobody
-//! is a stranger: the operator names their own server, which is mostly on this very machine. So
-//! nothing is vetted, and nothing that a stranger said may ever come here. All else that the door
-//! promises holds: no redirects, no proxy from the environment, bounded answers, and an end to every
+//! The rules for destinations protect a network from untrusted tenants who register endpoints. An address that
+//! the operator chose is trusted, and is mostly on this same machine. So nothing is vetted here, and no address
+//! that a tenant chose may ever be passed to this module. The other guarantees of the crate hold for
+//! [`Connection`]: no redirects, no proxy from the environment, bounded responses, and a time limit for every
 //! wait.
 
 use std::fmt;
@@ -33,10 +33,10 @@ use crate::Roots;
 use crate::stream::Stream;
 use crate::wire::Wire;
 
-/// The longest answer that is read. A page of the API is far smaller.
+/// Maximum size of a response body. A page of the API is far smaller.
 pub const MAX_ANSWER_BYTES: usize = 32 * 1_024 * 1_024;
 
-/// Where a server is: `http://127.0.0.1:8420`, `https://hooks.example.com/posthaste`.
+/// Base URL of a server: `http://127.0.0.1:8420`, `https://hooks.example.com/posthaste`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     secure: bool,
@@ -45,13 +45,13 @@ pub struct Origin {
     base: String,
 }
 
-/// A text that names no server.
+/// The text is not the base URL of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("must be a URL such as http://127.0.0.1:8420 or https://hooks.example.com")]
 pub struct OriginError;
 
 impl Origin {
-    /// A plain HTTP server at this address.
+    /// Returns the base URL of a plain HTTP server at this address.
     pub fn plain(address: SocketAddr) -> Origin {
         Origin {
             secure: false,
@@ -61,13 +61,12 @@ impl Origin {
         }
     }
 
-    /// What stands before the path of every request; empty, or with a leading slash and no trailing
-    /// one.
+    /// Returns the path prefix of every request: empty, or with a leading slash and no trailing one.
     pub fn base(&self) -> &str {
         &self.base
     }
 
-    /// Host and port as a URL writes them, the port only where it is not the usual one.
+    /// Returns host and port in URL form. The port is omitted if it is the default of the scheme.
     fn authority(&self) -> String {
         let host = match self.host.contains(':') {
             true => format!("[{}]", self.host),
@@ -101,7 +100,7 @@ impl FromStr for Origin {
             None => 80,
         };
         let host = host.trim_matches(['[', ']']);
-        // A name and password before an @ would be sent nowhere, so they must not look as if.
+        // A user name and password before an @ would not be sent, so a URL with them is refused.
         if host.is_empty() || authority.as_str().contains('@') || uri.query().is_some() {
             return Err(OriginError);
         }
@@ -121,31 +120,31 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Why the operator's server gave no answer.
+/// The reason why the operator's server gave no response.
 #[derive(Debug, Error)]
 pub enum Unreached {
-    /// Nothing could be connected to.
+    /// The connection could not be opened.
     #[error("{0}")]
     NotConnected(#[source] io::Error),
-    /// TLS could not be agreed on.
+    /// The TLS handshake failed.
     #[error("no secure connection: {0}")]
     NotSecured(#[source] io::Error),
-    /// It took too long.
+    /// The time limit passed.
     #[error("no answer within {} s", .0.as_secs_f64())]
     TooSlow(Duration),
-    /// The answer is longer than [`MAX_ANSWER_BYTES`].
+    /// The response is longer than [`MAX_ANSWER_BYTES`].
     #[error("the answer is longer than {} MiB", MAX_ANSWER_BYTES >> 20)]
     TooLong,
-    /// The connection broke, or what came is not HTTP.
+    /// The connection broke, or the response is not HTTP.
     #[error("the connection broke: {0}")]
     Broken(#[source] hyper::Error),
 }
 
-/// An open connection to the operator's server. Requests go one after the other.
+/// An open connection to the operator's server. Serves one request at a time.
 pub struct Connection {
     sender: http1::SendRequest<Full<Bytes>>,
     host: HeaderValue,
-    /// Drives the connection, and ends with it.
+    /// Drives the connection; aborted when the connection is dropped.
     _driver: JoinSet<()>,
 }
 
@@ -168,7 +167,7 @@ async fn open(origin: &Origin, roots: &Roots) -> Result<Connection, Unreached> {
     let socket = TcpStream::connect((origin.host.as_str(), origin.port))
         .await
         .map_err(Unreached::NotConnected)?;
-    // Without it requests are only slower.
+    // If this fails, requests are only slower.
     let _ = socket.set_nodelay(true);
     let stream = match origin.secure {
         false => Stream::plain(Wire::unlimited(socket)),
@@ -181,7 +180,7 @@ async fn open(origin: &Origin, roots: &Roots) -> Result<Connection, Unreached> {
         .map_err(Unreached::Broken)?;
     let mut driver = JoinSet::new();
     driver.spawn(async move {
-        // Whatever goes wrong is told to whoever waits for an answer.
+        // An error is also returned to the task that waits for a response.
         let _ = connection.await;
     });
     Ok(Connection {
@@ -213,12 +212,12 @@ async fn secured(socket: TcpStream, host: &str, roots: &Roots) -> io::Result<Str
 }
 
 impl Connection {
-    /// Whether the server has hung up meanwhile. A request would then be lost.
+    /// Returns true if the server has closed the connection, so that a request would be lost.
     pub fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
 
-    /// Sends a request, whose URI is a path, and reads the whole answer.
+    /// Sends a request, whose URI is a path, and reads the whole response.
     pub async fn send(
         &mut self,
         mut request: Request<Full<Bytes>>,
@@ -249,8 +248,8 @@ impl Connection {
     }
 }
 
-/// A bare connection for those who send as fast as they can: no limits, no `Host`, no comfort. Its
-/// task ends when the sender is dropped or the server hangs up.
+/// Opens a bare connection for load generators: no limits and no `Host` header. Its task ends when the sender
+/// is dropped or the server closes the connection.
 #[expect(
     clippy::disallowed_methods,
     reason = "the operator's own server, named by the operator"

@@ -1,9 +1,9 @@
-//! Whether a way out would end at this very server.
+//! Self-call check: refuses destinations that would reach this same server.
 //!
-//! The [rules](EgressRules::leads_back) know where we listen; which addresses are this machine's is
-//! asked of the system here, by binding a socket to one: that succeeds for our own addresses alone,
-//! sends nothing, and is true at this moment, whatever interfaces came and went. It is only done for
-//! destinations on our own port.
+//! [`EgressRules::leads_back`] knows the addresses on which this server listens. Which addresses belong to this
+//! machine is tested here by binding a UDP socket to the address. That succeeds only for local addresses, sends
+//! nothing, and reflects the network interfaces at this moment. The test is made only for destinations on the
+//! server's own port.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, UdpSocket};
@@ -13,22 +13,22 @@ use posthaste_core::address::{Destination, EgressRules, ForbiddenAddress, Host, 
 use crate::explain;
 use crate::mishap::{Mishap, Setback};
 
-/// Refuses a destination that names this server by an address of its machine. Where the address of a
-/// name leads is found out when it is resolved, at every connection.
+/// Refuses a destination that names this server by an address of its machine. A host name is checked when it is
+/// resolved, at every connection.
 pub fn refuse_own(rules: &EgressRules, to: &Destination) -> Result<(), Refusal> {
     let ip = match to.host() {
         Host::Ip(ip) => *ip,
-        // Those that are ours for certain were refused when the URL was read.
+        // Names that always mean this server were refused when the URL was parsed.
         Host::Name(_) => return Ok(()),
     };
     match rules.leads_back(ip, to.port(), is_local) {
         Ok(false) => Ok(()),
-        // Who cannot tell refuses.
+        // If the test fails, refuse.
         Ok(true) | Err(_) => Err(Refusal::Address(ForbiddenAddress::OwnListener)),
     }
 }
 
-/// Refuses all of a name's addresses if one of them leads back here.
+/// Refuses all addresses of a name if one of them leads back to this server.
 pub(crate) fn vet(rules: &EgressRules, addresses: &[IpAddr], port: u16) -> Result<(), Setback> {
     for ip in addresses {
         match rules.leads_back(*ip, port, is_local) {
@@ -40,10 +40,10 @@ pub(crate) fn vet(rules: &EgressRules, addresses: &[IpAddr], port: u16) -> Resul
     Ok(())
 }
 
-/// Whether an address is one of this machine's. Where the system lets anybody bind anything
-/// (`ip_nonlocal_bind`) every address is: on our own port, too much is then refused.
+/// Returns true if an address belongs to this machine. With the system setting `ip_nonlocal_bind` it returns
+/// true for every address; then too many destinations on the server's own port are refused.
 fn is_local(ip: IpAddr) -> io::Result<bool> {
-    /// `EAFNOSUPPORT` on Linux: no address of that family is anywhere here.
+    /// `EAFNOSUPPORT` on Linux: this machine has no address of that family.
     const NO_SUCH_FAMILY: i32 = 97;
     match UdpSocket::bind((ip, 0)) {
         Ok(_) => Ok(true),
@@ -74,7 +74,7 @@ mod tests {
     fn the_system_knows_its_addresses() {
         assert!(is_local(ip("127.0.0.1")).unwrap());
         assert!(is_local(ip("127.8.8.8")).unwrap());
-        // Documentation addresses are nobody's.
+        // Documentation addresses belong to no machine.
         assert!(!is_local(ip("192.0.2.1")).unwrap());
         assert!(!is_local(ip("2001:db8::1")).unwrap());
     }

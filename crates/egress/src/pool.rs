@@ -1,17 +1,17 @@
-//! Connections that wait for their next request.
+//! Pool of idle and shared connections.
 //!
-//! The pool promises:
+//! [`Pool`] guarantees:
 //!
-//! - A connection goes only to the [`PoolKey`] and the origin it was opened for.
-//! - It is handed out only while it is ready, young enough and not idle for too long.
-//! - It comes back only after a whole answer. Whatever else ends a request, a time limit or a caller
-//!   who lost interest included, closes it.
-//! - Idle connections are bounded per key and in all; the longest idle goes first. [`Pool::sweep`]
-//!   closes those that nobody comes back for. Those that were answered before their request was written
-//!   are waited for, and there are no more of them than may be idle.
+//! - A connection is used only for the [`PoolKey`] and the origin that it was opened for.
+//! - It is handed out only while it is ready, younger than the maximum age, and not idle for too long.
+//! - It is returned only after a complete response. If a request ends in any other way, such as a time limit or
+//!   a caller that drops the future, the connection is closed.
+//! - The number of idle connections is limited per key and in total; the longest idle is closed first.
+//!   [`Pool::sweep`] closes expired ones. Connections whose response arrived before the request was completely
+//!   written are awaited before they are returned; their number has the same limit as the idle connections.
 //!
-//! An HTTP/1.1 connection leaves the pool while it is used. An HTTP/2 connection stays in it, counts
-//! its requests, and is idle when there are none.
+//! An HTTP/1.1 connection is removed from the pool while it is used. An HTTP/2 connection stays in it, counts
+//! its requests, and is idle when it has none.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -27,17 +27,18 @@ use crate::identity::{Fingerprint, Identity};
 use crate::request::PoolKey;
 use crate::settings::ClientSettings;
 
-/// How long a connection may take to become ready again after its answer: the rest of a request that
-/// was answered early has to be written first.
+/// Maximum time until a connection is ready again after its response. If the receiver responded early, the rest
+/// of the request has to be written first.
 const READY_GRACE: Duration = Duration::from_secs(1);
 
-/// Whom a connection reaches.
+/// The destination of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Origin {
     scheme: Scheme,
     host: Host,
     port: u16,
-    /// Who we are there: a receiver remembers it for as long as the connection lasts.
+    /// The client certificate on this connection. The receiver associates it with the connection until that is
+    /// closed.
     identity: Option<Fingerprint>,
 }
 
@@ -59,7 +60,7 @@ impl Origin {
     }
 }
 
-/// Takes over the hash that a pool key brings along.
+/// Hasher that uses the precomputed hash of a pool key.
 #[derive(Default)]
 struct Reckoned(u64);
 
@@ -77,7 +78,7 @@ impl Hasher for Reckoned {
     }
 }
 
-/// A connection without requests: its place in the order of coming to rest, and when it must go.
+/// The idle state of a connection: its position in the order of becoming idle, and when it expires.
 struct Rest {
     serial: u64,
     until: Instant,
@@ -86,16 +87,16 @@ struct Rest {
 struct Entry {
     origin: Arc<Origin>,
     connection: Connection,
-    /// Requests on it; always none for HTTP/1.1.
+    /// Number of requests on it; always 0 for HTTP/1.1.
     streams: usize,
-    /// `None` while there are requests on it.
+    /// `None` while requests are in progress on it.
     rest: Option<Rest>,
 }
 
 #[derive(Default)]
 struct Shelves {
     by_key: HashMap<PoolKey, Vec<Entry>, BuildHasherDefault<Reckoned>>,
-    /// Every resting connection's key, the longest resting first.
+    /// The pool keys of all idle connections, the longest idle first.
     resting: BTreeMap<u64, PoolKey>,
     next_serial: u64,
 }
@@ -104,12 +105,12 @@ struct Shelves {
 pub(crate) struct Pool {
     settings: Arc<ClientSettings>,
     shelves: Mutex<Shelves>,
-    /// As many as may be waited for until they are ready again.
+    /// Limits the number of connections that are awaited until they are ready again.
     settling: Arc<Semaphore>,
 }
 
-/// A connection in use. Dropping it closes an HTTP/1.1 connection, and keeps further requests off an
-/// HTTP/2 one.
+/// A connection in use. Dropping it closes an HTTP/1.1 connection. An HTTP/2 connection gets no further
+/// requests.
 pub(crate) struct Lease {
     pool: Arc<Pool>,
     key: PoolKey,
@@ -127,7 +128,7 @@ impl Pool {
         }
     }
 
-    /// A connection to this destination that served this key before, if one is free.
+    /// Returns a connection to this destination that served this key before, if one is free.
     pub(crate) fn take(
         self: &Arc<Pool>,
         key: &PoolKey,
@@ -140,8 +141,8 @@ impl Pool {
             by_key, resting, ..
         } = &mut *shelves;
         let shelf = by_key.get_mut(key)?;
-        // The last one used is the likeliest to be open still. Those that are not are met here or by the
-        // sweeper; looking at all of them for every request would cost more than sending it.
+        // The most recently used connection is the most likely to be still open. Closed ones are removed here
+        // or by the sweep; checking all of them for every request would cost more than sending it.
         let mut place = shelf.len();
         let free = loop {
             place = place.checked_sub(1)?;
@@ -178,7 +179,7 @@ impl Pool {
         Some(self.lease(key, origin, connection))
     }
 
-    /// Takes a fresh connection into use.
+    /// Takes a new connection into use. An HTTP/2 connection is added to the pool at once.
     pub(crate) fn adopt(
         self: &Arc<Pool>,
         key: &PoolKey,
@@ -203,7 +204,7 @@ impl Pool {
         self.lease(key, origin, connection)
     }
 
-    /// Closes what has been idle for too long, is too old, or has ended by itself.
+    /// Closes connections that are expired, too old, or ended by the receiver.
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
         let mut shelves = self.lock();
@@ -216,7 +217,7 @@ impl Pool {
         });
     }
 
-    /// Closes the idle connections of a key, and keeps new requests off those in use.
+    /// Closes the idle connections of a key and gives no new requests to those in use.
     pub(crate) fn forget(&self, key: &PoolKey) {
         let mut shelves = self.lock();
         if let Some(mut shelf) = shelves.by_key.remove(key) {
@@ -229,7 +230,7 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, Shelves> {
-        // Nothing that runs under the lock leaves the shelves half changed.
+        // No code that runs under the lock can leave the state half changed.
         self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -261,8 +262,8 @@ impl Pool {
         entry.streams < entry.connection.max_streams().min(most)
     }
 
-    /// Puts a connection to rest for as long as `idle`, and closes the longest resting one if there
-    /// are then too many.
+    /// Adds an idle connection for at most `idle`. Closes the longest idle connection if there are too many
+    /// then.
     fn shelve(&self, key: &PoolKey, origin: Arc<Origin>, connection: Connection, idle: Duration) {
         let now = Instant::now();
         if connection.is_closed() || !self.is_young(&connection, now) || idle.is_zero() {
@@ -288,7 +289,7 @@ impl Pool {
         if let Some(shelf) = shelves.by_key.get_mut(key) {
             shelf[position].rest = Some(Rest { serial, until });
             let serials = || shelf.iter().filter_map(Entry::serial);
-            // Resting ones are counted only where there could be too many of them.
+            // Idle connections are counted only if there could be too many of them.
             if shelf.len() > self.settings.max_idle_per_key
                 && serials().count() > self.settings.max_idle_per_key
                 && let Some(oldest) = serials().min()
@@ -304,7 +305,7 @@ impl Pool {
         }
     }
 
-    /// Ends a request on a shared connection that stays in use.
+    /// Ends a request on a shared connection. Other requests may still be in progress on it.
     fn end_stream(&self, key: &PoolKey, connection: &Connection, idle: Duration) {
         let mut shelves = self.lock();
         let Some(shelf) = shelves.by_key.get_mut(key) else {
@@ -313,7 +314,7 @@ impl Pool {
         let position = shelf
             .iter()
             .position(|entry| entry.connection.is(connection));
-        // It may have been taken out meanwhile: too old, or by another request's failure.
+        // The connection may have been removed meanwhile: too old, or another request on it failed.
         let Some(position) = position else {
             return;
         };
@@ -324,7 +325,7 @@ impl Pool {
         }
     }
 
-    /// Takes a shared connection out, so that it ends with the requests that are on it.
+    /// Removes a shared connection, so that it is closed when its remaining requests end.
     fn retire(&self, key: &PoolKey, connection: &Connection) {
         let mut shelves = self.lock();
         let Shelves {
@@ -361,7 +362,7 @@ impl Shelves {
     }
 }
 
-/// Keeps the entries that `keep` wants, and the order of rest in step with them.
+/// Keeps the entries that `keep` accepts, and removes the others from the idle order too.
 fn tidy(
     shelf: &mut Vec<Entry>,
     resting: &mut BTreeMap<u64, PoolKey>,
@@ -377,15 +378,15 @@ fn tidy(
 }
 
 impl Lease {
-    /// The connection, for as long as the lease lasts.
+    /// Returns the connection.
     pub(crate) fn connection(&mut self) -> &mut Connection {
         self.connection
             .as_mut()
             .expect("a lease has its connection until it ends")
     }
 
-    /// Gives the connection back after a whole answer. `keep_alive` is how long the receiver said
-    /// that it would keep it.
+    /// Returns the connection to the pool after a complete response. `keep_alive` is the time for which the
+    /// receiver announced to keep it open.
     pub(crate) fn give_back(mut self, keep_alive: Option<Duration>) {
         let Some(mut connection) = self.connection.take() else {
             return;

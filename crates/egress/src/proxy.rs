@@ -1,16 +1,17 @@
-//! The operator's own proxy, if all that leaves their network has to pass one (HTTP CONNECT).
+//! Tunnels through the operator's proxy (HTTP CONNECT), for networks in which all outbound connections must use
+//! one.
 //!
-//! The proxy is trusted as the machine is: its address is mostly a private one, and is not vetted. The
-//! destination is not: it is judged, resolved and vetted here as if there were no proxy, and the proxy
-//! is asked for the *vetted address*, so that it cannot be led where the rules forbid. TLS is spoken
-//! through the tunnel with the original name, and before the tunnel stands nothing of a request leaves.
+//! The proxy is trusted: its address is mostly a private one and is not vetted. The destination is not trusted:
+//! it is checked, resolved and vetted as if there were no proxy, and the proxy is asked to connect to the
+//! *vetted address*, so that it cannot be directed to a forbidden one. TLS to the receiver runs through the
+//! tunnel with the original name. No byte of a request is sent before the tunnel is open.
 //!
-//! Only if the operator says that the proxy resolves names are names passed to it. Then a name can mean
-//! any address that the proxy reaches, private ones included, and keeping it from them is up to the
+//! If the operator configured that the proxy resolves names, it gets the name instead of an address. A name can
+//! then mean any address that the proxy can reach, including private ones; refusing those is the task of the
 //! proxy.
 //!
-//! What goes wrong on the way to the proxy, or in its own house, is a [`ProxyFault`] and no attempt.
-//! What the proxy says about the destination (403, 502, 503, 504) is the destination's.
+//! A failure to reach the proxy, or of the proxy itself, is a [`ProxyFault`] and does not count as an attempt.
+//! A response of the proxy about the destination (403, 502, 503, 504) counts as a failure of the destination.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -36,15 +37,15 @@ use crate::roots::Roots;
 use crate::tls;
 use crate::wire::{ToProxy, Tunnel};
 
-/// The longest head of an answer that is read from the proxy.
+/// Maximum size of the proxy's response head.
 const MAX_HEAD_BYTES: usize = 8 * 1_024;
-/// The longest user name and password together.
+/// Maximum length of user name and password together.
 const MAX_CREDENTIAL_BYTES: usize = 1_024;
 const END_OF_HEAD: &[u8] = b"\r\n\r\n";
 
 /// A proxy: `http://proxy.internal:3128`, `https://user:password@proxy.internal:3129`.
 ///
-/// Neither its debug form nor its words contain the user name or the password.
+/// Neither the debug form nor the display form contains the user name or the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Proxy {
     secure: bool,
@@ -55,7 +56,7 @@ pub struct Proxy {
     resolves: bool,
 }
 
-/// A text that names no proxy. Does not repeat it, since it may hold a password.
+/// The text is not the URL of a proxy. The error does not quote the text, which may contain a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "must be a URL such as http://proxy.internal:3128 or https://user:password@proxy.internal:3129, \
@@ -64,7 +65,7 @@ pub struct Proxy {
 pub struct ProxyError;
 
 impl Proxy {
-    /// The same proxy, to which names are passed as they are, if `resolves`; else addresses.
+    /// Returns the same proxy with another setting: if `resolves`, the proxy gets names; otherwise addresses.
     pub fn resolving(self, resolves: bool) -> Proxy {
         Proxy { resolves, ..self }
     }
@@ -110,7 +111,7 @@ impl FromStr for Proxy {
     }
 }
 
-/// The header's value for `user:password`, percent-encoded as in a URL.
+/// Returns the header value for `user:password`, percent-encoded as in a URL.
 fn basic(credentials: &str) -> Result<String, ProxyError> {
     let mut plain = Vec::with_capacity(credentials.len());
     let mut rest = credentials.as_bytes();
@@ -158,7 +159,7 @@ impl fmt::Debug for Proxy {
     }
 }
 
-/// A proxy that connections are opened through.
+/// Opens connections through the proxy.
 pub(crate) struct Gateway {
     proxy: Proxy,
     tls: Arc<ClientConfig>,
@@ -178,7 +179,7 @@ impl Gateway {
         self.proxy.resolves()
     }
 
-    /// A tunnel to the first of these targets that the proxy reaches. A target is `host:port`.
+    /// Opens a tunnel to the first of these targets that the proxy reaches. A target is `host:port`.
     pub(crate) async fn tunnel(
         &self,
         targets: &[String],
@@ -187,7 +188,7 @@ impl Gateway {
         let mut setback = Setback::from(Mishap::NoAddress);
         for target in targets {
             match self.tunnel_to(target, step).await {
-                // The proxy may reach a name's other addresses: IPv4 and not IPv6, say.
+                // The proxy may reach another address of the name, for example IPv4 but not IPv6.
                 Err(Setback::Theirs(Mishap::BeyondProxy)) => setback = Mishap::BeyondProxy.into(),
                 ended => return ended,
             }
@@ -214,7 +215,7 @@ impl Gateway {
         }
     }
 
-    /// A connection to the proxy itself.
+    /// Connects to the proxy itself.
     async fn reach(&self) -> Result<ToProxy, Setback> {
         let addresses = match self.proxy.host.parse::<IpAddr>() {
             Ok(address) => vec![address],
@@ -268,7 +269,7 @@ fn fault(fault: ProxyFault) -> Setback {
     OwnFault::Proxy(fault).into()
 }
 
-/// The status that the proxy answers with, and what came after the head of its answer.
+/// Reads the proxy's response. Returns its status and the bytes after its head.
 async fn read_answer(proxy: &mut (impl AsyncRead + Unpin)) -> Result<(u16, Bytes), ProxyFault> {
     let mut heard = Vec::new();
     let mut chunk = [0; 1_024];
@@ -300,7 +301,7 @@ async fn read_answer(proxy: &mut (impl AsyncRead + Unpin)) -> Result<(u16, Bytes
     }
 }
 
-/// The status in a line such as `HTTP/1.1 200 Connection established`.
+/// Parses the status of a line such as `HTTP/1.1 200 Connection established`.
 fn status(head: &[u8]) -> Option<u16> {
     let line = head.split(|byte| *byte == b'\r').next()?;
     let mut words = line.splitn(3, |byte| *byte == b' ');

@@ -1,4 +1,4 @@
-//! What became of a request.
+//! The outcome of a request.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -8,27 +8,28 @@ use posthaste_core::classify::{HttpStatus, Outcome};
 
 use crate::mishap::Mishap;
 
-/// How a request ended. Every request that was attempted has exactly one.
+/// The outcome of a request. Every request that was attempted has exactly one.
 ///
-/// Its debug form shows nothing of the answer's headers and body.
+/// The debug form omits the headers and the body of the response.
 #[derive(Clone)]
 pub struct Report {
-    /// What classification works with.
+    /// The outcome in the form that classification works with.
     pub outcome: Outcome,
-    /// Why there is no answer, if there is none.
+    /// The send error, if there is no response.
     pub mishap: Option<Mishap>,
-    /// From the call to its end, resolving and connecting included.
+    /// Time from the call to its end, including resolving and connecting.
     pub latency: Duration,
-    /// When the first byte of the request was handed to the network, if it came to that. On an HTTP/2
-    /// connection, which others may be writing to as well: when the request was handed to it.
+    /// Time at which the first byte of the request was written to the network, if one was. On an HTTP/2
+    /// connection, which several requests may share: the time at which the request was passed to the
+    /// connection.
     pub first_byte_at: Option<Instant>,
-    /// The headers of an answer that was not 2xx, as they came. Of the others nobody asks for them.
+    /// The response headers, unmodified; only for a status other than 2xx, because they are not needed for 2xx.
     pub headers: HeaderMap,
-    /// The beginning of the answer's body, as it came.
+    /// The beginning of the response body, unmodified.
     pub snippet: Vec<u8>,
-    /// Whether the body went on after the snippet.
+    /// True if the body was longer than the snippet.
     pub snippet_truncated: bool,
-    /// Whether the request went over a connection that had served another one before.
+    /// True if the connection had served another request before.
     pub reused: bool,
 }
 
@@ -47,7 +48,7 @@ impl fmt::Debug for Report {
 }
 
 impl Report {
-    /// What happened, in words for people on both ends. Contains no address that was resolved.
+    /// Describes the outcome for operators and tenants. Contains no resolved address.
     pub fn detail(&self) -> String {
         match (&self.mishap, self.outcome) {
             (Some(mishap), _) => mishap.to_string(),

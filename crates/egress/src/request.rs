@@ -1,8 +1,8 @@
-//! What is to be sent, and how it is written into a request.
+//! The request that the caller wants to send, and its translation to HTTP.
 //!
-//! The caller chooses method, headers and body. What frames a message or speaks about the connection
-//! (`Content-Length`, `Host`, `Connection`, …) is written here and nowhere else; headers by such
-//! names are dropped from what the caller gave, so no custom header can smuggle a second request.
+//! The caller chooses the method, headers and body of a [`Request`]. This module alone writes the headers that
+//! frame a message or describe the connection (`Content-Length`, `Host`, `Connection`, …). The caller's headers
+//! with such names are dropped, so that a custom header cannot smuggle a second request.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,22 +19,22 @@ use posthaste_core::address::{Destination, Scheme};
 use crate::identity::Identity;
 use crate::mishap::Mishap;
 
-/// A request as hyper takes it.
+/// A request in hyper's form.
 pub(crate) type Message = http::Request<Full<Bytes>>;
 
-/// Who may share connections: requests with the same key and the same origin, nobody else.
+/// Determines which requests may share connections: those with the same key and the same origin.
 ///
-/// The engine names it after the endpoint, its URL and its credentials, so that neither another tenant nor
-/// another endpoint ever meets a connection, nor the same one after a change.
+/// The engine derives the key from the endpoint, its URL and its credentials. So a connection is never used by
+/// another tenant or another endpoint, nor by the same endpoint after a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolKey {
-    /// Of the name, reckoned once: a request looks its key up several times.
+    /// Hash of the name, computed once because a request looks its key up several times.
     hash: u64,
     name: Arc<str>,
 }
 
 impl PoolKey {
-    /// The key with this name.
+    /// Creates the key with this name.
     pub fn new(name: &str) -> PoolKey {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
@@ -53,42 +53,42 @@ impl Hash for PoolKey {
 
 /// One request to send.
 ///
-/// Its debug form shows neither headers nor body, which may hold secrets.
+/// The debug form omits headers and body, which may contain secrets.
 #[derive(Clone)]
 pub struct Request {
-    /// Whose connections it may use.
+    /// The key whose connections it may use.
     pub pool_key: PoolKey,
-    /// Where it goes. It is judged again before a connection is opened.
+    /// The URL. It is vetted again before a connection is opened.
     pub destination: Destination,
-    /// What it asks for.
+    /// The HTTP method.
     pub method: Method,
-    /// Its headers. Those that frame a message or name a connection are replaced by our own.
+    /// Its headers. Headers that frame the message or describe the connection are replaced by the client's own.
     pub headers: HeaderMap,
     /// Its body, sent byte for byte.
     pub body: Bytes,
-    /// Who we are to the receiver, if it asks for a certificate.
+    /// The client certificate that is presented if the receiver asks for one.
     pub identity: Option<Identity>,
-    /// How much of the answer's body is kept; the client's setting if nothing is said. Never more than
-    /// is read.
+    /// Maximum number of bytes that are kept of the response body; `None` means the client's setting. Limited
+    /// by the number of bytes that are read.
     pub keep_bytes: Option<usize>,
-    /// How long all of it may take, the answer included; at most
+    /// Time limit of the whole request, including the response; at most
     /// [`MAX_TIME_LIMIT`](crate::MAX_TIME_LIMIT).
     pub time_limit: Duration,
-    /// Asked just before the first byte is written; without one it may always begin.
+    /// Checked just before the first byte is written. Without a permit the request may always start.
     pub permit: Option<Permit>,
 }
 
-/// Says whether a request may begin, at the moment at which it would.
+/// Decides whether a request may start, at the moment when its first byte would be sent.
 ///
-/// Opening a connection takes its time, and a process may be stopped at any point. Whoever may send only for
-/// so long gives one along, and what has not begun by then never does:
-/// [`OwnFault::TooLate`](crate::OwnFault::TooLate). Over HTTP/2 it is asked when the request is handed to
-/// its connection, which others share.
+/// Opening a connection takes time, and the process may be suspended at any point. A caller that may send only
+/// for a limited time (a lease) passes a permit. If the permit has ended before the first byte, the request is
+/// not sent and fails with [`OwnFault::TooLate`](crate::OwnFault::TooLate). On a shared HTTP/2 connection the
+/// permit is checked when the request is passed to the connection.
 #[derive(Clone)]
 pub struct Permit(Arc<dyn Fn() -> bool + Send + Sync>);
 
 impl Permit {
-    /// A permit that holds for as long as `holds` says so.
+    /// Creates a permit that is valid while `holds` returns true.
     pub fn new(holds: impl Fn() -> bool + Send + Sync + 'static) -> Permit {
         Permit(Arc::new(holds))
     }
@@ -117,7 +117,7 @@ impl fmt::Debug for Request {
     }
 }
 
-/// Whether a header belongs to the connection or the framing, and so to us.
+/// Returns true if a header belongs to the connection or the framing, so that only the client may set it.
 fn is_ours(name: &HeaderName) -> bool {
     matches!(
         name.as_str(),
@@ -137,7 +137,7 @@ fn is_ours(name: &HeaderName) -> bool {
     )
 }
 
-/// Drops the headers that are not the caller's to set.
+/// Removes the headers that the caller may not set.
 fn drop_ours(headers: &mut HeaderMap) {
     let ours: Vec<HeaderName> = headers
         .keys()
@@ -149,13 +149,13 @@ fn drop_ours(headers: &mut HeaderMap) {
     }
 }
 
-/// The message, still without the parts that depend on the version of HTTP.
+/// Builds the message without the parts that depend on the HTTP version.
 pub(crate) fn compose(method: Method, mut headers: HeaderMap, body: Bytes) -> Message {
     drop_ours(&mut headers);
     let expects_body = [Method::POST, Method::PUT, Method::PATCH].contains(&method);
     if expects_body && body.is_empty() {
-        // hyper tells the length of a body that is one. Some receivers answer 411 to an empty POST that
-        // does not say so.
+        // hyper writes the length only of a body that is not empty. Some receivers answer 411 to an empty POST
+        // without a length.
         headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
     }
     let mut message = Message::new(Full::new(body));
@@ -164,8 +164,8 @@ pub(crate) fn compose(method: Method, mut headers: HeaderMap, body: Bytes) -> Me
     message
 }
 
-/// A destination as HTTP/1.1 wants it: path and query in the request line, the host in a header. It is
-/// kept with a connection, most of whose requests go to the same.
+/// A destination in the form of HTTP/1.1: path and query in the request line, the host in a header. It is
+/// cached with its connection, because most requests of a connection have the same destination.
 pub(crate) struct Label {
     to: Destination,
     target: Uri,
@@ -192,7 +192,7 @@ impl Label {
     }
 }
 
-/// Writes the destination into the message as HTTP/2 wants it: all of it in the URI.
+/// Writes the destination into the message in the form of HTTP/2: completely in the URI.
 pub(crate) fn address_http2(message: &mut Message, to: &Destination) -> Result<(), Mishap> {
     let mut parts = uri::Parts::default();
     parts.scheme = Some(match to.scheme() {

@@ -1,21 +1,19 @@
-//! From names to addresses.
+//! Resolves host names with the operating system's resolver.
 //!
-//! A resolver only answers; whether the addresses may be called is judged elsewhere, and nothing is
-//! cached here, so that every new connection is judged by what the name means at that moment.
+//! A [`Resolve`] only returns addresses; the caller vets them. Nothing is cached, so that every new connection
+//! is vetted against the current addresses of its name. [`SystemResolver`] calls `getaddrinfo`, because it uses
+//! the operator's configuration: name servers, DNS over TLS, `nsswitch`. A library (hickory) would have to read
+//! that configuration a second time, and would add 29 dependencies. Three properties of `getaddrinfo` need a
+//! workaround:
 //!
-//! The system's resolver (`getaddrinfo`) is used, because it is what the operator configured: name
-//! servers, DNS over TLS, `nsswitch`. A library (hickory) would be a second reader of that
-//! configuration, and 29 more dependencies. Three of its habits are tamed:
-//!
-//! - It would append the search domains of the machine's network to a name that does not exist, so it
-//!   is asked for the name with the dot of the root, which is final; glibc then does not look into
-//!   `/etc/hosts` either.
-//! - It blocks a thread until it is done, long after the request that asked has given up. So only
-//!   [`MAX_LOOKUPS`] run at once, and the [`rota`](crate::rota) sees to it that no zone whose servers
-//!   keep silent takes the places of the others.
-//! - It asks anew for everybody. Here those who ask for a name that is being looked up wait for the
-//!   same answer, each within its own time limit; unless the lookup has been under way for longer than
-//!   [`MAX_SHARED_TIME`], and is more likely stuck than about to answer.
+//! - It appends the search domains of the machine's network to a name that does not exist. So the name is
+//!   passed with a trailing dot, which prevents this. glibc then does not read `/etc/hosts` either.
+//! - It blocks a thread until it is done, long after the request has timed out. So at most [`MAX_LOOKUPS`] run
+//!   at once, and the [lookup scheduler](crate::rota) prevents a zone with unresponsive servers from blocking
+//!   the others.
+//! - It sends a new query for every call. So callers that ask for a name that is being looked up share that
+//!   lookup, each with its own time limit. A lookup that has run for longer than [`MAX_SHARED_TIME`] is not
+//!   shared, because it is more likely stuck than about to return.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -31,15 +29,15 @@ use tokio::time::Instant;
 
 use crate::rota::{self, Rota};
 
-/// How many lookups the system's resolver runs at once. More wait, within their time limits.
+/// Maximum number of concurrent lookups. Further ones wait, within their time limits.
 pub const MAX_LOOKUPS: usize = rota::MAX_RUNNING;
-/// The most addresses that a name may have. Every one has to be vetted, so a name with more is refused
-/// rather than cut. A message of DNS holds about as many.
+/// Maximum number of addresses of a name. A name with more is refused instead of truncated, because every
+/// address has to be vetted. A DNS message holds about as many.
 pub const MAX_ADDRESSES: usize = 4_096;
-/// How long those who ask join a lookup that is under way.
+/// Age up to which a running lookup is shared with further callers.
 const MAX_SHARED_TIME: Duration = Duration::from_secs(10);
 
-/// Why a name has no addresses.
+/// The reason why a name could not be resolved.
 #[derive(Debug, Error)]
 pub enum ResolveError {
     /// The name does not exist, or its servers do not answer.
@@ -48,33 +46,33 @@ pub enum ResolveError {
     /// The name exists and has no address.
     #[error("the name has no address")]
     NoAddress,
-    /// This machine could not even ask; no fault of the name's.
+    /// This machine could not send the query; the name is not at fault.
     #[error("the resolver could not be asked")]
     Unable(#[source] io::Error),
 }
 
-/// A lookup under way.
+/// The future of a lookup.
 pub type Lookup<'a> = Pin<Box<dyn Future<Output = Result<Vec<IpAddr>, ResolveError>> + Send + 'a>>;
 
-/// Turns names into addresses.
+/// Resolves names to addresses.
 pub trait Resolve: Send + Sync {
-    /// Every address of `name`, the preferred first. The name is fully qualified, lower case, ASCII,
-    /// and has no dot at its end; no search domain may be applied to it.
+    /// Returns all addresses of `name`, the preferred one first. The name is fully qualified, lower case,
+    /// ASCII, and has no trailing dot. No search domain may be applied to it.
     ///
-    /// Nothing may be left out: a forbidden address that is not reported is one that is not refused.
+    /// Must not omit any address: a forbidden address that is not returned is not refused.
     fn resolve<'a>(&'a self, name: &'a str) -> Lookup<'a>;
 }
 
-/// Looks a name up, and blocks until it is done.
+/// Looks a name up, blocking the thread.
 type Ask = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
 
-/// The resolver of the operating system. Clones share everything.
+/// The resolver of the operating system. Clones share the lookups and their limits.
 #[derive(Clone)]
 pub struct SystemResolver {
     desk: Arc<Desk>,
 }
 
-/// What was found, for everybody who asked.
+/// The result of a lookup, shared by all callers that wait for it.
 type Answer = Result<Arc<[IpAddr]>, Failure>;
 
 #[derive(Debug, Clone, Copy)]
@@ -83,7 +81,7 @@ enum Failure {
     Unable(io::ErrorKind, Option<i32>),
 }
 
-/// A lookup that is waited for.
+/// A lookup that callers wait for.
 struct Inquiry {
     name: String,
     answered: watch::Sender<Option<Answer>>,
@@ -95,10 +93,10 @@ impl Inquiry {
     }
 }
 
-/// An inquiry that can be joined.
+/// A lookup that further callers can join.
 struct Open {
     inquiry: Arc<Inquiry>,
-    /// When it began to run, if it has.
+    /// Start time, if it has started.
     began: Option<Instant>,
 }
 
@@ -114,13 +112,13 @@ struct Desk {
 }
 
 impl SystemResolver {
-    /// A resolver that runs at most [`MAX_LOOKUPS`] at once.
+    /// Creates a resolver that runs at most [`MAX_LOOKUPS`] at once.
     pub fn new() -> SystemResolver {
         SystemResolver::asking(|name| look_up(&absolute(name)))
     }
 
-    /// A resolver for names that the operator wrote: as every other program on the machine reads them,
-    /// search domains and `/etc/hosts` included.
+    /// Creates a resolver for names that the operator configured. They are resolved as in every other program
+    /// on the machine, with search domains and `/etc/hosts`.
     pub(crate) fn as_configured() -> SystemResolver {
         SystemResolver::asking(look_up)
     }
@@ -138,7 +136,7 @@ impl SystemResolver {
         let mut answered = self.desk.join(name);
         let answer = match answered.wait_for(Option::is_some).await {
             Ok(answer) => answer.clone(),
-            // Whoever looked it up is gone, and has said nothing.
+            // The thread that looked it up ended without a result.
             Err(_) => None,
         };
         let lost = Failure::Unable(io::ErrorKind::Other, None);
@@ -175,11 +173,11 @@ impl Resolve for SystemResolver {
 
 impl Desk {
     fn lock(&self) -> MutexGuard<'_, Ledger> {
-        // Nothing that runs under the lock leaves the ledger half changed.
+        // No code that runs under the lock can leave the ledger half changed.
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the answer of a lookup that is open, or of a new one.
+    /// Joins a running or queued lookup of the name, or queues a new one.
     fn join(self: &Arc<Desk>, name: &str) -> watch::Receiver<Option<Answer>> {
         let mut ledger = self.lock();
         let is_fresh = |open: &&Open| {
@@ -205,7 +203,7 @@ impl Desk {
         waiting
     }
 
-    /// Begins what may begin.
+    /// Starts as many queued lookups as the limits allow.
     fn begin(self: &Arc<Desk>) {
         let mut places = Vec::new();
         let mut ledger = self.lock();
@@ -233,8 +231,8 @@ impl Desk {
     }
 }
 
-/// Strikes out the inquiries that nobody waits for. Each is asked about once: the last one who waits may
-/// leave at any moment, lock or no lock, and what is struck out must not stay open.
+/// Removes the lookups that no caller waits for. `is_wanted` is called once for each: the last caller may leave
+/// at any moment, even while the lock is held, and a removed lookup must not stay joinable.
 fn strike_out(
     rota: &mut Rota<Arc<Inquiry>>,
     open: &mut HashMap<String, Open>,
@@ -249,7 +247,7 @@ fn strike_out(
     });
 }
 
-/// Nobody can join this inquiry any more.
+/// Makes a lookup unavailable to further callers.
 fn close(open: &mut HashMap<String, Open>, inquiry: &Arc<Inquiry>) {
     let same = |open: &Open| Arc::ptr_eq(&open.inquiry, inquiry);
     if open.get(&inquiry.name).is_some_and(same) {
@@ -257,7 +255,7 @@ fn close(open: &mut HashMap<String, Open>, inquiry: &Arc<Inquiry>) {
     }
 }
 
-/// One of the places. It belongs to the thread, which cannot be cancelled, and not to those who wait.
+/// A slot for one running lookup. It belongs to the thread, which cannot be cancelled, and not to the callers.
 struct Place {
     desk: Arc<Desk>,
     zone: String,
@@ -271,14 +269,14 @@ impl Place {
         self.filled = true;
         let found = (self.desk.ask)(&self.inquiry.name);
         let answer = found.map(Arc::from).map_err(|error| {
-            // What the resolver says about the name has no error number; what the system says
-            // about itself (no more files, no more memory) has one.
+            // An error about the name has no OS error number. An error of the system (out of file descriptors
+            // or memory) has one.
             match error.raw_os_error() {
                 Some(number) => Failure::Unable(error.kind(), Some(number)),
                 None => Failure::Failed,
             }
         });
-        // Before it is told: who asks afterwards asks anew.
+        // Before the result is sent, so that later callers start a new lookup.
         close(&mut self.desk.lock().open, &self.inquiry);
         self.inquiry.answered.send_replace(Some(answer));
     }
@@ -290,7 +288,7 @@ impl Drop for Place {
         close(&mut ledger.open, &self.inquiry);
         ledger.rota.end(&self.zone, self.began, Instant::now());
         drop(ledger);
-        // One that never ran was dropped with its runtime, and so would be whatever followed it.
+        // A lookup that never ran was dropped with its runtime. The next one would be dropped too.
         if self.filled {
             self.desk.begin();
         }
@@ -306,7 +304,7 @@ fn look_up(name: &str) -> io::Result<Vec<IpAddr>> {
     Ok(addresses.map(|address| address.ip()).collect())
 }
 
-/// The name with the dot of the root, after which no search domain is tried.
+/// Appends the dot of the DNS root, which prevents search domains.
 fn absolute(name: &str) -> String {
     format!("{name}.")
 }
@@ -320,7 +318,7 @@ mod tests {
     use tokio::time::timeout;
 
     const HOME: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
-    /// Long enough that only a bug lets it pass.
+    /// A timeout that passes only if there is a bug.
     const AMPLE: Duration = Duration::from_secs(20);
 
     #[test]
@@ -335,12 +333,12 @@ mod tests {
         assert!(matches!(found, Err(ResolveError::Failed)), "{found:?}");
     }
 
-    /// A resolver whose names below `tarpit.example` answer when told to; how often it was asked, and
-    /// by what it is told.
+    /// A resolver that blocks for names below `tarpit.example` until the test releases them, and counts
+    /// lookups.
     struct Tarpit {
         resolver: SystemResolver,
         asked: Arc<AtomicUsize>,
-        /// Each message lets one lookup go.
+        /// Each message releases one lookup.
         let_go: mpsc::Sender<()>,
         stuck: tokio::sync::mpsc::UnboundedReceiver<String>,
     }
@@ -355,7 +353,7 @@ mod tests {
             counted.fetch_add(1, Ordering::SeqCst);
             if name.ends_with("tarpit.example") {
                 let _ = stuck_in.send(name.to_owned());
-                // When the test is over nobody tells any more.
+                // Fails when the test is over and the sender is dropped.
                 let _ = told.lock().unwrap_or_else(PoisonError::into_inner).recv();
             }
             Ok(vec![HOME])
@@ -394,7 +392,7 @@ mod tests {
             tarpit.asked.load(Ordering::SeqCst),
             100 + rota::MAX_PER_ZONE
         );
-        // Those who lost interest are not looked up at all.
+        // Lookups whose callers have left are not made at all.
         for request in &stuck {
             request.abort();
         }
@@ -409,7 +407,7 @@ mod tests {
             tarpit.asked.load(Ordering::SeqCst),
             101 + rota::MAX_PER_ZONE
         );
-        // The others are let go as well, in their own time.
+        // The blocked lookups end too, soon after.
         while !tarpit.resolver.desk.lock().open.is_empty() {
             tokio::task::yield_now().await;
         }
@@ -422,7 +420,7 @@ mod tests {
         let first = ask(&tarpit.resolver, name());
         tarpit.stuck.recv().await.unwrap();
         let others: Vec<_> = (0..50).map(|_| ask(&tarpit.resolver, name())).collect();
-        // Each keeps its own time limit, and its end is nobody else's.
+        // Each caller has its own time limit. A caller that gives up does not affect the others.
         let impatient = timeout(Duration::ZERO, tarpit.resolver.resolve("a.tarpit.example"));
         assert!(impatient.await.is_err());
         first.abort();
@@ -439,7 +437,7 @@ mod tests {
             assert_eq!(other.await.unwrap(), Ok(vec![HOME]));
         }
         assert_eq!(tarpit.asked.load(Ordering::SeqCst), 1);
-        // Nothing is kept: the next one asks anew.
+        // Nothing is cached: the next caller starts a new lookup.
         tarpit.let_go.send(()).unwrap();
         assert_eq!(ask(&tarpit.resolver, name()).await.unwrap(), Ok(vec![HOME]));
         assert_eq!(tarpit.asked.load(Ordering::SeqCst), 2);
@@ -459,7 +457,7 @@ mod tests {
         while tarpit.resolver.desk.lock().open["a.tarpit.example"].began == began {
             tokio::task::yield_now().await;
         }
-        // Its zone is slow by now and has a single place, which the first one holds.
+        // The zone is now classified as slow and has one slot, which the first lookup holds.
         tarpit.let_go.send(()).unwrap();
         assert_eq!(first.await.unwrap(), Ok(vec![HOME]));
         tarpit.stuck.recv().await.unwrap();
@@ -481,8 +479,8 @@ mod tests {
         assert_eq!(resolver.resolve("b.a.example").await.unwrap(), [HOME]);
     }
 
-    /// The last one who waits may leave while those who wait are gone through. No name may then be left
-    /// that can be joined and is never looked up.
+    /// The last caller may leave while unwanted lookups are being removed. No name may stay joinable without
+    /// being looked up.
     #[tokio::test]
     async fn whoever_leaves_at_the_wrong_moment_takes_no_name_along() {
         let mut tarpit = tarpit();
@@ -506,8 +504,8 @@ mod tests {
         assert!(!open.contains_key(name) && rota.is_empty());
     }
 
-    /// Those who wait may outlive the runtime that looks up for them. Each lookup that it drops must not
-    /// begin the next, which would be dropped as well, ever deeper on the same stack.
+    /// Callers may outlive the runtime that runs their lookups. A lookup that is dropped with it must not start
+    /// the next one, which would be dropped too, in an ever deeper recursion.
     #[test]
     fn the_end_of_the_runtime_ends_what_waits() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -547,7 +545,7 @@ mod tests {
         assert!(matches!(other, Err(ResolveError::Failed)));
         let many = resolver.resolve("many.example").await;
         assert_eq!(many.unwrap().len(), MAX_ADDRESSES);
-        // Cut short, it could be an answer without its forbidden address.
+        // A truncated result could be missing its forbidden address.
         let more = resolver.resolve("more.example").await;
         assert!(matches!(more, Err(ResolveError::Failed)));
     }

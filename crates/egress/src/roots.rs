@@ -1,9 +1,9 @@
-//! Whose certificates are believed.
+//! Trusted certificate authorities.
 //!
-//! The default is Mozilla's list, compiled in: the binary then behaves the same on every machine,
-//! in an empty container too, and no package on the host can widen what it trusts. The price is
-//! that the list ages with the binary. An operator with an authority of their own, or who prefers
-//! the machine's list, names a bundle.
+//! The default of [`Roots`] is Mozilla's list, compiled in. So the binary behaves the same on every machine,
+//! also in an empty container, and no package on the host can add an authority. The disadvantage is that the
+//! list is only as recent as the binary. An operator who has an own authority, or prefers the machine's list,
+//! configures a bundle.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use thiserror::Error;
 
-/// Why a bundle of certificates was not taken. The count begins at 1.
+/// The reason why a certificate bundle was refused. Certificates are counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum BundleError {
-    /// Not PEM.
+    /// The certificate is not valid PEM.
     #[error("certificate {0} of the bundle is not valid PEM")]
     Unreadable(usize),
-    /// PEM, but not a certificate that can be trusted.
+    /// The certificate is valid PEM but cannot be used as an authority.
     #[error("certificate {0} of the bundle cannot be used as a certificate authority")]
     Unusable(usize),
-    /// Nothing in it.
+    /// The bundle is empty.
     #[error("the bundle holds no certificate; it should be a PEM file of certificate authorities")]
     Empty,
 }
@@ -31,19 +31,19 @@ pub enum BundleError {
 pub struct Roots(pub(crate) Arc<RootCertStore>);
 
 impl Roots {
-    /// Mozilla's list, as of this build.
+    /// Returns Mozilla's list, as of this build.
     pub fn mozilla() -> Roots {
         Roots(Arc::new(RootCertStore {
             roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
         }))
     }
 
-    /// Nobody, until a bundle is added.
+    /// Returns an empty list, which trusts no certificate.
     pub fn none() -> Roots {
         Roots(Arc::new(RootCertStore::empty()))
     }
 
-    /// This list and every certificate of a PEM bundle.
+    /// Returns this list plus every certificate of a PEM bundle.
     pub fn with_bundle(self, pem: &[u8]) -> Result<Roots, BundleError> {
         let mut store = Arc::unwrap_or_clone(self.0);
         let mut count = 0;

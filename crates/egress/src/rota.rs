@@ -1,47 +1,47 @@
-//! Who is looked up next.
+//! Lookup scheduler: chooses which host name is resolved next.
 //!
-//! The system's resolver blocks a thread for as long as a name's servers keep silent, and strangers
-//! choose the names. Places are therefore shared out by *zone*, the part of a name that somebody
-//! registered (`customer.com` of `a.hooks.customer.com`), because a zone's servers are what makes a
-//! lookup slow, whoever asks and for however many of its names. Sharing by tenant or endpoint would not
-//! do: one who means harm has a thousand endpoints, and names cost nothing below a zone of one's own.
+//! The system's resolver blocks a thread while a name's servers do not answer, and tenants choose the names. So
+//! [`Rota`] divides the lookup slots by *zone*, the registered part of a name (`customer.com` of
+//! `a.hooks.customer.com`). The servers of a zone are what makes a lookup slow, for every tenant and every name
+//! in it. A limit per tenant or endpoint would not help: an attacker can create a thousand endpoints, and names
+//! within an own zone are free.
 //!
-//! - A zone has at most [`MAX_PER_ZONE`] places, so that none can take them all.
-//! - A zone that was seen to be slow has one, until it answers promptly again, and all such zones
-//!   together have [`MAX_SLOW`].
-//! - Those, and the zones of which nothing is known yet, together have [`MAX_UNPROVEN`]: whoever
-//!   registers new zones by the dozen finds the rest kept for those that answered promptly the last
-//!   time. To take that as well, each zone has to answer promptly before every time that it does not.
-//! - Within these bounds, first come, first served.
+//! - A zone has at most [`MAX_PER_ZONE`] slots.
+//! - A zone whose last lookup was slow has one slot until it answers promptly again. All slow zones together
+//!   have [`MAX_SLOW`] slots.
+//! - Slow zones and zones without history together have [`MAX_UNPROVEN`] slots. So an attacker with many new
+//!   zones cannot take the slots that remain for zones that answered promptly the last time. To take those as
+//!   well, each zone would have to answer promptly before every time that it does not.
+//! - Within these limits, lookups start in the order of arrival.
 //!
-//! Two customers of one hosting company share a zone, and its servers too. What looks like a zone but
-//! is a registry, such as `co.uk`, is told by a short list; where the list is wrong, strangers share
-//! four places, and nothing worse happens.
+//! Two customers of one hosting company share a zone, and its servers too. Public registries that look like a
+//! zone, such as `co.uk`, are recognised by a short list. Where the list is incomplete, unrelated tenants share
+//! 4 slots.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How many lookups run at once.
+/// Maximum number of concurrent lookups.
 pub(crate) const MAX_RUNNING: usize = 64;
-/// How many of them in one zone.
+/// Maximum number of concurrent lookups in one zone.
 pub(crate) const MAX_PER_ZONE: usize = 4;
-/// How many of them in all the zones that are slow.
+/// Maximum number of concurrent lookups in all slow zones together.
 pub(crate) const MAX_SLOW: usize = 32;
-/// From when on a lookup is slow. Resolvers ask again after five seconds, some after three.
+/// Duration from which a lookup counts as slow. Resolvers repeat a query after 5 seconds, some after 3.
 pub(crate) const SLOW_AFTER: Duration = Duration::from_secs(2);
-/// How many of them in all the zones that have not shown to be prompt.
+/// Maximum number of concurrent lookups in all zones that did not answer promptly the last time.
 pub(crate) const MAX_UNPROVEN: usize = 48;
-/// How many zones are remembered.
+/// Maximum number of zones with a stored history.
 const MAX_REMEMBERED: usize = 4_096;
 
-/// Labels below a country's that are registries and no zones of anybody's.
+/// Second-level labels that are public registries in many countries, such as `co` in `co.uk`.
 const REGISTRIES: [&str; 14] = [
     "ac", "co", "com", "edu", "go", "gob", "gov", "gv", "ltd", "ne", "net", "or", "org", "sch",
 ];
 
-/// The part of a name that somebody registered.
+/// Returns the registered part of a name.
 pub(crate) fn zone(name: &str) -> &str {
     let mut dots = name.rmatch_indices('.').map(|(at, _)| at);
     let (last, second) = (dots.next(), dots.next());
@@ -54,27 +54,27 @@ pub(crate) fn zone(name: &str) -> &str {
     before.map_or(name, |at| &name[at + 1..])
 }
 
-/// What is known of a zone.
+/// The speed of a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Repute {
-    /// Nothing yet, or nothing any more.
+    /// No lookup yet, or its history was discarded.
     Unknown,
-    /// It answered promptly the last time.
+    /// The last lookup was prompt.
     Prompt,
-    /// It did not, or is not doing so now.
+    /// The last lookup was slow, or a running one is.
     Slow,
 }
 
-/// How a zone answered the last time.
+/// The result of a zone's last lookup.
 struct Memory {
     repute: Repute,
     at: Instant,
 }
 
-/// The lookups that run and those that wait.
+/// The running and the waiting lookups.
 pub(crate) struct Rota<L> {
     waiting: VecDeque<(String, L)>,
-    /// When each lookup of a zone began.
+    /// Start times of the running lookups of each zone.
     running: HashMap<String, Vec<Instant>>,
     remembered: HashMap<String, Memory>,
 }
@@ -90,23 +90,23 @@ impl<L> Default for Rota<L> {
 }
 
 impl<L> Rota<L> {
-    /// Queues a lookup in a zone.
+    /// Enqueues a lookup in a zone.
     pub(crate) fn queue(&mut self, zone: &str, lookup: L) {
         self.waiting.push_back((zone.to_owned(), lookup));
     }
 
-    /// Strikes out the waiting lookups that `is_wanted` does not want.
+    /// Removes the waiting lookups for which `is_wanted` returns false.
     pub(crate) fn strike(&mut self, mut is_wanted: impl FnMut(&L) -> bool) {
         self.waiting.retain(|(_, lookup)| is_wanted(lookup));
     }
 
-    /// Whether nobody waits.
+    /// Returns true if no lookup waits.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// The next lookup that may begin, and its zone. It has then begun.
+    /// Returns the next lookup that may start, with its zone, and counts it as running.
     pub(crate) fn begin(&mut self, now: Instant) -> Option<(String, L)> {
         if self.waiting.is_empty() {
             return None;
@@ -141,7 +141,7 @@ impl<L> Rota<L> {
         Some((zone, lookup))
     }
 
-    /// A lookup that began at this time is over.
+    /// Records the end of a lookup that started at `began`.
     pub(crate) fn end(&mut self, zone: &str, began: Instant, now: Instant) {
         let Some(lookups) = self.running.get_mut(zone) else {
             return;
@@ -173,7 +173,7 @@ impl<L> Rota<L> {
         memory.map_or(Repute::Unknown, |memory| memory.repute)
     }
 
-    /// Forgets the zone that was not asked for the longest. It is then a zone like any other.
+    /// Discards the history of the zone whose last lookup is the oldest. It counts as unknown afterwards.
     fn forget_one(&mut self) {
         let oldest = self.remembered.iter().min_by_key(|(_, memory)| memory.at);
         if let Some(zone) = oldest.map(|(zone, _)| zone.clone()) {
@@ -208,7 +208,7 @@ mod tests {
         }
     }
 
-    /// Begins whatever may begin.
+    /// Starts all lookups that may start.
     fn begin_all(rota: &mut Rota<u32>, now: Instant) -> Vec<u32> {
         std::iter::from_fn(|| rota.begin(now).map(|(_, lookup)| lookup)).collect()
     }
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(begin_all(&mut rota, now), [64]);
     }
 
-    /// A zone answers promptly.
+    /// Makes a zone answer promptly once.
     fn prove(rota: &mut Rota<u32>, zone: &str, now: Instant) {
         rota.queue(zone, u32::MAX);
         assert_eq!(begin_all(rota, now), [u32::MAX]);
@@ -262,7 +262,7 @@ mod tests {
             assert_eq!(begin_all(&mut rota, now), [1_000]);
             rota.end("prompt.example", now, now);
         }
-        // It is kept for those that answer, and for no others.
+        // The remaining slots are only for zones that answered promptly.
         rota.queue("prompt.example", 1_001);
         assert_eq!(begin_all(&mut rota, began), [1_001]);
         rota.end("prompt.example", began, began + SLOW_AFTER);
@@ -276,7 +276,7 @@ mod tests {
         let now = began + SLOW_AFTER;
         let mut rota = Rota::default();
         let tarpits: Vec<String> = (0..200).map(|n| format!("{n}.example")).collect();
-        // Each is found out once.
+        // One slow lookup in each zone.
         for tarpit in &tarpits {
             rota.queue(tarpit, 0);
             assert_eq!(begin_all(&mut rota, began), [0]);
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(begin_all(&mut rota, now), [1; MAX_SLOW]);
         rota.queue("prompt.example", 3);
         assert_eq!(begin_all(&mut rota, now), [3]);
-        // One that answers promptly is as good as any other.
+        // A zone that answers promptly again is treated like any other.
         rota.end(&tarpits[0], now, now);
         rota.queue(&tarpits[0], 4);
         assert!(begin_all(&mut rota, now).ends_with(&[4]));

@@ -1,4 +1,4 @@
-//! What the operator can choose, and what is chosen where nobody did.
+//! Settings of the [`Client`](crate::Client) and their defaults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,45 +9,45 @@ use crate::proxy::Proxy;
 use crate::resolve::{Resolve, SystemResolver};
 use crate::roots::Roots;
 
-/// The shortest time limit an endpoint may ask for. The client itself keeps any shorter one too.
+/// Minimum time limit that an endpoint can be configured with. The client itself accepts a shorter one.
 pub const MIN_TIME_LIMIT: Duration = Duration::from_secs(1);
-/// The longest time a request may take, whatever its caller asks for.
+/// Maximum time limit of a request. The client reduces a longer one to this.
 pub const MAX_TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// The smallest read buffer that hyper works with, and so the smallest limit for a response head.
+/// Minimum limit of a response head: the smallest read buffer that hyper accepts.
 pub(crate) const MIN_RESPONSE_HEAD_BYTES: usize = 8 * 1_024;
 
-/// How a [`Client`](crate::Client) behaves.
+/// Settings of a [`Client`](crate::Client).
 #[derive(Clone)]
 pub struct ClientSettings {
-    /// Where requests may go.
+    /// The rules for permitted destinations.
     pub rules: EgressRules,
-    /// Whose certificates are believed.
+    /// The certificate authorities that are trusted.
     pub roots: Roots,
-    /// The operator's proxy, through which every connection goes if there is one. Only what is set here
-    /// counts, never the environment.
+    /// The operator's proxy. If set, every connection goes through it. Proxies named in the environment are
+    /// ignored.
     pub proxy: Option<Proxy>,
-    /// Who turns names into addresses.
+    /// Resolves host names to addresses.
     pub resolver: Arc<dyn Resolve>,
-    /// How many idle connections are kept for one pool key.
+    /// Maximum number of idle connections per pool key.
     pub max_idle_per_key: usize,
-    /// How many idle connections are kept in all. Beyond it the longest idle is closed.
+    /// Maximum number of idle connections in total. Above it, the connection that has been idle longest is
+    /// closed.
     pub max_idle_total: usize,
-    /// How long an idle connection is kept. Shorter than most receivers keep theirs, since a request
-    /// that meets a closing connection is a failed attempt. A receiver that names a shorter time
-    /// (`Keep-Alive: timeout=5`) is believed.
+    /// Idle time after which a connection is closed. It is shorter than the timeout of most receivers, because
+    /// a request on a connection that the receiver is closing fails. A shorter time that the receiver names
+    /// (`Keep-Alive: timeout=5`) takes precedence.
     pub idle_timeout: Duration,
-    /// How long a connection may be used. Afterwards its name is resolved, and judged, anew.
+    /// Maximum age of a connection. Afterwards the name is resolved and vetted again.
     pub max_connection_age: Duration,
-    /// How many requests share one HTTP/2 connection, if the receiver allows as many.
+    /// Maximum number of concurrent requests on one HTTP/2 connection, if the receiver allows as many.
     pub max_streams_per_connection: usize,
-    /// How long the head of an answer may be; at least 8 KiB. It may also hold no more than 100
-    /// headers, which is hyper's own limit.
+    /// Maximum size of a response head; at least 8 KiB. hyper also limits a head to 100 headers.
     pub max_response_head_bytes: usize,
-    /// How much of an answer's body is read. If there is more, the connection is closed; the answer
-    /// counts all the same.
+    /// Maximum number of body bytes that are read of a response. If the body is longer, the connection is
+    /// closed; the response still counts.
     pub max_response_body_bytes: usize,
-    /// How much of an answer's body is kept for people to look at.
+    /// Maximum number of body bytes that are kept for display.
     pub max_snippet_bytes: usize,
 }
 

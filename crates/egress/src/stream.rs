@@ -1,7 +1,7 @@
-//! A connection's bytes, plain or inside TLS.
+//! The byte stream of a connection, plain or TLS.
 //!
-//! The stream notes when the first byte of a request leaves, which is what the lag of a first attempt
-//! is measured by, and lets none leave for which it is too late.
+//! [`Stream`] records when the first byte of a request is sent, which is used to measure the lag of a first
+//! attempt. It refuses to send the first byte if the permit of the request has ended.
 
 use std::io;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ enum Transport {
     Tls(Box<TlsStream<Wire>>),
 }
 
-/// What HTTP is spoken over.
+/// The byte stream below HTTP.
 #[derive(Debug)]
 pub(crate) struct Stream {
     transport: Transport,
@@ -63,8 +63,8 @@ impl AsyncRead for Stream {
         match &mut self.transport {
             Transport::Plain(wire) => Pin::new(wire).poll_read(cx, buffer),
             Transport::Tls(secured) => match ready!(Pin::new(secured).poll_read(cx, buffer)) {
-                // Many servers hang up without the farewell that TLS asks for. It guards against a
-                // body cut short, which HTTP's own framing does as well wherever it matters.
+                // Many servers close the connection without the `close_notify` that TLS requires. It protects
+                // against truncated bodies, which the framing of HTTP detects as well where it matters.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
                 read => Poll::Ready(read),
             },

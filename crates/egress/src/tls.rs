@@ -1,8 +1,8 @@
-//! How TLS is spoken, and how a certificate is refused.
+//! TLS client configuration, and better errors for refused certificates.
 //!
-//! rustls decides; nothing here can turn a refusal into consent. Only the words are improved: that
-//! nobody vouches for a certificate has two causes, which are mended in different ways. Either it
-//! vouches for itself, or for it somebody does whom we do not know.
+//! rustls decides about a certificate; nothing here accepts one that rustls refused. The verifier only
+//! distinguishes two causes of an unknown issuer, because they are fixed in different ways: the certificate is
+//! self-signed, or its issuer is not trusted.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ use thiserror::Error;
 
 use crate::roots::Roots;
 
-/// The certificate names itself as its issuer, and nobody else vouches for it.
+/// The certificate is its own issuer, and no trusted authority signed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the certificate is self-signed")]
 pub(crate) struct SelfSigned;
 
-/// A configuration that believes these roots, offers no protocol and shows no certificate.
+/// Returns a configuration that trusts these roots, offers no ALPN protocol and presents no certificate.
 pub(crate) fn config(roots: &Roots) -> ClientConfig {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -31,7 +31,7 @@ pub(crate) fn config(roots: &Roots) -> ClientConfig {
         .expect("ring provides what TLS 1.2 and 1.3 need");
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots.0), provider);
     let Ok(judge) = verifier.build() else {
-        // There are no roots, and so nothing to verify: everything is refused all the same.
+        // There are no roots, so there is nothing to verify. This configuration refuses every certificate too.
         let nobody = Arc::new(RootCertStore::empty());
         return builder.with_root_certificates(nobody).with_no_client_auth();
     };
@@ -41,7 +41,7 @@ pub(crate) fn config(roots: &Roots) -> ClientConfig {
         .with_no_client_auth()
 }
 
-/// Refuses whatever rustls refuses, in plainer words.
+/// Refuses exactly the certificates that rustls refuses, and reports self-signed ones as [`SelfSigned`].
 #[derive(Debug)]
 struct Plainspoken {
     judge: Arc<WebPkiServerVerifier>,
@@ -94,8 +94,8 @@ impl ServerCertVerifier for Plainspoken {
     }
 }
 
-/// Whether a certificate was refused because nobody vouches for it but itself. `openssl req -x509` marks
-/// what it makes as an authority's, which is refused before anybody is looked for.
+/// Returns true if a certificate was refused because it is self-signed. `openssl req -x509` marks its
+/// certificates as certificate authorities; rustls refuses those before it looks for an issuer.
 fn speaks_for_itself(refusal: &Error, certificate: &CertificateDer<'_>) -> bool {
     #[expect(clippy::wildcard_enum_match_arm, reason = "rustls adds errors")]
     let nobody_known = match refusal {

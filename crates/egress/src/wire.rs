@@ -1,6 +1,6 @@
-//! The bytes below TLS: a socket, or a tunnel through the operator's proxy.
+//! The byte stream below TLS: a socket, or a tunnel through the operator's proxy.
 //!
-//! Everything that arrives passes here, handshakes included, and is counted against the
+//! All bytes that arrive pass through [`Wire`], including handshakes, and are counted against the
 //! [allowance](crate::meter).
 
 use std::io;
@@ -15,17 +15,17 @@ use tokio_rustls::client::TlsStream;
 
 use crate::meter::Meter;
 
-/// The way to the proxy.
+/// A connection to the proxy.
 #[derive(Debug)]
 pub(crate) enum ToProxy {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// The way through the proxy.
+/// A connection through the proxy.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
-    /// What came from the other end before anything was sent to it.
+    /// Bytes that the destination sent before the client sent any.
     pub(crate) early: Bytes,
     pub(crate) to_proxy: ToProxy,
 }
@@ -36,7 +36,7 @@ enum Carrier {
     Tunnel(Box<Tunnel>),
 }
 
-/// A way to the destination.
+/// A connection to the destination.
 #[derive(Debug)]
 pub(crate) struct Wire {
     carrier: Carrier,
@@ -44,7 +44,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// A socket to a destination that nobody trusts.
+    /// Creates a connection over a socket to an untrusted destination.
     pub(crate) fn metered(socket: TcpStream) -> Wire {
         Wire {
             carrier: Carrier::Socket(socket),
@@ -52,7 +52,7 @@ impl Wire {
         }
     }
 
-    /// A tunnel to such a destination.
+    /// Creates a connection over a tunnel to an untrusted destination.
     pub(crate) fn tunnelled(tunnel: Tunnel) -> Wire {
         Wire {
             carrier: Carrier::Tunnel(Box::new(tunnel)),
@@ -60,7 +60,7 @@ impl Wire {
         }
     }
 
-    /// A socket to the operator's own server, which may say as much as it likes.
+    /// Creates a connection to the operator's own server, without a limit on received bytes.
     pub(crate) fn unlimited(socket: TcpStream) -> Wire {
         Wire {
             carrier: Carrier::Socket(socket),

@@ -1,12 +1,12 @@
-//! What would have gone better, found by playing it.
+//! Suggestions after a simulated outage, verified by further simulations.
 
 use posthaste_core::lane::RateLimit;
 use posthaste_sim::recovery::{Course, Recovery, Scenario, play};
 
 use crate::picture::words;
 
-/// What to say to somebody whose limit lies above what the receiver takes, if a lower one helps.
-/// Nothing is promised that was not played through.
+/// Suggests a lower rate limit if the current one exceeds the receiver's capacity and a lower one helps. Every
+/// suggestion was simulated.
 pub fn on_the_rate(scenario: &Scenario, recovery: &Recovery) -> Option<String> {
     let refused = refused(scenario, &recovery.posthaste);
     if scenario.rate.per_second <= scenario.capacity_per_second || refused == 0 {
@@ -46,14 +46,14 @@ pub fn on_the_rate(scenario: &Scenario, recovery: &Recovery) -> Option<String> {
     })
 }
 
-/// Requests that failed once the receiver was back.
+/// Returns the number of requests that failed after the receiver was back.
 fn refused(scenario: &Scenario, course: &Course) -> u64 {
     let back = scenario.outage.as_millis() / 1_000;
     let after = course.arrivals.range(back..);
     after.map(|(_, seen)| seen.failed).sum()
 }
 
-/// What to type, as far as it differs from what was typed.
+/// Formats the command-line arguments that differ from the current ones.
 fn in_arguments(rate: RateLimit, before: RateLimit) -> String {
     let per_second = words::rate(rate.per_second).replace(',', "");
     if rate.burst == before.burst {
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(advice(&scenario(500, Span::from_mins(1))), None);
     }
 
-    /// Whatever is promised is so.
+    /// Every suggestion must come true.
     #[test]
     fn a_limit_above_the_capacity_is_advised_to_be_lower() {
         for (capacity, argument) in [(10.0, "--rate 10/s"), (1.5, "--rate 1.5/s")] {

@@ -1,7 +1,7 @@
-//! The one place that draws chance from the system.
+//! Randomness. The only module that uses the random source of the operating system.
 //!
-//! What must not be guessed (secrets, keys, nonces) is drawn here, from the operating system. What only
-//! has to be spread out uses [`Dice`], which are seeded here once.
+//! Values that must not be guessable (secrets, keys, nonces) come from the operating system. Everything else uses the
+//! RNG [`Dice`], which is seeded here once.
 
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 use posthaste_core::dice::Dice;
@@ -10,15 +10,15 @@ use posthaste_store::KeyHash;
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 
-/// What every API key begins with, so that people and scanners for leaked keys recognise one.
+/// Prefix of every API key, so that people and secret scanners recognise one.
 pub const API_KEY_PREFIX: &str = "ph_";
 
 const API_KEY_BYTES: usize = 32;
 
-/// So many bytes that nobody can guess.
+/// Returns `N` random bytes that cannot be guessed.
 ///
 /// # Panics
-/// If the operating system has no randomness to give: then nothing that must be secret can be made.
+/// If the operating system provides no randomness: then no secret can be created.
 pub fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     SystemRandom::new()
@@ -27,36 +27,36 @@ pub fn random_bytes<const N: usize>() -> [u8; N] {
     bytes
 }
 
-/// A new signing secret.
+/// Creates a signing secret.
 pub fn fresh_secret() -> SharedSecret {
     SharedSecret::from_random(random_bytes())
 }
 
-/// A new key pair to sign with, of which receivers need to know one half only.
+/// Creates a key pair for signing. Receivers need only the public key.
 pub fn fresh_private_key() -> PrivateKey {
     PrivateKey::from_seed(random_bytes())
 }
 
-/// A new API key. It is shown once; only its [`hash_key`] is kept.
+/// Creates an API key. It is shown once; only its [`hash_key`] is stored.
 pub fn fresh_api_key() -> String {
     let mut key = API_KEY_PREFIX.to_owned();
     BASE64_URL_SAFE_NO_PAD.encode_string(random_bytes::<API_KEY_BYTES>(), &mut key);
     key
 }
 
-/// A new token of a session or a link. Like a key it is shown once, and only its [`hash_key`] is kept.
+/// Creates a token of a session or a link. Like a key it is shown once, and only its [`hash_key`] is stored.
 pub fn fresh_token() -> String {
     BASE64_URL_SAFE_NO_PAD.encode(random_bytes::<API_KEY_BYTES>())
 }
 
-/// What a key is recognised by. A key made here has 256 random bits, so that a plain hash is enough:
-/// there is nothing to guess that a slow one would protect.
+/// Returns the hash that identifies a key. A key created here has 256 random bits, so a fast hash is enough: a slow one
+/// would protect only guessable keys.
 pub fn hash_key(key: &str) -> KeyHash {
     let hash = digest(&SHA256, key.as_bytes());
     KeyHash(hash.as_ref().try_into().expect("SHA-256 has 32 bytes"))
 }
 
-/// Dice that throw differently in every process.
+/// Returns an RNG with a different seed in every process.
 pub fn seed() -> Dice {
     Dice::seeded(u64::from_le_bytes(random_bytes()))
 }

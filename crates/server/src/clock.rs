@@ -1,15 +1,15 @@
-//! The one place that reads the clocks.
+//! The clock. The only module that reads the system's clocks.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use posthaste_core::time::{Now, Tick, Timestamp};
 
-/// Tells the time. Clones tell the same.
+/// Provides the time. Clones share the same source.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Reading + Send + Sync>);
 
-/// What the clocks show, the wall clock by the microsecond.
+/// A reading of both clocks, the wall clock in microseconds.
 #[derive(Clone, Copy)]
 struct Reading {
     wall_micros: u64,
@@ -17,7 +17,7 @@ struct Reading {
 }
 
 impl Clock {
-    /// The clocks of this machine. Ticks count from this call.
+    /// Returns the clock of this machine. Ticks count from this call.
     pub fn system() -> Clock {
         let started_at = Instant::now();
         Clock(Arc::new(move || {
@@ -30,7 +30,7 @@ impl Clock {
         }))
     }
 
-    /// A clock that says what it is told to say.
+    /// Returns a clock that calls `say` for the time, for tests.
     pub fn told(say: impl Fn() -> Now + Send + Sync + 'static) -> Clock {
         Clock(Arc::new(move || {
             let Now { wall, tick } = say();
@@ -41,7 +41,7 @@ impl Clock {
         }))
     }
 
-    /// What the clocks say.
+    /// Returns the wall-clock time and the monotonic time.
     pub fn now(&self) -> Now {
         let Reading { wall_micros, tick } = (self.0)();
         Now {
@@ -50,14 +50,14 @@ impl Clock {
         }
     }
 
-    /// How long ago `then` was, to the microsecond. A time of whole milliseconds counts from its
-    /// beginning, so this says up to a millisecond too much, and never too little.
+    /// Returns the time since `then`, in microseconds. `then` is truncated to milliseconds, so the result is up to 1 ms
+    /// too large, and never too small.
     pub fn since(&self, then: Timestamp) -> Duration {
         let then_micros = then.0.saturating_mul(1_000);
         Duration::from_micros((self.0)().wall_micros.saturating_sub(then_micros))
     }
 
-    /// What the wall clock says.
+    /// Returns the wall-clock time.
     pub fn wall(&self) -> Timestamp {
         self.now().wall
     }

@@ -1,4 +1,4 @@
-//! The way to a PostgreSQL database, for the store: through the one door.
+//! Connects the store to a PostgreSQL database, through the egress crate.
 
 use std::fs;
 use std::io;
@@ -15,26 +15,26 @@ use posthaste_store::postgres::{
 use crate::clock::Clock;
 use crate::config::Role;
 
-/// The largest file of authorities that is read.
+/// Maximum size of a file of root certificates, in bytes.
 const MAX_ROOTS_BYTES: u64 = 16 << 20;
 
-/// A database that nodes share.
+/// A database that several nodes share.
 #[derive(Clone, Debug)]
 pub struct SharedStore {
-    /// The server.
+    /// The database server.
     pub server: ServerUrl,
-    /// Where to listen for notices, if not there.
+    /// Server for the listener connection, if it differs.
     pub listen: Option<ServerUrl>,
-    /// What this node does for the others.
+    /// Role of this node: API, sending, or both.
     pub role: Role,
-    /// How long a node's silence is borne.
+    /// Lease duration.
     pub lease: Span,
-    /// How many connections are read through.
+    /// Number of connections for reads.
     pub connections: u32,
 }
 
 impl SharedStore {
-    /// What the store is opened with.
+    /// Returns the settings to open the store with.
     pub fn settings(self, clock: &Clock) -> PostgresSettings {
         let clock = clock.clone();
         let ticks = Arc::new(move || clock.now().tick);
@@ -49,14 +49,14 @@ impl SharedStore {
     }
 }
 
-/// What people call this machine, for those who look at the table of nodes.
+/// Returns the host name and process id, shown in the table of nodes.
 fn name_of_machine() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let process = std::process::id();
     format!("{}/{process}", name.trim())
 }
 
-/// The server with a password: if its URL lacks one, that from where PostgreSQL's own programs look for it.
+/// Returns the server with a password. If its URL has none, `PGPASSWORD` is used, as by PostgreSQL's own programs.
 pub fn with_password(server: &ServerUrl) -> ServerUrl {
     match std::env::var("PGPASSWORD") {
         Ok(password) if !password.is_empty() => server.clone().or_password(&password),
@@ -64,7 +64,7 @@ pub fn with_password(server: &ServerUrl) -> ServerUrl {
     }
 }
 
-/// Opens the way to a database.
+/// Opens connections to a database.
 pub struct Door;
 
 impl Dial for Door {
@@ -81,7 +81,8 @@ impl Dial for Door {
     }
 }
 
-/// As PostgreSQL's own clients understand it: where authorities are named, `require` asks for them, too.
+/// Converts the TLS settings in the way of PostgreSQL's own clients: with a root certificate file, `require` verifies
+/// the certificate too.
 fn trust(tls: &Tls) -> io::Result<Trust> {
     let named = tls.root_cert.as_deref();
     Ok(match (tls.mode, named) {
@@ -93,7 +94,7 @@ fn trust(tls: &Tls) -> io::Result<Trust> {
     })
 }
 
-/// The authorities of a file, or the public ones.
+/// Reads the root certificates of a file. Without a file, returns Mozilla's.
 fn roots(file: Option<&Path>) -> io::Result<Roots> {
     let Some(file) = file else {
         return Ok(Roots::mozilla());

@@ -1,10 +1,16 @@
 //! The posthaste server and its command line.
 //!
-//! [`cli`] reads what was asked and prints the answer; [`api`] is what applications speak to; [`engine`]
-//! sends; [`vault`] seals what must not be read from the disk: [`signing_keys`] and [`credentials`];
-//! [`observe`] counts, and [`telemetry`] tells a collector. [`picture`] turns data into charts, for a terminal and as SVG; [`report`] gives
-//! answers the shape that tools rely on; [`advice`] finds what would have gone better; [`mod@bench`]
-//! measures; [`demo`] shows it all.
+//! The main parts:
+//!
+//! - [`cli`] parses the command line, runs the command and prints the result. [`config`] reads the settings.
+//! - [`node`] starts and stops one server process. [`api`] is the HTTP API, [`dashboard`] the web interface.
+//! - [`engine`] sends deliveries. [`notices`] sends notifications about endpoints, and [`alerts`] finds what needs
+//!   attention.
+//! - [`vault`] encrypts secrets at rest: [`signing_keys`] and [`credentials`].
+//! - [`observe`] counts and serves metrics, and [`telemetry`] exports spans to an OpenTelemetry collector.
+//! - [`picture`] draws charts for terminals and as SVG, [`report`] defines JSON reports that tools rely on, and
+//!   [`advice`] suggests a better rate limit after a simulated outage. [`mod@bench`] measures throughput, and [`demo`]
+//!   shows a server with failing receivers.
 
 pub mod advice;
 pub mod alerts;

@@ -1,5 +1,5 @@
-//! Limits as people write them: of a tenant in the API, of a plan in the configuration. Read by the same rules, so
-//! that whatever a plan may say a tenant may say, too.
+//! Reads the limits of tenants (API) and of plans (configuration). Both use the same rules, so a tenant can have any
+//! limit that a plan can have.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use serde_json::{Value, json};
 
 use crate::api::form::{large_count, take_option};
 
-/// The most endpoints that can be allowed.
+/// Maximum value of the endpoint limit.
 const MAX_ENDPOINTS: u32 = 1_000_000;
-/// The most events a second that can be allowed.
+/// Maximum value of the events-per-second quota.
 pub const MAX_EVENTS_PER_SECOND: u32 = 1_000_000;
-/// The most events a month that can be allowed.
+/// Maximum value of the events-per-month quota.
 pub const MAX_EVENTS_PER_MONTH: u64 = 1_000_000_000_000;
-/// The most attempts under way at once that can be allowed.
+/// Maximum value of the in-flight limit.
 pub const MAX_IN_FLIGHT: u32 = 1_000_000;
-/// The shortest time for which what is finished can be kept.
+/// Minimum retention period.
 pub const MIN_RETENTION: Span = Span::from_secs(1);
 
-/// Reads what `document` says of limits. What is absent stays; `null` is no longer said.
+/// Reads the limits in `document` into `limits`. An absent field leaves a limit unchanged; `null` removes it.
 pub fn read(
     document: &Value,
     mut fields: Fields<'_, '_>,
@@ -57,7 +57,7 @@ pub fn read(
     fields.finish();
 }
 
-/// How limits are described to those who read the API's document.
+/// Returns the JSON schema of limits, for the API description.
 pub fn shape() -> Value {
     json!({
         "type": "object",
@@ -78,7 +78,7 @@ pub fn shape() -> Value {
     })
 }
 
-/// Limits as they may look.
+/// Returns an example of limits.
 pub fn example() -> Value {
     json!({
         "endpoints": 100, "events_per_second": 500, "events_per_month": null,
@@ -87,11 +87,11 @@ pub fn example() -> Value {
     })
 }
 
-/// How many tenants are looked at in one go.
+/// Page size for reading tenants.
 const PAGE: usize = 250;
 
-/// Has a look, in the background, for tenants on plans that there are not. Nobody waits for it: there may be very many
-/// tenants.
+/// Checks in the background for tenants whose plan does not exist. Runs in the background because there may be very
+/// many tenants.
 pub fn look_for_lost_plans(store: Arc<dyn Store>, plans: Arc<Plans>) {
     tokio::spawn(async move {
         if let Err(error) = tell_lost_plans(&*store, &plans).await {
@@ -100,8 +100,8 @@ pub fn look_for_lost_plans(store: Arc<dyn Store>, plans: Arc<Plans>) {
     });
 }
 
-/// Says in the log which plans tenants are on that the configuration does not have. The server's limits hold for them,
-/// which may be more than they pay for.
+/// Logs the plans of tenants that the configuration does not have. The server's limits apply to these tenants, which
+/// may be more than they pay for.
 async fn tell_lost_plans(store: &dyn Store, plans: &Plans) -> Result<(), StoreError> {
     let mut lost: BTreeMap<String, u64> = BTreeMap::new();
     let mut page = PageRequest {

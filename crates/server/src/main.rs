@@ -1,4 +1,4 @@
-//! The `posthaste` program. Everything it does is in the library of the same name.
+//! Entry point of the `posthaste` program. All of its code is in the library of the same name.
 
 use std::process::ExitCode;
 

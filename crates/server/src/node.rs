@@ -1,13 +1,13 @@
-//! One posthaste process, put together: store, vault, engine, API, and what keeps house.
+//! One posthaste process: store, vault, engine, API and background tasks.
 //!
 //! ```text
-//!  start:  vault ▸ store (migrates, takes the lock) ▸ engine (looks at what waits) ▸ API
-//!  stop:   API takes no more, engine begins no more ▸ requests are answered, flights come back and are
-//!          recorded ▸ figures are written ▸ store closes
+//!  start:  vault ▸ store (migrates, takes the lock) ▸ engine (reads the backlog) ▸ API
+//!  stop:   API accepts no requests, engine starts no attempts ▸ requests are answered, attempts in flight
+//!          are recorded ▸ stats are written ▸ store closes
 //! ```
 //!
-//! On a database that others share it asks for work once it is open, and gives all of it up at a stop: each
-//! shard is another node's as soon as nothing of it is under way.
+//! On a shared database, [`Node`] asks for shards once it is open, and releases all of them at a stop. Each shard can
+//! be granted to another node as soon as nothing of it is in flight.
 
 mod keepers;
 mod keys;
@@ -49,73 +49,73 @@ use crate::vault::{KeySource, MasterKeyId, Vault, VaultError};
 use keepers::{Ends, Keeper, all_ended, any_ended, ended};
 use keys::{make_first_admin_key, shared_vault};
 
-/// How long the store may take to write what is left and close.
+/// Time limit for the store to write what remains and close.
 const CLOSING_TIME: Duration = Duration::from_secs(30);
 
-/// What a node is made from.
+/// Settings of a node.
 pub struct NodeSettings {
-    /// Where it listens.
+    /// Address to listen on.
     pub listen: SocketAddr,
-    /// Where everything is kept.
+    /// Location of the store.
     pub store: Kept,
-    /// What it does for others on the same store.
+    /// Role among the nodes on the same store.
     pub role: Role,
-    /// What the store is told.
+    /// Settings of the store.
     pub store_settings: StoreSettings,
-    /// Where the master keys come from; nothing if nodes share one through their store.
+    /// Source of the master keys; `None` if the nodes share one through their store.
     pub master_keys: Option<KeySource>,
-    /// How the API behaves; its egress rules are the sender's too.
+    /// Settings of the API; its egress rules also apply to deliveries.
     pub api: ApiSettings,
-    /// What the pages look like, and who may see them.
+    /// Appearance and access of the dashboard.
     pub dashboard: DashboardSettings,
-    /// Whose certificates are believed.
+    /// Trusted root certificates.
     pub roots: Roots,
-    /// The proxy through which everything is sent, if there is one.
+    /// Proxy for all outbound requests, if there is one.
     pub proxy: Option<Proxy>,
-    /// What the engine may use.
+    /// Limits of the engine.
     pub limits: Limits,
-    /// When breakers trip.
+    /// Thresholds of the breakers.
     pub breaker: BreakerSettings,
-    /// By what means people are told.
+    /// Channels of notifications.
     pub means: Means,
-    /// The longest `Retry-After` that is honoured.
+    /// Longest `Retry-After` that is honoured.
     pub retry_after_cap: Span,
-    /// What is counted, and told to Prometheus.
+    /// Settings of metrics.
     pub metrics: MetricSettings,
-    /// How long what is finished is kept.
+    /// Retention periods.
     pub retention: Retention,
-    /// When somebody is to be told that something is wrong.
+    /// Settings of alerts.
     pub alerts: AlertSettings,
-    /// How long to wait for what is in flight when stopping.
+    /// Time to wait for attempts in flight when stopping.
     pub grace: Duration,
-    /// What a collector is told.
+    /// Settings of the export to a collector.
     pub otlp: OtlpSettings,
 }
 
-/// Where everything is kept.
+/// Location of the store.
 pub enum Kept {
-    /// In a file of this node's own.
+    /// A SQLite file of this node.
     File(PathBuf),
-    /// In a database that nodes share.
+    /// A PostgreSQL database that nodes share.
     Shared(Box<SharedStore>),
 }
 
-/// Why a node cannot start.
+/// Reason why a node cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The master keys cannot be had.
+    /// The master keys are not available.
     #[error(transparent)]
     Vault(#[from] VaultError),
-    /// The nodes on this store use a master key that this one was not given.
+    /// The nodes on this store use a master key that this node was not given.
     #[error(
         "this database holds what was sealed with {}, and this node does not have it: give every node the same POSTHASTE_MASTER_KEY (or --master-key-file)",
         in_use.map_or("a master key".to_owned(), |id| format!("the master key {id}"))
     )]
     NoMasterKey {
-        /// Its name, if that is known.
+        /// Id of that key, if it is known.
         in_use: Option<MasterKeyId>,
     },
-    /// What they sealed does not open with the keys that were given.
+    /// The stored secrets cannot be decrypted with the given keys.
     #[error(
         "{0}; give every node of this database the same POSTHASTE_MASTER_KEY (or --master-key-file)"
     )]
@@ -126,14 +126,14 @@ pub enum StartError {
     /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The address cannot be listened on.
+    /// The node cannot listen on the address.
     #[error(
         "cannot listen on {address}: {error}; choose another address with --listen, port 0 picks one"
     )]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What went wrong.
+        /// The error.
         error: io::Error,
     },
 }
@@ -141,7 +141,7 @@ pub enum StartError {
 /// A running node.
 pub struct Node {
     address: SocketAddr,
-    /// The admin key that was made at the first start, to be shown once.
+    /// The admin key that was created at the first start, to be shown once.
     first_admin_key: Option<String>,
     store: Arc<dyn Store>,
     engine: Engine,
@@ -150,18 +150,18 @@ pub struct Node {
     serving: JoinHandle<io::Result<()>>,
     sending: JoinHandle<Result<(), StoreError>>,
     keepers: Vec<Keeper>,
-    /// What tells a collector, if there is one.
+    /// Export to a collector, if there is one.
     telling: Option<Exporter>,
     grace: Duration,
 }
 
-/// Why a node that ran is of no use any more. Started again, it goes on from what is on disk.
+/// Reason why a running node can no longer work. After a restart it continues from the stored state.
 #[derive(Debug, thiserror::Error)]
 pub enum Breakdown {
-    /// The store cannot say whether it keeps its promises.
+    /// The store can no longer guarantee what it accepted.
     #[error("{0}; nothing that was acknowledged is lost, start the server again")]
     Store(StoreError),
-    /// A part of it has ended that never should.
+    /// A task has ended that must run as long as the node.
     #[error(
         "{0} has ended, which is a fault of posthaste; nothing that was acknowledged is lost, start the server again"
     )]
@@ -169,7 +169,7 @@ pub enum Breakdown {
 }
 
 impl Node {
-    /// Starts a node. When this is done it takes requests, and sends.
+    /// Starts a node. When this returns, the node accepts requests and sends.
     pub async fn start(settings: NodeSettings) -> Result<Node, StartError> {
         let NodeSettings {
             listen,
@@ -192,13 +192,13 @@ impl Node {
             otlp,
         } = settings;
         let clock = Clock::system();
-        // The vault first: should the process die in between, there is a key without data, and never
-        // data without a key.
+        // The vault comes first: if the process dies in between, there is a key without data, and never data without a
+        // key.
         let vault = match (master_keys.map(Vault::open_or_create), &kept) {
             (None, _) => None,
             (Some(Ok(vault)), _) => Some(vault),
             (Some(Err(error @ VaultError::Missing { .. })), Kept::File(path)) => {
-                // A file that is no store has no key to miss.
+                // If the file is not a store, that is the error to report, not the missing key.
                 recognise(path)?;
                 return Err(error.into());
             }
@@ -210,7 +210,7 @@ impl Node {
             error,
         })?;
         let address = listener.local_addr().unwrap_or(listen);
-        // Known only now: port 0 has become a real one.
+        // Known only now, because port 0 has been replaced by a real one.
         api_settings.egress_rules.own_sockets = vec![address];
 
         let engine = Engine::new();
@@ -234,7 +234,7 @@ impl Node {
             rules: rules.clone(),
             roots: roots.clone(),
             proxy,
-            // As many as may be in flight to one endpoint: otherwise the busiest would close and open
+            // As many as may be in flight to one endpoint. Otherwise the busiest endpoints would close and open
             // connections all the time.
             max_idle_per_key: MAX_IN_FLIGHT as usize,
             ..ClientSettings::default()
@@ -262,7 +262,7 @@ impl Node {
         });
         engine.started().await;
         if engine.phase() == Phase::Stopped {
-            // It can only have failed: nobody has told it to stop.
+            // It must have failed, because no stop was requested.
             (&mut sending).await.expect("the engine does not panic")?;
         }
 
@@ -360,18 +360,18 @@ impl Node {
         })
     }
 
-    /// Where it listens.
+    /// Returns the address that the node listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The admin key that was made at the first start. It can be had once, and is stored nowhere.
+    /// Returns the admin key that was created at the first start. Can be called once; the key is stored nowhere.
     pub fn take_first_admin_key(&mut self) -> Option<String> {
         self.first_admin_key.take()
     }
 
-    /// Waits until something has ended without which the node is of no use: it would take events and
-    /// send none. That is for whoever started it to notice, and not for whoever waits for his events.
+    /// Waits until a part has failed that the node needs, because without it the node would accept events and send
+    /// none. The process that started the node must react.
     pub async fn broken_down(&mut self) -> Breakdown {
         tokio::select! {
             why = self.engine.store_broken() => Breakdown::Store(why),
@@ -384,17 +384,17 @@ impl Node {
         }
     }
 
-    /// Takes no more requests, sends nothing new, answers what is under way, waits for what is in flight and
-    /// for letters, and closes the store. What does not come back within the grace is left for the next start.
+    /// Stops the node: accepts no requests, starts no attempts, answers open requests, waits for attempts in flight and
+    /// for emails, and closes the store. What is not finished within the grace period is left for the next start.
     pub async fn stop(self) {
         self.stopping.send_replace(true);
-        // At once, and not when every request is answered: one that is slow could use up the grace, and
-        // what was sent in the meantime would be sent again at the next start.
+        // At once, not after all requests are answered. A slow request could use up the grace period, and attempts that
+        // started meanwhile would be sent again at the next start.
         self.engine.calm_down();
         let in_flight = self.engine.flight_count();
         tracing::info!(in_flight, "stopping");
         let retired = async {
-            // Others go on at once with whatever is not in flight here.
+            // Other nodes take over at once what is not in flight here.
             if let Some(cluster) = self.store.cluster()
                 && let Err(error) = cluster.retire().await
             {
@@ -405,7 +405,7 @@ impl Node {
             tokio::join!(ended(self.serving), retired);
             self.engine.shut_down().await;
         };
-        // A letter that the mail server has taken must be known to be sent.
+        // If the mail server has accepted an email, that must be recorded.
         let ended = all_ended(self.keepers);
         let (drained, ended) =
             tokio::join!(timeout(self.grace, drained), timeout(self.grace, ended));
@@ -435,11 +435,11 @@ impl Node {
 }
 
 async fn until(mut stopped: watch::Receiver<bool>) {
-    // If the sender is gone, so is the node.
+    // An error means that the node no longer exists.
     let _ = stopped.wait_for(|stopping| *stopping).await;
 }
 
-/// What a store is opened with.
+/// Dependencies of opening the store.
 struct Opening<'a> {
     engine: &'a Engine,
     messenger: &'a Arc<Messenger>,
@@ -447,7 +447,7 @@ struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    /// Opens the store, and the vault if its key is in it.
+    /// Opens the store, and the vault if its key is in the store.
     async fn open(
         self,
         kept: Kept,
@@ -533,7 +533,7 @@ mod tests {
         let (tell, told) = tokio::sync::oneshot::channel();
         let writing = tokio::spawn(async move {
             until(stopped).await;
-            // As long as a mail server takes.
+            // As long as a mail server may take.
             tokio::time::sleep(Duration::from_millis(300)).await;
             let _ = tell.send(store.told().await);
         });

@@ -1,4 +1,4 @@
-//! What the shared store tells this node, passed on to whom it concerns.
+//! Handles cluster events: passes what the shared store reports to the engine and the API.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -12,20 +12,20 @@ use tokio::runtime::Handle;
 use crate::api::App;
 use crate::engine::Engine;
 
-/// Passes on what the store tells: to the engine, and to the API once that is there.
+/// Passes cluster events to the engine, and to the API once it exists.
 pub struct Messenger {
     engine: Engine,
-    /// What questions are answered on: the store calls from a thread of its own.
+    /// Runtime on which requests of other nodes are answered, because the store calls from its own thread.
     runtime: Handle,
     app: OnceLock<Weak<App>>,
 }
 
 impl Messenger {
-    /// A messenger who knows the engine only.
+    /// Creates a handler that knows only the engine.
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime, on which others' questions are answered.
+    /// Outside a tokio runtime, on which requests of other nodes are answered.
     pub fn new(engine: Engine) -> Messenger {
         Messenger {
             engine,
@@ -34,9 +34,9 @@ impl Messenger {
         }
     }
 
-    /// The API is there.
+    /// Sets the API.
     pub fn introduce(&self, app: &Arc<App>) {
-        // There is one API to a node, so there is none to be replaced.
+        // A node has one API, so there is never an earlier one to replace.
         let _ = self.app.set(Arc::downgrade(app));
     }
 

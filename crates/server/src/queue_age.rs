@@ -1,7 +1,7 @@
-//! How long what could be sent has been waiting.
+//! Age of the oldest delivery that could be sent.
 //!
-//! Read from the store, so that it tells of all nodes, and of work that no node sees to at the moment. That is a walk over
-//! all of it, so whoever asks hears what was read a little while ago, and however many ask, one reads.
+//! Read from the store, so that it covers all nodes, and work that no node owns at the moment. The query reads all
+//! unfinished work. So [`KeptAge`] caches the result for a few seconds, and only one query runs at a time.
 
 use std::sync::Arc;
 
@@ -13,25 +13,25 @@ use tokio::sync::Mutex;
 
 use crate::clock::Clock;
 
-/// So long a reading is told again.
+/// Time for which a result is cached.
 const KEPT: Span = Span::from_secs(5);
 
-/// So many endpoints are looked at, those with the oldest work first. If all of them are paused or tripped, what waits
-/// behind them is told when there are fewer.
+/// Maximum number of endpoints that are checked, those with the oldest work first. If all of them are paused or
+/// tripped, work behind them is not seen.
 const MAX_LOOKED_AT: usize = 2_000;
-/// So many questions are put to the store at once: sending waits for the same answers.
+/// Maximum number of concurrent reads, because sending uses the same readers.
 const ASKED_AT_ONCE: usize = 8;
 
-/// Tells how long the oldest delivery has been waiting, without reading it each time.
+/// Cached age of the oldest delivery.
 pub struct KeptAge {
     store: Arc<dyn Store>,
     clock: Clock,
-    /// What was read, and when that was done.
+    /// The last result, and when it was read.
     last: Arc<Mutex<Option<(Tick, Span)>>>,
 }
 
 impl KeptAge {
-    /// One that has read nothing yet.
+    /// Creates an instance without a cached result.
     pub fn new(store: Arc<dyn Store>, clock: Clock) -> KeptAge {
         KeptAge {
             store,
@@ -40,7 +40,7 @@ impl KeptAge {
         }
     }
 
-    /// How long the oldest delivery that could be sent has been waiting; nothing if that cannot be read.
+    /// Returns the time for which the oldest delivery that could be sent has been due; `None` if it cannot be read.
     pub async fn read(&self) -> Option<Span> {
         let mut last = self.last.clone().lock_owned().await;
         let now = self.clock.now();
@@ -50,7 +50,8 @@ impl KeptAge {
             return Some(age);
         }
         let (store, clock) = (self.store.clone(), self.clock.clone());
-        // Who asked may lose patience. What is begun is read to its end all the same, or the next would begin anew.
+        // The caller may stop waiting. The query still completes in its own task, so that the next caller does not
+        // start over.
         let reading = tokio::spawn(async move {
             let age = queue_age(&*store, now.wall).await.ok()?;
             *last = Some((clock.now().tick, age));
@@ -60,8 +61,8 @@ impl KeptAge {
     }
 }
 
-/// How long the oldest delivery has been due whose endpoint is enabled and not tripped; nothing waits, nothing is old.
-/// One that must not go before another is not counted, one that is being sent is.
+/// Returns the time for which the oldest delivery has been due whose endpoint is enabled and not tripped; zero if
+/// nothing waits. Deliveries that wait for an earlier one of their ordering key are not counted; those in flight are.
 async fn queue_age(store: &dyn Store, now: Timestamp) -> Result<Span, StoreError> {
     let mut work = store.unfinished_work().await?;
     work.retain(|(_, due)| *due <= now);
@@ -95,7 +96,7 @@ fn could_send(row: &EndpointRow) -> bool {
     row.standing == Standing::Enabled && row.health.trip.is_none()
 }
 
-/// When the oldest delivery was due that waits for no other.
+/// Returns the due time of the oldest delivery that does not wait for another.
 async fn first_in_order(
     store: &dyn Store,
     endpoint: EndpointId,
@@ -254,7 +255,7 @@ mod tests {
     async fn what_waits_for_another_is_not() {
         let store = world().await;
         add(&store, 1, true).await;
-        // The first of its key is due later, and the second must not go before it.
+        // The first one of its ordering key is due later, and the second must not be sent before it.
         send(&store, at(0), 1, Some(at(50))).await;
         send(&store, at(1), 1, Some(at(10))).await;
         assert_eq!(age(&store, at(40)).await, 0);

@@ -1,13 +1,13 @@
-//! Sets replays going, in the background.
+//! Runs replays in the background.
 //!
-//! It promises:
+//! [`Replayer`] guarantees:
 //!
-//! - every running replay goes on, also one that an earlier process began;
-//! - replays take turns, so that a long one does not keep a short one waiting;
-//! - it sets a small number of deliveries going at a time and rests in between: what it sets going waits
-//!   in the lanes of its endpoints like everything else, and is paced there;
-//! - of several nodes that share a store, the owner of the shard of its id steps a replay;
-//! - while the store cannot write, it waits, longer each time up to a bound, and loses nothing.
+//! - Every running replay continues, also one that an earlier process started.
+//! - Replays take turns, so that a long one does not delay a short one.
+//! - It enqueues a small number of deliveries at a time and pauses in between. The deliveries wait in the lanes of
+//!   their endpoints like all others, and are rate-limited there.
+//! - With several nodes on one store, the owner of the shard of the replay's id runs the replay.
+//! - While the store cannot write, it waits, longer each time up to a limit, and loses nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,23 +21,24 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 use crate::switchboard::Switchboard;
 
-/// How many deliveries one step sets going.
+/// Number of deliveries per step.
 pub const REPLAY_STEP: usize = 256;
-/// The rest between two steps: at most 12,800 deliveries a second are set going.
+/// Pause between two steps. Limits replays to 12,800 deliveries per second.
 const REST: Duration = Duration::from_millis(20);
-/// The first wait after the store failed; each one after it is twice as long.
+/// First pause after an error of the store; each further one is twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
-/// The longest wait after the store failed.
+/// Longest pause after an error of the store.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// How often it looks for replays that nobody told it of.
+/// Interval at which running replays are looked for without a wake-up.
 const LOOK_AROUND: Duration = Duration::from_secs(60);
-/// The same among other nodes, whose replays may become this one's at any time.
+/// Interval at which running replays are looked for in a cluster, where a replay of another node may fall to this one
+/// at any time.
 const LOOK_AROUND_SHARED: Duration = Duration::from_secs(5);
 
-/// Told when something is due for an endpoint now.
+/// Function that is called when a delivery to an endpoint is due now.
 pub type Work = Box<dyn Fn(EndpointId, Timestamp) + Send + Sync>;
 
-/// Sets replays going.
+/// Runs replays.
 pub struct Replayer {
     store: Arc<dyn Store>,
     clock: Clock,
@@ -47,8 +48,8 @@ pub struct Replayer {
 }
 
 impl Replayer {
-    /// A replayer that looks for new replays when `bell` rings, and calls `work` for every endpoint for
-    /// which it has put something on disk.
+    /// Creates a replayer that looks for new replays when `bell` is notified, and calls `work` for every endpoint for
+    /// which it has enqueued deliveries.
     pub fn new(store: Arc<dyn Store>, clock: Clock, bell: Arc<Notify>, work: Work) -> Replayer {
         Replayer {
             store,
@@ -59,7 +60,7 @@ impl Replayer {
         }
     }
 
-    /// The same among other nodes: it steps what falls to this one.
+    /// Restricts the replayer to the replays of this node in a cluster.
     pub fn shared_with(self, switchboard: Arc<Switchboard>) -> Replayer {
         Replayer {
             switchboard: Some(switchboard),
@@ -67,14 +68,14 @@ impl Replayer {
         }
     }
 
-    /// Whether this node is the one to step a replay.
+    /// Returns true if this node runs the replay.
     fn is_mine(&self, replay: &ReplayId) -> bool {
         let shard = Shard::of(EndpointId(replay.0));
         let switchboard = self.switchboard.as_ref();
         switchboard.is_none_or(|switchboard| switchboard.is_mine(shard))
     }
 
-    /// How often it looks for replays that nobody told it of, or that have become its own.
+    /// Returns the interval at which running replays are looked for without a wake-up.
     fn look_around(&self) -> Duration {
         let switchboard = self.switchboard.as_ref();
         match switchboard.is_some_and(|switchboard| switchboard.is_shared()) {
@@ -83,15 +84,15 @@ impl Replayer {
         }
     }
 
-    /// Goes on until the store is closed. It may be dropped at any moment: each step is whole, and the
-    /// next process goes on from it.
+    /// Runs until the store is closed. May be dropped at any time: each step is one transaction, and the next process
+    /// continues after it.
     pub async fn run(self) {
         let mut wait = FIRST_WAIT;
         loop {
             match self.go_round().await {
                 Ok(()) => {
                     wait = FIRST_WAIT;
-                    // Whoever rang while a round was made is heard now.
+                    // A notification that arrived during the round is received now.
                     let _ = tokio::time::timeout(self.look_around(), self.bell.notified()).await;
                 }
                 Err(StoreError::Closed) => return,
@@ -107,8 +108,8 @@ impl Replayer {
         }
     }
 
-    /// Steps every running replay once, again and again until none is left. Each round looks anew, so
-    /// that one that has just begun need not wait for those before it to end.
+    /// Runs one step of every running replay, repeatedly until none is left. Each round reads the running replays
+    /// again, so that a new one need not wait for the others to end.
     async fn go_round(&self) -> Result<(), StoreError> {
         loop {
             let mut running = self.store.running_replays().await?;
@@ -126,7 +127,7 @@ impl Replayer {
     async fn step(&self, replay: ReplayId) -> Result<(), StoreError> {
         let now = self.clock.wall();
         let step = self.store.step_replay(now, replay, REPLAY_STEP).await?;
-        // One that is gone has nothing more to set going.
+        // A deleted replay has nothing more to enqueue.
         for endpoint in step.into_iter().flat_map(|step| step.endpoints) {
             (self.work)(endpoint, now);
         }

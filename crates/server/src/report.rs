@@ -1,4 +1,4 @@
-//! Answers in the shape that tools rely on.
+//! JSON reports of the command line and the API, in the form that tools rely on.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ use crate::picture::outage::{Times, over_capacity};
 use crate::picture::series::{self, Bucket};
 use crate::picture::words;
 
-/// The policy an answer is about. Read as a policy, it is that policy.
+/// The retry policy that a report is about. Can be read back as a policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PolicyReport {
-    /// The preset's name, if it is one.
+    /// Name of the preset, if the policy is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preset: Option<&'static str>,
-    /// All of it, written out.
+    /// The complete policy.
     #[serde(flatten)]
     pub policy: RetryPolicy,
 }
 
 impl PolicyReport {
-    /// Reports a policy, and which preset it is.
+    /// Reports a policy and its preset.
     pub fn new(preset: Option<Preset>, policy: &RetryPolicy) -> PolicyReport {
         PolicyReport {
             preset: preset.map(Preset::name),
@@ -33,69 +33,69 @@ impl PolicyReport {
     }
 }
 
-/// A policy, explained.
+/// The explanation of a policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ExplanationReport {
-    /// When each attempt comes.
+    /// Times of the attempts.
     #[serde(flatten)]
     pub explanation: Explanation,
-    /// What was explained.
+    /// The explained policy.
     pub policy: PolicyReport,
 }
 
-/// What a simulated outage came to.
+/// Result of a simulated outage.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OutageReport {
     /// The endpoint's retry policy.
     pub policy: PolicyReport,
     /// Deliveries due when the outage began.
     pub pending: u32,
-    /// How long the receiver was down.
+    /// Duration of the outage, in milliseconds.
     pub outage_ms: u64,
-    /// How many requests a second it took when it was back.
+    /// Requests per second that the receiver accepted after the outage.
     pub capacity_per_second: f64,
-    /// What posthaste kept to.
+    /// Limits of the endpoint.
     pub limits: LimitsReport,
-    /// What the dice followed from.
+    /// Seed of the RNG.
     pub seed: u64,
-    /// What posthaste did.
+    /// Result of posthaste.
     pub posthaste: CourseReport,
-    /// What a naive sender would have done.
+    /// Result of a naive sender.
     pub naive: CourseReport,
-    /// What it comes to, in one sentence.
+    /// Conclusion, in one sentence.
     pub words: String,
 }
 
-/// The endpoint's limits, named as in the endpoint itself.
+/// Limits of the endpoint, with the field names of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LimitsReport {
-    /// At most so many at once.
+    /// Maximum number of attempts in flight.
     pub max_in_flight: u32,
-    /// At most so many a second.
+    /// Maximum rate of attempts.
     pub rate_limit: RateLimit,
 }
 
-/// What one way of sending came to.
+/// Result of one way of sending.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CourseReport {
     /// Requests made.
     pub attempts: u64,
-    /// Deliveries that got through.
+    /// Successful deliveries.
     pub delivered: u64,
-    /// Deliveries given up.
+    /// Dead-lettered deliveries.
     pub dead_lettered: u64,
-    /// Why they were, and how many for each reason.
+    /// Number of dead letters by reason.
     pub dead_letter_reasons: BTreeMap<&'static str, u64>,
-    /// The most requests in any second after the receiver came back.
+    /// Highest number of requests in one second after the receiver came back.
     pub peak_arrivals_per_second: u64,
-    /// When the last delivery ended, from the beginning of the outage.
+    /// End of the last delivery, in milliseconds since the start of the outage.
     pub drained_ms: u64,
     /// All requests over time, in at most [`series::MAX_BUCKETS`] buckets.
     pub series: Vec<Bucket>,
 }
 
 impl OutageReport {
-    /// Reports on a scenario that was played through.
+    /// Reports on a simulated scenario.
     pub fn new(preset: Option<Preset>, scenario: &Scenario, recovery: &Recovery) -> OutageReport {
         let mut report = OutageReport {
             policy: PolicyReport::new(preset, &scenario.policy),
@@ -115,7 +115,7 @@ impl OutageReport {
         report
     }
 
-    /// Its times in words, the same wherever they are told.
+    /// Returns the times in words, the same for every output.
     pub fn times(&self) -> Times {
         Times::new(
             self.outage_ms,
@@ -124,7 +124,7 @@ impl OutageReport {
         )
     }
 
-    /// What it comes to, in one sentence.
+    /// Returns the conclusion, in one sentence.
     pub fn conclusion(&self) -> String {
         if self.pending == 0 {
             return "Nothing was pending, so nothing was sent.".to_owned();
@@ -132,7 +132,7 @@ impl OutageReport {
         format!("{}; {}.", self.posthaste_in_words(), self.naive_in_words())
     }
 
-    /// Why deliveries were given up.
+    /// Describes why deliveries were dead-lettered.
     fn why(&self) -> &'static str {
         let disabled = DeadReason::EndpointDisabled.name();
         if self.posthaste.dead_letter_reasons.contains_key(disabled) {

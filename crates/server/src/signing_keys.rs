@@ -1,15 +1,15 @@
-//! The keys an endpoint's requests are signed with, as they are kept.
+//! Signing keys of an endpoint, and their stored form.
 //!
-//! The newest key stands first and never ends; earlier ones sign along until their time is over, so
-//! that a receiver has that long to learn the new one. What is kept is JSON, and it is always sealed:
-//! `{"keys":[{"secret":"whsec_…","until":null},{"secret":"whsec_…","until":1767225600000}]}`. A secret
-//! without one of the prefixes was made up by another sender, and its own bytes are the key.
+//! The newest key comes first and never expires. Earlier keys keep signing until their end time, so that a receiver has
+//! that long to switch to the new one. The stored form is JSON, and is always encrypted:
+//! `{"keys":[{"secret":"whsec_…","until":null},{"secret":"whsec_…","until":1767225600000}]}`. A secret without one of
+//! the prefixes was created by another sender; its bytes are the key.
 
 use posthaste_core::sign::{KeyError, MAX_KEYS, SharedSecret, SigningKey, SigningKeys};
 use posthaste_core::time::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// An endpoint's signing keys: at least one, newest first.
+/// Signing keys of an endpoint: at least one, newest first.
 #[derive(Clone, Debug)]
 pub struct SigningKeyring {
     keys: Vec<HeldKey>,
@@ -32,39 +32,39 @@ struct KeptKey {
     until: Option<Timestamp>,
 }
 
-/// Why what was kept cannot be used. Never quotes a key.
+/// Error in stored signing keys. Never quotes a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyringError {
-    /// It is not what was written.
+    /// The stored form cannot be parsed.
     #[error("the signing keys that are kept cannot be read")]
     Unreadable,
-    /// One of the keys is none.
+    /// One of the keys is invalid.
     #[error("a signing key that is kept cannot be used: {0}")]
     Key(#[from] KeyError),
 }
 
-/// Why a key cannot be changed for a new one.
+/// Error of a key rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RotationError {
-    /// The new one is one of those at hand.
+    /// The endpoint already has this key.
     #[error("is one of the endpoint's keys already")]
     Known,
-    /// As many keys as may be are still in use.
+    /// The maximum number of keys is still in use.
     #[error("{MAX_KEYS} keys are still in use")]
     Full,
 }
 
 impl SigningKeyring {
-    /// A keyring of one key.
+    /// Creates a keyring with one key.
     pub fn new(key: SigningKey) -> SigningKeyring {
         SigningKeyring {
             keys: vec![HeldKey { key, until: None }],
         }
     }
 
-    /// Reads what [`keep`](SigningKeyring::keep) wrote.
+    /// Parses what [`keep`](SigningKeyring::keep) wrote.
     pub fn open(json: &[u8]) -> Result<SigningKeyring, KeyringError> {
-        // What serde says of rubbish may quote it, and it may be a key.
+        // serde's error may quote the text, which may contain a key.
         let kept: Kept = serde_json::from_slice(json).map_err(|_| KeyringError::Unreadable)?;
         if !(1..=MAX_KEYS).contains(&kept.keys.len()) {
             return Err(KeyringError::Unreadable);
@@ -78,7 +78,7 @@ impl SigningKeyring {
         Ok(SigningKeyring { keys: keys? })
     }
 
-    /// The keyring as bytes, to be sealed.
+    /// Returns the stored form, to be encrypted.
     pub fn keep(&self) -> Vec<u8> {
         let keys = self.keys.iter().map(|held| KeptKey {
             secret: reveal(&held.key),
@@ -90,7 +90,7 @@ impl SigningKeyring {
         serde_json::to_vec(&kept).expect("plain data")
     }
 
-    /// The keys to sign with now.
+    /// Returns the keys to sign with at this time.
     pub fn active(&self, now: Timestamp) -> SigningKeys {
         let (newest, earlier) = self.keys.split_first().expect("never empty");
         let signs = |held: &&HeldKey| held.until.is_none_or(|until| now < until);
@@ -99,12 +99,12 @@ impl SigningKeyring {
         SigningKeys::new(keys).expect("at least one key, and not too many")
     }
 
-    /// The newest key, in the open.
+    /// Returns the newest key, in plain text.
     pub fn newest(&self) -> &SigningKey {
         &self.keys[0].key
     }
 
-    /// Earlier keys that still sign, in the open, and until when.
+    /// Returns earlier keys that still sign, in plain text, with their end times.
     pub fn earlier(&self, now: Timestamp) -> impl Iterator<Item = (&SigningKey, Timestamp)> {
         self.keys[1..].iter().filter_map(move |held| {
             let until = held.until.filter(|until| now < *until)?;
@@ -112,7 +112,8 @@ impl SigningKeyring {
         })
     }
 
-    /// Puts a new key first. Those before it sign along for `overlap`, or less if less was left.
+    /// Adds a new key as the newest. The earlier keys keep signing for `overlap`, or until their end time if that is
+    /// sooner.
     pub fn rotate(
         &mut self,
         key: SigningKey,
@@ -142,15 +143,15 @@ impl SigningKeyring {
     }
 }
 
-/// What the secrets of posthaste's own begin with.
+/// Prefixes of the secrets that posthaste creates.
 const PREFIXES: [&str; 3] = ["whsec_", "whsk_", "whpk_"];
 
-/// Whether another sender made this secret up: its form says nothing of what it is.
+/// Returns true if another sender created this secret: it has none of the known prefixes.
 pub fn is_opaque(secret: &str) -> bool {
     !PREFIXES.iter().any(|prefix| secret.starts_with(prefix))
 }
 
-/// Reads a secret of any form.
+/// Parses a secret of any form.
 pub fn read(secret: &str) -> Result<SigningKey, KeyError> {
     match is_opaque(secret) {
         true => SharedSecret::opaque(secret).map(SigningKey::Shared),
@@ -158,7 +159,7 @@ pub fn read(secret: &str) -> Result<SigningKey, KeyError> {
     }
 }
 
-/// A key in the open, as its owner is shown it.
+/// Returns a key in plain text, as its owner sees it.
 pub fn reveal(key: &SigningKey) -> String {
     match key {
         SigningKey::Shared(secret) => secret.reveal().to_owned(),
@@ -243,7 +244,7 @@ mod tests {
             keyring.rotate(key(99), Timestamp(0), HOUR),
             Err(RotationError::Full)
         );
-        // Once the earlier ones have ended there is room again.
+        // Once the earlier keys have expired there is room again.
         let later = Timestamp(HOUR.as_millis());
         assert_eq!(keyring.rotate(key(99), later, HOUR), Ok(()));
         assert_eq!(signatures(&keyring, later.0), 2);

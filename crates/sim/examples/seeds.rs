@@ -1,8 +1,7 @@
-//! Runs many seeds of the virtual world:
-//! `cargo run --release -p posthaste-sim --example seeds -- FIRST COUNT`.
+//! Runs many seeds of the simulator: `cargo run --release -p posthaste-sim --example seeds -- FIRST COUNT`.
 //!
-//! Prints each seed that breaks a promise with the last events that led up to it, and what all of
-//! them together went through. One seed alone is `… -- SEED 1`.
+//! Prints each seed that violates a guarantee with its last events, and the statistics of all seeds.
+//! `… -- SEED 1` runs a single seed.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +9,7 @@ use std::time::Instant;
 
 use posthaste_sim::world::{Summary, run};
 
-/// How many failing seeds are shown in full.
+/// Maximum number of failing seeds that are printed.
 const SHOWN: usize = 3;
 
 fn main() -> ExitCode {
@@ -46,7 +45,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the seeds on every core; the order in which they are run changes nothing.
+/// Runs the seeds on all cores. The order does not affect the results.
 fn run_all(first: u64, count: u64) -> (Summary, Vec<(u64, String)>) {
     let next = AtomicU64::new(0);
     let work = || {

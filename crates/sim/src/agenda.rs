@@ -1,8 +1,8 @@
-//! What happens when, in virtual time.
+//! Event queue in virtual time.
 
 use std::collections::BTreeMap;
 
-/// Events in the order of their time; those of the same time in the order they were planned.
+/// Events ordered by time; events of the same time in the order in which they were scheduled.
 #[derive(Debug)]
 pub struct Agenda<E> {
     now_ms: u64,
@@ -21,19 +21,19 @@ impl<E> Default for Agenda<E> {
 }
 
 impl<E> Agenda<E> {
-    /// How much virtual time has passed, in milliseconds.
+    /// Returns the virtual time that has passed, in milliseconds.
     pub fn now_ms(&self) -> u64 {
         self.now_ms
     }
 
-    /// Plans an event `delay_ms` from now.
+    /// Schedules an event `delay_ms` from now.
     pub fn plan(&mut self, delay_ms: u64, event: E) {
         self.planned += 1;
         let at = self.now_ms.saturating_add(delay_ms);
         self.events.insert((at, self.planned), event);
     }
 
-    /// Goes forward to the next event, unless it lies beyond `until_ms`; then goes forward to that.
+    /// Advances to the next event and returns it. If there is none up to `until_ms`, advances to `until_ms`.
     pub fn advance(&mut self, until_ms: u64) -> Option<E> {
         match self.events.first_entry() {
             Some(entry) if entry.key().0 <= until_ms => {

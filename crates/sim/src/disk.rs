@@ -1,9 +1,8 @@
-//! A disk for the virtual world: what is written here survives a crash.
+//! Simulated store: its contents survive a crash.
 //!
-//! It keeps the promises that a store must keep towards the dispatcher, in the simplest way that
-//! could be right: a record is written only if its row still stands where it stood, writes of a
-//! process that has been replaced are refused, a fetch of an ordered endpoint hands out only the
-//! oldest unfinished delivery of each key.
+//! [`Disk`] fulfils the contract that the dispatcher expects of a store, in the simplest possible way. A record
+//! is written only if its row has not changed since; writes of a replaced process are refused (fence); a fetch
+//! for an ordered endpoint returns only the oldest unfinished delivery of each ordering key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,35 +13,35 @@ use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::{Fetched, Health, LaneSettings, Standing};
 use posthaste_core::time::{Tick, Timestamp};
 
-/// Counts the processes that have owned the disk. Only the newest may write.
+/// The number of the process that owns the disk. Only the newest may write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch(pub u64);
 
-/// An endpoint, as stored.
+/// A stored endpoint.
 #[derive(Clone, Debug)]
 pub struct EndpointRow {
-    /// Whose it is.
+    /// The tenant that it belongs to.
     pub tenant: TenantId,
-    /// What it has been promised.
+    /// Its limits and retry policy.
     pub settings: Arc<LaneSettings>,
-    /// Whether it takes part.
+    /// Its endpoint status.
     pub standing: Standing,
-    /// What is remembered of it.
+    /// Its endpoint health.
     pub health: Health,
 }
 
-/// What came of an attempt to write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// It is on disk.
+    /// Written.
     Applied,
-    /// The row has moved on; nothing was changed.
+    /// The row has changed since; nothing was written.
     Superseded,
-    /// The writer has been replaced; nothing was changed.
+    /// The writer was replaced; nothing was written.
     Fenced,
 }
 
-/// Everything that is on disk.
+/// The contents of the disk.
 #[derive(Clone, Debug, Default)]
 pub struct Disk {
     epoch: Epoch,
@@ -53,7 +52,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A new process takes the disk over.
+    /// Opens the disk for a new process and returns its epoch.
     pub fn open(&mut self) -> Epoch {
         self.epoch.0 += 1;
         self.epoch
@@ -64,22 +63,22 @@ impl Disk {
         self.endpoints.insert(id, row);
     }
 
-    /// An endpoint.
+    /// Returns an endpoint.
     pub fn endpoint(&self, id: EndpointId) -> Option<&EndpointRow> {
         self.endpoints.get(&id)
     }
 
-    /// An endpoint, to be changed.
+    /// Returns an endpoint for modification.
     pub fn endpoint_mut(&mut self, id: EndpointId) -> Option<&mut EndpointRow> {
         self.endpoints.get_mut(&id)
     }
 
-    /// Every endpoint.
+    /// Returns every endpoint.
     pub fn endpoints(&self) -> impl Iterator<Item = (&EndpointId, &EndpointRow)> {
         self.endpoints.iter()
     }
 
-    /// What the dispatcher is told of an endpoint.
+    /// Returns the endpoint in the form that the dispatcher needs.
     pub fn introduction(&self, endpoint: EndpointId) -> Option<Introduction> {
         let row = self.endpoints.get(&endpoint)?;
         Some(Introduction {
@@ -99,17 +98,17 @@ impl Disk {
         self.put(delivery);
     }
 
-    /// A delivery.
+    /// Returns a delivery.
     pub fn delivery(&self, id: DeliveryId) -> Option<&Delivery> {
         self.deliveries.get(&id)
     }
 
-    /// Every delivery.
+    /// Returns every delivery.
     pub fn deliveries(&self) -> impl Iterator<Item = &Delivery> {
         self.deliveries.values()
     }
 
-    /// Endpoints for which something waits, and when the earliest of it is due.
+    /// Returns the endpoints with waiting deliveries, each with its earliest due time.
     pub fn unfinished_work(&self) -> Vec<(EndpointId, Timestamp)> {
         self.waiting
             .iter()
@@ -117,7 +116,7 @@ impl Disk {
             .collect()
     }
 
-    /// Reads what is due for an endpoint.
+    /// Returns the due deliveries of an endpoint.
     pub fn fetch(
         &self,
         endpoint: EndpointId,
@@ -141,12 +140,12 @@ impl Disk {
                 break;
             }
         }
-        // Where the rest was not looked at, others may well be blocked.
+        // If the scan stopped early, later deliveries may be blocked.
         fetched.blocked |= ordered && fetched.next_due.is_some();
         fetched
     }
 
-    /// Writes a record, if its writer still owns the disk and its row still stands where it stood.
+    /// Writes a record, if its writer still owns the disk and its row has not changed since.
     pub fn record(&mut self, epoch: Epoch, record: &Record) -> Written {
         if epoch != self.epoch {
             return Written::Fenced;
@@ -180,12 +179,12 @@ impl Disk {
         }
     }
 
-    /// Writes a record whatever its row looks like: a bug to be planted.
+    /// Writes a record without any check; used by a mutation.
     pub(crate) fn overwrite(&mut self, attempt: &AttemptRecord) {
         self.put(attempt.delivery.clone());
     }
 
-    /// Fails what waits for an endpoint. Says which.
+    /// Fails all waiting deliveries of an endpoint except `except`, and returns their ids.
     pub fn sweep(
         &mut self,
         epoch: Epoch,
@@ -216,7 +215,7 @@ impl Disk {
         ids
     }
 
-    /// Changes one delivery by one of its transitions.
+    /// Applies a state transition to one delivery.
     pub fn change(
         &mut self,
         id: DeliveryId,
@@ -228,12 +227,12 @@ impl Disk {
         Ok(())
     }
 
-    /// How many deliveries have not ended.
+    /// Returns the number of deliveries that have not ended.
     pub fn unfinished(&self) -> usize {
         self.waiting.values().map(BTreeSet::len).sum()
     }
 
-    /// Unfinished deliveries of one key, in the order they were accepted.
+    /// Returns the unfinished deliveries of one ordering key, in the order of acceptance.
     pub fn unfinished_of_key(
         &self,
         endpoint: EndpointId,

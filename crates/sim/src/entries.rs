@@ -1,4 +1,4 @@
-//! What the ledger keeps of each delivery and of each endpoint.
+//! The ledger's records of deliveries and endpoints.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use posthaste_core::time::Timestamp;
 use crate::disk::Epoch;
 use crate::weather::Site;
 
-/// What is known of a delivery.
+/// The record of a delivery.
 #[derive(Clone, Debug)]
 pub(crate) struct Account {
     pub(crate) endpoint: EndpointId,
@@ -25,13 +25,13 @@ pub(crate) struct Account {
     pub(crate) last_write: Option<(Epoch, u32)>,
     pub(crate) replayed: bool,
     pub(crate) handed_over_ms: Option<u64>,
-    /// What its endpoint had been promised when its last attempt came back.
+    /// The endpoint's settings when the last attempt ended.
     pub(crate) settled_under: Arc<LaneSettings>,
-    /// How it ended, if it has.
+    /// Its final state, if it has ended.
     pub(crate) ended: Option<State>,
 }
 
-/// What is known of an endpoint.
+/// The record of an endpoint.
 #[derive(Clone, Debug)]
 pub(crate) struct Book {
     pub(crate) tenant: TenantId,
@@ -49,7 +49,7 @@ pub(crate) struct Book {
 }
 
 impl Book {
-    /// Of an endpoint at which nothing has happened yet.
+    /// Creates the record of a new endpoint.
     pub(crate) fn of(site: &Site) -> Book {
         Book {
             tenant: site.tenant.clone(),

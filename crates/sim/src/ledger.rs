@@ -1,8 +1,8 @@
-//! Keeps account of what can be seen from outside, and holds it against the promises.
+//! Observes a simulation from outside and checks every [`Oracle`].
 //!
-//! The ledger knows nothing of the core's insides. It sees what was accepted, what was sent, what
-//! came back, what is on disk and what people were told. The first promise that is broken ends the
-//! run.
+//! [`Ledger`] knows nothing of the core's internals. It sees which deliveries were accepted, which attempts
+//! were sent, which results came back, what is on disk, and what was acknowledged to callers. The first
+//! violated guarantee ends the run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use crate::entries::{Account, Book};
 use crate::oracle::{Broken, Oracle};
 use crate::weather::Site;
 
-/// How long a first attempt may wait on an endpoint that nothing is wrong with. In a burst a lane
-/// that keeps only one delivery ready goes over the disk for each, at up to forty milliseconds; that
-/// is its own doing. What others do shows in seconds.
+/// Maximum wait of a first attempt on an endpoint without faults. In a burst, a lane that keeps only one ready
+/// delivery reads each one from the disk, which takes up to 40 ms each; that delay is legitimate. Delays caused
+/// by other endpoints are in the order of seconds.
 const UNDISTURBED_MS: u64 = 400;
-/// So many retries with the same nominal delay are enough to see a wave.
+/// Number of retries with the same nominal delay that are needed to check for a retry wave.
 const WAVE_SAMPLES: usize = 20;
-/// Delays shorter than this are too coarse to tell a wave from chance.
+/// Minimum nominal delay. Shorter ones are too coarse to distinguish a wave from chance.
 const WAVE_NOMINAL: Span = Span::from_secs(10);
 
-/// Holds the world to its promises.
+/// Checks the guarantees during a simulation.
 #[derive(Debug)]
 pub struct Ledger {
     accounts: BTreeMap<DeliveryId, Account>,
@@ -44,7 +44,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// An empty ledger for these endpoints.
+    /// Creates an empty ledger for these endpoints.
     pub fn new(sites: &[Site]) -> Ledger {
         Ledger {
             accounts: BTreeMap::new(),
@@ -62,17 +62,17 @@ impl Ledger {
         }
     }
 
-    /// The first promise that was broken.
+    /// Returns the first violation.
     pub fn broken(&self) -> Option<&Broken> {
         self.broken.as_ref()
     }
 
-    /// How many deliveries were accepted.
+    /// Returns the number of accepted deliveries.
     pub fn accepted_count(&self) -> usize {
         self.accounts.len()
     }
 
-    /// How many attempts were made.
+    /// Returns the number of attempts.
     pub fn send_count(&self) -> u64 {
         self.sends
     }
@@ -104,7 +104,7 @@ impl Ledger {
             .expect("every endpoint has a book")
     }
 
-    /// An event was answered 2xx under this key.
+    /// An event with this idempotency key was acknowledged.
     pub fn answered(&mut self, key: u64, event: EventId) {
         let first = *self.keys.entry(key).or_insert(event);
         self.expect(first == event, Oracle::OneEventPerKey, || {
@@ -112,7 +112,7 @@ impl Ledger {
         });
     }
 
-    /// A delivery is on disk.
+    /// A delivery was persisted.
     pub fn accepted(&mut self, delivery: &Delivery) {
         let facts = delivery.facts();
         let settled_under = self.book(facts.endpoint).settings.clone();
@@ -134,36 +134,36 @@ impl Ledger {
         self.accounts.insert(facts.id, account);
     }
 
-    /// A delivery that is due now was handed to the dispatcher.
+    /// A due delivery was handed over to the dispatcher.
     pub fn handed_over(&mut self, id: DeliveryId, at_ms: u64) {
         let account = self.account(id);
-        // The disk may have been quicker than the hand-over.
+        // The first attempt may already have been made, if the dispatcher fetched the delivery from the disk.
         if account.sends == 0 {
             account.handed_over_ms = Some(at_ms);
         }
     }
 
-    /// Something happened that slows everybody down until `until_ms`.
+    /// A fault delays all endpoints until `until_ms`.
     pub fn disturbed(&mut self, until_ms: u64) {
         self.undisturbed_since_ms = self.undisturbed_since_ms.max(until_ms);
     }
 
-    /// Whatever slowed everybody down is over at `at_ms`.
+    /// The fault that delayed all endpoints ends at `at_ms`.
     pub fn settled_at(&mut self, at_ms: u64) {
         self.undisturbed_since_ms = at_ms;
     }
 
-    /// The wall clock jumps.
+    /// The wall clock jumped.
     pub fn clock_jumped(&mut self) {
         self.clock_jumped = true;
     }
 
-    /// The wall clock shows this.
+    /// The current wall clock time.
     pub fn wall(&mut self, wall: Timestamp) {
         self.latest_wall = self.latest_wall.max(wall);
     }
 
-    /// An attempt begins.
+    /// An attempt starts.
     pub fn sending(&mut self, attempt: &Attempt, at_ms: u64, disk: &Disk) {
         self.sends += 1;
         let id = attempt.delivery;
@@ -216,7 +216,7 @@ impl Ledger {
         let Some(key) = facts.ordering.filter(|_| ordered) else {
             return;
         };
-        // A replay brings an old delivery back among the young ones; that is its point.
+        // A replay intentionally sends an old delivery again after younger ones.
         if self.account(facts.id).replayed {
             return;
         }
@@ -309,14 +309,14 @@ impl Ledger {
         );
     }
 
-    /// How many of a tenant's are under way, to whichever endpoint.
+    /// Returns the number of a tenant's attempts in flight, over all its endpoints.
     fn in_air_of(&self, tenant: &TenantId) -> u32 {
         let books = self.books.values();
         let theirs = books.filter(|book| book.tenant == *tenant);
         theirs.map(|book| book.in_air).sum()
     }
 
-    /// An attempt is over, as far as the receiver is concerned.
+    /// An attempt ended at the receiver.
     pub fn landed(&mut self, attempt: &Attempt) {
         let book = self.book(attempt.endpoint);
         book.in_air -= 1;
@@ -325,7 +325,7 @@ impl Ledger {
         }
     }
 
-    /// The process heard this outcome.
+    /// The process received this outcome.
     pub fn result(&mut self, attempt: &Attempt, outcome: Outcome, at_ms: u64) {
         let settings = self.book(attempt.endpoint).settings.clone();
         let account = self.account(attempt.delivery);
@@ -340,7 +340,7 @@ impl Ledger {
         }
     }
 
-    /// The worker fell over: this attempt's result is excused.
+    /// The attempt runner crashed: the missing record of this attempt is excused.
     pub fn excused(&mut self, attempt: &Attempt) {
         let account = self.account(attempt.delivery);
         account.excuses += 1;
@@ -399,7 +399,7 @@ impl Ledger {
         }
     }
 
-    /// A record of an attempt was refused because its row had moved on.
+    /// A record of an attempt was refused as superseded.
     pub fn superseded(&mut self, epoch: Epoch, record: &AttemptRecord) {
         let (id, attempts) = (record.delivery.id(), record.delivery.facts().attempts);
         let repeated = self.account(id).last_write == Some((epoch, attempts));
@@ -420,18 +420,18 @@ impl Ledger {
         });
     }
 
-    /// What waited for an endpoint was ended on disk.
+    /// A waiting delivery was ended by a sweep.
     pub fn swept(&mut self, before: &Delivery, after: &Delivery) {
         self.check_terminal(before, after);
         self.account(after.id()).ended = Some(after.state());
     }
 
-    /// Somebody was answered that an endpoint is paused, disabled or deleted.
+    /// A pause, disable or delete was acknowledged.
     pub fn shut(&mut self, endpoint: EndpointId) {
         self.book(endpoint).shut = true;
     }
 
-    /// Somebody enables an endpoint, which also closes its breaker.
+    /// An endpoint was enabled, which also closes its breaker.
     pub fn opened(&mut self, endpoint: EndpointId, at_ms: u64) {
         let book = self.book(endpoint);
         let was_away = book.shut || book.tripped;
@@ -445,12 +445,12 @@ impl Ledger {
         }
     }
 
-    /// Its breaker tripped.
+    /// The endpoint's breaker tripped.
     pub fn tripped(&mut self, endpoint: EndpointId) {
         self.book(endpoint).tripped = true;
     }
 
-    /// Its breaker closed.
+    /// The endpoint's breaker closed.
     pub fn recovered(&mut self, endpoint: EndpointId, at_ms: u64) {
         let book = self.book(endpoint);
         book.tripped = false;
@@ -458,14 +458,14 @@ impl Ledger {
         book.sends_since_recovery = 0;
     }
 
-    /// An endpoint has another policy now.
+    /// The endpoint's settings were changed.
     pub fn edited(&mut self, endpoint: EndpointId, settings: Arc<LaneSettings>) {
         let book = self.book(endpoint);
         book.most_attempts = book.most_attempts.max(settings.policy.max_attempts);
         book.settings = settings;
     }
 
-    /// A delivery begins a new round.
+    /// A delivery was replayed, which starts a new round.
     pub fn replayed(&mut self, delivery: &Delivery) {
         let give_up_at = delivery.facts().give_up_at;
         let account = self.account(delivery.id());
@@ -475,7 +475,7 @@ impl Ledger {
         account.give_up_at = give_up_at;
     }
 
-    /// The process died with whatever it had under way.
+    /// The process crashed. Attempts in flight are excused.
     pub fn crashed(&mut self) {
         for account in self.accounts.values_mut() {
             if std::mem::take(&mut account.under_way) {
@@ -490,7 +490,7 @@ impl Ledger {
         }
     }
 
-    /// The process said that everything was back and recorded.
+    /// The process reported that it has drained.
     pub fn stopped(&mut self) {
         let left = self.accounts.iter().find(|(_, account)| account.under_way);
         let left = left.map(|(id, _)| *id);
@@ -499,14 +499,14 @@ impl Ledger {
         });
     }
 
-    /// A new process begins with what is on disk.
+    /// A new process started from the disk.
     pub fn restarted(&mut self, disk: &Disk, at_ms: u64, wall: Timestamp) {
         for (endpoint, row) in disk.endpoints() {
             let quiet = row
                 .health
                 .quiet_until
                 .map_or(Span::ZERO, |until| until.since(wall));
-            // What was asked for is stored by the wall clock; one that jumps takes it along.
+            // The `Retry-After` time is stored as wall clock time, so it is meaningless after a clock jump.
             let quiet_ms = if self.clock_jumped {
                 0
             } else {
@@ -518,7 +518,7 @@ impl Ledger {
         }
     }
 
-    /// The last reckoning.
+    /// Makes the final checks at the end of the run.
     pub fn close(&mut self, disk: &Disk) {
         let accounts = std::mem::take(&mut self.accounts);
         for (id, account) in &accounts {

@@ -1,10 +1,11 @@
-//! A virtual world that drives the deciding core from a seed.
+//! Simulator: runs the core in virtual time from a seed.
 //!
-//! - [`world`] is hostile: receivers that hang and flap, a disk that fails, a process that dies
-//!   between any two commands, a clock that jumps. Its [`ledger`] holds the core to its promises, each
-//!   of which is an [`oracle`], and [`planted`] bugs show that it would notice.
-//! - [`cluster`] is several nodes over one table: who owns what, and never two at once.
-//! - [`recovery`] is a forecast: what an outage would look like under a policy, for people.
+//! - [`world`] runs the dispatcher of one process under faults: receivers that hang and flap, a disk that
+//!   fails, a process that crashes between any two commands, a wall clock that jumps. The [`ledger`] checks the
+//!   guarantees of the core, each of which is an [`oracle`]. [`planted`] mutations prove that the oracles can
+//!   fail.
+//! - [`cluster`] runs several nodes over one shared table and checks shard ownership: never two owners at once.
+//! - [`recovery`] predicts the course of an outage under a retry policy, for operators.
 
 pub mod agenda;
 pub mod cluster;

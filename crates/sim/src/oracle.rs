@@ -1,56 +1,56 @@
-//! The oracles: what must be true whatever happens.
+//! The oracles: checks of guarantees that must hold under all faults.
 
-/// A promise that can be seen broken. The letters are those of the design's promises.
+/// A guarantee that the simulator checks, marked with its letter in the design.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Oracle {
-    /// A: every accepted delivery ends, in bounded time once the world is well.
+    /// A: every accepted delivery ends, in bounded time after the last fault.
     EverythingEnds,
-    /// B: no round has more attempts than the policy allows.
+    /// B: no round of a delivery has more attempts than the policy allows.
     AttemptsWithinPolicy,
-    /// B: no attempt is counted that did not come back from a receiver.
+    /// B: an attempt counts only if its result came back from the receiver.
     OurFaultsSpendNothing,
-    /// B: no retry is set beyond the deadline.
+    /// B: no retry is scheduled after the deadline.
     NoRetryBeyondTheDeadline,
-    /// C: what was sent is recorded, unless a fault excuses it; so nothing is sent twice without one.
+    /// C: every attempt is recorded, unless a fault excuses it. So nothing is sent twice without a fault.
     EveryResultIsKept,
-    /// C: a delivery is never under way twice at once.
+    /// C: a delivery is never in flight twice at once.
     OneAtATime,
-    /// C: nothing is left over when the process was stopped properly.
+    /// C: no attempt is in flight after a graceful shutdown.
     CleanStop,
-    /// D: no attempt begins after a pause, disable or delete was answered.
+    /// D: no attempt starts after a pause, disable or delete was acknowledged.
     NothingAfterShut,
-    /// D: no attempt begins after a cancel was answered.
+    /// D: no attempt starts after a cancellation was acknowledged.
     NothingAfterCancel,
-    /// E: no attempt begins after the delivery ended.
+    /// E: no attempt starts after the delivery ended.
     NothingAfterTheEnd,
-    /// E: what has ended changes only by a replay.
+    /// E: a delivery that has ended changes only by a replay.
     TerminalStays,
-    /// G: an endpoint that is well does not feel the others.
+    /// G: a healthy endpoint is not slowed down by other endpoints.
     OthersUndisturbed,
-    /// H: never more in flight than the endpoint allows.
+    /// H: the number of attempts in flight never exceeds the endpoint's limit.
     WithinTheWindow,
-    /// H: never more in flight than the tenant may have, over all its endpoints.
+    /// H: the number of attempts in flight never exceeds the tenant's limit over all its endpoints.
     WithinTheTenant,
-    /// H: never more in any second than the endpoint allows.
+    /// H: the number of attempts in any second never exceeds the endpoint's rate limit.
     WithinTheRate,
-    /// H: in the second it recovers, no saved-up burst.
+    /// H: an endpoint gets no burst in the second in which it recovers.
     GentleRecovery,
-    /// H: a tripped breaker lets one probe through at a time, and nothing else.
+    /// H: a tripped breaker allows one probe at a time, and no other attempts.
     OneProbe,
-    /// H: an endpoint that asked to be left alone is.
+    /// H: no attempt starts before the time that the receiver asked for with `Retry-After`.
     RetryAfterIsHonoured,
-    /// H: what failed together does not come back together.
+    /// H: deliveries that failed together are not retried together.
     NoWave,
-    /// No retry comes before its time.
+    /// No retry starts before its due time.
     NotEarly,
-    /// Deliveries of one ordering key go one after the other.
+    /// Deliveries with the same ordering key are sent one after the other.
     InOrder,
-    /// I: the same key makes one event.
+    /// I: the same idempotency key makes one event.
     OneEventPerKey,
 }
 
 impl Oracle {
-    /// Every oracle there is.
+    /// Every oracle.
     pub const ALL: [Oracle; 22] = [
         Oracle::EverythingEnds,
         Oracle::AttemptsWithinPolicy,
@@ -77,11 +77,11 @@ impl Oracle {
     ];
 }
 
-/// A broken promise.
+/// A violated guarantee.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// Which.
+    /// The oracle that failed.
     pub oracle: Oracle,
-    /// What was seen.
+    /// The observation that violates it.
     pub detail: String,
 }

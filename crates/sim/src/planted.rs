@@ -1,7 +1,7 @@
-//! Bugs planted on purpose, to see that the oracles can fail.
+//! Mutations: bugs planted on purpose, to prove that the oracles can fail.
 //!
-//! Each one tampers with what passes between the core and the world, so that together they behave as
-//! if the bug were in the core. No code of the core knows of them.
+//! Each [`Bug`] changes the inputs or commands between the core and the simulated world, so that both together
+//! behave as if the bug were in the core. The core's code does not know about mutations.
 
 use std::sync::Arc;
 
@@ -15,61 +15,61 @@ use posthaste_core::time::Span;
 
 use crate::oracle::Oracle;
 
-/// A bug.
+/// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// Now and then a result is taken for written although it was not.
+    /// Sometimes a result counts as recorded although it was not written.
     ResultLost,
     /// A tripped breaker never sends its probe.
     NeverProbes,
-    /// One more in flight than the endpoint allows.
+    /// One attempt more in flight than the endpoint allows.
     WindowOffByOne,
-    /// One more in flight than the tenant may have.
+    /// One attempt more in flight than the tenant allows.
     TenantOffByOne,
-    /// Twice as fast as the endpoint allows.
+    /// Twice the rate that the endpoint allows.
     TwiceTheRate,
-    /// A retry is set although the deadline has passed.
+    /// A retry is scheduled although the deadline has passed.
     RetryAfterDeadline,
     /// One attempt more than the policy allows.
     OneAttemptTooMany,
-    /// A fault of our own is counted as an attempt.
+    /// A fault of posthaste itself counts as an attempt.
     CountsOurFaults,
-    /// Delays are not spread.
+    /// Retry delays have no jitter.
     NoJitter,
-    /// Nobody tells the dispatcher that an endpoint was paused, disabled or deleted.
+    /// The dispatcher is not informed that an endpoint was paused, disabled or deleted.
     SendsToTheDisabled,
-    /// One endpoint is never fetched for.
+    /// The backlog of one endpoint is never fetched.
     LaneStarved,
-    /// A process that has been replaced can still write.
+    /// A process that was replaced can still write.
     StaleWrites,
-    /// Nobody tells the dispatcher that a delivery was called off.
+    /// The dispatcher is not informed that a delivery was cancelled.
     SendsTheCancelled,
-    /// The same key makes an event each time.
+    /// The same idempotency key makes a new event each time.
     ForgetsKeys,
-    /// After a restart some endpoints are forgotten.
+    /// A restart does not load some endpoints.
     ForgetsAfterRestart,
-    /// What was accepted is handed over a second time, long after.
+    /// Accepted deliveries are handed over a second time, much later.
     HandsOverTwice,
-    /// All endpoints share one tenant's turn.
+    /// All endpoints are scheduled as those of one tenant.
     Unfair,
-    /// `Retry-After` is not heard.
+    /// `Retry-After` is ignored.
     DeafToRetryAfter,
-    /// The order within a key is ignored.
+    /// Ordering keys are ignored.
     IgnoresOrder,
-    /// After an absence the saved-up burst goes out at once.
+    /// After an interruption the accumulated burst is sent at once.
     HurriesBack,
     /// A restart forgets that a breaker had tripped.
     ForgetsTheTrip,
-    /// Retries are fetched an hour before their time.
+    /// Retries are fetched an hour before their due time.
     RetriesEarly,
-    /// The process says it has drained while attempts are under way.
+    /// The process reports that it has drained while attempts are in flight.
     DrainsTooSoon,
-    /// A late record is written over a delivery that has ended.
+    /// A late record overwrites a delivery that has ended.
     OverwritesTheEnd,
 }
 
 impl Bug {
-    /// Every bug, with an oracle that must see it.
+    /// Every mutation, with an oracle that must detect it.
     pub const ALL: [(Bug, Oracle); 24] = [
         (Bug::ResultLost, Oracle::OneAtATime),
         (Bug::NeverProbes, Oracle::EverythingEnds),
@@ -97,7 +97,7 @@ impl Bug {
         (Bug::OverwritesTheEnd, Oracle::TerminalStays),
     ];
 
-    /// What becomes of an input on its way to the dispatcher.
+    /// Changes an input on its way to the dispatcher.
     pub(crate) fn tamper_input(self, input: Input) -> Input {
         match (self, input) {
             (Bug::CountsOurFaults, Input::Finished { ticket, finish }) => {
@@ -230,7 +230,7 @@ impl Bug {
         }
     }
 
-    /// Whether a command gets lost on its way to the world.
+    /// Returns true if a command is dropped on its way to the world.
     pub(crate) fn swallows(self, command: &Command) -> bool {
         match (self, command) {
             (Bug::NeverProbes, Command::Send(attempt)) => attempt.trigger == Trigger::Probe,

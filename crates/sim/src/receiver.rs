@@ -1,57 +1,57 @@
-//! The receivers of the virtual world, kind and unkind.
+//! Simulated receivers, healthy and faulty.
 
 use posthaste_core::classify::{Fault, HttpStatus, Outcome};
 use posthaste_core::dice::Dice;
 use posthaste_core::time::Span;
 
-/// How long the world waits for an answer.
+/// Timeout of a simulated request, in milliseconds.
 pub const TIMEOUT_MS: u64 = 30_000;
 
-/// How a receiver behaves until the world is healed.
+/// The behaviour of a receiver until the recovery phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Climate {
-    /// Takes everything, quickly.
+    /// Accepts everything, quickly.
     Healthy,
-    /// Takes everything, after seconds.
+    /// Accepts everything, after seconds.
     Slow,
-    /// Is up and down by turns.
+    /// Is up and down in turns.
     Flapping {
-        /// How long each turn lasts.
+        /// Duration of each turn.
         turn_ms: u64,
     },
     /// Answers 410 from a certain time on.
     Gone {
-        /// From when.
+        /// Start time.
         from_ms: u64,
     },
-    /// Answers 429 to what comes too fast.
+    /// Answers 429 above a rate.
     Throttling {
-        /// What is too fast.
+        /// The rate, in requests per second.
         per_second: u64,
-        /// What it asks for, if anything.
+        /// The `Retry-After` of the response, if any.
         retry_after: Option<Span>,
     },
-    /// Answers 503 and asks for a while, now and then.
+    /// Sometimes answers 503 with `Retry-After`.
     Resting {
-        /// What it asks for.
+        /// The `Retry-After` of the response.
         retry_after: Span,
     },
-    /// Refuses every payload for good.
+    /// Rejects every payload permanently.
     Refusing,
-    /// Does not know the path.
+    /// Answers 404.
     Lost,
     /// Never answers.
     Hanging,
-    /// Resets some connections.
+    /// Breaks some connections.
     Resetting,
-    /// Is down for a while.
+    /// Is down for a period.
     Down {
-        /// From when.
+        /// Start time.
         from_ms: u64,
-        /// Until when.
+        /// End time.
         until_ms: u64,
     },
-    /// Answers anything at all.
+    /// Answers with a random status or failure.
     Mad,
 }
 
@@ -64,7 +64,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A receiver of this climate.
+    /// Creates a receiver with this behaviour.
     pub fn new(climate: Climate) -> Receiver {
         Receiver {
             climate,
@@ -73,7 +73,7 @@ impl Receiver {
         }
     }
 
-    /// Makes it well. One that refuses or is gone stays that way: that is no illness.
+    /// Makes it healthy. A receiver that rejects payloads or answers 410 stays that way: that is not a fault.
     pub fn heal(&mut self) {
         match self.climate {
             Climate::Gone { .. } | Climate::Refusing => {}
@@ -90,7 +90,7 @@ impl Receiver {
         }
     }
 
-    /// How long a request at this time takes, and what comes of it.
+    /// Returns the duration in milliseconds and the outcome of a request at this time.
     pub fn answer(&mut self, at_ms: u64, dice: &mut Dice) -> (u64, Outcome) {
         let quick = dice.between(5, 60);
         match self.climate {
@@ -153,7 +153,7 @@ fn mad(dice: &mut Dice) -> Outcome {
     if dice.chance(1, 4) {
         return Outcome::Failed(*dice.pick(&Fault::ALL));
     }
-    // Not 410: that would end the endpoint, and with it everything else this one could do.
+    // Not 410: it would disable the endpoint and end all other behaviour of this receiver.
     let code = match dice.between(100, 599) as u16 {
         410 => 500,
         code @ (100..410 | 411..600) => code,

@@ -1,9 +1,9 @@
-//! What if: an endpoint is down for a while, and then comes back.
+//! Simulates an outage of one endpoint and its recovery.
 //!
-//! Drives the real dispatcher, lane and policy through the outage in virtual time, and puts beside it
-//! what a naive sender would have done: everything again every minute, all at once. The receiver
-//! refuses every connection while it is down, and then takes so many requests a second; what comes
-//! beyond that it answers with 503.
+//! [`play`] runs the real dispatcher, lane and retry policy through the outage in virtual time. For comparison
+//! it simulates a naive sender, which sends everything again every minute, all at once. The receiver refuses
+//! every connection during the outage. Afterwards it accepts a limited number of requests per second and
+//! answers 503 to the others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,82 +22,82 @@ use posthaste_core::time::{Now, Span, Tick, Timestamp};
 use crate::agenda::Agenda;
 use crate::disk::{Disk, EndpointRow, Epoch};
 
-/// The most deliveries a scenario may have.
+/// Maximum number of deliveries of a scenario.
 pub const MAX_PENDING: u32 = 1_000_000;
-/// The longest outage a scenario may have.
+/// Maximum duration of an outage.
 pub const MAX_OUTAGE: Span = Span::from_days(30);
-/// How often the naive sender tries everything again.
+/// Retry interval of the naive sender.
 pub const NAIVE_INTERVAL: Span = Span::from_secs(60);
-/// How long the naive sender goes on.
+/// Time after which the naive sender stops retrying.
 pub const NAIVE_GIVES_UP_AFTER: Span = Span::from_hours(72);
 
-/// How soon a dead receiver refuses a connection.
+/// Time until a connection is refused during the outage.
 const REFUSAL_MS: u64 = 5;
-/// How soon a living one answers.
+/// Response time after the outage.
 const ANSWER_MS: u64 = 20;
-/// How soon a result is on disk.
+/// Time until a result is persisted.
 const WRITE_MS: u64 = 1;
-/// Virtual time does not begin at zero, so that a mistake in arithmetic shows.
+/// Not 0, so that arithmetic mistakes become visible.
 const EPOCH: Timestamp = Timestamp(1_800_000_000_000);
 const ENDPOINT: EndpointId = EndpointId(1);
 
-/// What if?
+/// The parameters of an outage simulation.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// The endpoint's retry policy.
     pub policy: RetryPolicy,
-    /// Deliveries due when the outage begins.
+    /// Number of deliveries that are due when the outage begins.
     pub pending: u32,
-    /// How long the receiver is down.
+    /// Duration of the outage.
     pub outage: Span,
-    /// How many requests a second it takes when it is back.
+    /// Number of requests per second that the receiver accepts after the outage.
     pub capacity_per_second: f64,
-    /// At most so many at once.
+    /// In-flight limit of the endpoint.
     pub max_in_flight: u32,
-    /// At most so many a second.
+    /// Rate limit of the endpoint.
     pub rate: RateLimit,
-    /// What the dice follow from.
+    /// Seed of the RNG.
     pub seed: u64,
 }
 
-/// What happened to the deliveries, by one way of sending them.
+/// The course of one simulation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Course {
-    /// Requests made.
+    /// Number of requests.
     pub attempts: u64,
-    /// Deliveries that got through.
+    /// Number of successful deliveries.
     pub delivered: u64,
-    /// Deliveries given up.
+    /// Number of dead-lettered deliveries.
     pub dead_lettered: u64,
-    /// Why they were, and how many for each reason, by its name. A naive sender has no reasons.
+    /// Number of dead letters by the name of the reason. Empty for the naive sender, which has no reasons.
     pub dead_letter_reasons: BTreeMap<&'static str, u64>,
-    /// The most requests in any second after the receiver came back: the herd.
+    /// Maximum number of requests in any second after the outage.
     pub peak_per_second: u64,
-    /// When the last delivery ended, from the beginning of the outage.
+    /// Time from the beginning of the outage until the last delivery ended.
     pub drained_ms: u64,
-    /// Requests in each second that had any, by its number.
+    /// Requests by second, for seconds that had any.
     pub arrivals: BTreeMap<u64, Arrivals>,
 }
 
 /// The requests of one second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrivals {
-    /// All of them.
+    /// Number of requests.
     pub total: u64,
-    /// Those that failed.
+    /// Number of failed requests.
     pub failed: u64,
 }
 
-/// The two courses side by side.
+/// Both simulations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recovery {
-    /// By posthaste.
+    /// With posthaste.
     pub posthaste: Course,
-    /// By a naive sender.
+    /// With a naive sender.
     pub naive: Course,
 }
 
-/// Plays the scenario through, both ways.
+/// Runs both simulations.
 pub fn play(scenario: &Scenario) -> Recovery {
     Recovery {
         posthaste: Play::new(scenario).run(),
@@ -117,7 +117,7 @@ impl Course {
     }
 }
 
-/// What a receiver takes in one second.
+/// The simulated receiver with its capacity per second.
 struct Receiver {
     outage_ms: u64,
     per_second: f64,
@@ -135,7 +135,7 @@ impl Receiver {
         }
     }
 
-    /// How many of `requests` at this time it takes; none while it is down.
+    /// Returns the number of `requests` that it accepts at this time; `None` during the outage.
     fn take(&mut self, at_ms: u64, requests: u64) -> Option<u64> {
         if at_ms < self.outage_ms {
             return None;
@@ -149,7 +149,7 @@ impl Receiver {
         Some(taken)
     }
 
-    /// What it takes in this second. Where that is not a whole number, some seconds take one more.
+    /// Returns the capacity of the current second. If the rate is a fraction, some seconds have one more.
     fn room(&self) -> u64 {
         let until = |second: u64| (second as f64 * self.per_second).floor() as u64;
         until(self.second + 1) - until(self.second)
@@ -286,7 +286,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Tells the dispatcher what happened, and does what it says.
+    /// Passes an input to the dispatcher and executes its commands.
     fn hear(&mut self, input: Input) {
         let mut inputs = vec![input];
         let mut commands = Vec::new();
@@ -418,7 +418,7 @@ mod tests {
         slow.capacity_per_second = 10.0;
         let posthaste = play(&slow).posthaste;
         assert_eq!(posthaste.delivered, 2_000);
-        // Now and then it asks whether more would do: one refusal in five at most.
+        // The in-flight window is increased from time to time as a test: at most one refusal in five attempts.
         assert!(
             posthaste.attempts <= 2_500,
             "{} attempts",

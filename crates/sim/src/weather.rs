@@ -1,4 +1,4 @@
-//! What a seed makes of the world: its endpoints, its traffic and its troubles.
+//! The scenario of a seed: endpoints, traffic and faults.
 
 use std::sync::Arc;
 
@@ -10,71 +10,71 @@ use posthaste_core::time::Span;
 
 use crate::receiver::Climate;
 
-/// How long trouble lasts: the first phase.
+/// Duration of the fault phase, in milliseconds.
 pub const STORM_MS: u64 = 2 * 60 * 60 * 1_000;
-/// How long after that every delivery must have ended: the second phase.
+/// Duration of the recovery phase after it, in which every delivery must end, in milliseconds.
 pub const HEALING_MS: u64 = 14 * 24 * 60 * 60 * 1_000;
 const MINUTE_MS: u64 = 60_000;
-/// How many tenants there are beside the watched one.
+/// Number of tenants besides the tenant of the watched endpoint.
 const TENANTS: usize = 4;
 
-/// One endpoint and what stands behind it.
+/// One endpoint and its receiver.
 #[derive(Clone, Debug)]
 pub struct Site {
     /// The endpoint.
     pub endpoint: EndpointId,
-    /// Whose it is.
+    /// The tenant that the endpoint belongs to.
     pub tenant: TenantId,
-    /// What it has been promised.
+    /// The endpoint's limits and retry policy.
     pub settings: Arc<LaneSettings>,
-    /// How its receiver behaves.
+    /// The behaviour of its receiver.
     pub climate: Climate,
-    /// It is well, and nobody meddles with it: whatever others do must not show here.
+    /// The endpoint is healthy and is never changed by the workload. Other endpoints must not affect it.
     pub watched: bool,
 }
 
-/// How often things go wrong, in a thousand.
+/// Fault rates, in 1/1,000 per operation, unless the field is a count.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// The disk refuses a read or a write.
+    /// The disk fails a read or a write.
     pub disk_error: u32,
-    /// The disk writes, but the answer is lost.
+    /// The disk applies a write, but the acknowledgement is lost.
     pub answer_lost: u32,
-    /// The worker that makes an attempt falls over before or after sending.
+    /// The attempt runner crashes before or after sending.
     pub worker: u32,
-    /// The process dies between two commands.
+    /// The process crashes between two commands.
     pub crash_between_commands: u32,
-    /// An answer comes late and again.
+    /// A result is delivered to the dispatcher a second time, later.
     pub repeated: u32,
-    /// How often the process is killed, in all.
+    /// Total number of process crashes.
     pub kills: u32,
-    /// How often it is stopped properly, in all.
+    /// Total number of graceful shutdowns.
     pub stops: u32,
-    /// How often the wall clock jumps, in all.
+    /// Total number of wall clock jumps.
     pub clock_jumps: u32,
 }
 
-/// What a seed makes of the world.
+/// The scenario of a seed.
 #[derive(Clone, Debug)]
 pub struct Weather {
     /// The endpoints; the first is the watched one.
     pub sites: Vec<Site>,
-    /// How many events applications hand over.
+    /// Number of events that applications send.
     pub events: u32,
-    /// How often people pause, disable, cancel, replay, and so on.
+    /// Number of operator actions: pause, disable, cancel, replay and others.
     pub interventions: u32,
-    /// Places for attempts under way.
+    /// Maximum number of attempts in flight.
     pub max_flights: usize,
-    /// Deliveries kept ready by each lane.
+    /// Number of ready deliveries that each lane keeps in memory.
     pub ready_per_lane: usize,
-    /// What goes wrong.
+    /// The fault rates.
     pub faults: Faults,
 }
 
 impl Weather {
-    /// The weather that follows from the dice. One world in four has no faults at all, so that
-    /// promises which faults excuse can be held to the letter; and in one of four the endpoints are
-    /// greedy and slow enough to fill every place there is. Some tenants may only have so many under way at once.
+    /// Generates a scenario. One in four has no faults, so that guarantees which faults excuse are checked
+    /// strictly. In one of four, the endpoints have large limits and are slow enough to use all attempt slots.
+    /// Some tenants have an in-flight limit.
     pub fn draw(dice: &mut Dice) -> Weather {
         let calm = dice.chance(1, 4);
         let greedy = dice.chance(1, 4);
@@ -156,7 +156,7 @@ fn site(number: u128, greedy: bool, caps: &[Option<u32>; TENANTS], dice: &mut Di
     }
 }
 
-/// A policy: a preset, or one of any shape and jitter whose delays are short enough to see many.
+/// Generates a retry policy: a preset, or any backoff and jitter with delays short enough to see many retries.
 pub fn policy(dice: &mut Dice) -> RetryPolicy {
     if dice.chance(1, 3) {
         return dice.pick(&Preset::ALL).policy();

@@ -1,8 +1,8 @@
-//! Nodes share the work as promised in every kind of weather, and the oracles would notice if not.
+//! Cluster simulations without mutations keep all guarantees, and every mutation is detected by its oracle.
 
 use posthaste_sim::cluster::{ClusterBug, ClusterOracle, run_cluster};
 
-/// How many seeds a planted bug may hide from.
+/// Maximum number of seeds that are tried until a mutation must be detected.
 const PATIENCE: u64 = 600;
 
 fn all_clean(seeds: std::ops::Range<u64>) {

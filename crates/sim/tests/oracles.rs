@@ -1,10 +1,10 @@
-//! The core keeps its promises in every kind of weather, and the oracles would notice if it did not.
+//! Simulations without mutations keep all guarantees, and every mutation is detected by its oracle.
 
 use posthaste_sim::oracle::Oracle;
 use posthaste_sim::planted::Bug;
 use posthaste_sim::world::run;
 
-/// How many seeds a planted bug may hide from.
+/// Maximum number of seeds that are tried until a mutation must be detected.
 const PATIENCE: u64 = 400;
 
 fn all_clean(seeds: std::ops::Range<u64>) {

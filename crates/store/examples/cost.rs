@@ -1,10 +1,10 @@
-//! What one delivered event costs the store: accepted in a group, then recorded as delivered.
+//! Measures the cost of one delivered event for the store: accepted in a group, then recorded as delivered.
 //!
-//! `cargo run --release --example cost -- [STORED…] [--endpoints N] [--dir PATH]`: for each number of
-//! finished events that lie in the file already, the figures of 100,000 more at groups of 256.
+//! `cargo run --release --example cost -- [STORED…] [--endpoints N] [--dir PATH]`: for each number of finished events
+//! that are already in the file, measures 100,000 more in groups of 256.
 //!
-//! With `--store postgres://…` the same for an empty database of its own; then the CPU is that of the
-//! server's processes for it, and nothing is said of what is written.
+//! With `--store postgres://…` it measures an empty database instead. The CPU time is then that of the server's
+//! processes for that database, and the written bytes are not reported.
 #![expect(
     clippy::disallowed_methods,
     reason = "a measurement reaches its own server without the door out"
@@ -35,7 +35,7 @@ use posthaste_store::{
 const MEASURED: u64 = 100_000;
 const GROUP: usize = 256;
 const FILLING_GROUP: usize = 4_096;
-/// How many endpoints a tenant has, each of which wants a type of its own.
+/// Number of endpoints per tenant. Each subscribes to a different event type.
 const PER_TENANT: u64 = 10;
 const START_MS: u64 = 1_700_000_000_000;
 const PAYLOAD: &[u8] = &[b'x'; 200];
@@ -55,7 +55,7 @@ impl HandOver for Taken {
 
 struct Bench {
     store: Arc<dyn Store>,
-    /// The database whose server's CPU counts, if it is not this process's.
+    /// The database whose server processes are measured; `None` to measure this process.
     database: Option<String>,
     taken: Arc<Taken>,
     endpoints: u64,
@@ -149,7 +149,7 @@ impl Bench {
         }
     }
 
-    /// Accepts and delivers so many events; says how long each group took.
+    /// Accepts and delivers `events` events. Returns the duration of each group.
     async fn run(&mut self, events: u64, group: usize) -> Vec<Duration> {
         let contents: Vec<Arc<Content>> = (0..PER_TENANT).map(content).collect();
         let mut took = Vec::new();
@@ -157,7 +157,7 @@ impl Bench {
         while done < events {
             let began = Instant::now();
             let count = (events - done).min(group as u64);
-            // As if 40,000 a second came in.
+            // Simulates 40,000 events per second.
             self.clock_ms += count.div_ceil(40);
             let now = Timestamp(self.clock_ms);
             let accepted: Vec<_> = (0..count)
@@ -199,7 +199,7 @@ impl Bench {
         took
     }
 
-    /// CPU time of the store: of this process, or of the server's processes that serve its database.
+    /// Returns the CPU time of the store: of this process, or of the server processes of its database.
     fn cpu(&self) -> Duration {
         match &self.database {
             None => cpu("self"),
@@ -248,7 +248,7 @@ impl Bench {
     }
 }
 
-/// The server's processes for a database, which their titles tell.
+/// Returns the server processes of a database, found by their titles.
 fn backends(database: &str) -> Vec<String> {
     let processes = std::fs::read_dir("/proc").expect("a Linux machine");
     let named = processes.flatten().filter_map(|process| {
@@ -260,7 +260,7 @@ fn backends(database: &str) -> Vec<String> {
     named.collect()
 }
 
-/// CPU time of a process, all threads together.
+/// Returns the CPU time of a process, all threads together.
 fn cpu(process: &str) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("a Linux machine");
     let fields: Vec<&str> = stat
@@ -273,11 +273,11 @@ fn cpu(process: &str) -> Duration {
         .iter()
         .map(|place| fields[*place].parse::<u64>().expect("ticks"))
         .sum();
-    // A tick is a hundredth of a second on every Linux there is.
+    // A clock tick is 10 ms on every Linux.
     Duration::from_millis(ticks * 10)
 }
 
-/// Bytes this process has caused to be written to disk.
+/// Returns the bytes that this process has caused to be written to disk.
 fn written() -> u64 {
     let io = std::fs::read_to_string("/proc/self/io").expect("a Linux machine");
     let line = io

@@ -1,4 +1,4 @@
-//! What is wrong now, or was.
+//! Alerts: conditions that need attention, open or resolved.
 
 use std::collections::BTreeMap;
 
@@ -9,37 +9,37 @@ use serde_json::{Map, Value};
 
 use crate::{Answer, Insertion, Page, PageRequest, Scope};
 
-/// For so long an alert is kept once it is resolved.
+/// Retention period of an alert after it is resolved.
 pub const ALERTS_KEPT: Span = Span::from_days(90);
 
-/// The name of the notice that tells of a new alert.
+/// The name of the notification about a new alert.
 pub const RAISED: &str = "alert.raised";
-/// The name of the notice that tells of an alert's end.
+/// The name of the notification about a resolved alert.
 pub const RESOLVED: &str = "alert.resolved";
 
-/// Something that is wrong, or was.
+/// A condition that needs attention, or did.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Alert {
-    /// Its id. Alerts are listed by it, and so by their times.
+    /// Its id. Alerts are listed by it, and so by time.
     pub id: AlertId,
-    /// What is wrong.
+    /// The condition.
     pub name: AlertName,
-    /// With what.
+    /// The object that it is about.
     pub scope: Scope,
-    /// Whose that is, unless it is everything. The store fills it in.
+    /// The tenant of that object; `None` for [`Scope::Everything`]. Set by the store.
     pub tenant: Option<TenantId>,
-    /// What it is about has been deleted since: a tenant of the same id is another. The store fills it in.
+    /// True if that object has been deleted since. A tenant with the same id is a different one. Set by the store.
     pub is_gone: bool,
-    /// Since when.
+    /// The time at which it was raised.
     pub raised_at: Timestamp,
-    /// Until when; nothing while it goes on.
+    /// The time at which it was resolved; `None` while it is open.
     pub resolved_at: Option<Timestamp>,
-    /// The value that was seen, the limit it crossed, and the like: an object.
+    /// The observed value, the threshold and other details, as a JSON object.
     pub detail: Value,
 }
 
 impl Alert {
-    /// What its notices say: which alert it is, and all that is known of it.
+    /// Returns the detail of its notifications: id, name, time and [`detail`](Alert::detail).
     pub fn told(&self) -> Value {
         let mut told = Map::new();
         told.insert("alert".to_owned(), self.id.to_string().into());
@@ -52,51 +52,51 @@ impl Alert {
     }
 }
 
-/// Which alerts are meant.
+/// Selects alerts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AlertFilter {
-    /// Only those that go on, or only those that do not.
+    /// Only open alerts, or only resolved ones.
     pub open: Option<bool>,
-    /// Only those of this name.
+    /// Only alerts with this name.
     pub name: Option<AlertName>,
-    /// Only those about this tenant, if it is there, and about its endpoints.
+    /// Only alerts about this existing tenant and its endpoints.
     pub tenant: Option<TenantId>,
-    /// Only those about exactly this. A tenant that is gone has none.
+    /// Only alerts about exactly this object. A deleted tenant has none.
     pub scope: Option<Scope>,
-    /// Only those raised at or after this.
+    /// Only alerts raised at or after this time.
     pub since: Option<Timestamp>,
-    /// Only those raised before this.
+    /// Only alerts raised before this time.
     pub until: Option<Timestamp>,
 }
 
-/// Keeps alerts. Each is told once when it is raised and once when it is resolved: the notice is written with it.
+/// Persists alerts. Raising and resolving each write one notification in the same transaction.
 pub trait Alerts {
-    /// Raises an alert, unless one of the same name about the same scope goes on: then it is [`Insertion::Taken`].
-    /// With it goes the notice `alert.raised`. About a tenant or an endpoint that is not there nothing is raised:
+    /// Raises an alert and writes the notification `alert.raised`. If an alert with the same name and scope is open,
+    /// the result is [`Insertion::Taken`]. If the tenant or endpoint does not exist, it is
     /// [`Insertion::NoSuchTenant`].
     fn raise_alert(&self, now: Timestamp, alert: Alert) -> Answer<Insertion>;
 
-    /// Ends an alert and says what it was; nothing if it does not go on. With it goes the notice `alert.resolved`.
-    /// What it is about may be gone.
+    /// Resolves an alert, writes the notification `alert.resolved` and returns the alert; `None` if it is not open.
+    /// The object that it is about may have been deleted.
     fn resolve_alert(&self, now: Timestamp, alert: AlertId) -> Answer<Option<Alert>>;
 
-    /// Alerts, those with the greatest ids first.
+    /// Lists alerts by descending id.
     fn alerts(
         &self,
         filter: AlertFilter,
         page: PageRequest<AlertId>,
     ) -> Answer<Page<Alert, AlertId>>;
 
-    /// How many alerts of each name go on. Costs a look at each of them, and none at the others.
+    /// Counts the open alerts by name. The cost is proportional to the number of open alerts.
     fn open_alerts(&self) -> Answer<BTreeMap<AlertName, u64>>;
 
-    /// How many bytes hold what is stored, as far as that is known. What was removed counts as long as its place
-    /// cannot be used by anybody else.
+    /// Returns the size of the stored data in bytes, if known. Space of deleted rows counts until it can be reused.
     fn stored_bytes(&self) -> Answer<Option<u64>>;
 
-    /// Since when the oldest notice has been waiting that nobody has told.
+    /// Returns the time of the oldest notification that is not processed yet.
     fn untold_since(&self) -> Answer<Option<Timestamp>>;
 
-    /// Since when the oldest letter to one of these recipients has been waiting that was tried in vain.
+    /// Returns the creation time of the oldest email to one of these recipients that has failed at least once and is
+    /// not sent yet.
     fn unsent_since(&self, recipients: Vec<String>) -> Answer<Option<Timestamp>>;
 }

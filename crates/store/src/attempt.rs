@@ -1,4 +1,7 @@
-//! What is kept of an attempt.
+//! The stored form of an attempt.
+//!
+//! [`AttemptEntry`] joins the settlement of the core with the [`AttemptDetail`] of the attempt runner. It is stored
+//! as JSON with short field names.
 
 use std::fmt;
 
@@ -7,31 +10,31 @@ use posthaste_core::delivery::{Settlement, Trigger};
 use posthaste_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// How much of an answer is kept.
+/// Maximum number of bytes kept of a response body.
 pub const MAX_SNIPPET_BYTES: usize = 1_024;
-/// How many headers of an answer are kept.
+/// Maximum number of response headers kept.
 pub const MAX_RESPONSE_HEADERS: usize = 32;
-/// How long their names may be; headers with longer ones are left out.
+/// Maximum length of a header name; headers with longer names are dropped.
 pub const MAX_HEADER_NAME_CHARS: usize = 64;
-/// How much of a header's value is kept.
+/// Maximum number of characters kept of a header value.
 pub const MAX_HEADER_VALUE_CHARS: usize = 200;
-/// How much all of them take, names and values together.
+/// Maximum total size of the kept headers, names and values together.
 pub const MAX_RESPONSE_HEADER_BYTES: usize = 2_048;
-/// How many words are made about a failure.
+/// Maximum length of the description of a failure.
 pub const MAX_DETAIL_CHARS: usize = 500;
 
-/// What only the sender of an attempt knows of it. The rest is in the settlement. Its debug form shows
-/// nothing of the answer.
+/// The part of an attempt that only the attempt runner knows. The rest is in the settlement. The debug output hides
+/// the response.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct AttemptDetail {
-    /// How long it took, measured by the steady clock.
+    /// Duration in milliseconds, by the monotonic clock.
     pub latency_ms: u64,
-    /// What went wrong, in words; never an address, never a secret.
+    /// Description of the failure; never contains an address or a secret.
     pub detail: Option<String>,
-    /// How the answer began.
+    /// The beginning of the response body.
     pub response_snippet: Option<String>,
-    /// The headers of an answer that explains a failure. A success has none: what is written for each
-    /// delivery is what delivering costs.
+    /// The headers of a response that explains a failure. Empty for a success, to keep the row of a successful
+    /// delivery small.
     pub response_headers: Vec<(String, String)>,
 }
 
@@ -51,43 +54,43 @@ fn length_of(snippet: &Option<String>) -> Option<usize> {
     snippet.as_ref().map(String::len)
 }
 
-/// One attempt, as it is kept. Its debug form shows nothing of the answer.
+/// An attempt as it is stored. The debug output hides the response.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptEntry {
-    /// Which attempt it was, over all rounds.
+    /// The number of the attempt, over all rounds of the delivery.
     #[serde(rename = "n")]
     pub number: u32,
-    /// Who asked for it.
+    /// The reason for the attempt: automatic, manual or a probe.
     #[serde(rename = "by")]
     pub trigger: Trigger,
-    /// When it began.
+    /// The time at which it started.
     #[serde(rename = "start")]
     pub started_at: Timestamp,
-    /// When it ended.
+    /// The time at which it ended.
     #[serde(rename = "end")]
     pub finished_at: Timestamp,
-    /// How long it took.
+    /// Duration in milliseconds.
     #[serde(rename = "ms")]
     pub latency_ms: u64,
-    /// The status of the answer, if one came.
+    /// The status code of the response, if one arrived.
     #[serde(rename = "status", default, skip_serializing_if = "Option::is_none")]
     pub status_code: Option<u16>,
-    /// What went wrong, if anything did.
+    /// The failure kind, if it failed.
     #[serde(rename = "kind", default, skip_serializing_if = "Option::is_none")]
     pub error_kind: Option<FailureKind>,
-    /// The same in words.
+    /// Description of the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// How the answer began.
+    /// The beginning of the response body.
     #[serde(rename = "body", default, skip_serializing_if = "Option::is_none")]
     pub response_snippet: Option<String>,
-    /// The headers of the answer, if it was a failure.
+    /// The headers of the response, if it was a failure.
     #[serde(rename = "head", default, skip_serializing_if = "Vec::is_empty")]
     pub response_headers: Vec<(String, String)>,
-    /// When the next attempt was set, if one was.
+    /// The time for which the next attempt was scheduled, if any.
     #[serde(rename = "next", default, skip_serializing_if = "Option::is_none")]
     pub next_attempt_at: Option<Timestamp>,
-    /// The wait that the receiver asked for.
+    /// The wait that the receiver asked for, in milliseconds.
     #[serde(rename = "after", default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
 }
@@ -113,7 +116,7 @@ impl fmt::Debug for AttemptEntry {
 }
 
 impl AttemptEntry {
-    /// Puts together what the core and the sender know of an attempt.
+    /// Joins the data of the core and of the attempt runner.
     pub fn new(settlement: &Settlement, detail: AttemptDetail) -> AttemptEntry {
         AttemptEntry {
             number: settlement.number,

@@ -1,44 +1,45 @@
-//! The audit: who did what.
+//! The audit log: the record of who changed what.
 //!
-//! An entry is written before the act and completed after it, once; otherwise nothing of it ever changes. A crash in
-//! between leaves an entry without an outcome, which is exactly what is known.
+//! An [`AuditEntry`] is written before the action and completed once with its [`AuditOutcome`] afterwards. It never
+//! changes otherwise. A crash in between leaves an entry without an outcome: it is unknown whether the action was
+//! executed.
 
 use posthaste_core::id::{AuditId, KeyId, TenantId, first_moment, id_of};
 use posthaste_core::time::{Span, Timestamp};
 
-/// For so long an entry is kept: a year, and a month to look back at it.
+/// Retention period of an entry: a year, and a month to look back at it.
 pub const AUDIT_KEPT: Span = Span::from_days(400);
 
-/// A text of an entry is cut after so many characters.
+/// Maximum length of each text of an entry, in characters. Longer texts are cut.
 pub const MAX_AUDIT_CHARS: usize = 500;
 
-/// One act.
+/// One action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEntry {
-    /// Its id. Entries are listed, and age, by the time in it.
+    /// Its id. The time in it determines the order of entries and their age.
     pub id: AuditId,
-    /// When it was begun.
+    /// The time at which the action started.
     pub at: Timestamp,
-    /// Who did it, in words.
+    /// The person or program that acted, as text.
     pub actor: String,
-    /// The key it was done with, if it was a stored one.
+    /// The API key that was used, if it is in the store.
     pub actor_key: Option<KeyId>,
-    /// Which way it came.
+    /// The interface that the action came through.
     pub via: Via,
-    /// The address it came from.
+    /// The IP address of the client.
     pub from: Option<String>,
-    /// What was done: the name of a route.
+    /// The action: the name of a route.
     pub action: String,
-    /// Whom it concerns, if one tenant.
+    /// The tenant that it concerns, if it concerns one.
     pub tenant: Option<TenantId>,
-    /// What it was done to: a path.
+    /// The path of the object that it was done to.
     pub resource: String,
-    /// What came of it. Nothing is known while it is under way, or if it was cut short.
+    /// The outcome; `None` while the action runs, or if it was interrupted.
     pub outcome: Option<AuditOutcome>,
 }
 
 impl AuditEntry {
-    /// With texts that are no longer than they may be, and that every engine can keep.
+    /// Cuts texts to the maximum length and replaces characters that not every store can keep.
     pub fn fitted(mut self) -> AuditEntry {
         for text in [&mut self.actor, &mut self.action, &mut self.resource] {
             fit(text);
@@ -51,7 +52,7 @@ impl AuditEntry {
     }
 }
 
-/// A path that is no longer than it may be.
+/// Does the same for a path.
 pub fn fitted(path: Option<String>) -> Option<String> {
     path.map(|mut path| {
         fit(&mut path);
@@ -68,32 +69,32 @@ fn fit(text: &mut String) {
     }
 }
 
-/// Which way an act came.
+/// The interface that an action came through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
-    /// Over the API.
+    /// The API.
     Api,
-    /// From a page of the dashboard.
+    /// A page of the dashboard.
     Page,
-    /// From a customer's portal.
+    /// A tenant's portal.
     Portal,
-    /// From the command line.
+    /// The command line.
     Cli,
-    /// From nobody: posthaste did it by itself.
+    /// None: posthaste acted automatically.
     Posthaste,
 }
 
-/// What came of an act.
+/// The outcome of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditOutcome {
-    /// It was done.
+    /// It was executed.
     Done,
-    /// It was not, and this is the code of the answer.
+    /// It was refused, with this error code.
     Refused(String),
 }
 
 impl AuditOutcome {
-    /// With a code that is no longer than it may be.
+    /// Cuts the error code to the maximum length.
     pub fn fitted(self) -> AuditOutcome {
         match self {
             AuditOutcome::Done => AuditOutcome::Done,
@@ -104,7 +105,7 @@ impl AuditOutcome {
         }
     }
 
-    /// As two columns.
+    /// Converts it to two columns.
     pub(crate) fn columns(&self) -> (OutcomeWord, Option<&str>) {
         match self {
             AuditOutcome::Done => (OutcomeWord::Done, None),
@@ -112,7 +113,7 @@ impl AuditOutcome {
         }
     }
 
-    /// From two columns.
+    /// Restores it from two columns.
     pub(crate) fn from_columns(word: OutcomeWord, code: Option<String>) -> AuditOutcome {
         match word {
             OutcomeWord::Done => AuditOutcome::Done,
@@ -121,51 +122,51 @@ impl AuditOutcome {
     }
 }
 
-/// An outcome without its code.
+/// An outcome without its error code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutcomeWord {
-    /// It was done.
+    /// It was executed.
     Done,
-    /// It was not.
+    /// It was refused.
     Refused,
 }
 
-/// What came of completing an entry.
+/// The result of completing an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completed {
-    /// It is complete.
+    /// It is now complete.
     Done,
-    /// It was complete already, and stays as it was.
+    /// It was complete before and has not changed.
     Already,
     /// There is no such entry.
     NoSuchEntry,
 }
 
-/// Which entries.
+/// Selects audit entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditFilter {
-    /// Of whom.
+    /// By tenant.
     pub of: AuditOf,
-    /// Begun at this time or later, by the time in the id.
+    /// Started at this time or later, by the time in the id.
     pub since: Option<Timestamp>,
-    /// Begun before this time.
+    /// Started before this time.
     pub until: Option<Timestamp>,
 }
 
-/// Whose entries.
+/// Selects audit entries by tenant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AuditOf {
-    /// Everybody's, and what concerns no tenant.
+    /// All entries, including those that concern no tenant.
     #[default]
     Everybody,
-    /// What concerns tenants of this id, the deleted ones too, and what came before the first of them.
+    /// Entries about tenants with this id: the existing one, deleted ones, and actions from before the first of them.
     Named(TenantId),
-    /// What concerns the tenant of this id that is there, and none before it.
+    /// Only entries about the existing tenant with this id.
     Tenant(TenantId),
 }
 
 impl AuditFilter {
-    /// The ids among which to look: from the first, up to before the second.
+    /// Returns the range of ids to search: from the first inclusive to the second exclusive.
     pub fn range(&self, before: Option<AuditId>) -> (u128, u128) {
         let first = |at: Timestamp| id_of(first_moment(at), 0);
         let from = self.since.map_or(0, first);
@@ -174,7 +175,7 @@ impl AuditFilter {
     }
 }
 
-/// Ids below this one are of entries that have been kept for long enough.
+/// Returns the retention limit: entries with a smaller id have expired.
 pub fn first_kept(now: Timestamp) -> u128 {
     match now.0.checked_sub(AUDIT_KEPT.as_millis()) {
         None => 0,

@@ -1,20 +1,20 @@
-//! How nodes that share a store share its work.
+//! The interface between nodes that share a store.
 //!
-//! Endpoints fall into shards, and a node owns shards for as long as it holds a lease. The store grants
-//! them and takes them back through [`Orders`], which the node obeys; through [`Cluster`] the node
-//! learns who owns what, and asks others for what only an owner can do.
+//! Endpoints are divided into shards. A node owns shards while it holds a lease. The store grants and revokes shards
+//! through [`Orders`], which the node implements. Through [`Cluster`] the node looks up owners and asks other nodes
+//! for actions that only an owner can do.
 //!
-//! # Promises
+//! # Guarantees
 //!
-//! 1. **One owner.** No two nodes own a shard at the same time. What a node writes as an owner is written
-//!    only if it still is one, by number and epoch, checked in the same transaction.
-//! 2. **No clock in common.** A lease is measured by each node's own steady clock: whoever holds it counts
-//!    from before it asked for it, whoever waits for its end counts from after he saw it. No wall clock,
-//!    of any machine, decides who owns what.
-//! 3. **In good order.** A shard that is given up in peace is given up when nothing of it is under way, and
-//!    is somebody else's at once.
-//! 4. **Nothing unheard for long.** What another node changed is told within a second, and what it put on
-//!    disk within five, even if every notice was lost.
+//! 1. **One owner.** No two nodes own a shard at the same time. A write that requires ownership is applied only if
+//!    the node still owns the shard, by node number and epoch, checked in the same transaction.
+//! 2. **No shared clock.** Each node measures a lease by its own monotonic clock. The holder counts from before it
+//!    requested the lease; a node that waits for its end counts from after it saw it. No wall clock decides about
+//!    ownership.
+//! 3. **Clean hand-over.** A shard that is revoked is released when nothing of it is in flight, and can be granted to
+//!    another node immediately.
+//! 4. **Bounded delay.** A node learns of another node's changes within one second, and of deliveries that another
+//!    node persisted within five seconds, even if every `NOTIFY` is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,18 +29,18 @@ use serde_json::Value;
 
 use crate::{Answer, DisabledReason, Done, KeyHash, Written};
 
-/// Who owns a shard, as far as this node knows.
+/// The owner of a shard, as far as this node knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// This node.
     Me,
-    /// Another.
+    /// Another node.
     Other(NodeNo),
-    /// Nobody at the moment.
+    /// No node at the moment.
     Nobody,
 }
 
-/// Until when this node may send, by its own steady clock. Clones are the same lease.
+/// The time until which this node may send, by its own monotonic clock. Clones share the same lease.
 #[derive(Clone, Debug)]
 pub struct Lease {
     begin_by: Arc<AtomicU64>,
@@ -48,12 +48,12 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// One that never ends: a store that belongs to one process.
+    /// Creates a lease that never ends, for a store that belongs to one process.
     pub fn endless() -> Lease {
         Lease::until(Tick(u64::MAX), Tick(u64::MAX))
     }
 
-    /// One that ends.
+    /// Creates a lease with these end times.
     pub fn until(begin_by: Tick, end_by: Tick) -> Lease {
         Lease {
             begin_by: Arc::new(AtomicU64::new(begin_by.0)),
@@ -61,90 +61,90 @@ impl Lease {
         }
     }
 
-    /// Whether it never ends.
+    /// Returns whether it never ends.
     pub fn is_endless(&self) -> bool {
         self.end_by() == Tick(u64::MAX)
     }
 
-    /// It was renewed, or is given up.
+    /// Sets new end times, after a renewal or when the lease is given up.
     pub fn set(&self, begin_by: Tick, end_by: Tick) {
         self.begin_by.store(begin_by.0, Ordering::SeqCst);
         self.end_by.store(end_by.0, Ordering::SeqCst);
     }
 
-    /// No attempt begins at this tick or later.
+    /// The tick from which no attempt is started.
     pub fn begin_by(&self) -> Tick {
         Tick(self.begin_by.load(Ordering::SeqCst))
     }
 
-    /// What is still in flight at this tick is cut off: from then on others may send.
+    /// The tick at which attempts in flight are aborted, because other nodes may send from then on.
     pub fn end_by(&self) -> Tick {
         Tick(self.end_by.load(Ordering::SeqCst))
     }
 }
 
-/// Something that was changed, by any node.
+/// A change of the directory or of a replay, made by any node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
-    /// A tenant: what its endpoints inherit, or that it is there at all.
+    /// A tenant: its defaults for endpoints, or its existence.
     Tenant(TenantId),
-    /// How an endpoint is configured, or how it stands.
+    /// The configuration or the status of an endpoint.
     Endpoint(EndpointId),
     /// A key was revoked.
     Key(KeyHash),
-    /// A replay began or was stopped.
+    /// A replay started or was cancelled.
     Replay(ReplayId),
 }
 
-/// What a node is told by the store it shares. Called from any thread; nothing here may block.
+/// Receives cluster events from the shared store. Called from any thread; the methods must not block.
 pub trait Orders: Send + Sync {
-    /// These shards are this node's from now on. What waits for their endpoints is on disk.
+    /// The node owns these shards from now on. The waiting deliveries of their endpoints are in the store.
     fn granted(&self, shards: Vec<Shard>);
 
-    /// These shards are to be given up. Nothing more may begin for them; `done` is called when nothing of
-    /// them is under way and all of it is written down. Until then they stay this node's.
+    /// These shards are revoked: the node must start nothing more for them. It calls `done` when nothing of them is
+    /// in flight and all results are recorded. Until then it still owns them.
     fn recalled(&self, shards: Vec<Shard>, done: Done<()>);
 
-    /// The lease has ended: nothing is this node's any more. What is in flight is cut off, and nothing
-    /// that became of it can be written down.
+    /// The lease has expired: the node owns nothing any more. Attempts in flight are aborted, and their results can
+    /// no longer be recorded.
     fn expired(&self);
 
-    /// Another node put something on disk for endpoints of this one, due at these times.
+    /// Another node persisted deliveries for endpoints of this node, due at these times.
     fn work(&self, work: Vec<(EndpointId, Timestamp)>);
 
-    /// These were changed, by another node or by this one.
+    /// These objects were changed, by another node or by this one.
     fn changed(&self, changes: Vec<Change>);
 
-    /// Changes may have been missed: whatever was read before may be out of date.
+    /// Changes may have been missed: everything read earlier may be out of date.
     fn missed(&self);
 
-    /// Another node asks something that only this one can answer or do.
+    /// Another node asks a question that only this node can answer, or for an action that only this node can do.
     fn asked(&self, question: Value, done: Done<Value>);
 }
 
-/// The other nodes on a shared store.
+/// The other nodes of a shared store.
 pub trait Cluster: Send + Sync {
-    /// This node.
+    /// Returns the number of this node.
     fn me(&self) -> NodeNo;
 
-    /// Every node that is believed to live, this one too.
+    /// Returns all nodes that are believed to be alive, including this one.
     fn nodes(&self) -> Vec<NodeNo>;
 
-    /// Who owns a shard.
+    /// Returns the owner of a shard.
     fn owner(&self, shard: Shard) -> Owner;
 
-    /// Until when this node may send.
+    /// Returns the lease of this node.
     fn lease(&self) -> Lease;
 
-    /// Whether this node has heard of everything that others changed, but for the last second.
+    /// Returns whether this node knows all changes of other nodes, except those of the last second.
     fn is_informed(&self) -> bool;
 
-    /// Asks another node, and waits for its answer for at most so long. Whether it was heard is not known
-    /// if none comes, so questions must bear being asked twice.
+    /// Asks another node and waits up to `within` for its answer. Without an answer it is unknown whether the
+    /// question arrived, so questions must be idempotent.
     fn ask(&self, node: NodeNo, question: Value, within: Duration) -> Answer<Value>;
 
-    /// Writes down how an endpoint stands, if nobody owns its shard and nobody can before this is
-    /// written. Nothing if somebody does. Otherwise as [`Store::set_standing`](crate::Store::set_standing).
+    /// Persists the status of an endpoint whose shard has no owner and cannot get one before the commit. Returns
+    /// `None` if the shard has an owner. Otherwise works like [`Store::set_standing`](crate::Store::set_standing).
     fn stand_unowned(
         &self,
         now: Timestamp,
@@ -153,7 +153,7 @@ pub trait Cluster: Send + Sync {
         reason: Option<DisabledReason>,
     ) -> Answer<Option<bool>>;
 
-    /// Calls a delivery off in the same way.
+    /// Cancels a delivery under the same condition.
     fn cancel_unowned(
         &self,
         now: Timestamp,
@@ -161,11 +161,12 @@ pub trait Cluster: Send + Sync {
         delivery: DeliveryId,
     ) -> Answer<Option<Written>>;
 
-    /// Shares what limited tenants may have under way at once with the other nodes: says what of it this node may have,
-    /// in the order asked. Whoever is not asked for keeps what it was told last; a node that is struck off has nothing.
+    /// Divides the concurrency limits of tenants among the nodes. Returns this node's concurrency share of each
+    /// tenant, in the order of `crowds`. A tenant that is not in the list keeps its last share. A node that was
+    /// removed from the membership has no share.
     fn share_room(&self, crowds: Vec<Crowd>) -> Answer<Vec<Room>>;
 
-    /// Wants no shards any more, and gives up those it has: each is recalled, and is another's as soon
-    /// as nothing of it is under way. Done when this node owns nothing.
+    /// Leaves the cluster: requests no more shards and gives up those it owns. Each is revoked, and goes to another
+    /// node as soon as nothing of it is in flight. Completes when this node owns nothing.
     fn retire(&self) -> Answer<()>;
 }

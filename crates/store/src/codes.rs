@@ -1,4 +1,4 @@
-//! Small words as small numbers, the same in every engine. A published number never changes its meaning.
+//! Number codes of stored enums, the same in every store. A published code never changes its meaning.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::{DeadReason, Trigger};
@@ -8,11 +8,11 @@ use posthaste_core::sign::SignatureStyle;
 use crate::audit::OutcomeWord;
 use crate::{ReplayScope, ReplayStatus, StoredStatus, Via};
 
-/// Something that is stored as a number.
+/// An enum that is stored as a number.
 pub(crate) trait Coded: Sized + Copy {
-    /// Its number.
+    /// Returns its code.
     fn code(self) -> i64;
-    /// What has this number.
+    /// Returns the value with this code.
     fn decode(code: i64) -> Option<Self>;
 }
 
@@ -29,23 +29,23 @@ macro_rules! codes {
     )*};
 }
 
-/// What is written down of a delivery's state.
+/// The stored state of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowStatus {
-    /// It waits for the first attempt of its round.
+    /// Waiting for the first attempt of its round.
     Pending,
-    /// It waits for another attempt.
+    /// Waiting for another attempt.
     Retrying,
     /// Delivered.
     Succeeded,
-    /// Given up.
+    /// Dead-lettered.
     Failed,
-    /// Called off.
+    /// Cancelled.
     Cancelled,
 }
 
 impl RowStatus {
-    /// Whether it has not ended.
+    /// Returns whether it has not ended.
     pub(crate) fn waits(self) -> bool {
         match self {
             RowStatus::Pending | RowStatus::Retrying => true,
@@ -53,7 +53,7 @@ impl RowStatus {
         }
     }
 
-    /// As it is shown, given whether its endpoint holds what waits.
+    /// Returns the status to show, given whether its endpoint holds waiting deliveries.
     pub(crate) fn shown(self, endpoint_holds: bool) -> StoredStatus {
         match self {
             RowStatus::Pending | RowStatus::Retrying if endpoint_holds => StoredStatus::Held,

@@ -1,4 +1,4 @@
-//! Dead letters, by where they were to go and by what was wrong.
+//! Dead letters, grouped by endpoint and failure kind.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::id::EndpointId;
@@ -8,44 +8,44 @@ use posthaste_core::time::Timestamp;
 use crate::StoredDelivery;
 use crate::codes::Coded;
 
-/// How far the dead letters of one group are counted.
+/// Maximum number of dead letters counted per group.
 pub const MAX_COUNTED: usize = 1_000;
-/// At how many endpoints one page of groups looks. After that it ends, with what it found.
+/// Maximum number of endpoints that one page visits. Then the page ends, with the groups found so far.
 pub(crate) const MAX_ENDPOINTS_LOOKED_AT: usize = 5_000;
 
-/// Which group: that of an endpoint and a kind of failure. Of those without a kind there is one too.
+/// Identifies a group: the endpoint and the failure kind. Dead letters without a kind form a group of their own.
 pub type DeadGroupKey = (EndpointId, Option<FailureKind>);
 
-/// The dead letters to one endpoint that failed in the same way.
+/// The dead letters of one endpoint with the same failure kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeadGroup {
-    /// Where they were to go.
+    /// The endpoint.
     pub endpoint: EndpointId,
-    /// The URL it has now.
+    /// Its current URL.
     pub url: String,
-    /// Whether it takes part. To one that is disabled or deleted nothing can be sent again.
+    /// Its status. Dead letters of a disabled or deleted endpoint cannot be replayed.
     pub standing: Standing,
-    /// What all of them failed with last: their [`StoredDelivery::error_kind`].
+    /// The last failure kind of all of them: their [`StoredDelivery::error_kind`].
     pub error_kind: Option<FailureKind>,
-    /// How many there are.
+    /// Number of dead letters in the group.
     pub count: BoundedCount,
-    /// The one with the greatest id.
+    /// The dead letter with the greatest id.
     pub newest: StoredDelivery,
-    /// When the event of the one with the least id was accepted.
+    /// The time at which the event of the dead letter with the smallest id was accepted.
     pub oldest_at: Timestamp,
 }
 
-/// A number of things that are counted only so far.
+/// A count that stops at a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BoundedCount {
-    /// So many.
+    /// The exact number.
     Exactly(usize),
-    /// So many, and more.
+    /// More than this number.
     MoreThan(usize),
 }
 
 impl BoundedCount {
-    /// What a count says that went on to one past [`MAX_COUNTED`].
+    /// Converts a count that was taken up to [`MAX_COUNTED`] + 1.
     pub fn of(counted: usize) -> BoundedCount {
         if counted > MAX_COUNTED {
             BoundedCount::MoreThan(MAX_COUNTED)
@@ -55,27 +55,27 @@ impl BoundedCount {
     }
 }
 
-/// Before every kind.
+/// Sorts before every failure kind.
 pub(crate) const FIRST_RANK: i16 = -1;
-/// Where those without a kind come: last.
+/// The rank of dead letters without a kind: they come last.
 pub(crate) const LAST_RANK: i16 = i16::MAX;
 
-/// Where a kind comes among those of its endpoint.
+/// Returns the sort position of a kind within its endpoint.
 pub fn rank(kind: Option<FailureKind>) -> i16 {
     kind.map_or(LAST_RANK, |kind| kind.code() as i16)
 }
 
-/// Where a page of groups begins: at endpoints below `below`, after what is left of `first`.
+/// The position where a page of groups starts: the remaining groups of `first`, then the endpoints below `below`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Start {
-    /// The endpoint whose causes the last page has not all told, and the rank of the last one it told.
+    /// The endpoint that the last page ended in, and the rank of the last group returned.
     pub(crate) first: Option<(EndpointId, i16)>,
-    /// Every endpoint below this id; nothing if only the first is asked for.
+    /// Continue with endpoints below this id; `None` if only one endpoint is requested.
     pub(crate) below: Option<EndpointId>,
 }
 
 impl Start {
-    /// Where the page after `before` begins, of one endpoint or of all.
+    /// Returns the start of the page that follows the group `before`, for one endpoint or for all.
     pub(crate) fn after(before: Option<DeadGroupKey>, only: Option<EndpointId>) -> Start {
         let told = before.map(|(endpoint, kind)| (endpoint, rank(kind)));
         match only {

@@ -1,4 +1,4 @@
-//! Deliveries, as they are kept and found.
+//! Deliveries as they are stored and listed.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::{Delivery, Status};
@@ -8,33 +8,33 @@ use posthaste_core::time::Timestamp;
 
 use crate::AttemptEntry;
 
-/// A delivery, as it is read back.
+/// A delivery, as read from the store.
 ///
-/// That it is being sent right now is not written down; whoever sends it knows. That it is held is not
-/// written down either: it follows from its endpoint.
+/// The store does not know that a delivery is being sent right now; only the node that sends it does. Nor is `held`
+/// stored: it follows from the endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredDelivery {
     /// The delivery.
     pub delivery: Delivery,
-    /// Whose it is.
+    /// The tenant that it belongs to.
     pub tenant: TenantId,
     /// The type of its event.
     pub event_type: EventType,
-    /// When its event was accepted.
+    /// The time at which its event was accepted.
     pub created_at: Timestamp,
-    /// Whether its endpoint holds what waits for it.
+    /// True if its endpoint holds waiting deliveries: it is paused or its breaker is tripped.
     pub endpoint_holds: bool,
     /// Its last attempt.
     pub last_attempt: Option<AttemptEntry>,
 }
 
 impl StoredDelivery {
-    /// The status to show, but for what is being sent.
+    /// Returns the status to show, except that it never returns `in_progress`.
     pub fn shown_status(&self) -> Status {
         self.delivery.shown_status(self.endpoint_holds)
     }
 
-    /// Why it failed last, or was given up.
+    /// Returns the failure kind for which it was dead-lettered, or else that of its last attempt.
     pub fn error_kind(&self) -> Option<FailureKind> {
         let given_up = self
             .delivery
@@ -45,7 +45,7 @@ impl StoredDelivery {
     }
 }
 
-/// A status one can look for: any but `in_progress`, which is not written down.
+/// A status to filter by: any except `in_progress`, which is not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StoredStatus {
     /// Waiting for its first attempt, and not held.
@@ -56,13 +56,13 @@ pub enum StoredStatus {
     Held,
     /// Delivered.
     Succeeded,
-    /// Given up.
+    /// Dead-lettered.
     Failed,
-    /// Called off.
+    /// Cancelled.
     Cancelled,
 }
 
-/// Which deliveries. What is absent does not matter.
+/// Selects deliveries. An absent field matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeliveryFilter {
     /// Shown with this status.
@@ -73,7 +73,7 @@ pub struct DeliveryFilter {
     pub event: Option<EventId>,
     /// Of this type.
     pub event_type: Option<EventType>,
-    /// Whose [`StoredDelivery::error_kind`] is this.
+    /// With this [`StoredDelivery::error_kind`].
     pub error_kind: Option<FailureKind>,
     /// Accepted at this time or later.
     pub since: Option<Timestamp>,
@@ -81,33 +81,33 @@ pub struct DeliveryFilter {
     pub until: Option<Timestamp>,
 }
 
-/// What came of an attempt to write a record.
+/// The result of writing a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// It is on disk.
+    /// It is persisted.
     Applied,
-    /// The row has moved on; nothing was changed.
+    /// The delivery has changed since, or the node no longer owns it; nothing was written.
     Superseded,
 }
 
-/// What came of asking for another attempt by hand.
+/// The result of a manual request for another attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retried {
-    /// It waited, and its turn is now.
+    /// It waited, and is due now.
     Hastened {
-        /// Where it goes.
+        /// The endpoint that it goes to.
         endpoint: EndpointId,
     },
-    /// It had ended, and begins all over.
+    /// It had ended, and starts a new round of attempts.
     Replayed {
-        /// Where it goes.
+        /// The endpoint that it goes to.
         endpoint: EndpointId,
     },
     /// Its endpoint is disabled.
     EndpointDisabled,
     /// Its endpoint is deleted.
     EndpointDeleted,
-    /// It has ended, and what it carried has been removed since.
+    /// It has ended, and its payload has been deleted.
     PayloadGone,
     /// There is no such delivery.
     NoSuchDelivery,

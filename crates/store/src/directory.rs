@@ -1,4 +1,4 @@
-//! Who there is: tenants, their keys, their endpoints.
+//! The directory: tenants, their API keys and their endpoints.
 
 use posthaste_core::id::{EndpointId, KeyId, TenantId};
 use posthaste_core::lane::{DisableCause, Health, RateLimit, Standing, holds};
@@ -12,48 +12,49 @@ use serde_json::Value;
 /// A tenant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tenant {
-    /// Its id, which its caller may have chosen.
+    /// Its id, which the caller may have chosen.
     pub id: TenantId,
-    /// What people call it.
+    /// Display name.
     pub name: String,
-    /// The retry policy of endpoints that have none of their own, as it was written; valid.
+    /// The retry policy of endpoints without their own, as the caller wrote it; valid.
     pub default_retry_policy: Option<Value>,
-    /// The plan it is on, by its name in the configuration.
+    /// The name of its plan in the configuration.
     pub plan: Option<String>,
-    /// What it is allowed otherwise than by its plan.
+    /// Limits that override those of its plan.
     pub limits: Limits,
-    /// When it came.
+    /// The time of its creation.
     pub created_at: Timestamp,
-    /// Counts its changes, so that of two changes made at once the second is not lost.
+    /// Counts its changes, so that two concurrent changes cannot overwrite each other.
     pub revision: u64,
 }
 
-/// What a tenant is allowed. What is absent is as its plan says, or else as the server's default.
+/// The limits of a tenant. An absent limit comes from the tenant's plan, or else from the server's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
-    /// How many endpoints.
+    /// Maximum number of endpoints.
     pub endpoints: Option<u32>,
-    /// How many events a second.
+    /// Maximum number of events per second.
     pub events_per_second: Option<u32>,
-    /// How many events a month.
+    /// Maximum number of events per month.
     pub events_per_month: Option<u64>,
-    /// How large a payload.
+    /// Maximum size of a payload, in bytes.
     pub payload_bytes: Option<u64>,
-    /// How many attempts a retry policy may ask for.
+    /// Maximum number of attempts that a retry policy may ask for.
     pub max_attempts: Option<u32>,
-    /// How long what is finished is kept.
+    /// Retention period of finished events and deliveries.
     pub retention: Option<Span>,
-    /// How long what events carry is kept once they are finished, if less long than the rest.
+    /// Retention period of the payloads of finished events, if shorter.
     pub payload_retention: Option<Span>,
-    /// How long all attempts but the last are kept once their delivery is finished, if less long than the rest.
+    /// Retention period of all attempts but the last of a finished delivery, if shorter.
     pub attempt_retention: Option<Span>,
-    /// How many attempts may be under way at once.
+    /// Maximum number of attempts in flight.
     pub in_flight: Option<u32>,
 }
 
 impl Limits {
-    /// A policy as far as the plan allows it: it may be older than the plan, or come from the server.
+    /// Returns the policy with at most the allowed number of attempts. A policy can be older than the plan, or be the
+    /// server's default, and so exceed the limit.
     pub fn bound(&self, mut policy: RetryPolicy) -> RetryPolicy {
         if let Some(most) = self.max_attempts {
             policy.max_attempts = policy.max_attempts.min(most);
@@ -62,117 +63,116 @@ impl Limits {
     }
 }
 
-/// SHA-256 of a key. The key itself is nowhere.
+/// SHA-256 hash of an API key. The key itself is not stored anywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyHash(pub [u8; 32]);
 
-/// A key to the API.
+/// An API key or admin key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKey {
     /// Its id.
     pub id: KeyId,
-    /// Whose it is. A key of nobody is an admin key.
+    /// The tenant that it belongs to; `None` for an admin key.
     pub tenant: Option<TenantId>,
-    /// What people call it.
+    /// Display name.
     pub name: String,
-    /// What it is recognised by.
+    /// The hash that authenticates it.
     pub hash: KeyHash,
-    /// When it was made.
+    /// The time of its creation.
     pub created_at: Timestamp,
 }
 
-/// An endpoint, as people configure it.
+/// The configuration of an endpoint.
 ///
-/// What must not be read from the disk comes sealed: the store neither can nor needs to open it.
+/// Secrets are already encrypted. The store cannot decrypt them and does not need to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Endpoint {
     /// Its id.
     pub id: EndpointId,
-    /// Whose it is.
+    /// The tenant that it belongs to.
     pub tenant: TenantId,
-    /// Where it is; valid.
+    /// Its URL; valid.
     pub url: String,
-    /// What people say of it.
+    /// Free text for people.
     pub description: String,
-    /// What it wants; empty means everything.
+    /// Its subscription; empty means all event types.
     pub event_types: Vec<Pattern>,
-    /// Its own retry policy, as it was written; valid.
+    /// Its own retry policy, as the caller wrote it; valid.
     pub retry_policy: Option<Value>,
-    /// How long one attempt may take.
+    /// Maximum duration of an attempt.
     pub timeout: Span,
-    /// At most so many at once.
+    /// Maximum number of attempts in flight.
     pub max_in_flight: u32,
-    /// At most so many a second.
+    /// Maximum number of attempts per second.
     pub rate: RateLimit,
-    /// Deliveries with the same ordering key go one after the other.
+    /// True if deliveries with the same ordering key are sent one after the other.
     pub ordered: bool,
-    /// Its custom headers, sealed.
+    /// Its custom headers, encrypted.
     pub sealed_headers: Vec<u8>,
-    /// Its signing keys, sealed.
+    /// Its signing keys, encrypted.
     pub sealed_keys: Vec<u8>,
-    /// How its requests are signed, besides the signature that every request has.
+    /// The signature format of its requests, in addition to the signature that every request has.
     pub signature_style: SignatureStyle,
-    /// What it is called with beside signatures, a password, a token or a certificate, sealed; empty if
-    /// there is nothing.
+    /// Its credentials for the receiver (a password, a token or a certificate), encrypted; empty if there are none.
     pub sealed_credentials: Vec<u8>,
-    /// Who is told when something is wrong with it.
+    /// The email address for alerts about it.
     pub owner_email: Option<String>,
-    /// When it came.
+    /// The time of its creation.
     pub created_at: Timestamp,
-    /// Counts changes of the above, so that of two changes made at once the second is not lost.
+    /// Counts changes of the fields above, so that two concurrent changes cannot overwrite each other.
     pub revision: u64,
 }
 
-/// Why an endpoint is disabled.
+/// The reason why an endpoint is disabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DisabledReason {
-    /// Somebody did it.
+    /// A person disabled it.
     Manual,
-    /// posthaste did it.
+    /// posthaste disabled it.
     Automatic(DisableCause),
 }
 
-/// An endpoint, and what became of it.
+/// An endpoint with its configuration, status and health.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EndpointRow {
-    /// As people configure it.
+    /// Its configuration.
     pub endpoint: Endpoint,
-    /// Whether it takes part.
+    /// Its status.
     pub standing: Standing,
-    /// Why it does not, if it is disabled.
+    /// The reason, if it is disabled.
     pub disabled_reason: Option<DisabledReason>,
-    /// What is remembered of it.
+    /// Its health.
     pub health: Health,
 }
 
 impl EndpointRow {
-    /// Whether deliveries that wait for it are shown as held.
+    /// Returns whether deliveries that wait for it are shown as held.
     pub fn holds(&self) -> bool {
         holds(self.standing, &self.health)
     }
 }
 
-/// What came of creating something.
+/// The result of creating an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Insertion {
-    /// It is there.
+    /// It has been created.
     Created,
-    /// There is one of that id already.
+    /// The id is already in use.
     Taken,
     /// There is no such tenant.
     NoSuchTenant,
-    /// The tenant has as many as it may have.
+    /// The tenant has reached its limit.
     TooMany,
 }
 
-/// What came of changing something.
+/// The result of replacing an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replaced {
-    /// It is changed, and its revision is one more.
+    /// It has been replaced, and its revision is one higher.
     Done,
-    /// Somebody else changed it first: read it again.
+    /// Another caller changed it first: read it again.
     Outdated,
-    /// There is no such thing.
+    /// There is no such object.
     Gone,
 }

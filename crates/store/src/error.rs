@@ -1,17 +1,17 @@
-//! Why a store cannot do what was asked.
+//! Errors of stores: [`StoreError`] for a failed operation, [`OpenError`] for a store that cannot be opened.
 
 use std::path::PathBuf;
 
-/// An operating error. What was asked for has not been done, unless the variant says otherwise.
+/// An operation failed. It has not been executed, unless the variant says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// There is no room. Asking again works once there is.
+    /// The disk is full. A retry succeeds once there is space.
     #[error("the disk that holds the store is full")]
     Full,
-    /// More is waiting to be written than may wait. Asking again shortly works.
+    /// The write queue is full. A retry shortly afterwards succeeds.
     #[error("the store has more to write than it can keep up with")]
     Overloaded,
-    /// The store cannot be used now, and perhaps not without help.
+    /// The store cannot be used now, and possibly not until an operator intervenes.
     #[error("the store cannot be used: {0}")]
     Unavailable(String),
     /// The store is shutting down.
@@ -19,10 +19,10 @@ pub enum StoreError {
     Closed,
 }
 
-/// Why a store cannot be opened, and what to do about it.
+/// The reason why a store cannot be opened, with the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another process has it.
+    /// Another process uses it.
     #[error(
         "{path} is in use by another posthaste process; stop that one, or give this one a store of its own"
     )]
@@ -30,26 +30,26 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
-    /// It was written by a later version.
+    /// It was written by a newer version.
     #[error(
         "{path} was written by a newer posthaste (format {found}, this program knows {known}); run that version, or restore a backup"
     )]
     TooNew {
         /// The file.
         path: PathBuf,
-        /// Its format.
+        /// Its schema version.
         found: u32,
-        /// The newest format this program knows.
+        /// The newest schema version that this program knows.
         known: u32,
     },
-    /// It is something else.
+    /// It is not a posthaste store.
     #[error(
         "{path} is not a posthaste store: {why}; point --store at another file, or move this one away"
     )]
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What it looks like.
+        /// The reason for that conclusion.
         why: String,
     },
     /// It is damaged.
@@ -57,10 +57,10 @@ pub enum OpenError {
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// What was found.
+        /// The damage that was found.
         why: String,
     },
-    /// The engine's own library must not be used.
+    /// This build uses an SQLite version with a known data-loss bug.
     #[error(
         "this program was built with SQLite {found}, which can lose data; build it with 3.51.3 or later, but not 3.52.0"
     )]
@@ -75,19 +75,19 @@ pub enum OpenError {
     Unreachable {
         /// The server, without a password.
         server: String,
-        /// What happened.
+        /// The error.
         why: String,
     },
-    /// The database server does not let us in.
+    /// The database server rejects the login.
     #[error(
         "{server} refuses user {user}: {why}; put the right password into the URL or into PGPASSWORD"
     )]
     WrongPassword {
         /// The server, without a password.
         server: String,
-        /// As whom.
+        /// The database user.
         user: String,
-        /// What it said.
+        /// The server's message.
         why: String,
     },
     /// There is no such database.
@@ -107,22 +107,22 @@ pub enum OpenError {
         server: String,
         /// Its version.
         found: u32,
-        /// The oldest that will do.
+        /// The oldest supported version.
         needed: u32,
     },
-    /// The database was written by a later version.
+    /// The database was written by a newer version.
     #[error(
         "{server} was written by a newer posthaste (format {found}, this program knows {known}); run that version, or restore a backup"
     )]
     DatabaseTooNew {
         /// The server, without a password.
         server: String,
-        /// Its format.
+        /// Its schema version.
         found: u32,
-        /// The newest format this program knows.
+        /// The newest schema version that this program knows.
         known: u32,
     },
-    /// A copy into it was begun and is not finished.
+    /// It is the target of a copy that was started and is not complete.
     #[error(
         "{server} holds a copy that was not finished; run the same `posthaste store copy` again, which goes on where it was"
     )]
@@ -130,26 +130,26 @@ pub enum OpenError {
         /// The server, without a password.
         server: String,
     },
-    /// The user may not do what is needed.
+    /// The database user lacks a privilege.
     #[error(
         "user {user} lacks rights on {server}: {why}; make it the owner of the database, or `GRANT CREATE, USAGE ON SCHEMA public TO {user}`"
     )]
     LacksRights {
         /// The server, without a password.
         server: String,
-        /// As whom.
+        /// The database user.
         user: String,
-        /// What the server said.
+        /// The server's message.
         why: String,
     },
-    /// The database is somebody else's.
+    /// The database belongs to another program.
     #[error(
         "{server} holds tables of another program ({why}); give posthaste a database of its own"
     )]
     ForeignDatabase {
         /// The server, without a password.
         server: String,
-        /// What the server said.
+        /// The server's message.
         why: String,
     },
     /// The database server refuses for another reason.
@@ -157,15 +157,15 @@ pub enum OpenError {
     Server {
         /// The server, without a password.
         server: String,
-        /// What it said.
+        /// The server's message.
         why: String,
     },
-    /// Anything else: permissions, a missing directory, a failing disk.
+    /// Any other cause: permissions, a missing directory, a failing disk.
     #[error("cannot open {path}: {why}")]
     Other {
         /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// The error.
         why: String,
     },
 }

@@ -1,4 +1,8 @@
-//! Events: what applications hand over.
+//! Events: as applications send them, as they are stored, and as they are handed over to the engine.
+//!
+//! [`NewEvent`] is an event to accept and [`Ingest`] the result; [`StoredEvent`] is an event read back. [`HandOver`]
+//! receives the deliveries of each commit as [`HandedOver`], with their content, so that a first attempt needs no
+//! read.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,16 +19,16 @@ use posthaste_core::trace::TraceContext;
 
 use crate::{LimitName, StoreError};
 
-/// What every delivery of an event carries. Its debug form shows nothing of the payload.
+/// The content of an event, which all its deliveries carry. The debug output hides the payload.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Content {
-    /// Its type.
+    /// Event type.
     pub event_type: EventType,
-    /// What kind of bytes these are; absent for JSON.
+    /// MIME type of the payload; absent for JSON.
     pub content_type: Option<String>,
-    /// The bytes, as they were received.
+    /// The bytes, exactly as received.
     pub payload: Bytes,
-    /// Whose trace it belongs to, if its sender traces.
+    /// The trace context that the sender passed, if any.
     pub trace: Option<TraceContext>,
 }
 
@@ -40,32 +44,32 @@ impl fmt::Debug for Content {
     }
 }
 
-/// An event to be accepted.
+/// An event to accept.
 #[derive(Clone, Debug)]
 pub struct NewEvent {
-    /// Whose it is.
+    /// The tenant that it belongs to.
     pub tenant: TenantId,
-    /// What it carries.
+    /// Its content.
     pub content: Arc<Content>,
-    /// What makes it the same as another.
+    /// Its idempotency key with the fingerprint of the content.
     pub idempotency: Option<Idempotency>,
-    /// Not before this.
+    /// The earliest time of delivery.
     pub deliver_at: Option<Timestamp>,
-    /// What it must stay in order with.
+    /// Its ordering key.
     pub ordering: Option<OrderingKey>,
-    /// Only to this endpoint, whatever it subscribed to: a test.
+    /// Deliver only to this endpoint, regardless of its subscription: a test event.
     pub only: Option<EndpointId>,
-    /// When it arrived, by the steady clock. Handed over as it is, to measure by; not stored.
+    /// The time of its arrival by the monotonic clock, passed through to measure latency; not stored.
     pub received: Option<Instant>,
 }
 
-/// What makes an event the same as another. Its debug form does not show the key, in which callers put
-/// what they like.
+/// Identifies an event that may be sent more than once. The debug output hides the key, because callers can put
+/// anything into it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Idempotency {
-    /// The key that its sender chose.
+    /// The idempotency key that the sender chose.
     pub key: String,
-    /// Stands for its content.
+    /// Hash of the content, to detect a key that is reused for other content.
     pub fingerprint: Fingerprint,
 }
 
@@ -78,22 +82,22 @@ impl fmt::Debug for Idempotency {
     }
 }
 
-/// What came of a list of events: all of them are accepted, or none.
+/// The result of accepting a list of events: either all are accepted or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ingest {
-    /// All are on disk, in the order they were given.
+    /// All are persisted; in the order of the list.
     Done(Vec<Ingested>),
-    /// These, counted from 0, have keys under which other content is stored. Nothing was written.
+    /// The events at these positions (from 0) have keys under which other content is stored. Nothing was written.
     Conflict(Vec<usize>),
     /// There is no such tenant. Nothing was written.
     NoSuchTenant,
     /// There is no such endpoint, or it is disabled. Nothing was written.
     NoSuchEndpoint,
-    /// They are more than the tenant may send. Nothing was written.
+    /// They exceed a limit of the tenant. Nothing was written.
     OverLimit {
-        /// What they exceed.
+        /// The exceeded limit.
         limit: LimitName,
-        /// After so long as many would be accepted, if nobody else came; nothing if they never would.
+        /// The time after which the same number would be accepted, without other traffic; `None` if never.
         wait: Option<Span>,
     },
 }
@@ -110,10 +114,10 @@ impl From<Over> for Ingest {
     }
 }
 
-/// An event that is on disk.
+/// A persisted event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ingested {
-    /// False if it was there already.
+    /// False if it was already stored.
     pub fresh: bool,
     /// The event.
     pub event: AcceptedEvent,
@@ -124,11 +128,11 @@ pub struct Ingested {
 pub struct AcceptedEvent {
     /// Its id.
     pub id: EventId,
-    /// Its type.
+    /// Event type.
     pub event_type: EventType,
-    /// When it was accepted.
+    /// The time of its acceptance.
     pub created_at: Timestamp,
-    /// Its deliveries, one for each endpoint that wanted it then.
+    /// Its deliveries, one for each endpoint that subscribed to it at that time.
     pub deliveries: Vec<AcceptedDelivery>,
 }
 
@@ -137,29 +141,29 @@ pub struct AcceptedEvent {
 pub struct AcceptedDelivery {
     /// Its id.
     pub id: DeliveryId,
-    /// Where it goes.
+    /// The endpoint that it goes to.
     pub endpoint: EndpointId,
 }
 
-/// An event, as it is read back.
+/// An event, as read from the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredEvent {
     /// The event.
     pub event: AcceptedEvent,
-    /// Not before this.
+    /// The earliest time of delivery.
     pub deliver_at: Option<Timestamp>,
-    /// What it carries.
+    /// Its content.
     pub content: Arc<Content>,
-    /// When the bytes that it carried were removed. The rest of its content is still known.
+    /// The time at which the payload was deleted. The rest of the content is still known.
     pub payload_removed_at: Option<Timestamp>,
-    /// The key that its sender chose.
+    /// The idempotency key that the sender chose.
     pub idempotency_key: Option<String>,
 }
 
-/// Which events. What is absent does not matter.
+/// Selects events. An absent field matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventFilter {
-    /// Of this type.
+    /// With this type.
     pub event_type: Option<EventType>,
     /// Accepted at this time or later.
     pub since: Option<Timestamp>,
@@ -167,27 +171,27 @@ pub struct EventFilter {
     pub until: Option<Timestamp>,
 }
 
-/// A delivery that is on disk now, with what it carries, so that its first attempt needs no read.
+/// A committed delivery with its content, so that its first attempt needs no read.
 #[derive(Clone, Debug)]
 pub struct HandedOver {
     /// The delivery.
     pub delivery: Delivery,
-    /// When its event was accepted.
+    /// The time at which its event was accepted.
     pub accepted_at: Timestamp,
-    /// What it carries.
+    /// The content of its event.
     pub content: Arc<Content>,
-    /// When its event arrived, by the steady clock.
+    /// The time at which its event arrived, by the monotonic clock.
     pub received: Option<Instant>,
 }
 
-/// Takes what was just committed.
+/// Receives the deliveries of each commit.
 ///
-/// Called once for every commit that brought deliveries, in the order of the commits, after the commit
-/// and before anybody is answered. It must not block: the next commit waits for it.
+/// The writer calls it once for every commit that brought deliveries, in commit order, after the commit and before
+/// any caller is answered. It must not block, because the next commit waits for it.
 pub trait HandOver: Send + Sync {
-    /// These are on disk now.
+    /// Takes deliveries that are now persisted.
     fn accepted(&self, deliveries: Vec<HandedOver>);
 
-    /// The store cannot say any more whether it keeps its promises.
+    /// The store can no longer guarantee what is persisted, and stops.
     fn broken(&self, why: &StoreError);
 }

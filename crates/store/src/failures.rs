@@ -1,8 +1,9 @@
-//! Deliveries that failed, summed up until somebody is told.
+//! Counts of failed deliveries that no notification has reported yet.
 //!
-//! What one transaction fails is added up in memory and written with it: a row for each endpoint and cause, whose
-//! number is bounded, so a thousand dead letters cost as little as one. What was swept because its endpoint was deleted
-//! is not among them: whoever deletes an endpoint means to lose what waits for it.
+//! [`Failures`] sums the deliveries that fail in one transaction, in memory, and the transaction writes the sums: one
+//! row per endpoint and [`Cause`]. The number of rows is bounded, so a thousand dead letters cost as little as one.
+//! Deliveries swept because their endpoint was deleted are not counted: the caller who deletes an endpoint accepts
+//! that its waiting deliveries are lost.
 
 use std::collections::BTreeMap;
 
@@ -14,18 +15,18 @@ use serde_json::{Map, Value, json};
 
 use crate::codes::Coded;
 
-/// The notice that is made of them.
+/// The name of the notification that reports the counts.
 pub const DELIVERY_FAILED: &str = "delivery.failed";
 
-/// The code of a cause without a kind.
+/// The code for a cause without a failure kind.
 const NO_KIND: i64 = -1;
 
-/// Why deliveries failed, as two numbers.
+/// The cause of a failure, as two codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cause {
-    /// The reason's code.
+    /// The code of the reason.
     pub reason: i64,
-    /// The code of the kind of failure, or −1.
+    /// The code of the failure kind, or −1.
     pub kind: i64,
 }
 
@@ -38,16 +39,16 @@ impl Cause {
     }
 }
 
-/// How many failed, and when.
+/// Number of failed deliveries, with times and an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sum {
-    /// How many.
+    /// Number of failed deliveries.
     pub count: u64,
-    /// When the first did.
+    /// The time of the first failure.
     pub first_at: Timestamp,
-    /// When the last did.
+    /// The time of the last failure.
     pub last_at: Timestamp,
-    /// The one with the least id.
+    /// The delivery with the smallest id.
     pub example: DeliveryId,
 }
 
@@ -60,7 +61,7 @@ impl Sum {
     }
 }
 
-/// What failed, by endpoint and cause, sorted by both.
+/// Counts of failed deliveries, sorted by endpoint and cause.
 #[derive(Debug)]
 pub struct Failures<E> {
     sums: BTreeMap<(E, Cause), Sum>,
@@ -75,7 +76,7 @@ impl<E> Default for Failures<E> {
 }
 
 impl<E: Ord + Copy> Failures<E> {
-    /// Adds a delivery as it is now, if it has failed and somebody would want to hear of it.
+    /// Counts a delivery if it has failed for a reason that is reported.
     pub fn note(&mut self, endpoint: E, delivery: &Delivery, kind: Option<FailureKind>) {
         let state = delivery.state();
         let (Some(reason), Some(at)) = (state.dead_reason(), state.ended_at()) else {
@@ -102,7 +103,7 @@ impl<E: Ord + Copy> Failures<E> {
         self.add(endpoint, cause, sum);
     }
 
-    /// Adds what was counted elsewhere.
+    /// Adds a count from another source.
     pub fn add(&mut self, endpoint: E, cause: Cause, sum: Sum) {
         self.sums
             .entry((endpoint, cause))
@@ -115,14 +116,14 @@ impl<E: Ord + Copy> Failures<E> {
         self.sums.is_empty()
     }
 
-    /// Each endpoint and cause, with its sum.
+    /// Iterates over each endpoint and cause with its count.
     pub fn iter(&self) -> impl Iterator<Item = (E, Cause, Sum)> {
         self.sums
             .iter()
             .map(|((endpoint, cause), sum)| (*endpoint, *cause, *sum))
     }
 
-    /// One notice for each endpoint: when, and its detail. In the order in which they began to fail.
+    /// Returns one notification for each endpoint: its time and detail. Sorted by the time of the first failure.
     pub fn notices(&self) -> Vec<(E, Timestamp, Value)> {
         let mut endpoints: BTreeMap<E, Vec<(Cause, Sum)>> = BTreeMap::new();
         for (endpoint, cause, sum) in self.iter() {
@@ -144,8 +145,8 @@ impl<E: Ord + Copy> Failures<E> {
 }
 
 impl<E: Ord + Copy> Failures<E> {
-    /// Takes out the endpoints whose first came before a time or after another, those that began to fail first, at most
-    /// so many.
+    /// Removes and returns the endpoints whose first failure is before `before` or after `after`, up to `limit` of
+    /// them, those with the oldest first failure first.
     pub fn take_outside(
         &mut self,
         before: Timestamp,
@@ -177,7 +178,7 @@ impl<E: Ord + Copy> Failures<E> {
     }
 }
 
-/// All of an endpoint's causes in one.
+/// Combines all causes of an endpoint into one count and the notification's detail.
 fn summary(causes: &[(Cause, Sum)]) -> (Sum, Value) {
     let mut all = causes[0].1;
     for (_, sum) in &causes[1..] {

@@ -1,4 +1,7 @@
-//! What happened, by time.
+//! Stats: counters of attempts and deliveries, by scope and time bucket.
+//!
+//! Nodes count in memory and add the counts to the store through [`Figures`]. Each count goes into one bucket of
+//! every [`Width`]. Retention runs delete old buckets.
 
 use std::collections::BTreeMap;
 
@@ -7,33 +10,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Answer, Scope};
 
-/// The most tallies that one call adds.
+/// Maximum number of entries that one call adds.
 pub const MAX_TALLIES_ADDED: usize = 2_000;
 
-/// What happened within some time.
+/// Counters of one period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Tally {
     /// Attempts made.
     pub attempts: u64,
-    /// Of those, attempts that were not the first of their round.
+    /// Attempts that were not the first of their round. A round starts when a delivery is accepted or replayed.
     pub retries: u64,
-    /// Of those, attempts that were the second of their round.
+    /// Attempts that were the second of their round.
     pub second_attempts: u64,
-    /// Of those, the ones that succeeded.
+    /// Second attempts that succeeded.
     pub second_successes: u64,
     /// Deliveries that succeeded.
     pub succeeded: u64,
-    /// Deliveries that were given up.
+    /// Deliveries that failed for good.
     pub failed: u64,
-    /// How long all attempts took together.
+    /// Total duration of all attempts, in microseconds.
     pub latency_micros: u64,
-    /// How long the slowest of them took.
+    /// Duration of the slowest attempt, in microseconds.
     pub slowest_micros: u64,
 }
 
 impl Tally {
-    /// Adds another one.
+    /// Adds the counters of another period.
     pub fn add(&mut self, other: &Tally) {
         let fields = [
             (&mut self.attempts, other.attempts),
@@ -51,12 +54,12 @@ impl Tally {
     }
 }
 
-/// How long the stretches of time are that are told apart.
+/// The width of time buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Width {
-    /// Minutes, kept for two hours.
+    /// One minute; kept for 2 hours.
     Minute,
-    /// Quarters of an hour, kept for a day and an hour.
+    /// 15 minutes; kept for 25 hours.
     Quarter,
 }
 
@@ -64,7 +67,7 @@ impl Width {
     /// Every width.
     pub const ALL: [Width; 2] = [Width::Minute, Width::Quarter];
 
-    /// How long a bucket is.
+    /// The length of a bucket.
     pub const fn bucket(self) -> Span {
         match self {
             Width::Minute => Span::from_mins(1),
@@ -72,7 +75,7 @@ impl Width {
         }
     }
 
-    /// How long buckets are kept.
+    /// The retention period of buckets.
     pub const fn kept(self) -> Span {
         match self {
             Width::Minute => Span::from_hours(2),
@@ -80,17 +83,17 @@ impl Width {
         }
     }
 
-    /// When the bucket began in which this moment lies.
+    /// Returns the start of the bucket that contains `at`.
     pub fn begin(self, at: Timestamp) -> Timestamp {
         Timestamp(at.0 - at.0 % self.bucket().as_millis())
     }
 
-    /// Buckets that begin before this have been kept for long enough.
+    /// Returns the retention limit: buckets that start before it can be deleted.
     pub fn first_kept(self, now: Timestamp) -> Timestamp {
         Timestamp(now.0.saturating_sub(self.kept().as_millis()))
     }
 
-    /// How it is stored.
+    /// Its number in stored rows.
     pub(crate) const fn code(self) -> i16 {
         match self {
             Width::Minute => 0,
@@ -99,22 +102,22 @@ impl Width {
     }
 }
 
-/// What happened to something at some time.
+/// Counters of one scope at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Happened {
-    /// To what.
+    /// The scope that they belong to.
     pub scope: Scope,
-    /// When: any moment of the minute.
+    /// Any time within the minute.
     pub at: Timestamp,
-    /// What.
+    /// The counters.
     pub tally: Tally,
 }
 
-/// Adds up what happened by bucket and scope, for every width. In this order rows are written, so that nodes that do
-/// it at once wait for one another and never in a circle.
+/// Sums counters by bucket and scope, for every width. Stores write rows in the order of this map: nodes that add
+/// stats at the same time lock the rows in the same order and cannot deadlock.
 ///
 /// # Panics
-/// If it is more than one call may add.
+/// If there are more entries than [`MAX_TALLIES_ADDED`].
 pub fn by_bucket(happened: Vec<Happened>) -> BTreeMap<(Width, Timestamp, Scope), Tally> {
     assert!(happened.len() <= MAX_TALLIES_ADDED, "added piece by piece");
     let mut buckets: BTreeMap<(Width, Timestamp, Scope), Tally> = BTreeMap::new();
@@ -127,17 +130,17 @@ pub fn by_bucket(happened: Vec<Happened>) -> BTreeMap<(Width, Timestamp, Scope),
     buckets
 }
 
-/// A number as it is stored: far from where sums of sums would overflow.
+/// Converts a counter to its stored form, limited so that sums of sums cannot overflow.
 pub(crate) fn stored(count: u64) -> i64 {
     const MOST: u64 = 1 << 53;
     count.min(MOST) as i64
 }
 
 impl Tally {
-    /// How many columns it takes.
+    /// The number of columns.
     pub(crate) const COLUMNS: usize = 8;
 
-    /// Its numbers, in the order of their columns: the last one is a maximum, all others are sums.
+    /// Returns the values in column order: the last one is a maximum, all others are sums.
     pub(crate) fn columns(&self) -> [i64; Tally::COLUMNS] {
         [
             self.attempts,
@@ -152,7 +155,7 @@ impl Tally {
         .map(stored)
     }
 
-    /// The tally with these columns.
+    /// Restores the counters from their columns.
     pub(crate) fn from_columns(columns: [i64; Tally::COLUMNS]) -> Tally {
         let [
             attempts,
@@ -177,20 +180,20 @@ impl Tally {
     }
 }
 
-/// Keeps what happened in buckets of time, and lets go of them with [`tidy`](crate::Store::tidy).
+/// Persists stats in time buckets, which [`tidy`](crate::Store::tidy) deletes when they expire.
 ///
-/// What happened to a tenant that is gone, or to an endpoint that is deleted, is nobody's: it is neither added nor
-/// found, and a later tenant of the same id sees nothing of it. What they did stays part of everything.
+/// Stats of a deleted tenant or endpoint are neither added nor returned, so a later tenant with the same id sees
+/// nothing of them. They remain part of [`Scope::Everything`].
 pub trait Figures {
-    /// Adds what happened to its buckets of every width, at most [`MAX_TALLIES_ADDED`] at once.
+    /// Adds counters to their buckets of every width, at most [`MAX_TALLIES_ADDED`] at once.
     ///
-    /// Whoever adds counts how often, from 1 on, for as long as the store is open. What was added under this number already,
-    /// or under a later one, is not added again: so after an error, when nobody knows whether it was, the same is simply
-    /// added under the same number.
+    /// The caller numbers its calls from 1 while the store is open. A call with the number of an earlier call, or a
+    /// smaller one, adds nothing. So after an error, when it is unknown whether the counters were added, the caller
+    /// repeats the call with the same number.
     fn add_figures(&self, number: u64, happened: Vec<Happened>) -> Answer<()>;
 
-    /// The buckets of a scope in which something happened and that begin at `since` or later, the oldest first, each
-    /// with when it began.
+    /// Returns the non-empty buckets of a scope that start at `since` or later, oldest first, each with its start
+    /// time.
     fn figures(
         &self,
         scope: Scope,
@@ -198,9 +201,9 @@ pub trait Figures {
         since: Timestamp,
     ) -> Answer<Vec<(Timestamp, Tally)>>;
 
-    /// The scopes in which something was tried again or given up in buckets that begin at `since` or later, with all
-    /// that happened to each in them; at most `limit`, those first in which most was. Costs a look at each bucket in
-    /// which something went wrong, and none at the others.
+    /// Returns up to `limit` scopes with retries or failed deliveries in buckets that start at `since` or later, each
+    /// with its total over those buckets; scopes with most of them first. The cost is proportional to the number of
+    /// buckets with retries or failures.
     fn failing_figures(
         &self,
         width: Width,

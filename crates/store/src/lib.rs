@@ -1,12 +1,13 @@
-//! Where posthaste keeps what it was entrusted with.
+//! The store: everything that posthaste persists.
 //!
-//! [`Store`] is the contract; its documentation states the promises. `sqlite` is the engine inside the
-//! process, `postgres` the one for several machines; The crate `posthaste-store-testing`
-//! has the suite that every store passes, and the contract in its simplest form, in memory.
+//! [`Store`] is the contract; its documentation lists the guarantees. [`sqlite`] implements it inside the process
+//! with one file, [`postgres`] for several nodes that share a database, and [`mod@copy`] copies the first into the
+//! second. The crate `posthaste-store-testing` contains the test suite that every store passes and the model, a store
+//! in memory.
 //!
 //! ```text
-//!  writes: called ─▶ queue ─▶ one transaction for all that gathered ─▶ fsync ─▶ hand-over ─▶ answers
-//!  reads:  called ─▶ a snapshot of what is committed ─▶ answer; never in a writer's way
+//!  writes: call ─▶ write queue ─▶ group commit ─▶ fsync ─▶ hand-over ─▶ answers
+//!  reads:  call ─▶ a snapshot of the committed data ─▶ answer; a read never blocks a write
 //! ```
 
 mod alert;

@@ -1,32 +1,32 @@
-//! Keeping house.
+//! Results of maintenance: [`Swept`], [`Tidied`] and the totals in [`Counts`].
 
-/// What came of failing what waits for an endpoint, a piece at a time.
+/// The result of one step of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Swept {
-    /// How many were ended.
+    /// Number of deliveries that were failed.
     pub ended: usize,
-    /// More are left.
+    /// True if more deliveries are waiting.
     pub more: bool,
 }
 
-/// What one step of tidying did.
+/// The result of one step of a retention run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tidied {
-    /// Events removed, with all their deliveries and attempts.
+    /// Events deleted, with all their deliveries and attempts.
     pub events: usize,
-    /// Events of which what they carry was removed, and nothing else.
+    /// Events whose payload was deleted, and nothing else.
     pub payloads: usize,
-    /// Deliveries whose attempts were removed but for the last, and which stay.
+    /// Deliveries whose attempts but the last were deleted, and which remain.
     pub attempts: usize,
-    /// There may be more to remove at once. Otherwise an hour is soon enough.
+    /// True if the next step should follow immediately. Otherwise the next run in an hour is soon enough.
     pub more: bool,
 }
 
-/// Figures that are kept up to date and cost nothing to read.
+/// Totals that the store keeps up to date, so that reading them costs nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Deliveries that have not ended.
     pub pending: u64,
-    /// Deliveries that have failed and are still kept.
+    /// Dead letters that are still stored.
     pub dead_letters: u64,
 }

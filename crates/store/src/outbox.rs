@@ -1,4 +1,9 @@
-//! What people are to be told, until they have been.
+//! Notifications and emails that wait to be sent.
+//!
+//! [`Outbox`] persists two queues. Notifications ([`NoticeEntry`]) are numbered and processed in order by the
+//! notification dispatcher. Each becomes lines ([`LetterLine`]) of emails, of which every recipient has at most one
+//! pending ([`Letter`]). [`KeptLetter`] holds the rules for adding lines to an email and for what remains after it
+//! was sent; all stores share them.
 
 use posthaste_core::time::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -6,136 +11,136 @@ use serde_json::Value;
 
 use crate::{Answer, AuditEntry, Insertion, Scope};
 
-/// A letter keeps so many lines, and counts the rest.
+/// Maximum number of lines in an email. Further lines are only counted.
 pub const MAX_LETTER_LINES: usize = 50;
 
-/// So many notices wait to be told.
+/// Maximum number of unprocessed notifications.
 pub const MAX_NOTICES: u64 = 100_000;
 
-/// Something people want to hear of, kept until somebody has told them.
+/// A notification, kept until the notification dispatcher has processed it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NoticeEntry {
-    /// Counts up.
+    /// Sequence number.
     pub number: u64,
-    /// What it is about.
+    /// The object that it is about.
     pub scope: Scope,
-    /// When.
+    /// The time of the occurrence.
     pub at: Timestamp,
     /// The operational event's name, such as `endpoint.breaker_tripped`.
     pub name: String,
-    /// Why, how often, and the like.
+    /// Cause, counts and other details.
     pub detail: Value,
 }
 
-/// What one recipient is told of one notice. Plain data, kept as JSON.
+/// One notification as a line of an email. Stored as JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LetterLine {
-    /// When it happened.
+    /// The time of the occurrence.
     pub at: Timestamp,
-    /// The notice's name.
+    /// The name of the notification.
     pub name: String,
-    /// Whose it is, if one tenant's.
+    /// The tenant, if the notification is about one.
     pub tenant: Option<String>,
-    /// The endpoint, as the API writes its id.
+    /// The endpoint id in the API's format.
     pub endpoint: Option<String>,
-    /// Where that endpoint is.
+    /// The URL of that endpoint.
     pub endpoint_url: Option<String>,
-    /// Why, how often, and the like.
+    /// Cause, counts and other details.
     pub detail: Value,
 }
 
-/// What one recipient will be told by mail.
+/// The pending email of one recipient.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Letter {
-    /// Whose it is: an address.
+    /// The email address of the recipient.
     pub recipient: String,
-    /// Counts the lines it was ever given, so that what came while it was being sent is not lost.
+    /// Counts all lines ever added, so that lines added while the email is being sent are not lost.
     pub revision: u64,
-    /// When its first line came.
+    /// The time at which its first line was added.
     pub first_at: Timestamp,
-    /// How often it was tried.
+    /// Number of failed tries to send it.
     pub tries: u32,
-    /// Its lines, the oldest first.
+    /// Its lines, oldest first.
     pub lines: Vec<LetterLine>,
-    /// How many more there were. There may be nothing else, if many came while the last one was being sent.
+    /// Number of lines that did not fit. Can be the only content, if many lines came while the last email was being
+    /// sent.
     pub omitted: u64,
 }
 
-/// How long letters wait at the most before they are sent. So a clock that is put back keeps nobody in the dark for
-/// longer.
+/// Maximum time that an email waits before it is sent. Bounds the delay when the clock is set back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Longest {
-    /// One that was not tried: while it gathers lines, its recipient is left alone, or somebody is sending it.
+    /// For an email without a failed try: while it collects lines, in the quiet time, or while it is being sent.
     pub untried: Span,
-    /// One that was: until it is tried again.
+    /// For an email with a failed try: until the next try.
     pub tried: Span,
 }
 
 impl Longest {
-    /// As long as anybody could want them to.
+    /// No bound in practice (100 years).
     pub const ANY: Longest = Longest {
         untried: Span::from_days(36_500),
         tried: Span::from_days(36_500),
     };
 
-    /// Letters that are due later than this are due now: those that were not tried, and those that were.
+    /// The latest plausible due times, for emails without and with a failed try. A later due time counts as due now.
     pub(crate) fn latest(self, now: Timestamp) -> (Timestamp, Timestamp) {
         (now.after(self.untried), now.after(self.tried))
     }
 }
 
-/// Failures from here on are of a clock that has been put back since.
+/// Returns a time limit: failures after it were recorded before the clock was set back.
 pub fn too_far_ahead(now: Timestamp, before: Timestamp) -> Timestamp {
     now.after(now.since(before))
 }
 
-/// What came of sending a letter.
+/// The result of sending an email.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Posted {
-    /// It is on its way. Its recipient hears no more until then.
+    /// The mail server accepted it. The recipient gets no further email until `quiet_until`.
     Sent {
-        /// When the next letter may go.
+        /// The earliest time of the next email.
         quiet_until: Timestamp,
     },
-    /// It is to be tried again.
+    /// A temporary error: it must be sent again.
     Later {
-        /// When.
+        /// The time of the next try.
         at: Timestamp,
     },
-    /// It never will be: it was refused for good.
+    /// It was refused for good and will not be sent.
     Dropped,
 }
 
-/// Keeps what people are to be told.
+/// Persists notifications and pending emails.
 ///
-/// The herald goes through the notices in order. Whatever it does about one can be repeated without harm; what it has
-/// done with is told in one transaction with the letters that come of it. So a crash loses nothing, and tells nobody
-/// twice.
+/// The notification dispatcher processes notifications in order. Its actions are idempotent, and a notification is
+/// marked as processed in the same transaction that adds its lines to the emails. So a crash loses nothing and
+/// repeats nothing.
 ///
-/// Numbers have no gaps and grow in the order of the commits. At most [`MAX_NOTICES`] wait to be told: past that the
-/// oldest go, which shows as a gap.
+/// Numbers have no gaps and grow in commit order. At most [`MAX_NOTICES`] notifications wait; beyond that the oldest
+/// are deleted, which the notification dispatcher sees as a gap.
 pub trait Outbox {
-    /// Notices with a number above `after`, the oldest first, at most `limit`.
+    /// Returns up to `limit` notifications with a number above `after`, oldest first.
     fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>>;
 
-    /// Writes an act into the audit of which a notice tells, as its own whom the notice is about: a tenant that has got
-    /// the same id since reads nothing of it. A notice that has been told has been seen to, and nothing is written:
-    /// [`Insertion::Taken`].
+    /// Writes the audit entry for an action that a notification reports. The entry belongs to the tenant that the
+    /// notification is about: a later tenant with the same id cannot read it. If the notification is already
+    /// processed, nothing is written and the result is [`Insertion::Taken`].
     fn keep_act(&self, notice: u64, act: AuditEntry) -> Answer<Insertion>;
 
-    /// Makes notices of deliveries that failed: of each endpoint whose first came before `before` one,
-    /// `delivery.failed`, with their count, their causes and an example. At most `limit` endpoints, those first that
-    /// have failed for longest; says how many. What failed because its endpoint was deleted is nobody's news. Failures
-    /// that lie as far ahead of `now` as `before` lies behind it are of a clock that has been put back since, and do not
-    /// wait for it to come round.
+    /// Creates one `delivery.failed` notification for each endpoint whose first uncollected failure is older than
+    /// `before`, with the count, the causes and an example. Takes up to `limit` endpoints, those with the oldest
+    /// failures first, and returns their number. Deliveries that failed because their endpoint was deleted are not
+    /// reported. A failure as far ahead of `now` as `before` is behind it was recorded before the clock was set back.
+    /// It is collected at once instead of waiting until the clock reaches its time again.
     fn gather_failures(&self, now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize>;
 
-    /// The number up to which notices have been told.
+    /// Returns the number of the last processed notification.
     fn told(&self) -> Answer<u64>;
 
-    /// Moves that number from `from` to `up_to`, adds lines to the letters of their recipients, and lets go of what has
-    /// been told. A new letter is due at `due_at`, or when its recipient may hear more. Says false, and does nothing, if
-    /// somebody else has moved it.
+    /// Moves that number from `from` to `up_to`, adds lines to the emails of their recipients, and deletes the
+    /// processed notifications. A new email is due at `due_at`, or at the end of the recipient's quiet time if that
+    /// is later. Returns false and does nothing if another node has moved the number.
     fn tell(
         &self,
         now: Timestamp,
@@ -145,9 +150,9 @@ pub trait Outbox {
         due_at: Timestamp,
     ) -> Answer<bool>;
 
-    /// Takes letters that are due, the longest due first, at most `limit`: each is due again at `until`, should
-    /// nobody say what came of it. One that is due later than any letter waits was put off by a clock that has been put
-    /// back since, and is due.
+    /// Claims up to `limit` due emails, longest due first. A claimed email becomes due again at `until` if no result
+    /// is recorded by then. An email whose due time exceeds the bound in `longest` was scheduled before the clock was
+    /// set back, and counts as due.
     fn claim_letters(
         &self,
         now: Timestamp,
@@ -156,48 +161,48 @@ pub trait Outbox {
         limit: usize,
     ) -> Answer<Vec<Letter>>;
 
-    /// Writes down what came of sending a letter as it was at `revision`. Lines that have come since stay. Says false,
-    /// and does nothing, if there is no such letter any more.
+    /// Records the result of sending an email as it was at `revision`. Lines added since then stay. Returns false and
+    /// does nothing if that email no longer exists.
     fn settle_letter(&self, recipient: String, revision: u64, posted: Posted) -> Answer<bool>;
 }
 
-/// A line as an engine keeps it: with the revision of its letter that it made, so that it is known whether it was
-/// there when the letter was sent.
+/// A line as stores persist it: with the revision of the email that it was added in, to know whether it was part of
+/// the email that was sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeptLine {
-    /// The revision of the letter that the line came with.
+    /// The revision of the email that adding the line produced.
     #[serde(default)]
     pub came: u64,
-    /// The line.
+    /// The content of the line.
     #[serde(flatten)]
     pub line: LetterLine,
 }
 
-/// A letter as an engine keeps it: with when it is due. One without lines says that its recipient is to be left alone
-/// until then.
+/// An email as stores persist it: with its due time. Without lines it marks the recipient's quiet time, which ends at
+/// the due time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KeptLetter {
-    /// All but its lines.
+    /// Everything but the lines.
     pub letter: Letter,
     /// Its lines, oldest first.
     pub lines: Vec<KeptLine>,
-    /// The time at which it is to be sent.
+    /// The time at which it is sent.
     pub due_at: Timestamp,
 }
 
-/// What becomes of a kept letter.
+/// The new state of a stored email after a send result.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Settled {
-    /// It is kept like this.
+    /// Store it in this form.
     Kept(KeptLetter),
-    /// Nothing of it is left.
+    /// Nothing remains; delete it.
     Gone,
-    /// It is not the letter that was meant.
+    /// The result belongs to an earlier email; change nothing.
     Another,
 }
 
 impl KeptLetter {
-    /// A letter to somebody who has none.
+    /// Creates an email without lines for a recipient that has none pending.
     pub fn new(recipient: String, now: Timestamp) -> KeptLetter {
         KeptLetter {
             letter: Letter {
@@ -213,7 +218,7 @@ impl KeptLetter {
         }
     }
 
-    /// The letter as it is sent.
+    /// Returns the email in the form in which it is sent.
     pub fn into_letter(self) -> Letter {
         let lines = self.lines.into_iter().map(|kept| kept.line);
         Letter {
@@ -222,7 +227,7 @@ impl KeptLetter {
         }
     }
 
-    /// Whether its time has come, or was put off by a clock that has been put back since.
+    /// Returns whether it is due, or was scheduled before the clock was set back.
     pub fn is_due(&self, now: Timestamp, longest: Longest) -> bool {
         let (untried, tried) = longest.latest(now);
         let latest = match self.letter.tries {
@@ -232,12 +237,12 @@ impl KeptLetter {
         self.due_at <= now || self.due_at > latest
     }
 
-    /// Whether there is nothing to say.
+    /// Returns whether there is nothing to send.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty() && self.letter.omitted == 0
     }
 
-    /// Adds a line, or counts it if there is no room.
+    /// Adds a line, or only counts it if the email is full.
     pub fn add(&mut self, now: Timestamp, due_at: Timestamp, line: LetterLine) {
         if self.is_empty() {
             self.letter.first_at = now;
@@ -254,7 +259,7 @@ impl KeptLetter {
         }
     }
 
-    /// What is left of it once it was sent as it was at `revision`, or was not.
+    /// Returns what remains after the email, as it was at `revision`, was sent, failed or was refused.
     pub fn settle(mut self, revision: u64, posted: &Posted) -> Settled {
         if self.is_empty() || revision > self.letter.revision {
             return Settled::Another;
@@ -282,8 +287,9 @@ impl KeptLetter {
         }
     }
 
-    /// Each line knows when it came. Of whatever else came later there was no room for the rest: those that did not
-    /// fit may have come before lines that did, if some were sent in between.
+    /// Removes the lines that were part of the email at `revision`, and corrects the number of omitted lines.
+    /// Revisions after `revision` without a line here are lines that did not fit, so at most that many stay omitted.
+    /// Omitted lines can be older than kept ones, if an email was sent in between.
     fn leave_out_what_came_by(&mut self, revision: u64) {
         let letter = &mut self.letter;
         self.lines.retain(|line| line.came > revision);
@@ -295,7 +301,7 @@ impl KeptLetter {
     }
 }
 
-/// Lines by recipient, in the order of the recipients.
+/// Groups lines by recipient, sorted by recipient.
 pub fn by_recipient(
     lines: Vec<(String, LetterLine)>,
 ) -> std::collections::BTreeMap<String, Vec<LetterLine>> {
@@ -360,7 +366,7 @@ mod tests {
     fn what_comes_after_a_storm_is_told_however_often_letters_were_sent() {
         let most = MAX_LETTER_LINES as u64;
         let mut kept = with(0..most);
-        // Seven more come while it is sent, and find no room.
+        // Seven more are added while it is sent, and do not fit.
         for number in most..most + 7 {
             kept.add(Timestamp(5), Timestamp(9), line(number));
         }
@@ -368,11 +374,11 @@ mod tests {
             panic!("it stays");
         };
         assert_eq!((kept.lines.len(), kept.letter.omitted), (0, 7));
-        // Two find room, of which one comes while the next is sent.
+        // Two fit, one of which is added while the next email is sent.
         kept.add(Timestamp(80), Timestamp(90), line(100));
         let revision = kept.letter.revision;
         kept.add(Timestamp(81), Timestamp(90), line(101));
-        // Whoever took the first one for lost says so too late.
+        // The result of the first email, which was taken for lost, arrives too late.
         for revision in [revision, most] {
             let Settled::Kept(left) = kept.settle(revision, &sent()) else {
                 panic!("it stays");
@@ -419,7 +425,7 @@ mod tests {
             untried: Span::from_mins(10),
             tried: Span::from_mins(60),
         };
-        // It was sent: its recipient is left alone for ten minutes, and another line comes.
+        // It was sent: the quiet time of ten minutes starts, and another line is added.
         let posted = Posted::Sent {
             quiet_until: minute(10),
         };
@@ -427,7 +433,7 @@ mod tests {
             panic!("it stays");
         };
         quiet.add(minute(1), minute(2), line(1));
-        // It was not taken: it is tried again within the hour.
+        // It was not accepted: it is tried again within the hour.
         let again = Posted::Later { at: minute(60) };
         let Settled::Kept(tried) = with(0..1).settle(1, &again) else {
             panic!("it stays");

@@ -1,22 +1,22 @@
-//! Long lists, a page at a time, newest first.
+//! Pages of long lists, newest first.
 
-/// Which page.
+/// The request for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageRequest<K> {
-    /// At most so many.
+    /// Maximum number of items.
     pub limit: usize,
-    /// Only what is older than this, which the last page ended with.
+    /// Only items older than this one, with which the last page ended.
     pub before: Option<K>,
 }
 
 /// One page.
 ///
-/// A page may hold fewer than were asked for, even none, and yet not be the last: a search looks at a
-/// bounded number of rows at a time. The last page is the one that says no `next`.
+/// A page can have fewer items than requested, even none, and not be the last one: a search examines a bounded number
+/// of rows per page. Only the last page has no `next`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T, K> {
-    /// What was found, newest first.
+    /// The items, newest first.
     pub items: Vec<T>,
-    /// Where the next page begins, if there is one.
+    /// The key to request the next page with, if there is one.
     pub next: Option<K>,
 }

@@ -1,31 +1,31 @@
-//! Passes: what lets somebody in for a while without a key, as a session or a link does.
+//! Sessions: time-limited logins without an API key, of the dashboard or of a portal link.
 
 use posthaste_core::id::{PassId, TenantId};
 use posthaste_core::time::Timestamp;
 
 use crate::KeyHash;
 
-/// A pass.
+/// A session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pass {
-    /// Its id, which tells nothing.
+    /// Its id, which is not secret.
     pub id: PassId,
-    /// What it is recognised by: the hash of a secret that is nowhere.
+    /// The hash that authenticates it. The secret itself is not stored.
     pub hash: KeyHash,
-    /// As whom it lets in.
+    /// The identity that it logs in as.
     pub holder: Holder,
-    /// When it was made.
+    /// The time of its creation.
     pub created_at: Timestamp,
-    /// From then on it lets nobody in.
+    /// The time from which it is no longer valid.
     pub expires_at: Timestamp,
 }
 
-/// As whom a pass lets in.
+/// The identity that a session logs in as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// As whoever has the key with this hash, for as long as there is one. The key may be one that the server was
-    /// started with, and in no store.
+    /// The holder of the API key with this hash, while that key is valid. The key may come from the server's
+    /// configuration and not be in the store.
     Key(KeyHash),
-    /// As this tenant.
+    /// This tenant.
     Tenant(TenantId),
 }

@@ -1,37 +1,38 @@
-//! Plans: named sets of limits, and which limit holds for whom.
+//! Plans: named sets of limits, and the rule for which limit applies to a tenant.
 //!
-//! A limit is the tenant's own, else its plan's, else the server's. Plans are the operator's, so they are no part of
-//! what is stored: a tenant names the one it is on, and what that says is looked up when it is asked for.
+//! A limit comes from the tenant, else from its plan, else from the server. [`Plans`] belong to the operator's
+//! configuration and are not stored: a tenant stores only the name of its plan, and the limits are looked up when
+//! needed.
 
 use std::collections::BTreeMap;
 
 use crate::{Limits, Tenant};
 
-/// What a tenant can be limited in.
+/// The limits that a tenant can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitName {
-    /// How many endpoints.
+    /// Number of endpoints.
     Endpoints,
-    /// How many events a second.
+    /// Events per second.
     EventsPerSecond,
-    /// How many events a month.
+    /// Events per month.
     EventsPerMonth,
-    /// How large a payload.
+    /// Size of a payload, in bytes.
     PayloadBytes,
-    /// How many attempts a retry policy may ask for.
+    /// Number of attempts that a retry policy may ask for.
     MaxAttempts,
-    /// How long what is finished is kept.
+    /// Retention period of finished events and deliveries.
     Retention,
-    /// How long what events carry is kept.
+    /// Retention period of payloads.
     PayloadRetention,
-    /// How long attempts are kept.
+    /// Retention period of attempts.
     AttemptRetention,
-    /// How many attempts may be under way at once.
+    /// Number of attempts in flight.
     InFlight,
 }
 
 impl LimitName {
-    /// All of them, in the order in which they are shown.
+    /// All limits, in display order.
     pub const ALL: [LimitName; 9] = [
         LimitName::Endpoints,
         LimitName::EventsPerSecond,
@@ -44,7 +45,7 @@ impl LimitName {
         LimitName::InFlight,
     ];
 
-    /// What it is called, everywhere.
+    /// The name in the API, the configuration and the store.
     pub fn name(self) -> &'static str {
         match self {
             LimitName::Endpoints => "endpoints",
@@ -59,7 +60,7 @@ impl LimitName {
         }
     }
 
-    /// Whether these limits say something of it.
+    /// Returns whether `limits` contains this limit.
     pub fn is_in(self, limits: &Limits) -> bool {
         match self {
             LimitName::Endpoints => limits.endpoints.is_some(),
@@ -75,51 +76,51 @@ impl LimitName {
     }
 }
 
-/// For how many months it is known how much was used.
+/// Number of months for which usage is kept.
 pub const MONTHS_KEPT: u32 = 13;
 
-/// How much a tenant uses of what it is allowed.
+/// A tenant's usage of its limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Endpoints that are not deleted.
     pub endpoints: u64,
-    /// Events that were accepted in the calendar month, in UTC, whether they are still kept or not. Tests are among
-    /// them; what is found again by its idempotency key and what a replay sends is not.
+    /// Events accepted in the current calendar month (UTC), including test events and events deleted since. Events
+    /// found by their idempotency key and replayed deliveries are not counted.
     pub events_this_month: u64,
 }
 
-/// Who says what a limit is.
+/// The origin of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitSource {
     /// The tenant's own limits.
     Tenant,
     /// Its plan.
     Plan,
-    /// The server, or nobody: then there is no such limit.
+    /// The server; or there is no such limit.
     Server,
 }
 
-/// The operator's plans, and what holds where neither a tenant nor its plan says.
+/// The operator's plans, and the server's default limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plans {
-    /// What holds otherwise. What is absent is not limited.
+    /// Limits for tenants without their own and without a plan. An absent value means no limit.
     pub server: Limits,
-    /// By their names.
+    /// Plans by name.
     pub named: BTreeMap<String, Limits>,
 }
 
 impl Plans {
-    /// What a tenant is allowed: every limit that holds for it, whoever says so.
+    /// Returns the limits that apply to a tenant.
     pub fn limits_of(&self, tenant: &Tenant) -> Limits {
         self.limits(&tenant.limits, tenant.plan.as_deref())
     }
 
-    /// The same of a tenant with these limits on this plan.
+    /// Returns the limits that apply to a tenant with these limits and this plan.
     pub fn limits(&self, own: &Limits, plan: Option<&str>) -> Limits {
         own.or(&self.of_plan(plan)).or(&self.server)
     }
 
-    /// Who says what a limit of a tenant is.
+    /// Returns the origin of a tenant's limit.
     pub fn source(&self, tenant: &Tenant, limit: LimitName) -> LimitSource {
         if limit.is_in(&tenant.limits) {
             LimitSource::Tenant
@@ -130,8 +131,8 @@ impl Plans {
         }
     }
 
-    /// Whether a tenant is on a plan that there is not: the configuration may have lost it since. Then the server's
-    /// limits hold.
+    /// Returns whether a tenant names a plan that does not exist. The operator may have removed it from the
+    /// configuration. The server's limits then apply.
     pub fn lacks_plan_of(&self, tenant: &Tenant) -> bool {
         let plan = tenant.plan.as_ref();
         plan.is_some_and(|plan| !self.named.contains_key(plan))
@@ -144,7 +145,7 @@ impl Plans {
 }
 
 impl Limits {
-    /// These limits, and where they do not say, the others.
+    /// Returns these limits, with absent values taken from `other`.
     fn or(&self, other: &Limits) -> Limits {
         Limits {
             endpoints: self.endpoints.or(other.endpoints),

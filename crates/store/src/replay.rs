@@ -1,4 +1,4 @@
-//! Replays: sending again, in bulk.
+//! Replays: requests to send many deliveries again.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::id::{EndpointId, ReplayId, TenantId};
@@ -8,35 +8,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::StoredStatus;
 
-/// What is to be sent again.
+/// Selects the deliveries and events to send again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayFilter {
     /// To this endpoint.
     pub endpoint: Option<EndpointId>,
     /// Of this type.
     pub event_type: Option<EventType>,
-    /// Which failed for this.
+    /// That failed with this kind.
     pub error_kind: Option<FailureKind>,
     /// Accepted at this time or later.
     pub since: Option<Timestamp>,
     /// Accepted before this time.
     pub until: Option<Timestamp>,
-    /// What kind of thing.
+    /// The state of what is sent again.
     pub scope: ReplayScope,
 }
 
-/// What kind of thing is sent again.
+/// The state of what a replay sends again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayScope {
-    /// Deliveries that have ended this way: succeeded, failed or cancelled.
+    /// Deliveries that ended with this status: succeeded, failed or cancelled.
     Ended(StoredStatus),
-    /// What the endpoint, which must be named, never got since `since`: deliveries that failed, and
-    /// events of types it wants now that no delivery to it was made of.
+    /// Everything that one endpoint, which must be given, has not received since `since`: failed deliveries, and
+    /// events of types that it subscribes to now without a delivery to it.
     Missed,
 }
 
 impl ReplayScope {
-    /// How a delivery has ended that is sent again.
+    /// Returns the status that a delivery must have to be sent again.
     pub fn status(self) -> StoredStatus {
         match self {
             ReplayScope::Ended(status) => status,
@@ -45,15 +45,15 @@ impl ReplayScope {
     }
 }
 
-/// How far a replay is.
+/// The status of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplayStatus {
-    /// It goes on.
+    /// It has deliveries left to start.
     Running,
-    /// Everything has been set going.
+    /// Every delivery has been started or skipped.
     Done,
-    /// Somebody stopped it.
+    /// A caller cancelled it.
     Cancelled,
 }
 
@@ -73,29 +73,29 @@ impl ReplayStatus {
 pub struct Replay {
     /// Its id.
     pub id: ReplayId,
-    /// Whose it is.
+    /// The tenant that it belongs to.
     pub tenant: TenantId,
-    /// What it sends again.
+    /// The selection of what it sends again.
     pub filter: ReplayFilter,
-    /// How far it is.
+    /// Its status.
     pub status: ReplayStatus,
-    /// How many there were to send when it began.
+    /// Number of deliveries to send, counted when it started.
     pub total: u64,
-    /// How many it has come to.
+    /// Number of deliveries processed so far, started or skipped.
     pub replayed: u64,
-    /// How many of those it has passed over.
+    /// Number of those that were skipped.
     pub skipped: u64,
-    /// When it began.
+    /// The time at which it started.
     pub created_at: Timestamp,
-    /// When it ended.
+    /// The time at which it ended.
     pub finished_at: Option<Timestamp>,
 }
 
 /// One step of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayStep {
-    /// The replay after it.
+    /// The replay after the step.
     pub replay: Replay,
-    /// Where something is due now.
+    /// The endpoints that have deliveries due now.
     pub endpoints: Vec<EndpointId>,
 }

@@ -1,9 +1,10 @@
-//! How long what is finished is kept.
+//! Retention periods of finished data.
 //!
-//! Three things age apart: an event with its deliveries, what the event carries, and the attempts of a delivery but for
-//! the last, which is part of it. Each counts from when all that it hangs on has ended: an event and what it carries
-//! from the end of its last delivery, attempts from the end of theirs. So an event stays whole while one of its
-//! deliveries waits, and goes with all of them at once.
+//! Three periods are independent: for an event with its deliveries, for its payload, and for all attempts of a
+//! delivery but the last (the last is stored with the delivery). The periods of an event and its payload start when
+//! its last delivery ends, that of attempts when their delivery ends. So an event stays complete while one of its
+//! deliveries waits, and is deleted together with all of them. [`Retention`] computes the periods of a tenant as
+//! [`Kept`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,23 +13,23 @@ use posthaste_core::time::{Span, Timestamp};
 
 use crate::Limits;
 
-/// How long what is finished is kept, and how much is looked at in one step of removing it.
+/// The server's and the plans' retention periods, and the size of one step of a retention run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// Events and deliveries, where neither the tenant's limits nor its plan say.
+    /// Of events and deliveries, unless the tenant's limits or its plan set another period.
     pub deliveries: Span,
-    /// What events carry; absent is as long as the events.
+    /// Of payloads; absent means as long as the events.
     pub payloads: Option<Span>,
-    /// All attempts of a delivery but the last; absent is as long as the deliveries.
+    /// Of all attempts of a delivery but the last; absent means as long as the deliveries.
     pub attempts: Option<Span>,
-    /// What plans say, by their names.
+    /// The limits of plans, by name.
     pub plans: Arc<BTreeMap<String, Limits>>,
-    /// At most so many events are looked at in one step.
+    /// Maximum number of events examined in one step.
     pub step: usize,
 }
 
 impl Retention {
-    /// Everything is kept for as long, whoever it belongs to, unless their limits say otherwise.
+    /// Creates a retention of the same period for everything, except where the limits of a tenant set another.
     pub fn all(deliveries: Span, step: usize) -> Retention {
         Retention {
             deliveries,
@@ -39,8 +40,8 @@ impl Retention {
         }
     }
 
-    /// How long what belongs to a tenant is kept: as its own limits say, else as its plan does, else as the server
-    /// does. Nothing outlives what it belongs to.
+    /// Returns the periods of a tenant: from its own limits, else from its plan, else from the server. Payloads and
+    /// attempts are never kept longer than their event.
     pub fn of(&self, limits: &Limits, plan: Option<&str>) -> Kept {
         let plan = plan.and_then(|plan| self.plans.get(plan));
         let said = |say: fn(&Limits) -> Option<Span>| say(limits).or_else(|| plan.and_then(say));
@@ -53,31 +54,31 @@ impl Retention {
         }
     }
 
-    /// How long what is left of a tenant that was deleted is kept: as the server says.
+    /// Returns the periods for the data of a deleted tenant: those of the server.
     pub fn of_nobody(&self) -> Kept {
         self.of(&Limits::default(), None)
     }
 }
 
-/// How long things of one tenant are kept once they are finished.
+/// The retention periods of one tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// Events and deliveries.
+    /// Of events and deliveries.
     pub deliveries: Span,
-    /// What events carry.
+    /// Of payloads.
     pub payloads: Span,
-    /// All attempts of a delivery but the last.
+    /// Of all attempts of a delivery but the last.
     pub attempts: Span,
 }
 
 impl Kept {
-    /// The shortest of the three: what is younger is not worth a look.
+    /// Returns the shortest of the three periods. Younger events need not be examined.
     pub fn shortest(&self) -> Span {
         self.deliveries.min(self.payloads).min(self.attempts)
     }
 }
 
-/// Whether something that ended at `end` and is kept for so long goes now.
+/// Returns whether data that finished at `end` and is kept for `keep` has expired.
 pub fn is_over(end: Timestamp, keep: Span, now: Timestamp) -> bool {
     end.after(keep) <= now
 }
@@ -126,7 +127,7 @@ mod tests {
         let own = days(None, Some(3), Some(1));
         assert_eq!(retention.of(&own, Some("large")), kept(90, 3, 1));
         assert_eq!(retention.of(&own, Some("small")), kept(7, 3, 1));
-        // A plan that is no longer there says nothing.
+        // A plan that no longer exists sets nothing.
         assert_eq!(retention.of(&nothing, Some("gone")), kept(30, 14, 30));
     }
 

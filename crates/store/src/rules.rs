@@ -1,6 +1,6 @@
 //! Decisions that every store makes in the same way, and the types that they need.
 //!
-//! A store outside this crate (the in-memory model in `posthaste-store-testing`) makes them through this module.
+//! A store outside this crate (the in-memory model in `posthaste-store-testing`) uses them through this module.
 
 pub use crate::alert::{RAISED, RESOLVED};
 pub use crate::audit::{first_kept, fitted};

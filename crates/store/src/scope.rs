@@ -1,11 +1,11 @@
-//! What something is about.
+//! The scope of stats, alerts and notifications.
 
 use posthaste_core::id::{EndpointId, TenantId};
 
-/// What figures, alerts and notices are about.
+/// The object that stats, alerts and notifications are about.
 ///
-/// Engines keep it as one number: 0 for everything, else the number of the tenant or of the endpoint, which
-/// share a sequence. So a later tenant of the same id sees nothing of what was about the earlier.
+/// Stores keep it as one number: 0 for everything, otherwise the number of the tenant or endpoint, which come from
+/// the same sequence. So a later tenant with the same id sees nothing of an earlier one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
     /// Everything.

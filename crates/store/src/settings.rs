@@ -1,4 +1,4 @@
-//! What every engine is told when it is opened.
+//! Settings that every store takes when it is opened.
 
 use std::sync::Arc;
 
@@ -8,21 +8,21 @@ use serde_json::Value;
 
 use crate::Plans;
 
-/// What a store has to know.
+/// The settings of a store.
 #[derive(Clone, Debug)]
 pub struct StoreSettings {
-    /// The retry policy where neither the endpoint nor its tenant has one.
+    /// The retry policy of endpoints where neither the endpoint nor its tenant has one.
     pub default_policy: RetryPolicy,
-    /// What plans there are, and what is allowed without one.
+    /// The plans, and the limits without a plan.
     pub plans: Arc<Plans>,
-    /// Where ids take their chance from.
+    /// The RNG for ids.
     pub dice: Dice,
-    /// How many writes may wait at once.
+    /// Capacity of the write queue, in operations.
     pub max_waiting_writes: usize,
 }
 
 impl StoreSettings {
-    /// The usual settings.
+    /// Creates the default settings.
     pub fn new(dice: Dice) -> StoreSettings {
         StoreSettings {
             default_policy: RetryPolicy::default(),
@@ -32,10 +32,10 @@ impl StoreSettings {
         }
     }
 
-    /// The policy that holds for an endpoint: its own, else its tenant's, else the server's.
+    /// Returns the retry policy of an endpoint: its own, else its tenant's, else the server's.
     pub fn policy_for(&self, endpoint: Option<&Value>, tenant: Option<&Value>) -> RetryPolicy {
-        // What is stored was valid when it was stored; what a later version no longer understands
-        // must not keep anything from being delivered.
+        // A stored policy was valid when it was stored. If a later version no longer understands it, deliveries must
+        // go on.
         let read = |document: &Value| RetryPolicy::from_json(document).ok();
         let endpoint = endpoint.and_then(read);
         let tenant = tenant.and_then(read);

@@ -1,19 +1,19 @@
-//! Where there is nothing to remove yet.
+//! Skip ranges: key ranges in which nothing can expire before a known time.
 //!
-//! Removing walks over everything that is stored, in the order of keys. Where a piece of the walk found that nothing in
-//! it can go before some moment, the next walks pass over it until then. So what is kept for a month is looked at a few
-//! times in that month, and not in every round.
+//! A retention run scans everything that is stored, in key order. If a part of the scan found that nothing in it can
+//! expire before some time, [`Stretches`] remembers that, and later runs skip the range until then. So data that is
+//! kept for a month is examined a few times in that month instead of in every run.
 
 use std::collections::BTreeMap;
 
 use posthaste_core::time::{Span, Timestamp};
 
-/// Neighbours are remembered as one if their moments are no further apart than this.
+/// Adjacent ranges are merged if their times differ by no more than this.
 const CLOSE: Span = Span::from_mins(5);
-/// So many are remembered. Past that everything is looked at again.
+/// Maximum number of ranges. When it is reached, all are dropped and the next run scans everything.
 const MAX_STRETCHES: usize = 100_000;
 
-/// Stretches of keys, each from above one key up to and with another, by the first.
+/// Skip ranges by their lower bound. The lower bound is exclusive, the upper bound inclusive.
 #[derive(Debug)]
 pub(crate) struct Stretches<K> {
     stretches: BTreeMap<K, Stretch<K>>,
@@ -22,7 +22,7 @@ pub(crate) struct Stretches<K> {
 #[derive(Clone, Copy, Debug)]
 struct Stretch<K> {
     up_to: K,
-    /// Nothing in it can go before this.
+    /// Nothing in the range can expire before this time.
     until: Timestamp,
 }
 
@@ -35,12 +35,12 @@ impl<K> Default for Stretches<K> {
 }
 
 impl<K: Ord + Copy> Stretches<K> {
-    /// Where to look next, from above a key on.
+    /// Returns the key after which the scan continues, starting from `above`.
     pub(crate) fn pass_over(&self, above: K, now: Timestamp) -> K {
         self.passed(above, now).0
     }
 
-    /// The same, and the earliest moment at which something of what is passed over can go.
+    /// Returns the same key, and the earliest time at which something in the skipped ranges can expire.
     pub(crate) fn passed(&self, above: K, now: Timestamp) -> (K, Option<Timestamp>) {
         let (mut above, mut soonest) = (above, None::<Timestamp>);
         while let Some(stretch) = self.stretches.get(&above)
@@ -52,13 +52,13 @@ impl<K: Ord + Copy> Stretches<K> {
         (above, soonest)
     }
 
-    /// How many are remembered.
+    /// Returns the number of ranges.
     pub(crate) fn len(&self) -> usize {
         self.stretches.len()
     }
 
-    /// All keys above the one and up to the other were looked at; if it is known, nothing of them can go before
-    /// `until`.
+    /// Records that all keys above `above` up to `up_to` were examined. With `until`, nothing in this range can
+    /// expire before that time; without it, the range is not skipped.
     pub(crate) fn looked_at(&mut self, above: K, up_to: K, until: Option<Timestamp>) {
         if up_to <= above {
             return;
@@ -66,8 +66,9 @@ impl<K: Ord + Copy> Stretches<K> {
         let stale: Vec<K> = self.stretches.range(above..up_to).map(|it| *it.0).collect();
         for key in stale {
             let known = self.stretches.remove(&key);
-            // What is known of the rest of it still holds. Otherwise the next look would end within the stretch after
-            // that, and so on: whenever something went, everything behind it would be looked at again.
+            // The rest of the old range is still valid. Without it, the next scan would end within the following
+            // range and cut that one as well, and so on: after each deletion everything behind it would be scanned
+            // again.
             if let Some(rest) = known.filter(|known| known.up_to > up_to) {
                 self.stretches.insert(up_to, rest);
             }
@@ -89,7 +90,7 @@ impl<K: Ord + Copy> Stretches<K> {
         self.stretches.insert(above, Stretch { up_to, until });
     }
 
-    /// Something of this key has changed: what was known of it does not hold any more.
+    /// Drops the range that contains this key, because the data of the key has changed.
     pub(crate) fn forget_at(&mut self, key: K) {
         let before = self.stretches.range(..key).next_back();
         if let Some((above, stretch)) = before
@@ -100,7 +101,7 @@ impl<K: Ord + Copy> Stretches<K> {
         }
     }
 
-    /// Everything is to be looked at again.
+    /// Drops all ranges, so that everything is scanned again.
     pub(crate) fn forget(&mut self) {
         self.stretches.clear();
     }
@@ -135,7 +136,7 @@ mod tests {
         stretches.looked_at(0, 10, None);
         stretches.looked_at(10, 20, later(60));
         assert_eq!(stretches.pass_over(0, NOW), 0);
-        // A later look knows better than an earlier one, however they overlap; of the rest the earlier one knows.
+        // A newer result replaces an older one where they overlap; the rest of the older one stays valid.
         stretches.looked_at(5, 15, later(30));
         assert_eq!(stretches.pass_over(5, NOW), 20);
         assert_eq!(stretches.pass_over(5, NOW.after(Span::from_secs(30))), 5);
@@ -153,8 +154,8 @@ mod tests {
         assert_eq!(stretches.passed(0, NOW.after(Span::from_secs(3_600))).0, 10);
     }
 
-    /// One thing comes every second and is kept for a day; what is old enough goes, a round every ten seconds. Says how
-    /// many pieces a round looks at, at most, and whether all went that could.
+    /// Simulates one new key per second, each kept for a day, with a retention run every ten seconds. Returns the
+    /// maximum number of steps of a run, and whether everything that had expired was deleted.
     fn looks_per_round(step: usize) -> (usize, bool) {
         const KEPT: u64 = 86_400;
         let mut stretches = Stretches::default();
@@ -194,7 +195,7 @@ mod tests {
         for step in [50, 500] {
             let (looks, exact) = looks_per_round(step);
             assert!(exact, "what is due is not passed over");
-            // Those that are due within a few minutes, what is new, and the ends.
+            // The keys that expire within a few minutes, the new ones, and the ends of ranges.
             assert!(looks <= 2 * 300 / step + 5, "{looks} of {step}");
         }
     }

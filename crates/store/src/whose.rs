@@ -1,8 +1,8 @@
-//! Whose is it?
+//! Objects whose tenant can be looked up by their id alone.
 
 use posthaste_core::id::{DeliveryId, EndpointId, EventId};
 
-/// Something that belongs to a tenant, by its name alone.
+/// An object that belongs to a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Named {
     /// A delivery.

@@ -1,4 +1,4 @@
-//! Engines answer as the model does, whatever is asked of them.
+//! The stores answer every operation as the model does.
 
 #![allow(
     clippy::disallowed_methods,
@@ -16,7 +16,7 @@ fn the_model_agrees_with_itself() {
     assert_agree(0..20, ModelHarness::default);
 }
 
-// In four pieces, so that they run side by side.
+// In four parts, so that they run in parallel.
 
 #[test]
 fn sqlite_agrees_with_the_model() {

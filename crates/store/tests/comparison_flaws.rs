@@ -1,4 +1,4 @@
-//! The comparison finds what it is there to find: each of these engines is right but for one thing.
+//! The comparison finds bugs: each of these stores has one planted mutation.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ use posthaste_store::*;
 use posthaste_store_testing::contract::comparison::compare;
 use posthaste_store_testing::contract::{Harness, ModelHarness};
 
-/// A flaw is found by one of so many seeds.
+/// Number of seeds, one of which must find a mutation.
 const SEEDS: u64 = 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,7 +178,7 @@ impl Flawed {
     }
 }
 
-/// Methods in which nothing is wrong.
+/// Methods without a mutation.
 macro_rules! right {
     ($($name:ident($($arg:ident: $type:ty),*) -> $out:ty;)*) => {
         $(fn $name(&self, $($arg: $type),*) -> $out {
@@ -248,7 +248,7 @@ impl Outbox for Flawed {
     }
 
     fn settle_letter(&self, recipient: String, revision: u64, posted: Posted) -> Answer<bool> {
-        // What came since goes with what was sent.
+        // Lines added since then are removed with those that were sent.
         let revision = match self.has(Flaw::LosesWhatCameSince) {
             true => revision + 1,
             false => revision,

@@ -1,4 +1,4 @@
-//! Every engine keeps every promise.
+//! Every store passes the contract.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,4 +1,4 @@
-//! A store is carried from a file to a database: all of it, once, whatever comes in between.
+//! A copy from a file to a database is complete and written once, even if it is interrupted.
 
 #![allow(
     clippy::disallowed_methods,
@@ -34,7 +34,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime.expect("a runtime").block_on(future)
 }
 
-/// Takes nothing over.
+/// A hand-over that drops everything.
 struct Nobody;
 
 impl HandOver for Nobody {
@@ -45,7 +45,7 @@ impl HandOver for Nobody {
     }
 }
 
-/// A file that stays where it is.
+/// A file that is not deleted when the store is dropped.
 struct Kept(PathBuf);
 
 impl Harness for Kept {
@@ -54,7 +54,7 @@ impl Harness for Kept {
     }
 }
 
-/// A file in which everything there is has happened: hundreds of operations of every kind.
+/// Creates a file after hundreds of operations of every kind.
 fn eventful(seed: u64) -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("posthaste.db");
@@ -62,7 +62,7 @@ fn eventful(seed: u64) -> (tempfile::TempDir, PathBuf) {
     (directory, path)
 }
 
-/// A file with so many events, whose payloads have so many bytes.
+/// Creates a file with this number of events, whose payloads have `bytes` bytes.
 fn filled(events: usize, bytes: usize) -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("posthaste.db");
@@ -135,7 +135,7 @@ fn everything_there_is_is_carried() {
         for kind in compared {
             *carried.entry(kind.what).or_insert(0) += kind.from;
         }
-        // What is counted is what is there.
+        // The stored counts agree with the rows.
         for (sum, counted) in [
             ("sum(waiting)", "SELECT count(*) FROM waiting"),
             ("sum(dead)", "SELECT count(*) FROM ended WHERE status = 3"),
@@ -146,7 +146,7 @@ fn everything_there_is_is_carried() {
             assert_eq!(database.number(&everywhere), database.number(counted));
             assert_eq!(database.number(&each), database.number(counted));
         }
-        // What waits shows its last attempt, and has it among the others.
+        // The last attempt of a waiting delivery is also among its attempts.
         let astray = "SELECT count(*) FROM waiting w WHERE last IS NOT NULL AND NOT EXISTS \
                       (SELECT 1 FROM attempts a WHERE a.delivery_id = w.id AND a.number = w.attempts)";
         assert_eq!(database.number(astray), 0);
@@ -165,7 +165,7 @@ fn a_copy_that_was_cut_off_is_gone_on_with() {
     let mut cuts = 0;
     let mut reached = 0;
     loop {
-        // Each time a little further, so that it is cut in every stage.
+        // Cuts a little later each time, so that every stage is interrupted.
         wire.cut_after(Direction::ToDatabase, 100_000 + cuts * 40_000);
         match carry(&from, &there) {
             Ok(compared) => {
@@ -234,7 +234,7 @@ fn what_was_used_up_is_counted_too() {
     database.query("DELETE FROM usage");
     let none = [("months of usage", 1, 0), ("events of usage", 10, 0)];
     assert_eq!(differ(), none);
-    // One that was begun before more was used up is another.
+    // A copy that was started before the usage changed is a different one.
     rusqlite::Connection::open(&from)
         .and_then(|file| file.execute("UPDATE usage SET events = events + 1", []))
         .expect("it is changed");
@@ -269,7 +269,7 @@ fn a_copy_of_another_file_is_not_gone_on_with() {
     carry(&first, &there).expect("it is copied");
     let refused = carry(&second, &there);
     assert!(matches!(refused, Err(CopyError::AnotherCopy { .. })));
-    // Nor is one that was only begun.
+    // The same for a copy that is not complete.
     database.query("DELETE FROM meta WHERE name = 'copy_done'");
     let refused = carry(&second, &there);
     assert!(matches!(refused, Err(CopyError::AnotherCopy { .. })));
@@ -321,7 +321,7 @@ fn master_keys_are_placed_once() {
     );
 }
 
-/// A file first, and what was carried to a database from the next time it is opened on.
+/// Opens a file first, and from the second time on the database that it was copied to.
 struct Carried {
     directory: tempfile::TempDir,
     database: Database,
@@ -351,7 +351,7 @@ impl Harness for Carried {
         }
         let there = to(&self.database.url());
         if opened == 1 {
-            // On a thread of its own: whoever opens a store may be on a runtime.
+            // On a separate thread, because the caller may be inside a runtime.
             let there = there.clone();
             let carrying = std::thread::spawn(move || carry(&path, &there));
             let compared = carrying.join().expect("it ends");

@@ -1,4 +1,4 @@
-//! The model can be told to fail.
+//! Injected failures of the model.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A caller of the API.
+//! HTTP client for the API of a node under test.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::PATIENCE;
 
-/// How often a state is asked for that the API does not announce.
+/// Interval between requests while a test polls for a state.
 const POLL_EVERY: Duration = Duration::from_millis(10);
 
-/// Calls the API with a key, over one connection at a time.
+/// Calls the API with a key. Uses one connection at a time and reconnects when it fails.
 pub struct Api {
     origin: Origin,
     key: String,
@@ -23,21 +23,21 @@ pub struct Api {
     connection: Option<Connection>,
 }
 
-/// What the API answered.
+/// A response of the API.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// The status.
+    /// The status code.
     pub status: u16,
-    /// The body, if it is JSON.
+    /// The body as JSON, or null if it is not JSON.
     pub body: Value,
     /// The body as text.
     pub text: String,
-    /// When to ask again, if it says so.
+    /// The `Retry-After` header, if present.
     pub retry_after: Option<String>,
 }
 
 impl Reply {
-    /// The body, if the status is this one.
+    /// Returns the body. Panics if the status is not the given one.
     #[track_caller]
     pub fn expect(self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", self.body);
@@ -46,7 +46,7 @@ impl Reply {
 }
 
 impl Api {
-    /// A caller.
+    /// Creates a client. It connects with the first request.
     pub fn new(address: &str, key: &str) -> Api {
         Api {
             origin: format!("http://{address}").parse().expect("an address"),
@@ -64,7 +64,7 @@ impl Api {
             .collect();
     }
 
-    /// Calls, and gets an answer or none: the server may be gone.
+    /// Sends a request. Returns `None` if no response arrives: the server may have stopped.
     pub async fn try_call(
         &mut self,
         method: &str,
@@ -104,10 +104,10 @@ impl Api {
         })
     }
 
-    /// Calls a server that is there.
+    /// Sends a request to a server that is expected to run. Panics if no response arrives.
     pub async fn call(&mut self, method: &str, path: &str, body: Option<&Value>) -> Reply {
         let body = body.map(|body| body.to_string().into_bytes());
-        // A connection that was idle may have been closed; the server is there all the same.
+        // The server may have closed an idle connection, so the second try uses a new one.
         match self.try_call(method, path, body.as_deref()).await {
             Some(reply) => reply,
             None => self
@@ -117,35 +117,35 @@ impl Api {
         }
     }
 
-    /// `GET`.
+    /// Sends a `GET` request.
     pub async fn get(&mut self, path: &str) -> Reply {
         self.call("GET", path, None).await
     }
 
-    /// `POST`.
+    /// Sends a `POST` request.
     pub async fn post(&mut self, path: &str, body: Value) -> Reply {
         self.call("POST", path, Some(&body)).await
     }
 
-    /// Makes a tenant.
+    /// Creates a tenant.
     pub async fn tenant(&mut self, id: &str) {
         let body = serde_json::json!({"id": id, "name": id});
         self.post("/v1/tenants", body).await.expect(201);
     }
 
-    /// Makes an endpoint with these fields, and gives back what the API says of it.
+    /// Creates an endpoint with these fields and returns the response body.
     pub async fn endpoint(&mut self, tenant: &str, fields: Value) -> Value {
         let path = format!("/v1/tenants/{tenant}/endpoints");
         self.post(&path, fields).await.expect(201)
     }
 
-    /// Sends an event, and gives back what the API says of it.
+    /// Sends an event and returns the response body.
     pub async fn event(&mut self, tenant: &str, fields: Value) -> Value {
         let path = format!("/v1/tenants/{tenant}/events");
         self.post(&path, fields).await.expect(202)
     }
 
-    /// Asks until the answer is as wanted.
+    /// Polls the path until the body is as wanted, and returns the body.
     pub async fn until(&mut self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {

@@ -1,4 +1,4 @@
-//! Threads on which receivers and proxies serve while the test itself waits for something.
+//! A runtime for receivers and proxies, on its own threads, so that they keep serving while a test blocks.
 
 use std::future::Future;
 use std::sync::OnceLock;
@@ -18,12 +18,12 @@ fn runtime() -> &'static Runtime {
     })
 }
 
-/// Lets it run beside the test.
+/// Runs the task in the background.
 pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
     runtime().spawn(task);
 }
 
-/// Waits for it, inside another runtime or outside of any.
+/// Blocks until the task is complete. Callable from inside another runtime or from no runtime.
 pub(crate) fn wait<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> T {
     let (done, awaited) = mpsc::channel();
     runtime().spawn(async move {

@@ -1,47 +1,47 @@
-//! A collector on loopback that takes what is told over OTLP/HTTP in JSON, and can say what came.
+//! An OTLP/HTTP collector on loopback. It accepts JSON, and tests read the spans and metrics that it received.
 
 use serde_json::{Map, Value};
 
 use crate::{Answer, Arrival, Receiver};
 
-/// Where spans come.
+/// Path that receives spans.
 pub const TRACES: &str = "/v1/traces";
-/// Where metrics come.
+/// Path that receives metrics.
 pub const METRICS: &str = "/v1/metrics";
 
-/// A collector.
+/// The collector.
 pub struct Collector {
     receiver: Receiver,
 }
 
-/// A span that came.
+/// A span that the collector received.
 #[derive(Clone, Debug)]
 pub struct Told {
-    /// Its trace.
+    /// Id of the trace.
     pub trace_id: String,
-    /// Its own name in it.
+    /// Id of the span.
     pub span_id: String,
-    /// What caused it, if that is known.
+    /// Id of the parent span, if there is one.
     pub parent_id: Option<String>,
-    /// What it is called.
+    /// Name of the span.
     pub name: String,
-    /// 2 answers, 3 calls.
+    /// OTLP kind: 2 is a server span, 3 a client span.
     pub kind: u64,
-    /// What is said with it.
+    /// Attributes of the span.
     pub attributes: Map<String, Value>,
-    /// Whether it is said to have failed.
+    /// True if the status code of the span is an error.
     pub failed: bool,
-    /// Who says so.
+    /// Attributes of the resource that sent the span.
     pub resource: Map<String, Value>,
 }
 
 impl Collector {
-    /// A collector that takes everything.
+    /// Starts a collector that accepts everything.
     pub async fn start() -> Collector {
         Collector::answering(|_| Answer::status(200)).await
     }
 
-    /// A collector that answers like this.
+    /// Starts a collector that answers as `behaviour` decides.
     pub async fn answering(
         behaviour: impl Fn(&Arrival) -> Answer + Send + Sync + 'static,
     ) -> Collector {
@@ -50,23 +50,23 @@ impl Collector {
         }
     }
 
-    /// Its URL.
+    /// Base URL of the collector.
     pub fn url(&self) -> String {
         format!("http://{}", self.receiver.address)
     }
 
-    /// The requests as they came.
+    /// The receiver behind the collector, with all requests as they arrived.
     pub fn receiver(&self) -> &Receiver {
         &self.receiver
     }
 
-    /// Waits until the spans that came are as wanted.
+    /// Waits until the received spans are as wanted, and returns them.
     pub async fn spans(&self, wanted: impl Fn(&[Told]) -> bool) -> Vec<Told> {
         let ledger = self.receiver.until(|ledger| wanted(&spans_in(ledger)));
         spans_in(&ledger.await)
     }
 
-    /// Waits until a metric came that is as wanted, and gives it back as it was written.
+    /// Waits until the latest value of a metric is as wanted, and returns it as it was sent.
     pub async fn metric(&self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let ledger = self.receiver.until(|ledger| {
             let latest = latest(ledger, name);

@@ -1,4 +1,4 @@
-//! A database of a test's own, on a server that is there.
+//! Creates a database for one test, on a PostgreSQL server that already runs.
 
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::net::SocketAddr;
@@ -10,17 +10,17 @@ use url::Url;
 
 use crate::{PrivatePostgres, Wire, background};
 
-/// Names the server that tests make their databases on.
+/// Environment variable with the URL of the server on which tests create their databases.
 pub const SERVER_VARIABLE: &str = "POSTHASTE_TEST_POSTGRES";
 
-/// The beginning of the name of the database that others are copies of.
+/// Prefix of the name of the template database that test databases are copied from.
 const TEMPLATE: &str = "posthaste_template";
-/// The advisory lock of the process that makes the template.
+/// Advisory lock that a process holds while it creates the template.
 const TEMPLATE_LOCK: i64 = 70_539_001;
-/// The first PostgreSQL that has strategies for copying a database.
+/// First PostgreSQL version with `CREATE DATABASE … STRATEGY`.
 const FIRST_WITH_STRATEGY: u32 = 150_000;
 
-/// A new database, dropped when the test has ended.
+/// A new database. It is dropped at the end of the test.
 #[derive(Debug)]
 pub struct Database {
     server: Url,
@@ -28,18 +28,18 @@ pub struct Database {
 }
 
 impl Database {
-    /// Makes a database with the store's newest schema, on the server that the environment names. Without one the test
-    /// fails with a message that says what to do.
+    /// Creates a database with the newest schema of the store, on the server that the environment names. If it names
+    /// none, the test fails with a message that explains what to do.
     pub fn with_schema() -> Database {
         Database::create(server_of_tests(), Schema::Newest)
     }
 
-    /// Makes an empty database on the same server: for tests of the migration, and of what is not a store yet.
+    /// Creates an empty database on the same server, for tests of the migration and of databases without a store.
     pub fn empty() -> Database {
         Database::create(server_of_tests(), Schema::None)
     }
 
-    /// Makes an empty database on a server of the test's own.
+    /// Creates an empty database on a private server of the test.
     pub fn on(server: &PrivatePostgres) -> Database {
         let server = server.url().parse().expect("the URL of a server");
         Database::create(server, Schema::None)
@@ -53,12 +53,12 @@ impl Database {
         Database { server, name }
     }
 
-    /// Its URL.
+    /// URL of the database.
     pub fn url(&self) -> String {
         self.own_url().to_string()
     }
 
-    /// Its URL, through a wire that leads to its server.
+    /// URL of the database that connects through the TCP proxy `wire`, which must lead to the same server.
     pub fn url_through(&self, wire: &Wire) -> String {
         let mut url = self.own_url();
         let address = wire.address();
@@ -67,18 +67,18 @@ impl Database {
         url.to_string()
     }
 
-    /// Where its server listens.
+    /// Address of the server.
     pub fn address(&self) -> SocketAddr {
         address_of(&self.server)
     }
 
-    /// What a statement selects, as text.
+    /// Runs a statement and returns the selected rows as text.
     pub fn query(&self, sql: &str) -> Vec<Vec<Option<String>>> {
         let rows = background::wait(command(self.own_url(), sql.to_owned()));
         rows.unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
-    /// The one number that a statement selects.
+    /// Runs a statement and returns the one number that it selects.
     pub fn number(&self, sql: &str) -> i64 {
         let rows = self.query(sql);
         let value = rows.first().and_then(|row| row.first().cloned().flatten());
@@ -98,12 +98,12 @@ impl Database {
 impl Drop for Database {
     fn drop(&mut self) {
         let sql = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name);
-        // A server that is gone has taken its databases along.
+        // An error is ignored: the server may have stopped, and its databases are deleted with it.
         let _ = background::wait(command(self.server.clone(), sql));
     }
 }
 
-/// The tables of a new database.
+/// The schema of a new database.
 #[derive(Clone, Copy)]
 enum Schema {
     None,
@@ -128,7 +128,7 @@ async fn create(server: Url, name: String, schema: Schema) -> Result<(), tokio_p
         Schema::Newest => {
             let template = template(&server, &client).await?;
             sql.push_str(&format!(" TEMPLATE {template}"));
-            // Copying files takes half the processor time of writing each page to the log.
+            // Copying files takes half the CPU time of writing each page to the log.
             let version =
                 client.query_one("SELECT current_setting('server_version_num')::int", &[]);
             let version: i32 = version.await?.get(0);
@@ -140,8 +140,8 @@ async fn create(server: Url, name: String, schema: Schema) -> Result<(), tokio_p
     client.batch_execute(&sql).await
 }
 
-/// Returns the name of a database with the newest schema, after making it if no test has yet. To copy it takes a third of
-/// the processor time of making its tables.
+/// Returns the name of a database with the newest schema, and creates it if it does not exist yet. Copying it takes a
+/// third of the CPU time of creating the tables.
 async fn template(server: &Url, client: &Client) -> Result<String, tokio_postgres::Error> {
     let schema = posthaste_store::postgres::schema_sql();
     let mut hasher = DefaultHasher::new();
@@ -155,7 +155,7 @@ async fn template(server: &Url, client: &Client) -> Result<String, tokio_postgre
         .execute("SELECT pg_advisory_lock($1)", &[&TEMPLATE_LOCK])
         .await?;
     if client.query_opt(&exists, &[]).await?.is_none() {
-        // Named only once it is complete. A process that was killed may have left half of one.
+        // The database gets its name only when it is complete. A killed process may have left an incomplete one.
         let unfinished = format!("{TEMPLATE}_unfinished");
         let drop = format!("DROP DATABASE IF EXISTS {unfinished} WITH (FORCE)");
         client.batch_execute(&drop).await?;
@@ -164,7 +164,7 @@ async fn template(server: &Url, client: &Client) -> Result<String, tokio_postgre
         let mut inside = server.clone();
         inside.set_path(&unfinished);
         connect(&inside).await?.batch_execute(&schema).await?;
-        // Waits for the connection above to end.
+        // The rename waits until the connection above has ended.
         let rename = format!("ALTER DATABASE {unfinished} RENAME TO {name}");
         client.batch_execute(&rename).await?;
     }
@@ -174,7 +174,7 @@ async fn template(server: &Url, client: &Client) -> Result<String, tokio_postgre
     Ok(name)
 }
 
-/// Runs one statement over a connection of its own.
+/// Runs one statement over a new connection.
 async fn command(url: Url, sql: String) -> Result<Vec<Vec<Option<String>>>, tokio_postgres::Error> {
     let client = connect(&url).await?;
     let answered = client.simple_query(&sql).await?;

@@ -1,16 +1,17 @@
-//! Holds what arrived against what was promised. Nothing here asks a node: a ledger from outside is all it knows.
+//! Checks of the delivery guarantees, made from the requests that receivers recorded.
 //!
-//! Each check says in its error what was broken, by which delivery, so that a failed test can be read.
+//! Each check takes only the ledger of a [`Receiver`](crate::Receiver), never anything that a node reports about
+//! itself. The error of a check names the broken guarantee and the delivery that broke it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use crate::Arrival;
 
-/// What the rate is counted in.
+/// Length of the window in which the rate is counted.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Every one of these events has arrived at every one of these endpoints.
+/// Checks that each of these events has arrived at each of these endpoints.
 pub fn nothing_lost<'a>(
     ledger: &[Arrival],
     events: impl IntoIterator<Item = &'a String>,
@@ -34,8 +35,8 @@ pub fn nothing_lost<'a>(
     }
 }
 
-/// No delivery was attempted more often than its policy allows. One attempt that came twice counts once: that is a
-/// duplicate, which has a bound of its own.
+/// Checks that no delivery was attempted more often than its retry policy allows. Two arrivals of the same attempt
+/// count once: [`duplicates_within`] limits those.
 pub fn attempts_within(ledger: &[Arrival], most: u32) -> Result<(), String> {
     for (delivery, arrivals) in by_delivery(ledger) {
         let attempts: BTreeSet<u32> = arrivals.iter().map(|arrival| arrival.attempt()).collect();
@@ -47,14 +48,14 @@ pub fn attempts_within(ledger: &[Arrival], most: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// Arrivals of an attempt that had arrived before. Without faults there are none.
+/// Returns the arrivals of an attempt that had arrived before. Without faults there are none.
 pub fn duplicates(ledger: &[Arrival]) -> Vec<&Arrival> {
     let mut seen = BTreeSet::new();
     let again = |arrival: &&Arrival| !seen.insert((arrival.delivery(), arrival.attempt()));
     ledger.iter().filter(again).collect()
 }
 
-/// At most so many duplicates: what was in flight when something failed.
+/// Checks that there are at most `most` duplicates: the number of attempts in flight when a fault happened.
 pub fn duplicates_within(ledger: &[Arrival], most: usize) -> Result<(), String> {
     let found = duplicates(ledger);
     match found.first() {
@@ -68,7 +69,7 @@ pub fn duplicates_within(ledger: &[Arrival], most: usize) -> Result<(), String> 
     }
 }
 
-/// The most that were here at once. What has not left yet is here.
+/// Returns the maximum number of requests that were in flight at once. A request without `left_at` is still in flight.
 pub fn most_at_once(ledger: &[Arrival]) -> usize {
     let mut moments = Vec::new();
     for arrival in ledger {
@@ -77,7 +78,7 @@ pub fn most_at_once(ledger: &[Arrival]) -> usize {
             moments.push((left_at, -1));
         }
     }
-    // Who leaves as another comes makes room for it.
+    // At the same instant an end sorts before a start, so the two do not overlap.
     moments.sort_unstable();
     let mut here = 0_i64;
     let mut most = 0;
@@ -88,13 +89,13 @@ pub fn most_at_once(ledger: &[Arrival]) -> usize {
     usize::try_from(most).expect("nobody leaves who did not come")
 }
 
-/// Never more than so many at once, at one endpoint.
+/// Checks that at most `cap` requests were in flight at once. The ledger is that of one endpoint.
 pub fn in_flight_within(ledger: &[Arrival], cap: usize) -> Result<(), String> {
     let most = most_at_once(ledger);
     if most <= cap {
         return Ok(());
     }
-    // The arrivals that were here when one more came than may be, to show the cause.
+    // For the error message: the requests in flight when the limit was first exceeded.
     let here_with = |last: &Arrival| -> Vec<&Arrival> {
         let is_here = |other: &&Arrival| {
             other.at <= last.at && other.left_at.is_none_or(|left_at| left_at > last.at)
@@ -123,13 +124,13 @@ pub fn in_flight_within(ledger: &[Arrival], cap: usize) -> Result<(), String> {
     ))
 }
 
-/// Nothing of one node was here while something of another was, at one endpoint. Of whom nobody knows who it was, for it
-/// died as it came, nothing is said.
+/// Checks that requests of two nodes never overlapped. The ledger is that of one endpoint. Requests without a known
+/// sender are ignored: their node ended while they arrived.
 pub fn one_sender_at_a_time(ledger: &[Arrival]) -> Result<(), String> {
     let mut arrivals: Vec<&Arrival> = ledger.iter().collect();
     arrivals.retain(|arrival| arrival.sender.is_some());
     arrivals.sort_unstable_by_key(|arrival| arrival.at);
-    // Until when something of each sender was here. What has not left yet is here.
+    // The end of the latest request of each sender. `None`: a request of the sender is still in flight.
     let mut here: BTreeMap<Option<u32>, Option<Instant>> = BTreeMap::new();
     for arrival in arrivals {
         for (sender, left_at) in &here {
@@ -150,7 +151,8 @@ pub fn one_sender_at_a_time(ledger: &[Arrival]) -> Result<(), String> {
     Ok(())
 }
 
-/// The most that came in any one second, wherever it begins. It holds its first instant and not its last.
+/// Returns the maximum number of arrivals in any window of one second. The window includes its start and excludes its
+/// end.
 pub fn most_in_a_second(ledger: &[Arrival]) -> usize {
     let mut moments: Vec<_> = ledger.iter().map(|arrival| arrival.at).collect();
     moments.sort_unstable();
@@ -165,7 +167,8 @@ pub fn most_in_a_second(ledger: &[Arrival]) -> usize {
     most
 }
 
-/// In no second, wherever it begins, came more to one endpoint than its rate and its burst.
+/// Checks that no window of one second has more arrivals than the rate limit plus the burst. The ledger is that of one
+/// endpoint.
 pub fn rate_within(ledger: &[Arrival], per_second: usize, burst: usize) -> Result<(), String> {
     let most = most_in_a_second(ledger);
     if most > per_second + burst {
@@ -189,7 +192,7 @@ fn by_delivery(ledger: &[Arrival]) -> BTreeMap<String, Vec<&Arrival>> {
 mod tests {
     use super::*;
 
-    /// Arrivals at these milliseconds, each with its delivery and attempt, gone after 100 ms.
+    /// Builds arrivals from time in ms, delivery and attempt. Each is answered after 100 ms.
     fn ledger(arrivals: &[(u64, &str, u32)]) -> Vec<Arrival> {
         let start = Instant::now();
         let of = |(number, (at_ms, delivery, attempt)): (usize, &(u64, &str, u32))| {
@@ -255,7 +258,7 @@ mod tests {
         assert_eq!(most_at_once(&ledger), 2);
         assert_eq!(in_flight_within(&ledger, 2), Ok(()));
         assert!(in_flight_within(&ledger, 1).is_err());
-        // One that hangs is here until the end.
+        // A request without an answer stays in flight until the end.
         ledger[0].left_at = None;
         assert_eq!(most_at_once(&ledger), 3);
         assert_eq!(most_at_once(&[]), 0);

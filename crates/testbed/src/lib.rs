@@ -1,13 +1,14 @@
-//! What tests of whole clusters stand on. For tests only: the program does not depend on it.
+//! Fixtures for tests of whole nodes and clusters. For tests only: the program does not depend on this crate.
 //!
-//! It promises:
+//! It guarantees:
 //!
-//! - **Real parts.** [`PrivatePostgres`] is a PostgreSQL, [`Node`] is the program as it is shipped, a [`browser::Browser`] is
-//!   Chromium, a [`MailServer`] serves mail, and what lies between node and database is a [`Wire`] that can be cut at any byte. Nothing is played.
-//! - **Judged from outside.** A [`Receiver`] notes what arrived and when, by a steady clock of its own. What it noted is held
-//!   against the promises by [`judge`], which believes nothing that a node says of itself.
-//! - **Nothing is left behind.** What a test starts ends with it, also when it fails or is killed.
-//! - **From anywhere.** Servers and proxies run on threads of their own, so a test may block while they serve.
+//! - **Real parts.** [`PrivatePostgres`] is a PostgreSQL server, [`Node`] the shipped program, [`browser::Browser`] a
+//!   Chromium and [`MailServer`] an SMTP server. [`Wire`] is a TCP proxy between a node and its database that can be
+//!   cut at any byte. Nothing is mocked.
+//! - **Checks from outside.** A [`Receiver`] records what arrived and when, by its own monotonic clock. [`judge`]
+//!   checks these records and uses nothing that a node reports about itself.
+//! - **Full cleanup.** Everything that a test starts ends with the test, also when the test fails or is killed.
+//! - **Background threads.** Servers and proxies run on their own threads, so a test may block while they serve.
 //!
 //! ```text
 //!  Api ─▶ Node ─▶ Wire ─▶ Database on a server | PrivatePostgres
@@ -45,5 +46,5 @@ pub use wire::{Direction, Wire};
 
 use std::time::Duration;
 
-/// How long a test waits for anything before it has failed. Nothing is expected to take so long.
+/// Maximum time that a test waits for anything before it fails. No correct run takes this long.
 pub const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! The real binary: started, stopped, frozen, killed and started again.
+//! A node under test: the real program, which a test starts, stops, freezes and kills.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use crate::{Api, PATIENCE, sender};
 
-/// The key that tests give the server.
+/// Admin key that tests give to a node.
 pub const ADMIN_KEY: &str = "ph_test_admin_key_for_whole_program_tests";
 
-/// How often is asked whether a node has ended or serves.
+/// Interval between checks of whether a node is ready or has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// How a node is started.
+/// The program, store, directory and arguments to start a node with.
 #[derive(Clone, Debug)]
 pub struct Launch {
     program: PathBuf,
@@ -25,7 +25,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// This program on this store, in a folder of its own, with loopback opened and a port that is free.
+    /// Uses this program, store and working directory. Loopback destinations are allowed, and the port is a free one.
     pub fn new(program: impl AsRef<Path>, store: &str, directory: &Path) -> Launch {
         Launch {
             program: program.as_ref().to_owned(),
@@ -35,19 +35,19 @@ impl Launch {
         }
     }
 
-    /// With this role: `all`, `api` or `worker`.
+    /// Sets the role: `all`, `api` or `worker`.
     pub fn role(self, role: &str) -> Launch {
         self.with(&["--role", role])
     }
 
-    /// With these arguments besides.
+    /// Adds command line arguments.
     pub fn with(mut self, arguments: &[&str]) -> Launch {
         let arguments = arguments.iter().map(|argument| (*argument).to_owned());
         self.arguments.extend(arguments);
         self
     }
 
-    /// The command that starts it.
+    /// The command that starts the node.
     pub fn command(&self) -> Command {
         let listens = self.arguments.iter().any(|argument| argument == "--listen");
         let listen: &[&str] = if listens {
@@ -67,7 +67,7 @@ impl Launch {
     }
 }
 
-/// The command, with nothing of the environment that could configure the program.
+/// Removes every environment variable that configures the program from the command.
 pub fn without_settings(mut command: Command) -> Command {
     for (name, _) in std::env::vars() {
         if name.starts_with("POSTHASTE_") {
@@ -77,22 +77,22 @@ pub fn without_settings(mut command: Command) -> Command {
     command
 }
 
-/// A running node. Ends with the test, however that ends.
+/// A running node. It is killed when the value is dropped.
 #[derive(Debug)]
 pub struct Node {
     child: Child,
-    /// Where it listens.
+    /// Address that the node listens on.
     pub address: String,
     log: Arc<Mutex<Vec<String>>>,
 }
 
 impl Node {
-    /// Starts one, and waits until it says where it listens.
+    /// Starts a node and waits until it logs its address.
     pub fn start(launch: &Launch) -> Node {
         Node::spawn(launch.command())
     }
 
-    /// Starts this command, and waits until it says where it listens.
+    /// Runs this command and waits until the node logs its address.
     pub fn spawn(mut command: Command) -> Node {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program can be started");
@@ -100,7 +100,7 @@ impl Node {
         let log = Arc::new(Mutex::new(Vec::new()));
         let told = hear(child.stdout.take().expect("it is piped"), &log);
         hear(child.stderr.take().expect("it is piped"), &log);
-        // Owned from here on, so that it ends even if it never listens.
+        // Created before the node listens, so that dropping it ends the process in every case.
         let mut node = Node {
             child,
             address: String::new(),
@@ -122,7 +122,7 @@ impl Node {
         }
     }
 
-    /// Waits until it serves.
+    /// Waits until the node is ready.
     pub async fn until_ready(&self) {
         let deadline = Instant::now() + PATIENCE;
         let mut api = self.api();
@@ -136,45 +136,45 @@ impl Node {
         }
     }
 
-    /// A caller with the admin's key.
+    /// Returns an API client with the admin key.
     pub fn api(&self) -> Api {
         Api::new(&self.address, ADMIN_KEY)
     }
 
-    /// Its process.
+    /// Process id of the node.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Everything it has said so far, by line.
+    /// All lines that the node has written so far, to stdout and stderr.
     pub fn log(&self) -> Vec<String> {
         self.log.lock().unwrap().clone()
     }
 
-    /// Kills it as a power cut would.
+    /// Kills the node with SIGKILL, as a power cut would.
     pub fn kill(&mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it ends");
         sender::ended(self.child.id());
     }
 
-    /// Freezes it: it does nothing and knows nothing of it.
+    /// Freezes the process with SIGSTOP.
     pub fn freeze(&self) {
         self.signal("STOP");
     }
 
-    /// Lets it go on as if no time had passed.
+    /// Resumes a frozen process with SIGCONT.
     pub fn wake(&self) {
         self.signal("CONT");
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Asks the node to stop with SIGTERM, and waits until it has ended.
     pub fn stop(&mut self) -> ExitStatus {
         self.signal("TERM");
         self.ended()
     }
 
-    /// Waits until it has ended.
+    /// Waits until the node has ended.
     pub fn ended(&mut self) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -187,7 +187,7 @@ impl Node {
         }
     }
 
-    /// Sends it a signal.
+    /// Sends the node a signal.
     pub fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args(["-s", name, &pid]).status();
@@ -203,7 +203,7 @@ impl Drop for Node {
     }
 }
 
-/// Keeps every line, shows it with the test's own, and passes it on.
+/// Collects every line, prints it with the output of the test, and sends it to the returned channel.
 fn hear(
     stream: impl Read + Send + 'static,
     log: &Arc<Mutex<Vec<String>>>,

@@ -1,4 +1,4 @@
-//! A PostgreSQL of a test's own, for tests that stop it, kill it or want it otherwise than usual.
+//! A private PostgreSQL server, for tests that stop it, kill it or need special settings.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -13,40 +13,41 @@ use tempfile::TempDir;
 use crate::PATIENCE;
 use crate::programs::Programs;
 
-/// Below where the system takes the ports that nobody asked for, so that none of those is in the way later on.
+/// Ports to choose from. They are below the system's ephemeral ports, so that an outgoing connection never takes the
+/// port while the server is stopped.
 const PORTS: std::ops::Range<u16> = 15_000..30_000;
-/// How many of them are tried.
+/// Maximum number of ports that are tried.
 const MAX_TRIES: usize = 50;
-/// How often a server is started that finds its predecessor still ending.
+/// Interval between start attempts while the killed predecessor is still ending.
 const START_AGAIN_EVERY: Duration = Duration::from_millis(50);
 
-/// How a server is stopped.
+/// The way to stop a server.
 #[derive(Clone, Copy, Debug)]
 pub enum Stop {
-    /// Sessions are cut off, everything is written down.
+    /// Sessions are ended and all data is written to disk.
     Fast,
-    /// As if it had crashed: it recovers from its log at the next start.
+    /// Like a crash: the server recovers from its log at the next start.
     Immediate,
 }
 
-/// A PostgreSQL of one's own. It ends with the test, however that ends.
+/// A private PostgreSQL server. It ends with the test, also if the test is killed.
 #[derive(Debug)]
 pub struct PrivatePostgres {
     programs: Programs,
     home: TempDir,
     port: u16,
     settings: Vec<(String, String)>,
-    /// Stops the server when this process is gone and its pipe closes.
+    /// Stops the server when this process has ended, which closes the pipe to the guard.
     guard: Child,
 }
 
 impl PrivatePostgres {
-    /// Starts one that does not sync to the disk, with these settings besides, such as `("fsync", "on")`.
+    /// Starts a server that does not sync to disk. `settings` are added, such as `("fsync", "on")`.
     pub fn start(settings: &[(&str, &str)]) -> PrivatePostgres {
         PrivatePostgres::start_with(settings, &[])
     }
 
-    /// Starts one that speaks TLS, with a certificate and its key in PEM.
+    /// Starts a server with TLS, from a certificate and its key in PEM.
     pub fn start_with_tls(certificate: &str, key: &str) -> PrivatePostgres {
         let settings = [
             ("ssl", "on"),
@@ -59,7 +60,7 @@ impl PrivatePostgres {
         )
     }
 
-    /// Starts one with these settings, and these files beside its data.
+    /// Starts a server with these settings and these files in its data directory.
     fn start_with(settings: &[(&str, &str)], files: &[(&str, &str)]) -> PrivatePostgres {
         let programs = Programs::find();
         let home = tempfile::Builder::new()
@@ -72,7 +73,7 @@ impl PrivatePostgres {
         for (name, text) in files {
             let path = home.path().join("data").join(name);
             std::fs::write(&path, text).expect("a file can be written");
-            // A key that others can read is refused.
+            // PostgreSQL refuses a key file that others can read.
             let own = std::fs::Permissions::from_mode(0o600);
             std::fs::set_permissions(&path, own).expect("it is ours");
             programs.hand_over(&path);
@@ -101,17 +102,17 @@ impl PrivatePostgres {
         panic!("no port is free for PostgreSQL");
     }
 
-    /// Where it listens.
+    /// Address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
-    /// The URL of its first database, with every right.
+    /// URL of the default database, with superuser rights.
     pub fn url(&self) -> String {
         format!("postgres://postgres@{}/postgres", self.address())
     }
 
-    /// Stops it, and waits until it has.
+    /// Stops the server and waits until it has ended.
     pub fn stop(&self, how: Stop) {
         let mode = match how {
             Stop::Fast => "fast",
@@ -124,33 +125,33 @@ impl PrivatePostgres {
         assert!(stop.status().expect("pg_ctl can be run").success());
     }
 
-    /// Kills it as the kernel would, with no chance to say anything to anybody.
+    /// Kills the server with SIGKILL.
     pub fn kill(&self) {
         let pid = self.pid().to_string();
         let killed = Command::new("kill").args(["-KILL", &pid]).status();
         assert!(killed.expect("kill can be run").success());
     }
 
-    /// Starts it again where it was, after a stop or a kill, and waits until it serves.
+    /// Starts the server again at the same address after a stop or a kill, and waits until it serves.
     pub fn start_again(&self) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             match self.try_start() {
                 Ok(()) => return,
-                // Sessions of one that was killed notice it a moment later.
+                // Sessions of a killed server end a moment after it.
                 Err(log) => assert!(Instant::now() < deadline, "PostgreSQL stays away: {log}"),
             }
             thread::sleep(START_AGAIN_EVERY);
         }
     }
 
-    /// Stops it, and starts it again.
+    /// Stops the server and starts it again.
     pub fn restart(&self, how: Stop) {
         self.stop(how);
         self.start_again();
     }
 
-    /// The process that all others of it come from.
+    /// Process id of the postmaster.
     pub fn pid(&self) -> u32 {
         let file = std::fs::read_to_string(self.data().join("postmaster.pid"));
         let file = file.expect("it runs, and this may read where");
@@ -169,7 +170,7 @@ impl PrivatePostgres {
             self.port,
             self.home.path().display()
         );
-        // Of two lines the later one counts.
+        // Of two lines with the same name the later one counts.
         for (name, value) in &self.settings {
             lines.push_str(&format!("{name} = '{}'\n", value.replace('\'', "''")));
         }
@@ -177,10 +178,10 @@ impl PrivatePostgres {
         std::fs::write(&file, lines).expect("settings can be written");
     }
 
-    /// Starts it, or says what it said.
+    /// Starts the server. Returns its log if that fails.
     fn try_start(&self) -> Result<(), String> {
         let log = self.home.path().join("log");
-        // Only what is said from here on.
+        // Removes the old log, so that an error returns only new lines.
         let _ = std::fs::remove_file(&log);
         let mut start = self.programs.command("pg_ctl");
         start
@@ -215,12 +216,12 @@ fn init(programs: &Programs, home: &Path) {
     assert!(output.status.success(), "initdb failed: {said}");
 }
 
-/// A process that waits for this one to end, and then ends the server and whatever it left.
+/// Starts a process that waits for this one to end, and then stops the server and deletes its files.
 fn guard(programs: &Programs, home: &Path) -> Child {
     let stop = programs.command("pg_ctl");
     let mut words = vec![stop.get_program().to_owned()];
     words.extend(stop.get_args().map(ToOwned::to_owned));
-    // In a session of its own, so that what is typed at the terminal does not end it.
+    // In a new session, so that Ctrl-C at the terminal does not end it.
     Command::new("setsid")
         .args(["sh", "-c"])
         .arg("cat; cd /; home=$1; shift; \"$@\" stop --mode=immediate --pgdata=\"$home/data\"; rm -rf \"$home\"")

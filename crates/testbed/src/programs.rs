@@ -1,12 +1,12 @@
-//! PostgreSQL's own programs: where they are, and as whom they run.
+//! Finds PostgreSQL's own programs and the user that runs them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Where distributions put each version.
+/// Folder with one subfolder per installed PostgreSQL version (Debian layout).
 const BY_VERSION: &str = "/usr/lib/postgresql";
 
-/// PostgreSQL's programs, of the newest version there is.
+/// PostgreSQL's programs, of the newest version that is installed.
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
     bin: PathBuf,
@@ -14,7 +14,7 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Finds them. Panics with what to do if there are none.
+    /// Finds the programs. Panics with instructions if there are none.
     pub(crate) fn find() -> Programs {
         let bin = newest(Path::new(BY_VERSION)).or_else(in_path);
         let bin = bin.expect("PostgreSQL is needed for this test: scripts/test installs it");
@@ -24,7 +24,7 @@ impl Programs {
         }
     }
 
-    /// The one of this name, run by somebody whom PostgreSQL serves: it refuses root.
+    /// Returns the command for a program. PostgreSQL refuses to run as root, so root runs it as another user.
     pub(crate) fn command(&self, name: &str) -> Command {
         let program = self.bin.join(name);
         let Some(user) = &self.user else {
@@ -32,12 +32,12 @@ impl Programs {
         };
         let mut command = Command::new("runuser");
         command.args(["-u", user, "--"]).arg(program);
-        // The folder that tests run in may be closed to others.
+        // The other user may have no access to the working directory of the tests.
         command.current_dir("/");
         command
     }
 
-    /// Gives a folder to whoever runs the programs.
+    /// Makes the user that runs the programs the owner of a folder.
     pub(crate) fn hand_over(&self, folder: &Path) {
         let Some(user) = &self.user else { return };
         let id = |flag: &str| {
@@ -48,7 +48,7 @@ impl Programs {
     }
 }
 
-/// The folder of the newest version below this one.
+/// Returns the `bin` folder of the newest version below this folder.
 fn newest(folder: &Path) -> Option<PathBuf> {
     let versions = std::fs::read_dir(folder).ok()?.filter_map(|entry| {
         let path = entry.ok()?.path();
@@ -64,7 +64,7 @@ fn in_path() -> Option<PathBuf> {
     std::env::split_paths(&path).find(|folder| folder.join("initdb").exists())
 }
 
-/// Who is to run them, if this is root.
+/// Returns the user that runs the programs if this process is root.
 fn unprivileged() -> Option<String> {
     if said(Command::new("id").arg("-u")).trim() != "0" {
         return None;
@@ -94,7 +94,7 @@ mod tests {
             std::fs::create_dir_all(&bin).expect("a folder");
             std::fs::write(bin.join("initdb"), "").expect("a file");
         }
-        // Only its client is installed.
+        // Version 17 has only its client installed.
         std::fs::create_dir_all(folder.path().join("17/bin")).expect("a folder");
         let newest = newest(folder.path());
         assert_eq!(newest, Some(folder.path().join("16/bin")));

@@ -1,4 +1,4 @@
-//! A receiver on loopback that keeps a ledger of everything that arrives.
+//! An HTTP receiver on loopback that records every request in a ledger.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -19,22 +19,22 @@ use tokio::time::{sleep, timeout};
 
 use crate::{PATIENCE, background, sender};
 
-/// One request that arrived.
+/// One received request.
 #[derive(Clone, Debug)]
 pub struct Arrival {
-    /// Which one, counted from 1.
+    /// Position in the ledger, counted from 1.
     pub number: usize,
-    /// The path, by which a test tells endpoints apart.
+    /// The path. Tests use one path per endpoint.
     pub path: String,
     /// The headers.
     pub headers: HeaderMap,
-    /// The body, as it came.
+    /// The body, as received.
     pub body: Bytes,
-    /// The process of the node that sent it, if one did that still ran when it connected.
+    /// Process id of the node that sent it. `None` if no node did, or if it had ended when it was looked up.
     pub sender: Option<u32>,
-    /// When its head was read, by a clock that never jumps.
+    /// Time when the head was read, by the monotonic clock.
     pub at: Instant,
-    /// When it was answered or its sender had gone. `None`: it is still here.
+    /// Time when the request was answered or the sender disconnected. `None`: it is still in flight.
     pub left_at: Option<Instant>,
 }
 
@@ -46,37 +46,37 @@ impl Arrival {
         value.to_str().expect("text")
     }
 
-    /// The delivery.
+    /// Id of the delivery.
     pub fn delivery(&self) -> String {
         self.header("webhook-id").to_owned()
     }
 
-    /// The event.
+    /// Id of the event.
     pub fn event(&self) -> String {
         self.header("posthaste-event-id").to_owned()
     }
 
-    /// Which attempt it says it is.
+    /// Number of the attempt, from the header.
     pub fn attempt(&self) -> u32 {
         self.header("posthaste-attempt").parse().expect("a number")
     }
 }
 
-/// How to answer.
+/// The response to a request.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// The status.
+    /// The status code.
     pub status: u16,
-    /// Headers besides.
+    /// Additional headers.
     pub headers: Vec<(&'static str, String)>,
     /// The body.
     pub body: Bytes,
-    /// After so long.
+    /// Delay before the response.
     pub after: Duration,
 }
 
 impl Answer {
-    /// This status, at once.
+    /// This status, without a delay.
     pub fn status(status: u16) -> Answer {
         Answer {
             status,
@@ -86,12 +86,12 @@ impl Answer {
         }
     }
 
-    /// None, for as long as the sender has patience.
+    /// No response. The request waits until the sender gives up.
     pub fn hang() -> Answer {
         Answer::status(200).after(Duration::MAX)
     }
 
-    /// The same, after so long.
+    /// Sets the delay before the response.
     pub fn after(mut self, after: Duration) -> Answer {
         self.after = after;
         self
@@ -106,15 +106,15 @@ struct Shared {
     behaviour: Mutex<Arc<Behaviour>>,
 }
 
-/// A receiver.
+/// The receiver. It answers on a background runtime.
 pub struct Receiver {
-    /// Where it is.
+    /// Address that the receiver listens on.
     pub address: SocketAddr,
     shared: Arc<Shared>,
 }
 
 impl Receiver {
-    /// A receiver that behaves like this.
+    /// Starts a receiver that answers as `behaviour` decides.
     pub async fn start(behaviour: impl Fn(&Arrival) -> Answer + Send + Sync + 'static) -> Receiver {
         let listener = background::wait(TcpListener::bind("127.0.0.1:0")).expect("a port");
         let address = listener.local_addr().expect("it is bound");
@@ -127,12 +127,12 @@ impl Receiver {
         Receiver { address, shared }
     }
 
-    /// A receiver that takes everything.
+    /// Starts a receiver that answers everything with 200.
     pub async fn healthy() -> Receiver {
         Receiver::start(|_| Answer::status(200)).await
     }
 
-    /// Its URL.
+    /// URL of the default endpoint.
     pub fn url(&self) -> String {
         self.url_of("hook")
     }
@@ -142,34 +142,34 @@ impl Receiver {
         format!("http://{}/{endpoint}", self.address)
     }
 
-    /// From now on it behaves like this.
+    /// Changes the behaviour for all later requests.
     pub fn behave(&self, behaviour: impl Fn(&Arrival) -> Answer + Send + Sync + 'static) {
         *self.shared.behaviour.lock().unwrap() = Arc::new(Box::new(behaviour));
     }
 
-    /// Everything that has arrived.
+    /// All requests that have arrived.
     pub fn ledger(&self) -> Vec<Arrival> {
         self.shared.ledger.lock().unwrap().clone()
     }
 
-    /// What has arrived at one of several endpoints.
+    /// The requests that have arrived for one of several endpoints.
     pub fn ledger_of(&self, endpoint: &str) -> Vec<Arrival> {
         let mut ledger = self.ledger();
         ledger.retain(|arrival| arrival.path.strip_prefix('/') == Some(endpoint));
         ledger
     }
 
-    /// How many have arrived.
+    /// Number of requests that have arrived.
     pub fn count(&self) -> usize {
         *self.shared.arrived.borrow()
     }
 
-    /// Waits until so many have arrived.
+    /// Waits until `wanted` requests have arrived.
     pub async fn arrivals(&self, wanted: usize) -> Vec<Arrival> {
         self.until(|ledger| ledger.len() >= wanted).await
     }
 
-    /// Waits until the ledger is as wanted.
+    /// Waits until the ledger is as wanted, and returns it.
     pub async fn until(&self, wanted: impl Fn(&[Arrival]) -> bool) -> Vec<Arrival> {
         let mut arrived = self.shared.arrived.subscribe();
         let waiting = async {
@@ -196,7 +196,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         tokio::spawn(async move {
             let _ = stream.set_nodelay(true);
             let sender = OnceCell::new();
-            // Looked for when the first request has come, so that the search delays nobody's arrival.
+            // Looked up when the first request has come, so that the lookup does not delay its recorded time.
             let find = async || {
                 let found = spawn_blocking(move || sender::of(theirs, ours));
                 found.await.unwrap_or_default()
@@ -216,7 +216,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// Notes when an arrival leaves, also if its connection ends before the answer.
+/// Records the end of a request, also if its connection ends before the answer.
 struct Visit<'a> {
     shared: &'a Shared,
     index: usize,
@@ -237,7 +237,7 @@ async fn receive(
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let Ok(body) = body.collect().await else {
-        // The sender died while sending: nothing has arrived.
+        // The sender ended while it sent the body: the request does not count.
         return Ok(Response::new(Full::default()));
     };
     let (arrival, visit) = {
@@ -261,7 +261,7 @@ async fn receive(
     if !answer.after.is_zero() {
         sleep(answer.after).await;
     }
-    // Before it is written: whoever has the answer may send the next one.
+    // Before the answer is written: a sender that has the answer may start its next request.
     drop(visit);
     let mut response = Response::new(Full::new(answer.body));
     *response.status_mut() = http::StatusCode::from_u16(answer.status).expect("a status");

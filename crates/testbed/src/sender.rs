@@ -1,4 +1,4 @@
-//! Who sent something: the node at the other end of a connection, found out from the system and not from what it says.
+//! Finds the node that sent a request, from the operating system's data about the connection.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -9,25 +9,25 @@ use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, getpeername, getsockname};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-/// Nodes that run, by their processes.
+/// Process ids of the running nodes.
 static NODES: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
-/// The advice where a process may not copy the descriptors of its children.
+/// Error message for a system where this process may not copy descriptors of its children.
 const REMEDY: &str = "cannot tell which node sent a request (pidfd_getfd, Linux 5.6; in a container add \
      `--cap-add SYS_PTRACE`)";
 
-/// A node was started.
+/// Registers a node that was started.
 pub(crate) fn started(pid: u32) {
     NODES.lock().unwrap().insert(pid);
 }
 
-/// A node has ended.
+/// Removes a node that has ended.
 pub(crate) fn ended(pid: u32) {
     NODES.lock().unwrap().remove(&pid);
 }
 
-/// The process of the node that holds the other end of a connection, from `theirs` to `ours`. None if no node
-/// does, or none any more.
+/// Returns the process id of the node that holds the other end of a connection from `theirs` to `ours`. `None` if no
+/// running node holds it.
 pub(crate) fn of(theirs: SocketAddr, ours: SocketAddr) -> Option<u32> {
     let nodes = NODES.lock().unwrap().clone();
     nodes.into_iter().find(|pid| {
@@ -41,8 +41,8 @@ pub(crate) fn of(theirs: SocketAddr, ours: SocketAddr) -> Option<u32> {
     })
 }
 
-/// Returns whether a process has the socket with these ends. Asks the socket itself, by a copy of its descriptor: the system's
-/// table of all connections (`/proc/net/tcp`) takes seconds to read when many tests run at once.
+/// Returns true if a process has the socket with these ends. Reads the addresses from a copy of the descriptor: the
+/// system's table of all connections (`/proc/net/tcp`) takes seconds to read when many tests run at once.
 fn holds(pid: u32, theirs: SocketAddr, ours: SocketAddr) -> io::Result<bool> {
     let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let process = pidfd_open(number.ok_or(io::ErrorKind::NotFound)?, PidfdFlags::empty())?;
@@ -59,7 +59,7 @@ fn holds(pid: u32, theirs: SocketAddr, ours: SocketAddr) -> io::Result<bool> {
         };
         let copy = match pidfd_getfd(&process, descriptor, PidfdGetfdFlags::empty()) {
             Ok(copy) => copy,
-            // It was closed since.
+            // The process has closed it since.
             Err(Errno::BADF) => continue,
             Err(error) => return Err(error.into()),
         };

@@ -1,4 +1,6 @@
-//! The wire between a node and its database: a proxy that passes every byte, until it is told not to.
+//! A TCP proxy between a node and its database.
+//!
+//! [`Wire`] forwards every byte until a test cuts, holds or closes it, if needed after an exact number of bytes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,19 +15,19 @@ use tokio::time::timeout;
 
 use crate::{PATIENCE, background};
 
-/// How much is passed on at a time.
+/// Maximum number of bytes that are forwarded at a time.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// Which way bytes go.
+/// Direction of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// What the node says.
+    /// From the node to the database.
     ToDatabase,
-    /// What it is answered.
+    /// From the database to the node.
     FromDatabase,
 }
 
-/// A proxy in front of a database, which can be cut, held and closed. It ends with the test.
+/// A TCP proxy in front of a database. It ends with the test.
 #[derive(Debug)]
 pub struct Wire {
     address: SocketAddr,
@@ -35,18 +37,18 @@ pub struct Wire {
 #[derive(Debug)]
 struct Shared {
     target: SocketAddr,
-    /// How often everything was cut. A connection lives as long as this does not change.
+    /// Number of cuts. Each connection ends when this changes.
     cuts: watch::Sender<u64>,
     held: watch::Sender<bool>,
     refuses: Mutex<bool>,
-    /// How many bytes may still pass before everything is cut, by direction.
+    /// Number of bytes that may pass before everything is cut, by direction. `None`: no limit.
     allowance: Mutex<[Option<usize>; 2]>,
     passed: Mutex<[u64; 2]>,
     connections: AtomicUsize,
 }
 
 impl Wire {
-    /// A wire to this address.
+    /// Starts a proxy to this address.
     pub fn to(target: SocketAddr) -> Wire {
         let shared = Arc::new(Shared {
             target,
@@ -63,22 +65,22 @@ impl Wire {
         Wire { address, shared }
     }
 
-    /// Where nodes connect.
+    /// Address that nodes connect to.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Cuts every connection, now. New ones are let in.
+    /// Cuts every connection now. New connections are accepted.
     pub fn cut(&self) {
         self.shared.cut();
     }
 
-    /// Cuts every connection when so many more bytes have passed this way, over all of them: exactly so many pass.
+    /// Cuts every connection when exactly `bytes` more bytes have passed in this direction, over all connections.
     pub fn cut_after(&self, direction: Direction, bytes: usize) {
         self.shared.allowance.lock().unwrap()[direction as usize] = Some(bytes);
     }
 
-    /// Waits until [`Wire::cut_after`] has come about.
+    /// Waits until the cut of [`Wire::cut_after`] has happened.
     pub async fn until_cut(&self) {
         let mut cuts = self.shared.cuts.subscribe();
         let spent = async {
@@ -98,32 +100,32 @@ impl Wire {
             .expect("enough passes to cut it");
     }
 
-    /// Passes nothing any more and closes nothing: a black hole, for new connections too.
+    /// Stops forwarding without closing anything: a black hole, also for new connections.
     pub fn hold(&self) {
         self.shared.held.send_replace(true);
     }
 
-    /// Passes what was held, and everything after it.
+    /// Forwards the held bytes and everything after them.
     pub fn release(&self) {
         self.shared.held.send_replace(false);
     }
 
-    /// Closes new connections at once.
+    /// Closes new connections immediately.
     pub fn refuse(&self) {
         *self.shared.refuses.lock().unwrap() = true;
     }
 
-    /// Lets new connections in again.
+    /// Accepts new connections again.
     pub fn admit(&self) {
         *self.shared.refuses.lock().unwrap() = false;
     }
 
-    /// How many connections it carries.
+    /// Number of open connections.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// How many bytes have passed this way.
+    /// Number of bytes that have passed in this direction.
     pub fn passed(&self, direction: Direction) -> u64 {
         self.shared.passed.lock().unwrap()[direction as usize]
     }
@@ -140,7 +142,7 @@ impl Shared {
         self.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// How many of these bytes may pass, and whether everything is cut after them.
+    /// Returns how many of these bytes may pass, and true if everything is cut after them.
     fn take(&self, direction: Direction, bytes: usize) -> (usize, bool) {
         let allowance = &mut self.allowance.lock().unwrap()[direction as usize];
         match *allowance {
@@ -166,7 +168,7 @@ async fn accept(listener: TcpListener, shared: std::sync::Weak<Shared>) {
         let Ok((node, _)) = listener.accept().await else {
             return;
         };
-        // A wire that is gone leads nowhere.
+        // The proxy was dropped.
         let Some(shared) = shared.upgrade() else {
             return;
         };
@@ -176,9 +178,9 @@ async fn accept(listener: TcpListener, shared: std::sync::Weak<Shared>) {
     }
 }
 
-/// One connection, until either side or the wire ends it.
+/// Forwards one connection until either side or the proxy ends it.
 async fn carry(node: TcpStream, shared: Arc<Shared>) {
-    // From before it is counted, so that no cut is missed.
+    // Subscribed before the connection is counted, so that no cut is missed.
     let mut cuts = shared.cuts.subscribe();
     cuts.borrow_and_update();
     let Ok(database) = TcpStream::connect(shared.target).await else {
@@ -213,7 +215,7 @@ async fn pass(
             return;
         }
         let (allowed, cut) = shared.take(direction, read);
-        // Before it is written: whoever has got it may look.
+        // Before the bytes are written: a test that sees their effect may read the count.
         shared.note(direction, allowed);
         let written = to.write_all(&piece[..allowed]).await;
         if cut {

@@ -1,4 +1,4 @@
-//! The browser by itself, against a page that does what it is tested for: a tool that lies makes every test that stands on it lie.
+//! Tests of the browser fixture. A fixture that is wrong makes every test wrong that uses it.
 
 #![allow(
     clippy::disallowed_methods,
@@ -10,7 +10,7 @@ use std::time::Instant;
 use posthaste_testbed::browser::{Browser, Look, Page, Spot, png_size};
 use posthaste_testbed::{Answer, Arrival, PATIENCE, Receiver};
 
-/// A server of these pages, each with a type and a body.
+/// A web server with these pages: path, content type and body.
 async fn site(pages: &'static [(&'static str, &'static str, &'static str)]) -> Receiver {
     Receiver::start(move |arrival: &Arrival| {
         let found = pages.iter().find(|(path, _, _)| *path == arrival.path);
@@ -60,7 +60,7 @@ async fn a_page_is_read_clicked_and_typed_into_as_by_a_person() {
 
     page.fill(Spot::labelled("Your name"), "Ann & Co").await;
     page.choose("select", "b").await;
-    // The disabled one comes first, and cannot be clicked.
+    // The disabled button comes first and cannot be clicked.
     let done = page.follow("button:not(:disabled)").await;
     assert_eq!(done.status, 200);
     assert_eq!(
@@ -76,10 +76,10 @@ async fn a_page_is_read_clicked_and_typed_into_as_by_a_person() {
     assert_eq!(page.complaints(), Vec::<String>::new());
 }
 
-/// Opens a page, and gives back what there was to complain about.
+/// Opens a page and returns its complaints.
 async fn complaints_of(page: &Page, url: &str, about: &str) -> String {
     page.open(url).await;
-    // A complaint may be told after the page has loaded.
+    // A complaint may arrive after the page has loaded.
     let deadline = Instant::now() + PATIENCE;
     let mut complaints = String::new();
     while !complaints.contains(about) {
@@ -162,7 +162,7 @@ async fn a_page_is_looked_at_in_every_way() {
 
     let dark = page.screenshot(Look::DARK).await;
     assert_ne!(light, dark);
-    // Nobody can read grey on black; a tool that says nothing of it has not looked.
+    // Grey on black is unreadable, so axe-core must report it.
     assert_eq!(rules(page.axe().await), ["color-contrast"]);
 
     let narrow = page.screenshot(Look::NARROW).await;
@@ -181,7 +181,7 @@ async fn frames_are_asked_too_and_visitors_are_apart() {
         ("/inner", HTML, "<!doctype html><title>Inner</title><h1>Inside</h1><script>document.cookie = 'who=me; path=/'</script>"),
     ])
     .await;
-    // Another host for the browser, so that it is a frame of another site.
+    // A different host, so that the frame belongs to another site.
     let outer = format!(
         "<!doctype html><title>Outer</title><iframe title=inner src='{}'></iframe>",
         site.url_of("inner")
@@ -213,19 +213,19 @@ async fn frames_are_asked_too_and_visitors_are_apart() {
     assert_eq!(page.text("h1").await, "Inside", "it is still there");
 }
 
-/// Whether a process is there and not only waiting to be buried.
+/// Returns true if a process runs and is not a zombie.
 fn runs(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
     status.is_ok_and(|status| !status.contains("State:\tZ"))
 }
 
-/// The processes of a group.
+/// Returns the processes of a process group.
 fn group(leader: u32) -> Vec<u32> {
     let processes = std::fs::read_dir("/proc").expect("a list of processes");
     let processes = processes.filter_map(|entry| {
         let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // After the name, which may contain anything: state, parent, group.
+        // After the name, which may contain any character: state, parent, group.
         let (_, rest) = stat.rsplit_once(')')?;
         let group = rest.split_whitespace().nth(2)?;
         (group == leader.to_string()).then_some(pid)

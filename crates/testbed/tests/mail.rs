@@ -1,4 +1,4 @@
-//! The mail server of the testbed: it takes letters, tells of them, and misbehaves when told so.
+//! Tests of the mail server fixture: it accepts emails, reports them, and misbehaves on request.
 
 #![allow(
     clippy::disallowed_methods,
@@ -10,7 +10,7 @@ use std::net::TcpStream;
 
 use posthaste_testbed::{MailServer, MailSetup, MailStep, MailTls, PATIENCE};
 
-/// What the server says to each of these lines, after its greeting.
+/// Returns the greeting and the server's answer to each of these lines.
 fn said(server: &MailServer, lines: &[&str]) -> Vec<String> {
     let stream = TcpStream::connect(("127.0.0.1", server.port)).expect("it listens");
     stream
@@ -26,7 +26,7 @@ fn said(server: &MailServer, lines: &[&str]) -> Vec<String> {
     answers
 }
 
-/// The last line of an answer.
+/// Returns the last line of an answer.
 fn answer(reader: &mut BufReader<TcpStream>) -> String {
     loop {
         let mut line = String::new();

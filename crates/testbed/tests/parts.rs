@@ -1,4 +1,4 @@
-//! The parts of the testbed, each by itself: a tool that lies makes every test that stands on it lie.
+//! Tests of each testbed fixture. A fixture that is wrong makes every test wrong that uses it.
 
 #![allow(
     clippy::disallowed_methods,
@@ -14,7 +14,7 @@ use posthaste_testbed::{
     Answer, Api, Database, Direction, Node, PATIENCE, PrivatePostgres, Receiver, Stop, Wire, judge,
 };
 
-/// A server that says back what it is told.
+/// Starts a server that sends back everything that it receives.
 fn echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("it is bound");
@@ -45,7 +45,7 @@ fn say(stream: &mut TcpStream, words: &[u8]) -> Vec<u8> {
     heard
 }
 
-/// Everything until the connection ends, in whatever way.
+/// Reads until the connection ends or is reset.
 fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut heard = Vec::new();
     let mut piece = [0; 1_024];
@@ -188,7 +188,7 @@ fn a_server_of_ones_own_keeps_what_was_committed_however_it_ends() {
     assert!(has_ended(pid));
 }
 
-/// Whether a process runs no more, though nobody may have taken note of it yet.
+/// Returns true if a process has ended. A zombie counts as ended.
 fn has_ended(pid: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return true;
@@ -218,7 +218,7 @@ async fn a_receiver_notes_who_came_when_and_for_how_long() {
     assert!(slow[0].at > before);
     assert_eq!(receiver.ledger_of("never")[0].left_at, None);
     assert_eq!(judge::most_at_once(&receiver.ledger()), 1);
-    // Whoever hangs up is gone.
+    // A client that disconnects ends its request.
     never.abort();
     let deadline = Instant::now() + PATIENCE;
     while receiver.ledger_of("never")[0].left_at.is_none() {

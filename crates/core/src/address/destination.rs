@@ -1,9 +1,9 @@
-//! The place a delivery goes to, and which spellings of one are accepted.
+//! The destination of a delivery: parsing and checking its URL.
 //!
-//! The `url` crate follows the WHATWG rules, which forgive a lot: tabs vanish, backslashes become
-//! slashes, missing slashes appear. What it would forgive is refused first, as written, so that the
-//! URL a customer sees is the URL that is called. What remains is parsed once and judged in its
-//! canonical form, where all spellings of a number, a name or an escape look the same.
+//! The `url` crate follows the WHATWG rules, which are tolerant: tabs disappear, backslashes become slashes,
+//! missing slashes are added. Everything that it would repair is refused first, in the text as written, so that the
+//! URL that a customer sees is the URL that is called. The rest is parsed once and checked in its canonical form,
+//! where all spellings of a number, a name or an escape are the same.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,20 +13,20 @@ use url::{Position, Url};
 
 use super::{EgressRules, ForbiddenAddress, Refusal, name};
 
-/// The longest URL accepted, as written and in canonical form.
+/// Maximum length of a URL, as written and in canonical form.
 pub const MAX_URL_BYTES: usize = 2_048;
 
-/// How a destination is spoken to.
+/// The scheme of a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scheme {
     /// HTTP over TLS.
     Https,
-    /// Plain HTTP, only where the operator opened it.
+    /// Plain HTTP, only if the operator allowed it.
     Http,
 }
 
 impl Scheme {
-    /// The scheme as it stands in a URL.
+    /// Returns the scheme as written in a URL.
     pub fn as_str(self) -> &'static str {
         match self {
             Scheme::Https => "https",
@@ -48,18 +48,18 @@ impl fmt::Display for Scheme {
     }
 }
 
-/// Whom to connect to.
+/// The host of a destination.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Host {
-    /// A name to resolve: lower case, ASCII, with no dot at its end. Every address it resolves to
-    /// has still to pass [`EgressRules::vet`].
+    /// A name to resolve: lower case, ASCII, without a dot at its end. Every address that it resolves to still has
+    /// to pass [`EgressRules::vet`].
     Name(String),
-    /// An address that has passed already. An IPv4-mapped one is the IPv4 address here.
+    /// An address that has already passed. An IPv4-mapped address is stored as the IPv4 address.
     Ip(IpAddr),
 }
 
-/// A URL that may be called, as far as can be told without resolving its name. Clones share it: each
-/// attempt has one.
+/// A URL that may be called, as far as can be known without resolving its host name. Clones share the data, because
+/// each attempt holds one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Destination(Arc<Parts>);
 
@@ -72,8 +72,8 @@ struct Parts {
 }
 
 impl Destination {
-    /// Reads and judges a URL. Accepted means: well formed, and not known to be unsafe. If its host
-    /// is a name, the addresses behind it are unknown here and must be vetted at every connection.
+    /// Parses and checks a URL. A URL that is accepted is well formed and not known to be unsafe. If its host is a
+    /// name, its addresses are unknown here and must be vetted at every connection.
     pub fn parse(raw: &str, rules: &EgressRules) -> Result<Destination, Refusal> {
         let scheme = check_spelling(raw)?;
         let mut url = Url::parse(raw)?;
@@ -102,32 +102,32 @@ impl Destination {
         })))
     }
 
-    /// The canonical URL, which parses to this very destination again.
+    /// Returns the canonical URL, which parses to the same destination again.
     pub fn as_str(&self) -> &str {
         self.0.url.as_str()
     }
 
-    /// How the destination is spoken to.
+    /// Returns the scheme.
     pub fn scheme(&self) -> Scheme {
         self.0.scheme
     }
 
-    /// Whom to resolve or connect to.
+    /// Returns the host to resolve or connect to.
     pub fn host(&self) -> &Host {
         &self.0.host
     }
 
-    /// The port to connect to, whether the URL names it or not.
+    /// Returns the port to connect to, also if the URL does not contain it.
     pub fn port(&self) -> u16 {
         self.0.port
     }
 
-    /// Path and query, as they go into the request line. Starts with a slash; printable ASCII only.
+    /// Returns path and query as they go into the request line. Starts with a slash; printable ASCII only.
     pub fn request_target(&self) -> &str {
         &self.0.url[Position::BeforePath..Position::AfterQuery]
     }
 
-    /// Host, and port unless it is the scheme's own, as they go into the `Host` header.
+    /// Returns the host, and the port unless it is the scheme's default, as they go into the `Host` header.
     pub fn authority(&self) -> &str {
         &self.0.url[Position::BeforeHost..Position::AfterPort]
     }
@@ -148,8 +148,7 @@ fn check_length(url: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses everything that a URL parser would silently repair. The canonical form no longer shows
-/// it.
+/// Refuses everything that a URL parser would silently repair, because the canonical form no longer shows it.
 fn check_spelling(raw: &str) -> Result<Scheme, Refusal> {
     check_length(raw)?;
     let is_repaired =
@@ -176,7 +175,7 @@ fn check_spelling(raw: &str) -> Result<Scheme, Refusal> {
     Ok(scheme)
 }
 
-/// The address behind a host, if nobody has to be asked for it.
+/// Returns the address of a host, if it is known without resolving.
 fn known_address(host: &Host) -> Option<IpAddr> {
     match host {
         Host::Ip(ip) => Some(*ip),
@@ -199,8 +198,8 @@ fn vet_host(url: &mut Url, rules: &EgressRules) -> Result<Host, Refusal> {
     Ok(Host::Ip(ip.to_canonical()))
 }
 
-/// The dot of the root is dropped from the canonical form: TLS and virtual hosts do not expect it,
-/// and two spellings of one destination would otherwise count as two.
+/// Checks a host name. The dot of the root is removed from the canonical form: TLS and virtual hosts do not expect
+/// it, and two spellings of one destination would otherwise count as two.
 fn vet_named_host(url: &mut Url, spelled: &str, rules: &EgressRules) -> Result<Host, Refusal> {
     let name = spelled.strip_suffix('.').unwrap_or(spelled);
     name::vet_name(name, rules)?;

@@ -1,9 +1,8 @@
-//! Which IP addresses may be called.
+//! IP addresses that may be called.
 //!
-//! The operator's lists come first, then the [built-in table](super::range). An IPv6 address that
-//! is only another spelling of an IPv4 address is judged as that. One that *carries* an IPv4
-//! address for a translator or tunnel to unpack must be open itself, and so must the address it
-//! carries.
+//! The operator's lists take precedence over the [built-in table](super::range). An IPv6 address that is only
+//! another spelling of an IPv4 address is vetted as that. If an IPv6 address *contains* an IPv4 address for a
+//! translator or tunnel, both the IPv6 address and the IPv4 address must be allowed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,16 +12,15 @@ use super::range::built_in_kind;
 use super::{EgressRules, ForbiddenAddress};
 
 impl EgressRules {
-    /// Whether this address may be called.
+    /// Checks if this address may be called.
     ///
-    /// `deny_networks` win over `allow_networks`, which win over the built-in table. An IPv4-mapped
-    /// IPv6 address gets the verdict of the IPv4 address, and a mapped network in either list means
-    /// the IPv4 network. An allow network opens the addresses it covers and no others; in
-    /// particular, opening a NAT64 prefix does not open the private addresses a translator would
-    /// reach through it.
+    /// `deny_networks` win over `allow_networks`, which win over the built-in table. An IPv4-mapped IPv6 address
+    /// gets the result of the IPv4 address, and a mapped network in either list means the IPv4 network. An allowed
+    /// network allows the addresses it covers and no others; in particular, allowing a NAT64 prefix does not allow
+    /// the private addresses behind the translator.
     ///
-    /// An address behind one of `nat64_prefixes` gets the verdict of the IPv4 address it carries, but
-    /// for `deny_networks`, which see both.
+    /// An address behind one of `nat64_prefixes` gets the result of the IPv4 address that it contains.
+    /// `deny_networks` are checked for both addresses.
     pub fn vet(&self, ip: IpAddr) -> Result<(), ForbiddenAddress> {
         let ip = ip.to_canonical();
         let IpAddr::V6(outer) = ip else {
@@ -74,9 +72,8 @@ fn any_covers(networks: &[IpNet], ip: IpAddr) -> bool {
         .any(|network| unmapped(*network).contains(&ip))
 }
 
-/// Turns a network of IPv4-mapped addresses into the IPv4 network it stands for, since addresses
-/// are compared in that form. Wider IPv6 networks (`::/0`) stay what they are and cover no IPv4
-/// address.
+/// Turns a network of IPv4-mapped addresses into the IPv4 network it stands for, because addresses are compared in
+/// that form. Wider IPv6 networks (`::/0`) stay unchanged and cover no IPv4 address.
 fn unmapped(network: IpNet) -> IpNet {
     const MAPPED_PREFIX: u8 = 96;
     if let IpNet::V6(v6) = network
@@ -88,11 +85,10 @@ fn unmapped(network: IpNet) -> IpNet {
     network
 }
 
-/// The IPv4 address that a translator or tunnel would unpack from this one: NAT64 with a prefix of
-/// 96 bits, 6to4, and ISATAP with any setting of the interface identifier's universal and group
-/// bits.
+/// Returns the IPv4 address that a translator or tunnel would extract from this address: NAT64 with a prefix of 96
+/// bits, 6to4, and ISATAP with any value of the interface identifier's universal and group bits.
 ///
-/// Teredo is left out: it carries its server's and its client's address, and is refused as a whole.
+/// Teredo is omitted: it contains the addresses of its server and its client, and is always refused.
 fn carried_ipv4(outer: Ipv6Addr) -> Option<Ipv4Addr> {
     const UNIVERSAL_AND_GROUP: u16 = 0x0300;
     let join = |high: u16, low: u16| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
@@ -113,8 +109,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The registries once more, as text, read by arithmetic that shares nothing with the code
-    /// above.
+    /// The registries once more, as text, and evaluated by arithmetic that shares nothing with the code above.
     const SPECIAL_V4: &str = "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 168.63.129.16/32 \
         169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.31.196.0/24 192.52.193.0/24 \
         192.88.99.0/24 192.168.0.0/16 192.175.48.0/24 198.18.0.0/15 198.51.100.0/24 \
@@ -148,8 +143,7 @@ mod tests {
         ranges(SPECIAL_V6, 128, |address: Ipv6Addr| address.to_bits())
     }
 
-    /// Any number, but half of the time one within a few steps of a range's edge, where mistakes
-    /// live.
+    /// Any number, but half of the time one within a few steps of the edge of a range, where errors are likely.
     fn near_edges(ranges: Vec<(u128, u128)>, max: u128) -> impl Strategy<Value = u128> {
         let edges: Vec<u128> = ranges
             .into_iter()

@@ -1,20 +1,20 @@
-//! Which destinations may be called.
+//! Rules for destinations: decides which URLs and addresses may be called.
 //!
-//! A webhook sender connects to wherever a stranger tells it to, from inside its owner's network.
-//! This module decides where it may not go. It promises:
+//! A webhook sender connects to addresses that strangers choose, from inside the operator's network. This module
+//! decides which of them are refused. It guarantees:
 //!
-//! - **Closed by default.** [`EgressRules::default`] lets through `https` to public addresses, and
-//!   nothing else. Each opening is named by the operator and opens exactly what it covers.
-//! - **One parse.** [`Destination::parse`] reads a spelling once, keeps the canonical form and
-//!   judges that, so there is no second reader who could understand the same text differently.
-//! - **One judge of addresses.** [`EgressRules::vet`] is asked for literals at registration and, by
-//!   the shell, for every resolved address and for the connected peer. A name that passes here has
-//!   merely not been refused yet.
-//! - **Never in a circle.** Where this server listens is refused, whatever is open; see
+//! - **Closed by default.** [`EgressRules::default`] allows only `https` to public addresses. Each exception is
+//!   configured by the operator and allows exactly what it covers.
+//! - **Parsed once.** [`Destination::parse`] parses a URL once, keeps the canonical form and checks that form. No
+//!   second parser can understand the same text differently.
+//! - **One check of addresses.** [`EgressRules::vet`] is called for address literals at registration, and by the
+//!   egress crate for every resolved address and for the connected peer. A host name that passes here still has to
+//!   be resolved and vetted.
+//! - **No self-calls.** The addresses that this server listens on are refused, even if the operator allows them; see
 //!   [`EgressRules::leads_back`].
-//! - **Nothing told.** A refusal names the rule that was broken, never an address.
+//! - **No information leak.** A refusal names the broken rule, never an address.
 //!
-//! Everything is a pure function of its arguments; resolving and connecting happen elsewhere.
+//! All functions are pure; resolving and connecting happen elsewhere.
 
 mod destination;
 mod ip;
@@ -35,25 +35,25 @@ use std::net::SocketAddr;
 
 use ipnet::IpNet;
 
-/// What the operator opened or closed beyond the built-in rules.
+/// The operator's exceptions to the built-in rules.
 ///
-/// The default opens nothing. Where both lists cover an address or a port, the denial wins.
+/// The default has none. Where an allow list and a deny list cover the same address or port, the deny list wins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EgressRules {
     /// Networks that may be called although the built-in table refuses them.
     pub allow_networks: Vec<IpNet>,
-    /// Networks that may never be called, whatever else says otherwise.
+    /// Networks that may never be called.
     pub deny_networks: Vec<IpNet>,
-    /// Ports that may be called although they belong to the system or to an internal service.
+    /// Ports that may be called although they are privileged or belong to an internal service.
     pub allow_ports: Vec<PortRange>,
-    /// Ports that may never be called, whatever else says otherwise.
+    /// Ports that may never be called.
     pub deny_ports: Vec<PortRange>,
-    /// Prefixes whose addresses are judged as the IPv4 addresses that they carry to a translator.
+    /// NAT64 prefixes. An address behind one is vetted as the IPv4 address that it contains.
     pub nat64_prefixes: Vec<Nat64Prefix>,
-    /// Whether `http://` is accepted beside `https://`.
+    /// True if `http://` is accepted in addition to `https://`.
     pub allow_http: bool,
-    /// Where this server itself listens, which is never called, whatever is open. The operator does
-    /// not say it: the shell knows when it has bound, port 0 resolved.
+    /// The sockets that this server listens on. They are never called, even if a rule allows them. They are not
+    /// configured: the server sets them after binding, so that port 0 is resolved.
     pub own_sockets: Vec<SocketAddr>,
 }
 
@@ -61,7 +61,7 @@ pub struct EgressRules {
 mod tests {
     use super::*;
 
-    /// The rules of a developer's machine: loopback and plain http are open.
+    /// The rules of a developer's machine: loopback and plain http are allowed.
     fn development() -> EgressRules {
         EgressRules {
             allow_networks: vec!["127.0.0.0/8".parse().unwrap()],

@@ -1,27 +1,25 @@
-//! Which host names may be called, before anybody resolves them.
+//! Host names that may be called, checked before they are resolved.
 //!
-//! The addresses of a name are vetted at every connection; this is the outer fence. It keeps out
-//! names that only mean something inside a network, whose refusal at registration is a kindness to
-//! the honest and one hurdle more for the rest. Names under `.test`, `.example` and `.invalid`
-//! pass: they harm nobody and simply fail to resolve.
+//! The addresses of a name are vetted at every connection; this is an additional, earlier check. It refuses names
+//! that have a meaning only inside a network. Refusing them at registration helps honest users and adds one more
+//! obstacle for attackers. Names under `.test`, `.example` and `.invalid` pass: they are harmless and do not
+//! resolve.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::{EgressRules, Refusal};
 
-/// The longest name DNS can carry, without the dot of the root.
+/// Maximum length of a DNS name, without the dot of the root.
 const MAX_NAME_BYTES: usize = 253;
-/// The longest label DNS can carry.
+/// Maximum length of a DNS label.
 const MAX_LABEL_BYTES: usize = 63;
 
-/// Names that mean the machine itself (RFC 6761), refused with everything below them unless
-/// loopback is open.
+/// The name of the machine itself (RFC 6761). It is refused with all names below it, unless loopback is allowed.
 const LOOPBACK_NAME: &str = "localhost";
 
-/// Refused with everything below them: they resolve inside a network or not at all.
+/// Suffixes that are refused with all names below them: they resolve inside a network or not at all.
 const INTERNAL_SUFFIXES: &[&str] = &[
-    // Multicast DNS, and what hosts files and home routers make up (RFC 6762 appendix G, ICANN's
-    // collisions).
+    // Multicast DNS, and names used by hosts files and home routers (RFC 6762 appendix G, ICANN's name collisions).
     "local",
     "localdomain",
     "localdomain4",
@@ -37,11 +35,9 @@ const INTERNAL_SUFFIXES: &[&str] = &[
     "dhcp",
     "router",
     "fritz.box",
-    // Reverse lookups, `home.arpa` and `ipv4only.arpa`: the infrastructure of DNS, never a
-    // receiver.
+    // Reverse lookups, `home.arpa` and `ipv4only.arpa`: infrastructure of DNS, never a receiver.
     "arpa",
-    // Kubernetes, by service (`kubernetes.default.svc`) and by namespace; `cluster.local` is under
-    // `local`.
+    // Kubernetes, by service (`kubernetes.default.svc`) and by namespace; `cluster.local` is covered by `local`.
     "svc",
     "pod",
     "cluster",
@@ -61,7 +57,7 @@ const INTERNAL_SUFFIXES: &[&str] = &[
     "metadata.platformequinix.com",
 ];
 
-/// Judges a name in canonical form: lower case, ASCII, without the dot of the root.
+/// Checks a name in canonical form: lower case, ASCII, without the dot of the root.
 pub(super) fn vet_name(name: &str, rules: &EgressRules) -> Result<(), Refusal> {
     if name.len() > MAX_NAME_BYTES || !name.split('.').all(is_label) {
         return Err(Refusal::HostName);
@@ -81,7 +77,7 @@ pub(super) fn vet_name(name: &str, rules: &EgressRules) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a name means the machine itself.
+/// Returns true if a name means the machine itself.
 pub(super) fn is_loopback(name: &str) -> bool {
     is_at_or_below(name, LOOPBACK_NAME)
 }
@@ -93,8 +89,8 @@ fn is_at_or_below(name: &str, suffix: &str) -> bool {
     }
 }
 
-/// URL parsing lets through more than DNS and TLS know what to do with (`*`, `$`, empty labels).
-/// Underscores stay, as real receivers have them.
+/// Returns true for a valid label. URL parsers accept more than DNS and TLS can handle (`*`, `$`, empty labels).
+/// Underscores are allowed, because real receivers use them.
 fn is_label(label: &str) -> bool {
     let is_allowed =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);

@@ -1,10 +1,10 @@
-//! Prefixes behind which a NAT64 translator reaches IPv4 (RFC 6052).
+//! Prefixes behind which a NAT64 translator reaches IPv4 addresses (RFC 6052).
 //!
-//! In a network without IPv4, DNS64 answers with such addresses for every name that has IPv4 only, so
-//! an operator there must be able to open them. An address behind a configured prefix is only another
-//! spelling of the IPv4 address it carries, and is judged as that: the translator's private networks
-//! stay as closed as everybody's. Which of several translators a packet meets is the network's to
-//! decide, so where prefixes overlap, each reading must be open.
+//! In a network without IPv4, DNS64 returns such addresses for every name that has only IPv4 addresses, so an
+//! operator there must be able to allow them. An address behind a configured prefix is another spelling of the IPv4
+//! address that it contains, and is vetted as that: private networks behind the translator stay closed. The network
+//! decides which of several translators a packet passes, so where prefixes overlap, each IPv4 address must be
+//! allowed.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -13,31 +13,31 @@ use std::str::FromStr;
 use ipnet::Ipv6Net;
 use thiserror::Error;
 
-/// The lengths that RFC 6052 defines a place of the IPv4 address for.
+/// The prefix lengths for which RFC 6052 defines the position of the IPv4 address.
 const LENGTHS: [u8; 6] = [32, 40, 48, 56, 64, 96];
-/// The octet in bits 64 to 71, which no IPv4 address may lie in and which must be zero.
+/// The octet in bits 64 to 71, which is not part of the IPv4 address and must be zero.
 const RESERVED_OCTET: usize = 8;
 
-/// A prefix whose addresses carry IPv4 addresses.
+/// A prefix whose addresses contain IPv4 addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Nat64Prefix(Ipv6Net);
 
-/// Why a text is no such prefix.
+/// The reason why a text is not a NAT64 prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Nat64PrefixError {
-    /// No IPv6 network at all.
+    /// Not an IPv6 network.
     #[error("must be an IPv6 prefix such as \"64:ff9b::/96\"")]
     NotANetwork,
-    /// A length that RFC 6052 does not know.
+    /// A length that RFC 6052 does not define.
     #[error("must be 32, 40, 48, 56, 64 or 96 bits long (RFC 6052), not {0}")]
     Length(u8),
-    /// Bits are set beyond the prefix.
+    /// Bits are set after the prefix.
     #[error("has bits set after the prefix; did you mean {0}?")]
     HostBits(Ipv6Net),
-    /// A 96 bit prefix with something in bits 64 to 71.
+    /// A 96-bit prefix with bits set in bits 64 to 71.
     #[error("must have zeros in bits 64 to 71 (RFC 6052)")]
     ReservedOctet,
-    /// A place where no translator can be.
+    /// A range in which no translator can be.
     #[error(
         "is no unicast prefix that a translator could have; the well-known one is 64:ff9b::/96"
     )]
@@ -45,7 +45,7 @@ pub enum Nat64PrefixError {
 }
 
 impl Nat64Prefix {
-    /// The prefix as a network, if a translator could have it.
+    /// Creates a prefix from a network, if a translator could have it.
     pub fn new(network: Ipv6Net) -> Result<Nat64Prefix, Nat64PrefixError> {
         let address = network.addr();
         if !LENGTHS.contains(&network.prefix_len()) {
@@ -57,21 +57,20 @@ impl Nat64Prefix {
         if address.octets()[RESERVED_OCTET] != 0 {
             return Err(Nat64PrefixError::ReservedOctet);
         }
-        // Below `0::/16` lie loopback and the IPv4-mapped addresses, which have a reading already.
+        // `0::/16` contains loopback and the IPv4-mapped addresses, which already have a meaning.
         if address.segments()[0] == 0 || address.is_multicast() || address.is_unicast_link_local() {
             return Err(Nat64PrefixError::NoPlace);
         }
         Ok(Nat64Prefix(network))
     }
 
-    /// Whether the address lies behind this prefix.
+    /// Returns true if the address is behind this prefix.
     pub fn covers(&self, address: Ipv6Addr) -> bool {
         self.0.contains(&address)
     }
 
-    /// The IPv4 address that the translator unpacks; none if the address is not behind this prefix
-    /// or its reserved octet is not zero. The bits after the IPv4 address mean nothing, as translators
-    /// ignore them.
+    /// Returns the IPv4 address that the translator extracts; `None` if the address is not behind this prefix or
+    /// its reserved octet is not zero. The bits after the IPv4 address are ignored, as translators do.
     pub fn carried(&self, address: Ipv6Addr) -> Option<Ipv4Addr> {
         let octets = address.octets();
         if !self.covers(address) || octets[RESERVED_OCTET] != 0 {
@@ -143,11 +142,11 @@ mod tests {
         }
     }
 
-    /// The address a translator would make, by shifting whole numbers.
+    /// The address that a translator would generate, computed by shifting integers.
     fn embedded(prefix: &Nat64Prefix, inner: Ipv4Addr) -> u128 {
         let length = u32::from(prefix.0.prefix_len());
         let straight = u128::from(inner.to_bits()) << (128 - 32 - length);
-        // What falls beyond bit 63 of a shorter prefix moves on by the reserved octet.
+        // With a shorter prefix, the bits after bit 63 move behind the reserved octet.
         let (low, high) = (
             straight & u128::from(u64::MAX),
             straight & !u128::from(u64::MAX),
@@ -191,7 +190,7 @@ mod tests {
             }
             let marked = Ipv6Addr::from_bits(clean | octet << 56);
             prop_assert_eq!(prefix.carried(marked), None);
-            // In the longest prefix the octet lies in the prefix itself.
+            // With the longest prefix the octet is part of the prefix itself.
             if prefix.covers(marked) {
                 prop_assert_eq!(rules.vet(marked.into()), Err(ForbiddenAddress::Translated));
             }
@@ -240,7 +239,7 @@ mod tests {
         rules.deny_networks = vec!["64:ff9b:1:a00::/64".parse().unwrap()];
         assert_eq!(verdict(&rules, inside), Err(ForbiddenAddress::Denied));
         rules.deny_networks.clear();
-        // An opened prefix does not open what is behind it.
+        // Allowing a prefix does not allow the addresses behind it.
         rules.allow_networks = vec!["64:ff9b:1::/48".parse().unwrap()];
         assert_eq!(verdict(&rules, inside), Err(ForbiddenAddress::Private));
     }

@@ -1,19 +1,19 @@
-//! Whether an address leads back to this very server.
+//! Self-calls: detects addresses that lead back to this server.
 //!
-//! A webhook to ourselves would be a request from inside: past the proxy that guards the API, and in
-//! a circle where each delivery makes another. So our own listening address is refused even where its
-//! network is open. A server that listens on every address of its machine (`0.0.0.0`, `[::]`) is found
-//! at all of them, and which those are is known to the system alone: whoever asks brings the answer,
-//! and is asked only if the port is ours.
+//! A webhook to this server itself would be a request from inside, behind the proxy that protects the API, and
+//! could start an endless loop of deliveries. So the server's own listening addresses are refused even if their
+//! network is allowed. A server that listens on every address of its machine (`0.0.0.0`, `[::]`) is reachable at
+//! all of them. Only the operating system knows which those are, so the caller passes a function for it, which is
+//! called only if the port matches.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::EgressRules;
 
 impl EgressRules {
-    /// Whether a connection to this address and port would end at one of `own_sockets`.
+    /// Returns true if a connection to this address and port would end at one of `own_sockets`.
     ///
-    /// `is_local` says whether an address is one of this machine's.
+    /// `is_local` returns whether an address belongs to this machine.
     pub fn leads_back<E>(
         &self,
         ip: IpAddr,
@@ -35,7 +35,8 @@ impl EgressRules {
         Ok(false)
     }
 
-    /// The same, as far as can be told without asking the system.
+    /// Like [`EgressRules::leads_back`], but without asking the operating system: returns true only if it is
+    /// certain.
     pub(super) fn surely_leads_back(&self, ip: IpAddr, port: u16) -> bool {
         let unknown = |_| Ok::<bool, std::convert::Infallible>(false);
         match self.leads_back(ip, port, unknown) {
@@ -44,7 +45,7 @@ impl EgressRules {
         }
     }
 
-    /// The address itself, and the IPv4 addresses that it carries to a translator.
+    /// Returns the address itself, and the IPv4 addresses that it contains for NAT64 translators.
     fn readings(&self, ip: IpAddr) -> impl Iterator<Item = IpAddr> {
         let ip = ip.to_canonical();
         let carried: Vec<Ipv4Addr> = match ip {
@@ -60,21 +61,21 @@ impl EgressRules {
     }
 }
 
-/// When a connection to an address ends at a socket with the same port.
+/// The condition under which a connection to an address ends at a socket with the same port.
 enum Meeting {
     Never,
     Always,
-    /// If the address is this machine's.
+    /// Only if the address belongs to this machine.
     IfLocal,
 }
 
 fn meets(own: &SocketAddr, ip: IpAddr) -> Meeting {
     let listens_on = own.ip().to_canonical();
-    // Systems take the unspecified address for the machine itself.
+    // Operating systems treat the unspecified address as the machine itself.
     if listens_on == ip || ip.is_unspecified() {
         return Meeting::Always;
     }
-    // A socket on `[::]` takes IPv4 too, on most systems.
+    // On most systems a socket on `[::]` accepts IPv4 too.
     let takes_its_family = listens_on.is_ipv6() || ip.is_ipv4();
     if !listens_on.is_unspecified() || !takes_its_family {
         return Meeting::Never;
@@ -96,7 +97,7 @@ mod tests {
     const OURS: &str = "192.168.7.7";
     const OURS_V6: &str = "fd07::7";
 
-    /// Everything is open but ourselves.
+    /// Rules that allow everything except self-calls.
     fn listening_on(sockets: &[&str]) -> EgressRules {
         EgressRules {
             allow_networks: vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()],
@@ -106,7 +107,7 @@ mod tests {
         }
     }
 
-    /// The verdict, and what the system was asked.
+    /// Returns the result, and the addresses that the operating system was asked about.
     fn asked(rules: &EgressRules, ip: &str, port: u16) -> (bool, Vec<String>) {
         let asked = RefCell::new(Vec::new());
         let local = [OURS, OURS_V6, "127.0.0.1", "::1"];

@@ -1,10 +1,9 @@
-//! Which ports may be called.
+//! Ports that may be called.
 //!
-//! A webhook is plain HTTP bytes, and plenty of services that are not HTTP act on bytes they half
-//! understand. Ports of such services, and of consoles nobody means to be called by strangers, are
-//! refused on every address. The ports that people really run receivers on (80, 443, 3000, 5000,
-//! 8000, 8080, 8443, 9000, …) stay open, and so does everything from which operating systems hand
-//! out ephemeral ports. The operator's lists come first.
+//! A webhook request can do harm at services that do not speak HTTP but act on bytes they partly understand. Ports
+//! of such services, and of admin consoles that are not meant for strangers, are refused on every address. The
+//! ports that receivers commonly use (80, 443, 3000, 5000, 8000, 8080, 8443, 9000, …) are allowed, and so are the
+//! ephemeral ports of operating systems. The operator's lists take precedence.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -14,20 +13,20 @@ use thiserror::Error;
 
 use super::EgressRules;
 
-/// Ports that the operator names: one, or all from one to another.
+/// A port or a range of ports in the operator's lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PortRange {
     first: u16,
     last: u16,
 }
 
-/// Why a text names no ports.
+/// The text is not a port or a range of ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("must be a port from 1 to 65535, or a range such as \"9000-9100\"")]
 pub struct PortRangeError;
 
 impl PortRange {
-    /// All ports from `first` to `last`. Nothing listens on port 0, so no range may hold it.
+    /// Creates the range from `first` to `last`. Nothing listens on port 0, so no range may contain it.
     pub fn new(first: u16, last: u16) -> Result<PortRange, PortRangeError> {
         if first == 0 || last < first {
             return Err(PortRangeError);
@@ -35,7 +34,7 @@ impl PortRange {
         Ok(PortRange { first, last })
     }
 
-    /// Whether the port is one of them.
+    /// Returns true if the range contains the port.
     pub fn contains(&self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }
@@ -66,9 +65,9 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// Below this, ports belong to the system's services.
+/// Ports below this one are privileged: they belong to system services.
 const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
-/// The only privileged ports that are for the web.
+/// The only privileged ports for web servers.
 const WEB_PORTS: [u16; 2] = [80, 443];
 
 /// Services that no webhook is meant for, in ascending order.
@@ -156,8 +155,8 @@ const INTERNAL_SERVICES: &[(RangeInclusive<u16>, &str)] = &[
 ];
 
 impl EgressRules {
-    /// Whether this port may be called, on any host. `deny_ports` win over `allow_ports`, which win over
-    /// the built-in list; port 0 is never open.
+    /// Returns true if this port may be called, on any host. `deny_ports` win over `allow_ports`, which win over
+    /// the built-in list. Port 0 is never allowed.
     pub fn opens_port(&self, port: u16) -> bool {
         let is_in = |ranges: &[PortRange]| ranges.iter().any(|range| range.contains(port));
         if port == 0 || is_in(&self.deny_ports) {
@@ -167,7 +166,7 @@ impl EgressRules {
     }
 }
 
-/// Whether the built-in list has nothing against this port.
+/// Returns true if the built-in list allows this port.
 fn is_open(port: u16) -> bool {
     if port < FIRST_UNPRIVILEGED_PORT {
         return WEB_PORTS.contains(&port);
@@ -254,7 +253,7 @@ mod tests {
         ] {
             assert!(!is_open(port), "{port}");
         }
-        // What Cloudflare proxies to, and what frameworks and application servers listen on.
+        // Ports that Cloudflare proxies to, and that frameworks and application servers listen on.
         for port in [
             1024, 2052, 2053, 2082, 2083, 2086, 2087, 2095, 2096, 3000, 3001, 4000, 4430, 4443,
             5000, 5001, 7001, 7443, 8000, 8001, 8008, 8080, 8081, 8088, 8123, 8443, 8444, 8880,

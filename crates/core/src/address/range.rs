@@ -1,28 +1,28 @@
 //! The special ranges of the address space, by kind.
 //!
-//! For IPv4 everything is public except a table of special ranges. For IPv6 only `2000::/3` is
-//! public, and again a table of special ranges is taken out of it. The tables follow IANA's
-//! special-purpose registries and are stricter where a registry calls a range globally reachable
-//! that no customer can run a receiver in (AS112, AMT, protocol assignments).
+//! For IPv4 everything is public except a table of special ranges. For IPv6 only `2000::/3` is public, except again
+//! a table of special ranges in it. The tables follow IANA's special-purpose registries. They are stricter for
+//! ranges that a registry calls globally reachable but in which no customer can run a receiver (AS112, AMT,
+//! protocol assignments).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{Ipv4Net, Ipv6Net};
 use thiserror::Error;
 
-/// Why an address may not be called: the kind of range it lies in.
+/// The reason why an address may not be called: the kind of range that it is in.
 ///
-/// The address itself is deliberately absent, so that a refusal can be shown to a tenant without
-/// telling what a name resolved to.
+/// It deliberately does not contain the address, so that a refusal can be shown to a tenant without revealing what
+/// a name resolved to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Error)]
 pub enum ForbiddenAddress {
     /// In one of the operator's `deny_networks`.
     #[error("an address in a network the operator denies")]
     Denied,
-    /// Where this server itself listens.
+    /// An address that this server itself listens on.
     #[error("the address that this server itself listens on")]
     OwnListener,
-    /// `0.0.0.0/8` or `::`: the host itself, to most network stacks.
+    /// `0.0.0.0/8` or `::`, which most network stacks treat as the host itself.
     #[error("an unspecified address")]
     Unspecified,
     /// The host itself.
@@ -37,22 +37,22 @@ pub enum ForbiddenAddress {
     /// Neighbours on the same link.
     #[error("a link-local address")]
     LinkLocal,
-    /// A cloud's service for its own machines, which hands out credentials.
+    /// A cloud's metadata service for its own machines, which hands out credentials.
     #[error("a cloud metadata address")]
     Metadata,
-    /// Set aside for examples.
+    /// Reserved for examples.
     #[error("a documentation address")]
     Documentation,
-    /// Set aside for benchmarks.
+    /// Reserved for benchmarks.
     #[error("a benchmarking address")]
     Benchmarking,
-    /// Many receivers at once.
+    /// A group of receivers.
     #[error("a multicast address")]
     Multicast,
-    /// Everybody on the network.
+    /// All hosts on the network.
     #[error("the broadcast address")]
     Broadcast,
-    /// Given to protocols rather than to hosts.
+    /// Assigned to protocols rather than to hosts.
     #[error("an address assigned to a protocol")]
     Protocol,
     /// Shared infrastructure of the internet: AS112 and AMT.
@@ -64,10 +64,10 @@ pub enum ForbiddenAddress {
     /// 6to4 or Teredo: reaches an IPv4 address through a tunnel.
     #[error("an IPv4 address inside a 6to4 or Teredo tunnel")]
     Tunnelled,
-    /// Reserved, or given back.
+    /// Reserved, or returned to the registry.
     #[error("a reserved address")]
     Reserved,
-    /// IPv6 outside `2000::/3`, which is all there is of the global internet.
+    /// IPv6 outside `2000::/3`, which is the whole global internet.
     #[error("an IPv6 address outside the global unicast range")]
     NotGlobal,
 }
@@ -81,8 +81,8 @@ const fn v6(segments: [u16; 8], prefix: u8) -> Ipv6Net {
     Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, d, e, f, g, h), prefix)
 }
 
-/// The first row that covers an address names its kind, so the narrow rows stand above the wide
-/// ones.
+/// Special ranges of IPv4. The first row that covers an address determines its kind, so narrow rows come before
+/// wide ones.
 const FORBIDDEN_V4: &[(Ipv4Net, ForbiddenAddress)] = {
     use ForbiddenAddress::*;
     &[
@@ -115,8 +115,8 @@ const FORBIDDEN_V4: &[(Ipv4Net, ForbiddenAddress)] = {
     ]
 };
 
-/// Rows outside [`GLOBAL_UNICAST`] are refused without being listed; they are here for their better
-/// names.
+/// Special ranges of IPv6. Rows outside [`GLOBAL_UNICAST`] would be refused anyway; they are listed for a more
+/// precise kind.
 const FORBIDDEN_V6: &[(Ipv6Net, ForbiddenAddress)] = {
     use ForbiddenAddress::*;
     &[
@@ -133,7 +133,7 @@ const FORBIDDEN_V6: &[(Ipv6Net, ForbiddenAddress)] = {
             v6([0x2620, 0x4f, 0x8000, 0, 0, 0, 0, 0], 48),
             Infrastructure,
         ),
-        // The 6bone, given back in 2006.
+        // The 6bone, returned in 2006.
         (v6([0x3ffe, 0, 0, 0, 0, 0, 0, 0], 16), Reserved),
         (v6([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20), Documentation),
         (v6([0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42], 128), Metadata),
@@ -151,10 +151,10 @@ const FORBIDDEN_V6: &[(Ipv6Net, ForbiddenAddress)] = {
     ]
 };
 
-/// All of IPv6 that is routed on the internet.
+/// The part of IPv6 that is routed on the internet.
 const GLOBAL_UNICAST: Ipv6Net = v6([0x2000, 0, 0, 0, 0, 0, 0, 0], 3);
 
-/// The kind of special range the address lies in, unless it is a public address.
+/// Returns the kind of special range that the address is in, or `None` for a public address.
 pub(super) fn built_in_kind(ip: IpAddr) -> Option<ForbiddenAddress> {
     match ip {
         IpAddr::V4(ip) => FORBIDDEN_V4

@@ -1,19 +1,18 @@
-//! What a caller is told about a URL that is not accepted.
+//! Error messages for refused URLs.
 //!
-//! Each message says what is wrong and what would be right. None contains an address, and none
-//! quotes the URL.
+//! Each message states what is wrong and what would be valid. None contains an address or quotes the URL.
 
 use thiserror::Error;
 
 use super::{ForbiddenAddress, MAX_URL_BYTES};
 
-/// Why a URL is no acceptable destination.
+/// The reason why a URL is not an acceptable destination.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// Longer than [`MAX_URL_BYTES`].
     #[error("the URL is {length_bytes} bytes long; at most {MAX_URL_BYTES} are accepted")]
     TooLong {
-        /// How long it is, as written or in canonical form.
+        /// Length of the URL, as written or in canonical form.
         length_bytes: usize,
     },
     /// A character that URL parsers drop or rewrite.
@@ -22,7 +21,7 @@ pub enum Refusal {
          remove or percent-encode it"
     )]
     Character {
-        /// Where the first such character stands.
+        /// Position of the first such character.
         at_byte: usize,
     },
     /// Neither `https` nor `http`.
@@ -46,13 +45,13 @@ pub enum Refusal {
     /// `#…`, which would never reach the receiver.
     #[error("the URL must not have a fragment; remove the part from # on, as it is never sent")]
     Fragment,
-    /// A host that is no name DNS could hold.
+    /// The host is not a valid DNS name.
     #[error(
         "the URL's host is not a valid name; \
          labels are 1 to 63 letters, digits, hyphens or underscores"
     )]
     HostName,
-    /// Plain http, which the operator has not opened.
+    /// Plain http, which the operator has not allowed.
     #[error("plain http is not accepted; use https")]
     PlainHttp,
     /// A port of a service that is not meant for webhooks.
@@ -62,7 +61,7 @@ pub enum Refusal {
          has not closed"
     )]
     Port(u16),
-    /// A name that only means something inside a network.
+    /// A host name that has a meaning only inside a network.
     #[error("the URL's host is an internal name; use a fully qualified name that is public")]
     InternalName,
     /// An address literal that may not be called.
@@ -71,8 +70,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The stable code of the problem, as the API answers it: `invalid_url` where the URL is not
-    /// well formed, `unsafe_destination` where it leads to a place that may not be called.
+    /// Returns the stable error code of the API: `invalid_url` if the URL is malformed, `unsafe_destination` if its
+    /// destination is not allowed.
     pub fn code(&self) -> &'static str {
         match self {
             Refusal::TooLong { .. }

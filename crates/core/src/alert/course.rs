@@ -1,20 +1,21 @@
-//! What becomes of an alert with each reading.
+//! The state machine of one alert: raised and resolved by readings.
 
 use std::fmt;
 
 use crate::time::{Span, Tick};
 
-/// From where on a value calls for somebody.
+/// The critical range of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
-    /// Above this.
+    /// Values above this limit.
     Above(f64),
-    /// Below this.
+    /// Values below this limit.
     Below(f64),
 }
 
 impl Bound {
-    /// Whether a value is in the alarming range. The limit itself is not, and neither is what is no number.
+    /// Returns true if a value is in the critical range. The limit itself is not in it, nor is a value that is not
+    /// a number.
     pub fn is_crossed(self, value: f64) -> bool {
         match self {
             Bound::Above(limit) => value > limit,
@@ -22,14 +23,14 @@ impl Bound {
         }
     }
 
-    /// Where it begins.
+    /// Returns the limit of the range.
     pub fn limit(self) -> f64 {
         match self {
             Bound::Above(limit) | Bound::Below(limit) => limit,
         }
     }
 
-    /// The same range, beginning elsewhere.
+    /// Returns the same kind of range with another limit.
     #[must_use]
     pub fn at(self, limit: f64) -> Bound {
         match self {
@@ -48,35 +49,35 @@ impl fmt::Display for Bound {
     }
 }
 
-/// When an alert is raised, and when it ends.
+/// The conditions for raising and resolving an alert.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rule {
-    /// Where it is alarming.
+    /// The critical range.
     pub bound: Bound,
-    /// What is made of fewer samples raises nothing.
+    /// Minimum number of samples of a reading that raises the alert.
     pub least_samples: u64,
-    /// For so long it must have been out of its alarming range before it is over.
+    /// Time that readings must have been out of the critical range before the alert is resolved.
     pub calm: Span,
 }
 
-/// What was read.
+/// A reading of the measured value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Seen {
-    /// It could not be read.
+    /// The value could not be read.
     Unknown,
     /// Nothing happened that could be measured, so nothing is wrong.
     Nothing,
-    /// This.
+    /// A measured value.
     Value {
-        /// How much.
+        /// The value.
         value: f64,
-        /// Of how many it is made.
+        /// Number of samples that it was computed from.
         samples: u64,
     },
 }
 
 impl Seen {
-    /// A part of a whole; nothing if the whole is nothing.
+    /// Returns the reading for a ratio; [`Seen::Nothing`] if `whole` is zero.
     pub fn ratio(part: u64, whole: u64) -> Seen {
         match whole {
             0 => Seen::Nothing,
@@ -87,7 +88,7 @@ impl Seen {
         }
     }
 
-    /// A value that is none of a few samples.
+    /// Returns the reading for a value that is not computed from samples.
     pub fn value(value: f64) -> Seen {
         Seen::Value {
             value,
@@ -96,32 +97,32 @@ impl Seen {
     }
 }
 
-/// How it stands with an alert.
+/// The state of an alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Course {
-    /// It does not go on.
+    /// The alert is not raised.
     Quiet,
-    /// It goes on.
+    /// The alert is raised.
     Raised {
-        /// Since when readings have been out of the alarming range, if the last was.
+        /// Time since when readings have been out of the critical range; `None` if the last one was in it.
         calm_since: Option<Tick>,
     },
 }
 
-/// What is to be done.
+/// The action that follows from a reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It begins.
+    /// Raise the alert.
     Raise,
-    /// It is over.
+    /// Resolve the alert.
     Resolve,
 }
 
 impl Course {
-    /// How it stands with an alert that goes on, of which no more is known: as after a restart.
+    /// A raised alert of which nothing else is known, as after a restart.
     pub const RAISED: Course = Course::Raised { calm_since: None };
 
-    /// How it stands after a reading, and what is to be done.
+    /// Returns the state after a reading, and the action to take.
     pub fn after(self, now: Tick, rule: &Rule, seen: Seen) -> (Course, Option<Change>) {
         match self {
             Course::Quiet => match seen {
@@ -171,7 +172,7 @@ mod tests {
         Seen::Value { value, samples }
     }
 
-    /// Reads every minute, and says at which readings something was to be done.
+    /// Takes one reading per minute and returns the readings that caused an action.
     fn changes(rule: &Rule, readings: &[Seen]) -> Vec<(usize, Change)> {
         let mut course = Course::Quiet;
         let mut told = Vec::new();
@@ -231,7 +232,7 @@ mod tests {
         let mut blind = vec![Seen::Unknown, raised];
         blind.extend([Seen::Unknown; 30]);
         assert_eq!(changes(&rule, &blind), [(1, Change::Raise)]);
-        // Calm that nobody saw does not count.
+        // Time without readings does not count as normal.
         blind.extend([Seen::Nothing; 3]);
         blind.push(Seen::Unknown);
         blind.extend([Seen::Nothing; 5]);
@@ -271,7 +272,7 @@ mod tests {
                         prop_assert!(alarming, "raised by {:?}", readings[*minute]);
                     }
                     Change::Resolve => {
-                        // Calm in each of the readings of the last five minutes.
+                        // Every reading of the last five minutes must be out of the critical range.
                         for seen in &readings[minute - 5..=*minute] {
                             let calm = match seen {
                                 Seen::Unknown => false,

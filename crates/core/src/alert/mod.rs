@@ -1,15 +1,15 @@
-//! What can be wrong, and when somebody is to hear of it.
+//! Alerts: which problems are detected, when an alert is raised and when it is resolved.
 //!
-//! Promises:
+//! - **Raised once, resolved once.** An alert is raised when a reading is in its critical range, and resolved when
+//!   readings have been out of it for a while. In between there is no further notification.
+//! - **No flapping.** Readings that move in and out of the range keep the alert: only a lasting normal phase
+//!   resolves it.
+//! - **Enough samples.** A reading with too few samples raises no alert. A critical one does not resolve an alert
+//!   either, because little traffic is not a recovery.
+//! - **No decision without data.** While nothing can be read, nothing is raised or resolved.
 //!
-//! - **Once.** An alert is raised when a reading is in its alarming range, and resolved when readings have been out of
-//!   it for a while. In between nothing is said, whatever the readings do.
-//! - **No flapping.** A reading that goes in and out of the range keeps its alert: only calm that lasts ends it.
-//! - **Not for a handful.** A reading made of too few samples raises nothing. It does not end anything either while it
-//!   is bad: little traffic is no recovery.
-//! - **Not by silence of our own.** While nothing can be read, nothing is raised and nothing ends.
-//!
-//! Pure: what was read, what goes on and the time are given; what is to be done is returned.
+//! [`Course::after`] is a pure function: it takes the reading, the [`Rule`], the current state and the time, and
+//! returns the new state and the [`Change`].
 
 mod course;
 mod name;

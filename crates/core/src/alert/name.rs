@@ -1,38 +1,38 @@
-//! What things are called that can be wrong.
+//! Names, units and default limits of the alerts.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::Bound;
 
-/// What is wrong.
+/// The name of an alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AlertName {
-    /// Too many attempts are repetitions.
+    /// Too many attempts are retries.
     RetryRatio,
-    /// Too many deliveries are given up.
+    /// Too many deliveries are dead-lettered.
     DeadLetterRatio,
     /// A success takes too many attempts.
     AttemptsPerSuccess,
     /// Too few second attempts succeed.
     SecondAttemptSuccessRatio,
-    /// Too many deliveries have been in retry for longer than a day.
+    /// Too many deliveries have been in retry for more than a day.
     RetryingOver24h,
-    /// Many deliveries were given up lately.
+    /// Many deliveries were dead-lettered recently.
     DeadLettersGrowing,
     /// An endpoint's breaker has tripped.
     BreakerTripped,
-    /// An endpoint will be disabled if this goes on.
+    /// An endpoint will be disabled if its failures continue.
     DisableWarning,
     /// An endpoint was disabled because it kept failing.
     EndpointDisabled,
-    /// Something that could be sent has been waiting for too long.
+    /// A delivery that could be sent has been waiting for too long.
     QueueAge,
-    /// The store takes long to write.
+    /// Writes to the store are slow.
     StoreSlow,
-    /// The store has little room left.
+    /// The store has little free space.
     StoreNearlyFull,
-    /// Notices cannot be told.
+    /// Notifications cannot be sent.
     NoticesStuck,
 }
 
@@ -54,7 +54,7 @@ impl AlertName {
         AlertName::NoticesStuck,
     ];
 
-    /// As the API writes it.
+    /// Returns the name in the API.
     pub const fn name(self) -> &'static str {
         match self {
             AlertName::RetryRatio => "retry_ratio",
@@ -73,7 +73,7 @@ impl AlertName {
         }
     }
 
-    /// What its value is.
+    /// Returns the unit of the alert's value.
     pub const fn measure(self) -> Measure {
         match self {
             AlertName::RetryRatio
@@ -91,7 +91,7 @@ impl AlertName {
         }
     }
 
-    /// From where on it calls for somebody, unless the operator says otherwise.
+    /// Returns the default critical range. The operator can change it.
     pub const fn bound(self) -> Bound {
         match self {
             AlertName::RetryRatio => Bound::Above(0.10),
@@ -110,18 +110,18 @@ impl AlertName {
     }
 }
 
-/// What an alert's value is.
+/// The unit of an alert's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// A part of a whole, from 0 to 1.
     Share,
-    /// How many times.
+    /// A factor.
     Factor,
-    /// How many.
+    /// A number.
     Count,
-    /// How long, in seconds.
+    /// A duration, in seconds.
     Seconds,
-    /// Nothing: it happens or it does not.
+    /// No value: the alert is an event that happens or does not happen.
     Happening,
 }
 
@@ -131,7 +131,7 @@ impl fmt::Display for AlertName {
     }
 }
 
-/// A text that names no alert.
+/// The text is not the name of an alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "must be one of retry_ratio, dead_letter_ratio, attempts_per_success, second_attempt_success_ratio, \

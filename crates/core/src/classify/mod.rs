@@ -1,9 +1,9 @@
-//! What an answer means.
+//! Classification of attempt outcomes.
 //!
-//! Classification happens once, at the edge where the attempt ended, and its result is a type: a
-//! verdict (done, try again, give up), a kind (what went wrong) and a scope (whom it speaks about).
-//! The default table is total: every status from 100 to 599 and every fault has exactly one row.
-//! An endpoint may put [`Rule`]s of its own before it.
+//! [`classify`] is called once, where the attempt ended. The result is a [`Meaning`]: success, or a [`Failure`]
+//! with a verdict (retry or not), a kind (what went wrong) and a scope (this delivery or the destination). The
+//! default table is total: every status from 100 to 599 and every [`Fault`] has exactly one row. An endpoint's own
+//! [`Rule`]s are checked before it.
 
 mod retry_after;
 mod rule;
@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::Span;
 
-/// How often a delivery is tried again after an answer that may or may not be final (404, 409,
-/// 425, a name that does not resolve) before it is taken at its word.
+/// Number of retries after a response that may or may not be permanent (404, 409, 425, a name that does not
+/// resolve) before it is treated as permanent.
 pub const AMBIGUOUS_RETRIES: u32 = 3;
 
 /// An HTTP status from 100 to 599.
@@ -25,50 +25,50 @@ pub const AMBIGUOUS_RETRIES: u32 = 3;
 pub struct HttpStatus(u16);
 
 impl HttpStatus {
-    /// `Unauthorized`.
+    /// 401 `Unauthorized`.
     pub const UNAUTHORIZED: HttpStatus = HttpStatus(401);
-    /// `Gone`: the receiver took the endpoint away on purpose.
+    /// 410 `Gone`: the receiver removed the endpoint on purpose.
     pub const GONE: HttpStatus = HttpStatus(410);
-    /// `Too Many Requests`.
+    /// 429 `Too Many Requests`.
     pub const TOO_MANY_REQUESTS: HttpStatus = HttpStatus(429);
-    /// `Service Unavailable`.
+    /// 503 `Service Unavailable`.
     pub const SERVICE_UNAVAILABLE: HttpStatus = HttpStatus(503);
 
-    /// The status with this code, if there can be one.
+    /// Returns the status with this code, if it is in the range.
     pub fn new(code: u16) -> Option<HttpStatus> {
         (100..=599).contains(&code).then_some(HttpStatus(code))
     }
 
-    /// The code.
+    /// Returns the code.
     pub fn code(self) -> u16 {
         self.0
     }
 
-    /// Its class: 4 for 404.
+    /// Returns the class: 4 for 404.
     pub fn class(self) -> u16 {
         self.0 / 100
     }
 }
 
-/// What went wrong, in the words of the API.
+/// The failure kind, as the API reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// The receiver answered, and the answer was not a 2xx.
+    /// The receiver answered with a status other than 2xx.
     Http,
-    /// The attempt ran out of time.
+    /// The attempt timed out.
     Timeout,
-    /// The name did not resolve.
+    /// The host name did not resolve.
     Dns,
-    /// The TLS handshake or the certificate failed.
+    /// The TLS handshake or the certificate check failed.
     Tls,
-    /// The connection was refused, reset or closed, or what came back was not HTTP.
+    /// The connection was refused, reset or closed, or the response was not HTTP.
     Connection,
-    /// The destination may not be called.
+    /// The destination is not allowed.
     Validation,
     /// The endpoint was disabled or deleted before the delivery was done.
     WebhookDisabled,
-    /// Something nobody foresaw.
+    /// An unexpected failure.
     Unknown,
 }
 
@@ -85,7 +85,7 @@ impl FailureKind {
         FailureKind::Unknown,
     ];
 
-    /// The kind as the API writes it.
+    /// Returns the kind's name in the API.
     pub fn name(self) -> &'static str {
         match self {
             FailureKind::Http => "http",
@@ -100,27 +100,27 @@ impl FailureKind {
     }
 }
 
-/// Why an attempt ended without an answer.
+/// The reason why an attempt ended without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// No complete answer within the time allowed.
+    /// No complete response within the time limit.
     Timeout,
-    /// The name did not resolve.
+    /// The host name did not resolve.
     Dns,
-    /// The TLS handshake or the certificate failed.
+    /// The TLS handshake or the certificate check failed.
     Tls,
-    /// The connection was refused, reset or closed, or what came back was not HTTP.
+    /// The connection was refused, reset or closed, or the response was not HTTP.
     Connection,
     /// The address rules forbid the destination.
     UnsafeDestination,
-    /// The endpoint's authorization server gave no token to call the destination with.
+    /// The endpoint's authorization server issued no access token.
     NoToken,
-    /// Something nobody foresaw, and not a fault of posthaste itself.
+    /// An unexpected failure that is not an internal fault of posthaste.
     Unknown,
 }
 
 impl Fault {
-    /// Every fault there is.
+    /// Every fault.
     pub const ALL: [Fault; 7] = [
         Fault::Timeout,
         Fault::Dns,
@@ -131,7 +131,7 @@ impl Fault {
         Fault::Unknown,
     ];
 
-    /// The kind of failure the API reports for it.
+    /// Returns the failure kind that the API reports for the fault.
     pub fn kind(self) -> FailureKind {
         match self {
             Fault::Timeout => FailureKind::Timeout,
@@ -139,31 +139,32 @@ impl Fault {
             Fault::Tls => FailureKind::Tls,
             Fault::Connection => FailureKind::Connection,
             Fault::UnsafeDestination => FailureKind::Validation,
-            // The API has no word for it; the detail says what the server answered.
+            // The API has no kind for a missing token; the failure detail contains the authorization server's
+            // answer.
             Fault::NoToken | Fault::Unknown => FailureKind::Unknown,
         }
     }
 }
 
-/// How an attempt ended.
+/// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The receiver answered.
     Answered {
         /// The final status.
         status: HttpStatus,
-        /// The wait the receiver asked for, as [`retry_after`] read it.
+        /// The wait that the receiver asked for, as parsed by [`retry_after`].
         retry_after: Option<Span>,
     },
-    /// The receiver answered 401 to a token that was fetched for an earlier attempt. It may have been
-    /// revoked; the next attempt brings a fresh one, and a 401 to that is an answer like any other.
+    /// The receiver answered 401 to a token that was fetched for an earlier attempt. The token may have been
+    /// revoked. The next attempt uses a fresh one, and a 401 to that is treated like any other response.
     StaleToken,
-    /// No answer came.
+    /// No response arrived.
     Failed(Fault),
 }
 
 impl Outcome {
-    /// What the receiver answered, if it did.
+    /// Returns the status of the response, if there was one.
     pub fn status(self) -> Option<HttpStatus> {
         match self {
             Outcome::Answered { status, .. } => Some(status),
@@ -173,39 +174,39 @@ impl Outcome {
     }
 }
 
-/// Whom a failure speaks about.
+/// The failure scope: what a failure applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// This delivery: "I do not want this payload". Says nothing about the next one.
+    /// This delivery: the receiver does not accept this payload. The next one may be accepted.
     Delivery,
-    /// The destination: "I am down". The next delivery would most likely fail as well.
+    /// The destination is down. The next delivery would most likely fail as well.
     Destination,
 }
 
-/// The row of the table that decided, which is also what a retry limit counts by.
+/// The row of the table that decided. Retry limits are counted per row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Row {
     /// A row of the default table, for one status.
     Status(u16),
-    /// A row of the default table, for one kind of failure.
+    /// A row of the default table, for one failure kind.
     Kind(FailureKind),
     /// The endpoint's own rule at this index.
     Rule(u8),
 }
 
-/// What a failure calls for.
+/// The consequence of a failure for the delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Try again, as often as the policy allows.
+    /// Retry, as often as the policy allows.
     Retry,
-    /// Try again, but at most this often for this row.
+    /// Retry, but at most this often for this row.
     RetryUpTo(u32),
-    /// Trying again would not help.
+    /// A retry would not help.
     GiveUp,
 }
 
-/// What an outcome means.
+/// The classification of an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// Delivered.
@@ -214,31 +215,31 @@ pub enum Meaning {
     Failure(Failure),
 }
 
-/// A failed attempt, understood.
+/// A classified failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What went wrong.
+    /// The failure kind.
     pub kind: FailureKind,
-    /// Whom it speaks about.
+    /// The failure scope.
     pub scope: Scope,
-    /// What it calls for.
+    /// The consequence for the delivery.
     pub verdict: Verdict,
-    /// The row that says so.
+    /// The row that decided.
     pub row: Row,
-    /// The destination may not be called at all.
+    /// True if the destination is not allowed at all.
     pub unsafe_destination: bool,
-    /// The receiver has taken the endpoint away: nothing should be sent to it any more.
+    /// True if the receiver removed the endpoint (410): nothing should be sent to it any more.
     pub gone: bool,
-    /// Too many requests: without a `Retry-After` the wait is doubled.
+    /// True for 429: without a `Retry-After` the wait is doubled.
     pub throttled: bool,
-    /// The destination says that it has more to do than it can.
+    /// True for 429 and 503: the receiver reports overload.
     pub overloaded: bool,
-    /// The wait the receiver asked for. Only answers that are tried again carry one.
+    /// The wait that the receiver asked for. Set only if the failure is retried.
     pub retry_after: Option<Span>,
 }
 
-/// Says what `outcome` means for an endpoint with these rules. The first rule that matches wins,
-/// then the default table.
+/// Classifies `outcome` for an endpoint with these rules. The first rule that matches wins, then the default table
+/// applies.
 pub fn classify(outcome: Outcome, rules: &[Rule]) -> Meaning {
     let (kind, scope, default_verdict, row, status, asked) = match outcome {
         Outcome::Answered { status, .. } if status.class() == 2 => return Meaning::Success,
@@ -294,14 +295,14 @@ pub fn classify(outcome: Outcome, rules: &[Rule]) -> Meaning {
     })
 }
 
-/// The default table for answers that are not 2xx.
+/// The default table for responses other than 2xx.
 fn default_for_status(status: HttpStatus) -> (Verdict, Scope) {
     match status.code() {
-        // An interim answer ends nothing. One that is reported as final is a protocol error of
-        // the receiver's, and worth another try.
+        // An interim response is never final. One that is reported as final is a protocol error of the receiver,
+        // and worth a retry.
         100..=199 => (Verdict::Retry, Scope::Destination),
         200..=299 => unreachable!("a 2xx is a success"),
-        // Redirects are never followed: a new address must be registered, and vetted, as such.
+        // Redirects are never followed: a new URL must be registered and vetted.
         300..=399 => (Verdict::GiveUp, Scope::Delivery),
         408 | 429 => (Verdict::Retry, Scope::Destination),
         404 | 409 | 425 => (Verdict::RetryUpTo(AMBIGUOUS_RETRIES), Scope::Delivery),
@@ -312,16 +313,16 @@ fn default_for_status(status: HttpStatus) -> (Verdict, Scope) {
     }
 }
 
-/// The default table for attempts that got no answer.
+/// The default table for attempts without a response.
 fn default_for_fault(fault: Fault) -> (Verdict, Scope) {
     match fault {
-        // Without a token the next delivery would not get through either.
+        // Without a token the next delivery would fail as well.
         Fault::Timeout | Fault::Tls | Fault::Connection | Fault::NoToken => {
             (Verdict::Retry, Scope::Destination)
         }
         Fault::Dns => (Verdict::RetryUpTo(AMBIGUOUS_RETRIES), Scope::Destination),
         Fault::UnsafeDestination => (Verdict::GiveUp, Scope::Destination),
-        // Nobody knows whose fault it was, so the destination is not blamed.
+        // The cause is unknown, so it does not count against the destination.
         Fault::Unknown => (Verdict::Retry, Scope::Delivery),
     }
 }
@@ -344,7 +345,7 @@ mod tests {
         }
     }
 
-    /// The requirement's table, written out a second time by status.
+    /// The table of the requirements, written a second time by status.
     fn expected(code: u16) -> Option<Verdict> {
         if (200..300).contains(&code) {
             None

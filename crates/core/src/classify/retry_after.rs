@@ -1,23 +1,23 @@
-//! `Retry-After`, from friends and from strangers.
+//! Parser of the `Retry-After` header, which receivers may send with any content.
 
 use std::time::UNIX_EPOCH;
 
 use crate::time::{Span, Timestamp};
 
-/// No HTTP date is longer, and no honest number of seconds either.
+/// Maximum length of the value. No HTTP date and no plausible number of seconds is longer.
 const MAX_BYTES: usize = 64;
 
-/// Reads a `Retry-After` header that arrived at `now`: whole seconds, or an HTTP date.
+/// Parses a `Retry-After` header that arrived at `now`: whole seconds, or an HTTP date.
 ///
-/// Rubbish (`inf`, `-5`, `1e300`, a date that is past) is `None`, never an error and never a
-/// panic. A number too large to count is a very long wait; the policy caps it.
+/// An invalid value (`inf`, `-5`, `1e300`, a date in the past) returns `None`, never an error or a panic. A number
+/// that overflows becomes a very long wait, which the caller limits.
 pub fn retry_after(value: &str, now: Timestamp) -> Option<Span> {
     let value = value.trim_matches([' ', '\t']);
     if value.is_empty() || value.len() > MAX_BYTES {
         return None;
     }
     if value.bytes().all(|byte| byte.is_ascii_digit()) {
-        // All digits: the only way not to parse is to be too large.
+        // The value has only digits, so it can fail to parse only by being too large.
         let seconds = value.parse().unwrap_or(u64::MAX);
         return Some(Span::from_secs(seconds));
     }

@@ -1,4 +1,4 @@
-//! An endpoint's own rules: what it wants done with an answer, before the default table.
+//! An endpoint's own classification rules, which are checked before the default table.
 
 use serde::{Serialize, Serializer};
 
@@ -6,41 +6,41 @@ use super::{FailureKind, HttpStatus, Verdict};
 use crate::mistakes::Fields;
 use crate::quoted::quoted;
 
-/// How many rules one policy may have.
+/// Maximum number of rules of one policy.
 pub const MAX_RULES: usize = 64;
 
-/// The highest retry limit a rule may set.
+/// Maximum retry limit that a rule may set.
 const MAX_RULE_RETRIES: u32 = 1_000;
 
-/// What a rule is about.
+/// The outcomes that a rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum On {
     /// One status.
     Status(HttpStatus),
     /// A class of statuses: 4 for `4xx`.
     Class(u16),
-    /// A kind of failure; `http` is any answer that is not a 2xx.
+    /// A failure kind; `http` is any response other than 2xx.
     Kind(FailureKind),
 }
 
-/// What a rule asks for.
+/// The action of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// Try again, at most `limit` times for this rule if there is one.
+    /// Retry, at most `limit` times for this rule if a limit is set.
     Retry {
-        /// The most retries this rule grants one delivery.
+        /// Maximum number of retries of one delivery by this rule.
         limit: Option<u32>,
     },
-    /// Give up at once.
+    /// Fail at once.
     Fail,
 }
 
 /// One rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// What it is about.
+    /// The outcomes that the rule matches.
     pub on: On,
-    /// What it asks for.
+    /// The action.
     pub then: Then,
 }
 
@@ -69,7 +69,7 @@ impl On {
         }
         FailureKind::ALL
             .into_iter()
-            // No attempt ends this way: it is how waiting deliveries of a disabled endpoint end.
+            // No attempt has this kind: it is for the waiting deliveries of a disabled endpoint.
             .filter(|kind| *kind != FailureKind::WebhookDisabled)
             .find(|kind| kind.name() == text)
             .map(On::Kind)
@@ -87,7 +87,7 @@ impl Then {
 }
 
 impl Rule {
-    /// Reads `{"on": …, "then": …, "limit": …}`, noting every mistake.
+    /// Reads `{"on": …, "then": …, "limit": …}` and collects every error.
     pub(crate) fn read(mut fields: Fields<'_, '_>) -> Option<Rule> {
         let on = Rule::read_on(&mut fields);
         fields.need("then");
@@ -117,7 +117,7 @@ impl Rule {
     fn read_on(fields: &mut Fields<'_, '_>) -> Option<On> {
         fields.need("on");
         let value = fields.value("on")?;
-        // A status may be written as a number too.
+        // A status may also be written as a number.
         let text = match (value.as_str(), value.as_u64()) {
             (Some(text), _) => text.to_owned(),
             (None, Some(number)) => number.to_string(),

@@ -1,10 +1,11 @@
-//! How nodes share the work: by owning it.
+//! Division of the work among nodes, by ownership of shards.
 //!
-//! Every endpoint belongs to one of [`SHARD_COUNT`] shards, for ever; every shard is owned by at most one
-//! node. So whatever is exact within one process, the window, the rate, the breaker, is exact over all.
+//! Every endpoint belongs permanently to one of [`SHARD_COUNT`] shards, and every shard is owned by at most one
+//! node. Limits that are exact within one process (in-flight window, rate limit, breaker) are therefore exact in
+//! the cluster.
 //!
-//! [`Roster`] decides what one node does about it: when to beat, whom to believe dead, how many shards are
-//! its share, and until when it may send.
+//! [`Roster`] decides for one node when to send heartbeats, which nodes are dead, how many shards are its part, and
+//! until when it may send. [`share`] divides a tenant's concurrency limit among the nodes.
 
 mod room;
 mod roster;
@@ -18,7 +19,7 @@ pub use roster::{Command, Holding, Input, Owned, Roster, Seen, View};
 pub use shard::{SHARD_COUNT, Shard};
 pub use timings::{LONGEST_LEASE, SHORTEST_LEASE, Timings, TimingsError};
 
-/// A node's number. Every start of a process is another node, and so is one that was taken for dead.
+/// A node's number. Every process start gets a new number, and so does a node that was declared dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeNo(pub u64);
 
@@ -28,6 +29,7 @@ impl fmt::Display for NodeNo {
     }
 }
 
-/// How often a shard has changed hands. What was meant for an earlier owner is told by it.
+/// The number of an ownership of a shard. It increases with every change of owner, so a write for an earlier owner
+/// can be recognised and refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);

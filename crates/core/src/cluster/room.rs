@@ -1,43 +1,45 @@
-//! How nodes share what a tenant may have under way at once.
+//! Division of a tenant's concurrency limit among nodes.
 //!
-//! Each node holds so many *slots*, and all of them together never more than the tenant is allowed. Nodes ask one after
-//! the other, again and again, and say what they have and what they want. A node that uses less gives back; one that has
-//! more than its share while another wants some lets go, as soon as what it began has ended. Where there is less than one
-//! for each, they take turns: nobody keeps a slot while somebody who wants one has none.
+//! Each node holds a number of *slots*; all nodes together never hold more than the tenant's limit. Nodes ask one
+//! after the other, repeatedly, with what they have and what they want ([`Ask`]). [`share`] answers with a
+//! [`Room`]. A node that uses less gives slots back. A node with more than its fair share, while another node wants
+//! some, gives slots back as soon as its attempts in flight have ended. If there is less than one slot per node,
+//! the nodes take turns: no node keeps a slot while another one wants one and has none.
 
-/// What a node holds and wants, as another sees it.
+/// The slots that a node holds and wants, as other nodes see them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// So many it may have under way.
+    /// Number of attempts that the node may have in flight.
     pub slots: u32,
-    /// So many it would have under way if it might.
+    /// Number of attempts that the node would have in flight without a limit.
     pub wants: u32,
 }
 
-/// What a node says of itself when it asks.
+/// A node's request for slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// It begins nothing that would make them more than this.
+    /// The limit that the node currently applies: it starts no attempt beyond this number.
     pub in_force: u32,
-    /// So many are under way.
+    /// Number of attempts in flight.
     pub under_way: u32,
-    /// So many would be, if they might.
+    /// Number of attempts that would be in flight without a limit.
     pub wants: u32,
 }
 
-/// What a node is told.
+/// The answer to a request for slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// So many are its own: nobody else has them.
+    /// Slots that belong to this node exclusively.
     pub slots: u32,
-    /// So many it may use from now on. If these are fewer, it is to let go of the others, and does so by asking again
-    /// once they are not in use.
+    /// Slots that the node may use from now on. If this is less than `slots`, the node must give up the difference,
+    /// by asking again when they are no longer in use.
     pub usable: u32,
-    /// So many are its due, however many others want. Who may use as many gets more only when somebody wants less.
+    /// The node's fair share, independent of the demand of other nodes. A node that may use this many gets more
+    /// only if another node wants less.
     pub fair: u32,
 }
 
-/// What a node that asks, and holds so many already, gets of so many that a tenant may have at once.
+/// Returns the slots for a node that asks and already holds `held`, out of the tenant's limit `most`.
 pub fn share(most: u32, held: u32, ask: Ask, others: &[Share]) -> Room {
     let theirs: u32 = others.iter().map(|other| other.slots).sum();
     let free = most.saturating_sub(theirs);
@@ -48,7 +50,7 @@ pub fn share(most: u32, held: u32, ask: Ask, others: &[Share]) -> Room {
         .iter()
         .map(|other| other.wants.min(fair).saturating_sub(other.slots))
         .sum();
-    // What is in use, or may be by the time it hears the answer, stays its own.
+    // Slots that are in use, or may be by the time the node receives the answer, stay with it.
     let kept = ask.under_way.max(ask.in_force);
     let somebody_has_none = others
         .iter()
@@ -162,7 +164,7 @@ mod tests {
             }
         }
         assert_eq!(nodes.map(|node| node.usable), [5, 5]);
-        // And has all again when the other is done.
+        // The first node has all slots again when the other one is done.
         nodes[1] = Node {
             share: Some(Share { slots: 0, wants: 0 }),
             ..Node::default()

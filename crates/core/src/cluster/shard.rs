@@ -1,35 +1,35 @@
-//! Parts of all endpoints.
+//! Shards: the fixed parts of all endpoints.
 
 use crate::id::EndpointId;
 
-/// How many shards there are. Stored data depend on it: it never changes.
+/// Number of shards. Stored data depends on it, so it never changes.
 pub const SHARD_COUNT: u16 = 256;
 
-/// A part of all endpoints.
+/// A fixed part of all endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shard(u16);
 
 impl Shard {
-    /// The shard of an endpoint. Stored data depend on it: it never changes.
+    /// Returns the shard of an endpoint. Stored data depends on it, so it never changes.
     pub fn of(endpoint: EndpointId) -> Shard {
-        // The end of an id is chance; folding in the rest serves ids that were made otherwise.
+        // The low bits of an id are random. The high bits are folded in for ids that were made in another way.
         let id = endpoint.0;
         let folded = (id as u64) ^ ((id >> 64) as u64);
         let spread = folded.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         Shard((spread >> 56) as u16)
     }
 
-    /// The shard with this number, if there is one.
+    /// Returns the shard with this number, if there is one.
     pub fn numbered(number: u16) -> Option<Shard> {
         (number < SHARD_COUNT).then_some(Shard(number))
     }
 
-    /// Its number.
+    /// Returns the shard's number.
     pub fn number(self) -> u16 {
         self.0
     }
 
-    /// Every shard.
+    /// Returns every shard.
     pub fn all() -> impl Iterator<Item = Shard> {
         (0..SHARD_COUNT).map(Shard)
     }

@@ -1,44 +1,45 @@
-//! How long a lease is, and what follows from it.
+//! Lease duration and the intervals derived from it.
 
 use crate::time::Span;
 
-/// The shortest lease: a sixth of it is what clocks and a busy machine may be late.
+/// Minimum lease. A sixth of it (200 ms) is the margin for clock differences and delays of a busy machine.
 pub const SHORTEST_LEASE: Span = Span::from_millis(1_200);
-/// The longest lease: for so long a dead node's endpoints are sent nothing.
+/// Maximum lease. For this long, nothing is sent to the endpoints of a dead node.
 pub const LONGEST_LEASE: Span = Span::from_mins(5);
 
-/// A lease that cannot be.
+/// The lease is out of bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a lease of {0} is out of bounds: between {SHORTEST_LEASE} and {LONGEST_LEASE}")]
 pub struct TimingsError(pub Span);
 
-/// What follows from the length of a lease.
+/// The lease and the intervals derived from it.
 ///
 /// ```text
-///  0      1/6             4/6        5/6        6/6
-///  beat ▸ next beat ▸ …   begin_by   end_by     others take it for dead
-///  └── counted from before the beat was sent    └── counted from after it was seen
+///  0           1/6              4/6        5/6        6/6
+///  heartbeat ▸ next one ▸ …     begin_by   end_by     others declare the node dead
+///  └── counted from before the heartbeat was sent     └── counted from after it was seen
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timings {
-    /// After how long without a beat others take this node for dead.
+    /// Time without a heartbeat after which other nodes declare this node dead.
     pub lease: Span,
-    /// How often it beats.
+    /// Interval between two heartbeats.
     pub beat_every: Span,
-    /// For how long after a beat it begins attempts.
+    /// Time after a heartbeat during which the node starts attempts.
     pub begin_within: Span,
-    /// When it cuts off what is under way.
+    /// Time after a heartbeat at which the node aborts attempts in flight.
     pub end_within: Span,
-    /// After how long without a look it knows nothing of the others' silence: it was deaf itself.
+    /// If this node has not read the table for this long, it restarts the silence timers of the other nodes: it
+    /// cannot know what it missed.
     pub deaf_after: Span,
-    /// How soon it tries again what failed.
+    /// Delay before a failed request is retried.
     pub try_again: Span,
-    /// How long at least between two looks, however often the bell rings.
+    /// Minimum interval between two heartbeats that notifications trigger.
     pub look_pause: Span,
 }
 
 impl Timings {
-    /// What follows from a lease.
+    /// Derives the intervals from a lease.
     pub fn of(lease: Span) -> Result<Timings, TimingsError> {
         if lease < SHORTEST_LEASE || lease > LONGEST_LEASE {
             return Err(TimingsError(lease));

@@ -1,11 +1,11 @@
-//! The life of a delivery: one event on its way to one endpoint.
+//! A delivery: one event on its way to one endpoint, and its state machine.
 //!
 //! ```text
 //!              ┌───────────── hold ─────────────┐
 //!              ▼                                │
-//!   schedule  held ── release ──▶ pending / retrying ◀── abandon (our own fault) ──┐
+//!   schedule  held ── release ──▶ pending / retrying ◀── abandon (internal fault) ─┐
 //!                                     │   ▲                                        │
-//!                                   begin └──────────── settle: try again ───── in_progress
+//!                                   begin └──────────── settle: retry ───────── in_progress
 //!                                     └────────────────────────────────────────▶   │
 //!                                                                                  │ settle
 //!   pending, retrying, held ── cancel ──▶ cancelled                                ▼
@@ -14,9 +14,9 @@
 //!   succeeded, failed, cancelled ── replay ──▶ pending
 //! ```
 //!
-//! There is one function per arrow, and nothing else changes a state. An arrow that does not exist
-//! is an [`IllegalTransition`], never ignored. An attempt is counted in [`Delivery::settle`] and
-//! nowhere else, so a fault of posthaste itself cannot spend one.
+//! There is one function per arrow, and nothing else changes a state. A transition that does not exist returns
+//! [`IllegalTransition`]; it is never ignored. Attempts are counted only in [`Delivery::settle`], so an internal
+//! fault of posthaste does not use up an attempt.
 
 mod settle;
 mod state;
@@ -30,33 +30,33 @@ use crate::classify::Row;
 use crate::id::{DeliveryId, EndpointId, EventId};
 use crate::time::{Span, Timestamp};
 
-/// Deliveries with the same key to an ordered endpoint go one after the other. The key is a hash of
-/// what the application chose; a collision costs concurrency, never order.
+/// Deliveries with the same key to an ordered endpoint are sent one after the other. The key is a hash of the text
+/// that the application chose. A collision reduces concurrency, but never breaks the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OrderingKey(pub u64);
 
-/// What is known of a delivery besides its state.
+/// The data of a delivery apart from its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Its id, the same on every attempt and every replay.
+    /// The id, the same on every attempt and every replay.
     pub id: DeliveryId,
-    /// The event it carries.
+    /// The event that is delivered.
     pub event: EventId,
-    /// Where it goes.
+    /// The endpoint that it is delivered to.
     pub endpoint: EndpointId,
-    /// What it must stay in order with.
+    /// The ordering key, if any.
     pub ordering: Option<OrderingKey>,
-    /// When it was first due, in this round.
+    /// Time at which the first attempt of this round was due. A replay starts a new round.
     pub due_at: Timestamp,
-    /// No retry of this round is set beyond this.
+    /// No retry of this round is scheduled after this time.
     pub give_up_at: Timestamp,
-    /// Attempts made in all rounds; the next one is numbered one more.
+    /// Number of attempts in all rounds. The next attempt has this number plus one.
     pub attempts: u32,
-    /// Attempts made in this round, which is what the policy limits.
+    /// Number of attempts in this round, which the retry policy limits.
     pub spent: u32,
-    /// The last delay drawn, which a decorrelated jitter builds upon.
+    /// The last delay, which decorrelated jitter builds on.
     pub previous_delay: Option<Span>,
-    /// How often each row with a limit of its own has granted a retry in this round.
+    /// Number of retries used in this round, by each classification row with its own retry limit.
     pub granted: Vec<(Row, u32)>,
 }
 
@@ -67,18 +67,18 @@ pub struct Delivery {
     state: State,
 }
 
-/// A change that the delivery's state does not allow.
+/// A transition that the delivery's state does not allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a delivery that is {from} cannot {verb}", from = from.name())]
 pub struct IllegalTransition {
-    /// The state it was in.
+    /// The state that the delivery was in.
     pub from: Status,
-    /// What was tried.
+    /// The transition that was tried.
     pub verb: &'static str,
 }
 
 impl Delivery {
-    /// A new delivery, due at `due_at` and to be given up `give_up_after` later.
+    /// Creates a delivery that is due at `due_at` and has its deadline `give_up_after` later.
     pub fn schedule(
         id: DeliveryId,
         event: EventId,
@@ -107,33 +107,33 @@ impl Delivery {
         }
     }
 
-    /// A delivery as it was stored.
+    /// Restores a stored delivery.
     pub fn restore(facts: Facts, state: State) -> Delivery {
         Delivery { facts, state }
     }
 
-    /// Its id.
+    /// Returns the id.
     pub fn id(&self) -> DeliveryId {
         self.facts.id
     }
 
-    /// What is known of it besides its state.
+    /// Returns the data apart from the state.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// Its state.
+    /// Returns the state.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// The state's name.
+    /// Returns the name of the state.
     pub fn status(&self) -> Status {
         self.state.status()
     }
 
-    /// The status to show: a delivery that waits for an endpoint which holds is held, whatever is
-    /// written in its row. So holding a million costs no write.
+    /// Returns the status to show: a waiting delivery is shown as held if its endpoint holds deliveries,
+    /// independently of its stored status. So holding a million deliveries needs no write.
     pub fn shown_status(&self, endpoint_holds: bool) -> Status {
         match self.status() {
             Status::Pending | Status::Retrying if endpoint_holds => Status::Held,
@@ -147,12 +147,12 @@ impl Delivery {
         }
     }
 
-    /// The number the next attempt will have, or the current one has.
+    /// Returns the number of the next attempt, or of the one in progress.
     pub fn attempt_number(&self) -> u32 {
         self.facts.attempts.saturating_add(1)
     }
 
-    /// When it wants to be sent; nothing once it is being sent or has ended.
+    /// Returns when the delivery is due; `None` if it is being sent or has ended.
     pub fn wanted_at(&self) -> Option<Timestamp> {
         match self.state {
             State::Pending(turn) | State::Retrying(turn) | State::Held(turn) => Some(turn.at),
@@ -163,7 +163,7 @@ impl Delivery {
         }
     }
 
-    /// Holds a waiting delivery back: its endpoint is paused or its breaker has tripped.
+    /// Holds a waiting delivery: its endpoint is paused or its breaker has tripped.
     pub fn hold(&mut self) -> Result<(), IllegalTransition> {
         self.state = match self.state {
             State::Pending(turn) | State::Retrying(turn) => State::Held(turn),
@@ -176,7 +176,7 @@ impl Delivery {
         Ok(())
     }
 
-    /// Lets a held delivery go on waiting for its turn.
+    /// Releases a held delivery, which then waits for its turn again.
     pub fn release(&mut self) -> Result<(), IllegalTransition> {
         self.state = match self.state {
             State::Held(turn) => self.waiting(turn),
@@ -190,7 +190,7 @@ impl Delivery {
         Ok(())
     }
 
-    /// Begins an attempt. `probe` says that it tests a tripped breaker.
+    /// Starts an attempt. `probe` is true if it is the probe of a tripped breaker.
     pub fn begin(&mut self, now: Timestamp, probe: bool) -> Result<Trigger, IllegalTransition> {
         match self.state {
             State::Pending(turn) | State::Retrying(turn) => {
@@ -210,7 +210,7 @@ impl Delivery {
         }
     }
 
-    /// Takes back an attempt that a fault of our own ended. Nothing is spent, nothing is delayed.
+    /// Takes back an attempt that an internal fault ended. No attempt is counted and the due time stays the same.
     pub fn abandon(&mut self) -> Result<(), IllegalTransition> {
         self.state = match self.state {
             State::InProgress { turn, .. } => self.waiting(turn),
@@ -224,12 +224,12 @@ impl Delivery {
         Ok(())
     }
 
-    /// Ends a waiting delivery at its sender's wish. One that is being sent cannot be called back.
+    /// Cancels a waiting delivery at the request of its sender. A delivery that is being sent cannot be cancelled.
     pub fn cancel(&mut self, now: Timestamp) -> Result<(), IllegalTransition> {
         self.end_waiting(State::Cancelled { at: now }, "be cancelled")
     }
 
-    /// Ends a waiting delivery because its endpoint was disabled.
+    /// Fails a waiting delivery because its endpoint was disabled.
     pub fn disable(&mut self, now: Timestamp) -> Result<(), IllegalTransition> {
         let reason = DeadReason::EndpointDisabled;
         self.end_waiting(
@@ -238,7 +238,7 @@ impl Delivery {
         )
     }
 
-    /// Ends a waiting delivery because its endpoint was deleted.
+    /// Fails a waiting delivery because its endpoint was deleted.
     pub fn delete(&mut self, now: Timestamp) -> Result<(), IllegalTransition> {
         let reason = DeadReason::EndpointDeleted;
         self.end_waiting(
@@ -247,7 +247,7 @@ impl Delivery {
         )
     }
 
-    /// Brings the next attempt of a waiting delivery forward to now, by hand.
+    /// Makes a waiting delivery due now, at a manual request.
     pub fn hasten(&mut self, now: Timestamp) -> Result<(), IllegalTransition> {
         let turn = Turn {
             at: now,
@@ -265,7 +265,7 @@ impl Delivery {
         Ok(())
     }
 
-    /// Starts a delivery that has ended all over: same id, same body, a new round of attempts.
+    /// Restarts a delivery that has ended: same id, same payload, a new round of attempts.
     pub fn replay(&mut self, now: Timestamp, give_up_after: Span) -> Result<(), IllegalTransition> {
         match self.state {
             State::Succeeded { .. } | State::Failed { .. } | State::Cancelled { .. } => {}
@@ -285,7 +285,7 @@ impl Delivery {
         Ok(())
     }
 
-    /// Waiting for `turn`: for the first attempt of the round, or for another.
+    /// Returns the waiting state for `turn`: pending before the first attempt of the round, retrying after it.
     fn waiting(&self, turn: Turn) -> State {
         if self.facts.spent == 0 {
             State::Pending(turn)

@@ -1,4 +1,4 @@
-//! The end of an attempt, and the one decision that matters: done, again, or given up.
+//! The end of an attempt: decides whether the delivery succeeded, is retried or is dead-lettered.
 
 use super::{DeadReason, Delivery, IllegalTransition, State, Trigger, Turn};
 use crate::classify::{Failure, Meaning, Outcome, Verdict, classify};
@@ -6,42 +6,42 @@ use crate::dice::Dice;
 use crate::policy::RetryPolicy;
 use crate::time::{Span, Timestamp};
 
-/// What an endpoint has agreed to about retries.
+/// The retry settings of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms<'a> {
-    /// Its retry policy.
+    /// The retry policy.
     pub policy: &'a RetryPolicy,
-    /// The longest `Retry-After` that is honoured.
+    /// Maximum `Retry-After` that is honoured.
     pub retry_after_cap: Span,
 }
 
-/// One attempt, settled: what is recorded of it.
+/// The recorded result of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settlement {
-    /// Which attempt it was, over all rounds.
+    /// Number of the attempt, over all rounds.
     pub number: u32,
-    /// Who asked for it.
+    /// The trigger of the attempt.
     pub trigger: Trigger,
-    /// When it began.
+    /// Start time of the attempt.
     pub started_at: Timestamp,
-    /// When it ended.
+    /// End time of the attempt.
     pub finished_at: Timestamp,
-    /// How it ended.
+    /// The outcome of the attempt.
     pub outcome: Outcome,
-    /// What that means.
+    /// The classification of the outcome.
     pub meaning: Meaning,
-    /// When the next attempt is set, if there is one.
+    /// Time of the next attempt, if there is one.
     pub next_attempt_at: Option<Timestamp>,
-    /// The wait the receiver asked for, as far as it is honoured.
+    /// The wait that the receiver asked for, limited to the maximum.
     pub retry_after: Option<Span>,
 }
 
 impl Delivery {
-    /// Ends the attempt in progress with what came of it, and counts it.
+    /// Ends the attempt in progress with its outcome, and counts it.
     ///
-    /// A retry that would fall after the deadline is not set: the delivery has expired. An attempt
-    /// that is already set is made even if it comes late, so neither a pause, nor a tripped
-    /// breaker, nor a restart of ours can expire a delivery.
+    /// A retry that would fall after the deadline is not scheduled: the delivery expires. An attempt that is
+    /// already scheduled is made even if it is late. So a pause, a tripped breaker or a restart of posthaste cannot
+    /// expire a delivery.
     pub fn settle(
         &mut self,
         now: Timestamp,
@@ -132,7 +132,7 @@ impl Delivery {
         })
     }
 
-    /// Takes one of the retries that the failure's row may grant, if one is left.
+    /// Uses up one of the retries that the failure's row allows. Returns false if none is left.
     fn grant(&mut self, failure: Failure, limit: u32) -> bool {
         let granted = &mut self.facts.granted;
         let index = granted

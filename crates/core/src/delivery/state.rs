@@ -1,38 +1,38 @@
-//! The states a delivery can be in, each with what belongs to it.
+//! The states of a delivery, each with its data.
 
 use serde::{Deserialize, Serialize};
 
 use crate::classify::FailureKind;
 use crate::time::Timestamp;
 
-/// Who asked for an attempt.
+/// The trigger of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trigger {
     /// The event itself, or the retry policy.
     Automatic,
-    /// A person: a retry by hand, or a replay.
+    /// A person: a manual retry, or a replay.
     Manual,
-    /// A tripped breaker that wants to know whether the destination is back.
+    /// A tripped breaker that tests if the destination is back.
     Probe,
 }
 
-/// When a waiting delivery wants to be sent, and who asked for it.
+/// The due time of a waiting delivery, and the trigger of its next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// Not before this.
+    /// Earliest time of the attempt.
     pub at: Timestamp,
-    /// Who asked for it.
+    /// The trigger of the attempt.
     pub trigger: Trigger,
 }
 
-/// Why a delivery was given up.
+/// The reason why a delivery was dead-lettered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeadReason {
-    /// The receiver refused it for good.
+    /// The receiver refused it permanently.
     Permanent,
-    /// Every attempt the policy allows has failed.
+    /// Every attempt that the policy allows has failed.
     Exhausted,
     /// The next retry would have fallen after the deadline.
     Expired,
@@ -40,12 +40,12 @@ pub enum DeadReason {
     EndpointDisabled,
     /// The endpoint was deleted.
     EndpointDeleted,
-    /// The destination may not be called.
+    /// The destination is not allowed.
     UnsafeDestination,
 }
 
 impl DeadReason {
-    /// The reason as the API writes it.
+    /// Returns the reason's name in the API.
     pub fn name(self) -> &'static str {
         match self {
             DeadReason::Permanent => "permanent",
@@ -59,7 +59,7 @@ impl DeadReason {
 }
 
 impl DeadReason {
-    /// The kind of failure the API reports where no attempt of the delivery's own says it.
+    /// Returns the failure kind that the API reports if no attempt of the delivery carries one.
     pub fn kind(self) -> Option<FailureKind> {
         match self {
             DeadReason::EndpointDisabled | DeadReason::EndpointDeleted => {
@@ -74,36 +74,36 @@ impl DeadReason {
 /// The state of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Waiting for its first attempt.
+    /// Waits for its first attempt.
     Pending(Turn),
-    /// Waiting for another attempt.
+    /// Waits for a retry.
     Retrying(Turn),
-    /// Waiting, and held back: the endpoint is paused or its breaker has tripped.
+    /// Waits and is held: the endpoint is paused or its breaker has tripped.
     Held(Turn),
-    /// Being sent.
+    /// Is being sent.
     InProgress {
-        /// What it was waiting for, to which it returns if a fault of our own ends the attempt.
+        /// The turn it waited for, which it returns to if an internal fault ends the attempt.
         turn: Turn,
-        /// Who asked for this attempt.
+        /// The trigger of this attempt.
         trigger: Trigger,
-        /// When it began.
+        /// Start time of the attempt.
         started_at: Timestamp,
     },
-    /// Delivered.
+    /// Was delivered.
     Succeeded {
-        /// When.
+        /// Time of the success.
         at: Timestamp,
     },
-    /// Given up: the dead letter.
+    /// Was dead-lettered.
     Failed {
-        /// When.
+        /// Time of the failure.
         at: Timestamp,
-        /// Why.
+        /// The reason.
         reason: DeadReason,
     },
-    /// Called off by its sender.
+    /// Was cancelled by its sender.
     Cancelled {
-        /// When.
+        /// Time of the cancellation.
         at: Timestamp,
     },
 }
@@ -112,24 +112,24 @@ pub enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// Waiting for its first attempt.
+    /// Waits for its first attempt.
     Pending,
-    /// Waiting for another attempt.
+    /// Waits for a retry.
     Retrying,
-    /// Waiting, and held back.
+    /// Waits and is held.
     Held,
-    /// Being sent.
+    /// Is being sent.
     InProgress,
-    /// Delivered.
+    /// Was delivered.
     Succeeded,
-    /// Given up.
+    /// Was dead-lettered.
     Failed,
-    /// Called off.
+    /// Was cancelled.
     Cancelled,
 }
 
 impl Status {
-    /// The status as the API writes it.
+    /// Returns the status's name in the API.
     pub fn name(self) -> &'static str {
         match self {
             Status::Pending => "pending",
@@ -142,7 +142,7 @@ impl Status {
         }
     }
 
-    /// True of the states that change only by a replay.
+    /// Returns true for the states that only a replay can change.
     pub fn is_terminal(self) -> bool {
         match self {
             Status::Succeeded | Status::Failed | Status::Cancelled => true,
@@ -152,7 +152,7 @@ impl Status {
 }
 
 impl State {
-    /// Why it was given up, if it was.
+    /// Returns the reason why the delivery was dead-lettered, if it was.
     pub fn dead_reason(&self) -> Option<DeadReason> {
         match self {
             State::Failed { reason, .. } => Some(*reason),
@@ -165,7 +165,7 @@ impl State {
         }
     }
 
-    /// When it ended, if it did.
+    /// Returns when the delivery ended, if it did.
     pub fn ended_at(&self) -> Option<Timestamp> {
         match self {
             State::Succeeded { at } | State::Failed { at, .. } | State::Cancelled { at } => {
@@ -177,7 +177,7 @@ impl State {
         }
     }
 
-    /// The state's name.
+    /// Returns the name of the state.
     pub fn status(&self) -> Status {
         match self {
             State::Pending(_) => Status::Pending,

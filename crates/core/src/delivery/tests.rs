@@ -1,3 +1,5 @@
+//! Tests of the delivery's state machine and of its retries.
+
 use super::*;
 use crate::classify::{Fault, HttpStatus, Outcome};
 use crate::dice::Dice;
@@ -36,7 +38,7 @@ fn status(code: u16, retry_after_s: Option<u64>) -> Outcome {
     }
 }
 
-/// One attempt at `now`, ending at once.
+/// One attempt at `now` that ends at once.
 fn attempt(
     delivery: &mut Delivery,
     now: Timestamp,
@@ -53,7 +55,7 @@ fn attempt(
         .expect("an attempt in progress")
 }
 
-/// Attempts whenever one is due until the delivery ends.
+/// Makes every due attempt until the delivery ends.
 fn run(delivery: &mut Delivery, outcome: Outcome, policy: &RetryPolicy) {
     while let Some(at) = delivery.wanted_at() {
         attempt(delivery, at, outcome, policy);
@@ -108,7 +110,7 @@ fn each_ambiguous_answer_has_a_limit_of_its_own() {
             &policy,
         );
     }
-    // The fourth 404 is one too many; two 409 in between took nothing from it.
+    // The fourth 404 exceeds the limit; the two 409s in between do not count towards it.
     assert_eq!(delivery.facts().attempts, 8);
     assert_eq!(failed(&delivery), Some(DeadReason::Exhausted));
 }
@@ -121,7 +123,7 @@ fn a_retry_beyond_the_deadline_is_not_set() {
         Delivery::schedule(DeliveryId(1), EventId(2), EndpointId(3), None, DUE, give_up);
     run(&mut delivery, status(500, None), &policy);
     assert_eq!(failed(&delivery), Some(DeadReason::Expired));
-    // At 0, 60 and 120 seconds; 180 would be too late.
+    // Attempts at 0, 60 and 120 s; 180 s would be too late.
     assert_eq!(delivery.facts().attempts, 3);
 }
 
@@ -244,7 +246,7 @@ fn what_is_still_to_come_matches_the_policy() {
     assert!(delivery.upcoming(&policy, DUE).is_empty());
 }
 
-/// Every state crossed with every arrow, against the picture at the top of the module.
+/// Every state crossed with every transition, compared with the diagram at the top of the module.
 #[test]
 fn there_are_no_arrows_but_those_in_the_picture() {
     let policy = fixed(1, 2);

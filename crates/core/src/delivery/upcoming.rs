@@ -1,26 +1,26 @@
-//! What is still to come: the question every customer asks.
+//! Forecast of the remaining attempts of a delivery.
 
 use super::{Delivery, State};
 use crate::policy::{AttemptWindow, RetryPolicy};
 use crate::time::Timestamp;
 
-/// One attempt that may still come, if those before it fail.
+/// One attempt that may still be made, if those before it fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upcoming {
-    /// Its number, over all rounds.
+    /// Number of the attempt, over all rounds.
     pub number: u32,
-    /// Not before this.
+    /// Earliest time of the attempt.
     pub earliest_at: Timestamp,
-    /// On average at this.
+    /// Expected time of the attempt, on average.
     pub expected_at: Timestamp,
-    /// Not after this, unless its endpoint is held back.
+    /// Latest time of the attempt, unless the endpoint is held.
     pub latest_at: Timestamp,
 }
 
 impl Delivery {
-    /// The attempts that may still come under this policy, as seen at `now`.
+    /// Returns the attempts that may still be made under this policy, as of `now`.
     ///
-    /// While one is being sent, the list begins with the one that follows if it fails now.
+    /// While an attempt is in progress, the list starts with the one that follows if it fails now.
     pub fn upcoming(&self, policy: &RetryPolicy, now: Timestamp) -> Vec<Upcoming> {
         let (first_at, in_progress) = match self.state {
             State::Pending(turn) | State::Retrying(turn) | State::Held(turn) => {

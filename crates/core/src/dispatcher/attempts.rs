@@ -1,4 +1,4 @@
-//! Attempts: sending them, understanding how they ended, writing that down.
+//! Attempts: starting them, evaluating their results and recording them.
 
 use super::command::{Attempt, AttemptRecord, Command, Finish, News, Notice, Record, Ticket};
 use super::flights::{Flight, Stage};
@@ -13,7 +13,7 @@ use crate::lane::{
 use crate::time::{Now, Timestamp};
 
 impl Dispatcher {
-    /// Sends while there are places and somebody's turn has come.
+    /// Starts attempts while there are free slots and a lane is waiting for its turn.
     pub(super) fn take_turns(&mut self, now: Now, commands: &mut Vec<Command>) {
         while self.phase == Phase::Running && !self.suspended && self.flights.free() > 0 {
             if self.trial.is_some_and(|trial| trial.at > now.tick) {
@@ -32,13 +32,13 @@ impl Dispatcher {
         }
     }
 
-    /// Sends what is next in a lane, if it may go. Says whether it went.
+    /// Starts the next attempt of a lane if its gate admits one. Returns true if an attempt was started.
     fn send_one(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) -> bool {
         let entry = &mut self.lanes[lane];
         let Some(known) = &entry.known else {
             return false;
         };
-        // Things may have changed while it stood in line.
+        // The lane may have changed while it waited for its turn.
         if !entry.backlog.has_ready() || !entry.is_steady() {
             return false;
         }
@@ -86,7 +86,7 @@ impl Dispatcher {
         let lane = flight.lane;
         let (delivery, probe) = match &mut flight.stage {
             Stage::Sending { delivery, probe } => (delivery, *probe),
-            // The result is known already; this one comes again.
+            // The result is already known; this is a repetition.
             Stage::Recording(_) => return,
         };
         match finish {
@@ -109,7 +109,7 @@ impl Dispatcher {
         self.attend(now, lane, commands);
     }
 
-    /// Takes back an attempt that a fault of our own ended.
+    /// Takes back an attempt that an internal fault ended.
     fn take_back(&mut self, now: Now, lane: usize, delivery: &Delivery, probe: bool) {
         let entry = &mut self.lanes[lane];
         let known = entry
@@ -131,7 +131,7 @@ impl Dispatcher {
         self.turns.landed(tenant, self.flights.spare());
     }
 
-    /// Decides what an attempt means for its delivery and for its endpoint.
+    /// Applies the result of an attempt to its delivery and to its endpoint.
     fn settle(
         &mut self,
         now: Now,
@@ -182,7 +182,8 @@ impl Dispatcher {
         }
     }
 
-    /// Tells the endpoint's gate and health how the attempt ended.
+    /// Updates the endpoint's gate and health with the result of an attempt. Returns the cause if the endpoint is
+    /// now disabled.
     fn consequences(
         &mut self,
         now: Now,
@@ -240,8 +241,8 @@ impl Dispatcher {
         Some(cause)
     }
 
-    /// An attempt in flight when its endpoint was disabled or deleted completes and counts, but
-    /// nothing follows it.
+    /// Ends a delivery that would be retried although its endpoint was disabled or deleted while the attempt was in
+    /// flight. The attempt itself counts.
     fn end_if_endpoint_ended(
         &self,
         now: Now,
@@ -261,7 +262,7 @@ impl Dispatcher {
         settlement.next_attempt_at = None;
     }
 
-    /// Enough deliveries given up within a day trip the breaker.
+    /// Trips the breaker if enough deliveries have been dead-lettered within a day.
     fn note_if_exhausted(
         &mut self,
         now: Now,
@@ -271,7 +272,7 @@ impl Dispatcher {
         settings: &LaneSettings,
         commands: &mut Vec<Command>,
     ) {
-        // Refused payloads say nothing about the destination, however often they were tried.
+        // A refused payload is no evidence about the destination, even after many attempts.
         if signal(settlement.meaning) != Signal::Down {
             return;
         }
@@ -380,7 +381,7 @@ fn news(command: &Command) -> Option<News> {
     }
 }
 
-/// What the end of an attempt says about the destination.
+/// Returns the signal about the destination that follows from the meaning of an attempt.
 fn signal(meaning: Meaning) -> Signal {
     match meaning {
         Meaning::Success => Signal::Up,
@@ -391,8 +392,8 @@ fn signal(meaning: Meaning) -> Signal {
     }
 }
 
-/// A tripped breaker as it is stored. What is stored already stays as it is while it says the same:
-/// a millisecond between the two clocks is no reason to write.
+/// Returns a tripped breaker as it is stored. The stored value stays unchanged if the times differ by less than
+/// [`STORE_PAUSE`], so that a small difference between the two clocks causes no write.
 fn stored_trip(now: Now, breaker: &Breaker, stored: Option<StoredTrip>) -> Option<StoredTrip> {
     let (until, reason) = match breaker.state() {
         BreakerState::Passing => return None,
@@ -411,7 +412,7 @@ fn stored_trip(now: Now, breaker: &Breaker, stored: Option<StoredTrip>) -> Optio
     })
 }
 
-/// True of two points in time that differ only because two clocks were read.
+/// Returns true if the two points in time differ only because two clocks were read.
 fn is_about(a: Timestamp, b: Timestamp) -> bool {
     a.0.abs_diff(b.0) < STORE_PAUSE.as_millis()
 }

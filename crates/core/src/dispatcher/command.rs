@@ -1,4 +1,7 @@
-//! What the dispatcher hears and what it says.
+//! Inputs and commands: the interface between the dispatcher and the engine.
+//!
+//! The engine reports what happened as an [`Input`]; the dispatcher answers with [`Command`]s. A [`Ticket`] links
+//! the result of a command to the command.
 
 use std::sync::Arc;
 
@@ -8,266 +11,266 @@ use crate::id::{DeliveryId, EndpointId, EventId, TenantId};
 use crate::lane::{DisableCause, Fetched, Health, LaneSettings, Standing, TripReason};
 use crate::time::{Tick, Timestamp};
 
-/// Names one piece of work that was handed out, so that its result finds its way back. A ticket is
-/// never used twice; an answer to one that is not awaited (late, or repeated) is ignored.
+/// Identifies one command, so that its result can be matched to it. A ticket is never reused. A result whose ticket
+/// is not awaited (late or repeated) is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket {
     pub(super) index: u32,
     pub(super) serial: u32,
 }
 
-/// How an attempt came back.
+/// The end of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// It ran, and this came of it.
+    /// The attempt was made, with this outcome.
     Ran(Outcome),
-    /// A fault of our own ended it: a panic, a shutdown. Nothing is counted.
+    /// An internal fault (a panic, a shutdown) ended the attempt. It does not count as an attempt.
     OurFault,
 }
 
-/// Something that happened.
+/// An event that the dispatcher reacts to.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// Deliveries were committed just now. Each is handed over once, in the order of the commits, and
-    /// before anybody is answered who might ask for something to be done about it. Whoever cannot be
-    /// sure of that says [`Input::Work`] instead.
+    /// Deliveries that were committed just now. The engine passes each of them once, in commit order, and before it
+    /// answers any caller who could ask to change the delivery. If it cannot guarantee that, it sends
+    /// [`Input::Work`] instead.
     Accepted(Vec<Delivery>),
-    /// Something due at `due` is on disk for an endpoint: found at the start, replayed, or accepted
-    /// by another node.
+    /// A delivery for an endpoint is in the store and due at `due`: found at start-up, replayed, or accepted by
+    /// another node.
     Work {
         /// The endpoint.
         endpoint: EndpointId,
-        /// When it is due.
+        /// Due time of the delivery.
         due: Timestamp,
     },
-    /// An endpoint as it is: the answer to [`Command::Introduce`], or news of a change.
+    /// The configuration and state of an endpoint: the answer to [`Command::Introduce`], or an update after a
+    /// change.
     Introduced(Introduction),
-    /// There is no such endpoint: the answer to [`Command::Introduce`].
+    /// The endpoint does not exist: the answer to [`Command::Introduce`].
     NoSuchEndpoint(EndpointId),
-    /// Somebody enabled, paused, disabled or deleted an endpoint.
+    /// A caller asks to enable, pause, disable or delete an endpoint.
     ///
-    /// Whoever asked is answered when [`Command::Stands`] says so and that is written down: shutting
-    /// takes effect at once, opening when no sweep is under way any more. To enable is also to say
-    /// that the past is past: failures are forgotten, a tripped breaker closes.
+    /// The caller is answered when [`Command::Stands`] has been issued and persisted. Pausing, disabling and
+    /// deleting take effect at once. Enabling takes effect when no sweep is in progress. Enabling also clears the
+    /// failure history and closes a tripped breaker.
     Stand {
         /// The endpoint.
         endpoint: EndpointId,
-        /// What it is now.
+        /// The requested endpoint status.
         standing: Standing,
     },
     /// The answer to [`Command::Fetch`].
     Fetched {
-        /// Its ticket.
+        /// The ticket of the fetch.
         ticket: u64,
         /// The endpoint.
         endpoint: EndpointId,
-        /// What was found.
+        /// The deliveries that were found.
         fetched: Fetched,
     },
     /// A fetch failed.
     FetchFailed {
-        /// Its ticket.
+        /// The ticket of the fetch.
         ticket: u64,
         /// The endpoint.
         endpoint: EndpointId,
     },
-    /// An attempt is over.
+    /// An attempt has ended.
     Finished {
-        /// Its ticket.
+        /// The ticket of the attempt.
         ticket: Ticket,
-        /// How it came back.
+        /// The end of the attempt.
         finish: Finish,
     },
-    /// A record is on disk.
+    /// A record has been persisted.
     Recorded {
-        /// Its ticket.
+        /// The ticket of the record.
         ticket: Ticket,
     },
-    /// A record could not be written. It will be asked for again.
+    /// A record could not be written. The dispatcher issues it again later.
     RecordFailed {
-        /// Its ticket.
+        /// The ticket of the record.
         ticket: Ticket,
     },
-    /// Somebody wants a delivery called off. One that is being called off already is not asked for
-    /// again: its record answers both.
+    /// A caller asks to cancel a delivery. If it is already being cancelled, no second record is issued: the first
+    /// one answers both callers.
     Cancel {
-        /// Its endpoint.
+        /// The delivery's endpoint.
         endpoint: EndpointId,
         /// The delivery.
         delivery: DeliveryId,
     },
-    /// What waited for a disabled or deleted endpoint has been failed: the answer to
-    /// [`Command::Sweep`].
+    /// The waiting deliveries of a disabled or deleted endpoint have been failed: the answer to [`Command::Sweep`].
     Swept {
-        /// Its ticket.
+        /// The ticket of the sweep.
         ticket: u64,
         /// The endpoint.
         endpoint: EndpointId,
     },
-    /// An endpoint is to be given up: another node will own it. What is ready goes back to the disk, nothing
-    /// more begins, and [`Command::Disowned`] tells when nothing of it is under way. Until then it can still
-    /// be told to stand otherwise, and its deliveries can be called off.
+    /// An endpoint is revoked: another node will own it. Its ready deliveries go back to the store and no more
+    /// attempts start. [`Command::Disowned`] reports that nothing of it is in flight. Until then its status can
+    /// still be changed and its deliveries can still be cancelled.
     Disown(EndpointId),
-    /// Every endpoint is another's already. What is under way is forgotten: nothing that becomes of it can
-    /// be written down here.
+    /// The node has lost all its endpoints to other owners. Attempts in flight are forgotten: their results can no
+    /// longer be recorded by this node.
     Lost,
-    /// Nothing may begin until [`Input::Resume`]: whether anything is still this node's is not known.
+    /// No attempt may start until [`Input::Resume`], because the node does not know if it still owns its endpoints.
     Suspend,
-    /// Everything goes on.
+    /// Ends [`Input::Suspend`].
     Resume,
     /// Time has passed.
     Tick,
-    /// Begin nothing new; say [`Command::Drained`] when everything is back and recorded.
+    /// Start no more attempts; issue [`Command::Drained`] when all attempts in flight have ended and are recorded.
     Shutdown,
 }
 
-/// An endpoint as it is.
+/// The configuration and state of an endpoint.
 #[derive(Clone, Debug)]
 pub struct Introduction {
     /// The endpoint.
     pub endpoint: EndpointId,
-    /// Whose it is.
+    /// The tenant that the endpoint belongs to.
     pub tenant: TenantId,
-    /// What it has been promised.
+    /// The lane settings of the endpoint.
     pub settings: Arc<LaneSettings>,
-    /// Whether it takes part.
+    /// The endpoint status.
     pub standing: Standing,
-    /// What is remembered of it.
+    /// The stored endpoint health.
     pub health: Health,
-    /// Since when it is this node's: [`Tick::START`] for a process that shares nothing. Whoever had it
-    /// before may have used up its rate until then.
+    /// The time since when this node owns the endpoint, or [`Tick::START`] for a single node. The previous owner
+    /// may have used up the endpoint's rate until then.
     pub owned_since: Tick,
 }
 
-/// Something to be done.
+/// An action for the engine to execute.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// Tell what this endpoint is, however often it takes: [`Input::Introduced`] or
+    /// Load the configuration of an endpoint, retrying until it succeeds. Answered by [`Input::Introduced`] or
     /// [`Input::NoSuchEndpoint`].
     Introduce(EndpointId),
-    /// Read what is due: [`Input::Fetched`] or [`Input::FetchFailed`].
+    /// Read due deliveries from the store. Answered by [`Input::Fetched`] or [`Input::FetchFailed`].
     Fetch {
-        /// To be given back.
+        /// The ticket to return with the answer.
         ticket: u64,
         /// The endpoint.
         endpoint: EndpointId,
-        /// Only what is due by this.
+        /// Only deliveries that are due at or before this time.
         due_by: Timestamp,
-        /// At most so many.
+        /// Maximum number of deliveries.
         limit: usize,
         /// Only the oldest unfinished delivery of each ordering key.
         ordered: bool,
     },
-    /// Make an attempt: [`Input::Finished`].
+    /// Make an attempt. Answered by [`Input::Finished`].
     Send(Attempt),
-    /// Write down what became of a delivery, if its row still stands where it stood:
-    /// [`Input::Recorded`] or [`Input::RecordFailed`].
+    /// Write the new state of a delivery, if its row has not changed since. Answered by [`Input::Recorded`] or
+    /// [`Input::RecordFailed`].
     Record {
-        /// To be given back.
+        /// The ticket to return with the answer.
         ticket: Ticket,
-        /// What to write.
+        /// The record to write.
         record: Record,
     },
-    /// An endpoint now stands as somebody asked: write that down, and its health with it.
+    /// The requested endpoint status is in force: persist it, together with the health.
     Stands {
         /// The endpoint.
         endpoint: EndpointId,
-        /// What it is now.
+        /// The new endpoint status.
         standing: Standing,
-        /// What is remembered of it, if that changed.
+        /// The new endpoint health, if it changed.
         health: Option<Health>,
     },
-    /// The delivery cannot be called off any more: it is being sent.
+    /// The delivery cannot be cancelled: it is being sent.
     TooLateToCancel(DeliveryId),
-    /// Fail everything that waits for this endpoint, however often it takes: [`Input::Swept`].
+    /// Fail all waiting deliveries of this endpoint, retrying until it succeeds. Answered by [`Input::Swept`].
     Sweep {
-        /// To be given back.
+        /// The ticket to return with the answer.
         ticket: u64,
         /// The endpoint.
         endpoint: EndpointId,
-        /// Why.
+        /// The reason to record for each failed delivery.
         reason: DeadReason,
-        /// In flight: these will be recorded by themselves.
+        /// Deliveries in flight, which are recorded when their attempts end.
         except: Vec<DeliveryId>,
     },
-    /// Nothing of an endpoint is under way that was to be given up: the answer to [`Input::Disown`].
+    /// Nothing of a revoked endpoint is in flight any more, so it can be released: the answer to [`Input::Disown`].
     Disowned(EndpointId),
-    /// Tell whoever is looking. What must not be lost is in the record that goes with it.
+    /// Publish a notice to live observers. The attempt record carries the news that must not be lost.
     Notify(Notice),
-    /// Everything is back and recorded.
+    /// All attempts have ended and are recorded: the answer to [`Input::Shutdown`].
     Drained,
 }
 
-/// An attempt to be made.
+/// An attempt to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// To be given back.
+    /// The ticket to return with the answer.
     pub ticket: Ticket,
-    /// Where to.
+    /// The endpoint to send to.
     pub endpoint: EndpointId,
-    /// Which delivery.
+    /// The delivery.
     pub delivery: DeliveryId,
-    /// Which event's payload.
+    /// The event whose payload is sent.
     pub event: EventId,
-    /// Which attempt.
+    /// Number of the attempt within the delivery, starting at 1.
     pub number: u32,
-    /// Who asked for it.
+    /// The trigger of the attempt: automatic or by hand.
     pub trigger: Trigger,
 }
 
-/// What is to be written down.
+/// A change to write to the store.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
-    /// An attempt, and where it leaves the delivery. Boxed, since it is the larger by far.
+    /// An attempt and the new state of its delivery. Boxed, because it is by far the larger variant.
     Attempt(Box<AttemptRecord>),
-    /// The delivery is called off, if it still waits.
+    /// Cancels the delivery if it is still waiting.
     Cancel {
         /// The delivery.
         delivery: DeliveryId,
-        /// When.
+        /// Time of the cancellation.
         at: Timestamp,
     },
 }
 
-/// An attempt, and all that it changes, in one transaction.
+/// An attempt and all changes that follow from it, written in one transaction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttemptRecord {
-    /// The delivery as it is now. Its row must have made one attempt fewer, or nothing is written.
+    /// The delivery after the attempt. Nothing is written unless its row has exactly one attempt fewer.
     pub delivery: Delivery,
-    /// The attempt.
+    /// The attempt and its result.
     pub settlement: Settlement,
-    /// What is remembered of the endpoint, if that changed.
+    /// The new endpoint health, if it changed.
     pub health: Option<Health>,
-    /// The endpoint is disabled.
+    /// Set if this attempt disables the endpoint.
     pub disable: Option<DisableCause>,
-    /// What people want to hear of, to be told once this is written.
+    /// News about the endpoint, to be sent as notifications after the commit.
     pub news: Vec<News>,
 }
 
-/// Something people want to hear of.
+/// News about one endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// About which endpoint.
+    /// The endpoint.
     pub endpoint: EndpointId,
-    /// What.
+    /// The news.
     pub news: News,
 }
 
-/// What people want to hear.
+/// A change of an endpoint that tenants and operators are notified about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
-    /// Its breaker tripped.
+    /// The endpoint's breaker tripped.
     BreakerTripped(TripReason),
     /// The destination is back.
     Recovered,
-    /// It will be disabled if this goes on.
+    /// The endpoint will be disabled if the failures continue.
     DisableWarning(DisableCause),
-    /// It was disabled.
+    /// The endpoint was disabled.
     Disabled(DisableCause),
 }
 
 impl News {
-    /// The name of the operational event.
+    /// Returns the name of the operational event.
     pub fn name(self) -> &'static str {
         match self {
             News::BreakerTripped(_) => "endpoint.breaker_tripped",
@@ -278,11 +281,11 @@ impl News {
     }
 }
 
-/// When the dispatcher wants to be told that time has passed; whichever comes first.
+/// The time at which the dispatcher needs [`Input::Tick`]: the earlier of the two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wake {
-    /// At this tick.
+    /// At this reading of the monotonic clock.
     pub tick: Option<Tick>,
-    /// When the wall clock shows this.
+    /// At this wall-clock time.
     pub wall: Option<Timestamp>,
 }

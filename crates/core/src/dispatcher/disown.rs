@@ -1,4 +1,4 @@
-//! Giving endpoints up: to the next owner in good order, or all at once because they are lost.
+//! Release of endpoints: one by one to the next owner, or all at once when the node has lost them.
 
 use super::command::Command;
 use super::lanes::Sweep;
@@ -19,8 +19,8 @@ impl Dispatcher {
         }
     }
 
-    /// Looks after a lane that is being given up: puts back what has not begun, and forgets the lane when
-    /// what has is written down.
+    /// Handles a lane that is being released: returns deliveries that were not sent to the store, and forgets the
+    /// lane when its attempts in flight are recorded.
     pub(super) fn part_with(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) {
         self.step_out_of_line(lane);
         self.disarm(lane);
@@ -28,7 +28,7 @@ impl Dispatcher {
         while let Some((_, delivery)) = entry.resting.pop_front() {
             entry.backlog.untaken(&delivery, now.wall);
         }
-        // All of it is on disk, where its next owner finds it.
+        // Everything is in the store, where the next owner finds it.
         entry.backlog.clear_stored();
         let swept = match entry.sweep {
             Sweep::Idle => true,
@@ -53,8 +53,8 @@ impl Dispatcher {
         }
     }
 
-    /// Forgets everything but what was settled a moment ago. Answers that are still to come find no
-    /// ticket of theirs.
+    /// Forgets everything except the recently settled deliveries. Results that arrive later are ignored because
+    /// their tickets are unknown.
     pub(super) fn lose_everything(&mut self) {
         self.lanes.clear();
         self.by_endpoint.clear();

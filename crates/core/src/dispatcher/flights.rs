@@ -1,16 +1,16 @@
-//! What is under way: attempts being made, and results being written down.
+//! Attempts in flight and results being recorded, up to a limit.
 
 use slab::Slab;
 
 use super::command::{Record, Ticket};
 use crate::delivery::Delivery;
 
-/// One attempt from the moment it is sent until its result is on disk.
+/// One attempt from the moment it is sent until its result is recorded, or one cancellation being recorded.
 #[derive(Debug)]
 pub(super) struct Flight {
     pub(super) lane: usize,
     pub(super) stage: Stage,
-    /// Its record could not be written, and waits to be tried again.
+    /// True while its record could not be written and waits to be retried.
     pub(super) retries: bool,
 }
 
@@ -18,12 +18,12 @@ pub(super) struct Flight {
 pub(super) enum Stage {
     /// The attempt is being made.
     Sending { delivery: Delivery, probe: bool },
-    /// Its result is being written down.
+    /// The result is being written to the store.
     Recording(Record),
 }
 
-/// All flights. Each holds one of a limited number of places until its result is on disk, so a slow
-/// disk slows the sending down instead of piling up results.
+/// All flights. Each one occupies one of a limited number of slots until its result is recorded. A slow store
+/// therefore slows down sending, instead of letting results pile up.
 #[derive(Debug)]
 pub(super) struct Flights {
     places: Slab<(u32, Flight)>,
@@ -31,7 +31,7 @@ pub(super) struct Flights {
     next_serial: u32,
 }
 
-/// One place in so many is kept in reserve.
+/// One slot in every `RESERVE` slots is kept in reserve.
 const RESERVE: usize = 16;
 
 impl Flights {
@@ -44,14 +44,14 @@ impl Flights {
         }
     }
 
-    /// How many more may begin.
+    /// Returns the number of free slots.
     pub(super) fn free(&self) -> usize {
-        // What is being called off takes a place too, and may go beyond the limit.
+        // Cancellations take slots too, and may exceed the limit.
         self.capacity.saturating_sub(self.places.len())
     }
 
-    /// How many more may begin without touching the reserve, which is for tenants that have nothing
-    /// under way: while others hold their share, a newcomer still finds a place.
+    /// Returns the number of free slots without the reserve. The reserve is for tenants that have nothing in
+    /// flight: they get a slot even while other tenants use their full share.
     pub(super) fn spare(&self) -> usize {
         self.free().saturating_sub(self.capacity / RESERVE)
     }
@@ -74,7 +74,7 @@ impl Flights {
         }
     }
 
-    /// The flight with this ticket, unless it has ended.
+    /// Returns the flight with this ticket, or `None` if it has ended.
     pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Flight> {
         self.places
             .get_mut(ticket.index as usize)
@@ -82,7 +82,7 @@ impl Flights {
             .map(|(_, flight)| flight)
     }
 
-    /// Ends all of them. Their tickets are not used again.
+    /// Ends all flights. Their tickets are not reused.
     pub(super) fn clear(&mut self) {
         self.places.clear();
     }

@@ -1,4 +1,8 @@
-//! The lanes: opening, looking after, and forgetting them.
+//! Lanes: opening, maintaining and forgetting them.
+//!
+//! [`Lane`] is the dispatcher's state of one endpoint. [`Dispatcher::attend`] is called after every change of a
+//! lane. It applies a requested status, sweeps, fetches, queues the lane for its turn, sets its timers, and forgets
+//! it when idle.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,61 +16,63 @@ use crate::lane::{
 };
 use crate::time::{Now, Span, Tick, Timestamp};
 
-/// A lane that must wait no longer than this has its deliveries fetched ahead.
+/// If the gate opens within this time, the lane's deliveries are fetched ahead.
 const FETCH_AHEAD: Span = Span::from_secs(1);
 
-/// How many deliveries of one lane may rest after faults of our own before it rests as a whole. The longer
-/// nothing succeeds, the fewer are tried.
+/// Maximum number of deliveries of one lane that may wait after internal faults. At this number the lane starts no
+/// more attempts. Each further waiting period without a success halves the limit.
 pub(super) const MAX_RESTING: usize = 64;
-/// How many are tried at the very least, so that one which always makes us fall does not hold up the rest.
+/// Lower bound of that limit, so that one delivery which always causes a fault does not block the others.
 pub(super) const MIN_RESTING: usize = 4;
-/// How long what our own fault ended is left alone.
+/// Waiting time of a delivery after an internal fault.
 const FAULT_PAUSE: Span = Span::from_secs(1);
-/// The longest it is left alone, if one fault follows another.
+/// Maximum waiting time after repeated internal faults.
 pub(super) const LONGEST_FAULT_PAUSE: Span = Span::from_secs(30);
 
-/// One endpoint that has work, or had some a moment ago.
+/// The state of one endpoint that has work, or had work a moment ago.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) endpoint: EndpointId,
-    /// Nothing until the endpoint has been introduced.
+    /// `None` until the endpoint's configuration has been loaded.
     pub(super) known: Option<Known>,
     pub(super) gate: Gate,
     pub(super) health: Health,
     pub(super) backlog: Backlog,
-    /// It stands in line for its turn.
+    /// True while the lane is queued for its turn.
     pub(super) queued: bool,
     pub(super) sweep: Sweep,
-    /// What somebody wants its standing to be: as soon as it is introduced and swept.
+    /// The requested endpoint status, which takes effect when the configuration is loaded and no sweep is in
+    /// progress.
     pub(super) wanted_standing: Option<Standing>,
-    /// Its health is not on disk as it is here.
+    /// True if the health in memory has not been written to the store.
     pub(super) unsaved: bool,
-    /// A fetch has failed: the disk is left alone until then.
+    /// After a failed fetch: no fetch before this time.
     pub(super) no_fetch_before: Tick,
-    /// It stands in line for a fetch.
+    /// True while the lane is queued for a fetch.
     pub(super) in_fetch_line: bool,
-    /// Taken back after a fault of our own, and left alone until then.
+    /// Deliveries taken back after internal faults, with the end of their waiting time.
     pub(super) resting: VecDeque<(Tick, Delivery)>,
     pub(super) falls: Falls,
-    /// It is being given up to another node.
+    /// True while the lane is being released to another node.
     pub(super) leaving: bool,
     armed_tick: Option<Tick>,
     armed_due: Option<Timestamp>,
 }
 
-/// Faults of our own since an attempt last came to an end of its own. What made us fall once may well do so
-/// again (a proxy that is down, a key that is missing), and everybody who waits for it would hammer at it.
+/// Counts internal faults since the last attempt that ended normally. The cause of a fault (an unreachable proxy, a
+/// missing key) often persists, so the waiting time grows. Otherwise all waiting deliveries would retry in a tight
+/// loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Falls {
-    /// How many rests in a row were of no use, this one included.
+    /// Number of waiting periods in a row that ended in another fault, including the current one.
     rests: u32,
-    /// When this rest ends.
+    /// End of the current waiting period.
     until: Tick,
 }
 
 impl Falls {
-    /// Takes note of a fault, and says until when to rest. What was under way at the same time rests as
-    /// long.
+    /// Counts a fault and returns the end of the waiting time. Attempts that were in flight at the same time wait
+    /// equally long.
     pub(super) fn another(&mut self, now: Tick) -> Tick {
         if self.rests == 0 || now >= self.until {
             let doublings = self.rests.min(8);
@@ -83,14 +89,14 @@ impl Falls {
     }
 }
 
-/// How far a disabled or deleted endpoint is from having nothing left that waits for it.
+/// Progress of the sweep of a disabled or deleted endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sweep {
-    /// Nothing is under way.
+    /// No sweep is in progress.
     Idle,
-    /// It may begin once it is on disk that the endpoint is disabled.
+    /// The sweep starts when the record that disables the endpoint is persisted.
     AwaitsRecord,
-    /// What waits is being failed on disk, under this ticket. Nothing may go until that is done.
+    /// The store is failing the waiting deliveries, under this ticket. No attempt may start until it is done.
     UnderWay(u64),
 }
 
@@ -100,7 +106,7 @@ pub(super) struct Known {
     pub(super) settings: Arc<LaneSettings>,
 }
 
-/// How many of a tenant's may be under way at once.
+/// Returns the tenant's in-flight limit.
 fn most_of(settings: &LaneSettings) -> Option<usize> {
     settings.tenant_in_flight.map(|most| most as usize)
 }
@@ -151,8 +157,8 @@ impl Dispatcher {
         entry.backlog.set_ordered(settings.ordered, now.wall);
         match &mut entry.known {
             Some(known) => {
-                // News of a change. What we know of its health is fresher than what is stored, and
-                // its standing changes by `Stand` alone.
+                // An update after a change. The health in memory is newer than the stored one, and the status
+                // changes only through `Stand`.
                 entry
                     .gate
                     .set_limits(settings.max_in_flight, settings.rate, now.tick);
@@ -160,8 +166,8 @@ impl Dispatcher {
                 known.settings = settings;
             }
             None => {
-                // What somebody said in the meantime is newer than the introduction, and what is
-                // being swept stays shut.
+                // A status that was requested in the meantime is newer than the loaded one, and an endpoint that is
+                // being swept stays closed.
                 let health = introduction.health;
                 let standing = match entry.sweep {
                     Sweep::Idle => introduction.standing,
@@ -217,7 +223,7 @@ impl Dispatcher {
             Standing::Paused => entry.gate.standing() == Standing::Enabled,
             Standing::Enabled => false,
         };
-        // To shut is done at once, whatever else is under way; to open waits until it can be.
+        // Closing takes effect at once, in any state of the lane. Opening waits until it is possible.
         if shuts {
             entry.gate.stand(standing, now.tick);
             entry.backlog.spill();
@@ -248,13 +254,13 @@ impl Dispatcher {
         let entry = &mut self.lanes[lane];
         if entry.sweep == Sweep::UnderWay(ticket) {
             entry.sweep = Sweep::Idle;
-            // What was heard of in the meantime may have been swept with the rest.
+            // Deliveries that arrived in the meantime may have been swept with the others.
             entry.backlog.spill();
             self.attend(now, lane, commands);
         }
     }
 
-    /// Looks after a lane: fetches, puts it in line, sets its timers, or forgets it.
+    /// Brings a lane up to date: fetches, queues it for its turn, sets its timers, or forgets it.
     pub(super) fn attend(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) {
         self.settle_standing(now, lane, commands);
         if self.lanes[lane].leaving {
@@ -295,7 +301,7 @@ impl Dispatcher {
         self.look_again(now, lane, again_at, later);
     }
 
-    /// Asks for what is due for a lane, or puts it in line if too many ask already.
+    /// Issues a fetch for a lane, or queues the lane if [`MAX_FETCHES`] fetches are in progress.
     fn fetch(&mut self, now: Now, lane: usize, ordered: bool, commands: &mut Vec<Command>) {
         if self.fetches.len() >= MAX_FETCHES {
             if !std::mem::replace(&mut self.lanes[lane].in_fetch_line, true) {
@@ -315,7 +321,7 @@ impl Dispatcher {
         });
     }
 
-    /// Sets a lane's timers. One that has nothing to do is forgotten in time.
+    /// Sets a lane's timers. An idle lane is forgotten when its gate no longer needs to be remembered.
     fn look_again(&mut self, now: Now, lane: usize, tick: Option<Tick>, due: Option<Timestamp>) {
         let entry = &mut self.lanes[lane];
         let rests_at = if entry.is_idle() {
@@ -331,7 +337,7 @@ impl Dispatcher {
         }
     }
 
-    /// Applies the standing that somebody asked for, once nothing stands in its way.
+    /// Applies the requested endpoint status, if the configuration is loaded and no sweep is in progress.
     fn settle_standing(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) {
         let entry = &mut self.lanes[lane];
         if entry.known.is_none() || entry.sweep != Sweep::Idle {
@@ -341,7 +347,8 @@ impl Dispatcher {
             return;
         };
         let health = (standing == Standing::Enabled).then(|| {
-            // The past is past: old failures must not disable it again at the first new one.
+            // The failure history is cleared, so that old failures do not disable the endpoint again at the next
+            // failure.
             entry.health.start_afresh();
             entry.unsaved = true;
             entry.backlog.note_stored(now.wall);
@@ -355,7 +362,7 @@ impl Dispatcher {
         });
     }
 
-    /// Lets go what has rested long enough after a fault of our own.
+    /// Returns deliveries to the backlog whose waiting time after an internal fault is over.
     fn let_rested_go(&mut self, now: Now, lane: usize) {
         let entry = &mut self.lanes[lane];
         while let Some((_, delivery)) = entry.resting.pop_front_if(|(at, _)| *at <= now.tick) {
@@ -363,7 +370,7 @@ impl Dispatcher {
         }
     }
 
-    /// Lets one delivery go before it has rested, because somebody wants it called off.
+    /// Ends the waiting time of one delivery early, because it is to be cancelled.
     pub(super) fn wake_rested(&mut self, now: Now, lane: usize, id: DeliveryId) {
         let entry = &mut self.lanes[lane];
         let index = entry
@@ -375,7 +382,7 @@ impl Dispatcher {
         }
     }
 
-    /// Fails what waits for a lane that is disabled or deleted, if anything does.
+    /// Starts a sweep if the endpoint is disabled or deleted and deliveries wait for it.
     fn sweep_if_needed(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) {
         let entry = &self.lanes[lane];
         let waits = entry.backlog.stored_due().is_some()
@@ -386,10 +393,10 @@ impl Dispatcher {
         }
     }
 
-    /// Fails what waits for a lane on disk.
+    /// Starts a sweep: the store fails all waiting deliveries of the lane.
     pub(super) fn sweep(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) {
         if self.lanes[lane].leaving {
-            // Whoever owns it next finds what waits, and that it waits in vain.
+            // The next owner finds the waiting deliveries and the status, and sweeps.
             self.lanes[lane].sweep = Sweep::Idle;
             return;
         }
@@ -412,7 +419,7 @@ impl Dispatcher {
         });
     }
 
-    /// Wants a lane to be looked at no more, unless something happens.
+    /// Removes a lane's timers.
     pub(super) fn disarm(&mut self, lane: usize) {
         let entry = &mut self.lanes[lane];
         self.ticks.arm(lane, &mut entry.armed_tick, None);
@@ -430,18 +437,18 @@ impl Dispatcher {
 }
 
 impl Lane {
-    /// True while what waits for it is being failed, or about to be.
+    /// Returns true while the waiting deliveries are being swept, or are about to be.
     pub(super) fn is_sweeping(&self) -> bool {
         self.sweep != Sweep::Idle
     }
 
-    /// False while too many of its deliveries rest after faults of our own: what makes us fall that
-    /// often must not fill our memory too.
+    /// Returns false while too many deliveries wait after internal faults. This bounds the memory that they take.
     pub(super) fn is_steady(&self) -> bool {
         self.resting.len() < self.falls.most_resting()
     }
 
-    /// An attempt came to an end of its own: what rests need not rest any longer than after a first fault.
+    /// Resets the fault count after an attempt that ended normally: waiting deliveries wait no longer than after a
+    /// first fault.
     pub(super) fn stand_up(&mut self, now: Tick) {
         self.falls = Falls::default();
         let soon = now.after(FAULT_PAUSE);
@@ -450,7 +457,7 @@ impl Lane {
         }
     }
 
-    /// True when it has nothing to do and waits for no answer.
+    /// Returns true if the lane has nothing to do and waits for no answer.
     fn is_idle(&self) -> bool {
         let introduced = self.known.is_some() || self.gate.standing() == Standing::Deleted;
         introduced
@@ -462,7 +469,7 @@ impl Lane {
     }
 }
 
-/// True of a standing that deliveries may wait for.
+/// Returns true if deliveries may wait for an endpoint with this status.
 fn is_open(standing: Standing) -> bool {
     match standing {
         Standing::Enabled | Standing::Paused => true,
@@ -470,8 +477,8 @@ fn is_open(standing: Standing) -> bool {
     }
 }
 
-/// A breaker that had tripped before the process began. The wall clock may have been moved since, so
-/// it never waits longer than it could have been told to.
+/// Restores a breaker that had tripped before the process started. The wall clock may have been changed since, so
+/// the wait is limited to the longest one that the settings allow.
 fn restored(now: Now, trip: StoredTrip, longest_wait: Span) -> Breaker {
     let until = now.tick_at(trip.until).min(now.tick.after(longest_wait));
     Breaker::tripped(until, trip.reason, trip.failed_probes)

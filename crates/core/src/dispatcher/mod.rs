@@ -1,20 +1,22 @@
-//! Who is sent to next, over all endpoints.
+//! The dispatcher: decides which delivery is attempted next, over all endpoints.
 //!
-//! [`Dispatcher::handle`] takes one [`Input`] at a time and returns what to do as [`Command`]s. It
-//! never waits and touches nothing: the shell acts, and reports back. It promises:
+//! [`Dispatcher::handle`] takes one [`Input`] at a time and returns [`Command`]s. It does no I/O and never waits:
+//! the engine executes the commands and reports the results as further inputs. The dispatcher guarantees:
 //!
-//! - work is asked for per endpoint, only where its gate has room or will have it as soon as something
-//!   comes back; memory grows with busy endpoints, never with the backlog;
-//! - what was just accepted goes straight to its lane, without a detour over the disk;
-//! - tenants, and the lanes of each, take turns; no endpoint can keep another waiting;
-//! - of a tenant's no more are under way at once than it is allowed, counted until they are on disk;
-//! - a result is held until it is on disk, and while the disk fails nothing new is sent;
-//! - a fault of our own spends no attempt;
-//! - no attempt begins after an endpoint was disabled, paused or deleted, or a delivery called off;
-//! - what is to be given up to another node begins nothing more, and is told of when nothing of it is under
-//!   way;
-//! - an input that comes late or twice changes nothing;
-//! - whenever nothing can be done now, it says when or after what to look again.
+//! - Deliveries are fetched per endpoint, and only if the endpoint's gate is open or opens when an attempt ends.
+//!   Memory grows with the number of busy endpoints, never with the backlog.
+//! - A delivery that was just accepted goes to its lane directly, without a store read.
+//! - Tenants take turns, and so do the lanes of one tenant. No endpoint can block another.
+//! - A tenant has no more attempts in flight than its limit. An attempt counts until its result is recorded.
+//! - A result is kept until it is recorded. While the store fails, no new attempts start, except single trial
+//!   attempts.
+//! - An internal fault of posthaste does not count as an attempt.
+//! - No attempt starts after its endpoint was disabled, paused or deleted, or its delivery was cancelled.
+//! - An endpoint that is being released to another node starts no more attempts. Its release is reported when none
+//!   of its attempts is in flight.
+//! - A late or repeated input changes nothing.
+//! - When nothing can be done now, [`Dispatcher::wake`] returns the time of the next tick that is needed, or some
+//!   result is still outstanding.
 
 mod attempts;
 mod command;
@@ -47,21 +49,22 @@ use crate::id::{DeliveryId, EndpointId, TenantId};
 use crate::lane::{BreakerState, Claim, Health, Standing};
 use crate::time::{Now, Span, Tick, Timestamp};
 
-/// How many timers one call looks at. The rest are due at once, so the next call comes at once.
+/// Maximum number of timers that one call handles. The remaining ones are already due, so the next call comes at
+/// once.
 const TIMERS_PER_CALL: usize = 1_024;
-/// How long to wait before a failed write or read is tried again.
+/// Delay before a failed write to or read from the store is retried.
 pub const STORE_PAUSE: Span = Span::from_millis(500);
-/// The longest pause between two sends on trial while records cannot be written.
+/// Maximum delay between two trial attempts while records cannot be written.
 pub const LONGEST_TRIAL_PAUSE: Span = Span::from_secs(32);
-/// How many fetches may be under way at once. The others stand in line.
+/// Maximum number of concurrent fetches. Further lanes wait in a queue.
 pub const MAX_FETCHES: usize = 64;
 
-/// What a dispatcher may use.
+/// Resource limits of a dispatcher.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Attempts under way at once, over all endpoints, counted until their results are on disk.
+    /// Maximum number of attempts in flight over all endpoints. An attempt counts until its result is recorded.
     pub max_flights: usize,
-    /// Deliveries each lane keeps ready in memory.
+    /// Maximum number of ready deliveries that each lane keeps in memory.
     pub ready_per_lane: usize,
 }
 
@@ -81,13 +84,13 @@ enum Phase {
     Drained,
 }
 
-/// Decides who is sent to next.
+/// Decides which delivery is attempted next. See the [module documentation](self).
 #[derive(Debug)]
 pub struct Dispatcher {
     limits: Limits,
     dice: Dice,
     phase: Phase,
-    /// Nothing may begin.
+    /// True while no attempt may start.
     suspended: bool,
     lanes: Slab<Lane>,
     by_endpoint: FxHashMap<EndpointId, usize>,
@@ -96,61 +99,61 @@ pub struct Dispatcher {
     ticks: Timers<Tick>,
     dues: Timers<Timestamp>,
     next_ticket: u64,
-    /// Records that could not be written, and when to try them again.
+    /// Records that could not be written, with the time of their next try.
     unwritten: VecDeque<(Tick, Ticket)>,
-    /// Set while records cannot be written: results might be lost, so only now and then one attempt
-    /// is sent on trial, in case it was the record that was at fault and not the disk.
+    /// Set while records cannot be written. Results might be lost, so only a single trial attempt is sent now and
+    /// then, in case the fault was in the one record and not in the store.
     trial: Option<Trial>,
     recent: Recent,
-    /// Fetches under way, by ticket.
+    /// Tickets of the fetches in progress.
     fetches: FxHashSet<u64>,
-    /// Lanes that want to fetch and may not yet.
+    /// Lanes that wait for a free fetch.
     fetch_line: VecDeque<usize>,
 }
 
-/// When the next attempt may be sent on trial.
+/// The time of the next trial attempt, and the current delay between two of them.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     at: Tick,
     pause: Span,
 }
 
-/// How many endpoints have their breaker in each state.
+/// Number of endpoints by breaker state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BreakerCensus {
-    /// Everything passes.
+    /// All attempts pass.
     pub passing: usize,
-    /// Nothing passes.
+    /// No attempt passes.
     pub tripped: usize,
-    /// One request is under way to see whether the destination is back.
+    /// One probe is in flight to find out if the destination is back.
     pub probing: usize,
 }
 
-/// A look at one lane from outside.
+/// A snapshot of one lane, for callers outside the dispatcher.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaneView {
-    /// Its breaker.
+    /// The breaker's state.
     pub breaker: BreakerState,
-    /// Its standing.
+    /// The endpoint status.
     pub standing: Standing,
-    /// How many are in flight.
+    /// Number of attempts in flight.
     pub in_flight: u32,
-    /// How many are ready in memory.
+    /// Number of ready deliveries in memory.
     pub ready: usize,
-    /// True while deliveries to it are held.
+    /// True while deliveries to the endpoint are held: it is paused or its breaker has tripped.
     pub holds: bool,
-    /// Until when it asked to be left alone.
+    /// End of the pause that the receiver asked for with `Retry-After`.
     pub quiet_until: Tick,
-    /// When something that waits for it on disk may be due.
+    /// The earliest time at which a delivery in the store may be due.
     pub stored_due: Option<Timestamp>,
-    /// What waits for it is being failed on disk.
+    /// True while the waiting deliveries of the endpoint are being swept, or are about to be.
     pub sweeping: bool,
-    /// What is remembered of it.
+    /// The endpoint health.
     pub health: Health,
 }
 
 impl Dispatcher {
-    /// A dispatcher that has heard of nothing yet.
+    /// Creates a dispatcher without lanes.
     pub fn new(limits: Limits, dice: Dice) -> Dispatcher {
         Dispatcher {
             limits,
@@ -172,34 +175,35 @@ impl Dispatcher {
         }
     }
 
-    /// What tenants may have under way at once is shared with other nodes: of whoever is limited nothing begins before
-    /// [`grant`](Dispatcher::grant) allows it.
+    /// Divides the concurrency limits of tenants among several nodes: a tenant with a limit starts no attempt until
+    /// [`grant`](Dispatcher::grant) gives this node a concurrency share.
     pub fn share_room(&mut self) {
         self.turns = Turns::sharing(true);
     }
 
-    /// How many attempts a tenant has under way here.
+    /// Returns the number of attempts that a tenant has in flight on this node.
     pub fn under_way(&self, tenant: &TenantId) -> usize {
         self.turns.under_way(tenant)
     }
 
-    /// What limited tenants have under way here, and what they want.
+    /// Returns the in-flight attempts and the demand on this node of every tenant with a concurrency limit.
     pub fn crowds(&self) -> Vec<Crowd> {
         self.turns.crowds()
     }
 
-    /// Whether a tenant has begun to wait for a grant since this was last asked, though it is allowed more.
+    /// Returns true if, since the last call, a tenant has started to wait for a larger concurrency share although
+    /// its limit allows more. Resets the flag.
     pub fn lacks_room(&mut self) -> bool {
         self.turns.takes_note_of_lack()
     }
 
-    /// This node may have so many of a tenant's under way. Takes effect with the next input. Says false if it has no use
-    /// for them.
+    /// Sets this node's concurrency share of a tenant. Takes effect with the next input. Returns false if the
+    /// tenant has no lanes here and the share is of no use.
     pub fn grant(&mut self, tenant: &TenantId, usable: u32) -> bool {
         self.turns.grant(tenant, usable as usize)
     }
 
-    /// Takes in what happened; adds what is to be done to `commands`.
+    /// Handles one input and appends the resulting commands to `commands`.
     pub fn handle(&mut self, now: Now, input: Input, commands: &mut Vec<Command>) {
         match input {
             Input::Accepted(deliveries) => self.accepted(now, deliveries, commands),
@@ -220,7 +224,7 @@ impl Dispatcher {
                 }
             }
             Input::FetchFailed { ticket, endpoint } => {
-                // Whatever is there counts as due, by any clock: the next fetch will tell.
+                // Due at any clock reading, so that the lane fetches again as soon as the pause is over.
                 let again = Timestamp::default();
                 self.fetches.remove(&ticket);
                 if let Some(lane) = self.find(endpoint)
@@ -255,7 +259,7 @@ impl Dispatcher {
         }
     }
 
-    /// When the dispatcher wants to hear [`Input::Tick`] if nothing else happens before.
+    /// Returns when the dispatcher needs [`Input::Tick`] if no other input arrives before.
     pub fn wake(&self) -> Wake {
         let unwritten = self.unwritten.front().map(|(at, _)| *at);
         let ticks = [self.ticks.earliest(), unwritten];
@@ -266,22 +270,22 @@ impl Dispatcher {
         }
     }
 
-    /// The endpoints it keeps in mind.
+    /// Returns the endpoints that have a lane.
     pub fn endpoints(&self) -> impl Iterator<Item = EndpointId> {
         self.by_endpoint.keys().copied()
     }
 
-    /// How many endpoints it keeps in mind.
+    /// Returns the number of lanes.
     pub fn lane_count(&self) -> usize {
         self.lanes.len()
     }
 
-    /// How many attempts are under way or being recorded.
+    /// Returns the number of attempts and cancellations that are in flight or being recorded.
     pub fn flight_count(&self) -> usize {
         self.flights.len()
     }
 
-    /// How the breakers of the endpoints it keeps in mind are.
+    /// Counts the lanes by breaker state.
     pub fn breakers(&self) -> BreakerCensus {
         let mut census = BreakerCensus::default();
         for (_, lane) in &self.lanes {
@@ -294,7 +298,7 @@ impl Dispatcher {
         census
     }
 
-    /// A look at one lane, if it is in mind.
+    /// Returns a snapshot of the endpoint's lane, or `None` if it has no lane.
     pub fn lane(&self, endpoint: EndpointId) -> Option<LaneView> {
         let lane = &self.lanes[self.find(endpoint)?];
         Some(LaneView {
@@ -371,7 +375,7 @@ impl Dispatcher {
         commands.push(Command::Record { ticket, record });
     }
 
-    /// Lets lanes fetch that stood in line, as far as there is room.
+    /// Lets waiting lanes fetch, up to [`MAX_FETCHES`] fetches at once.
     fn serve_fetch_line(&mut self, now: Now, commands: &mut Vec<Command>) {
         while self.fetches.len() < MAX_FETCHES
             && let Some(lane) = self.fetch_line.pop_front()

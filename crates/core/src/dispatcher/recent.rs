@@ -1,7 +1,8 @@
-//! What was settled a moment ago.
+//! Deliveries that were settled or cancelled recently.
 //!
-//! A fetch may see a commit before word of it arrives as `Accepted`. If the delivery has been sent and
-//! settled by then, that word must not send it again; so such deliveries are remembered for a while.
+//! A fetch may return a delivery before the engine reports its commit as `Accepted`. If the delivery has been sent
+//! and settled by then, that report must not send it again. [`Recent`] therefore remembers such deliveries for a
+//! while.
 
 use std::collections::VecDeque;
 
@@ -9,10 +10,10 @@ use rustc_hash::FxHashSet;
 
 use crate::id::DeliveryId;
 
-/// How many are remembered, over all lanes: several times the largest group of commits.
+/// Maximum number of remembered deliveries over all lanes: several times the largest group commit.
 const MAX_REMEMBERED: usize = 8_192;
 
-/// Deliveries whose first attempt was settled, or which were called off.
+/// Deliveries whose first attempt was settled, or which were cancelled.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     ids: FxHashSet<DeliveryId>,

@@ -1,8 +1,8 @@
-//! The dispatcher against a tiny disk and a clock that stands still unless told to move.
+//! Tests of the dispatcher with an in-memory store and a clock that moves only when a test moves it.
 //!
-//! The [`bench`] checks with every single `Send`, in every test, what must hold always: the delivery
-//! still waits on disk, is in flight once, its endpoint is not shut, no limit is exceeded, and on an
-//! ordered lane nothing older of its key is unfinished.
+//! In every test, [`bench`] checks for each `Send` that the delivery is waiting in the store, is in flight only
+//! once, its endpoint accepts attempts, no limit is exceeded, and on an ordered lane no older delivery of its key
+//! is unfinished.
 
 mod anything;
 mod bench;

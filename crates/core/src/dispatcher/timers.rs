@@ -1,8 +1,8 @@
-//! Who wants to be looked at again, and when.
+//! Timers of the lanes, ordered by time.
 
 use std::collections::BTreeSet;
 
-/// At most one time for each lane, the earliest first.
+/// Timers, earliest first. Each lane has at most one.
 #[derive(Debug)]
 pub(super) struct Timers<T> {
     set: BTreeSet<(T, usize)>,
@@ -15,7 +15,7 @@ impl<T: Ord + Copy> Timers<T> {
         }
     }
 
-    /// Moves a lane's time from what is armed to `wanted`.
+    /// Changes the timer of a lane from `armed` to `wanted`.
     pub(super) fn arm(&mut self, lane: usize, armed: &mut Option<T>, wanted: Option<T>) {
         if *armed == wanted {
             return;
@@ -29,12 +29,12 @@ impl<T: Ord + Copy> Timers<T> {
         *armed = wanted;
     }
 
-    /// The earliest time.
+    /// Returns the earliest time.
     pub(super) fn earliest(&self) -> Option<T> {
         self.set.first().map(|(at, _)| *at)
     }
 
-    /// A lane whose time has come by `now`. Its timer is still armed.
+    /// Returns a lane whose timer is due at `now`. The timer stays armed.
     pub(super) fn due(&self, now: T) -> Option<usize> {
         self.set
             .first()

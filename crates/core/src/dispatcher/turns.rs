@@ -1,13 +1,12 @@
-//! Whose turn it is.
+//! Round-robin scheduling of tenants and their lanes.
 //!
-//! Tenants take turns, and within a tenant its lanes take turns, so neither a tenant with a thousand
-//! endpoints nor one with a million deliveries crowds out the rest. A tenant may also hold only a
-//! share of the places: at most as many as are still to spare. One tenant whose receivers all hang
-//! thus fills half of the places and no more, the less there is to spare the less each one gets, and
-//! some places are kept for tenants that have nothing under way.
+//! Tenants take turns, and the lanes of each tenant take turns, so neither a tenant with a thousand endpoints nor
+//! one with a million deliveries displaces the others. A tenant may also have only as many attempts in flight as
+//! there are spare slots. A tenant whose receivers all hang thus occupies at most half of the slots. The fewer
+//! slots are spare, the fewer each tenant gets, and some are reserved for tenants that have nothing in flight.
 //!
-//! A tenant may be allowed only so many at once. While it has them, it stands outside, in nobody's way, and comes back
-//! with the first of its flights that lands, or when it is allowed more: it is always one of the two.
+//! A tenant can have a concurrency limit. A tenant at its limit leaves the ring and blocks no other tenant. It
+//! returns when one of its attempts ends or its limit is raised.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -26,7 +25,7 @@ enum Place {
     Idle,
     InRing,
     Parked,
-    /// It has as many under way as it may.
+    /// The tenant has reached its concurrency limit.
     Outside,
 }
 
@@ -35,11 +34,11 @@ struct Tenant {
     id: TenantId,
     lanes: usize,
     flights: usize,
-    /// At most so many of them, over all nodes.
+    /// Concurrency limit of the tenant, over all nodes.
     most: Option<usize>,
-    /// So many of those this node may use, if it shares them with others.
+    /// This node's concurrency share of that limit, if nodes share it.
     granted: usize,
-    /// That it wants more than was granted has been noted, and it was granted the same since.
+    /// True if it has been noted that the tenant wants more than its share, and the share has not changed since.
     noted: bool,
     ready: VecDeque<usize>,
     place: Place,
@@ -55,14 +54,14 @@ impl Tenant {
     }
 }
 
-/// What a limited tenant has under way on this node, and what it would have.
+/// In-flight attempts and demand of a limited tenant on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Crowd {
     /// The tenant.
     pub tenant: TenantId,
-    /// It may have so many under way at once, over all nodes.
+    /// Concurrency limit of the tenant, over all nodes.
     pub most: u32,
-    /// What this node has and wants of them.
+    /// The part of the limit that this node has and wants.
     pub ask: Ask,
 }
 
@@ -72,16 +71,17 @@ pub(super) struct Turns {
     tenants: Slab<Tenant>,
     by_id: FxHashMap<TenantId, usize>,
     ring: VecDeque<usize>,
-    /// Tenants that hold their share already; the one that holds least comes first.
+    /// Tenants that have used their share of the slots, the one with the fewest attempts in flight first.
     parked: BTreeSet<(usize, usize)>,
-    /// What tenants may have under way is shared with other nodes: nobody has any before it is granted.
+    /// True if nodes share the tenants' concurrency limits: a limited tenant starts nothing until it is granted a
+    /// share.
     shares: bool,
-    /// Somebody stands outside who would not if this node had been granted more.
+    /// True if a tenant has left the ring that would stay in it with a larger concurrency share.
     lacks_room: bool,
 }
 
 impl Turns {
-    /// What tenants may have under way is shared with other nodes, or not.
+    /// Creates an empty order. `shares` is true if nodes share the tenants' concurrency limits.
     pub(super) fn sharing(shares: bool) -> Turns {
         Turns {
             shares,
@@ -89,24 +89,24 @@ impl Turns {
         }
     }
 
-    /// Whether it is shared.
+    /// Returns true if nodes share the tenants' concurrency limits.
     pub(super) fn shares(&self) -> bool {
         self.shares
     }
 
-    /// Whether somebody has come to stand outside, since this was last asked, who would not if more were granted. Who goes
-    /// on wanting more than the same grant is noted once.
+    /// Returns true if, since the last call, a tenant has left the ring that would stay in it with a larger share.
+    /// A tenant that keeps wanting more than the same share is reported once.
     pub(super) fn takes_note_of_lack(&mut self) -> bool {
         std::mem::take(&mut self.lacks_room)
     }
 
-    /// How many of a tenant's are under way.
+    /// Returns the number of attempts that a tenant has in flight.
     pub(super) fn under_way(&self, id: &TenantId) -> usize {
         let tenant = self.by_id.get(id).map(|index| &self.tenants[*index]);
         tenant.map_or(0, |tenant| tenant.flights)
     }
 
-    /// Every limited tenant.
+    /// Returns every tenant that has a concurrency limit.
     pub(super) fn crowds(&self) -> Vec<Crowd> {
         let mut crowds = Vec::new();
         for (_, entry) in &self.tenants {
@@ -132,7 +132,7 @@ impl Turns {
         crowds
     }
 
-    /// This node may use so many of what a tenant may have under way. Says false if it does not keep it in mind.
+    /// Sets this node's concurrency share of a tenant. Returns false if the tenant has no lanes here.
     pub(super) fn grant(&mut self, id: &TenantId, usable: usize) -> bool {
         let Some(tenant) = self.by_id.get(id).copied() else {
             return false;
@@ -144,7 +144,7 @@ impl Turns {
         true
     }
 
-    /// The tenant's index; one more lane belongs to it.
+    /// Adds one lane to a tenant. Returns the tenant's index.
     pub(super) fn join(&mut self, id: &TenantId) -> usize {
         let index = match self.by_id.get(id) {
             Some(index) => *index,
@@ -167,7 +167,7 @@ impl Turns {
         index
     }
 
-    /// One lane fewer belongs to the tenant; with its last one the tenant is forgotten.
+    /// Removes one lane from a tenant. A tenant without lanes is forgotten.
     pub(super) fn part(&mut self, tenant: usize) {
         let entry = &mut self.tenants[tenant];
         entry.lanes -= 1;
@@ -186,13 +186,13 @@ impl Turns {
         }
     }
 
-    /// At most so many of a tenant's may be under way at once.
+    /// Sets the concurrency limit of a tenant.
     pub(super) fn allow(&mut self, tenant: usize, most: Option<usize>) {
         self.tenants[tenant].most = most;
         self.let_in(tenant);
     }
 
-    /// Lets a tenant that stands outside back into the ring, if it may have more under way.
+    /// Returns a tenant that had reached its limit to the ring, if it may now have more attempts in flight.
     fn let_in(&mut self, tenant: usize) {
         let shares = self.shares;
         let entry = &mut self.tenants[tenant];
@@ -202,7 +202,7 @@ impl Turns {
         }
     }
 
-    /// Puts a lane in line. The caller sees to it that a lane stands in line once.
+    /// Queues a lane for its turn. The caller ensures that a lane is queued only once.
     pub(super) fn enqueue(&mut self, tenant: usize, lane: usize) {
         let entry = &mut self.tenants[tenant];
         entry.ready.push_back(lane);
@@ -212,7 +212,7 @@ impl Turns {
         }
     }
 
-    /// Takes a lane out of the line in which it stands.
+    /// Removes a queued lane.
     pub(super) fn withdraw(&mut self, tenant: usize, lane: usize) {
         let entry = &mut self.tenants[tenant];
         entry.ready.retain(|other| *other != lane);
@@ -228,7 +228,7 @@ impl Turns {
         }
     }
 
-    /// The lane whose turn it is, with `spare` places left.
+    /// Returns the lane whose turn it is, with `spare` slots left.
     pub(super) fn next(&mut self, spare: usize) -> Option<usize> {
         loop {
             if self.ring.is_empty() {
@@ -261,8 +261,8 @@ impl Turns {
         }
     }
 
-    /// Puts the parked tenant that holds least back in the ring, if it may hold more. One at a time:
-    /// each place that comes free is for one of them.
+    /// Returns the parked tenant with the fewest attempts in flight to the ring, if it may have more. Only one
+    /// tenant at a time, because each call follows one freed slot.
     fn unpark_one(&mut self, spare: usize) {
         if self
             .parked
@@ -275,12 +275,12 @@ impl Turns {
         }
     }
 
-    /// A flight of this tenant's began.
+    /// An attempt of this tenant has started.
     pub(super) fn took_off(&mut self, tenant: usize) {
         self.count(tenant, |flights| flights + 1);
     }
 
-    /// A flight of this tenant's ended, which leaves `spare` places.
+    /// An attempt of this tenant has ended, which leaves `spare` slots.
     pub(super) fn landed(&mut self, tenant: usize, spare: usize) {
         self.count(tenant, |flights| {
             flights.checked_sub(1).expect("it had taken off")
@@ -289,7 +289,7 @@ impl Turns {
         self.unpark_one(spare);
     }
 
-    /// A place came free that belonged to no tenant, which leaves `spare` places.
+    /// A slot has become free that belonged to no tenant, which leaves `spare` slots.
     pub(super) fn vacated(&mut self, spare: usize) {
         self.unpark_one(spare);
     }
@@ -345,7 +345,7 @@ mod tests {
         turns.took_off(other);
         taken += 1;
         assert_eq!(turns.next(PLACES - taken), None);
-        // One landing lets the hog back in once it holds no more than its share.
+        // The tenant "hog" returns when it holds no more slots than its share.
         turns.landed(hog, PLACES - taken + 1);
         turns.landed(hog, PLACES - taken + 2);
         assert!(turns.next(PLACES - taken + 2).is_some());
@@ -398,7 +398,7 @@ mod tests {
         assert_eq!(turns.next(100), Some(2));
         turns.took_off(few);
         assert_eq!(turns.next(100), None);
-        // It is allowed more, and then less than it has.
+        // The limit is raised, and then lowered below the number in flight.
         turns.allow(few, Some(3));
         assert_eq!(turns.next(100), Some(3));
         turns.took_off(few);
@@ -409,7 +409,7 @@ mod tests {
         }
         turns.landed(few, 100);
         assert_eq!(turns.next(100), Some(4));
-        // Whoever leaves while it stands outside is not waited for.
+        // A tenant whose lanes are withdrawn while it is outside the ring does not come back.
         turns.took_off(few);
         assert_eq!(turns.next(100), None);
         for lane in 5..10 {
@@ -456,14 +456,14 @@ mod tests {
             turns.takes_note_of_lack(),
             "one is granted, more are wanted"
         );
-        // Who goes on wanting more under the same grant has said so.
+        // A tenant that keeps wanting more under the same grant has already been reported.
         turns.grant(&id, 1);
         turns.landed(few, 100);
         assert_eq!(turns.next(100), Some(1));
         turns.took_off(few);
         assert_eq!(turns.next(100), None);
         assert!(!turns.takes_note_of_lack());
-        // What is taken back is not used again, though it lands.
+        // A share that is withdrawn is not used again after its attempts end.
         turns.grant(&id, 0);
         turns.landed(few, 100);
         assert_eq!(turns.next(100), None);
@@ -472,7 +472,7 @@ mod tests {
             turns.withdraw(few, lane);
         }
         assert_eq!(asks(&turns), (0, 0, 0));
-        // Who wanted nothing in between says so again.
+        // A tenant that wanted nothing in between is reported again.
         turns.grant(&id, 0);
         turns.enqueue(few, 2);
         assert_eq!(turns.next(100), None);
@@ -491,7 +491,7 @@ mod tests {
         turns.enqueue(other, 3);
         turns.withdraw(one, 1);
         turns.withdraw(other, 2);
-        // With its last lane out of the ring a tenant can be forgotten.
+        // When its last lane has left the ring, a tenant can be forgotten.
         turns.part(one);
         assert_eq!(turns.next(10), Some(3));
         turns.took_off(other);

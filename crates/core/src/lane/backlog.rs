@@ -1,14 +1,13 @@
-//! What waits for one endpoint: a short list in memory, the rest on disk.
+//! The backlog of one endpoint: a short list in memory, the rest in the store.
 //!
-//! Every delivery is on disk before it is here; the list is only a copy of what is ready now. So
-//! dropping from it loses nothing, and the one danger is to take the same delivery twice: a fetch
-//! reads a snapshot that may be older than what has happened since. The backlog therefore knows
-//! which deliveries are in memory, in flight or being recorded, and which were settled while a fetch
-//! was under way, and at which attempt each of them stood.
+//! Every delivery is committed before it is added here. The list is only a copy of what is ready now, so dropping
+//! entries loses nothing. The risk is to take the same delivery twice, because a fetch reads a snapshot that may be
+//! out of date. [`Backlog`] therefore keeps track of the deliveries that are in memory, in flight or being
+//! recorded, and of those that were settled during a fetch, each with its number of attempts.
 //!
-//! On an ordered lane, deliveries with the same key go strictly one after the other. The disk hands
-//! out only the oldest unfinished delivery of each key; what is handed over in memory is accepted
-//! only while nothing on disk could be older.
+//! On an ordered lane, deliveries with the same ordering key are sent strictly one after the other. The store
+//! returns only the oldest unfinished delivery of each key. A delivery that is handed over in memory is accepted
+//! only if the store cannot contain an older one.
 
 use std::collections::VecDeque;
 
@@ -18,30 +17,31 @@ use crate::delivery::{Delivery, OrderingKey, Status};
 use crate::id::DeliveryId;
 use crate::time::Timestamp;
 
-/// How many deliveries may be settled during one fetch before its answer is not worth waiting for.
+/// Maximum number of deliveries that may be settled during one fetch. Above it, the result of the fetch is
+/// discarded.
 const MAX_SETTLED: usize = 1_024;
-/// A claimed delivery: nothing that a fetch brings of it can be newer than what we are writing.
+/// Attempt number of a claimed delivery. A fetch can return nothing newer than the change that is being written.
 const CLAIMED: u32 = u32::MAX;
 
-/// Whether a delivery could be claimed.
+/// Result of [`Backlog::claim`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// It is ours to change.
+    /// The delivery is now claimed and may be changed.
     Claimed,
-    /// It was claimed before.
+    /// The delivery was already claimed.
     Repeated,
-    /// It has been taken, to be sent.
+    /// The delivery has been taken to be sent.
     Taken,
 }
 
-/// What a fetch brought.
+/// The result of a fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
-    /// Deliveries that are due; on an ordered lane at most the oldest of each key.
+    /// Due deliveries; on an ordered lane at most the oldest one of each key.
     pub deliveries: Vec<Delivery>,
-    /// When the earliest of the rest is due, if there is a rest.
+    /// Due time of the earliest remaining delivery, if any remain.
     pub next_due: Option<Timestamp>,
-    /// Others wait behind an unfinished delivery of the same key.
+    /// True if further deliveries wait behind an unfinished delivery of the same key.
     pub blocked: bool,
 }
 
@@ -51,27 +51,27 @@ struct Fetching {
     settled: Vec<(DeliveryId, u32)>,
 }
 
-/// What waits for one endpoint.
+/// The waiting deliveries of one endpoint.
 #[derive(Clone, Debug)]
 pub struct Backlog {
     capacity: usize,
     ordered: bool,
     ready: VecDeque<Delivery>,
-    /// Deliveries in memory, in flight or being recorded, and the attempts they had made then.
+    /// Deliveries in memory, in flight or being recorded, with the number of attempts they had made.
     known: FxHashMap<DeliveryId, u32>,
-    /// When something on disk that is not known here may be due.
+    /// The earliest time at which a delivery may be due that is in the store and not in `known`.
     stored_due: Option<Timestamp>,
     fetching: Option<Fetching>,
-    /// Known deliveries whose row on disk has moved on without us.
+    /// Known deliveries whose stored row is newer than the copy here.
     outdated: Vec<DeliveryId>,
-    /// How many of each key are in flight or being recorded.
+    /// Number of deliveries of each key that are in flight or being recorded.
     busy_keys: FxHashMap<OrderingKey, u32>,
-    /// Something older than what is handed over may be on disk.
+    /// True if the store may contain an older delivery than one that is handed over.
     tangled: bool,
 }
 
 impl Backlog {
-    /// An empty backlog that keeps at most `capacity` deliveries in memory.
+    /// Creates an empty backlog that keeps at most `capacity` deliveries in memory.
     pub fn new(capacity: usize) -> Backlog {
         assert!(capacity > 0, "a lane needs room for one delivery");
         Backlog {
@@ -87,42 +87,42 @@ impl Backlog {
         }
     }
 
-    /// Says whether deliveries with the same key must stay in order. What is in memory goes back to
-    /// the disk when that changes, to be handed out by the new rule.
+    /// Sets whether deliveries with the same key must stay in order. On a change, the deliveries in memory go back
+    /// to the store, which returns them by the new rule.
     pub fn set_ordered(&mut self, ordered: bool, now: Timestamp) {
         if self.ordered != ordered {
             self.ordered = ordered;
             self.spill();
-            // An answer by the old rule is of no use.
+            // A fetch by the old rule is of no use.
             self.fetching = None;
             self.tangled = true;
             self.note_stored(now);
         }
     }
 
-    /// When something on disk may be due.
+    /// Returns the earliest time at which a delivery in the store may be due.
     pub fn stored_due(&self) -> Option<Timestamp> {
         self.stored_due
     }
 
-    /// How many are ready in memory.
+    /// Returns the number of ready deliveries in memory.
     pub fn ready_len(&self) -> usize {
         self.ready.len()
     }
 
-    /// True when nothing waits, is in flight or is being recorded.
+    /// Returns true if nothing waits, is in flight or is being recorded.
     pub fn is_idle(&self) -> bool {
         self.known.is_empty() && self.fetching.is_none() && self.stored_due.is_none()
     }
 
-    /// Notes that something due at `due` waits on disk.
+    /// Notes that a delivery in the store is due at `due`.
     pub fn note_stored(&mut self, due: Timestamp) {
         self.stored_due = Some(self.stored_due.map_or(due, |known| known.min(due)));
         self.tangled |= self.ordered;
     }
 
-    /// Takes a delivery that was just accepted, if there is room and nothing should go before it;
-    /// otherwise it stays on disk.
+    /// Adds a delivery that was just accepted, if there is space and no other delivery must go first. Otherwise it
+    /// stays in the store.
     pub fn offer(&mut self, delivery: Delivery, now: Timestamp) {
         let delivery = released(delivery);
         let Some(wanted_at) = delivery.wanted_at() else {
@@ -146,9 +146,9 @@ impl Backlog {
         }
     }
 
-    /// How many may be ready and yet another newcomer be taken. While something on disk is due, half
-    /// of the list is kept for it: else newcomers at the speed of the receiver would keep it out for
-    /// ever.
+    /// Returns the maximum list length at which a new delivery is still added. While a delivery in the store is
+    /// due, half of the list is reserved for it. Otherwise new deliveries arriving as fast as the receiver takes
+    /// them would block it for ever.
     fn room_for_newcomers(&self, now: Timestamp) -> usize {
         let disk_waits = self.fetching.is_some() || self.stored_due.is_some_and(|due| due <= now);
         if disk_waits {
@@ -158,7 +158,7 @@ impl Backlog {
         }
     }
 
-    /// True if something may be taken.
+    /// Returns true if a delivery can be taken.
     pub fn has_ready(&self) -> bool {
         if self.ordered {
             self.ready.iter().any(|delivery| self.is_free(delivery))
@@ -176,21 +176,21 @@ impl Backlog {
             0
         };
         let delivery = self.ready.remove(index)?;
-        // Counted on any lane, for it may become an ordered one while this is in flight.
+        // Counted on every lane, because the lane may become ordered while this delivery is in flight.
         if let Some(key) = delivery.facts().ordering {
             *self.busy_keys.entry(key).or_default() += 1;
         }
         Some(delivery)
     }
 
-    /// Whether more should be fetched from disk at `now`.
+    /// Returns true if more deliveries should be fetched from the store at `now`.
     pub fn wants_fetch(&self, now: Timestamp) -> bool {
         let due = self.stored_due.is_some_and(|due| due <= now);
         due && self.fetching.is_none() && self.ready.len() <= self.capacity / 2
     }
 
-    /// Begins a fetch. Says how many to ask for: as many as there is room for, beyond those that
-    /// are known already and would come again.
+    /// Starts a fetch and returns the number of deliveries to ask for: the free space, plus the known deliveries,
+    /// which the fetch may return again.
     pub fn begin_fetch(&mut self, ticket: u64) -> usize {
         self.fetching = Some(Fetching {
             ticket,
@@ -201,7 +201,7 @@ impl Backlog {
         room + self.known.len()
     }
 
-    /// Takes in what a fetch brought. Says false to one that nobody waits for.
+    /// Adds the result of a fetch. Returns false if the ticket is not the awaited one.
     pub fn end_fetch(&mut self, ticket: u64, fetched: Fetched) -> bool {
         let Some(fetching) = self.fetching.take_if(|fetching| fetching.ticket == ticket) else {
             return false;
@@ -216,7 +216,7 @@ impl Backlog {
         true
     }
 
-    /// Ends a fetch that failed; the disk is worth another look at `again`.
+    /// Ends a failed fetch; the next one is due at `again`. Returns false if the ticket is not the awaited one.
     pub fn fail_fetch(&mut self, ticket: u64, again: Timestamp) -> bool {
         let awaited = self
             .fetching
@@ -253,9 +253,8 @@ impl Backlog {
         }
     }
 
-    /// A delivery that was taken is settled on disk: it waits there for another turn, or has ended.
-    /// Says whether that was its first attempt, in which case word of its acceptance may still be on
-    /// its way.
+    /// Removes a delivery that was taken and is now settled in the store: it waits there for a retry, or has ended.
+    /// Returns true if that was its first attempt, in which case `Accepted` for it may still arrive.
     pub fn settled(&mut self, delivery: &Delivery, now: Timestamp) -> bool {
         let (id, ordering) = (delivery.id(), delivery.facts().ordering);
         let attempts_before = self.forget(id, now);
@@ -265,7 +264,7 @@ impl Backlog {
         self.free_key(ordering);
         match delivery.wanted_at() {
             Some(at) => self.note_stored(at),
-            // The next of its key may go now, and only the disk knows which that is.
+            // The next delivery of the key may go now, and only the store knows which one that is.
             None if self.ordered && self.tangled && ordering.is_some() => self.note_stored(now),
             None => {}
         }
@@ -273,16 +272,16 @@ impl Backlog {
         attempts_before == Some(0)
     }
 
-    /// Ends what was claimed with [`Backlog::claim`]. Somebody may have started the delivery all over
-    /// since, and whatever stood behind it may go now: the disk is worth a look.
+    /// Ends a claim made with [`Backlog::claim`]. The delivery may have been replayed since, and deliveries behind
+    /// it may go now, so the store is checked again.
     pub fn unclaim(&mut self, id: DeliveryId, now: Timestamp) {
         self.forget(id, now);
         self.note_stored(now);
         self.look_again(id, now);
     }
 
-    /// No longer knows a delivery, but remembers at which attempt it stood while a fetch that may
-    /// have seen it there is under way.
+    /// Removes a delivery from `known`. If a fetch is in progress that may have seen the delivery, remembers its
+    /// number of attempts until the fetch ends.
     fn forget(&mut self, id: DeliveryId, now: Timestamp) -> Option<u32> {
         let attempts = self.known.remove(&id);
         if let (Some(fetching), Some(attempts)) = (self.fetching.as_mut(), attempts) {
@@ -295,7 +294,7 @@ impl Backlog {
         attempts
     }
 
-    /// A delivery that was taken goes back to the disk untouched, to be looked at again at `again`.
+    /// Returns a taken delivery to the store unchanged; it is due again at `again`.
     pub fn untaken(&mut self, delivery: &Delivery, again: Timestamp) {
         self.known.remove(&delivery.id());
         self.spill_successors(delivery.facts().ordering);
@@ -304,7 +303,7 @@ impl Backlog {
         self.look_again(delivery.id(), again);
     }
 
-    /// Makes sure nobody takes a delivery that is being changed on disk.
+    /// Claims a delivery that is being changed in the store, so that it cannot be taken.
     pub fn claim(&mut self, id: DeliveryId) -> Claim {
         if let Some(index) = self.ready.iter().position(|delivery| delivery.id() == id) {
             self.ready.remove(index);
@@ -319,22 +318,22 @@ impl Backlog {
         Claim::Claimed
     }
 
-    /// Sends everything in memory back to the disk.
+    /// Drops all ready deliveries from memory; they stay in the store.
     pub fn spill(&mut self) {
         while let Some(delivery) = self.ready.pop_front() {
             self.put_back(&delivery);
         }
     }
 
-    /// Forgets what was known of the disk, and what is being read from it: everything there is about
-    /// to be ended.
+    /// Forgets the state of the store and discards a fetch in progress, because all waiting deliveries there are
+    /// about to be failed or released.
     pub fn clear_stored(&mut self) {
         self.spill();
         self.stored_due = None;
         self.fetching = None;
     }
 
-    /// Ids in flight or being recorded: known, but not ready.
+    /// Returns the ids that are in flight or being recorded: known, but not ready.
     pub fn taken(&self) -> Vec<DeliveryId> {
         let mut taken = self.known.clone();
         for delivery in &self.ready {
@@ -364,8 +363,8 @@ impl Backlog {
         }
     }
 
-    /// On an ordered lane, sends what stands behind an unfinished delivery back to the disk: that one
-    /// must go again first.
+    /// On an ordered lane, returns the deliveries behind an unfinished one to the store, because that one must be
+    /// retried first.
     fn spill_successors(&mut self, key: Option<OrderingKey>) {
         if !self.ordered || key.is_none() {
             return;
@@ -399,7 +398,7 @@ impl Backlog {
     }
 }
 
-/// What is stored as held waits like any other once it is asked for: the gate is what holds it.
+/// Turns a delivery that is stored as held into a waiting one: the gate decides when it may go.
 fn released(mut delivery: Delivery) -> Delivery {
     if delivery.status() == Status::Held {
         delivery.release().expect("what is held can be released");

@@ -1,3 +1,5 @@
+//! Tests of the backlog.
+
 use super::*;
 use crate::delivery::{State, Trigger, Turn};
 use crate::id::{EndpointId, EventId};
@@ -22,7 +24,7 @@ fn fresh(id: u128) -> Delivery {
     keyed(id, None)
 }
 
-/// The delivery as it is after so many attempts, waiting for another at `at`.
+/// The delivery after `attempts` attempts, with the next one due at `at`.
 fn retrying(delivery: &Delivery, attempts: u32, at: Timestamp) -> Delivery {
     let mut facts = delivery.facts().clone();
     facts.attempts = attempts;
@@ -104,7 +106,7 @@ fn fetches_one_at_a_time_when_half_empty_and_asks_for_what_there_is_room_for() {
     assert!(!backlog.wants_fetch(NOW), "three of four are there");
     backlog.take();
     assert!(backlog.wants_fetch(NOW));
-    // Room for two, and the four that are known would come again.
+    // There is space for two deliveries, and the four known ones may be returned again.
     assert_eq!(backlog.begin_fetch(9), 6);
     assert_eq!(backlog.stored_due(), None);
     assert!(!backlog.is_idle());
@@ -112,7 +114,7 @@ fn fetches_one_at_a_time_when_half_empty_and_asks_for_what_there_is_room_for() {
     assert!(!backlog.wants_fetch(NOW), "one is under way");
     let all = (1..=7).map(fresh).collect();
     assert!(backlog.end_fetch(9, fetched(all)));
-    // Known ones are dropped, what fits is kept, and of the rest it is known that it is there.
+    // Known deliveries are ignored, the list is filled, and the due time of the remaining one is noted.
     assert_eq!(backlog.stored_due(), Some(NOW));
     assert_eq!(take_all(&mut backlog), [3, 4, 5, 6]);
 }
@@ -152,7 +154,7 @@ fn nothing_is_taken_twice_however_old_the_snapshot() {
     backlog.begin_fetch(0);
     backlog.settled(&succeeded(&fresh(1)), NOW);
     backlog.settled(&retrying(&fresh(2), 1, LATER), NOW);
-    // The first has ended, the second waits for later, the third is in flight.
+    // The first has ended, the second waits for a retry, the third is in flight.
     backlog.end_fetch(0, fetched((1..=4).map(fresh).collect()));
     assert_eq!(take_all(&mut backlog), [4]);
     assert_eq!(backlog.stored_due(), Some(LATER));
@@ -181,13 +183,13 @@ fn a_row_that_has_moved_on_is_looked_at_again() {
     backlog.take();
     backlog.note_stored(NOW);
     backlog.begin_fetch(0);
-    // Its first attempt is on disk and it was replayed, but word of neither has come.
+    // Its first attempt is recorded and it was replayed, but the backlog has not been informed of either.
     backlog.end_fetch(0, fetched(vec![retrying(&fresh(1), 1, NOW)]));
     assert!(!backlog.has_ready());
     assert_eq!(backlog.stored_due(), None);
     backlog.settled(&succeeded(&fresh(1)), LATER);
     assert_eq!(backlog.stored_due(), Some(LATER));
-    // Once is enough.
+    // The store is checked only once more.
     backlog.begin_fetch(1);
     backlog.end_fetch(1, fetched(vec![retrying(&fresh(1), 1, NOW)]));
     backlog.take();
@@ -276,7 +278,7 @@ fn spilling_forgets_what_was_ready_and_nothing_else() {
     backlog.spill();
     assert_eq!((backlog.ready_len(), backlog.stored_due()), (0, Some(NOW)));
     assert_eq!(backlog.taken(), [DeliveryId(1)]);
-    // What was spilled can be fetched again; what is in flight cannot.
+    // Spilled deliveries can be fetched again; deliveries in flight cannot.
     backlog.begin_fetch(0);
     backlog.end_fetch(0, fetched((1..=3).map(fresh).collect()));
     assert_eq!(take_all(&mut backlog), [2, 3]);
@@ -320,7 +322,7 @@ fn a_head_that_must_go_again_sends_what_stands_behind_it_to_the_disk() {
         }
         assert_eq!(take_all(&mut backlog), [3]);
         assert_eq!(backlog.stored_due(), Some(NOW));
-        // Nor does a newcomer overtake it; one without a key may.
+        // A new delivery of the same key does not overtake it; one without a key may.
         backlog.offer(keyed(4, Some(7)), NOW);
         backlog.offer(keyed(5, None), NOW);
         assert_eq!(take_all(&mut backlog), [5]);
@@ -372,13 +374,13 @@ fn the_end_of_a_head_makes_an_ordered_lane_ask_for_the_next() {
         backlog.settled(&succeeded(&keyed(1, key)), LATER);
         assert_eq!(backlog.stored_due(), key.map(|_| LATER));
     }
-    // With nothing blocked on disk there is nothing to ask.
+    // If nothing is blocked in the store, no fetch is needed.
     let mut backlog = ordered(8);
     backlog.offer(keyed(1, Some(7)), NOW);
     backlog.take();
     backlog.settled(&succeeded(&keyed(1, Some(7))), LATER);
     assert_eq!(backlog.stored_due(), None);
-    // What was called off on disk may have been a head.
+    // The cancelled delivery may have been the oldest of its key.
     backlog.claim(DeliveryId(9));
     backlog.unclaim(DeliveryId(9), LATER);
     assert_eq!(backlog.stored_due(), Some(LATER));

@@ -1,34 +1,34 @@
-//! Leaving a destination alone while it is down.
+//! The breaker: stops attempts to a destination that is down.
 //!
-//! The breaker is `Passing`, `Tripped` or `Probing`. It promises:
+//! [`Breaker`] is `Passing`, `Tripped` or `Probing` ([`BreakerState`]). It guarantees:
 //!
-//! - it trips on *sustained* failure of the destination: too large a share of recent requests, too
-//!   many in a row, or too many deliveries given up; never on refused payloads;
-//! - while tripped it lets nothing pass until its time has come, and then one single probe;
-//! - a probe that comes back well closes it; one that fails trips it again, for longer;
-//! - how long is drawn by dice, so that breakers which tripped together do not probe together.
+//! - It trips on sustained failure of the destination: too large a share of recent requests, too many failures in a
+//!   row, or too many dead-lettered deliveries. Refused payloads never trip it.
+//! - While it is tripped, nothing passes until the waiting time is over. Then one single probe passes.
+//! - A successful probe closes it. A failed probe trips it again, for longer.
+//! - The waiting time is randomised, so that breakers that tripped together do not probe together.
 
 use serde::{Deserialize, Serialize};
 
 use crate::dice::Dice;
 use crate::time::{Span, Tick};
 
-/// When a breaker trips, and for how long.
+/// Thresholds and waiting times of a breaker.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BreakerSettings {
-    /// How far back the failure ratio looks.
+    /// The period over which the failure ratio is computed.
     pub window: Span,
-    /// How many results the window must hold before the ratio means anything.
+    /// Minimum number of results in the window for the failure ratio to be used.
     pub min_samples: u32,
-    /// The share of failures that trips it.
+    /// The share of failures that trips the breaker.
     pub failure_ratio: f64,
-    /// So many failures in a row trip it, however slowly they come.
+    /// Number of failures in a row that trips the breaker, over any period.
     pub consecutive_failures: u32,
-    /// So many deliveries given up within a day trip it.
+    /// Number of dead-lettered deliveries within a day that trips the breaker.
     pub exhausted_deliveries: u32,
-    /// How long it stays tripped before the first probe.
+    /// Time from the trip to the first probe.
     pub first_wait: Span,
-    /// The longest wait between two probes; each failed one doubles it up to here.
+    /// Maximum time between two probes. Each failed probe doubles the wait up to this value.
     pub longest_wait: Span,
 }
 
@@ -46,77 +46,77 @@ impl Default for BreakerSettings {
     }
 }
 
-/// Why a breaker tripped.
+/// The reason why a breaker tripped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TripReason {
     /// Too large a share of recent requests failed.
     FailureRatio,
-    /// Too many failed in a row.
+    /// Too many requests failed in a row.
     ConsecutiveFailures,
-    /// Too many deliveries were given up within a day.
+    /// Too many deliveries were dead-lettered within a day.
     ExhaustedDeliveries,
 }
 
-/// What a result says about the destination.
+/// Evidence about the destination from one result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// It took the delivery.
+    /// The destination accepted the delivery.
     Up,
-    /// It is there, but did not want this delivery.
+    /// The destination is up, but refused this delivery.
     Aside,
-    /// It failed.
+    /// The destination failed.
     Down,
-    /// Nothing: the fault was ours.
+    /// No information: an internal fault of posthaste ended the attempt.
     Void,
 }
 
 /// The breaker's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreakerState {
-    /// Everything may pass.
+    /// Everything passes.
     Passing,
-    /// Nothing may pass until `until`, and then one probe.
+    /// Nothing passes until `until`, and then one probe.
     Tripped {
-        /// When a probe may go.
+        /// The time from which a probe may be sent.
         until: Tick,
-        /// Why it tripped.
+        /// The reason for the trip.
         reason: TripReason,
     },
-    /// One probe is out; nothing else may pass.
+    /// One probe is in flight; nothing else passes.
     Probing {
-        /// Why it tripped.
+        /// The reason for the trip.
         reason: TripReason,
     },
 }
 
-/// What a breaker says to a delivery that wants to pass.
+/// The breaker's decision about an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passage {
-    /// Go.
+    /// The attempt may start.
     Open,
-    /// Go, as the probe.
+    /// The attempt may start as the probe.
     Probe,
-    /// Not before this.
+    /// Not before this time.
     Wait(Tick),
-    /// Not before the probe is back.
+    /// Not before the probe has ended.
     AwaitProbe,
 }
 
-/// A change of state that people want to hear of.
+/// A state change that causes a notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turnover {
-    /// It tripped.
+    /// The breaker tripped.
     Tripped(TripReason),
     /// The destination is back.
     Recovered,
 }
 
-/// How finely the window is divided.
+/// Number of slices that the window is divided into.
 const SLICES: usize = 6;
-/// A probe that a fault of ours ended is tried again after this.
+/// Delay after which a probe that an internal fault ended is repeated.
 const FAULT_WAIT: Span = Span::from_secs(1);
-/// Each wait is spread by a fifth to either side.
+/// Each wait varies by up to this percentage in both directions.
 const SPREAD_PERCENT: u64 = 20;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -126,7 +126,7 @@ struct Slice {
     down: u32,
 }
 
-/// One endpoint's breaker.
+/// The breaker of one endpoint.
 #[derive(Clone, Debug)]
 pub struct Breaker {
     state: BreakerState,
@@ -145,7 +145,7 @@ impl Default for Breaker {
 }
 
 impl Breaker {
-    /// A breaker that had tripped before the process began.
+    /// Creates a breaker that had tripped before the process started.
     pub fn tripped(until: Tick, reason: TripReason, failed_probes: u32) -> Breaker {
         Breaker {
             state: BreakerState::Tripped { until, reason },
@@ -154,17 +154,17 @@ impl Breaker {
         }
     }
 
-    /// Its state.
+    /// Returns the state.
     pub fn state(&self) -> BreakerState {
         self.state
     }
 
-    /// How many probes in a row have failed.
+    /// Returns the number of failed probes in a row.
     pub fn failed_probes(&self) -> u32 {
         self.failed_probes
     }
 
-    /// Whether something may pass.
+    /// Returns whether an attempt may pass.
     pub fn passage(&self, now: Tick) -> Passage {
         match self.state {
             BreakerState::Passing => Passage::Open,
@@ -174,10 +174,9 @@ impl Breaker {
         }
     }
 
-    /// Sends the probe.
+    /// Marks the probe as sent.
     ///
-    /// # Panics
-    /// If no probe may go: whoever sends one must have asked.
+    /// # Panics If no probe may be sent. The caller must have checked [`Breaker::passage`].
     pub fn send_probe(&mut self, now: Tick) {
         self.state = match self.state {
             BreakerState::Tripped { until, reason } if until <= now => {
@@ -189,9 +188,9 @@ impl Breaker {
         };
     }
 
-    /// Takes in the result of an ordinary request, after `in_a_row` failures in a row.
+    /// Applies the result of an ordinary request, with `in_a_row` failures in a row including it.
     ///
-    /// One that was sent before the breaker tripped and comes back after says nothing new.
+    /// The result of a request that was sent before the breaker tripped is ignored: it carries no new information.
     pub fn result(
         &mut self,
         now: Tick,
@@ -217,7 +216,7 @@ impl Breaker {
         Some(self.trip(now, reason, settings, dice))
     }
 
-    /// Takes in the result of the probe.
+    /// Applies the result of the probe.
     pub fn probe_result(
         &mut self,
         now: Tick,
@@ -227,7 +226,7 @@ impl Breaker {
     ) -> Option<Turnover> {
         let reason = match self.state {
             BreakerState::Probing { reason } => reason,
-            // Somebody closed the breaker by hand while the probe was out.
+            // The endpoint was enabled by hand while the probe was in flight, which closed the breaker.
             BreakerState::Passing | BreakerState::Tripped { .. } => return None,
         };
         match signal {
@@ -263,7 +262,7 @@ impl Breaker {
         Turnover::Tripped(reason)
     }
 
-    /// Lets everything pass again and forgets the past.
+    /// Closes the breaker and clears its history.
     pub fn close(&mut self) {
         *self = Breaker::default();
     }
@@ -428,7 +427,7 @@ mod tests {
     }
 
     proptest! {
-        /// Over any history: nothing passes while tripped, one probe at a time, every wait ends.
+        /// Over any history: nothing passes while tripped, there is one probe at a time, and every wait ends.
         #[test]
         fn keeps_its_promises(steps in prop::collection::vec((0u64..4_000, 0u8..4), 1..600), seed: u64) {
             let settings = BreakerSettings::default();

@@ -1,9 +1,9 @@
-//! Whether one endpoint may be sent to now.
+//! The gate of one endpoint: decides whether an attempt may start now.
 //!
-//! Five questions in a row: is it enabled, did it ask to be left alone, does its breaker pass, is
-//! there room in its window, does its rate allow it? The answer is to go, or exactly when or after
-//! what to ask again, so that nobody ever has to ask in a loop. A delivery that is not admitted
-//! spends nothing.
+//! [`Gate`] makes five checks in order: the endpoint is enabled, its breaker passes, no pause by `Retry-After` is
+//! in force, its in-flight window has space, and its rate limit allows a request. The result is an [`Admission`]:
+//! either to go, or the exact time or event after which to check again. So the caller never needs to poll. A
+//! delivery that is not admitted uses nothing up.
 
 use super::breaker::{
     Breaker, BreakerSettings, BreakerState, Passage, Signal, TripReason, Turnover,
@@ -13,36 +13,36 @@ use super::window::Window;
 use crate::dice::Dice;
 use crate::time::{Span, Tick};
 
-/// Whether an endpoint takes part.
+/// The status of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It is sent to.
+    /// Attempts are made.
     Enabled,
-    /// Deliveries are held for it, and none is lost.
+    /// Deliveries are held and none is lost.
     Paused,
-    /// It is sent nothing; what waits for it has failed.
+    /// No attempts are made; waiting deliveries fail.
     Disabled,
-    /// It is gone; what waits for it has failed.
+    /// The endpoint does not exist any more; waiting deliveries fail.
     Deleted,
 }
 
-/// The gate's answer.
+/// The decision of the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// Go. `probe` says that this one tests a tripped breaker.
+    /// An attempt may start.
     Admit {
-        /// It is the probe.
+        /// True if the attempt is the probe of a tripped breaker.
         probe: bool,
     },
-    /// Not before this.
+    /// Not before this time.
     Wait(Tick),
-    /// Not before one that is in flight is back.
+    /// Not before an attempt in flight ends.
     Full,
-    /// Not before somebody changes the endpoint's standing, or the probe is back.
+    /// Not before the endpoint status changes, or the probe ends.
     Shut,
 }
 
-/// One endpoint's gate.
+/// The gate of one endpoint.
 #[derive(Clone, Debug)]
 pub struct Gate {
     standing: Standing,
@@ -53,11 +53,11 @@ pub struct Gate {
     last_left: Tick,
 }
 
-/// So long after the last result a gate is remembered, with its window and its recent failures.
+/// Time after the last result for which a gate is remembered, with its window and its recent failures.
 const LINGER: Span = Span::from_secs(60);
 
 impl Gate {
-    /// A gate for an endpoint of this standing and these limits.
+    /// Creates a gate for an endpoint with this status and these limits.
     pub fn new(standing: Standing, max_in_flight: u32, rate: RateLimit) -> Gate {
         Gate {
             standing,
@@ -69,12 +69,12 @@ impl Gate {
         }
     }
 
-    /// Takes up a breaker that had tripped before the process began.
+    /// Restores a breaker that had tripped before the process started.
     pub fn restore_breaker(&mut self, breaker: Breaker) {
         self.breaker = breaker;
     }
 
-    /// Counts the rate as used up at `at`: until then somebody else had the endpoint.
+    /// Counts the rate as used up at `at`, because another node sent to the endpoint until then.
     pub fn use_up_rate(&mut self, at: Tick) {
         self.rate.use_up(at);
     }
@@ -85,13 +85,13 @@ impl Gate {
         self.rate.set_limit(rate, now);
     }
 
-    /// The endpoint's standing.
+    /// Returns the endpoint status.
     pub fn standing(&self) -> Standing {
         self.standing
     }
 
-    /// Changes the endpoint's standing. To enable it is also to say that a tripped breaker may close
-    /// and that nobody need wait any longer: what was held drains, gently.
+    /// Changes the endpoint status. Enabling also closes a tripped breaker and ends a pause by `Retry-After`. The
+    /// held deliveries are then sent slowly at first.
     pub fn stand(&mut self, standing: Standing, now: Tick) {
         let was = std::mem::replace(&mut self.standing, standing);
         if standing == Standing::Enabled {
@@ -110,27 +110,27 @@ impl Gate {
         }
     }
 
-    /// The breaker's state.
+    /// Returns the breaker.
     pub fn breaker(&self) -> &Breaker {
         &self.breaker
     }
 
-    /// Until when the endpoint asked to be left alone.
+    /// Returns the end of the pause that the receiver asked for with `Retry-After`.
     pub fn quiet_until(&self) -> Tick {
         self.quiet_until
     }
 
-    /// How many requests are in flight.
+    /// Returns the number of attempts in flight.
     pub fn in_flight(&self) -> u32 {
         self.window.in_flight()
     }
 
-    /// True while deliveries to this endpoint are held: it is paused or its breaker has tripped.
+    /// Returns true while deliveries to this endpoint are held: it is paused or its breaker has tripped.
     pub fn holds(&self) -> bool {
         self.standing == Standing::Paused || self.breaker.state() != BreakerState::Passing
     }
 
-    /// Whether a delivery may go now, and if not, when or after what to ask again.
+    /// Returns whether an attempt may start now, and if not, when or after which event to check again.
     pub fn outlook(&self, now: Tick) -> Admission {
         match self.standing {
             Standing::Enabled => {}
@@ -160,7 +160,7 @@ impl Gate {
         Admission::Admit { probe }
     }
 
-    /// Lets one through, if it may go.
+    /// Admits one attempt, if one may start.
     pub fn admit(&mut self, now: Tick) -> Admission {
         let admission = self.outlook(now);
         match admission {
@@ -176,7 +176,7 @@ impl Gate {
         admission
     }
 
-    /// Takes one back, with what its result says about the destination.
+    /// Ends one attempt and applies its result.
     pub fn leave(
         &mut self,
         now: Tick,
@@ -209,7 +209,7 @@ impl Gate {
         turnover
     }
 
-    /// Trips the breaker, unless it already has.
+    /// Trips the breaker if it is passing.
     pub fn trip(
         &mut self,
         now: Tick,
@@ -223,7 +223,7 @@ impl Gate {
         }
     }
 
-    /// Leaves the whole endpoint alone for `span`, as it asked, and starts slowly after that.
+    /// Stops all attempts to the endpoint for `span`, as the receiver asked, and restarts slowly after it.
     pub fn keep_quiet(&mut self, now: Tick, span: Span) {
         let until = now.after(span);
         if until > self.quiet_until {
@@ -232,8 +232,8 @@ impl Gate {
         }
     }
 
-    /// When nothing that is not stored will matter any more, so that the gate may be forgotten;
-    /// nothing while a request is in flight.
+    /// Returns the time after which the gate holds no state that is not stored, so that it can be forgotten. `None`
+    /// while an attempt is in flight.
     pub fn rests_at(&self) -> Option<Tick> {
         let at = self
             .rate
@@ -243,23 +243,23 @@ impl Gate {
         (self.window.in_flight() == 0).then_some(at)
     }
 
-    /// After an absence: one at a time at first, a fifth of the rate, and no saved-up burst.
+    /// Restarts after an interruption with a window of one, a fifth of the rate and no burst.
     fn start_slowly(&mut self, from: Tick) {
         self.window.restart();
         self.rate.restart(from);
     }
 }
 
-/// What came back from one request.
+/// The result of one attempt, as the gate needs it.
 #[derive(Clone, Copy, Debug)]
 pub struct Back {
-    /// What it says about the destination.
+    /// Evidence about the destination.
     pub signal: Signal,
-    /// It was the probe.
+    /// True if it was the probe.
     pub probe: bool,
-    /// Failures of the destination in a row, this one included.
+    /// Number of failures of the destination in a row, including this one.
     pub failures_in_a_row: u32,
-    /// The destination said that it has more to do than it can.
+    /// True if the receiver reported that it is overloaded.
     pub overloaded: bool,
 }
 
@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(gate.admit(LATER), Admission::Admit { probe: false });
         assert_eq!(gate.admit(LATER), Admission::Full);
         leave(&mut gate, LATER, Signal::Up, false);
-        // The saved-up burst is gone, and the pace is a fifth: the next one waits a tenth of a second.
+        // No burst is left and the rate is a fifth of the limit: the next attempt waits 100 ms.
         assert_eq!(gate.admit(LATER), Admission::Wait(Tick(LATER.0 + 100)));
     }
 
@@ -432,7 +432,7 @@ mod tests {
     }
 
     proptest! {
-        /// Over any history the gate keeps every limit, and every wait it names ends as it says.
+        /// The gate keeps every limit over any history, and every wait ends at the time it returned.
         #[test]
         fn keeps_every_limit_over_any_history(
             steps in prop::collection::vec((0u64..300, 0u8..10), 1..500),
@@ -459,7 +459,7 @@ mod tests {
                         }
                         Admission::Wait(until) => {
                             prop_assert!(until > now);
-                            // By then nothing but a full window can be in the way, or one more wait.
+                            // At that time only a full window or one further wait can remain.
                             let then = gate.outlook(until);
                             prop_assert!(then != Admission::Wait(until) && then != Admission::Shut);
                         }

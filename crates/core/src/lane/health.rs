@@ -1,9 +1,9 @@
-//! What is remembered of an endpoint from day to day, and when enough is enough.
+//! Long-term failure history of an endpoint, and when it is disabled.
 //!
-//! The breaker lives by the second; this lives by the day and is stored with the endpoint. An
-//! endpoint is disabled when its receiver says it is gone, when a hundred deliveries in a row were
-//! refused for good, or after five days of nothing but failure. Where it can still be helped a warning comes
-//! first: where the days ran by unnoticed between two rare events, the endpoint gets one more day from it.
+//! The breaker reacts within seconds; [`Health`] covers days and is stored with the endpoint. An endpoint is
+//! disabled when its receiver answers 410, when 100 deliveries in a row were permanently refused, or after five
+//! days without a success. A warning precedes the last two. If deliveries are rare and the warning comes late, the
+//! endpoint still gets one day between the warning and the disabling.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,81 +11,82 @@ use super::breaker::TripReason;
 use crate::classify::{Meaning, Scope, Verdict};
 use crate::time::{Span, Timestamp};
 
-/// So many deliveries refused for good, in a row, disable an endpoint.
+/// Number of permanently refused deliveries in a row that disables an endpoint.
 pub const PERMANENT_FAILURES_TO_DISABLE: u32 = 100;
-/// So many of them bring the warning.
+/// Number of permanently refused deliveries in a row that triggers the warning.
 pub const PERMANENT_FAILURES_TO_WARN: u32 = 80;
-/// So long nothing but failure disables an endpoint.
+/// Duration of uninterrupted failure that disables an endpoint.
 pub const FAILING_TO_DISABLE: Span = Span::from_days(5);
-/// So long of it brings the warning.
+/// Duration of uninterrupted failure that triggers the warning.
 pub const FAILING_TO_WARN: Span = Span::from_days(4);
-/// At least so long passes between a warning about days of failure and the end.
+/// Minimum time between a warning about days of failure and the disabling.
 pub const WARNING_LEAD: Span = Span::from_days(1);
-/// How long a delivery given up counts towards tripping the breaker.
+/// Time for which a dead-lettered delivery counts towards tripping the breaker.
 pub const EXHAUSTED_WINDOW: Span = Span::from_hours(24);
-/// How many of them are remembered at most, and so the highest number that can trip a breaker.
+/// Maximum number of dead-lettered deliveries that are remembered, and so the highest threshold that can trip a
+/// breaker.
 pub const MAX_EXHAUSTED: u32 = 100;
 
-/// Why an endpoint is, or is about to be, disabled by posthaste.
+/// The cause for which posthaste disables an endpoint, or is about to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DisableCause {
     /// The receiver answered 410.
     Gone,
-    /// Too many deliveries in a row were refused for good.
+    /// Too many deliveries in a row were permanently refused.
     PermanentFailures,
-    /// Nothing but failure for days.
+    /// No success for days.
     FailingForDays,
 }
 
-/// What a result means for the endpoint's future.
+/// The consequence of a result for the endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Concern {
-    /// Nothing.
+    /// No consequence.
     Fine,
-    /// Its owner should be warned.
+    /// The tenant should be warned.
     Warn(DisableCause),
-    /// It should be disabled.
+    /// The endpoint should be disabled.
     Disable(DisableCause),
 }
 
 /// A tripped breaker, as it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredTrip {
-    /// When a probe may go.
+    /// The time from which a probe may be sent.
     pub until: Timestamp,
-    /// Why it tripped.
+    /// The reason for the trip.
     pub reason: TripReason,
-    /// How many probes in a row have failed.
+    /// Number of failed probes in a row.
     pub failed_probes: u32,
 }
 
-/// What is remembered of an endpoint.
+/// Failure history of an endpoint, as it is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
-    /// Grows with every change. Records may reach the disk in another order than they were made, so
-    /// one that is older than what is stored must not replace it.
+    /// Increases with every change. Records may be persisted in another order than they were made, so an older
+    /// revision must not replace a newer one.
     pub revision: u64,
-    /// Failures of the destination in a row.
+    /// Number of failures of the destination in a row.
     pub consecutive_failures: u32,
-    /// Deliveries refused for good, with no success in between.
+    /// Number of permanently refused deliveries since the last success.
     pub permanent_failures: u32,
-    /// Since when there has been nothing but failure.
+    /// Time of the first failure since the last success.
     pub failing_since: Option<Timestamp>,
-    /// When its owner was warned of days of failure.
+    /// Time at which the tenant was warned about days of failure.
     pub warned_of_days_at: Option<Timestamp>,
-    /// Its owner was warned of too many refusals.
+    /// True if the tenant was warned about too many refused deliveries.
     pub warned_of_refusals: bool,
-    /// When deliveries were given up lately, oldest first.
+    /// Times at which deliveries were dead-lettered recently, oldest first.
     pub exhausted_at: Vec<Timestamp>,
     /// The breaker, if it has tripped.
     pub trip: Option<StoredTrip>,
-    /// Until when it asked to be left alone.
+    /// End of the pause that the receiver asked for with `Retry-After`.
     pub quiet_until: Option<Timestamp>,
 }
 
 impl Health {
-    /// Takes in how an attempt ended.
+    /// Adds the result of an attempt and returns its consequence.
     pub fn note(&mut self, now: Timestamp, meaning: Meaning) -> Concern {
         let failure = match meaning {
             Meaning::Success => {
@@ -136,8 +137,8 @@ impl Health {
         }
     }
 
-    /// Takes in that a delivery was given up after all its attempts. Says whether that makes
-    /// `enough` of them within a day.
+    /// Adds a delivery that was dead-lettered after all its attempts. Returns true if there are now `enough` of
+    /// them within a day.
     pub fn note_exhausted(&mut self, now: Timestamp, enough: u32) -> bool {
         let enough = enough.clamp(1, MAX_EXHAUSTED) as usize;
         self.exhausted_at.push(now);
@@ -148,7 +149,7 @@ impl Health {
         self.exhausted_at.len() == enough
     }
 
-    /// Forgets what spoke for keeping the breaker tripped.
+    /// Clears the state that kept the breaker tripped.
     pub fn note_recovered(&mut self) {
         self.revision += 1;
         self.consecutive_failures = 0;
@@ -156,7 +157,7 @@ impl Health {
         self.trip = None;
     }
 
-    /// Forgets everything: the endpoint starts afresh.
+    /// Clears the whole history, as for a new endpoint.
     pub fn start_afresh(&mut self) {
         *self = Health {
             revision: self.revision + 1,
@@ -164,7 +165,7 @@ impl Health {
         };
     }
 
-    /// Takes over `newer`, unless that is older than what we have.
+    /// Replaces this health by `newer` if its revision is higher.
     pub fn update(&mut self, newer: &Health) {
         if newer.revision > self.revision {
             *self = newer.clone();
@@ -278,7 +279,7 @@ mod tests {
         for hour in 0..9 {
             assert!(!health.note_exhausted(hours(hour), 10));
         }
-        // A day after the first only nine are left.
+        // One day after the first one, only nine are left.
         assert!(!health.note_exhausted(hours(24), 10));
         assert!(health.note_exhausted(hours(24), 10));
         for _ in 0..1_000 {

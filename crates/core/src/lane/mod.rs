@@ -1,8 +1,8 @@
-//! The lane of an endpoint: everything that decides whether, and what, it is sent next.
+//! The lane of an endpoint: the state that decides when an attempt starts, and of which delivery.
 //!
-//! The unit of scheduling is the endpoint, not the delivery. A lane holds its gate (breaker, rate,
-//! window), its health, a short list of deliveries that are ready, and what it knows of the backlog
-//! on disk: when something there is due. Ten million waiting deliveries therefore cost no memory.
+//! The dispatcher schedules endpoints, not deliveries. A lane holds its [`Gate`] (breaker, rate limit, in-flight
+//! window), its [`Health`] and its [`Backlog`]: a short list of ready deliveries, and the time at which the next
+//! delivery in the store is due. Ten million waiting deliveries therefore need no memory.
 
 mod backlog;
 mod breaker;
@@ -25,33 +25,33 @@ pub use window::{MAX_IN_FLIGHT, Window};
 use crate::policy::RetryPolicy;
 use crate::time::Span;
 
-/// The longest `Retry-After` that is honoured, unless the operator says otherwise.
+/// Default maximum `Retry-After` that is honoured. The operator can change it.
 pub const RETRY_AFTER_CAP: Span = Span::from_hours(24);
 
-/// How many requests an endpoint may have in flight, unless it says otherwise.
+/// Default in-flight limit of an endpoint.
 pub const DEFAULT_MAX_IN_FLIGHT: u32 = 10;
 
-/// What an endpoint has been promised.
+/// Settings of an endpoint that its lane needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaneSettings {
-    /// When to try again, and when to stop.
+    /// The retry policy.
     pub policy: RetryPolicy,
-    /// The longest `Retry-After` that is honoured.
+    /// Maximum `Retry-After` that is honoured.
     pub retry_after_cap: Span,
-    /// At most so many at once.
+    /// Maximum number of attempts in flight to this endpoint.
     pub max_in_flight: u32,
-    /// At most so many of its tenant's at once, over all endpoints that the tenant has here; nothing means any number.
+    /// Maximum number of attempts in flight to all endpoints of the tenant; `None` means no limit.
     pub tenant_in_flight: Option<u32>,
-    /// At most so many a second.
+    /// The rate limit.
     pub rate: RateLimit,
-    /// Deliveries with the same ordering key go one after the other.
+    /// True if deliveries with the same ordering key are sent one after the other.
     pub ordered: bool,
-    /// When its breaker trips.
+    /// Thresholds and waiting times of the breaker.
     pub breaker: BreakerSettings,
 }
 
-/// Whether deliveries to an endpoint are shown as held, going by what is stored of it: it is paused,
-/// or its breaker has tripped.
+/// Returns true if deliveries to an endpoint are shown as held, according to its stored state: it is paused, or its
+/// breaker has tripped.
 pub fn holds(standing: Standing, health: &Health) -> bool {
     standing == Standing::Paused || health.trip.is_some()
 }

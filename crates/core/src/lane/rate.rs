@@ -1,12 +1,13 @@
-//! At most so many a second.
+//! The rate limit of one endpoint.
 //!
-//! The generic cell rate algorithm: one number, the *theoretical arrival time* of the next request
-//! if all came evenly spaced. In any stretch of `t` seconds it lets at most `burst + t × rate`
-//! through, and it knows exactly when it will let the next one through, so nobody has to ask twice.
+//! [`RateBucket`] implements the generic cell rate algorithm (GCRA). Its state is one number, the *theoretical
+//! arrival time*: when the next request would arrive if all were evenly spaced. In any period of `t` seconds it
+//! admits at most `burst + t × rate` requests. It returns the exact time at which the next request is admitted, so
+//! callers need not poll.
 //!
-//! The limit is what the endpoint's owner promised; the receiver may well take less. When it says
-//! that it is overloaded the pace drops by a third, at most once a second, and each success wins a
-//! little back: so the pace settles just below what the receiver takes, and never above the limit.
+//! The limit is what the tenant configured; the receiver may be able to take less. When the receiver reports
+//! overload, the pace drops by a third, at most once per second. Each success raises it a little. The pace
+//! therefore settles just below what the receiver can take, and never exceeds the limit.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,19 +16,19 @@ use crate::time::Tick;
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_SECOND: f64 = 1e9;
 
-/// The lowest rate: one in about three hours.
+/// Minimum rate: one request in about three hours.
 pub const MIN_PER_SECOND: f64 = 0.0001;
-/// The highest rate.
+/// Maximum rate, in requests per second.
 pub const MAX_PER_SECOND: f64 = 100_000.0;
-/// The largest burst.
+/// Maximum burst size, in requests.
 pub const MAX_BURST: u32 = 100_000;
 
-/// How many requests an endpoint takes.
+/// The rate limit of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RateLimit {
-    /// Sustained, per second.
+    /// Sustained rate, in requests per second.
     pub per_second: f64,
-    /// At once, after a quiet time.
+    /// Burst size: requests allowed at once after an idle period.
     pub burst: u32,
 }
 
@@ -42,13 +43,13 @@ impl Default for RateLimit {
 
 impl RateLimit {
     fn interval_ns(self) -> u64 {
-        // What is not a number must not become an interval of nothing.
+        // A value that is not a number must not become an interval of zero.
         let per_second = if self.per_second.is_nan() {
             MIN_PER_SECOND
         } else {
             self.per_second.clamp(MIN_PER_SECOND, MAX_PER_SECOND)
         };
-        // Rounded up: the limit is a promise to the receiver.
+        // Rounded up, so that the rate never exceeds the limit.
         (NS_PER_SECOND / per_second).ceil() as u64
     }
 
@@ -60,13 +61,13 @@ impl RateLimit {
 
 /// The full pace: the limit itself. Paces are counted in millionths of it.
 const FULL_PACE: u64 = 1_000_000;
-/// The slowest pace: a hundredth of the limit.
+/// The minimum pace: a hundredth of the limit.
 const SLOWEST_PACE: u64 = FULL_PACE / 100;
-/// The pace after an absence.
+/// The pace after an interruption: a fifth of the limit.
 const FIRST_PACE: u64 = FULL_PACE / 5;
-/// What each success wins back.
+/// The increase of the pace by each success.
 const WON_BACK: u64 = FULL_PACE / 200;
-/// The pace drops at most once in so many milliseconds: one wave of refusals is one message.
+/// Minimum time between two drops of the pace, in milliseconds: refusals that arrive together count once.
 const DROP_EVERY_MS: u64 = 1_000;
 
 /// The state of one endpoint's rate limit.
@@ -80,9 +81,8 @@ pub struct RateBucket {
 }
 
 impl RateBucket {
-    /// A bucket as it stands when the process begins: just used up, because the process before us
-    /// may have done so. Some `burst / rate` seconds into our life it is full. The first request
-    /// waits a second at most, however low the rate.
+    /// Creates a bucket that is just used up, because the process that ran before may have used it up. It is full
+    /// again after about `burst / rate` seconds. The first request waits at most one second, even with a low rate.
     pub fn new(limit: RateLimit) -> RateBucket {
         let (interval_ns, tolerance_ns) = (limit.interval_ns(), limit.tolerance_ns());
         let mut bucket = RateBucket {
@@ -96,7 +96,7 @@ impl RateBucket {
         bucket
     }
 
-    /// Counts it as just used up at `at`: whoever had the endpoint until then may have done so.
+    /// Counts the bucket as used up at `at`, because the previous owner of the endpoint may have used it up.
     pub fn use_up(&mut self, at: Tick) {
         let first_ns = self.interval_ns.min(NS_PER_SECOND as u64);
         let used_up_ns = nanoseconds(at)
@@ -105,7 +105,7 @@ impl RateBucket {
         self.theoretical_arrival_ns = self.theoretical_arrival_ns.max(used_up_ns);
     }
 
-    /// Changes the limit. What the old one had used up stays used up.
+    /// Changes the limit. Capacity that was used up under the old limit stays used up.
     pub fn set_limit(&mut self, limit: RateLimit, now: Tick) {
         self.interval_ns = limit.interval_ns();
         self.tolerance_ns = limit.tolerance_ns();
@@ -115,7 +115,7 @@ impl RateBucket {
         self.theoretical_arrival_ns = self.theoretical_arrival_ns.min(empty_ns);
     }
 
-    /// When the next request may go.
+    /// Returns the time from which the next request may be sent.
     pub fn opens_at(&self) -> Tick {
         rounded_up(
             self.theoretical_arrival_ns
@@ -123,15 +123,14 @@ impl RateBucket {
         )
     }
 
-    /// When the whole burst is available again.
+    /// Returns the time at which the whole burst is available again.
     pub fn full_at(&self) -> Tick {
         rounded_up(self.theoretical_arrival_ns)
     }
 
     /// Spends one request.
     ///
-    /// # Panics
-    /// If the bucket is not open: whoever spends must have asked.
+    /// # Panics If the bucket is not open. The caller must have checked [`RateBucket::opens_at`].
     pub fn spend(&mut self, now: Tick) {
         assert!(self.opens_at() <= now, "spent more than the rate allows");
         self.theoretical_arrival_ns = self
@@ -140,7 +139,7 @@ impl RateBucket {
             .saturating_add(self.paced_interval_ns());
     }
 
-    /// The receiver says it is overloaded: goes on more slowly, and gives up the burst.
+    /// Lowers the pace and drops the burst, because the receiver reported overload.
     pub fn slow_down(&mut self, now: Tick) {
         if now >= self.may_drop_at {
             self.pace = (self.pace * 2 / 3).max(SLOWEST_PACE);
@@ -149,18 +148,18 @@ impl RateBucket {
         }
     }
 
-    /// The receiver took one: goes on a little faster.
+    /// Raises the pace a little, because the receiver accepted a request.
     pub fn speed_up(&mut self) {
         self.pace = (self.pace + WON_BACK).min(FULL_PACE);
     }
 
-    /// After an absence until `at`: no saved-up burst, and a fifth of the limit at first.
+    /// Restarts after an interruption that ends at `at`: no burst, and a fifth of the limit at first.
     pub fn restart(&mut self, at: Tick) {
         self.pace = self.pace.min(FIRST_PACE);
         self.drain(at);
     }
 
-    /// Takes back a [`RateBucket::drain`] that lay ahead: as drained as can be now.
+    /// Undoes a [`RateBucket::drain`] at a future time: the bucket is then drained as of `now`.
     pub fn undrain(&mut self, now: Tick) {
         let drained_ns = nanoseconds(now).saturating_add(self.tolerance_ns);
         self.theoretical_arrival_ns = self.theoretical_arrival_ns.min(drained_ns);
@@ -171,7 +170,7 @@ impl RateBucket {
         u64::try_from(paced).unwrap_or(u64::MAX)
     }
 
-    /// Gives up the burst saved until `at`: from then on requests go evenly spaced.
+    /// Drops the burst available at `at`: from then on requests are evenly spaced.
     pub fn drain(&mut self, at: Tick) {
         let drained_ns = nanoseconds(at).saturating_add(self.tolerance_ns);
         self.theoretical_arrival_ns = self.theoretical_arrival_ns.max(drained_ns);
@@ -264,7 +263,7 @@ mod tests {
             let ticks = (LATER.0 + from..LATER.0 + from + 1_000).map(Tick);
             ticks.map(|now| take_all(bucket, now)).sum::<u32>()
         };
-        // Two thirds of fifty, and no burst; two refusals within a second are one message.
+        // Two thirds of 50 per second and no burst; two refusals within one second count once.
         assert!((33..=34).contains(&second(&mut bucket, 0)));
         for _ in 0..100 {
             bucket.speed_up();
@@ -320,7 +319,7 @@ mod tests {
                 }
                 let taken = take_all(&mut bucket, now);
                 sent.extend((0..taken).map(|_| now));
-                // Asking is exact: it opens at that very tick, and not before.
+                // The returned time is exact: the bucket opens at that tick, and not before.
                 prop_assert!(bucket.opens_at() > now);
             }
             for (index, first) in sent.iter().enumerate() {

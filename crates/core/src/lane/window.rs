@@ -1,16 +1,15 @@
-//! At most so many at once.
+//! The in-flight window: limits the number of concurrent attempts of one endpoint.
 //!
-//! The window opens by one for each full window of successes, halves on each failure of the
-//! destination, and starts again from one after the destination was away. It never opens beyond the
-//! endpoint's own limit.
+//! [`Window`] grows by one for each full window of successes, is halved by each failure of the destination, and
+//! restarts at one after the destination was down. It never exceeds the endpoint's own limit.
 
-/// The most requests one endpoint may have in flight.
+/// Maximum in-flight limit that an endpoint can have.
 pub const MAX_IN_FLIGHT: u32 = 1_000;
 
-/// Sizes are counted in thousandths, so that growth by a fraction of a request adds up.
+/// Sizes are counted in thousandths, so that growth by fractions adds up.
 const ONE: u32 = 1_000;
 
-/// How many requests may be in flight, and how many are.
+/// The current window and the number of attempts in flight.
 #[derive(Clone, Debug)]
 pub struct Window {
     limit: u32,
@@ -19,7 +18,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// A window fully open.
+    /// Creates a fully open window.
     pub fn new(limit: u32) -> Window {
         let limit = limit.clamp(1, MAX_IN_FLIGHT);
         Window {
@@ -29,7 +28,7 @@ impl Window {
         }
     }
 
-    /// Changes the endpoint's limit. A window that stood fully open stays so.
+    /// Changes the endpoint's limit. A fully open window stays fully open.
     pub fn set_limit(&mut self, limit: u32) {
         let was_fully_open = self.is_fully_open();
         self.limit = limit.clamp(1, MAX_IN_FLIGHT);
@@ -41,33 +40,33 @@ impl Window {
         };
     }
 
-    /// How many are in flight.
+    /// Returns the number of attempts in flight.
     pub fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// How many may be, at present.
+    /// Returns the current size of the window.
     pub fn size(&self) -> u32 {
         (self.open_thousandths / ONE).max(1)
     }
 
-    /// True while another may go.
+    /// Returns true if another attempt may start.
     pub fn has_room(&self) -> bool {
         self.in_flight < self.size()
     }
 
-    /// True while another may go by the endpoint's own limit, however far the window is open. That
-    /// is enough for a probe.
+    /// Returns true if another attempt may start by the endpoint's own limit, ignoring the size of the window. This
+    /// is sufficient for a probe.
     pub fn has_room_for_probe(&self) -> bool {
         self.in_flight < self.limit
     }
 
-    /// True when nothing narrows the window.
+    /// Returns true if the window has the size of the limit.
     pub fn is_fully_open(&self) -> bool {
         self.open_thousandths == self.limit * ONE
     }
 
-    /// One more is in flight.
+    /// Counts one more attempt in flight.
     pub fn enter(&mut self) {
         self.in_flight += 1;
         assert!(
@@ -76,24 +75,24 @@ impl Window {
         );
     }
 
-    /// One is back.
+    /// Counts one attempt fewer in flight.
     pub fn leave(&mut self) {
         let left = self.in_flight.checked_sub(1);
         self.in_flight = left.expect("one came back that never left");
     }
 
-    /// Opens a little: by one for each full window of successes.
+    /// Enlarges the window a little: by one for each full window of successes.
     pub fn widen(&mut self) {
         let step = ONE.div_ceil(self.size());
         self.open_thousandths = (self.open_thousandths + step).min(self.limit * ONE);
     }
 
-    /// Closes by half.
+    /// Halves the window.
     pub fn narrow(&mut self) {
         self.open_thousandths = (self.open_thousandths / 2).max(ONE);
     }
 
-    /// Starts again from one.
+    /// Resets the window to one.
     pub fn restart(&mut self) {
         self.open_thousandths = ONE;
     }

@@ -1,42 +1,42 @@
-//! The four shapes a delay can grow in.
+//! The four backoff shapes: how the delay grows from retry to retry.
 
 use serde::Serialize;
 
 use crate::time::Span;
 
-/// The shortest delay a policy may name.
+/// Minimum delay that a policy may set.
 pub const MIN_DELAY: Span = Span::from_millis(1);
-/// The longest delay a policy may name.
+/// Maximum delay that a policy may set.
 pub const MAX_DELAY: Span = Span::from_days(30);
-/// The cap of a shape that names none.
+/// Default cap of a shape that sets none.
 pub const DEFAULT_CAP: Span = Span::from_hours(24);
 
-/// How the nominal delay, before jitter, grows from retry to retry.
+/// The growth of the nominal delay, before jitter, from retry to retry.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Backoff {
-    /// The same every time.
+    /// The same delay for every retry.
     Fixed {
         /// The delay.
         interval: Span,
     },
-    /// One step more every time, up to the cap.
+    /// One step more for every retry, up to the cap.
     Linear {
-        /// What each retry adds.
+        /// The increase per retry.
         step: Span,
-        /// The longest delay.
+        /// Maximum delay.
         cap: Span,
     },
-    /// `factor` times as long every time, up to the cap.
+    /// Multiplied by `factor` for every retry, up to the cap.
     Exponential {
         /// The first delay.
         base: Span,
-        /// What each retry multiplies it by; at least one.
+        /// The multiplier per retry; at least one.
         factor: f64,
-        /// The longest delay.
+        /// Maximum delay.
         cap: Span,
     },
-    /// Exactly these, the last one repeating.
+    /// Exactly these delays; the last one repeats.
     Schedule {
         /// The delays; never empty.
         delays: Vec<Span>,
@@ -44,7 +44,7 @@ pub enum Backoff {
 }
 
 impl Backoff {
-    /// The nominal delay before retry number `retry`; the first is 1.
+    /// Returns the nominal delay before retry number `retry`; the first is 1.
     pub fn nominal(&self, retry: u32) -> Span {
         assert!(retry >= 1, "retries count from one");
         match self {
@@ -53,7 +53,7 @@ impl Backoff {
             Backoff::Exponential { base, factor, cap } => {
                 let exponent = i32::try_from(retry - 1).unwrap_or(i32::MAX);
                 let ms = base.as_millis() as f64 * factor.powi(exponent);
-                // Past the cap the power may well be infinite; comparing first keeps that harmless.
+                // Beyond the cap the power may be infinite; comparing first makes that harmless.
                 if ms >= cap.as_millis() as f64 {
                     *cap
                 } else {
@@ -67,8 +67,8 @@ impl Backoff {
         }
     }
 
-    /// The longest delay this shape may grow to: its cap if it names one, and otherwise a day, or
-    /// the longest delay it names.
+    /// Returns the maximum delay of this shape: its cap if it has one, otherwise the longer of one day and its
+    /// longest delay.
     pub fn cap(&self) -> Span {
         match self {
             Backoff::Fixed { interval } => DEFAULT_CAP.max(*interval),

@@ -1,39 +1,38 @@
-//! A policy explained before it is used: when each attempt comes, at the earliest, on average and
-//! at the latest.
+//! Explains a policy before it is used: the earliest, expected and latest time of each attempt.
 
 use serde::Serialize;
 
 use super::{Jitter, RetryPolicy};
 use crate::time::Span;
 
-/// When one attempt comes, counted from when the event is due.
+/// The times of one attempt, in milliseconds. In an [`Explanation`] they count from when the delivery is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct AttemptWindow {
-    /// Which attempt; the first is 1.
+    /// Number of the attempt; the first is 1.
     pub number: u32,
-    /// Not before this.
+    /// Earliest time.
     pub earliest_ms: u64,
-    /// On average at this.
+    /// Expected time, on average.
     pub expected_ms: u64,
-    /// Not after this.
+    /// Latest time.
     pub latest_ms: u64,
 }
 
-/// A policy, explained.
+/// The explanation of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explanation {
-    /// Every attempt to be expected if each one fails at once.
+    /// The attempts to expect if each one fails at once.
     pub attempts: Vec<AttemptWindow>,
-    /// When nothing more is tried, at the latest.
+    /// Latest time at which the delivery is dead-lettered.
     pub gives_up_ms: u64,
-    /// The limit of time: no attempt is set beyond it.
+    /// The deadline: no attempt is scheduled after it.
     pub deadline_ms: u64,
     /// The same in words.
     pub words: String,
 }
 
 impl RetryPolicy {
-    /// Explains when each attempt comes, assuming that every one fails at once.
+    /// Explains when each attempt is made if every attempt fails at once.
     pub fn explain(&self) -> Explanation {
         let first = AttemptWindow {
             number: 1,
@@ -57,10 +56,10 @@ impl RetryPolicy {
         }
     }
 
-    /// The window of an attempt that is set, and those of the attempts that may follow it.
+    /// Returns the times of a scheduled attempt and of the attempts that may follow it.
     ///
-    /// `spent` attempts came before `first`, and `previous` was the delay before it. An attempt that
-    /// is more likely to fall after `deadline_ms` than before is not to be expected, and not listed.
+    /// `spent` attempts were made before `first`, and `previous` was the delay before it. The list ends before the
+    /// first attempt whose expected time is after `deadline_ms`.
     pub fn windows(
         &self,
         first: AttemptWindow,
@@ -98,21 +97,21 @@ struct DelayWindow {
     latest_ms: u64,
 }
 
-/// Walks through a policy's delays, keeping what a decorrelated jitter must know of the last one.
+/// Iterates over a policy's delays and keeps the state of the last one that decorrelated jitter needs.
 struct Walk<'a> {
     policy: &'a RetryPolicy,
     shortest: Option<Span>,
     longest: Option<Span>,
-    /// What the last delay may have been: so many values, each equally likely.
+    /// A sample of [`LIKELY_VALUES`] equally likely values of the last delay.
     likely_ms: Vec<f64>,
     settled_ms: Option<u64>,
 }
 
-/// How finely the chance of a decorrelated delay is followed.
+/// Number of sample values that represent the distribution of a decorrelated delay.
 const LIKELY_VALUES: usize = 128;
-/// Into how many parts each of them branches at the next retry.
+/// Number of values that each sample value branches into at the next retry.
 const BRANCHES: usize = 8;
-/// After so many retries a decorrelated delay is as likely as it will ever be.
+/// Number of retries after which the distribution of a decorrelated delay no longer changes.
 const SETTLED_AFTER: u32 = 64;
 
 impl<'a> Walk<'a> {
@@ -145,8 +144,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The mean of a decorrelated delay. Its cap bends the chances, so the mean of the last delay
-    /// is not enough: follow the whole distribution, as a sample of equally likely values.
+    /// Returns the mean of a decorrelated delay. The cap distorts the distribution, so the mean of the last delay
+    /// is not enough. The whole distribution is tracked as a sample of equally likely values.
     fn decorrelated_mean_ms(&mut self, retry: u32, base: Span) -> u64 {
         if let (true, Some(settled)) = (retry > SETTLED_AFTER, self.settled_ms) {
             return settled;
@@ -209,7 +208,7 @@ mod tests {
             rules: Vec::new(),
         };
         let explanation = policy.explain();
-        // After 60 and 120 seconds on average; a third retry at 180 is not to be expected.
+        // After 60 s and 120 s on average; a third retry at 180 s is not to be expected.
         let expected: Vec<u64> = explanation.attempts.iter().map(|a| a.expected_ms).collect();
         assert_eq!(expected, [0, 60_000, 120_000]);
         assert_eq!(explanation.attempts[2].latest_ms, 130_000);
@@ -228,8 +227,8 @@ mod tests {
         assert_eq!(attempts[9].expected_ms - attempts[8].expected_ms, day_ms);
     }
 
-    /// What is explained is what happens: the mean of many histories is the expected time, and none
-    /// leaves its window.
+    /// The explanation matches simulated histories: the mean of many is the expected time, and none is outside the
+    /// window.
     #[test]
     fn histories_fall_where_the_explanation_says() {
         let shape = Backoff::Exponential {

@@ -1,32 +1,32 @@
-//! Five ways to spread a delay, so that what failed together does not come back together.
+//! Five kinds of jitter, which spread retries so that deliveries that failed together are not retried together.
 
 use serde::Serialize;
 
 use super::Backoff;
 use crate::time::Span;
 
-/// How a nominal delay `d` is spread.
+/// The way in which a nominal delay `d` is randomised.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Jitter {
     /// Exactly `d`.
     None,
-    /// Anywhere in `[0, d]`.
+    /// Uniform in `[0, d]`.
     Full,
-    /// Anywhere in `[d/2, d]`.
+    /// Uniform in `[d/2, d]`.
     Equal,
-    /// Anywhere in `[base, 3 × the previous delay]`, capped. It follows its own past, not the
-    /// retry's number: of the shape only the first delay (the base) and the cap matter.
+    /// Uniform in `[base, 3 × the previous delay]`, capped. It depends on the previous delay and not on the number
+    /// of the retry: only the first delay (the base) and the cap of the shape are used.
     Decorrelated,
-    /// Anywhere within `fraction` of `d` to either side.
+    /// Uniform within `fraction` of `d` in both directions.
     Proportional {
-        /// How far to either side, from 0 to 1.
+        /// Maximum deviation as a fraction of `d`, from 0 to 1.
         fraction: f64,
     },
 }
 
 impl Jitter {
-    /// The interval from which the delay before retry number `retry` is drawn, both ends included.
+    /// Returns the interval from which the delay before retry number `retry` is drawn, both ends included.
     pub(super) fn range(self, shape: &Backoff, retry: u32, previous: Option<Span>) -> (Span, Span) {
         let nominal = shape.nominal(retry);
         let ms = nominal.as_millis();
@@ -111,7 +111,7 @@ mod tests {
         );
     }
 
-    /// Throws many delays into twenty equal cells and asks whether chance alone would do that.
+    /// Chi-squared test: counts many delays in 20 equal cells and compares the counts with a uniform distribution.
     #[test]
     fn every_jitter_covers_its_whole_interval_evenly() {
         const CELLS: u64 = 20;
@@ -144,7 +144,7 @@ mod tests {
         }
     }
 
-    /// With a narrow interval every single value must come, the two ends above all.
+    /// With a narrow interval every single value must occur, in particular both ends.
     #[test]
     fn every_jitter_reaches_both_ends() {
         for jitter in ALL {

@@ -1,12 +1,12 @@
-//! When to try again, and when to stop.
+//! Retry policies: when a delivery is retried, and when it fails for good.
 //!
-//! A [`RetryPolicy`] is plain data: a [`Backoff`] shape, a [`Jitter`], a limit of attempts, a limit
-//! of time, and the endpoint's own rules. It promises:
+//! A [`RetryPolicy`] is plain data: a [`Backoff`] shape, a [`Jitter`], a maximum number of attempts, a maximum
+//! duration, and the endpoint's own rules. It guarantees:
 //!
-//! - the delay before a retry follows from the retry's number, the delay before it, and the dice;
-//! - every delay stays within its jitter's interval, and every value of the interval is as likely
-//!   as any other;
-//! - nothing overflows, at any attempt number, base or factor.
+//! - The delay before a retry depends only on the number of the retry, the previous delay and the random number
+//!   generator.
+//! - Every delay is within the interval of its jitter, and all values of the interval are equally likely.
+//! - Nothing overflows, for any attempt number, base or factor.
 
 mod backoff;
 mod explain;
@@ -27,18 +27,18 @@ use crate::classify::Rule;
 use crate::dice::Dice;
 use crate::time::Span;
 
-/// When to try again, and when to stop.
+/// A retry policy: decides when a delivery is retried, and when it fails for good.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RetryPolicy {
-    /// How delays grow.
+    /// The growth of the delays.
     pub backoff: Backoff,
-    /// How delays are spread.
+    /// The randomisation of the delays.
     pub jitter: Jitter,
-    /// The most attempts one delivery gets, the first one included.
+    /// Maximum number of attempts of one delivery, including the first.
     pub max_attempts: u32,
-    /// The longest a delivery is tried for, from when it was due. No retry is set beyond it.
+    /// Maximum duration of the retries, counted from when the delivery was due. No retry is scheduled after it.
     pub give_up_after: Span,
-    /// What the endpoint wants done with certain answers, before the default table.
+    /// The endpoint's own classification rules, which are checked before the default table.
     pub rules: Vec<Rule>,
 }
 
@@ -49,7 +49,7 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The policy that holds: the endpoint's own, or its tenant's, or the server's.
+    /// Returns the policy in force: the endpoint's own, otherwise the tenant's, otherwise the server's.
     pub fn most_specific<'a>(
         endpoint: Option<&'a RetryPolicy>,
         tenant: Option<&'a RetryPolicy>,
@@ -58,7 +58,7 @@ impl RetryPolicy {
         endpoint.or(tenant).unwrap_or(server)
     }
 
-    /// The delay before retry number `retry` (the first is 1), given the delay before the last one.
+    /// Returns a random delay before retry number `retry` (the first is 1), given the previous delay.
     pub fn delay(&self, retry: u32, previous: Option<Span>, dice: &mut Dice) -> Span {
         let (least, most) = self.delay_range(retry, previous);
         let delay = Span::from_millis(dice.between(least.as_millis(), most.as_millis()));
@@ -66,7 +66,7 @@ impl RetryPolicy {
         delay
     }
 
-    /// The interval from which the delay before retry number `retry` is drawn, both ends included.
+    /// Returns the interval from which the delay before retry number `retry` is drawn, both ends included.
     pub fn delay_range(&self, retry: u32, previous: Option<Span>) -> (Span, Span) {
         self.jitter.range(&self.backoff, retry, previous)
     }

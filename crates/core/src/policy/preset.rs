@@ -1,4 +1,4 @@
-//! Five policies with a name.
+//! Five named retry policies.
 
 use std::str::FromStr;
 
@@ -6,14 +6,14 @@ use super::{Backoff, Jitter, RetryPolicy};
 use crate::quoted::quoted;
 use crate::time::Span;
 
-/// A policy with a name.
+/// A named retry policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
     /// Nine attempts over a day and a half; the default.
     Recommended,
     /// Six attempts over most of a day: slow from the start.
     Patient,
-    /// Ten attempts, the first retry within a second: quick first, then very long waits.
+    /// Ten attempts, the first retry within a second: short delays first, then very long ones.
     Swift,
     /// Sixteen attempts over ten hours, at most an hour apart.
     Steady,
@@ -36,7 +36,7 @@ impl Preset {
         Preset::Brisk,
     ];
 
-    /// Its name.
+    /// Returns the preset's name.
     pub fn name(self) -> &'static str {
         match self {
             Preset::Recommended => "recommended",
@@ -47,7 +47,7 @@ impl Preset {
         }
     }
 
-    /// The policy it stands for.
+    /// Returns the policy of the preset.
     pub fn policy(self) -> RetryPolicy {
         const MINUTE: u64 = 60;
         const HOUR: u64 = 60 * MINUTE;

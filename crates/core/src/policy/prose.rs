@@ -1,4 +1,4 @@
-//! A policy in words, for the person who asks what happens next.
+//! Describes a policy in words.
 
 use super::{AttemptWindow, Backoff, Jitter, RetryPolicy};
 use crate::classify::{
@@ -7,7 +7,7 @@ use crate::classify::{
 };
 use crate::time::Span;
 
-/// More delays than this are not spelled out.
+/// Maximum number of delays that are listed.
 const SPELLED_OUT: usize = 10;
 
 impl RetryPolicy {
@@ -85,7 +85,7 @@ impl RetryPolicy {
         }
     }
 
-    /// The endpoint's own rules, and of the defaults those that they leave standing.
+    /// Describes the endpoint's own rules, and the defaults that they do not override.
     fn rules_in_words(&self) -> String {
         let mut sentences: Vec<String> = Vec::new();
         let own: Vec<String> = self.rules.iter().map(rule_in_words).collect();
@@ -111,7 +111,7 @@ impl RetryPolicy {
         sentences.join(" ")
     }
 
-    /// True if no rule of the endpoint's own decides about this outcome.
+    /// Returns true if no rule of the endpoint's own applies to this outcome.
     fn leaves_standing(&self, outcome: Outcome) -> bool {
         match classify(outcome, &self.rules) {
             Meaning::Success => true,
@@ -122,7 +122,7 @@ impl RetryPolicy {
         }
     }
 
-    /// The shape in one line, for a heading.
+    /// Returns the backoff and jitter in one line, for a heading.
     pub fn shape_in_words(&self) -> String {
         let jitter = match self.jitter {
             Jitter::None => "no jitter".to_owned(),
@@ -145,7 +145,7 @@ impl RetryPolicy {
     }
 }
 
-/// Delays in words, runs of the same one told once: `60 min nine times over` as `60 min (9 times)`.
+/// Describes delays in words and groups equal ones: nine delays of 60 min become `60 min (9 times)`.
 fn grouped(delays: &[Span]) -> Vec<String> {
     delays
         .chunk_by(|a, b| a.about() == b.about())
@@ -179,7 +179,7 @@ fn rule_in_words(rule: &Rule) -> String {
     }
 }
 
-/// A list as one says it: `a, b and c`.
+/// Joins a list for a sentence: `a, b and c`.
 fn joined(items: &[String]) -> String {
     match items.split_last() {
         Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),

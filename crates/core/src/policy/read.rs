@@ -1,4 +1,4 @@
-//! Reading a policy somebody wrote, with every mistake told at once.
+//! Reads a retry policy from JSON and reports all errors at once.
 
 use serde_json::Value;
 
@@ -8,26 +8,26 @@ use crate::mistakes::{Fields, Mistakes};
 use crate::quoted::quoted;
 use crate::time::Span;
 
-/// The most attempts a policy may ask for.
+/// Maximum number of attempts that a policy may set.
 pub const MAX_ATTEMPTS: u32 = 1_000;
-/// The most delays a schedule may list.
+/// Maximum number of delays in a schedule.
 pub const MAX_SCHEDULE: usize = 100;
-/// The longest a policy may go on trying.
+/// Maximum duration of the retries.
 pub const MAX_GIVE_UP_AFTER: Span = Span::from_days(90);
-/// The steepest exponential growth.
+/// Maximum factor of exponential growth.
 const MAX_FACTOR: f64 = 1_000.0;
 
 impl RetryPolicy {
-    /// Reads a policy from JSON: a preset, a policy written out, or a preset with some fields
-    /// changed. Without a preset a backoff is required; whatever else is absent is as in the preset,
-    /// or as in `recommended` if none is named.
+    /// Reads a policy from JSON: a preset, a complete policy, or a preset with some fields changed. Without a
+    /// preset a backoff is required. Other absent fields are as in the preset, or as in `recommended` if none is
+    /// named.
     pub fn from_json(document: &Value) -> Result<RetryPolicy, Mistakes> {
         let mut mistakes = Mistakes::default();
         let policy = Fields::open(document, "", &mut mistakes).and_then(RetryPolicy::read);
         mistakes.into_result(policy)
     }
 
-    /// Reads a policy that stands inside a larger document.
+    /// Reads a policy that is part of a larger document.
     pub fn read(mut fields: Fields<'_, '_>) -> Option<RetryPolicy> {
         let base = match fields.text("preset").map(str::parse::<Preset>) {
             None => RetryPolicy::default(),
@@ -49,7 +49,7 @@ impl RetryPolicy {
             None => Some(base.jitter),
             Some(_) => fields.object("jitter").and_then(read_jitter),
         };
-        // A schedule written out says how many retries it wants by its length.
+        // The length of an explicit schedule determines the number of retries.
         let natural_attempts = match &backoff {
             Some(Backoff::Schedule { delays }) => delays.len() as u32 + 1,
             Some(Backoff::Fixed { .. } | Backoff::Linear { .. } | Backoff::Exponential { .. })
@@ -124,7 +124,7 @@ fn read_backoff(mut fields: Fields<'_, '_>) -> Option<Backoff> {
                 quoted(other)
             );
             fields.wrong("kind", message);
-            // Which other fields belong here depends on the kind: say nothing about them.
+            // The valid fields depend on the kind, so nothing is reported about the others.
             return None;
         }
         None => return None,
@@ -138,7 +138,7 @@ fn read_delay(fields: &mut Fields<'_, '_>, name: &'static str) -> Option<Span> {
     fields.span(name, MIN_DELAY, MAX_DELAY)
 }
 
-/// Reads the cap of a growing shape, which cannot lie below where the shape begins.
+/// Reads the cap of a growing shape, which must not be below the first delay.
 fn read_cap(fields: &mut Fields<'_, '_>, first: Option<Span>, first_name: &str) -> Option<Span> {
     if fields.value("cap").is_none() {
         return Some(first.map_or(DEFAULT_CAP, |first| first.max(DEFAULT_CAP)));

@@ -1,7 +1,7 @@
-//! Keys to sign and to verify with, how they are written, and what can be wrong with them.
+//! Signing and verifying keys, their text forms and their errors.
 //!
-//! No type that holds a secret implements `Display`, and `Debug` prints the prefix alone, so a
-//! secret cannot slip into a log by way of a derived `Debug` around it.
+//! No type that holds a secret implements `Display`, and `Debug` prints only the prefix, so a derived `Debug`
+//! around it cannot write a secret to a log.
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use thiserror::Error;
@@ -25,7 +25,7 @@ pub enum SigningKey {
 }
 
 impl SigningKey {
-    /// Reads a `whsec_…` secret or a `whsk_…` private key, told apart by the prefix.
+    /// Parses a `whsec_…` secret or a `whsk_…` private key; the prefix decides.
     pub fn parse(text: &str) -> Result<SigningKey, KeyError> {
         if text.starts_with(PRIVATE_PREFIX) {
             PrivateKey::parse(text).map(SigningKey::Private)
@@ -38,7 +38,7 @@ impl SigningKey {
         }
     }
 
-    /// What a receiver needs to verify this key's signatures.
+    /// Returns the key that a receiver needs to verify this key's signatures.
     pub fn verifying_key(&self) -> VerifyingKey {
         match self {
             SigningKey::Shared(secret) => VerifyingKey::Shared(secret.clone()),
@@ -56,16 +56,16 @@ pub enum VerifyingKey {
     Public(PublicKey),
 }
 
-/// Why a key or a set of keys cannot be used. Never quotes the key.
+/// The reason why a key or a set of keys cannot be used. The message never contains the key.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum KeyError {
-    /// The text lacks the prefix that says what kind of key it is.
+    /// The text has no prefix for the kind of key.
     #[error("the key must start with {expected}")]
     MissingPrefix {
-        /// The prefix it should have.
+        /// The expected prefix.
         expected: &'static str,
     },
-    /// What follows the prefix is not base64.
+    /// The text after the prefix is not base64.
     #[error("what follows {prefix} must be base64 with the standard alphabet and its padding")]
     NotBase64 {
         /// The key's prefix.
@@ -89,7 +89,7 @@ pub enum KeyError {
         /// Its length.
         length_bytes: usize,
     },
-    /// An opaque secret that looks like one of the other kinds.
+    /// An opaque secret with the prefix of another kind of key.
     #[error("an opaque secret must not start with whsec_, whsk_ or whpk_")]
     OpaquePrefix,
     /// A private key that is neither a seed nor a seed with its public key.
@@ -101,7 +101,7 @@ pub enum KeyError {
         /// Its length.
         length_bytes: usize,
     },
-    /// A private key whose second half is not the public key of its first.
+    /// A private key whose second half is not the public key of its first half.
     #[error("the private key's two halves do not belong together")]
     PublicKeyMismatch,
     /// A public key of the wrong length.
@@ -116,7 +116,7 @@ pub enum KeyError {
     /// More keys than [`MAX_KEYS`].
     #[error("at most {MAX_KEYS} keys can be used at a time, not {count}")]
     TooManyKeys {
-        /// How many there were.
+        /// Number of keys.
         count: usize,
     },
     /// A signature style that needs a shared secret, with private keys only.
@@ -138,7 +138,7 @@ pub(super) fn decode(text: &str, prefix: &'static str) -> Result<Vec<u8>, KeyErr
     let encoded = text
         .strip_prefix(prefix)
         .ok_or(KeyError::MissingPrefix { expected: prefix })?;
-    // The decoder's own error quotes a byte of the secret, so it is not passed on.
+    // The decoder's error contains a byte of the secret, so it is dropped.
     BASE64_STANDARD
         .decode(encoded)
         .map_err(|_| KeyError::NotBase64 { prefix })

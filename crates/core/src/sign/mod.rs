@@ -1,16 +1,12 @@
-//! How a request proves where it came from.
+//! Signatures of webhook requests: Standard Webhooks, and two other styles for receivers that already use them.
 //!
-//! Standard Webhooks signatures, and two older styles for receivers that already speak them. It
-//! promises:
-//!
-//! - **What the official libraries verify.** The signed content is `{id}.{timestamp}.{body}`,
-//!   signed with HMAC-SHA256 (`v1`, a shared `whsec_…` secret) or ed25519 (`v1a`, a private
-//!   `whsk_…` key).
-//! - **Rotation without a gap.** [`SigningKeys`] sign with every key they hold, so a receiver that
-//!   knows any one of them verifies.
-//! - **Secrets stay in.** A key prints as `whsec_…redacted`; only an explicit `reveal` shows it.
-//!   Errors never quote what they could not read.
-//! - **No clock, no dice.** Timestamps and random bytes are arguments.
+//! - **Compatible with the official libraries.** The signed content is `{id}.{timestamp}.{body}`, signed with
+//!   HMAC-SHA256 (`v1`, a shared `whsec_…` secret) or ed25519 (`v1a`, a private `whsk_…` key).
+//! - **Rotation without a gap.** [`SigningKeys`] signs with every key it holds, so a receiver that has any one of
+//!   them can verify.
+//! - **Secrets are not leaked.** A key prints as `whsec_…redacted`; only an explicit `reveal` returns it. Errors
+//!   never contain the text that could not be parsed.
+//! - **No clock and no randomness.** Timestamps and random bytes are parameters.
 
 mod key;
 mod pair;
@@ -26,14 +22,14 @@ pub use verify::{MAX_SIGNATURES, SignedMessage, TOLERANCE_SECONDS, VerifyError, 
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 
-/// The most keys one endpoint may sign with at a time: each costs a signature on every attempt and
-/// room in the header.
+/// Maximum number of keys that an endpoint may sign with at the same time. Each key costs a signature on every
+/// attempt and space in the header.
 pub const MAX_KEYS: usize = 8;
 
 /// The header with the Standard Webhooks signatures.
 pub const STANDARD_HEADER: &str = "webhook-signature";
 
-/// How an endpoint wants its requests signed.
+/// The signature style of an endpoint.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum SignatureStyle {
     /// Standard Webhooks: `webhook-signature: v1,… v1a,…`.
@@ -46,7 +42,7 @@ pub enum SignatureStyle {
 }
 
 impl SignatureStyle {
-    /// The header that carries the signature, in lower case.
+    /// Returns the name of the signature header, in lower case.
     pub fn header_name(self) -> &'static str {
         match self {
             SignatureStyle::Standard => STANDARD_HEADER,
@@ -56,37 +52,34 @@ impl SignatureStyle {
     }
 }
 
-/// A header ready to be sent.
+/// A signature header, ready to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignatureHeader {
-    /// Its name, in lower case.
+    /// The header name, in lower case.
     pub name: &'static str,
-    /// Its value: visible ASCII and single spaces.
+    /// The header value: visible ASCII and single spaces.
     pub value: String,
 }
 
-/// The keys an endpoint's requests are signed with: at least one, at most [`MAX_KEYS`], newest
-/// first.
+/// The keys that an endpoint's requests are signed with, newest first: at least one, at most [`MAX_KEYS`].
 ///
-/// While a key is being rotated the old one stays in the list, and receivers that know either
-/// verify.
+/// During a rotation the old key stays in the list, so receivers with either key can verify.
 #[derive(Debug, Clone)]
 pub struct SigningKeys {
     keys: Vec<SigningKey>,
 }
 
 impl SigningKeys {
-    /// Takes the keys, newest first.
+    /// Creates the set from the keys, newest first.
     pub fn new(keys: Vec<SigningKey>) -> Result<SigningKeys, KeyError> {
         key::check_count(keys.len())?;
         Ok(SigningKeys { keys })
     }
 
-    /// The Standard Webhooks signatures of one attempt, one per key in the keys' order, separated
-    /// by spaces.
+    /// Returns the Standard Webhooks signatures of one attempt, one per key in the order of the keys, separated by
+    /// spaces.
     ///
-    /// The id must not contain a full stop, which separates the signed parts; posthaste's own never
-    /// do.
+    /// The id must not contain a full stop, which separates the signed parts; ids of posthaste never do.
     pub fn header(&self, id: &str, timestamp_seconds: u64, body: &[u8]) -> String {
         const LONGEST_SIGNATURE: usize = "v1a, ".len() + 88;
         debug_assert!(
@@ -95,7 +88,7 @@ impl SigningKeys {
         );
         let timestamp = timestamp_seconds.to_string();
         let parts = [id.as_bytes(), b".", timestamp.as_bytes(), b".", body];
-        // Only ed25519 needs the parts in one piece, as it reads them twice.
+        // Only ed25519 needs the parts in one buffer, because it reads them twice.
         let mut joined = None;
         let mut value = String::with_capacity(self.keys.len() * LONGEST_SIGNATURE);
         for key in &self.keys {
@@ -117,13 +110,12 @@ impl SigningKeys {
         value
     }
 
-    /// Signs one attempt in the style asked for.
+    /// Signs one attempt in the given style.
     ///
-    /// GitHub's and Stripe's styles use the shared secrets only, and use their *text* as the key,
-    /// prefix and all, since that is what a customer hands to the libraries of either. GitHub's
-    /// header has room for one signature, so there the newest secret signs and a receiver switches
-    /// at the rotation. Neither style can be made from private keys alone: that is
-    /// [`KeyError::NoSharedSecret`].
+    /// The GitHub and Stripe styles use only the shared secrets, and use their *text* including the prefix as the
+    /// key, because that is what customers pass to the libraries of both. GitHub's header holds one signature, so
+    /// the newest secret signs and a receiver must switch at the rotation. Neither style works with private keys
+    /// alone: that is [`KeyError::NoSharedSecret`].
     pub fn sign(
         &self,
         style: SignatureStyle,
@@ -167,7 +159,7 @@ impl SigningKeys {
         })
     }
 
-    /// What a receiver needs to verify any of these signatures.
+    /// Returns the keys that a receiver needs to verify any of these signatures.
     pub fn verifying_keys(&self) -> VerifyingKeys {
         VerifyingKeys::from_signing(&self.keys)
     }
@@ -275,7 +267,7 @@ mod tests {
 
     #[test]
     fn github_signs_with_the_text_of_the_secret() {
-        // HMAC-SHA256 with the whole text, prefix and all, as the key, computed with OpenSSL.
+        // HMAC-SHA256 with the whole text including the prefix as the key, computed with OpenSSL.
         const EXPECTED: &str =
             "sha256=7ad4fd21c74c164320d9ac01f24d0797c8be594bf356ab332fdd61a03b78cec0";
         let key = SigningKey::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();

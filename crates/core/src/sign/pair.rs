@@ -1,4 +1,4 @@
-//! The ed25519 key pair: one half signs, the other may be known to everybody.
+//! The ed25519 key pair: a private key that signs and a public key that verifies.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,12 +10,12 @@ use ring::signature::{Ed25519KeyPair, KeyPair, Signature};
 use super::KeyError;
 use super::key::{PRIVATE_PREFIX, PUBLIC_PREFIX, decode};
 
-/// The random part of a private key.
+/// Length of the seed, the random part of a private key.
 pub const SEED_BYTES: usize = 32;
-/// The part of it that may be published.
+/// Length of the public key.
 pub const PUBLIC_BYTES: usize = 32;
 
-/// An ed25519 key that only the sender knows.
+/// An ed25519 private key, known only to the sender.
 #[derive(Clone)]
 pub struct PrivateKey {
     seed: [u8; SEED_BYTES],
@@ -23,7 +23,7 @@ pub struct PrivateKey {
 }
 
 impl PrivateKey {
-    /// Reads `whsk_` and the base64 of a seed, or of a seed followed by its public key.
+    /// Parses `whsk_` and the base64 of a seed, or of a seed followed by its public key.
     pub fn parse(text: &str) -> Result<PrivateKey, KeyError> {
         let bytes = decode(text, PRIVATE_PREFIX)?;
         let wrong_length = KeyError::PrivateLength {
@@ -42,7 +42,7 @@ impl PrivateKey {
         }
     }
 
-    /// Makes a key from random bytes that the caller drew.
+    /// Creates a key from random bytes.
     pub fn from_seed(seed: [u8; SEED_BYTES]) -> PrivateKey {
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed)
             .expect("every seed of 32 bytes makes a key pair");
@@ -52,8 +52,8 @@ impl PrivateKey {
         }
     }
 
-    /// The key in the open, as it is sealed for storage: `whsk_` and the base64 of seed and public
-    /// key.
+    /// Returns the key as plain text: `whsk_` and the base64 of seed and public key. The caller encrypts it for
+    /// storage.
     pub fn reveal(&self) -> String {
         let mut bytes = [0; SEED_BYTES + PUBLIC_BYTES];
         bytes[..SEED_BYTES].copy_from_slice(&self.seed);
@@ -63,7 +63,7 @@ impl PrivateKey {
         text
     }
 
-    /// The half that receivers may know.
+    /// Returns the public key.
     pub fn public_key(&self) -> PublicKey {
         let bytes = self
             .pair
@@ -85,7 +85,7 @@ impl fmt::Debug for PrivateKey {
     }
 }
 
-/// The public half of a [`PrivateKey`], printed and read as `whpk_…`.
+/// The public half of a [`PrivateKey`], printed and parsed as `whpk_…`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PublicKey {
     bytes: [u8; PUBLIC_BYTES],

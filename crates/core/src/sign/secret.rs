@@ -8,13 +8,13 @@ use ring::hmac;
 use super::KeyError;
 use super::key::{PRIVATE_PREFIX, PUBLIC_PREFIX, SECRET_PREFIX, decode};
 
-/// The shortest shared secret Standard Webhooks allows, decoded.
+/// Minimum length of a decoded shared secret in Standard Webhooks.
 pub const MIN_SECRET_BYTES: usize = 24;
-/// The longest shared secret Standard Webhooks allows, decoded.
+/// Maximum length of a decoded shared secret in Standard Webhooks.
 pub const MAX_SECRET_BYTES: usize = 64;
-/// The shortest opaque secret accepted: shorter ones are guessed.
+/// Minimum length of an opaque secret; shorter ones can be guessed.
 pub const MIN_OPAQUE_BYTES: usize = 16;
-/// The longest opaque secret accepted.
+/// Maximum length of an opaque secret.
 pub const MAX_OPAQUE_BYTES: usize = 256;
 
 /// A secret that sender and receiver both know.
@@ -25,18 +25,18 @@ pub struct SharedSecret {
 }
 
 impl SharedSecret {
-    /// Reads `whsec_` and base64.
+    /// Parses `whsec_` and base64.
     pub fn parse(text: &str) -> Result<SharedSecret, KeyError> {
         let bytes = decode(text, SECRET_PREFIX)?;
         SharedSecret::from_bytes(&bytes)
     }
 
-    /// Makes a new secret from random bytes that the caller drew.
+    /// Creates a new secret from random bytes.
     pub fn from_random(bytes: [u8; MIN_SECRET_BYTES]) -> SharedSecret {
         SharedSecret::from_checked(&bytes)
     }
 
-    /// Makes a secret of given bytes.
+    /// Creates a secret from the given bytes.
     pub fn from_bytes(bytes: &[u8]) -> Result<SharedSecret, KeyError> {
         if !(MIN_SECRET_BYTES..=MAX_SECRET_BYTES).contains(&bytes.len()) {
             return Err(KeyError::SecretLength {
@@ -46,10 +46,10 @@ impl SharedSecret {
         Ok(SharedSecret::from_checked(bytes))
     }
 
-    /// Takes over a secret that another sender made up, as it is: its own bytes are the key. For
-    /// receivers that moved here and keep verifying in GitHub's or Stripe's style with the secret
-    /// they have. A text with one of the prefixes is refused, so that the prefix alone tells how a
-    /// stored secret is to be read.
+    /// Creates a secret from a text of another webhook sender; the bytes of the text are the key. This is for
+    /// receivers that migrated to posthaste and still verify in the GitHub or Stripe style with their existing
+    /// secret. A text with one of the prefixes is refused, so that the prefix alone determines how a stored secret
+    /// is read.
     pub fn opaque(text: &str) -> Result<SharedSecret, KeyError> {
         if [SECRET_PREFIX, PRIVATE_PREFIX, PUBLIC_PREFIX]
             .iter()
@@ -78,7 +78,7 @@ impl SharedSecret {
         }
     }
 
-    /// The secret in the open, as it is shown to its owner and sealed for storage.
+    /// Returns the secret as plain text, to be shown to the tenant or encrypted for storage.
     pub fn reveal(&self) -> &str {
         &self.text
     }
@@ -87,12 +87,12 @@ impl SharedSecret {
         &self.key
     }
 
-    /// The authentication tag of the parts in a row, none of which is copied.
+    /// Returns the authentication tag of the concatenated parts, without copying them.
     pub(super) fn tag(&self, parts: &[&[u8]]) -> hmac::Tag {
         tag(&self.key, parts)
     }
 
-    /// As [`Self::tag`], with the revealed text as the key.
+    /// Like [`Self::tag`], with the revealed text as the key.
     pub(super) fn text_tag(&self, parts: &[&[u8]]) -> hmac::Tag {
         tag(
             &hmac::Key::new(hmac::HMAC_SHA256, self.text.as_bytes()),

@@ -1,7 +1,7 @@
-//! The receiver's side: is this request what its sender signed, and recent?
+//! Verification of signed requests, for receivers.
 //!
-//! Nothing about the request is trusted before a signature matches, so the work it can cause is
-//! bounded, and comparing takes the same time whatever the difference.
+//! The request is not trusted until a signature matches. So the work that it can cause is bounded, and tags are
+//! compared in constant time.
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use ring::hmac;
@@ -11,51 +11,48 @@ use thiserror::Error;
 use super::key::check_count;
 use super::{KeyError, SharedSecret, SigningKey, VerifyingKey};
 
-/// How far a request's timestamp may lie from the receiver's clock, either way, unless chosen
-/// otherwise.
+/// Default maximum difference between a request's timestamp and the receiver's clock, in both directions.
 pub const TOLERANCE_SECONDS: u64 = 300;
 
-/// The most signatures one header may hold: twice what posthaste sends at most, so that other
-/// senders fit.
+/// Maximum number of signatures in one header: twice the maximum that posthaste sends, to allow for other senders.
 pub const MAX_SIGNATURES: usize = 16;
 
 const TAG_BYTES: usize = 32;
 const ED25519_SIGNATURE_BYTES: usize = 64;
 
-/// The keys a receiver trusts: at least one, at most [`super::MAX_KEYS`].
+/// The keys that a receiver trusts: at least one, at most [`super::MAX_KEYS`].
 #[derive(Debug, Clone)]
 pub struct VerifyingKeys {
     keys: Vec<VerifyingKey>,
 }
 
-/// A request as it arrived: the three Standard Webhooks headers, and the body byte for byte.
-/// No `Debug`, so that no body ends up in a log.
+/// A request as it arrived: the three Standard Webhooks headers and the unchanged body. It has no `Debug`, so that
+/// no body is written to a log.
 #[derive(Clone, Copy)]
 pub struct SignedMessage<'a> {
-    /// `webhook-id`.
+    /// The `webhook-id` header.
     pub id: &'a str,
-    /// `webhook-timestamp`.
+    /// The `webhook-timestamp` header.
     pub timestamp: &'a str,
-    /// `webhook-signature`.
+    /// The `webhook-signature` header.
     pub signatures: &'a str,
     /// The body, before any parsing.
     pub body: &'a [u8],
 }
 
-/// Why a request must not be believed.
+/// The reason why a request must not be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum VerifyError {
-    /// The id is empty or contains a full stop, which would let parts of the body pass for the
-    /// timestamp.
+    /// The id is empty or contains a full stop, which would allow parts of the body to pass as the timestamp.
     #[error("webhook-id must not be empty or contain a full stop")]
     MalformedId,
     /// The timestamp is not a number of seconds.
     #[error("webhook-timestamp must be whole seconds since 1970, in digits")]
     MalformedTimestamp,
-    /// The timestamp lies too far in the past.
+    /// The timestamp is too far in the past.
     #[error("webhook-timestamp is too old; this may be a replay, or a clock is wrong")]
     TooOld,
-    /// The timestamp lies too far in the future.
+    /// The timestamp is too far in the future.
     #[error("webhook-timestamp is in the future; a clock is wrong")]
     TooNew,
     /// More signatures than [`MAX_SIGNATURES`].
@@ -66,7 +63,7 @@ pub enum VerifyError {
     NoMatch,
 }
 
-/// The signatures of a header that could be valid, decoded, by scheme.
+/// The decoded signatures of a header that could be valid, by scheme.
 #[derive(Default)]
 struct Candidates {
     hmac: Vec<[u8; TAG_BYTES]>,
@@ -74,8 +71,8 @@ struct Candidates {
 }
 
 impl Candidates {
-    /// Schemes that are unknown here belong to the future and are passed over, as is what does not
-    /// decode.
+    /// Reads the header. Unknown schemes and entries that cannot be decoded are skipped, because later versions may
+    /// add schemes.
     fn read(header: &str) -> Result<Candidates, VerifyError> {
         let mut candidates = Candidates::default();
         for (index, entry) in header.split_ascii_whitespace().enumerate() {
@@ -97,7 +94,7 @@ fn decode<const LENGTH: usize>(encoded: &str) -> Option<[u8; LENGTH]> {
 }
 
 impl VerifyingKeys {
-    /// Takes the keys, in any order.
+    /// Creates the set from the keys, in any order.
     pub fn new(keys: Vec<VerifyingKey>) -> Result<VerifyingKeys, KeyError> {
         check_count(keys.len())?;
         Ok(VerifyingKeys { keys })
@@ -109,8 +106,8 @@ impl VerifyingKeys {
         }
     }
 
-    /// Whether any signature of the message was made with any of these keys, no longer ago (and no
-    /// further ahead) than the tolerance. [`TOLERANCE_SECONDS`] is a good one.
+    /// Checks that a signature of the message was made with one of these keys, and that its timestamp differs from
+    /// now by at most the tolerance. [`TOLERANCE_SECONDS`] is a good value.
     pub fn verify(
         &self,
         message: &SignedMessage<'_>,
@@ -148,7 +145,7 @@ impl VerifyingKeys {
     }
 }
 
-/// The timestamp goes into the signed content as it was sent, so only one spelling of a number is
+/// Checks the timestamp. It is part of the signed content as it was sent, so only one spelling of a number is
 /// accepted.
 fn check_timestamp(
     text: &str,
@@ -169,9 +166,8 @@ fn check_timestamp(
     }
 }
 
-/// Hashes the body once per key, however many signatures a stranger sends along. `ring` compares
-/// tags in constant time only while computing one, so both sides go through the HMAC once more for
-/// the comparison.
+/// Hashes the body once per key, independent of the number of signatures in the request. `ring` compares tags in
+/// constant time only while it computes one, so both tags are hashed once more for the comparison.
 fn matches_tag(secret: &SharedSecret, parts: &[&[u8]], candidates: &[[u8; TAG_BYTES]]) -> bool {
     if candidates.is_empty() {
         return false;
@@ -221,7 +217,7 @@ mod tests {
             .verify(&message, NOW, TOLERANCE_SECONDS)
     }
 
-    /// Replaces the character at the place by another letter or digit.
+    /// Replaces the character at the place by another digit.
     fn altered(text: &str, place: prop::sample::Index) -> String {
         let mut bytes = text.as_bytes().to_vec();
         let place = place.index(bytes.len());
@@ -329,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_full_stop_cannot_move_the_seams() {
-        // The same bytes are signed, cut at another place: "msg" "1700000000" "1700000000.x".
+        // The same signed bytes, split at another place: "msg" "1700000000" "1700000000.x".
         let header = keys(&[&shared(1)]).header("msg", NOW, format!("{NOW}.x").as_bytes());
         let moved = verify(
             &shared(1),

@@ -1,4 +1,4 @@
-//! Calendar months, in UTC: what people are billed by.
+//! Calendar months in UTC, for monthly quotas.
 
 use super::Timestamp;
 use super::rfc3339::{civil, days_since_epoch};
@@ -10,22 +10,22 @@ const MS_PER_DAY: u64 = 86_400_000;
 pub struct Month(pub u32);
 
 impl Month {
-    /// The month that a time is in.
+    /// Returns the month that contains a time.
     pub fn of(at: Timestamp) -> Month {
         let (year, month, _) = civil((at.0 / MS_PER_DAY) as i64);
-        // Nobody's clock shows a year that does not fit.
+        // Saturates for years that do not fit, which no real clock shows.
         let months = year.saturating_mul(12) + month - 1;
         Month(u32::try_from(months).unwrap_or(u32::MAX))
     }
 
-    /// Its first moment.
+    /// Returns the start of the month.
     pub fn begins_at(self) -> Timestamp {
         let (year, month) = (i64::from(self.0 / 12), i64::from(self.0 % 12) + 1);
         let days = days_since_epoch(year, month, 1).max(0) as u64;
         Timestamp(days.saturating_mul(MS_PER_DAY))
     }
 
-    /// The first moment that is not part of it.
+    /// Returns the end of the month: the start of the next one.
     pub fn ends_at(self) -> Timestamp {
         Month(self.0.saturating_add(1)).begins_at()
     }

@@ -1,4 +1,4 @@
-//! Points in time as the API writes them: RFC 3339, in UTC, with milliseconds.
+//! Timestamps in the format of the API: RFC 3339, in UTC, with milliseconds.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,12 +9,12 @@ const MS_PER_SECOND: u64 = 1_000;
 const MS_PER_DAY: u64 = 86_400_000;
 const DAYS_PER_ERA: i64 = 146_097;
 const YEARS_PER_ERA: i64 = 400;
-/// From 1 March of the year 0 to 1 January 1970.
+/// Number of days from 1 March of the year 0 to 1 January 1970.
 const DAYS_TO_EPOCH: i64 = 719_468;
-/// The first moment that RFC 3339 has no room for: the year 10000.
+/// The first time that RFC 3339 cannot represent: the year 10000.
 const END_OF_FORMAT: Timestamp = Timestamp(253_402_300_800_000);
 
-/// Why a text is not a point in time.
+/// The text is not a point in time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "must be a time as in RFC 3339, such as 2026-11-15T12:00:00Z or 2026-11-15T13:00:00.250+01:00"
@@ -38,8 +38,8 @@ impl fmt::Display for Timestamp {
 impl FromStr for Timestamp {
     type Err = TimestampError;
 
-    /// Reads any offset; what lies before 1970 is no time for posthaste. Fractions beyond the
-    /// millisecond are cut off. A leap second is the second after it.
+    /// Accepts any offset. Times before 1970 are rejected. Fractions beyond the millisecond are cut off. A leap
+    /// second becomes the second after it.
     fn from_str(text: &str) -> Result<Timestamp, TimestampError> {
         parse(text).ok_or(TimestampError)
     }
@@ -70,7 +70,7 @@ fn parse(text: &str) -> Option<Timestamp> {
     Some(Timestamp(ms)).filter(|at| *at < END_OF_FORMAT)
 }
 
-/// Takes a text apart from the left.
+/// Parses a text from left to right.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
@@ -101,7 +101,7 @@ impl Reader<'_> {
         Some(*first)
     }
 
-    /// A fraction of a second, if there is one.
+    /// Reads a fraction of a second, if there is one.
     fn fraction_ms(&mut self) -> Option<u64> {
         if self.one_of(b".").is_none() {
             return Some(0);
@@ -131,8 +131,8 @@ impl Reader<'_> {
     }
 }
 
-/// The date that lies so many days after 1 January 1970. Years are counted from March, so that the
-/// leap day comes last and needs no special case.
+/// Returns the date (year, month, day) that is `days` days after 1 January 1970. Years are counted from March, so
+/// that the leap day comes last and needs no special case.
 pub(super) fn civil(days: i64) -> (i64, i64, i64) {
     let days = days + DAYS_TO_EPOCH;
     let era = days.div_euclid(DAYS_PER_ERA);
@@ -246,7 +246,7 @@ mod tests {
             prop_assert_eq!(a.to_string().cmp(&b.to_string()), a.cmp(&b));
         }
 
-        /// Against another implementation of the calendar.
+        /// Compares with another implementation of the calendar.
         #[test]
         fn agrees_with_the_dates_of_http(seconds in 0u64..253_402_300_800) {
             let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);

@@ -1,4 +1,4 @@
-//! Lengths of time as people write them.
+//! Durations in the format that users write, such as `1h30m`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::quoted::quoted;
 
-/// The longest span that may be written: ten years.
+/// Maximum duration that a text may express: ten years.
 pub const MAX_SPAN: Span = Span::from_days(3_650);
 
 const MS_PER_SECOND: u64 = 1_000;
@@ -15,7 +15,7 @@ const MS_PER_MINUTE: u64 = 60 * MS_PER_SECOND;
 const MS_PER_HOUR: u64 = 60 * MS_PER_MINUTE;
 const MS_PER_DAY: u64 = 24 * MS_PER_HOUR;
 
-/// Units from large to small, so that the first that divides a span prints it shortest.
+/// Units from large to small, so that the first one that divides a span gives the shortest text.
 const UNITS: [(&str, u64); 5] = [
     ("d", MS_PER_DAY),
     ("h", MS_PER_HOUR),
@@ -24,60 +24,60 @@ const UNITS: [(&str, u64); 5] = [
     ("ms", 1),
 ];
 
-/// A length of time in whole milliseconds.
+/// A duration in whole milliseconds.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(u64);
 
 impl Span {
-    /// No time at all.
+    /// A duration of zero.
     pub const ZERO: Span = Span(0);
 
-    /// `count` milliseconds.
+    /// Creates a span of `count` milliseconds.
     pub const fn from_millis(count: u64) -> Span {
         Span(count)
     }
 
-    /// `count` seconds.
+    /// Creates a span of `count` seconds.
     pub const fn from_secs(count: u64) -> Span {
         Span(count.saturating_mul(MS_PER_SECOND))
     }
 
-    /// `count` minutes.
+    /// Creates a span of `count` minutes.
     pub const fn from_mins(count: u64) -> Span {
         Span(count.saturating_mul(MS_PER_MINUTE))
     }
 
-    /// `count` hours.
+    /// Creates a span of `count` hours.
     pub const fn from_hours(count: u64) -> Span {
         Span(count.saturating_mul(MS_PER_HOUR))
     }
 
-    /// `count` days.
+    /// Creates a span of `count` days.
     pub const fn from_days(count: u64) -> Span {
         Span(count.saturating_mul(MS_PER_DAY))
     }
 
-    /// The span in milliseconds.
+    /// Returns the span in milliseconds.
     pub const fn as_millis(self) -> u64 {
         self.0
     }
 
-    /// The span in seconds, with its fraction.
+    /// Returns the span in seconds, with a fraction.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / MS_PER_SECOND as f64
     }
 
-    /// Both spans together.
+    /// Returns the sum of both spans.
     pub const fn plus(self, other: Span) -> Span {
         Span(self.0.saturating_add(other.0))
     }
 
-    /// The span `count` times over.
+    /// Returns the span multiplied by `count`.
     pub const fn times(self, count: u64) -> Span {
         Span(self.0.saturating_mul(count))
     }
 
-    /// The span rounded for a reader: two significant digits, in the unit a person would choose.
+    /// Returns the span as text for a reader: rounded to two significant digits, in a suitable unit.
     pub fn about(self) -> String {
         let ms = self.0 as f64;
         let (count, unit) = match self.0 {
@@ -97,7 +97,7 @@ impl Span {
 }
 
 impl fmt::Display for Span {
-    /// Prints exactly, in the largest unit that divides the span: `90s`, `36h`, `3d`.
+    /// Prints the exact value in the largest unit that divides the span: `90s`, `36h`, `3d`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 == 0 {
             return f.write_str("0s");
@@ -116,7 +116,7 @@ impl fmt::Debug for Span {
     }
 }
 
-/// Why a text is not a duration. The message says what would be one.
+/// The reason why a text is not a duration. The message shows valid forms.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpanError {
     /// The text does not have the form of a duration.
@@ -125,7 +125,7 @@ pub enum SpanError {
          such as \"250ms\", \"30s\", \"10m\", \"2h\", \"3d\" or \"1h30m\""
     )]
     Form(String),
-    /// The text is a duration beyond [`MAX_SPAN`].
+    /// The duration exceeds [`MAX_SPAN`].
     #[error("{0} is too long: durations end at {MAX_SPAN}")]
     TooLong(String),
 }
@@ -133,7 +133,7 @@ pub enum SpanError {
 impl FromStr for Span {
     type Err = SpanError;
 
-    /// Reads `"250ms"`, `"3d"` and sums such as `"1h30m"`, whose units must descend.
+    /// Parses `"250ms"`, `"3d"` and sums such as `"1h30m"`, whose units must descend.
     fn from_str(text: &str) -> Result<Span, SpanError> {
         let form = || SpanError::Form(quoted(text));
         let too_long = || SpanError::TooLong(quoted(text));
@@ -157,7 +157,7 @@ impl FromStr for Span {
                 .map(|(_, size)| *size)
                 .filter(|size| *size < smallest_so_far)
                 .ok_or_else(form)?;
-            // All digits, so the only way to fail is to be too large.
+            // The text has only digits, so it can fail to parse only by being too large.
             let count: u64 = number.parse().map_err(|_| too_long())?;
             total = count
                 .checked_mul(size)

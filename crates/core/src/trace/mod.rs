@@ -1,13 +1,12 @@
-//! Whose trace an event belongs to: W3C Trace Context.
+//! W3C Trace Context: the trace that an event belongs to.
 //!
-//! A producer that traces its work names the trace in two headers, `traceparent` and `tracestate`. What
-//! they say is kept with the event and told to the receiver, so that one trace leads from the producer's
-//! request to the receiver's. It promises:
+//! A producer that uses tracing sends the headers `traceparent` and `tracestate` with an event. [`TraceContext`] is
+//! stored with the event and sent to the receiver, so that one trace covers the producer's request and the
+//! receiver's. It guarantees:
 //!
-//! - what is written is version 00 of the standard; what is read may be any later one;
-//! - what does not follow the standard is ignored: a `traceparent` that is wrong takes its `tracestate`
-//!   with it, a `tracestate` that is wrong goes alone;
-//! - it is small: at most [`MAX_STATE_CHARS`] in [`MAX_STATE_MEMBERS`].
+//! - Version 00 of the standard is written. Any later version can be read.
+//! - Invalid headers are ignored: an invalid `traceparent` drops both, an invalid `tracestate` drops only itself.
+//! - The size is limited to [`MAX_STATE_CHARS`] characters in [`MAX_STATE_MEMBERS`] members.
 
 mod state;
 
@@ -20,30 +19,30 @@ pub use state::{MAX_STATE_CHARS, MAX_STATE_MEMBERS, TraceState};
 
 use crate::dice::Dice;
 
-/// How long version 00 of a `traceparent` is, and the part of a later one that we understand.
+/// Length of a `traceparent` of version 00, and of the part of a later version that can be read.
 const PARENT_CHARS: usize = 55;
-/// The version that no `traceparent` has.
+/// The version number that the standard forbids.
 const FORBIDDEN_VERSION: u8 = 0xff;
 
-/// Names a trace. Never all zero.
+/// The id of a trace. Never all zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TraceId([u8; 16]);
 
-/// Names a span of a trace. Never all zero.
+/// The id of a span of a trace. Never all zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SpanId([u8; 8]);
 
-/// What is said of a trace besides its name. Bits that the standard does not name are not kept.
+/// The flags of a trace. Bits that the standard does not define are dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TraceFlags(u8);
 
 impl TraceId {
-    /// The trace with these bytes, unless they are all zero.
+    /// Creates an id from bytes, unless they are all zero.
     pub fn new(bytes: [u8; 16]) -> Option<TraceId> {
         (bytes != [0; 16]).then_some(TraceId(bytes))
     }
 
-    /// A trace of its own.
+    /// Creates a random id for a new trace.
     pub fn throw(dice: &mut Dice) -> TraceId {
         loop {
             let bits = u128::from(dice.bits()) << 64 | u128::from(dice.bits());
@@ -53,19 +52,19 @@ impl TraceId {
         }
     }
 
-    /// Its bytes.
+    /// Returns the bytes.
     pub fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
 }
 
 impl SpanId {
-    /// The span with these bytes, unless they are all zero.
+    /// Creates an id from bytes, unless they are all zero.
     pub fn new(bytes: [u8; 8]) -> Option<SpanId> {
         (bytes != [0; 8]).then_some(SpanId(bytes))
     }
 
-    /// A span of its own.
+    /// Creates a random id for a new span.
     pub fn throw(dice: &mut Dice) -> SpanId {
         loop {
             if let Some(id) = SpanId::new(dice.bits().to_be_bytes()) {
@@ -74,19 +73,19 @@ impl SpanId {
         }
     }
 
-    /// Its bytes.
+    /// Returns the bytes.
     pub fn as_bytes(&self) -> &[u8; 8] {
         &self.0
     }
 }
 
 impl TraceFlags {
-    /// Somebody may want to see this trace.
+    /// The caller may have recorded this trace.
     const SAMPLED: u8 = 0x01;
-    /// The trace's id was drawn by lot, all of it that counts.
+    /// The trace id was generated at random, at least its right-most seven bytes.
     const RANDOM: u8 = 0x02;
 
-    /// The flags of a trace that begins here, with an id from [`TraceId::throw`].
+    /// Returns the flags of a trace that starts here, with an id from [`TraceId::throw`].
     pub fn of_our_own(sampled: bool) -> TraceFlags {
         let sampled = if sampled { Self::SAMPLED } else { 0 };
         TraceFlags(sampled | Self::RANDOM)
@@ -96,32 +95,32 @@ impl TraceFlags {
         TraceFlags(bits & (Self::SAMPLED | Self::RANDOM))
     }
 
-    /// Whether whoever began the trace records it.
+    /// Returns true if the system that started the trace records it.
     pub fn is_sampled(self) -> bool {
         self.0 & Self::SAMPLED != 0
     }
 
-    /// As they are written.
+    /// Returns the flags as they are written.
     pub fn bits(self) -> u8 {
         self.0
     }
 }
 
-/// The place of a request in a trace.
+/// The position of a request in a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceContext {
     /// The trace.
     pub trace_id: TraceId,
     /// The span that caused the request.
     pub parent_id: SpanId,
-    /// What is said of the trace.
+    /// The flags of the trace.
     pub flags: TraceFlags,
-    /// What tracing systems keep for themselves; empty if there is nothing.
+    /// Data of tracing systems (`tracestate`); may be empty.
     pub state: TraceState,
 }
 
 impl TraceContext {
-    /// Reads the two headers; `states` are the values of `tracestate`, of which there may be several.
+    /// Parses the two headers; `states` are the values of `tracestate`, of which there may be several.
     pub fn read<'a>(
         parent: &str,
         states: impl IntoIterator<Item = &'a str>,
@@ -135,7 +134,7 @@ impl TraceContext {
         })
     }
 
-    /// The same trace, seen from one of its spans.
+    /// Returns the context for a request that `span` of the same trace makes.
     pub fn within(&self, span: SpanId) -> TraceContext {
         TraceContext {
             parent_id: span,
@@ -143,14 +142,14 @@ impl TraceContext {
         }
     }
 
-    /// What `traceparent` says.
+    /// Returns the value of `traceparent`.
     pub fn traceparent(&self) -> String {
         let (trace, parent) = (self.trace_id, self.parent_id);
         format!("00-{trace}-{parent}-{:02x}", self.flags.0)
     }
 }
 
-/// The form in which it is stored: `traceparent`, and `tracestate` after a blank if there is one.
+/// The stored form: `traceparent`, followed by a space and `tracestate` if there is one.
 impl fmt::Display for TraceContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.traceparent())?;
@@ -161,7 +160,7 @@ impl fmt::Display for TraceContext {
     }
 }
 
-/// A text that is no stored trace context.
+/// The text is not a stored trace context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("not a trace context")]
 pub struct NoTraceContext;
@@ -182,7 +181,7 @@ fn read_parent(text: &str) -> Option<(TraceId, SpanId, TraceFlags)> {
     let ends_well = match version {
         FORBIDDEN_VERSION => false,
         0 => bytes.len() == PARENT_CHARS,
-        // A later version may say more, after another dash.
+        // A later version may have more fields after another dash.
         1..FORBIDDEN_VERSION => matches!(bytes.get(PARENT_CHARS), None | Some(b'-')),
     };
     let dashed = [2, 35, 52].iter().all(|place| known[*place] == b'-');
@@ -197,7 +196,7 @@ fn read_parent(text: &str) -> Option<(TraceId, SpanId, TraceFlags)> {
     ))
 }
 
-/// Bytes from hexadecimal digits, of which letters are lower-case.
+/// Decodes hexadecimal digits; letters must be in lower case.
 fn unhex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),

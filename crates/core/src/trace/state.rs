@@ -1,29 +1,29 @@
-//! What tracing systems keep for themselves in a trace.
+//! The `tracestate` header: data that tracing systems pass along with a trace.
 
 use std::fmt;
 
-/// How long a `tracestate` may be. A longer one loses members, as the standard says which.
+/// Maximum length of a `tracestate`. Members of a longer one are dropped in the order of the standard.
 pub const MAX_STATE_CHARS: usize = 512;
-/// How many members a `tracestate` may have. One with more is not valid.
+/// Maximum number of members of a `tracestate`. One with more is invalid.
 pub const MAX_STATE_MEMBERS: usize = 32;
-/// Members longer than this are the first to go.
+/// Members longer than this are dropped first.
 const LONG_MEMBER_CHARS: usize = 128;
-/// The longest name of a member, and the longest value.
+/// Maximum length of a member's name, and of its value.
 const MAX_PART_CHARS: usize = 256;
 
-/// The members of a `tracestate`: `name=value`, separated by commas. Its debug form shows none of them,
-/// in which systems put what they like.
+/// The members of a `tracestate`: `name=value`, separated by commas. `Debug` shows none of them, because they may
+/// contain anything.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct TraceState(Box<str>);
 
 impl TraceState {
-    /// Reads the values of the header, in their order.
+    /// Parses the values of the header, in their order.
     pub(super) fn read<'a>(values: impl IntoIterator<Item = &'a str>) -> Option<TraceState> {
         let mut members: Vec<&str> = Vec::new();
         for value in values {
             for member in value.split(',') {
                 let member = member.trim_matches([' ', '\t']);
-                // Some write a comma too many, and the standard bears it.
+                // The standard allows empty members.
                 if member.is_empty() {
                     continue;
                 }
@@ -39,12 +39,12 @@ impl TraceState {
         Some(TraceState(members.join(",").into()))
     }
 
-    /// Whether nothing is said.
+    /// Returns true if there are no members.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// As it is written.
+    /// Returns the header value.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -59,7 +59,7 @@ impl fmt::Debug for TraceState {
     }
 }
 
-/// Takes members away until the rest is short enough: long ones first, then the last.
+/// Drops members until the rest is short enough: long ones first, then from the end.
 fn shorten(members: &mut Vec<&str>) {
     let chars = |members: &[&str]| members.iter().map(|it| it.len() + 1).sum::<usize>();
     while chars(members) > MAX_STATE_CHARS + 1 {
@@ -69,7 +69,7 @@ fn shorten(members: &mut Vec<&str>) {
     }
 }
 
-/// The name of a member, if the member is one.
+/// Returns the name of a member, or `None` if the member is invalid.
 fn name_of(member: &str) -> Option<&str> {
     let (name, value) = member.split_once('=')?;
     (is_name(name) && is_value(value)).then_some(name)

@@ -1,3 +1,5 @@
+//! Tests of the trace context headers.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -49,11 +51,11 @@ fn what_the_standard_forbids_is_ignored() {
         "00-4bf92f3577b34da6a3ce929d0e0e4736-00F067AA0BA902B7-01",
         "0A-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
         "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0A",
-        // No hexadecimal digits.
+        // Not hexadecimal.
         "00-4bf92f3577b34da6a3ce929d0e0e473g-00f067aa0ba902b7-01",
         "0x-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
         "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-.1",
-        // Too short, too long, other dashes, blanks.
+        // Too short, too long, other separators, spaces.
         "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0",
         "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7",
         "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-",
@@ -64,9 +66,9 @@ fn what_the_standard_forbids_is_ignored() {
         "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7_01",
         " 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
         "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 ",
-        // The version that there is not.
+        // The forbidden version.
         "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
-        // Bytes that are no characters of one byte, where a slice would split them.
+        // A character of two bytes, which a slice would split.
         "00-4bf92f3577b34da6a3ce929d0e0e473é-00f067aa0ba902b7-01",
     ] {
         assert_eq!(read(parent, "a=1"), None, "{parent}");
@@ -172,7 +174,7 @@ fn what_is_too_long_loses_whole_members_the_long_ones_first() {
         short(4),
         short(5),
     ];
-    // 130 + 6 and five times 100, with commas: the long one goes, and that is enough.
+    // 130 + 6 and five times 100 characters, with commas: dropping the long member is enough.
     let kept = [short(1), short(2), short(3), short(4), short(5)].join(",");
     assert_eq!(state(&[&all.join(",")]), kept);
     let more = [kept.clone(), "last=1234567890".to_owned()].join(",");

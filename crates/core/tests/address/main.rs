@@ -1,5 +1,5 @@
-//! Which destinations may be called, attacked from outside: with a second reader of every spelling, with
-//! every vector written in other ways, and with whatever was ever found interesting.
+//! Attacks on the rules for destinations: an independent second parser of every spelling, rewritten test vectors,
+//! and a corpus of interesting inputs.
 
 mod corpus;
 mod mutations;

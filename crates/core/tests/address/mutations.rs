@@ -1,4 +1,4 @@
-//! Every vector, written in other ways, keeps its verdict.
+//! Every test vector keeps its result when its host is written in another way.
 
 use posthaste_core::address::{Destination, EgressRules, Host};
 use proptest::prelude::*;
@@ -48,7 +48,7 @@ fn verdict(url: &str) -> &'static str {
     }
 }
 
-/// A vector with a host that can be written in other ways, in three parts: before, host, after.
+/// A vector with a host that can be written in other ways, split into host, port and rest.
 struct Pliable {
     expected: &'static str,
     host: String,
@@ -123,7 +123,7 @@ fn every_vector_holds() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Each case rewrites all of them.
+    /// Each case rewrites all vectors.
     #[test]
     fn a_vector_in_other_words_keeps_its_verdict(
         choices in prop::collection::vec(any::<u8>(), 1..64),

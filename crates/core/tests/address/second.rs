@@ -1,10 +1,9 @@
-//! A second reader, which shares nothing with the first: no `url`, no `ipnet`, no table of the code's.
+//! A second parser that shares nothing with the first: no `url`, no `ipnet`, none of its tables.
 //!
-//! It reads addresses as the C library does (`inet_aton`: one to four parts, each decimal, octal or
-//! hexadecimal), since that is who would connect if anybody handed it the text.
+//! It parses addresses as the C library does (`inet_aton`: one to four parts, each decimal, octal or hexadecimal),
+//! because the C library would connect if a program passed it the text.
 
-/// Where nothing may be sent, as first address and length of the prefix, copied from IANA's registries
-/// by hand.
+/// Ranges that must be refused, as first address and prefix length, copied from IANA's registries by hand.
 const SPECIAL_V4: &[(u32, u32)] = &[
     (0x0000_0000, 8),
     (0x0a00_0000, 8),
@@ -26,7 +25,7 @@ const SPECIAL_V4: &[(u32, u32)] = &[
     (0xe000_0000, 3),
 ];
 
-/// What is taken out of `2000::/3`, by the first 64 bits.
+/// Ranges within `2000::/3` that must be refused, by the first 64 bits.
 const SPECIAL_V6: &[(u64, u32)] = &[
     (0x2001_0000_0000_0000, 23),
     (0x2001_0db8_0000_0000, 32),
@@ -36,7 +35,7 @@ const SPECIAL_V6: &[(u64, u32)] = &[
     (0x3fff_0000_0000_0000, 20),
 ];
 
-/// Ports that stand for the kinds that are closed.
+/// A sample of the ports that must be refused.
 const CLOSED_PORTS: &[u16] = &[
     0, 1, 21, 22, 23, 25, 53, 81, 111, 139, 389, 445, 1023, 1433, 2049, 2375, 2379, 3306, 3389,
     5432, 5672, 6379, 6443, 8500, 9092, 9200, 10250, 11211, 27017,
@@ -54,7 +53,7 @@ pub(crate) fn is_special_v6(bits: u128) -> bool {
         return is_special_v4(bits as u32);
     }
     let within = |(first, length): &(u64, u32)| (high ^ first) >> (64 - length) == 0;
-    // ISATAP carries an IPv4 address behind a fixed mark, whatever its two flags.
+    // ISATAP has an IPv4 address after a fixed mark; its two flags may have any value.
     let isatap = (low >> 32) & 0xfcff_ffff == 0x0000_5efe;
     high >> 61 != 1 || SPECIAL_V6.iter().any(within) || isatap && is_special_v4(low as u32)
 }
@@ -63,7 +62,7 @@ pub(crate) fn is_closed_port(port: u16) -> bool {
     CLOSED_PORTS.contains(&port)
 }
 
-/// The number in a part, with the digits of its radix; nothing if it is none.
+/// Returns the number in a part, by the digits of its radix; `None` if it is not a number.
 fn part(text: &str) -> Option<u64> {
     let (digits, radix) = match text.as_bytes() {
         [b'0', b'x' | b'X', ..] => (&text[2..], 16),
@@ -71,7 +70,7 @@ fn part(text: &str) -> Option<u64> {
         _ => (text, 10),
     };
     if digits.is_empty() {
-        // `0x` alone is zero to some.
+        // Some implementations read `0x` alone as zero.
         return (radix == 16).then_some(0);
     }
     digits.bytes().try_fold(0_u64, |number, digit| {
@@ -82,7 +81,7 @@ fn part(text: &str) -> Option<u64> {
     })
 }
 
-/// The address that the C library would make of a text.
+/// Returns the address that the C library would parse from a text.
 pub(crate) fn inet_aton(text: &str) -> Option<u32> {
     let text = text.strip_suffix('.').unwrap_or(text);
     let parts: Option<Vec<u64>> = text.split('.').map(part).collect();
@@ -98,7 +97,7 @@ pub(crate) fn inet_aton(text: &str) -> Option<u32> {
     u32::try_from(high << room | last).ok()
 }
 
-/// Host and port of a URL, cut out by hand. The port is empty if there is none.
+/// Returns host and port of a URL, split by hand. The port is empty if there is none.
 pub(crate) fn host_and_port(url: &str) -> Option<(&str, &str)> {
     let (_, rest) = url.split_once("://")?;
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -113,7 +112,7 @@ pub(crate) fn host_and_port(url: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// The text with its percent escapes undone.
+/// Returns the text with its percent escapes decoded.
 pub(crate) fn unescaped(text: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
@@ -135,7 +134,7 @@ pub(crate) fn unescaped(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Whether a name is one that means something inside only, by the few that everybody knows.
+/// Returns true for the best-known names that have a meaning only inside a network.
 pub(crate) fn is_inside_name(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     let last = name.rsplit('.').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Every spelling of an address gets the verdict of the address.
+//! Every spelling of an address gets the same result as the address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::second;
 
-/// One number as a part of an address: in some radix, with some zeros before it.
+/// One number as a part of an address: in some radix, with some leading zeros.
 fn spelled(number: u64, radix: u8, zeros: usize, upper: bool) -> String {
     let zeros = "0".repeat(zeros);
     match (radix, upper) {
@@ -29,7 +29,7 @@ fn in_parts(bits: u32, count: u32, style: &[(u8, usize, bool)]) -> String {
     parts.collect::<Vec<_>>().join(".")
 }
 
-/// Digits, letters and dots as other alphabets have them.
+/// Replaces digits, letters and dots by their equivalents in other Unicode blocks.
 fn disguised(text: &str, choices: &[u8]) -> String {
     let wide = |base: u32, offset: u8| char::from_u32(base + u32::from(offset)).unwrap();
     let disguise = |(character, choice): (char, &u8)| match (character, choice % 4) {

@@ -1,4 +1,4 @@
-//! What must hold of every verdict, whatever was asked.
+//! Properties that every result must have, for any input.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use crate::second;
 
-/// The rules of a developer's machine: loopback and plain http are open.
+/// The rules of a developer's machine: loopback and plain http are allowed.
 pub(crate) fn development() -> EgressRules {
     EgressRules {
         allow_networks: vec!["127.0.0.0/8".parse().unwrap()],
@@ -19,8 +19,7 @@ pub(crate) fn development() -> EgressRules {
     }
 }
 
-/// What must hold of whatever is let through, by these rules; and what may not be let through by the
-/// default ones.
+/// Checks the properties of every URL that these rules accept, and that the default rules accept nothing unsafe.
 pub(crate) fn check(raw: &str, rules: &EgressRules) {
     let judged = Destination::parse(raw, rules);
     let is_default = *rules == EgressRules::default();
@@ -79,7 +78,7 @@ pub(crate) fn check(raw: &str, rules: &EgressRules) {
     }
 }
 
-/// The second reader looks at the canonical form.
+/// The second parser checks the canonical form.
 fn check_second_opinion(raw: &str, destination: &Destination, host: &str, port: u16) {
     assert_eq!(destination.scheme(), Scheme::Https, "{raw:?}");
     assert!(!second::is_closed_port(port), "{raw:?}");
@@ -105,7 +104,7 @@ fn check_second_opinion(raw: &str, destination: &Destination, host: &str, port: 
     }
 }
 
-/// The second reader looks at what was written, as a careless program would.
+/// The second parser checks the text as written, as a careless program would read it.
 fn check_as_written(raw: &str) {
     let (host, _) = second::host_and_port(raw).expect("a host");
     let host = second::unescaped(host).expect("UTF-8");
@@ -117,7 +116,7 @@ fn check_as_written(raw: &str) {
     }
 }
 
-/// Spellings near enough to a URL to get past the first checks.
+/// Texts that are similar enough to a URL to pass the first checks.
 fn url_like() -> impl Strategy<Value = String> {
     let scheme = prop_oneof![
         6 => Just("https://".to_owned()),
@@ -208,7 +207,7 @@ proptest! {
         check(&raw, &rules);
     }
 
-    /// An opening opens what it covers, and a denial wins, by plain arithmetic.
+    /// An allow list allows what it covers, and a deny list wins, by plain arithmetic.
     #[test]
     fn lists_are_read_as_written(
         bits in any::<u32>(),

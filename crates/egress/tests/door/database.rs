@@ -1,4 +1,4 @@
-//! The operator's database: TLS as far as the operator wants it.
+//! Tests of `database::dial`: TLS modes and certificate checks.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::secure::Authority;
 
 const HELLO: &[u8] = b"hello";
 
-/// A server that speaks TLS when asked, if it can, and then echoes five bytes.
+/// Starts a server that accepts TLS if it has a configuration, and then echoes five bytes.
 async fn server(config: Option<Arc<ServerConfig>>) -> Receiver {
     Receiver::new(move |peer| {
         let config = config.clone();
@@ -42,7 +42,7 @@ async fn server(config: Option<Arc<ServerConfig>>) -> Receiver {
     .await
 }
 
-/// How the server was spoken to, or why not.
+/// Connects and reports how the server was reached, or the error.
 async fn spoken(receiver: &Receiver, host: &str, trust: Trust) -> io::Result<String> {
     let place = Place::Tcp {
         host: host.to_owned(),

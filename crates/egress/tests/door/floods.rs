@@ -1,4 +1,4 @@
-//! Receivers that go on for ever without saying anything, over HTTP/1.1.
+//! HTTP/1.1 receivers that send valid bytes for ever without a response.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use posthaste_egress::{Mishap, Report};
 
 use crate::kit::*;
 
-/// How a request ends to which `first` is said, and then `again` without end, as fast as can be. Only
-/// the first connection is like that.
+/// Sends a request to a receiver that sends `first` and then `again` without end, as fast as possible. Only the
+/// first connection behaves like this.
 async fn flooded(first: impl Into<String>, again: impl Into<String>) -> Report {
     let (first, again): (Arc<str>, Arc<str>) = (first.into().into(), again.into().into());
     let fresh = Arc::new(std::sync::atomic::AtomicBool::new(true));
@@ -83,7 +83,7 @@ async fn a_head_of_blank_lines() {
 
 #[tokio::test]
 async fn an_answer_in_single_bytes_is_no_flood() {
-    // As wasteful as it can be without being a lie: 60 KiB of body in 360 KiB of chunks.
+    // The largest valid overhead: 60 KiB of body in 360 KiB of chunks.
     let chunks = "1\r\nx\r\n".repeat(60 * 1_024);
     let answer = format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{chunks}0\r\n\r\n");
     let receiver = Receiver::answering(answer).await;
@@ -96,7 +96,7 @@ async fn an_answer_in_single_bytes_is_no_flood() {
 
 #[tokio::test]
 async fn what_one_request_left_over_another_cannot_use() {
-    // Interim answers that one request may well get, again and again on one connection.
+    // Interim responses within the allowance of one request, many times on one connection.
     let interims = "HTTP/1.1 102 Processing\r\n\r\n".repeat(4_000);
     let receiver = Receiver::answering(format!("{interims}{OK}")).await;
     let client = client();

@@ -1,4 +1,4 @@
-//! HTTP/2, frame by frame: receivers that do with it what nobody should.
+//! HTTP/2 receivers that violate or abuse the protocol, frame by frame.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const ACK: u8 = 1;
 
-/// `:status: 200`, as HPACK writes it.
+/// `:status: 200` in HPACK.
 const STATUS_200: &[u8] = &[0x88];
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -46,15 +46,15 @@ fn answer(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_STREAM | END_HEADERS, stream, STATUS_200)
 }
 
-/// One setting.
+/// Encodes one setting.
 fn setting(name: u16, value: u32) -> Vec<u8> {
     [&name.to_be_bytes()[..], &value.to_be_bytes()].concat()
 }
 
-/// A connection on which frames can be written by hand, while somebody reads what comes.
+/// A connection on which the test writes frames, while a task reads what the client sends.
 struct Line {
     writer: WriteHalf<TlsStream<TcpStream>>,
-    /// The last stream on which a whole request has come; 0 before there is one.
+    /// The last stream on which a complete request arrived; 0 before the first.
     asked: watch::Receiver<u32>,
 }
 
@@ -79,12 +79,12 @@ impl Line {
         asked.ok().map(|stream| *stream)
     }
 
-    /// Waits until the sender hangs up.
+    /// Waits until the client closes the connection.
     async fn gone(&mut self) {
         while self.asked.changed().await.is_ok() {}
     }
 
-    /// Answers every request after this one, honestly.
+    /// Responds correctly to every request after this one.
     async fn serve(mut self, mut last: u32) -> Option<()> {
         loop {
             last = self.asked_after(last).await?;
@@ -93,7 +93,7 @@ impl Line {
     }
 }
 
-/// Reads the preface and frames until the sender hangs up.
+/// Reads the preface and frames until the client closes the connection.
 async fn listen(mut reader: ReadHalf<TlsStream<TcpStream>>, told: watch::Sender<u32>) {
     let mut preface = [0; 24];
     if reader.read_exact(&mut preface).await.is_err() {
@@ -114,20 +114,20 @@ async fn listen(mut reader: ReadHalf<TlsStream<TcpStream>>, told: watch::Sender<
     }
 }
 
-/// What the first connection does. The others are in order.
+/// The misbehaviour of the first connection. The others behave correctly.
 #[derive(Clone, Copy, Debug)]
 enum Vice {
-    /// These frames without end, before the answer.
+    /// These frames without end, before the response.
     FloodAwaiting(fn(u32) -> Vec<u8>),
-    /// The head of an answer, and then these frames without end.
+    /// A response head, and then these frames without end.
     FloodReading(fn(u32) -> Vec<u8>),
-    /// An answer, and then these frames without end, to nobody.
+    /// A response, and then these frames without end, while no request is in progress.
     FloodIdle(fn(u32) -> Vec<u8>),
-    /// These frames once, instead of an answer.
+    /// These frames once, instead of a response.
     Say(fn(u32) -> Vec<u8>),
-    /// These frames before anything is asked, and then silence.
+    /// These frames before any request, and then silence.
     Greet(fn() -> Vec<u8>),
-    /// An answer and then these frames.
+    /// A response and then these frames.
     SayAfter(fn(u32) -> Vec<u8>),
 }
 
@@ -187,7 +187,7 @@ async fn vicious(authority: &Authority, vice: Vice) -> Receiver {
     .await
 }
 
-/// Sends one request to a receiver with this vice, and another after it, which gets its answer.
+/// Sends one request to a receiver with this misbehaviour, and another after it, which must get its response.
 async fn meet(
     client: &Client,
     authority: &Authority,
@@ -198,7 +198,7 @@ async fn meet(
     let url = receiver.named("https", NAME);
     let report = post_within(client, &url, within).await;
     if let Vice::FloodIdle(_) = vice {
-        // It is let go although nobody asks it for anything.
+        // The client closes the idle connection.
         receiver.ended().await;
     }
     let next = post(client, &url).await;
@@ -244,7 +244,7 @@ fn interim(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, b"\x08\x03103")
 }
 
-/// Frames that mean nothing, without end: the connection ends, and not by the clock.
+/// Meaningless frames without end: the connection ends before any timeout.
 #[tokio::test]
 async fn floods_end_at_once() {
     let authority = Authority::new();
@@ -286,15 +286,15 @@ async fn what_breaks_the_protocol_breaks_the_connection() {
     let authority = Authority::new();
     let client = trusting(authority.roots());
     for frames in [
-        // A farewell, before and instead of the answer.
+        // GOAWAY, before and instead of the response.
         (|_| frame(GOAWAY, 0, 0, &[0; 8])) as fn(u32) -> Vec<u8>,
         |_| frame(GOAWAY, 0, 0, &[0, 0, 0, 0, 0, 0, 0, 11]),
-        // The stream is taken away, once and a thousand times.
+        // The stream is reset, once and 1,000 times.
         |stream| frame(RST_STREAM, 0, stream, &[0, 0, 0, 2]),
         |stream| frame(RST_STREAM, 0, stream, &[0, 0, 0, 8]).repeat(1_000),
-        // A push that nobody wants.
+        // A server push that the client has disabled.
         |stream| frame(PUSH_PROMISE, END_HEADERS, stream, b"\0\0\0\x02\x88"),
-        // A head that goes on and on.
+        // A head without end.
         |stream| {
             let mut frames = frame(HEADERS, 0, stream, STATUS_200);
             // A header without indexing: name and value of 100 bytes each.
@@ -404,7 +404,7 @@ async fn nothing_is_left_of_any_of_them() {
     }
 }
 
-/// What cannot be written can also not be taken leave of. The connection ends all the same.
+/// A connection whose peer does not read cannot be shut down in order. Its tasks must end nevertheless.
 #[tokio::test]
 async fn a_receiver_that_stops_reading_holds_nothing() {
     let authority = Authority::new();
@@ -414,7 +414,7 @@ async fn a_receiver_that_stops_reading_holds_nothing() {
         async move {
             let (socket, _) = peer.apart();
             let mut secured = acceptor.accept(socket).await.ok()?;
-            // As much as there is may be sent.
+            // The maximum window, so that the client may send as much as possible.
             let most = (u32::MAX >> 1) - 65_535;
             let windows = frame(WINDOW_UPDATE, 0, 0, &most.to_be_bytes());
             let settings = frame(SETTINGS, 0, 0, &setting(4, u32::MAX >> 1));
@@ -439,7 +439,7 @@ async fn a_receiver_that_stops_reading_holds_nothing() {
     let report = client.send(request).await.unwrap();
     assert_eq!(report.mishap, Some(Mishap::TimedOut(Phase::Awaiting)));
     let ended = async {
-        // The receiver's own is left.
+        // The receiver's own task remains.
         while tasks() > before + 1 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

@@ -1,7 +1,7 @@
-//! What strangers choose, chosen at random: answers, `Retry-After`, custom headers.
+//! Property tests with random untrusted input: responses, `Retry-After`, custom headers.
 //!
-//! The files in `tests/corpus/answers` are answers worth remembering. Each is sent as it is, and as the
-//! beginning of variations. A failure's seed is written beside them.
+//! The files in `tests/corpus/answers` are known difficult responses. Each is sent unmodified and as the
+//! beginning of variations. The seed of a failure is written beside them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,7 +23,7 @@ use tokio::runtime::Runtime;
 
 use crate::kit::*;
 
-/// Random cases for each test. All of them together take a few seconds.
+/// Number of random cases per test. All of them together take a few seconds.
 const CASES: u32 = 600;
 
 fn runner(cases: u32) -> TestRunner {
@@ -53,7 +53,7 @@ fn corpus() -> Vec<Vec<u8>> {
     paths.iter().map(|path| fs::read(path).unwrap()).collect()
 }
 
-/// Bytes near enough to an answer to get past the first checks, and some that are not.
+/// Generates bytes similar enough to a response to pass the first checks, and some that are not.
 fn answers(corpus: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         select(vec![
@@ -107,7 +107,7 @@ fn answers(corpus: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![pieces, varied, vec(any::<u8>(), 0..200)]
 }
 
-/// A receiver that says what it is told and hangs up, and one that is always in order.
+/// A receiver that sends the given bytes and closes the connection, and one that always behaves correctly.
 struct World {
     client: Client,
     said: Arc<Mutex<Vec<u8>>>,
@@ -138,7 +138,7 @@ impl World {
     async fn answer(&mut self, said: &[u8]) {
         *self.said.lock().unwrap() = said.to_vec();
         let report = post(&self.client, &self.hostile.url()).await;
-        // The receiver has hung up, so there is nothing to wait for.
+        // The receiver has closed the connection, so the request must not time out.
         assert!(
             !matches!(report.mishap, Some(Mishap::TimedOut(_))),
             "{report:?}"
@@ -167,7 +167,7 @@ fn whatever_a_receiver_says_there_is_an_end_and_a_next_one() {
         Ok(())
     });
     ran.unwrap_or_else(|error| panic!("{error}"));
-    // Whatever was said, nothing of it is still open: only the honest one's connection is.
+    // No connection of the hostile receiver is still open, only that of the honest one.
     let client = world.borrow().client.clone();
     runtime.block_on(async {
         client.forget(&request("http://127.0.0.1/").pool_key);
@@ -203,7 +203,7 @@ fn a_wait_is_understood_as_the_core_understands_it() {
         else {
             panic!("{value:?} {report:?}");
         };
-        // A date is closer the later one looks.
+        // The later a date is compared with, the shorter the wait.
         let most = retry_after(value.trim(), before);
         let least = retry_after(value.trim(), after);
         assert_eq!(asked.is_some(), most.is_some(), "{value:?}");
@@ -213,7 +213,7 @@ fn a_wait_is_understood_as_the_core_understands_it() {
     ran.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Headers that a caller could hand over, among them all that frame a message.
+/// Generates headers that a caller could pass, including all that frame a message.
 fn headers() -> impl Strategy<Value = Vec<(HeaderName, HeaderValue)>> {
     let framing = select(vec![
         "connection",
@@ -245,8 +245,8 @@ fn headers() -> impl Strategy<Value = Vec<(HeaderName, HeaderValue)>> {
 /// The values of each header, in their order.
 type Fields = BTreeMap<String, Vec<Vec<u8>>>;
 
-/// A request as RFC 9112 has it at its strictest: lines that end in CRLF and contain no other control
-/// byte but the tab, a name and a value in each.
+/// Parses a request strictly by RFC 9112: lines end in CRLF and contain no other control byte but the tab, with
+/// a name and a value in each.
 fn parse(heard: &[u8]) -> (Vec<u8>, Fields, Vec<u8>) {
     let end = heard.windows(4).position(|four| four == b"\r\n\r\n");
     let end = end.expect("an end of the head");
@@ -284,7 +284,7 @@ fn no_header_breaks_the_framing() {
             async move {
                 let mut all = vec![0; 64 * 1_024];
                 let mut length = 0;
-                // The body ends with a mark that no header contains.
+                // The body ends with a marker that no header contains.
                 while !all[..length].ends_with(b"\0end") {
                     length += peer.socket.read(&mut all[length..]).await.ok()?;
                 }

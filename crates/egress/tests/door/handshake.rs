@@ -1,4 +1,4 @@
-//! Handshakes that fail, each in its own words, and never in plain text.
+//! TLS handshakes that fail: each has a distinct error, and no plain text is ever sent.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn confidential(receiver: &Receiver) -> Request {
     }
 }
 
-/// The words of a failed handshake, after which the client still works.
+/// Returns the error of a failed handshake, after which the client still works.
 async fn failed(client: &Client, receiver: &Receiver) -> Mishap {
     let report = client.send(confidential(receiver)).await.unwrap();
     assert_eq!(fault(&report), Fault::Tls, "{}", report.detail());
@@ -52,7 +52,7 @@ async fn every_bad_certificate_has_words_of_its_own() {
         params.is_ca = is_ca;
         served(vec![params.self_signed(&key).unwrap().into()], &key)
     };
-    // Signed by itself, as libraries make it and as `openssl req -x509` does.
+    // Self-signed, as libraries generate it and as `openssl req -x509` does.
     let by_itself = own(IsCa::NoCa);
     let as_authority = own(IsCa::Ca(BasicConstraints::Unconstrained));
     let mut words = Vec::new();
@@ -84,7 +84,7 @@ async fn every_bad_certificate_has_words_of_its_own() {
     words.sort();
     words.dedup();
     assert_eq!(words.len(), 5);
-    // None of it has changed what is believed.
+    // The failures have not changed the trusted roots.
     let receiver = secured(authority.server(NAME, (2020, 2100), &[]), OK).await;
     let url = receiver.named("https", NAME);
     assert_eq!(status(&post(&client, &url).await), 200);
@@ -116,8 +116,8 @@ async fn an_enormous_chain_is_not_read_to_its_end() {
     );
 }
 
-/// A receiver that reads a greeting, says this, and then ends in one of several ways; and everything
-/// that it was sent.
+/// Starts a receiver that reads a ClientHello, sends these bytes, and then ends in one of several ways. Also
+/// returns everything that it received.
 async fn greeting(said: &'static [u8], end: End) -> (Receiver, mpsc::UnboundedReceiver<Vec<u8>>) {
     let (sent_in, sent) = mpsc::unbounded_channel();
     let receiver = Receiver::new(move |mut peer| {
@@ -149,11 +149,11 @@ enum End {
     Stall,
 }
 
-/// The beginning of a greeting by which a server chooses TLS 1.0: its version, 32 bytes of chance, no
-/// session, a cipher of old, no compression.
+/// The beginning of a ServerHello for TLS 1.0: its version, 32 random bytes, no session, an old cipher suite,
+/// no compression.
 const OLD_HELLO: &[u8] = b"\x16\x03\x01\x00\x2a\x02\x00\x00\x26\x03\x01\
     0123456789abcdef0123456789abcdef\x00\x00\x2f\x00";
-/// The same in TLS 1.2, with a cipher that has no forward secrecy and so was not offered.
+/// The same in TLS 1.2, with a cipher suite without forward secrecy, which the client did not offer.
 const UNOFFERED_CIPHER: &[u8] = b"\x16\x03\x03\x00\x2a\x02\x00\x00\x26\x03\x03\
     0123456789abcdef0123456789abcdef\x00\x00\x2f\x00";
 
@@ -181,7 +181,7 @@ async fn what_a_server_can_say_instead_of_a_handshake() {
             End::Close,
             &[Mishap::TlsAlert],
         ),
-        // What is said of a certificate when none was shown.
+        // An alert about a certificate although none was presented.
         (
             b"\x15\x03\x03\x00\x02\x02\x2a",
             End::Close,

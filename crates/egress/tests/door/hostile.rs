@@ -1,4 +1,4 @@
-//! Receivers that lie, stop short, or never stop.
+//! HTTP/1.1 receivers that send wrong, incomplete or endless responses.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 
 use crate::kit::*;
 
-/// What a receiver that says this and hangs up makes of a request.
+/// Returns the send error for a receiver that sends these bytes and closes the connection.
 async fn mishap(said: &'static [u8]) -> Mishap {
     let receiver = Receiver::saying(said).await;
     let report = post(&client(), &receiver.url()).await;
@@ -37,7 +37,7 @@ async fn nobody_listens() {
 
 #[tokio::test]
 async fn the_connection_is_reset() {
-    // A socket that is closed with unread bytes in it is reset.
+    // A socket that is closed with unread bytes is reset.
     let receiver = Receiver::new(|peer| async move { peer.socket.readable().await.ok() }).await;
     let report = post(&client(), &receiver.url()).await;
     assert_eq!(fault(&report), Fault::Connection);
@@ -167,7 +167,7 @@ async fn a_second_answer_is_never_taken_for_the_next_one() {
     receiver.ended().await;
 }
 
-/// A receiver that says something before it reads anything, and reads when it is told to.
+/// Starts a receiver that responds before it reads anything, and reads only when the test allows it.
 async fn deaf(said: &'static str) -> (Receiver, Arc<Semaphore>) {
     let told = Arc::new(Semaphore::new(0));
     let listening = Arc::clone(&told);
@@ -195,7 +195,7 @@ async fn an_answer_before_the_body_was_read_counts() {
     };
     let report = client.send(big.clone()).await.unwrap();
     assert_eq!(status(&report), 413);
-    // The first connection is still busy with the first body.
+    // The first connection is still sending the first body.
     let report = client.send(big).await.unwrap();
     assert_eq!((status(&report), report.reused), (413, false));
     assert_eq!(client.idle_connections(), 0);
@@ -217,7 +217,7 @@ async fn a_receiver_that_never_reads_is_let_go() {
     let report = client.send(big).await.unwrap();
     assert_eq!(report.mishap, Some(Mishap::TimedOut(Phase::Awaiting)));
     assert!(report.first_byte_at.is_some());
-    // Had the connection stayed open, there would be more to read, and no end.
+    // If the connection had stayed open, the receiver would never see its end.
     listen.add_permits(1);
     receiver.ended().await;
 }

@@ -1,4 +1,4 @@
-//! HTTP/2: several requests on one connection, and what happens to it when one of them fails.
+//! HTTP/2: several requests on one connection, and the connection after one of them fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,8 +16,8 @@ use tokio_rustls::TlsAcceptor;
 use crate::kit::*;
 use crate::secure::{Authority, NAME, trusting};
 
-/// A receiver that speaks HTTP/2 by hyper and answers `gather` requests at a time; where it is, and
-/// how many connections it has seen.
+/// Starts an HTTP/2 receiver (hyper) that answers `gather` requests at a time. Returns its URL and its
+/// connection counter.
 async fn multiplexed(authority: &Authority, gather: usize) -> (String, Arc<AtomicUsize>) {
     let config = authority.server(NAME, (2020, 2100), &["h2", "http/1.1"]);
     let acceptor = TlsAcceptor::from(config);
@@ -45,7 +45,7 @@ async fn multiplexed(authority: &Authority, gather: usize) -> (String, Arc<Atomi
     (url, connections)
 }
 
-/// Answers with what was asked. A body that says `enormous` gets one that is.
+/// Responds with the request's properties. A body `enormous` gets an enormous response.
 async fn echo(
     request: http::Request<hyper::body::Incoming>,
     gathered: Arc<Barrier>,
@@ -137,14 +137,14 @@ async fn an_http2_connection_takes_only_so_many_requests_at_once() {
             assert_eq!(answer.await.unwrap(), 200);
         }
     }
-    // Six at first, since each found none; then two on each of three.
+    // 6 connections at first, because each request found none; then two requests on each of three.
     assert_eq!(connections.load(Ordering::SeqCst), 6);
 }
 
 #[tokio::test]
 async fn a_failed_request_ends_a_shared_connection() {
     let authority = Authority::new();
-    // The barrier never opens for one alone.
+    // The barrier never opens for a single request.
     let (url, connections) = multiplexed(&authority, 2).await;
     let client = trusting(authority.roots());
     let report = post_within(&client, &url, SHORT).await;
@@ -170,7 +170,7 @@ async fn an_enormous_http2_body_is_an_answer() {
     assert_eq!(client.idle_connections(), 0);
 }
 
-/// Each of them is read as far as one alone would be.
+/// Each response is read as far as a single one would be.
 #[tokio::test]
 async fn a_hundred_enormous_bodies_at_once_are_a_hundred_answers() {
     let authority = Authority::new();

@@ -1,4 +1,4 @@
-//! Receivers written by hand, so that each can misbehave in exactly one way.
+//! Fixtures: scripted receivers, each of which can misbehave in exactly one way.
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -18,14 +18,14 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-/// Long enough that only a bug lets it pass.
+/// A time limit that passes only if there is a bug.
 pub(crate) const AMPLE: Duration = Duration::from_secs(20);
-/// For what must run into its limit.
+/// A time limit for requests that must time out.
 pub(crate) const SHORT: Duration = Duration::from_millis(250);
 
 pub(crate) const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
-/// The rules of a developer's machine.
+/// The rules of a development machine.
 pub(crate) fn development() -> EgressRules {
     EgressRules {
         allow_networks: vec!["127.0.0.0/8".parse().unwrap()],
@@ -108,7 +108,7 @@ pub(crate) struct Peer<S = TcpStream> {
 }
 
 impl<S> Peer<S> {
-    /// The socket, to be wrapped, and what else belongs to the peer.
+    /// Splits off the socket, to be wrapped, for example in TLS.
     pub(crate) fn apart(self) -> (S, mpsc::UnboundedSender<Heard>) {
         (self.socket, self.heard)
     }
@@ -119,7 +119,7 @@ impl<S> Peer<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
-    /// The next request; `None` when the sender has hung up.
+    /// Reads the next request; `None` if the client has closed the connection.
     pub(crate) async fn hear(&mut self) -> Option<()> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -136,7 +136,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         Some(())
     }
 
-    /// The next request, if it is a `CONNECT`: where to.
+    /// Reads the next request, which must be a `CONNECT`, and returns its target.
     pub(crate) async fn hear_target(&mut self) -> Option<String> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -152,7 +152,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         Some(target)
     }
 
-    /// Everything until the sender hangs up.
+    /// Reads everything until the client closes the connection.
     pub(crate) async fn hear_rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         let _ = self.socket.read_to_end(&mut rest).await;
@@ -164,24 +164,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         self.socket.flush().await.ok()
     }
 
-    /// Waits until the sender hangs up, whatever it sends before.
+    /// Waits until the client closes the connection, ignoring what it sends.
     pub(crate) async fn gone(&mut self) {
         let mut rest = [0; 4_096];
         while let Ok(1..) = self.socket.read(&mut rest).await {}
     }
 }
 
-/// A receiver, and what it has seen.
+/// A receiver and its records.
 pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,
     connections: Arc<AtomicUsize>,
-    /// Connections that have been served to their end.
+    /// Connections that have ended.
     ended: mpsc::UnboundedReceiver<()>,
     heard: mpsc::UnboundedReceiver<Heard>,
     listening: AbortHandle,
 }
 
-/// Nobody listens when the receiver is gone. Connections end as their peers do.
+/// Stops listening. Open connections continue until their peers close them.
 impl Drop for Receiver {
     fn drop(&mut self) {
         self.listening.abort();
@@ -189,7 +189,7 @@ impl Drop for Receiver {
 }
 
 impl Receiver {
-    /// A receiver that serves each connection by `serve`.
+    /// Starts a receiver that handles each connection with `serve`.
     pub(crate) async fn new<F>(serve: impl Fn(Peer) -> F + Send + 'static) -> Receiver
     where
         F: Future<Output = Option<()>> + Send + 'static,
@@ -231,7 +231,7 @@ impl Receiver {
         }
     }
 
-    /// A receiver that answers every request the same way, on connections it keeps.
+    /// Starts a receiver that gives the same response to every request and keeps connections open.
     pub(crate) async fn answering(answer: impl Into<String>) -> Receiver {
         let answer: Arc<str> = answer.into().into();
         Receiver::new(move |mut peer| {
@@ -246,7 +246,7 @@ impl Receiver {
         .await
     }
 
-    /// A receiver that says something as soon as it has heard a request, and hangs up.
+    /// Starts a receiver that reads a request, sends these bytes and closes the connection.
     pub(crate) async fn saying(bytes: &'static [u8]) -> Receiver {
         Receiver::new(move |mut peer| async move {
             peer.hear().await?;
@@ -255,7 +255,8 @@ impl Receiver {
         .await
     }
 
-    /// A receiver that hears a request, says something, and then waits for the sender to hang up.
+    /// Starts a receiver that reads a request, sends these bytes, and then waits for the client to close the
+    /// connection.
     pub(crate) async fn holding(bytes: &'static [u8]) -> Receiver {
         Receiver::new(move |mut peer| async move {
             peer.hear().await?;
@@ -278,25 +279,25 @@ impl Receiver {
         self.connections.load(Ordering::SeqCst)
     }
 
-    /// The next request that arrived.
+    /// Returns the next request that arrived.
     pub(crate) async fn heard(&mut self) -> Heard {
         self.heard.recv().await.unwrap()
     }
 
-    /// How many requests have arrived that nobody asked about yet.
+    /// Returns the number of requests that arrived and were not taken yet, and discards them.
     pub(crate) fn unasked(&mut self) -> usize {
         std::iter::from_fn(|| self.heard.try_recv().ok()).count()
     }
 
-    /// Waits until a connection has been served to its end.
+    /// Waits until a connection has ended.
     pub(crate) async fn ended(&mut self) {
         let ended = tokio::time::timeout(AMPLE, self.ended.recv()).await;
         ended.expect("the sender did not let go").unwrap();
     }
 }
 
-/// A listener whose queue is full, so that further connections are neither taken nor refused, for as
-/// long as the result lives.
+/// Returns a listener whose backlog is full, so that further connections are neither accepted nor refused while
+/// the result is alive.
 pub(crate) async fn clogged(address: &str) -> (TcpListener, Vec<TcpStream>) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(address.parse().unwrap()).unwrap();
@@ -310,7 +311,7 @@ pub(crate) async fn clogged(address: &str) -> (TcpListener, Vec<TcpStream>) {
     (listener, queue)
 }
 
-/// A resolver with a fixed list of names, of which each has a list of answers; the last one stays.
+/// A resolver with a fixed list of names. Each name has a list of answers; the last one is repeated.
 #[derive(Default)]
 pub(crate) struct Book {
     names: std::sync::Mutex<std::collections::HashMap<String, Vec<Vec<IpAddr>>>>,
@@ -345,7 +346,7 @@ impl Resolve for Book {
     }
 }
 
-/// What this process holds: open files, tasks, memory.
+/// The resources of this process: open files, tasks, memory.
 #[derive(Debug)]
 pub(crate) struct Footprint {
     files: usize,
@@ -354,7 +355,7 @@ pub(crate) struct Footprint {
 }
 
 impl Footprint {
-    /// Far more than what moves by chance, far less than what a leak of every answer would make.
+    /// Far more than random variation, far less than leaking every response would add.
     const MEMORY_SLACK_BYTES: usize = 16 << 20;
 
     pub(crate) fn now() -> Footprint {
@@ -368,7 +369,7 @@ impl Footprint {
         }
     }
 
-    /// Waits until the process holds no more than it did then.
+    /// Waits until the process holds no more resources than at the time of `self`.
     pub(crate) async fn check(&self, client: &Client) {
         let deadline = tokio::time::Instant::now() + AMPLE;
         loop {

@@ -1,4 +1,4 @@
-//! The operator's mail server: TLS with the right host or nothing, and an end to everything.
+//! Tests of `mail::dial`: certificate checks, STARTTLS injection and limits.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::kit::*;
 use crate::secure::Authority;
 
-/// What is said before TLS, if it comes after STARTTLS, and in the clear otherwise.
+/// The server's responses in plain text; with STARTTLS, those before TLS.
 const OPENING: [&str; 3] = [
     "220 mx.example ESMTP\r\n",
     "250-mx.example\r\n250-STARTTLS\r\n250 HELP\r\n",
@@ -27,7 +27,7 @@ fn at(receiver: &Receiver, host: &str, security: Security) -> Server {
     }
 }
 
-/// A server that is asked for TLS and speaks it, having said something more before if told so.
+/// Starts a server that accepts STARTTLS and adds `said_besides` to its last response before TLS.
 async fn starting_tls(config: Arc<ServerConfig>, said_besides: &'static str) -> Receiver {
     Receiver::new(move |mut peer| {
         let config = config.clone();
@@ -46,7 +46,7 @@ async fn starting_tls(config: Arc<ServerConfig>, said_besides: &'static str) -> 
     .await
 }
 
-/// A server that speaks TLS at once, greets and echoes.
+/// Starts a server with implicit TLS that greets and echoes.
 async fn tls_at_once(config: Arc<ServerConfig>) -> Receiver {
     Receiver::new(move |peer| {
         let config = config.clone();
@@ -68,7 +68,7 @@ async fn asked(peer: &mut Peer) -> Option<String> {
     String::from_utf8(line).ok()
 }
 
-/// Says back the line that it hears.
+/// Sends the received line back.
 async fn echo(stream: impl tokio::io::AsyncRead + AsyncWrite + Unpin) -> Option<()> {
     let mut stream = BufReader::new(stream);
     let mut line = String::new();
@@ -77,7 +77,7 @@ async fn echo(stream: impl tokio::io::AsyncRead + AsyncWrite + Unpin) -> Option<
     stream.flush().await.ok()
 }
 
-/// The greeting, and what came back of a line.
+/// Returns the greeting and the echo of a line.
 async fn spoken(stream: Stream) -> (String, String) {
     let mut stream = BufReader::new(stream);
     let mut greeting = String::new();
@@ -100,7 +100,7 @@ async fn whoever_is_handed_the_stream_begins_with_a_greeting() {
     let stream = dial(&server, &roots, AMPLE).await.unwrap();
     assert!(stream.is_secure());
     assert_eq!(stream.peer_addr().unwrap(), receiver.address);
-    // What was said in the clear does not count, the greeting included.
+    // Everything sent in plain text is discarded, including the greeting.
     let (greeting, echoed) = spoken(stream).await;
     assert!(greeting.starts_with("220 ") && !greeting.contains("mx.example"));
     assert_eq!(echoed, "NOOP\r\n");
@@ -162,7 +162,7 @@ async fn what_somebody_adds_before_tls_is_refused() {
     assert!(matches!(refused, Err(Undialled::Injected)));
 }
 
-/// What arrives after the answer was read is taken for TLS, and is none.
+/// Bytes that arrive after the response was read are parsed as TLS, which fails.
 #[tokio::test]
 async fn what_somebody_adds_later_is_refused_too() {
     let receiver = Receiver::new(|mut peer| async move {
@@ -172,7 +172,7 @@ async fn what_somebody_adds_later_is_refused_too() {
         peer.say(offer).await?;
         asked(&mut peer).await?;
         peer.say(ready).await?;
-        // The first byte of the handshake shows that the answer was read.
+        // The first byte of the handshake shows that the response was read.
         peer.socket.read_u8().await.ok()?;
         peer.say("250-localhost\r\n250 AUTH PLAIN\r\n").await?;
         peer.gone().await;

@@ -1,4 +1,4 @@
-//! The door out against real sockets: honest receivers, hostile ones, and places it may not go.
+//! Tests of the egress crate with real sockets: honest receivers, hostile ones, and forbidden destinations.
 
 #![allow(
     clippy::disallowed_methods,

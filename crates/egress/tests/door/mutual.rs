@@ -1,4 +1,4 @@
-//! Receivers that ask who we are (mutual TLS).
+//! Receivers that require a client certificate (mutual TLS).
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ const P256_SEC1: &str = include_str!("../keys/p256-sec1.pem");
 const P521: &str = include_str!("../keys/p521.pem");
 const ENCRYPTED: &str = include_str!("../keys/encrypted.pem");
 
-/// The certificate of a sender with this key, in PEM.
+/// Issues a client certificate for this key, in PEM.
 fn certificate(authority: &Authority, key: &KeyPair) -> String {
     let params = CertificateParams::new(["sender.example".to_owned()]).unwrap();
     params.signed_by(key, authority.issuer()).unwrap().pem()
@@ -36,7 +36,7 @@ fn identity(authority: &Authority) -> Identity {
     Identity::from_pem(chain.as_bytes(), key.serialize_pem().as_bytes()).unwrap()
 }
 
-/// A receiver that lets in whoever this authority vouches for.
+/// Starts a receiver that accepts client certificates issued by `guests`.
 async fn guarded(
     authority: &Authority,
     guests: &Authority,
@@ -122,7 +122,7 @@ async fn who_we_were_is_forgotten_with_the_identity() {
     assert!(!post_as(&client, &receiver, Some(&one)).await.reused);
     assert!(post_as(&client, &receiver, Some(&one)).await.reused);
     assert!(!post_as(&client, &receiver, Some(&other)).await.reused);
-    // Nobody gets in on somebody else's connection.
+    // A request without the identity must not use the connection of one with it.
     let report = post_as(&client, &receiver, None).await;
     assert_eq!(report.mishap, Some(Mishap::ClientCertificateRequired));
     let of_another = Request {

@@ -1,4 +1,4 @@
-//! The operator's own server: nothing is vetted, everything is bounded.
+//! Tests of the trusted client: nothing is vetted, everything is bounded.
 
 use bytes::Bytes;
 use http::Request;

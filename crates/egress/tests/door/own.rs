@@ -1,4 +1,4 @@
-//! The server's own address, which no delivery may reach.
+//! Self-calls: requests that would reach this same server are refused.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use crate::kit::*;
 
 const NAME: &str = "hooks.customer.com";
 
-/// A client of a server that listens there, for which [`NAME`] has these addresses.
+/// Creates the client of a server that listens on `own`, for which [`NAME`] has these addresses.
 fn client_of(own: SocketAddr, addresses: &str) -> Client {
     Client::new(ClientSettings {
         rules: EgressRules {

@@ -1,4 +1,4 @@
-//! Senders who may begin only for so long.
+//! Permits: requests that may start only for a limited time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use posthaste_egress::{OwnFault, Permit, Request};
 
 use crate::kit::*;
 
-/// A permit that holds for the first `times` it is asked.
+/// Creates a permit that is valid for the first `times` checks.
 fn holding(times: usize) -> Permit {
     let asked = Arc::new(AtomicUsize::new(0));
     Permit::new(move || asked.fetch_add(1, Ordering::SeqCst) < times)
@@ -23,7 +23,7 @@ fn permitted(url: &str, permit: Permit) -> Request {
 
 #[tokio::test]
 async fn nothing_is_sent_once_it_is_too_late() {
-    // Not when the request is handed over, and not when its first byte is about to leave.
+    // 0: invalid when the request is passed to the connection; 1: invalid just before its first byte.
     for times in [0, 1] {
         let mut receiver = Receiver::new(|mut peer| async move {
             assert_eq!(peer.hear_rest().await, b"");
@@ -56,7 +56,7 @@ async fn nor_on_a_connection_that_was_used_before() {
 #[tokio::test]
 async fn what_has_begun_is_finished() {
     let mut receiver = Receiver::answering(OK).await;
-    // More than a socket takes at once.
+    // More than the socket buffers hold.
     let body = Bytes::from(vec![b'x'; 3_000_000]);
     let request = Request {
         body: body.clone(),

@@ -1,4 +1,4 @@
-//! Where requests may go, judged at the connection.
+//! Destination checks at connection time.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::kit::*;
 
 const NAME: &str = "hooks.customer.com";
 
-/// A client for which [`NAME`] has these addresses, one answer after the other.
+/// Creates a client for which [`NAME`] has these addresses, one answer after the other.
 fn resolving(answers: &[&str]) -> Client {
     Client::new(ClientSettings {
         resolver: Book::with(NAME, answers),
@@ -90,7 +90,7 @@ async fn the_destination_is_judged_by_the_rules_of_the_client() {
             ..settings()
         })
     };
-    // It was registered when loopback and plain http were open.
+    // The endpoint was created when loopback and plain HTTP were allowed.
     let loopback = Refusal::Address(ForbiddenAddress::Loopback);
     for (rules, scheme, refusal) in [
         (EgressRules::default(), "http", Refusal::PlainHttp),
@@ -130,7 +130,7 @@ async fn localhost_is_this_machine_and_nobody_is_asked() {
 async fn the_next_address_is_tried_when_one_refuses() {
     let receiver = Receiver::answering(OK).await;
     let url = receiver.named("http", NAME);
-    // Nothing listens on the others.
+    // Nothing listens on the other addresses.
     let client = resolving(&["127.0.0.2 127.0.0.3 127.0.0.1"]);
     assert_eq!(status(&post(&client, &url).await), 200);
     let report = post(&resolving(&["127.0.0.2 127.0.0.3"]), &url).await;
@@ -145,7 +145,7 @@ async fn the_next_address_is_tried_when_one_hangs() {
     let client = resolving(&["127.0.0.2 127.0.0.1"]);
     let report = post(&client, &receiver.named("http", NAME)).await;
     assert_eq!(status(&report), 200);
-    // Long before the system would give the first one up.
+    // Long before the operating system's timeout for the first address.
     assert!(report.latency < AMPLE / 4, "{:?}", report.latency);
 }
 
@@ -169,7 +169,7 @@ async fn a_resolver_that_cannot_ask_is_our_own_fault() {
 
 #[tokio::test]
 async fn a_literal_takes_the_same_way() {
-    // The rules of a mistaken caller, who lets everything through.
+    // Rules of a misconfigured caller, which allow everything.
     let lax = EgressRules {
         allow_networks: vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()],
         allow_http: true,
@@ -200,19 +200,19 @@ async fn of_a_thousand_addresses_every_one_is_vetted_and_few_are_tried() {
         .map(|nth| format!("127.0.{}.{}", nth / 250, nth % 250 + 1))
         .collect();
     let many = many.join(" ");
-    // The last one of them.
+    // The forbidden address is the last one.
     let client = resolving(&[&format!("{many} 10.0.0.1")]);
     check_unsafe(&post(&client, &url).await, ForbiddenAddress::Private);
     assert_eq!(receiver.connections(), 0);
-    // Nobody listens at any of them, and it is over after a few.
+    // Nothing listens on any of them, and the client stops after a few.
     let report = post(&resolving(&[&many]), &url).await;
     assert_eq!(report.mishap, Some(Mishap::Refused));
     let report = post(&resolving(&[&format!("127.0.0.1 {many}")]), &url).await;
     assert_eq!(status(&report), 200);
 }
 
-/// To most systems the unspecified address is the machine itself, so whoever opens it has not opened
-/// where the connection ends.
+/// On most systems the unspecified address connects to the machine itself. Allowing it must not allow the
+/// address at which the connection ends.
 #[tokio::test]
 async fn where_a_connection_ends_is_judged_as_well() {
     let receiver = Receiver::answering(OK).await;

@@ -1,4 +1,4 @@
-//! What goes out, and what counts as an answer.
+//! Contents of requests, and interpretation of responses.
 
 use std::process::Command;
 use std::time::{Duration, SystemTime};
@@ -14,7 +14,7 @@ use crate::kit::*;
 #[tokio::test]
 async fn a_request_arrives_byte_for_byte() {
     let mut receiver = Receiver::answering(OK).await;
-    // Larger than the sockets' buffers, and every byte there is.
+    // Larger than the socket buffers, with every byte value.
     let body: Vec<u8> = (0..=255).cycle().take(3_000_000).collect();
     let mut request = Request {
         method: Method::PUT,
@@ -207,7 +207,7 @@ async fn a_body_may_end_with_its_connection() {
     assert_eq!(report.snippet, b"until the end");
 }
 
-/// Run once more by [`no_proxy_comes_from_the_environment`], in a process whose environment names one.
+/// Run once more by [`no_proxy_comes_from_the_environment`], in a process whose environment names a proxy.
 #[tokio::test]
 async fn sends_past_a_proxy() {
     let receiver = Receiver::answering(OK).await;

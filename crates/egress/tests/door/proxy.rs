@@ -1,4 +1,4 @@
-//! Through the operator's proxy.
+//! Requests through the operator's proxy.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::secure::{Authority, NAME, secured};
 
 const ESTABLISHED: &str = "HTTP/1.1 200 Connection established\r\n\r\n";
 
-/// Connects a peer to whatever it asks for, a name being this machine.
+/// Connects a peer to the port that it asks for, on this machine.
 async fn relay<S: AsyncRead + AsyncWrite + Unpin>(mut peer: Peer<S>) -> Option<()> {
     let target = peer.hear_target().await?;
     let port = target.rsplit_once(':')?.1.parse::<u16>().ok()?;
@@ -28,7 +28,7 @@ async fn relay<S: AsyncRead + AsyncWrite + Unpin>(mut peer: Peer<S>) -> Option<(
     Some(())
 }
 
-/// An honest proxy.
+/// Starts a proxy that behaves correctly.
 async fn honest() -> Receiver {
     Receiver::new(relay).await
 }
@@ -45,7 +45,7 @@ fn through(proxy: &Receiver) -> Client {
     Client::new(via(&format!("http://{}", proxy.address)))
 }
 
-/// A request with something in it that must not be seen by anybody but the receiver.
+/// A request with a secret that only the receiver may see.
 fn confidential(url: &str) -> Request {
     let mut request = Request {
         body: Bytes::from_static(b"canary"),
@@ -96,7 +96,7 @@ async fn tls_is_spoken_with_the_receiver_by_its_name() {
             let asked = proxy.heard().await.head;
             assert!(asked.starts_with(&format!("CONNECT {} ", receiver.address)));
         }
-        // Whoever sits in the proxy's place has no certificate that counts.
+        // An attacker in the position of the proxy has no trusted certificate.
         let distrusting = ClientSettings {
             roots: Roots::mozilla(),
             ..settings
@@ -158,7 +158,7 @@ async fn the_rules_hold_although_the_proxy_would_connect() {
         let report = post(&client, &receiver.named("http", NAME)).await;
         assert_eq!(report.mishap, Some(Mishap::Forbidden(kind)));
     }
-    // The proxy may be where nobody else may go, literals included.
+    // The proxy may be at an address that destinations may not have. Literal destinations stay forbidden.
     let strict = Client::new(ClientSettings {
         rules: EgressRules::default(),
         ..via(&format!("http://{}", proxy.address))
@@ -191,14 +191,14 @@ async fn names_are_passed_on_only_where_the_operator_says_so() {
         "{asked}"
     );
     assert_eq!(book.asked.load(std::sync::atomic::Ordering::SeqCst), 0);
-    // This machine is not the proxy's machine.
+    // `localhost` means this machine, not the proxy's.
     post(&client, &receiver.named("http", "localhost")).await;
     let asked = proxy.heard().await.head;
     assert!(
         asked.starts_with(&format!("CONNECT 127.0.0.1:{port} ")),
         "{asked}"
     );
-    // Literals and names that are forbidden stay forbidden.
+    // Forbidden literals and names stay forbidden.
     let strict = Client::new(ClientSettings {
         rules: EgressRules::default(),
         proxy: Some(address.parse::<Proxy>().unwrap().resolving(true)),
@@ -210,13 +210,13 @@ async fn names_are_passed_on_only_where_the_operator_says_so() {
     assert_eq!(proxy.connections(), 2);
 }
 
-/// How a request ends if the proxy answers this and hangs up.
+/// Returns the outcome of a request whose proxy sends these bytes and closes the connection.
 async fn answered(said: &'static [u8]) -> Result<Mishap, ProxyFault> {
     let mut proxy = Receiver::new(move |mut peer| async move {
         peer.hear_target().await?;
         peer.say(said).await?;
         peer.socket.shutdown().await.ok()?;
-        // Whatever comes after the question.
+        // Everything that the client sends after the CONNECT request.
         assert_eq!(peer.hear_rest().await, b"");
         Some(())
     })
@@ -383,8 +383,8 @@ async fn credentials_are_told_to_the_proxy_and_to_nobody_else() {
 
 #[tokio::test]
 async fn bytes_after_the_head_belong_to_the_tunnel() {
-    // The proxy's answer and the receiver's first words arrive together. A receiver of HTTP that speaks
-    // first is wrong, which can only be noticed if its words are not lost.
+    // The response of the proxy and the first bytes of the receiver arrive together. An HTTP receiver that
+    // sends first is wrong, which can only be detected if its bytes are not lost.
     let early = format!("{ESTABLISHED}HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nearly");
     let early: Arc<str> = early.into();
     let proxy = Receiver::new(move |mut peer| {

@@ -1,4 +1,4 @@
-//! TLS, and what it keeps out.
+//! TLS: certificate checks, failed handshakes, and session resumption.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::kit::*;
 
 pub(crate) const NAME: &str = "hooks.customer.com";
 
-/// A certificate authority made for one test.
+/// A certificate authority for one test.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -42,7 +42,7 @@ impl Authority {
         Roots::none().with_bundle(self.0.pem().as_bytes()).unwrap()
     }
 
-    /// A server with a certificate for this name, valid for these years.
+    /// Returns a server configuration with a certificate for this name, valid for these years.
     pub(crate) fn server(
         &self,
         name: &str,
@@ -74,7 +74,7 @@ fn server(certificate: rcgen::Certificate, key: &KeyPair, protocols: &[&str]) ->
     Arc::new(config)
 }
 
-/// A client that trusts these roots, and for which [`NAME`] is this machine.
+/// Creates a client that trusts these roots, and for which [`NAME`] is this machine.
 pub(crate) fn trusting(roots: Roots) -> Client {
     Client::new(ClientSettings {
         roots,
@@ -83,7 +83,7 @@ pub(crate) fn trusting(roots: Roots) -> Client {
     })
 }
 
-/// A receiver that speaks TLS, and HTTP/1.1 in it by hand.
+/// Starts a receiver with TLS and scripted HTTP/1.1.
 pub(crate) async fn secured(config: Arc<ServerConfig>, answer: &'static str) -> Receiver {
     let acceptor = TlsAcceptor::from(config);
     Receiver::new(move |peer| {
@@ -189,7 +189,8 @@ async fn nobody_vouches_for_the_certificate() {
     }
 }
 
-/// A receiver that reads a greeting, says this, and hangs up; and everything that it was sent.
+/// Starts a receiver that reads a ClientHello, sends these bytes and closes the connection. Also returns what
+/// it received.
 async fn greeting(said: &'static [u8]) -> (Receiver, mpsc::UnboundedReceiver<Vec<u8>>) {
     let (sent_in, sent) = mpsc::unbounded_channel();
     let receiver = Receiver::new(move |mut peer| {
@@ -220,7 +221,7 @@ async fn what_is_not_tls_gets_nothing_in_plain_text() {
         // Alerts: protocol version, handshake failure.
         (b"\x15\x03\x01\x00\x02\x02\x46", Mishap::TlsIncompatible),
         (b"\x15\x03\x03\x00\x02\x02\x28", Mishap::TlsAlert),
-        // A handshake record with nonsense in it.
+        // A handshake record with invalid content.
         (b"\x16\x03\x03\x00\x04\x63\x00\x00\x00", Mishap::TlsBroken),
     ] {
         let (receiver, mut sent) = greeting(said).await;
@@ -239,7 +240,7 @@ async fn what_is_not_tls_gets_nothing_in_plain_text() {
     }
 }
 
-/// How many tasks there are when nothing happens any more.
+/// Returns the number of tasks after the runtime has become idle.
 async fn tasks_left() -> usize {
     let metrics = tokio::runtime::Handle::current().metrics();
     for _ in 0..100 {
@@ -270,12 +271,12 @@ async fn a_receiver_that_stops_reading_leaves_no_task_behind() {
         };
         let report = client.send(big).await.unwrap();
         assert_eq!(fault(&report), Fault::Timeout);
-        // The receiver's own task for the connection is still there, and none of ours.
+        // The receiver's task for the connection remains, and none of the client's.
         assert_eq!(tasks_left().await, before + 1, "{protocol}");
     }
 }
 
-/// A session that is taken up again carries what the receiver knows of one tenant over to another.
+/// A resumed session would carry the receiver's knowledge of one tenant over to another.
 #[tokio::test]
 async fn no_session_is_taken_up_again() {
     let authority = Authority::new();

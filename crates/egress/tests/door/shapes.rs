@@ -1,8 +1,8 @@
-//! Answers in every wrong shape, on a client that goes on working.
+//! Malformed responses of every kind, on a client that must continue to work.
 //!
-//! Each shape is sent on a client's first connection. Whatever becomes of it, the request after it gets
-//! an answer, and its own: what a receiver said too much, too early or in the wrong framing never
-//! answers another request. And when all is over nothing is left: no socket, no task, no memory.
+//! Each shape is sent on a client's first connection. In every case the next request must get its own response:
+//! surplus, early or wrongly framed bytes must never become the response to another request. At the end no
+//! socket, task or memory may be left over.
 
 use std::sync::Arc;
 
@@ -12,32 +12,32 @@ use tokio::io::AsyncWriteExt;
 
 use crate::kit::*;
 
-/// What the request after the shape is answered with.
+/// The response to the request after the shape.
 const NEXT: &str = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nnext";
 
-/// What a receiver does when it has said its piece.
+/// The receiver's behaviour after it has sent the shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
-    /// It answers the next request as if nothing had been.
+    /// It responds normally to the next request.
     GoOn,
-    /// It says no more, and listens.
+    /// It shuts down its sending side and continues to read.
     ShutDown,
-    /// It hangs up.
+    /// It closes the connection.
     HangUp,
-    /// It slams the door.
+    /// It resets the connection.
     Reset,
 }
 
-/// How the request has to end.
+/// The expected end of the request.
 #[derive(Clone, Debug, PartialEq)]
 enum Ends {
-    /// By an answer with this status and body.
+    /// A response with this status and body.
     Answered(u16, &'static [u8]),
-    /// By an answer with this status, and a connection that is not used again.
+    /// A response with this status, and a connection that is not used again.
     Closed(u16),
-    /// Without an answer, because of this.
+    /// No response, with this send error.
     Failed(Mishap),
-    /// Without an answer, in a way that depends on which packet is faster.
+    /// No response; the send error depends on the order of packets.
     Broken,
 }
 
@@ -68,7 +68,7 @@ fn chunked(rest: &str) -> Vec<u8> {
     said
 }
 
-/// Lengths that contradict each other, or are none.
+/// Contradictory or invalid lengths.
 fn lengths() -> Vec<Shape> {
     let malformed = || Failed(Mishap::Malformed);
     let with = |lines: &str, body: &str| [head(lines), body.as_bytes().to_vec()].concat();
@@ -110,7 +110,7 @@ fn lengths() -> Vec<Shape> {
             HangUp,
             malformed(),
         ),
-        // More than was announced, and less.
+        // More bytes than announced, and fewer.
         shape(
             with("content-length: 2\r\n", "okHTTP/1.1 500 No\r\n\r\n"),
             GoOn,
@@ -121,7 +121,7 @@ fn lengths() -> Vec<Shape> {
             HangUp,
             Failed(Mishap::ClosedMidAnswer),
         ),
-        // Without a length an answer goes to the end of the connection.
+        // A response without a length lasts until the connection ends.
         shape(with("", "to the end"), HangUp, Closed(200)),
         shape(
             with("transfer-encoding: identity\r\n", "to the end"),
@@ -159,7 +159,7 @@ fn lengths() -> Vec<Shape> {
     ]
 }
 
-/// Chunks that are none.
+/// Valid and invalid chunks.
 fn chunks() -> Vec<Shape> {
     let malformed = || Failed(Mishap::Malformed);
     vec![
@@ -187,7 +187,7 @@ fn chunks() -> Vec<Shape> {
             Failed(Mishap::ClosedMidAnswer),
         ),
         shape(chunked("5\r\nhe"), HangUp, Failed(Mishap::ClosedMidAnswer)),
-        // A second answer after the last chunk.
+        // A second response after the last chunk.
         shape(
             chunked("5\r\nhello\r\n0\r\n\r\nHTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n"),
             GoOn,
@@ -206,7 +206,7 @@ fn chunks() -> Vec<Shape> {
     ]
 }
 
-/// Heads that are none.
+/// Invalid heads, and old forms that are accepted.
 fn heads() -> Vec<Shape> {
     let malformed = || Failed(Mishap::Malformed);
     let many = format!("{}content-length: 0\r\n", "a: b\r\n".repeat(5_000));
@@ -238,7 +238,7 @@ fn heads() -> Vec<Shape> {
             HangUp,
             Failed(Mishap::ClosedBeforeAnswer),
         ),
-        // Old, and understood.
+        // Old forms that are accepted.
         shape("HTTP/1.0 200 OK\r\n\r\nto the end", HangUp, Closed(200)),
         shape(
             "HTTP/1.1 200\r\ncontent-length: 2\r\n\r\nok",
@@ -253,7 +253,7 @@ fn heads() -> Vec<Shape> {
     ]
 }
 
-/// Answers that have no body, and yet go on; several answers; none.
+/// Responses without a body that have one anyway, several responses, and none.
 fn endings() -> Vec<Shape> {
     let gzip = b"\x1f\x8b\x08\0\0\0\0\0\0\x03bomb";
     let bomb = head(&format!(
@@ -298,7 +298,7 @@ fn endings() -> Vec<Shape> {
             Answered(200, b"ok"),
         ),
         shape([bomb, gzip.to_vec()].concat(), GoOn, Answered(200, gzip)),
-        // Half-closed: before the answer, and after it.
+        // Half-closed: before the response, and after it.
         shape("", ShutDown, Failed(Mishap::ClosedBeforeAnswer)),
         shape(
             "HTTP/1.1 200 O",
@@ -308,7 +308,7 @@ fn endings() -> Vec<Shape> {
         shape(OK, ShutDown, Closed(200)),
         shape("HTTP/1.1 200 OK\r\n\r\nto the end", ShutDown, Closed(200)),
         shape(OK, HangUp, Closed(200)),
-        // Reset: before the answer, in its head, in its body.
+        // Reset: before the response, in its head, in its body.
         shape("", Reset, Broken),
         shape("HTTP/1.1 200 O", Reset, Broken),
         shape(
@@ -327,7 +327,7 @@ fn every_shape() -> Vec<Shape> {
         .collect()
 }
 
-/// A receiver whose first connection has this shape, and whose others are in order.
+/// Starts a receiver whose first connection sends this shape. The others behave correctly.
 async fn shaped(shape: &Shape) -> Receiver {
     let said: Arc<[u8]> = shape.said.clone().into();
     let then = shape.then;
@@ -389,7 +389,7 @@ fn check(shape: &Shape, report: &Report, next: &Report) {
     assert_eq!(next.snippet, b"next", "{told}");
 }
 
-/// Sends two requests to a receiver of this shape.
+/// Sends two requests to a receiver with this shape.
 async fn meet(client: &Client, shape: &Shape) -> (Report, Report) {
     let receiver = shaped(shape).await;
     let report = post(client, &receiver.url()).await;
@@ -409,7 +409,7 @@ async fn every_shape_ends_as_it_should_and_the_next_request_gets_its_own_answer(
 
 #[tokio::test]
 async fn what_comes_while_nobody_asks_ends_the_connection() {
-    // The second answer comes after the first one was taken, and before the next request is made.
+    // The second response arrives after the first was read, and before the next request.
     let (tell, told) = tokio::sync::watch::channel(false);
     let mut receiver = Receiver::new(move |mut peer| {
         let mut told = told.clone();
@@ -428,7 +428,7 @@ async fn what_comes_while_nobody_asks_ends_the_connection() {
     assert_eq!(status(&post(&client, &receiver.url()).await), 200);
     assert_eq!(client.idle_connections(), 1);
     tell.send(true).unwrap();
-    // The connection is closed without anybody asking for it.
+    // The client closes the connection although no request uses it.
     receiver.ended().await;
     let report = post(&client, &receiver.url()).await;
     assert_eq!((status(&report), report.reused), (200, false));
@@ -446,7 +446,7 @@ async fn nothing_is_left_of_any_of_them() {
         }
         footprint.check(&client).await;
         if round == 1 {
-            // By now everything is warm.
+            // Allocations of the first rounds (warm-up) are not counted.
             footprint = Footprint::now();
         }
     }

@@ -1,4 +1,4 @@
-//! Connections that are used again, and those that must not be.
+//! Reuse of connections: which are reused, and which must not be.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ async fn a_connection_is_used_again_by_another_thread() {
     for _ in 0..200 {
         assert_eq!(status(&post(&client, &receiver.url()).await), 200);
     }
-    // Now and then a connection is asked for a moment before it is ready again.
+    // Sometimes a connection is needed a moment before it is ready again.
     assert!(receiver.connections() < 20, "{}", receiver.connections());
 }
 
@@ -62,8 +62,8 @@ async fn no_connection_is_shared_between_keys_or_origins() {
     assert!(post_as(&client, "globex", &name).await.reused);
 }
 
-/// A receiver on a thread of its own, which answers one request per connection and closes it when
-/// told to. Returns how many requests it has answered when nobody tells it any more.
+/// A receiver on its own thread, which answers one request per connection and closes the connection on a
+/// message. Returns the number of answered requests when the test drops the sender.
 fn closing_when_told(
     listener: std::net::TcpListener,
     told: &std::sync::mpsc::Receiver<()>,
@@ -95,8 +95,8 @@ fn a_connection_that_ended_while_idle_costs_nothing() {
     let (tell, told) = std::sync::mpsc::channel();
     let (closed_in, closed) = std::sync::mpsc::channel();
     let receiver = std::thread::spawn(move || closing_when_told(listener, &told, &closed_in));
-    // A runtime that looks at the sockets after every step: the request is already on its way to the
-    // connection's task when that learns of the end.
+    // A runtime that polls the sockets after every step: the request is already on its way to the connection's
+    // task when the task learns that the connection has ended.
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().event_interval(1).build().unwrap();
     runtime.block_on(async {
@@ -104,7 +104,7 @@ fn a_connection_that_ended_while_idle_costs_nothing() {
         assert_eq!(status(&post(&client, &url).await), 200);
         assert_eq!(client.idle_connections(), 1);
         let second = tokio::spawn(async move {
-            // Nothing else runs between the end of the connection and its next use.
+            // No other task runs between the end of the connection and its next use.
             tell.send(()).unwrap();
             closed.recv().unwrap();
             post(&client, &url).await
@@ -134,7 +134,7 @@ async fn a_request_that_was_written_is_never_written_again() {
     assert_eq!(receiver.connections(), 1);
 }
 
-/// Sends one request per key, all at once, and waits for all the answers.
+/// Sends one request per key, all at once, and waits for all responses.
 async fn all_at_once(client: &Client, receiver: &Receiver, keys: &[&str]) {
     let sent: Vec<_> = keys
         .iter()
@@ -148,7 +148,7 @@ async fn all_at_once(client: &Client, receiver: &Receiver, keys: &[&str]) {
     }
 }
 
-/// A receiver that answers only when `count` requests have arrived.
+/// Starts a receiver that answers only when `count` requests have arrived.
 async fn gathering(count: usize) -> Receiver {
     let gathered = Arc::new(Barrier::new(count));
     Receiver::new(move |mut peer| {
@@ -195,7 +195,7 @@ async fn the_longest_idle_connection_goes_first() {
     assert!(!post_as(&client, "b", &receiver.url()).await.reused);
 }
 
-/// Lets time pass, without waiting for it, between two requests.
+/// Advances the clock between two requests, without waiting.
 async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
@@ -209,7 +209,7 @@ async fn an_idle_connection_is_closed_in_time() {
     post(&client, &receiver.url()).await;
     pass(Duration::from_secs(19)).await;
     assert!(post(&client, &receiver.url()).await.reused);
-    // Nobody asks for it any more, and still it goes.
+    // It is closed although no further request is made.
     pass(Duration::from_secs(26)).await;
     receiver.ended().await;
     assert_eq!(client.idle_connections(), 0);
@@ -221,7 +221,7 @@ async fn an_old_connection_is_not_used_again() {
     let client = client();
     for nth in 0..12 {
         let report = post(&client, &receiver.url()).await;
-        // A connection lives for 120 s, however busy it is.
+        // A connection lives for 120 s, even if it is busy.
         assert_eq!(report.reused, nth % 8 != 0, "after {} s", nth * 15);
         pass(Duration::from_secs(15)).await;
     }
@@ -255,8 +255,8 @@ async fn a_receiver_that_closes_is_believed() {
     assert_eq!(client.idle_connections(), 0);
 }
 
-/// A receiver that answers before it has read the request can make it wait to be written. It must not
-/// pile up connections in that way.
+/// A receiver that responds before it reads keeps the request from being written. It must not be able to
+/// accumulate connections in this way.
 #[tokio::test]
 async fn connections_that_are_still_being_written_are_bounded() {
     const SENT: usize = 30;
@@ -283,7 +283,7 @@ async fn connections_that_are_still_being_written_are_bounded() {
         };
         assert_eq!(status(&client.send(request).await.unwrap()), 200);
     }
-    // One of the receiver's for each, and two of ours for each that is waited for.
+    // One task of the receiver for each, and two of the client for each connection that is awaited.
     tokio::task::yield_now().await;
     let after = tasks();
     assert!(after <= before + SENT + 2 * 4, "{before} became {after}");

@@ -1,4 +1,4 @@
-//! One time limit over everything.
+//! One time limit covers all phases of a request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use posthaste_egress::{Client, ClientSettings, Lookup, Mishap, Phase, Report, Re
 
 use crate::kit::*;
 
-/// Twice the limit, for a busy machine; far less than any of the receivers would take.
+/// The latency must be at least the limit, and at most 20 times it, for a busy machine.
 fn check(report: &Report, phase: Phase) {
     assert_eq!(report.mishap, Some(Mishap::TimedOut(phase)));
     assert!(report.latency >= SHORT, "{:?}", report.latency);
@@ -67,7 +67,7 @@ async fn covers_the_wait_for_an_answer() {
     receiver.ended().await;
 }
 
-/// Says `head`, then a byte at a time, each well within any limit.
+/// Starts a receiver that sends `head` and then `drop` every 20 ms.
 async fn dripping(head: &'static str, drop: &'static str) -> Receiver {
     Receiver::new(move |mut peer| async move {
         peer.hear().await?;

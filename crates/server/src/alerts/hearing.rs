@@ -1,11 +1,11 @@
-//! Endpoints' alerts, which follow the notices in their order.
+//! Alerts of endpoints, derived from the notifications in their order.
 //!
-//! So a trip that was over before anybody looked is told all the same. Whatever is heard twice changes nothing the second
-//! time: an alert's id follows from its notice, what happened while an alert went on begins none, and a notice only ends
-//! what an earlier one began.
+//! So a trip that was over before the next check is still reported. Processing a notification twice has no effect: the
+//! alert's id is derived from the notification, a notification from the time of an alert that was open then raises no
+//! other one, and a notification resolves only alerts that an earlier one raised.
 //!
-//! An endpoint that has recovered may trip again at once, so that alone ends no trip's alert: the watch does, once its
-//! breaker has been passing for a while.
+//! A recovered endpoint may trip again at once. So a recovery alone does not resolve the alert of a trip;
+//! [`Watch`](super::Watch) resolves it when the breaker has been passing for a while.
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ use super::AlertSettings;
 use crate::clock::Clock;
 use crate::notices::{self, Hears};
 
-/// The member of an alert's detail that says which notice began it.
+/// Member of an alert's detail with the number of the notification that raised it.
 const NOTICE: &str = "notice";
 
-/// Hears notices.
+/// Raises and resolves alerts of endpoints.
 pub struct Hearing {
     store: Arc<dyn Store>,
     clock: Clock,
@@ -38,13 +38,13 @@ impl Hears for Hearing {
     }
 }
 
-/// What a notice begins, and what it ends.
+/// Alerts that a notification raises and resolves.
 struct Meaning {
     begins: Option<AlertName>,
     ends: &'static [AlertName],
 }
 
-/// What the notice of this name means for the alerts of its endpoint.
+/// Returns the effect of the notification with this name on the alerts of its endpoint.
 fn meaning(name: &str) -> Option<Meaning> {
     let (begins, ends): (_, &[AlertName]) = match name {
         "endpoint.breaker_tripped" => (Some(AlertName::BreakerTripped), &[]),
@@ -60,7 +60,7 @@ fn meaning(name: &str) -> Option<Meaning> {
 }
 
 impl Hearing {
-    /// One that keeps alerts in this store.
+    /// Creates an instance that stores alerts in this store.
     pub fn new(store: Arc<dyn Store>, clock: Clock, settings: AlertSettings) -> Hearing {
         Hearing {
             store,
@@ -69,7 +69,7 @@ impl Hearing {
         }
     }
 
-    /// Raises and resolves what follows from a notice.
+    /// Raises and resolves the alerts that follow from a notification.
     pub async fn follow(&self, notice: &NoticeEntry) -> Result<(), StoreError> {
         let Some(Meaning { begins, ends }) = meaning(&notice.name) else {
             return Ok(());
@@ -87,8 +87,8 @@ impl Hearing {
         Ok(())
     }
 
-    /// Whether an alert that is over by now went on when the notice was written: then it told of it. One that ended at a
-    /// time that is yet to come ended before the clock was put back, and says nothing.
+    /// Returns true if an alert that is resolved now was open at the time of the notification, so that it already
+    /// covers it. An alert with an end in the future ended before the clock was set back, and is ignored.
     async fn went_on(&self, notice: &NoticeEntry, name: AlertName) -> Result<bool, StoreError> {
         let filter = AlertFilter {
             name: Some(name),
@@ -127,7 +127,7 @@ impl Hearing {
     }
 }
 
-/// The alert that a notice begins.
+/// Builds the alert that a notification raises.
 fn begun(notice: &NoticeEntry, name: AlertName) -> Alert {
     let mut detail = notice.detail.as_object().cloned().unwrap_or_default();
     detail.insert(NOTICE.to_owned(), json!(notice.number));
@@ -143,14 +143,14 @@ fn begun(notice: &NoticeEntry, name: AlertName) -> Alert {
     }
 }
 
-/// How it stands with an alert, as far as the endpoint alone can tell that it is about.
+/// State of an alert, as far as its endpoint alone determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It goes on, or something else has to tell.
+    /// The alert stays open, or something other than the endpoint decides.
     GoesOn,
-    /// It is over once it has been like this for a while.
+    /// The alert is resolved if this lasts for a while.
     Calm,
-    /// It is over.
+    /// The alert is resolved now.
     Over,
 }
 
@@ -163,7 +163,7 @@ impl Stage {
     }
 }
 
-/// How it stands with an alert about this endpoint.
+/// Returns the state of an alert about this endpoint.
 pub(super) fn stage(name: AlertName, row: &EndpointRow) -> Stage {
     if row.standing == Standing::Deleted {
         return Stage::Over;

@@ -1,21 +1,21 @@
-//! What is wrong now, watched for on one node.
+//! Alerts: problems that need attention now. One node checks for them.
 //!
-//! Promises:
+//! Guarantees:
 //!
-//! - **Told once.** An alert and its notice are one transaction, and of one name about one scope there is one at a time.
-//!   So neither a restart, nor another node, nor a round that is repeated tells anybody twice.
-//! - **Nothing kept in memory that matters.** What goes on is read from the store in every round. Only since when it has
-//!   been calm is remembered here; whoever begins anew waits a little longer before it says that something is over.
-//! - **Out of the way.** A round reads sums and a few rows, every so many seconds, and never stops anything.
+//! - **Raised once.** An alert and its notification are written in one transaction, and there is at most one open alert
+//!   per name and scope. So a restart, another node or a repeated round does not notify anyone twice.
+//! - **State in the store.** Open alerts are read from the store in every round. Only the time since which a value has
+//!   been normal is in memory; after a restart it takes a little longer until an alert is resolved.
+//! - **No interference.** A round reads sums and a few rows every few seconds, and never blocks sending.
 //!
-//! | module | does |
+//! | module | purpose |
 //! |---|---|
-//! | [`settings`] | what the operator says: how often, over which time, from where on |
-//! | [`readings`] | what figures say, by name (pure) |
-//! | [`watch`] | reads, has the core decide, and acts |
-//! | [`hearing`] | endpoints' alerts: they follow the notices |
-//! | [`room`] | how much room the store has left |
-//! | [`words`] | an alert in a sentence |
+//! | [`settings`] | interval, window and thresholds |
+//! | [`readings`] | values of the alerts, from counters (pure) |
+//! | [`watch`] | reads values, lets the core decide, raises and resolves |
+//! | [`hearing`] | alerts of endpoints, derived from notifications |
+//! | [`room`] | free space of the store |
+//! | [`words`] | text of an alert |
 
 pub mod hearing;
 pub mod readings;

@@ -1,10 +1,10 @@
-//! What figures say, by name.
+//! Values of the alerts that are computed from counters.
 
 use posthaste_core::alert::{AlertName, Seen};
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{Tally, Width};
 
-/// The alerts that are read from a tally, of everything, of a tenant or of an endpoint.
+/// Alerts that are computed from counters: of all tenants, one tenant or one endpoint.
 pub const OF_TALLIES: [AlertName; 5] = [
     AlertName::RetryRatio,
     AlertName::DeadLetterRatio,
@@ -13,10 +13,10 @@ pub const OF_TALLIES: [AlertName; 5] = [
     AlertName::DeadLettersGrowing,
 ];
 
-/// What a tally says, in the order of [`OF_TALLIES`].
+/// Computes the values, in the order of [`OF_TALLIES`].
 pub fn of_tally(tally: &Tally) -> [(AlertName, Seen); 5] {
     let finished = tally.succeeded.saturating_add(tally.failed);
-    // While nothing has succeeded, every attempt counts against the first success.
+    // Before the first success, the number of attempts itself is the value.
     let attempts_per_success = match tally.attempts {
         0 => Seen::Nothing,
         attempts => Seen::Value {
@@ -37,9 +37,9 @@ pub fn of_tally(tally: &Tally) -> [(AlertName, Seen); 5] {
     ]
 }
 
-/// The buckets that make up a window which ends now: how wide they are, and when the first begins.
+/// Returns the buckets of a window that ends now: their width, and the start of the first one.
 pub fn buckets(now: Timestamp, window: Span) -> (Width, Timestamp) {
-    // The bucket in which the window begins is looked at too, so it must still be there.
+    // The bucket in which the window begins is read too, so it must not be expired.
     let fits = |width: &Width| window.plus(width.bucket()) <= width.kept();
     let mut widths = Width::ALL.into_iter();
     let width = widths.find(fits).unwrap_or(Width::Quarter);

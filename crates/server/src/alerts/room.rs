@@ -1,13 +1,14 @@
-//! How much room the store has left.
+//! Free space of the store.
 
 use posthaste_core::alert::{Bound, Seen};
 
-/// The free share of what the store may take up.
+/// Returns the free ratio of the store's size limit.
 pub fn free_share_of_limit(stored_bytes: u64, limit_bytes: u64) -> f64 {
     1.0 - (stored_bytes as f64 / limit_bytes.max(1) as f64).min(1.0)
 }
 
-/// The least room of all that was read. What could not be read may be less, unless something is alarming already.
+/// Returns the smallest ratio that could be read. If another one could not be read, the result is unknown, unless the
+/// smallest already crosses the threshold.
 pub fn least(bound: Bound, rooms: [Seen; 2]) -> Seen {
     let shares = rooms.iter().filter_map(|room| match room {
         Seen::Value { value, .. } => Some(*value),

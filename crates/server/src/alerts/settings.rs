@@ -1,31 +1,31 @@
-//! What the operator says about alerts.
+//! Settings of alerts.
 
 use std::collections::BTreeMap;
 
 use posthaste_core::alert::{AlertName, Bound, Measure, Rule};
 use posthaste_core::time::Span;
 
-/// The longest time that figures are looked at over. They are kept for little longer.
+/// Longest window. Stats are kept for little longer.
 pub const LONGEST_WINDOW: Span = Span::from_hours(24);
-/// So many of our own writes in a row must have been slow.
+/// Number of consecutive slow test writes that raise an alert.
 pub const SLOW_WRITES: usize = 3;
 
-/// When somebody is to be told.
+/// Settings of alerts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AlertSettings {
-    /// Without, nothing is raised, and what goes on is resolved.
+    /// False raises no alerts and resolves all open ones.
     pub enabled: bool,
-    /// How often one looks.
+    /// Interval between rounds.
     pub every: Span,
-    /// Over which time figures are looked at.
+    /// Window over which counters are summed.
     pub window: Span,
-    /// For so long something must have been in order before it is over.
+    /// Time for which a value must be normal before its alert is resolved.
     pub calm: Span,
-    /// Ratios of fewer attempts than this raise nothing.
+    /// Minimum number of attempts for a ratio to raise an alert.
     pub min_attempts: u32,
-    /// From where on each calls for somebody. One that is not named is off.
+    /// Threshold of each alert. An alert without one is off.
     pub bounds: BTreeMap<AlertName, Bound>,
-    /// How large the store may grow, if that is known.
+    /// Size limit of the store, if it is known.
     pub database_bytes: Option<u64>,
 }
 
@@ -44,12 +44,12 @@ impl Default for AlertSettings {
 }
 
 impl AlertSettings {
-    /// From where on an alert calls for somebody; nothing if it is off.
+    /// Returns the threshold of an alert; `None` if it is off.
     pub fn bound(&self, name: AlertName) -> Option<Bound> {
         self.bounds.get(&name).copied().filter(|_| self.enabled)
     }
 
-    /// When an alert is raised and when it ends; nothing if it is off.
+    /// Returns the rule by which an alert is raised and resolved; `None` if it is off.
     pub fn rule(&self, name: AlertName) -> Option<Rule> {
         let bound = self.bound(name)?;
         let least_samples = match (name, name.measure()) {

@@ -1,4 +1,4 @@
-//! Rounds of the watch, on a store in memory and in time that is told.
+//! Tests of alert rounds, on a store in memory and with a simulated clock.
 
 mod endpoints;
 mod figures;
@@ -25,9 +25,9 @@ use super::{AlertSettings, Hearing, Watch};
 use crate::clock::Clock;
 use crate::notices::Audience;
 
-/// When the stories begin.
+/// Start time of the tests.
 const START: u64 = 1_700_000_000_000;
-/// An endpoint of acme's.
+/// An endpoint of tenant acme.
 const HOOK: EndpointId = EndpointId(7);
 
 struct Nobody;
@@ -40,12 +40,12 @@ impl HandOver for Nobody {
     }
 }
 
-/// What the world outside says.
+/// State of the simulated environment.
 #[derive(Default)]
 struct Outside {
-    /// How much time has passed.
+    /// Time passed.
     passed_ms: u64,
-    /// How much passes with every look at the clock.
+    /// Time that passes with every reading of the clock.
     lag_ms: u64,
     queue_age: Option<Span>,
 }
@@ -59,14 +59,14 @@ struct World {
 }
 
 impl World {
-    /// A store in memory with acme, whose endpoint is [`HOOK`].
+    /// Starts with a store in memory that has tenant acme with endpoint [`HOOK`].
     async fn new() -> World {
         let settings = StoreSettings::new(Dice::seeded(1));
         let store = ModelStore::new(settings, Arc::new(Nobody));
         World::on(Arc::new(store)).await
     }
 
-    /// The same in a file.
+    /// Starts with a SQLite store.
     async fn in_file(folder: &Path) -> World {
         let settings = StoreSettings::new(Dice::seeded(1));
         let store = SqliteStore::open(folder.join("a.db"), settings, Arc::new(Nobody));
@@ -76,7 +76,7 @@ impl World {
     async fn on(store: Arc<dyn Store>) -> World {
         let outside = Arc::new(Mutex::new(Outside::default()));
         let mut settings = AlertSettings::default();
-        // Nobody tells anything here, and only one story is about that.
+        // No notifications are dispatched here, and only one test is about that.
         settings.bounds.remove(&AlertName::NoticesStuck);
         let audience = Audience {
             tenant: None,
@@ -119,7 +119,7 @@ impl World {
         Timestamp(START + outside.passed_ms)
     }
 
-    /// One that hears notices, by these settings.
+    /// Returns a processor of notifications with these settings.
     fn hearing(&self, settings: &AlertSettings) -> Hearing {
         let clock = clock(&self.outside);
         Hearing::new(self.store.clone(), clock, settings.clone())
@@ -129,19 +129,19 @@ impl World {
         self.outside.lock().expect("nobody panics").passed_ms += time.as_millis();
     }
 
-    /// Another process watches on, by the settings as they are now.
+    /// Continues as a new process with the current settings.
     fn restart(&mut self) {
         let (settings, audience) = (&self.settings, &self.audience);
         self.watch = watch(&self.store, &self.outside, settings, audience, 2);
     }
 
-    /// From now on only this is an alert, from there on.
+    /// Turns off all alerts except this one, with this threshold.
     fn only(&mut self, name: AlertName, bound: Bound) {
         self.settings.bounds = [(name, bound)].into();
         self.restart();
     }
 
-    /// Looks for so long, every quarter of a minute.
+    /// Runs rounds for this time, every 15 seconds.
     async fn watch_for(&mut self, time: Span) {
         let rounds = time.as_millis() / self.settings.every.as_millis();
         for _ in 0..rounds {
@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    /// What goes on.
+    /// Returns the open alerts.
     async fn open(&self) -> Vec<(AlertName, Scope)> {
         let filter = AlertFilter {
             open: Some(true),
@@ -170,7 +170,7 @@ impl World {
         open
     }
 
-    /// How often people were told that this began, and that it is over.
+    /// Returns the number of notifications that this alert was raised, and that it was resolved.
     async fn told(&self, name: AlertName, scope: &Scope) -> (usize, usize) {
         let notices = self.store.notices(0, 10_000).await.expect("it reads");
         let count = |kind: &str| {
@@ -185,7 +185,7 @@ impl World {
     }
 }
 
-/// A clock that says what the world outside says.
+/// Returns the simulated clock.
 fn clock(outside: &Arc<Mutex<Outside>>) -> Clock {
     let outside = outside.clone();
     Clock::told(move || {

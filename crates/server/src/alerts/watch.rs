@@ -1,4 +1,6 @@
-//! Reads, has the core decide, and acts.
+//! Checks for alerts: reads values, lets the core decide, raises and resolves.
+//!
+//! [`Watch`] runs on the node that owns the first shard.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -31,48 +33,49 @@ use crate::observe::machine;
 use crate::observe::retrying::{LONG_IN_RETRY, long_ago, retrying_of_everything};
 use crate::switchboard::Switchboard;
 
-/// So many tenants and endpoints are looked at that fail, those first that fail most.
+/// Maximum number of failing tenants and endpoints per round, those that fail most first.
 const MAX_FAILING: usize = 1_000;
-/// So many tenants are asked for what they have had in retry for more than a day.
+/// Maximum number of tenants whose deliveries in retry are counted per round.
 const MAX_TENANTS_ASKED: usize = 50;
-/// How much of what goes on is read at once.
+/// Page size for reading open alerts.
 const PAGE: usize = 500;
-/// So many of the alerts that go on are held in a round against what they are about; the next go on from there.
+/// Maximum number of open alerts per round that are compared with the state of their endpoint. The next round continues
+/// after them.
 const MAX_LOOKED_AT: usize = 500;
-/// How soon a node that is not the one to watch looks whether it is.
+/// Interval at which a node that does not own the first shard checks its ownership.
 const UNTIL_MINE: Duration = Duration::from_secs(10);
 
-/// Says how long the oldest delivery that could be sent has been waiting, if it can be said.
+/// Returns the time for which the oldest delivery that could be sent has been due, if it is known.
 pub type QueueAge =
     Box<dyn Fn() -> Pin<Box<dyn Future<Output = Option<Span>> + Send>> + Send + Sync>;
 
-/// One that watches.
+/// Checks for alerts.
 pub struct Watch {
     store: Arc<dyn Store>,
     clock: Clock,
     settings: AlertSettings,
-    /// Who is told of alerts.
+    /// Recipients of notifications.
     audience: Audience,
     queue_age: QueueAge,
     mint: Mint,
-    /// Since when what goes on has been calm.
+    /// For open alerts, the time since which the value has been normal.
     calm: FxHashMap<AlertId, Tick>,
-    /// Since when breakers have been passing whose trips go on.
+    /// For open alerts about a trip, the time since which the breaker has been passing.
     passing: FxHashMap<AlertId, Tick>,
-    /// How long the last of our own writes took, in seconds.
+    /// Duration of the last test writes, in seconds.
     writes: VecDeque<f64>,
-    /// The last alert that was held against what it is about.
+    /// The last alert that was compared with its endpoint.
     looked_at: Option<AlertId>,
 }
 
-/// What goes on, by what is wrong with what.
+/// Open alerts by name and scope.
 type Open = FxHashMap<(AlertName, Scope), Alert>;
 
-/// What was read in a round.
+/// Values read in a round.
 type Readings = Vec<(AlertName, Scope, Seen)>;
 
 impl Watch {
-    /// One that knows of nothing yet.
+    /// Creates an instance without state.
     pub fn new(app: &App, settings: AlertSettings, audience: Audience) -> Watch {
         let (store, clock) = (app.store.clone(), app.clock.clone());
         let kept = app.queue_age.clone();
@@ -83,7 +86,7 @@ impl Watch {
         Watch::with(store, clock, settings, queue_age, audience, chance::seed())
     }
 
-    /// One that is told how old the queue is, and has these dice.
+    /// Creates an instance with this source of the queue age and this RNG.
     pub(super) fn with(
         store: Arc<dyn Store>,
         clock: Clock,
@@ -106,7 +109,7 @@ impl Watch {
         }
     }
 
-    /// Watches until told to stop. Of several nodes one does: whoever owns the first shard.
+    /// Runs rounds until `stopped` is true, if this node owns the first shard.
     pub fn start(
         mut self,
         switchboard: Arc<Switchboard>,
@@ -138,14 +141,14 @@ impl Watch {
         })
     }
 
-    /// What was seen while this node watched last says nothing when it watches again.
+    /// Clears the state in memory. It is outdated when this node checks again.
     fn forget(&mut self) {
         self.calm.clear();
         self.passing.clear();
         self.writes.clear();
     }
 
-    /// Looks once.
+    /// Runs one round.
     pub async fn round(&mut self) -> Result<(), StoreError> {
         let now = self.clock.now();
         let open = self.read_open().await?;
@@ -154,7 +157,7 @@ impl Watch {
         self.judge(now, open, readings).await
     }
 
-    /// Everything that goes on, the newest first.
+    /// Returns all open alerts, newest first.
     async fn read_open(&self) -> Result<Vec<Alert>, StoreError> {
         let filter = AlertFilter {
             open: Some(true),
@@ -176,11 +179,11 @@ impl Watch {
         }
     }
 
-    /// Ends what is about something that is gone, what follows an endpoint that is in order again, and what the operator
-    /// wants to hear no more of. Gives what still goes on.
+    /// Resolves alerts about deleted tenants and endpoints, alerts about endpoints that are well again, and alerts that
+    /// the operator has turned off. Returns the alerts that stay open.
     async fn end_what_is_over(&mut self, now: Now, all: Vec<Alert>) -> Result<Open, StoreError> {
         let mut open = Open::default();
-        // From where the last round stopped, and round again.
+        // Continues after the last alert of the previous round, and wraps around.
         let place = all.iter().position(|alert| Some(alert.id) < self.looked_at);
         let (first, rest) = all.split_at(place.unwrap_or(0));
         for (number, alert) in rest.iter().chain(first).enumerate() {
@@ -189,7 +192,7 @@ impl Watch {
             if looks {
                 self.looked_at = Some(alert.id);
             }
-            // What is gone shares its name with whatever has taken its id since, and must not stand in its place.
+            // A deleted tenant or endpoint may share its id with a new one, and must not hide the new one's alert.
             let ends = is_off || alert.is_gone;
             if ends || looks && self.is_over(now.tick, alert).await? {
                 self.resolve(now.wall, alert).await?;
@@ -203,8 +206,8 @@ impl Watch {
         Ok(open)
     }
 
-    /// Whether what an alert is about is gone, or in order again as far as its endpoint alone can tell: at once, or for
-    /// long enough.
+    /// Returns true if the endpoint of an alert is deleted, or well again. Some alerts require that it has been well
+    /// for a while.
     async fn is_over(&mut self, now: Tick, alert: &Alert) -> Result<bool, StoreError> {
         match stage(&*self.store, alert).await? {
             Stage::Over => Ok(true),
@@ -237,7 +240,7 @@ impl Watch {
         readings
     }
 
-    /// What happened to everything, to whatever fails, and to whatever has an alert.
+    /// Reads the counters of all tenants together, of failing scopes, and of scopes with an open alert.
     async fn read_tallies(
         &self,
         now: Timestamp,
@@ -268,7 +271,8 @@ impl Watch {
         Ok(())
     }
 
-    /// What has been in retry for more than a day: of everything, and of tenants where that is too much or has been.
+    /// Reads the number of deliveries in retry for more than 24 hours: in total, and of tenants that exceed the
+    /// threshold or have an open alert.
     async fn read_retrying(
         &self,
         now: Timestamp,
@@ -280,7 +284,7 @@ impl Watch {
             return Ok(());
         };
         let since = long_ago(now);
-        // No more is counted than it takes to know.
+        // Counts only as far as needed to compare with the threshold.
         let limit = (bound.limit().max(0.0) as usize).saturating_add(1);
         let apart = self.audience.tenant.as_ref();
         let all = retrying_of_everything(&*self.store, apart, since, limit).await?;
@@ -291,7 +295,8 @@ impl Watch {
             .filter(|(other, _)| *other == name)
             .filter_map(|(_, scope)| tenant_of(scope))
             .collect();
-        // A part is never more than the whole, but for the tenant that is none.
+        // A tenant's count never exceeds the total, except that of the operational tenant, which is not part of the
+        // total.
         tenants.extend(apart.cloned());
         if matches!(all, Seen::Value { value, .. } if bound.is_crossed(value)) {
             let (width, since) = buckets(now, LONG_IN_RETRY);
@@ -317,11 +322,11 @@ impl Watch {
         age.map_or(Seen::Unknown, |age| Seen::value(age.as_secs_f64()))
     }
 
-    /// How long the quickest of the last few writes of our own took.
+    /// Makes a test write, and returns the shortest duration of the last few.
     async fn read_write_time(&mut self, now: Timestamp) -> Seen {
         let begun = self.clock.now().tick;
         if self.store.probe(now).await.is_err() {
-            // Whatever that is, it is not slow: readiness tells of it.
+            // An unavailable store is not a slow one: the readiness check reports it.
             return Seen::Unknown;
         }
         let took = self.clock.now().tick.since(begun);
@@ -354,10 +359,10 @@ impl Watch {
         }
     }
 
-    /// How long something has been waiting to be told, or to be mailed to the operator. What an owner's mail server
-    /// refuses is that owner's.
+    /// Returns the age of the oldest notification or email to the operator that waits. An email that an owner's mail
+    /// server refuses is the owner's problem, and is not included.
     async fn read_untold(&self, now: Timestamp) -> Seen {
-        // Without a mail server there is nobody to take a letter, and none is stuck.
+        // Without a mail server no email can be stuck.
         let operator = self.audience.letters.clone().unwrap_or_default();
         let asked = [
             self.store.untold_since().await,
@@ -404,7 +409,7 @@ impl Watch {
                 };
             }
         }
-        // What could not be read is not calm.
+        // A value that could not be read does not count as normal.
         self.calm.retain(|id, _| read.contains(id));
         Ok(())
     }
@@ -460,7 +465,7 @@ fn tenant_of(scope: &Scope) -> Option<TenantId> {
     }
 }
 
-/// How it stands with an alert, as far as what it is about can tell.
+/// Returns the state of an alert, as far as its subject determines it.
 async fn stage(store: &dyn Store, alert: &Alert) -> Result<Stage, StoreError> {
     match &alert.scope {
         Scope::Everything | Scope::Tenant(_) => Ok(Stage::GoesOn),
@@ -471,7 +476,7 @@ async fn stage(store: &dyn Store, alert: &Alert) -> Result<Stage, StoreError> {
     }
 }
 
-/// What it is about, for a line of the log.
+/// Formats the scope for a log line.
 fn about(scope: &Scope) -> String {
     match scope {
         Scope::Everything => "everything".to_owned(),

@@ -1,11 +1,11 @@
-//! An alert in a sentence.
+//! Text of an alert.
 
 use posthaste_core::alert::{AlertName, Measure};
 use posthaste_core::time::Span;
 use posthaste_store::Alert;
 use serde_json::Value;
 
-/// What is wrong, or was, for people.
+/// Describes an alert in one sentence.
 pub fn message(alert: &Alert) -> String {
     let number = |name: &str| alert.detail.get(name).and_then(Value::as_f64);
     let text = |name: &str| alert.detail.get(name).and_then(Value::as_str);
@@ -30,7 +30,7 @@ pub fn message(alert: &Alert) -> String {
         AlertName::DeadLetterRatio => format!(
             "{value} of the deliveries that ended{within} were given up; more than {limit} calls for somebody."
         ),
-        // Attempts are counted against one success at least, so there was hardly any.
+        // The value is divided by at least one success, so there was at most one.
         AlertName::AttemptsPerSuccess if number("samples") == number("value") => format!(
             "Of {value} attempts{within} at most one delivered something; more than {limit} for each call for somebody."
         ),
@@ -72,7 +72,7 @@ pub fn message(alert: &Alert) -> String {
     }
 }
 
-/// A value with its unit.
+/// Formats a value with its unit.
 fn amount(measure: Measure, value: f64) -> String {
     match measure {
         Measure::Share => format!("{} %", short(value * 100.0)),
@@ -81,13 +81,13 @@ fn amount(measure: Measure, value: f64) -> String {
     }
 }
 
-/// With two digits at most after the point, and none that say nothing.
+/// Formats a number with at most two decimals, without trailing zeros.
 fn short(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Where it is said what to do.
+/// Returns the runbook section of an alert.
 pub fn runbook(name: AlertName) -> String {
     format!("docs/operations.md#{name}")
 }

@@ -1,7 +1,7 @@
-//! Alerts, to be read: what is wrong now, and what was.
+//! Reads alerts: open and resolved ones.
 //!
-//! An admin sees all of them. A tenant sees its own and those of its endpoints, and nothing of an earlier tenant of its
-//! id.
+//! An admin sees all of them. A tenant sees its own and those of its endpoints, and none of an earlier tenant
+//! with the same id.
 
 use axum::body::Body;
 use http::Response;
@@ -129,7 +129,7 @@ async fn list(
     Ok(paging::answer(found, AlertView::new))
 }
 
-/// Whether an alert goes on.
+/// The state of an alert.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Open,
@@ -157,7 +157,7 @@ impl std::str::FromStr for State {
     }
 }
 
-/// An alert, as the API writes it.
+/// An alert in an API response.
 #[derive(Serialize)]
 struct AlertView {
     id: Shown<AlertId>,
@@ -173,7 +173,7 @@ struct AlertView {
     detail: Value,
 }
 
-/// What it is about.
+/// The subject of an alert.
 #[derive(Serialize)]
 struct ScopeView {
     kind: &'static str,

@@ -1,8 +1,8 @@
-//! The audit, to be read: who did what, from where, and what came of it.
+//! Reads the audit log: who did what, from where, and with which outcome.
 //!
-//! An admin sees everything, and what concerned tenants that are gone. A tenant sees what concerned it, whoever did
-//! it, and nothing of an earlier tenant of its id. Who it was among those who run the server, with which key and from
-//! where, is not its business.
+//! An admin sees all entries, including those of deleted tenants. A tenant sees all entries about itself, and
+//! none of an earlier tenant with the same id. For actions of the operator it does not see the person, the
+//! key or the address.
 
 use axum::body::Body;
 use http::Response;
@@ -79,7 +79,7 @@ const UNTIL: Parameter = Parameter {
     shape: || json!({"type": "string", "format": "date-time"}),
 };
 
-/// What tenants are told of whoever runs the server.
+/// The actor that tenants see for actions of the operator.
 const OPERATOR: &str = "the operator";
 
 /// `GET /v1/audit`.
@@ -123,7 +123,7 @@ async fn list(call: &Call, mut query: Query, of: AuditOf) -> Result<Response<Bod
     }))
 }
 
-/// An entry, as the API writes it.
+/// An entry in an API response.
 #[derive(Serialize)]
 struct EntryView {
     id: Shown<AuditId>,

@@ -1,9 +1,9 @@
-//! Who calls, and what they may.
+//! Authentication and authorization of callers.
 //!
-//! A key is random and shown once; what is kept and compared is its SHA-256. An admin key
-//! reaches everything, a tenant's key its tenant only: whatever else is asked for with it does not
-//! exist. A portal's link reaches its tenant too, but nothing that would outlive it. Keys and tenants are
-//! remembered for a while, so that the common request reads nothing.
+//! Keys are random and shown once; the server stores and compares only their SHA-256. An admin key has access
+//! to everything. A tenant's key has access to its tenant only: for it, nothing else exists. A portal link
+//! has the same access, except for anything that would outlive the link. Keys and tenants are cached, so that
+//! a typical request needs no store read.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -21,37 +21,37 @@ use super::problem::{Noun, Problem};
 use super::quota::Refusal;
 use crate::chance::hash_key;
 
-/// The longest key that is looked at.
+/// Maximum length of a key.
 const MAX_KEY_CHARS: usize = 256;
-/// How many keys are remembered.
+/// Capacity of the cache of keys.
 pub(super) const MAX_KNOWN_KEYS: usize = 10_000;
-/// How many tenants are remembered.
+/// Capacity of the cache of tenants.
 pub(super) const MAX_KNOWN_TENANTS: usize = 10_000;
 
-/// Who calls.
+/// The caller of a request.
 #[derive(Clone)]
 pub enum Caller {
-    /// Nobody said.
+    /// An unauthenticated caller.
     Nobody,
-    /// Somebody with an admin key.
+    /// A caller with an admin key.
     Admin(Credential),
-    /// Somebody with a tenant's key, or with a link to its portal.
+    /// A caller with a tenant's key, or with a link to its portal.
     Tenant(Credential, TenantId),
 }
 
-/// What somebody calls with.
+/// The credential of a caller.
 #[derive(Clone)]
 pub enum Credential {
-    /// The admin key that the configuration names.
+    /// The admin key of the configuration.
     Configured,
-    /// A key that is stored.
+    /// A stored key.
     Key(Arc<KnownKey>),
     /// A link to a tenant's portal.
     Link(PassId),
 }
 
 impl Caller {
-    /// Refuses everybody but an admin.
+    /// Refuses all callers without an admin key.
     pub fn must_be_admin(&self) -> Result<(), Problem> {
         match self {
             Caller::Admin(_) => Ok(()),
@@ -60,7 +60,7 @@ impl Caller {
         }
     }
 
-    /// Refuses whoever came by a link: it is to end when it ends, so nothing lasting is made with it.
+    /// Refuses portal links. A link expires, so it must not create anything that lasts longer.
     pub fn must_hold_a_key(&self) -> Result<(), Problem> {
         match self {
             Caller::Admin(_) | Caller::Tenant(Credential::Configured | Credential::Key(_), _) => {
@@ -75,13 +75,13 @@ impl Caller {
     }
 }
 
-/// A key that was used lately.
+/// A cached key.
 pub struct KnownKey {
     pub(super) key: ApiKey,
     pub(super) meter: Meter,
 }
 
-/// A tenant that was used lately.
+/// A cached tenant.
 pub struct KnownTenant {
     /// The tenant.
     pub tenant: Tenant,
@@ -89,13 +89,13 @@ pub struct KnownTenant {
 }
 
 impl App {
-    /// Finds out who calls.
+    /// Authenticates a request by its key.
     pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
         let key = bearer(headers).ok_or_else(Problem::unauthorized)?;
         self.holder_of(hash_key(key)).await
     }
 
-    /// Finds out whose key has this hash.
+    /// Returns the caller that has the key with this hash.
     pub(crate) async fn holder_of(&self, hash: KeyHash) -> Result<Caller, Problem> {
         if let Some(meter) = self.admin_keys.get(&hash) {
             self.pace(meter)?;
@@ -124,7 +124,7 @@ impl App {
         }
     }
 
-    /// What is remembered, unless other nodes may have changed it unheard.
+    /// Returns the cached value, unless this node may have missed changes by other nodes.
     fn recall<K: Hash + Eq + Clone, V: Clone>(
         &self,
         cache: &Cache<K, V>,
@@ -148,7 +148,7 @@ impl App {
         })
     }
 
-    /// The tenant of this name, if this caller may see it.
+    /// Returns the tenant with this id, if the caller has access to it.
     pub(super) async fn tenant_for(
         &self,
         caller: &Caller,
@@ -174,30 +174,31 @@ impl App {
         Ok(known)
     }
 
-    /// Forgets a tenant that was changed.
+    /// Removes a changed tenant from the cache.
     pub fn forget_tenant(&self, tenant: &TenantId) {
         self.tenants.forget(|id, _| id == tenant);
     }
 
-    /// Forgets what another node changed, or this one.
+    /// Removes changed tenants and keys from the caches. Called for changes by this node and by others.
     pub fn heard(&self, changes: &[Change]) {
         for change in changes {
             match change {
                 Change::Tenant(tenant) => {
                     self.forget_tenant(tenant);
-                    // With a tenant that is deleted its keys are revoked.
+                    // Deleting a tenant revokes its keys.
                     self.forget_keys(|key| key.tenant.as_ref() == Some(tenant));
                 }
                 Change::Key(hash) => self.keys.forget(|known, _| known == hash),
                 Change::Replay(_) => self.replay_bell.notify_one(),
-                // Nothing is remembered of endpoints here.
+                // Endpoints are not cached here.
                 Change::Endpoint(_) => {}
             }
         }
     }
 
-    /// Forgets what a tenant that is gone has done here and is not written down yet: a later one of the same id has
-    /// nothing to do with it. One that was never changed may be that later one.
+    /// Drops a deleted tenant's counters that are not written as stats yet, so that a new tenant with the
+    /// same id does not get them. A stored tenant with revision 0 may be such a new tenant, so the counters
+    /// are dropped then too.
     pub async fn forget_figures_of(&self, tenant: TenantId) {
         let there = self.store.tenant(tenant.clone()).await;
         let is_another = |stored: Option<Tenant>| stored.is_none_or(|it| it.revision == 0);
@@ -206,20 +207,21 @@ impl App {
         }
     }
 
-    /// Forgets everything: changes may have been missed.
+    /// Clears the caches, because changes may have been missed.
     pub fn forget_all(&self) {
         self.tenants.forget(|_, _| true);
         self.keys.forget(|_, _| true);
         self.replay_bell.notify_one();
     }
 
-    /// Forgets the keys that `revoked` says yes to.
+    /// Removes the keys that `revoked` matches from the cache.
     pub fn forget_keys(&self, revoked: impl Fn(&ApiKey) -> bool) {
         self.keys.forget(|_, known| revoked(&known.key));
     }
 }
 
-/// What a tenant has done lately. It outlives changes of the tenant, or a change would give it all back.
+/// Returns the rate-limit state of a tenant. It is not part of the cached tenant, because every change of the
+/// tenant would reset it.
 pub(super) fn meter_of(meters: &Cache<TenantId, Arc<Meter>>, tenant: &TenantId) -> Arc<Meter> {
     match meters.find(tenant) {
         Ok(meter) => meter,
@@ -231,7 +233,7 @@ pub(super) fn meter_of(meters: &Cache<TenantId, Arc<Meter>>, tenant: &TenantId) 
     }
 }
 
-/// The key that a request names in its head.
+/// Returns the bearer key of a request.
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, key) = value.split_once(' ')?;

@@ -1,7 +1,7 @@
-//! Bodies, in both directions.
+//! Reads request bodies and writes response bodies.
 //!
-//! A request's body is read up to a limit and within a time, and then strictly: UTF-8, JSON, no name
-//! twice, no bottomless nesting, no unknown field. What is wrong is told with its line or its field.
+//! A request body is read within a size limit and a time limit, and then parsed strictly: UTF-8, JSON, no
+//! duplicate names, bounded nesting, no unknown fields. Errors name the line or the field.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use serde_json::Value;
 use super::code::Code;
 use super::problem::Problem;
 
-/// Reads a whole body of at most `limit_bytes`. One that comes in one piece is not copied.
+/// Reads a complete body of at most `limit_bytes`. A body that arrives in one piece is not copied.
 pub async fn read(
     headers: &HeaderMap,
     body: Body,
@@ -57,7 +57,7 @@ async fn collect(mut body: Body, limit_bytes: u64) -> Result<Bytes, Problem> {
                 "The connection ended before the body did. Nothing was done; send it again.",
             )
         })?;
-        // Trailers say nothing we want to know.
+        // Trailers are ignored.
         let Ok(data) = frame.into_data() else {
             continue;
         };
@@ -79,7 +79,7 @@ async fn collect(mut body: Body, limit_bytes: u64) -> Result<Bytes, Problem> {
     Ok(joined.map_or(first, BytesMut::freeze))
 }
 
-/// Refuses a body that says it is something else than JSON. One that says nothing is taken as JSON.
+/// Refuses a body that is declared as something other than JSON. An undeclared body is taken as JSON.
 pub fn check_json_type(headers: &HeaderMap) -> Result<(), Problem> {
     let refused = |what: &str| {
         Err(Problem::new(
@@ -109,7 +109,7 @@ fn is_json_type(value: &[u8]) -> bool {
         .eq_ignore_ascii_case(b"application/json")
 }
 
-/// The body as text.
+/// Returns the body as text.
 pub fn text(bytes: &[u8]) -> Result<&str, Problem> {
     std::str::from_utf8(bytes).map_err(|error| {
         Problem::new(
@@ -122,12 +122,12 @@ pub fn text(bytes: &[u8]) -> Result<&str, Problem> {
     })
 }
 
-/// The body as JSON in which no object names a field twice.
+/// Parses the body as JSON. Duplicate names in an object are an error.
 pub fn parse(bytes: &[u8]) -> Result<Value, Problem> {
     json::parse(text(bytes)?).map_err(|error| malformed(&error))
 }
 
-/// What is wrong with a text that is no JSON.
+/// The text is not valid JSON.
 pub fn malformed(error: &serde_json::Error) -> Problem {
     Problem::new(
         Code::MalformedJson,
@@ -135,7 +135,7 @@ pub fn malformed(error: &serde_json::Error) -> Problem {
     )
 }
 
-/// Reads a JSON object with `reader`, which asks for the fields it knows; any other is a mistake.
+/// Reads a JSON object with `reader`, which takes the fields it knows. Other fields are errors.
 pub fn read_object<T>(
     document: &Value,
     reader: impl FnOnce(&mut Fields<'_, '_>) -> Option<T>,
@@ -149,13 +149,13 @@ pub fn read_object<T>(
     mistakes.into_result(value).map_err(Problem::invalid)
 }
 
-/// An answer in JSON.
+/// Creates a JSON response.
 pub fn answer(status: StatusCode, body: &impl Serialize) -> Response<Body> {
     let body = serde_json::to_vec(body).expect("answers are plain data");
     answer_bytes(status, body.into())
 }
 
-/// An answer in JSON that holds a secret, which nobody on the way may keep.
+/// Creates a JSON response with a secret, which no cache may store.
 pub fn answer_secret(status: StatusCode, body: &impl Serialize) -> Response<Body> {
     let mut response = answer(status, body);
     let headers = response.headers_mut();
@@ -163,7 +163,7 @@ pub fn answer_secret(status: StatusCode, body: &impl Serialize) -> Response<Body
     response
 }
 
-/// An answer in JSON that is written out already.
+/// Creates a response from JSON text.
 pub fn answer_bytes(status: StatusCode, body: Bytes) -> Response<Body> {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
@@ -173,7 +173,7 @@ pub fn answer_bytes(status: StatusCode, body: Bytes) -> Response<Body> {
     response
 }
 
-/// An answer with nothing in it.
+/// Creates an empty response.
 pub fn nothing() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;

@@ -1,17 +1,17 @@
-//! What was read lately, so that the common request reads nothing from the store.
+//! A bounded cache of store reads, so that a typical request needs no store read.
 //!
-//! A cache never outlives a change made through this process: whoever writes calls
-//! [`Cache::forget`] after the commit and before the answer, and what was read before that moment is
-//! not put in after it. What other nodes change is forgotten when the store tells of it, and nothing is
-//! believed while it may not be able to. It holds a bounded number of things, and drops those not used for longest,
-//! in two halves: what is used moves to the younger, and when that is full the older goes.
+//! [`Cache`] is never stale after a change by this process: the writer calls [`Cache::forget`] after the
+//! commit and before the response, and a value that was read before that cannot be inserted afterwards. A
+//! change by another node is removed when the store reports it; the caller must not use the cache while
+//! reports may be missing. The cache evicts entries that were not used for the longest time. It has two
+//! halves: an entry that is used moves to the young half, and when that is full, the old half is dropped.
 
 use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::FxHashMap;
 
-/// What was read lately.
+/// A bounded cache with approximate LRU eviction.
 pub(crate) struct Cache<K, V> {
     halves: Mutex<Halves<K, V>>,
     half_size: usize,
@@ -23,13 +23,12 @@ struct Halves<K, V> {
     generation: u64,
 }
 
-/// A moment, as the cache counts them: what is read after it may be put in, unless something was
-/// forgotten since.
+/// The generation of the cache before a store read. The value can be inserted only if nothing was removed since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment(u64);
 
 impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
-    /// A cache of at most `size` things.
+    /// Creates a cache of at most `size` entries.
     pub(crate) fn new(size: usize) -> Cache<K, V> {
         Cache {
             halves: Mutex::new(Halves {
@@ -42,11 +41,11 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Halves<K, V>> {
-        // Nothing in here panics half-way through a change.
+        // No operation on the halves panics before it is complete.
         self.halves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known under `key`; or the moment to hand in with what the store says.
+    /// Returns the cached value, or the generation to pass to [`put`](Cache::put) after a store read.
     pub(crate) fn find<Q>(&self, key: &Q) -> Result<V, Moment>
     where
         K: std::borrow::Borrow<Q>,
@@ -65,12 +64,12 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         }
     }
 
-    /// The moment to hand in with what the store says, whatever is known.
+    /// Returns the generation to pass to [`put`](Cache::put), without looking at the cache.
     pub(crate) fn moment(&self) -> Moment {
         Moment(self.lock().generation)
     }
 
-    /// Puts in what the store said, unless something was forgotten since it was asked.
+    /// Inserts a value that was read from the store, unless something was removed since `asked`.
     pub(crate) fn put(&self, asked: Moment, key: K, value: V) {
         let mut halves = self.lock();
         if halves.generation == asked.0 {
@@ -85,7 +84,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         halves.young.insert(key, value);
     }
 
-    /// Forgets everything `unwanted` says yes to.
+    /// Removes all entries that `unwanted` matches.
     pub(crate) fn forget(&self, unwanted: impl Fn(&K, &V) -> bool) {
         let mut halves = self.lock();
         halves.generation += 1;

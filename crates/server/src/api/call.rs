@@ -1,4 +1,4 @@
-//! One request on its way through: from a connection to its handler and back.
+//! Processes one request: from the connection to its handler and back.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -20,22 +20,22 @@ use super::problem::{Noun, Problem};
 use super::route::{Access, Handled, Route, Takes, to_the_end};
 use super::trail::{self, Trail};
 
-/// A request that may be answered: its key is known, and its tenant too.
+/// An authorized request. Its caller and its tenant are known.
 pub struct Call {
-    /// What the server is made of.
+    /// The shared state.
     pub app: Arc<App>,
-    /// The route it came by.
+    /// Its route.
     pub route: &'static Route,
-    /// Who calls.
+    /// Its caller.
     pub caller: Caller,
     parts: Parts,
-    /// Never contended: a lock only lets calls be shared between threads, which a body alone cannot be.
+    /// Never contended. The lock makes a call `Sync`, which a body alone is not.
     body: Mutex<Body>,
     tenant: Option<Arc<KnownTenant>>,
     origin: Origin,
 }
 
-/// Answers a request that came by `route`.
+/// Answers a request for `route`.
 pub(super) async fn answer(
     app: Arc<App>,
     route: &'static Route,
@@ -62,8 +62,8 @@ async fn handle(
     admit(app, route, caller, origin, request).await
 }
 
-/// Lets a caller do what the route does, if it may. Every request passes here, whichever way its caller
-/// became known.
+/// Checks that the caller may use the route, and runs its handler. Every request passes here, independent of
+/// how its caller was authenticated.
 pub(super) async fn admit(
     app: Arc<App>,
     route: &'static Route,
@@ -104,7 +104,7 @@ pub(super) async fn admit(
     }
 }
 
-/// Does what is asked, and leaves a trail of it.
+/// Runs the handler and writes the audit log.
 async fn audited(call: Call) -> Result<Response<Body>, Problem> {
     let tenant = call.tenant.as_ref().map(|known| known.tenant.id.clone());
     let path = call.parts.uri.path();
@@ -117,8 +117,8 @@ async fn audited(call: Call) -> Result<Response<Body>, Problem> {
     answered
 }
 
-/// A handler whose panic is a fault of ours like any other: its caller is told, and the connection
-/// stays. What it was about to change is whole, because the store does things whole or not at all.
+/// Turns a panic of a handler into an internal error: the caller gets a response, and the connection stays
+/// open. The data stays consistent, because the store applies each operation completely or not at all.
 pub(crate) struct Guarded(pub(crate) Handled);
 
 impl Future for Guarded {
@@ -138,38 +138,38 @@ fn segment(parts: &Parts, place: usize) -> &str {
 }
 
 impl Call {
-    /// The tenant in the path.
+    /// Returns the tenant in the path.
     ///
     /// # Panics
-    /// If the route is not a tenant's.
+    /// If the path of the route has no tenant.
     pub fn tenant(&self) -> &Arc<KnownTenant> {
         self.tenant.as_ref().expect("the route is a tenant's")
     }
 
-    /// The id that stands in the path under `name`. One that is no id names nothing.
+    /// Returns the id that the path has for `name`. An invalid id is answered like an unknown one.
     pub fn id<T: std::str::FromStr>(&self, name: &str, noun: Noun) -> Result<T, Problem> {
         segment(&self.parts, self.route.place_of(name))
             .parse()
             .map_err(|_| Problem::missing(noun))
     }
 
-    /// What this server was called by its caller: scheme, host and port.
+    /// Returns the URL under which the caller reached this server: scheme, host and port.
     pub fn called(&self) -> Option<String> {
         let told = self.origin.called.clone();
         told.or_else(|| origin::called(&self.parts.headers))
     }
 
-    /// The headers.
+    /// Returns the headers.
     pub fn headers(&self) -> &HeaderMap {
         &self.parts.headers
     }
 
-    /// The query, to be read parameter by parameter.
+    /// Returns the query, to be read parameter by parameter.
     pub fn query(&self) -> Query {
         Query::read(self.parts.uri.query())
     }
 
-    /// The body, of at most `limit_bytes`. It can be taken once.
+    /// Reads the body, of at most `limit_bytes`. It can be taken once.
     pub async fn take_body(&mut self, limit_bytes: u64) -> Result<Bytes, Problem> {
         let body = self.body.get_mut().unwrap_or_else(PoisonError::into_inner);
         let body = std::mem::take(body);
@@ -177,7 +177,7 @@ impl Call {
         body::read(&self.parts.headers, body, limit_bytes, timeout).await
     }
 
-    /// The body as JSON. Nothing at all is an empty object, where the route allows that.
+    /// Reads the body as JSON. An empty body counts as an empty object if the route allows it.
     pub async fn take_json(&mut self) -> Result<Value, Problem> {
         let bytes = self.take_body(self.app.settings.body_bytes).await?;
         let may_be_empty = match self.route.takes {
@@ -191,7 +191,7 @@ impl Call {
         body::parse(&bytes)
     }
 
-    /// The body of a request that says all in its path: nothing, or an object with nothing in it.
+    /// Checks that the body is empty or an empty object.
     pub async fn take_nothing(&mut self) -> Result<(), Problem> {
         let document = self.take_json().await?;
         body::read_object(&document, |_| Some(()))

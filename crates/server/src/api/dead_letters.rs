@@ -1,6 +1,6 @@
-//! Dead letters by endpoint and cause: which failed, where, why, and how often.
+//! Dead letters, grouped by endpoint and failure kind.
 //!
-//! A group is what `POST …/replays` sends again with `{"status": "failed", "endpoint": …, "error_kind": …}`.
+//! `POST …/replays` sends a group again, with `{"status": "failed", "endpoint": …, "error_kind": …}`.
 
 use axum::body::Body;
 use http::Response;
@@ -74,7 +74,7 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
     }))
 }
 
-/// A group, as the API writes it.
+/// A group in an API response.
 #[derive(Serialize)]
 struct GroupView {
     endpoint_id: Shown<EndpointId>,
@@ -103,7 +103,7 @@ impl GroupView {
             count_is_exact,
             newest_at: Shown(group.newest.created_at),
             oldest_at: Shown(group.oldest_at),
-            // What is dead is not being sent.
+            // A dead-lettered delivery is not in flight.
             newest: DeliveryView::brief(&group.newest, false, policy),
         }
     }

@@ -1,12 +1,12 @@
-//! A delivery as callers see it.
+//! Deliveries in API responses.
 //!
-//! - `status` is `in_progress` while it is being sent, and `held` while its endpoint holds; neither is
-//!   written in its row.
-//! - `max_attempts` counts over all rounds: what the policy allows in this one, and what earlier rounds
-//!   spent.
-//! - `next_attempt_at` is null once it has ended, while it is being sent, and while it is held: nobody
-//!   knows when its endpoint will be back. The `timeline` of a held delivery is what would follow if it
-//!   were let go now.
+//! - `status` is `in_progress` while the delivery is in flight, and `held` while its endpoint is paused or
+//!   its breaker is tripped. Neither is stored in its row.
+//! - `max_attempts` is the number over all rounds: the attempts of earlier rounds, plus the maximum of the
+//!   policy for the current one.
+//! - `next_attempt_at` is null for a finished delivery, while it is in flight, and while it is held, because
+//!   the time is unknown. The `timeline` of a held delivery shows the attempts that would follow if it were
+//!   released now.
 
 use std::fmt::Display;
 
@@ -18,7 +18,7 @@ use posthaste_core::time::Timestamp;
 use posthaste_store::{AttemptEntry, StoredDelivery};
 use serde::{Serialize, Serializer};
 
-/// Something written as it prints.
+/// Serializes a value as its `Display` text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown<T>(pub T);
 
@@ -28,7 +28,7 @@ impl<T: Display> Serialize for Shown<T> {
     }
 }
 
-/// The status of a delivery that is being sent right now, or is not.
+/// Returns the status of a delivery, taking into account that it is in flight.
 pub(super) fn status_now(stored: &StoredDelivery, in_flight: bool) -> Status {
     let status = stored.shown_status();
     if in_flight && !status.is_terminal() {
@@ -38,7 +38,7 @@ pub(super) fn status_now(stored: &StoredDelivery, in_flight: bool) -> Status {
     }
 }
 
-/// A delivery, as the API writes it.
+/// A delivery in an API response.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DeliveryView {
     id: Shown<DeliveryId>,
@@ -58,7 +58,7 @@ pub struct DeliveryView {
     history: Option<History>,
 }
 
-/// Why a delivery failed last.
+/// The last failure of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ErrorView {
     kind: FailureKind,
@@ -66,14 +66,14 @@ pub struct ErrorView {
     detail: String,
 }
 
-/// What was, and what is to come.
+/// The attempts that were made, and those that are expected.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct History {
     attempts: Vec<AttemptView>,
     timeline: Vec<UpcomingView>,
 }
 
-/// One attempt that was made.
+/// An attempt that was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct AttemptView {
     number: u32,
@@ -90,12 +90,13 @@ struct AttemptView {
     retry_after_ms: Option<u64>,
 }
 
-/// Headers, as an object in the order in which they came.
+/// Headers as a JSON object, in the order in which they were received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct HeadersView(Vec<(String, String)>);
 
 impl HeadersView {
-    /// None where none were kept: of a success, of an attempt without an answer, and of old ones.
+    /// Returns `None` if no headers were stored: for a success, for an attempt without a response, and for
+    /// old attempts.
     fn of(entry: &AttemptEntry) -> Option<HeadersView> {
         let headers = &entry.response_headers;
         (!headers.is_empty()).then(|| HeadersView(headers.clone()))
@@ -108,7 +109,7 @@ impl Serialize for HeadersView {
     }
 }
 
-/// One attempt that may come.
+/// An expected attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct UpcomingView {
     number: u32,
@@ -118,7 +119,7 @@ struct UpcomingView {
 }
 
 impl DeliveryView {
-    /// A delivery in a list, under the policy that holds for it.
+    /// Returns a delivery for a list. `policy` is its effective retry policy.
     pub fn brief(stored: &StoredDelivery, in_flight: bool, policy: &RetryPolicy) -> DeliveryView {
         let facts = stored.delivery.facts();
         let state = stored.delivery.state();
@@ -152,7 +153,7 @@ impl DeliveryView {
         }
     }
 
-    /// A delivery with all its attempts, and those that may still come, as seen at `now`.
+    /// Returns a delivery with all its attempts and the attempts that are expected at `now`.
     pub fn whole(
         stored: &StoredDelivery,
         attempts: &[AttemptEntry],
@@ -171,7 +172,7 @@ impl DeliveryView {
     }
 }
 
-/// The attempts that may still come. The row does not say that one is under way.
+/// Returns the expected attempts. The row does not contain that an attempt is in flight.
 fn upcoming(
     delivery: &Delivery,
     in_flight: bool,
@@ -180,7 +181,7 @@ fn upcoming(
 ) -> Vec<Upcoming> {
     let mut delivery = delivery.clone();
     if in_flight {
-        // What has ended in the meantime cannot begin, and nothing follows it.
+        // If the delivery has ended in the meantime, it cannot start an attempt, and none follows.
         let _ = delivery.begin(now, false);
     }
     delivery.upcoming(policy, now)
@@ -190,7 +191,7 @@ fn last_error(stored: &StoredDelivery) -> Option<ErrorView> {
     let kind = stored.error_kind()?;
     let reason = stored.delivery.state().dead_reason();
     let last = stored.last_attempt.as_ref();
-    // An endpoint that went away ended the delivery; its last attempt did not.
+    // The delivery ended because its endpoint was disabled or deleted, not because of its last attempt.
     let detail = match reason {
         Some(DeadReason::EndpointDisabled) => "the endpoint was disabled",
         Some(DeadReason::EndpointDeleted) => "the endpoint was deleted",

@@ -1,6 +1,6 @@
-//! The documentation as pages to read, made of the routes.
+//! Documentation pages, generated from the routes.
 //!
-//! Plain HTML from the server: no script, nothing loaded from anywhere, readable without style.
+//! Plain HTML: no scripts, no external resources, readable without styles.
 
 use std::fmt::Write;
 
@@ -21,7 +21,7 @@ table{border-collapse:collapse;width:100%}td,th{text-align:left;vertical-align:t
 nav ul{columns:2;padding-left:1.2rem}a{color:#0b5cad}.quiet{color:#5b636e}\
 @media(prefers-color-scheme:dark){body{color:#e4e6ea;background:#15171a}pre{background:#1f2226}h2,td,th{border-color:#33383f}a,.verb{color:#7ab8ff}.quiet{color:#9aa3ad}}";
 
-/// The page that describes every route and every error.
+/// Returns the page that describes every route and every error.
 pub(super) fn page() -> String {
     let document = document();
     let mut html = opening("posthaste API");
@@ -62,7 +62,7 @@ pub(super) fn page() -> String {
     html
 }
 
-/// The page that describes every error.
+/// Returns the page that describes every error.
 pub(super) fn errors_page() -> String {
     let mut html = opening("posthaste errors");
     errors(&mut html);
@@ -133,7 +133,7 @@ fn row(html: &mut String, left: &str, right: &str) {
     );
 }
 
-/// The name of a shape, leading to it.
+/// Returns the name of a schema as a link to it.
 fn shape(name: &str) -> String {
     format!("<a href=\"#shape-{name}\"><code>{name}</code></a>")
 }
@@ -194,7 +194,7 @@ fn put(html: &mut String, text: std::fmt::Arguments<'_>) {
     html.write_fmt(text).expect("a string takes any text");
 }
 
-/// Escapes, and sets what stands between backquotes as code.
+/// Escapes text, and marks text between backquotes as code.
 fn prose(text: &str) -> String {
     let mut html = String::new();
     for (index, part) in text.split('`').enumerate() {

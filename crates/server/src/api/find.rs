@@ -1,4 +1,4 @@
-//! Whose is it? A customer sends an id and nothing else; this says whose it is, and so where to look.
+//! Finds the tenant of an id. Customers often report only an id, so the operator must find out whose it is.
 
 use axum::body::Body;
 use http::{Response, StatusCode};
@@ -72,7 +72,7 @@ fn wrong(message: &str) -> Problem {
     Problem::invalid(mistakes)
 }
 
-/// What an id names, by its prefix.
+/// Returns the resource that an id names, by its prefix.
 fn read(id: &str) -> Option<(&'static str, Named)> {
     let (prefix, _) = id.split_once('_')?;
     Some(match prefix {

@@ -1,12 +1,12 @@
-//! Reading what people write, where both a new thing and a change of one are read by the same code.
+//! Reads fields of a request body. The same code reads a new resource and a change of an existing one.
 //!
-//! In a change, what is absent stays as it is, and `null` goes back to the default.
+//! In a change, an absent field keeps its value, and `null` resets it to the default.
 
 use posthaste_core::mistakes::{Fields, Mistakes};
 use posthaste_core::policy::RetryPolicy;
 use serde_json::Value;
 
-/// Takes what a document says of one field: nothing, `null`, or a value that was read.
+/// Sets `target` to the value that was read, or to the default for `null`. Keeps it if the field is absent.
 pub(super) fn take<T>(
     document: &Value,
     name: &str,
@@ -19,7 +19,7 @@ pub(super) fn take<T>(
     }
 }
 
-/// As [`take`], of something whose default is to be absent.
+/// Like [`take`], for an optional value. Its default is `None`.
 pub(crate) fn take_option<T>(
     document: &Value,
     name: &str,
@@ -29,7 +29,7 @@ pub(crate) fn take_option<T>(
     take(document, name, read.map(Some), || None, target);
 }
 
-/// The field as text of at most `most_chars` characters, none of which is NUL: not every store can keep that.
+/// Reads a field as text of at most `most_chars` characters. NUL is refused, because not every store supports it.
 pub(super) fn text(
     fields: &mut Fields<'_, '_>,
     name: &'static str,
@@ -46,7 +46,7 @@ pub(super) fn text(
     Some(text.to_owned())
 }
 
-/// The field as true or false.
+/// Reads a field as true or false.
 pub(super) fn flag(fields: &mut Fields<'_, '_>, name: &'static str) -> Option<bool> {
     let value = fields.value(name)?;
     if !value.is_boolean() {
@@ -55,7 +55,7 @@ pub(super) fn flag(fields: &mut Fields<'_, '_>, name: &'static str) -> Option<bo
     value.as_bool()
 }
 
-/// The field as a whole number between `least` and `most`.
+/// Reads a field as a whole number from `least` to `most`.
 pub(crate) fn large_count(
     fields: &mut Fields<'_, '_>,
     name: &'static str,
@@ -73,7 +73,7 @@ pub(crate) fn large_count(
     count
 }
 
-/// The field as a retry policy: how it was written, and what it says.
+/// Reads a field as a retry policy. Returns its form in the request and the policy.
 pub(super) fn policy(
     fields: &mut Fields<'_, '_>,
     name: &'static str,
@@ -83,7 +83,7 @@ pub(super) fn policy(
     Some((written, policy))
 }
 
-/// Reads `document` with `reader`, which asks for every field it knows and gives the whole.
+/// Reads `document` with `reader`, which takes every field it knows. Other fields are errors.
 pub(super) fn read(
     document: &Value,
     mistakes: &mut Mistakes,

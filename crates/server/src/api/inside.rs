@@ -1,7 +1,7 @@
-//! The API as it is called from within this process.
+//! In-process client of the API.
 //!
-//! The page shows nothing and does nothing that the API would not show or do to the same caller: it asks
-//! here, by the routes of the same table. So there is one place that decides who may what.
+//! The dashboard reads and changes data only through this client, with the same route table and the same
+//! access checks as the HTTP API. So access is decided in one place.
 
 use std::sync::Arc;
 
@@ -20,23 +20,23 @@ use super::problem::{Noun, Problem};
 use super::route::{Route, Verb};
 use super::routes;
 
-/// A question of somebody who is known already.
+/// A request of an authenticated caller.
 #[derive(Clone)]
 pub struct Asked {
-    /// Who asks.
+    /// The caller.
     pub caller: Caller,
-    /// From where, and which way.
+    /// Its address and interface.
     pub origin: Origin,
-    /// What is to be done.
+    /// The method.
     pub verb: Verb,
-    /// The path and the query, written as in a URL.
+    /// The path and the query, encoded as in a URL.
     pub target: String,
-    /// What goes with it.
+    /// The body.
     pub document: Option<Value>,
 }
 
 impl App {
-    /// Answers as the API would: with the body of a good answer, or with the problem.
+    /// Executes the request like the API. Returns the body of a successful response, or the problem.
     pub async fn ask(self: &Arc<App>, asked: Asked) -> Result<Bytes, Problem> {
         let uri: Uri = asked
             .target
@@ -53,14 +53,14 @@ impl App {
         request.headers_mut().insert(CONTENT_TYPE, json);
         let response =
             call::admit(self.clone(), route, asked.caller, asked.origin, request).await?;
-        // It is in memory already, and as large as its route lets it be.
+        // The body is already in memory, and its route bounds its size.
         let whole = response.into_body().collect().await;
         let whole = whole.map_err(|error| Problem::internal(&error))?;
         Ok(whole.to_bytes())
     }
 }
 
-/// The route that a path leads to.
+/// Returns the route that matches a path.
 fn find(verb: Verb, path: &str) -> Option<&'static Route> {
     routes::all().find(|route| route.verb == verb && fits(route.path, path))
 }

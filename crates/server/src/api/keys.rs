@@ -1,4 +1,4 @@
-//! A tenant's keys. A key is shown when it is made, and never again.
+//! A tenant's API keys. A key is shown when it is created, and never again.
 
 use axum::body::Body;
 use http::{Response, StatusCode};
@@ -18,9 +18,9 @@ use super::route::{
 use super::{body, form, paging, trail};
 use crate::chance::{fresh_api_key, hash_key};
 
-/// The longest name.
+/// Maximum length of a name.
 const MAX_NAME_CHARS: usize = 200;
-/// The most keys one tenant may have.
+/// Maximum number of keys of a tenant.
 const MAX_TENANT_KEYS: usize = 100;
 
 pub(super) static GROUP: Group = Group {

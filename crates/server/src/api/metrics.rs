@@ -1,8 +1,9 @@
-//! The figures for Prometheus.
+//! Metrics for Prometheus.
 //!
-//! Each says whether it is of this node or of the whole store, which every node tells alike. They tell of no tenant, so
-//! they need no key. Only where the operator wants endpoints one by one are those named, and then only to a caller with
-//! an admin key. What cannot be asked at the moment is left out: a scrape of a server in trouble is worth more than none.
+//! Each metric is either of this node or of the whole store; the latter is the same on every node. Metrics
+//! name no tenant, so they need no key. Only series of single endpoints, if the operator enables them, name
+//! tenants, and they need an admin key. A value that is unavailable is left out: an incomplete scrape of a
+//! server in trouble is better than none.
 
 use std::time::Duration;
 
@@ -25,11 +26,11 @@ use crate::observe::metric::Metric;
 use crate::observe::window::Window;
 use crate::observe::{EndpointPending, Gauges, exposition};
 
-/// How long the engine and the store may take to say one thing. One that is still starting does not answer.
+/// Maximum time for one value from the engine or the store. An engine that is still starting does not answer.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How long the store may take to count what waits for single endpoints.
+/// Maximum time for counting the waiting deliveries of single endpoints.
 const COUNTING: Duration = Duration::from_secs(2);
-/// So many questions are put to the store at once: sending waits for the same answers.
+/// Maximum number of parallel store reads. Sending needs the same readers.
 const ASKED_AT_ONCE: usize = 16;
 
 pub(super) static GROUP: Group = Group {
@@ -71,7 +72,7 @@ async fn metrics(call: Call) -> Result<Response<Body>, Problem> {
     Ok(response)
 }
 
-/// Every metric that tells of no tenant, as it is now.
+/// Returns the present value of every metric that names no tenant.
 pub(crate) async fn all(app: &App) -> Vec<Metric> {
     told(app, &gauges(app).await)
 }
@@ -82,7 +83,8 @@ fn told(app: &App, gauges: &Gauges) -> Vec<Metric> {
     metrics
 }
 
-/// Who names no admin key sees what everybody may: the rest is told to anybody.
+/// Returns true if series of single endpoints are enabled and the caller has an admin key. Other callers
+/// still get all other metrics.
 async fn may_see_endpoints(app: &App, headers: &HeaderMap) -> bool {
     if app.observe.busy().is_none() || bearer(headers).is_none() {
         return false;
@@ -91,10 +93,10 @@ async fn may_see_endpoints(app: &App, headers: &HeaderMap) -> bool {
     caller.is_ok_and(|caller| caller.must_be_admin().is_ok())
 }
 
-/// What others know at the moment: the engine, the store, all nodes and the machine.
+/// Reads the gauges of the engine, the store, all nodes and the machine.
 async fn gauges(app: &App) -> Gauges {
     let breakers = match app.engine.phase() {
-        // Nothing has begun, so nothing has tripped.
+        // An engine that is starting has no lanes, so no breaker has tripped.
         Phase::Starting => Some(BreakerCensus::default()),
         Phase::Running | Phase::Stopped => within(app.engine.breakers()).await,
     };
@@ -107,7 +109,7 @@ async fn gauges(app: &App) -> Gauges {
         retrying_over_24h: within(retrying_over_24h(app, None)).await,
         shards: app.switchboard.shards_owned() as u64,
         nodes: app.switchboard.node_count() as u64,
-        // Other nodes are asked too, and may take their time.
+        // This asks other nodes too, so it gets more time.
         hour: timeout(COUNTING, hour).await.ok().and_then(Result::ok),
         queue_age: timeout(PATIENCE, app.queue_age.read()).await.ok().flatten(),
         store_free_ratio: path.and_then(machine::free_ratio),
@@ -121,7 +123,7 @@ async fn within<T, E>(asked: impl Future<Output = Result<T, E>>) -> Option<T> {
     timeout(PATIENCE, asked).await.ok().and_then(Result::ok)
 }
 
-/// How much waits for each endpoint that is told of. What is not counted in time is left out.
+/// Counts the waiting deliveries of each endpoint with its own series. Leaves out those that are not counted in time.
 async fn pending_by_endpoint(app: &App) -> Vec<EndpointPending> {
     let mut known = Vec::new();
     let busy = app.observe.busy().unwrap_or_default();

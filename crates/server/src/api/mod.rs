@@ -1,21 +1,20 @@
 //! The HTTP API.
 //!
 //! ```text
-//!  connection ─▶ router ─▶ who calls? ─▶ whose is it? ─▶ handler ─▶ answer
-//!   (serve)      (routes)   (auth, pace)  (auth)          (tenants, endpoints, …)
+//!  connection ─▶ router ─▶ authenticate ─▶ find tenant ─▶ handler ─▶ response
+//!   (serve)     (routes)   (auth, pace)      (auth)     (tenants, endpoints, …)
 //! ```
 //!
-//! It promises:
+//! Guarantees:
 //!
-//! - **One table.** [`routes`] lists every route with what it takes and gives; the router, the OpenAPI
-//!   document and the page of documentation are made from it.
-//! - **Strict.** What is not understood is refused, with the field and the remedy, every mistake at
-//!   once; and refused before anything is done.
-//! - **Apart.** What belongs to another tenant is answered exactly as what does not exist.
+//! - **One route table.** [`routes`] lists every route with its request and response types. The router, the
+//!   OpenAPI document and the documentation page are generated from it.
+//! - **Strict.** A request that is not understood is refused before anything is done. The response lists all
+//!   errors at once, each with its field and the accepted values.
+//! - **Isolated tenants.** Data of another tenant is answered exactly like data that does not exist.
 //! - **Bounded.** Bodies, heads, queries, lists, connections, caches and waits have named limits.
-//! - **Known later.** What changes something leaves a trail in the audit, whoever did it and whichever
-//!   way; see `trail`.
-//! - **Problems in one shape.** Every error is `application/problem+json` with a stable code.
+//! - **Audited.** Every change is recorded in the audit log, for every caller and every interface; see `trail`.
+//! - **Uniform errors.** Every error is `application/problem+json` with a stable code.
 
 mod alerts;
 mod attention;
@@ -78,38 +77,38 @@ use pace::Meter;
 pub use routes::{probes_only, router};
 pub use settings::ApiSettings;
 
-/// What the API is made of.
+/// The shared state of all handlers.
 pub struct App {
-    /// Where everything is kept.
+    /// The store.
     pub store: Arc<dyn Store>,
-    /// What sends.
+    /// The engine of this node.
     pub engine: Engine,
-    /// What finds whoever sends to an endpoint.
+    /// Passes requests to the node that owns an endpoint.
     pub switchboard: Arc<Switchboard>,
-    /// What seals.
+    /// Encrypts and decrypts secrets.
     pub vault: Arc<Vault>,
-    /// What counts and measures.
+    /// Metrics and counters.
     pub observe: Arc<Observatory>,
-    /// What tells a collector.
+    /// Sends traces to a collector.
     pub telemetry: Telemetry,
-    /// What tells the time.
+    /// The clock.
     pub clock: Clock,
-    /// What tells how long the oldest delivery has been waiting.
+    /// The age of the oldest waiting delivery.
     pub queue_age: Arc<KeptAge>,
-    /// What the operator decided.
+    /// Settings of the API.
     pub settings: ApiSettings,
-    /// Rings when a replay begins.
+    /// Wakes the replay task when a replay is created.
     pub replay_bell: Arc<Notify>,
     admin_keys: FxHashMap<KeyHash, Meter>,
     keys: Cache<KeyHash, Arc<KnownKey>>,
     tenants: Cache<TenantId, Arc<KnownTenant>>,
-    /// How much tenants did lately that left a trail.
+    /// Rate-limit state of each tenant's audited requests.
     acts: Cache<TenantId, Arc<Meter>>,
     mint: Mutex<Mint>,
 }
 
 impl App {
-    /// Puts the API together. `dice` make the ids of keys and endpoints.
+    /// Creates the API. `dice` is the RNG for the ids of keys and endpoints.
     pub fn new(
         store: Arc<dyn Store>,
         engine: Engine,
@@ -147,13 +146,13 @@ impl App {
         }
     }
 
-    /// The same, telling a collector.
+    /// Sets the telemetry that traces are sent with.
     pub fn telling(mut self, telemetry: Telemetry) -> App {
         self.telemetry = telemetry;
         self
     }
 
-    /// A new id.
+    /// Generates a new id.
     pub fn mint<T: From<u128>>(&self) -> T {
         let now = self.clock.wall();
         let mut mint = self.mint.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! The OpenAPI 3.1 document, made of the routes.
+//! The OpenAPI 3.1 document, generated from the routes.
 
 use std::sync::OnceLock;
 
@@ -11,7 +11,7 @@ use super::problem::PROBLEM_JSON;
 use super::route::{Access, Content, Group, Route, Takes};
 use super::routes::GROUPS;
 
-/// The document as text. It never changes while the process lives.
+/// Returns the document as text. It never changes while the process runs.
 pub(super) fn document_bytes() -> Bytes {
     static DOCUMENT: OnceLock<Bytes> = OnceLock::new();
     let make = || {
@@ -21,7 +21,7 @@ pub(super) fn document_bytes() -> Bytes {
     DOCUMENT.get_or_init(make).clone()
 }
 
-/// The document.
+/// Returns the document.
 pub fn document() -> Value {
     let mut paths = Map::new();
     let mut schemas = Map::new();
@@ -88,7 +88,7 @@ fn operation(group: &Group, route: &Route) -> Value {
     operation
 }
 
-/// Who may call, in words.
+/// Describes the access to a route.
 pub(super) fn access_in_words(access: Access) -> &'static str {
     match access {
         Access::Open => "Needs no key.",
@@ -105,7 +105,7 @@ fn reference(schema: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{schema}")})
 }
 
-/// What each name in a path stands for.
+/// Returns the names in a path, each with its description.
 pub(super) fn path_names(path: &str) -> Vec<(&str, &'static str)> {
     path.split('/')
         .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))

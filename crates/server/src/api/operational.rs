@@ -1,8 +1,8 @@
-//! Operational events in the OpenAPI document: what the operator's endpoints are sent.
+//! Operational events in the OpenAPI document.
 
 use serde_json::{Map, Value, json};
 
-/// What the shape of one is called.
+/// Name of their schema.
 pub(super) const SCHEMA: &str = "OperationalEvent";
 
 /// Every operational event, and when it is sent.
@@ -35,7 +35,7 @@ const EVENTS: [(&str, &str); 7] = [
     ("alert.resolved", "It is over."),
 ];
 
-/// The section `webhooks`.
+/// Returns the section `webhooks`.
 pub(super) fn webhooks() -> Value {
     let webhooks = EVENTS.into_iter().map(|(name, about)| {
         let webhook = json!({"post": {
@@ -53,7 +53,7 @@ pub(super) fn webhooks() -> Value {
     Value::Object(webhooks.collect::<Map<String, Value>>())
 }
 
-/// The shape of an operational event.
+/// Returns the schema of an operational event.
 pub(super) fn schema() -> Value {
     let maybe = json!({"type": ["string", "null"]});
     json!({

@@ -1,4 +1,4 @@
-//! Where a request comes from, and which way.
+//! The origin of a request: its address and its interface.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,25 +7,26 @@ use http::{Extensions, HeaderMap};
 use ipnet::IpNet;
 use posthaste_store::Via;
 
-/// Who asks, as far as that is known: the server notes it with each request.
+/// The address of the client. The server attaches it to each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer(pub IpAddr);
 
-/// Where a request comes from.
+/// The origin of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// Which way it came.
+    /// The interface: API, command line, dashboard or portal.
     pub via: Via,
-    /// The address it came from.
+    /// The address of the client.
     pub from: Option<IpAddr>,
-    /// What this server was called: scheme, host and port. Nothing if the request itself says so.
+    /// The URL under which the client reached this server: scheme, host and port. `None` if the headers of
+    /// the request contain it.
     pub called: Option<String>,
 }
 
 impl Origin {
-    /// Of a request that came over the API.
+    /// Returns the origin of a request to the API.
     pub fn of(headers: &HeaderMap, extensions: &Extensions) -> Origin {
-        // The program itself says so, when it is used from a terminal.
+        // The command line client identifies itself.
         let is_cli = headers
             .get(USER_AGENT)
             .is_some_and(|agent| agent.as_bytes().starts_with(b"posthaste/"));
@@ -36,7 +37,7 @@ impl Origin {
         }
     }
 
-    /// Of a request that a page makes for its visitor.
+    /// Returns the origin of a request that a page makes for its visitor.
     pub fn of_page(via: Via, headers: &HeaderMap, extensions: &Extensions) -> Origin {
         Origin {
             via,
@@ -46,16 +47,17 @@ impl Origin {
     }
 }
 
-/// The name under which proxies say for whom they ask, the farthest first.
+/// The header in which proxies list the clients, the farthest first.
 const FORWARDED_FOR: &str = "x-forwarded-for";
-/// So many proxies on the way are looked past.
+/// Maximum number of proxies that are skipped.
 const MAX_PROXIES: usize = 16;
 
 impl Peer {
-    /// Who asks: the other end of the connection, or, if that is a proxy of the operator's, whoever it says it asks for.
+    /// Returns the address of the client: the peer of the connection or, if that is a trusted proxy, the
+    /// client that the proxy names.
     ///
-    /// What a stranger writes there himself stands farther from us than what the first trusted proxy adds, so the list
-    /// is read from its end, and only past those that are trusted.
+    /// A client can send its own `X-Forwarded-For`, and proxies append to it. The list is therefore read from
+    /// its end, and only past trusted proxies.
     pub fn asking(self, headers: &HeaderMap, trusted: &[IpNet]) -> Peer {
         let is_trusted = |address: IpAddr| {
             let mut networks = trusted.iter();
@@ -68,7 +70,7 @@ impl Peer {
         let lines = headers.get_all(FORWARDED_FOR).into_iter().rev();
         let told = lines.flat_map(|line| line.to_str().unwrap_or("?").rsplit(','));
         for text in told.take(MAX_PROXIES) {
-            // Beyond what cannot be read, nothing is believed.
+            // Entries before an unreadable one are not trusted.
             let Some(address) = forwarded(text.trim()) else {
                 break;
             };
@@ -81,7 +83,7 @@ impl Peer {
     }
 }
 
-/// An address as proxies write it: some add the port, some put brackets around one of version 6.
+/// Parses an address as proxies write it: some add the port, some put IPv6 addresses in brackets.
 fn forwarded(text: &str) -> Option<IpAddr> {
     let bare = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
     let with_port = || text.parse::<SocketAddr>().ok().map(|address| address.ip());
@@ -93,19 +95,19 @@ fn peer(extensions: &Extensions) -> Option<IpAddr> {
     peer.map(|Peer(address)| address.to_canonical())
 }
 
-/// What this server is called in a request: scheme, host and port.
+/// Returns the URL under which the request names this server: scheme, host and port.
 pub fn called(headers: &HeaderMap) -> Option<String> {
     let host = headers.get(HOST)?.to_str().ok()?;
     let scheme = if is_secure(headers) { "https" } else { "http" };
     Some(format!("{scheme}://{host}"))
 }
 
-/// Whether somebody before us says that the caller speaks TLS.
+/// Returns true if a proxy reports that the client uses TLS.
 pub fn is_secure(headers: &HeaderMap) -> bool {
     let told = headers
         .get("x-forwarded-proto")
         .map(|value| value.as_bytes());
-    // Of several on the way, the first speaks with the caller.
+    // The first entry is from the proxy that the client is connected to.
     let first = told.and_then(|told| told.split(|byte| *byte == b',').next());
     first.is_some_and(|scheme| scheme.trim_ascii().eq_ignore_ascii_case(b"https"))
 }

@@ -1,8 +1,8 @@
-//! At most so many a second, for callers of the API.
+//! Rate limiter for callers of the API.
 //!
-//! One number, the theoretical arrival time of the next request if all came evenly spaced, held in an
-//! atomic: asking costs one exchange and no lock. A batch that is larger than the whole burst may go
-//! when the burst is full, and is paid for afterwards, so that the average holds all the same.
+//! [`Meter`] implements GCRA: it stores one number, the theoretical arrival time of the next request, in an
+//! atomic. A check costs one exchange and no lock. A batch larger than the burst is accepted when the full
+//! burst is available, and later requests wait longer for it. So the average rate holds.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,14 +13,14 @@ use super::settings::Pace;
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_SECOND: u64 = 1_000_000_000;
 
-/// How much of a pace has been used up.
+/// The state of one rate limiter.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     theoretical_arrival_ns: AtomicU64,
 }
 
 impl Meter {
-    /// Spends `count`, or says how long to wait before asking again.
+    /// Takes `count` requests from the limit, or returns the time to wait before a retry.
     pub(crate) fn spend(&self, now: Tick, pace: Pace, count: u32) -> Result<(), Span> {
         let interval_ns = NS_PER_SECOND / u64::from(pace.per_second.max(1));
         let burst = u64::from(pace.burst.max(1));
@@ -71,7 +71,7 @@ mod tests {
     fn what_is_larger_than_the_burst_goes_once_and_is_paid_for() {
         let meter = Meter::default();
         assert_eq!(meter.spend(Tick(0), PACE, 20), Ok(()));
-        // Twenty at ten a second are two seconds' worth, of which the burst was saved up.
+        // 20 requests at 10 per second take 2 s; the burst covers part of that time.
         assert_eq!(meter.spend(Tick(0), PACE, 1), Err(Span::from_millis(1_600)));
         assert_eq!(meter.spend(Tick(1_600), PACE, 1), Ok(()));
     }

@@ -1,7 +1,8 @@
-//! Queries, and lists a page at a time.
+//! Query parameters, and lists in pages.
 //!
-//! A query is read as strictly as a body: a parameter nobody knows, or given twice, is a mistake with
-//! its name. A cursor is opaque: it says where a list goes on, and reads back only as what it was.
+//! A query is read as strictly as a body: an unknown or repeated parameter is an error with its name. A
+//! cursor is opaque. It encodes the position where a list continues, and is valid only for the same kind of
+//! list.
 
 use axum::body::Body;
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
@@ -18,13 +19,13 @@ use serde::Serialize;
 use super::body;
 use super::problem::Problem;
 
-/// How many items a page has, unless the caller says otherwise.
+/// Default number of items in a page.
 pub const DEFAULT_LIMIT: usize = 50;
-/// The most items a page may have.
+/// Maximum number of items in a page.
 pub const MAX_LIMIT: usize = 250;
-/// The longest query that is read.
+/// Maximum length of a query.
 const MAX_QUERY_BYTES: usize = 8_192;
-/// The most parameters that are read.
+/// Maximum number of parameters.
 const MAX_PARAMETERS: usize = 32;
 
 /// A query, read parameter by parameter.
@@ -35,7 +36,7 @@ pub struct Query {
 }
 
 impl Query {
-    /// Reads what stands after the question mark.
+    /// Parses the text after the question mark.
     pub fn read(raw: Option<&str>) -> Query {
         let raw = raw.unwrap_or_default();
         let mut mistakes = Mistakes::default();
@@ -62,14 +63,14 @@ impl Query {
         }
     }
 
-    /// The parameter as it stands. An empty one counts as absent.
+    /// Returns a parameter as text. An empty parameter counts as absent.
     pub fn text(&mut self, name: &'static str) -> Option<String> {
         self.asked.push(name);
         let (_, value) = self.given.iter().find(|(given, _)| given == name)?;
         (!value.is_empty()).then(|| value.clone())
     }
 
-    /// The parameter, read as something that says what is wrong with it.
+    /// Returns a parameter, parsed. The error of the parser becomes the message.
     pub fn parsed<T>(&mut self, name: &'static str) -> Option<T>
     where
         T: std::str::FromStr,
@@ -85,12 +86,12 @@ impl Query {
         }
     }
 
-    /// Notes a mistake in a parameter.
+    /// Reports an error in a parameter.
     pub fn wrong(&mut self, name: &str, message: impl Into<String>) {
         self.mistakes.note(name, message);
     }
 
-    /// Which page is asked for.
+    /// Reads the parameters of the page.
     pub fn page<K: Cursor>(&mut self) -> PageRequest<K> {
         let limit = match self.text("limit") {
             None => DEFAULT_LIMIT,
@@ -116,7 +117,7 @@ impl Query {
         PageRequest { limit, before }
     }
 
-    /// Ends the reading: every parameter nobody asked for is a mistake.
+    /// Finishes reading. Every parameter that was not read is an error.
     pub fn finish(mut self) -> Result<(), Problem> {
         let known = self.asked.join(", ");
         for (name, _) in &self.given {
@@ -137,15 +138,15 @@ impl Query {
     }
 }
 
-/// Where a list goes on.
+/// The position where a list continues.
 pub trait Cursor: Sized {
-    /// Tells cursors of different lists apart.
+    /// Identifies the kind of list.
     const MARK: u8;
 
-    /// The place as bytes.
+    /// Returns the position as bytes.
     fn to_bytes(&self) -> Vec<u8>;
 
-    /// The place that was written as these bytes.
+    /// Reads the position from these bytes.
     fn from_bytes(bytes: &[u8]) -> Option<Self>;
 }
 
@@ -231,7 +232,7 @@ struct Listed<T> {
     next_cursor: Option<String>,
 }
 
-/// The answer to a request for a page, each item shown by `show`.
+/// Creates the response with a page, each item converted by `show`.
 pub fn answer<T, K: Cursor, S: Serialize>(
     page: Page<T, K>,
     show: impl FnMut(T) -> S,

@@ -1,4 +1,4 @@
-//! Retry policies: the presets, explained; any other, explained or played through.
+//! Retry policies: explains the presets and custom policies, and simulates them.
 
 use std::time::Duration;
 
@@ -24,11 +24,12 @@ use super::route::{Access, Content, Gives, Group, Route, Schema, Takes, Verb};
 use crate::cli::rate::{self, MAX_CAPACITY, MIN_CAPACITY};
 use crate::report::{ExplanationReport, OutageReport, PolicyReport};
 
-/// The most deliveries a simulation may have. The command line allows more: it has a machine to itself.
+/// Maximum number of deliveries in a simulation. The command line allows more, because it does not share the
+/// machine with a server.
 pub const MAX_SIMULATED: u32 = 100_000;
-/// How many simulations may run at once, so that they do not keep deliveries waiting.
+/// Maximum number of parallel simulations, so that they do not delay deliveries.
 pub const MAX_SIMULATIONS: usize = 1;
-/// How long one waits for others to end, before it is refused; and then how long its caller should.
+/// Maximum time that a simulation waits for others before it is refused, and `Retry-After` of the refusal.
 const SIMULATION_WAIT: Span = Span::from_secs(2);
 
 static SIMULATIONS: Semaphore = Semaphore::const_new(MAX_SIMULATIONS);
@@ -128,7 +129,7 @@ fn explain(preset: Option<Preset>, policy: &RetryPolicy) -> ExplanationReport {
     }
 }
 
-/// The preset that a document names, if it says nothing else.
+/// Returns the preset that a document names, if it contains nothing else.
 fn preset_of(document: &Value) -> Option<Preset> {
     let object = document.as_object()?;
     let name = object.get("preset")?.as_str()?;
@@ -180,7 +181,7 @@ async fn simulate(mut call: Call) -> Result<Response<Body>, Problem> {
     Ok(body::answer(StatusCode::OK, &report))
 }
 
-/// Reads all but the policy.
+/// Reads all fields except the policy.
 fn read(fields: &mut Fields<'_, '_>) -> Option<Scenario> {
     fields.value("policy");
     for name in ["pending", "outage", "capacity"] {
@@ -218,7 +219,7 @@ fn read(fields: &mut Fields<'_, '_>) -> Option<Scenario> {
     })
 }
 
-/// A number per second, or a rate as people write it: `"600/m"`.
+/// Reads a number per second, or a rate as text: `"600/m"`.
 fn capacity(fields: &mut Fields<'_, '_>) -> Option<f64> {
     let text = fields.value("capacity")?.as_str();
     match text.map(rate::capacity) {
@@ -313,7 +314,7 @@ fn simulation_report() -> Value {
     }))
 }
 
-/// An object that has all of these, and nothing else.
+/// Returns the schema of an object with exactly these properties, all required.
 fn whole(properties: Value) -> Value {
     let names: Vec<&String> = properties.as_object().expect("an object").keys().collect();
     json!({

@@ -1,7 +1,7 @@
-//! Links to a tenant's portal: for its own people, for a while, without a key.
+//! Links to a tenant's portal: time-limited access for the tenant's own people, without a key.
 //!
-//! Whoever has the link sees the tenant's part of the page and can do there what its key could, but for
-//! what would outlive the link: keys, further links, the tenant itself.
+//! The holder of a link can see and do the same as with the tenant's key, except for anything that would
+//! outlive the link: keys, more links, the tenant itself.
 
 use axum::body::Body;
 use http::{Response, StatusCode};
@@ -26,15 +26,15 @@ use crate::chance::{fresh_token, hash_key};
 const ALL: &str = "/v1/tenants/{tenant}/portal-links";
 const ONE: &str = "/v1/tenants/{tenant}/portal-links/{link}";
 
-/// How long a link lives, unless its maker says otherwise.
+/// Default lifetime of a link.
 const DEFAULT_LIFE: Span = Span::from_hours(1);
-/// The shortest life: time enough to be clicked.
+/// Minimum lifetime: long enough to click it.
 const SHORTEST_LIFE: Span = Span::from_mins(1);
-/// The longest. Who has a link needs nothing else.
+/// Maximum lifetime. It is short because a link alone gives access.
 const LONGEST_LIFE: Span = Span::from_days(7);
-/// How many a tenant may have at once.
+/// Maximum number of links of a tenant.
 const MAX_LINKS: usize = 1_000;
-/// The longest path that a link may lead to.
+/// Maximum length of the path that a link opens.
 const MAX_PATH_CHARS: usize = 1_000;
 
 pub(super) static GROUP: Group = Group {
@@ -162,7 +162,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     }
 }
 
-/// Whether a text is a path and, at most, a query: nothing that could lead elsewhere.
+/// Returns true if the text is a path with an optional query, and cannot point to another site.
 fn is_path(text: &str) -> bool {
     let path = text.split(['?', '#']).next().unwrap_or_default();
     let mut parts = path.split('/');
@@ -175,7 +175,7 @@ fn is_path(text: &str) -> bool {
             && !parts.any(leads_up)
 }
 
-/// Whether a browser takes a part of a path for the one above it, or for none at all.
+/// Returns true if browsers interpret a path segment as `.` or `..`.
 fn leads_up(part: &str) -> bool {
     let part = part.to_ascii_lowercase().replace("%2e", ".");
     matches!(part.as_str(), "." | "..")

@@ -1,4 +1,4 @@
-//! Whether the server lives, whether it can work, and what it can be asked.
+//! Health checks and the documentation of the API.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use super::route::{Access, Content, Gives, Group, Route, Schema, Takes, Verb};
 use super::{docs, openapi};
 use crate::engine::Phase;
 
-/// How long the store may take to show that it can write.
+/// Maximum time for the store to prove that it can write.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The page runs no script and loads nothing.
+/// Content security policy of the documentation pages: no scripts, no external resources.
 const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 pub(super) static GROUP: Group = Group {

@@ -1,7 +1,7 @@
-//! Errors as callers get them: RFC 9457, `application/problem+json`.
+//! Errors of the API: RFC 9457, `application/problem+json`.
 //!
-//! Every error has a stable [`Code`], says what is wrong, and what to do. One that waiting would mend
-//! says how long in `Retry-After`. None tells of another tenant, an address or a secret.
+//! Every [`Problem`] has a stable [`Code`] and explains what is wrong and what to do. If waiting helps, it
+//! has a `Retry-After`. No message reveals another tenant, an address or a secret.
 
 use std::borrow::Cow;
 
@@ -16,30 +16,30 @@ use serde::Serialize;
 use super::code::Code;
 use crate::engine::EngineError;
 
-/// How long to wait before asking again, when nothing better is known.
+/// Default `Retry-After`.
 const SHORT_WAIT: Span = Span::from_secs(1);
-/// How long to wait for somebody to make room on a disk, or to mend a store.
+/// `Retry-After` while the operator must free disk space or fix the store.
 const LONG_WAIT: Span = Span::from_secs(10);
 
-/// The kind of body that tells of a problem.
+/// Media type of a problem.
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
-/// An error, on its way to a caller.
+/// An error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// What it is.
+    /// The stable code.
     pub code: Code,
-    /// The status it is answered with.
+    /// The HTTP status.
     pub status: StatusCode,
-    /// What is wrong here and now, and what to do.
+    /// The problem with this request, and what to do.
     pub detail: Cow<'static, str>,
-    /// What is wrong with which field.
+    /// The invalid fields and their problems.
     pub errors: Option<Mistakes>,
-    /// How long to wait before asking again.
+    /// Time to wait before a retry.
     pub retry_after: Option<Span>,
-    /// Which limit is exceeded.
+    /// The limit that is exceeded.
     pub limit: Option<&'static str>,
-    /// The methods that would be allowed.
+    /// The allowed methods, for the `Allow` header.
     allow: Option<String>,
 }
 
@@ -59,7 +59,7 @@ struct Told<'a> {
 /// The kinds of things that can be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noun {
-    /// A path that leads nowhere.
+    /// An unknown path.
     Path,
     /// A tenant.
     Tenant,
@@ -93,7 +93,7 @@ impl Noun {
 }
 
 impl Problem {
-    /// A problem with the usual status of its code.
+    /// Creates a problem with the default status of its code.
     pub fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Problem {
         Problem {
             code,
@@ -106,7 +106,7 @@ impl Problem {
         }
     }
 
-    /// Something is not there, or belongs to somebody else: nobody can tell which.
+    /// The resource does not exist or belongs to another tenant. Both give the same response.
     pub fn missing(noun: Noun) -> Problem {
         Problem::new(Code::NotFound, noun.missing())
     }
@@ -119,12 +119,12 @@ impl Problem {
         )
     }
 
-    /// A tenant's key where an admin key is needed.
+    /// A tenant's key was used where an admin key is needed.
     pub fn forbidden() -> Problem {
         Problem::new(Code::Forbidden, "This needs an admin key.")
     }
 
-    /// The path takes these methods only.
+    /// The path supports only these methods.
     pub fn method_not_allowed(allow: String) -> Problem {
         let detail = format!("This path takes {allow}.");
         Problem {
@@ -133,12 +133,12 @@ impl Problem {
         }
     }
 
-    /// Fields are wrong.
+    /// Fields are invalid.
     pub fn invalid(mistakes: Mistakes) -> Problem {
         Problem::invalid_as(Code::Invalid, mistakes)
     }
 
-    /// Fields are wrong, in a way that has a code of its own.
+    /// Fields are invalid, with a more specific code.
     pub fn invalid_as(code: Code, mistakes: Mistakes) -> Problem {
         let mut detail = String::new();
         for mistake in mistakes.iter() {
@@ -150,7 +150,7 @@ impl Problem {
                 field => field,
             };
             detail.push_str(field);
-            // Most messages go on from the field's name; some are sentences of their own.
+            // Most messages continue after the field name; some are complete sentences.
             let is_sentence = ["the ", "port ", "certificate "]
                 .iter()
                 .any(|subject| mistake.message.starts_with(subject));
@@ -164,7 +164,7 @@ impl Problem {
         }
     }
 
-    /// One field is wrong.
+    /// One field is invalid.
     pub fn invalid_field(field: &str, message: impl Into<String>) -> Problem {
         let mut mistakes = Mistakes::default();
         mistakes.note(field, message);
@@ -180,25 +180,25 @@ impl Problem {
         Problem::new(Code::TooLarge, detail)
     }
 
-    /// Asking again after `wait` helps.
+    /// Sets the time after which a retry may succeed.
     pub fn after(mut self, wait: Span) -> Problem {
         self.retry_after = Some(wait);
         self
     }
 
-    /// This limit is exceeded.
+    /// Sets the name of the exceeded limit.
     pub fn limited_by(mut self, limit: &'static str) -> Problem {
         self.limit = Some(limit);
         self
     }
 
-    /// With another status than the usual one.
+    /// Sets another status than the default.
     pub fn with_status(mut self, status: StatusCode) -> Problem {
         self.status = status;
         self
     }
 
-    /// A fault of ours. What it is goes to the log and not to the caller.
+    /// An internal error. The cause is logged and not shown to the caller.
     pub fn internal(why: &dyn std::fmt::Display) -> Problem {
         tracing::error!(%why, "a request failed for a fault of the server");
         Problem::new(
@@ -207,7 +207,7 @@ impl Problem {
         )
     }
 
-    /// The whole answer.
+    /// Returns the HTTP response.
     pub fn into_response(self) -> Response<Body> {
         let told = Told {
             r#type: format!("/docs/errors#{}", self.code.as_str()),
@@ -269,7 +269,7 @@ impl From<StoreError> for Problem {
 }
 
 impl Problem {
-    /// The server is on its way down.
+    /// The server is shutting down.
     pub fn shutting_down() -> Problem {
         Problem::new(
             Code::ShuttingDown,

@@ -1,12 +1,13 @@
-//! What a tenant is allowed, and what it is told when it wants more.
+//! Enforces the limits of a tenant.
 //!
-//! Where waiting helps, the answer is 429 with `Retry-After`; where only a change of the tenant or of its plan does, 403;
-//! where the payload is too large, 413. Each names the limit, in its words and in its member `limit`.
+//! If waiting helps, the response is 429 with `Retry-After`. If only a change of the tenant or its plan
+//! helps, it is 403. If a payload is too large, it is 413. Each response names the limit in its text and in
+//! its member `limit`.
 //!
-//! Which events still fit, the store decides, exactly and for all nodes together. What it has refused is remembered for
-//! as long as it would refuse it again, so that whoever keeps trying costs it nothing. That is never stricter than the
-//! store: only events without an idempotency key are surely new, and they are refused unasked only if they are as many as
-//! all events together were that it refused.
+//! The store decides exactly, for all nodes together, whether events are within the limits. A [`Refusal`] is
+//! remembered until the store could accept events again, so that repeated requests need no store operation.
+//! This is never stricter than the store: only events without an idempotency key are certainly new, and they
+//! are refused directly only if there are at least as many as all events that the store refused together.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -21,7 +22,7 @@ use super::auth::KnownTenant;
 use super::code::Code;
 use super::problem::Problem;
 
-/// What the store last refused to take in for a tenant. Forgotten with every change of the tenant.
+/// The last refusal of a tenant's events by the store. Dropped with every change of the tenant.
 #[derive(Debug, Default)]
 pub struct Refusal {
     last: Mutex<Option<Refused>>,
@@ -30,11 +31,11 @@ pub struct Refusal {
 #[derive(Clone, Copy, Debug)]
 struct Refused {
     limit: LimitName,
-    /// So many, or more, are refused
+    /// At least this many new events are refused,
     events: u64,
-    /// from then on
+    /// from this time
     since: Timestamp,
-    /// until then.
+    /// until this time.
     until: Timestamp,
 }
 
@@ -43,10 +44,10 @@ impl Refusal {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(refused);
     }
 
-    /// Which limit so many new events surely exceed now, and for how much longer.
+    /// Returns the limit that this many new events certainly exceed now, and the remaining wait.
     fn of(&self, now: Timestamp, events: u64) -> Option<(LimitName, Span)> {
         let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        // A clock that was set back tells nothing of what was refused later.
+        // If the clock was set back, a refusal from the future does not apply.
         let holds = |last: &Refused| events >= last.events && last.since <= now && now < last.until;
         last.filter(holds)
             .map(|last| (last.limit, last.until.since(now)))
@@ -54,12 +55,13 @@ impl Refusal {
 }
 
 impl App {
-    /// What a tenant is allowed: its own limits, else its plan's, else the server's.
+    /// Returns the limits of a tenant: its own, else its plan's, else the server's.
     pub fn limits_of(&self, tenant: &Tenant) -> Limits {
         self.settings.plans.limits_of(tenant)
     }
 
-    /// How many events may be taken in for a tenant; or why so many that are surely new will not be.
+    /// Returns the number of events that the store may accept for a tenant. Fails if a remembered refusal
+    /// shows that this many new events exceed a limit.
     pub fn allowance(
         &self,
         tenant: &KnownTenant,
@@ -76,8 +78,9 @@ impl App {
         }
     }
 
-    /// What the caller is told if the store has refused so many events. How many of them were new it does not say: at
-    /// most all of them, so as many that are surely new do not fit either.
+    /// Returns the problem after the store has refused `count` events, and remembers the refusal. The store
+    /// does not report how many of them were new; it is at most all of them, so `count` events that are
+    /// certainly new do not fit either.
     pub fn over_limit(
         &self,
         tenant: &KnownTenant,
@@ -96,18 +99,18 @@ impl App {
         too_many_events(&self.limits_of(&tenant.tenant), limit, wait)
     }
 
-    /// How large a payload of this tenant may be.
+    /// Returns the maximum payload size of a tenant.
     pub fn payload_bytes(&self, tenant: &Tenant) -> u64 {
         let allowed = self.limits_of(tenant).payload_bytes;
         allowed.unwrap_or(self.settings.body_bytes)
     }
 
-    /// How many endpoints a tenant may have.
+    /// Returns the maximum number of endpoints of a tenant.
     pub fn endpoints_allowed(&self, tenant: &Tenant) -> u32 {
         self.limits_of(tenant).endpoints.unwrap_or(u32::MAX)
     }
 
-    /// Notes a mistake if a policy asks for more attempts than a tenant is allowed.
+    /// Reports a policy with more attempts than the tenant is allowed.
     pub fn check_policy(
         &self,
         policy: &RetryPolicy,
@@ -128,7 +131,7 @@ impl App {
     }
 }
 
-/// More events than a tenant may send: now, or ever if there is no wait that helps.
+/// The tenant sends more events than allowed. Without a `wait`, a retry cannot succeed.
 fn too_many_events(limits: &Limits, limit: LimitName, wait: Option<Span>) -> Problem {
     let name = limit.name();
     let most = match limit {
@@ -172,14 +175,14 @@ fn too_many_events(limits: &Limits, limit: LimitName, wait: Option<Span>) -> Pro
         .after(wait)
 }
 
-/// Waiting would not help, so nobody is told to.
+/// A limit was exceeded and waiting does not help, so there is no `Retry-After`.
 fn refused(limit: &'static str, detail: String) -> Problem {
     Problem::new(Code::QuotaExceeded, detail)
         .limited_by(limit)
         .with_status(StatusCode::FORBIDDEN)
 }
 
-/// A payload of a tenant is larger than it may be.
+/// A payload is larger than the tenant is allowed.
 pub fn payload_too_large(limit_bytes: u64) -> Problem {
     let detail = format!("The limit payload_bytes is {limit_bytes}. Send a smaller payload.");
     Problem::new(Code::QuotaExceeded, detail)
@@ -187,20 +190,20 @@ pub fn payload_too_large(limit_bytes: u64) -> Problem {
         .with_status(StatusCode::PAYLOAD_TOO_LARGE)
 }
 
-/// A tenant has as many endpoints as it may have.
+/// The tenant has the maximum number of endpoints.
 pub fn too_many_endpoints(limit: u32) -> Problem {
     let detail =
         format!("The limit endpoints is {limit}. Delete an endpoint, or have the limit raised.");
     refused(LimitName::Endpoints.name(), detail)
 }
 
-/// A tenant has as many keys as it may have.
+/// The tenant has the maximum number of keys.
 pub fn too_many_keys(limit: usize) -> Problem {
     let detail = format!("A tenant may have {limit} keys. Revoke one that is not used.");
     refused("keys", detail)
 }
 
-/// A tenant has as many links to its portal as it may have.
+/// The tenant has the maximum number of portal links.
 pub fn too_many_links(limit: usize) -> Problem {
     let detail = format!(
         "A tenant may have {limit} portal links at once. End one that is not used, or wait until some expire."

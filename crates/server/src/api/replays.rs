@@ -1,4 +1,4 @@
-//! Replays: sending again, in bulk, with progress.
+//! Replays: send many deliveries again, in the background, with progress.
 
 use axum::body::Body;
 use http::{Response, StatusCode};
@@ -145,7 +145,7 @@ async fn cancel(mut call: Call) -> Result<Response<Body>, Problem> {
     Ok(body::answer(StatusCode::OK, &ReplayView::new(&replay)))
 }
 
-/// Reads what is to be sent again. Failed deliveries, if nothing else is said.
+/// Reads the deliveries to send again. The default status is failed.
 fn read(fields: &mut Fields<'_, '_>) -> Option<ReplayFilter> {
     let status = fields.text("status").map(|text| {
         let status = ended_status(text);
@@ -206,7 +206,7 @@ where
     }
 }
 
-/// A replay, as the API writes it.
+/// A replay in an API response.
 #[derive(Serialize)]
 struct ReplayView {
     id: Shown<ReplayId>,
@@ -219,7 +219,7 @@ struct ReplayView {
     finished_at: Option<Shown<Timestamp>>,
 }
 
-/// What is sent again, as it was asked for.
+/// The filter of a replay, as it was requested.
 #[derive(Serialize)]
 struct FilterView {
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,7 +1,7 @@
-//! What a route is: how it is reached, who may, what it takes and what it gives.
+//! The definition of a route: its path, access, request and responses.
 //!
-//! The router, the OpenAPI document and the page of documentation are all made from the same routes,
-//! so none of them can say something else than the others.
+//! The router, the OpenAPI document and the documentation page are generated from the same [`Route`]s, so
+//! they always agree.
 
 use std::pin::Pin;
 
@@ -13,14 +13,14 @@ use super::call::Call;
 use super::code::Code;
 use super::problem::Problem;
 
-/// What a handler answers, in the end.
+/// The future of a handler.
 pub type Handled = Pin<Box<dyn Future<Output = Result<Response<Body>, Problem>> + Send>>;
 
-/// What does the work.
+/// The function that handles a request.
 pub type Handler = fn(Call) -> Handled;
 
-/// Lets a handler go on to its end though its caller goes away. What it has changed on disk, others
-/// must hear of: the engine of work, the caches of keys that were revoked.
+/// Runs a handler to its end even if the caller disconnects. A change that is on disk must reach the engine
+/// and the caches, for example that of a revoked key.
 pub fn to_the_end(
     handler: impl Future<Output = Result<Response<Body>, Problem>> + Send + 'static,
 ) -> Handled {
@@ -31,41 +31,41 @@ pub fn to_the_end(
     })
 }
 
-/// Routes that belong together.
+/// Routes of one topic.
 pub struct Group {
-    /// What they are about, in a word.
+    /// Name of the topic.
     pub name: &'static str,
-    /// What they are about, in a sentence or two.
+    /// Description in a sentence or two.
     pub about: &'static str,
     /// The routes.
     pub routes: &'static [Route],
-    /// The shapes they take and give.
+    /// The schemas of their requests and responses.
     pub schemas: fn() -> Vec<Schema>,
 }
 
-/// A shape with a name: JSON Schema, with an example.
+/// A named JSON Schema, with an example.
 pub struct Schema {
     /// Its name.
     pub name: &'static str,
-    /// The shape.
+    /// The schema.
     pub shape: Value,
 }
 
-/// A method.
+/// An HTTP method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Reads.
     Get,
-    /// Makes, or does.
+    /// Creates, or runs an action.
     Post,
     /// Changes.
     Patch,
-    /// Removes.
+    /// Deletes.
     Delete,
 }
 
 impl Verb {
-    /// The method as it stands in a request.
+    /// Returns the method as in a request.
     pub fn as_str(self) -> &'static str {
         match self {
             Verb::Get => "GET",
@@ -76,12 +76,12 @@ impl Verb {
     }
 }
 
-/// Who may call.
+/// The callers that may use a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Anybody, without a key.
+    /// All callers, without a key.
     Open,
-    /// Anybody with a key.
+    /// All callers with a valid key.
     AnyKey,
     /// An admin key.
     Admin,
@@ -91,47 +91,47 @@ pub enum Access {
     TenantKey,
 }
 
-/// A parameter of a query.
+/// A query parameter.
 pub struct Parameter {
     /// Its name.
     pub name: &'static str,
-    /// What it is for.
+    /// Its description.
     pub about: &'static str,
-    /// Its shape.
+    /// Its schema.
     pub shape: fn() -> Value,
 }
 
-/// What a request carries.
+/// The body of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
-    /// Nothing.
+    /// No body.
     Nothing,
-    /// JSON of the named shape.
+    /// JSON of the named schema.
     Json(&'static str),
-    /// JSON of the named shape, or nothing.
+    /// JSON of the named schema, or no body.
     OptionalJson(&'static str),
 }
 
-/// What a good answer carries.
+/// The body of a successful response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Nothing.
+    /// No body.
     Nothing,
-    /// JSON of the named shape.
+    /// JSON of the named schema.
     Json(&'static str),
-    /// A page of a list of the named shape.
+    /// A page of a list of the named schema.
     List(&'static str),
-    /// Something else, of this media type.
+    /// Another media type.
     Other(&'static str),
 }
 
-/// A good answer.
+/// A successful response.
 pub struct Gives {
     /// Its status.
     pub status: u16,
-    /// What it means.
+    /// Its meaning.
     pub about: &'static str,
-    /// What it carries.
+    /// Its body.
     pub content: Content,
 }
 
@@ -141,32 +141,32 @@ pub struct Route {
     pub verb: Verb,
     /// The path, with names in braces.
     pub path: &'static str,
-    /// What clients generated from the description call it.
+    /// The operation id, which generated clients use as its name.
     pub name: &'static str,
-    /// What it does, in a sentence.
+    /// Summary in a sentence.
     pub summary: &'static str,
-    /// Who may call.
+    /// The callers that may use it.
     pub access: Access,
-    /// Parameters of the query.
+    /// Query parameters.
     pub query: &'static [Parameter],
-    /// What the request carries.
+    /// The body of the request.
     pub takes: Takes,
-    /// The good answers.
+    /// Successful responses.
     pub gives: &'static [Gives],
-    /// Bad answers beyond those that every route of its kind has.
+    /// Errors in addition to those of every route of its kind.
     pub fails: &'static [(u16, Code)],
-    /// What does the work.
+    /// The handler.
     pub handler: Handler,
 }
 
-/// `limit`, as every list takes it.
+/// The `limit` parameter of every list.
 pub const LIMIT: Parameter = Parameter {
     name: "limit",
     about: "How many items the page has at most.",
     shape: || serde_json::json!({"type": "integer", "minimum": 1, "maximum": 250, "default": 50}),
 };
 
-/// `cursor`, as every list takes it.
+/// The `cursor` parameter of every list.
 pub const CURSOR: Parameter = Parameter {
     name: "cursor",
     about: "The `next_cursor` of the page before.",
@@ -174,7 +174,7 @@ pub const CURSOR: Parameter = Parameter {
 };
 
 impl Route {
-    /// Every bad answer the route may give, the usual ones included.
+    /// Returns every error the route may answer with, including the common ones.
     pub fn all_fails(&self) -> Vec<(u16, Code)> {
         let mut codes: Vec<(u16, Code)> = self.fails.to_vec();
         let mut add = |list: &[Code]| {
@@ -209,10 +209,10 @@ impl Route {
         codes
     }
 
-    /// Where the part of the path with this name stands, counted from 0.
+    /// Returns the index of the path segment with this name, from 0.
     ///
     /// # Panics
-    /// If the path has no such part.
+    /// If the path has no such segment.
     pub fn place_of(&self, name: &str) -> usize {
         self.path
             .split('/')
@@ -225,7 +225,7 @@ impl Route {
     }
 }
 
-/// What every route that needs a key may answer.
+/// Errors of every route that needs a key.
 const KEYED: &[Code] = &[
     Code::Unauthorized,
     Code::Invalid,
@@ -236,7 +236,7 @@ const KEYED: &[Code] = &[
     Code::ShuttingDown,
 ];
 
-/// What every route that takes a body may answer.
+/// Errors of every route that takes a body.
 const CARRYING: &[Code] = &[
     Code::MalformedJson,
     Code::RequestTimeout,

@@ -1,4 +1,4 @@
-//! Every route there is, and the router made of them.
+//! The table of all routes, and the router.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::{
     policies, portal_links, probes, replays, stats, tenants, usage,
 };
 
-/// Every route, in the order in which they are described.
+/// Every group of routes, in the order of the documentation.
 pub static GROUPS: &[&Group] = &[
     &probes::GROUP,
     &tenants::GROUP,
@@ -38,12 +38,12 @@ pub static GROUPS: &[&Group] = &[
     &metrics::GROUP,
 ];
 
-/// Every route.
+/// Returns every route.
 pub fn all() -> impl Iterator<Item = &'static Route> {
     GROUPS.iter().flat_map(|group| group.routes)
 }
 
-/// The router: every route, and a problem for whatever is none.
+/// Creates the router for every route. Other paths are answered with a problem.
 pub fn router(app: Arc<App>) -> Router {
     let mut paths: Vec<&'static str> = Vec::new();
     for route in all() {
@@ -54,10 +54,10 @@ pub fn router(app: Arc<App>) -> Router {
     serving(&app, &paths).fallback(|| async { Problem::missing(Noun::Path).into_response() })
 }
 
-/// What a node answers that only sends.
+/// Paths that a node with the role `worker` serves.
 const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
-/// The router of a node that only sends: whether it is well, and its figures.
+/// Creates the router of a node with the role `worker`: health checks and metrics only.
 pub fn probes_only(app: Arc<App>) -> Router {
     serving(&app, &PROBES).fallback(|| async {
         let detail = "This node only sends: its role is \"worker\". Ask one whose role is \"api\" or \"all\".";
@@ -73,7 +73,7 @@ fn serving(app: &Arc<App>, paths: &[&'static str]) -> Router {
     router
 }
 
-/// Every method of one path.
+/// Returns the handlers of all methods of one path.
 fn at_path(app: &Arc<App>, path: &str) -> MethodRouter {
     let mut methods = MethodRouter::new();
     let mut allow: Vec<&str> = Vec::new();

@@ -1,12 +1,12 @@
-//! Connections: taken up to a limit, kept alive, and let go gently.
+//! Accepts and serves connections.
 //!
-//! A head that is too slow, too large or has too many lines ends its connection. When the server is
-//! told to stop, no connection is taken any more, idle ones end at once, requests under way get their
-//! answer, and what still runs after the grace is cut off.
+//! [`serve`] accepts connections up to a limit and keeps them alive. A head that is too slow, too large or
+//! has too many lines ends its connection. On shutdown the server accepts no more connections, closes idle
+//! ones immediately, lets requests in progress finish, and cuts those that remain after the grace period.
 //!
-//! A request that is refused before its body was read gets its answer all the same: what is left of the
-//! body is read and thrown away first, up to a limit. Many callers send all they have before they look
-//! for an answer; a connection closed under them would tell them nothing.
+//! A request that is refused before its body was read still gets its response: the server first reads and
+//! discards the rest of the body, up to a limit. Many clients send the complete body before they read the
+//! response. If the server closed the connection earlier, they would never see it.
 
 mod rest;
 
@@ -33,13 +33,12 @@ use super::origin::Peer;
 use super::settings::ApiSettings;
 use rest::{Rest, throw_away};
 
-/// The most a head may take.
+/// Maximum size of a head.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
-/// How long to wait when no connection can be taken, such as when there are no more files to open.
+/// Pause after a failed accept, for example when there are no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves until `stop` is done, and then until every request under way has its answer, or the grace
-/// is over.
+/// Serves until `stop` completes. Then waits until every request in progress is answered, or the grace period is over.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -51,8 +50,8 @@ pub async fn serve(
         .timer(TokioTimer::new())
         .header_read_timeout(settings.head_timeout)
         .max_buf_size(MAX_HEAD_BYTES);
-    // A head may have at most 100 lines: hyper's own limit, which it keeps on the stack. To set it would
-    // cost an allocation for each request.
+    // A head may have at most 100 lines. This is hyper's default, for which it uses the stack. An explicit
+    // limit would cost an allocation for each request.
     let room = Arc::new(Semaphore::new(settings.max_connections));
     let trusted: Arc<[IpNet]> = settings.trusted_proxies.clone().into();
     let graceful = GracefulShutdown::new();
@@ -62,7 +61,7 @@ pub async fn serve(
             taken = take(&listener, &room) => taken,
             () = &mut stop => break,
         };
-        // Answers are small and complete: holding them back for more would only add delay.
+        // Responses are small and written at once. Nagle's algorithm would only delay them.
         let _ = stream.set_nodelay(true);
         let router = router.clone();
         let trusted = Arc::clone(&trusted);
@@ -74,7 +73,7 @@ pub async fn serve(
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
-            // How a connection ended is the caller's affair: nothing was promised on it any more.
+            // An error of the connection concerns only the caller. The server has nothing left to do for it.
             let _ = connection.await;
             drop(place);
         });
@@ -89,7 +88,7 @@ pub async fn serve(
     Ok(())
 }
 
-/// Answers a request, once nothing of its body is on its way any more.
+/// Answers a request. Discards the rest of its body before the response is sent.
 async fn answer(
     mut router: Router,
     request: Request<Incoming>,
@@ -97,7 +96,7 @@ async fn answer(
     if request.body().is_end_stream() {
         return router.call(request.map(Body::new)).await;
     }
-    // Whoever waits to be told to go on sends nothing before the answer.
+    // A caller that sent `Expect: 100-continue` sends no body before the response.
     let waits = request.headers().contains_key(EXPECT);
     let rest = Rest::default();
     let request = request.map(|body| Body::new(rest.watch(body)));
@@ -112,7 +111,7 @@ async fn answer(
     Ok(response)
 }
 
-/// Takes the next connection once there is room for it.
+/// Accepts the next connection, as soon as the limit of connections allows it.
 async fn take(
     listener: &TcpListener,
     room: &Arc<Semaphore>,

@@ -1,4 +1,4 @@
-//! What the operator decides about the API. Every limit has its name here.
+//! Settings of the API, with all its limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,53 +11,51 @@ use posthaste_core::time::Span;
 use posthaste_store::{KeyHash, Plans};
 use serde_json::Value;
 
-/// What the operator decides about the API.
+/// Settings of the API.
 #[derive(Clone, Debug)]
 pub struct ApiSettings {
-    /// The largest body of an ordinary request, and the largest payload where a tenant has no limit of
-    /// its own.
+    /// Maximum body size of an ordinary request, and of a payload if the tenant has no own limit.
     pub body_bytes: u64,
-    /// The largest body of a batch.
+    /// Maximum body size of a batch.
     pub batch_bytes: u64,
-    /// How long the head of a request may take to arrive.
+    /// Maximum time for the head of a request to arrive.
     pub head_timeout: Duration,
-    /// How long a body may take to arrive.
+    /// Maximum time for a body to arrive.
     pub body_timeout: Duration,
-    /// How many connections may be open at once. Further ones wait to be taken.
+    /// Maximum number of open connections. Further connections wait to be accepted.
     pub max_connections: usize,
-    /// How long requests under way may take once the server is told to stop.
+    /// Maximum time for requests in progress to finish during a shutdown.
     pub grace: Duration,
-    /// How many requests one key may make.
+    /// Rate limit of each key.
     pub key_rate: Pace,
-    /// Hashes of the admin keys that the configuration names.
+    /// Hashes of the admin keys in the configuration.
     pub admin_keys: Vec<KeyHash>,
-    /// Proxies in front of this server that are believed when they say for whom they ask.
+    /// Networks of trusted reverse proxies, whose `X-Forwarded-For` is honoured.
     pub trusted_proxies: Vec<IpNet>,
-    /// Which destinations may be registered.
+    /// Destinations that endpoints may have.
     pub egress_rules: EgressRules,
-    /// How browsers reach this server: scheme, host and port. Without it, what a request was sent to is
-    /// believed.
+    /// URL under which browsers reach this server: scheme, host and port. If unset, the `Host` of the request is used.
     pub public_url: Option<String>,
-    /// What plans there are, and what is allowed without one.
+    /// The plans, and the limits without one.
     pub plans: Arc<Plans>,
-    /// Owners of endpoints are told by mail what happens to them.
+    /// Owners of endpoints get emails about their endpoints.
     pub sends_letters: bool,
-    /// The retry policy where neither endpoint nor tenant has one, and how it was written.
+    /// Retry policy if neither endpoint nor tenant has one, and its form in the API.
     pub default_policy: (RetryPolicy, Value),
-    /// How long one attempt may take, where an endpoint does not say.
+    /// Default timeout of an attempt.
     pub timeout: Span,
-    /// How many may be in flight to an endpoint that does not say.
+    /// Default in-flight limit of an endpoint.
     pub max_in_flight: u32,
-    /// How many a second an endpoint takes that does not say.
+    /// Default rate limit of an endpoint.
     pub rate_limit: RateLimit,
 }
 
-/// So many a second, and so many at once.
+/// A rate limit of API requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Sustained, per second.
+    /// Sustained requests per second.
     pub per_second: u32,
-    /// At once, after a quiet time.
+    /// Burst size: requests allowed at once after an idle period.
     pub burst: u32,
 }
 

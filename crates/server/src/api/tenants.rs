@@ -1,4 +1,4 @@
-//! Tenants: those whose events and endpoints are kept apart.
+//! Tenants: creates, changes and deletes them.
 
 use axum::body::Body;
 use http::{Response, StatusCode};
@@ -23,11 +23,11 @@ use super::{App, body, form, paging, trail};
 use crate::engine::EngineError;
 use crate::limits;
 
-/// The longest name.
+/// Maximum length of a name.
 const MAX_NAME_CHARS: usize = 200;
-/// How many endpoints of a deleted tenant are shut at once, so that they share commits.
+/// Maximum number of endpoints of a deleted tenant that are closed in parallel. They share commits.
 const SHUT_AT_ONCE: usize = 256;
-/// How often a change is tried when others change the same thing.
+/// Maximum number of tries for a change that conflicts with other changes.
 pub(super) const MAX_TRIES: usize = 8;
 
 pub(super) static GROUP: Group = Group {
@@ -165,7 +165,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
 
 fn read_new(app: &App, now: Timestamp, document: &Value) -> Result<Tenant, Problem> {
     let mut mistakes = Mistakes::default();
-    // A tenant's id reads like the others, but there is no type that prints it.
+    // A tenant's id has the format of the other ids. `TenantId` is text, so the id generator cannot make one directly.
     let made = app
         .mint::<EndpointId>()
         .to_string()
@@ -194,7 +194,7 @@ fn read_new(app: &App, now: Timestamp, document: &Value) -> Result<Tenant, Probl
     mistakes.into_result(Some(tenant)).map_err(Problem::invalid)
 }
 
-/// Reads what can be changed of a tenant.
+/// Reads the fields of a tenant that can be changed.
 fn read_changes(app: &App, document: &Value, fields: &mut Fields<'_, '_>, tenant: &mut Tenant) {
     let name = form::text(fields, "name", MAX_NAME_CHARS);
     let id = tenant.id.to_string();
@@ -220,7 +220,7 @@ fn read_changes(app: &App, document: &Value, fields: &mut Fields<'_, '_>, tenant
     }
 }
 
-/// A plan by its name, which must be one that the configuration has.
+/// Reads the name of a plan, which must be in the configuration.
 fn read_plan(app: &App, fields: &mut Fields<'_, '_>) -> Option<String> {
     let plan = fields.text("plan")?;
     let named = &app.settings.plans.named;
@@ -235,7 +235,7 @@ fn read_plan(app: &App, fields: &mut Fields<'_, '_>) -> Option<String> {
     Some(plan.to_owned())
 }
 
-/// Checks what no field alone can tell.
+/// Checks fields that depend on each other.
 fn check(app: &App, tenant: &Tenant, mistakes: &mut Mistakes) {
     let policy = tenant.default_retry_policy.as_ref();
     if let Some(Ok(policy)) = policy.map(RetryPolicy::from_json) {
@@ -292,7 +292,7 @@ async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
     Err(contended())
 }
 
-/// Others keep changing the same thing.
+/// Concurrent changes of the same resource prevented this one.
 pub(super) fn contended() -> Problem {
     Problem::new(
         Code::Contended,
@@ -301,7 +301,8 @@ pub(super) fn contended() -> Problem {
 }
 
 async fn delete(call: Call) -> Result<Response<Body>, Problem> {
-    // Only of its own tenant does a key hear this much: to it there are no others.
+    // A tenant's key gets here only for its own tenant; for it, other tenants are not found. So "forbidden"
+    // reveals nothing.
     call.caller.must_be_admin()?;
     let app = &call.app;
     let id = call.tenant().tenant.id.clone();
@@ -311,13 +312,13 @@ async fn delete(call: Call) -> Result<Response<Body>, Problem> {
     app.forget_keys(|key| key.tenant.as_ref() == Some(&id));
     let endpoints = endpoints.ok_or_else(|| Problem::missing(Noun::Tenant))?;
     let shut = shut(app, endpoints).await;
-    // Last, because what was shut is counted, too.
+    // Last, because closing the endpoints is counted too.
     app.observe.forget(&id);
     shut.map(|()| body::nothing())
 }
 
-/// Tells the engine of endpoints that are deleted on disk already, so that nothing is sent to them
-/// after the answer. It hears of every one, even if writing down one of them fails.
+/// Informs the engine about endpoints that are already deleted in the store, so that nothing is sent to them
+/// after the response. Continues with the other endpoints if one of them fails.
 async fn shut(app: &App, endpoints: Vec<EndpointId>) -> Result<(), Problem> {
     let mut under_way = JoinSet::new();
     let mut first_error = Ok(());

@@ -1,11 +1,10 @@
-//! The trail that acts leave in the audit.
+//! Writes the audit log.
 //!
-//! What is about to be done is written down first, and what came of it afterwards; so nothing is ever
-//! done that is not in the audit, and an entry without an outcome says that nobody knows what came of it, as
-//! when the process died in between.
-//! Of what was made the entry names the id once it is known, as `/v1/tenants/acme/endpoints/ep_…`.
-//! Reading leaves no trail, but for reading a secret; nor do events, of which there are too many, and
-//! which are their own record.
+//! [`Trail::begin`] writes an entry before a request is executed, and [`Trail::end`] adds its outcome. So
+//! nothing is changed without an entry. An entry without an outcome means that the outcome is unknown, for
+//! example because the process died in between. If the request created something, the entry gets its id, as
+//! in `/v1/tenants/acme/endpoints/ep_…`. Reads are not audited, except for reading a secret. Events are not
+//! audited either: there are too many, and they are their own record.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -23,29 +22,29 @@ use super::problem::Problem;
 use super::route::{Access, Route, Verb};
 use super::settings::Pace;
 
-/// Routes that leave no trail though they are no readings: they change nothing, or are their own record.
+/// Routes that are not audited although they are not reads: they change nothing, or they are their own record.
 const WITHOUT: [&str; 4] = [
     "create_event",
     "create_events",
     "preview_policy",
     "simulate_policy",
 ];
-/// Readings that leave a trail.
+/// Reads that are audited.
 const SECRETS: [&str; 1] = ["get_endpoint_secret"];
 
-/// How much one tenant may do, so that nobody fills the disk with the tale of what he did. Events are not
-/// among it; whoever has many deliveries to repeat asks for a replay.
+/// Rate limit of audited requests per tenant, so that a tenant cannot fill the disk with audit entries. It
+/// does not apply to events. To repeat many deliveries, a tenant creates a replay.
 const ACTS: Pace = Pace {
     per_second: 100,
     burst: 2_000,
 };
 
-/// How an entry begins to say who it was, if that was one of the tenant's own.
+/// Start of the actor text for a key of the tenant.
 const KEY_OF: &str = "key of ";
-/// The same, if they came by a link.
+/// Start of the actor text for a portal link.
 const LINK: &str = "portal link ";
 
-/// Refuses a tenant's people who do too much at once.
+/// Applies the rate limit to callers with a tenant's credential.
 fn pace(app: &App, caller: &Caller) -> Result<(), Problem> {
     let tenant = match caller {
         Caller::Tenant(_, tenant) => tenant,
@@ -62,12 +61,12 @@ fn pace(app: &App, caller: &Caller) -> Result<(), Problem> {
     })
 }
 
-/// Whether a tenant's own people did it, and not whoever runs the server.
+/// Returns true if the actor used a credential of the tenant, not one of the operator.
 pub(super) fn is_tenants_own(entry: &AuditEntry) -> bool {
     entry.actor.starts_with(KEY_OF) || entry.actor.starts_with(LINK)
 }
 
-/// Whether what a route does is to be known later.
+/// Returns true if the route is audited.
 pub(super) fn leaves(route: &Route) -> bool {
     match (route.access, route.verb) {
         (Access::Open, _) => false,
@@ -76,33 +75,33 @@ pub(super) fn leaves(route: &Route) -> bool {
     }
 }
 
-/// What an act made, which its handler tells with the answer: an id, and no secret, since more read the audit than
-/// the answer.
+/// The id of a created resource, which the handler attaches to its response. Not a secret, because the audit
+/// log has more readers than the response.
 #[derive(Clone, Debug)]
 struct Made(String);
 
-/// The answer of a handler that has made what has this id.
+/// Attaches the id of a created resource to the response.
 pub(super) fn made(id: impl Display, mut answer: Response<Body>) -> Response<Body> {
     answer.extensions_mut().insert(Made(id.to_string()));
     answer
 }
 
-/// The id of what was made, if a handler answered that something was.
+/// Returns the id of the resource that the handler created, if any.
 pub(super) fn made_by(answered: &Result<Response<Body>, Problem>) -> Option<&str> {
     let made: &Made = answered.as_ref().ok()?.extensions().get()?;
     Some(&made.0)
 }
 
-/// An act that is under way.
+/// An audited request in progress.
 pub(crate) struct Trail {
     app: Arc<App>,
     entry: AuditId,
-    /// What it is done to.
+    /// The path of the request.
     resource: String,
 }
 
 impl Trail {
-    /// Writes down what is about to be done: `action`, to what is at `path`. Refuses whoever does too much.
+    /// Writes the entry of a request: `action` on the resource at `path`. Refuses tenants above their rate limit.
     pub(crate) async fn begin(
         app: &Arc<App>,
         action: &str,
@@ -141,18 +140,19 @@ impl Trail {
         })
     }
 
-    /// Writes down what came of it, and the id of what it made.
+    /// Writes the outcome, and the id of the created resource.
     pub(crate) async fn end(self, outcome: AuditOutcome, made: Option<&str>) {
         let made = made.map(|id| format!("{}/{id}", self.resource));
-        // It is done, or it is not: that its outcome cannot be written down changes nothing.
+        // The request was already executed or refused. A failure to write the outcome does not change that.
         if let Err(why) = self.app.store.finish_audit(self.entry, outcome, made).await {
             tracing::warn!(entry = %self.entry, %why, "the outcome of an act could not be written down");
         }
     }
 }
 
-/// What came of an act that was answered like this. Of a store that went away in the middle, or a fault of
-/// ours, nobody knows: then the entry says nothing, and not that it was refused.
+/// Returns the outcome of a request with this response. It is unknown after an internal error, or if the
+/// store became unavailable during the request. The entry then stays without an outcome, and is not marked as
+/// refused.
 pub(super) fn outcome_of(answered: &Result<Response<Body>, Problem>) -> Option<AuditOutcome> {
     match answered {
         Ok(_) => Some(AuditOutcome::Done),
@@ -161,7 +161,7 @@ pub(super) fn outcome_of(answered: &Result<Response<Body>, Problem>) -> Option<A
     }
 }
 
-/// Who did it, in words.
+/// Describes the caller.
 fn actor(caller: &Caller) -> String {
     match caller {
         Caller::Nobody => "nobody".to_owned(),

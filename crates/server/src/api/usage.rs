@@ -1,4 +1,4 @@
-//! What tenants are allowed, and how much of it they use.
+//! The limits of a tenant, and their usage.
 
 use std::collections::BTreeMap;
 
@@ -101,7 +101,7 @@ async fn show(call: Call) -> Result<Response<Body>, Problem> {
     Ok(body::answer(StatusCode::OK, &shown))
 }
 
-/// The limit that decides: nothing outlives what it belongs to.
+/// Returns the limit that takes effect: payloads and attempts are never kept longer than their deliveries.
 fn decisive(limits: &Limits, limit: LimitName) -> LimitName {
     let own = match limit {
         LimitName::PayloadRetention => limits.payload_retention,
@@ -121,7 +121,7 @@ fn decisive(limits: &Limits, limit: LimitName) -> LimitName {
     }
 }
 
-/// What a limit is; `null` if there is none.
+/// Returns the value of a limit; `null` if there is none.
 fn value_of(limits: &Limits, limit: LimitName) -> Value {
     let span = |span: Option<Span>| json!(span.map(|span| span.to_string()));
     match decisive(limits, limit) {
@@ -137,7 +137,7 @@ fn value_of(limits: &Limits, limit: LimitName) -> Value {
     }
 }
 
-/// How much of a limit is used, where it can be used up.
+/// Returns the used amount of a limit, for limits that can be used up.
 fn used_of(usage: &Usage, under_way: Option<u64>, limit: LimitName) -> Option<u64> {
     match limit {
         LimitName::Endpoints => Some(usage.endpoints),

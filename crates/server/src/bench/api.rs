@@ -1,4 +1,4 @@
-//! The server's API, as far as a benchmark needs it.
+//! A client of the server's API for benchmarks.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,45 +14,45 @@ use serde_json::{Value, json};
 
 use super::failure::Failure;
 
-/// How long an answer may take.
+/// Maximum time to wait for a response.
 const MAX_WAIT: Duration = Duration::from_secs(60);
-/// How much of a refusal is told.
+/// Maximum length of an error response in a failure message.
 const MAX_TOLD_CHARS: usize = 300;
 
-/// What a benchmark asks for when it makes an endpoint.
+/// The settings of an endpoint to create.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// Where it is.
+    /// URL of the endpoint.
     pub url: String,
-    /// What it subscribes to.
+    /// Subscription.
     pub event_types: Vec<String>,
-    /// At most so many at once.
+    /// Maximum number of attempts in flight.
     pub max_in_flight: u32,
-    /// At most so many a second,
+    /// Rate limit: requests per second.
     pub per_second: f64,
-    /// and so many of them at once.
+    /// Rate limit: requests at once after an idle period.
     pub burst: u32,
-    /// When to try again, if not as usual.
+    /// Retry policy; the server's default if `None`.
     pub retry_policy: Option<Value>,
 }
 
-/// An endpoint that was made.
+/// A created endpoint.
 #[derive(Clone, Debug)]
 pub struct Made {
     /// Its id.
     pub id: String,
-    /// What it verifies with.
+    /// Its secret, for verifying signatures.
     pub secret: String,
 }
 
-/// A connection to the API, with an admin's key.
+/// A connection to the API with an admin key.
 pub struct Api {
     connection: Connection,
     key: String,
 }
 
 impl Api {
-    /// Connects.
+    /// Connects to the server.
     pub async fn connect(address: SocketAddr, key: &str) -> Result<Api, Failure> {
         let origin = Origin::plain(address);
         let connected = operator::connect(&origin, &Roots::none(), MAX_WAIT).await;
@@ -99,12 +99,12 @@ impl Api {
         })
     }
 
-    /// Changes what is at a path.
+    /// Sends `PATCH` to a path.
     pub async fn patch(&mut self, path: &str, body: &Value) -> Result<(), Failure> {
         self.ask(Method::PATCH, path, Some(body)).await.map(|_| ())
     }
 
-    /// Posts to a path, and says what came of it.
+    /// Sends `POST` to a path and returns the answer; `null` if it is empty.
     pub async fn post(&mut self, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
         let answer = self.ask(Method::POST, path, body).await?;
         if answer.is_empty() {
@@ -116,7 +116,7 @@ impl Api {
         })
     }
 
-    /// Makes a tenant that may have so many endpoints, and a key to it.
+    /// Creates a tenant that may have this number of endpoints. Returns an API key for it.
     pub async fn make_tenant(&mut self, name: &str, endpoints: usize) -> Result<String, Failure> {
         let limits = json!({
             "endpoints": endpoints + 1,
@@ -132,7 +132,7 @@ impl Api {
         text(&key, "key", &path)
     }
 
-    /// Makes an endpoint.
+    /// Creates an endpoint.
     pub async fn make_endpoint(&mut self, tenant: &str, wanted: &Wanted) -> Result<Made, Failure> {
         let path = format!("/v1/tenants/{tenant}/endpoints");
         let mut endpoint = json!({
@@ -151,7 +151,7 @@ impl Api {
         })
     }
 
-    /// What is shown at a path.
+    /// Sends `GET` to a path and returns the answer.
     pub async fn get(&mut self, path: &str) -> Result<Value, Failure> {
         let answer = self.ask(Method::GET, path, None).await?;
         serde_json::from_slice(&answer).map_err(|error| Failure::Unanswered {
@@ -160,35 +160,35 @@ impl Api {
         })
     }
 
-    /// Loads a page, and says how long it is.
+    /// Loads a page and returns its length in bytes.
     pub async fn page(&mut self, path: &str) -> Result<usize, Failure> {
         let answer = self.ask(Method::GET, path, None).await?;
         Ok(answer.len())
     }
 
-    /// Makes a link to a tenant's portal, and says its path.
+    /// Creates a link to a tenant's portal and returns its path.
     pub async fn portal(&mut self, tenant: &str) -> Result<String, Failure> {
         let path = format!("/v1/tenants/{tenant}/portal-links");
         let made = self.post(&path, Some(&json!({}))).await?;
         let url = text(&made, "url", &path)?;
-        // Where it is served from the outside is not where it is asked for here.
+        // The link contains the public URL, but the benchmark connects directly, so only the path is used.
         let place = url.find("/portal/").unwrap_or_default();
         Ok(url[place..].to_owned())
     }
 
-    /// Pauses or resumes an endpoint, as the verb says.
+    /// Pauses or resumes an endpoint: `verb` is `pause` or `resume`.
     pub async fn turn(&mut self, tenant: &str, endpoint: &str, verb: &str) -> Result<(), Failure> {
         let path = format!("/v1/tenants/{tenant}/endpoints/{endpoint}/{verb}");
         self.post(&path, None).await.map(|_| ())
     }
 
-    /// What the server says of itself.
+    /// Loads the server's metrics.
     pub async fn metrics(&mut self) -> Result<String, Failure> {
         let answer = self.ask(Method::GET, "/metrics", None).await?;
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 
-    /// Whether it would take requests.
+    /// Checks that the server is ready for requests.
     pub async fn ready(&mut self) -> Result<(), Failure> {
         self.ask(Method::GET, "/readyz", None).await.map(|_| ())
     }

@@ -1,8 +1,8 @@
-//! A database of the benchmark's own, on the server that a URL names.
+//! A temporary PostgreSQL database for one benchmark run.
 //!
-//! The database in the URL is only where the benchmark begins from: it is not written to. Each run makes a new one beside
-//! it and drops it in the end. What the server used of the processor is summed over all its processes, where this machine
-//! lets us see them.
+//! [`Database::make`] creates a new database on the server that the URL names; dropping the [`Database`] deletes it.
+//! The database in the URL itself is only used for the connection and not written to. [`Database::cpu`] adds up the
+//! processor time of all processes of the database server, if it runs on this machine.
 
 use std::fs;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use super::failure::Failure;
 use super::usage::{Processes, process_ticks};
 use crate::database::{Door, with_password};
 
-/// A database that goes when the run is over.
+/// A database that is deleted when this value is dropped.
 pub struct Database {
     server: ServerUrl,
     name: String,
     url: String,
 }
 
-/// Whether a store is a database.
+/// Returns whether a store setting is a PostgreSQL URL.
 pub fn is_database(store: &str) -> bool {
     store.starts_with("postgres:") || store.starts_with("postgresql:")
 }
 
-/// The server that a URL names, or what is wrong with the URL.
+/// Parses the URL of a database server.
 pub fn server_of(store: &str) -> Result<ServerUrl, Failure> {
     let server: Result<ServerUrl, _> = store.parse();
     let server = server.map_err(|error| Failure::Usage(format!("--store {error}")))?;
@@ -41,7 +41,7 @@ fn door() -> Arc<dyn Dial> {
 }
 
 impl Database {
-    /// Makes one.
+    /// Creates a database.
     pub async fn make(store: &str, name: &str) -> Result<Database, Failure> {
         let server = server_of(store)?;
         let several = |_| Failure::Usage("--store must name one host to measure on".to_owned());
@@ -57,12 +57,12 @@ impl Database {
         Ok(database)
     }
 
-    /// Its URL, for the server that is measured.
+    /// Returns its URL, for the server that is measured.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// A connection to it.
+    /// Opens a connection to it.
     pub async fn session(&self) -> Result<Session, Failure> {
         let own = self.server.clone().with_database(&self.name);
         Session::open(&own, &door()).await.map_err(refused)
@@ -74,7 +74,7 @@ impl Database {
         session.batch(sql).await.map_err(refused)
     }
 
-    /// What all processes of the server have used of the processor; none if they cannot be seen from here.
+    /// Returns the processor time of all processes of the database server; `None` if they are not visible from here.
     pub async fn cpu(&self) -> Option<Duration> {
         let here = self.server.places().iter().all(is_here);
         let session = self.session().await.ok().filter(|_| here)?;
@@ -87,12 +87,12 @@ impl Database {
     }
 }
 
-/// Nothing was measured that is worth keeping.
+/// Deletes the database: the results do not depend on its content.
 impl Drop for Database {
     fn drop(&mut self) {
         let sql = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name);
         let server = self.server.clone();
-        // Whoever drops this may be on a runtime, which must not wait within itself.
+        // The caller may be on a runtime thread, which must not block on another runtime.
         let dropping = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -108,7 +108,7 @@ impl Drop for Database {
     }
 }
 
-/// What to know of a server when reading the figures.
+/// Describes the database server, for readers of the results.
 pub fn circumstances(store: &str) -> Vec<String> {
     let Ok(server) = server_of(store) else {
         return Vec::new();
@@ -169,10 +169,11 @@ impl Processes for Proc {
     }
 }
 
-/// Everything the server of this session has used: its first process with what that waited for, and all its children.
+/// Returns the processor time of a session's database server: of its main process, of that process's finished
+/// children, and of all running children.
 fn cpu_of_server(processes: &impl Processes, session: u32) -> Option<Duration> {
     let stat = processes.stat(session)?;
-    // In another container the number may be anybody's.
+    // In another container, the same process id may belong to another program.
     if !stat.contains("(postgres") {
         return None;
     }
@@ -191,7 +192,7 @@ fn cpu_of_server(processes: &impl Processes, session: u32) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    /// A server, two of its children, and somebody else's process.
+    /// A server with two child processes, and an unrelated process.
     struct Played;
 
     impl Processes for Played {

@@ -1,4 +1,4 @@
-//! What keeps a benchmark from ending with figures.
+//! Errors of a benchmark run.
 
 use std::io;
 
@@ -6,51 +6,51 @@ use thiserror::Error;
 
 use crate::picture::words::count;
 
-/// What keeps a benchmark from ending with figures. Each says what to look at.
+/// An error that ends a benchmark without results. Each message names what to look at.
 #[derive(Debug, Error)]
 pub enum Failure {
-    /// It was asked for in a way that cannot be.
+    /// The arguments are invalid.
     #[error("{0}")]
     Usage(String),
-    /// What is to be measured did not start.
+    /// The relay or the server did not start.
     #[error("the {who} did not start: {why}{}", last_words(.said))]
     NotStarted {
-        /// The relay or the server.
+        /// Relay or server.
         who: &'static str,
-        /// What went wrong.
+        /// The cause.
         why: String,
-        /// What it last said on standard error.
+        /// Its last lines on standard error.
         said: Vec<String>,
     },
-    /// It did not answer.
+    /// No response arrived.
     #[error("{what}: {why}")]
     Unanswered {
-        /// What was asked.
+        /// The request.
         what: String,
-        /// What went wrong.
+        /// The cause.
         why: String,
     },
-    /// It answered, and not as it should.
+    /// The response has an error status.
     #[error("{what} was answered {status}: {answer}")]
     Refused {
-        /// What was asked.
+        /// The request.
         what: String,
-        /// The status of the answer.
+        /// The status of the response.
         status: u16,
-        /// The answer, cut short.
+        /// The response, shortened.
         answer: String,
     },
-    /// Something did not come to an end.
+    /// An expected change did not happen in time.
     #[error("{what} did not happen within {seconds} s{}", last_words(.said))]
     Stalled {
-        /// What was waited for.
+        /// The expected change.
         what: String,
-        /// How long nothing happened.
+        /// The time without a change, in seconds.
         seconds: u64,
-        /// What the process last said on standard error.
+        /// The process's last lines on standard error.
         said: Vec<String>,
     },
-    /// Not everything arrived exactly once.
+    /// Not every event arrived exactly once.
     #[error(
         "not every event arrived exactly once: {} missing, {} repeated, {} that were never sent, \
          {} with a wrong signature{}",
@@ -58,37 +58,37 @@ pub enum Failure {
         .told.iter().map(|line| format!("\n{line}")).collect::<String>()
     )]
     Astray {
-        /// Accepted, and never seen.
+        /// Accepted, but never received.
         missing: u64,
-        /// Seen again.
+        /// Received more than once.
         repeated: u64,
-        /// Seen, and never sent.
+        /// Received, but never sent.
         strays: u64,
-        /// Not signed as agreed.
+        /// Received without a valid signature.
         unsigned: u64,
-        /// The first few of them.
+        /// The first few of these errors.
         told: Vec<String>,
     },
-    /// A promise that the scenario is there to see was not kept.
+    /// A guarantee that the scenario checks did not hold.
     #[error("{0}")]
     Broken(String),
-    /// The machine refused something.
+    /// A system call failed.
     #[error("{what}: {error}")]
     Machine {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What it said.
+        /// The error.
         error: io::Error,
     },
 }
 
 impl Failure {
-    /// For `map_err`: what was tried when the machine refused.
+    /// Returns a closure for `map_err` that names the failed operation.
     pub fn machine(what: &'static str) -> impl FnOnce(io::Error) -> Failure {
         move |error| Failure::Machine { what, error }
     }
 
-    /// 2 for what the person who asked can put right by asking differently, else 1.
+    /// Returns 2 for errors that the user can fix with other arguments, else 1.
     pub fn exit_code(&self) -> u8 {
         match self {
             Failure::Usage(_) => 2,

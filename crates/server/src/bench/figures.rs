@@ -1,21 +1,21 @@
-//! What numbers come to: percentiles, medians, and the busiest second.
+//! Statistics: percentiles, medians, and the busiest second.
 //!
-//! Nothing here is estimated that can be counted. A percentile is one of the values that were
-//! measured, so that a p99 is something that really happened.
+//! All values are exact. A percentile is always one of the measured values, so a p99 is a latency that really
+//! occurred.
 
 use serde::Serialize;
 
-/// The middle and the tail of what was measured, in milliseconds.
+/// Median and 99th percentile, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// Half of them were at most this.
+    /// Median.
     pub p50: f64,
-    /// Ninety-nine of a hundred were at most this.
+    /// 99th percentile.
     pub p99: f64,
 }
 
 impl Spread {
-    /// The spread of values in nanoseconds, in any order; none of no values.
+    /// Computes the percentiles of values in nanoseconds, in any order; `None` if there are no values.
     pub fn of_nanos(mut nanos: Vec<u64>) -> Option<Spread> {
         nanos.sort_unstable();
         let ms = |share| Some(percentile(&nanos, share)? as f64 / 1e6);
@@ -25,7 +25,7 @@ impl Spread {
         })
     }
 
-    /// The median of each, over several rounds.
+    /// Returns the median of each percentile over several rounds.
     pub fn median(spreads: &[Spread]) -> Option<Spread> {
         let of = |pick: fn(&Spread) -> f64| median(spreads.iter().map(pick));
         Some(Spread {
@@ -35,14 +35,14 @@ impl Spread {
     }
 }
 
-/// The smallest value that at least this share of all is not above. The values must be sorted.
+/// Returns the smallest value such that at least this share of all values is not above it. The values must be sorted.
 pub fn percentile(sorted: &[u64], share: f64) -> Option<u64> {
     debug_assert!(sorted.is_sorted() && (0.0..=1.0).contains(&share));
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.max(1) - 1).copied()
 }
 
-/// The value in the middle, or between the two in the middle.
+/// Returns the median; the mean of the two middle values if their number is even.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_unstable_by(f64::total_cmp);
@@ -54,14 +54,14 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     }
 }
 
-/// How many times `of` this is; nothing can be told of nothing.
+/// Returns `this / of`, or `None` if it is not finite.
 pub fn ratio(this: f64, of: f64) -> Option<f64> {
     let ratio = this / of;
     ratio.is_finite().then_some(ratio)
 }
 
-/// The most moments in any stretch of this length, wherever it begins. A stretch holds its first
-/// instant and not its last. The moments must be sorted.
+/// Returns the maximum number of moments in any window of this length. A window includes its start and excludes its
+/// end. The moments must be sorted.
 pub fn busiest_stretch(sorted: &[u64], length: u64) -> usize {
     debug_assert!(sorted.is_sorted());
     let mut oldest = 0;
@@ -75,8 +75,7 @@ pub fn busiest_stretch(sorted: &[u64], length: u64) -> usize {
     most
 }
 
-/// How many moments fall into each stretch of this length, counted from `start`. Earlier ones are
-/// left out.
+/// Counts the moments in consecutive windows of this length, beginning at `start`. Earlier moments are ignored.
 pub fn series(moments: &[u64], start: u64, length: u64) -> Vec<u64> {
     let mut counts = Vec::new();
     for moment in moments.iter().filter(|moment| **moment >= start) {
@@ -128,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_busiest_second_is_found_between_the_whole_ones() {
-        // Two in each whole second, but four within one that begins at 900.
+        // Two in each whole second, but four within the second that begins at 900.
         let moments = [100, 900, 950, 1_100, 1_899, 1_900, 2_950];
         assert_eq!(busiest_stretch(&moments, 1_000), 4);
         assert_eq!(series(&moments, 0, 1_000), [3, 3, 1]);

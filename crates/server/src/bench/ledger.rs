@@ -1,8 +1,8 @@
-//! What was sent, taken in and received, and when: kept outside of what is measured.
+//! Records when each event was sent, accepted and received, outside of the measured process.
 //!
-//! It promises that nothing is missed and nothing is counted twice: each event has a place of its
-//! own for each endpoint, and a second arrival is kept apart and told. Places are filled without
-//! locks, since producers and receivers write here for every single event.
+//! [`Ledger`] has one slot per event and endpoint, so no event is missed or counted twice. A second arrival is
+//! counted separately and reported. Producers and receivers fill the slots without locks, because they write for
+//! every single event.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,10 +12,10 @@ use std::time::Instant;
 use super::failure::Failure;
 use super::figures::Spread;
 
-/// So many wrong arrivals are kept to be told; the others are only counted.
+/// Maximum number of wrong arrivals that are reported in detail; others are only counted.
 const MAX_TOLD: usize = 5;
 
-/// The book of one run. Moments are nanoseconds since it was opened.
+/// The record of one run. Times are nanoseconds since it was created.
 pub struct Ledger {
     opened_at: Instant,
     endpoints: usize,
@@ -23,12 +23,12 @@ pub struct Ledger {
     sent: Box<[AtomicU64]>,
     accepted: Box<[AtomicU64]>,
     arrived: Box<[AtomicU64]>,
-    /// First arrivals at each endpoint.
+    /// Number of first arrivals at each endpoint.
     arrivals: Box<[AtomicU64]>,
     wrong: Mutex<Wrong>,
 }
 
-/// What arrived and should not have.
+/// Arrivals that should not have happened.
 #[derive(Default)]
 struct Wrong {
     repeats: u64,
@@ -37,7 +37,7 @@ struct Wrong {
     told: Vec<String>,
 }
 
-/// A place holds its moment plus one, so that nothing is none.
+/// Creates empty slots. A slot holds its time plus one; zero means empty.
 fn places(count: usize) -> Box<[AtomicU64]> {
     (0..count).map(|_| AtomicU64::new(0)).collect()
 }
@@ -47,7 +47,7 @@ fn moment(place: &AtomicU64) -> Option<u64> {
 }
 
 impl Ledger {
-    /// An empty book for so many events to each of so many endpoints.
+    /// Creates an empty ledger for this number of endpoints and events.
     pub fn new(endpoints: usize, events: usize) -> Ledger {
         Ledger {
             opened_at: Instant::now(),
@@ -61,27 +61,27 @@ impl Ledger {
         }
     }
 
-    /// How many endpoints it is kept for.
+    /// Returns the number of endpoints.
     pub fn endpoints(&self) -> usize {
         self.endpoints
     }
 
-    /// Nanoseconds since it was opened.
+    /// Returns the nanoseconds since the ledger was created.
     pub fn now(&self) -> u64 {
         u64::try_from(self.opened_at.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// An event is about to be sent.
+    /// Records that an event is about to be sent.
     pub fn send(&self, number: usize) {
         self.sent[number].store(self.now() + 1, Ordering::Relaxed);
     }
 
-    /// An event was taken in.
+    /// Records that an event was accepted.
     pub fn accept(&self, number: usize) {
         self.accepted[number].store(self.now() + 1, Ordering::Relaxed);
     }
 
-    /// An event has reached an endpoint, and was welcome there.
+    /// Records that an event has reached an endpoint.
     pub fn arrive(&self, endpoint: usize, number: usize) {
         if endpoint >= self.endpoints || number >= self.events {
             return self.stray("an event that was never sent");
@@ -100,7 +100,7 @@ impl Ledger {
         }
     }
 
-    /// Something arrived that is none of ours.
+    /// Records an arrival that does not belong to the run.
     pub fn stray(&self, what: &str) {
         self.wrong(|wrong| {
             wrong.strays += 1;
@@ -108,7 +108,7 @@ impl Ledger {
         });
     }
 
-    /// A signature did not verify.
+    /// Records a signature that did not verify.
     pub fn unsigned(&self, why: &str) {
         self.wrong(|wrong| {
             wrong.unsigned += 1;
@@ -124,14 +124,13 @@ impl Ledger {
         }
     }
 
-    /// How many have arrived at these endpoints so far, each counted once.
+    /// Returns the number of arrivals at these endpoints, each event counted once.
     pub fn arrivals(&self, endpoints: Range<usize>) -> u64 {
         let counts = self.arrivals[endpoints].iter();
         counts.map(|count| count.load(Ordering::Acquire)).sum()
     }
 
-    /// Whether each of these events came to each of these endpoints exactly once, and nothing else
-    /// came to anyone.
+    /// Checks that each of these events reached each of these endpoints exactly once, and that nothing else arrived.
     pub fn check(&self, endpoints: Range<usize>, events: Range<usize>) -> Result<(), Failure> {
         let mut missing = 0_u64;
         let mut told = Vec::new();
@@ -159,7 +158,7 @@ impl Ledger {
         })
     }
 
-    /// How long each of these events took to be taken in.
+    /// Returns the time from sending to acceptance of these events.
     pub fn accept_latency(&self, events: Range<usize>) -> Option<Spread> {
         let of = |number: usize| {
             let accepted = moment(&self.accepted[number])?;
@@ -168,7 +167,7 @@ impl Ledger {
         Spread::of_nanos(events.filter_map(of).collect())
     }
 
-    /// How long each of these events took from being sent here to being received here.
+    /// Returns the time from sending to receipt of these events.
     pub fn lag(&self, endpoints: Range<usize>, events: Range<usize>) -> Option<Spread> {
         let arrived = |endpoint: usize, number: usize| {
             let arrived = moment(&self.arrived[endpoint * self.events + number])?;
@@ -181,7 +180,7 @@ impl Ledger {
         Spread::of_nanos(lags.collect())
     }
 
-    /// Events taken in per second, from the first that was sent to the last that was accepted.
+    /// Returns the accepted events per second, from the first send to the last acceptance.
     pub fn events_per_second(&self, events: Range<usize>) -> Option<f64> {
         let first = self.sent[events.clone()].iter().filter_map(moment).min()?;
         let last = self.accepted[events.clone()]
@@ -191,8 +190,8 @@ impl Ledger {
         per_second(events.len(), first, last)
     }
 
-    /// Deliveries per second, from the first event that was sent to the last arrival. Not from the first that was
-    /// accepted: few events may all have arrived before the first answer has.
+    /// Returns the deliveries per second, from the first send to the last arrival. It does not start at the first
+    /// acceptance, because a few events may all arrive before the first response to the producer does.
     pub fn deliveries_per_second(&self, events: Range<usize>) -> Option<f64> {
         let first = self.sent[events.clone()].iter().filter_map(moment).min()?;
         let last = (0..self.endpoints)

@@ -1,14 +1,14 @@
-//! `posthaste bench`: how fast, how soon, at what cost, against what the machine could do at best.
+//! `posthaste bench`: measures throughput, latency and cost, and compares them with the maximum of this machine.
 //!
-//! It promises:
+//! Guarantees:
 //!
-//! - **Measured from outside.** What is measured is a child process of this very program. Producers and
-//!   receivers are here, and note by their own clock what they sent and what they got.
-//! - **Against this machine, now.** The [`relay`] takes in the same requests and sends the same signed
-//!   requests, with no store and no engine. It and the server take turns, so that a noisy hour disturbs
-//!   both, and the ratio of each round is what to look at.
-//! - **Nothing lost on the way to a record.** Every event must arrive exactly once at every endpoint,
-//!   byte for byte, and signed; otherwise there are no figures but a failure that says what is missing.
+//! - **Measured from outside.** The measured program runs as a child process. Producers and receivers run in this
+//!   process and record with their own clock what they sent and received.
+//! - **Compared with this machine, now.** The [`relay`] accepts and sends the same signed requests, without a store
+//!   and without an engine. Relay and server take turns, so that other load on the machine affects both. The ratio of
+//!   each round is the main result.
+//! - **Complete.** Every event must arrive exactly once at every endpoint, byte for byte, and signed. Otherwise the
+//!   run fails and names what is missing.
 //!
 //! ```text
 //!  producers ─▶ relay | server (child process) ─▶ receivers
@@ -44,7 +44,7 @@ use scenario::{
 };
 use settings::{Scenario, Settings};
 
-/// Plays what was asked for, one after the other.
+/// Runs the requested scenarios one after the other.
 pub fn run(settings: &Settings) -> Result<Vec<Outcome>, Failure> {
     settings.check()?;
     raise_open_files();
@@ -79,8 +79,8 @@ async fn play(scenario: Scenario, settings: &Settings) -> Result<Outcome, Failur
     }
 }
 
-/// A thousand endpoints need a thousand connections, here and in the child. If the machine refuses,
-/// the run will say what could not be opened.
+/// Raises the limit of open files: a thousand endpoints need a thousand connections, here and in the child process.
+/// If the system refuses, the run fails later with the name of what could not be opened.
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(
@@ -92,7 +92,7 @@ fn raise_open_files() {
     );
 }
 
-/// What to know of the machine when reading the figures.
+/// Describes the machine, for readers of the results.
 pub fn circumstances(settings: &Settings) -> Vec<String> {
     let mut told = Vec::new();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -120,7 +120,8 @@ pub fn circumstances(settings: &Settings) -> Vec<String> {
     told
 }
 
-/// All of it as one document. What compares relay and server leads, since that is what most ask for.
+/// Builds the JSON document of all results. The comparison of relay and server comes first, because most readers want
+/// it.
 pub fn document(settings: &Settings, outcomes: &[Outcome]) -> Value {
     let mut document = json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -136,13 +137,14 @@ pub fn document(settings: &Settings, outcomes: &[Outcome]) -> Value {
     document
 }
 
-/// Relay, server and ratio: speed from the run at full speed, lag from the paced one.
+/// Returns the figures of relay, server and their ratio: throughput from the run at full speed, lag from the paced
+/// run.
 fn summary(outcomes: &[Outcome]) -> Option<[(&'static str, Value); 3]> {
     let named = |name: &str| outcomes.iter().find(|outcome| outcome.name == name);
     let fast = named("throughput")?;
     let side = |side: &str| {
         let mut figures = fast.document[side].clone();
-        // At full speed the lag is the length of the queue, which says nothing.
+        // At full speed the lag only reflects the length of the queue.
         for lag in ["first_attempt_lag_ms", "delivery_lag_ms"] {
             if let Value::Object(figures) = &mut figures {
                 let paced = named("lag").map(|calm| calm.document[side][lag].clone());

@@ -1,7 +1,7 @@
-//! The body of a benchmark's event: as long as asked for, and telling its number.
+//! Payloads of a given length that contain their event number.
 //!
-//! It promises that the number stands at the same place in every body. A receiver therefore finds it
-//! without reading JSON, and a sender that changes a single byte before it is found out.
+//! The number is at the same position in every payload. A receiver finds it without parsing JSON, and a sender that
+//! changes the bytes around it is detected.
 
 use std::fmt::Write;
 
@@ -10,12 +10,12 @@ const DIGITS: usize = 10;
 const BETWEEN: &str = r#"","filler":""#;
 const AFTER: &str = r#""}"#;
 
-/// The shortest payload that can tell its number.
+/// Minimum length of a payload that contains its number.
 pub const MIN_PAYLOAD_BYTES: usize = BEFORE.len() + DIGITS + BETWEEN.len() + AFTER.len();
-/// The longest payload: what a server takes by default, less room for what is around it.
+/// Maximum length of a payload: the server's default request limit, less some space for the rest of the request.
 pub const MAX_PAYLOAD_BYTES: usize = 1_000_000;
 
-/// Appends the payload with this number, `bytes` long.
+/// Appends a payload with this number and a length of `bytes`.
 pub fn write(out: &mut String, number: usize, bytes: usize) {
     out.push_str(BEFORE);
     let _ = write!(out, "{number:0DIGITS$}");
@@ -25,7 +25,7 @@ pub fn write(out: &mut String, number: usize, bytes: usize) {
     out.push_str(AFTER);
 }
 
-/// The number of a payload, if it is one.
+/// Returns the number of a payload; `None` if it is not one of ours.
 pub fn number(body: &[u8]) -> Option<usize> {
     let rest = body.strip_prefix(BEFORE.as_bytes())?;
     let (digits, rest) = rest.split_at_checked(DIGITS)?;
@@ -35,14 +35,14 @@ pub fn number(body: &[u8]) -> Option<usize> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// An event as the API takes it.
+/// Returns the API request for one event.
 pub fn event(event_type: &str, number: usize, bytes: usize) -> String {
     let mut out = String::with_capacity(bytes + event_type.len() + 32);
     write_event(&mut out, event_type, number, bytes);
     out
 }
 
-/// A batch of events as the API takes it.
+/// Returns the API request for a batch of events.
 pub fn batch<'a>(events: impl Iterator<Item = (&'a str, usize)>, bytes: usize) -> String {
     let mut out = String::from(r#"{"events":["#);
     for (index, (event_type, number)) in events.enumerate() {

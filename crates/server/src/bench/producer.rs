@@ -1,8 +1,8 @@
-//! The producers: applications that hand over events, as fast as they are answered or at a given pace.
+//! Producers: clients that send events at full speed or at a given rate.
 //!
-//! Each connection sends one request, waits for its answer and sends the next, as an application's
-//! pool does: what is outstanding is bounded by the number of connections. All of them run on one
-//! thread of their own. Anything but 202 ends the run: what was refused must not pass for fast.
+//! Each connection sends one request, waits for the response and sends the next, as an application's connection pool
+//! does. The number of connections therefore limits the outstanding requests. All connections run on one separate
+//! thread. Any response other than 202 fails the run, so that refused events cannot count as fast.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -25,48 +25,48 @@ use super::failure::Failure;
 use super::ledger::Ledger;
 use super::payload;
 
-/// How many events a batch holds.
+/// Number of events in a batch.
 pub const BATCH: usize = 1_000;
-/// How long an answer may take.
+/// Maximum time to wait for a response.
 const MAX_WAIT: Duration = Duration::from_secs(60);
-/// How much of a refusal is told.
+/// Maximum length of an error response in a failure message.
 const MAX_TOLD_CHARS: usize = 300;
 
-/// Where events are handed over.
+/// The API that events are sent to.
 #[derive(Clone)]
 pub struct Intake {
-    /// The relay's or the server's address.
+    /// Address of the relay or the server.
     pub address: SocketAddr,
-    /// Whose events they are.
+    /// The tenant that the events belong to.
     pub tenant: String,
-    /// The key that may hand them over.
+    /// API key of the tenant.
     pub key: String,
 }
 
-/// What is to be sent.
+/// The events to send.
 #[derive(Clone)]
 pub struct Load {
-    /// The numbers of the events.
+    /// Numbers of the events.
     pub events: Range<usize>,
-    /// So many a second; without it, as fast as they are answered.
+    /// Events per second; `None` for full speed.
     pub per_second: Option<f64>,
-    /// So many requests at once.
+    /// Number of concurrent requests.
     pub connections: usize,
-    /// How long each payload is.
+    /// Length of each payload, in bytes.
     pub payload_bytes: usize,
-    /// What each event is called, by its number.
+    /// The type of each event, by its number.
     pub event_type: Arc<dyn Fn(usize) -> Arc<str> + Send + Sync>,
 }
 
 impl Load {
-    /// A name for every event.
+    /// Returns a function that gives all events the same type.
     pub fn named(name: &str) -> Arc<dyn Fn(usize) -> Arc<str> + Send + Sync> {
         let name: Arc<str> = name.into();
         Arc::new(move |_| Arc::clone(&name))
     }
 }
 
-/// Sends events one by one, on a thread of its own, until all are answered.
+/// Sends events one by one on a separate thread until all are answered.
 pub async fn produce(intake: &Intake, load: Load, ledger: &Arc<Ledger>) -> Result<(), Failure> {
     let counter = Arc::new(Counter::new(load.events.clone()));
     let path = format!("/v1/tenants/{}/events", intake.tenant);
@@ -89,7 +89,7 @@ pub async fn produce(intake: &Intake, load: Load, ledger: &Arc<Ledger>) -> Resul
     .await
 }
 
-/// Hands events over in batches, as fast as they are answered. `taken` counts those that were.
+/// Sends events in batches at full speed. `taken` counts the accepted ones.
 pub async fn feed(intake: &Intake, load: Load, taken: Arc<AtomicUsize>) -> Result<(), Failure> {
     let counter = Arc::new(Counter::new(load.events.clone()));
     let path = format!("/v1/tenants/{}/events/batch", intake.tenant);
@@ -119,7 +119,7 @@ async fn all(mut connections: JoinSet<Result<(), Failure>>) -> Result<(), Failur
     outcome
 }
 
-/// Runs a future on a thread of its own and waits for what comes of it.
+/// Runs a future on a separate thread and waits for its result.
 async fn on_a_thread<W, F>(work: W) -> Result<(), Failure>
 where
     W: FnOnce() -> F + Send + 'static,
@@ -140,7 +140,7 @@ where
         .unwrap_or_else(|_| Err(Failure::Broken("a producer panicked".to_owned())))
 }
 
-/// Deals out numbers, and stops when something went wrong.
+/// Hands out event numbers, and stops after a failure.
 struct Counter {
     next: AtomicUsize,
     end: usize,
@@ -156,7 +156,7 @@ impl Counter {
         }
     }
 
-    /// The next numbers, at most so many.
+    /// Takes up to `most` numbers.
     fn take(&self, most: usize) -> Option<Range<usize>> {
         let start = self.next.fetch_add(most, Ordering::Relaxed);
         let failed = self.failed.load(Ordering::Relaxed);
@@ -171,7 +171,7 @@ impl Counter {
     }
 }
 
-/// What all requests have in common.
+/// The parts that all requests have in common.
 struct Line {
     address: SocketAddr,
     uri: Uri,
@@ -208,7 +208,7 @@ impl Line {
         }
     }
 
-    /// Sends one body, and reads all of its answer.
+    /// Sends one request and reads the complete response.
     async fn post(
         &self,
         connection: &mut SendRequest<Full<Bytes>>,

@@ -1,18 +1,18 @@
-//! How far a benchmark is, on standard error, if that is a terminal.
+//! A progress bar on standard error, if that is a terminal.
 
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::time::interval;
 
-/// How often the bar moves. Drawing costs what is being measured.
+/// Interval between updates. Kept long, because drawing takes processor time from the measurement.
 const STEP: Duration = Duration::from_millis(200);
 
-/// A bar for one part of a scenario. It is gone when that ends.
+/// The progress bar of one part of a scenario. It disappears when dropped.
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// A bar that ends at `total`.
+    /// Creates a bar that ends at `total`.
     pub fn new(what: &str, total: u64) -> Progress {
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(5));
         let style = ProgressStyle::with_template("{msg:28} {bar:30} {pos:>9}/{len} {eta:>4}");
@@ -23,12 +23,12 @@ impl Progress {
         Progress(bar)
     }
 
-    /// So far it is.
+    /// Sets the position.
     pub fn set(&self, position: u64) {
         self.0.set_position(position);
     }
 
-    /// Does this, and shows meanwhile how far it is.
+    /// Runs a future and updates the bar from `at` until it is done.
     pub async fn beside<T>(&self, work: impl Future<Output = T>, at: impl Fn() -> u64) -> T {
         let mut steps = interval(STEP);
         let mut work = std::pin::pin!(work);

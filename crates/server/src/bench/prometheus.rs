@@ -1,16 +1,16 @@
-//! Reads what a server says of itself at `/metrics`: as much of Prometheus's text as figures need.
+//! Parses the server's metrics: the part of the Prometheus text format that benchmarks need.
 //!
-//! Label sets are added up, so a family that is split by status reads as its total. What cannot be
-//! read is absent rather than wrong.
+//! Values of all label sets are added up, so a metric that is split by status reads as its total. A metric that
+//! cannot be parsed is treated as absent.
 
 /// A histogram, or the difference of two.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
-    /// Upper bound and how many were at most that, in the order of the bounds. The last is infinite.
+    /// Upper bound and cumulative count, by ascending bound. The last bound is infinite.
     buckets: Vec<(f64, f64)>,
 }
 
-/// One line: a name, what is between its braces, a value.
+/// One line: name, labels and value.
 struct Sample<'a> {
     name: &'a str,
     labels: &'a str,
@@ -42,14 +42,14 @@ fn samples(text: &str) -> impl Iterator<Item = Sample<'_>> {
     })
 }
 
-/// The total of a counter or gauge over all its label sets, if it is there at all.
+/// Returns the total of a counter or gauge over all its label sets, if it exists.
 pub fn total(text: &str, name: &str) -> Option<f64> {
     let values = samples(text).filter(|sample| sample.name == name);
     values.map(|sample| sample.value).reduce(|a, b| a + b)
 }
 
 impl Histogram {
-    /// The histogram of this name, if it is there.
+    /// Reads the histogram of this name, if it exists.
     pub fn read(text: &str, name: &str) -> Option<Histogram> {
         let mut buckets: Vec<(f64, f64)> = Vec::new();
         for sample in samples(text) {
@@ -73,7 +73,7 @@ impl Histogram {
         whole.then_some(Histogram { buckets })
     }
 
-    /// What was counted since an earlier look.
+    /// Returns the difference to an earlier state.
     pub fn since(&self, earlier: &Histogram) -> Histogram {
         let before = |bound: f64| {
             let same = earlier.buckets.iter().find(|bucket| bucket.0 == bound);
@@ -87,13 +87,13 @@ impl Histogram {
         }
     }
 
-    /// How many were counted.
+    /// Returns the number of values.
     pub fn count(&self) -> f64 {
         self.buckets.last().map_or(0.0, |last| last.1)
     }
 
-    /// The value that this share is not above, taking what is in a bucket as spread evenly over it.
-    /// Past the last finite bound nothing is known but that bound.
+    /// Returns the value that this share of all values is not above. Values are assumed to be evenly distributed
+    /// within a bucket. Above the last finite bound, returns that bound.
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let rank = share * self.count();
         if self.count() <= 0.0 {

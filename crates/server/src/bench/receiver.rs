@@ -1,9 +1,8 @@
-//! The receivers: endpoints on this machine that note what arrives and answer at once, or as badly as
-//! they are told to.
+//! Receivers: endpoints on this machine that record what arrives and answer as configured.
 //!
-//! Connections are dealt to threads that share nothing but the ledger, so that the receiving side
-//! costs as little as hyper allows and leaves the machine to what is measured. Every so often a
-//! signature is verified, so that unsigned work cannot pass for fast.
+//! Connections are distributed over threads that share only the ledger, so that receiving takes little processor time
+//! from the measured process. One in `VERIFIED_ONE_IN` signatures is verified, so that unsigned requests cannot count
+//! as fast.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -30,29 +29,29 @@ use super::failure::Failure;
 use super::ledger::Ledger;
 use super::payload::{self, MAX_PAYLOAD_BYTES};
 
-/// One in so many signatures is verified.
+/// One in this number of signatures is verified.
 const VERIFIED_ONE_IN: u64 = 256;
-/// Connections that wait for a thread to take them.
+/// Maximum number of connections that wait for a thread.
 const MAX_HANDED_OVER: usize = 1_024;
 
-/// How an endpoint behaves.
+/// The behaviour of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mood {
-    /// It answers 200 at once.
+    /// Answers 200 immediately.
     Prompt = 0,
-    /// It answers 503 at once.
+    /// Answers 503 immediately.
     Down = 1,
-    /// It answers 200 after half a minute.
+    /// Answers 200 after [`HANG`].
     Hanging = 2,
-    /// It answers 400 at once to every second event, by its number, and 200 to the others.
+    /// Answers 400 immediately to every second event, by number, and 200 to the others.
     Choosy = 3,
 }
 
-/// How long a hanging endpoint takes.
+/// Response time of a hanging endpoint.
 pub const HANG: Duration = Duration::from_secs(30);
 
-/// One endpoint, as its receiver knows it.
+/// The state of one endpoint.
 #[derive(Default)]
 struct Endpoint {
     mood: AtomicU8,
@@ -63,12 +62,12 @@ struct Endpoint {
 struct Shared {
     ledger: Arc<Ledger>,
     endpoints: Vec<Endpoint>,
-    /// When each request came, welcome or not, if that is being kept.
+    /// Arrival times of all requests, successful or not, by endpoint. Filled only while `keeps_moments` is set.
     moments: Mutex<Vec<(usize, u64)>>,
     keeps_moments: AtomicBool,
 }
 
-/// The receivers of one run. They end when this is dropped.
+/// The receivers of one run. They stop when this value is dropped.
 pub struct Receivers {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -77,7 +76,7 @@ pub struct Receivers {
 }
 
 impl Receivers {
-    /// Opens an endpoint for each one of the ledger, all of them prompt.
+    /// Starts one endpoint for each endpoint of the ledger, all with [`Mood::Prompt`].
     pub fn start(ledger: Arc<Ledger>) -> Result<Receivers, Failure> {
         let cannot = Failure::machine;
         let listener = std::net::TcpListener::bind("127.0.0.1:0")
@@ -113,17 +112,17 @@ impl Receivers {
         })
     }
 
-    /// Where all of them listen.
+    /// Returns the address that all endpoints share.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where an endpoint is.
+    /// Returns the URL of an endpoint.
     pub fn url(&self, endpoint: usize) -> String {
         format!("http://{}/{endpoint}", self.address)
     }
 
-    /// Tells an endpoint the secret it shares with the sender.
+    /// Sets the secret of an endpoint, for verifying signatures.
     pub fn trust(&self, endpoint: usize, secret: &str) -> Result<(), Failure> {
         let keys = SigningKey::parse(secret).and_then(|key| SigningKeys::new(vec![key]));
         let keys = keys.map_err(|error| Failure::Broken(format!("no usable secret: {error}")))?;
@@ -133,18 +132,18 @@ impl Receivers {
         Ok(())
     }
 
-    /// Changes how an endpoint behaves from now on.
+    /// Changes the behaviour of an endpoint from now on.
     pub fn set_mood(&self, endpoint: usize, mood: Mood) {
         let place = &self.shared.endpoints[endpoint].mood;
         place.store(mood as u8, Ordering::Release);
     }
 
-    /// Begins to note when each request comes, welcome or not.
+    /// Starts to record the arrival time of every request, successful or not.
     pub fn keep_moments(&self) {
         self.shared.keeps_moments.store(true, Ordering::Release);
     }
 
-    /// When requests came to an endpoint since that began, in order.
+    /// Returns the recorded arrival times of an endpoint, in order.
     pub fn moments(&self, endpoint: usize) -> Vec<u64> {
         let kept = self.shared.moments.lock();
         let kept = kept.unwrap_or_else(PoisonError::into_inner);
@@ -164,13 +163,13 @@ impl Drop for Receivers {
     }
 }
 
-/// Half of the machine for receiving, the other half for sending.
+/// Half of the cores are for receiving, the other half for sending.
 fn threads_to_use() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     (cores / 2).max(1)
 }
 
-/// A thread that does this until it is told to stop.
+/// Starts a thread that runs a future until the receivers are dropped.
 fn spawn(
     mut stopped: watch::Receiver<bool>,
     work: impl Future<Output = ()> + Send + 'static,
@@ -193,7 +192,7 @@ fn spawn(
         .map_err(Failure::machine("cannot start a thread"))
 }
 
-/// Deals connections to the threads in turn.
+/// Distributes connections over the threads in turn.
 async fn deal(listener: std::net::TcpListener, takers: Vec<mpsc::Sender<std::net::TcpStream>>) {
     let Ok(listener) = TcpListener::from_std(listener) else {
         return;
@@ -220,7 +219,7 @@ async fn receive(shared: Arc<Shared>, mut sockets: mpsc::Receiver<std::net::TcpS
         let shared = Arc::clone(&shared);
         tokio::spawn(async move {
             let service = service_fn(move |request| answer(Arc::clone(&shared), request));
-            // A sender that hangs up is its own business: what it did not send will be missed.
+            // Errors of the sender are ignored: events that it did not send will be missing in the ledger.
             let _ = http1::Builder::new()
                 .serve_connection(TokioIo::new(socket), service)
                 .await;
@@ -271,7 +270,7 @@ impl Shared {
         }
         if mood == Mood::Hanging as u8 {
             tokio::time::sleep(HANG).await;
-            // Its sender may have given up long ago, so this is no arrival.
+            // The sender may have timed out long ago, so this does not count as an arrival.
             return StatusCode::OK;
         }
         let Some(number) = payload::number(body) else {

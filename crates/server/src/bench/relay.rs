@@ -1,12 +1,12 @@
-//! The raw relay: what this machine could do at best, if nothing had to be kept.
+//! The raw relay: the maximum throughput of this machine without persistence.
 //!
-//! It takes in the very requests that the server takes in, answers 202 with the same document, and
-//! sends the same signed request to each endpoint over a fixed number of kept connections. It has no
-//! store, no engine, no retries and no limits but the number of connections: what is asked of it and
-//! what it sends is the server's work, and nothing in between is.
+//! The relay accepts the same requests as the server, answers 202 with the same document, and sends the same signed
+//! request to each endpoint over a fixed number of kept connections. It has no store, no engine, no retries, and no
+//! limits except the number of connections. The difference to the server is therefore the cost of everything in
+//! between.
 //!
-//! It is a process of its own, so that what it uses can be measured alone. It reads its orders as a
-//! line of JSON from standard input, and ends when that is closed.
+//! It is a separate process, so that its usage can be measured alone. It reads its [`Orders`] as one line of JSON
+//! from standard input and ends when standard input is closed.
 
 use std::convert::Infallible;
 use std::io::{self, BufRead, Write};
@@ -37,11 +37,11 @@ use tokio::sync::mpsc;
 use super::failure::Failure;
 use crate::clock::Clock;
 
-/// What waits for one connection. When that is full, producers wait for their answer.
+/// Capacity of the queue of one connection. When it is full, producers wait for their response.
 const MAX_WAITING: usize = 64;
-/// The longest request taken in, as with the server.
+/// Maximum size of a request in bytes, as in the server.
 const MAX_REQUEST_BYTES: usize = 1 << 20;
-/// How often a send is tried again over a new connection before the relay gives up.
+/// Maximum number of tries of one request. After a failed try a new connection is opened.
 const MAX_SENDS: usize = 3;
 
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
@@ -52,12 +52,12 @@ const EVENT_TYPE: HeaderName = HeaderName::from_static("posthaste-event-type");
 const EVENT_TIME: HeaderName = HeaderName::from_static("posthaste-event-time");
 const ATTEMPT: HeaderName = HeaderName::from_static("posthaste-attempt");
 
-/// What the relay is to do.
+/// The configuration of the relay.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Orders {
-    /// Where everything goes.
+    /// Endpoints that every event is sent to.
     pub endpoints: Vec<Recipient>,
-    /// Connections to each of them.
+    /// Number of connections to each endpoint.
     pub connections: usize,
 }
 
@@ -66,9 +66,9 @@ pub struct Orders {
 pub struct Recipient {
     /// Its address.
     pub address: SocketAddr,
-    /// What is asked for there.
+    /// Request path.
     pub path: String,
-    /// What it verifies with.
+    /// Its secret, for signing.
     pub secret: String,
 }
 
@@ -124,7 +124,7 @@ struct Relay {
     clock: Clock,
 }
 
-/// Relays until standard input is closed.
+/// Runs the relay until standard input is closed.
 pub fn run() -> Result<(), Failure> {
     let mut line = String::new();
     let read = io::stdin().lock().read_line(&mut line);
@@ -150,7 +150,7 @@ pub fn run() -> Result<(), Failure> {
     writeln!(out, "relaying from http://{address}")
         .and_then(|()| out.flush())
         .map_err(Failure::machine("cannot tell the address"))?;
-    // Whoever gave the orders is gone when this ends.
+    // Standard input is closed when the parent process ends.
     let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
     runtime.shutdown_background();
     Ok(())
@@ -197,7 +197,7 @@ impl Relay {
         })
     }
 
-    /// Takes an event in: the answer, once every endpoint's connection has room for it.
+    /// Accepts an event. Returns the response once the queue of every endpoint has space for it.
     async fn take(&self, body: &Bytes) -> Option<Vec<u8>> {
         let posted: Posted<'_> = serde_json::from_slice(body).ok()?;
         let payload = body.slice_ref(posted.payload.get().as_bytes());
@@ -234,7 +234,7 @@ impl Relay {
         serde_json::to_vec(&accepted).ok()
     }
 
-    /// Names for an event and for its delivery to each endpoint.
+    /// Generates ids for an event and its deliveries.
     fn name(&self, now: Timestamp) -> (EventId, Vec<DeliveryId>) {
         let mut mint = self.mint.lock().unwrap_or_else(PoisonError::into_inner);
         let event = mint.next(now);
@@ -288,7 +288,7 @@ fn plain(status: StatusCode) -> Response<Full<Bytes>> {
     response
 }
 
-/// Sends what comes over one connection, one after the other.
+/// Sends the jobs of one connection one after the other.
 async fn send_all(endpoint: Arc<Endpoint>, mut jobs: mpsc::Receiver<Job>) {
     let mut connection = None;
     while let Some(job) = jobs.recv().await {
@@ -301,7 +301,7 @@ async fn send_all(endpoint: Arc<Endpoint>, mut jobs: mpsc::Receiver<Job>) {
             connection = None;
         }
         if !sent {
-            // Whoever measures will miss it, and say so.
+            // The ledger reports the missing event.
             return;
         }
     }
@@ -324,7 +324,7 @@ async fn send(
 }
 
 impl Endpoint {
-    /// The request that the server would send.
+    /// Builds the request that the server would send.
     fn request(&self, job: &Job) -> Option<Request<Full<Bytes>>> {
         let seconds = self.clock.wall().0 / 1_000;
         let signature = self.keys.header(&job.delivery, seconds, &job.body);

@@ -1,4 +1,4 @@
-//! What comes of a benchmark: tables for people, a document for tools.
+//! The results of a benchmark, as tables for people and as a JSON document for tools.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -6,31 +6,31 @@ use serde_json::{Value, json};
 use super::figures::{Spread, median, ratio};
 use crate::picture::{terminal, words};
 
-/// What was measured of the relay or the server in one round. What was not measured is absent.
+/// Measurements of the relay or the server in one round. A value that was not measured is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
-    /// Events taken in, from the first sent to the last accepted.
+    /// Accepted events, from the first send to the last acceptance.
     pub events_per_second: Option<f64>,
-    /// Deliveries made, from the first accepted to the last arrived.
+    /// Deliveries, from the first send to the last arrival.
     pub deliveries_per_second: Option<f64>,
-    /// How long accepting took, as producers see it.
+    /// Time from request to response, measured by producers.
     pub accept_latency_ms: Option<Spread>,
-    /// From accept to the first byte sent, as the server tells it.
+    /// Time from acceptance to the first byte sent, as reported by the server's metrics.
     pub first_attempt_lag_ms: Option<Spread>,
-    /// From the producer's sending to the receiver's having it.
+    /// Time from the producer's request to the receiver's receipt.
     pub delivery_lag_ms: Option<Spread>,
     /// Processor time of the process.
     pub cpu_us_per_delivery: Option<f64>,
-    /// Its memory at the highest.
+    /// Maximum memory of the process.
     pub peak_memory_bytes: Option<f64>,
-    /// What it had written to storage.
+    /// Bytes that the process wrote to storage.
     pub written_bytes_per_delivery: Option<f64>,
-    /// Processor time of the database's server, where it is one and can be seen.
+    /// Processor time of the database server, if there is one and its processes are visible.
     pub database_cpu_us_per_delivery: Option<f64>,
 }
 
 impl Figures {
-    /// The median of each figure over several rounds.
+    /// Returns the median of each figure over several rounds.
     pub fn median(rounds: &[Figures]) -> Figures {
         let of = |pick: fn(&Figures) -> Option<f64>| median(rounds.iter().filter_map(pick));
         let spread = |pick: fn(&Figures) -> Option<Spread>| {
@@ -51,19 +51,19 @@ impl Figures {
     }
 }
 
-/// Relay and server, one after the other.
+/// One run of the relay and one of the server.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Round {
-    /// What the relay did.
+    /// Measurements of the relay.
     pub relay: Option<Figures>,
-    /// What the server did.
+    /// Measurements of the server.
     pub server: Option<Figures>,
-    /// The server's deliveries per second as a share of the relay's.
+    /// Deliveries per second of the server, divided by those of the relay.
     pub ratio: Option<f64>,
 }
 
 impl Round {
-    /// The round, with its ratio.
+    /// Creates a round and computes its ratio.
     pub fn new(relay: Option<Figures>, server: Option<Figures>) -> Round {
         let rate = |figures: &Option<Figures>| figures.as_ref()?.deliveries_per_second;
         let ratio = match (rate(&server), rate(&relay)) {
@@ -77,8 +77,8 @@ impl Round {
         }
     }
 
-    /// The medians of several rounds. The ratio is the median of their ratios: both sides of each were
-    /// measured side by side.
+    /// Returns the medians of several rounds. The ratio is the median of the ratios, because the two sides of one
+    /// round were measured under the same conditions.
     pub fn median(rounds: &[Round]) -> Round {
         let of = |pick: fn(&Round) -> Option<&Figures>| {
             let figures: Vec<Figures> = rounds.iter().filter_map(pick).cloned().collect();
@@ -92,23 +92,23 @@ impl Round {
     }
 }
 
-/// What came of one scenario.
+/// The result of one scenario.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Its name.
+    /// Name of the scenario.
     pub name: &'static str,
-    /// What was done, in a sentence.
+    /// Description of the run, in a sentence.
     pub setting: String,
-    /// The first row holds the heads.
+    /// Result table. The first row holds the headings.
     pub table: Vec<Vec<String>>,
-    /// What to know when reading it.
+    /// Remarks on the results.
     pub notes: Vec<String>,
-    /// The same for tools.
+    /// The same results for tools.
     pub document: Value,
 }
 
 impl Outcome {
-    /// The scenario for a person.
+    /// Renders the result as text.
     pub fn page(&self, width: usize) -> String {
         let title = format!("{}: {}", self.name, self.setting);
         let mut page = format!("{}\n\n", terminal::wrapped(&title, width));
@@ -124,7 +124,7 @@ impl Outcome {
         page
     }
 
-    /// The scenario for a tool.
+    /// Renders the result as JSON.
     pub fn json(&self) -> Value {
         let mut document = json!({
             "name": self.name,
@@ -138,7 +138,7 @@ impl Outcome {
     }
 }
 
-/// A figure with as many digits as it deserves.
+/// Formats a number with a suitable number of digits.
 pub fn number(value: Option<f64>) -> String {
     match value {
         None => "–".to_owned(),
@@ -148,7 +148,7 @@ pub fn number(value: Option<f64>) -> String {
     }
 }
 
-/// A size in the unit that suits it.
+/// Formats a size with a suitable unit.
 pub fn bytes(value: Option<f64>) -> String {
     const UNITS: [&str; 4] = ["B", "KB", "MB", "GB"];
     let Some(mut value) = value else {
@@ -165,7 +165,7 @@ pub fn bytes(value: Option<f64>) -> String {
     }
 }
 
-/// Middle and tail, in milliseconds.
+/// Formats median and 99th percentile, in milliseconds.
 pub fn spread(value: Option<Spread>) -> String {
     value.map_or_else(
         || "–".to_owned(),
@@ -173,7 +173,7 @@ pub fn spread(value: Option<Spread>) -> String {
     )
 }
 
-/// A row of a table.
+/// Builds a row of a table.
 pub fn row(cells: &[&str]) -> Vec<String> {
     cells.iter().map(|cell| (*cell).to_owned()).collect()
 }

@@ -1,4 +1,4 @@
-//! What a benchmark is asked to do.
+//! Settings of a benchmark.
 
 use std::path::{Path, PathBuf};
 
@@ -9,15 +9,15 @@ use super::database;
 use super::failure::Failure;
 use super::subject::Kind;
 
-/// The most events of one run: each has places in a ledger in memory.
+/// Maximum number of events of one run, because the ledger is in memory.
 pub const MAX_EVENTS: usize = 10_000_000;
-/// The most endpoints that each event goes to.
+/// Maximum number of endpoints that each event goes to.
 pub const MAX_ENDPOINTS: usize = 100;
-/// The most places in a ledger, for each event and endpoint one.
+/// Maximum number of slots in a ledger: events times endpoints.
 pub const MAX_PLACES: usize = 50_000_000;
-/// Connections to all endpoints together, unless there are more endpoints than that.
+/// Number of connections to all endpoints together, unless there are more endpoints.
 const CONNECTIONS_OUT: usize = 512;
-/// Connections to one endpoint at most. More do not make it faster.
+/// Maximum number of connections to one endpoint. More do not increase the throughput.
 const MAX_CONNECTIONS_OUT: usize = 64;
 
 /// What is to be shown.
@@ -52,35 +52,35 @@ pub enum Scenario {
     Observe,
 }
 
-/// What a benchmark is asked to do.
+/// Settings of a benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
-    /// Where the server keeps its data; without it, in a new file that is removed.
+    /// The server's store; a temporary file if `None`.
     #[serde(serialize_with = "without_password")]
     pub store: Option<String>,
-    /// How many events; each scenario has its own idea.
+    /// Number of events; each scenario has its own default.
     pub events: Option<usize>,
-    /// How many endpoints each event goes to.
+    /// Number of endpoints that each event goes to.
     pub endpoints: usize,
-    /// How long each payload is.
+    /// Length of each payload, in bytes.
     pub payload_bytes: usize,
-    /// How many requests the producers have outstanding.
+    /// Number of outstanding requests of the producers.
     pub connections: usize,
-    /// How often relay and server take turns.
+    /// Number of rounds in which relay and server take turns.
     pub rounds: usize,
-    /// The pace where events do not come as fast as they can.
+    /// Events per second of paced runs.
     pub per_second: f64,
-    /// Settings of the server that are not as usual, as `KEY=VALUE`.
+    /// Additional settings of the server, as `KEY=VALUE`.
     pub set: Vec<String>,
-    /// What is to be shown.
+    /// Scenarios to run.
     pub scenarios: Vec<Scenario>,
-    /// Only one of the two.
+    /// Measure only the relay or only the server.
     #[serde(skip)]
     pub only: Option<Kind>,
 }
 
 impl Settings {
-    /// Whether it can be done, and what is in the way if not.
+    /// Checks the settings.
     pub fn check(&self) -> Result<(), Failure> {
         let places = self.events.unwrap_or(0).saturating_mul(self.endpoints);
         if places > MAX_PLACES {
@@ -108,13 +108,13 @@ impl Settings {
         }
     }
 
-    /// The URL of the server that databases are made on, if the store is one.
+    /// Returns the URL of the database server, if the store is PostgreSQL.
     pub fn database(&self) -> Option<&str> {
         let store = self.store.as_deref();
         store.filter(|store| database::is_database(store))
     }
 
-    /// The file named as the store, if it is one.
+    /// Returns the store's file, if it is SQLite.
     fn store_file(&self) -> Option<&Path> {
         self.store
             .as_deref()?
@@ -122,7 +122,8 @@ impl Settings {
             .map(Path::new)
     }
 
-    /// The store that the server is told to use. A file keeps its meaning wherever the server runs.
+    /// Returns the store setting for the server. The path of a file is made absolute, because the server runs in
+    /// another folder.
     pub fn store_in(&self, home: &Path) -> String {
         let absolute = |file: &Path| std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
         match (&self.store, self.store_file()) {
@@ -132,7 +133,7 @@ impl Settings {
         }
     }
 
-    /// The folder that the data lies in, if that is known.
+    /// Returns the folder of the data, if it is known.
     pub fn data_folder(&self, home: &Path) -> Option<PathBuf> {
         match (&self.store, self.store_file()) {
             (_, Some(file)) => std::path::absolute(file).ok()?.parent().map(Path::to_owned),
@@ -141,18 +142,18 @@ impl Settings {
         }
     }
 
-    /// How many requests one endpoint may have in flight, from the relay as from the server.
+    /// Returns the in-flight limit of one endpoint, for the relay and the server.
     pub fn in_flight(&self) -> usize {
         (CONNECTIONS_OUT / self.endpoints.max(1)).clamp(1, MAX_CONNECTIONS_OUT)
     }
 
-    /// The limits of an endpoint that is not to be limited.
+    /// Returns the highest rate limit and burst that an endpoint may have.
     pub fn unlimited() -> (f64, u32) {
         (MAX_PER_SECOND, MAX_BURST)
     }
 }
 
-/// The store as it may be told: a URL without its password.
+/// Serializes the store without the password of its URL.
 fn without_password<S: Serializer>(store: &Option<String>, to: S) -> Result<S::Ok, S::Error> {
     let told = store
         .as_deref()

@@ -1,4 +1,4 @@
-//! One run: receivers, a ledger, and the relay or the server between them and the producers.
+//! One run: receivers, a ledger, and the relay or the server between receivers and producers.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -22,46 +22,46 @@ use super::settings::Settings;
 use super::subject::{Kind, Subject};
 use super::usage::Usage;
 
-/// When nothing arrives for so long, nothing will.
+/// Time without an arrival after which a run fails.
 const MAX_SILENCE: Duration = Duration::from_secs(60);
-/// How often arrivals are looked at while they are awaited.
+/// Interval between two checks of the arrivals.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The tenant whose events they are.
+/// The tenant of all events.
 const TENANT: &str = "bench";
 
 /// One run.
 pub struct Stage {
-    /// What happened, and when.
+    /// The record of all events.
     pub ledger: Arc<Ledger>,
     /// The endpoints.
     pub receivers: Receivers,
-    /// What is measured.
+    /// The measured process.
     pub subject: Subject,
-    /// Where events are handed over.
+    /// The API that events are sent to.
     pub intake: Intake,
-    /// What the server calls the endpoints.
+    /// The endpoints as the server knows them.
     pub made: Vec<Made>,
-    /// Sends what the subject accepts, where those are two.
+    /// The node that sends, if it is not the one that accepts.
     pub worker: Option<Subject>,
     arguments: Vec<String>,
     admin_key: String,
     home: Option<TempDir>,
-    /// What the store is made in. Dropped last, when nobody works in it any more.
+    /// The temporary database. Declared last, so that it is dropped after the processes that use it.
     pub database: Option<Database>,
 }
 
-/// Who accepts and who sends.
+/// The division of work between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parts {
-    /// One node does both.
+    /// One node accepts and sends.
     One,
-    /// One node accepts, another owns everything and sends.
+    /// One node accepts, another owns all shards and sends.
     Apart,
 }
 
 impl Stage {
-    /// The relay, between producers and as many endpoints as the ledger has.
+    /// Starts the relay with the endpoints of the ledger.
     pub async fn relay(settings: &Settings, ledger: Arc<Ledger>) -> Result<Stage, Failure> {
         let receivers = Receivers::start(Arc::clone(&ledger))?;
         let mut endpoints = Vec::new();
@@ -97,7 +97,7 @@ impl Stage {
         })
     }
 
-    /// The server, with an endpoint for each of the ledger's, made as wanted.
+    /// Starts the server and creates the endpoints of the ledger with the settings of `wanted`.
     pub async fn server(
         settings: &Settings,
         ledger: Arc<Ledger>,
@@ -106,7 +106,7 @@ impl Stage {
         Stage::nodes(settings, ledger, wanted, Parts::One).await
     }
 
-    /// The server, or two of it.
+    /// Starts one or two nodes, as [`Stage::server`] does.
     pub async fn nodes(
         settings: &Settings,
         ledger: Arc<Ledger>,
@@ -165,25 +165,25 @@ impl Stage {
         })
     }
 
-    /// The file that the store is, if it is one.
+    /// Returns the store's file, if it is SQLite.
     pub fn file(&self, settings: &Settings) -> Option<PathBuf> {
         let home = self.home.as_ref()?;
         let store = settings.store_in(home.path());
         store.strip_prefix("sqlite:").map(PathBuf::from)
     }
 
-    /// A connection to the server's API.
+    /// Opens a connection to the server's API.
     pub async fn api(&self) -> Result<Api, Failure> {
         Api::connect(self.subject.address(), &self.admin_key).await
     }
 
-    /// A connection to whoever sends, which knows of the lag.
+    /// Opens a connection to the node that sends, which has the lag metrics.
     pub async fn sender(&self) -> Result<Api, Failure> {
         let sender = self.worker.as_ref().unwrap_or(&self.subject);
         Api::connect(sender.address(), &self.admin_key).await
     }
 
-    /// What all nodes have used once they have come to rest.
+    /// Returns the usage of all nodes once they are idle.
     pub async fn settled_usage(&self) -> Result<Usage, Failure> {
         let usage = self.subject.settled_usage().await?;
         match &self.worker {
@@ -192,12 +192,12 @@ impl Stage {
         }
     }
 
-    /// What the database's server has used of the processor, if that can be seen.
+    /// Returns the processor time of the database server, if it is visible.
     pub async fn database_cpu(&self) -> Option<Duration> {
         self.database.as_ref()?.cpu().await
     }
 
-    /// Stops the server and starts it again on the same store. How long the stop took, and the start.
+    /// Restarts the server on the same store. Returns the durations of the stop and of the start.
     pub async fn restart(self) -> Result<(Stage, Duration, Duration), Failure> {
         let Stage { subject, home, .. } = self;
         let folder = home
@@ -227,8 +227,8 @@ impl Stage {
         Ok((stage, stopped_within, started_within))
     }
 
-    /// Sends a load to some of the endpoints, and waits until as many have arrived there as the load
-    /// has brought them to. The progress shows the arrivals.
+    /// Sends a load and waits until all its events have arrived at these endpoints. The progress bar shows the
+    /// arrivals.
     pub async fn run(
         &self,
         load: Load,
@@ -244,7 +244,7 @@ impl Stage {
             .await
     }
 
-    /// Waits until so many have arrived at some of the endpoints. Silence for too long is a failure.
+    /// Waits until `wanted` events have arrived at these endpoints. Fails after `max_silence` without an arrival.
     pub async fn await_arrivals(
         &self,
         wanted: u64,
@@ -272,7 +272,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Waits a little, so that what would come twice has come, and checks the ledger.
+    /// Waits a moment for possible duplicates, then checks the ledger.
     pub async fn check(
         &self,
         endpoints: Range<usize>,

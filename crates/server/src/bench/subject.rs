@@ -1,7 +1,7 @@
-//! What is measured: a child process of this very program, the relay or the server.
+//! The measured process: the relay or the server, as a child process of this program.
 //!
-//! It is a process of its own so that what it uses is told apart from what producers and receivers
-//! use. It promises to end with its owner: a benchmark that fails leaves nothing running.
+//! It is a separate process, so that its usage does not include that of producers and receivers. Dropping a
+//! [`Subject`] ends the process, so a failed benchmark leaves nothing running.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,28 +18,28 @@ use tokio::time::{sleep, timeout};
 use super::failure::Failure;
 use super::usage::Usage;
 
-/// How long it may take to be ready.
+/// Maximum time until the process is ready.
 const MAX_START: Duration = Duration::from_secs(120);
-/// How long a clean stop may take.
+/// Maximum time of a clean stop.
 const MAX_STOP: Duration = Duration::from_secs(60);
-/// What is kept of what it says on standard error, to be told when it fails.
+/// Number of last lines of standard error that are kept for error messages.
 const MAX_LAST_WORDS: usize = 10;
-/// It has settled when it used no processor for so long,
+/// The process is idle when it used no processor time for this long.
 const QUIET: Duration = Duration::from_millis(300);
-/// and is given up on after so long.
+/// Maximum time to wait until it is idle.
 const MAX_SETTLE: Duration = Duration::from_secs(20);
 
-/// Which of the two.
+/// The kind of process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// No store, no engine.
+    /// The relay: no store, no engine.
     Relay,
-    /// The real one.
+    /// The server.
     Server,
 }
 
 impl Kind {
-    /// What it is called.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Relay => "relay",
@@ -52,7 +52,7 @@ impl Kind {
 pub struct Subject {
     kind: Kind,
     child: Child,
-    /// The relay ends when this is closed.
+    /// Standard input of the relay, which ends when it is closed.
     orders: Option<ChildStdin>,
     address: SocketAddr,
     started_within: Duration,
@@ -62,8 +62,8 @@ pub struct Subject {
 type LastWords = Arc<Mutex<VecDeque<String>>>;
 
 impl Subject {
-    /// Starts it with these arguments in a folder, gives it its orders, and waits until it says where it
-    /// listens.
+    /// Starts the process in a folder, writes its configuration to standard input, and waits until it prints its
+    /// address.
     pub async fn start(
         kind: Kind,
         arguments: &[String],
@@ -78,7 +78,7 @@ impl Subject {
             reason = "this very program, which goes out by the same door"
         )]
         let mut command = Command::new(program);
-        // The environment of whoever measures must not change what is measured.
+        // Environment variables of the caller must not configure the measured server.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("POSTHASTE_") {
                 command.env_remove(name);
@@ -96,7 +96,7 @@ impl Subject {
         let told = address_told(child.stdout.take(), started_at);
         let mut stdin = child.stdin.take();
         if let (Some(stdin), Some(orders)) = (&mut stdin, orders) {
-            // If it is gone already it says why, below.
+            // If the process has ended already, its error is reported below.
             let _ = writeln!(stdin, "{orders}");
         }
         let mut subject = Subject {
@@ -136,37 +136,37 @@ impl Subject {
         }
     }
 
-    /// Where it listens.
+    /// Returns the address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How long it took from being started to saying where it listens.
+    /// Returns the time from start to the line with its address.
     pub fn started_within(&self) -> Duration {
         self.started_within
     }
 
-    /// What it last said on standard error.
+    /// Returns its last lines on standard error.
     pub fn last_words(&self) -> Vec<String> {
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         said.iter().cloned().collect()
     }
 
-    /// What it has used so far.
+    /// Returns its usage so far.
     pub fn usage(&self) -> Result<Usage, Failure> {
         Usage::of(self.child.id()).map_err(Failure::machine(
             "cannot tell what the process uses; this needs Linux's /proc",
         ))
     }
 
-    /// What it has used once it has come to rest: results written down, nothing left to do.
+    /// Returns its usage once it is idle, with all results recorded.
     pub async fn settled_usage(&self) -> Result<Usage, Failure> {
         let begun_at = Instant::now();
         let mut usage = self.usage()?;
         loop {
             sleep(QUIET).await;
             let later = self.usage()?;
-            // A tick of the clock is spent on timers alone now and then.
+            // Timers alone cost a clock tick now and then.
             let resting = later.cpu.saturating_sub(usage.cpu) <= Duration::from_millis(10);
             usage = later;
             if resting || begun_at.elapsed() > MAX_SETTLE {
@@ -175,7 +175,7 @@ impl Subject {
         }
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Stops the process and waits until it has ended.
     pub async fn stop(mut self) -> Result<(), Failure> {
         self.orders = None;
         let pid = Pid::from_child(&self.child);
@@ -208,7 +208,7 @@ impl Drop for Subject {
     }
 }
 
-/// Keeps the last lines of what is said, and lets nobody wait for being heard.
+/// Reads standard error and keeps the last lines, so that the process never blocks on a full pipe.
 fn listen(from: Option<impl Read + Send + 'static>) -> LastWords {
     let said = LastWords::default();
     let kept = Arc::clone(&said);
@@ -226,7 +226,7 @@ fn listen(from: Option<impl Read + Send + 'static>) -> LastWords {
     said
 }
 
-/// The address in the first line that holds one, and when it came.
+/// Returns the address in the first line that contains one, and the time of that line.
 fn address_told(
     from: Option<impl Read + Send + 'static>,
     started_at: Instant,
@@ -247,7 +247,7 @@ fn address_told(
     told
 }
 
-/// The first address with a port in a line of words.
+/// Returns the first address with a port in a line.
 fn address_in(line: &str) -> Option<SocketAddr> {
     line.split_whitespace().find_map(|word| {
         let word = word.split_once("://").map_or(word, |(_, rest)| rest);

@@ -1,25 +1,25 @@
-//! What a process has used, as Linux tells it under `/proc`.
+//! Resource usage of processes, read from Linux's `/proc`.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// What a process has used so far.
+/// Resource usage of a process so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Processor time, its own and the system's for it.
+    /// Processor time, user and system.
     pub cpu: Duration,
-    /// Memory at its highest.
+    /// Maximum memory.
     pub peak_memory_bytes: u64,
-    /// Memory now.
+    /// Current memory.
     pub memory_bytes: u64,
-    /// What it caused to be written to storage. Where that is memory (tmpfs), nothing.
+    /// Bytes written to storage. Zero if the storage is in memory (tmpfs).
     pub written_bytes: u64,
 }
 
 impl Usage {
-    /// What this process has used. Says what is missing if the machine does not tell.
+    /// Reads the usage of a process. Fails if `/proc` lacks a value.
     pub fn of(pid: u32) -> io::Result<Usage> {
         let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}"));
         let (stat, status, io) = (read("stat")?, read("status")?, read("io")?);
@@ -27,7 +27,7 @@ impl Usage {
             .ok_or_else(|| io::Error::other("/proc is not as expected"))
     }
 
-    /// What two processes have used together.
+    /// Returns the sum of two usages.
     pub fn and(&self, other: &Usage) -> Usage {
         Usage {
             cpu: self.cpu + other.cpu,
@@ -50,26 +50,26 @@ impl Usage {
     }
 }
 
-/// The processes of a machine, as `/proc` tells of them.
+/// The processes of a machine, as in `/proc`.
 pub trait Processes {
-    /// The `stat` line of one.
+    /// Returns the `stat` line of a process.
     fn stat(&self, pid: u32) -> Option<String>;
-    /// All there are.
+    /// Returns the ids of all processes.
     fn all(&self) -> Vec<u32>;
 }
 
-/// What a `stat` line says of whose child a process is and of its time, in ticks.
+/// Parent and processor time of a process, in clock ticks, from its `stat` line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessTicks {
-    /// Whose child it is.
+    /// Process id of the parent.
     pub parent: u32,
-    /// What it used itself.
+    /// Time of the process itself.
     pub own: u64,
-    /// What children used that it has waited for.
+    /// Time of ended children that it has waited for.
     pub waited_for: u64,
 }
 
-/// Reads a `stat` line.
+/// Parses a `stat` line.
 pub fn process_ticks(stat: &str) -> Option<ProcessTicks> {
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
@@ -81,7 +81,7 @@ pub fn process_ticks(stat: &str) -> Option<ProcessTicks> {
     })
 }
 
-/// User and system time from a `stat` line. The name before it may hold blanks and brackets.
+/// Parses user and system time from a `stat` line. The process name before them may contain spaces and brackets.
 fn cpu_ticks(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut times = fields.split_whitespace().skip(11);
@@ -90,7 +90,7 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     user.checked_add(system)
 }
 
-/// A number from lines such as `VmHWM:  1234 kB`, without its unit.
+/// Parses a number from lines such as `VmHWM:  1234 kB`, without its unit.
 fn field(lines: &str, name: &str) -> Option<u64> {
     lines.lines().find_map(|line| {
         let value = line.strip_prefix(name)?.strip_prefix(':')?;
@@ -98,7 +98,8 @@ fn field(lines: &str, name: &str) -> Option<u64> {
     })
 }
 
-/// The kind of file system a path is on, going by `/proc/mounts`: the deepest mount above it.
+/// Returns the type of the file system that a path is on, according to `/proc/mounts`: that of the deepest mount
+/// above it.
 pub fn file_system<'a>(mounts: &'a str, path: &Path) -> Option<&'a str> {
     let mounts = mounts.lines().filter_map(|line| {
         let mut words = line.split(' ').skip(1);
@@ -106,7 +107,7 @@ pub fn file_system<'a>(mounts: &'a str, path: &Path) -> Option<&'a str> {
         let kind = words.next()?;
         path.starts_with(at).then_some((at.len(), kind))
     });
-    // Of two mounts at one place the later one is seen.
+    // Of two mounts at the same path, the later one is visible.
     mounts.max_by_key(|(depth, _)| *depth).map(|(_, kind)| kind)
 }
 

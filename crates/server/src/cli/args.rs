@@ -1,4 +1,4 @@
-//! What may be asked of the program.
+//! The command line's arguments: [`Cli`], [`Command`] and the arguments of local commands.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use super::remote::send::SendArgs;
 use super::serve_args::{SERVE_EXAMPLES, ServeArgs};
 use super::upkeep::{BACKUP_EXAMPLES, BackupArgs, ROTATE_EXAMPLES, RotateArgs};
 
-/// Where somebody who sees this for the first time may begin.
+/// First steps for new users, below the help.
 const BEGIN: &str = "\
 Begin with `posthaste demo`, or with a server of your own and a receiver beside it:
   posthaste serve --allow-http --allow-network 127.0.0.0/8
@@ -195,20 +195,20 @@ pub struct SimulateArgs {
     pub shape: ShapeArgs,
 }
 
-/// Reads a preset's name; a wrong one is answered with all of them.
+/// Parses the name of a preset. The error lists all names.
 fn preset() -> impl TypedValueParser<Value = Preset> {
     PossibleValuesParser::new(Preset::ALL.map(Preset::name))
         .map(|name| name.parse().expect("a possible value is a preset"))
 }
 
-/// Reads where to listen.
+/// Parses a listen address.
 pub(super) fn address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(
         |_| "must be an IP address and a port, such as 127.0.0.1:8421; port 0 picks a free one",
     )
 }
 
-/// Reads a whole number; a wrong one is answered with what would be right.
+/// Parses an integer within bounds. The error states the bounds.
 pub(super) fn whole<N>(least: N, most: N) -> impl Fn(&str) -> Result<N, String> + Clone
 where
     N: FromStr + PartialOrd + Display + Copy,

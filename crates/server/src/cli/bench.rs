@@ -1,4 +1,4 @@
-//! `posthaste bench`: how fast, how soon, at what cost.
+//! `posthaste bench`: arguments and output of the benchmark.
 
 use clap::Args;
 use posthaste_core::lane::MAX_PER_SECOND;
@@ -12,12 +12,12 @@ use crate::bench::settings::{MAX_ENDPOINTS, MAX_EVENTS, Scenario, Settings};
 use crate::bench::subject::Kind;
 use crate::picture::terminal;
 
-/// The most requests that producers may have outstanding.
+/// Maximum number of outstanding requests of the producers.
 const MAX_CONNECTIONS: usize = 1_000;
-/// Nobody waits for more rounds.
+/// Maximum number of rounds.
 const MAX_ROUNDS: usize = 100;
 
-/// What is shown under `--help`.
+/// Examples in the help.
 pub const EXAMPLES: &str = "\
 Examples:
   posthaste bench
@@ -106,7 +106,7 @@ impl BenchArgs {
     }
 }
 
-/// Measures, and tells of it in the shape that was asked for.
+/// Runs the benchmark and prints the results as text or JSON.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     let settings = args.settings();
     let outcomes = bench::run(&settings).map_err(Failure::Bench)?;
@@ -122,7 +122,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     output::print(&pages.join("\n"))
 }
 
-/// Relays until standard input is closed.
+/// Runs the relay until standard input is closed.
 pub fn relay() -> Result<(), Failure> {
     bench::relay::run().map_err(Failure::Bench)
 }

@@ -1,4 +1,4 @@
-//! `posthaste completions`: what a shell needs to know to complete the command line.
+//! `posthaste completions`: prints a completion script for a shell.
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;

@@ -1,4 +1,4 @@
-//! `posthaste store copy`: everything from a SQLite file to a PostgreSQL database.
+//! `posthaste store copy`: copies all data from a SQLite file to a PostgreSQL database.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::database::{Door, with_password};
 use crate::picture::{terminal, words};
 use crate::vault::key_file_text;
 
-/// Shown below the flags.
+/// Examples in the help.
 pub const COPY_EXAMPLES: &str = "\
 Examples:
   posthaste store copy sqlite:posthaste.db postgres://posthaste@db.example/posthaste
@@ -59,7 +59,7 @@ pub struct CopyArgs {
     pub json: bool,
 }
 
-/// Copies, or only counts.
+/// Copies the store, or only compares the counts of both stores.
 pub fn run(args: &CopyArgs) -> Result<(), Failure> {
     let StoreLocation::Sqlite(from) = &args.from else {
         return Err(Failure::Uncopied(
@@ -75,7 +75,7 @@ pub fn run(args: &CopyArgs) -> Result<(), Failure> {
         server: with_password(to.server()),
         dial: Arc::new(Door),
     };
-    // Before anything is written: a key that cannot be read is told at once.
+    // Read before anything is written, so that an unreadable key file is reported first.
     let keys = args.place_key.as_deref().map(key_file_text).transpose();
     let keys = keys.map_err(Failure::NotRotated)?;
     let compared = if args.verify {
@@ -99,16 +99,16 @@ pub fn run(args: &CopyArgs) -> Result<(), Failure> {
     }
 }
 
-/// Where the master key is.
+/// The location of the master key after a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Key {
-    /// Nobody wanted to know.
+    /// Not requested.
     NotAsked,
-    /// In the database, now.
+    /// Written to the database now.
     Placed,
-    /// In the database, since before.
+    /// In the database already.
     There,
-    /// Elsewhere.
+    /// Not in the database.
     Elsewhere,
 }
 
@@ -126,7 +126,7 @@ fn place(to: &Destination, keys: Option<&str>) -> Result<Key, Failure> {
     }
 }
 
-/// What came of it.
+/// Formats the result as text or JSON.
 fn told(compared: &[Compared], key: Key, from: &Path, json: bool) -> String {
     if json {
         let rows = compared.iter().map(|kind| {
@@ -165,7 +165,7 @@ fn told(compared: &[Compared], key: Key, from: &Path, json: bool) -> String {
     page
 }
 
-/// Tells how far it is: a bar on a terminal, else a line for every tenth.
+/// Shows the progress: a bar on a terminal, else one line per ten percent.
 struct Teller {
     bar: Option<ProgressBar>,
     what: &'static str,

@@ -1,4 +1,4 @@
-//! `posthaste demo`: a server, four receivers and traffic, to look at.
+//! `posthaste demo`: arguments and output of the demo.
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
@@ -33,7 +33,7 @@ Within half a minute it shows retries, a tripped breaker, a dead letter and a ge
 after a minute a receiver that was down comes back to all that was held for it. It keeps its
 data in a temporary folder and removes it when it ends.";
 
-/// How often the table is printed where it cannot be drawn anew, in looks.
+/// Number of snapshots between two tables, where the table cannot be redrawn in place.
 const LOOKS_APART: u32 = 10;
 
 /// `demo`.
@@ -71,7 +71,7 @@ fn tempo(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Plays until told to stop.
+/// Runs the demo until it is stopped.
 pub fn run(args: &DemoArgs) -> Result<(), Failure> {
     serve::runtime()?.block_on(perform(args))
 }
@@ -126,7 +126,7 @@ fn place(stage: &Stage, script: &Script, asked: SocketAddr) -> Place {
     }
 }
 
-/// Plays for ever. All of it happens in here, so that it ends when nobody waits for it any more.
+/// Runs traffic, script and output forever, in one future: dropping it ends all of them.
 async fn play(stage: &Stage, script: Script, narrator: &mut Narrator) -> Result<(), Failure> {
     let accepted = AtomicU64::new(0);
     let sending = traffic::send(script, stage.client()?, chance::seed(), &accepted);
@@ -172,23 +172,23 @@ async fn look(
     })
 }
 
-/// How what is seen is told.
+/// The output mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
-    /// A line of JSON each.
+    /// One line of JSON per message or status.
     Json,
-    /// The table is drawn anew in its place, below what was worth a word.
+    /// The table is redrawn in place, below the messages.
     Drawn,
-    /// Lines, and the table now and then.
+    /// Messages, and the table now and then.
     Written,
 }
 
-/// Tells what is seen.
+/// Prints messages and the table.
 struct Narrator {
     manner: Manner,
     width: usize,
     seen: Option<Snapshot>,
-    /// How many lines of the screen the table takes.
+    /// Number of screen lines that the table occupies.
     drawn: usize,
     looks: u32,
 }
@@ -196,7 +196,7 @@ struct Narrator {
 impl Narrator {
     fn new(json: bool) -> Narrator {
         let stdout = std::io::stdout();
-        // Where there may be no colours the cursor may not be moved either.
+        // Without colour support, cursor movement is not assumed either.
         let moves = stdout.is_terminal()
             && anstream::AutoStream::choice(&stdout) != anstream::ColorChoice::Never;
         let manner = match (json, moves) {
@@ -274,8 +274,8 @@ impl Narrator {
     }
 }
 
-/// Words in place of the last lines, and a table below them whose lines are cut at the screen's edge:
-/// one that went on in the next line would not be where it is looked for.
+/// Returns the escape sequences that replace the last `lines` by new messages and the table. Line wrapping is off for
+/// the table, because a wrapped line would change the number of lines to replace next time.
 fn redrawn(lines: usize, words: &str, table: &str) -> String {
     let back = match lines {
         0 => String::new(),

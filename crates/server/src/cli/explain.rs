@@ -1,4 +1,4 @@
-//! `posthaste policy explain`: when each attempt comes.
+//! `posthaste policy explain`: shows the times of a policy's attempts.
 
 use posthaste_core::policy::Explanation;
 
@@ -11,7 +11,7 @@ use crate::picture::timeline::{self, MAX_TABLE_ROWS, Row};
 use crate::picture::words;
 use crate::report::{ExplanationReport, PolicyReport};
 
-/// Explains the policy in the shape that was asked for.
+/// Explains the policy as text, JSON or SVG.
 pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
     let named = named_policy(&args.policy)?;
     let explanation = named.policy.explain();
@@ -32,7 +32,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
     output::print(&page(&named, &explanation, output::width()))
 }
 
-/// The whole answer for a person.
+/// Renders the explanation as text.
 fn page(named: &NamedPolicy, explanation: &Explanation, width: usize) -> String {
     [
         heading(named, width),
@@ -43,7 +43,7 @@ fn page(named: &NamedPolicy, explanation: &Explanation, width: usize) -> String 
     .join("\n")
 }
 
-/// What the policy is called, and its shape.
+/// Renders the policy's name and its shape.
 pub fn heading(named: &NamedPolicy, width: usize) -> String {
     // A path may be long.
     let short = words::shortened(&named.name, width - 1);

@@ -1,4 +1,4 @@
-//! What keeps a command from being done.
+//! Errors of commands.
 
 use std::fmt;
 use std::io;
@@ -16,89 +16,89 @@ use crate::node::{Breakdown, StartError};
 use crate::picture::terminal::printable;
 use crate::vault::VaultError;
 
-/// What keeps a command from being done. What the person can put right is told as usage.
+/// An error that ends a command. Errors that the user can fix have exit code 2.
 #[derive(Debug)]
 pub enum Failure {
-    /// The policy cannot be read at all.
+    /// The policy file cannot be read.
     Unreadable {
-        /// What it was to be read from.
+        /// Name of the source.
         source: String,
-        /// Why it cannot be.
+        /// The cause.
         error: io::Error,
     },
-    /// The policy is larger than any policy needs to be.
+    /// The policy file is too large.
     TooLarge {
-        /// What it was read from.
+        /// Name of the source.
         source: String,
     },
-    /// The policy is not text in UTF-8.
+    /// The policy is not UTF-8 text.
     NotText {
-        /// What it was read from.
+        /// Name of the source.
         source: String,
     },
-    /// The policy is not in the format it was taken for.
+    /// The policy is not valid in its format.
     Malformed {
-        /// What it was read from.
+        /// Name of the source.
         source: String,
-        /// What it was taken for.
+        /// The assumed format.
         format: Format,
-        /// What is wrong, and where.
+        /// The error, with its position.
         message: String,
     },
-    /// The document is well formed, and not a policy.
+    /// The document is valid, but not a policy.
     Mistaken {
-        /// What it was read from.
+        /// Name of the source.
         source: String,
-        /// Everything that is wrong with it.
+        /// All errors in it.
         mistakes: Mistakes,
     },
-    /// A picture cannot be written.
+    /// A chart cannot be written.
     Unwritable {
-        /// Where it was to be written.
+        /// Path of the file.
         path: PathBuf,
-        /// Why it cannot be.
+        /// The cause.
         error: io::Error,
     },
-    /// The answer cannot be printed.
+    /// Standard output cannot be written.
     Unprintable(io::Error),
-    /// A benchmark came to no figures.
+    /// A benchmark failed.
     Bench(bench::failure::Failure),
-    /// The server did not do what was asked.
+    /// A request to the server failed.
     Remote(Trouble),
-    /// The configuration is not right.
+    /// The configuration is invalid.
     Misconfigured(ConfigError),
-    /// The certificates that the operator names cannot be used.
+    /// The configured CA certificates cannot be used.
     Roots(String),
-    /// The machine does not let us begin.
+    /// A system call failed before the start.
     Unprepared(io::Error),
     /// The server cannot start.
     NotStarted(StartError),
-    /// The store is no file: it is a database at this URL.
+    /// The store is not a file but a database at this URL.
     NoFile(String),
-    /// The store cannot be copied.
+    /// The backup failed.
     NotCopied(OpenError),
-    /// One of the two stores is not of the kind that can be copied so.
+    /// One of the two stores is of the wrong kind for a copy.
     Uncopied(String),
-    /// A store cannot be carried to another.
+    /// Copying to another store failed.
     CopyFailed(CopyError),
-    /// A copy does not hold what its original does.
+    /// A copy does not contain the same data as its original.
     CountsDiffer,
     /// The master keys cannot be changed.
     NotRotated(VaultError),
-    /// No letter can be sent, because nobody said through whom or to whom.
+    /// No email can be sent, because the mail server or the recipient is not configured.
     NoMail(&'static str),
-    /// The mail server did not take a letter.
+    /// The mail server did not accept an email.
     LetterRefused {
-        /// The server.
+        /// The mail server.
         server: String,
-        /// Who was to get it.
+        /// The recipient.
         recipient: String,
-        /// Why it did not.
+        /// The reason.
         why: String,
     },
-    /// Told to stop twice, the server did not wait.
+    /// A second stop signal ended the server without waiting.
     Hurried,
-    /// The server ran, and can do so no more.
+    /// The server failed while it was running.
     BrokenDown(Breakdown),
 }
 
@@ -109,7 +109,7 @@ impl From<Trouble> for Failure {
 }
 
 impl Failure {
-    /// 2 for what the person who asked can put right by asking differently, else 1.
+    /// Returns 2 for errors that the user can fix with other arguments, else 1.
     pub fn exit_code(&self) -> u8 {
         match self {
             Failure::Unreadable { .. }

@@ -1,4 +1,4 @@
-//! `posthaste listen`: a local receiver that verifies, prints, and fails as told.
+//! `posthaste listen`: a local receiver that verifies and prints requests, and fails as configured.
 
 use std::net::SocketAddr;
 
@@ -30,10 +30,10 @@ Examples:
 For the server to send here it must be started with
   posthaste serve --allow-http --allow-network 127.0.0.0/8";
 
-/// Beside the server's own port, and one that webhooks may go to.
+/// Next to the server's own port, and a port that webhooks may be sent to.
 const DEFAULT_LISTEN: &str = "127.0.0.1:8421";
 
-/// The longest an answer may be held back.
+/// Maximum delay of a response.
 const MAX_DELAY: Span = Span::from_hours(1);
 
 /// `listen`.
@@ -126,7 +126,7 @@ fn span(text: &str) -> Result<Span, String> {
 }
 
 impl ListenArgs {
-    /// How the receiver answers.
+    /// Returns the receiver's behaviour.
     pub fn behaviour(&self) -> Behaviour {
         let fails = match (self.fail, self.first, self.rate) {
             (Some(percent), _, _) => Behaviour::flaky(percent).fails,
@@ -157,7 +157,7 @@ impl ListenArgs {
     }
 }
 
-/// Listens until told to stop.
+/// Runs the receiver until it is stopped.
 pub fn run(args: ListenArgs) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -189,7 +189,7 @@ async fn listen(args: ListenArgs) -> Result<(), Failure> {
             args.listen
         ))
     })?;
-    // Asked for first: whoever knows where it listens may end it, and is told what was heard.
+    // Registered first, so that a signal right after the address is printed still leads to a summary.
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::Unprepared)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Unprepared)?;
     let ready = match args.json {
@@ -220,7 +220,7 @@ fn say(json: bool, text: &str) -> Result<(), Failure> {
     }
 }
 
-/// One request in one line.
+/// Formats one request as a line.
 fn line(heard: &Heard) -> String {
     // The time of day, to the millisecond.
     let at = heard.at.to_string();
@@ -242,7 +242,7 @@ fn line(heard: &Heard) -> String {
     format!("{time}  {event_type}  {delivery}  {attempt}  {check}  {size} B  → {answer}\n")
 }
 
-/// An id as people tell ids apart: by its end, since all of one hour begin alike.
+/// Shortens an id to its end. Ids of the same hour begin alike, so the end distinguishes them.
 fn short(id: &str) -> String {
     const END: usize = 6;
     let id = printable(id);

@@ -1,4 +1,4 @@
-//! `posthaste mail test`: whether letters arrive.
+//! `posthaste mail test`: sends a test email.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::notices::mail::address;
 
-/// Shown below the flags.
+/// Examples in the help.
 pub const TEST_EXAMPLES: &str = "\
 Examples:
   posthaste mail test --config posthaste.toml
@@ -52,7 +52,7 @@ pub struct TestArgs {
 }
 
 impl std::fmt::Debug for TestArgs {
-    /// Without the settings: they may hold a password.
+    /// Omits the settings, which may contain a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TestArgs")
             .field("to", &self.to)
@@ -60,7 +60,7 @@ impl std::fmt::Debug for TestArgs {
     }
 }
 
-/// Sends a letter to whoever is to get it, one after the other.
+/// Sends an email to each recipient, one after the other.
 pub fn test(args: &TestArgs) -> Result<(), Failure> {
     let settings = ServeArgs {
         config: args.config.clone(),

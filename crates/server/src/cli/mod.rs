@@ -1,7 +1,7 @@
 //! The command line.
 //!
-//! [`args`] says what may be asked, each command has a module that answers, and [`output`] is the
-//! only place that prints. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.
+//! [`args`] defines the arguments, each command has its own module, and [`output`] is the only module that prints.
+//! Exit codes: 0 success, 1 failure, 2 wrong usage or configuration.
 
 pub mod args;
 pub mod bench;
@@ -34,7 +34,7 @@ use copy::StoreCommand;
 use failure::Failure;
 use mail::MailCommand;
 
-/// Reads the arguments, does what they ask, and says how it went.
+/// Parses the arguments, runs the command, and returns the exit code.
 pub fn run() -> ExitCode {
     match obey(parse()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -45,7 +45,7 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Reads the arguments, or tells what is wrong with them and ends.
+/// Parses the arguments, or prints the error and exits.
 fn parse() -> Cli {
     Cli::try_parse().unwrap_or_else(|mut error| {
         hide(&mut error);
@@ -53,7 +53,7 @@ fn parse() -> Cli {
     })
 }
 
-/// What was typed in the wrong place may be a secret: only what is short is told back.
+/// Removes long values from an error message: they may be a secret that was typed in the wrong place.
 fn hide(error: &mut clap::Error) {
     let places = [
         ContextKind::InvalidValue,

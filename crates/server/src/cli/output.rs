@@ -1,4 +1,4 @@
-//! The one place that prints.
+//! All output to standard output and standard error.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -7,25 +7,25 @@ use std::path::Path;
 use super::failure::Failure;
 use crate::picture::terminal;
 
-/// A path that stands for standard input or output.
+/// The path that stands for standard input or output.
 pub const STANDARD: &str = "-";
 
-/// Prints an answer for a person. Styles reach terminals only.
+/// Prints text for a person. Styles are removed unless the output is a terminal.
 pub fn print(text: &str) -> Result<(), Failure> {
     write(anstream::stdout().lock(), text)
 }
 
-/// Prints an answer for a tool: as it is, whatever it holds.
+/// Prints text for a tool, unchanged.
 pub fn print_raw(text: &str) -> Result<(), Failure> {
     write(io::stdout().lock(), text)
 }
 
-/// Says something on standard error that is no answer and no complaint.
+/// Prints a message on standard error that is neither a result nor an error.
 pub fn note(text: &str) {
     let _ = writeln!(anstream::stderr(), "{text}");
 }
 
-/// Writes it all. A reader who has seen enough (`| head`) is no failure.
+/// Writes all of the text. A closed pipe (`| head`) is not an error.
 fn write(mut out: impl Write, text: &str) -> Result<(), Failure> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::Unprintable(error)),
@@ -33,7 +33,7 @@ fn write(mut out: impl Write, text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Writes a picture where it was asked for, and says so on standard error.
+/// Writes a chart to a file, and reports it on standard error.
 pub fn write_picture(path: &Path, picture: &str) -> Result<(), Failure> {
     if path == Path::new(STANDARD) {
         return print_raw(picture);
@@ -47,7 +47,7 @@ pub fn write_picture(path: &Path, picture: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says on standard error what went wrong. If even that fails, the exit code still tells.
+/// Prints an error on standard error. If that fails too, the exit code still reports it.
 pub fn complain(message: &str) {
     let _ = writeln!(
         anstream::stderr(),
@@ -56,13 +56,13 @@ pub fn complain(message: &str) {
     );
 }
 
-/// Says on standard error what helps a person and is no part of the answer.
+/// Prints a hint on standard error that is not part of the result.
 pub fn remark(message: &str) {
     let message = terminal::styled(terminal::QUIET, &terminal::printable(message));
     let _ = writeln!(anstream::stderr(), "{message}");
 }
 
-/// How wide an answer may be.
+/// Returns the maximum width of the output, in columns.
 pub fn width() -> usize {
     terminal::width(std::env::var("COLUMNS").ok().as_deref())
 }

@@ -1,15 +1,14 @@
-//! Bars for work that takes a while.
+//! Progress bars.
 //!
-//! They are drawn on standard error, and only where that is a terminal: what is piped or logged stays
-//! clean.
+//! They are drawn on standard error and only on a terminal, so that piped output and logs stay clean.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar that fills up to `total`. `doing` says what is counted, such as "replayed".
+/// Creates a bar that ends at `total`. `doing` names what is counted, such as "replayed".
 pub fn bar(total: u64, doing: &'static str) -> ProgressBar {
     let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} {msg}, {eta} to go")
         .expect("a valid template");
-    // Without colours, as the bar says it all.
+    // Without colours: the bar is clear enough.
     ProgressBar::new(total)
         .with_style(style)
         .with_message(doing)

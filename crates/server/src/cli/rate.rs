@@ -1,18 +1,18 @@
-//! Rates as people write them: `50/s`, `50`, `600/m`.
+//! Parses rates such as `50/s`, `50` and `600/m`.
 
 use posthaste_core::lane::{MAX_PER_SECOND, MIN_PER_SECOND};
 
-/// The fewest requests a second a simulated receiver may take: less than four an hour.
+/// Minimum capacity of a simulated receiver, in requests per second: fewer than four per hour.
 pub const MIN_CAPACITY: f64 = 0.001;
-/// The most requests a second a simulated receiver may take.
+/// Maximum capacity of a simulated receiver, in requests per second.
 pub const MAX_CAPACITY: f64 = 1_000_000.0;
 
-/// Reads what a receiver takes.
+/// Parses the capacity of a receiver.
 pub fn capacity(text: &str) -> Result<f64, String> {
     within(per_second(text)?, MIN_CAPACITY, MAX_CAPACITY)
 }
 
-/// Reads what an endpoint may be sent.
+/// Parses the rate limit of an endpoint.
 pub fn limit(text: &str) -> Result<f64, String> {
     within(per_second(text)?, MIN_PER_SECOND, MAX_PER_SECOND)
 }
@@ -32,7 +32,7 @@ fn per_second(text: &str) -> Result<f64, String> {
         Some((number, "h")) => (number, 3_600.0),
         Some(_) => return Err(form()),
     };
-    // Rust reads "inf", "1e9" and "-1" as numbers too; people do not write rates so.
+    // Rust also parses "inf", "1e9" and "-1" as numbers; they are not valid rates.
     let plain = number
         .bytes()
         .all(|byte| byte.is_ascii_digit() || byte == b'.');

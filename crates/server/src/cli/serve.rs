@@ -1,4 +1,4 @@
-//! `posthaste serve`: the server, until it is told to stop.
+//! `posthaste serve`: runs the server until a stop signal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,11 +21,11 @@ use crate::node::{Kept, Node, NodeSettings};
 use crate::notices::Means;
 use crate::notices::mail::Post;
 
-/// A signal that follows another so closely says the same: `timeout` and some supervisors send it to the
-/// process and then to its group, and a terminal to everything that runs in it.
+/// A second signal within this time counts as the same request. `timeout` and some supervisors signal the process and
+/// then its group, and a terminal signals all processes in it.
 const SAME_WISH: Duration = Duration::from_secs(1);
 
-/// Serves until SIGTERM or SIGINT.
+/// Runs the server until SIGTERM or SIGINT.
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let config = Config::load(args, std::env::vars_os()).map_err(Failure::Misconfigured)?;
     let _logs = logging::start(&config.log, Clock::system());
@@ -35,13 +35,13 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let settings = node_settings(&config)?;
     let runtime = runtime()?;
     let ended = runtime.block_on(serve(settings));
-    // A lookup that silent name servers hold up cannot be called off. Nobody needs its answer any more.
+    // A DNS lookup that waits for a silent name server cannot be cancelled. Its answer is no longer needed.
     runtime.shutdown_background();
     ended
 }
 
 async fn serve(settings: NodeSettings) -> Result<(), Failure> {
-    // Asked for first: a signal that comes while the server starts is not lost.
+    // Registered first, so that a signal during the start is not lost.
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::Unprepared)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Unprepared)?;
     let mut node = Node::start(settings).await.map_err(Failure::NotStarted)?;
@@ -57,7 +57,7 @@ async fn serve(settings: NodeSettings) -> Result<(), Failure> {
         why = node.broken_down() => return Err(Failure::BrokenDown(why)),
     }
     let asked = Instant::now();
-    // Whoever asks twice does not want to wait.
+    // A second signal means: stop without waiting.
     let hurried = async {
         while asked.elapsed() < SAME_WISH {
             told(&mut terminate, &mut interrupt).await;
@@ -69,7 +69,7 @@ async fn serve(settings: NodeSettings) -> Result<(), Failure> {
     }
 }
 
-/// Waits until somebody wants the server to stop.
+/// Waits for a stop signal.
 async fn told(terminate: &mut Signal, interrupt: &mut Signal) {
     tokio::select! {
         _ = terminate.recv() => {}
@@ -77,13 +77,13 @@ async fn told(terminate: &mut Signal, interrupt: &mut Signal) {
     }
 }
 
-/// What everything asynchronous runs on.
+/// Creates the async runtime.
 pub fn runtime() -> Result<Runtime, Failure> {
     let runtime = Builder::new_multi_thread().enable_all().build();
     runtime.map_err(Failure::Unprepared)
 }
 
-/// What a node needs, taken from the configuration.
+/// Derives the node's settings from the configuration.
 pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
     config.check_role().map_err(Failure::Misconfigured)?;
     config.check_mail().map_err(Failure::Misconfigured)?;
@@ -118,7 +118,7 @@ pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
     })
 }
 
-/// By what means people are told.
+/// Returns the channels for notifications.
 fn means(config: &Config) -> Result<Means, String> {
     let post = config.post()?;
     Ok(Means {
@@ -128,7 +128,7 @@ fn means(config: &Config) -> Result<Means, String> {
     })
 }
 
-/// Where everything is kept.
+/// Returns the location of the store.
 fn kept(config: &Config) -> Kept {
     match &config.store {
         StoreLocation::Sqlite(path) => Kept::File(path.clone()),

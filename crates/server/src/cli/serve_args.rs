@@ -1,13 +1,13 @@
-//! What `posthaste serve` may be told.
+//! Arguments of `posthaste serve`.
 //!
-//! Every flag is a setting, and stays a text here: the configuration reads them all, so that mistakes in
-//! flags, variables and file are told together.
+//! Every flag is a setting and stays text here. The configuration parses all of them, so that errors in flags,
+//! environment variables and file are reported together.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// Shown below the flags.
+/// Examples in the help.
 pub const SERVE_EXAMPLES: &str = "\
 Examples:
   posthaste serve
@@ -76,7 +76,7 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
-    /// What was given, by its key.
+    /// Returns the flags that were given, by configuration key.
     pub fn given(&self) -> Vec<(&'static str, String)> {
         let networks = (!self.allow_network.is_empty()).then(|| self.allow_network.join(","));
         let flags = [
@@ -100,7 +100,7 @@ impl ServeArgs {
 }
 
 impl std::fmt::Debug for ServeArgs {
-    /// The flags that were given, by name: their values may be keys.
+    /// Shows only the names of the flags, because their values may be keys.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let keys = self.given().into_iter().map(|(key, _)| key);
         f.debug_list().entries(keys).finish()

@@ -1,4 +1,4 @@
-//! `posthaste policy simulate`: what happens when a receiver is down and comes back.
+//! `posthaste policy simulate`: simulates the outage and recovery of a receiver.
 
 use posthaste_core::lane::RateLimit;
 use posthaste_sim::recovery::{Recovery, Scenario, play};
@@ -11,7 +11,7 @@ use crate::advice;
 use crate::picture::{outage, terminal, words};
 use crate::report::{CourseReport, OutageReport};
 
-/// Plays the scenario through and tells of it in the shape that was asked for.
+/// Runs the simulation and prints the result as text, JSON or SVG.
 pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
     let named = named_policy(&args.policy)?;
     let scenario = Scenario {
@@ -51,7 +51,7 @@ pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
     ))
 }
 
-/// The whole answer for a person.
+/// Renders the result as text.
 fn page(
     named: &NamedPolicy,
     scenario: &Scenario,
@@ -85,14 +85,14 @@ fn page(
     .join("\n")
 }
 
-/// What it comes to, and what would have been better.
+/// Returns the conclusion and advice on the rate limit.
 fn conclusion(scenario: &Scenario, recovery: &Recovery, report: &OutageReport) -> String {
     let advice = advice::on_the_rate(scenario, recovery);
     let told = [Some(report.conclusion()), advice];
     told.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-/// The scenario in a line.
+/// Describes the scenario in a line.
 fn setting(report: &OutageReport) -> String {
     let pending = match report.pending {
         1 => "1 delivery".to_owned(),

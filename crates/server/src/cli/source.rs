@@ -1,4 +1,4 @@
-//! Where a policy comes from: a preset, a file, or standard input.
+//! Loads a retry policy from a preset, a file, or standard input.
 
 use std::fmt;
 use std::fs::File;
@@ -14,21 +14,21 @@ use super::failure::Failure;
 use super::output::STANDARD;
 use crate::picture::terminal::printable;
 
-/// The largest file read as a policy: 1 MiB, hundreds of times what one needs.
+/// Maximum size of a policy file: 1 MiB, hundreds of times what a policy needs.
 pub const MAX_POLICY_BYTES: u64 = 1024 * 1024;
 
-/// A policy, and what to call it.
+/// A policy and its name.
 #[derive(Debug)]
 pub struct NamedPolicy {
-    /// The preset's name, or the file's.
+    /// Name of the preset or of the file.
     pub name: String,
-    /// Which preset it is, if it is one.
+    /// The preset, if it is one.
     pub preset: Option<Preset>,
-    /// The policy itself.
+    /// The policy.
     pub policy: RetryPolicy,
 }
 
-/// The formats a policy may be written in.
+/// The formats of a policy file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// JSON.
@@ -47,7 +47,7 @@ impl fmt::Display for Format {
 }
 
 impl Format {
-    /// The format a file's name tells, or else the one its text has.
+    /// Returns the format by the file's extension, or else by its content.
     fn of(path: &Path, text: &str) -> Format {
         let extension = path.extension().map(|e| e.to_ascii_lowercase());
         match extension.as_deref().and_then(|e| e.to_str()) {
@@ -57,8 +57,8 @@ impl Format {
         }
     }
 
-    /// What a text begins with tells its format, broken or not: JSON with a value, TOML with a field
-    /// or with the head of a table.
+    /// Guesses the format from the beginning of a text, valid or not: JSON begins with a value, TOML with a field or
+    /// a table header.
     fn of_text(text: &str) -> Format {
         if json::parse(text).is_ok() {
             return Format::Json;
@@ -76,7 +76,7 @@ impl Format {
         if is_json { Format::Json } else { Format::Toml }
     }
 
-    /// Reads a document; the error says what is wrong, with line and column.
+    /// Parses a document. The error contains line and column.
     fn read(self, text: &str) -> Result<Value, String> {
         match self {
             Format::Json => json::parse(text).map_err(|error| error.to_string()),
@@ -88,7 +88,7 @@ impl Format {
     }
 }
 
-/// True for `[backoff]` and `[[rules]]`, and not for the beginning of a list.
+/// Returns true for `[backoff]` and `[[rules]]`, but not for the beginning of a list.
 fn is_table_head(line: &str) -> bool {
     let Some((name, _)) = line.trim_start_matches('[').split_once(']') else {
         return false;
@@ -99,7 +99,7 @@ fn is_table_head(line: &str) -> bool {
     begins && name.chars().all(named)
 }
 
-/// The policy that was asked for; `recommended` if none was.
+/// Returns the requested policy; `recommended` by default.
 pub fn named_policy(args: &PolicyArgs) -> Result<NamedPolicy, Failure> {
     let Some(path) = &args.file else {
         let preset = args.preset.unwrap_or(Preset::Recommended);
@@ -132,7 +132,7 @@ pub fn named_policy(args: &PolicyArgs) -> Result<NamedPolicy, Failure> {
     })
 }
 
-/// Reads one byte more than allowed at most, so that too much is noticed.
+/// Reads at most one byte more than allowed, so that a file that is too large is noticed.
 fn read_bounded(from: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(MAX_POLICY_BYTES + 1).read_to_end(&mut bytes)?;
@@ -163,8 +163,8 @@ fn policy_in(name: &str, path: &Path, bytes: Vec<u8>) -> Result<RetryPolicy, Fai
     RetryPolicy::from_json(&document).map_err(|mistakes| Failure::Mistaken { source, mistakes })
 }
 
-/// The same document in JSON. What JSON has no word for becomes a string, which no field that wants
-/// a number takes; `null` would count as absent.
+/// Converts a TOML value to JSON. A value that JSON does not have becomes a string, so that numeric fields refuse it;
+/// `null` would count as absent.
 pub(crate) fn json_of(value: toml::Value) -> Value {
     match value {
         toml::Value::String(text) => Value::String(text),
@@ -183,7 +183,7 @@ pub(crate) fn json_of(value: toml::Value) -> Value {
     }
 }
 
-/// What is wrong with a TOML text, and where, in the words of a JSON error.
+/// Formats a TOML error with its position, in the style of a JSON error.
 pub(crate) fn toml_error(error: &toml::de::Error, text: &str) -> String {
     let message = error.message().trim().replace('\n', ", ");
     let before = error.span().and_then(|span| text.get(..span.start));

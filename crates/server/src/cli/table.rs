@@ -1,17 +1,17 @@
-//! Tables with cells that have styles.
+//! Tables with styled cells.
 //!
-//! Columns are as wide as their widest cell: ids are there to be copied, so nothing is cut.
+//! Columns are as wide as their widest cell. Nothing is cut, because ids are meant to be copied.
 
 use anstyle::{AnsiColor, Style};
 
 use crate::picture::terminal::{BAD, GOOD, PLAIN, QUIET, STRONG, printable, styled};
 
-/// For what is neither well nor failed yet.
+/// Style of values that are neither good nor failed yet.
 pub const WAITING: Style = AnsiColor::Yellow.on_default();
 
 const GAP: &str = "  ";
 
-/// One cell: what it says, and how it looks.
+/// One cell: text and style.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
     text: String,
@@ -20,7 +20,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// A cell with this text, on one line whatever it holds.
+    /// Creates a cell with this text. Line breaks and control characters are replaced.
     pub fn new(text: &str) -> Cell {
         Cell {
             text: printable(text),
@@ -29,7 +29,7 @@ impl Cell {
         }
     }
 
-    /// A cell with a number, which is set to the right.
+    /// Creates a cell with a number, which is aligned right.
     pub fn number(text: &str) -> Cell {
         Cell {
             is_number: true,
@@ -37,7 +37,7 @@ impl Cell {
         }
     }
 
-    /// A cell without anything to say.
+    /// Creates an empty cell.
     pub fn empty() -> Cell {
         Cell {
             text: "-".to_owned(),
@@ -50,7 +50,7 @@ impl Cell {
         self.text.chars().count()
     }
 
-    /// The cell as it stands alone.
+    /// Returns the cell's styled text.
     pub fn shown(&self) -> String {
         if self.style == PLAIN {
             self.text.clone()
@@ -60,7 +60,7 @@ impl Cell {
     }
 }
 
-/// How a word of the API looks: what is well, what is not, and what waits.
+/// Returns the style of a status word of the API.
 pub fn style_of(word: &str) -> Style {
     match word {
         "succeeded" | "enabled" | "passing" | "done" | "healthy" => GOOD,
@@ -71,7 +71,7 @@ pub fn style_of(word: &str) -> Style {
     }
 }
 
-/// Rows in columns under their heads. A column of numbers is set to the right.
+/// Renders rows in columns under their headings. A column of numbers is aligned right.
 pub fn table(heads: &[&str], rows: &[Vec<Cell>]) -> String {
     let column = |index: usize| rows.iter().filter_map(move |row| row.get(index));
     let widths: Vec<usize> = heads
@@ -100,7 +100,7 @@ pub fn table(heads: &[&str], rows: &[Vec<Cell>]) -> String {
 
 fn line(row: &[Cell], widths: &[usize], numeric: &[bool]) -> String {
     let mut out = String::new();
-    // Blanks are owed until something follows them, so that no line ends in them.
+    // Spaces are written only before the next cell, so that no line ends with spaces.
     let mut owed = 0;
     for (index, cell) in row.iter().enumerate() {
         let spare = widths
@@ -116,7 +116,7 @@ fn line(row: &[Cell], widths: &[usize], numeric: &[bool]) -> String {
     out
 }
 
-/// Names and what they stand for, a line each.
+/// Renders names and values, one pair per line.
 pub fn pairs(pairs: &[(String, Cell)]) -> String {
     let width = pairs
         .iter()

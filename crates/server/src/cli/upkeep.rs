@@ -1,4 +1,4 @@
-//! `posthaste backup` and `posthaste rotate-master-key`: what an operator does to the files of a server.
+//! `posthaste backup` and `posthaste rotate-master-key`: maintenance of a server's files.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use super::progress;
 use crate::config::StoreLocation;
 use crate::vault::rotate_key_file;
 
-/// Shown below the flags.
+/// Examples in the help.
 pub const BACKUP_EXAMPLES: &str = "\
 Examples:
   posthaste backup /var/backups/posthaste-today.db
@@ -67,7 +67,7 @@ pub fn backup(args: &BackupArgs) -> Result<(), Failure> {
     ))
 }
 
-/// Shown below the flags.
+/// Examples in the help.
 pub const ROTATE_EXAMPLES: &str = "\
 Examples:
   posthaste rotate-master-key posthaste.db.key
@@ -88,7 +88,7 @@ pub struct RotateArgs {
     pub file: PathBuf,
 }
 
-/// Puts a new key in front of those in the file.
+/// Inserts a new key before the existing ones in the file.
 pub fn rotate_master_key(args: &RotateArgs) -> Result<(), Failure> {
     let key = rotate_key_file(&args.file).map_err(Failure::NotRotated)?;
     let file = args.file.display();

@@ -1,4 +1,4 @@
-//! What a document says about alerts.
+//! Reads the settings of alerts.
 
 use posthaste_core::alert::{AlertName, Measure};
 use posthaste_core::mistakes::Fields;
@@ -8,23 +8,23 @@ use super::read::{read_truth, set};
 use crate::alerts::AlertSettings;
 use crate::alerts::settings::LONGEST_WINDOW;
 
-/// Looking costs little, but not nothing.
+/// Minimum check interval. A check costs little, but not nothing.
 const SHORTEST_EVERY: Span = Span::from_secs(1);
-/// Whoever looks less often hears too late.
+/// Maximum check interval. With a longer one, alerts would be raised too late.
 const LONGEST_EVERY: Span = Span::from_hours(1);
-/// What is looked at is kept by the minute.
+/// Minimum window. Stats are counted per minute.
 const SHORTEST_WINDOW: Span = Span::from_mins(1);
-/// Longer calm is no calm.
+/// Maximum time without the problem until an alert is resolved.
 const LONGEST_CALM: Span = Span::from_days(1);
-/// More than anybody has. Numbers beyond it are slips.
+/// Maximum of counts. Larger numbers are typing errors.
 const MAX_COUNT: u32 = 1_000_000_000;
-/// The smallest database that is worth watching.
+/// Minimum of `database_bytes`: smaller databases need no alert.
 const MIN_DATABASE_BYTES: u64 = 1 << 20;
-/// The largest: an exbibyte.
+/// Maximum of `database_bytes`: 1 EiB.
 const MAX_DATABASE_BYTES: u64 = 1 << 60;
-/// Stands where an alert is not wanted.
+/// Turns an alert off.
 const OFF: &str = "off";
-/// Stands where one is wanted that has no threshold.
+/// Turns an alert on that has no threshold.
 const ON: &str = "on";
 
 pub(super) fn read_alerts(settings: &mut AlertSettings, mut fields: Fields<'_, '_>) {
@@ -55,11 +55,11 @@ pub(super) fn read_alerts(settings: &mut AlertSettings, mut fields: Fields<'_, '
     fields.finish();
 }
 
-/// What is said of one alert.
+/// The configured threshold of one alert.
 enum Threshold {
-    /// It is not wanted.
+    /// The alert is off.
     Off,
-    /// It is raised from there on.
+    /// The alert is raised at this value.
     At(f64),
 }
 

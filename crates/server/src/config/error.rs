@@ -1,4 +1,4 @@
-//! Everything that is wrong with a configuration.
+//! The errors of a configuration.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use posthaste_core::mistakes::MAX_MISTAKES;
 
 use crate::picture::terminal::printable;
 
-/// One thing that is wrong: where, and what would be right.
+/// One error: its location, and the accepted values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigMistake {
-    /// Where it stands: line and key of the file, a variable, or a flag.
+    /// Its location: line and key in the file, a variable, or a flag.
     pub origin: String,
-    /// What is wrong with it and what would be right.
+    /// The problem, and the accepted values.
     pub message: String,
 }
 
-/// Everything that is wrong with a configuration. Its exit code is 2.
+/// All errors of a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigError {
     mistakes: Vec<ConfigMistake>,
@@ -39,12 +39,12 @@ impl ConfigError {
         }
     }
 
-    /// What the program ends with: the person who started it can put it right.
+    /// Returns the exit code of the program: 2, an error of the caller.
     pub fn exit_code(&self) -> u8 {
         2
     }
 
-    /// The mistakes, in the order they were found.
+    /// Returns the errors in the order in which they were found.
     pub fn mistakes(&self) -> &[ConfigMistake] {
         &self.mistakes
     }

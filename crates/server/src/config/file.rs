@@ -1,4 +1,4 @@
-//! The configuration file, and in which line of it something stands.
+//! Reads the configuration file, and finds the line of a field in it.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,10 +10,10 @@ use super::ConfigError;
 use super::layer::{Layer, Origin};
 use crate::cli::source::{json_of, toml_error};
 
-/// The largest file read as a configuration.
+/// Maximum size of the configuration file.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
-/// What a file says, if it can be read at all.
+/// Reads the file, or reports why that failed. `named_by` is the flag or variable that names the file.
 pub(super) fn layer(path: &Path, named_by: &str, error: &mut ConfigError) -> Option<Layer> {
     let name = path.display().to_string();
     let text = match read(path) {
@@ -44,7 +44,7 @@ pub(super) fn layer(path: &Path, named_by: &str, error: &mut ConfigError) -> Opt
 fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let file = File::open(path)?;
-    // One byte more than allowed, so that too much is noticed.
+    // Reads one byte more than allowed, to detect a file that is too large.
     file.take(MAX_CONFIG_BYTES + 1).read_to_string(&mut text)?;
     if text.len() as u64 > MAX_CONFIG_BYTES {
         let message = format!("it has more than {} MiB", MAX_CONFIG_BYTES >> 20);
@@ -53,12 +53,12 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Knows in which line something stands.
+/// The text of the file, to find the line of a field.
 pub(super) struct Lines(String);
 
 impl Lines {
-    /// The line of the field at `path`, such as `limits.body_bytes` or `allow_network[1]`; if it is
-    /// absent, that of what it should stand in.
+    /// Returns the line of the field at `path`, such as `limits.body_bytes` or `allow_network[1]`. If the
+    /// field is absent, returns the line of its section.
     pub(super) fn of(&self, path: &str) -> Option<usize> {
         let document = DeTable::parse(&self.0).ok()?;
         let mut steps = path

@@ -1,4 +1,4 @@
-//! What the environment and the flags say, in the shape of the file.
+//! Converts the environment and the flags to documents in the shape of the configuration file.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::cli::serve_args::ServeArgs;
 
 const PREFIX: &str = "POSTHASTE_";
 const CONFIG_VARIABLE: &str = "POSTHASTE_CONFIG";
-/// What the other commands are told by.
+/// Variables of the other commands. The server ignores them.
 const CLIENT_VARIABLES: [&str; 6] = [
     "POSTHASTE_CA",
     "POSTHASTE_KEY",
@@ -23,16 +23,16 @@ const CLIENT_VARIABLES: [&str; 6] = [
     "POSTHASTE_TENANT",
 ];
 
-/// How many variables that mean nothing are told.
+/// Maximum number of unknown variables that are reported.
 const MAX_STRANGE: usize = 16;
 
-/// What one source says.
+/// The settings of one source.
 pub(super) struct Layer {
     pub(super) document: Value,
     pub(super) origin: Origin,
 }
 
-/// Where it says it.
+/// The kind of source, used to describe the location of a field in messages.
 pub(super) enum Origin {
     File { name: String, lines: Lines },
     Environment,
@@ -40,7 +40,7 @@ pub(super) enum Origin {
 }
 
 impl Layer {
-    /// Sets what this source says, and notes what it gets wrong.
+    /// Sets the settings of this source, and reports those that are invalid.
     pub(super) fn apply(&self, config: &mut Config, error: &mut ConfigError) {
         let mut mistakes = Mistakes::default();
         let master_key_origin = self.origin.of("master_key");
@@ -52,7 +52,7 @@ impl Layer {
 }
 
 impl Origin {
-    /// Where the field at `path` is said.
+    /// Describes where this source sets the field at `path`.
     fn of(&self, path: &str) -> String {
         let named = |name: &dyn Fn(&Setting) -> String| match Setting::holding(path) {
             None => path.to_owned(),
@@ -73,17 +73,17 @@ impl Origin {
     }
 }
 
-/// What the environment says.
+/// The settings from the environment.
 pub(super) struct Environment {
     pub(super) layer: Layer,
-    /// The file it names.
+    /// The configuration file that `POSTHASTE_CONFIG` names.
     pub(super) file: Option<PathBuf>,
-    /// What it says that means nothing. It may be meant for somebody else, such as a script that starts
-    /// the server: so it is told, and keeps nobody from starting.
+    /// Messages about unknown variables. Such a variable may be meant for another program, for example a
+    /// script that starts the server. It is therefore a warning and does not stop the server.
     pub(super) strange: Vec<String>,
 }
 
-/// What the environment says, and the file it names.
+/// Reads the variables that begin with `POSTHASTE_`.
 pub(super) fn environment(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
     error: &mut ConfigError,
@@ -94,7 +94,7 @@ pub(super) fn environment(
     let mut variables: Vec<(String, OsString)> = variables
         .into_iter()
         .filter_map(|(name, text)| Some((name.into_string().ok()?, text)))
-        // What is empty counts as not set: so do those who write compose files and manifests mean it.
+        // An empty variable counts as not set. Authors of compose files and Kubernetes manifests expect that.
         .filter(|(name, text)| name.starts_with(PREFIX) && !text.is_empty())
         .collect();
     variables.sort();
@@ -105,7 +105,7 @@ pub(super) fn environment(
         }
         let setting = SETTINGS.iter().find(|setting| setting.variable() == name);
         match (setting, text.into_string()) {
-            // `POSTHASTE_ALLOW_PORT=tcp://10.0.0.1:80`, because a service is called posthaste-allow.
+            // Kubernetes sets `POSTHASTE_ALLOW_PORT=tcp://10.0.0.1:80` for a service named posthaste-allow.
             (Some(_), Ok(text)) if is_none_of_ours(&name) && text.contains("://") => {}
             (Some(setting), Ok(text)) => put(&mut document, setting, &text),
             (Some(_), Err(_)) => error.note(name, "is not text in UTF-8"),
@@ -127,8 +127,8 @@ pub(super) fn environment(
     }
 }
 
-/// Whether a variable is for the client, or was put there by Kubernetes or Docker because a service is
-/// called posthaste: `POSTHASTE_PORT`, `POSTHASTE_SERVICE_HOST`, `POSTHASTE_PORT_8420_TCP_ADDR`.
+/// Returns true for a variable of the client, and for one that Kubernetes or Docker sets for a service named
+/// posthaste: `POSTHASTE_PORT`, `POSTHASTE_SERVICE_HOST`, `POSTHASTE_PORT_8420_TCP_ADDR`.
 fn is_none_of_ours(name: &str) -> bool {
     CLIENT_VARIABLES.contains(&name)
         || name.ends_with("_PORT")
@@ -143,7 +143,7 @@ fn is_none_of_ours(name: &str) -> bool {
         })
 }
 
-/// What is said of a plan that is given elsewhere than in the file.
+/// The message for a plan that is set by a variable or a flag.
 const PLANS_ARE_IN_THE_FILE: &str = "belongs into the file, as plans do: [plans.NAME]";
 
 fn unknown_variable(name: &str) -> String {
@@ -156,7 +156,7 @@ fn unknown_variable(name: &str) -> String {
     }
 }
 
-/// What the flags say.
+/// Reads the flags.
 pub(super) fn flags(args: &ServeArgs, error: &mut ConfigError) -> Layer {
     let mut document = Map::new();
     let mut given: Vec<&Setting> = Vec::new();
@@ -167,7 +167,7 @@ pub(super) fn flags(args: &ServeArgs, error: &mut ConfigError) -> Layer {
     }
     for pair in &args.set {
         let Some((key, text)) = pair.split_once('=') else {
-            // The text may be a key that must not be shown.
+            // The text may be a key, so the message must not show it.
             error.note("--set", "must be KEY=VALUE, such as limits.connections=500");
             continue;
         };
@@ -198,7 +198,7 @@ fn unknown_key(key: &str) -> String {
     }
 }
 
-/// Puts a setting where it stands in the file.
+/// Inserts a setting at the position that it has in the file.
 fn put(document: &mut Map<String, Value>, setting: &Setting, text: &str) {
     let value = setting.value_of(text);
     let Some((section, name)) = setting.key.split_once('.') else {

@@ -1,4 +1,4 @@
-//! What a document says about letters.
+//! Reads the settings of emails.
 
 use posthaste_core::mistakes::Fields;
 use posthaste_core::time::Span;
@@ -10,9 +10,9 @@ use crate::notices::mail::MailSettings;
 use crate::notices::mail::address::{self, NoAddress};
 use crate::notices::mail::settings::MAX_LOGIN_BYTES;
 
-/// How many addresses hear of everything. More are better served by a list of their own.
+/// Maximum number of addresses that get every notification. For more, use a mailing list.
 const MAX_RECIPIENTS: usize = 20;
-/// Whoever hears less often than this hears too late.
+/// Maximum interval between two emails. With a longer one, recipients would be informed too late.
 const MAX_EVERY: Span = Span::from_days(1);
 
 pub(super) fn read_mail(settings: &mut MailSettings, mut fields: Fields<'_, '_>) {
@@ -33,7 +33,7 @@ pub(super) fn read_mail(settings: &mut MailSettings, mut fields: Fields<'_, '_>)
     fields.finish();
 }
 
-/// The message does not repeat it.
+/// The message does not repeat the password.
 fn read_password(text: &str) -> Result<Secret, String> {
     let fits = (1..=MAX_LOGIN_BYTES).contains(&text.len()) && !text.contains(char::is_control);
     match fits {
@@ -49,7 +49,7 @@ fn read_recipient(item: &Value) -> Result<String, NoAddress> {
     address::read(text).map(|address| address.to_string())
 }
 
-/// Each address once, in the order in which they were named: whoever is named twice hears everything once.
+/// Removes duplicate addresses and keeps the order, so that each recipient gets each email once.
 fn once(addresses: Vec<String>) -> Vec<String> {
     let mut once: Vec<String> = Vec::with_capacity(addresses.len());
     for address in addresses {

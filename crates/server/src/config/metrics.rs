@@ -1,4 +1,4 @@
-//! What a document says about metrics.
+//! Reads the settings of metrics.
 
 use posthaste_core::id::TenantId;
 use posthaste_core::mistakes::Fields;
@@ -6,17 +6,17 @@ use posthaste_core::mistakes::Fields;
 use super::read::{read_truth, set};
 use crate::observe::Observatory;
 
-/// More series than Prometheus should keep of one target.
+/// Maximum of `endpoints`. Prometheus should not keep more series of one target.
 const MAX_ENDPOINTS: u32 = 100_000;
 
-/// What is told to Prometheus.
+/// Settings of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetricSettings {
-    /// What happens is counted.
+    /// Counts attempts and deliveries.
     pub enabled: bool,
-    /// Endpoints are told of one by one.
+    /// Exports series for each endpoint.
     pub per_endpoint: bool,
-    /// So many at most.
+    /// Maximum number of endpoints with their own series.
     pub endpoints: u32,
 }
 
@@ -31,7 +31,8 @@ impl Default for MetricSettings {
 }
 
 impl MetricSettings {
-    /// What counts by these settings, to which the deliveries of one tenant are no part of everything.
+    /// Creates the counters with these settings. The deliveries of the tenant `apart` are left out of the
+    /// global stats.
     pub fn observatory(&self, apart: Option<TenantId>) -> Observatory {
         let observe = Observatory::new().by_endpoint(self.endpoints_told());
         let observe = observe.setting_apart(apart);
@@ -41,7 +42,7 @@ impl MetricSettings {
         }
     }
 
-    /// How many endpoints are told of one by one.
+    /// Returns the maximum number of endpoints with their own series.
     pub fn endpoints_told(&self) -> usize {
         match self.per_endpoint {
             true => self.endpoints as usize,

@@ -1,16 +1,17 @@
-//! How the server is set up.
+//! Configuration of the server.
 //!
-//! Every setting has a default, a key in the configuration file, an environment variable and a flag:
-//! `limits.body_bytes` is `POSTHASTE_LIMITS_BODY_BYTES` and `--set limits.body_bytes=…`; those one often
-//! needs have flags of their own, as `--listen`. What is said later in this list wins. It promises:
+//! [`Config::load`] builds a [`Config`] from four sources. From weakest to strongest: the default, the
+//! configuration file, the environment variable, the flag. `limits.body_bytes` is also
+//! `POSTHASTE_LIMITS_BODY_BYTES` and `--set limits.body_bytes=…`. Frequently used settings have a flag of
+//! their own, such as `--listen`. Guarantees:
 //!
-//! - every mistake is told at once, each with the line, variable or flag it stands in, and what would be
-//!   right, also where a later source overrides it;
-//! - an unknown key or flag is a mistake: a setting that is misspelt must not be without effect. An unknown
-//!   variable is told as a warning, because others may use names that begin like ours;
-//! - no message and no `Debug` shows a key.
+//! - All errors are reported at once ([`ConfigError`]), each with its line, variable or flag and the accepted
+//!   values. This includes values that a stronger source overrides.
+//! - An unknown key or flag is an error, so that a misspelt setting is never ignored silently. An unknown
+//!   variable is only a warning, because other programs may use the same prefix.
+//! - No message and no `Debug` output shows a key ([`Secret`]).
 //!
-//! `config.default.toml` holds every setting with its default, and says what it does.
+//! `config.default.toml` lists and explains every setting with its default.
 
 mod alerts;
 mod error;
@@ -66,108 +67,109 @@ use crate::notices::mail::{MailSettings, SmtpPost};
 use crate::telemetry::OtlpSettings;
 use crate::vault::{KeySource, key_file_beside};
 
-/// Where the server listens, unless told otherwise.
+/// Default port of the API.
 pub const DEFAULT_PORT: u16 = 8420;
 
-/// Everything that can be set.
+/// All settings of the server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Where the API is served. Port 0 picks a free one.
+    /// Address that the API listens on. Port 0 picks a free port.
     pub listen: SocketAddr,
-    /// Where events and deliveries are kept.
+    /// Location of the store.
     pub store: StoreLocation,
-    /// What this node does for the others on the same store.
+    /// Role of this node among the nodes that share the store.
     pub role: Role,
-    /// How long a node's silence is borne before its work is another's.
+    /// Lease duration. Other nodes take over a node's shards when it has not renewed its lease for this long.
     pub lease: Span,
-    /// Where notices are listened for, if not where the store is.
+    /// Database URL of the listener connection, if it differs from that of the store.
     pub store_listen: Option<DatabaseUrl>,
-    /// How many connections read from a database.
+    /// Number of connections that read from a PostgreSQL database.
     pub store_connections: u32,
-    /// A key that reaches everything. Without one the first start makes one.
+    /// The admin key. If it is not set, the server creates one at its first start.
     pub admin_key: Option<Secret>,
-    /// What secrets are sealed with.
+    /// Master keys that encrypt stored secrets.
     pub master_key: MasterKey,
-    /// Proxies that are believed when they say for whom they ask.
+    /// Networks of trusted reverse proxies, whose `X-Forwarded-For` is honoured.
     pub trusted_proxies: Vec<IpNet>,
-    /// Where webhooks may go.
+    /// Destinations that deliveries may be sent to.
     pub egress: EgressRules,
-    /// Certificate authorities that are believed beside the public ones.
+    /// File with certificate authorities that are trusted in addition to the public ones.
     pub ca_bundle: Option<PathBuf>,
-    /// The proxy through which everything is sent, if there is one.
+    /// HTTP proxy for all outbound requests, if there is one.
     pub egress_proxy: Option<Proxy>,
-    /// It resolves names, and vets what they mean.
+    /// Leaves name resolution to the proxy, which must then refuse private addresses itself.
     pub egress_proxy_resolves: bool,
-    /// The retry policy where neither the endpoint nor its tenant has one.
+    /// Retry policy of endpoints that have none, neither their own nor their tenant's.
     pub retry_policy: RetryPolicy,
-    /// The same as the API shows it: a preset by its name, or as it was written.
+    /// The same policy as the API shows it: the name of a preset, or the policy as it was written.
     pub retry_policy_written: Value,
-    /// How long what is finished is kept, where the tenant's limits do not say.
+    /// Retention of finished data, unless the limits of the tenant set another.
     pub retention: Span,
-    /// How long what events carry is kept, if less long than the rest.
+    /// Retention of payloads, if shorter than `retention`.
     pub payload_retention: Option<Span>,
-    /// How long all attempts of a delivery but the last are kept, if less long than the rest.
+    /// Retention of all attempts of a delivery except the last, if shorter than `retention`.
     pub attempt_retention: Option<Span>,
-    /// How long a stop waits for what is in flight.
+    /// Maximum time that a shutdown waits for requests in flight.
     pub grace: Span,
-    /// What a caller of the API may ask of the server.
+    /// Limits for requests to the API.
     pub limits: RequestLimits,
-    /// What a tenant may do where neither its own limits nor its plan say.
+    /// Limits of a tenant for which neither the tenant nor its plan has a value.
     pub tenant_limits: TenantLimits,
-    /// Named sets of limits.
+    /// Limits of each plan, by the plan's name.
     pub plans: BTreeMap<String, Limits>,
-    /// What the pages look like, and who may see them.
+    /// Settings of the dashboard and the portal.
     pub dashboard: DashboardSettings,
-    /// How much is sent at once.
+    /// Limits of the engine.
     pub engine: EngineSettings,
-    /// When endpoints are left alone.
+    /// Settings of the breaker.
     pub breaker: BreakerSettings,
-    /// When somebody is to be told that something is wrong.
+    /// Settings of the alerts.
     pub alerts: AlertSettings,
-    /// Who is told of what without asking.
+    /// Settings of notifications.
     pub notices: NoticeSettings,
-    /// Who is told by mail, and through which server.
+    /// Recipients of emails, and the SMTP server.
     pub mail: MailSettings,
-    /// What is told to Prometheus.
+    /// Settings of the metrics.
     pub metrics: MetricSettings,
-    /// What is logged, and how.
+    /// Format and level of the log.
     pub log: LogSettings,
-    /// What a collector is told.
+    /// Settings of the OTLP export.
     pub otlp: OtlpSettings,
-    /// Variables that look like settings, and are none.
+    /// One message for each unknown variable that begins with `POSTHASTE_`. Reported as warnings.
     pub strange_variables: Vec<String>,
 }
 
-/// What secrets are sealed with.
+/// Source of the master keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MasterKey {
-    /// The keys of the file beside the database, which is made with it.
+    /// The key file next to the SQLite database, created together with it. PostgreSQL nodes share a key in
+    /// the database instead.
     BesideStore,
-    /// The keys of this file.
+    /// This file.
     File(PathBuf),
-    /// These keys.
+    /// Keys given as text.
     Text {
         /// The keys.
         text: Secret,
-        /// Where they stand.
+        /// The setting that holds them, for messages.
         origin: String,
     },
 }
 
-/// What a caller of the API may ask of the server.
+/// Limits for requests to the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestLimits {
-    /// The longest body of a request, and the longest payload where a tenant's limits do not say.
+    /// Maximum size of a request body, and of a payload if the tenant has no own limit.
     pub body_bytes: u32,
-    /// The longest body of a batch of events.
+    /// Maximum size of the body of an event batch.
     pub batch_body_bytes: u32,
-    /// How many connections may be open at once.
+    /// Maximum number of open connections.
     pub connections: u32,
-    /// How long the head of a request may take to arrive.
+    /// Maximum time for the head of a request to arrive.
     pub header_read_time: Span,
-    /// How many requests a second each key may make.
+    /// Maximum number of requests per second for each key.
     pub requests_per_second: u32,
-    /// How many of them at once after a quiet time.
+    /// Burst size: requests that a key may make at once after an idle period.
     pub request_burst: u32,
 }
 
@@ -184,19 +186,19 @@ impl Default for RequestLimits {
     }
 }
 
-/// What a tenant may do where neither its own limits nor its plan say. How long its data are kept is
+/// Limits of a tenant for which neither the tenant nor its plan has a value. The retention period is in
 /// [`Config::retention`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TenantLimits {
-    /// How many endpoints.
+    /// Maximum number of endpoints.
     pub endpoints: u32,
-    /// How many events a second; nothing means any number.
+    /// Maximum number of events per second; `None` means unlimited.
     pub events_per_second: Option<u32>,
-    /// How many events a calendar month; nothing means any number.
+    /// Maximum number of events per calendar month; `None` means unlimited.
     pub events_per_month: Option<u64>,
-    /// How many attempts a retry policy may ask for.
+    /// Maximum number of attempts that a retry policy may have.
     pub max_attempts: u32,
-    /// How many attempts under way at once, over all nodes; nothing means any number.
+    /// Maximum number of attempts in flight on all nodes; `None` means unlimited.
     pub in_flight: Option<u32>,
 }
 
@@ -212,12 +214,12 @@ impl Default for TenantLimits {
     }
 }
 
-/// How much is sent at once.
+/// Limits of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineSettings {
-    /// Attempts under way at once, over all endpoints.
+    /// Maximum number of attempts in flight to all endpoints together.
     pub max_in_flight: u32,
-    /// Deliveries kept ready in memory for each endpoint.
+    /// Maximum number of deliveries that are kept ready in memory for each endpoint.
     pub ready_per_lane: u32,
     /// The longest `Retry-After` that is honoured.
     pub retry_after_cap: Span,
@@ -234,7 +236,7 @@ impl Default for EngineSettings {
 }
 
 impl EngineSettings {
-    /// The same for the dispatcher.
+    /// Returns these limits in the form the dispatcher takes.
     pub fn dispatcher_limits(&self) -> dispatcher::Limits {
         dispatcher::Limits {
             max_flights: self.max_in_flight as usize,
@@ -283,7 +285,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Puts together what the file, the environment and the flags say.
+    /// Loads the configuration from the file, the environment and the flags. Reports all errors at once.
     pub fn load(
         args: &ServeArgs,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -307,7 +309,7 @@ impl Config {
         error.unless_empty(config)
     }
 
-    /// Notes what no source gets wrong alone.
+    /// Reports settings that are valid alone and contradict each other.
     fn check_together(&self, error: &mut ConfigError) {
         let (first, longest) = (self.breaker.first_wait, self.breaker.longest_wait);
         if first > longest {
@@ -334,7 +336,7 @@ impl Config {
         }
     }
 
-    /// Whether this node can have its role on its store.
+    /// Checks that the store supports this node's role: SQLite has only the role `all`.
     pub fn check_role(&self) -> Result<(), ConfigError> {
         let mut error = ConfigError::default();
         let alone = matches!(self.store, StoreLocation::Sqlite(_));
@@ -351,7 +353,7 @@ impl Config {
         error.unless_empty(())
     }
 
-    /// Whether letters can be sent as they are meant.
+    /// Checks that the email settings are complete and consistent.
     pub fn check_mail(&self) -> Result<(), ConfigError> {
         let mut error = ConfigError::default();
         for (key, message) in self.mail.mistakes() {
@@ -360,8 +362,8 @@ impl Config {
         error.unless_empty(())
     }
 
-    /// What to open the vault with; nothing if nodes share a key through their store. Ask before a file is
-    /// opened, and so made.
+    /// Returns the source of the master keys, or `None` if the nodes share a key in their database. Call it
+    /// before the database file is opened and thereby created: a key file is created only for a new database.
     pub fn key_source(&self) -> Option<KeySource> {
         match (&self.master_key, &self.store) {
             (MasterKey::Text { text, origin }, _) => Some(KeySource::Text {
@@ -371,7 +373,7 @@ impl Config {
             (MasterKey::File(path), StoreLocation::Sqlite(database)) => {
                 Some(KeySource::for_database(path.clone(), database))
             }
-            // Which node comes first is chance, so none of them makes a file that the others lack.
+            // Any node may start first. If the first one created a key file, the other nodes would lack it.
             (MasterKey::File(path), StoreLocation::Postgres(_)) => Some(KeySource::File {
                 path: path.clone(),
                 may_create: false,
@@ -384,27 +386,28 @@ impl Config {
         }
     }
 
-    /// Whose certificates are believed: the public authorities, and those of the bundle.
+    /// Returns the trusted certificate authorities: the public ones and those of the bundle.
     pub fn roots(&self) -> Result<Roots, String> {
         self.ca_bundle
             .as_ref()
             .map_or_else(|| Ok(Roots::mozilla()), read_bundle)
     }
 
-    /// Whoever hands letters to the mail server, if there is one. Links in them lead to the pages, if those are shown.
+    /// Returns the client that sends emails, if an SMTP server is set. Emails link to the dashboard, if that
+    /// is enabled.
     pub fn post(&self) -> Result<Option<SmtpPost>, String> {
         let shown = self.dashboard.enabled;
         let page = self.dashboard.public_url.clone().filter(|_| shown);
         Ok(self.mail.post(page, self.roots()?))
     }
 
-    /// The proxy through which everything is sent.
+    /// Returns the proxy for all outbound requests.
     pub fn proxy(&self) -> Option<Proxy> {
         let proxy = self.egress_proxy.clone();
         proxy.map(|proxy| proxy.resolving(self.egress_proxy_resolves))
     }
 
-    /// What the API has to know.
+    /// Returns the settings of the API.
     pub fn api_settings(&self) -> ApiSettings {
         let limits = &self.limits;
         let admin_key = self.admin_key.iter();
@@ -429,7 +432,7 @@ impl Config {
         }
     }
 
-    /// What is allowed, and still deserves a word when the server starts.
+    /// Returns warnings to log at the start: settings that are valid, but risky or without effect.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = self.strange_variables.clone();
         let is_short = |key: &Secret| key.reveal().len() < SHORT_KEY_CHARS;
@@ -459,10 +462,10 @@ impl Config {
     }
 }
 
-/// A key shorter than this can be guessed by trying.
+/// Below this length, an admin key can be guessed by trying.
 const SHORT_KEY_CHARS: usize = 16;
 
-/// The largest bundle that is read: the whole public list has a quarter of a MiB.
+/// Maximum size of a certificate bundle. The complete public list is about 256 KiB.
 const MAX_BUNDLE_BYTES: u64 = 16 << 20;
 
 fn read_bundle(path: &PathBuf) -> Result<Roots, String> {

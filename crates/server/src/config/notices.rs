@@ -1,4 +1,4 @@
-//! What a document says about notices.
+//! Reads the settings of notifications.
 
 use posthaste_core::mistakes::Fields;
 use posthaste_core::time::Span;
@@ -6,7 +6,7 @@ use posthaste_core::time::Span;
 use super::read::{parsed, set};
 use crate::notices::NoticeSettings;
 
-/// Whoever gathers for longer than this tells too late.
+/// Maximum time that failures are collected. With a longer one, notifications would come too late.
 const MAX_GATHER: Span = Span::from_hours(1);
 
 pub(super) fn read_notices(settings: &mut NoticeSettings, mut fields: Fields<'_, '_>) {

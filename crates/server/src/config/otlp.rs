@@ -1,4 +1,4 @@
-//! What a document says about the collector.
+//! Reads the settings of the OTLP export.
 
 use http::{HeaderName, HeaderValue};
 use posthaste_core::mistakes::Fields;
@@ -9,18 +9,18 @@ use super::Secret;
 use super::read::{parsed, read_items, read_truth, set};
 use crate::telemetry::OtlpSettings;
 
-/// How many headers the collector may be shown.
+/// Maximum number of headers sent to the collector.
 const MAX_HEADERS: usize = 16;
-/// The longest value of one.
+/// Maximum size of a header value.
 const MAX_VALUE_BYTES: usize = 4_096;
-/// How often it may be told at the most.
+/// Minimum export interval.
 const SHORTEST_INTERVAL: Span = Span::from_millis(100);
-/// How seldom.
+/// Maximum export interval.
 const LONGEST_INTERVAL: Span = Span::from_hours(1);
-/// The longest name of a service.
+/// Maximum length of the service name.
 const MAX_NAME_CHARS: usize = 100;
 
-/// Headers that belong to the request itself.
+/// Headers that the exporter sets itself.
 const OURS: &[&str] = &[
     "connection",
     "content-encoding",

@@ -1,4 +1,4 @@
-//! What a document says about the pages.
+//! Reads the settings of the dashboard and the portal.
 
 use std::fs;
 use std::path::Path;
@@ -11,20 +11,20 @@ use serde_json::Value;
 use super::read::{parsed, read_items, read_path, read_truth, set};
 use crate::dashboard::{Brand, DashboardSettings, Logo};
 
-/// The shortest time somebody stays signed in.
+/// Minimum lifetime of a dashboard session.
 const SHORTEST_SESSION: Span = Span::from_mins(1);
-/// The longest.
+/// Maximum lifetime of a dashboard session.
 const LONGEST_SESSION: Span = Span::from_days(30);
-/// The longest name of a portal.
+/// Maximum length of the portal name.
 const MAX_NAME_CHARS: usize = 60;
-/// The largest mark of an operator.
+/// Maximum size of the logo.
 const MAX_LOGO_BYTES: u64 = 256 << 10;
-/// How many sites may frame the portal.
+/// Maximum number of sites that may embed the portal in a frame.
 const MAX_ANCESTORS: usize = 100;
-/// The longest name of a host.
+/// Maximum length of a host name.
 const MAX_HOST_CHARS: usize = 255;
 
-/// How browsers reach the server.
+/// Reads the URL under which browsers reach the server.
 pub(super) fn read_public_url(fields: &mut Fields<'_, '_>) -> Option<String> {
     parsed(fields, "public_url", |text| {
         origin(text, Wildcard::Forbidden).ok_or(
@@ -63,7 +63,7 @@ fn read_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Reads the picture at once: a portal without its mark is noticed at the start.
+/// Reads the logo file immediately, so that a missing file is reported at the start.
 fn read_logo(text: &str) -> Result<Logo, String> {
     let path = read_path(text)?;
     let shown = path.display();
@@ -95,14 +95,15 @@ fn ancestor(item: &Value) -> Result<String, &'static str> {
         .ok_or("must be a site such as \"https://app.example.com\" or \"https://*.example.com\"")
 }
 
-/// Whether a host may begin with `*.`.
+/// Permission for a host to begin with `*.`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wildcard {
     Allowed,
     Forbidden,
 }
 
-/// Scheme, host and port, as browsers write them. It goes into headers, so nothing else may be in it.
+/// Normalises an origin: scheme, host and port, as browsers write them. The origin is used in headers, so
+/// anything else in the text is refused.
 fn origin(text: &str, wildcard: Wildcard) -> Option<String> {
     let text = text.strip_suffix('/').unwrap_or(text).to_ascii_lowercase();
     let (scheme, authority) = text.split_once("://")?;

@@ -1,6 +1,6 @@
-//! Plans: `[plans.NAME]`, each a named set of limits.
+//! Reads the plans: `[plans.NAME]`, each a named set of limits.
 //!
-//! They stand in the file only: no variable and no flag reaches into them, for their names are the operator's own.
+//! The operator chooses the names, so plans can be set only in the file, not by a variable or a flag.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use super::read::MAX_BODY_BYTES;
 use super::{Config, ConfigError};
 use crate::limits;
 
-/// How many plans there may be.
+/// Maximum number of plans.
 const MAX_PLANS: usize = 1_000;
-/// The longest name of one.
+/// Maximum length of a plan name.
 pub const MAX_PLAN_NAME_CHARS: usize = 64;
 
-/// Reads every plan, and notes what is wrong with each.
+/// Reads every plan, and reports the invalid ones.
 pub(super) fn read(plans: &mut BTreeMap<String, Limits>, fields: &mut Fields<'_, '_>) {
     let Some(section) = fields.value("plans") else {
         return;
@@ -56,7 +56,7 @@ fn is_name(name: &str) -> bool {
 }
 
 impl Config {
-    /// The plans, and what holds without one.
+    /// Returns the plans, and the limits that apply without a plan.
     pub fn plans(&self) -> Plans {
         let server = &self.tenant_limits;
         Plans {
@@ -75,7 +75,7 @@ impl Config {
         }
     }
 
-    /// Notes what a plan cannot have with the rest of the configuration.
+    /// Reports plans that contradict other settings.
     pub(super) fn check_plans(&self, error: &mut ConfigError) {
         let most = u64::from(self.limits.batch_body_bytes);
         for (name, limits) in &self.plans {

@@ -1,7 +1,7 @@
-//! What a document says about each setting.
+//! Reads and validates a configuration document.
 //!
-//! Reading only ever sets what the document names. Applying the sources one after the other, the
-//! strongest last, is therefore all there is to precedence.
+//! Reading changes only the settings that the document contains. To get the right precedence, the caller
+//! applies the sources one after the other, the strongest last.
 
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
@@ -23,38 +23,40 @@ use crate::limits::{MAX_EVENTS_PER_MONTH, MAX_EVENTS_PER_SECOND, MAX_IN_FLIGHT};
 use crate::logging::LogSettings;
 use crate::vault::{KeySource, Vault, VaultError};
 
-/// More than one database serves well.
+/// Maximum of `store_connections`. A database does not serve more connections of one node well.
 const MAX_STORE_CONNECTIONS: u32 = 64;
-/// How many networks a list may name.
+/// Maximum number of networks in a list.
 const MAX_NETWORKS: usize = 1_000;
-/// How many ports or ranges of ports a list may name.
+/// Maximum number of ports or port ranges in a list.
 const MAX_PORTS: usize = 1_000;
-/// How many NAT64 prefixes there may be. A network has one, or one for each translator.
+/// Maximum number of NAT64 prefixes. A network has one, or one for each translator.
 const MAX_PREFIXES: usize = 16;
-/// The longest admin key.
+/// Maximum length of the admin key.
 const MAX_KEY_CHARS: usize = 256;
-/// The longest grace period: nobody waits longer for a stop.
+/// Maximum of `grace`. No supervisor waits longer for a shutdown.
 const MAX_GRACE: Span = Span::from_hours(1);
 pub(super) const MAX_BODY_BYTES: u32 = 256 << 20;
 const MIN_BODY_BYTES: u32 = 1 << 10;
 const MAX_CONNECTIONS: u32 = 1_000_000;
 const MAX_HEADER_TIME: Span = Span::from_mins(5);
-/// More than anybody has. Numbers beyond it are slips.
+/// Maximum of counts without a narrower limit. Larger numbers are typing errors.
 const MAX_COUNT: u32 = 1_000_000_000;
-/// More than one machine takes in a second.
+/// Maximum request rate. One machine does not accept more requests per second.
 const MAX_PACE: u32 = 1_000_000;
-/// Each attempt under way has a socket; there are not more of them to one address.
+/// Maximum of `engine.max_in_flight`. Each attempt in flight needs a socket, and a machine has no more ports
+/// for one destination address.
 const MAX_FLIGHTS: u32 = 65_536;
 const MAX_READY_PER_LANE: u32 = 10_000;
 const MAX_RETRY_AFTER: Span = Span::from_days(30);
 const MAX_BREAKER_SPAN: Span = Span::from_days(1);
-/// A breaker that trips on less would trip on nothing.
+/// Minimum of `breaker.failure_ratio`. A lower ratio would trip the breaker almost without failures.
 const MIN_FAILURE_RATIO: f64 = 0.01;
-/// Stands for a limit that is not set, where the file needs a word for it.
+/// The word for "no limit" in the file.
 const NONE: &str = "none";
 
 impl Config {
-    /// Sets what `document` says, and notes what is wrong with it. `origin` is where a master key stands.
+    /// Sets the settings that `document` contains, and reports those that are invalid. `origin` describes the
+    /// source of a master key, for messages.
     pub(super) fn read(&mut self, document: &Value, origin: String, mistakes: &mut Mistakes) {
         let Some(mut fields) = Fields::open(document, "", mistakes) else {
             return;
@@ -232,7 +234,7 @@ fn read_log(log: &mut LogSettings, mut fields: Fields<'_, '_>) {
     fields.finish();
 }
 
-/// The field as text, made something of.
+/// Reads the field as text and converts it.
 pub(super) fn parsed<T, E: Display>(
     fields: &mut Fields<'_, '_>,
     name: &'static str,
@@ -254,7 +256,7 @@ fn read_listen(text: &str) -> Result<SocketAddr, &'static str> {
     })
 }
 
-/// A key must fit into a header. The message does not repeat it.
+/// An admin key must fit into a header. The message does not repeat the key.
 fn read_admin_key(text: &str) -> Result<Secret, String> {
     let fits = (1..=MAX_KEY_CHARS).contains(&text.len());
     if !fits || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -308,7 +310,7 @@ fn read_ca_bundle(fields: &mut Fields<'_, '_>) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Reads a list, each item by itself, so that each wrong one is told.
+/// Reads a list. Every item is checked, so that all invalid ones are reported.
 pub(super) fn read_items<T, E: Display>(
     fields: &mut Fields<'_, '_>,
     name: &'static str,
@@ -326,7 +328,7 @@ pub(super) fn read_items<T, E: Display>(
     Some(items)
 }
 
-/// Reads a network, or an address as the network of it alone.
+/// Reads a network, or a single address as a network of one.
 fn network(item: &Value) -> Result<IpNet, &'static str> {
     let text = item.as_str().unwrap_or_default();
     let network = IpNet::from_str(text).map(|network| network.trunc());
@@ -335,7 +337,7 @@ fn network(item: &Value) -> Result<IpNet, &'static str> {
         .map_err(|_| "must be a network such as \"10.0.0.0/8\" or \"fd00::/8\", or one address")
 }
 
-/// Reads a port as a number, or ports as a text.
+/// Reads a port from a number, or a port or a range from text.
 fn ports(item: &Value) -> Result<PortRange, PortRangeError> {
     match (item.as_u64(), item.as_str()) {
         (Some(port), _) => {
@@ -359,7 +361,7 @@ pub(super) fn read_truth(fields: &mut Fields<'_, '_>, name: &'static str) -> Opt
     value.as_bool()
 }
 
-/// Reads a preset by its name, or a policy written out; and how the API shows it.
+/// Reads the name of a preset, or a complete policy. Returns also the form that the API shows.
 fn read_policy(fields: &mut Fields<'_, '_>) -> Option<(RetryPolicy, Value)> {
     let written = fields.value("retry_policy")?;
     if written.is_string() {
@@ -378,7 +380,7 @@ fn not_a_preset(error: UnknownPreset) -> String {
     format!("{error}. A policy can also be written out, as a table or in JSON")
 }
 
-/// A count, or nothing where the word `none` stands. The outer option says whether there was either.
+/// Reads a count, or `Some(None)` for the word `none`. Returns `None` if the field is absent or invalid.
 fn count_or_none(
     fields: &mut Fields<'_, '_>,
     name: &'static str,

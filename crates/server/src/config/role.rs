@@ -1,17 +1,17 @@
-//! What a node does for the others.
+//! The role of a node in a cluster.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What a node does for the others that share its store.
+/// The role of a node among the nodes that share its store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
-    /// It answers the API, and sends.
+    /// Serves the API and sends deliveries.
     #[default]
     All,
-    /// It answers the API, and owns nothing.
+    /// Serves the API and owns no shards.
     Api,
-    /// It sends, and answers only whether it is well.
+    /// Sends deliveries, and serves only health checks and metrics.
     Worker,
 }
 
@@ -19,7 +19,7 @@ impl Role {
     /// Every role.
     pub const ALL: [Role; 3] = [Role::All, Role::Api, Role::Worker];
 
-    /// Its name.
+    /// Returns the name of the role.
     pub fn name(self) -> &'static str {
         match self {
             Role::All => "all",
@@ -28,7 +28,7 @@ impl Role {
         }
     }
 
-    /// Whether it answers the API.
+    /// Returns true if the node serves the API.
     pub fn answers(self) -> bool {
         match self {
             Role::All | Role::Api => true,
@@ -36,7 +36,7 @@ impl Role {
         }
     }
 
-    /// Whether it sends.
+    /// Returns true if the node sends deliveries.
     pub fn sends(self) -> bool {
         match self {
             Role::All | Role::Worker => true,
@@ -51,7 +51,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// A text that names no role.
+/// The text is not the name of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be \"all\", \"api\" or \"worker\"")]
 pub struct UnknownRole;

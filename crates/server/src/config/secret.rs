@@ -1,18 +1,18 @@
-//! A text that must not be shown.
+//! Text that must not be shown.
 
 use std::fmt;
 
-/// A text that must not be shown.
+/// Text that must not be shown. Its `Debug` output is redacted.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Hides a text.
+    /// Wraps a secret text.
     pub fn new(text: impl Into<String>) -> Secret {
         Secret(text.into())
     }
 
-    /// The text in the open.
+    /// Returns the secret text.
     pub fn reveal(&self) -> &str {
         &self.0
     }

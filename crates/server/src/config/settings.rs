@@ -1,36 +1,36 @@
-//! Every setting by name.
+//! The list of all settings.
 //!
-//! The one list from which variables and flags follow; but for plans, whose names are the operator's own, so that they
-//! stand in the file only. What a setting means is in
-//! [`read`](super::read), what it is for in `config.default.toml`; tests hold the three together.
+//! [`SETTINGS`] defines the environment variables and the flags. Plans are not in it: the operator chooses
+//! their names, so they can be set only in the file. [`read`](super::read) validates the values, and
+//! `config.default.toml` explains them. Tests check that the three agree.
 
 use serde_json::{Number, Value};
 
 use Kind::{List, Number as Count, Policy, Text, Truth};
 
-/// What a text in the environment or after a flag stands for.
+/// The conversion of text from the environment or a flag to a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Itself.
+    /// Used as it is.
     Text,
     /// `true` or `false`.
     Truth,
-    /// A number, or a word where one is allowed.
+    /// A number, or a word such as `none` where the setting accepts one.
     Number,
-    /// Texts separated by commas.
+    /// Items separated by commas.
     List,
-    /// A preset's name, or a policy in JSON.
+    /// The name of a preset, or a retry policy in JSON.
     Policy,
 }
 
 /// A setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Its key in the file, with the section's name before a dot.
+    /// Its key in the file, with the section before a dot.
     pub key: &'static str,
-    /// What its text stands for.
+    /// The conversion of its text.
     pub kind: Kind,
-    /// It has a flag of its own.
+    /// True if it has its own flag, in addition to `--set`.
     pub has_flag: bool,
 }
 
@@ -147,12 +147,12 @@ pub const SETTINGS: &[Setting] = &[
 ];
 
 impl Setting {
-    /// The setting with this key.
+    /// Returns the setting with this key.
     pub fn named(key: &str) -> Option<&'static Setting> {
         SETTINGS.iter().find(|setting| setting.key == key)
     }
 
-    /// The setting in which the field at `path` of a document lies.
+    /// Returns the setting that contains the field at `path` of a document.
     pub(super) fn holding(path: &str) -> Option<&'static Setting> {
         let lies_in = |setting: &&Setting| {
             let rest = path.strip_prefix(setting.key);
@@ -161,13 +161,13 @@ impl Setting {
         SETTINGS.iter().find(lies_in)
     }
 
-    /// Its environment variable.
+    /// Returns its environment variable.
     pub fn variable(&self) -> String {
         let key = self.key.replace('.', "_").to_ascii_uppercase();
         format!("POSTHASTE_{key}")
     }
 
-    /// How it is set on the command line.
+    /// Returns its flag, or `--set` with its key.
     pub fn flag(&self) -> String {
         if self.has_flag {
             format!("--{}", self.key.replace(['.', '_'], "-"))
@@ -176,8 +176,8 @@ impl Setting {
         }
     }
 
-    /// What a text stands for. What it cannot stand for stays a text, which its reader then refuses
-    /// with what would be right.
+    /// Converts text to the value of this setting. Text that cannot be converted stays text. The reader then
+    /// refuses it with a message about the accepted values.
     pub(super) fn value_of(&self, text: &str) -> Value {
         let itself = || Value::String(text.to_owned());
         match self.kind {
@@ -203,7 +203,7 @@ impl Setting {
     }
 }
 
-/// The name among `known` that `name` is most likely a slip of.
+/// Returns the name in `known` that `name` is most likely a misspelling of.
 pub(super) fn nearest(name: &str, known: impl Iterator<Item = String>) -> Option<String> {
     known
         .map(|other| (distance(name, &other), other))
@@ -212,7 +212,7 @@ pub(super) fn nearest(name: &str, known: impl Iterator<Item = String>) -> Option
         .map(|(_, other)| other)
 }
 
-/// How many letters must be put in, taken out or changed to make one of the other.
+/// Levenshtein distance: the number of characters to insert, delete or change.
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();

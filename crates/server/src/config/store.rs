@@ -1,4 +1,4 @@
-//! Where events and deliveries are kept.
+//! The location of the store.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,16 +8,16 @@ use posthaste_store::postgres::{ServerUrl, ServerUrlError};
 
 use super::Secret;
 
-/// Where events and deliveries are kept.
+/// The location of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreLocation {
-    /// In a SQLite file on this machine.
+    /// A SQLite file on this machine.
     Sqlite(PathBuf),
-    /// In a PostgreSQL database, which several nodes may share.
+    /// A PostgreSQL database, which several nodes may share.
     Postgres(Box<DatabaseUrl>),
 }
 
-/// Where a database is, and as whom one speaks to it. Its password is never shown.
+/// The URL of a database. Its password is never shown.
 #[derive(Clone)]
 pub struct DatabaseUrl {
     text: Secret,
@@ -25,12 +25,12 @@ pub struct DatabaseUrl {
 }
 
 impl DatabaseUrl {
-    /// The server that it names.
+    /// Returns the server that the URL names.
     pub fn server(&self) -> &ServerUrl {
         &self.server
     }
 
-    /// As it was written, with a password if it has one.
+    /// Returns the URL as it was written, including a password.
     pub fn reveal(&self) -> &str {
         self.text.reveal()
     }
@@ -82,28 +82,28 @@ impl fmt::Display for StoreLocation {
     }
 }
 
-/// Why a text does not name a store. It never repeats the text, which may hold a password.
+/// The reason why a text does not name a store. No message repeats the text, which may contain a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreLocationError {
-    /// Nothing known.
+    /// Neither a SQLite path nor a PostgreSQL URL.
     #[error(
         "must be \"sqlite:\" and a path, such as \"sqlite:/var/lib/posthaste/posthaste.db\", or a URL such \
          as \"postgres://user@host:5432/database\""
     )]
     Form,
-    /// Written as a URL.
+    /// A SQLite path with `//`, as in a URL.
     #[error(
         "must be \"sqlite:\" and a path without \"//\", such as \"sqlite:posthaste.db\" or \
          \"sqlite:/var/lib/posthaste/posthaste.db\""
     )]
     Slashes,
-    /// Kept nowhere.
+    /// A SQLite database in memory, which would not survive the process.
     #[error(
         "cannot be in memory: what was accepted must outlive the process. Name a file, such as \
          \"sqlite:posthaste.db\""
     )]
     Memory,
-    /// A URL that leads nowhere.
+    /// An invalid PostgreSQL URL.
     #[error(transparent)]
     Postgres(#[from] ServerUrlError),
 }
@@ -122,7 +122,7 @@ impl FromStr for StoreLocation {
             None | Some("") => Err(StoreLocationError::Form),
             Some(":memory:") => Err(StoreLocationError::Memory),
             Some(path) if path.starts_with("//") => Err(StoreLocationError::Slashes),
-            // A path that ends so is a folder, and one with a zero byte is none.
+            // A path that ends with a slash is a directory. A path cannot contain a zero byte.
             Some(path) if path.ends_with('/') || path.contains('\0') => {
                 Err(StoreLocationError::Form)
             }

@@ -1,4 +1,4 @@
-//! The certificate that is shown to a receiver, and what of it may be shown to people.
+//! The client certificate for a receiver, and its parts that may be shown.
 
 use std::fmt;
 
@@ -8,31 +8,31 @@ use posthaste_egress::{Identity, IdentityError};
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 
-/// A chain of certificates, our own first, and its private key, both PEM.
+/// A certificate chain, the client's certificate first, and its private key, both in PEM.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientCertificate {
     /// The chain.
     pub certificate: String,
-    /// The key of the first of it.
+    /// The private key of the first certificate.
     pub private_key: String,
 }
 
-/// What everybody may see of a certificate.
+/// The parts of a certificate that may be shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glance {
-    /// `sha256:` and the hash of the certificate in hexadecimal, as other tools print it.
+    /// `sha256:` and the SHA-256 of the certificate in hexadecimal, as other tools print it.
     pub fingerprint: String,
-    /// When its time is over, if it says so in a way that is understood.
+    /// End of its validity, if it can be parsed.
     pub expires_at: Option<Timestamp>,
 }
 
 impl ClientCertificate {
-    /// The identity that a connection is opened with.
+    /// Returns the TLS identity for a connection.
     pub fn identity(&self) -> Result<Identity, IdentityError> {
         Identity::from_pem(self.certificate.as_bytes(), self.private_key.as_bytes())
     }
 
-    /// What may be shown of it. Nothing where no identity can be made of it.
+    /// Returns the parts that may be shown, or `None` if the PEM contains no certificate.
     pub fn glance(&self) -> Option<Glance> {
         let der = first_certificate(&self.certificate)?;
         let hash = digest(&SHA256, &der);
@@ -63,8 +63,7 @@ const GENERALIZED_TIME: u8 = 0x18;
 const SEQUENCE: u8 = 0x30;
 const EXPLICIT_VERSION: u8 = 0xa0;
 
-/// The end of the validity (RFC 5280, section 4.1): certificate, what is signed, and there past
-/// version, serial number, algorithm and issuer.
+/// Reads the end of the validity (RFC 5280, section 4.1). Skips version, serial number, algorithm and issuer.
 fn expires_at(der: &[u8]) -> Option<Timestamp> {
     let (SEQUENCE, certificate, _) = element(der)? else {
         return None;
@@ -74,7 +73,7 @@ fn expires_at(der: &[u8]) -> Option<Timestamp> {
     };
     for expected in [EXPLICIT_VERSION, INTEGER, SEQUENCE, SEQUENCE] {
         let (tag, _, after) = element(rest)?;
-        // The first version did not write its number.
+        // Version 1 omits the version field.
         if tag == expected {
             rest = after;
         } else if expected != EXPLICIT_VERSION {
@@ -107,13 +106,13 @@ fn written(time: &str) -> Option<Timestamp> {
     text.parse().ok()
 }
 
-/// One element of DER: its tag, what is in it, and what follows.
+/// Splits off one DER element. Returns its tag, its content and the remaining bytes.
 fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (tag, rest) = der.split_first()?;
     let (first, mut rest) = rest.split_first()?;
     let length = match first {
         0..=0x7f => usize::from(*first),
-        // Four bytes of length are more than any certificate is long.
+        // No certificate needs more than four bytes of length.
         0x81..=0x84 => {
             let (bytes, after) = rest.split_at_checked(usize::from(first & 0x7f))?;
             rest = after;
@@ -150,7 +149,7 @@ mod tests {
         for (until, expected) in [
             ((2030, 5, 6), "2030-05-06T00:00:00.000Z"),
             ((2049, 12, 31), "2049-12-31T00:00:00.000Z"),
-            // From here on four digits are written.
+            // From 2050 on, certificates use four-digit years.
             ((2050, 1, 1), "2050-01-01T00:00:00.000Z"),
         ] {
             let glance = certificate(until).glance().expect("a certificate");

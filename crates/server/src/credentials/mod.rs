@@ -1,7 +1,7 @@
-//! What an endpoint is called with beside signatures: a password, a token, a certificate.
+//! Credentials for an endpoint besides signatures: a password, a token, a client certificate.
 //!
-//! All of it is one JSON document, and it is always sealed. It promises that nothing of it shows in any
-//! `Debug`, and that what cannot be read is not quoted.
+//! [`Credentials`] is stored as one JSON document, always sealed by the vault. No `Debug` output shows any
+//! part of it, and no error quotes data that cannot be read.
 
 mod certificate;
 
@@ -17,29 +17,29 @@ pub use certificate::{ClientCertificate, Glance};
 
 use crate::chance::random_bytes;
 
-/// Everything an endpoint is called with beside signatures.
+/// All credentials of an endpoint besides its signing keys.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credentials {
-    /// What goes into the `Authorization` header.
+    /// Source of the `Authorization` header.
     #[serde(default)]
     pub auth: Option<Auth>,
-    /// What is shown when a TLS connection is opened.
+    /// Certificate for mutual TLS.
     #[serde(default)]
     pub client_certificate: Option<ClientCertificate>,
 }
 
-/// Where the `Authorization` header comes from.
+/// Source of the `Authorization` header.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Auth {
-    /// A name and a password (RFC 7617).
+    /// A user name and a password (RFC 7617).
     Basic {
-        /// Without a colon, which would end it.
+        /// The user name. It must not contain a colon, which would end it.
         username: String,
         /// The password.
         password: String,
     },
-    /// A token that never changes (RFC 6750).
+    /// A fixed token (RFC 6750).
     Bearer {
         /// The token.
         token: String,
@@ -48,36 +48,36 @@ pub enum Auth {
     OAuth2(OAuth2),
 }
 
-/// How to get a token.
+/// Settings for fetching an access token.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OAuth2 {
-    /// Where tokens are given out.
+    /// URL of the token endpoint.
     pub token_url: String,
-    /// Who asks for one.
+    /// Id of the client.
     pub client_id: String,
-    /// What proves it.
+    /// Secret of the client.
     pub client_secret: String,
-    /// What for, if the server wants to know.
+    /// Requested scope, if the server needs one.
     pub scope: Option<String>,
-    /// Whom the token is shown to, if the server wants to know.
+    /// Requested audience, if the server needs one.
     pub audience: Option<String>,
-    /// Where id and secret stand in the request.
+    /// Position of id and secret in the request.
     pub client_authentication: ClientAuthentication,
 }
 
-/// Where a client's id and secret stand in the request for a token.
+/// Position of a client's id and secret in the token request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClientAuthentication {
-    /// In the `Authorization` header, which every server must understand.
+    /// In the `Authorization` header, which every server must support.
     #[default]
     Basic,
-    /// In the body, for servers that want it so.
+    /// In the body, for servers that require it.
     Body,
 }
 
 impl ClientAuthentication {
-    /// As the API writes it.
+    /// Returns its name in the API.
     pub fn name(self) -> &'static str {
         match self {
             ClientAuthentication::Basic => "basic",
@@ -86,8 +86,8 @@ impl ClientAuthentication {
     }
 }
 
-/// Tells credentials apart without holding them, for as long as the process lives: what it is made of is
-/// salted, so that nobody who sees it can try out what might stand behind it.
+/// Fingerprint of credentials, valid while the process runs. It is a salted hash, so that a reader of the
+/// fingerprint cannot test guesses of the credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mark([u8; SHA256_OUTPUT_LEN]);
 
@@ -101,29 +101,29 @@ impl fmt::Display for Mark {
     }
 }
 
-/// What was sealed is not what can be read. Never quotes it.
+/// The decrypted data is not valid credentials. The message never quotes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the credentials that are kept cannot be read")]
 pub struct Unreadable;
 
 impl Credentials {
-    /// Reads what [`keep`](Credentials::keep) wrote.
+    /// Reads the output of [`keep`](Credentials::keep).
     pub fn open(json: &[u8]) -> Result<Credentials, Unreadable> {
-        // What serde says of rubbish may quote it.
+        // Error messages of serde may quote the data.
         serde_json::from_slice(json).map_err(|_| Unreadable)
     }
 
-    /// The credentials as bytes, to be sealed.
+    /// Returns the credentials as bytes, to be sealed.
     pub fn keep(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("plain data")
     }
 
-    /// Whether there is nothing to seal.
+    /// Returns true if there is nothing to seal.
     pub fn is_empty(&self) -> bool {
         self.auth.is_none() && self.client_certificate.is_none()
     }
 
-    /// What tells these credentials from others.
+    /// Returns the fingerprint of these credentials.
     pub fn mark(&self) -> Mark {
         let mut context = Context::new(&SHA256);
         context.update(&*SALT);
@@ -133,13 +133,13 @@ impl Credentials {
     }
 }
 
-/// `Basic` and what it stands for (RFC 7617).
+/// Returns the header value for Basic authentication (RFC 7617).
 pub fn basic(username: &str, password: &str) -> HeaderValue {
     let pair = BASE64_STANDARD.encode(format!("{username}:{password}"));
     secret_value(&format!("Basic {pair}")).expect("base64 is visible ASCII")
 }
 
-/// `Bearer` and a token, if it can stand in a header.
+/// Returns the header value for a bearer token, or `None` if the token does not fit into a header.
 pub fn bearer(token: &str) -> Option<HeaderValue> {
     let is_plain = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
     is_plain.then(|| secret_value(&format!("Bearer {token}")))?
@@ -236,7 +236,7 @@ mod tests {
         let value = basic("Aladdin", "open sesame");
         assert_eq!(value, "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
         assert!(value.is_sensitive());
-        // And of its section 2.1.
+        // The example of section 2.1.
         assert_eq!(basic("test", "123\u{a3}"), "Basic dGVzdDoxMjPCow==");
         assert_eq!(bearer("abc.def").expect("a token"), "Bearer abc.def");
         for token in ["", "a b", "a\r\nb", "ä", "a\0"] {

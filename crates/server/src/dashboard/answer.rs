@@ -1,4 +1,5 @@
-//! From a request to an answer: who visits, where that leads, and what a browser is told beside it.
+//! Handles requests to the dashboard and the portal: authenticates the visitor, finds the page or the action, and
+//! sets the security headers.
 
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ pub(super) async fn answer(dashboard: Arc<Dashboard>, request: Request<Body>) ->
         true => Site::Portal,
         false => Site::Dashboard,
     };
-    // A fault of ours is told as one, and the connection stays.
+    // A panic in a page is answered as an internal error, and the connection stays open.
     let answered = Guarded(Box::pin({
         let dashboard = dashboard.clone();
         async move {
@@ -82,7 +83,7 @@ async fn own(dashboard: &Arc<Dashboard>, request: Request<Body>) -> Result<Answe
     if tenant.is_none()
         && let Caller::Tenant(_, own) = &visitor.caller
     {
-        // Nothing lies above its own part.
+        // A tenant's key opens no pages above its tenant.
         return match path {
             "" => Ok(to(&format!("{HOME}/t/{own}"))),
             _ => Err(no_such_page()),
@@ -120,7 +121,7 @@ async fn portal(dashboard: &Arc<Dashboard>, request: Request<Body>) -> Result<An
     go(dashboard, visitor, tenant, rest, request).await
 }
 
-/// Shows a page, or does what a form asks for.
+/// Shows a page, or performs the action that a form requests.
 async fn go(
     dashboard: &Arc<Dashboard>,
     visitor: Visitor,
@@ -193,7 +194,7 @@ fn shown(visit: &Visit, page: &Page, done: Option<Done>) -> Answer {
     html(&layout::whole(visit, page, done), page.status)
 }
 
-/// Tells a visitor what is wrong.
+/// Renders a problem as a page for a visitor who is authenticated.
 fn told(visit: &Visit, problem: &Problem) -> Answer {
     let page = problem_page(problem, Some(&visit.link("")));
     with_wait(shown(visit, &page, None), problem)
@@ -209,8 +210,8 @@ fn with_wait(mut answer: Answer, problem: &Problem) -> Answer {
     answer
 }
 
-/// Where somebody begins who is not known. A portal's visitors have nothing but their link, and no business
-/// at the dashboard.
+/// Returns the start page for a visitor who is not authenticated. A portal has none: its visitors have only their
+/// link and may not use the dashboard.
 pub(super) fn home_of(site: Site) -> Option<&'static str> {
     match site {
         Site::Dashboard => Some(HOME),
@@ -218,7 +219,7 @@ pub(super) fn home_of(site: Site) -> Option<&'static str> {
     }
 }
 
-/// What is wrong, as a page.
+/// Renders a problem as a page.
 fn problem_page(problem: &Problem, home: Option<&str>) -> Page {
     let body = html! {
         @if problem.errors.is_none() { p { (problem.detail) } }
@@ -269,7 +270,7 @@ fn with_done(link: &str, done: Done) -> String {
     format!("{path}{mark}done={}{fragment}", done.word())
 }
 
-/// Sends a browser elsewhere.
+/// Redirects the browser to a link.
 pub(super) fn to(link: &str) -> Answer {
     let mut answer = Response::new(Body::empty());
     *answer.status_mut() = StatusCode::SEE_OTHER;
@@ -278,7 +279,7 @@ pub(super) fn to(link: &str) -> Answer {
     answer
 }
 
-/// A page as an answer. It is of this moment and of this visitor: nobody keeps it.
+/// Returns a page as a response. It is marked `no-store`, because it is valid only now and only for this visitor.
 pub(super) fn html(markup: &maud::Markup, status: StatusCode) -> Answer {
     let mut answer = Response::new(Body::from(markup.0.clone()));
     *answer.status_mut() = status;
@@ -291,11 +292,11 @@ pub(super) fn html(markup: &maud::Markup, status: StatusCode) -> Answer {
     answer
 }
 
-/// What a page of ours may do in a browser: load what is ours, send forms to us, and nothing else.
+/// Content security policy of all pages: they load only our own assets and send forms only to this server.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     connect-src 'self'; form-action 'self'; base-uri 'none'; ";
 
-/// Tells the browser what pages may do, and who may show them within theirs.
+/// Sets the security headers: what pages may do, and which sites may show them in a frame.
 fn secure(dashboard: &Dashboard, site: Site, answer: &mut Answer) {
     let framed_by = match (site, dashboard.settings.frame_ancestors.as_slice()) {
         (Site::Dashboard, _) | (Site::Portal, []) => "'none'".to_owned(),
@@ -310,7 +311,7 @@ fn secure(dashboard: &Dashboard, site: Site, answer: &mut Answer) {
     headers.insert(CONTENT_SECURITY_POLICY, policy);
     let fixed = [
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        // Not `no-referrer`: browsers would then hide from us that a form is ours.
+        // `no-referrer` would make browsers hide the origin of forms, which we check.
         (REFERRER_POLICY, "same-origin"),
         (
             HeaderName::from_static("cross-origin-opener-policy"),
@@ -330,7 +331,7 @@ fn secure(dashboard: &Dashboard, site: Site, answer: &mut Answer) {
     }
 }
 
-/// How somebody came in, for those who sign out.
+/// Returns whether the visitor signed in, so that the page offers to sign out.
 pub(super) fn is_session(visit: &Visit) -> bool {
     matches!(visit.visitor.door, Door::Session { .. })
 }

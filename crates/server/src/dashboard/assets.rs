@@ -1,7 +1,7 @@
-//! The stylesheet, the script, and the operator's mark and colours.
+//! The stylesheet, the script, and the operator's logo and colours.
 //!
-//! Each is asked for by a link that holds a print of its content, so a browser keeps it for good and
-//! asks anew when it changes.
+//! The link to an asset contains a hash of its content. Browsers therefore cache it for good, and load it again when
+//! it changes.
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -21,7 +21,7 @@ const ICON: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 32 3
 <path d=\"M11 8h15v16H11\" fill=\"none\" stroke=\"#fff\" stroke-width=\"2\"/>\
 <path d=\"M11 9l8 8 7-8M4 13h8M6 18h6\" fill=\"none\" stroke=\"#fff\" stroke-width=\"2\"/></svg>";
 
-/// Everything that pages load.
+/// All assets that pages load.
 pub(super) struct Assets {
     all: Vec<Asset>,
 }
@@ -34,7 +34,7 @@ struct Asset {
 }
 
 impl Assets {
-    /// The assets, some of them in the portal's colours.
+    /// Builds the assets. The portal's stylesheet gets the colours of `portal`.
     pub(super) fn new(portal: &Brand) -> Assets {
         let style = format!("{}\n{}", include_str!("style.css"), picture::styles());
         let mut all = vec![
@@ -54,17 +54,16 @@ impl Assets {
         Assets { all }
     }
 
-    /// Where an asset is.
+    /// Returns the link to an asset.
     ///
-    /// # Panics
-    /// If there is none of this name.
+    /// # Panics If there is no asset of this name.
     pub(super) fn link(&self, name: &str) -> String {
         let found = self.all.iter().find(|asset| asset.name == name);
         let asset = found.expect("pages ask only for what there is");
         format!("/assets/{name}?{}", asset.print)
     }
 
-    /// The asset itself.
+    /// Answers a request for an asset.
     pub(super) fn answer(&self, name: &str) -> Answer {
         let Some(asset) = self.all.iter().find(|asset| asset.name == name) else {
             let mut answer = Response::new(Body::empty());
@@ -76,7 +75,7 @@ impl Assets {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(asset.media_type));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(FOR_GOOD));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        // A picture may hold a script. Opened on its own, it runs none.
+        // An SVG file can contain a script. This policy keeps it from running when the file is opened directly.
         let policy =
             HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'; sandbox");
         headers.insert(http::header::CONTENT_SECURITY_POLICY, policy);

@@ -1,12 +1,15 @@
-//! Who visits, and what other sites may not do in their name.
+//! Authentication of visitors, and protection against cross-site requests.
 //!
-//! A visitor comes with a session, which signing in with a key made and whose cookie no script can read
-//! and no other site can send; with a link to a portal, whose token stands in the path, so that it works
-//! within a frame where cookies do not; or with a key in the head, as scripts do. What is behind them is
-//! looked up at every visit: a key that was revoked or a link that has ended opens nothing any more.
+//! A [`Visitor`] is authenticated in one of three ways ([`Door`]):
+//! - by a session. Signing in with a key creates it. No script can read its cookie, and no other site can make the
+//!   browser send it.
+//! - by a portal link. Its token is part of the path, so that it works inside a frame, where cookies do not.
+//! - by a key in a request header, as scripts do it.
 //!
-//! Whoever does something proves that a page of ours asked for it: by a token that only our pages know,
-//! and by the site the browser says the request comes from.
+//! The key or link is looked up at every request, so a revoked key or an expired link stops working at once.
+//!
+//! Every form must prove that it comes from one of our pages: by a CSRF token that only our pages know, and by the
+//! origin that the browser reports.
 
 use std::sync::Arc;
 
@@ -27,55 +30,55 @@ use crate::api::problem::Problem;
 use crate::api::settings::Pace;
 use crate::chance::hash_key;
 
-/// Where the dashboard is.
+/// Path of the dashboard.
 pub(super) const HOME: &str = "/dashboard";
-/// Where portals are.
+/// Path below which all portals are.
 pub(super) const PORTAL: &str = "/portal";
-/// The cookie of a session, where nobody speaks TLS.
+/// Name of the session cookie without TLS.
 const COOKIE_NAME: &str = "posthaste_session";
-/// The cookie of a session over TLS. By its beginning browsers know that only this host may set it, and
-/// only over TLS.
+/// Name of the session cookie over TLS. The prefix `__Host-` makes browsers accept it only from this host and only
+/// over TLS.
 const SECURE_COOKIE_NAME: &str = "__Host-posthaste_session";
-/// How often one link may be used: more than a roomful of people with it do, far less than a machine could.
+/// Rate limit of one portal link: more than a group of people sharing it needs, far less than a script could send.
 const LINK_PACE: Pace = Pace {
     per_second: 50,
     burst: 500,
 };
-/// Of how many links it is remembered how often they were used.
+/// Maximum number of portal links whose request rate is kept in memory.
 pub(super) const MAX_KNOWN_LINKS: usize = 10_000;
-/// The longest token that is looked at.
+/// Maximum length of a token that is looked up.
 const MAX_TOKEN_CHARS: usize = 128;
-/// The field of a form that proves where it comes from.
+/// Name of the form field that holds the CSRF token.
 pub(super) const CSRF_FIELD: &str = "csrf";
 
-/// Who visits.
+/// An authenticated visitor.
 pub(super) struct Visitor {
-    /// Who that is to the API.
+    /// The visitor as the API's caller.
     pub(super) caller: Caller,
-    /// How they came in.
+    /// The means of authentication.
     pub(super) door: Door,
 }
 
-/// How somebody came in.
+/// The means by which a visitor authenticated.
 pub(super) enum Door {
-    /// Signed in: the token of the session.
+    /// A session cookie.
     Session {
-        /// What the cookie holds.
+        /// The token in the cookie.
         token: String,
-        /// What is stored of it.
+        /// The id of the stored session.
         pass: PassId,
     },
-    /// By a link.
+    /// A portal link.
     Portal {
-        /// What stands in the path.
+        /// The token in the path.
         token: String,
     },
-    /// With a key in the head of the request, which has this hash.
+    /// A key in a request header, identified by its hash.
     Key(KeyHash),
 }
 
 impl Visitor {
-    /// What every link begins with.
+    /// Returns the path that all links of this visitor begin with.
     pub(super) fn base(&self) -> String {
         match &self.door {
             Door::Session { .. } | Door::Key(_) => HOME.to_owned(),
@@ -83,7 +86,7 @@ impl Visitor {
         }
     }
 
-    /// What a form carries, so that it can be told from one of another site's.
+    /// Returns the CSRF token that this visitor's forms carry.
     pub(super) fn csrf(&self) -> String {
         match &self.door {
             Door::Session { token, .. } | Door::Portal { token } => csrf_of(token),
@@ -97,7 +100,7 @@ fn csrf_of(token: &str) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(proof.as_ref())
 }
 
-/// Finds out who visits the dashboard.
+/// Authenticates a visitor of the dashboard.
 pub(super) async fn at_dashboard(
     dashboard: &Dashboard,
     headers: &HeaderMap,
@@ -115,11 +118,11 @@ pub(super) async fn at_dashboard(
     by_session(dashboard, token).await
 }
 
-/// Whose session this is.
+/// Authenticates a visitor by session token.
 pub(super) async fn by_session(dashboard: &Dashboard, token: &str) -> Result<Visitor, Problem> {
     let pass = pass_of(dashboard, token).await?;
     match pass.holder {
-        // Asked anew each time: with its key a session ends.
+        // The key is looked up at every request: a session ends when its key is revoked.
         Holder::Key(hash) => Ok(Visitor {
             caller: dashboard.app.holder_of(hash).await?,
             door: Door::Session {
@@ -127,12 +130,12 @@ pub(super) async fn by_session(dashboard: &Dashboard, token: &str) -> Result<Vis
                 pass: pass.id,
             },
         }),
-        // A link opens a portal, and no more.
+        // A portal link opens only the portal, not the dashboard.
         Holder::Tenant(_) => Err(Problem::unauthorized()),
     }
 }
 
-/// Finds out who visits a portal.
+/// Authenticates a visitor of a portal.
 pub(super) async fn at_portal(dashboard: &Dashboard, token: &str) -> Result<Visitor, Problem> {
     let pass = pass_of(dashboard, token).await?;
     match pass.holder {
@@ -149,7 +152,7 @@ pub(super) async fn at_portal(dashboard: &Dashboard, token: &str) -> Result<Visi
     }
 }
 
-/// Refuses a link that is used too often, as a key would be.
+/// Refuses a portal link that exceeds its rate limit, as the API does with a key.
 fn pace(dashboard: &Dashboard, link: KeyHash) -> Result<(), Problem> {
     let meter = match dashboard.links.find(&link) {
         Ok(meter) => meter,
@@ -166,7 +169,7 @@ fn pace(dashboard: &Dashboard, link: KeyHash) -> Result<(), Problem> {
     })
 }
 
-/// The pass that a token is of.
+/// Looks up the stored session or portal link of a token.
 async fn pass_of(dashboard: &Dashboard, token: &str) -> Result<Pass, Problem> {
     if token.is_empty() || token.len() > MAX_TOKEN_CHARS {
         return Err(Problem::unauthorized());
@@ -176,7 +179,7 @@ async fn pass_of(dashboard: &Dashboard, token: &str) -> Result<Pass, Problem> {
     pass.ok_or_else(Problem::unauthorized)
 }
 
-/// Refuses what another site made a browser do.
+/// Refuses a form that another site made the browser send.
 pub(super) fn check_form(
     dashboard: &Dashboard,
     visitor: &Visitor,
@@ -184,14 +187,14 @@ pub(super) fn check_form(
     form: &Form,
 ) -> Result<(), Problem> {
     match &visitor.door {
-        // No browser sends a key by itself.
+        // Browsers do not send a key in a header unless a script of ours does.
         Door::Key(_) => return Ok(()),
         Door::Session { .. } | Door::Portal { .. } => {}
     }
     check_origin(dashboard, headers)?;
     let given = digest(&SHA256, form.raw(CSRF_FIELD).as_bytes());
     let wanted = digest(&SHA256, visitor.csrf().as_bytes());
-    // Hashes are compared, so that how long it takes tells nothing.
+    // Comparing hashes keeps the time of the comparison from revealing the token.
     if given.as_ref() != wanted.as_ref() {
         let detail =
             "The form has gone stale. Go back, load the page again, and repeat what you did.";
@@ -200,7 +203,7 @@ pub(super) fn check_form(
     Ok(())
 }
 
-/// Refuses a request that a browser says another site made.
+/// Refuses a request whose headers say that another site made the browser send it.
 pub(super) fn check_origin(dashboard: &Dashboard, headers: &HeaderMap) -> Result<(), Problem> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let refused = Err(Problem::new(
@@ -219,7 +222,7 @@ pub(super) fn check_origin(dashboard: &Dashboard, headers: &HeaderMap) -> Result
     let Some((scheme, authority)) = origin.split_once("://") else {
         return refused;
     };
-    // Whoever is on the way can make up a page of ours that came without TLS.
+    // Over plain HTTP an attacker in the network could forge one of our pages, so its origin is not trusted.
     let fits_scheme = scheme == "https" || !is_secure(dashboard, headers);
     let is_ours = match (&dashboard.settings.public_url, text(HOST.as_str())) {
         (Some(own), _) if own == origin => true,
@@ -232,8 +235,8 @@ pub(super) fn check_origin(dashboard: &Dashboard, headers: &HeaderMap) -> Result
     }
 }
 
-/// Whether a browser came here from another site, so that it has left the cookie of a session at home:
-/// it brings it if it asks again from here.
+/// Returns whether the browser followed a link from another site and therefore did not send the session cookie. It
+/// sends the cookie when the same page is requested again from here.
 pub(super) fn comes_from_elsewhere(method: &Method, headers: &HeaderMap) -> bool {
     let is = |name: &str, wanted: &[u8]| headers.get(name).is_some_and(|value| value == wanted);
     method == Method::GET
@@ -242,14 +245,15 @@ pub(super) fn comes_from_elsewhere(method: &Method, headers: &HeaderMap) -> bool
         && !headers.contains_key(COOKIE)
 }
 
-/// Whether the browser speaks TLS with somebody before us.
+/// Returns whether the browser uses TLS, according to `public_url` or to the `X-Forwarded-Proto` header of a proxy.
 pub(super) fn is_secure(dashboard: &Dashboard, headers: &HeaderMap) -> bool {
     let public_url = dashboard.settings.public_url.as_deref();
     public_url.is_some_and(|url| url.starts_with("https://")) || origin::is_secure(headers)
 }
 
-/// The cookie that holds a session. Over TLS no other is looked at: a neighbour of this host, or whoever is
-/// on the way where nobody speaks TLS, could have set it, and the visitor would act in his name.
+/// Returns the name of the session cookie. Over TLS only the `__Host-` cookie is read: another host of the same
+/// domain, or an attacker in a network without TLS, could have set the other one, and the visitor would then act in
+/// the attacker's session.
 pub(super) fn cookie_name(is_secure: bool) -> &'static str {
     match is_secure {
         true => SECURE_COOKIE_NAME,
@@ -257,7 +261,7 @@ pub(super) fn cookie_name(is_secure: bool) -> &'static str {
     }
 }
 
-/// The value of a cookie.
+/// Returns the value of a cookie.
 fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let cookies = headers.get_all(COOKIE).into_iter();
     let mut pairs = cookies

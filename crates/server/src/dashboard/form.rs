@@ -1,4 +1,4 @@
-//! What a form carries.
+//! Reads the fields of a submitted form.
 
 use axum::body::Body;
 use http::HeaderMap;
@@ -8,21 +8,21 @@ use crate::api::body;
 use crate::api::code::Code;
 use crate::api::problem::Problem;
 
-/// The largest form.
+/// Maximum size of a form, in bytes.
 const MAX_FORM_BYTES: u64 = 256 << 10;
-/// The most fields it may have.
+/// Maximum number of fields in a form.
 const MAX_FIELDS: usize = 1_000;
-/// How long it may take to arrive.
+/// Maximum time to receive a form.
 const FORM_TIME: Duration = Duration::from_secs(30);
 
-/// What somebody filled in.
+/// The fields of a submitted form, in the order in which the browser sent them.
 #[derive(Clone, Default)]
 pub(super) struct Form {
     fields: Vec<(String, String)>,
 }
 
 impl Form {
-    /// Reads a form that a browser sent.
+    /// Reads a form from a request body.
     pub(super) async fn read(headers: &HeaderMap, sent: Body) -> Result<Form, Problem> {
         let bytes = body::read(headers, sent, MAX_FORM_BYTES, FORM_TIME).await?;
         let fields = url::form_urlencoded::parse(&bytes).into_owned();
@@ -34,29 +34,29 @@ impl Form {
         Ok(Form { fields })
     }
 
-    /// What stands in a field, without blanks around it; empty if there is none.
+    /// Returns a field's value without surrounding white space; empty if the field is missing.
     pub(super) fn text(&self, name: &str) -> &str {
         self.raw(name).trim()
     }
 
-    /// What stands in a field, as it stands there.
+    /// Returns a field's value unchanged; empty if the field is missing.
     pub(super) fn raw(&self, name: &str) -> &str {
         let found = self.fields.iter().find(|(field, _)| field == name);
         found.map_or("", |(_, text)| text)
     }
 
-    /// What stands in a field, unless that is nothing.
+    /// Returns a field's trimmed value, or `None` if it is empty.
     pub(super) fn filled(&self, name: &str) -> Option<&str> {
         Some(self.text(name)).filter(|text| !text.is_empty())
     }
 
-    /// Everything that was chosen under a name.
+    /// Returns all values of a field that can occur several times.
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         let named = self.fields.iter().filter(move |(field, _)| field == name);
         named.map(|(_, text)| text.as_str())
     }
 
-    /// Whether a box is ticked.
+    /// Returns whether a checkbox is ticked.
     pub(super) fn is_ticked(&self, name: &str) -> bool {
         !self.raw(name).is_empty()
     }
@@ -64,7 +64,7 @@ impl Form {
 
 #[cfg(test)]
 impl Form {
-    /// A form filled in like this.
+    /// Creates a form with these fields.
     pub(super) fn of(fields: &[(&str, &str)]) -> Form {
         let fields = fields.iter();
         let fields = fields.map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));

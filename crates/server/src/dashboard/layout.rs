@@ -1,4 +1,4 @@
-//! What is around a page.
+//! The frame around every page: head, navigation, breadcrumbs, footer.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -7,7 +7,7 @@ use super::page::{Done, Page, Section, Tab};
 use super::visit::Visit;
 use super::{Dashboard, Site, answer};
 
-/// The parts of the site of somebody who sees everything.
+/// Navigation for visitors with an admin key.
 const ALL: [Tab; 5] = [
     Tab::Overview,
     Tab::Alerts,
@@ -15,7 +15,7 @@ const ALL: [Tab; 5] = [
     Tab::Lab,
     Tab::Audit,
 ];
-/// The parts of a tenant's site.
+/// Navigation of one tenant's pages.
 const TENANTS: [Tab; 7] = [
     Tab::Overview,
     Tab::Alerts,
@@ -26,7 +26,7 @@ const TENANTS: [Tab; 7] = [
     Tab::Lab,
 ];
 
-/// A page with everything around it.
+/// Renders a page with its complete layout.
 pub(super) fn whole(visit: &Visit, page: &Page, done: Option<Done>) -> Markup {
     let dashboard = &visit.dashboard;
     let is_live = page.sections.iter().any(|section| section.is_live);
@@ -59,12 +59,12 @@ pub(super) fn whole(visit: &Visit, page: &Page, done: Option<Done>) -> Markup {
     }
 }
 
-/// A page for somebody who is not known.
+/// Renders a page for a visitor who is not authenticated.
 pub(super) fn bare(dashboard: &Dashboard, site: Site, page: &Page) -> Markup {
     bare_with(dashboard, site, page, None)
 }
 
-/// The same, after something was done.
+/// Like [`bare`], with a message about the action that was just done.
 pub(super) fn bare_with(
     dashboard: &Dashboard,
     site: Site,
@@ -88,7 +88,7 @@ pub(super) fn bare_with(
     }
 }
 
-/// A page that only asks for itself again, from here: then the browser brings its cookie.
+/// Renders a page that only reloads itself. The second request comes from this site, so the browser sends its cookie.
 pub(super) fn again(dashboard: &Dashboard) -> Markup {
     html! {
         (DOCTYPE)
@@ -137,7 +137,7 @@ fn brand(dashboard: &Dashboard, site: Site, home: Option<&str>) -> Markup {
     }
 }
 
-/// Our own mark: an envelope in a hurry.
+/// Our own logo: an envelope with speed lines.
 const MARK: PreEscaped<&str> = PreEscaped(
     "<svg class=\"mark\" viewBox=\"0 0 32 24\" width=\"32\" height=\"24\" aria-hidden=\"true\">\
      <path d=\"M10 3h19a2 2 0 0 1 2 2v14a2 2 0 0 1-2 2H10\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\"/>\
@@ -161,7 +161,7 @@ fn site_nav(visit: &Visit, page: &Page) -> Markup {
     }
 }
 
-/// Whether a part of the whole site is where the visitor is.
+/// Returns whether a tab of the site navigation is the current one.
 fn is_here(visit: &Visit, page: &Page, tab: Tab) -> bool {
     match visit.tenant {
         None => page.tab == tab,
@@ -206,7 +206,7 @@ fn leave(visit: &Visit) -> Markup {
     }
 }
 
-/// What every form of ours carries.
+/// Returns the hidden CSRF field that every form contains.
 pub(super) fn csrf(visit: &Visit) -> Markup {
     html! { input type="hidden" name=(CSRF_FIELD) value=(visit.visitor.csrf()); }
 }

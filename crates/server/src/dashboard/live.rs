@@ -1,9 +1,11 @@
-//! How a page stays current.
+//! Live updates of pages.
 //!
-//! The same address, asked for as a stream of events, renders the page again about once a second and
-//! sends the sections that have changed. So whatever a page shows is current, wherever it comes from and
-//! whichever node sees to it; and there is no second way of saying it. A stream ends after a while, when
-//! the server stops, and when its visitor may not look any more; a browser asks again by itself.
+//! A browser requests the address of a page a second time, as an event stream. [`stream`] renders the page about once
+//! a second and sends the sections that changed. Pages therefore show current data, also about deliveries that other
+//! nodes send, and every section has only one rendering.
+//!
+//! A stream ends after [`LONGEST_LIFE`], when the server stops, and when the visitor's session or link ends. The
+//! browser reconnects automatically, except in the last case.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -29,17 +31,17 @@ use super::{Answer, Dashboard};
 use crate::api::code::Code;
 use crate::api::problem::Problem;
 
-/// How often a page is rendered again.
+/// Interval between two renderings of a page.
 const EVERY: Duration = Duration::from_secs(1);
-/// How long a stream lives. Its browser begins another then.
+/// Maximum duration of a stream. The browser then opens another one.
 const LONGEST_LIFE: Duration = Duration::from_secs(600);
-/// How long a browser may take to read what it was sent.
+/// Maximum time that a browser may take to read what was sent.
 const READING_TIME: Duration = Duration::from_secs(30);
-/// After so much silence something is said, so that nobody on the way closes the connection.
+/// After this time without an event a comment is sent, so that no proxy closes the connection as idle.
 const LONGEST_SILENCE: Duration = Duration::from_secs(15);
-/// So many events wait to be read before rendering waits, too.
+/// Number of unread events in the channel at which rendering waits.
 const EVENTS_WAITING: usize = 4;
-/// After a failure the browser asks again after so many milliseconds.
+/// Delay after which the browser reconnects, in milliseconds.
 const RETRY_MS: u32 = 3_000;
 
 /// Sends a page's sections as they change.
@@ -54,9 +56,9 @@ pub(super) fn stream(visit: Visit, show: Show) -> Answer {
         let follow = follow(visit, show, events);
         tokio::select! {
             () = follow => {}
-            // At once: a place is not kept for somebody who has gone, however long the store takes.
+            // The stream's slot is freed as soon as the browser disconnects, even if the store is slow to answer.
             () = listener.closed() => {}
-            // If the sender is gone, so is the server.
+            // A dropped sender means that the server has stopped.
             _ = stopping.wait_for(|stopping| *stopping) => {}
         }
         drop(place);
@@ -64,14 +66,14 @@ pub(super) fn stream(visit: Visit, show: Show) -> Answer {
     response(Body::new(Events(waiting)))
 }
 
-/// There are as many streams as there may be.
+/// Answers that the maximum number of streams is open.
 fn full() -> Answer {
     let mut answer = Response::new(Body::empty());
     *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
     answer
 }
 
-/// A stream that only says that its visitor may not look any more.
+/// Returns a stream with one event: the visitor's session or link has ended.
 pub(super) fn ended() -> Answer {
     let said = event("ended", &json!({}));
     response(Body::from(said))
@@ -82,13 +84,13 @@ fn response(body: Body) -> Answer {
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Some proxies hold answers back until they are whole, unless they are told.
+    // Some proxies buffer a response until it is complete. This header switches that off.
     let buffering = HeaderName::from_static("x-accel-buffering");
     headers.insert(buffering, HeaderValue::from_static("no"));
     answer
 }
 
-/// Renders until nobody listens, the visitor may not look any more, or time is up.
+/// Renders the page repeatedly until the browser disconnects, the visitor loses access, or time is up.
 async fn follow(mut visit: Visit, show: Show, events: mpsc::Sender<Bytes>) {
     let began = Instant::now();
     let mut spoke = began;
@@ -125,19 +127,19 @@ async fn follow(mut visit: Visit, show: Show, events: mpsc::Sender<Bytes>) {
     }
 }
 
-/// What a look at the page brings.
+/// The result of rendering the page once.
 enum Look {
-    /// The page.
+    /// The rendered page.
     Page(Page),
-    /// It is no page of its own.
+    /// The address redirects to another page.
     Elsewhere,
-    /// What cannot be shown now may be shown soon.
+    /// The page cannot be rendered now; the next try may succeed.
     Later,
-    /// The visitor may not look any more.
+    /// The visitor no longer has access.
     Never,
 }
 
-/// Renders the page when it is its turn.
+/// Waits for a rendering permit and renders the page.
 async fn look(visit: &mut Visit, show: Show) -> Look {
     let dashboard = visit.dashboard.clone();
     let _turn = dashboard.places.turn().await;
@@ -153,7 +155,7 @@ async fn look(visit: &mut Visit, show: Show) -> Look {
     }
 }
 
-/// Whether the visitor may still look.
+/// Checks that the visitor's session, link or key is still valid.
 async fn is_still_welcome(visit: &Visit) -> Result<(), Problem> {
     let dashboard: &Arc<Dashboard> = &visit.dashboard;
     match &visit.visitor.door {
@@ -163,7 +165,7 @@ async fn is_still_welcome(visit: &Visit) -> Result<(), Problem> {
     }
 }
 
-/// The live sections that are not as they were.
+/// Returns the events for live sections that changed since the last rendering.
 fn changes(page: &Page, prints: &mut FxHashMap<&'static str, String>) -> Vec<u8> {
     let mut said = Vec::new();
     for section in page.sections.iter().filter(|section| section.is_live) {
@@ -178,12 +180,12 @@ fn changes(page: &Page, prints: &mut FxHashMap<&'static str, String>) -> Vec<u8>
     said
 }
 
-/// One event. JSON has no line breaks of its own, so it is one line.
+/// Encodes one event. The JSON contains no line breaks, so that it fits on one `data:` line.
 fn event(name: &str, data: &serde_json::Value) -> Vec<u8> {
     format!("event: {name}\ndata: {data}\n\n").into_bytes()
 }
 
-/// What is read of a stream.
+/// The response body of a stream.
 struct Events(mpsc::Receiver<Bytes>);
 
 impl hyper::body::Body for Events {

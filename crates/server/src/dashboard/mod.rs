@@ -1,29 +1,29 @@
-//! The page: what happened to my event?
+//! The dashboard for operators and the portal for tenants.
 //!
-//! A dashboard for those who run the server and a portal for their customers, rendered here, with a
-//! small script that keeps them current. It promises:
+//! Pages are rendered on the server; a small script keeps them current. [`Dashboard`] holds the shared state and
+//! [`router`] the routes. Guarantees:
 //!
-//! - **Nothing of its own.** A page shows and does what the API shows and does to the same caller, and
-//!   asks for it by the API's own routes. Only the doors look into the store, for passes.
-//! - **A page is a function.** What a browser sees first and what it is sent later is rendered by the same
-//!   code; see `live`.
-//! - **Text stays text.** Whatever comes from outside is escaped where it is written. There is no inline
-//!   script and no inline style, and the browser is told to run none.
-//! - **Readable without script**, by keyboard and by ear, in light and dark, on a telephone.
-//! - **Bounded.** Forms, lists, streams and the life of a session have named limits.
+//! - **No data access of its own.** A page reads and changes data only through the API's routes, as the same caller.
+//!   Only authentication reads the store, for sessions and links.
+//! - **One rendering.** The first page and all later updates of it are rendered by the same code; see `live`.
+//! - **No injection.** Text from outside is escaped where it is written. There are no inline scripts or styles, and
+//!   the content security policy forbids them.
+//! - **Accessible.** Pages work without script, by keyboard, with a screen reader, in light and dark mode, and on a
+//!   phone.
+//! - **Bounded.** Forms, lists, streams and session lifetimes have named limits.
 //!
-//! | module | knows |
+//! | module | subject |
 //! |---|---|
-//! | `door` | who visits: sessions, links, keys; what other sites may not do |
-//! | `sign_in` | how somebody comes in with a key, and leaves |
-//! | `visit` | one visit: what was asked for, by whom, and how links are written for them |
-//! | `page` | what a page is made of |
-//! | `layout` | what is around it |
-//! | `live` | how it stays current |
-//! | `places` | how many pages are kept current at once, and whose |
-//! | `pages` | every page, and what can be done on it |
-//! | `parts` | what pages are built from |
-//! | `assets` | the stylesheet, the script, and the operator's colours |
+//! | `door` | authentication by session, link or key; protection against cross-site requests |
+//! | `sign_in` | signing in with a key, and signing out |
+//! | `visit` | one request: page, visitor, link building, calls to the API |
+//! | `page` | the structure of a page |
+//! | `layout` | the frame around a page |
+//! | `live` | live updates of open pages |
+//! | `places` | limits on the number of live pages |
+//! | `pages` | all pages and their actions |
+//! | `parts` | reusable components |
+//! | `assets` | stylesheet, script, and the operator's colours |
 
 mod answer;
 mod assets;
@@ -56,23 +56,23 @@ use crate::api::pace::Meter;
 use places::Places;
 pub use settings::{Brand, Colour, ColourError, DashboardSettings, Logo};
 
-/// What the pages are made of.
+/// Shared state of the dashboard and the portal.
 pub struct Dashboard {
     app: Arc<App>,
     settings: DashboardSettings,
-    /// What the dashboard looks like. The portal's is in the settings.
+    /// The look of the dashboard. The portal's look is in the settings.
     brand: Brand,
     assets: assets::Assets,
-    /// How many wrong keys were given lately.
+    /// Rate of failed sign-ins.
     wrong_keys: Meter,
     places: Arc<Places>,
-    /// How often links were used lately.
+    /// Request rate of each portal link.
     links: Cache<KeyHash, Arc<Meter>>,
     stopping: watch::Receiver<bool>,
 }
 
 impl Dashboard {
-    /// Puts the pages together. When `stopping` says so, what is kept current ends.
+    /// Creates the dashboard. Live streams end when `stopping` becomes true.
     pub fn new(
         app: Arc<App>,
         settings: DashboardSettings,
@@ -90,12 +90,12 @@ impl Dashboard {
         }
     }
 
-    /// Whether owners of endpoints are told by mail what happens to them.
+    /// Returns whether owners of endpoints are notified by email.
     fn sends_letters(&self) -> bool {
         self.app.settings.sends_letters
     }
 
-    /// What a part of the site looks like.
+    /// Returns the name, logo and colours of a site.
     fn brand(&self, site: Site) -> &Brand {
         match site {
             Site::Dashboard => &self.brand,
@@ -104,16 +104,16 @@ impl Dashboard {
     }
 }
 
-/// Which of the two sites.
+/// The dashboard or the portal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Site {
-    /// For those who run the server, and for tenants with a key.
+    /// For operators, and for tenants with a key.
     Dashboard,
-    /// For a tenant's own customers and colleagues, by a link.
+    /// For the people of one tenant, by link.
     Portal,
 }
 
-/// Where pages are found.
+/// Routes of the dashboard, the portal and their assets.
 pub fn router(dashboard: Arc<Dashboard>) -> Router {
     let show = {
         let dashboard = dashboard.clone();
@@ -132,5 +132,5 @@ pub fn router(dashboard: Arc<Dashboard>) -> Router {
         .route("/assets/{name}", get(asset))
 }
 
-/// An answer to a browser.
+/// A response to a browser.
 type Answer = Response<Body>;

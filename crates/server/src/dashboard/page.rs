@@ -1,26 +1,27 @@
-//! What a page is made of.
+//! The structure of a page: [`Page`], its [`Section`]s and [`Tab`], and the results of showing it and of acting on
+//! it.
 
 use http::StatusCode;
 use maud::Markup;
 
-/// A page: a heading and sections, in the order in which they are read.
+/// A page: a heading and sections in reading order.
 pub(super) struct Page {
-    /// Its heading, and with the operator's name the title of its window.
+    /// Heading; together with the operator's name also the window title.
     pub(super) title: String,
-    /// What it is about, below the heading.
+    /// Introduction below the heading.
     pub(super) lead: Option<Markup>,
-    /// Where it lies: names and links from the top down to what is above it.
+    /// Breadcrumbs from the top: names and links of the pages above this one.
     pub(super) crumbs: Vec<(String, String)>,
-    /// Which part of the site it belongs to.
+    /// The navigation tab that is highlighted.
     pub(super) tab: Tab,
-    /// What it says.
+    /// Content of the page.
     pub(super) sections: Vec<Section>,
-    /// How it is answered.
+    /// HTTP status of the response.
     pub(super) status: StatusCode,
 }
 
 impl Page {
-    /// A page with nothing on it yet.
+    /// Creates a page without content.
     pub(super) fn new(tab: Tab, title: impl Into<String>) -> Page {
         Page {
             title: title.into(),
@@ -32,29 +33,29 @@ impl Page {
         }
     }
 
-    /// With a sentence below the heading.
+    /// Adds an introduction below the heading.
     pub(super) fn lead(mut self, lead: Markup) -> Page {
         self.lead = Some(lead);
         self
     }
 
-    /// Below something else.
+    /// Adds a breadcrumb.
     pub(super) fn below(mut self, name: impl Into<String>, link: impl Into<String>) -> Page {
         self.crumbs.push((name.into(), link.into()));
         self
     }
 
-    /// With a section that is sent again whenever it changes.
+    /// Adds a section that is sent again whenever it changes.
     pub(super) fn live(self, id: &'static str, markup: Markup) -> Page {
         self.section(id, true, markup)
     }
 
-    /// With a section that stays as it is, such as a form that somebody fills in.
+    /// Adds a section that is never updated, such as a form.
     pub(super) fn still(self, id: &'static str, markup: Markup) -> Page {
         self.section(id, false, markup)
     }
 
-    /// With another status than 200.
+    /// Sets the HTTP status, which is 200 by default.
     pub(super) fn with_status(mut self, status: StatusCode) -> Page {
         self.status = status;
         self
@@ -74,24 +75,24 @@ impl Page {
     }
 }
 
-/// A piece of a page.
+/// A part of a page.
 pub(super) struct Section {
-    /// Its name within the page.
+    /// Element id, unique within the page.
     pub(super) id: &'static str,
-    /// Whether it is sent again when it changes.
+    /// True if the section is sent again when it changes.
     pub(super) is_live: bool,
-    /// What it says.
+    /// Content of the section.
     pub(super) markup: Markup,
 }
 
 impl Section {
-    /// What tells one rendering from another.
+    /// Returns a hash of the content, to detect changes.
     pub(super) fn print(&self) -> String {
         print_of(self.markup.0.as_bytes())
     }
 }
 
-/// What tells one content from another: a few characters of its hash.
+/// Returns the first eight bytes of the SHA-256 hash, in hexadecimal.
 pub(super) fn print_of(bytes: &[u8]) -> String {
     let hash = ring::digest::digest(&ring::digest::SHA256, bytes);
     hash.as_ref()[..8]
@@ -100,33 +101,33 @@ pub(super) fn print_of(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// The parts of the site.
+/// Navigation tabs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tab {
-    /// How everything is.
+    /// Stats and endpoints that need attention.
     Overview,
-    /// What is wrong.
+    /// Open and resolved alerts.
     Alerts,
-    /// Who there is.
+    /// All tenants.
     Tenants,
-    /// Where events go.
+    /// Endpoints of a tenant.
     Endpoints,
-    /// What was sent, or will be.
+    /// Deliveries of a tenant.
     Deliveries,
-    /// What was given up.
+    /// Dead letters of a tenant.
     DeadLetters,
-    /// What is sent again.
+    /// Replays of a tenant.
     Replays,
-    /// What a policy does.
+    /// Simulation of retry policies.
     Lab,
-    /// Who did what.
+    /// Audit log.
     Audit,
-    /// None of them.
+    /// No tab is highlighted.
     None,
 }
 
 impl Tab {
-    /// What it is called.
+    /// Label of the tab.
     pub(super) fn name(self) -> &'static str {
         match self {
             Tab::Overview => "Overview",
@@ -142,7 +143,7 @@ impl Tab {
         }
     }
 
-    /// Where it is, below what it belongs to.
+    /// Path of the tab, below the site or the tenant.
     pub(super) fn path(self) -> &'static str {
         match self {
             Tab::Overview | Tab::None => "",
@@ -158,11 +159,11 @@ impl Tab {
     }
 }
 
-/// What came of asking for a page.
+/// The result of requesting a page.
 pub(super) enum Shown {
-    /// This.
+    /// The page to show.
     Page(Page),
-    /// It is elsewhere.
+    /// A redirect to this link.
     Elsewhere(String),
 }
 
@@ -172,55 +173,55 @@ impl From<Page> for Shown {
     }
 }
 
-/// What comes after something was done.
+/// The result of an action.
 pub(super) enum After {
-    /// Another page, which says what was done.
+    /// A redirect to a page that shows a message about the action.
     Goto(String, Done),
-    /// This page, and it is kept nowhere: it may show a secret, or what was wrong.
+    /// A page that is shown directly and never cached: it may contain a secret, or errors in a form.
     Show(Page),
 }
 
-/// What was done, as the next page says it. It travels in the link, so it is one of these and no words.
+/// The message that follows an action. It is passed in the link, so it is one of a fixed set and never free text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Done {
-    /// An endpoint came to be.
+    /// An endpoint was created.
     Created,
-    /// Something is as it was wished to be.
+    /// Settings were saved.
     Saved,
-    /// An endpoint holds what is for it.
+    /// An endpoint was paused.
     Paused,
-    /// It lets go again.
+    /// An endpoint was resumed.
     Resumed,
-    /// It takes part again.
+    /// An endpoint was enabled.
     Enabled,
-    /// It takes part no more.
+    /// An endpoint was disabled.
     Disabled,
-    /// It is gone.
+    /// An endpoint was deleted.
     Deleted,
     /// A test event was sent.
     Tested,
-    /// A delivery is tried again.
+    /// A delivery is being retried.
     Retried,
-    /// A delivery is tried again as soon as its endpoint lets anything go.
+    /// A delivery is due now, but held: it is sent when the breaker allows a probe or the endpoint is resumed.
     NextInLine,
-    /// A test event was accepted, and is held.
+    /// A test event was accepted and is held.
     TestHeld,
-    /// A delivery was called off.
+    /// A delivery was cancelled.
     Cancelled,
-    /// A replay runs.
+    /// A replay was started.
     ReplayBegun,
     /// A replay was stopped.
     ReplayStopped,
-    /// A tenant came to be.
+    /// A tenant was created.
     TenantCreated,
-    /// A link to a portal opens nothing any more.
+    /// A portal link was revoked.
     LinkEnded,
-    /// Somebody left.
+    /// The visitor signed out.
     SignedOut,
 }
 
 impl Done {
-    /// Everything that can be done.
+    /// All messages.
     const ALL: [Done; 17] = [
         Done::Created,
         Done::Saved,
@@ -241,7 +242,7 @@ impl Done {
         Done::SignedOut,
     ];
 
-    /// How it stands in a link.
+    /// The name of the message in a link.
     pub(super) fn word(self) -> &'static str {
         match self {
             Done::Created => "created",
@@ -264,7 +265,7 @@ impl Done {
         }
     }
 
-    /// What the next page says.
+    /// The text that the next page shows.
     pub(super) fn sentence(self) -> &'static str {
         match self {
             Done::Created => {
@@ -295,7 +296,7 @@ impl Done {
         }
     }
 
-    /// What a link says was done.
+    /// Finds a message by its name in a link.
     pub(super) fn read(word: &str) -> Option<Done> {
         Done::ALL.into_iter().find(|done| done.word() == word)
     }

@@ -1,9 +1,8 @@
-//! How many pages are kept current at once, and whose.
+//! Limits on live pages.
 //!
-//! Each takes a connection for as long as somebody looks, and is rendered again and again. So there is a
-//! number of places, of which one tenant's people can take a few, and those of all tenants together not
-//! the last: whoever runs the server finds one when it matters. And however many places are taken, only a
-//! few pages are rendered at the same moment; the others are current a little later.
+//! Every live page occupies a connection and is rendered again and again. [`Places`] limits the number of live pages
+//! in total and per tenant. All tenants together get three quarters of the slots; the rest is reserved for the
+//! operator. Only [`MAX_RENDERED_AT_ONCE`] pages are rendered at the same time; others wait for a permit.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,14 +12,14 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::api::auth::Caller;
 
-/// How many pages may be kept current at once, by one node.
+/// Maximum number of live pages on one node.
 const MAX_LIVE_STREAMS: usize = 200;
-/// How many of them may be looked at by one tenant's people.
+/// Maximum number of live pages of one tenant.
 const MAX_OF_ONE_TENANT: usize = 20;
-/// How many are rendered at the same moment.
+/// Maximum number of pages that are rendered at the same time.
 const MAX_RENDERED_AT_ONCE: usize = 4;
 
-/// The places there are.
+/// The slots for live pages.
 pub(super) struct Places {
     most: usize,
     taken: Mutex<Taken>,
@@ -33,14 +32,14 @@ struct Taken {
     of_tenants: FxHashMap<TenantId, usize>,
 }
 
-/// A place that somebody has, until it is dropped.
+/// A slot in use. Dropping it frees the slot.
 pub(super) struct Place {
     places: Arc<Places>,
     tenant: Option<TenantId>,
 }
 
 impl Places {
-    /// The places of a server that takes so many connections. Half of them are left to everything else.
+    /// Creates the slots of a server with this connection limit. They use at most half of the connections.
     pub(super) fn among(connections: usize) -> Places {
         Places {
             most: MAX_LIVE_STREAMS.min(connections / 2),
@@ -50,11 +49,11 @@ impl Places {
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
-        // Nothing in here panics half-way through a change.
+        // No code panics while it holds the lock half-way through a change.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place for somebody, if there is one for them.
+    /// Takes a slot for the caller, or returns `None` if its share is used up.
     pub(super) fn take(self: &Arc<Places>, caller: &Caller) -> Option<Place> {
         let tenant = match caller {
             Caller::Tenant(_, tenant) => Some(tenant.clone()),
@@ -81,7 +80,7 @@ impl Places {
         })
     }
 
-    /// Waits until a page may be rendered, and lets the next one go when what is returned is dropped.
+    /// Waits for permission to render a page. Dropping the permit admits the next page.
     pub(super) async fn turn(&self) -> SemaphorePermit<'_> {
         let turn = self.turns.acquire().await;
         turn.expect("nobody closes the semaphore")

@@ -1,4 +1,4 @@
-//! What the operator decides about the pages.
+//! Settings of the dashboard and the portal.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,19 +6,19 @@ use std::str::FromStr;
 use bytes::Bytes;
 use posthaste_core::time::Span;
 
-/// What the operator decides about the pages.
+/// Settings of the dashboard and the portal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DashboardSettings {
-    /// Whether there are any.
+    /// True if the dashboard and the portal are served.
     pub enabled: bool,
-    /// How browsers reach this server: scheme, host and port, as in `https://hooks.example.com`. Without
-    /// it, what a request was sent to is believed.
+    /// URL at which browsers reach this server: scheme, host and port, as in `https://hooks.example.com`. Without it,
+    /// the host of each request is used.
     pub public_url: Option<String>,
-    /// How long somebody stays signed in.
+    /// Lifetime of a session.
     pub session: Span,
-    /// What the portal looks like. The dashboard is in our own colours.
+    /// Name, logo and colours of the portal. The dashboard uses our own.
     pub portal: Brand,
-    /// Which sites may show the portal within theirs.
+    /// Sites that may show the portal in a frame.
     pub frame_ancestors: Vec<String>,
 }
 
@@ -34,16 +34,16 @@ impl Default for DashboardSettings {
     }
 }
 
-/// What pages look like: the operator's name, mark and colours.
+/// The look of pages: the operator's name, logo and colours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Brand {
-    /// What stands at the top.
+    /// Name at the top of every page.
     pub name: String,
-    /// The mark beside it.
+    /// Logo beside the name.
     pub logo: Option<Logo>,
-    /// The colour of links and buttons on light ground.
+    /// Colour of links and buttons on a light background.
     pub accent: Colour,
-    /// The same on dark ground.
+    /// Colour of links and buttons on a dark background.
     pub accent_dark: Colour,
 }
 
@@ -58,12 +58,12 @@ impl Default for Brand {
     }
 }
 
-/// A picture of the operator's.
+/// The operator's logo.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Logo {
-    /// What kind of picture.
+    /// Media type of the image.
     pub media_type: &'static str,
-    /// The picture.
+    /// Image file.
     pub bytes: Bytes,
 }
 
@@ -82,7 +82,7 @@ impl fmt::Debug for Logo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Colour(pub [u8; 3]);
 
-/// Why a text is no colour.
+/// The text is not a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be a colour such as \"#0a58ca\"")]
 pub struct ColourError;
@@ -110,7 +110,7 @@ impl fmt::Display for Colour {
 }
 
 impl Colour {
-    /// How bright it is to the eye, from 0 to 1, as WCAG counts.
+    /// Relative luminance from 0 to 1, as defined by WCAG.
     fn luminance(self) -> f64 {
         let [red, green, blue] = self.0.map(|part| {
             let part = f64::from(part) / 255.0;
@@ -123,9 +123,9 @@ impl Colour {
         0.2126 * red + 0.7152 * green + 0.0722 * blue
     }
 
-    /// Black or white, whichever can be read on it.
+    /// Returns black or white, the one with the better contrast on this colour.
     pub fn ink(self) -> Colour {
-        // Where both have the same contrast.
+        // At this luminance, black and white have the same contrast.
         if self.luminance() > 0.179 {
             Colour([0, 0, 0])
         } else {

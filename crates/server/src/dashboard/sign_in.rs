@@ -1,7 +1,7 @@
-//! Coming in with a key, and leaving.
+//! Signing in with a key, and signing out.
 //!
-//! The key is given once and is not kept: a session has a token of its own, of which only a hash is
-//! stored. It ends when its time is up, when somebody signs out, and when its key is revoked.
+//! The key is sent once and not stored: a session has its own token, of which only the hash is stored. A session ends
+//! when it expires, when the visitor signs out, and when its key is revoked.
 
 use std::sync::Arc;
 
@@ -24,13 +24,13 @@ use crate::api::settings::Pace;
 use crate::api::trail::Trail;
 use crate::chance::{fresh_token, hash_key};
 
-/// How many wrong keys are listened to: more than people mistype, fewer than a search needs.
+/// Rate limit of failed sign-ins: more than people mistype, fewer than a brute-force search needs.
 const WRONG_KEYS: Pace = Pace {
     per_second: 5,
     burst: 50,
 };
 
-/// The page that asks for a key, or what comes of giving one.
+/// Shows the sign-in form, or handles its submission.
 pub(super) async fn answer(
     dashboard: &Arc<Dashboard>,
     request: Request<Body>,
@@ -102,7 +102,7 @@ fn wrong_key(dashboard: &Dashboard, origin: &Origin, next: &str) -> Result<Answe
         let detail = "Too many wrong keys were given. Wait a little, and try again.";
         return Err(Problem::new(Code::RateLimited, detail).after(wait));
     }
-    // Not more often than that, or whoever searches could fill the log.
+    // The rate limit above also keeps an attacker from filling the log.
     tracing::warn!(from = ?origin.from, "somebody tried to sign in with an unknown key");
     let wrong = "That key is not known, or it was revoked.";
     let page = page(next, Some(wrong));
@@ -135,7 +135,7 @@ pub(super) async fn leave(
                 Door::Portal { .. } | Door::Key(_) => {}
             }
         }
-        // It has ended already.
+        // The session has ended already.
         Err(problem) if problem.code == Code::Unauthorized => {}
         Err(problem) => return Err(problem),
     }
@@ -145,7 +145,7 @@ pub(super) async fn leave(
     Ok(answer)
 }
 
-/// Writes down that somebody comes or goes.
+/// Writes a sign-in or sign-out to the audit log.
 async fn leaves_trail(
     dashboard: &Dashboard,
     action: &str,
@@ -159,8 +159,7 @@ async fn leaves_trail(
     Trail::begin(&dashboard.app, action, caller, tenant, origin, HOME).await
 }
 
-/// Gives a browser its session, or takes it away. No script can read it, and no other site can make the
-/// browser send it.
+/// Sets or deletes the session cookie. Scripts cannot read it, and other sites cannot make the browser send it.
 fn set_cookie(
     dashboard: &Dashboard,
     headers: &HeaderMap,
@@ -177,7 +176,7 @@ fn set_cookie(
     answer.headers_mut().insert(SET_COOKIE, cookie);
 }
 
-/// The page that asks for a key.
+/// The sign-in page.
 fn page(next: &str, wrong: Option<&str>) -> Page {
     let form: Markup = html! {
         form method="post" action={ (HOME) "/sign-in" } class="card narrow" {
@@ -193,7 +192,7 @@ fn page(next: &str, wrong: Option<&str>) -> Page {
     Page::new(Tab::None, "Sign in").still("sign-in", form)
 }
 
-/// Where somebody wanted to go, if that is a page of ours.
+/// Returns the page to open after signing in, if it is one of ours.
 fn wanted(next: &str) -> &str {
     let below = next.strip_prefix(HOME);
     let is_ours = below

@@ -1,4 +1,5 @@
-//! One visit: what was asked for, by whom, and how links are written for them.
+//! One request to a page: [`Visit`] holds the visitor, the path and the query, builds links, and calls the API in the
+//! visitor's name.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,55 +18,52 @@ use crate::api::origin::Origin;
 use crate::api::problem::Problem;
 use crate::api::route::Verb;
 
-/// One visit to one page.
+/// One request to a page.
 #[derive(Clone)]
 pub(super) struct Visit {
-    /// What the pages are made of.
+    /// Shared state of the dashboard.
     pub(super) dashboard: Arc<Dashboard>,
-    /// Who visits.
+    /// The authenticated visitor.
     pub(super) visitor: Arc<Visitor>,
-    /// The tenant whose part of the site it is, if it is one's.
+    /// The tenant whose page it is; `None` for pages about the whole server.
     pub(super) tenant: Option<TenantId>,
-    /// What stands in the path under which name.
+    /// Parameters in the path: name and value.
     pub(super) names: Vec<(&'static str, String)>,
-    /// The whole path.
+    /// The complete path.
     pub(super) path: String,
-    /// What was asked for beside it.
+    /// Query parameters.
     pub(super) query: Vec<(String, String)>,
-    /// From where.
+    /// Address and path of access of the request.
     pub(super) origin: Origin,
-    /// When.
+    /// Current time.
     pub(super) now: Timestamp,
-    /// What a page has read that never changes, so that it need not be read again while the page is kept
-    /// current.
+    /// A value that never changes and that the page has read before. Live updates of the page do not read it again.
     pub(super) known: Arc<OnceLock<String>>,
 }
 
 impl Visit {
-    /// What stands in the path under this name.
+    /// Returns a parameter of the path.
     ///
-    /// # Panics
-    /// If the page's path has no such name.
+    /// # Panics If the page's path has no such parameter.
     pub(super) fn name(&self, name: &str) -> &str {
         let found = self.names.iter().find(|(given, _)| *given == name);
         &found.expect("pages ask only for what their path has").1
     }
 
-    /// What was asked for under this name; empty if nothing was.
+    /// Returns a query parameter, trimmed; empty if it is missing.
     pub(super) fn query(&self, name: &str) -> &str {
         let found = self.query.iter().find(|(given, _)| given == name);
         found.map_or("", |(_, text)| text.trim())
     }
 
-    /// The tenant whose part of the site this is.
+    /// Returns the tenant whose page this is.
     ///
-    /// # Panics
-    /// If the page is not a tenant's.
+    /// # Panics If the page does not belong to a tenant.
     pub(super) fn tenant(&self) -> &TenantId {
         self.tenant.as_ref().expect("the page is a tenant's")
     }
 
-    /// Whether the visitor sees everything.
+    /// Returns whether the visitor has an admin key.
     pub(super) fn is_admin(&self) -> bool {
         match self.visitor.caller {
             Caller::Admin(_) => true,
@@ -73,7 +71,7 @@ impl Visit {
         }
     }
 
-    /// Which site they are on.
+    /// Returns the site of the visitor: dashboard or portal.
     pub(super) fn site(&self) -> Site {
         match self.visitor.door {
             Door::Portal { .. } => Site::Portal,
@@ -81,43 +79,43 @@ impl Visit {
         }
     }
 
-    /// Whether the visitor came by a link to a portal.
+    /// Returns whether the visitor came by a portal link.
     pub(super) fn is_portal(&self) -> bool {
         self.site() == Site::Portal
     }
 
-    /// A link to a page of the whole site, such as `/tenants`.
+    /// Builds a link to a page of the whole site, such as `/tenants`.
     pub(super) fn link(&self, path: &str) -> String {
         format!("{}{path}", self.visitor.base())
     }
 
-    /// A link to a page of this tenant's, such as `/endpoints`.
+    /// Builds a link to a page of this tenant, such as `/endpoints`.
     pub(super) fn here(&self, path: &str) -> String {
         self.at(self.tenant().as_str(), path)
     }
 
-    /// A link to a page of some tenant's.
+    /// Builds a link to a page of a given tenant.
     pub(super) fn at(&self, tenant: &str, path: &str) -> String {
         let base = self.visitor.base();
         match self.is_portal() {
             true => format!("{base}{path}"),
-            // A tenant's name has nothing in it that a path would have to escape.
+            // A tenant id contains no characters that would need escaping in a path.
             false => format!("{base}/t/{tenant}{path}"),
         }
     }
 
-    /// What the API answers to `GET` of this path below the tenant, such as `/endpoints?limit=20`.
+    /// Calls the API with `GET` on a path below the tenant, such as `/endpoints?limit=20`.
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Problem> {
         let tenant = self.tenant();
         self.read(&format!("/v1/tenants/{tenant}{path}")).await
     }
 
-    /// What the API answers to `GET` of this path.
+    /// Calls the API with `GET` on a path.
     pub(super) async fn read<T: DeserializeOwned>(&self, target: &str) -> Result<T, Problem> {
         self.ask(Verb::Get, target, None).await
     }
 
-    /// Does what the API does with this below the tenant, and says what it answers.
+    /// Calls the API with this verb on a path below the tenant and returns its answer.
     pub(super) async fn act<T: DeserializeOwned>(
         &self,
         verb: Verb,
@@ -129,7 +127,7 @@ impl Visit {
         self.ask(verb, &target, document).await
     }
 
-    /// Asks the API in the visitor's name. An answer with nothing in it reads as `null`.
+    /// Calls the API as the visitor. An empty answer is read as `null`.
     pub(super) async fn ask<T: DeserializeOwned>(
         &self,
         verb: Verb,
@@ -153,12 +151,12 @@ impl Visit {
     }
 }
 
-/// A text as it may stand in a path or a query.
+/// Escapes a text for use in a path or a query.
 pub(super) fn escaped(text: &str) -> String {
     url::form_urlencoded::byte_serialize(text.as_bytes()).collect()
 }
 
-/// A query of those fields that are filled in, beginning with `?`; nothing if none is.
+/// Builds a query of the non-empty fields, beginning with `?`; empty if there are none.
 pub(super) fn query_of<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut query = url::form_urlencoded::Serializer::new(String::new());
     for (name, text) in fields {
@@ -172,16 +170,16 @@ pub(super) fn query_of<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)>)
     }
 }
 
-/// What stands after the question mark. Of a name given twice, the first counts.
+/// Reads the query parameters. If a name occurs twice, the first one counts.
 pub(super) fn read_query(uri: &Uri) -> Vec<(String, String)> {
-    /// The most that is read of it.
+    /// Maximum number of parameters that are read.
     const MAX_FIELDS: usize = 64;
     let raw = uri.query().unwrap_or_default();
     let fields = url::form_urlencoded::parse(raw.as_bytes());
     fields.into_owned().take(MAX_FIELDS).collect()
 }
 
-/// Where a path leads: the names in it, if it fits the pattern.
+/// Matches a path against a pattern. Returns the parameters in it, or `None`.
 pub(super) fn fits(pattern: &'static str, path: &str) -> Option<Vec<(&'static str, String)>> {
     let mut names = Vec::new();
     let mut given = path.split('/');
@@ -191,7 +189,7 @@ pub(super) fn fits(pattern: &'static str, path: &str) -> Option<Vec<(&'static st
             .strip_prefix('{')
             .and_then(|name| name.strip_suffix('}'));
         match name {
-            // What stands in a path is an id or nothing: it never has to be unescaped.
+            // A path parameter is an id, so it never contains escaped characters.
             Some(name) if is_plain(given) => names.push((name, given.to_owned())),
             Some(_) => return None,
             None if wanted == given => {}
@@ -206,7 +204,7 @@ fn is_plain(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(allowed)
 }
 
-/// There is no such page.
+/// The error for an unknown page.
 pub(super) fn no_such_page() -> Problem {
     let detail = "There is no such page. Check the address, or begin at the overview.";
     Problem::new(Code::NotFound, detail)

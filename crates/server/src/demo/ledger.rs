@@ -1,4 +1,4 @@
-//! What a receiver counts of its own, whatever the server says.
+//! Counts the requests of a receiver, independently of the server.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,34 +8,34 @@ use tokio::sync::mpsc;
 
 use crate::listener::{Answer, Check, Heard};
 
-/// What a receiver has counted so far.
+/// The counts of a receiver so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// Requests that arrived.
     pub arrived: u64,
-    /// Requests it took.
+    /// Requests that it accepted.
     pub taken: u64,
     /// Requests that were not the first attempt of their delivery.
     pub retries: u64,
-    /// The first delivery that it took after it had failed.
+    /// The first delivery that it accepted after a failed attempt.
     pub rescued: Option<Rescue>,
-    /// Whether it ever answered 429, and for how long it then asked to be left alone.
+    /// The `Retry-After` of its first 429 response; zero if that response had none.
     pub throttled: Option<Span>,
     /// Requests whose signature was missing or wrong. There should be none.
     pub forged: u64,
 }
 
-/// A delivery that got through after it had failed.
+/// A delivery that succeeded after failed attempts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rescue {
     /// The delivery.
     pub delivery: String,
-    /// The attempt that got through.
+    /// The number of the attempt that succeeded.
     pub attempt: u32,
 }
 
 impl Counted {
-    /// Counts one more.
+    /// Counts one request.
     pub fn note(&mut self, heard: &Heard) {
         self.arrived += 1;
         let attempt = heard.attempt().unwrap_or(1);
@@ -66,17 +66,17 @@ impl Counted {
     }
 }
 
-/// The ledger of a receiver. Clones share it.
+/// The shared counts of a receiver. Clones refer to the same counts.
 #[derive(Clone, Default)]
 pub struct Ledger(Arc<Mutex<Counted>>);
 
 impl Ledger {
-    /// What was counted so far.
+    /// Returns the counts so far.
     pub fn counted(&self) -> Counted {
         self.book().clone()
     }
 
-    /// Counts what is heard until nothing more will be.
+    /// Counts requests until the channel is closed.
     pub async fn keep(self, mut heard: mpsc::Receiver<Heard>) {
         while let Some(heard) = heard.recv().await {
             self.book().note(&heard);

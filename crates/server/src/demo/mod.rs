@@ -1,12 +1,11 @@
-//! A play to look at: a server, four receivers that misbehave each in its own way, and traffic.
+//! `posthaste demo`: a server, four receivers that misbehave in different ways, and traffic.
 //!
-//! Within half a minute a newcomer sees retries, a tripped breaker, a dead letter and a gentle recovery.
-//! It promises:
+//! Within half a minute a new user sees retries, a tripped breaker, a dead letter and a gradual recovery. Guarantees:
 //!
-//! - nothing is staged but the receivers and the traffic: the server is the one that `posthaste serve`
-//!   runs, and every figure is what its API says or what a receiver counted;
-//! - what is worth a word is decided purely, from one look to the next ([`moment`]);
-//! - it ends with its owner, and leaves nothing behind.
+//! - only the receivers and the traffic are simulated. The server is the same that `posthaste serve` runs, and every
+//!   figure comes from its API or from a receiver's count;
+//! - the messages are a pure function of two consecutive snapshots ([`moment`]);
+//! - the demo ends with its process and removes its files.
 
 pub mod ledger;
 pub mod moment;

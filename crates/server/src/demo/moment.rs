@@ -1,7 +1,7 @@
-//! What is worth a word: a pure function of two looks.
+//! Decides which changes between two snapshots are worth a message. A pure function.
 //!
-//! It is calm. What happens often is told the first time only, and dead letters ever more rarely; the
-//! table shows the rest.
+//! Messages are kept few. Frequent changes are reported only the first time, and dead letters less and less often;
+//! the table shows the rest.
 
 use posthaste_core::lane::TripReason;
 use posthaste_core::time::Span;
@@ -11,79 +11,79 @@ use super::ledger::Rescue;
 use super::script::Role;
 use super::snapshot::{Breaker, Count, DeadLetter, Endpoint, Snapshot};
 
-/// So many dead letters of an endpoint are told one by one,
+/// Number of dead letters of an endpoint that are reported one by one.
 const FIRST_LETTERS: u64 = 3;
-/// and then one of so many.
+/// After those, one in this number of dead letters is reported.
 const LETTERS_APART: u64 = 20;
-/// A drain is told once it has so many paces.
+/// A drain is reported once it has this number of rates.
 const PACES_TO_TELL: usize = 4;
-/// More paces than this tell nothing more.
+/// Maximum number of rates in a message.
 const MAX_PACES_TOLD: usize = 8;
-/// The same time may be written down so much later from one look to the next: it is told by one clock
-/// and kept by another.
+/// Two times count as the same if they differ by no more than this. The breaker's time is kept by a monotonic clock
+/// and reported by the wall clock, so it varies between snapshots.
 const SAME_TIME: Span = Span::from_millis(50);
 
-/// Something that happened at an endpoint.
+/// A change at an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// Where.
+    /// The endpoint's receiver.
     pub role: Role,
-    /// What.
+    /// The change.
     pub what: What,
 }
 
-/// What happened.
+/// The kinds of changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// For the first time a delivery got through after it had failed.
+    /// For the first time a delivery succeeded after a failed attempt.
     Retried(Rescue),
-    /// For the first time the receiver asked to be left alone for so long.
+    /// For the first time the receiver answered 429, with this `Retry-After`.
     Throttled(Span),
     /// The breaker tripped.
     Tripped {
-        /// Why.
+        /// The reason.
         reason: TripReason,
-        /// Failures in a row by then.
+        /// Number of consecutive failures.
         in_a_row: u64,
-        /// Deliveries that are now held.
+        /// Number of deliveries that are now held.
         held: u64,
     },
     /// A probe failed.
     ProbeFailed {
-        /// How long until the next one.
+        /// Time until the next probe.
         next_in: Span,
-        /// Deliveries that are held.
+        /// Number of deliveries that are held.
         held: u64,
     },
-    /// A probe got through.
+    /// A probe succeeded.
     Recovered {
-        /// Deliveries that now wait for their turn.
+        /// Number of deliveries that now wait.
         waiting: u64,
     },
-    /// What had waited is on its way, ever faster.
+    /// The backlog is being sent, at an increasing rate.
     Draining {
-        /// How many arrived in a second, look by look.
+        /// Arrivals per second, by snapshot.
         paces: Vec<u64>,
-        /// Deliveries that still wait for their turn.
+        /// Number of deliveries that still wait.
         waiting: u64,
     },
-    /// What had waited has been delivered.
+    /// The backlog has been delivered.
     Drained {
-        /// How many arrived in a second, look by look.
+        /// Arrivals per second, by snapshot.
         paces: Vec<u64>,
-        /// How long it took.
+        /// Duration of the drain.
         took: Span,
     },
-    /// A delivery was given up.
+    /// A delivery was dead-lettered.
     Died {
-        /// Which.
+        /// The delivery.
         letter: DeadLetter,
-        /// How many there are by now.
+        /// Number of dead letters so far.
         dead: Count,
     },
 }
 
-/// What happened between two looks, in the order of the endpoints.
+/// Returns the changes between two snapshots, in the order of the endpoints.
 pub fn moments(before: &Snapshot, now: &Snapshot) -> Vec<Moment> {
     let pairs = before.endpoints.iter().zip(&now.endpoints);
     pairs
@@ -115,7 +115,7 @@ fn throttled(was: &Endpoint, is: &Endpoint) -> Option<What> {
     first.then_some(What::Throttled(wait))
 }
 
-/// What the breaker did. That a probe is out is told once it is back.
+/// Returns the change of the breaker. A probe in flight is not reported before its result is known.
 fn turned(was: &Endpoint, is: &Endpoint, now: &Snapshot) -> Option<What> {
     match (was.look.breaker, is.look.breaker) {
         (Breaker::Passing, Breaker::Tripped { reason, .. } | Breaker::Probing { reason }) => {
@@ -187,7 +187,7 @@ fn died(was: &Endpoint, is: &Endpoint) -> Option<What> {
 }
 
 impl Moment {
-    /// What kind of moment it is, for tools.
+    /// Returns the kind of the change, for tools.
     pub fn kind(&self) -> &'static str {
         match self.what {
             What::Retried(_) => "retry",
@@ -201,7 +201,7 @@ impl Moment {
         }
     }
 
-    /// The delivery to look at, if it is about one.
+    /// Returns the id of the delivery, if the change is about one.
     pub fn delivery(&self) -> Option<&str> {
         match &self.what {
             What::Retried(rescue) => Some(&rescue.delivery),
@@ -215,7 +215,7 @@ impl Moment {
         }
     }
 
-    /// The moment in words, without its endpoint.
+    /// Returns the change in words, without its endpoint.
     pub fn words(&self) -> String {
         match &self.what {
             What::Retried(rescue) => format!(
@@ -267,7 +267,7 @@ impl Moment {
         }
     }
 
-    /// The moment for tools.
+    /// Returns the change as JSON.
     pub fn as_json(&self, at: Span) -> Value {
         let mut shown = json!({
             "moment": self.kind(),

@@ -1,3 +1,5 @@
+//! Tests of the changes that the demo reports.
+
 use super::super::snapshot::{Look, nothing};
 use super::*;
 use posthaste_core::time::Timestamp;
@@ -46,7 +48,7 @@ fn dead(count: u64) -> Look {
     }
 }
 
-/// What the last of these looks, a second apart, has to tell.
+/// Returns the changes at the last of these snapshots, which are one second apart.
 fn told(looks: Vec<Look>) -> Vec<Moment> {
     let mut looks = looks.into_iter();
     let first = looks.next().expect("a look");
@@ -84,7 +86,7 @@ fn a_trip_says_what_is_held() {
         words(looks),
         "its breaker tripped after 20 failures in a row; 37 deliveries are held, none is lost"
     );
-    // The probe may be out already when it is first seen.
+    // The probe may be in flight already in the first snapshot after the trip.
     assert_eq!(kinds(vec![quiet(), with(PROBING)]), ["trip"]);
 }
 
@@ -97,10 +99,10 @@ fn a_failed_probe_is_told_whether_it_was_seen_or_not() {
     );
     let looks = vec![with(PROBING), with(tripped(104_000))];
     assert_eq!(kinds(looks), ["failed_probe"]);
-    // A clock that was read anew is no probe.
+    // A small difference between two clock readings is not a failed probe.
     let looks = vec![with(tripped(104_000)), with(tripped(104_002))];
     assert_eq!(kinds(looks), [""; 0]);
-    // That a probe went says nothing yet.
+    // A probe in flight is not reported yet.
     assert_eq!(kinds(vec![with(tripped(100_100)), with(PROBING)]), [""; 0]);
 }
 
@@ -165,7 +167,7 @@ fn dead_letters_are_told_ever_more_rarely() {
         .filter(|count| !told(vec![dead(count - 1), dead(*count)]).is_empty())
         .collect();
     assert_eq!(calls, [1, 2, 3, 20, 40]);
-    // Several at once are one moment, which names the newest.
+    // Several dead letters between two snapshots are one message, which names the newest.
     let several = told(vec![dead(0), dead(5)]);
     assert_eq!(several.len(), 1);
     assert_eq!(several[0].delivery(), Some("dlv_5"));

@@ -1,4 +1,4 @@
-//! What is printed.
+//! The text and JSON that the demo prints.
 
 use posthaste_core::time::Span;
 use serde_json::{Value, json};
@@ -9,23 +9,23 @@ use super::snapshot::{Count, Endpoint, Snapshot};
 use crate::cli::table::{Cell, WAITING, table};
 use crate::picture::terminal::{BAD, GOOD, QUIET, STRONG, styled, wrapped};
 
-/// What stands before a moment's words: the time, and where it happened.
+/// Width of the time and the endpoint's name before a message.
 const MARGIN: usize = 15;
 const STEPS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Where everything is.
+/// Addresses and keys of the running demo.
 pub struct Place {
-    /// The server.
+    /// URL of the server.
     pub server: String,
-    /// The address that was asked for, if somebody had it.
+    /// The requested address, if it was in use.
     pub taken: Option<String>,
     /// The admin key.
     pub key: String,
-    /// Each receiver's name, address and promise.
+    /// Name, URL and description of each receiver.
     pub receivers: Vec<(&'static str, String, String)>,
 }
 
-/// What is shown first.
+/// The text at the start.
 pub fn opening(place: &Place, script: &Script) -> String {
     let Place {
         server,
@@ -70,7 +70,7 @@ pub fn opening(place: &Place, script: &Script) -> String {
     out
 }
 
-/// The same for tools.
+/// The same as JSON.
 pub fn opening_json(place: &Place) -> Value {
     let receivers = place
         .receivers
@@ -86,7 +86,7 @@ pub fn opening_json(place: &Place) -> Value {
     }})
 }
 
-/// A moment, when it happened, and what to look at.
+/// A message with its time and the command to look closer.
 pub fn moment(moment: &Moment, at: Span, width: usize) -> String {
     let style = match moment.what {
         What::Retried(_)
@@ -99,7 +99,7 @@ pub fn moment(moment: &Moment, at: Span, width: usize) -> String {
     let margin = format!("\n{}", " ".repeat(MARGIN));
     let mut text = wrapped(&moment.words(), width - MARGIN).replace('\n', &margin);
     if let Some(delivery) = moment.delivery() {
-        // On a line of its own: it is there to be copied.
+        // On a separate line, so that it can be copied.
         let command = format!("look: posthaste deliveries show {delivery}");
         text.push_str(&format!("{margin}{}", styled(QUIET, &command)));
     }
@@ -110,7 +110,7 @@ pub fn moment(moment: &Moment, at: Span, width: usize) -> String {
     )
 }
 
-/// How everything stands.
+/// The status table.
 pub fn status(seen: &Snapshot) -> String {
     let most = seen.endpoints.iter().flat_map(|seen| &seen.recent).max();
     let most = most.copied().unwrap_or(0).max(1);
@@ -144,7 +144,7 @@ fn row(seen: &Endpoint, most: u64) -> Vec<Cell> {
     ]
 }
 
-/// A bar for each number, the largest of all full.
+/// Renders numbers as bars of different height; `most` is the full height.
 fn sparks(numbers: &[u64], most: u64) -> String {
     let full = STEPS.len() as u64 - 1;
     let bar = |number: &u64| STEPS[(number * full).div_ceil(most).min(full) as usize];
@@ -157,7 +157,7 @@ fn shown(count: Count) -> String {
     format!("{}{sign}", count.number)
 }
 
-/// How everything stands, for tools.
+/// The status as JSON.
 pub fn status_json(seen: &Snapshot) -> Value {
     json!({
         "status": {
@@ -185,7 +185,7 @@ fn endpoints_json(seen: &Snapshot) -> Vec<Value> {
     seen.endpoints.iter().map(endpoint).collect()
 }
 
-/// What it came to.
+/// The summary at the end.
 pub fn closing(seen: &Snapshot, width: usize) -> String {
     let sum = |of: fn(&Endpoint) -> u64| seen.endpoints.iter().map(of).sum::<u64>();
     let taken = sum(|seen| seen.look.counted.taken);
@@ -207,7 +207,7 @@ pub fn closing(seen: &Snapshot, width: usize) -> String {
     format!("\n{}\n{}\n", wrapped(&told, width), styled(QUIET, next))
 }
 
-/// The same for tools.
+/// The same as JSON.
 pub fn closing_json(seen: &Snapshot) -> Value {
     json!({"summary": {
         "at_ms": seen.at.as_millis(),
@@ -216,7 +216,7 @@ pub fn closing_json(seen: &Snapshot) -> Value {
     }})
 }
 
-/// A time since the beginning, as clocks show it.
+/// Formats a time since the start as minutes and seconds.
 fn clock(at: Span) -> String {
     let seconds = at.as_millis() / 1_000;
     format!("{}:{:02}", seconds / 60, seconds % 60)

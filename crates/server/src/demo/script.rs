@@ -1,7 +1,7 @@
-//! Who plays, and what happens when.
+//! The script of the demo: receivers, their behaviour over time, and traffic.
 //!
-//! All times are those of a play at its natural tempo; at tempo 3 everything comes three times as soon
-//! and traffic is three times as dense, so that the same things happen.
+//! All times are for tempo 1. At tempo 3 everything happens three times as early, with three times the traffic, so
+//! that the same changes occur.
 
 use std::time::Duration;
 
@@ -11,46 +11,46 @@ use serde_json::{Value, json};
 
 use crate::listener::{Answer, Behaviour, When};
 
-/// The tenant whose endpoints the receivers are.
+/// The tenant that the receivers' endpoints belong to.
 pub const TENANT: &str = "demo";
-/// How many events a second, unless told.
+/// Default number of events per second.
 pub const DEFAULT_PER_SECOND: f64 = 20.0;
-/// More than this is a benchmark.
+/// Maximum number of events per second. Higher rates are a case for the benchmark.
 pub const MAX_PER_SECOND: f64 = 200.0;
-/// The fastest play.
+/// Maximum tempo.
 pub const MAX_TEMPO: f64 = 10.0;
 
-/// The flaky receiver is dark from here,
+/// Start of the flaky receiver's outage.
 const DARK_FROM_MS: u64 = 3_000;
-/// to here,
+/// End of the outage.
 const DARK_UNTIL_MS: u64 = 8_000;
-/// and then well until here, so that its recovery is seen whole.
+/// After the outage the receiver is healthy until this time, so that the complete recovery is visible.
 const WELL_UNTIL_MS: u64 = 25_000;
-/// How long the receiver that is down stays so.
+/// Time for which the receiver `down` refuses connections.
 const DOWN_MS: u64 = 60_000;
-/// By then everything has been shown,
+/// Time at which everything has been shown.
 const SHOWN_MS: u64 = 90_000;
-/// and so much of the traffic goes on.
+/// Share of the traffic after that.
 const AFTERWARDS: f64 = 0.25;
-/// How often everything is looked at.
+/// Interval between two snapshots.
 const LOOK_EVERY_MS: u64 = 1_000;
-/// How often the flaky receiver fails.
+/// Failure rate of the flaky receiver, in percent.
 const FLAKY_PERCENT: f64 = 10.0;
-/// How often the healthy receiver refuses, in ten thousand: dead letters appear, and stay few.
+/// Refusals of the healthy receiver per 10,000 requests: dead letters occur, but few.
 const REFUSED_IN_TEN_THOUSAND: u32 = 100;
-/// What the limited receiver takes, in shares of the traffic. Half of the events are for it, so this is
-/// a little more than it gets; where they come in bunches it is too little.
+/// Rate limit of the limited receiver, as a share of the traffic. Half of the events go to it, so the limit is a
+/// little higher than its average traffic, but lower than a burst.
 const LIMITED_SHARE: f64 = 0.75;
-/// A bunch of events comes with the others, first after
+/// Time of the first burst of events.
 const FIRST_BUNCH_MS: u64 = 5_000;
-/// and then every so often,
+/// Interval between bursts.
 const BUNCH_EVERY: Duration = Duration::from_secs(10);
-/// of as many as otherwise come in so many seconds.
+/// Size of a burst, as seconds of normal traffic.
 const BUNCH_SECONDS: f64 = 1.25;
-/// What every endpoint may be sent, in shares of the traffic.
+/// Rate limit of every endpoint, as a share of the traffic.
 const LIMIT_SHARE: f64 = 2.5;
 
-/// The types of the events, each as likely.
+/// The types of the events, with equal probability.
 pub const EVENT_TYPES: [&str; 4] = [
     "order.placed",
     "order.shipped",
@@ -58,24 +58,24 @@ pub const EVENT_TYPES: [&str; 4] = [
     "invoice.paid",
 ];
 
-/// What a receiver plays.
+/// The part that a receiver plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Takes what it is sent, and refuses a few for good.
+    /// Accepts requests, and refuses a few permanently.
     Healthy,
-    /// Fails now and then, and is dark for a while.
+    /// Fails now and then, and has one outage.
     Flaky,
-    /// Takes only so many a second.
+    /// Accepts a limited number of requests per second.
     Limited,
-    /// Is not there for the first minute.
+    /// Refuses connections for the first minute.
     Down,
 }
 
 impl Role {
-    /// All of them, in the order they are shown.
+    /// All roles, in the order in which they are shown.
     pub const ALL: [Role; 4] = [Role::Healthy, Role::Flaky, Role::Limited, Role::Down];
 
-    /// What it is called.
+    /// Returns the name of the role.
     pub fn name(self) -> &'static str {
         match self {
             Role::Healthy => "healthy",
@@ -85,7 +85,7 @@ impl Role {
         }
     }
 
-    /// What it subscribes to.
+    /// Returns the subscription of its endpoint.
     pub fn event_types(self) -> &'static [&'static str] {
         match self {
             Role::Healthy | Role::Flaky => &[],
@@ -95,12 +95,12 @@ impl Role {
     }
 }
 
-/// How fast it is played, and how dense the traffic is.
+/// Tempo and traffic of the demo.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Script {
-    /// So many times as fast as it is meant to be.
+    /// Speed factor; 1 is normal.
     pub tempo: f64,
-    /// So many events a second, at the natural tempo.
+    /// Events per second at tempo 1.
     pub per_second: f64,
 }
 
@@ -113,13 +113,13 @@ impl Script {
         Duration::from_millis(self.span(ms).as_millis())
     }
 
-    /// How often everything is looked at.
+    /// Returns the interval between two snapshots.
     pub fn look_every(&self) -> Duration {
         self.duration(LOOK_EVERY_MS)
     }
 
-    /// How the flaky receiver behaves, and until when, since the beginning. After the last of these it
-    /// behaves as at first.
+    /// Returns the flaky receiver's behaviours and the time since the start at which each ends. After the last one it
+    /// returns to the first behaviour.
     pub fn flaky_acts(&self) -> [(Behaviour, Duration); 3] {
         let dark = Behaviour {
             fails: When::Always,
@@ -132,7 +132,7 @@ impl Script {
         ]
     }
 
-    /// When the next bunch of events comes after this, and how many there are in it.
+    /// Returns the time of the next burst after `elapsed`, and its size.
     pub fn bunch_after(&self, elapsed: Duration) -> (Duration, u32) {
         let first = self.duration(FIRST_BUNCH_MS);
         let mut at = first;
@@ -143,7 +143,7 @@ impl Script {
         (at, (self.traffic(at) * BUNCH_SECONDS).round() as u32)
     }
 
-    /// How many events a second there are, so long after the beginning.
+    /// Returns the events per second at this time since the start.
     pub fn traffic(&self, elapsed: Duration) -> f64 {
         let share = if elapsed < self.duration(SHOWN_MS) {
             1.0
@@ -153,17 +153,17 @@ impl Script {
         self.per_second * self.tempo * share
     }
 
-    /// What the limited receiver takes in a second.
+    /// Returns the rate limit of the limited receiver, in requests per second.
     pub fn limited_per_second(&self) -> u32 {
         ((self.per_second * self.tempo * LIMITED_SHARE).round() as u32).max(1)
     }
 
-    /// What every endpoint may be sent in a second.
+    /// Returns the rate limit of every endpoint, in requests per second.
     pub fn limit_per_second(&self) -> f64 {
         (self.per_second * self.tempo * LIMIT_SHARE).max(1.0)
     }
 
-    /// How a receiver behaves at first.
+    /// Returns the behaviour of a receiver at the start.
     pub fn behaviour(&self, role: Role) -> Behaviour {
         match role {
             Role::Healthy => Behaviour {
@@ -184,7 +184,7 @@ impl Script {
         }
     }
 
-    /// How long a receiver refuses connections after its start.
+    /// Returns the time for which a receiver refuses connections after the start.
     pub fn opens_after(&self, role: Role) -> Span {
         match role {
             Role::Healthy | Role::Flaky | Role::Limited => Span::ZERO,
@@ -192,7 +192,7 @@ impl Script {
         }
     }
 
-    /// What a receiver's dice follow from. With these the healthy one refuses something early.
+    /// Returns the seed of a receiver's RNG. With these seeds the healthy receiver refuses a request early.
     pub fn seed(&self, role: Role) -> u64 {
         match role {
             Role::Healthy => 10,
@@ -201,7 +201,7 @@ impl Script {
         }
     }
 
-    /// When breakers trip: as always, but quick to look again.
+    /// Returns the breaker settings: the defaults, with short waits between probes.
     pub fn breaker(&self) -> BreakerSettings {
         BreakerSettings {
             first_wait: self.span(2_000),
@@ -210,7 +210,7 @@ impl Script {
         }
     }
 
-    /// When a delivery is tried again: quickly, since nobody watches for hours.
+    /// Returns the retry policy. Its delays are short, because users watch only for minutes.
     pub fn policy(&self) -> Value {
         json!({
             "backoff": {
@@ -225,7 +225,7 @@ impl Script {
         })
     }
 
-    /// What a receiver will do, in words.
+    /// Returns the description of a receiver.
     pub fn promise(&self, role: Role) -> String {
         let second = |ms| format!("{}", self.span(ms).as_millis() as f64 / 1_000.0);
         match role {
@@ -293,7 +293,7 @@ mod tests {
         let second = Duration::from_secs;
         let (first, count) = NATURAL.bunch_after(Duration::ZERO);
         assert_eq!((first, count), (second(5), 25));
-        // Half of them are for it, on top of what comes anyway.
+        // Half of the burst goes to it, in addition to its usual traffic.
         let half_a_bunch = f64::from(count) / 2.0 + NATURAL.per_second / 2.0;
         assert!(half_a_bunch > f64::from(NATURAL.limited_per_second()));
         assert_eq!(NATURAL.bunch_after(second(5)).0, second(15));

@@ -1,4 +1,4 @@
-//! How everything stands at one look, and what it came from.
+//! Snapshots of all endpoints, each derived from the previous one.
 
 use posthaste_core::lane::TripReason;
 use posthaste_core::time::{Span, Timestamp};
@@ -6,34 +6,34 @@ use posthaste_core::time::{Span, Timestamp};
 use super::ledger::Counted;
 use super::script::Role;
 
-/// How many looks back the arrivals are shown.
+/// Number of snapshots whose arrival rates are shown.
 pub const RECENT: usize = 8;
-/// How many paces of a recovery are remembered.
+/// Maximum number of arrival rates of a drain that are kept.
 const MAX_PACES: usize = 32;
-/// A backlog this small is none: something is always on its way.
+/// A backlog up to this size counts as drained, because some deliveries are always pending.
 const SETTLED: u64 = 10;
 
-/// The breaker of an endpoint, as the API says.
+/// The breaker of an endpoint, as the API reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Breaker {
-    /// Everything may pass.
+    /// Attempts pass.
     Passing,
-    /// Nothing may pass before `until`.
+    /// No attempt passes before `until`.
     Tripped {
-        /// When a probe may go.
+        /// Time of the next probe.
         until: Timestamp,
-        /// Why it tripped.
+        /// Reason of the trip.
         reason: TripReason,
     },
-    /// One probe is out.
+    /// A probe is in flight.
     Probing {
-        /// Why it tripped.
+        /// Reason of the trip.
         reason: TripReason,
     },
 }
 
 impl Breaker {
-    /// Its state in the API's word.
+    /// Returns the state as the API names it.
     pub fn name(self) -> &'static str {
         match self {
             Breaker::Passing => "passing",
@@ -42,7 +42,7 @@ impl Breaker {
         }
     }
 
-    /// Why it does not let everything pass, if it does not.
+    /// Returns the reason of the trip, unless the breaker passes.
     pub fn reason(self) -> Option<TripReason> {
         match self {
             Breaker::Passing => None,
@@ -51,86 +51,86 @@ impl Breaker {
     }
 }
 
-/// A number of things, as far as they were counted.
+/// A count that may be incomplete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// So many,
+    /// The number counted.
     pub number: u64,
-    /// or more.
+    /// True if there may be more.
     pub or_more: bool,
 }
 
-/// A delivery that was given up.
+/// A dead letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
-    /// The delivery.
+    /// Id of the delivery.
     pub delivery: String,
-    /// Its event.
+    /// Id of its event.
     pub event: String,
-    /// Why it was given up, in the API's word.
+    /// The reason, as the API names it.
     pub reason: String,
-    /// What the receiver answered last, if it did.
+    /// Status of the last response, if there was one.
     pub status_code: Option<u64>,
 }
 
-/// What is known of an endpoint at one look: what the API says, and what its receiver counted.
+/// The state of an endpoint at one time: from the API, and from its receiver's counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Whose endpoint it is.
+    /// Role of its receiver.
     pub role: Role,
-    /// What its receiver counted.
+    /// Counts of its receiver.
     pub counted: Counted,
-    /// Deliveries that have not ended.
+    /// Deliveries that are not finished.
     pub pending: u64,
-    /// Attempts under way.
+    /// Attempts in flight.
     pub in_flight: u64,
-    /// Deliveries that wait for another attempt, and are not held.
+    /// Deliveries that wait for a retry and are not held.
     pub retrying: Count,
-    /// Failures in a row.
+    /// Consecutive failures.
     pub failures_in_a_row: u64,
-    /// Its breaker.
+    /// State of its breaker.
     pub breaker: Breaker,
-    /// Deliveries that were given up.
+    /// Number of dead letters.
     pub dead: Count,
-    /// The newest of them, newest first.
+    /// The newest dead letters, newest first.
     pub dead_letters: Vec<DeadLetter>,
 }
 
-/// What an endpoint's backlog does once its receiver is back.
+/// The drain of an endpoint's backlog after a recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drain {
-    /// When that was.
+    /// Start of the drain.
     pub since: Span,
-    /// How many arrived in a second, look by look.
+    /// Arrivals per second, by snapshot.
     pub paces: Vec<u64>,
 }
 
-/// An endpoint at one look, and what led there.
+/// An endpoint in a snapshot, with its recent history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// What is known.
+    /// Current state.
     pub look: Look,
-    /// How many arrived in a second, over the last looks; the newest last.
+    /// Arrivals per second over the last snapshots, newest last.
     pub recent: Vec<u64>,
-    /// The drain of its backlog, while that lasts.
+    /// The drain of its backlog, if there is one.
     pub drain: Option<Drain>,
 }
 
-/// Everything at one look.
+/// The state of the demo at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// When, since the play began.
+    /// Time since the start.
     pub at: Span,
-    /// The same by the wall clock.
+    /// Wall-clock time.
     pub wall: Timestamp,
-    /// How many events were accepted.
+    /// Number of accepted events.
     pub accepted: u64,
     /// The endpoints.
     pub endpoints: Vec<Endpoint>,
 }
 
 impl Snapshot {
-    /// The first look.
+    /// Creates the first snapshot.
     pub fn first(at: Span, wall: Timestamp, accepted: u64, looks: Vec<Look>) -> Snapshot {
         let endpoints = looks.into_iter().map(|look| Endpoint {
             look,
@@ -145,7 +145,7 @@ impl Snapshot {
         }
     }
 
-    /// What follows, with a new look at the same endpoints.
+    /// Creates the next snapshot from a new look at the same endpoints.
     pub fn next(&self, at: Span, wall: Timestamp, accepted: u64, looks: Vec<Look>) -> Snapshot {
         let elapsed_ms = at.as_millis().saturating_sub(self.at.as_millis()).max(1);
         let endpoints = self.endpoints.iter().zip(looks);
@@ -196,12 +196,12 @@ impl Endpoint {
         }
     }
 
-    /// How many arrived in the last second.
+    /// Returns the arrivals per second since the last snapshot.
     pub fn pace(&self) -> u64 {
         self.recent.last().copied().unwrap_or(0)
     }
 
-    /// Deliveries that are held back.
+    /// Returns the number of held deliveries.
     pub fn held(&self) -> u64 {
         match self.look.breaker {
             Breaker::Passing => 0,
@@ -211,7 +211,7 @@ impl Endpoint {
         }
     }
 
-    /// Deliveries that wait for their turn: neither held, nor for another attempt.
+    /// Returns the number of deliveries that wait to be sent: neither held nor waiting for a retry.
     pub fn waiting(&self) -> u64 {
         match self.look.breaker {
             Breaker::Passing => self.look.pending.saturating_sub(self.look.retrying.number),
@@ -220,7 +220,7 @@ impl Endpoint {
     }
 }
 
-/// A look at an endpoint where nothing has happened, for tests.
+/// Returns the state of an endpoint without any activity, for tests.
 #[cfg(test)]
 pub(super) fn nothing(role: Role) -> Look {
     Look {
@@ -255,7 +255,7 @@ mod tests {
         }
     }
 
-    /// Looks half a second apart.
+    /// Builds snapshots half a second apart.
     fn play(looks: Vec<Look>) -> Snapshot {
         let wall = Timestamp(0);
         let mut looks = looks.into_iter();

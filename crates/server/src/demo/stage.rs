@@ -1,4 +1,4 @@
-//! The server, its receivers, and the folder that goes with them.
+//! The demo's server, its receivers, and their temporary folder.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -26,38 +26,38 @@ use crate::config::{Config, StoreLocation};
 use crate::listener::{Behaviour, Listener, Settings};
 use crate::node::{Node, StartError};
 
-/// What the folder is called, before something that nobody else has.
+/// Prefix of the temporary folder's name.
 pub const FOLDER_PREFIX: &str = "posthaste-demo-";
-/// How long a stop waits for what is in flight. Receivers answer at once.
+/// Grace period of a stop. Short, because receivers answer immediately.
 const GRACE: Span = Span::from_secs(1);
-/// The store's file in it.
+/// Name of the store's file in the folder.
 const STORE_NAME: &str = "posthaste.db";
 
-/// A receiver, and the endpoint it is to the server.
+/// A receiver and its endpoint.
 pub struct Receiver {
-    /// What it plays.
+    /// Role of the receiver.
     pub role: Role,
-    /// The endpoint's id.
+    /// Id of the endpoint.
     pub endpoint: String,
-    /// What it counts.
+    /// Counts of its requests.
     pub ledger: Ledger,
     listener: Listener,
 }
 
 impl Receiver {
-    /// Where it listens.
+    /// Returns the URL it listens on.
     pub fn url(&self) -> String {
         self.listener.url()
     }
 }
 
-/// Everything that plays.
+/// The running demo.
 pub struct Stage {
     /// The receivers, in the order of [`Role::ALL`].
     pub receivers: Vec<Receiver>,
     /// The admin key.
     pub key: String,
-    /// Whether another address was taken than the one asked for, since somebody has that.
+    /// True if the requested address was in use and another one was taken.
     pub moved: bool,
     script: Script,
     node: Node,
@@ -66,7 +66,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Starts everything, and makes the endpoints.
+    /// Starts the server and the receivers, and creates the endpoints.
     pub async fn start(script: Script, listen: SocketAddr) -> Result<Stage, Failure> {
         let home = TempDir::with_prefix(FOLDER_PREFIX).map_err(Failure::Unprepared)?;
         let mut config = Config {
@@ -113,17 +113,17 @@ impl Stage {
         })
     }
 
-    /// Where the server is.
+    /// Returns the URL of the server.
     pub fn url(&self) -> String {
         format!("http://{}", self.node.address())
     }
 
-    /// A connection to its API.
+    /// Creates a client of its API.
     pub fn client(&self) -> Result<Client, Failure> {
         client(self.node.address(), &self.key)
     }
 
-    /// Has the flaky receiver do what the script says when its time has come.
+    /// Changes the flaky receiver's behaviour at the times of the script.
     pub async fn direct(&self) {
         let begun_at = Instant::now();
         for (behaviour, until) in self.script.flaky_acts() {
@@ -140,7 +140,7 @@ impl Stage {
         }
     }
 
-    /// Stops everything, and removes the folder.
+    /// Stops everything and removes the folder.
     pub async fn stop(self) -> Result<(), Failure> {
         self.node.stop().await;
         drop(self.receivers);
@@ -190,7 +190,7 @@ async fn cast(
 }
 
 fn client(address: SocketAddr, key: &str) -> Result<Client, Failure> {
-    // Whoever listens on all addresses is reached at this machine's own.
+    // A server that listens on all addresses is reached at the loopback address.
     let mut address = address;
     if address.ip().is_unspecified() {
         address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());

@@ -1,4 +1,4 @@
-//! Events, handed over one after the other at uneven intervals, as the world does.
+//! Sends events at random intervals, with bursts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use crate::cli::failure::Failure;
 use crate::cli::remote::Trouble;
 use crate::cli::remote::client::{Call, Client};
 
-/// The longest time without an event, in mean intervals.
+/// Maximum interval between two events, as a multiple of the mean.
 const LONGEST_GAP: f64 = 5.0;
 
-/// Sends events for ever, and counts those that are accepted.
+/// Sends events forever, and counts the accepted ones.
 pub async fn send(
     script: Script,
     mut client: Client,
@@ -32,7 +32,7 @@ pub async fn send(
             Ok(_) => {
                 accepted.fetch_add(1, Ordering::Relaxed);
             }
-            // A full disk, say: it is not accepted, and so not counted.
+            // For example a full disk: the event is not accepted, and so not counted.
             Err(Trouble::Refused(_)) => {}
             Err(trouble) => return Err(trouble.into()),
         }
@@ -40,7 +40,7 @@ pub async fn send(
     Ok(())
 }
 
-/// When events come: one by one, and now and then a bunch of them at once.
+/// The times of the events: single ones, and a burst now and then.
 struct Timetable {
     script: Script,
     last: Duration,
@@ -74,9 +74,9 @@ impl Timetable {
     }
 }
 
-/// How long until the next event: as between independent ones, so that some come in bunches.
+/// Returns a random interval, exponentially distributed as between independent events.
 fn gap(per_second: f64, dice: &mut Dice) -> Duration {
-    // Never zero, whose logarithm is no number.
+    // Never zero, because the logarithm of zero is infinite.
     let share = dice.between(1, 1_000_000) as f64 / 1_000_000.0;
     Duration::from_secs_f64((-share.ln()).min(LONGEST_GAP) / per_second)
 }

@@ -1,4 +1,4 @@
-//! Looks at the endpoints, as anybody could: through the API.
+//! Reads the state of the endpoints through the API.
 
 use posthaste_core::lane::TripReason;
 use posthaste_core::time::Timestamp;
@@ -13,7 +13,7 @@ use crate::cli::failure::Failure;
 use crate::cli::remote::Trouble;
 use crate::cli::remote::client::{Call, Client};
 
-/// As many as a page of the API holds.
+/// Maximum page size of the API.
 const PAGE: usize = 250;
 
 #[derive(Deserialize)]
@@ -73,8 +73,8 @@ impl Page {
     }
 }
 
-/// Looks at all endpoints, and then at what their receivers counted: at once, so that what arrived
-/// between two looks can be set against the time between them.
+/// Reads the state of all endpoints, and then all receivers' counts at the same moment, so that arrivals between two
+/// snapshots match the time between them.
 pub async fn look(client: &mut Client, receivers: &[Receiver]) -> Result<Vec<Look>, Failure> {
     let mut looks = Vec::with_capacity(receivers.len());
     for receiver in receivers {

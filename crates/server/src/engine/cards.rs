@@ -1,8 +1,8 @@
-//! What must be known of an endpoint to send to it, kept at hand.
+//! Endpoint cache: the configuration that attempts need of each endpoint, in memory.
 //!
-//! A card is made from the endpoint's row when the dispatcher asks for an introduction, and made anew
-//! when the endpoint changes. Of one endpoint only one reading is under way at a time; a change in the
-//! meantime makes it read again, so that what is shown last was read last.
+//! [`House`] loads a [`Card`] from the endpoint's row when the dispatcher asks for an introduction, and again when the
+//! endpoint changes. [`Cards`] holds at most [`MAX_CARDS`] of them. At most one read per endpoint is in progress; a
+//! change during a read causes another read, so that the cached value is always the one that was read last.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -25,61 +25,61 @@ use crate::credentials::{Auth, Credentials, Mark, basic, bearer};
 use crate::signing_keys::SigningKeyring;
 use crate::vault::{Purpose, Vault};
 
-/// How many cards are kept. The dispatcher asks again for what it needs.
+/// Maximum number of cached endpoints. The dispatcher asks again for an evicted one.
 pub(super) const MAX_CARDS: usize = 16_384;
 
-/// What must be known of an endpoint to send to it.
+/// Configuration of one endpoint, as attempts need it.
 pub(super) struct Card {
     pub(super) tenant: TenantId,
     pub(super) url: String,
     pub(super) pool_key: PoolKey,
     pub(super) time_limit: Duration,
-    /// Where to, and with what; or why not.
+    /// Everything the request needs, or the reason why nothing can be sent.
     pub(super) outfit: Result<Outfit, Unfit>,
 }
 
-/// Everything a request needs.
+/// The parts of a request that are the same for every attempt.
 pub(super) struct Outfit {
     pub(super) destination: Destination,
-    /// Its own, and `Authorization` where that is always the same.
+    /// The endpoint's custom headers, and `Authorization` if it is constant.
     pub(super) headers: HeaderMap,
     pub(super) keyring: SigningKeyring,
     pub(super) style: SignatureStyle,
-    /// Who we are to the receiver, if it asks for a certificate.
+    /// Client certificate for mutual TLS, if the endpoint has one.
     pub(super) identity: Option<Identity>,
-    /// How to get the token that goes into `Authorization`, if one does.
+    /// OAuth client-credentials grant for the `Authorization` header, if the endpoint uses one.
     pub(super) grant: Option<Arc<Grant>>,
-    /// Which credentials these are, if there are any.
+    /// Fingerprint of the credentials, if there are any.
     mark: Option<Mark>,
 }
 
 impl Card {
-    /// Whether another card's requests look the same to the receiver: they may use the same connections
-    /// and tokens.
+    /// Returns true if requests of both configurations look the same to the receiver, so that they may share
+    /// connections and tokens.
     pub(super) fn calls_like(&self, other: &Card) -> bool {
         let mark = |card: &Card| card.outfit.as_ref().ok()?.mark;
         self.url == other.url && mark(self) == mark(other)
     }
 }
 
-/// Why nothing can be sent to an endpoint.
+/// Reason why nothing can be sent to an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unfit {
-    /// The operator's rules no longer allow its URL, or that of its token server. That is the endpoint's
-    /// fault, and these words say it.
+    /// The operator's rules no longer allow the endpoint's URL or its token URL. Counts as a failure of the endpoint;
+    /// the text describes it.
     Forbidden(&'static str),
-    /// Its secrets cannot be opened. That is ours.
+    /// The endpoint's secrets cannot be decrypted. An internal error of posthaste.
     Sealed(String),
 }
 
-/// An endpoint, as it was read.
+/// The result of reading an endpoint from the store.
 pub(super) struct Loaded {
     pub(super) endpoint: EndpointId,
-    /// Nothing if there is no such endpoint.
+    /// `None` if there is no such endpoint.
     pub(super) found: Option<(Introduction, Arc<Card>)>,
 }
 
-/// What is the same for every endpoint.
+/// Loads endpoint configurations. Holds what is the same for every endpoint.
 pub(super) struct House {
     pub(super) store_settings: StoreSettings,
     pub(super) breaker: BreakerSettings,
@@ -89,7 +89,7 @@ pub(super) struct House {
 }
 
 impl House {
-    /// Reads an endpoint and what it inherits from its tenant.
+    /// Reads an endpoint and the settings that it inherits from its tenant.
     pub(super) async fn load(
         &self,
         store: &dyn Store,
@@ -136,8 +136,9 @@ impl House {
     fn card(&self, row: &EndpointRow) -> Card {
         let endpoint = &row.endpoint;
         let outfit = self.outfit(row);
-        // A connection that was opened for another URL or with other credentials is never met again, not
-        // even one that was in use when they changed and comes back later.
+        // The pool key contains the URL and the credentials. A connection that was opened for another URL or with other
+        // credentials is therefore never reused, not even one that was in use at the time of the change and is returned
+        // to the pool later.
         let mut digest = DefaultHasher::new();
         endpoint.url.hash(&mut digest);
         let (id, url) = (endpoint.id, digest.finish());
@@ -222,13 +223,13 @@ impl House {
 fn identity(credentials: &Credentials) -> Result<Option<Identity>, Unfit> {
     let certificate = credentials.client_certificate.as_ref();
     let identity = certificate.map(|certificate| certificate.identity());
-    // What its error says was made for the person who wrote it, and quotes nothing.
+    // The error text was written for the tenant and quotes no part of the certificate or key.
     identity
         .transpose()
         .map_err(|error| Unfit::Sealed(format!("its client certificate {error}")))
 }
 
-/// Custom headers are sealed as a JSON object of names and values.
+/// Builds the custom headers. They are encrypted as a JSON object of names and values.
 fn header_map(json: &[u8]) -> Result<HeaderMap, Unfit> {
     let unreadable = || Unfit::Sealed("its custom headers are not what was sealed".to_owned());
     let headers: serde_json::Map<String, serde_json::Value> =
@@ -244,7 +245,7 @@ fn header_map(json: &[u8]) -> Result<HeaderMap, Unfit> {
     Ok(map)
 }
 
-/// The cards at hand.
+/// Cached endpoint configurations.
 #[derive(Default)]
 pub(super) struct Cards {
     entries: FxHashMap<EndpointId, Entry>,
@@ -258,34 +259,34 @@ struct Entry {
 }
 
 impl Cards {
-    /// The card of an endpoint.
+    /// Returns the cached configuration of an endpoint.
     pub(super) fn get(&self, endpoint: EndpointId) -> Option<Arc<Card>> {
         self.entries.get(&endpoint)?.card.clone()
     }
 
-    /// The card of an endpoint, unless it is being read anew: what changed may be a secret that has leaked
-    /// or a place that is no longer right, and whoever changed it has been told that it is done.
+    /// Returns the cached configuration of an endpoint, unless a new read is in progress. The change may replace a
+    /// leaked secret or a wrong URL, and the caller who made it already has the answer that it is in force.
     pub(super) fn current(&self, endpoint: EndpointId) -> Option<Arc<Card>> {
         let entry = self.entries.get(&endpoint)?;
         entry.card.clone().filter(|_| !entry.reading)
     }
 
-    /// Notes that an endpoint should be read. Says whether to begin now; otherwise a reading is under
-    /// way, and another will follow it.
+    /// Requests a read of an endpoint. Returns true if the caller must start it. Otherwise a read is in progress, and
+    /// another one will follow it.
     pub(super) fn begin_reading(&mut self, endpoint: EndpointId) -> bool {
         let entry = self.entries.entry(endpoint).or_default();
         entry.again = entry.reading;
         !std::mem::replace(&mut entry.reading, true)
     }
 
-    /// What a reading under way will bring may be outdated: another will follow it.
+    /// Marks a read in progress as possibly outdated, so that another read follows it.
     pub(super) fn doubt_reading(&mut self, endpoint: EndpointId) {
         if let Some(entry) = self.entries.get_mut(&endpoint) {
             entry.again = entry.reading;
         }
     }
 
-    /// Takes in what was read. Says whether to read again.
+    /// Stores the result of a read. Returns true if the caller must read again.
     pub(super) fn end_reading(&mut self, endpoint: EndpointId, card: Option<Arc<Card>>) -> bool {
         let entry = self.entries.entry(endpoint).or_default();
         if std::mem::take(&mut entry.again) {
@@ -301,8 +302,7 @@ impl Cards {
         false
     }
 
-    /// Forgets what is known of endpoints that are no longer ours. What a reading under way brings is
-    /// of no use either.
+    /// Removes endpoints that this node no longer owns. The result of a read in progress is discarded too.
     pub(super) fn forget_where(&mut self, gone: impl Fn(EndpointId) -> bool) {
         self.entries.retain(|endpoint, entry| {
             if !gone(*endpoint) {
@@ -314,17 +314,18 @@ impl Cards {
         });
     }
 
-    /// Takes note that a reading has ended of which nobody needs to know.
+    /// Ends a read whose result is not needed.
     pub(super) fn drop_reading(&mut self, endpoint: EndpointId) {
         self.entries.remove(&endpoint);
     }
 
-    /// Every endpoint that is at hand or being read.
+    /// Returns every endpoint that is cached or being read.
     pub(super) fn all(&self) -> Vec<EndpointId> {
         self.entries.keys().copied().collect()
     }
 
-    /// Those of a tenant's endpoints that are at hand, and those being read, which may be its.
+    /// Returns the tenant's cached endpoints, and all endpoints that are being read for the first time, which may
+    /// belong to the tenant.
     pub(super) fn of_tenant(&self, tenant: &TenantId) -> Vec<EndpointId> {
         let theirs = |entry: &Entry| {
             let card = entry.card.as_ref();
@@ -334,15 +335,15 @@ impl Cards {
         theirs.map(|(endpoint, _)| *endpoint).collect()
     }
 
-    /// Whether a card of this endpoint is kept, or about to be.
+    /// Returns true if the endpoint is cached or being read.
     pub(super) fn knows(&self, endpoint: EndpointId) -> bool {
         self.entries.contains_key(&endpoint)
     }
 
     fn make_room(&mut self, kept: EndpointId) {
         if self.entries.len() > MAX_CARDS {
-            // Whichever comes first: the map's order is as good as chance, and a card that is missed is
-            // made anew.
+            // Evicts the first idle entry. The order of the map is as good as random, and an evicted configuration can
+            // be read again.
             let idle =
                 |(endpoint, entry): &(&EndpointId, &Entry)| **endpoint != kept && !entry.reading;
             let victim = self
@@ -382,7 +383,7 @@ mod tests {
         assert_eq!(url(cards.current(ENDPOINT)), Some("old".to_owned()));
         assert!(cards.begin_reading(ENDPOINT));
         assert_eq!(url(cards.current(ENDPOINT)), None);
-        // Whose it is stays known.
+        // The tenant stays known.
         assert_eq!(url(cards.get(ENDPOINT)), Some("old".to_owned()));
         assert!(!cards.end_reading(ENDPOINT, Some(card("new"))));
         assert_eq!(url(cards.current(ENDPOINT)), Some("new".to_owned()));

@@ -1,6 +1,6 @@
-//! What is told of the engine's work: counted, and logged in the words of the API.
+//! Reports the engine's work: metrics, log lines and spans.
 //!
-//! Told only what is on disk: a figure never runs ahead of the truth.
+//! [`Chronicle`] reports only what is persisted, so metrics never count an attempt that could still be lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,20 +16,20 @@ use crate::logging::{AttemptLine, log_attempt, trigger_name};
 use crate::observe::{AttemptSeen, Observatory};
 use crate::telemetry::{AttemptTold, AttemptTrace, Telemetry};
 
-/// One attempt, as it will be told.
+/// One attempt, to be reported once it is recorded.
 pub(super) struct Story {
-    /// Known of whatever was sent; only what could not be sent has none.
+    /// The tenant. `None` only for an attempt that could not be sent.
     tenant: Option<TenantId>,
     endpoint: EndpointId,
     delivery: DeliveryId,
     event: EventId,
     settlement: Settlement,
-    /// Which attempt of its round it was.
+    /// Number of the attempt within its round.
     spent: u32,
     status: Status,
     latency: Duration,
     first_attempt_lag: Option<Duration>,
-    /// Its place in the trace of its event, if that has one.
+    /// The attempt's span in the trace of its event, if the event has a trace.
     pub(super) trace: Option<Box<AttemptTrace>>,
 }
 
@@ -55,7 +55,7 @@ impl Story {
         }
     }
 
-    /// The same, at its place in a trace.
+    /// Sets the attempt's span.
     pub(super) fn within(mut self, trace: Option<Box<AttemptTrace>>) -> Story {
         self.trace = trace;
         self
@@ -69,7 +69,7 @@ impl Story {
     }
 }
 
-/// Tells what happened. Clones tell it in the same place.
+/// Reports what happened. Clones report to the same destinations.
 #[derive(Clone)]
 pub(super) struct Chronicle {
     observe: Arc<Observatory>,
@@ -86,7 +86,7 @@ impl Chronicle {
         }
     }
 
-    /// An attempt was made and is on disk.
+    /// Reports an attempt that was made and recorded.
     pub(super) fn attempted(&self, story: Story) {
         let Some(tenant) = &story.tenant else {
             return;
@@ -132,17 +132,17 @@ impl Chronicle {
         }
     }
 
-    /// It took the store so long to say what became of a record.
+    /// Reports the time that the store took to commit a record.
     pub(super) fn committed(&self, took: Duration) {
         self.observe.committed(took);
     }
 
-    /// A fault of our own kept an attempt from being made.
+    /// Reports an attempt that an internal error prevented.
     pub(super) fn not_made(&self) {
         self.observe.not_made();
     }
 
-    /// Deliveries to an endpoint were given up otherwise than by an attempt.
+    /// Reports deliveries to an endpoint that were dead-lettered without an attempt.
     pub(super) fn swept(&self, tenant: Option<&TenantId>, endpoint: EndpointId, given_up: usize) {
         if let Some(tenant) = tenant {
             let now = self.clock.now();
@@ -150,12 +150,12 @@ impl Chronicle {
         }
     }
 
-    /// A delivery was called off.
+    /// Reports a cancelled delivery.
     pub(super) fn called_off(&self) {
         self.observe.called_off();
     }
 
-    /// There is news of an endpoint.
+    /// Reports an endpoint notification of the dispatcher.
     pub(super) fn notice(&self, tenant: Option<&TenantId>, notice: &Notice) {
         let (tenant_id, endpoint_id) = (tenant.map(TenantId::as_str), notice.endpoint);
         let news = notice.news.name();
@@ -170,7 +170,7 @@ impl Chronicle {
         self.observe.notices.ring();
     }
 
-    /// Records cannot be written any more.
+    /// Reports that records cannot be written.
     pub(super) fn record_failed(&self, error: &StoreError) {
         tracing::error!(%error, "results cannot be written down; they are kept and will be written as soon as that works");
     }

@@ -1,16 +1,16 @@
-//! What is wrong with this machine, said once in a while.
+//! Rate limit for log lines about internal errors.
 //!
-//! A proxy that is down or a limit of open files keeps every attempt from being made, a thousand times a
-//! second. Each cause is told at once and then at most once in [`QUIET`], with how many were meant.
+//! A proxy that is down or a limit of open files can fail a thousand attempts per second. [`Complaints`] lets each
+//! cause be logged at once, and then at most once per [`QUIET`], with the number of suppressed lines.
 
 use posthaste_core::time::{Span, Tick};
 
-/// How long a cause that was told is not told again.
+/// Time for which a logged cause is suppressed.
 const QUIET: Span = Span::from_secs(30);
-/// So many causes are told apart. Beyond it the one told longest ago makes room.
+/// Maximum number of causes that are tracked. Beyond it, the least recently logged cause is forgotten.
 const MAX_CAUSES: usize = 16;
 
-/// What was told, and when.
+/// The causes that were logged, and when.
 #[derive(Debug, Default)]
 pub(super) struct Complaints {
     told: Vec<Told>,
@@ -20,12 +20,13 @@ pub(super) struct Complaints {
 struct Told {
     cause: String,
     at: Tick,
-    /// How many were not told since.
+    /// Number of lines suppressed since.
     kept_back: u64,
 }
 
 impl Complaints {
-    /// Whether to tell of this cause now, and how many were kept back since it was told last.
+    /// Returns `None` if this cause must not be logged now. Otherwise returns the number of lines suppressed since it
+    /// was last logged.
     pub(super) fn tell(&mut self, now: Tick, cause: &str) -> Option<u64> {
         let known = self.told.iter_mut().find(|told| told.cause == cause);
         if let Some(told) = known {
@@ -37,7 +38,7 @@ impl Complaints {
             return Some(std::mem::take(&mut told.kept_back));
         }
         if self.told.len() == MAX_CAUSES {
-            // Whatever was told longest ago makes room.
+            // Forget the least recently logged cause.
             let oldest = (0..MAX_CAUSES).min_by_key(|place| self.told[*place].at);
             self.told.swap_remove(oldest.expect("there are some"));
         }

@@ -1,7 +1,7 @@
-//! Making one attempt: put the request together, sign it, send it, say what came of it.
+//! Makes one attempt: builds the request, signs it, sends it, and reports the result.
 //!
-//! However it ends, by an answer, a fault of ours, a panic or because the server stops, exactly one
-//! [`Return`] is put in the inbox.
+//! [`Errand`] describes the attempt, [`Depot`] holds what all attempts share. Exactly one [`Return`] is put into the
+//! inbox for each attempt, whether it ends by a response, an internal error, a panic or a server shutdown.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -41,22 +41,22 @@ pub(super) const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("posthaste/", env!("CARGO_PKG_VERSION")));
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// An attempt that is over.
+/// The result of an attempt.
 pub(super) struct Return {
     pub(super) ticket: Ticket,
     pub(super) finish: Finish,
     pub(super) detail: AttemptDetail,
-    /// How long it took.
+    /// Duration of the attempt.
     pub(super) latency: Duration,
-    /// Whose it was, unless it was not even known where it goes.
+    /// The tenant, unless the endpoint's configuration was not known.
     pub(super) tenant: Option<TenantId>,
-    /// When the first byte was sent.
+    /// Time at which the first byte was sent.
     pub(super) first_byte_at: Option<Instant>,
-    /// Its place in the trace of its event, if that has one.
+    /// The attempt's span in the trace of its event, if the event has a trace.
     pub(super) trace: Option<Box<AttemptTrace>>,
 }
 
-/// What couriers share.
+/// Dependencies that all attempts share.
 pub(super) struct Depot {
     pub(super) client: Client,
     pub(super) tokens: Arc<Tokens>,
@@ -66,24 +66,24 @@ pub(super) struct Depot {
     pub(super) clock: Clock,
     pub(super) telemetry: Telemetry,
     pub(super) complaints: Mutex<Complaints>,
-    /// What is this node's to send.
+    /// The shards that this node owns.
     pub(super) holdings: Holdings,
-    /// How often that was lost.
+    /// Counts the lease losses.
     pub(super) losses: Losses,
-    /// Until when.
+    /// The lease for these shards.
     pub(super) lease: Lease,
 }
 
-/// One attempt to be made, with what is at hand for it.
+/// One attempt to make, with the cached data for it.
 pub(super) struct Errand {
     pub(super) attempt: Attempt,
     pub(super) card: Option<Arc<Card>>,
     pub(super) goods: Option<Goods>,
-    /// How often everything had been lost when this was decided.
+    /// Number of lease losses when the dispatcher decided to make this attempt.
     pub(super) losses: u64,
 }
 
-/// Says that an attempt was ended by a fault of ours, unless something better is known.
+/// Drop guard that reports the attempt as ended by an internal error, unless a result has replaced that.
 struct Promise {
     inbox: Arc<Inbox>,
     returned: Option<Return>,
@@ -98,12 +98,13 @@ impl Drop for Promise {
 }
 
 impl Depot {
-    /// Whether what this node owns is certainly still its own.
+    /// Returns true if this node certainly still owns its shards.
     pub(super) fn holds_lease(&self) -> bool {
         self.clock.now().tick < self.lease.end_by()
     }
 
-    /// Says, when it is asked, whether an endpoint has been this node's from now until then.
+    /// Returns a check for later: true if this node has owned the endpoint without interruption from now until the
+    /// check runs.
     pub(super) fn ours_until_now(
         self: &Arc<Depot>,
         endpoint: EndpointId,
@@ -120,14 +121,15 @@ impl Depot {
         }
     }
 
-    /// What a request asks just before it begins.
+    /// Returns the check that the client makes just before it starts a request.
     fn permit(self: &Arc<Depot>, losses: u64) -> Option<Permit> {
         if self.lease.is_endless() {
             return None;
         }
         let depot = self.clone();
         Some(Permit::new(move || {
-            // In this order: a lease that is renewed after a loss comes after it.
+            // The lease is read before the loss count: if it was renewed after a loss, the count read afterwards
+            // includes that loss.
             depot.clock.now().tick < depot.lease.begin_by() && depot.losses.count() == losses
         }))
     }
@@ -204,7 +206,7 @@ impl Depot {
         let mut lent = None;
         if let Some(grant) = &outfit.grant {
             let began_at = Instant::now();
-            // Boxed, since it is rare and large.
+            // Boxed because this future is large and rarely needed.
             let lending = Box::pin(self.tokens.lend(grant, card.time_limit)).await;
             waited = began_at.elapsed();
             let token = match lending {
@@ -226,7 +228,7 @@ impl Depot {
             body: content.payload.clone(),
             identity: outfit.identity.clone(),
             keep_bytes: None,
-            // One limit covers the token and the delivery.
+            // One time limit covers both the token request and the delivery.
             time_limit: card.time_limit.saturating_sub(waited),
             permit: self.permit(losses),
         };
@@ -244,7 +246,7 @@ impl Depot {
         Ok(understood(&attempt, &card, report, heads).traced(trace))
     }
 
-    /// Lets go of what is open to an endpoint and what was fetched for it: it was changed or deleted.
+    /// Closes idle connections to an endpoint and drops its token, because the endpoint was changed or deleted.
     pub(super) fn forget(&self, before: &Card) {
         self.client.forget(&before.pool_key);
         let outfit = before.outfit.as_ref().ok();
@@ -308,8 +310,8 @@ impl Return {
     }
 }
 
-/// Tells the receiver whose trace the request belongs to, unless the endpoint's own headers do: its owner knows
-/// better what is wanted there. Both headers are one word, so either keeps both away.
+/// Adds the trace headers, unless the endpoint's custom headers set one of them: the tenant's setting takes precedence.
+/// `traceparent` and `tracestate` belong together, so either one suppresses both.
 fn tell_trace(headers: &mut HeaderMap, context: &TraceContext) -> Result<(), String> {
     if headers.contains_key(TRACE_PARENT) || headers.contains_key(TRACE_STATE) {
         return Ok(());
@@ -322,7 +324,7 @@ fn tell_trace(headers: &mut HeaderMap, context: &TraceContext) -> Result<(), Str
     Ok(())
 }
 
-/// What came of a request.
+/// Builds the attempt result from the HTTP report.
 fn understood(
     attempt: &Attempt,
     card: &Card,
@@ -347,13 +349,13 @@ fn understood(
     }
 }
 
-/// Whether a 401 may be due to a token that has ended or was taken back since it was fetched. To one
-/// that has only just been given out it is an answer like any other.
+/// Returns true if a 401 may be caused by a token that expired or was revoked after it was fetched. A 401 to a token
+/// that was fetched for this attempt is an ordinary failure.
 fn was_stale(token: &Lent, report: &Report) -> bool {
     !token.fresh && report.outcome.status() == Some(HttpStatus::UNAUTHORIZED)
 }
 
-/// The operator's rules no longer allow a URL: that counts, and nothing is sent.
+/// The operator's rules no longer allow the URL. Nothing is sent, and the attempt counts as failed.
 fn refused(attempt: &Attempt, card: &Card, words: &str) -> Return {
     let missing = Missing {
         fault: Fault::UnsafeDestination,
@@ -362,7 +364,7 @@ fn refused(attempt: &Attempt, card: &Card, words: &str) -> Return {
     not_called(attempt, card, missing, Duration::ZERO)
 }
 
-/// The receiver was not even called.
+/// Builds the result of an attempt whose request was never sent.
 fn not_called(attempt: &Attempt, card: &Card, missing: Missing, latency: Duration) -> Return {
     Return {
         ticket: attempt.ticket,
@@ -387,8 +389,7 @@ fn shortened(detail: String) -> String {
     }
 }
 
-/// How the answer began, as text. What is no text shows as such; what cannot be stored as text is left
-/// out.
+/// Returns the start of the response body as text. Invalid UTF-8 and NUL characters are replaced by U+FFFD.
 fn snippet(bytes: &[u8]) -> Option<String> {
     let bytes = &bytes[..bytes.len().min(MAX_SNIPPET_BYTES)];
     let text = String::from_utf8_lossy(bytes).replace('\0', "\u{fffd}");

@@ -1,8 +1,8 @@
-//! How endpoints shall stand, for as long as that is not on disk.
+//! Endpoint status changes that are not persisted yet.
 //!
-//! What the dispatcher says of a standing holds in memory at once: what waits is held or failed, and
-//! nothing is sent. So it must come to hold on disk too, however often the store must be asked; and
-//! whoever reads the endpoint before that must not believe what he reads.
+//! A status change (pause, disable, …) takes effect in the dispatcher at once: waiting deliveries are held or failed,
+//! and nothing is sent. [`Decrees`] keeps the change until the store has accepted it, and retries as often as needed.
+//! Until then, the status read from the store is outdated, and [`Decrees::amend`] corrects it.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::inbox::Message;
 use super::shell::STORE_PAUSE;
 use super::waiting::Petition;
 
-/// How an endpoint shall stand.
+/// A status change of one endpoint.
 #[derive(Clone, Debug)]
 pub(super) struct Decree {
     pub(super) standing: Standing,
@@ -28,7 +28,7 @@ pub(super) struct Decree {
     pub(super) health: Option<Health>,
 }
 
-/// Every decree that is not on disk yet: of each endpoint the latest.
+/// The latest unpersisted status change of each endpoint, with a version number.
 #[derive(Default)]
 pub(super) struct Decrees {
     latest: FxHashMap<EndpointId, (u64, Decree)>,
@@ -36,20 +36,20 @@ pub(super) struct Decrees {
 }
 
 impl Decrees {
-    /// A decree takes the place of the one before it. Says its number.
+    /// Records a status change, replacing an earlier one of the same endpoint. Returns its version number.
     pub(super) fn issue(&mut self, endpoint: EndpointId, decree: Decree) -> u64 {
         self.issued += 1;
         self.latest.insert(endpoint, (self.issued, decree));
         self.issued
     }
 
-    /// The decree with this number, unless it is on disk or another has taken its place.
+    /// Returns the change with this version, unless it is persisted or a newer change has replaced it.
     fn find(&self, endpoint: EndpointId, number: u64) -> Option<&Decree> {
         let (latest, decree) = self.latest.get(&endpoint)?;
         (*latest == number).then_some(decree)
     }
 
-    /// Writes a decree down and answers those who asked for it, unless another has taken its place.
+    /// Persists a change and answers the callers that requested it, unless a newer change has replaced it.
     pub(super) fn proclaim(
         &self,
         depot: &Arc<Depot>,
@@ -77,20 +77,20 @@ impl Decrees {
                 decree: number,
                 result: result.clone(),
             });
-            // Had another node owned it by the time this was on disk, it would not have heard of it.
+            // If another node owned the endpoint by the time of the commit, that node does not know of the change.
             let answer = match result {
                 _ if !still_ours() => Err(EngineError::Elsewhere),
                 Ok(()) => Ok(()),
                 Err(error) => Err(EngineError::Store(error)),
             };
             for petition in petitions {
-                // Whoever has gone away does not mind.
+                // The caller may have stopped waiting, so a failed send is ignored.
                 let _ = petition.reply.send(answer.clone());
             }
         });
     }
 
-    /// A decree was written down, or was not and will be tried again. Says whether it is on disk.
+    /// Handles the result of a write. Schedules a retry if it failed. Returns true if the change is persisted.
     pub(super) fn stood(
         &mut self,
         depot: &Depot,
@@ -120,18 +120,18 @@ impl Decrees {
         }
     }
 
-    /// Whether a decree about an endpoint of these shards is not on disk yet.
+    /// Returns true if an endpoint of these shards has an unpersisted change.
     pub(super) fn any_in(&self, shards: &FxHashSet<Shard>) -> bool {
         let mut endpoints = self.latest.keys();
         endpoints.any(|endpoint| shards.contains(&Shard::of(*endpoint)))
     }
 
-    /// Nothing is this node's to decree any more.
+    /// Drops all changes, because this node no longer owns any endpoint.
     pub(super) fn forget_all(&mut self) {
         self.latest.clear();
     }
 
-    /// What is on its way to the disk is newer than what was read from it.
+    /// Overlays the unpersisted change on a status and health that were read from the store.
     pub(super) fn amend(&self, introduction: &mut Introduction) {
         let Some((_, decree)) = self.latest.get(&introduction.endpoint) else {
             return;
@@ -144,8 +144,8 @@ impl Decrees {
         }
     }
 
-    /// An endpoint is being disabled by what became of an attempt. Nothing can have opened it since, so
-    /// a decree that would is older.
+    /// Handles an endpoint that is being disabled by the result of an attempt. Nothing can have enabled it since, so a
+    /// pending change that would enable or pause it is older, and is dropped.
     pub(super) fn disabled(&mut self, endpoint: EndpointId) {
         let opens = |decree: &Decree| match decree.standing {
             Standing::Enabled | Standing::Paused => true,

@@ -1,29 +1,29 @@
-//! Receivers that say back what they were told.
+//! Removes the secrets of a request from its response.
 //!
-//! Some answer with the request they got, its `Authorization` header included, and how an answer began is
-//! kept in the open, as are the headers of a failure. So the secrets of a request are taken out of its answer before that is kept: as they
-//! were sent, as JSON writes them, and names and passwords also as they were before they were encoded. A
-//! receiver that writes them otherwise cannot be kept from it.
+//! Some receivers answer with the request that they received, including its `Authorization` header. The start of the
+//! response body and the headers of a failed attempt are stored unencrypted. So [`Told`] removes the secrets of the
+//! request before the response is stored: as they were sent, as JSON escapes them, and user names and passwords also in
+//! decoded form. Secrets that a receiver encodes in another way are not found.
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use http::{HeaderMap, HeaderValue};
 
-/// What is shorter is no secret, and would tear holes into ordinary answers.
+/// Minimum length of a secret, in bytes. Removing shorter values would damage ordinary responses.
 const MIN_SECRET_BYTES: usize = 8;
-/// What stands where a secret stood.
+/// Replacement for a removed secret.
 const GAP: &[u8] = "…".as_bytes();
 
 /// The secrets of a request.
 pub(super) struct Told(Vec<HeaderValue>);
 
 impl Told {
-    /// Those of its headers that are marked as such.
+    /// Collects the header values that are marked as sensitive.
     pub(super) fn of(headers: &HeaderMap) -> Told {
         let secret = headers.values().filter(|value| value.is_sensitive());
         Told(secret.cloned().collect())
     }
 
-    /// Takes them out of an answer, which may end in the middle of one.
+    /// Removes the secrets from a response, which may end in the middle of a secret.
     pub(super) fn take_out_of(&self, answer: &mut Vec<u8>) {
         if answer.is_empty() {
             return;
@@ -32,15 +32,15 @@ impl Told {
             for secret in parts(value.as_bytes()) {
                 take_out(answer, &secret);
                 take_out_escaped(answer, &secret, b"\"\\");
-                // Some escape slashes too, which are frequent in base64.
+                // Some JSON encoders escape slashes too, which are frequent in base64.
                 take_out_escaped(answer, &secret, b"\"\\/");
             }
         }
     }
 }
 
-/// A value, what follows the scheme in it, and what that stands for where it is a name and a password. The
-/// longer ones come first, so that nothing is left of them.
+/// Returns a header value, the part after its scheme, and for `Basic` the decoded user name and password. Longer parts
+/// come first, so that no remainder of them is left.
 fn parts(value: &[u8]) -> Vec<Vec<u8>> {
     let mut parts = vec![value.to_vec()];
     let Some(blank) = value.iter().position(|byte| *byte == b' ') else {
@@ -54,7 +54,7 @@ fn parts(value: &[u8]) -> Vec<Vec<u8>> {
         let colon = pair.iter().position(|byte| *byte == b':');
         let (name, password) = pair.split_at(colon.unwrap_or(pair.len()));
         let password = password.get(1..).unwrap_or_default().to_vec();
-        // A name alone is a key, and so a secret.
+        // A user name without a password is an API key, and so a secret.
         let name = password.is_empty().then(|| name.to_vec());
         parts.push(pair);
         parts.push(password);
@@ -106,7 +106,7 @@ mod tests {
         for (name, value, is_secret) in [
             ("authorization", "Bearer correct-horse", true),
             ("x-team", "billing", true),
-            // ann and p/ss"word, then a key without a password.
+            // User name `ann` with password `p/ss"word`, then a key without a password.
             ("x-pair", "Basic YW5uOnAvc3Mid29yZA==", true),
             ("x-key", "basic c2tfbGl2ZV8xMjM0Og==", true),
             ("x-slash", "key/with/slashes", true),

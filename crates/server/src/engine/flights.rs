@@ -1,4 +1,7 @@
-//! Attempts on their way: sent, come back, written down, told of.
+//! Attempts in flight: sent, returned, recorded, reported.
+//!
+//! [`Flight`] holds what the dispatcher does not need to know of an attempt, from the start of the attempt until the
+//! store has recorded its result. Then the attempt is counted, logged and traced.
 
 use std::time::{Duration, Instant};
 
@@ -15,26 +18,26 @@ use super::inbox::Message;
 use super::shell::Shell;
 use crate::telemetry::AttemptTrace;
 
-/// What is known of an attempt under way that the dispatcher does not need to know.
+/// Data of an attempt in flight that the dispatcher does not need.
 pub(super) struct Flight {
-    /// Whose it is, as far as that is known.
+    /// The tenant, if known.
     tenant: Option<TenantId>,
     delivery: DeliveryId,
     detail: AttemptDetail,
     latency: Duration,
-    /// When its event arrived, if that is still known.
+    /// Time at which the event arrived, if still known.
     received: Option<Instant>,
     first_byte_at: Option<Instant>,
     trace: Option<Box<AttemptTrace>>,
-    /// What there is to tell once it is on disk. Nothing while it is under way, nor of one that is
-    /// being called off.
+    /// Report to publish once the result is recorded. `None` while the attempt is being sent, and for a delivery that
+    /// is being cancelled.
     story: Option<Story>,
-    /// Ends it, while it is being sent.
+    /// Handle to abort the attempt while it is being sent.
     task: Option<AbortHandle>,
 }
 
 impl Flight {
-    /// Ends it, if it is still being sent: it comes back as a fault of ours.
+    /// Aborts the attempt if it is still being sent. It is then reported as ended by an internal error.
     pub(super) fn cut_off(&self) {
         if let Some(task) = &self.task {
             task.abort();
@@ -59,7 +62,7 @@ impl Flight {
 impl Shell {
     pub(super) fn send(&mut self, attempt: Attempt) {
         self.shared.in_flight().insert(attempt.delivery);
-        // Only a first attempt can find something there, and takes its share away.
+        // Only a first attempt can find a cached payload, and it takes one copy out of the cache.
         let goods = if attempt.number == 1 {
             self.pantry.take(attempt.event)
         } else {
@@ -101,7 +104,7 @@ impl Shell {
                 }
             }
             Finish::OurFault => {
-                // What was lost with the lease is nobody's any more.
+                // A flight that was lost with the lease is not counted.
                 if self.land(ticket).is_some() {
                     self.chronicle.not_made();
                 }
@@ -110,7 +113,7 @@ impl Shell {
         self.hear(Input::Finished { ticket, finish });
     }
 
-    /// An attempt is over, and nothing of it has to be written down any more.
+    /// Removes a flight of which nothing remains to be recorded.
     fn land(&mut self, ticket: Ticket) -> Option<Flight> {
         let flight = self.flights.remove(&ticket);
         if let Some(flight) = &flight {
@@ -131,7 +134,7 @@ impl Shell {
                     .first_byte_at
                     .map(|first_byte_at| match flight.received {
                         Some(received) => first_byte_at.saturating_duration_since(received),
-                        // Its way led over the disk: count from when it was due, by the wall clock.
+                        // The delivery was read from the store: the delay counts from its due time, by the wall clock.
                         None => {
                             let due_at = attempt.delivery.facts().due_at;
                             let since_due = self.depot.clock.since(due_at);
@@ -145,7 +148,7 @@ impl Shell {
                     flight.latency,
                     lag.filter(|_| is_first),
                 );
-                // Of one whose record is tried again the story is there already.
+                // When a record is retried, the report of the first try holds the trace.
                 let trace = flight.trace.take();
                 let known = flight.story.take().and_then(|story| story.trace);
                 flight.story = Some(story.within(trace.or(known)));
@@ -179,12 +182,12 @@ impl Shell {
                 self.hear(Input::Recorded { ticket });
             }
             Err(error) => {
-                // Said once: there may be thousands, and each is tried again and again.
+                // Logged once: there may be thousands of failed records, and each is retried many times.
                 if !std::mem::replace(&mut self.unwritten, true) {
                     self.chronicle.record_failed(&error);
                 }
                 if let Some(flight) = self.flights.get(&ticket) {
-                    // The dispatcher goes on trying; whoever waits should not have to.
+                    // The dispatcher keeps retrying, but the waiting caller is answered now.
                     let answer = Err(EngineError::Store(error));
                     self.waiting.answer_cancel(flight.delivery, &answer);
                 }
@@ -203,7 +206,7 @@ impl Shell {
                     .answer_cancel(flight.delivery, &Ok(Cancelled::Done));
             }
             (None, Written::Superseded) => {
-                // Either it had ended, or this node was not the one to ask any more.
+                // Either the delivery had ended, or this node no longer owned the endpoint.
                 let answer = match self.depot.holds_lease() {
                     true => Ok(Cancelled::Ended),
                     false => Err(EngineError::Elsewhere),

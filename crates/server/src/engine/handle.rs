@@ -1,4 +1,7 @@
-//! How the rest of the program speaks to the engine.
+//! The handle through which the rest of the program uses the engine.
+//!
+//! [`Engine`] puts messages into the engine's inbox and waits for the replies. Its methods return
+//! [`EngineError::Stopped`] when the engine has ended.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -14,60 +17,60 @@ use tokio::sync::{Notify, oneshot, watch};
 use super::holdings::Losses;
 use super::inbox::{Inbox, Message, Reply};
 
-/// The engine, as the rest of the program sees it. Clones speak to the same one.
+/// Handle of the engine. Clones refer to the same engine.
 #[derive(Clone)]
 pub struct Engine {
     pub(super) shared: Arc<Shared>,
 }
 
-/// What the handle and the shell share.
+/// State that the handle and the engine task share.
 pub(super) struct Shared {
     pub(super) inbox: Arc<Inbox>,
     pub(super) losses: Losses,
     in_flight: Mutex<FxHashSet<DeliveryId>>,
-    /// Rings when a tenant begins to wait for what others may have.
+    /// Wakes the sharing task when a tenant starts to wait for a concurrency share that other nodes hold.
     pub(super) room_bell: Notify,
     pub(super) phase: watch::Sender<Phase>,
 }
 
-/// How far the engine is.
+/// Lifecycle phase of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// It has not begun: what is on disk has not been looked at.
+    /// Not started: the stored backlog has not been read yet.
     Starting,
-    /// It sends.
+    /// Sending.
     Running,
-    /// It has ended: it begins nothing more, and hears nothing more.
+    /// Ended: no attempt starts and no message is processed any more.
     Stopped,
 }
 
-/// Why the engine did not do what was asked.
+/// Reason why the engine did not do what the caller asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
-    /// It is shutting down.
+    /// The engine is shutting down.
     #[error("the server is shutting down")]
     Stopped,
-    /// Another node owns it, or nobody does: that one is to be asked.
+    /// Another node owns the endpoint, or no node does. The request must go to the owner.
     #[error("another node owns it")]
     Elsewhere,
-    /// What was asked for could not be written down.
+    /// The change could not be persisted.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What came of calling a delivery off.
+/// Outcome of cancelling a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {
-    /// It will not be sent.
+    /// Cancelled: the delivery will not be sent.
     Done,
-    /// It is being sent.
+    /// Too late: an attempt is in flight.
     TooLate,
-    /// It had ended already.
+    /// The delivery had already ended.
     Ended,
 }
 
 impl Engine {
-    /// An engine that has not been started. What the store hands over waits in it.
+    /// Creates an engine that is not started. Deliveries that the store hands over wait in its inbox.
     pub fn new() -> Engine {
         Engine {
             shared: Arc::new(Shared {
@@ -80,18 +83,18 @@ impl Engine {
         }
     }
 
-    /// Where the store is to put what it has accepted.
+    /// Returns the receiver of the store's hand-over.
     pub fn hand_over(&self) -> Arc<dyn HandOver> {
         self.shared.inbox.clone()
     }
 
-    /// How far it is.
+    /// Returns the current lifecycle phase.
     pub fn phase(&self) -> Phase {
         *self.shared.phase.borrow()
     }
 
-    /// Enables, pauses, disables or deletes an endpoint. Answers when that is in force and on disk: no
-    /// attempt to an endpoint that was shut begins after the answer.
+    /// Enables, pauses, disables or deletes an endpoint. Returns when the change is in force and persisted: no attempt
+    /// to an endpoint that is no longer enabled starts after the return.
     pub async fn stand(
         &self,
         endpoint: EndpointId,
@@ -107,7 +110,7 @@ impl Engine {
         self.ask(asking).await
     }
 
-    /// Calls a delivery off. Answers when that is on disk, or cannot be done.
+    /// Cancels a delivery. Returns when the cancellation is persisted or known to be impossible.
     pub async fn cancel(
         &self,
         endpoint: EndpointId,
@@ -121,23 +124,23 @@ impl Engine {
         self.ask(asking).await
     }
 
-    /// Something due at `due` was put on disk for an endpoint by other means than accepting it.
+    /// Reports a delivery, due at `due`, that was stored for an endpoint other than by accepting an event.
     pub fn work(&self, endpoint: EndpointId, due: Timestamp) {
         self.heard_of_work(vec![(endpoint, due)]);
     }
 
-    /// Another node put something on disk for endpoints of this one.
+    /// Reports deliveries that another node stored for endpoints of this node.
     pub fn heard_of_work(&self, work: Vec<(EndpointId, Timestamp)>) {
         self.shared.inbox.put(Message::Work(work));
     }
 
-    /// Shards are this node's from now on.
+    /// Reports shards that were granted to this node.
     pub fn granted(&self, shards: Vec<Shard>) {
         self.shared.inbox.put(Message::Granted(shards));
     }
 
-    /// Shards are to be given up: nothing more begins for them, and `done` is called when nothing of them
-    /// is under way. Once the engine has ended that is so at once.
+    /// Reports shards that were revoked from this node. No attempt starts for them any more. `done` is called when
+    /// nothing of them is in flight, or at once if the engine has ended.
     pub fn recalled(&self, shards: Vec<Shard>, done: Done<()>) {
         if self.phase() == Phase::Stopped {
             done(Ok(()));
@@ -146,91 +149,91 @@ impl Engine {
         self.shared.inbox.put(Message::Recalled { shards, done });
     }
 
-    /// The lease has ended: nothing is this node's any more.
+    /// Reports that the lease has ended: this node owns no shard any more.
     pub fn expired(&self) {
         let losses = self.shared.losses.add();
         self.shared.inbox.put(Message::Expired { losses });
     }
 
-    /// Whatever was read of endpoints may be out of date.
+    /// Reports that change notifications may have been lost, so that every cached endpoint may be outdated.
     pub fn missed(&self) {
         self.shared.inbox.put(Message::Missed);
     }
 
-    /// How an endpoint is configured was changed on disk.
+    /// Reports that the stored configuration of an endpoint has changed.
     pub fn changed(&self, endpoint: EndpointId) {
         self.shared.inbox.put(Message::Changed(endpoint));
     }
 
-    /// What a tenant's endpoints inherit from it was changed on disk.
+    /// Reports that stored settings of a tenant have changed that its endpoints inherit.
     pub fn tenant_changed(&self, tenant: TenantId) {
         self.shared.inbox.put(Message::TenantChanged(tenant));
     }
 
-    /// A look at an endpoint's lane, if it has one at the moment.
+    /// Returns a snapshot of an endpoint's lane, if the endpoint has a lane at the moment.
     pub async fn lane(&self, endpoint: EndpointId) -> Result<Option<LaneView>, EngineError> {
         self.ask(|reply| Message::Look { endpoint, reply }).await
     }
 
-    /// How the breakers are.
+    /// Returns the number of breakers in each state.
     pub async fn breakers(&self) -> Result<BreakerCensus, EngineError> {
         self.ask(|reply| Message::Census { reply }).await
     }
 
-    /// How many attempts a tenant has under way on this node.
+    /// Returns the number of attempts that a tenant has in flight on this node.
     pub async fn under_way(&self, tenant: TenantId) -> Result<usize, EngineError> {
         self.ask(|reply| Message::UnderWay { tenant, reply }).await
     }
 
-    /// What limited tenants have under way, and how often everything was lost before.
+    /// Returns the in-flight counts of tenants with a concurrency limit, and the number of lease losses so far.
     pub(super) async fn crowds(&self) -> Result<(u64, Vec<Crowd>), EngineError> {
         self.ask(|reply| Message::Crowds { reply }).await
     }
 
-    /// So many of these tenants' may be under way, unless everything was lost since.
+    /// Sets the concurrency shares of these tenants. Ignored if the lease was lost after `losses` was read.
     pub(super) fn make_room(&self, losses: u64, rooms: Vec<(TenantId, u32)>) {
         self.shared.inbox.put(Message::Room { losses, rooms });
     }
 
-    /// Whether a delivery is being sent, or its result is being written down.
+    /// Returns true if an attempt of the delivery is in flight: being sent, or its result being recorded.
     pub fn is_in_flight(&self, delivery: DeliveryId) -> bool {
         self.in_flight().contains(&delivery)
     }
 
-    /// How many are being sent.
+    /// Returns the number of deliveries in flight.
     pub fn flight_count(&self) -> usize {
         self.in_flight().len()
     }
 
-    /// Every delivery that is being sent, the newest first.
+    /// Returns every delivery in flight, newest first.
     pub fn flights(&self) -> Vec<DeliveryId> {
         let mut flights: Vec<DeliveryId> = self.in_flight().iter().copied().collect();
         flights.sort_unstable_by(|a, b| b.cmp(a));
         flights
     }
 
-    /// Begins nothing new from now on. Whoever asks for something is still answered.
+    /// Starts no attempt from now on. Requests are still answered.
     pub fn calm_down(&self) {
         self.shared.inbox.put(Message::CalmDown);
     }
 
-    /// Waits until the store can no longer say whether it keeps its promises.
+    /// Waits until the store has failed so that it can no longer guarantee what it accepted.
     pub async fn store_broken(&self) -> StoreError {
         self.shared.inbox.store_broken().await
     }
 
-    /// Waits until it has looked at what is on disk, or has stopped.
+    /// Waits until the engine has read the stored backlog, or has stopped.
     pub async fn started(&self) {
         let mut phase = self.shared.phase.subscribe();
-        // The sender is in `shared`, so it cannot be gone.
+        // `shared` owns the sender, so the wait cannot fail.
         let _ = phase.wait_for(|phase| *phase != Phase::Starting).await;
     }
 
-    /// Begins nothing new, and waits until what was begun is back and written down.
+    /// Starts no attempt from now on, and waits until all attempts in flight are recorded.
     pub async fn shut_down(&self) {
         self.shared.inbox.put(Message::Shutdown);
         let mut phase = self.shared.phase.subscribe();
-        // The sender is in `shared`, so it cannot be gone.
+        // `shared` owns the sender, so the wait cannot fail.
         let _ = phase.wait_for(|phase| *phase == Phase::Stopped).await;
     }
 
@@ -254,7 +257,7 @@ impl Default for Engine {
     }
 }
 
-/// Marks the end of the engine, however it ends: nobody waits for an answer any more.
+/// Drop guard that marks the end of the engine, however it ends, so that no caller waits for a reply any more.
 pub(super) struct Ending(pub(super) Arc<Shared>);
 
 impl Drop for Ending {

@@ -1,11 +1,10 @@
-//! What is kept of the headers of an answer, for whoever wants to know why a delivery failed.
+//! Selects the response headers that are stored, to show why a delivery failed.
 //!
-//! - Only of a failure: the door hands over no others, since what is written for each delivery is what
-//!   delivering costs.
-//! - Bounded in number and in size, whatever a receiver sends.
-//! - Nothing that is meant for the sender alone: no cookies, no credentials, and nothing that the request
-//!   had kept secret, said back.
-//! - As text that can be seen: what could hide in it or turn it around is written as an escape.
+//! - Headers are stored only for failures: the client returns no others, because every delivery pays for what is
+//!   stored.
+//! - Their number and size are bounded.
+//! - Cookies, credentials and secrets of the request are removed.
+//! - Values are stored as visible text. Control and bidirectional characters are escaped.
 
 use std::fmt::Write;
 
@@ -16,7 +15,7 @@ use posthaste_store::{
 
 use super::echo::Told;
 
-/// Headers that hand something secret to whoever gets the answer.
+/// Headers whose values are secret.
 const PRIVATE: &[&str] = &[
     "authentication-info",
     "authorization",
@@ -24,13 +23,13 @@ const PRIVATE: &[&str] = &[
     "set-cookie",
     "set-cookie2",
 ];
-/// Headers between us and a proxy, which are none of the receiver's.
+/// Prefix of headers that belong to a proxy, not to the receiver.
 const TO_PROXIES: &str = "proxy-";
-/// What stands where a value was cut.
+/// Marks the end of a truncated value.
 const CUT: char = '…';
 
-/// The headers of an answer that are kept: each name once, with all its values, in the order in which they
-/// came. One that does not fit any more is left out.
+/// Returns the response headers to store: each name once, with all its values, in order of arrival. A header that does
+/// not fit into the size limit is left out.
 pub(super) fn kept(headers: &HeaderMap, told: &Told) -> Vec<(String, String)> {
     let mut room = MAX_RESPONSE_HEADER_BYTES;
     let mut kept = Vec::new();
@@ -53,7 +52,7 @@ fn may_be_shown(name: &HeaderName) -> bool {
     name.len() <= MAX_HEADER_NAME_CHARS && !PRIVATE.contains(&name) && !name.starts_with(TO_PROXIES)
 }
 
-/// All values of a header, as HTTP puts them together.
+/// Joins all values of a header with commas, as HTTP defines.
 fn value_of(headers: &HeaderMap, name: &HeaderName, told: &Told) -> String {
     let mut shown = String::new();
     for (index, value) in headers.get_all(name).iter().enumerate() {
@@ -67,7 +66,7 @@ fn value_of(headers: &HeaderMap, name: &HeaderName, told: &Told) -> String {
     shown
 }
 
-/// Writes text as it is, but for what cannot be seen.
+/// Appends text, with invisible characters escaped.
 fn show(bytes: &[u8], shown: &mut String) {
     for chunk in bytes.utf8_chunks() {
         for letter in chunk.valid().chars() {

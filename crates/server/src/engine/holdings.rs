@@ -1,6 +1,6 @@
-//! What is this node's to send.
+//! The shards that this node owns.
 //!
-//! The shell alone changes it; whoever works for the shell looks at it, from any task.
+//! Only the engine task changes [`Holdings`]; any task may read it. [`Losses`] counts how often the lease was lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,53 +9,53 @@ use posthaste_core::cluster::{SHARD_COUNT, Shard};
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::Tick;
 
-/// A shard that is another's, or nobody's.
+/// Value of a shard that this node does not own.
 const NOT_OURS: u64 = u64::MAX;
-/// Set while a shard is being given up.
+/// Bit that is set while a shard is being released.
 const LEAVING: u64 = 1 << 63;
 
-/// Of each shard, since when it is ours.
+/// For each shard, the time since which this node owns it.
 pub(super) struct Holdings {
     since: [AtomicU64; SHARD_COUNT as usize],
 }
 
-/// How a shard stands to this node.
+/// Ownership of one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// Another's, or nobody's.
+    /// Owned by another node, or by none.
     Not,
-    /// Ours, since then.
+    /// Owned by this node since that time.
     Ours(Tick),
-    /// Ours, and being given up.
+    /// Owned by this node since that time, and being released.
     Leaving(Tick),
 }
 
-/// How often everything was lost. The store says so at once; whoever sends hears of it a little later, and in
-/// between a new lease may have begun, which is none for what was sent under the old one.
+/// Number of lease losses. The store increments it at once; the engine task processes the loss a little later. A new
+/// lease may begin in between, and it must not cover attempts that were decided under the old one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Losses(Arc<AtomicU64>);
 
 impl Losses {
-    /// How often.
+    /// Returns the number of losses.
     pub(super) fn count(&self) -> u64 {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Once more. Says how often now.
+    /// Counts one more loss. Returns the new number.
     pub(super) fn add(&self) -> u64 {
         self.0.fetch_add(1, Ordering::SeqCst) + 1
     }
 }
 
 impl Holdings {
-    /// Everything, since the process began: the store belongs to it alone.
+    /// All shards, owned since the process started: no other node shares the store.
     pub(super) fn everything() -> Holdings {
         Holdings {
             since: [const { AtomicU64::new(Tick::START.0) }; SHARD_COUNT as usize],
         }
     }
 
-    /// Nothing yet.
+    /// No shards yet.
     pub(super) fn nothing() -> Holdings {
         Holdings {
             since: [const { AtomicU64::new(NOT_OURS) }; SHARD_COUNT as usize],
@@ -74,7 +74,7 @@ impl Holdings {
         self.of(Shard::of(endpoint))
     }
 
-    /// Whether only this node may do something about an endpoint.
+    /// Returns true if this node is the only one that may change the endpoint.
     pub(super) fn owns(&self, endpoint: EndpointId) -> bool {
         match self.of_endpoint(endpoint) {
             Hold::Ours(_) | Hold::Leaving(_) => true,
@@ -82,7 +82,7 @@ impl Holdings {
         }
     }
 
-    /// Whether something may begin for an endpoint.
+    /// Returns true if attempts to the endpoint may start.
     pub(super) fn keeps(&self, endpoint: EndpointId) -> bool {
         match self.of_endpoint(endpoint) {
             Hold::Ours(_) => true,
@@ -99,7 +99,7 @@ impl Holdings {
         self.since[usize::from(shard.number())].store(since, Ordering::SeqCst);
     }
 
-    /// How many shards are ours.
+    /// Returns the number of owned shards, including those being released.
     pub(super) fn count(&self) -> usize {
         let ours = |shard: &Shard| self.of(*shard) != Hold::Not;
         Shard::all().filter(ours).count()

@@ -1,10 +1,9 @@
-//! Where everything arrives that the engine has to hear of.
+//! The engine's inbox: every message to the engine task arrives here.
 //!
-//! Anybody may put something in, from any thread, and never waits. What the inbox holds is bounded by
-//! those who put in: attempts and records by the number of flights, fetches and sweeps by the
-//! dispatcher, requests by the connections they came in on. Only applications could outrun it: past
-//! [`MAX_HANDED_OVER`] deliveries or [`MAX_HANDED_OVER_BYTES`] that nobody has looked at yet, the inbox
-//! remembers only which endpoints have work on disk.
+//! Any thread can put a [`Message`] in, without waiting. The senders bound what [`Inbox`] holds: attempts and records
+//! by the number of flights, fetches and sweeps by the dispatcher, requests by their connections. Only the hand-over of
+//! new deliveries has no such bound. Beyond [`MAX_HANDED_OVER`] unprocessed deliveries, or [`MAX_HANDED_OVER_BYTES`] of
+//! their payloads, the inbox keeps only the ids of the endpoints that have work in the store.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -21,90 +20,90 @@ use super::cards::Loaded;
 use super::courier::Return;
 use super::handle::{Cancelled, EngineError};
 
-/// How many deliveries may wait in the inbox with all they carry.
+/// Maximum number of handed-over deliveries that wait in the inbox with their payloads.
 pub(super) const MAX_HANDED_OVER: usize = 16_384;
-/// How much these may carry.
+/// Maximum total payload size of these deliveries, in bytes.
 const MAX_HANDED_OVER_BYTES: usize = 32 * 1_024 * 1_024;
 
-/// Answers somebody who waits.
+/// Channel for the answer to a waiting caller.
 pub(super) type Reply<T> = oneshot::Sender<Result<T, EngineError>>;
 
-/// Something the engine has to hear of.
+/// A message to the engine task.
 pub(super) enum Message {
-    /// An answer that the dispatcher takes as it is.
+    /// An input that is passed to the dispatcher unchanged.
     Hear(Input),
-    /// What was just committed.
+    /// Deliveries that were just committed.
     HandedOver(Vec<HandedOver>),
-    /// An attempt is over.
+    /// An attempt has ended.
     Returned(Return),
-    /// A record was written, or was not.
+    /// A record was written, or the write failed.
     Recorded {
         ticket: Ticket,
         result: Result<Written, StoreError>,
     },
     /// An endpoint was read from the store.
     Loaded(Box<Loaded>),
-    /// How an endpoint is configured was changed.
+    /// The configuration of an endpoint has changed.
     Changed(EndpointId),
-    /// What a tenant's endpoints inherit was changed.
+    /// Settings of a tenant have changed that its endpoints inherit.
     TenantChanged(TenantId),
-    /// Anything may have been changed.
+    /// Change notifications may have been lost: any endpoint may have changed.
     Missed,
-    /// Something was put on disk.
+    /// Deliveries were stored for these endpoints, due at these times.
     Work(Vec<(EndpointId, Timestamp)>),
-    /// What waits, as the store was asked.
+    /// Result of the query for unfinished work.
     Found(Vec<(EndpointId, Timestamp)>),
-    /// It is time to ask what waits.
+    /// The store should be queried for unfinished work.
     Poll,
-    /// Shards are this node's from now on.
+    /// Shards were granted to this node.
     Granted(Vec<Shard>),
-    /// Shards are to be given up.
+    /// Shards were revoked from this node.
     Recalled { shards: Vec<Shard>, done: Done<()> },
-    /// The lease has ended, for the so-manieth time.
+    /// The lease has ended. `losses` is the number of lease losses so far.
     Expired { losses: u64 },
-    /// Somebody wants an endpoint to stand otherwise.
+    /// Request to change the status of an endpoint.
     Stand {
         endpoint: EndpointId,
         standing: Standing,
         reason: Option<DisabledReason>,
         reply: Reply<()>,
     },
-    /// Somebody wants a delivery called off.
+    /// Request to cancel a delivery.
     Cancel {
         endpoint: EndpointId,
         delivery: DeliveryId,
         reply: Reply<Cancelled>,
     },
-    /// Somebody wants to look at a lane.
+    /// Request for a snapshot of a lane.
     Look {
         endpoint: EndpointId,
         reply: Reply<Option<LaneView>>,
     },
-    /// Somebody wants to know how the breakers are.
+    /// Request for the number of breakers in each state.
     Census { reply: Reply<BreakerCensus> },
-    /// A standing was written down, or was not.
+    /// An endpoint status was written, or the write failed.
     Stood {
         endpoint: EndpointId,
         decree: u64,
         result: Result<(), StoreError>,
     },
-    /// A standing could not be written down a while ago.
+    /// The pause after a failed write of an endpoint status is over.
     StandAgain { endpoint: EndpointId, decree: u64 },
-    /// Somebody wants to know how many attempts a tenant has under way.
+    /// Request for the number of attempts that a tenant has in flight.
     UnderWay {
         tenant: TenantId,
         reply: Reply<usize>,
     },
-    /// Somebody wants to know what limited tenants have under way, and how often everything was lost before.
+    /// Request for the in-flight counts of limited tenants, and the number of lease losses so far.
     Crowds { reply: Reply<(u64, Vec<Crowd>)> },
-    /// This node may have so many of these tenants' under way; unless everything was lost since it asked.
+    /// Concurrency shares of these tenants. Valid only if the lease was not lost since they were requested.
     Room {
         losses: u64,
         rooms: Vec<(TenantId, u32)>,
     },
-    /// Begin nothing new.
+    /// Start no attempts any more.
     CalmDown,
-    /// The same, and end when what was begun is written down.
+    /// Start no attempts any more, and end when all attempts in flight are recorded.
     Shutdown,
 }
 
@@ -113,17 +112,17 @@ struct Waiting {
     messages: Vec<Message>,
     handed_over: usize,
     handed_over_bytes: usize,
-    /// Endpoints with work on disk that was not handed over, and when the earliest of it is due.
+    /// Endpoints with stored deliveries that were not handed over, and the earliest due time of those.
     overflow: FxHashMap<EndpointId, Timestamp>,
-    /// Nobody will look any more.
+    /// The engine has ended: no message will be processed any more.
     closed: bool,
 }
 
-/// What waits to be heard, in the order it came.
+/// Messages to the engine task, in order of arrival.
 pub(super) struct Inbox {
     waiting: Mutex<Waiting>,
     bell: Notify,
-    /// Why the store has failed, if it has.
+    /// The error of the store, if it has failed.
     broken: watch::Sender<Option<StoreError>>,
 }
 
@@ -138,11 +137,12 @@ impl Default for Inbox {
 }
 
 impl Inbox {
-    /// Puts something in. Once it is closed that is thrown away, and whoever waits for a reply is told.
+    /// Puts a message in. After [`Inbox::close`] the message is dropped, and a caller waiting for its reply gets an
+    /// error.
     pub(super) fn put(&self, message: Message) {
         let mut waiting = self.lock();
         if waiting.closed {
-            // Not under the lock: what is thrown away may wake somebody.
+            // Not under the lock: dropping the message may wake a waiting caller.
             drop(waiting);
             drop(message);
             return;
@@ -152,7 +152,7 @@ impl Inbox {
         self.bell.notify_one();
     }
 
-    /// Throws everything away, now and from now on.
+    /// Drops all messages, those in the inbox and all later ones.
     pub(super) fn close(&self) {
         let mut waiting = self.lock();
         waiting.closed = true;
@@ -162,7 +162,7 @@ impl Inbox {
         drop(messages);
     }
 
-    /// Waits until the store has failed, and says why.
+    /// Waits until the store has failed, and returns its error.
     pub(super) async fn store_broken(&self) -> StoreError {
         let mut broken = self.broken.subscribe();
         let why = broken.wait_for(|broken| broken.is_some()).await;
@@ -170,7 +170,7 @@ impl Inbox {
         why.expect("it was waited for")
     }
 
-    /// Moves everything into `messages`, which should be empty.
+    /// Moves all messages into `messages`, which should be empty.
     pub(super) fn empty_into(&self, messages: &mut Vec<Message>) {
         let mut waiting = self.lock();
         std::mem::swap(&mut waiting.messages, messages);
@@ -183,7 +183,7 @@ impl Inbox {
         }
     }
 
-    /// Waits until something is put in.
+    /// Waits until a message is put in.
     pub(super) async fn rung(&self) {
         self.bell.notified().await;
     }
@@ -199,7 +199,7 @@ impl HandOver for Inbox {
         if waiting.closed {
             return;
         }
-        // Once one has overflowed, so does everything behind it: order is kept.
+        // After one overflow everything behind it overflows too, until the inbox is emptied. This keeps the order.
         let has_room = waiting.handed_over < MAX_HANDED_OVER
             && waiting.handed_over_bytes < MAX_HANDED_OVER_BYTES;
         if waiting.overflow.is_empty() && has_room {

@@ -1,22 +1,23 @@
-//! The shell around the dispatcher: it runs the commands and decides nothing.
+//! Runs the dispatcher: executes its commands and feeds the results back. The engine itself makes no scheduling
+//! decisions.
 //!
-//! One task owns the dispatcher. Everything it has to hear of arrives in the inbox; everything it says
-//! is done by tasks of their own (attempts, reads, sweeps) or by the store's writer (records), whose
-//! answers arrive in the inbox again. It promises:
+//! One task owns the dispatcher. All inputs arrive in the inbox. The commands are executed by separate tasks (attempts,
+//! reads, sweeps) or by the store's writer (records), and their results arrive in the inbox again. [`Engine`] is the
+//! handle for the rest of the program, [`EngineSettings`] are its settings. The engine guarantees:
 //!
-//! - an attempt that a panic or a fault of ours ends is reported as such: its place is free again, and
-//!   nothing is counted;
-//! - every question of the dispatcher is answered, however often the store must be asked;
-//! - whoever asked for something is answered when it is on disk;
-//! - from [`Engine::calm_down`] on nothing new begins; with [`Engine::shut_down`] it ends, once what was
-//!   begun is written down;
-//! - nothing is sent for a shard that another node may own: it begins only while the lease holds, is cut
-//!   off when the lease ends, and what is given up is given up when nothing of it is under way;
-//! - however it ends, whoever asks it for something is told so and does not wait.
+//! - An attempt that ends by a panic or an internal error is reported as such. It frees its slot and does not count as
+//!   an attempt.
+//! - Every request of the dispatcher is answered, even if the store must be asked several times.
+//! - A caller is answered when its change is persisted.
+//! - After [`Engine::calm_down`] no attempt starts. [`Engine::shut_down`] returns when all attempts in flight are
+//!   recorded.
+//! - Nothing is sent for a shard that another node may own. Attempts start only while the lease is valid and are
+//!   aborted when it ends. A shard is released when nothing of it is in flight.
+//! - When the engine ends for any reason, waiting callers receive an error and do not hang.
 //!
 //! ```text
 //!  store ─ hand-over ─▶ inbox ─▶ shell ◀─▶ dispatcher (core)
-//!                         ▲        ├─▶ courier: card + goods ▸ token ▸ sign ▸ egress ─▶ inbox
+//!                         ▲        ├─▶ attempt runner: config + payload ▸ token ▸ sign ▸ egress ─▶ inbox
 //!                         │        ├─▶ store.record ───────────────────────────▶ inbox
 //!                         └────────┴── fetch, sweep, load
 //! ```

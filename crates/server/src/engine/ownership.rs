@@ -1,4 +1,7 @@
-//! Owning shards: they are granted, recalled, or lost; and nothing is sent but while the lease holds.
+//! Ownership of shards: grants, revocations, releases and the end of the lease.
+//!
+//! Attempts start only for owned shards and only while the lease is valid. [`Recall`] tracks revoked shards until
+//! nothing of them is in flight; then they are released.
 
 use std::time::Duration;
 
@@ -16,28 +19,28 @@ use super::holdings::Hold;
 use super::inbox::Message;
 use super::shell::{STORE_PAUSE, Shell};
 
-/// How often the store is asked what waits, in case word of it was lost on the way from another node.
+/// Interval at which the store is queried for unfinished work, in case a notification from another node was lost.
 const SLOW_POLL: Duration = Duration::from_secs(5);
-/// How often the lease is looked at while nothing may begin: nobody tells of its renewal.
+/// Interval at which the lease is checked while no attempt may start, because its renewal causes no message.
 pub(super) const LOOK_AT_LEASE: Duration = Duration::from_millis(50);
 
-/// Shards that are to be given up.
+/// Revoked shards that are not released yet.
 pub(super) struct Recall {
     shards: FxHashSet<Shard>,
-    /// Endpoints of theirs of which something may be under way.
+    /// Endpoints of these shards that may have attempts in flight.
     endpoints: FxHashSet<EndpointId>,
     done: Done<()>,
 }
 
-/// Whether the store is being asked what waits.
+/// State of the query for unfinished work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Search {
-    /// Nobody asks.
+    /// No query is running.
     #[default]
     Idle,
-    /// It has been asked.
+    /// A query is running.
     UnderWay,
-    /// It has been asked, and must be asked once more: something was granted since.
+    /// A query is running and must be repeated, because shards were granted after it started.
     Again,
 }
 
@@ -50,7 +53,7 @@ impl Shell {
         self.search();
     }
 
-    /// Begins to give shards up.
+    /// Starts to release shards.
     pub(super) fn recalled(&mut self, shards: Vec<Shard>, done: Done<()>) {
         let mut leaving = FxHashSet::default();
         for shard in shards {
@@ -59,7 +62,7 @@ impl Shell {
                     self.depot.holdings.set(shard, Hold::Leaving(since));
                     leaving.insert(shard);
                 }
-                // Nothing of it is under way here.
+                // Nothing of it is in flight on this node.
                 Hold::Not => {}
                 Hold::Leaving(_) => {
                     leaving.insert(shard);
@@ -80,7 +83,8 @@ impl Shell {
         self.give_up();
     }
 
-    /// Somebody asked for something about an endpoint that may be leaving: it has to leave once more.
+    /// Disowns an endpoint again if its shard is being released, because a caller's request may have created new work
+    /// for it.
     pub(super) fn see_off(&mut self, endpoint: EndpointId) {
         let shard = Shard::of(endpoint);
         let mut leaves = false;
@@ -95,14 +99,14 @@ impl Shell {
         }
     }
 
-    /// Nothing of an endpoint is under way any more.
+    /// Notes that nothing of an endpoint is in flight any more.
     pub(super) fn disowned(&mut self, endpoint: EndpointId) {
         for recall in &mut self.recalls {
             recall.endpoints.remove(&endpoint);
         }
     }
 
-    /// Lets go of what was recalled and of which nothing is under way, and says so.
+    /// Releases the revoked shards of which nothing is in flight, and reports it.
     pub(super) fn give_up(&mut self) {
         let decrees = &self.decrees;
         let over =
@@ -118,7 +122,7 @@ impl Shell {
         }
     }
 
-    /// The lease has ended: everything is another's.
+    /// Handles the end of the lease: all shards belong to other nodes now.
     pub(super) fn expired(&mut self, losses: u64) {
         self.losses = losses;
         let shards = self.depot.holdings.count();
@@ -146,14 +150,14 @@ impl Shell {
         }
     }
 
-    /// Ends every attempt under way. Each comes back as a fault of ours.
+    /// Aborts all attempts in flight. Each one is reported as ended by an internal error.
     fn cut_off(&self) {
         for flight in self.flights.values() {
             flight.cut_off();
         }
     }
 
-    /// Looks at the lease: whether anything may begin, and whether what has begun may go on.
+    /// Checks the lease: whether attempts may start, and whether those in flight may continue.
     pub(super) fn look_at_lease(&mut self, now: Now) {
         let may_begin = now.tick < self.depot.lease.begin_by();
         if may_begin == self.suspended {
@@ -171,7 +175,7 @@ impl Shell {
         }
     }
 
-    /// How long at most until the lease must be looked at.
+    /// Returns the longest time until the lease must be checked again.
     pub(super) fn until_lease(&self, now: Now) -> Duration {
         if !self.is_shared {
             return Duration::MAX;
@@ -183,7 +187,7 @@ impl Shell {
         Duration::from_millis(left.as_millis())
     }
 
-    /// Asks the store what waits, because something was granted.
+    /// Queries the store for unfinished work, because shards were granted.
     fn search(&mut self) {
         self.search = match self.search {
             Search::Idle => {
@@ -194,7 +198,7 @@ impl Shell {
         };
     }
 
-    /// Asks the store what waits, now and then.
+    /// Schedules the next periodic query for unfinished work.
     pub(super) fn look_for_work_now_and_then(&self) {
         let inbox = self.shared.inbox.clone();
         tokio::spawn(async move {
@@ -225,7 +229,7 @@ impl Shell {
         });
     }
 
-    /// What waits, as the store says.
+    /// Handles the result of the query for unfinished work.
     pub(super) fn found(&mut self, found: Vec<(EndpointId, Timestamp)>) {
         let again = std::mem::take(&mut self.search) == Search::Again;
         self.work(found);
@@ -234,7 +238,7 @@ impl Shell {
         }
     }
 
-    /// Something waits on disk. What is not ours is somebody else's to send.
+    /// Passes stored work to the dispatcher. Work of other nodes' endpoints is ignored.
     pub(super) fn work(&mut self, work: Vec<(EndpointId, Timestamp)>) {
         for (endpoint, due) in work {
             if self.depot.holdings.keeps(endpoint) {
@@ -243,8 +247,8 @@ impl Shell {
         }
     }
 
-    /// What another node wrote down about an endpoint of ours while it believed to own it: it says that
-    /// nothing may be sent to it, and so nothing is.
+    /// Applies a status that another node wrote while it believed that it owned the endpoint. If that status forbids
+    /// sending, this node stops sending too.
     pub(super) fn heed(&mut self, endpoint: EndpointId, standing: Standing) {
         let open = self
             .dispatcher

@@ -1,7 +1,8 @@
-//! What deliveries carry, kept in memory between the commit and the first attempt.
+//! In-memory payload cache for first attempts.
 //!
-//! A delivery that goes out at once needs no read. The pantry is bounded in bytes; what has been in it
-//! longest leaves first, and is read from the store when its turn comes.
+//! The engine inserts the payload of every committed event that is due, so that the first attempt needs no store read.
+//! [`Pantry`] holds at most [`MAX_BYTES`] and evicts the oldest entries first. An evicted payload is read from the
+//! store when its delivery is sent.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,39 +13,39 @@ use posthaste_core::time::Timestamp;
 use posthaste_store::Content;
 use rustc_hash::FxHashMap;
 
-/// How much is kept.
+/// Capacity of the cache, in bytes.
 pub(super) const MAX_BYTES: usize = 16 * 1_024 * 1_024;
-/// What an entry costs besides its payload.
+/// Assumed memory per entry besides the payload, in bytes.
 const ENTRY_BYTES: usize = 256;
 
-/// What is at hand.
+/// Payloads of committed events, by event id, until every delivery has taken its copy.
 #[derive(Default)]
 pub(super) struct Pantry {
     shelf: FxHashMap<EventId, Portion>,
-    /// Oldest first. Those that were used up are still in it.
+    /// Insertion order, oldest first. May contain ids that are no longer in `shelf`.
     order: VecDeque<EventId>,
     bytes: usize,
 }
 
-/// What a delivery carries.
+/// A cached payload.
 #[derive(Clone)]
 pub(super) struct Goods {
-    /// When its event was accepted.
+    /// Time at which the event was accepted.
     pub(super) accepted_at: Timestamp,
-    /// What it carries.
+    /// The payload and its metadata.
     pub(super) content: Arc<Content>,
-    /// When its event arrived, by the steady clock, if that is still known.
+    /// Time at which the event arrived, by the monotonic clock, if still known.
     pub(super) received: Option<Instant>,
 }
 
 struct Portion {
     goods: Goods,
-    /// Deliveries that have not taken theirs.
+    /// Number of deliveries that have not taken their copy.
     left: usize,
 }
 
 impl Pantry {
-    /// Puts one delivery's share of an event on the shelf.
+    /// Inserts a payload for one more delivery of the event.
     pub(super) fn stock(&mut self, event: EventId, goods: Goods) {
         let portion = self.shelf.entry(event).or_insert_with(|| {
             self.order.push_back(event);
@@ -55,7 +56,7 @@ impl Pantry {
         self.make_room();
     }
 
-    /// Takes one delivery's share, if it is still there.
+    /// Takes one delivery's copy, if the event is still cached.
     pub(super) fn take(&mut self, event: EventId) -> Option<Goods> {
         let portion = self.shelf.get_mut(&event)?;
         portion.left -= 1;
@@ -72,7 +73,7 @@ impl Pantry {
         {
             self.drop_portion(oldest);
         }
-        // Most leave the shelf by being used up, and are found in line long after.
+        // Most entries are removed because all copies were taken. Their ids stay in `order` until this compaction.
         if self.order.len() > 2 * self.shelf.len() + 1_024 {
             let shelf = &self.shelf;
             self.order.retain(|event| shelf.contains_key(event));

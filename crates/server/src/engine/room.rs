@@ -1,8 +1,9 @@
-//! Sharing what limited tenants may have under way with the other nodes.
+//! Shares the concurrency limits of tenants with the other nodes.
 //!
-//! Now and then the engine is asked what it has and wants, the store is told, and what it answers is heeded. As long as
-//! nobody is limited the store is not asked at all. What is given back is first no longer used, then told: so what all
-//! nodes have under way together is never more than the tenant may.
+//! A limited tenant's limit applies to all nodes together. [`keep_sharing`] repeatedly asks the engine what it uses and
+//! wants, reports that to the store, and applies the concurrency share that the store answers. Without limited tenants
+//! it does not query the store. A node stops using slots before it reports them as returned, so the attempts in flight
+//! on all nodes together never exceed the tenant's limit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,16 +19,16 @@ use tokio::time::{Instant, sleep, timeout};
 use super::handle::{Engine, EngineError};
 use super::shell::Shell;
 
-/// How often a node asks that has less than its due, or has something to let go of.
+/// Interval between requests while this node has less than its fair share, or must return slots.
 const ROUND: Duration = Duration::from_millis(50);
-/// How often one asks that has its due, unless somebody begins to wait. Where there are fewer slots than nodes, each has
-/// its turn for about as long.
+/// Interval between requests while this node has its fair share and no tenant starts to wait. If there are fewer slots
+/// than nodes, each node keeps a slot for about this long.
 const CALM: Duration = Duration::from_millis(250);
-/// How long between two questions at least, however often somebody begins to wait.
+/// Minimum interval between two requests, however often tenants start to wait.
 const LEAST: Duration = Duration::from_millis(5);
-/// So long a node keeps one slot that it does not use and nobody else wants: what comes next need not ask for it.
+/// Time for which a node keeps one unused slot that no other node wants, so that the next delivery need not request it.
 const LINGER: Duration = Duration::from_secs(5);
-/// Nothing is under way, and nothing wants to be.
+/// No attempt is in flight and none is wanted.
 const IDLE: Ask = Ask {
     in_force: 0,
     under_way: 0,
@@ -35,9 +36,9 @@ const IDLE: Ask = Ask {
 };
 
 impl Shell {
-    /// Lets tenants have as many under way as the other nodes leave them.
+    /// Applies the concurrency shares that the store granted.
     pub(super) fn make_room(&mut self, losses: u64, rooms: &[(TenantId, u32)]) {
-        // What was granted to who lost everything since is somebody else's.
+        // After a lease loss, shares granted before it belong to other nodes.
         if losses != self.losses {
             return;
         }
@@ -48,20 +49,20 @@ impl Shell {
     }
 }
 
-/// Tenants of which this node may have slots, with how many they may have under way. One is in it from when the store is
-/// first asked for it until the store says that nothing is held: an answer that is lost leaves nothing behind.
+/// Tenants of which this node may hold slots, with their limits. An entry exists from the first request until the store
+/// reports that no slots are held. So slots granted in a lost answer are still returned.
 #[derive(Default)]
 struct Held(FxHashMap<TenantId, Holding>);
 
 #[derive(Clone, Copy)]
 struct Holding {
     most: u32,
-    /// When something was last under way or wanted to be.
+    /// Last time at which attempts were in flight or wanted.
     busy_at: Instant,
 }
 
 impl Held {
-    /// What the store is to be asked: for whoever wants something, and for whoever has something to give back.
+    /// Returns the requests to the store: for tenants that want slots, and for tenants that have slots to return.
     fn ask(&mut self, now: Instant, mut crowds: Vec<Crowd>) -> Vec<Crowd> {
         crowds.retain(|crowd| crowd.ask != IDLE || self.0.contains_key(&crowd.tenant));
         let here: FxHashSet<TenantId> = crowds.iter().map(|crowd| crowd.tenant.clone()).collect();
@@ -79,14 +80,14 @@ impl Held {
             if crowd.ask.wants > 0 {
                 holding.busy_at = now;
             } else if crowd.ask.in_force > 0 && now - holding.busy_at < LINGER {
-                // Only while it has one: it takes none from somebody who has use for it.
+                // Only while the node holds a slot, so that this never takes a slot from a node that needs it.
                 crowd.ask.wants = 1;
             }
         }
         crowds
     }
 
-    /// Takes in what the store answered, and says what may be used.
+    /// Applies the store's answer. Returns the usable slots of each tenant.
     fn answered(&mut self, crowds: Vec<Crowd>, rooms: Vec<Room>) -> Vec<(TenantId, u32)> {
         let mut usable = Vec::with_capacity(rooms.len());
         for (crowd, room) in crowds.into_iter().zip(rooms) {
@@ -99,18 +100,18 @@ impl Held {
     }
 }
 
-/// How urgent it is to ask again.
+/// Urgency of the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Mood {
-    /// Everybody has what it wants.
+    /// Every tenant has what it wants.
     Content,
-    /// Somebody wants more, and gets it only when another node wants less.
+    /// A tenant wants more, and gets it only when another node wants less.
     Settled,
-    /// Somebody has less than its due, or something to let go of for another.
+    /// A tenant has less than its fair share, or has slots to return to another node.
     Urgent,
 }
 
-/// What follows from an answer.
+/// Derives the urgency from the store's answer.
 fn mood(crowds: &[Crowd], rooms: &[Room]) -> Mood {
     let moods = crowds.iter().zip(rooms).map(|(crowd, room)| {
         if room.usable >= crowd.ask.wants {
@@ -124,11 +125,11 @@ fn mood(crowds: &[Crowd], rooms: &[Room]) -> Mood {
     moods.max().unwrap_or(Mood::Content)
 }
 
-/// Waits until it is time to ask, or until somebody begins to wait.
+/// Waits until it is time for the next request, or until a tenant starts to wait.
 async fn rest(bell: &Notify, mood: Mood) {
     let least = match mood {
         Mood::Content => LEAST,
-        // Whoever goes on wanting more does not hurry it.
+        // A tenant that keeps wanting more does not shorten the interval.
         Mood::Settled => ROUND,
         Mood::Urgent => return sleep(ROUND).await,
     };
@@ -136,7 +137,7 @@ async fn rest(bell: &Notify, mood: Mood) {
     let _ = timeout(CALM - least, bell.notified()).await;
 }
 
-/// Shares with others, until the engine has stopped.
+/// Shares the limits with the other nodes until the engine has stopped.
 pub(super) async fn keep_sharing(engine: Engine, cluster: Arc<dyn Cluster>) {
     let mut held = Held::default();
     let mut mood_now = Mood::Content;
@@ -153,7 +154,7 @@ pub(super) async fn keep_sharing(engine: Engine, cluster: Arc<dyn Cluster>) {
             continue;
         }
         let Ok(rooms) = cluster.share_room(crowds.clone()).await else {
-            // What was granted before still is, for as long as the lease lasts.
+            // Shares granted before stay valid as long as the lease.
             mood_now = Mood::Urgent;
             continue;
         };
@@ -186,7 +187,7 @@ mod tests {
         assert_eq!(held.ask(now, vec![crowd("acme", IDLE)]), []);
         let asked = vec![crowd("acme", wants)];
         assert_eq!(held.ask(now, asked.clone()), asked);
-        // The answer was lost, and the tenant has nothing here any more.
+        // The answer was lost, and the tenant has no attempts on this node any more.
         let idle = vec![crowd("acme", IDLE)];
         assert_eq!(held.ask(now, Vec::new()), idle);
         assert_eq!(held.ask(now, idle.clone()), idle);
@@ -219,7 +220,7 @@ mod tests {
         assert_eq!(wanted(&mut held, Duration::ZERO, busy), 3);
         assert_eq!(wanted(&mut held, LINGER / 2, done), 1);
         assert_eq!(wanted(&mut held, LINGER, done), 0);
-        // Who has lost it does not want it back.
+        // A node that has lost the slot does not request it again.
         assert_eq!(wanted(&mut held, LINGER, busy), 3);
         assert_eq!(wanted(&mut held, LINGER, IDLE), 0);
     }
@@ -233,7 +234,7 @@ mod tests {
             rest(&bell, calm).await;
             assert!(!still_rings().await, "it was heard");
         }
-        // Who asks often anyway need not listen.
+        // An urgent node asks often anyway and ignores the notification.
         bell.notify_one();
         rest(&bell, Mood::Urgent).await;
         assert!(still_rings().await);
@@ -251,7 +252,7 @@ mod tests {
         assert_eq!(mood(&[wants(5)], &[room(5, 5, 2)]), Mood::Content);
         assert_eq!(mood(&[wants(5)], &[room(2, 2, 2)]), Mood::Settled);
         assert_eq!(mood(&[wants(5)], &[room(1, 1, 2)]), Mood::Urgent);
-        // Another waits for what is to be let go.
+        // Another node waits for the slots that must be returned.
         assert_eq!(mood(&[wants(5)], &[room(5, 2, 2)]), Mood::Urgent);
         let both = mood(&[wants(5), wants(5)], &[room(2, 2, 2), room(0, 0, 1)]);
         assert_eq!(both, Mood::Urgent);

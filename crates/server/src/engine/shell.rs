@@ -1,4 +1,8 @@
-//! The task that owns the dispatcher.
+//! The engine task: it owns the dispatcher.
+//!
+//! [`Shell`] takes messages from the inbox, passes them to the dispatcher as inputs, and executes the commands that the
+//! dispatcher returns. It never waits for the store or the network: each slow operation runs in its own task and
+//! reports back through the inbox.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -33,50 +37,50 @@ use crate::observe::Observatory;
 use crate::telemetry::Telemetry;
 use crate::vault::Vault;
 
-/// How long to wait before the store is asked again for what it could not tell.
+/// Pause before a failed read or write of the store is retried.
 pub(super) const STORE_PAUSE: Duration = Duration::from_millis(500);
-/// How many deliveries are failed in one transaction when an endpoint is disabled.
+/// Number of deliveries that are failed in one transaction when an endpoint is disabled.
 const SWEEP_STEP: usize = 1_000;
-/// The longest sleep, after which the clocks are looked at again: the wall clock may have been moved.
+/// Longest sleep before the clocks are read again, because the wall clock may have been changed.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// What the engine works with.
+/// Settings and dependencies of the engine.
 pub struct EngineSettings {
-    /// Where everything is kept.
+    /// The store.
     pub store: Arc<dyn Store>,
-    /// What the store was told, for the policies that hold.
+    /// The store's settings, used to compute the effective retry policies.
     pub store_settings: StoreSettings,
-    /// The door out.
+    /// The HTTP client for all outbound requests.
     pub client: Client,
-    /// Where requests may go: the client's own rules.
+    /// The client's rules for allowed destinations.
     pub rules: EgressRules,
-    /// Opens what is sealed.
+    /// Decrypts secrets.
     pub vault: Arc<Vault>,
-    /// What is counted.
+    /// Counts what happens.
     pub observe: Arc<Observatory>,
-    /// Where attempts are told.
+    /// Exports spans of attempts.
     pub telemetry: Telemetry,
-    /// Tells the time.
+    /// The clock.
     pub clock: Clock,
-    /// Where chance comes from.
+    /// The RNG.
     pub dice: Dice,
-    /// What may be used.
+    /// Limits of the dispatcher.
     pub limits: Limits,
-    /// When breakers trip.
+    /// Thresholds of the breakers.
     pub breaker: BreakerSettings,
-    /// The longest `Retry-After` that is honoured.
+    /// Longest `Retry-After` that is honoured.
     pub retry_after_cap: Span,
-    /// Until when this node may send what is its own, if others share the store; otherwise everything is
-    /// its own for ever.
+    /// The lease that limits sending, if other nodes share the store. `None` means that this node owns all shards for
+    /// ever.
     pub lease: Option<Lease>,
 }
 
 impl Engine {
-    /// Looks at what is on disk, then sends, until it is shut down.
+    /// Reads the stored backlog, then sends until the engine is shut down.
     pub async fn run(&self, settings: EngineSettings) -> Result<(), StoreError> {
         let _ending = Ending(self.shared.clone());
         let mut shell = match settings.lease {
-            // What waits is asked for when something is granted.
+            // The backlog of a shard is read when the shard is granted.
             Some(_) => {
                 let cluster = settings.store.cluster();
                 let shell = Shell::new(self, settings);
@@ -109,23 +113,23 @@ pub(super) struct Shell {
     pub(super) decrees: Decrees,
     pub(super) flights: FxHashMap<Ticket, Flight>,
     pub(super) commands: Vec<Command>,
-    /// Nothing is under way that was sent, and nothing will be.
+    /// Nothing that was sent is in flight, and no attempt will start.
     pub(super) drained: bool,
-    /// Nobody needs an answer any more.
+    /// Shutdown was requested: no caller needs an answer any more.
     pub(super) leaving: bool,
     /// The last record could not be written.
     pub(super) unwritten: bool,
     /// Other nodes share the store.
     pub(super) is_shared: bool,
-    /// The lease does not allow anything to begin.
+    /// The lease does not allow new attempts.
     pub(super) suspended: bool,
-    /// How often everything was lost, as far as was heard.
+    /// Number of lease losses that this task has processed.
     pub(super) losses: u64,
-    /// What is being given up.
+    /// Revoked shards that are not released yet.
     pub(super) recalls: Vec<Recall>,
-    /// Whether the store is being asked what waits.
+    /// State of the query for unfinished work.
     pub(super) search: Search,
-    /// Standings that are on disk already.
+    /// Endpoint statuses that are already persisted and must not be written again.
     pub(super) heeded: FxHashMap<EndpointId, Standing>,
 }
 
@@ -184,7 +188,7 @@ impl Shell {
 
     async fn run(&mut self) {
         let mut messages = Vec::new();
-        // Somebody may have called something off since everything was back.
+        // A caller may have cancelled a delivery since the drain ended, so the number of flights is checked as well.
         while !(self.leaving && self.drained && self.dispatcher.flight_count() == 0) {
             if self.is_shared {
                 self.look_at_lease(self.depot.clock.now());
@@ -203,7 +207,7 @@ impl Shell {
         }
     }
 
-    /// Waits until something arrives or the dispatcher wants to be woken.
+    /// Waits until a message arrives or the dispatcher's wake-up time is reached.
     async fn rest(&mut self) {
         let now = self.depot.clock.now();
         let pause = until(self.dispatcher.wake(), now);
@@ -293,7 +297,7 @@ impl Shell {
                 result,
             } => {
                 if self.decrees.stood(&self.depot, endpoint, decree, result) {
-                    // A reading that is under way may have begun before this was written.
+                    // A read that is in progress may have started before this write.
                     self.cards.doubt_reading(endpoint);
                 }
             }
@@ -309,7 +313,7 @@ impl Shell {
         }
     }
 
-    /// Tells the dispatcher what happened, and does what it says.
+    /// Passes an input to the dispatcher and executes the resulting commands.
     pub(super) fn hear(&mut self, input: Input) {
         let now = self.depot.clock.now();
         let mut commands = std::mem::take(&mut self.commands);
@@ -364,11 +368,11 @@ impl Shell {
         } in handed_over
         {
             let facts = delivery.facts();
-            // Given up since: its next owner finds it on disk.
+            // The shard was revoked since. The next owner reads the delivery from the store.
             if !self.depot.holdings.keeps(facts.endpoint) {
                 continue;
             }
-            // What is to go later is read when its time comes.
+            // The payload of a delivery that is due later is read from the store when it is due.
             if facts.due_at <= now {
                 let goods = Goods {
                     accepted_at,
@@ -386,14 +390,14 @@ impl Shell {
         Some(self.cards.get(endpoint)?.tenant.clone())
     }
 
-    /// Reads an endpoint because the dispatcher asked who it is.
+    /// Reads an endpoint because the dispatcher asked for its configuration.
     fn load(&mut self, endpoint: EndpointId) {
         if self.cards.begin_reading(endpoint) {
             self.read_endpoint(endpoint);
         }
     }
 
-    /// Reads an endpoint because it was changed, if anybody needs to know.
+    /// Reads an endpoint because it was changed, if it is cached or has a lane.
     fn reload(&mut self, endpoint: EndpointId) {
         if self.cards.knows(endpoint) || self.dispatcher.lane(endpoint).is_some() {
             self.load(endpoint);
@@ -444,7 +448,7 @@ impl Shell {
         } else {
             self.decrees.amend(&mut introduction);
             introduction.owned_since = owned_since;
-            // Before the lane hears of it: what it then decides itself is newer than what was read.
+            // Before the lane receives the introduction: what the lane decides after that is newer than what was read.
             self.heed(endpoint, introduction.standing);
             self.hear(Input::Introduced(introduction));
         }
@@ -490,8 +494,8 @@ impl Shell {
         let hold = depot.holdings.of_endpoint(endpoint);
         let kept = depot.holdings.keeps(endpoint);
         tokio::spawn(async move {
-            // What is given up on the way is swept on by its next owner, and if it comes back, it may have
-            // been opened since.
+            // If the shard is revoked meanwhile, its next owner continues the sweep. If the shard is granted again, the
+            // endpoint may have been enabled since, so this sweep must not continue.
             while kept && depot.holdings.of_endpoint(endpoint) == hold {
                 let now = depot.clock.wall();
                 let step = depot
@@ -513,7 +517,7 @@ impl Shell {
         });
     }
 
-    /// Writes down how an endpoint stands, then answers those who asked for it.
+    /// Persists the status of an endpoint, then answers the callers that requested it.
     fn stands(&mut self, endpoint: EndpointId, standing: Standing, health: Option<Health>) {
         if self.heeded.get(&endpoint) == Some(&standing) {
             return;
@@ -544,7 +548,7 @@ impl Shell {
     }
 }
 
-/// How long until the dispatcher wants to be woken.
+/// Returns the time until the dispatcher's next wake-up.
 fn until(wake: Wake, now: Now) -> Duration {
     let tick = wake.tick.map(|tick| tick.since(now.tick));
     let wall = wake.wall.map(|wall| wall.since(now.wall));

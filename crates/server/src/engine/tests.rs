@@ -1,4 +1,4 @@
-//! The engine on the model of the store, with real requests to a receiver on loopback.
+//! Tests of the engine on the model store, with real requests to a receiver on loopback.
 
 mod credentials;
 mod sharing;
@@ -42,7 +42,7 @@ use crate::vault::{KeySource, Purpose, Vault};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A receiver that counts, and answers with the status it is told, once it may.
+/// A receiver that counts requests, and answers with the configured status as soon as `answers` is true.
 struct Receiver {
     address: SocketAddr,
     status: Arc<AtomicUsize>,
@@ -98,7 +98,7 @@ impl Receiver {
     }
 }
 
-/// Resolves everything to loopback, unless it is told to fall over; counts how often it fell.
+/// Resolves every name to loopback, or panics on request; counts the panics.
 struct Loopback {
     falls_over: Arc<AtomicBool>,
     falls: watch::Sender<usize>,
@@ -136,7 +136,7 @@ impl World {
         World::start_with(engine, hand_over, None).await
     }
 
-    /// A world whose store hands over to whom it is told to, and whose engine may have to share it.
+    /// Starts a fixture whose store hands over to `hand_over`, and whose engine shares the store if there is a lease.
     async fn start_with(
         engine: Engine,
         hand_over: Arc<dyn HandOver>,
@@ -182,7 +182,7 @@ impl World {
         world
     }
 
-    /// Sets an engine going on this world's store.
+    /// Starts an engine on this fixture's store.
     fn run(&self, engine: &Engine, observe: &Arc<Observatory>, lease: Option<Lease>) {
         let rules = EgressRules {
             allow_networks: vec!["127.0.0.0/8".parse().unwrap()],
@@ -315,7 +315,7 @@ async fn everything_accepted_is_delivered_once() {
     world
         .endpoint(format!("http://{}/", receiver.address))
         .await;
-    // More than a lane keeps in memory: most go by way of the disk.
+    // More than a lane keeps in memory, so most are read from the store.
     let deliveries = world.events(500).await;
     for delivery in &deliveries {
         world.until(*delivery, Status::Succeeded).await;
@@ -335,7 +335,7 @@ async fn more_than_the_inbox_holds_is_delivered_all_the_same() {
         .endpoint(format!("http://{}/", receiver.address))
         .await;
     let count = super::inbox::MAX_HANDED_OVER + 2_000;
-    // One commit each way past the bound, before the engine has a chance to look.
+    // Two commits that together exceed the bound, before the engine processes any of them.
     let first = world.events(super::inbox::MAX_HANDED_OVER);
     let second = world.events(2_000);
     let (mut deliveries, more) = tokio::join!(first, second);
@@ -357,7 +357,7 @@ async fn a_panic_frees_the_place_and_spends_no_attempt() {
     world.endpoint(url).await;
     // As many as may be in flight, and one more.
     let deliveries = world.events(11).await;
-    // Each of them has fallen, the last in a place that another had left.
+    // Each of them has panicked, the last one in a slot that another had freed.
     let mut falls = world.falls.subscribe();
     let fallen = falls.wait_for(|count| *count >= 11);
     timeout(PATIENCE, fallen).await.expect("they fall").unwrap();
@@ -384,7 +384,7 @@ async fn nothing_begins_after_a_disable_was_answered() {
     let begun = world.engine.flights();
     receiver.answers.send_replace(true);
     for delivery in &deliveries {
-        // What was in flight completes and counts; the rest has failed.
+        // Attempts in flight complete and count; the other deliveries have failed.
         let status = match begun.contains(delivery) {
             true => Status::Succeeded,
             false => Status::Failed,
@@ -457,7 +457,7 @@ async fn what_cannot_be_written_of_a_standing_holds_and_is_written_later() {
     let disabled = world.engine.stand(endpoint, Standing::Disabled, None);
     assert_eq!(disabled.await, Err(EngineError::Store(StoreError::Full)));
     world.store.fail_writes(None);
-    // As far as the store knows it is still enabled.
+    // The store still has it as enabled.
     let delivery = world.events(1).await[0];
     let failed = world.until(delivery, Status::Failed).await;
     let reason = failed.delivery.state().dead_reason();
@@ -485,7 +485,7 @@ async fn whoever_asks_a_fallen_engine_is_told() {
         .await;
     let delivery = world.events(1).await[0];
     let ended = world.until(delivery, Status::Succeeded).await;
-    // What has ended is never handed over: a broken invariant ends the engine.
+    // A delivery that has ended is never handed over: this broken invariant ends the engine.
     world.engine.hand_over().accepted(vec![HandedOver {
         delivery: Delivery::restore(
             Facts {
@@ -524,7 +524,7 @@ async fn a_changed_url_is_followed_at_once() {
     let now = world.clock.wall();
     world.store.replace_endpoint(now, changed).await.unwrap();
     world.engine.changed(endpoint);
-    // The change and what follows it arrive in the same order.
+    // Messages arrive in order: the change first, then this request.
     let lane = world.engine.lane(endpoint).await.unwrap();
     assert!(lane.is_some());
     let changed = async {

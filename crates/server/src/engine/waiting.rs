@@ -1,4 +1,4 @@
-//! People who wait for an answer.
+//! Callers that wait for the engine: for a status change to be persisted, or for a delivery to be cancelled.
 
 use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::lane::Standing;
@@ -8,14 +8,14 @@ use rustc_hash::FxHashMap;
 use super::handle::{Cancelled, EngineError};
 use super::inbox::Reply;
 
-/// Somebody who wants an endpoint to stand otherwise.
+/// A caller's request to change the status of an endpoint.
 pub(super) struct Petition {
     pub(super) standing: Standing,
     pub(super) reason: Option<DisabledReason>,
     pub(super) reply: Reply<()>,
 }
 
-/// Everybody who waits.
+/// All waiting callers.
 #[derive(Default)]
 pub(super) struct Waiting {
     standings: FxHashMap<EndpointId, Vec<Petition>>,
@@ -23,23 +23,23 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Somebody waits for an endpoint's standing.
+    /// Adds a caller that waits for a status change of an endpoint.
     pub(super) fn for_standing(&mut self, endpoint: EndpointId, petition: Petition) {
         self.standings.entry(endpoint).or_default().push(petition);
     }
 
-    /// Everybody who has been waiting for an endpoint's standing. What stands now is the latest that
-    /// was asked for, and answers all who asked before.
+    /// Removes and returns all callers that wait for a status change of an endpoint. The status in force is the latest
+    /// requested one, and it answers all earlier requests.
     pub(super) fn take_standing(&mut self, endpoint: EndpointId) -> Vec<Petition> {
         self.standings.remove(&endpoint).unwrap_or_default()
     }
 
-    /// Whether somebody waits for an endpoint's standing.
+    /// Returns true if a caller waits for a status change of the endpoint.
     pub(super) fn has(&self, endpoint: EndpointId) -> bool {
         self.standings.contains_key(&endpoint)
     }
 
-    /// Tells everybody that nothing comes of what they asked for.
+    /// Answers all callers with this error.
     pub(super) fn answer_all(&mut self, why: &EngineError) {
         for petition in self.standings.drain().flat_map(|(_, petitions)| petitions) {
             let _ = petition.reply.send(Err(why.clone()));
@@ -49,7 +49,7 @@ impl Waiting {
         }
     }
 
-    /// Somebody waits for a delivery to be called off.
+    /// Adds a caller that waits for a delivery to be cancelled.
     pub(super) fn for_cancel(
         &mut self,
         endpoint: EndpointId,
@@ -61,13 +61,13 @@ impl Waiting {
         replies.push(reply);
     }
 
-    /// Where a delivery goes that somebody wants called off.
+    /// Returns the endpoint of a delivery that a caller wants to cancel.
     pub(super) fn endpoint_of(&self, delivery: DeliveryId) -> Option<EndpointId> {
         let (endpoint, _) = self.cancels.get(&delivery)?;
         Some(*endpoint)
     }
 
-    /// Answers everybody who wanted a delivery called off.
+    /// Answers all callers that want to cancel the delivery.
     pub(super) fn answer_cancel(
         &mut self,
         delivery: DeliveryId,
@@ -75,7 +75,7 @@ impl Waiting {
     ) {
         let waiting = self.cancels.remove(&delivery);
         for reply in waiting.into_iter().flat_map(|(_, replies)| replies) {
-            // Whoever has gone away does not mind.
+            // The caller may have stopped waiting, so a failed send is ignored.
             let _ = reply.send(answer.clone());
         }
     }

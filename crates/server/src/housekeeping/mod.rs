@@ -1,5 +1,6 @@
-//! What has to be done now and then: removing what is old, and sealing anew after the master key was
-//! changed.
+//! Maintenance: retention runs, and re-encryption after a change of the master key.
+//!
+//! [`start`] deletes expired data in the background. [`reseal`] encrypts all secrets with the newest master key.
 
 mod pace;
 
@@ -18,13 +19,13 @@ use crate::clock::Clock;
 use crate::switchboard::Switchboard;
 use crate::vault::Vault;
 
-/// How soon a node that is not the one to tidy looks whether it is.
+/// Interval at which a node that does not own the first shard checks its ownership.
 const UNTIL_MINE: Duration = Duration::from_secs(10);
-/// How many tenants or endpoints are read at once.
+/// Page size for reading tenants and endpoints.
 const PAGE: usize = 250;
 
-/// Removes what has been finished for longer than it is kept, a little at a time, until told to stop. Each step looks at as
-/// much as its own pace allows, whatever `retention` says.
+/// Deletes expired data in small steps until `stopped` is true. The pace decides the size of each step; the step size
+/// in `retention` is ignored.
 pub fn start(
     store: Arc<dyn Store>,
     clock: Clock,
@@ -32,7 +33,7 @@ pub fn start(
     switchboard: Arc<Switchboard>,
     mut stopped: watch::Receiver<bool>,
 ) -> JoinHandle<()> {
-    // Of several nodes one tidies: whoever owns the first shard.
+    // One node makes the retention runs: the owner of the first shard.
     let tidier = Shard::all().next().expect("there are shards");
     tokio::spawn(async move {
         let mut pace = Pace::default();
@@ -58,7 +59,7 @@ pub fn start(
     })
 }
 
-/// Takes one step, and says how long to leave the store alone after it. Nothing if it is closed.
+/// Makes one step, and returns the pause after it. `None` if the store is closed.
 async fn tidy(
     store: &dyn Store,
     clock: &Clock,
@@ -82,15 +83,15 @@ async fn tidy(
     }
 }
 
-/// What sealing anew came to, in endpoints.
+/// Result of the re-encryption, as numbers of endpoints.
 #[derive(Default)]
 struct Resealed {
     done: u64,
     shut: u64,
 }
 
-/// Seals with the newest master key whatever was sealed with an older one, so that the older one can
-/// be thrown away.
+/// Encrypts with the newest master key all secrets that are encrypted with an older one, so that the older key can be
+/// removed.
 pub async fn reseal(store: &dyn Store, vault: &Vault, clock: &Clock) -> Result<(), StoreError> {
     let mut resealed = Resealed::default();
     let mut before = None;
@@ -143,7 +144,8 @@ async fn reseal_tenant(
                             resealed.done += 1;
                             tracing::debug!(%endpoint, "sealed with the newest master key");
                         }
-                        // Nobody else is there yet; but if so, theirs is sealed with the newest key.
+                        // No other writer is active yet. If one were, its version would be encrypted with the newest
+                        // key.
                         Replaced::Outdated | Replaced::Gone => {}
                     }
                 }

@@ -1,58 +1,58 @@
-//! How fast what is old is removed.
+//! Pace of the retention run: step sizes and pauses.
 //!
-//! Removing shares the store with delivering, and gives way to it: of any stretch of time it takes a small part, more if
-//! it has been at it for long, since then as much comes in as goes, and a file that grows is worse than a store that is a
-//! little slower. A step is as large as can be done in a few milliseconds: others wait for it. But where a step takes long
-//! however small it is, as where a commit does, small ones would remove next to nothing: there it is as large as takes
-//! about twice as long as nothing would.
+//! Deleting shares the store with sending, and yields to it. It uses a small part of the time, and more if it has been
+//! deleting for long: then as much arrives as expires, and a growing file is worse than a slightly slower store. A step
+//! is as large as takes a few milliseconds, because other writes wait for it. If every step is slow regardless of its
+//! size, for example because commits are slow, small steps would delete next to nothing. Then the step size is chosen
+//! so that a step takes about twice as long as an empty one.
 //!
-//! A round that goes on removing for very long does not keep up: more becomes old than goes. Then removing takes more and
-//! more, up to half of the time, so that what is stored does not grow without bound. Nothing here waits or looks at a
-//! clock.
+//! A run that keeps deleting for very long does not keep up: more expires than is deleted. Then deleting gets a growing
+//! part of the time, up to one half, so that the stored data does not grow without bound. [`Pace`] is pure: it neither
+//! waits nor reads a clock.
 
 use std::time::Duration;
 
-/// How many events the first step looks at.
+/// Number of events that the first step looks at.
 const FIRST_STEP: usize = 500;
-/// The fewest and the most.
+/// Minimum and maximum number of events per step.
 const SMALLEST_STEP: usize = 50;
 const LARGEST_STEP: usize = 4_000;
-/// How long a step should take.
+/// Target duration of a step.
 const STEP_TIME: Duration = Duration::from_millis(5);
-/// What part of the time removing takes, in hundredths, once it has gone on for so long without a break.
+/// Percentage of the time for deleting, once it has been deleting for that long without a break.
 const SHARES: [(Duration, u32); 3] = [
     (Duration::ZERO, 5),
     (Duration::from_secs(10), 8),
     (Duration::from_secs(300), 20),
 ];
-/// The same once one round has been removing for so long: it does not keep up.
+/// Percentage of the time for deleting, once a single run has been deleting for that long: it does not keep up.
 const SHARES_BEHIND: [(Duration, u32); 2] = [
     (Duration::from_secs(30 * 60), 35),
     (Duration::from_secs(2 * 3_600), 50),
 ];
-/// How long between two steps, at least, so that nobody is asked all the time, and at most: a store that stands still for
-/// a minute must not keep what is old for half an hour.
+/// Minimum and maximum pause between two steps. The minimum prevents constant requests. The maximum is needed because a
+/// store that blocks for a minute must not stop the retention for half an hour.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// How long between two rounds, at least and at most.
+/// Minimum and maximum pause between two runs.
 const SHORTEST_REST: Duration = Duration::from_secs(1);
 const LONGEST_REST: Duration = Duration::from_secs(60);
-/// How soon what failed is tried again: at first, and after it has failed many times.
+/// Pause after the first failure, and longest pause after repeated failures.
 const SHORTEST_RETREAT: Duration = Duration::from_secs(1);
 const LONGEST_RETREAT: Duration = Duration::from_secs(60);
 
-/// What came of one step.
+/// Result of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stepped {
-    /// How long it took, with the wait for its turn.
+    /// Duration of the step, including its wait in the write queue.
     pub(super) took: Duration,
-    /// Whether it removed anything.
+    /// True if the step deleted anything.
     pub(super) removed: bool,
-    /// There may be more to do at once.
+    /// True if there may be more to delete at once.
     pub(super) more: bool,
 }
 
-/// How large a step was, and how long it took.
+/// Size and duration of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stride {
     step: usize,
@@ -60,7 +60,7 @@ struct Stride {
 }
 
 impl Stride {
-    /// Whether of two steps the larger took hardly longer: less than half of what its size would have made of it.
+    /// Returns true if the larger of two steps took hardly longer: less than half of what its size would predict.
     fn lasts_like(self, other: Stride) -> bool {
         let (small, large) = match self.step < other.step {
             true => (self, other),
@@ -72,15 +72,15 @@ impl Stride {
     }
 }
 
-/// How fast to go on.
+/// Computes step sizes and pauses.
 #[derive(Debug)]
 pub(super) struct Pace {
     step: usize,
-    /// How large the step before was, and how long it took.
+    /// Size and duration of the previous step.
     before: Option<Stride>,
-    /// How long steps have been removing something without a break.
+    /// Time for which steps have been deleting without a break.
     removing_for: Duration,
-    /// How long this round has taken, and whether anything went.
+    /// Duration of the current run, and whether it has deleted anything.
     round: Duration,
     removed: bool,
     rest: Duration,
@@ -102,12 +102,12 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// How many events the next step looks at.
+    /// Returns the number of events that the next step looks at.
     pub(super) fn step(&self) -> usize {
         self.step
     }
 
-    /// How long to leave the store alone after a step.
+    /// Returns the pause after a step.
     pub(super) fn after(&mut self, stepped: Stepped) -> Duration {
         self.retreat = SHORTEST_RETREAT;
         let pause = pause(stepped.took, self.share());
@@ -130,7 +130,7 @@ impl Pace {
         pause
     }
 
-    /// How long to wait after a step that failed.
+    /// Returns the pause after a failed step.
     pub(super) fn after_failure(&mut self) -> Duration {
         let retreat = self.retreat;
         self.retreat = (2 * retreat).min(LONGEST_RETREAT);
@@ -138,8 +138,8 @@ impl Pace {
         retreat
     }
 
-    /// The next round looks at everything again. If this one removed something there will soon be more, so it begins
-    /// after as long as this one took; otherwise later and later.
+    /// Ends a run, and returns the pause until the next one, which looks at everything again. If this run deleted
+    /// something, more will expire soon, so the pause is as long as the run took. Otherwise the pause doubles.
     fn end_round(&mut self) -> Duration {
         self.rest = match std::mem::take(&mut self.removed) {
             true => SHORTEST_REST,
@@ -159,7 +159,7 @@ impl Pace {
     }
 }
 
-/// How large the next step is, so that it takes about as long as it should, or as long as it must.
+/// Returns the size of the next step, so that it takes the target duration, or its unavoidable minimum.
 fn fitted(before: Option<Stride>, this: Stride) -> usize {
     let Stride { step, took } = this;
     let next = if took < STEP_TIME {
@@ -167,7 +167,7 @@ fn fitted(before: Option<Stride>, this: Stride) -> usize {
     } else if took <= 2 * STEP_TIME {
         step
     } else if before.is_some_and(|before| before.lasts_like(this)) || step == SMALLEST_STEP {
-        // It is not the size that makes it slow.
+        // The size is not the reason for the slow step.
         2 * step
     } else {
         step / 2
@@ -175,13 +175,13 @@ fn fitted(before: Option<Stride>, this: Stride) -> usize {
     next.clamp(SMALLEST_STEP, LARGEST_STEP)
 }
 
-/// The last of some shares whose time has come.
+/// Returns the last share whose time is reached.
 fn reached(shares: &[(Duration, u32)], passed: Duration) -> Option<u32> {
     let reached = shares.iter().rev().find(|(after, _)| passed >= *after);
     reached.map(|(_, share)| *share)
 }
 
-/// The pause that leaves all but a share of the time to others.
+/// Returns the pause that leaves all but `share` percent of the time to others.
 fn pause(took: Duration, share: u32) -> Duration {
     let pause = took.saturating_mul(100 - share) / share;
     pause.clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    /// Goes on removing for so long, and says what part of the last minute it took.
+    /// Deletes for this many seconds, and returns the part of the time that it used in the last minute.
     fn share_after(pace: &mut Pace, secs: u64) -> f64 {
         let (mut passed, mut busy, mut whole) = (Duration::ZERO, 0.0, 0.0);
         while passed < Duration::from_secs(secs) {
@@ -235,7 +235,7 @@ mod tests {
         for _ in 0..20 {
             pace.after(stepped(pace.step() as u64, true, true));
         }
-        // Now and then it is tried whether larger ones are still slower.
+        // Larger steps are tried now and then, to see whether they are still slower.
         assert!(pace.step() <= 2 * SMALLEST_STEP, "{}", pace.step());
         for _ in 0..40 {
             pace.after(stepped(1, true, true));
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(pace.step(), LARGEST_STEP);
     }
 
-    /// Each hundred events take a millisecond; each step so many more, whatever it does.
+    /// Returns the step size if 100 events take 1 ms and each step takes `fixed_ms` in addition.
     fn step_where_each_costs(fixed_ms: u64) -> usize {
         let mut pace = Pace::default();
         for _ in 0..50 {
@@ -256,9 +256,9 @@ mod tests {
     #[test]
     fn where_small_steps_are_as_slow_they_are_not_small() {
         assert!((400..=1_250).contains(&step_where_each_costs(0)));
-        // Half of the time that a step should take is enough for a few hundred.
+        // Half of the target duration is enough for a few hundred events.
         assert!(step_where_each_costs(3) >= 200);
-        // As much goes as in ten of the smallest, in less than twice the time.
+        // A step deletes as much as ten of the smallest, in less than twice the time.
         for fixed_ms in [20, 40, 100, 1_000] {
             let step = step_where_each_costs(fixed_ms);
             assert!(step >= 10 * SMALLEST_STEP, "{fixed_ms} ms: {step}");
@@ -273,7 +273,7 @@ mod tests {
             .collect();
         assert_eq!(idle[..4], [2, 4, 8, 16]);
         assert_eq!(idle[11], LONGEST_REST.as_secs());
-        // What went will soon be followed by more.
+        // A run that deleted something is soon followed by the next.
         assert_eq!(pace.after(stepped(1, true, false)), SHORTEST_REST);
         assert_eq!(pace.after(stepped(1, false, false)), 2 * SHORTEST_REST);
     }
@@ -298,8 +298,8 @@ mod tests {
         assert_eq!(pace.after_failure(), SHORTEST_RETREAT);
     }
 
-    /// In a store so many events become old each second. Removing one takes so many microseconds, and the turn of a step
-    /// comes after so many milliseconds. Says by how many seconds removing is behind after each of so many hours.
+    /// Simulates a store where `rate` events expire per second, deleting one takes `event_us` microseconds, and each
+    /// step waits `wait_ms` milliseconds for its turn. Returns by how many seconds deleting is behind after each hour.
     fn behind_after(rate: u64, event_us: u64, wait_ms: u64, hours: u64) -> Vec<u64> {
         let mut pace = Pace::default();
         let (mut passed, mut came, mut gone) = (Duration::ZERO, 0, 0);
@@ -327,10 +327,10 @@ mod tests {
     fn what_is_old_does_not_grow_without_bound() {
         for (rate, event_us, wait_ms) in [
             (1_000, 10, 0),
-            // A fifth of the time is not enough, half of it is.
+            // 20 % of the time is not enough, 50 % is.
             (30_000, 10, 0),
             (400, 1_000, 0),
-            // Nor where every step waits long for its turn.
+            // Here every step waits long for its turn.
             (1_500, 10, 1_000),
         ] {
             let behind = behind_after(rate, event_us, wait_ms, 16);
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn a_round_that_ends_is_not_behind() {
-        // Ten minutes of every quarter of an hour, over and over: a fifth of the time is enough.
+        // Ten minutes of every quarter of an hour, repeatedly: 20 % of the time is enough.
         let mut pace = Pace::default();
         for _ in 0..20 {
             let mut passed = Duration::ZERO;
@@ -369,8 +369,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever steps come to, they stay within their bounds, leave at least half of the time to others but for a
-        /// store that stands still, and the next one comes within a minute or so.
+        /// For any sequence of steps: step sizes stay within their bounds, at least half of the time is left to others
+        /// unless the store blocks, and the next step comes within about a minute.
         #[test]
         fn it_keeps_within_its_bounds(steps in prop::collection::vec(any_step(), 1..300)) {
             let mut pace = Pace::default();
@@ -389,7 +389,7 @@ mod tests {
             }
         }
 
-        /// The slower a step is, the longer the pause after it, whatever was before.
+        /// A slower step never gets a shorter pause, after any sequence of steps.
         #[test]
         fn a_slower_step_never_earns_a_shorter_pause(
             steps in prop::collection::vec(any_step(), 0..100),

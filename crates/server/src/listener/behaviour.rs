@@ -1,28 +1,28 @@
-//! How a receiver answers: a pure function of what is asked and of the dice.
+//! Decides how a receiver answers: a pure function of the request and the RNG.
 
 use posthaste_core::dice::Dice;
 use posthaste_core::time::Span;
 
-/// What a receiver does with a request.
+/// The answer of a receiver to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It answers.
+    /// A response.
     Reply {
-        /// With this status.
+        /// Its status.
         status: u16,
-        /// After this long.
+        /// Time before it is sent.
         delay: Span,
-        /// Asking to be left alone for so long.
+        /// Value of its `Retry-After` header.
         retry_after: Option<Span>,
     },
-    /// It takes the request and never answers.
+    /// Accepts the request and never answers.
     Hang,
-    /// It takes the request and closes the connection.
+    /// Accepts the request and closes the connection.
     HangUp,
 }
 
 impl Answer {
-    /// An answer with this status, at once.
+    /// Returns an immediate response with this status.
     pub const fn status(status: u16) -> Answer {
         Answer::Reply {
             status,
@@ -31,7 +31,7 @@ impl Answer {
         }
     }
 
-    /// The same answer, this much later.
+    /// Delays a response by this much more.
     pub fn delayed(self, by: Span) -> Answer {
         match self {
             Answer::Reply {
@@ -47,7 +47,7 @@ impl Answer {
         }
     }
 
-    /// The same answer, asking to be left alone for so long.
+    /// Adds a `Retry-After` header to a response.
     pub fn retry_after(self, span: Span) -> Answer {
         match self {
             Answer::Reply { status, delay, .. } => Answer::Reply {
@@ -59,7 +59,7 @@ impl Answer {
         }
     }
 
-    /// Whether the sender takes it for a success.
+    /// Returns true if the sender takes it for a success.
     pub fn is_success(self) -> bool {
         match self {
             Answer::Reply { status, .. } => (200..300).contains(&status),
@@ -68,61 +68,61 @@ impl Answer {
     }
 }
 
-/// When a receiver fails.
+/// The condition under which a receiver fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// Never.
     Never,
     /// Always.
     Always,
-    /// By chance, so many times in ten thousand.
+    /// At random.
     Chance {
-        /// Hundredths of a per cent; at most 10,000.
+        /// Probability in hundredths of a per cent; at most 10,000.
         in_ten_thousand: u32,
     },
-    /// On the first so many attempts of each delivery; on the first requests at all, where the sender
-    /// does not count its attempts.
+    /// On the first attempts of each delivery, this many. If the sender does not number its attempts, on the
+    /// first requests of all.
     FirstAttempts(u32),
-    /// On whatever comes in one second beyond so many.
+    /// On requests above a rate.
     Above {
-        /// How many it takes in a second.
+        /// Number of requests per second that succeed.
         per_second: u32,
     },
-    /// For a while, counted from its start.
+    /// During a period, measured from the start of the receiver.
     During {
-        /// From then.
+        /// Start of the period.
         from: Span,
-        /// Until then.
+        /// End of the period.
         until: Span,
     },
 }
 
-/// How a receiver behaves.
+/// The behaviour of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behaviour {
-    /// When it fails.
+    /// The condition under which it fails.
     pub fails: When,
-    /// How it fails.
+    /// The answer if it fails.
     pub failure: Answer,
-    /// What it does otherwise.
+    /// The answer otherwise.
     pub success: Answer,
 }
 
-/// What a receiver knows of a request when it decides how to answer.
+/// The facts about a request that decide the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// The how manieth request it is, from 1.
+    /// Number of the request, from 1.
     pub number: u64,
-    /// The how manieth attempt, if the sender says so.
+    /// Number of the attempt, if the sender gives it.
     pub attempt: Option<u32>,
-    /// The how manieth request of this second, from 1.
+    /// Number of the request within this second, from 1.
     pub in_this_second: u32,
-    /// How long the receiver has been there.
+    /// Time since the receiver was started.
     pub uptime: Span,
 }
 
 impl Behaviour {
-    /// Takes everything.
+    /// Always succeeds.
     pub const fn healthy() -> Behaviour {
         Behaviour {
             fails: When::Never,
@@ -131,10 +131,10 @@ impl Behaviour {
         }
     }
 
-    /// Fails by chance.
+    /// Fails at random.
     ///
     /// # Panics
-    /// Above a hundred per cent.
+    /// If `percent` is not from 0 to 100.
     pub fn flaky(percent: f64) -> Behaviour {
         assert!((0.0..=100.0).contains(&percent), "{percent} % of failures");
         Behaviour {
@@ -145,7 +145,7 @@ impl Behaviour {
         }
     }
 
-    /// Takes so many a second, and asks to be left alone when more come.
+    /// Accepts this many requests per second, and answers 429 with `Retry-After` to the rest.
     pub const fn rate_limiting(per_second: u32, retry_after: Span) -> Behaviour {
         Behaviour {
             fails: When::Above { per_second },
@@ -158,7 +158,7 @@ impl Behaviour {
         }
     }
 
-    /// Answers 503 for a while.
+    /// Answers 503 during a period.
     pub const fn down(from: Span, until: Span) -> Behaviour {
         Behaviour {
             fails: When::During { from, until },
@@ -166,7 +166,7 @@ impl Behaviour {
         }
     }
 
-    /// What it does with a request. The dice are thrown only where chance decides.
+    /// Decides the answer to a request. Uses the RNG only for [`When::Chance`].
     pub fn answer(&self, asked: Asked, dice: &mut Dice) -> Answer {
         let fails = match self.fails {
             When::Never => false,
@@ -217,7 +217,7 @@ mod tests {
             [1, 2, 3].map(|n| status(behaviour, attempt(n))),
             [503, 503, 200]
         );
-        // A sender that does not count is counted.
+        // Requests without an attempt number are counted instead.
         assert_eq!(
             [1, 2, 3].map(|n| status(behaviour, asked(n))),
             [503, 503, 200]

@@ -1,4 +1,4 @@
-//! What a receiver heard, and what it makes of it.
+//! A received request and the check of its signature.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
@@ -7,42 +7,42 @@ use posthaste_core::time::Timestamp;
 
 use super::Answer;
 
-/// One request, and the answer it gets.
+/// A received request, and its answer.
 #[derive(Clone, Debug)]
 pub struct Heard {
-    /// The how manieth it is, from 1.
+    /// Number of the request, from 1.
     pub number: u64,
-    /// When it had arrived.
+    /// Time when it was received completely.
     pub at: Timestamp,
     /// Its method.
     pub method: Method,
-    /// Where it went.
+    /// Its path.
     pub path: String,
     /// Its headers.
     pub headers: HeaderMap,
     /// Its body.
     pub body: Bytes,
-    /// Whether its signature holds.
+    /// The result of the signature check.
     pub check: Check,
-    /// What it is answered.
+    /// Its answer.
     pub answer: Answer,
 }
 
-/// Whether a request is what its sender signed.
+/// The result of a signature check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// No secret is known to check by.
+    /// No key is configured.
     Unchecked,
-    /// It is.
+    /// The signature is valid.
     Verified,
-    /// It lacks this header, so it is not signed.
+    /// This header is missing, so the request is not signed.
     Unsigned(&'static str),
-    /// It is not.
+    /// The signature is invalid.
     Refused(VerifyError),
 }
 
 impl Check {
-    /// Checks a request by the keys that are trusted.
+    /// Verifies a request with the trusted keys.
     pub fn of(
         keys: Option<&VerifyingKeys>,
         headers: &HeaderMap,
@@ -72,27 +72,27 @@ impl Check {
 }
 
 impl Heard {
-    /// A header, if it is there and is text.
+    /// Returns a header, if it is present and is text.
     pub fn header(&self, name: &str) -> Option<&str> {
         text(&self.headers, name)
     }
 
-    /// The delivery it belongs to.
+    /// Returns the id of its delivery.
     pub fn delivery(&self) -> Option<&str> {
         self.header("webhook-id")
     }
 
-    /// The event it tells of.
+    /// Returns the id of its event.
     pub fn event(&self) -> Option<&str> {
         self.header("posthaste-event-id")
     }
 
-    /// The type of that event.
+    /// Returns the type of its event.
     pub fn event_type(&self) -> Option<&str> {
         self.header("posthaste-event-type")
     }
 
-    /// The how manieth attempt it is.
+    /// Returns the number of its attempt.
     pub fn attempt(&self) -> Option<u32> {
         attempt(&self.headers)
     }
@@ -106,21 +106,21 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// What a receiver has heard so far.
+/// Counters of received requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Requests.
     pub requests: u64,
     /// Requests answered with success.
     pub succeeded: u64,
-    /// Requests whose signature held.
+    /// Requests with a valid signature.
     pub verified: u64,
-    /// Requests whose signature was missing or wrong.
+    /// Requests with a missing or invalid signature.
     pub refused: u64,
 }
 
 impl Tally {
-    /// Counts one more.
+    /// Counts a request.
     pub fn note(&mut self, heard: &Heard) {
         self.requests += 1;
         self.succeeded += u64::from(heard.answer.is_success());
@@ -131,7 +131,7 @@ impl Tally {
         }
     }
 
-    /// Requests that were not answered with success.
+    /// Returns the number of requests that were not answered with success.
     pub fn failed(&self) -> u64 {
         self.requests - self.succeeded
     }

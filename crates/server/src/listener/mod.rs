@@ -1,13 +1,13 @@
-//! A receiver that verifies, tells what it heard, and fails as told.
+//! A webhook receiver that verifies requests, reports them, and fails on demand.
 //!
-//! It stands in for the other side: for `posthaste listen`, for the demonstration and for tests. It
-//! promises:
+//! It is the receiver of `posthaste listen`, of the demo and of tests. [`Listener::start`] opens a port. Guarantees:
 //!
-//! - **It answers as told.** A [`Behaviour`] decides, purely; here it is only carried out.
-//! - **It tells before it answers.** Whoever holds the other end of the channel learns of a request
-//!   even if it is never answered. If they are slow, so is the receiver; if they are gone, it goes on.
-//! - **It is bounded.** Connections, heads and bodies have limits.
-//! - **It ends with its owner.** Dropping a [`Listener`] closes the port and every connection.
+//! - **Configured answers.** A [`Behaviour`] decides every answer in pure code; this module only executes it.
+//! - **Reports before it answers.** Each request is sent as a [`Heard`] to a channel, even if it is never
+//!   answered. A slow reader of the channel slows the receiver down. If the reader is dropped, the receiver
+//!   continues.
+//! - **Bounded.** Connections, heads and bodies have limits.
+//! - **Stops on drop.** Dropping a [`Listener`] closes the port and every connection.
 
 mod behaviour;
 mod heard;
@@ -37,38 +37,38 @@ use tokio::task::JoinSet;
 
 use crate::clock::Clock;
 
-/// The largest body it takes; four times what posthaste accepts unless told.
+/// Maximum size of a body: four times the default that posthaste accepts.
 pub const MAX_BODY_BYTES: usize = 4 * 1_024 * 1_024;
-/// How many connections it serves at once. Further ones wait.
+/// Maximum number of open connections. Further connections wait.
 pub const MAX_CONNECTIONS: usize = 1_024;
-/// How many requests may wait to be told of.
+/// Capacity of the channel of received requests.
 const MAX_UNTOLD: usize = 1_024;
-/// How long a sender may take over the head of a request, and a kept connection may be idle.
+/// Maximum time for the head of a request to arrive, and maximum idle time of a connection.
 const HEAD_TIME_LIMIT: Duration = Duration::from_secs(60);
-/// How many connections the system queues.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: u32 = 1_024;
-/// How long to wait when the system has no socket left.
+/// Pause after a failed accept, for example when no socket is left.
 const BREATHER: Duration = Duration::from_millis(50);
 
-/// What a receiver is to be.
+/// Settings of a receiver.
 #[derive(Clone)]
 pub struct Settings {
-    /// Where it listens; port 0 picks one.
+    /// Address to listen on; port 0 picks a free port.
     pub address: SocketAddr,
-    /// How it answers.
+    /// Decides the answers.
     pub behaviour: Behaviour,
-    /// What signatures are checked by.
+    /// Keys that verify signatures. Without keys nothing is verified.
     pub keys: Option<VerifyingKeys>,
-    /// Connections are refused for so long after the start.
+    /// Time after the start for which connections are refused.
     pub opens_after: Span,
-    /// What its dice follow from.
+    /// Seed of the RNG.
     pub seed: u64,
-    /// Tells the time.
+    /// The clock.
     pub clock: Clock,
 }
 
 impl Settings {
-    /// A receiver on a free port of this machine that checks nothing.
+    /// Returns the settings of a receiver on a free local port that verifies nothing.
     pub fn local(behaviour: Behaviour) -> Settings {
         Settings {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -81,11 +81,11 @@ impl Settings {
     }
 }
 
-/// A receiver at work.
+/// A running receiver.
 pub struct Listener {
     address: SocketAddr,
     shared: Arc<Shared>,
-    /// Everything it does, which ends with it.
+    /// All its tasks; they stop when it is dropped.
     _tasks: JoinSet<()>,
 }
 
@@ -101,7 +101,7 @@ struct State {
     behaviour: Behaviour,
     dice: Dice,
     numbered: u64,
-    /// The second of the last request, and how many came in it.
+    /// The second of the last request, and the number of requests in it.
     second: (u64, u32),
     tally: Tally,
 }
@@ -126,7 +126,7 @@ impl State {
 }
 
 impl Listener {
-    /// Starts a receiver, and hands over what it will hear.
+    /// Starts a receiver. Returns it with the channel of received requests.
     pub fn start(settings: Settings) -> io::Result<(Listener, mpsc::Receiver<Heard>)> {
         let socket = match settings.address {
             SocketAddr::V4(_) => TcpSocket::new_v4()?,
@@ -170,22 +170,22 @@ impl Listener {
         Ok((listener, heard))
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where it listens, as a URL without a path.
+    /// Returns its URL without a path.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// What it has heard so far.
+    /// Returns the counters of received requests.
     pub fn tally(&self) -> Tally {
         self.shared.state().tally
     }
 
-    /// Behaves otherwise from now on.
+    /// Changes the behaviour from now on.
     pub fn behave(&self, behaviour: Behaviour) {
         self.shared.state().behaviour = behaviour;
     }
@@ -208,17 +208,17 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
             Ok((socket, _)) => {
                 connections.spawn(serve(socket, Arc::clone(&shared)));
             }
-            // A connection that was gone before it was taken, or a machine short of sockets.
+            // The client closed the connection before it was accepted, or the machine has no socket left.
             Err(_) => tokio::time::sleep(BREATHER).await,
         }
     }
 }
 
 async fn serve(socket: TcpStream, shared: Arc<Shared>) {
-    // Without it answers are only slower.
+    // Optional: without it answers are only slower.
     let _ = socket.set_nodelay(true);
     let answering = service_fn(move |request| answer(Arc::clone(&shared), request));
-    // A sender that breaks off is its own business.
+    // A connection that the sender breaks needs no handling.
     let _ = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME_LIMIT)
@@ -226,7 +226,7 @@ async fn serve(socket: TcpStream, shared: Arc<Shared>) {
         .await;
 }
 
-/// Told to hyper where no answer is to be given: it closes the connection.
+/// Makes hyper close the connection without an answer.
 #[derive(Debug, thiserror::Error)]
 #[error("hung up, as told")]
 struct HungUp;
@@ -261,7 +261,7 @@ async fn answer(
         heard
     };
     let answer = heard.answer;
-    // Nobody has to listen to what was heard.
+    // The reader of the channel may have been dropped.
     let _ = shared.told.send(heard).await;
     carry_out(answer).await
 }
@@ -269,7 +269,7 @@ async fn answer(
 async fn carry_out(answer: Answer) -> Result<Response<Full<Bytes>>, HungUp> {
     match answer {
         Answer::HangUp => Err(HungUp),
-        // The connection, and this with it, ends when the sender has waited long enough.
+        // The future is dropped with the connection, when the sender gives up.
         Answer::Hang => std::future::pending().await,
         Answer::Reply {
             status,

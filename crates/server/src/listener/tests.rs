@@ -1,8 +1,10 @@
+//! Tests of the receiver over real connections.
+
 use super::*;
 use posthaste_egress::Roots;
 use posthaste_egress::operator::{self, Origin, Unreached};
 
-/// Long enough that only a bug lets it pass.
+/// Timeout that only a bug exceeds.
 const AMPLE: Duration = Duration::from_secs(20);
 
 async fn post(listener: &Listener, body: impl Into<Bytes>) -> Result<Response<Bytes>, Unreached> {
@@ -29,7 +31,7 @@ async fn it_tells_what_it_heard_and_what_it_answered() {
     let (listener, mut heard) = Listener::start(Settings::local(failing)).unwrap();
     let answer = post(&listener, "{}").await.unwrap();
     assert_eq!(answer.status(), 429);
-    // Half a second too early would be too early.
+    // 1.5 s is rounded up: a retry after 1 s would be too early.
     assert_eq!(answer.headers()[RETRY_AFTER], "2");
     let heard = heard.recv().await.unwrap();
     assert_eq!((heard.number, heard.attempt()), (1, Some(2)));
@@ -51,7 +53,7 @@ async fn it_tells_what_it_heard_and_what_it_answered() {
 #[tokio::test]
 async fn it_behaves_otherwise_when_told() {
     let (listener, heard) = Listener::start(Settings::local(Behaviour::healthy())).unwrap();
-    // Nobody listens to what it hears, and it goes on.
+    // The reader of the channel is dropped, and the receiver continues.
     drop(heard);
     assert_eq!(post(&listener, "").await.unwrap().status(), 200);
     listener.behave(always(Answer::status(500)));
@@ -82,7 +84,7 @@ async fn it_hangs_up_when_told() {
 async fn a_body_without_end_is_refused() {
     let (listener, _heard) = Listener::start(Settings::local(Behaviour::healthy())).unwrap();
     let answer = post(&listener, vec![b'x'; MAX_BODY_BYTES + 1]).await;
-    // It may hang up before the sender has read why.
+    // The receiver may close the connection before the sender has read the answer.
     let told = answer.map(|answer| answer.status().as_u16());
     assert!(
         matches!(told, Ok(413) | Err(Unreached::Broken(_))),

@@ -1,4 +1,4 @@
-//! Which lines there are.
+//! Filter of log lines by level.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,21 +6,20 @@ use std::str::FromStr;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
-/// How many parts of the program may have a level of their own.
+/// Maximum number of modules with their own level.
 const MAX_PARTS: usize = 32;
 
-/// Which lines there are: from which level on, and for some parts of the program another one.
+/// Filter of log lines: a general level, and other levels for some modules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFilter {
     level: LevelFilter,
     parts: Vec<(String, LevelFilter)>,
 }
 
-/// What every part of ours is called, and nobody else's.
+/// Prefix of all log targets of posthaste. No library uses it.
 const OURS: &str = "posthaste";
 
-/// From which level on libraries speak, unless one is named: below it they tell of addresses and of what
-/// receivers say.
+/// Level of libraries, unless one is named: below it they log addresses and parts of responses.
 const LIBRARIES: LevelFilter = LevelFilter::WARN;
 
 impl LogFilter {
@@ -51,7 +50,7 @@ impl fmt::Display for LogFilter {
     }
 }
 
-/// Why a text is not a filter. The message says what would be one.
+/// Error for a text that is not a filter. The message describes the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "must be off, error, warn, info, debug or trace, and may go on with levels for single parts, \
@@ -82,7 +81,7 @@ fn part(text: &str) -> Result<(String, LevelFilter), LogFilterError> {
     Ok((name.to_owned(), level(word)?))
 }
 
-/// Words only: the parser of the library also takes numbers, and nothing at all.
+/// Parses a level. Accepts only words, because the library's parser also accepts numbers and an empty string.
 fn level(word: &str) -> Result<LevelFilter, LogFilterError> {
     match word {
         "off" => Ok(LevelFilter::OFF),

@@ -1,12 +1,12 @@
-//! What the server says while it runs.
+//! Logging.
 //!
-//! Lines go to standard error, for people or as JSON. One line is written for each attempt, in the
-//! words of the API. It promises:
+//! Log lines go to standard error, as text or as JSON. There is one line for each attempt, with the names of the API.
+//! [`start`] begins to log. The module guarantees:
 //!
-//! - no line holds a secret, a payload or an address;
-//! - whoever logs never waits: lines are handed to a thread, and when that cannot keep up (a terminal
-//!   that was stopped, a pipe nobody reads) they are counted and left out rather than hold up delivery;
-//! - a line nobody wants costs next to nothing.
+//! - No log line contains a secret, a payload or an address.
+//! - Logging never blocks. A separate thread writes the lines. If it cannot keep up (a stopped terminal, a pipe without
+//!   a reader), lines are dropped and counted, so that sending is not delayed.
+//! - A line that is filtered out costs next to nothing.
 
 mod filter;
 mod writer;
@@ -32,18 +32,18 @@ pub use writer::Logs;
 
 use crate::clock::Clock;
 
-/// The target of the lines about attempts, by which they can be turned off.
+/// Log target of the lines about attempts, by which they can be turned off.
 pub const ATTEMPT_TARGET: &str = "posthaste::attempt";
 
-/// What lines look like.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people at a terminal, and JSON elsewhere.
+    /// Text on a terminal, JSON elsewhere.
     #[default]
     Auto,
-    /// For people.
+    /// Text.
     Human,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -51,7 +51,7 @@ impl LogFormat {
     /// Every format.
     pub const ALL: [LogFormat; 3] = [LogFormat::Auto, LogFormat::Human, LogFormat::Json];
 
-    /// Its name.
+    /// Returns the name of the format.
     pub fn name(self) -> &'static str {
         match self {
             LogFormat::Auto => "auto",
@@ -60,7 +60,7 @@ impl LogFormat {
         }
     }
 
-    /// Whether lines are JSON, where `is_terminal` says who reads them.
+    /// Returns true if lines are JSON; `is_terminal` is true if standard error is a terminal.
     fn is_json(self, is_terminal: bool) -> bool {
         match self {
             LogFormat::Auto => !is_terminal,
@@ -70,7 +70,7 @@ impl LogFormat {
     }
 }
 
-/// Lines cannot look like that.
+/// Error for an unknown format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be \"auto\", \"human\" or \"json\"")]
 pub struct UnknownLogFormat;
@@ -85,16 +85,16 @@ impl FromStr for LogFormat {
     }
 }
 
-/// What is said, and how.
+/// Settings of logging.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogSettings {
-    /// What lines look like.
+    /// Format of log lines.
     pub format: LogFormat,
-    /// Which lines there are.
+    /// Filter of log lines.
     pub filter: LogFilter,
 }
 
-/// Begins to log to standard error. Hold on to what is returned: dropping it writes the last lines.
+/// Starts to log to standard error. Keep the returned value: dropping it writes the last lines.
 pub fn start(settings: &LogSettings, clock: Clock) -> Logs {
     let is_terminal = io::stderr().is_terminal();
     let is_json = settings.format.is_json(is_terminal);
@@ -106,7 +106,7 @@ pub fn start(settings: &LogSettings, clock: Clock) -> Logs {
         clock,
         writer,
     );
-    // Whoever was first keeps the word: a second server within one process logs along.
+    // The first subscriber stays: a second server in the same process uses it too.
     let _ = tracing::subscriber::set_global_default(subscriber);
     logs
 }
@@ -138,7 +138,7 @@ where
     Registry::default().with(layer.with_filter(filter.targets()))
 }
 
-/// Writes times as the API does.
+/// Formats times as the API does.
 struct WallClock(Clock);
 
 impl FormatTime for WallClock {
@@ -147,35 +147,35 @@ impl FormatTime for WallClock {
     }
 }
 
-/// What is said of an attempt. There is deliberately no room for a URL, an answer or an error's words,
-/// in which an address or a secret could hide.
+/// The log line of an attempt. It deliberately has no field for a URL, a response or an error text, which could contain
+/// an address or a secret.
 #[derive(Clone, Copy, Debug)]
 pub struct AttemptLine<'a> {
-    /// Whose it is, if that is known: the endpoint may be gone already.
+    /// The tenant, if known: the endpoint may be deleted already.
     pub tenant: Option<&'a TenantId>,
-    /// Where it went.
+    /// The endpoint.
     pub endpoint: EndpointId,
-    /// Which delivery.
+    /// The delivery.
     pub delivery: DeliveryId,
-    /// Which event.
+    /// The event.
     pub event: EventId,
-    /// Which attempt it was, over all rounds.
+    /// Number of the attempt, over all rounds.
     pub attempt: u32,
-    /// Who asked for it.
+    /// Trigger of the attempt.
     pub trigger: Trigger,
-    /// The status of the answer, if one came.
+    /// HTTP status of the response, if there was one.
     pub status: Option<u16>,
-    /// What went wrong, if anything did.
+    /// Kind of the failure, if the attempt failed.
     pub error_kind: Option<FailureKind>,
-    /// How long it took.
+    /// Duration of the attempt, in milliseconds.
     pub latency_ms: u64,
-    /// When the next attempt is set, if one is.
+    /// Time of the next attempt, if there is one.
     pub next_attempt_at: Option<Timestamp>,
-    /// Whose trace it belongs to, if any.
+    /// Trace of the event, if it has one.
     pub trace: Option<TraceId>,
 }
 
-/// Says how an attempt went.
+/// Logs an attempt.
 #[inline]
 pub fn log_attempt(line: &AttemptLine<'_>) {
     tracing::info!(
@@ -196,7 +196,7 @@ pub fn log_attempt(line: &AttemptLine<'_>) {
     );
 }
 
-/// As the API writes it.
+/// Returns the name of a trigger in the API.
 pub(crate) fn trigger_name(trigger: Trigger) -> &'static str {
     match trigger {
         Trigger::Automatic => "automatic",
@@ -235,7 +235,7 @@ mod tests {
         })
     }
 
-    /// What is written while `say` speaks.
+    /// Returns what is logged while `say` runs.
     fn written(filter: &str, is_json: bool, say: impl FnOnce()) -> String {
         let page = Page::default();
         let writer = page.clone();

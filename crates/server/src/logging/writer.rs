@@ -1,4 +1,4 @@
-//! The thread that writes lines, so that nobody else waits for whoever reads them.
+//! The thread that writes log lines, so that no other thread waits for the reader of the log.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -9,23 +9,23 @@ use std::time::Duration;
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// How many lines may wait to be written.
+/// Maximum number of lines that wait to be written.
 const MAX_WAITING_LINES: usize = 8_192;
-/// Lines that wait are written together, up to about so much.
+/// Approximate maximum size of one write, in bytes. Waiting lines are written together.
 const CHUNK_BYTES: usize = 64 * 1_024;
-/// How long lines gather before they are written. Whoever logs wakes the thread only when it waits for
-/// a first line, so that a busy server does not pay for waking it with every line.
+/// Time for which lines are collected before they are written. A logging thread wakes the writer only for the first
+/// line, so a busy server does not pay for a wake-up per line.
 const GATHERING: Duration = Duration::from_millis(10);
-/// How long the end of the program waits for the last lines.
+/// Time for which the end of the program waits for the last lines.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 enum Message {
     Line(Vec<u8>),
-    /// Everything before this has been written once the sender is dropped.
+    /// All earlier lines have been written when the sender is dropped.
     Flush(SyncSender<()>),
 }
 
-/// The lines on their way. Dropping it writes those that still wait.
+/// Handle of the log writer. Dropping it writes the waiting lines.
 #[must_use = "dropping it ends the logging"]
 pub struct Logs {
     messages: SyncSender<Message>,
@@ -34,14 +34,14 @@ pub struct Logs {
 impl Drop for Logs {
     fn drop(&mut self) {
         let (done, is_done) = sync_channel(0);
-        // If not even this finds room nobody reads, and waiting would be in vain.
+        // If even this message does not fit, the log has no reader, and waiting would be useless.
         if self.messages.try_send(Message::Flush(done)).is_ok() {
             let _ = is_done.recv_timeout(LAST_WORDS);
         }
     }
 }
 
-/// Hands lines to the thread.
+/// Passes lines to the thread.
 #[derive(Clone)]
 pub(super) struct LineWriter {
     messages: SyncSender<Message>,
@@ -49,7 +49,7 @@ pub(super) struct LineWriter {
 }
 
 impl Write for LineWriter {
-    /// One call is one line: so the library writes.
+    /// One call is one line: this is how the library writes.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         match self.messages.try_send(Message::Line(line.to_vec())) {
             Ok(()) => {}
@@ -88,7 +88,7 @@ pub(super) fn start(out: impl Write + Send + 'static, is_json: bool) -> (Logs, L
     (Logs { messages }, writer)
 }
 
-/// Writes until nobody can log any more.
+/// Writes until all senders are dropped.
 fn write_all(
     mut out: impl Write,
     waiting: &Receiver<Message>,
@@ -114,14 +114,14 @@ fn write_all(
             0 => {}
             count => chunk.extend_from_slice(gap(count, is_json).as_bytes()),
         }
-        // Nothing can be said about not being able to say anything.
+        // A failed write of the log cannot be logged.
         let _ = out.write_all(&chunk).and_then(|()| out.flush());
         chunk.clear();
         drop(flushed);
     }
 }
 
-/// The line that stands for those left out.
+/// Returns the line that reports dropped lines.
 fn gap(count: u64, is_json: bool) -> String {
     let words = "log lines were left out: whoever reads them is too slow";
     if is_json {
@@ -141,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes a line only when told to.
+    /// A writer that blocks until the test releases it.
     struct Slow {
         may_write: Receiver<()>,
         page: Arc<Mutex<String>>,
@@ -149,7 +149,7 @@ mod tests {
 
     impl Write for Slow {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // Once nobody tells any more, everything may pass.
+            // When the sender is dropped, all writes pass.
             let _ = self.may_write.recv();
             let text = std::str::from_utf8(bytes).expect("text");
             self.page.lock().expect("unpoisoned").push_str(text);
@@ -170,7 +170,7 @@ mod tests {
             page: Arc::clone(&page),
         };
         let (logs, writer) = start(slow, true);
-        // More than the channel and one chunk can hold, while nothing is taken: this would hang.
+        // More than the channel and one chunk can hold, while nothing is written: a blocking writer would hang here.
         let lines = 2 * MAX_WAITING_LINES + CHUNK_BYTES;
         for number in 0..lines {
             let line = format!("{number}\n");
@@ -179,7 +179,7 @@ mod tests {
         }
         drop(tell);
         drop(logs);
-        // The flush may have found no room; a second writer ends the thread's wait.
+        // The flush may not have fitted; this second one waits until the thread has written everything.
         let (done, is_done) = sync_channel(0);
         writer
             .messages

@@ -1,4 +1,4 @@
-//! What runs beside the engine and the API, and how its end is awaited.
+//! Background tasks of a node, and waiting for their end.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -6,20 +6,20 @@ use std::task::Poll;
 
 use tokio::task::JoinHandle;
 
-/// Something that runs beside the engine and the API for as long as they do.
+/// A task that runs beside the engine and the API for as long as they do.
 pub(super) struct Keeper {
-    /// What it is called when it has ended.
+    /// Name for error messages.
     name: &'static str,
     running: JoinHandle<()>,
     ends: Ends,
 }
 
-/// What makes a keeper end.
+/// Event that ends a background task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ends {
-    /// The node stops: it brings to its end what it has begun, which must be in the store before that closes.
+    /// The node stops. The task completes what it has started, which must be in the store before the store closes.
     WithTheNode,
-    /// The store closes: whatever it has begun can be left as it is.
+    /// The store closes. The task can be interrupted at any time.
     WithTheStore,
 }
 
@@ -33,7 +33,7 @@ impl Keeper {
     }
 }
 
-/// Waits until those have ended that end with the node.
+/// Waits until all tasks have ended that end with the node.
 pub(super) async fn all_ended(keepers: Vec<Keeper>) {
     for keeper in keepers {
         if keeper.ends == Ends::WithTheNode {
@@ -42,14 +42,15 @@ pub(super) async fn all_ended(keepers: Vec<Keeper>) {
     }
 }
 
-/// Waits until a task has ended. One that has ended before may have been asked already, which is done only once.
+/// Waits until a task has ended. A finished task is skipped, because it may have been polled to its end already, which
+/// is allowed only once.
 pub(super) async fn ended<T>(task: JoinHandle<T>) {
     if !task.is_finished() {
         let _ = task.await;
     }
 }
 
-/// Waits until one of them has ended, and says which.
+/// Waits until one of the tasks has ended, and returns its name.
 pub(super) async fn any_ended(keepers: &mut [Keeper]) -> &'static str {
     poll_fn(|context| {
         let mut keepers = keepers.iter_mut();

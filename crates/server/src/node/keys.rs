@@ -1,4 +1,4 @@
-//! The keys a node begins with: what it opens secrets with, and the first admin key.
+//! Keys of a starting node: the vault of a shared store, and the first admin key.
 
 use posthaste_core::id::KeyId;
 use posthaste_store::postgres::PostgresStore;
@@ -9,19 +9,20 @@ use crate::chance;
 use crate::clock::Clock;
 use crate::vault::{KeySource, MasterKeyId, Vault, VaultError};
 
-/// The id of the first admin key on a store that nodes share.
+/// Id of the first admin key in a shared store.
 const FIRST_SHARED_KEY: KeyId = KeyId(1);
-/// Where a master key stands that no configuration names.
+/// Origin of a master key that is stored in the database.
 const IN_STORE: &str = "the database";
 
-/// The vault of nodes that share a store. Without a configured key they share one that is kept in it; with
-/// one, what was sealed before it was configured still opens. A node that cannot open what the others
-/// seal must not begin: it would own endpoints to which it can send nothing, and seal what they cannot open.
+/// Returns the vault of nodes that share a store. Without a configured master key they share one that is kept in the
+/// store. With one, secrets that were encrypted before it was configured can still be decrypted. A node that cannot
+/// decrypt the others' secrets must not start: it would own endpoints that it cannot send to, and encrypt secrets that
+/// the others cannot decrypt.
 pub(super) async fn shared_vault(
     store: &PostgresStore,
     configured: Option<Vault>,
 ) -> Result<Vault, StartError> {
-    // In this order: who seals, or says that a key is in use, has offered it before.
+    // The order matters: a node stores a key before it encrypts with it or marks it as in use.
     let sealed = any_endpoint(store).await?;
     let in_use = store.master_key_in_use().await?.map(MasterKeyId::numbered);
     let kept = store.shared_master_keys().await?;
@@ -60,7 +61,7 @@ fn kept_vault(text: String) -> Result<Vault, VaultError> {
     })
 }
 
-/// Some endpoint, if there is one: what it holds was sealed with the key that is in use.
+/// Returns any endpoint, if there is one: its secrets are encrypted with the key in use.
 async fn any_endpoint(store: &PostgresStore) -> Result<Option<Endpoint>, StoreError> {
     let mut before = None;
     loop {
@@ -81,7 +82,7 @@ async fn any_endpoint(store: &PostgresStore) -> Result<Option<Endpoint>, StoreEr
     }
 }
 
-/// Makes an admin key if there is none. Only its hash is stored.
+/// Creates an admin key if there is none. Only its hash is stored.
 pub(super) async fn make_first_admin_key(
     store: &dyn Store,
     clock: &Clock,
@@ -98,7 +99,7 @@ pub(super) async fn make_first_admin_key(
     let is_shared = store.cluster().is_some();
     let made = ApiKey {
         id: match is_shared {
-            // Of several nodes that start at once, one makes it.
+            // The fixed id makes sure that only one of several starting nodes creates the key.
             true => FIRST_SHARED_KEY,
             false => posthaste_core::id::Mint::new(chance::seed()).next(now),
         },

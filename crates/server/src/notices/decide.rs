@@ -1,14 +1,15 @@
-//! What to tell whom of a notice. Pure.
+//! Decides who receives a notification, and how. Pure.
 //!
-//! | | operational event | letter to the operator | letter to the owner | audit |
+//! | | operational event | email to the operator | email to the owner | audit log |
 //! |---|---|---|---|---|
 //! | `endpoint.…` | yes | yes | yes | yes |
-//! | `delivery.failed` | yes | yes | yes | no: nobody did anything |
+//! | `delivery.failed` | yes | yes | yes | no: it is not an action |
 //! | `alert.…` | yes | yes | no | yes |
 //!
-//! Nothing is told about itself: what concerns the tenant that gets the operational events makes none, or each that
-//! fails would make the next. Its owner is not told of an endpoint that was deleted. What the audit says is for the
-//! tenant that the notice was about: of two that had the same id one after the other, the store knows which.
+//! The operational tenant, which receives the operational events, gets no operational events about itself. Otherwise
+//! each failed one would cause the next. The owner of a deleted endpoint gets no email. An audit entry belongs to the
+//! tenant that the notification is about; if two tenants had the same id one after the other, the store knows which one
+//! is meant.
 
 use posthaste_core::id::{AuditId, EndpointId, TenantId, first_moment, id_of};
 use posthaste_store::{AuditEntry, AuditOutcome, LetterLine, NoticeEntry, Via};
@@ -17,47 +18,47 @@ use serde_json::{Map, Value, json};
 use super::place::place;
 use super::settings::Audience;
 
-/// What alerts begin with.
+/// Prefix of the names of alert notifications.
 const ALERT: &str = "alert.";
-/// What is done to endpoints without anybody asking.
+/// Prefix of the names of notifications about endpoints that posthaste changed without a request.
 const ENDPOINT: &str = "endpoint.";
-/// Who does it.
+/// Actor of these changes in the audit log.
 pub(crate) const ACTOR: &str = "posthaste";
 
-/// What a notice is about, as far as that is known when it is told.
+/// The subject of a notification, as far as it is known when the notification is dispatched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct About {
-    /// Whose it is.
+    /// The tenant.
     pub(crate) tenant: Option<TenantId>,
     /// The endpoint.
     pub(crate) endpoint: Option<EndpointId>,
-    /// Where that is, secrets and all.
+    /// URL of the endpoint, including secrets.
     pub(crate) url: Option<String>,
-    /// Who looks after it.
+    /// Email address of the endpoint's owner.
     pub(crate) owner_email: Option<String>,
-    /// It has been deleted since.
+    /// True if the endpoint has been deleted since.
     pub(crate) is_gone: bool,
 }
 
 impl About {
-    /// Where the endpoint is, as people may be told.
+    /// Returns the endpoint's URL without secrets.
     fn place(&self) -> Option<String> {
         self.url.as_deref().and_then(place)
     }
 }
 
-/// What is to be told of a notice.
+/// Everything to send for a notification.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Telling {
-    /// An event for the operator's endpoints: what it says.
+    /// Payload of the operational event, if one is sent.
     pub(crate) event: Option<Value>,
-    /// Lines of letters, with their recipients.
+    /// Email lines with their recipients.
     pub(crate) lines: Vec<(String, LetterLine)>,
-    /// What posthaste did by itself.
+    /// Audit entry for a change that posthaste made without a request.
     pub(crate) act: Option<AuditEntry>,
 }
 
-/// Decides what to tell whom.
+/// Decides what to send to whom.
 pub(crate) fn decide(notice: &NoticeEntry, about: &About, audience: &Audience) -> Telling {
     let concerns_itself = audience.tenant.is_some() && audience.tenant == about.tenant;
     let wanted = audience.tenant.is_some() && !concerns_itself;
@@ -72,7 +73,7 @@ fn is_act(name: &str) -> bool {
     name.starts_with(ENDPOINT) || name.starts_with(ALERT)
 }
 
-/// What an operational event says.
+/// Builds the payload of an operational event.
 fn event(notice: &NoticeEntry, about: &About) -> Value {
     let (detail, alert) = parts(notice);
     json!({
@@ -87,7 +88,7 @@ fn event(notice: &NoticeEntry, about: &About) -> Value {
     })
 }
 
-/// What is known besides, and the alert if the notice is of one.
+/// Splits the detail of a notification into the alert, if it is about one, and the rest.
 fn parts(notice: &NoticeEntry) -> (Value, Option<Value>) {
     let mut detail = match &notice.detail {
         Value::Object(detail) => detail.clone(),
@@ -109,7 +110,7 @@ fn parts(notice: &NoticeEntry) -> (Value, Option<Value>) {
     (Value::Object(detail), Some(alert))
 }
 
-/// Who is told by letter: the operator of everything, the owner of what happens to its endpoint.
+/// Returns the email recipients: the operator for everything, the owner for changes of the endpoint.
 fn lines(notice: &NoticeEntry, about: &About, audience: &Audience) -> Vec<(String, LetterLine)> {
     let Some(operator) = &audience.letters else {
         return Vec::new();
@@ -132,7 +133,7 @@ fn lines(notice: &NoticeEntry, about: &About, audience: &Audience) -> Vec<(Strin
         .collect()
 }
 
-/// What the audit says. Its id follows from the notice, so that whoever says it again says nothing new.
+/// Builds the audit entry. Its id is derived from the notification, so that a repetition adds no second entry.
 fn act(notice: &NoticeEntry, about: &About) -> AuditEntry {
     AuditEntry {
         id: AuditId(id_of(first_moment(notice.at), notice.number)),
@@ -148,7 +149,7 @@ fn act(notice: &NoticeEntry, about: &About) -> AuditEntry {
     }
 }
 
-/// Where what it is about can be looked at. Of an alert that is among the others of its name.
+/// Returns the API path of the subject. For an alert, the list of alerts with the same name.
 fn resource(notice: &NoticeEntry, about: &About) -> String {
     if notice.name.starts_with(ALERT) {
         let name = notice.detail.get("name").and_then(Value::as_str);

@@ -1,8 +1,8 @@
-//! Operational events: what is told to the operator's own endpoints.
+//! Operational events: events that posthaste sends to the operator's endpoints.
 //!
-//! They are ordinary events of an ordinary tenant, so they are signed, retried, shown and replayed like any other.
-//! Each is accepted under a key that follows from its notice's number, so that whoever tells it again tells nothing
-//! new, even if what it is about has changed since.
+//! They are ordinary events of an ordinary tenant, so they are signed, retried, shown and replayed like any other. The
+//! idempotency key is derived from the notification's number. So a repetition creates no second event, even if the
+//! subject has changed since.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use serde_json::Value;
 use super::decide::About;
 use crate::clock::Clock;
 
-/// What the tenant is called that gets them, if nobody has made it.
+/// Name of the operational tenant, if posthaste creates it.
 const NAME: &str = "The operator";
 
-/// The event that tells of a notice.
+/// Builds the operational event of a notification.
 pub(super) fn event_of(
     tenant: &TenantId,
     notice: &NoticeEntry,
@@ -45,7 +45,7 @@ pub(super) fn event_of(
             key,
         }),
         deliver_at: None,
-        // What happens to one endpoint is told in order, where order is asked for.
+        // Notifications about one endpoint are delivered in order, if the receiving endpoint is ordered.
         ordering: about
             .endpoint
             .map(|endpoint| OrderingKey(endpoint.0 as u64)),
@@ -54,8 +54,8 @@ pub(super) fn event_of(
     })
 }
 
-/// Hands events over. Their tenant is made if it is not there. A key that somebody else has used for something else
-/// keeps only its own event from being told.
+/// Accepts operational events. Creates their tenant if it does not exist. If one idempotency key is already used by a
+/// different event, only that one event is not sent.
 pub(super) async fn accept(
     store: &dyn Store,
     clock: &Clock,
@@ -83,12 +83,12 @@ pub(super) async fn accept(
     Ok(())
 }
 
-/// It is told by every other means all the same.
+/// Logs an event that was refused. The notification is still sent by the other means.
 fn refused(tenant: &TenantId, key: Option<String>, why: &str) {
     tracing::error!(%tenant, key, why, "an operational event was refused, and is not sent");
 }
 
-/// There is a tenant that gets operational events.
+/// Creates the operational tenant if it does not exist.
 pub(super) async fn make_tenant(
     store: &dyn Store,
     clock: &Clock,
@@ -111,7 +111,7 @@ pub(super) async fn make_tenant(
         Insertion::Created => {
             tracing::info!(%tenant, "the tenant that gets operational events was made; add an endpoint to it");
         }
-        // Another node was faster.
+        // Another node has created the tenant meanwhile.
         Insertion::Taken | Insertion::TooMany | Insertion::NoSuchTenant => {}
     }
     Ok(())

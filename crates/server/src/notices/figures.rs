@@ -1,4 +1,4 @@
-//! What is counted of notices and letters.
+//! Counters of notifications and emails.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,14 +8,14 @@ use tokio::sync::Notify;
 
 use crate::observe::metric::Metric;
 
-/// What came of a letter.
+/// Outcome of sending an email.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LetterOutcome {
-    /// It is on its way.
+    /// The mail server accepted it.
     Sent,
-    /// It is tried again.
+    /// It will be retried.
     Later,
-    /// It was refused for good, or tried for long enough.
+    /// It was refused for good, or retried for too long.
     Dropped,
 }
 
@@ -35,11 +35,11 @@ impl LetterOutcome {
     }
 }
 
-/// Counts on this node.
+/// Counters of this node.
 #[derive(Debug, Default)]
 pub struct NoticeFigures {
     waiting: AtomicU64,
-    /// When the oldest that waits came about, in milliseconds; 0 if none does.
+    /// Time of the oldest waiting notification, in milliseconds; 0 if none waits.
     oldest: AtomicU64,
     told: AtomicU64,
     lost: AtomicU64,
@@ -48,12 +48,12 @@ pub struct NoticeFigures {
 }
 
 impl NoticeFigures {
-    /// There may be something to tell.
+    /// Wakes the notification dispatcher, because there may be a new notification.
     pub fn ring(&self) {
         self.bell.notify_one();
     }
 
-    /// Waits until there may be.
+    /// Waits until there may be a new notification.
     pub(super) async fn rung(&self) {
         self.bell.notified().await;
     }
@@ -82,13 +82,13 @@ impl NoticeFigures {
         self.letters[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// When the oldest notice came about that nobody has been told of, if there is one.
+    /// Returns the time of the oldest notification that is not dispatched yet, if there is one.
     pub fn oldest_waiting(&self) -> Option<Timestamp> {
         let oldest = self.oldest.load(Ordering::Relaxed);
         (oldest > 0).then_some(Timestamp(oldest))
     }
 
-    /// As Prometheus reads them.
+    /// Returns the counters as metrics.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
         let letters = LetterOutcome::ALL
             .map(|it| (it.name(), self.letters[it as usize].load(Ordering::Relaxed)));

@@ -1,8 +1,9 @@
-//! Goes through the notices in order, and tells them.
+//! Dispatches notifications in order.
 //!
-//! One round: what failed is gathered ▸ alerts hear each notice ▸ the audit ▸ operational events ▸ `tell`, which moves
-//! the mark and adds lines to letters in one transaction. Whatever comes before `tell` can be repeated without
-//! anybody noticing, so a process that dies anywhere, or two nodes at once, tell each notice once.
+//! One round: failed deliveries are summarised ▸ alerts process each notification ▸ audit log ▸ operational events ▸
+//! `tell`, which in one transaction advances the number of the last dispatched notification and adds lines to emails.
+//! Every step before `tell` can be repeated without effect. So a crash at any point, or two nodes at once, still
+//! dispatch each notification once.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -25,23 +26,23 @@ use crate::clock::Clock;
 use crate::observe::Observatory;
 use crate::switchboard::Switchboard;
 
-/// How often it looks, should no bell ring.
+/// Polling interval, used when there is no wake-up.
 const LOOKING: Duration = Duration::from_secs(2);
-/// How long it waits after something went wrong.
+/// Pause after an error.
 const AFTER_TROUBLE: Duration = Duration::from_secs(2);
-/// How many notices are told in one round, and of how many endpoints failures are gathered.
+/// Maximum number of notifications per round, and of endpoints whose failures are summarised per round.
 const ROUND: usize = 200;
 
-/// What comes of hearing a notice, some time.
+/// Future that a [`Hears`] returns.
 pub type Hearing<'a> = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send + 'a>>;
 
-/// Whoever wants to hear every notice, in order. May hear one again after a crash.
+/// Observer that processes every notification in order. May get one again after a crash.
 pub trait Hears: Send + Sync {
-    /// Hears a notice. It is told when this is done, and not if it fails: then all of them are heard again.
+    /// Processes a notification. It is dispatched when this has succeeded. After an error the whole round is repeated.
     fn heard<'a>(&'a self, notice: &'a NoticeEntry) -> Hearing<'a>;
 }
 
-/// Nobody listens.
+/// Observer that does nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Nobody;
 
@@ -51,12 +52,13 @@ impl Hears for Nobody {
     }
 }
 
-/// The node that tells: whoever owns the second shard, so that the one that tidies has less to do.
+/// Returns the shard whose owner dispatches notifications. It is the second shard, because the owner of the first makes
+/// the retention runs.
 pub(super) fn teller() -> Shard {
     Shard::all().nth(1).expect("there are shards")
 }
 
-/// Tells notices.
+/// Dispatches notifications.
 pub(super) struct Herald {
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: Clock,
@@ -68,7 +70,7 @@ pub(super) struct Herald {
 }
 
 impl Herald {
-    /// Tells until told to stop. A round that has begun is finished.
+    /// Dispatches until `stopped` is true. A round in progress is completed.
     pub(super) async fn run(self, mut stopped: watch::Receiver<bool>) {
         loop {
             let mut pause = LOOKING;
@@ -97,12 +99,12 @@ impl Herald {
         }
     }
 
-    /// One round. Says whether something was told: then there may be more.
+    /// Runs one round. Returns true if notifications were dispatched, because there may be more.
     pub(super) async fn round(&self) -> Result<bool, StoreError> {
         let now = self.clock.wall();
         let before = Timestamp(now.0.saturating_sub(self.gather.as_millis()));
         let gathered = self.store.gather_failures(now, before, ROUND).await;
-        // What waits is told, and seen to wait, whether or not more could be gathered.
+        // Waiting notifications are dispatched and counted even if the failures could not be summarised.
         let told = self.tell_what_waits(now).await?;
         gathered?;
         Ok(told)
@@ -133,7 +135,7 @@ impl Herald {
         Ok(true)
     }
 
-    /// Everything that may be repeated; says what letters are to say.
+    /// Does every step that may be repeated. Returns the email lines.
     async fn tell_beforehand(
         &self,
         notices: &[NoticeEntry],
@@ -163,7 +165,7 @@ impl Herald {
         Ok(lines)
     }
 
-    /// What is known of what a notice is about.
+    /// Reads the subject of a notification.
     async fn about(
         &self,
         scope: &Scope,

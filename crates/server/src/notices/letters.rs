@@ -1,7 +1,7 @@
-//! Sends letters that are due.
+//! Sends emails that are due.
 //!
-//! A letter is claimed before it is sent, and what came of it is written down after: should the process die in
-//! between, it is sent again when the claim is over. So a letter may arrive twice, with the same `Message-ID`, but is
+//! [`Postman`] claims an email before it sends it, and records the result afterwards. If the process dies in between,
+//! the email is sent again when the claim expires. So an email may arrive twice, with the same `Message-ID`, but is
 //! never lost.
 
 use std::collections::BTreeMap;
@@ -21,36 +21,36 @@ use crate::clock::Clock;
 use crate::observe::Observatory;
 use crate::switchboard::Switchboard;
 
-/// How often it looks for letters that are due.
+/// Interval at which due emails are looked for.
 const LOOKING: Duration = Duration::from_secs(2);
-/// How many letters are sent at once.
+/// Maximum number of emails sent at once.
 const AT_ONCE: usize = 8;
-/// For so long a claimed letter is nobody else's: longer than sending takes.
+/// Duration of a claim. Longer than sending takes.
 const CLAIM: Span = Span::from_secs(150);
-/// How long until a letter is tried again; doubles with each try.
+/// Pause before the first retry; doubles with each retry.
 const FIRST_PAUSE: Span = Span::from_mins(1);
-/// The longest that becomes.
+/// Longest pause between retries.
 const LONGEST_PAUSE: Span = Span::from_hours(1);
-/// A letter is tried for so long.
+/// Time after which an email is no longer retried.
 pub(super) const TRIED_FOR: Span = Span::from_days(5);
 
-/// Sends letters.
+/// Sends emails.
 pub(super) struct Postman {
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: Clock,
     pub(super) switchboard: Arc<Switchboard>,
     pub(super) post: Arc<dyn Post>,
-    /// Nobody gets more than one letter in this time.
+    /// Minimum interval between two emails to one recipient.
     pub(super) every: Span,
-    /// Lines gather for so long before a letter is sent.
+    /// Time for which lines are collected before an email is sent.
     pub(super) gather: Span,
-    /// The operator's addresses, which may be named in logs.
+    /// The operator's addresses, which may appear in logs.
     pub(super) operator: Vec<String>,
     pub(super) observe: Arc<Observatory>,
 }
 
 impl Postman {
-    /// Sends until told to stop. What is being sent then is finished.
+    /// Sends until `stopped` is true. Emails being sent at that time are completed.
     pub(super) async fn run(self, mut stopped: watch::Receiver<bool>) {
         loop {
             let mut pause = LOOKING;
@@ -71,8 +71,8 @@ impl Postman {
         }
     }
 
-    /// Sends some of what is due, and says whether there may be more. Whatever becomes of one letter, the others are
-    /// seen to.
+    /// Sends some of the due emails. Returns true if there may be more. A failure of one email does not affect the
+    /// others.
     pub(super) async fn round(&self) -> Result<bool, StoreError> {
         let now = self.clock.wall();
         let (until, longest) = (now.after(CLAIM), self.longest());
@@ -103,7 +103,7 @@ impl Postman {
         }
     }
 
-    /// No letter of ours waits for longer.
+    /// Returns the longest time that an email of this configuration can wait.
     fn longest(&self) -> Longest {
         Longest {
             untried: self.every.max(self.gather).max(CLAIM),
@@ -111,7 +111,7 @@ impl Postman {
         }
     }
 
-    /// Writes down what came of a letter.
+    /// Records the result of sending an email.
     async fn settle(&self, letter: Letter, sent: Result<(), PostError>) -> Result<(), StoreError> {
         let (posted, outcome) = judge(&letter, &sent, self.clock.wall(), self.every);
         self.observe.notices.letter(outcome);
@@ -129,7 +129,7 @@ impl Postman {
             }
         }
         let (recipient, revision) = (letter.recipient, letter.revision);
-        // If there is no such letter any more, somebody else has seen to it.
+        // If the email is not found, another node has already recorded its result.
         self.store
             .settle_letter(recipient, revision, posted)
             .await?;
@@ -137,7 +137,7 @@ impl Postman {
     }
 }
 
-/// What becomes of a letter after it was, or was not, taken.
+/// Decides what happens to an email after a send.
 fn judge(
     letter: &Letter,
     sent: &Result<(), PostError>,
@@ -160,7 +160,7 @@ fn judge(
     }
 }
 
-/// How long a letter rests that was tried so often before.
+/// Returns the pause after this number of retries.
 fn pause(tries: u32) -> Span {
     let doubled = FIRST_PAUSE.as_millis() << tries.min(16);
     Span::from_millis(doubled.min(LONGEST_PAUSE.as_millis()))

@@ -1,20 +1,21 @@
-//! What people are told without asking.
+//! Notifications to the operator and to the owners of endpoints.
 //!
 //! ```text
-//!  the store: notices, failures ─▶ herald ─┬▶ alerts hear them
-//!                                          ├▶ the audit: what posthaste did by itself
-//!                                          ├▶ operational events, delivered like any other
-//!                                          └▶ letters ─▶ postman ─▶ the operator's mail server
+//!  store: notifications, failures ─▶ notification dispatcher ─┬▶ alerts
+//!                                                             ├▶ audit log: changes made without a request
+//!                                                             ├▶ operational events, delivered like any other
+//!                                                             └▶ emails ─▶ mailer ─▶ the operator's mail server
 //! ```
 //!
-//! It promises:
+//! [`start`] runs the tasks, [`Means`] are the channels. The module guarantees:
 //!
-//! - **Nothing is lost.** A notice is written in one transaction with what it tells of, and let go in one with the
-//!   letters that come of it.
-//! - **Once.** A crash, or a second node, repeats a round with the same result: keys and ids follow from the notice's
-//!   number.
-//! - **Summed up.** A thousand dead letters make one notice, and one line of one letter.
-//! - **Never about itself.** What concerns the tenant that gets the operational events makes none.
+//! - **No loss.** A notification is written in one transaction with the change that it reports. It is removed in one
+//!   transaction with the creation of its email lines.
+//! - **Dispatched once.** After a crash, or with two nodes at once, a round is repeated with the same result, because
+//!   keys and ids are derived from the notification's number.
+//! - **Summarised.** 1,000 dead letters make one notification, and one line in one email.
+//! - **No feedback.** A notification about the operational tenant, which receives the operational events, creates no
+//!   operational event.
 
 mod decide;
 mod events;
@@ -46,19 +47,19 @@ use letters::Postman;
 use mail::{MailSettings, Post};
 use unposted::Unposted;
 
-/// By what means people are told.
+/// Channels and settings of notifications.
 #[derive(Clone)]
 pub struct Means {
-    /// What the operator decided about notices.
+    /// Settings of notifications.
     pub settings: NoticeSettings,
-    /// Who gets letters, and how often.
+    /// Settings of emails: recipients and intervals.
     pub mail: MailSettings,
-    /// Takes letters, if there is a mail server.
+    /// Sends emails, if there is a mail server.
     pub post: Option<Arc<dyn Post>>,
 }
 
 impl Means {
-    /// Who is told.
+    /// Returns the recipients of notifications.
     pub fn audience(&self) -> Audience {
         Audience {
             tenant: self.settings.tenant.clone(),
@@ -67,25 +68,25 @@ impl Means {
     }
 }
 
-/// What telling needs.
+/// Dependencies of the notification tasks.
 pub struct Telling {
-    /// Where notices are kept.
+    /// The store of notifications.
     pub store: Arc<dyn Store>,
-    /// What time it is.
+    /// The clock.
     pub clock: Clock,
-    /// Says whether this node is the one to tell.
+    /// Used to check whether this node dispatches notifications.
     pub switchboard: Arc<Switchboard>,
-    /// Hears every notice first.
+    /// Observer that processes every notification first.
     pub hears: Arc<dyn Hears>,
-    /// Counts, and rings when there may be something to tell.
+    /// Counters, and the wake-up for new notifications.
     pub observe: Arc<Observatory>,
-    /// How.
+    /// Channels and settings.
     pub means: Means,
-    /// Ends it.
+    /// Becomes true to stop the tasks.
     pub stopped: watch::Receiver<bool>,
 }
 
-/// The tenant that gets operational events is there.
+/// Creates the operational tenant if it is configured and does not exist.
 pub async fn prepare(
     store: &dyn Store,
     clock: &Clock,
@@ -97,7 +98,7 @@ pub async fn prepare(
     }
 }
 
-/// Begins to tell, until told to stop.
+/// Starts the notification tasks. They run until `stopped` is true.
 pub fn start(telling: Telling) -> JoinHandle<()> {
     let Telling {
         store,

@@ -1,12 +1,12 @@
-//! Where an endpoint is, as people may be told.
+//! URL of an endpoint without secrets, for notifications.
 
 use url::Url;
 
-/// An address without user, password, query and fragment: notices and letters are read by more than those who may know
-/// a token. Nothing if it is no address.
+/// Returns a URL without user, password, query and fragment, because notifications and emails are read by people who
+/// must not know a token. `None` if the text is not a URL.
 pub(super) fn place(text: &str) -> Option<String> {
     let mut url = Url::parse(text).ok()?;
-    // Both only fail where there is nothing to remove.
+    // Both fail only if there is nothing to remove.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.set_query(None);

@@ -1,14 +1,15 @@
-//! What the operator decides about notices.
+//! Settings of notifications.
 
 use posthaste_core::id::TenantId;
 use posthaste_core::time::Span;
 
-/// What the operator decides about notices.
+/// Settings of notifications.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoticeSettings {
-    /// Whose endpoints get the operational events. Without it there are none.
+    /// The operational tenant, whose endpoints receive the operational events. Without it there are no operational
+    /// events.
     pub tenant: Option<TenantId>,
-    /// For so long deliveries that failed, and lines of a letter, are gathered before somebody is told.
+    /// Time for which failed deliveries and email lines are collected before a notification is sent.
     pub gather: Span,
 }
 
@@ -21,11 +22,11 @@ impl Default for NoticeSettings {
     }
 }
 
-/// Who is told what, as the herald has to know it.
+/// Recipients of notifications.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Audience {
-    /// Whose endpoints get the operational events.
+    /// The operational tenant.
     pub tenant: Option<TenantId>,
-    /// The operator's addresses; nothing if no letters are sent at all.
+    /// The operator's email addresses; `None` if no emails are sent at all.
     pub letters: Option<Vec<String>>,
 }

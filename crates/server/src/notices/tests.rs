@@ -1,4 +1,5 @@
-//! The herald and the postman on the model, with a clock and a mail server that do as they are told.
+//! Tests of the notification dispatcher and the mailer on the model store, with a clock and a mail server that the test
+//! controls.
 
 mod trouble;
 
@@ -63,7 +64,7 @@ fn everything<K>() -> PageRequest<K> {
 }
 
 impl World {
-    /// The tenants acme and operator, each with an endpoint that wants everything.
+    /// Starts with the tenants acme and operator, each with an endpoint that subscribes to all events.
     async fn start() -> World {
         let engine = Engine::new();
         let settings = StoreSettings::new(Dice::seeded(1));
@@ -133,7 +134,7 @@ impl World {
         made.expect("it is made");
     }
 
-    /// A delivery of somebody's is refused for good, and that is news.
+    /// Fails a delivery of this tenant for good, with these endpoint notifications.
     async fn fail(&self, name: &str, news: Vec<News>) {
         let at = self.clock.wall();
         let event = event(name);
@@ -198,7 +199,7 @@ impl World {
         self.now.fetch_add(span.as_millis(), Ordering::SeqCst);
     }
 
-    /// The types of the operator's events, the oldest first.
+    /// Returns the types of the operational events, oldest first.
     async fn operational(&self) -> Vec<String> {
         let found = self
             .store
@@ -283,7 +284,7 @@ async fn what_happened_is_told_once_to_everybody_who_wants_to_know() {
     let names = ["endpoint.breaker_tripped", "endpoint.recovered"];
     assert_eq!(world.operational().await, names);
     assert_eq!(world.acts().await, names);
-    // What failed is told later, all in one.
+    // Failed deliveries are reported later, in one summary.
     for _ in 0..9 {
         world.fail("acme", vec![]).await;
     }
@@ -351,7 +352,7 @@ async fn a_later_tenant_of_the_same_id_reads_nothing_of_an_earlier() {
     assert_eq!(raised, Ok(Insertion::Created));
     let deleted = world.store.delete_tenant(at, tenant("acme")).await;
     deleted.expect("it is deleted");
-    // At the same moment, by the clock.
+    // With the same timestamp.
     world.add(3, "acme").await;
     let herald = world.herald(Arc::new(Nobody), false);
     assert_eq!(herald.round().await, Ok(true));
@@ -393,7 +394,7 @@ async fn a_key_that_somebody_has_taken_keeps_nothing_else_back() {
     assert_eq!(world.store.told().await, Ok(2));
 }
 
-/// Cannot hear the second notice, the first time.
+/// Observer that fails at the second notification, the first time.
 #[derive(Default)]
 struct HardOfHearing {
     heard: AtomicUsize,
@@ -427,7 +428,7 @@ async fn a_round_that_was_cut_short_is_repeated_without_anybody_noticing() {
     assert_eq!(world.letters().await[0].lines.len(), 2);
 }
 
-/// Takes its time: until it is let go.
+/// Observer that blocks until the test releases it.
 #[derive(Default)]
 struct Slow {
     begun: Notify,
@@ -463,7 +464,7 @@ async fn two_heralds_tell_as_one() {
     assert_eq!(world.letters().await[0].lines.len(), 1, "one line");
 }
 
-/// Answers as it is told, in turn, and keeps what it was given.
+/// Mail server that gives the configured answers in turn, and keeps the emails.
 struct FakePost {
     answers: Mutex<Vec<Result<(), PostError>>>,
     given: Mutex<Vec<Letter>>,
@@ -509,7 +510,7 @@ async fn a_letter_goes_when_it_is_due_and_again_if_it_was_not_taken() {
     world.pass(GATHER);
     postman.round().await.expect("it sends");
     assert_eq!(given(), [(ops.clone(), 1), (owner.clone(), 1)]);
-    // The one is tried again with all that came since; the other never will be.
+    // The email to the operator is retried with all lines added since; the other one is never sent.
     herald.round().await.expect("it tells");
     world.fail("acme", vec![News::Recovered]).await;
     herald.round().await.expect("it tells");
@@ -519,7 +520,7 @@ async fn a_letter_goes_when_it_is_due_and_again_if_it_was_not_taken() {
     assert_eq!(sent[2..].iter().filter(|it| it.0 == ops).count(), 1);
     let to_ops = sent.iter().rfind(|it| it.0 == ops).expect("it was sent");
     assert!(to_ops.1 >= 2, "{sent:?}");
-    // Then the operator is left alone for a while.
+    // After that the operator gets no email during the quiet time.
     world.fail("acme", vec![tripped()]).await;
     herald.round().await.expect("it tells");
     world.pass(Span::from_mins(9));

@@ -1,7 +1,7 @@
-//! What becomes of letters while there is no mail server.
+//! Emails while no mail server is configured.
 //!
-//! They are kept, should one be configured again, for as long as any letter would be tried; then they are let go, with
-//! a line in the log. Nobody writes new ones meanwhile.
+//! Existing emails are kept as long as they would be retried, in case a mail server is configured again. Then they are
+//! dropped and logged. No new emails are created meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use super::letters::TRIED_FOR;
 use crate::clock::Clock;
 use crate::switchboard::Switchboard;
 
-/// How often it looks.
+/// Interval between rounds.
 const LOOKING: Duration = Duration::from_secs(60);
-/// A letter that was looked at is left alone for so long: should there be a mail server again, it goes after that.
+/// Time for which a checked email is not due. If a mail server is configured again, the email is sent after that.
 const LEFT_ALONE: Span = Span::from_mins(10);
-/// How many letters are looked at in one step.
+/// Maximum number of emails per step.
 const STEP: usize = 50;
 
-/// Looks after letters that nobody sends.
+/// Drops emails that cannot be sent and are too old.
 pub(super) struct Unposted {
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: Clock,
@@ -31,7 +31,7 @@ pub(super) struct Unposted {
 }
 
 impl Unposted {
-    /// Looks after them until told to stop.
+    /// Runs until `stopped` is true.
     pub(super) async fn run(self, mut stopped: watch::Receiver<bool>) {
         loop {
             let mut pause = LOOKING;
@@ -52,7 +52,7 @@ impl Unposted {
         }
     }
 
-    /// Lets go of what is too old, and says whether there may be more.
+    /// Drops emails that are too old. Returns true if there may be more.
     pub(super) async fn round(&self) -> Result<bool, StoreError> {
         let now = self.clock.wall();
         let (until, longest) = (now.after(LEFT_ALONE), Longest::ANY);

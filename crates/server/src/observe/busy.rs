@@ -1,24 +1,25 @@
-//! Attempts counted for single endpoints, where the operator wants to see them one by one.
+//! Attempt counters of single endpoints, for operators that enable them.
 //!
-//! A series in Prometheus costs memory there for as long as it is kept, so there are only so many: the endpoints that
-//! have something to do. Whoever is quiet for long makes room for others. What happens to those without a place is
-//! counted together. No count ever falls, so that rates can be believed: an endpoint that gets a place begins at zero.
+//! A series costs memory in Prometheus for as long as it is kept, so [`Busy`] has a fixed number of slots, used by
+//! active endpoints. An endpoint without attempts for an hour can lose its slot to another. Attempts of endpoints
+//! without a slot are counted together. Counters never decrease, so that rates stay correct: an endpoint that gets a
+//! slot starts at zero.
 
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::time::{Span, Timestamp};
 use rustc_hash::FxHashMap;
 
-/// Whoever was quiet for so long makes room.
+/// Time without attempts after which an endpoint may lose its slot.
 const QUIET: Span = Span::from_hours(1);
-/// How often somebody who is quiet is looked for.
+/// Minimum interval between two searches for inactive endpoints.
 const LOOK_EVERY: Span = Span::from_mins(1);
 
-/// How many attempts succeeded, and how many did not.
+/// Number of attempts that succeeded and failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcomes {
-    /// Those that did.
+    /// Successful attempts.
     pub successes: u64,
-    /// Those that did not.
+    /// Failed attempts.
     pub failures: u64,
 }
 
@@ -31,10 +32,10 @@ impl Outcomes {
     }
 }
 
-/// The attempts of an endpoint that has a place.
+/// Counters of an endpoint that has a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// Whose it is.
+    /// The endpoint's tenant.
     pub tenant: TenantId,
     /// Its attempts.
     pub outcomes: Outcomes,
@@ -51,7 +52,7 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// One with so many places. Without any it counts nothing.
+    /// Creates counters with `most` slots. With zero slots nothing is counted.
     pub fn new(most: usize) -> Busy {
         Busy {
             most,
@@ -83,7 +84,8 @@ impl Busy {
         self.places.insert(endpoint, counted);
     }
 
-    /// Those that have a place, and all others together; nothing if nobody wants to see them.
+    /// Returns the endpoints that have a slot, and the sum of all others. `None` if the operator has not enabled these
+    /// counters.
     pub fn told(&self) -> Option<(Vec<(EndpointId, Counted)>, Outcomes)> {
         if self.most == 0 {
             return None;
@@ -139,7 +141,7 @@ mod tests {
         count(&mut busy, 59, 3, true);
         assert_eq!(told(&busy).1, 3, "nobody was quiet for an hour");
         count(&mut busy, 60, 3, true);
-        // What others had stays theirs: a count that falls looks like a restart.
+        // The count of the others stays: a counter that decreases looks like a restart.
         assert_eq!(told(&busy), (vec![(1, 1, 2), (3, 1, 0)], 3));
         let mut nobody = Busy::new(0);
         count(&mut nobody, 0, 1, true);

@@ -1,4 +1,7 @@
-//! How one endpoint answered lately.
+//! Recent attempts of one endpoint.
+//!
+//! [`LatelySeen`] keeps the last [`ATTEMPTS_SEEN`] attempts in a ring buffer. [`EndpointFigures`] and [`Lately`] are
+//! summaries of it.
 
 use std::time::Duration;
 
@@ -6,60 +9,60 @@ use posthaste_core::classify::FailureKind;
 use posthaste_core::time::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// So many of the last attempts count.
+/// Number of recent attempts that are kept.
 pub const ATTEMPTS_SEEN: usize = 128;
-/// Whoever was called less often is not judged.
+/// An endpoint with fewer attempts than this is not judged.
 const MIN_TO_JUDGE: u32 = 5;
-/// An endpoint that succeeds less often than this is failing.
+/// An endpoint with a lower success ratio than this is failing.
 const HEALTHY_RATIO: f64 = 0.9;
-/// So many successes in a row, and whatever was before is over.
+/// Number of consecutive successes after which earlier failures are ignored.
 const FORGIVEN_AFTER: u32 = 10;
-/// A failure so long ago says nothing about now.
+/// A failure older than this does not affect the judgement.
 const RECENT: Span = Span::from_hours(1);
 
-/// How an endpoint answered lately.
+/// Success ratio and latencies of an endpoint's recent attempts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EndpointFigures {
-    /// The share of the last attempts that succeeded; 1 where there was none.
+    /// Ratio of recent attempts that succeeded; 1 if there were none.
     pub success_ratio: f64,
-    /// Half of the last attempts took at most so long.
+    /// Median latency.
     pub p50_ms: Option<f64>,
-    /// All but one in a hundred took at most so long.
+    /// 99th percentile of the latency.
     pub p99_ms: Option<f64>,
 }
 
-/// The last attempts to an endpoint, summed up for whoever asks what is wrong with it.
+/// Summary of the recent attempts to an endpoint, for diagnosis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Lately {
-    /// How many are remembered.
+    /// Number of attempts kept.
     pub attempts: u32,
-    /// How many of them failed.
+    /// Number of them that failed.
     pub failures: u32,
-    /// How many of the newest failed, with no success in between.
+    /// Number of consecutive failures up to the newest attempt.
     pub failures_in_a_row: u32,
-    /// How many of the newest succeeded, with no failure in between.
+    /// Number of consecutive successes up to the newest attempt.
     pub successes_in_a_row: u32,
-    /// When the newest ended.
+    /// End of the newest attempt.
     pub last_at: Option<Timestamp>,
-    /// The newest failure that this process has seen, remembered longer than the attempts.
+    /// Newest failure that this process has seen. Kept longer than the attempts.
     pub last_failure: Option<LastFailure>,
 }
 
-/// A failure, in short.
+/// Short description of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastFailure {
-    /// When it was.
+    /// Time of the failure.
     pub at: Timestamp,
-    /// What went wrong.
+    /// Kind of the failure.
     pub kind: FailureKind,
-    /// What the receiver answered, if it did.
+    /// HTTP status of the response, if there was one.
     #[serde(default)]
     pub status_code: Option<u16>,
 }
 
 impl Lately {
-    /// The share of the attempts that succeeded; 1 where there was none.
+    /// Returns the ratio of attempts that succeeded; 1 if there were none.
     pub fn success_ratio(&self) -> f64 {
         match self.attempts {
             0 => 1.0,
@@ -67,7 +70,7 @@ impl Lately {
         }
     }
 
-    /// Whether somebody should look: it fails often, did so lately, and has not recovered since.
+    /// Returns true if the endpoint needs attention: it fails often, has failed recently, and has not recovered since.
     pub fn is_failing(&self, now: Timestamp) -> bool {
         let recent = |failure: LastFailure| now.since(failure.at) <= RECENT;
         self.attempts >= MIN_TO_JUDGE
@@ -77,16 +80,16 @@ impl Lately {
     }
 }
 
-/// The last attempts to one endpoint.
+/// The most recent attempts to one endpoint.
 #[derive(Clone, Debug)]
 pub struct LatelySeen {
-    /// Latencies, written round and round.
+    /// Ring buffer of latencies, in microseconds.
     micros: Box<[u32; ATTEMPTS_SEEN]>,
-    /// A bit for each, set if it succeeded.
+    /// One bit per attempt, set if it succeeded.
     succeeded: u128,
-    /// How many attempts were seen at all.
+    /// Total number of attempts seen.
     count: u64,
-    /// When the last one ended.
+    /// End of the last attempt.
     last_at: Option<Timestamp>,
     last_failure: Option<LastFailure>,
 }
@@ -104,7 +107,7 @@ impl Default for LatelySeen {
 }
 
 impl LatelySeen {
-    /// Takes note of an attempt that ended now, and of what went wrong with it.
+    /// Adds an attempt that ended now, and its failure if it failed.
     pub fn add(&mut self, now: Timestamp, latency: Duration, failure: Option<LastFailure>) {
         let place = (self.count % ATTEMPTS_SEEN as u64) as usize;
         self.micros[place] = u32::try_from(latency.as_micros()).unwrap_or(u32::MAX);
@@ -115,10 +118,10 @@ impl LatelySeen {
         self.last_failure = failure.or(self.last_failure);
     }
 
-    /// It, summed up.
+    /// Returns the summary.
     pub fn lately(&self) -> Lately {
         let attempts = self.count.min(ATTEMPTS_SEEN as u64) as u32;
-        // The newest first: its bit is the highest.
+        // Rotated so that the newest attempt is the highest bit.
         let next = (self.count % ATTEMPTS_SEEN as u64) as u32;
         let newest_first = self.succeeded.rotate_right(next);
         Lately {
@@ -131,7 +134,7 @@ impl LatelySeen {
         }
     }
 
-    /// What it comes to.
+    /// Returns success ratio and latencies.
     pub fn figures(&self) -> EndpointFigures {
         let seen = self.count.min(ATTEMPTS_SEEN as u64) as usize;
         let mut micros = self.micros[..seen].to_vec();
@@ -148,7 +151,7 @@ impl LatelySeen {
     }
 }
 
-/// The least value that so many percent are not above.
+/// Returns the smallest value that at least `percent` of the values do not exceed.
 fn percentile_ms(sorted_micros: &[u32], percent: usize) -> Option<f64> {
     let rank = (sorted_micros.len() * percent).div_ceil(100);
     let micros = sorted_micros.get(rank.checked_sub(1)?)?;
@@ -216,7 +219,7 @@ mod tests {
         assert_eq!(figures.p99_ms, Some(2.0));
     }
 
-    /// What is summed up of these results, the oldest first.
+    /// Returns the summary of these results, oldest first.
     fn lately(results: impl IntoIterator<Item = bool>) -> Lately {
         let mut seen = LatelySeen::default();
         for succeeded in results {

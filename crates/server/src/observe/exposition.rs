@@ -1,7 +1,6 @@
-//! All figures as Prometheus reads them: text format 0.0.4.
+//! All metrics in the Prometheus text format 0.0.4.
 //!
-//! Every label a metric can have is there from the beginning, at zero, so that a rate over the first
-//! failure is not missed.
+//! Every value of a label is present from the start, at zero, so that a rate does not miss the first failure.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -17,14 +16,14 @@ use super::histogram::{BOUNDS, Snapshot};
 use super::metric::{Labelled, Metric, Number, Values};
 use super::{Observatory, place_of};
 
-/// What the text is, for the `Content-Type`.
+/// `Content-Type` of the text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// The endpoints that are not told apart. No endpoint has this id.
+/// Label of the endpoints that are counted together. No endpoint has this id.
 const OTHERS: &str = "other";
-/// About as long as the text is.
+/// Typical length of the text, in bytes.
 const TYPICAL_BYTES: usize = 8 * 1024;
 
-/// Every metric.
+/// Returns every metric.
 pub(super) fn metrics(seen: &Observatory, gauges: &Gauges) -> Vec<Metric> {
     let mut metrics = vec![Metric::gauges(
         "posthaste_build_info",
@@ -44,7 +43,7 @@ pub(super) fn metrics(seen: &Observatory, gauges: &Gauges) -> Vec<Metric> {
     metrics
 }
 
-/// Writes everything down.
+/// Renders the metrics as text.
 pub fn render(metrics: &[Metric]) -> String {
     let mut page = Page(String::with_capacity(TYPICAL_BYTES));
     for metric in metrics {
@@ -225,7 +224,7 @@ fn ratios(health: &Health) -> [Metric; 4] {
     .map(|(name, help, figure)| Metric::gauge(name, help, figure.value))
 }
 
-/// What is told of single endpoints, if the operator wants to see them and whoever asks may.
+/// Returns the metrics of single endpoints, if the operator has enabled them and the caller may see them.
 fn by_endpoint(seen: &Observatory, gauges: &Gauges) -> Vec<Metric> {
     let told = seen.ledger().busy.told();
     let Some((told, others)) = told.filter(|_| gauges.shows_endpoints) else {
@@ -326,7 +325,7 @@ impl Page {
     }
 }
 
-/// Labels as they are written, and the upper end of a bucket if it is one.
+/// Formats labels, and the upper bound if it is a histogram bucket.
 fn labels(own: &[(&'static str, Cow<'static, str>)], at_most: Option<&str>) -> String {
     let own = own.iter().map(|(label, of)| (*label, of.as_ref()));
     let all = own.chain(at_most.map(|bound| ("le", bound)));

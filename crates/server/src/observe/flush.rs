@@ -1,10 +1,10 @@
-//! Writing down what happened.
+//! Writes counters to the store as stats.
 //!
-//! The store is the truth; memory holds only what was not written yet. It is written piece by piece. Each piece has a
-//! number, and stays in memory until the store has said that it is written; as long as it has not, the same piece is
-//! written again under the same number, which the store passes over if it has it already. Whoever reads both at once holds
-//! [`Observatory::still`], so that nothing is on its way: it is neither missed nor counted twice. Only what the store wrote
-//! without a word is counted twice, until it is asked again.
+//! The store is authoritative; memory holds only what is not written yet. Counters are written in numbered pieces. A
+//! piece stays in memory until the store confirms it. After a failure the same piece is written again under the same
+//! number, and the store ignores it if it already has it. A reader of both store and memory holds
+//! [`Observatory::still`], so that no write is in progress: nothing is missed or counted twice. The one exception is a
+//! piece that the store wrote without its confirmation arriving: it counts twice until it is written again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use tokio::time::timeout;
 
 use super::Observatory;
 
-/// How often what happened is written down. After a kill so much is missing at most.
+/// Interval between writes. A killed process loses at most the counters of this interval.
 pub const EVERY: Duration = Duration::from_secs(2);
-/// How long the store may take to write what is left at a stop.
+/// Time that the store may take for the final write at a shutdown.
 const AT_THE_END: Duration = Duration::from_secs(5);
-/// How many tallies are written at once: one short transaction, so that nobody waits for it.
+/// Number of counter rows per write. Each is one short transaction, so that other writes do not wait for it.
 const PIECE: usize = 500;
 
-/// Writes down what happened, again and again, until told to stop.
+/// Writes the counters periodically until `stopped` is true.
 pub fn start(
     store: Arc<dyn Store>,
     observe: Arc<Observatory>,
@@ -37,7 +37,7 @@ pub fn start(
                 return;
             }
             let failed = observe.flush(&*store).await.err();
-            // Said once: it is tried again and again.
+            // Logged once, because the write is retried every interval.
             if let Some(error) = failed.as_ref().filter(|_| !failing) {
                 tracing::warn!(%error, "figures cannot be written down; they are kept and will be written as soon as that works");
             }
@@ -46,7 +46,7 @@ pub fn start(
     })
 }
 
-/// Writes down what is left at a stop, if the store takes it in time.
+/// Writes the remaining counters at a shutdown, if the store accepts them in time.
 pub async fn last(observe: &Observatory, store: &dyn Store) {
     match timeout(AT_THE_END, observe.flush(store)).await {
         Ok(Ok(())) => {}
@@ -56,7 +56,7 @@ pub async fn last(observe: &Observatory, store: &dyn Store) {
 }
 
 impl Observatory {
-    /// Writes down what happened until now. What could not be written is kept.
+    /// Writes all counters up to now. What could not be written is kept.
     pub async fn flush(&self, store: &dyn Store) -> Result<(), StoreError> {
         let passed_over = self.ledger().pending.passed_over();
         if passed_over > 0 {
@@ -65,7 +65,7 @@ impl Observatory {
                 "more happened than can be kept until it is written: figures of tenants and endpoints are too low"
             );
         }
-        // What comes in the meantime is for the next time.
+        // Counters that arrive during this flush are written by the next one.
         let mut left = self.ledger().pending.count();
         while left > 0 {
             let alone = self.writing.write().await;

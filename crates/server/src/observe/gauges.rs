@@ -1,6 +1,6 @@
-//! What others know at the moment they are asked.
+//! Values that are read from other components at the time of the request.
 //!
-//! What cannot be asked is left out, and so is its metric: a gap says more than a zero.
+//! A value that cannot be read is left out, and so is its metric: a gap is more honest than a zero.
 
 use std::collections::BTreeMap;
 
@@ -12,44 +12,44 @@ use posthaste_store::{Counts, Tally};
 
 use super::machine::Process;
 
-/// What others know.
+/// Values read from other components.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gauges {
-    /// Deliveries that have not ended, and those that were given up and are still kept.
+    /// Number of unfinished deliveries, and of dead letters that are still kept.
     pub counts: Option<Counts>,
-    /// Attempts under way.
+    /// Attempts in flight.
     pub in_flight: u64,
-    /// How many breakers are in which state, of endpoints that are in memory.
+    /// Number of breakers in each state, of endpoints that are in memory.
     pub breakers: Option<BreakerCensus>,
-    /// Deliveries that have been in retry for longer than a day.
+    /// Deliveries that have been in retry for longer than 24 hours.
     pub retrying_over_24h: Option<u64>,
-    /// Shards of all endpoints that this node sends to.
+    /// Shards that this node owns.
     pub shards: u64,
-    /// Nodes that share the store, this one too.
+    /// Nodes that share the store, including this one.
     pub nodes: u64,
-    /// What happened to everything in the last hour, on all nodes.
+    /// Counters of all tenants over the last hour, on all nodes.
     pub hour: Option<Tally>,
-    /// How long the oldest delivery that could be sent has been waiting.
+    /// Time for which the oldest delivery that could be sent has been due.
     pub queue_age: Option<Span>,
-    /// The share of the store's disk that is free, if the store is a file.
+    /// Free ratio of the store's disk, if the store is a file.
     pub store_free_ratio: Option<f64>,
-    /// What this process uses.
+    /// Resources that this process uses.
     pub process: Option<Process>,
-    /// How many alerts of each name go on. One that is not named has none.
+    /// Number of open alerts by name. A missing name means zero.
     pub alerts: Option<BTreeMap<AlertName, u64>>,
-    /// Whoever asks may see single endpoints.
+    /// True if the caller may see single endpoints.
     pub shows_endpoints: bool,
-    /// What waits for single endpoints, where the operator wants to see them one by one.
+    /// Waiting deliveries of single endpoints, if the operator has enabled these metrics.
     pub endpoints: Vec<EndpointPending>,
 }
 
-/// How much waits for an endpoint.
+/// Number of deliveries that wait for an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointPending {
-    /// Whose it is.
+    /// The endpoint's tenant.
     pub tenant: TenantId,
     /// The endpoint.
     pub endpoint: EndpointId,
-    /// How many deliveries.
+    /// Number of waiting deliveries.
     pub pending: u64,
 }

@@ -1,8 +1,7 @@
-//! What the figures mean.
+//! Five ratios that show whether webhooks arrive, each with a healthy range and an alert range.
 //!
-//! Five figures tell whether webhooks arrive, each with a healthy range and one that calls for somebody.
-//! A figure without data is the one that says that nothing is wrong: no retries, no dead letters, one
-//! attempt per success, every second attempt successful.
+//! A ratio without data has the value of a healthy system: no retries, no dead letters, one attempt per success, every
+//! second attempt successful. [`HealthReport`] has the ratios for each window.
 
 use serde::Serialize;
 
@@ -10,23 +9,23 @@ use posthaste_store::Tally;
 
 use super::window::Window;
 
-/// The health of everything, or of one tenant.
+/// Health of all tenants together, or of one tenant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HealthReport {
-    /// Over each window.
+    /// Health over each window.
     pub windows: Windows,
 }
 
 /// Health over each window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Windows {
-    /// The last five minutes.
+    /// The last 5 minutes.
     #[serde(rename = "5m")]
     pub five_minutes: Health,
     /// The last hour.
     #[serde(rename = "1h")]
     pub hour: Health,
-    /// The last day.
+    /// The last 24 hours.
     #[serde(rename = "24h")]
     pub day: Health,
 }
@@ -34,44 +33,44 @@ pub struct Windows {
 /// Health over one window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Health {
-    /// Attempts that were not the first, of all attempts.
+    /// Ratio of attempts that were retries.
     pub retry_ratio: Figure,
-    /// Deliveries that were given up, of those that succeeded or were given up.
+    /// Ratio of dead-lettered deliveries to those that succeeded or were dead-lettered.
     pub dead_letter_ratio: Figure,
-    /// Attempts made for each delivery that succeeded.
+    /// Attempts made per successful delivery.
     pub attempts_per_success: Figure,
-    /// Second attempts that succeeded, of all second attempts.
+    /// Ratio of second attempts that succeeded.
     pub second_attempt_success_ratio: Figure,
-    /// Deliveries that have been in retry for longer than a day; the same in every window.
+    /// Deliveries that have been in retry for longer than 24 hours; the same in every window.
     pub retrying_over_24h: Figure,
 }
 
-/// One figure, with its ranges.
+/// One value with its ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// The figure.
+    /// The value.
     pub value: f64,
-    /// Where it is healthy.
+    /// The healthy range, as text.
     pub healthy: &'static str,
-    /// Where somebody should look.
+    /// The alert range, as text.
     pub alert: &'static str,
-    /// Where it is.
+    /// The range that the value is in.
     pub state: Condition,
 }
 
-/// Where a figure is.
+/// Range that a value is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Condition {
-    /// Within its healthy range.
+    /// Inside the healthy range.
     Healthy,
-    /// Outside, and not yet alarming.
+    /// Neither healthy nor in the alert range.
     Warning,
-    /// Somebody should look.
+    /// In the alert range: an operator should look.
     Alert,
 }
 
-/// A healthy range and an alarming one, in words and in numbers.
+/// A healthy range and an alert range, as text and as predicates.
 struct Range {
     healthy: &'static str,
     alert: &'static str,
@@ -129,7 +128,7 @@ impl Range {
 }
 
 impl HealthReport {
-    /// The report of what happened within each window.
+    /// Builds the report from the counters of each window.
     pub fn new(tally: impl Fn(Window) -> Tally, retrying_over_24h: u64) -> HealthReport {
         let health = |window| Health::new(&tally(window), retrying_over_24h);
         HealthReport {
@@ -143,10 +142,10 @@ impl HealthReport {
 }
 
 impl Health {
-    /// What a tally comes to.
+    /// Computes the ratios from counters.
     pub fn new(tally: &Tally, retrying_over_24h: u64) -> Health {
         let finished = tally.succeeded.saturating_add(tally.failed);
-        // While nothing has succeeded yet, every attempt counts against the first success.
+        // Before the first success, the number of attempts itself is the value.
         let attempts_per_success = match tally.attempts {
             0 => 1.0,
             attempts => attempts as f64 / tally.succeeded.max(1) as f64,

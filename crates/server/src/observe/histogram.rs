@@ -1,10 +1,10 @@
-//! How long things took, counted in buckets.
+//! Histograms of durations.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Upper ends of the buckets: five to a decade, ten where first attempts are expected, so that a
-/// percentile between 1 and 10 ms can be read off. Each in microseconds, and in seconds as it is written.
+/// Upper bounds of the buckets: five per decade, and ten between 1 and 10 ms, where first attempts are expected, so
+/// that percentiles there are precise. Each in microseconds, and in seconds as text.
 pub const BOUNDS: [(u64, &str); 34] = [
     (100, "0.0001"),
     (160, "0.00016"),
@@ -42,21 +42,21 @@ pub const BOUNDS: [(u64, &str); 34] = [
     (60_000_000, "60"),
 ];
 
-/// Counts durations. What is longer than the last bound is counted beyond it.
+/// Counts durations by bucket. Durations above the last bound have their own bucket.
 #[derive(Debug)]
 pub struct Histogram {
     counts: [AtomicU64; BOUNDS.len() + 1],
     sum_micros: AtomicU64,
 }
 
-/// A histogram as it was at one moment.
+/// State of a histogram at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
-    /// How many were at most as long as each bound.
+    /// Number of durations that do not exceed each bound (cumulative).
     pub at_most: [u64; BOUNDS.len()],
-    /// How many there were.
+    /// Number of durations.
     pub count: u64,
-    /// How long they took together.
+    /// Sum of the durations, in seconds.
     pub sum_seconds: f64,
 }
 
@@ -67,7 +67,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// An empty one.
+    /// Creates an empty histogram.
     pub const fn new() -> Histogram {
         Histogram {
             counts: [const { AtomicU64::new(0) }; BOUNDS.len() + 1],
@@ -75,16 +75,16 @@ impl Histogram {
         }
     }
 
-    /// Counts one.
+    /// Counts one duration.
     pub fn observe(&self, duration: Duration) {
-        // A duration a little longer than a bound is not at most that bound: round up.
+        // Rounded up, because a duration slightly above a bound belongs to the next bucket.
         let micros = u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX);
         let place = BOUNDS.partition_point(|(bound, _)| *bound < micros);
         self.counts[place].fetch_add(1, Relaxed);
         self.sum_micros.fetch_add(micros, Relaxed);
     }
 
-    /// What has been counted so far.
+    /// Returns the current state.
     pub fn snapshot(&self) -> Snapshot {
         let mut so_far = 0;
         let at_most = std::array::from_fn(|place| {

@@ -1,35 +1,35 @@
-//! What the machine says of this process and of the disk below its store.
+//! Resource usage of this process and of the disk below its store, as the operating system reports it.
 
 use std::fs;
 use std::path::Path;
 
-/// What this process uses.
+/// Resources that this process uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Memory.
+    /// Resident memory, in bytes.
     pub memory_bytes: u64,
-    /// Files and sockets that are open.
+    /// Open files and sockets.
     pub open_files: u64,
 }
 
 impl Process {
-    /// What this process uses, if the system tells.
+    /// Reads the resource usage, if the system provides it.
     pub fn read() -> Option<Process> {
         let statm = fs::read_to_string("/proc/self/statm").ok()?;
         let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
         let open_files = fs::read_dir("/proc/self/fd").ok()?.count();
         Some(Process {
             memory_bytes: pages.saturating_mul(rustix::param::page_size() as u64),
-            // Looking opens one.
+            // Listing the directory opens one itself.
             open_files: (open_files as u64).saturating_sub(1),
         })
     }
 }
 
-/// The share of the file system below a file that is free for this process, if the system tells.
+/// Returns the ratio of the file system below `path` that is free for this process, if the system provides it.
 pub fn free_ratio(path: &Path) -> Option<f64> {
     let disk = rustix::fs::statvfs(path).ok()?;
-    // What is reserved for the administrator is no room.
+    // Blocks reserved for the superuser count neither as free nor as total.
     let room = disk.f_blocks.checked_sub(disk.f_bfree)? + disk.f_bavail;
     (room > 0).then(|| disk.f_bavail as f64 / room as f64)
 }

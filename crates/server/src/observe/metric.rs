@@ -1,7 +1,6 @@
-//! A metric, whoever will read it: Prometheus as text, or a collector over OTLP.
+//! A metric, independent of its output format: Prometheus text or OTLP.
 //!
-//! What is told is decided once, in [`exposition`](super::exposition); each reader has its own way to
-//! write it down.
+//! [`exposition`](super::exposition) decides once which metrics there are; each exporter only formats them.
 
 use std::borrow::Cow;
 
@@ -10,40 +9,40 @@ use super::histogram::Snapshot;
 /// One metric with all its values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
-    /// Its name, as Prometheus writes it: a counter ends with `_total`, a unit stands last.
+    /// Name in Prometheus style: a counter ends with `_total`, a unit comes last.
     pub name: &'static str,
-    /// What it tells, in a sentence.
+    /// Description, one sentence.
     pub help: &'static str,
-    /// What it is, and how much.
+    /// Type and values.
     pub values: Values,
 }
 
-/// What a metric is, and how much.
+/// Type and values of a metric.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Values {
-    /// Only grows, until the process ends.
+    /// Only increases until the process ends.
     Counter(Vec<Labelled<Number>>),
-    /// Goes up and down.
+    /// Increases and decreases.
     Gauge(Vec<Labelled<Number>>),
-    /// How long things took.
+    /// Distribution of durations.
     Histogram(Vec<Labelled<Snapshot>>),
 }
 
-/// A value, and what tells it from the others of its metric.
+/// A value with the labels that distinguish it from the other values of its metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Labelled<T> {
-    /// Names and values.
+    /// Label names and values.
     pub labels: Vec<(&'static str, Cow<'static, str>)>,
     /// The value.
     pub value: T,
 }
 
-/// How much.
+/// A number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
     /// A count.
     Whole(u64),
-    /// A ratio.
+    /// A ratio or another fraction.
     Fraction(f64),
 }
 
@@ -60,7 +59,7 @@ impl From<f64> for Number {
 }
 
 impl<T> Labelled<T> {
-    /// The only value of a metric.
+    /// The only value of a metric, without labels.
     pub fn alone(value: impl Into<T>) -> Labelled<T> {
         Labelled {
             labels: Vec::new(),
@@ -68,7 +67,7 @@ impl<T> Labelled<T> {
         }
     }
 
-    /// One of several values.
+    /// One of several values, with one label.
     pub fn with(
         label: &'static str,
         of: impl Into<Cow<'static, str>>,
@@ -82,13 +81,13 @@ impl<T> Labelled<T> {
 }
 
 impl Metric {
-    /// A counter that is one number.
+    /// Creates a counter with a single value.
     pub fn counter(name: &'static str, help: &'static str, value: u64) -> Metric {
         let values = Values::Counter(vec![Labelled::alone(value)]);
         Metric { name, help, values }
     }
 
-    /// A counter by a label.
+    /// Creates a counter with one value per label.
     pub fn counters<V: Into<Cow<'static, str>>>(
         name: &'static str,
         help: &'static str,
@@ -101,13 +100,13 @@ impl Metric {
         Metric { name, help, values }
     }
 
-    /// A gauge that is one number.
+    /// Creates a gauge with a single value.
     pub fn gauge(name: &'static str, help: &'static str, value: impl Into<Number>) -> Metric {
         let values = Values::Gauge(vec![Labelled::alone(value)]);
         Metric { name, help, values }
     }
 
-    /// A gauge by a label.
+    /// Creates a gauge with one value per label.
     pub fn gauges<V: Into<Cow<'static, str>>, N: Into<Number>>(
         name: &'static str,
         help: &'static str,
@@ -120,7 +119,7 @@ impl Metric {
         Metric { name, help, values }
     }
 
-    /// A histogram.
+    /// Creates a histogram.
     pub fn histogram(name: &'static str, help: &'static str, seen: Snapshot) -> Metric {
         let values = Values::Histogram(vec![Labelled::alone(seen)]);
         Metric { name, help, values }

@@ -1,37 +1,37 @@
-//! What is seen of the server's work, in figures.
+//! Metrics and stats of the server's work.
 //!
-//! Promises:
+//! [`Observatory`] counts. It guarantees:
 //!
-//! - **Cheap to tell.** Counters and histograms are atomics. What is remembered by time, tenant and
-//!   endpoint lies behind one lock that is held for a few writes, and allocates only when a tenant
-//!   or an endpoint is seen for the first time since the last flush.
-//! - **The store is the truth.** What happened by time is written down every two seconds, and at a stop; memory
-//!   holds only what is not written yet. So figures are right after a restart, and the same on every node. A kill
-//!   costs what was not written.
-//! - **Bounded.** So much waits to be written, so many endpoints are remembered; whoever was active least
-//!   recently is forgotten first.
-//! - **Nothing is told of the telling.** What happens to the tenant that gets the operational events counts for that
-//!   tenant and its endpoints, and for nothing else: a receiver of notices that fails would make more of them.
-//! - **Never in the way.** They tell of the work; nothing depends on them. While the store is away, what happened
-//!   waits, and whoever asks is told that it cannot be said.
+//! - **Cheap counting.** Counters and histograms are atomics. Counters by time, tenant and endpoint are behind one lock
+//!   that is held for a few writes. It allocates only when a tenant or an endpoint is seen for the first time since the
+//!   last flush.
+//! - **The store is authoritative.** Counters are written to the store every two seconds and at a shutdown; memory
+//!   holds only what is not written yet. So stats are correct after a restart and the same on every node. A killed
+//!   process loses what it had not written.
+//! - **Bounded memory.** The number of unwritten counters and of remembered endpoints is limited. The least recently
+//!   active endpoint is forgotten first.
+//! - **No feedback.** Deliveries of the operational tenant, which receives the operational events, count only for that
+//!   tenant and its endpoints. Otherwise a failing receiver of notifications would cause more notifications.
+//! - **No dependency.** Sending does not depend on metrics. While the store is unavailable, counters wait in memory,
+//!   and requests for stats are answered with an error.
 //!
-//! | module | keeps |
+//! | module | purpose |
 //! |---|---|
-//! | [`histogram`] | how long things took, for Prometheus |
-//! | [`tally`] | one thing that happened |
-//! | [`pending`] | what happened and is not in the store yet |
-//! | [`flush`] | writes that down |
-//! | [`window`] | what happened within five minutes, an hour, a day |
-//! | [`series`] | the same bucket by bucket, for charts |
-//! | [`health`] | what those figures mean: healthy, warning, alert |
-//! | [`endpoint`] | how one endpoint answered lately |
-//! | [`remembered`] | a bounded map that forgets whoever was quiet longest |
-//! | [`busy`] | attempts of single endpoints, where the operator wants to see them |
-//! | [`gauges`] | what others know at the moment |
-//! | [`retrying`] | how much of everything has been in retry for long |
-//! | [`machine`] | what the machine says of the process and the disk |
-//! | [`metric`] | one metric, whoever reads it |
-//! | [`exposition`] | all of it as Prometheus reads it |
+//! | [`histogram`] | histograms of durations, for Prometheus |
+//! | [`tally`] | counters of one attempt |
+//! | [`pending`] | counters that are not in the store yet |
+//! | [`flush`] | writes them to the store |
+//! | [`window`] | sums over five minutes, an hour, a day |
+//! | [`series`] | the same by time bucket, for charts |
+//! | [`health`] | ratios with their ranges: healthy, warning, alert |
+//! | [`endpoint`] | recent attempts of one endpoint |
+//! | [`remembered`] | bounded map that evicts the least recently used |
+//! | [`busy`] | attempts of single endpoints, for operators that enable them |
+//! | [`gauges`] | values that are read at the time of the request |
+//! | [`retrying`] | number of deliveries that have been in retry for long |
+//! | [`machine`] | resource usage of the process and the disk |
+//! | [`metric`] | one metric, independent of the output format |
+//! | [`exposition`] | all metrics in the Prometheus format |
 
 pub mod busy;
 pub mod endpoint;
@@ -77,36 +77,36 @@ use remembered::Remembered;
 
 use crate::notices::NoticeFigures;
 
-/// Of how many endpoints the last attempts are remembered: 1 KB each.
+/// Maximum number of endpoints whose recent attempts are kept: 1 KB each.
 pub const MAX_ENDPOINTS_SEEN: usize = 10_000;
 
-/// One attempt, as far as figures are made of it.
+/// One attempt, as it is counted.
 #[derive(Clone, Copy, Debug)]
 pub struct AttemptSeen<'a> {
-    /// Whose it was.
+    /// The tenant.
     pub tenant: &'a TenantId,
-    /// Where it went.
+    /// The endpoint.
     pub endpoint: EndpointId,
-    /// Which attempt of its round it was; the first is 1. A replay begins a new round.
+    /// Number of the attempt within its round, starting at 1. A replay starts a new round.
     pub round_number: u32,
-    /// What went wrong; nothing if it succeeded.
+    /// Kind of the failure; `None` for a success.
     pub failure: Option<FailureKind>,
-    /// What the receiver answered, if it did.
+    /// HTTP status of the response, if there was one.
     pub status_code: Option<u16>,
-    /// How long it took.
+    /// Duration of the attempt.
     pub latency: Duration,
-    /// From when the event was accepted, or due, to the first byte sent; only of a first attempt.
+    /// Time from the acceptance of the event, or from the due time, to the first byte sent. Only for a first attempt.
     pub first_attempt_lag: Option<Duration>,
-    /// How its delivery ended, if it did.
+    /// Final status of the delivery, if this attempt ended it.
     pub ended: Option<Status>,
 }
 
-/// Sees all that happens, and can say how it went.
+/// Counts everything that happens, and provides the metrics.
 #[derive(Debug)]
 pub struct Observatory {
-    /// Nothing that happens to events and deliveries is counted.
+    /// True if events and deliveries are not counted.
     is_blind: bool,
-    /// Whose deliveries are no part of everything.
+    /// The operational tenant, whose deliveries are left out of the totals.
     apart: Option<TenantId>,
     events_accepted: AtomicU64,
     succeeded: AtomicU64,
@@ -115,19 +115,19 @@ pub struct Observatory {
     successes: AtomicU64,
     failures: [AtomicU64; FailureKind::ALL.len()],
     not_made: AtomicU64,
-    /// What is told of it to people.
+    /// Counters of notifications.
     pub notices: NoticeFigures,
     attempt: Histogram,
     first_attempt_lag: Histogram,
     commit: Histogram,
     ledger: Mutex<Ledger>,
-    /// Held by whoever takes something out of the ledger until it is in the store.
+    /// Held for writing from when counters are taken out of the ledger until they are in the store.
     writing: RwLock<()>,
-    /// How many pieces have been written.
+    /// Number of pieces that have been written.
     flushes: AtomicU64,
 }
 
-/// What is remembered by time, tenant and endpoint.
+/// Counters by time, tenant and endpoint.
 #[derive(Debug)]
 struct Ledger {
     pending: Pending,
@@ -135,14 +135,14 @@ struct Ledger {
     busy: Busy,
 }
 
-/// What is remembered of an endpoint.
+/// Recent attempts of an endpoint.
 #[derive(Debug, Default)]
 struct EndpointSeen {
     tenant: Option<TenantId>,
     lately: LatelySeen,
 }
 
-/// What this node has not written yet. While it is held, nothing is on its way to the store.
+/// View of the counters that this node has not written yet. No write to the store is in progress while it is held.
 #[derive(Debug)]
 pub struct Still<'a> {
     observe: &'a Observatory,
@@ -150,12 +150,12 @@ pub struct Still<'a> {
 }
 
 impl Still<'_> {
-    /// What happened to a scope and is not written yet, by minute.
+    /// Returns the unwritten counters of a scope, by minute.
     pub fn pending(&self, scope: &Scope) -> Vec<(Timestamp, Tally)> {
         self.observe.ledger().pending.of(scope)
     }
 
-    /// How many pieces have been written: as long as this stays the same, what is pending was not written.
+    /// Returns the number of pieces written. As long as it stays the same, no pending counters were written.
     pub fn flushes(&self) -> u64 {
         self.observe.flushes.load(SeqCst)
     }
@@ -168,7 +168,7 @@ impl Default for Observatory {
 }
 
 impl Observatory {
-    /// One that has seen nothing yet.
+    /// Creates an instance with all counters at zero.
     pub fn new() -> Observatory {
         Observatory {
             is_blind: false,
@@ -194,35 +194,36 @@ impl Observatory {
         }
     }
 
-    /// One that counts nothing of what happens to events and deliveries: what counting costs can be seen beside it.
+    /// Disables the counting of events and deliveries, to measure the cost of counting.
     pub fn blind(mut self) -> Observatory {
         self.is_blind = true;
         self
     }
 
-    /// The same, to which the deliveries of this tenant are no part of everything: they tell of the others.
+    /// Sets the operational tenant. Its deliveries report on those of other tenants, so they are left out of the
+    /// totals.
     pub fn setting_apart(mut self, tenant: Option<TenantId>) -> Observatory {
         self.apart = tenant;
         self
     }
 
-    /// Whose deliveries are no part of everything.
+    /// Returns the operational tenant, whose deliveries are left out of the totals.
     pub fn apart(&self) -> Option<&TenantId> {
         self.apart.as_ref()
     }
 
-    /// The same, with attempts counted for so many single endpoints.
+    /// Enables attempt counters for at most `most` single endpoints.
     pub fn by_endpoint(self, most: usize) -> Observatory {
         self.ledger().busy = Busy::new(most);
         self
     }
 
-    /// The endpoints whose attempts are counted one by one; nothing if nobody wants to see them.
+    /// Returns the endpoints with their own counters; `None` if these counters are disabled.
     pub fn busy(&self) -> Option<Vec<(EndpointId, Counted)>> {
         self.ledger().busy.told().map(|(told, _)| told)
     }
 
-    /// It took the store so long to say that something is written, waiting for its turn included.
+    /// Records the time that the store took for a commit, including the wait in the write queue.
     pub fn committed(&self, took: Duration) {
         if self.is_blind {
             return;
@@ -230,12 +231,12 @@ impl Observatory {
         self.commit.observe(took);
     }
 
-    /// So many events were accepted that were not there before.
+    /// Counts newly accepted events. Duplicates are not included.
     pub fn accepted(&self, events: u64) {
         self.events_accepted.fetch_add(events, Relaxed);
     }
 
-    /// An attempt was made and written down.
+    /// Counts an attempt that was made and recorded.
     pub fn attempt(&self, now: Now, seen: &AttemptSeen<'_>) {
         if self.is_blind {
             return;
@@ -265,12 +266,12 @@ impl Observatory {
         endpoint.lately.add(now.wall, seen.latency, failure);
     }
 
-    /// A fault of this machine's kept an attempt from being made.
+    /// Counts an attempt that an internal error prevented.
     pub fn not_made(&self) {
         self.not_made.fetch_add(1, Relaxed);
     }
 
-    /// So many deliveries of a tenant to an endpoint were given up without an attempt.
+    /// Counts deliveries to an endpoint that were dead-lettered without an attempt.
     pub fn swept(&self, now: Now, tenant: &TenantId, endpoint: EndpointId, given_up: u64) {
         if self.is_blind {
             return;
@@ -285,19 +286,19 @@ impl Observatory {
         pending.add(now.wall, tenant, endpoint, &tally);
     }
 
-    /// A delivery was called off, which says nothing about health.
+    /// Counts a cancelled delivery, which does not affect health.
     pub fn called_off(&self) {
         self.count_ended(Status::Cancelled, 1);
     }
 
-    /// Forgets a tenant that is gone: another one may get its id, and is not to be judged by it.
+    /// Removes the unwritten counters of a deleted tenant, so that a new tenant with the same id starts at zero.
     pub fn forget(&self, tenant: &TenantId) {
         self.ledger().pending.forget(tenant);
     }
 
-    /// How an endpoint answered lately.
+    /// Returns success ratio and latencies of an endpoint's recent attempts.
     pub fn endpoint(&self, endpoint: EndpointId) -> EndpointFigures {
-        // The figures are worked out on a copy, so that nobody waits for the sorting.
+        // Computed on a copy, so that other threads do not wait for the sorting.
         let ledger = self.ledger();
         let lately = ledger.endpoints.peek(&endpoint);
         let lately = lately.map(|seen| seen.lately.clone());
@@ -305,7 +306,7 @@ impl Observatory {
         lately.unwrap_or_default().figures()
     }
 
-    /// How these endpoints did lately, as far as they are remembered.
+    /// Returns summaries of these endpoints' recent attempts, as far as they are remembered.
     pub fn lately(&self, endpoints: &[EndpointId]) -> Vec<(EndpointId, Lately)> {
         let ledger = self.ledger();
         let look = |endpoint: &EndpointId| {
@@ -315,8 +316,8 @@ impl Observatory {
         endpoints.iter().filter_map(look).collect()
     }
 
-    /// Endpoints that fail lately, of everybody or of one tenant, those that fail most first, at most
-    /// `limit`. Costs a look at each that is remembered: a fraction of a millisecond.
+    /// Returns failing endpoints of all tenants or of one, lowest success ratio first, at most `limit`. Checks every
+    /// remembered endpoint, which takes a fraction of a millisecond.
     pub fn failing(
         &self,
         now: Timestamp,
@@ -339,7 +340,7 @@ impl Observatory {
         failing
     }
 
-    /// What is not written yet, once nothing is on its way to the store.
+    /// Waits until no write is in progress, and returns a view of the unwritten counters.
     pub async fn still(&self) -> Still<'_> {
         Still {
             _nobody_writes: self.writing.read().await,
@@ -347,17 +348,17 @@ impl Observatory {
         }
     }
 
-    /// Every metric, for whoever reads it.
+    /// Returns every metric.
     pub fn metrics(&self, gauges: &Gauges) -> Vec<Metric> {
         exposition::metrics(self, gauges)
     }
 
-    /// Everything as Prometheus reads it.
+    /// Returns all metrics in the Prometheus text format.
     pub fn render(&self, gauges: &Gauges) -> String {
         exposition::render(&self.metrics(gauges))
     }
 
-    /// Counts an attempt as one of all.
+    /// Adds an attempt to the totals.
     fn count_attempt(&self, seen: &AttemptSeen<'_>) {
         match seen.failure {
             None => self.successes.fetch_add(1, Relaxed),
@@ -383,14 +384,14 @@ impl Observatory {
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        // Figures that a panic left half written are still figures.
+        // A panic while the lock was held can only leave inexact counts, so a poisoned lock is ignored.
         self.ledger
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
-/// Where a kind of failure is counted.
+/// Returns the index of a failure kind in `failures`.
 fn place_of(kind: FailureKind) -> usize {
     match kind {
         FailureKind::Http => 0,

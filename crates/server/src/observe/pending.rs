@@ -1,4 +1,6 @@
-//! What happened and is not in the store yet, by minute.
+//! Counters that are not in the store yet, by minute.
+//!
+//! [`Pending`] is bounded and hands out its content in numbered pieces, see [`flush`](super::flush).
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -8,36 +10,37 @@ use posthaste_core::time::Timestamp;
 use posthaste_store::{Happened, Scope, Tally, Width};
 use rustc_hash::FxHashMap;
 
-/// So many tallies of tenants and endpoints wait at most: some 10 MB. It takes a store that is away for long, or very
-/// many endpoints; then only what is counted already is counted on, and everything together.
+/// Maximum number of counter rows of tenants and endpoints that wait: about 10 MB. Reached only if the store is
+/// unavailable for long, or with very many endpoints. Then existing rows and the totals are still counted, but no new
+/// rows are added.
 pub const MAX_PENDING: usize = 50_000;
-/// So many minutes wait at most: no window is longer. What is older goes first.
+/// Maximum number of minutes that wait; no window is longer. The oldest minute is dropped first.
 const MAX_MINUTES: usize = 24 * 60;
 
-/// What waits to be written.
+/// Counters that wait to be written.
 #[derive(Debug, Default)]
 pub struct Pending {
     minutes: BTreeMap<Timestamp, Minute>,
-    /// How many tallies of tenants and endpoints there are.
+    /// Number of rows of tenants and endpoints.
     count: usize,
-    /// How often something could not be counted.
+    /// Number of counts that were dropped because of [`MAX_PENDING`].
     passed_over: u64,
-    /// What was taken out to be written. Nobody knows yet whether it is.
+    /// The piece that is being written. It is not known yet whether the store has it.
     unsettled: Option<Piece>,
-    /// How many pieces were taken out.
+    /// Number of pieces taken out so far.
     pieces: u64,
 }
 
-/// What is written at once.
+/// Counters that are written together.
 #[derive(Clone, Debug)]
 pub struct Piece {
-    /// How many were taken out before, and this one.
+    /// Sequence number, starting at 1.
     pub number: u64,
-    /// What happened.
+    /// The counters.
     pub happened: Vec<Happened>,
 }
 
-/// What happened within a minute.
+/// Counters of one minute.
 #[derive(Debug, Default)]
 struct Minute {
     everything: Tally,
@@ -52,13 +55,13 @@ impl Minute {
 }
 
 impl Pending {
-    /// Counts what happened to an endpoint of a tenant.
+    /// Adds the counters of an attempt to an endpoint, its tenant and the totals.
     pub fn add(&mut self, at: Timestamp, tenant: &TenantId, endpoint: EndpointId, tally: &Tally) {
         self.minute(at).0.everything.add(tally);
         self.add_apart(at, tenant, endpoint, tally);
     }
 
-    /// The same, but for what it comes to with everybody else's.
+    /// Adds the counters of an attempt to an endpoint and its tenant, but not to the totals.
     pub fn add_apart(
         &mut self,
         at: Timestamp,
@@ -76,7 +79,8 @@ impl Pending {
         self.passed_over += missed as u64;
     }
 
-    /// What is to be written next, at most so many tallies: the same until it is settled, then another.
+    /// Returns the next piece to write, at most `most` rows. Returns the same piece until [`Pending::settle`] is
+    /// called.
     pub fn piece(&mut self, most: usize) -> Option<Piece> {
         if self.unsettled.is_none() {
             let happened = self.take(most);
@@ -90,12 +94,12 @@ impl Pending {
         self.unsettled.clone()
     }
 
-    /// That is written.
+    /// Marks the current piece as written.
     pub fn settle(&mut self) {
         self.unsettled = None;
     }
 
-    /// Takes the oldest out, at most so many tallies.
+    /// Removes the oldest rows, at most `most`.
     fn take(&mut self, most: usize) -> Vec<Happened> {
         let mut taken = Vec::new();
         while taken.len() < most
@@ -125,7 +129,7 @@ impl Pending {
         taken
     }
 
-    /// What waits of one scope, and what may be written or not.
+    /// Returns the waiting counters of a scope, including those of the piece that is being written.
     pub fn of(&self, scope: &Scope) -> Vec<(Timestamp, Tally)> {
         let of = |minute: &Minute| match scope {
             Scope::Everything => Some(minute.everything),
@@ -151,17 +155,17 @@ impl Pending {
         piece.map_or(&[], |piece| piece.happened.as_slice())
     }
 
-    /// How many tallies wait, at least.
+    /// Returns the number of rows that wait, or slightly more.
     pub fn count(&self) -> usize {
         self.minutes.len() + self.count + self.unsettled().len()
     }
 
-    /// How often something could not be counted since this was last asked.
+    /// Returns the number of counts dropped since the last call.
     pub fn passed_over(&mut self) -> u64 {
         std::mem::take(&mut self.passed_over)
     }
 
-    /// Forgets what happened to a tenant.
+    /// Removes the counters of a tenant.
     pub fn forget(&mut self, tenant: &TenantId) {
         for minute in self.minutes.values_mut() {
             self.count -= usize::from(minute.tenants.remove(tenant).is_some());
@@ -172,7 +176,7 @@ impl Pending {
         }
     }
 
-    /// The minute of this moment, and how many more tallies there may be.
+    /// Returns the minute that contains `at`, and the number of rows that may still be added.
     fn minute(&mut self, at: Timestamp) -> (&mut Minute, usize) {
         let at = Width::Minute.begin(at);
         if self.minutes.len() >= MAX_MINUTES
@@ -186,7 +190,7 @@ impl Pending {
     }
 }
 
-/// Counts under a key, if there is one or room for it.
+/// Adds to the row of a key. Creates the row if there is room. Returns false if there was none.
 fn count<K: Hash + Eq + Clone>(
     tallies: &mut FxHashMap<K, Tally>,
     key: &K,
@@ -205,7 +209,7 @@ fn count<K: Hash + Eq + Clone>(
     true
 }
 
-/// Takes some out, at most so many.
+/// Removes at most `most` rows.
 fn some<K: Hash + Eq + Clone>(tallies: &mut FxHashMap<K, Tally>, most: usize) -> Vec<(K, Tally)> {
     if tallies.len() <= most {
         return tallies.drain().collect();
@@ -279,7 +283,7 @@ mod tests {
         assert_eq!(told(&pending, &one), [(0, 11), (MINUTE, 100)]);
         let again = pending.piece(10).expect("it is not settled");
         assert_eq!((again.number, again.happened), (1, piece.happened));
-        // A later tenant of that id has nothing to do with it.
+        // A later tenant with the same id must not inherit these counters.
         pending.forget(&tenant(1));
         assert_eq!(told(&pending, &Scope::Tenant(tenant(1))), []);
         assert_eq!(told(&pending, &Scope::Everything), [(0, 11), (MINUTE, 100)]);

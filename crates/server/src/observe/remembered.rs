@@ -1,15 +1,14 @@
-//! A bounded map that forgets whoever was quiet longest.
+//! A bounded map that evicts the least recently used entries.
 
 use std::collections::hash_map::Entry;
 use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
-/// Room is made for this share of the map at once, so that a stream of strangers does not pay for a
-/// search each.
+/// One eviction removes one entry in this number, so that a stream of new keys does not pay for a search each.
 const FORGET_SHARE: usize = 8;
 
-/// At most so many values, each under its key.
+/// A map with a maximum number of entries.
 #[derive(Debug)]
 pub struct Remembered<K, V> {
     most: usize,
@@ -19,7 +18,7 @@ pub struct Remembered<K, V> {
 }
 
 impl<K: Hash + Eq + Clone, V: Default> Remembered<K, V> {
-    /// An empty one with room for `most`.
+    /// Creates an empty map for at most `most` entries.
     ///
     /// # Panics
     /// If `most` is zero.
@@ -32,7 +31,7 @@ impl<K: Hash + Eq + Clone, V: Default> Remembered<K, V> {
         }
     }
 
-    /// The value under a key, to be used: a new one if there was none.
+    /// Returns the value of a key and marks it as used. Inserts a default value if there was none.
     pub fn of(&mut self, key: &K) -> &mut V {
         self.clock += 1;
         if self.known.len() >= self.most && !self.known.contains_key(key) {
@@ -46,17 +45,17 @@ impl<K: Hash + Eq + Clone, V: Default> Remembered<K, V> {
         value
     }
 
-    /// The value under a key, if there is one. Looking is no use.
+    /// Returns the value of a key, if there is one. Does not count as use.
     pub fn peek(&self, key: &K) -> Option<&V> {
         self.known.get(key).map(|(_, value)| value)
     }
 
-    /// All there is, in no order. Looking is no use.
+    /// Iterates over all entries in arbitrary order. Does not count as use.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.known.iter().map(|(key, (_, value))| (key, value))
     }
 
-    /// Forgets what is under a key.
+    /// Removes a key.
     pub fn forget(&mut self, key: &K) {
         self.known.remove(key);
     }

@@ -1,4 +1,4 @@
-//! How much of everything has been in retry for long.
+//! Number of deliveries that have been in retry for long.
 
 use posthaste_core::id::TenantId;
 use posthaste_core::time::{Span, Timestamp};
@@ -6,16 +6,16 @@ use posthaste_store::{Store, StoreError};
 
 /// Deliveries in retry for longer than this are counted.
 pub const LONG_IN_RETRY: Span = Span::from_hours(24);
-/// They are counted no further than this: a hundred is alarming already.
+/// Upper limit of the count. More than 100 is already in the alert range.
 pub const MAX_RETRYING_COUNTED: usize = 10_000;
 
-/// Before this, whatever is in retry now has been for long.
+/// Returns the time before which a delivery must have started retrying to be counted.
 pub fn long_ago(now: Timestamp) -> Timestamp {
     Timestamp(now.0.saturating_sub(LONG_IN_RETRY.as_millis()))
 }
 
-/// How many deliveries of everything have been waiting for another attempt since before `since`, those of the tenant
-/// that stands apart left out; counts no further than `limit`.
+/// Returns the number of deliveries of all tenants that have been in retry since before `since`, without those of the
+/// operational tenant `apart`. Counts at most up to `limit`.
 pub async fn retrying_of_everything(
     store: &dyn Store,
     apart: Option<&TenantId>,

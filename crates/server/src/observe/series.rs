@@ -1,23 +1,25 @@
-//! What happened, as it is shown: bucket by bucket of the wall clock.
+//! Counters by time bucket, for charts.
 //!
-//! Buckets begin where the wall clock shows whole minutes, quarters or hours, so those of several nodes fall together.
+//! Buckets start at whole minutes, quarters of an hour or hours of the wall clock, so the buckets of several nodes
+//! coincide.
 
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{Scope, Tally, Width};
 
 use super::window::{Gathered, Window};
 
-/// What happened in each bucket of a window, the oldest first. The last one is still being filled.
+/// Counters of each bucket of a window, oldest first. The last bucket is still being filled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Series {
-    /// How long a bucket is.
+    /// Length of a bucket.
     pub bucket: Span,
-    /// When each began, and what happened in it: one after the other, without a gap.
+    /// Start and counters of each bucket, without gaps.
     pub buckets: Vec<(Timestamp, Tally)>,
 }
 
 impl Series {
-    /// What was gathered of a scope. A day of an endpoint is shown in hours: few have enough to do for more.
+    /// Builds the series of a scope. For an endpoint, the 24-hour window uses hours, because few endpoints have enough
+    /// traffic for shorter buckets.
     pub fn new(now: Timestamp, scope: &Scope, window: Window, seen: &Gathered) -> Series {
         let width = window.width();
         let bucket = match (scope, width) {
@@ -47,8 +49,8 @@ impl Series {
         }
     }
 
-    /// Adds what happened. What lies before the window is over; what lies beyond it is of a clock that is a
-    /// little ahead, and counts as the newest.
+    /// Adds counters. Those before the window are ignored. Those after it come from a clock that is slightly ahead, and
+    /// are added to the newest bucket.
     fn add(&mut self, more: &[(Timestamp, Tally)]) {
         let (Some((oldest, _)), Some(last)) = (
             self.buckets.first().copied(),

@@ -1,11 +1,11 @@
-//! One thing that happened, as a tally.
+//! Counters of a single attempt or of finished deliveries.
 
 use posthaste_core::delivery::Status;
 pub use posthaste_store::Tally;
 
 use super::AttemptSeen;
 
-/// One attempt, and what it ended.
+/// Returns the counters of one attempt, including the end of its delivery.
 pub(super) fn of_attempt(seen: &AttemptSeen<'_>) -> Tally {
     let second = seen.round_number == 2;
     let ended = match seen.ended {
@@ -24,7 +24,7 @@ pub(super) fn of_attempt(seen: &AttemptSeen<'_>) -> Tally {
     }
 }
 
-/// So many deliveries that ended this way. One that was called off says nothing about health.
+/// Returns the counters of deliveries that ended with this status. Cancelled deliveries do not affect health.
 pub(super) fn of_ended(status: Status, deliveries: u64) -> Tally {
     let mut tally = Tally::default();
     match status {

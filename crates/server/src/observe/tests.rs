@@ -20,7 +20,7 @@ use super::*;
 /// 2026-11-15T12:00:00Z.
 const NOON: Timestamp = Timestamp(1_794_744_000_000);
 
-/// So long after noon, where the steady clock began.
+/// Returns the time `tick_ms` after noon, when the monotonic clock started.
 fn at(tick_ms: u64) -> Now {
     Now {
         wall: Timestamp(NOON.0 + tick_ms),
@@ -59,7 +59,7 @@ fn retry(tenant: &TenantId, round_number: u32, ended: Option<Status>) -> Attempt
     }
 }
 
-/// The value of a metric, or of one of its labels.
+/// Returns the value of a metric, or of one of its labels.
 fn value(text: &str, name: &str) -> f64 {
     let line = text
         .lines()
@@ -109,7 +109,7 @@ fn prometheus_finds_exactly_the_promised_metrics() {
     assert_eq!(named, promised);
 }
 
-/// Gauges of which nothing is missing.
+/// Returns gauges with all values present.
 fn everything_known() -> Gauges {
     Gauges {
         counts: Some(Counts::default()),
@@ -141,7 +141,7 @@ fn each_metric_says_of_what_it_tells() {
     }
 }
 
-/// A zero would say that all is well.
+/// A zero would look healthy, so an unknown value is left out.
 #[test]
 fn what_is_not_known_is_not_told() {
     let text = Observatory::new().render(&Gauges::default());
@@ -207,8 +207,8 @@ fn endpoints_are_told_of_where_somebody_wants_and_may_see_them() {
     assert_eq!(value(&text, &pending), 3.0);
 }
 
-/// What the format asks for: HELP and TYPE once before each family, samples together, one per line,
-/// names and labels of the right letters, buckets that never fall and end at `+Inf` with the count.
+/// The format requires: HELP and TYPE once before each family, samples of a family together, one per line, valid
+/// characters in names and labels, and cumulative buckets that end at `+Inf` with the count.
 #[test]
 fn the_text_keeps_to_the_format() {
     let observatory = Observatory::new();
@@ -344,7 +344,7 @@ impl HandOver for Nobody {
     fn broken(&self, _: &StoreError) {}
 }
 
-/// A store with these tenants.
+/// Creates a store with these tenants.
 async fn store(tenants: &[&TenantId]) -> ModelStore {
     let store = ModelStore::new(StoreSettings::new(Dice::seeded(1)), Arc::new(Nobody));
     for id in tenants {
@@ -362,7 +362,7 @@ async fn store(tenants: &[&TenantId]) -> ModelStore {
     store
 }
 
-/// What is seen of a scope, written and not written.
+/// Returns the counters of a scope, written and unwritten.
 async fn gathered(observatory: &Observatory, store: &ModelStore, scope: &Scope) -> Gathered {
     let still = observatory.still().await;
     let figures = |width| store.figures(scope.clone(), width, Timestamp(0));
@@ -400,7 +400,7 @@ async fn what_is_written_and_what_is_not_is_everything_once() {
         assert_eq!(still.pending(&Scope::Everything), []);
         assert_eq!(still.flushes(), round);
     }
-    // Another one with its id begins anew; what was, was.
+    // A new tenant with the same id starts at zero. The totals keep the old counts.
     observatory.attempt(at(0), &retry(&bad, 2, Some(Status::Failed)));
     store
         .delete_tenant(NOON, bad.clone())
@@ -429,7 +429,7 @@ async fn what_cannot_be_written_is_kept_and_written_later() {
     store.fail_writes(None);
     assert_eq!(observatory.flush(&store).await, Ok(()));
     assert_eq!(minutes().await, (2, 0));
-    // What was written without a word is not written again.
+    // A piece that was written without a confirmation is not written again.
     observatory.attempt(at(0), &seen(&acme));
     store.lose_answers(Some(StoreError::Full));
     assert_eq!(observatory.flush(&store).await, Err(StoreError::Full));
@@ -459,7 +459,7 @@ async fn nothing_is_written_while_somebody_looks() {
     assert_eq!(observatory.still().await.pending(&Scope::Everything), []);
 }
 
-/// More than one piece, and nobody who looks in between misses or doubles one.
+/// With more than one piece, a reader in between neither misses nor doubles one.
 #[tokio::test]
 async fn whoever_looks_while_it_is_written_sees_everything_once() {
     let observatory = Observatory::new();

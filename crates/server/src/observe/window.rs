@@ -1,27 +1,27 @@
-//! The times over which figures are given, and what they are made of.
+//! Time windows of the stats, and the counters they are summed from.
 //!
-//! A window is made of the store's buckets and of what nodes have seen since they last wrote. It reaches back at least
-//! as far as its name says, and at most one bucket further.
+//! A window is the sum of the store's buckets and of what the nodes have not written yet. It covers at least its
+//! nominal length, and at most one bucket more.
 
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{Tally, Width};
 
-/// The times over which figures are given.
+/// Time window of the stats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
-    /// Five minutes.
+    /// 5 minutes.
     FiveMinutes,
-    /// An hour.
+    /// 1 hour.
     Hour,
-    /// A day.
+    /// 24 hours.
     Day,
 }
 
 impl Window {
-    /// Every window, the shortest first.
+    /// All windows, shortest first.
     pub const ALL: [Window; 3] = [Window::FiveMinutes, Window::Hour, Window::Day];
 
-    /// The window as the API writes it.
+    /// Returns the name of the window in the API.
     pub fn name(self) -> &'static str {
         match self {
             Window::FiveMinutes => "5m",
@@ -30,7 +30,7 @@ impl Window {
         }
     }
 
-    /// How long it is.
+    /// Returns the length of the window.
     pub const fn length(self) -> Span {
         match self {
             Window::FiveMinutes => Span::from_mins(5),
@@ -39,7 +39,7 @@ impl Window {
         }
     }
 
-    /// The buckets that it is made of.
+    /// Returns the width of the buckets that the window is summed from.
     pub const fn width(self) -> Width {
         match self {
             Window::FiveMinutes | Window::Hour => Width::Minute,
@@ -47,27 +47,27 @@ impl Window {
         }
     }
 
-    /// When the first bucket of it begins: as many whole ones as it is long, and the one that is being filled.
+    /// Returns the start of the first bucket: as many whole buckets as the window is long, plus the one being filled.
     pub fn first(self, now: Timestamp) -> Timestamp {
         let newest = self.width().begin(now);
         Timestamp(newest.0.saturating_sub(self.length().as_millis()))
     }
 }
 
-/// What happened to a scope, as far as it was gathered.
+/// Counters of a scope, collected from the store and the nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gathered {
     /// The store's minutes.
     pub minutes: Vec<(Timestamp, Tally)>,
-    /// The store's quarters of an hour, in which the same happened.
+    /// The store's quarters of an hour. They contain the same counts as the minutes.
     pub quarters: Vec<(Timestamp, Tally)>,
-    /// What nodes have not written yet, by minute. Some may be told of twice.
+    /// Counters that nodes have not written yet, by minute. A piece whose confirmation was lost appears twice.
     pub pending: Vec<(Timestamp, Tally)>,
 }
 
 impl Gathered {
-    /// What happened within a window that ends now. What lies ahead of now is of a clock that is a little ahead, and
-    /// counts.
+    /// Returns the sum over a window that ends now. Counters after `now` come from a clock that is slightly ahead, and
+    /// are included.
     pub fn over(&self, now: Timestamp, window: Window) -> Tally {
         let (width, first) = (window.width(), window.first(now));
         let stored = match width {
@@ -98,7 +98,7 @@ mod tests {
         }
     }
 
-    /// Everything written, or nothing.
+    /// Returns the counters with everything written, or with nothing written.
     fn gathered(all: &[(u64, u64)], written: bool) -> Gathered {
         let by = |width: Width| {
             let begin = |(at, count): &(u64, u64)| (width.begin(Timestamp(*at)), attempts(*count));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list of everything that happened.
+        /// Compares with a list of everything that happened.
         #[test]
         fn a_window_is_the_sum_of_its_buckets(
             steps in proptest::collection::vec((0u64..7_200_000, 1u64..5), 1..200),

@@ -1,19 +1,21 @@
-//! The way of one delivery, as a picture: a row for each attempt that was made, with how it ended, and for
-//! each that may come, a band from its earliest to its latest time; and the line after which it is given
-//! up. All along a scale on which seconds and days both show, beginning when the delivery was due, or at a
-//! moment that is still to come.
+//! Chart of one delivery's attempts.
 //!
-//! It does not show what time it is, so that it stays the same while nothing happens.
+//! [`Journey::draw`] draws one row per attempt. A past attempt has a mark with its result; an expected
+//! attempt has a band from its earliest to its latest time. A vertical line shows the deadline of the
+//! delivery. The time scale shows both seconds and days. It starts when the delivery was due, or at a future
+//! moment ([`Begins`]).
+//!
+//! The chart does not show the current time, so it stays the same while nothing happens.
 
 use super::scale::Stretched;
 use super::svg::{Element, centred, disc, ending, label, line, picture, rect};
 use super::{ticks, words};
 
-/// The most rows it has. Those between the first and the last ones are left out.
+/// Maximum number of rows. Rows in the middle are left out.
 pub const MAX_ROWS: usize = 24;
-/// So many of the first ones show.
+/// Number of rows at the start that are always shown.
 const FIRST_ROWS: usize = 3;
-/// A limit of time further away than this many times the last attempt would squeeze the picture.
+/// A deadline later than the last attempt by more than this factor is not drawn, because it would compress the rest.
 const FAR_AWAY: u64 = 10;
 
 const WIDTH: f64 = 960.0;
@@ -23,48 +25,48 @@ const TOP: f64 = 62.0;
 const ROW: f64 = 28.0;
 const BAND: f64 = 12.0;
 const BOTTOM: f64 = 56.0;
-/// Half of what a mark takes.
+/// Half the size of a mark.
 const MARK: f64 = 5.5;
-/// Pixels a label on the axis needs.
+/// Width of a label on the axis, in pixels.
 const LABEL: f64 = 46.0;
-/// Pixels a character of a name takes, more or less.
+/// Approximate width of a character, in pixels.
 const CHARACTER: f64 = 7.5;
-/// Pixels between a mark or a band and the name beside it.
+/// Space between a mark or band and its text, in pixels.
 const GAP: f64 = 11.0;
 
-/// What is drawn.
+/// The data of the chart.
 #[derive(Clone, Debug, Default)]
 pub struct Journey {
-    /// What it is called.
+    /// Title.
     pub title: String,
-    /// What it shows, for those who cannot see it.
+    /// Text alternative for screen readers.
     pub description: String,
-    /// What was tried.
+    /// Attempts that were made.
     pub past: Vec<Tried>,
-    /// What may be tried.
+    /// Attempts that are expected.
     pub coming: Vec<Coming>,
-    /// When it is given up.
+    /// Deadline of the delivery.
     pub gives_up_ms: Option<u64>,
-    /// What times are counted from.
+    /// The moment that all times are relative to.
     pub begins: Begins,
 }
 
-/// The moment from which times are counted.
+/// The moment that all times are relative to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Begins {
-    /// When it was due.
+    /// The delivery was due.
     #[default]
     Due,
-    /// When its endpoint lets it go, which nobody knows yet.
+    /// The endpoint releases the held delivery. The time is unknown.
     LetGo,
-    /// When its turn comes, which nobody knows either.
+    /// The overdue delivery is sent. The time is unknown.
     Turn,
-    /// When the next attempt comes, should the one under way fail.
+    /// The next attempt is made, if the one in flight fails.
     Next,
 }
 
 impl Begins {
-    /// What the moment is called.
+    /// Returns the label of the moment.
     fn name(self) -> &'static str {
         match self {
             Begins::Due => "due",
@@ -74,7 +76,7 @@ impl Begins {
         }
     }
 
-    /// What the axis is called.
+    /// Returns the label of the axis.
     fn axis(self) -> &'static str {
         match self {
             Begins::Due => "time since it was due",
@@ -85,29 +87,29 @@ impl Begins {
     }
 }
 
-/// One attempt that was made.
+/// An attempt that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tried {
-    /// Which.
+    /// Its number.
     pub number: u32,
-    /// When it began.
+    /// Its start.
     pub at_ms: u64,
-    /// Whether it delivered.
+    /// True if it delivered.
     pub delivered: bool,
-    /// How it ended, in a word or two.
+    /// Its result, in a word or two.
     pub ended: String,
 }
 
-/// One attempt that may come.
+/// An expected attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coming {
-    /// Which.
+    /// Its number.
     pub number: u32,
-    /// Not before this.
+    /// Earliest time.
     pub earliest_ms: u64,
-    /// About then.
+    /// Expected time.
     pub expected_ms: u64,
-    /// Not after this.
+    /// Latest time.
     pub latest_ms: u64,
 }
 
@@ -118,7 +120,7 @@ enum Row<'a> {
 }
 
 impl Journey {
-    /// The picture.
+    /// Draws the chart.
     pub fn draw(&self) -> Element {
         let rows = self.rows();
         let scale = self.scale();
@@ -157,7 +159,7 @@ impl Journey {
         past.chain(coming).max().unwrap_or_default()
     }
 
-    /// The limit of time, if it lies near enough to be drawn.
+    /// Returns the deadline, if it is near enough to be drawn.
     fn shown_limit_ms(&self) -> Option<u64> {
         let end_ms = self.end_ms();
         let reach_ms = end_ms.saturating_mul(FAR_AWAY);
@@ -186,7 +188,7 @@ impl Journey {
         ]
     }
 
-    /// What the marks mean. What is not drawn is not explained.
+    /// Explains the marks that are drawn.
     fn legend(&self) -> Vec<Element> {
         let y = 22.0;
         let mut legend = vec![
@@ -211,7 +213,7 @@ impl Journey {
 fn axis(scale: &Stretched, floor: f64, begins: Begins) -> Vec<Element> {
     let mut drawn = Vec::new();
     let mut marks = ticks::landmarks_ms(scale, LABEL);
-    // Between two landmarks there is at least an end.
+    // If no round time fits on the scale, the end of the axis gets a label.
     if marks.len() == 1 && scale.most_ms() > 1 {
         marks.push(scale.most_ms());
     }
@@ -235,7 +237,7 @@ fn number(middle: f64, number: u32) -> Element {
     ending(LEFT - 18.0, middle + 4.0, &number.to_string()).class("tick")
 }
 
-/// What failed is no disc, so that it is told apart without colour.
+/// The mark of a failed attempt: not a disc, so that it is recognisable without colour.
 fn square(x: f64, y: f64) -> Element {
     rect(x - MARK, y - MARK, 2.0 * MARK, 2.0 * MARK)
 }
@@ -276,8 +278,8 @@ fn draw_coming(scale: &Stretched, middle: f64, coming: &Coming) -> Vec<Element> 
     drawn
 }
 
-/// A name to the right of what it names, or to the left if there is no room; a band that leaves room at
-/// neither side has room within.
+/// Places text to the right of its mark or band, or to the left if it does not fit there. If neither side has
+/// space, the band is wide enough to contain the text.
 fn beside((from, to): (f64, f64), middle: f64, name: &str) -> Element {
     let width = CHARACTER * name.chars().count() as f64;
     let y = middle + 4.5;
@@ -333,7 +335,7 @@ mod tests {
     fn every_attempt_has_a_mark_that_tells_what_it_is() {
         let text = journey(3, 4).draw().write();
         assert_well_formed(&text);
-        // One more of each stands in the legend.
+        // The legend contains one more of each.
         assert_eq!(text.matches("class=\"bad\"").count(), 3 + 1);
         assert_eq!(text.matches("class=\"ring\"").count(), 4 + 1);
         assert_eq!(text.matches("class=\"band\"").count(), 4 + 1);

@@ -1,8 +1,8 @@
-//! Data in, pictures out.
+//! Charts from data, as SVG or terminal text.
 //!
-//! Every function here is pure: it takes data and gives a `String`, and printing it is somebody
-//! else's business, be it a command, an HTTP answer or a page. Charts exist twice: for a terminal,
-//! with ANSI styles that a printer may strip, and as SVG that needs nothing beside itself.
+//! Every function here is pure: it takes data and returns a `String` or an [`svg::Element`]. The caller
+//! prints it, in a command, an HTTP response or a page. Most charts exist in two forms: terminal text with
+//! ANSI styles, which the caller may strip, and SVG without external resources.
 
 pub mod journey;
 pub mod outage;

@@ -1,6 +1,6 @@
-//! Where a value falls on a line.
+//! Scales: map a value to a position on a line.
 
-/// An even scale: from zero to `most`, along `length`.
+/// A linear scale from zero to `most`, along `length`.
 #[derive(Clone, Copy, Debug)]
 pub struct Even {
     most: f64,
@@ -8,12 +8,12 @@ pub struct Even {
 }
 
 impl Even {
-    /// A scale that puts `most` at `length`. A scale of nothing puts everything at its beginning.
+    /// Creates a scale with `most` at `length`. If `most` is zero, every value is at the start.
     pub fn new(most: f64, length: f64) -> Even {
         Even { most, length }
     }
 
-    /// Where `value` falls; beyond the end, at the end.
+    /// Returns the position of `value`. Values beyond the end are at the end.
     pub fn place(&self, value: f64) -> f64 {
         if self.most <= 0.0 {
             return 0.0;
@@ -22,9 +22,9 @@ impl Even {
     }
 }
 
-/// A scale of time on which seconds and days both show, and on which zero has a place.
+/// A logarithmic time scale that includes zero and shows both seconds and days.
 ///
-/// Up to the *knee* it is nearly even; beyond it each doubling takes the same length.
+/// It is nearly linear up to the *knee*. Beyond it each doubling has the same length.
 #[derive(Clone, Copy, Debug)]
 pub struct Stretched {
     knee_ms: f64,
@@ -33,7 +33,7 @@ pub struct Stretched {
 }
 
 impl Stretched {
-    /// A scale that puts `most_ms` at `length`, and begins to compress at `knee_ms`.
+    /// Creates a scale with `most_ms` at `length` that becomes logarithmic at `knee_ms`.
     pub fn new(knee_ms: u64, most_ms: u64, length: f64) -> Stretched {
         Stretched {
             knee_ms: knee_ms.max(1) as f64,
@@ -42,18 +42,18 @@ impl Stretched {
         }
     }
 
-    /// Where a time falls; beyond the end, at the end.
+    /// Returns the position of a time. Times beyond the end are at the end.
     pub fn place(&self, ms: u64) -> f64 {
         let ms = (ms as f64).min(self.most_ms);
         (ms / self.knee_ms).ln_1p() / (self.most_ms / self.knee_ms).ln_1p() * self.length
     }
 
-    /// The last time on the scale.
+    /// Returns the last time on the scale.
     pub fn most_ms(&self) -> u64 {
         self.most_ms as u64
     }
 
-    /// The time at which the scale begins to compress.
+    /// Returns the time at which the scale becomes logarithmic.
     pub fn knee_ms(&self) -> u64 {
         self.knee_ms as u64
     }

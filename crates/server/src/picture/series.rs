@@ -1,8 +1,8 @@
-//! Arrivals gathered into a bounded number of buckets.
+//! Groups requests into a bounded number of buckets.
 //!
-//! A course has one entry for each second that saw a request, which may be hundreds of thousands.
-//! Buckets keep what matters of them: every request is counted in exactly one, and each bucket
-//! remembers its busiest second, since a mean would hide the very herd one looks for.
+//! A [`Course`] has one entry for each second with a request, possibly hundreds of thousands. Each request is
+//! counted in exactly one [`Bucket`], and each bucket keeps its busiest second, because a mean would hide a
+//! burst.
 
 use std::collections::BTreeMap;
 
@@ -11,41 +11,41 @@ use serde::Serialize;
 
 use super::ticks;
 
-/// The most buckets an answer has.
+/// Maximum number of buckets in a response.
 pub const MAX_BUCKETS: usize = 300;
 
-/// What arrived in one stretch of time.
+/// The requests of one period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bucket {
-    /// From this time on, counted from the beginning of the outage.
+    /// Start of the period, from the start of the outage.
     pub from_ms: u64,
-    /// Until before this.
+    /// End of the period, exclusive.
     pub to_ms: u64,
-    /// Requests.
+    /// Number of requests.
     pub arrivals: u64,
-    /// Those that failed.
+    /// Number of failed requests.
     pub failed: u64,
-    /// Requests in its busiest second.
+    /// Number of requests in its busiest second.
     pub peak_per_second: u64,
-    /// Those of that second that failed; of two equally busy seconds, the worse one counts.
+    /// Number of failed requests in that second. Of two equally busy seconds, the one with more failures counts.
     pub peak_failed: u64,
 }
 
-/// When the last second with a request ends, from the beginning of the outage.
+/// Returns the end of the last second with a request, from the start of the outage.
 pub fn end_ms(course: &Course) -> u64 {
     let last = course.arrivals.last_key_value();
     last.map_or(0, |(second, _)| (second + 1) * 1_000)
 }
 
-/// Everything that arrived, in at most [`MAX_BUCKETS`] buckets of one round length.
+/// Returns all requests in at most [`MAX_BUCKETS`] buckets of one round length.
 pub fn whole(course: &Course) -> Vec<Bucket> {
     let end_ms = end_ms(course);
     let step_ms = ticks::time_step_ms(end_ms, MAX_BUCKETS);
     until(&course.arrivals, step_ms, end_ms)
 }
 
-/// What arrived before `end_ms`, in buckets of `step_ms` (whole seconds), those with nothing included.
-/// The last bucket may reach beyond the end.
+/// Returns the requests before `end_ms` in buckets of `step_ms` (whole seconds), including empty buckets. The
+/// last bucket may extend beyond the end.
 pub fn until(arrivals: &BTreeMap<u64, Arrivals>, step_ms: u64, end_ms: u64) -> Vec<Bucket> {
     let mut buckets: Vec<Bucket> = (0..end_ms.div_ceil(step_ms))
         .map(|number| Bucket {

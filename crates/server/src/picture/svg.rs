@@ -1,13 +1,12 @@
-//! SVG that stands on its own.
+//! Self-contained SVG.
 //!
-//! A picture is a tree of [`Element`]s, so that it is well-formed whatever texts it holds, and
-//! carries its own styles, which follow the reader's light or dark scheme. It has no scripts and
-//! refers to nothing outside itself. All rules hang below one class, so that a picture placed
-//! inside a page leaves the page alone.
+//! A chart is a tree of [`Element`]s, so it is well-formed for any text. It contains its own styles, which
+//! follow the light or dark scheme of the reader, no scripts and no external references. All CSS rules are
+//! limited to one class, so that a chart inside a page does not change the page.
 
 use std::fmt::Write;
 
-/// The styles of every picture. Colours tell outcomes apart for colour-blind readers too.
+/// CSS of all charts. Colour-blind readers can distinguish the colours of successes and failures.
 const STYLES: &str = "\
 .posthaste-picture text{font:13px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;fill:#1f2328}
 .posthaste-picture .heading{font-size:19px;font-weight:600}
@@ -40,13 +39,12 @@ const STYLES: &str = "\
 }
 ";
 
-/// The styles of every picture, for the stylesheet of a page that holds some.
+/// Returns the CSS of all charts, for the stylesheet of a page that contains charts.
 pub fn styles() -> &'static str {
     STYLES
 }
 
-/// A picture with its size, its name, and what it shows for those who cannot see it. Children are
-/// drawn over an empty sheet.
+/// Creates an SVG with a size, a title and a text alternative. Children are drawn on an empty background.
 pub fn picture(width: u32, height: u32, title: &str, description: &str) -> Element {
     Element::new("svg")
         .with("xmlns", "http://www.w3.org/2000/svg")
@@ -66,7 +64,7 @@ pub fn picture(width: u32, height: u32, title: &str, description: &str) -> Eleme
         )
 }
 
-/// One element of a picture.
+/// An SVG element.
 #[derive(Clone, Debug)]
 pub struct Element {
     name: &'static str,
@@ -81,7 +79,7 @@ enum Child {
 }
 
 impl Element {
-    /// An element with nothing in it.
+    /// Creates an empty element.
     pub fn new(name: &'static str) -> Element {
         Element {
             name,
@@ -90,37 +88,37 @@ impl Element {
         }
     }
 
-    /// The element with one attribute more.
+    /// Adds an attribute.
     pub fn with(mut self, name: &'static str, value: impl ToString) -> Element {
         self.attributes.push((name, value.to_string()));
         self
     }
 
-    /// The element in a class of the style sheet.
+    /// Sets the CSS class.
     pub fn class(self, class: &'static str) -> Element {
         self.with("class", class)
     }
 
-    /// The element with one child more.
+    /// Adds a child.
     pub fn child(mut self, child: Element) -> Element {
         self.children.push(Child::Element(child));
         self
     }
 
-    /// The element with these children more.
+    /// Adds children.
     pub fn children(mut self, children: impl IntoIterator<Item = Element>) -> Element {
         let children = children.into_iter().map(Child::Element);
         self.children.extend(children);
         self
     }
 
-    /// The element with a text in it.
+    /// Adds text.
     pub fn text(mut self, text: &str) -> Element {
         self.children.push(Child::Text(text.to_owned()));
         self
     }
 
-    /// The element and all within it, written out.
+    /// Returns the element with all its children as text.
     pub fn write(&self) -> String {
         let mut out = String::new();
         self.write_to(&mut out);
@@ -128,7 +126,8 @@ impl Element {
         out
     }
 
-    /// The same for a page that has [`styles`] in its own stylesheet and allows none elsewhere.
+    /// Returns the same without the `style` element, for a page that includes [`styles`] and whose policy
+    /// forbids inline styles.
     pub fn write_for_page(&self) -> String {
         let mut unstyled = self.clone();
         unstyled.children.retain(|child| match child {
@@ -152,7 +151,7 @@ impl Element {
             match child {
                 Child::Text(text) => out.push_str(&escaped(text)),
                 Child::Element(element) => {
-                    // Spaces between pieces of one text would be seen.
+                    // White space between the parts of a text would be visible.
                     if self.name != "text" {
                         out.push('\n');
                     }
@@ -164,7 +163,7 @@ impl Element {
     }
 }
 
-/// A rectangle.
+/// Creates a rectangle.
 pub fn rect(x: f64, y: f64, width: f64, height: f64) -> Element {
     Element::new("rect")
         .with("x", number(x))
@@ -173,7 +172,7 @@ pub fn rect(x: f64, y: f64, width: f64, height: f64) -> Element {
         .with("height", number(height))
 }
 
-/// A straight line.
+/// Creates a straight line.
 pub fn line(from: (f64, f64), to: (f64, f64)) -> Element {
     Element::new("line")
         .with("x1", number(from.0))
@@ -182,7 +181,7 @@ pub fn line(from: (f64, f64), to: (f64, f64)) -> Element {
         .with("y2", number(to.1))
 }
 
-/// A disc.
+/// Creates a disc.
 pub fn disc(x: f64, y: f64, radius: f64) -> Element {
     Element::new("circle")
         .with("cx", number(x))
@@ -190,7 +189,7 @@ pub fn disc(x: f64, y: f64, radius: f64) -> Element {
         .with("r", number(radius))
 }
 
-/// A text that begins at this point.
+/// Creates text that begins at this point.
 pub fn label(x: f64, y: f64, text: &str) -> Element {
     Element::new("text")
         .with("x", number(x))
@@ -198,17 +197,17 @@ pub fn label(x: f64, y: f64, text: &str) -> Element {
         .text(text)
 }
 
-/// A text with this point at its middle.
+/// Creates text centred at this point.
 pub fn centred(x: f64, y: f64, text: &str) -> Element {
     label(x, y, text).with("text-anchor", "middle")
 }
 
-/// A text that ends at this point.
+/// Creates text that ends at this point.
 pub fn ending(x: f64, y: f64, text: &str) -> Element {
     label(x, y, text).with("text-anchor", "end")
 }
 
-/// A coordinate, to a tenth: finer is not seen, and makes long files.
+/// Formats a coordinate with one decimal place. More would be invisible and make files longer.
 pub fn number(value: f64) -> String {
     let tenths = (value * 10.0).round();
     if tenths % 10.0 == 0.0 {
@@ -218,8 +217,7 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// A text as XML may hold it. Characters that XML forbids are replaced, since a title may come from
-/// a file's name.
+/// Escapes text for XML. Characters that XML forbids are replaced, because a title may come from a file name.
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
@@ -241,7 +239,7 @@ pub fn escaped(text: &str) -> String {
 pub(super) mod tests {
     use super::*;
 
-    /// Fails unless `text` is one element with balanced tags, quoted attributes and no stray marks.
+    /// Fails unless `text` is one element with balanced tags, quoted attributes and escaped text.
     pub(crate) fn assert_well_formed(text: &str) {
         let mut open: Vec<&str> = Vec::new();
         let mut rest = text.trim_end();

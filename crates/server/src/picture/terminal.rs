@@ -1,29 +1,29 @@
-//! Text laid out for a terminal.
+//! Text layout for a terminal.
 //!
-//! Styles are written as ANSI sequences; whoever prints to something else strips them. Every line
-//! fits the width it was asked for.
+//! Styles are ANSI sequences. A caller that does not print to a terminal strips them. Every line fits the
+//! requested width.
 
 use anstyle::{AnsiColor, Style};
 
-/// The width taken when nobody says how wide the terminal is.
+/// Width if the width of the terminal is unknown.
 pub const DEFAULT_WIDTH: usize = 80;
-/// Lines longer than this are hard to read, however wide the terminal is.
+/// Maximum width. Longer lines are hard to read.
 pub const MAX_WIDTH: usize = 100;
-/// Below this tables do not fit.
+/// Minimum width. Tables do not fit below it.
 pub const MIN_WIDTH: usize = 60;
 
-/// For what leads.
+/// Style of headings.
 pub const STRONG: Style = Style::new().bold();
-/// For what stands back.
+/// Style of secondary text.
 pub const QUIET: Style = Style::new().dimmed();
-/// For what went well.
+/// Style of successes.
 pub const GOOD: Style = AnsiColor::Cyan.on_default();
-/// For what failed.
+/// Style of failures.
 pub const BAD: Style = AnsiColor::Red.on_default();
-/// For what is plain.
+/// No style.
 pub const PLAIN: Style = Style::new();
 
-/// The width to lay text out for, given what the environment says of the terminal.
+/// Returns the layout width for the value of the `COLUMNS` variable.
 pub fn width(columns: Option<&str>) -> usize {
     columns
         .and_then(|columns| columns.trim().parse::<usize>().ok())
@@ -32,12 +32,12 @@ pub fn width(columns: Option<&str>) -> usize {
         .clamp(MIN_WIDTH, MAX_WIDTH)
 }
 
-/// A text in a style.
+/// Returns text in a style.
 pub fn styled(style: Style, text: &str) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// Breaks a text between words into lines of at most `width` characters.
+/// Wraps text between words to lines of at most `width` characters.
 pub fn wrapped(text: &str, width: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -52,14 +52,14 @@ pub fn wrapped(text: &str, width: usize) -> String {
     lines.join("\n")
 }
 
-/// A text as it may be shown: nothing in it moves the cursor or breaks the line.
+/// Replaces control characters, so that the text cannot move the cursor or break the line.
 pub fn printable(text: &str) -> String {
     let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     text.chars().map(shown).collect()
 }
 
-/// Rows in aligned columns: the first to the left, all others to the right. The columns move closer
-/// together where they would not fit.
+/// Formats a table: the first column left-aligned, all others right-aligned. The gaps between columns shrink
+/// if the table would be too wide.
 pub fn table(heads: &[&str], rows: &[Vec<String>], width: usize) -> String {
     let mut widths: Vec<usize> = heads.iter().map(|head| head.chars().count()).collect();
     for row in rows {
@@ -98,7 +98,7 @@ pub struct Canvas {
 }
 
 impl Canvas {
-    /// An empty grid.
+    /// Creates an empty grid.
     pub fn new(width: usize, height: usize) -> Canvas {
         Canvas {
             width,
@@ -106,31 +106,31 @@ impl Canvas {
         }
     }
 
-    /// How wide it is.
+    /// Returns its width.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Puts one character; outside the grid nothing is drawn.
+    /// Draws one character. Positions outside the grid are ignored.
     pub fn put(&mut self, column: usize, row: usize, character: char, style: Style) {
         if let Some(cell) = self.rows.get_mut(row).and_then(|row| row.get_mut(column)) {
             *cell = (character, style);
         }
     }
 
-    /// Puts a text that begins at this cell.
+    /// Draws text that begins at this cell.
     pub fn text(&mut self, column: usize, row: usize, text: &str, style: Style) {
         for (index, character) in text.chars().enumerate() {
             self.put(column + index, row, character, style);
         }
     }
 
-    /// Puts a text with this cell at its middle, moved to the side where it would leave the grid.
+    /// Draws text centred at this cell. Text that would leave the grid is moved to the side.
     pub fn centred(&mut self, column: usize, row: usize, text: &str, style: Style) {
         self.text(self.start_of(column, text), row, text, style);
     }
 
-    /// True when a text centred at this cell would touch nothing that is drawn.
+    /// Returns true if text centred at this cell would not touch anything drawn.
     pub fn has_room(&self, column: usize, row: usize, text: &str) -> bool {
         let start = self.start_of(column, text);
         let end = start + text.chars().count();
@@ -144,19 +144,19 @@ impl Canvas {
         column.saturating_sub(length / 2).min(most)
     }
 
-    /// Puts a text that ends before this cell.
+    /// Draws text that ends before this cell.
     pub fn ending(&mut self, column: usize, row: usize, text: &str, style: Style) {
         let start = column.saturating_sub(text.chars().count());
         self.text(start, row, text, style);
     }
 
-    /// True when nothing was drawn in this cell.
+    /// Returns true if nothing was drawn in this cell.
     pub fn is_blank(&self, column: usize, row: usize) -> bool {
         let cell = self.rows.get(row).and_then(|row| row.get(column));
         cell.is_some_and(|(character, _)| *character == ' ')
     }
 
-    /// The grid as lines, without blanks at their ends.
+    /// Returns the grid as lines, without trailing blanks.
     pub fn write(&self) -> String {
         let mut out = String::new();
         for row in &self.rows {
@@ -172,7 +172,7 @@ impl Canvas {
     }
 }
 
-/// The block with these quarters filled: upper left, upper right, lower left, lower right.
+/// Returns the block character with these quarters filled: upper left, upper right, lower left, lower right.
 pub fn quarters(filled: [bool; 4]) -> char {
     const BLOCKS: [char; 16] = [
         ' ', '▘', '▝', '▀', '▖', '▌', '▞', '▛', '▗', '▚', '▐', '▜', '▄', '▙', '▟', '█',
@@ -180,7 +180,7 @@ pub fn quarters(filled: [bool; 4]) -> char {
     BLOCKS[bits(filled)]
 }
 
-/// The same quarters as [`quarters`], in dots.
+/// Returns the Braille character with the same quarters as [`quarters`].
 pub fn dotted_quarters(filled: [bool; 4]) -> char {
     const DOTS: [char; 16] = [
         ' ', '⠃', '⠘', '⠛', '⡄', '⡇', '⡜', '⡟', '⢠', '⢣', '⢸', '⢻', '⣤', '⣧', '⣼', '⣿',

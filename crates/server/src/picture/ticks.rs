@@ -1,14 +1,14 @@
-//! Round values to write along an axis.
+//! Round values for the labels of an axis.
 
 use super::scale::Stretched;
 
-/// Steps of time a reader can add up, in seconds.
+/// Round time steps, in seconds.
 const STEPS_S: [u64; 24] = [
     1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1_200, 1_800, 3_600, 7_200, 10_800, 21_600,
     43_200, 86_400, 172_800, 432_000, 864_000, 1_728_000,
 ];
 
-/// Times worth naming on a stretched scale, in milliseconds.
+/// Round times for the labels of a logarithmic scale, in milliseconds.
 const LANDMARKS_MS: [u64; 14] = [
     1,
     10,
@@ -26,7 +26,7 @@ const LANDMARKS_MS: [u64; 14] = [
     7_776_000_000,
 ];
 
-/// The shortest round step that covers `end_ms` in at most `most` steps.
+/// Returns the shortest round step that covers `end_ms` in at most `most` steps.
 ///
 /// # Panics
 /// If `most` is zero.
@@ -37,13 +37,13 @@ pub fn time_step_ms(end_ms: u64, most: usize) -> u64 {
     step_s.unwrap_or(least_s) * 1_000
 }
 
-/// Round times from zero up to `end_ms`, at most `most` steps apart.
+/// Returns round times from zero to `end_ms`, in at most `most` steps.
 pub fn times_ms(end_ms: u64, most: usize) -> Vec<u64> {
     let step_ms = time_step_ms(end_ms, most);
     (0..=end_ms / step_ms).map(|step| step * step_ms).collect()
 }
 
-/// Zero, and the landmarks on a stretched scale that stand at least `gap` apart.
+/// Returns zero, and the round times that are at least `gap` apart on a logarithmic scale.
 pub fn landmarks_ms(scale: &Stretched, gap: f64) -> Vec<u64> {
     let mut ticks = vec![0];
     let mut last = 0.0;
@@ -57,7 +57,7 @@ pub fn landmarks_ms(scale: &Stretched, gap: f64) -> Vec<u64> {
     ticks
 }
 
-/// Round counts from zero up to `end`, at most `most` steps apart.
+/// Returns round counts from zero to `end`, in at most `most` steps.
 ///
 /// # Panics
 /// If `most` is zero.
@@ -66,7 +66,7 @@ pub fn counts(end: u64, most: u64) -> Vec<u64> {
     (0..=end / step).map(|number| number * step).collect()
 }
 
-/// The smallest count of 1, 2 or 5 tens, hundreds … that is at least `least`.
+/// Returns the smallest number of the form 1, 2 or 5 times a power of ten that is at least `least`.
 pub fn count_step(least: u64) -> u64 {
     let mut power: u64 = 1;
     loop {
@@ -79,7 +79,7 @@ pub fn count_step(least: u64) -> u64 {
     }
 }
 
-/// The end of an axis that reaches `highest`: a little round, and not much beyond.
+/// Returns the end of an axis that contains `highest`: rounded up by at most about a tenth.
 pub fn count_end(highest: u64) -> u64 {
     let step = count_step(highest.max(1).div_ceil(10));
     highest.max(1).div_ceil(step) * step

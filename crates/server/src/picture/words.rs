@@ -1,4 +1,4 @@
-//! Numbers and lengths of time as people read them.
+//! Formats numbers and durations for people.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,16 +9,16 @@ const UNITS: [(&str, u64); 4] = [
     ("m", 60_000),
     ("s", 1_000),
 ];
-/// What a length of time may be rounded to, from rough to exact.
+/// Rounding steps of a duration, from coarse to exact.
 const STEPS_MS: [u64; 5] = [3_600_000, 60_000, 1_000, 100, 1];
 
-/// A length of time in its two largest units: `250ms`, `8.5s`, `42m 40s`, `1d 10h`.
+/// Formats a duration in its two largest units: `250ms`, `8.5s`, `42m 40s`, `1d 10h`.
 pub fn duration(ms: u64) -> String {
     rounded(ms, rough_step(ms))
 }
 
-/// Lengths of time that stand side by side: each as short as [`duration`] says it, but with more
-/// units wherever two that differ would read the same.
+/// Formats durations that are shown together: each as short as [`duration`] does, but with more units if two
+/// different ones would have the same text.
 pub fn durations(all_ms: &[u64]) -> Vec<String> {
     let mut steps: Vec<usize> = all_ms.iter().map(|ms| rough_step(*ms)).collect();
     loop {
@@ -42,7 +42,7 @@ pub fn durations(all_ms: &[u64]) -> Vec<String> {
     }
 }
 
-/// The step that leaves two units.
+/// Returns the index of the rounding step that leaves two units.
 fn rough_step(ms: u64) -> usize {
     match ms {
         0..1_000 => 4,
@@ -79,7 +79,7 @@ fn exact(ms: u64) -> String {
     parts.join(" ")
 }
 
-/// How often, after "every": `minute`, `90s`.
+/// Formats an interval for use after "every": `minute`, `90s`.
 pub fn every(ms: u64) -> String {
     match ms {
         1_000 => "second".to_owned(),
@@ -90,7 +90,7 @@ pub fn every(ms: u64) -> String {
     }
 }
 
-/// A count with its thousands apart: `1,305,000`.
+/// Formats a count with thousands separators: `1,305,000`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -103,7 +103,7 @@ pub fn count(number: u64) -> String {
     text
 }
 
-/// A rate, by the shortest time in which few digits tell it: `50/s`, `0.5/s`, `10/m`.
+/// Formats a rate per second, minute or hour, the first of them that needs few digits: `50/s`, `0.5/s`, `10/m`.
 pub fn rate(per_second: f64) -> String {
     let units = [("s", 1.0), ("m", 60.0), ("h", 3_600.0)];
     for (unit, seconds) in units {
@@ -116,7 +116,7 @@ pub fn rate(per_second: f64) -> String {
     format!("{}/s", decimal(three_digits(per_second)))
 }
 
-/// A number to three digits, or to a whole if that has more.
+/// Rounds a number to three digits, or to a whole number if that has more digits.
 fn three_digits(number: f64) -> f64 {
     if number <= 0.0 {
         return 0.0;
@@ -135,7 +135,7 @@ fn decimal(number: f64) -> String {
     }
 }
 
-/// How many times over: `1.5 times`, `200 times`.
+/// Formats a ratio: `1.5 times`, `200 times`.
 pub fn times(ratio: f64) -> String {
     if ratio < 9.95 {
         format!("{} times", (ratio * 10.0).round() / 10.0)
@@ -144,7 +144,7 @@ pub fn times(ratio: f64) -> String {
     }
 }
 
-/// A text cut to what fits: a file's name may be long.
+/// Shortens text to `most_chars` characters: a file name may be long.
 pub fn shortened(text: &str, most_chars: usize) -> String {
     if text.chars().count() <= most_chars {
         return text.to_owned();

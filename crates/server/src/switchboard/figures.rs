@@ -1,10 +1,10 @@
-//! Figures of all nodes.
+//! Stats of all nodes.
 //!
-//! What happened is in the store, but for what each node has seen since it last wrote. So every node says the same, also
-//! of a node that is gone and of an endpoint that moved. A node that writes while it is asked would be missed or counted
-//! twice; then all is read again.
+//! Stats are in the store, except for what each node has counted since its last write. So every node gives the same
+//! answer, also about nodes that have left and endpoints that have moved. If a node writes while it is asked, its
+//! counters could be missed or counted twice; then everything is read again.
 //!
-//! While the store cannot be read nothing is told: half of a figure looks like a whole one.
+//! While the store cannot be read, the result is an error: partial stats would look complete.
 
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::time::Timestamp;
@@ -17,13 +17,12 @@ use super::{Switchboard, TELLING};
 use crate::observe::window::{Gathered, Window};
 use crate::observe::{Lately, Series};
 
-/// The most endpoints of which one node tells how they did lately, beside those it is asked for.
+/// Maximum number of failing endpoints in the answer of one node, besides those it is asked for.
 pub(super) const MAX_FAILING_TOLD: usize = 100;
-/// How often all is read again because somebody wrote in the meantime. Nodes write for a few milliseconds every two
-/// seconds.
+/// Maximum number of reads when nodes write in between. Nodes write for a few milliseconds every two seconds.
 const MAX_ROUNDS: usize = 4;
 
-/// What a node has not written yet, and how often it has written.
+/// Counters that a node has not written yet, and the number of its writes.
 struct Unwritten {
     node: NodeNo,
     flushes: u64,
@@ -31,7 +30,7 @@ struct Unwritten {
 }
 
 impl Switchboard {
-    /// What happened to a scope within each window that ends now.
+    /// Returns the counters of a scope for each window that ends now.
     pub async fn tallies(
         &self,
         scope: &Scope,
@@ -40,19 +39,19 @@ impl Switchboard {
         Ok(move |window| seen.over(now, window))
     }
 
-    /// What happened to a scope within one window.
+    /// Returns the counters of a scope within one window.
     pub async fn tally(&self, scope: &Scope, window: Window) -> Result<Tally, StoreError> {
         let (now, seen) = self.gather(scope, &[window]).await?;
         Ok(seen.over(now, window))
     }
 
-    /// The same, bucket by bucket.
+    /// Returns the counters of a scope within one window, by bucket.
     pub async fn series(&self, scope: &Scope, window: Window) -> Result<Series, StoreError> {
         let (now, seen) = self.gather(scope, &[window]).await?;
         Ok(Series::new(now, scope, window, &seen))
     }
 
-    /// What these windows are made of.
+    /// Reads the counters that these windows are summed from.
     async fn gather(
         &self,
         scope: &Scope,
@@ -76,7 +75,7 @@ impl Switchboard {
         }
     }
 
-    /// What the store and this node know, as of one moment.
+    /// Reads the counters of the store and of this node, consistently.
     async fn gather_here(
         &self,
         now: Timestamp,
@@ -101,7 +100,7 @@ impl Switchboard {
         Ok(seen)
     }
 
-    /// What other nodes have not written yet.
+    /// Reads what other nodes have not written yet.
     async fn unwritten(&self, scope: &Scope) -> Vec<Unwritten> {
         let question = Question::Pending {
             of: scope.clone().into(),
@@ -120,8 +119,8 @@ impl Switchboard {
         replies.filter_map(unwritten).collect()
     }
 
-    /// How endpoints did lately, by whichever node saw them last: those that fail, of everybody or of
-    /// one tenant, and these others as far as anybody remembers them.
+    /// Returns summaries of endpoints' recent attempts, from the node that saw the latest attempt: failing endpoints of
+    /// all tenants or of one, and the given others as far as a node remembers them.
     pub async fn lately(
         &self,
         tenant: Option<&TenantId>,
@@ -163,7 +162,7 @@ impl Switchboard {
     }
 }
 
-/// Whether nobody wrote between the first telling and the second.
+/// Returns true if no node wrote between the two answers.
 fn nobody_wrote(before: &[Unwritten], after: &[Unwritten]) -> bool {
     before.iter().all(|it| {
         let mut after = after.iter();

@@ -1,15 +1,16 @@
-//! Between the API and whoever owns an endpoint: this node's engine, or another's.
+//! Owner router: passes API requests to the node that owns the endpoint.
 //!
-//! Every node answers every request. What only an owner can do, or knows, is done here if this node is the
-//! owner, asked of the owner if another one is, and written down by the store if nobody is. It promises:
+//! Every node answers every request. If a request needs the owner of an endpoint, [`Switchboard`] calls this node's
+//! engine if this node is the owner, asks the owner if another node is, and lets the store make the change if no node
+//! is. It guarantees:
 //!
-//! - **In force.** When a change of standing or a calling-off is answered, it is on disk and no node begins
-//!   an attempt against it: whoever said so was the owner when it was written, or nobody was.
-//! - **Asked again.** If the owner changes while it is asked, the next one is asked, for a while; then the
-//!   caller is told to come back.
-//! - **Looks do no harm.** What is only to be shown is left out if its owner does not answer soon: what
-//!   is on disk is shown then.
-//! - **One process alone asks nobody.**
+//! - **In force.** When a status change or a cancellation is acknowledged, it is persisted, and no node starts an
+//!   attempt against it. The node that made the change was the owner at the time of the commit, or no node was.
+//! - **Retries.** If the owner changes during a request, the next owner is asked, for a limited time. Then the caller
+//!   gets an error and must retry.
+//! - **Reads never fail because of an owner.** If the owner does not answer soon, its part of the answer is left out,
+//!   and the stored data is shown.
+//! - **No overhead for a single node.** Without a cluster no other node is asked.
 
 mod figures;
 mod question;
@@ -33,18 +34,19 @@ use crate::observe::{EndpointFigures, Observatory};
 
 pub use self::question::{BreakerReport, LaneReport};
 
-/// How long an owner is looked for, and asked, before the caller is told to come back.
+/// Time for which an owner is looked for and asked, before the caller gets an error and must retry.
 const PATIENCE: Duration = Duration::from_secs(12);
-/// How long one owner may take to do something before it is asked again: it, or whoever took its place.
+/// Time limit for one request to an owner. After that, the current owner is determined and asked again.
 const DOING: Duration = Duration::from_secs(3);
-/// How long another node may take to tell what is only to be shown.
+/// Time limit for another node to answer a read.
 const TELLING: Duration = Duration::from_secs(1);
-/// How long until the next owner is looked for.
+/// Pause before the owner is determined again.
 const PAUSE: Duration = Duration::from_millis(25);
-/// For so long somebody is waited for who forgets an endpoint's past with its enabling.
+/// Time for which enabling an unowned endpoint waits for an owner. Only an owner also resets the endpoint's failure
+/// history.
 const AWAITS_OWNER: Duration = Duration::from_secs(3);
 
-/// Finds whoever can answer.
+/// Routes requests to the owner of an endpoint.
 pub struct Switchboard {
     engine: Engine,
     observe: Arc<Observatory>,
@@ -55,7 +57,7 @@ pub struct Switchboard {
 }
 
 impl Switchboard {
-    /// A switchboard for this node, and for the others if there can be any.
+    /// Creates the router of this node. Without a cluster this node owns everything.
     pub fn new(
         engine: Engine,
         observe: Arc<Observatory>,
@@ -73,43 +75,43 @@ impl Switchboard {
         }
     }
 
-    /// The same, for tests that cannot wait.
+    /// Shortens the time limit, for tests.
     #[cfg(test)]
     pub(crate) fn impatient(mut self) -> Switchboard {
         self.patience = Duration::from_millis(100);
         self
     }
 
-    /// Whether what is remembered of what other nodes may change can be believed.
+    /// Returns true if cached data that other nodes may change is up to date.
     pub fn is_informed(&self) -> bool {
         let cluster = self.cluster.as_ref();
         cluster.is_none_or(|cluster| cluster.is_informed())
     }
 
-    /// Whether there can be other nodes.
+    /// Returns true if there can be other nodes.
     pub fn is_shared(&self) -> bool {
         self.cluster.is_some()
     }
 
-    /// Whether this node is the one to see to something that one node has to.
+    /// Returns true if this node owns the shard. Tasks that run on one node only are tied to a shard.
     pub fn is_mine(&self, shard: Shard) -> bool {
         let cluster = self.cluster.as_ref();
         cluster.is_none_or(|cluster| cluster.owner(shard) == Owner::Me)
     }
 
-    /// How many shards are this node's.
+    /// Returns the number of shards that this node owns.
     pub fn shards_owned(&self) -> usize {
         Shard::all().filter(|shard| self.is_mine(*shard)).count()
     }
 
-    /// How many nodes there are, this one included.
+    /// Returns the number of nodes, including this one.
     pub fn node_count(&self) -> usize {
         let cluster = self.cluster.as_ref();
         cluster.map_or(1, |cluster| cluster.nodes().len())
     }
 
-    /// Enables, pauses, disables or deletes an endpoint. Answers when that is in force and on disk: no
-    /// node begins an attempt to an endpoint that was shut after the answer.
+    /// Enables, pauses, disables or deletes an endpoint. Returns when the change is in force and persisted: no node
+    /// starts an attempt to an endpoint that is no longer enabled after the return.
     pub async fn stand(
         &self,
         endpoint: EndpointId,
@@ -157,7 +159,7 @@ impl Switchboard {
         Err(EngineError::Elsewhere)
     }
 
-    /// Calls a delivery off. Answers when that is on disk, or cannot be done.
+    /// Cancels a delivery. Returns when the cancellation is persisted or known to be impossible.
     pub async fn cancel(
         &self,
         endpoint: EndpointId,
@@ -196,8 +198,8 @@ impl Switchboard {
         Err(EngineError::Elsewhere)
     }
 
-    /// Waits for this node's engine for as long as for another's. It answers when it is on disk, and the
-    /// database may be away.
+    /// Waits for this node's engine with the same time limit as for another node's. The engine answers when the change
+    /// is persisted, and the database may be unavailable.
     async fn here<T>(
         &self,
         done: impl Future<Output = Result<T, EngineError>>,
@@ -206,7 +208,7 @@ impl Switchboard {
         done.unwrap_or(Err(EngineError::Elsewhere))
     }
 
-    /// An endpoint's lane, if it has one at the moment and its owner says so, and how it did lately.
+    /// Returns an endpoint's lane, if it has one and its owner answers, and a summary of its recent attempts.
     pub async fn look(
         &self,
         endpoint: EndpointId,
@@ -244,7 +246,7 @@ impl Switchboard {
         Ok((lane, self.observe.endpoint(endpoint)))
     }
 
-    /// Which of these deliveries are being sent, by whichever node.
+    /// Returns those of the deliveries that are in flight on any node.
     pub async fn aloft(&self, stored: &[StoredDelivery]) -> FxHashSet<DeliveryId> {
         let mut aloft = FxHashSet::default();
         let mut elsewhere: FxHashMap<NodeNo, Vec<Named<DeliveryId>>> = FxHashMap::default();
@@ -277,13 +279,14 @@ impl Switchboard {
         aloft
     }
 
-    /// Whether a delivery is being sent, by whichever node.
+    /// Returns true if the delivery is in flight on any node.
     pub async fn is_aloft(&self, stored: &StoredDelivery) -> bool {
         let aloft = self.aloft(std::slice::from_ref(stored)).await;
         !aloft.is_empty()
     }
 
-    /// How many attempts a tenant has under way, on all nodes that answer. Nothing if this one does not.
+    /// Returns the number of attempts that a tenant has in flight, on all nodes that answer. `None` if this node's
+    /// engine does not answer.
     pub async fn under_way(&self, tenant: &TenantId) -> Option<u64> {
         let here = timeout(TELLING, self.engine.under_way(tenant.clone())).await;
         let mut attempts = here.ok()?.ok()? as u64;
@@ -298,7 +301,7 @@ impl Switchboard {
         Some(attempts)
     }
 
-    /// Every delivery that is being sent by any node that answers, the newest first.
+    /// Returns every delivery in flight on any node that answers, newest first.
     pub async fn flights(&self) -> Vec<DeliveryId> {
         let mut flights = self.engine.flights();
         for reply in self.ask_everybody(&Question::Flights).await {
@@ -311,13 +314,13 @@ impl Switchboard {
         flights
     }
 
-    /// Asks every other node, all at once. Whoever does not answer in time is passed over.
+    /// Asks all other nodes at once. Nodes that do not answer in time are left out.
     async fn ask_everybody(&self, question: &Question) -> Vec<Reply> {
         let replies = self.ask_each(question).await.into_iter();
         replies.map(|(_, reply)| reply).collect()
     }
 
-    /// The same, with who answered what.
+    /// Asks all other nodes at once, and returns the answers with their nodes.
     async fn ask_each(&self, question: &Question) -> Vec<(NodeNo, Reply)> {
         let Some(cluster) = &self.cluster else {
             return Vec::new();
@@ -335,7 +338,7 @@ impl Switchboard {
         self.asking(node, question, within).await
     }
 
-    /// Asks another node. Nothing if it does not answer.
+    /// Asks another node. `None` if it does not answer.
     fn asking(
         &self,
         node: NodeNo,
@@ -351,13 +354,13 @@ impl Switchboard {
     }
 }
 
-/// What it means that an owner did not do what it was asked: mostly to look for the owner again.
+/// Interprets the answer of an owner that did not make the change. Mostly the owner must be determined again.
 fn refused(reply: Option<Reply>) -> Result<EngineError, EngineError> {
     match reply {
         Some(Reply::Unable { why }) => Err(EngineError::Store(
             posthaste_store::StoreError::Unavailable(why),
         )),
-        // Whoever does not understand is of another version: a newer one may own it soon.
+        // A node that does not understand the request runs another version. A newer node may own the endpoint soon.
         Some(
             Reply::Stands
             | Reply::Cancelled { .. }

@@ -1,8 +1,8 @@
-//! What nodes ask one another, and what they answer.
+//! Requests and answers between nodes (node RPC).
 //!
-//! Nodes of several versions may share a store while one follows the other. So what is asked and answered
-//! is JSON: a question that is not understood is answered as that, fields that are not known are ignored,
-//! and fields that are missing have a default wherever one makes sense.
+//! Nodes of different versions may share a store during an upgrade. So [`Question`] and [`Reply`] are JSON: an unknown
+//! request gets [`Reply::NotUnderstood`], unknown fields are ignored, and missing fields have a default where one makes
+//! sense.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -18,10 +18,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::engine::Cancelled;
 use crate::observe::{EndpointFigures, Lately};
 
-/// The most deliveries of which one question asks, and of which one answer tells.
+/// Maximum number of deliveries in one request, and in one answer.
 pub(super) const MAX_DELIVERIES_TOLD: usize = 10_000;
 
-/// An id as the API writes it.
+/// An id in the text form of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Named<T>(pub(super) T);
 
@@ -39,7 +39,7 @@ impl<'de, T: FromStr> Deserialize<'de> for Named<T> {
     }
 }
 
-/// How an endpoint shall stand.
+/// Requested status of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Stance {
@@ -71,33 +71,33 @@ impl From<Stance> for Standing {
     }
 }
 
-/// What one node asks another. Each bears being asked twice.
+/// Request of one node to another. All requests are idempotent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub(super) enum Question {
-    /// An endpoint of yours shall stand otherwise.
+    /// Changes the status of an endpoint.
     Stand {
         endpoint: Named<EndpointId>,
         standing: Stance,
         #[serde(default)]
         reason: Option<DisabledReason>,
     },
-    /// A delivery to an endpoint of yours is called off.
+    /// Cancels a delivery.
     Cancel {
         endpoint: Named<EndpointId>,
         delivery: Named<DeliveryId>,
     },
-    /// How is an endpoint of yours?
+    /// Asks for the state of an endpoint.
     Look { endpoint: Named<EndpointId> },
-    /// Which of these are you sending?
+    /// Asks which of these deliveries are in flight.
     Aloft { deliveries: Vec<Named<DeliveryId>> },
-    /// Which are you sending at all?
+    /// Asks for all deliveries in flight.
     Flights,
-    /// How many attempts of a tenant's have you under way?
+    /// Asks for the number of attempts that a tenant has in flight.
     UnderWay { tenant: Named<TenantId> },
-    /// What have you seen that is not in the store yet?
+    /// Asks for counters that are not in the store yet.
     Pending { of: Whole },
-    /// Which endpoints fail lately, of everybody or of one tenant? And how did these others do?
+    /// Asks for the failing endpoints of all tenants or of one, and for the recent attempts of these others.
     Lately {
         #[serde(default)]
         tenant: Option<Named<TenantId>>,
@@ -106,7 +106,7 @@ pub(super) enum Question {
     },
 }
 
-/// Of what figures are asked for.
+/// Scope of the requested counters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Whole {
@@ -135,43 +135,43 @@ impl From<Whole> for Scope {
     }
 }
 
-/// What the other one answers.
+/// Answer to a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub(super) enum Reply {
-    /// It stands so, and that is on disk.
+    /// The status is in force and persisted.
     Stands,
-    /// What came of calling it off.
+    /// Outcome of the cancellation.
     Cancelled { outcome: Outcome },
-    /// How the endpoint is.
+    /// State of the endpoint.
     Lane {
         #[serde(default)]
         lane: Option<LaneReport>,
         figures: Figures,
     },
-    /// These are being sent.
+    /// Deliveries in flight.
     Deliveries { deliveries: Vec<Named<DeliveryId>> },
-    /// So many attempts are under way.
+    /// Number of attempts in flight.
     UnderWay { attempts: u64 },
-    /// What was seen and is not in the store yet, by minute, and how often something was written.
+    /// Counters that are not in the store yet, by minute, and the number of writes so far.
     Pending {
         flushes: u64,
         minutes: Vec<(Timestamp, Tally)>,
     },
-    /// How these endpoints did lately.
+    /// Recent attempts of these endpoints.
     Lately {
         endpoints: Vec<(Named<EndpointId>, Lately)>,
     },
-    /// Somebody else owns it.
+    /// Another node owns the endpoint.
     Elsewhere,
-    /// It cannot be done now.
+    /// The request cannot be served now.
     Unable { why: String },
-    /// This question is from a version that is not known here.
+    /// The request comes from a version that this node does not know.
     #[serde(other)]
     NotUnderstood,
 }
 
-/// What came of calling a delivery off.
+/// Outcome of cancelling a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Outcome {
@@ -200,41 +200,41 @@ impl From<Outcome> for Cancelled {
     }
 }
 
-/// An endpoint's breaker, by the wall clock.
+/// State of an endpoint's breaker, with wall-clock times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum BreakerReport {
-    /// Everything passes.
+    /// Attempts are allowed.
     Passing,
-    /// Nothing passes until then.
+    /// No attempts are allowed until this time.
     Tripped {
-        /// When a probe may go.
+        /// Earliest time of a probe.
         until: Timestamp,
-        /// Why.
+        /// Reason of the trip.
         reason: TripReason,
     },
-    /// A probe is under way.
+    /// A probe is in flight.
     Probing {
-        /// Why it tripped.
+        /// Reason of the trip.
         reason: TripReason,
     },
 }
 
-/// A lane, as its owner sees it.
+/// State of a lane, as its owner reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneReport {
-    /// Its breaker.
+    /// The breaker.
     pub breaker: BreakerReport,
-    /// How many are in flight.
+    /// Number of attempts in flight.
     pub in_flight: u32,
-    /// Until when the receiver asked to be left alone.
+    /// End of the pause that the receiver asked for.
     pub quiet_until: Timestamp,
-    /// Failures of the destination in a row.
+    /// Consecutive failures of the destination.
     pub consecutive_failures: u32,
 }
 
 impl LaneReport {
-    /// A lane by the wall clock.
+    /// Converts a lane's state to wall-clock times.
     pub(super) fn new(lane: &LaneView, now: Now) -> LaneReport {
         LaneReport {
             breaker: match lane.breaker {
@@ -252,7 +252,7 @@ impl LaneReport {
     }
 }
 
-/// How an endpoint answered lately.
+/// Success ratio and latencies of an endpoint's recent attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Figures {
     success_ratio: f64,
@@ -391,7 +391,7 @@ mod tests {
         );
         let unknown = |value: Value| serde_json::from_value::<Question>(value).is_err();
         assert!(unknown(json!({"ask": "sing"})));
-        // One that knows less of what happened still counts.
+        // An answer of an older version that has fewer fields is accepted.
         let older =
             json!({"answer": "pending", "flushes": 1, "minutes": [[60_000, {"attempts": 3}]]});
         let older: Reply = serde_json::from_value(older).expect("a reply");

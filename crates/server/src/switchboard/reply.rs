@@ -1,4 +1,4 @@
-//! What this node answers to others.
+//! Answers of this node to requests of other nodes.
 
 use posthaste_core::id::{DeliveryId, EndpointId};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use super::{Switchboard, TELLING};
 use crate::engine::EngineError;
 
 impl Switchboard {
-    /// Answers another node's question.
+    /// Answers the request of another node.
     pub async fn answer(&self, question: Value) -> Value {
         let reply = match serde_json::from_value(question) {
             Ok(question) => self.reply(question).await,
@@ -89,7 +89,7 @@ impl Switchboard {
 
 fn unable(error: EngineError) -> Reply {
     match error {
-        // Whoever stops gives everything up: the next owner is the one to ask.
+        // A node that stops releases all its shards, so the caller must ask the next owner.
         EngineError::Elsewhere | EngineError::Stopped => Reply::Elsewhere,
         EngineError::Store(error) => Reply::Unable {
             why: error.to_string(),

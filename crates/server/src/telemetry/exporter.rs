@@ -1,4 +1,4 @@
-//! Sends what is told to the collector, and bears it when there is none.
+//! Sends spans and metrics to the collector. Tolerates a collector that is unavailable.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use super::line::{Line, Taken};
 use super::{Station, otlp, unix_time};
 use crate::observe::metric::Metric;
 
-/// How long spans wait for others to go with them.
+/// Time for which spans wait for others, to be sent in one request.
 const LINGER: Duration = Duration::from_secs(1);
-/// How long spans are offered to a collector that does not take them.
+/// Time for which spans are offered to a collector that does not accept them.
 const SPAN_PATIENCE: Duration = Duration::from_secs(60);
-/// How long a stop waits for what is left.
+/// Time for which a shutdown waits for the remaining spans and metrics.
 const FLUSH_TIME: Duration = Duration::from_secs(3);
 
-/// Says what the metrics are now.
+/// Function that returns the current metrics.
 pub type Source = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Vec<Metric>> + Send>> + Send + Sync>;
 
-/// What sends.
+/// Background tasks that send to the collector.
 pub struct Exporter {
     stopping: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
@@ -52,7 +52,7 @@ pub(super) fn start(station: Arc<Station>, roots: Roots, source: Source) -> Expo
 }
 
 impl Exporter {
-    /// Sends what is left, as far as that is soon done.
+    /// Sends what remains, within a short time limit, and ends the tasks.
     pub async fn close(self) {
         self.stopping.send_replace(true);
         let end = Instant::now() + FLUSH_TIME;
@@ -109,7 +109,7 @@ async fn tell_metrics(
         };
         let metrics = source().await;
         let body = otlp::metrics(&station, unix_time(&station.clock), &metrics);
-        // The next reading says all that this one would, so nobody waits for it beyond that.
+        // The next reading contains everything that this one does, so retrying longer than one interval is useless.
         match line.deliver(body.into(), interval).await {
             Taken::All | Taken::AllBut(_) => {}
             Taken::Nothing => station.queue.drop_reading(),

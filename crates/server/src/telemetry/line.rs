@@ -1,4 +1,6 @@
-//! The line to the collector: one connection, kept while it lasts.
+//! HTTP connection to the collector, with retries.
+//!
+//! [`Line`] keeps one connection open while it works, and retries with backoff as the OTLP specification asks.
 
 use std::time::Duration;
 
@@ -18,38 +20,38 @@ use tokio::time::{Instant, sleep};
 use super::Station;
 use crate::clock::Clock;
 
-/// How long one request may take, and connecting before it.
+/// Time limit for one request, and for connecting before it.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
-/// The first wait between two tries; each is twice as long as the one before.
+/// First pause between two tries; each is twice as long as the one before.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// The longest wait.
+/// Longest pause.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// The longest wait that a collector may ask for.
+/// Longest pause that a collector may ask for.
 const LONGEST_ASKED: Duration = Duration::from_secs(300);
 
-/// What the collector took of a request.
+/// Part of a request that the collector accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// All of it.
+    /// Everything.
     All,
-    /// All but so many spans or values.
+    /// Everything except this number of spans or values.
     AllBut(u64),
     /// Nothing.
     Nothing,
 }
 
-/// What an answer means.
+/// Meaning of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Taken(Taken),
-    /// It may take it later, perhaps after so long.
+    /// A retry may succeed, after this time if the collector gave one.
     Later(Option<Duration>),
-    /// It never will.
+    /// A retry cannot succeed.
     Never,
 }
 
-/// A line to one path of the collector.
+/// Connection to one path of the collector.
 pub(super) struct Line {
     origin: Origin,
     roots: Roots,
@@ -58,7 +60,7 @@ pub(super) struct Line {
     clock: Clock,
     dice: Dice,
     connection: Option<Connection>,
-    /// Whether it has been said that nothing gets through.
+    /// True if the current failure has been logged.
     complained: bool,
     stopped: watch::Receiver<bool>,
 }
@@ -93,7 +95,8 @@ impl Line {
         }
     }
 
-    /// Sends, and again while that may help and the patience lasts. At a stop it tries once.
+    /// Sends a request. Retries until `patience` has passed, as long as a retry may succeed. During a shutdown it tries
+    /// once.
     pub(super) async fn deliver(&mut self, body: Bytes, patience: Duration) -> Taken {
         let began = Instant::now();
         let mut tries = 0;
@@ -119,7 +122,7 @@ impl Line {
             let wait = wait(tries, asked, &mut self.dice);
             tries += 1;
             let elapsed = began.elapsed();
-            // What a collector asks for it gets, even if it is more than the patience.
+            // A pause that the collector asks for is granted, even if it exceeds the patience.
             let too_long = elapsed >= patience || (asked.is_none() && elapsed + wait > patience);
             if too_long || *self.stopped.borrow() {
                 return Taken::Nothing;
@@ -147,7 +150,7 @@ impl Line {
         Ok(answer)
     }
 
-    /// Says it once when nothing gets through, and once when it does again.
+    /// Logs once when the collector stops accepting requests, and once when it accepts them again.
     fn note(&mut self, verdict: Verdict, why: impl FnOnce() -> String) {
         let gets_through = matches!(verdict, Verdict::Taken(_));
         if gets_through == self.complained {
@@ -167,7 +170,7 @@ impl Line {
     }
 }
 
-/// What an answer means: the table of the specification.
+/// Classifies a response by the table of the OTLP specification.
 fn judge(answer: &Response<Bytes>, now: Timestamp) -> Verdict {
     match answer.status() {
         StatusCode::TOO_MANY_REQUESTS
@@ -188,7 +191,7 @@ fn judge(answer: &Response<Bytes>, now: Timestamp) -> Verdict {
     }
 }
 
-/// How much of what was sent a collector says it has left out.
+/// Returns the number of rejected spans that the collector reports.
 fn rejected(body: &[u8]) -> u64 {
     let Ok(answer) = serde_json::from_slice::<Value>(body) else {
         return 0;
@@ -200,7 +203,7 @@ fn rejected(body: &[u8]) -> u64 {
         .unwrap_or_default()
 }
 
-/// How long to wait before the next try: as long as was asked for, if that is longer than ours.
+/// Returns the pause before the next try: the backoff, or what the collector asked for if that is longer.
 fn wait(tries: u32, asked: Option<Duration>, dice: &mut Dice) -> Duration {
     let doubled = FIRST_WAIT.saturating_mul(1 << tries.min(16));
     let ours = doubled.min(LONGEST_WAIT);

@@ -1,20 +1,21 @@
-//! What is told to a collector, over OTLP: a span for every request that brings events, one for every
-//! attempt, and every metric.
+//! Exports spans and metrics to an OpenTelemetry collector, over OTLP: one span for every request that brings events,
+//! one for every attempt, and all metrics.
 //!
-//! It promises:
+//! [`Telemetry`] creates the spans, [`Exporter`] sends them. The module guarantees:
 //!
-//! - **Never in the way.** Whoever tells something puts it in a queue and goes on. The queue is bounded;
-//!   what finds it full is dropped and counted, and so is what a collector does not take.
-//! - **The producer decides.** What belongs to a trace that its producer records is recorded here, and
-//!   nothing of one that it does not. Only where there is none, the operator's `sample` decides.
-//! - **One trace.** Every attempt is a child of the accepting, in whichever process it is made, and what
-//!   the receiver does is a child of the attempt. Without a collector the producer's own words go on.
-//! - **Nothing private.** Names and ids of the API, a status, a kind of failure; never a payload, a
-//!   secret, a query or an address.
+//! - **No blocking.** Spans are put into a bounded queue. Spans that do not fit, and those that the collector does not
+//!   accept, are dropped and counted.
+//! - **The producer decides.** If an event comes with a trace, its sampling decision is followed. Only events without a
+//!   trace are sampled by the operator's `sample` setting.
+//! - **One trace.** Every attempt is a child span of the accepting request, even if another process makes it. The
+//!   receiver's spans are children of the attempt. Without a collector the producer's trace headers are passed on
+//!   unchanged.
+//! - **No private data.** Spans contain names and ids of the API, a status and a failure kind, but no payload, secret,
+//!   query or address.
 //!
 //! ```text
 //!  api ─ accepting ─┐
-//!                   ├─▶ queue ─▶ exporter ─▶ otlp (JSON) ─▶ the operator's door ─▶ collector
+//!                   ├─▶ queue ─▶ exporter ─▶ otlp (JSON) ─▶ trusted client ─▶ collector
 //!  engine ─ attempt ┘                ▲
 //!                       metrics ─────┘ every interval
 //! ```
@@ -42,42 +43,42 @@ use crate::clock::Clock;
 use crate::observe::metric::Metric;
 use queue::Queue;
 
-/// A ratio is drawn by lot in so many parts.
+/// Resolution of the sampling ratio: one millionth.
 const PARTS: u32 = 1_000_000;
 
-/// Where spans are told. Clones tell them in the same place; the default one tells nothing.
+/// Creates spans. Clones put them into the same queue; the default instance creates none.
 #[derive(Clone, Default)]
 pub struct Telemetry(Option<Arc<Station>>);
 
-/// What a telemetry that tells something is made of.
+/// State of an enabled [`Telemetry`].
 struct Station {
     settings: OtlpSettings,
     clock: Clock,
     dice: Mutex<Dice>,
     queue: Queue,
-    /// When the process began, which is when its counters were zero.
+    /// Start of the process, when its counters were zero.
     began: Duration,
-    /// Tells this process from others.
+    /// Random id that distinguishes this process from others.
     instance: String,
 }
 
-/// A request that brings events, under way.
+/// A request in progress that brings events.
 #[derive(Debug, Default)]
 pub struct Accepting {
-    /// What its events will be stored with.
+    /// Trace context to store with its events.
     pub context: Option<TraceContext>,
     open: Option<OpenSpan>,
 }
 
-/// The trace of one attempt.
+/// Trace context of one attempt.
 #[derive(Debug)]
 pub struct AttemptTrace {
-    /// What the receiver is told.
+    /// Trace context to send to the receiver.
     pub context: TraceContext,
     open: Option<(OpenSpan, EventType)>,
 }
 
-/// A span that has begun.
+/// A span that has started.
 #[derive(Debug)]
 struct OpenSpan {
     trace_id: TraceId,
@@ -89,12 +90,12 @@ struct OpenSpan {
 }
 
 impl Telemetry {
-    /// Tells nothing: what producers say of their traces goes on as it is.
+    /// Creates no spans: the producer's trace context is passed on unchanged.
     pub fn off() -> Telemetry {
         Telemetry::default()
     }
 
-    /// Tells what the settings ask for, once [`Telemetry::export`] has begun.
+    /// Creates spans as the settings ask. They are sent once [`Telemetry::export`] is called.
     pub fn new(settings: OtlpSettings, clock: Clock, mut dice: Dice) -> Telemetry {
         if settings.endpoint.is_none() {
             return Telemetry::off();
@@ -109,13 +110,13 @@ impl Telemetry {
         })))
     }
 
-    /// Begins to send what is told; `source` says what the metrics are at a moment.
+    /// Starts to send spans and metrics; `source` returns the current metrics.
     pub fn export(&self, roots: posthaste_egress::Roots, source: Source) -> Option<Exporter> {
         let station = self.0.as_ref()?;
         Some(exporter::start(station.clone(), roots, source))
     }
 
-    /// What became of what was told, for whoever reads the metrics.
+    /// Returns the number of dropped spans and readings, as a metric.
     pub fn metrics(&self) -> Vec<Metric> {
         let Some(station) = &self.0 else {
             return Vec::new();
@@ -131,7 +132,7 @@ impl Telemetry {
         )]
     }
 
-    /// A request that brings events begins; `given` is what its headers say.
+    /// Starts the span of a request that brings events; `given` is the trace context from its headers.
     pub fn accepting(&self, given: Option<TraceContext>) -> Accepting {
         let Some(station) = self.tracing() else {
             return Accepting {
@@ -154,7 +155,7 @@ impl Telemetry {
             ),
             None => {
                 let mut dice = station.dice();
-                // A trace that nobody records needs no name.
+                // A trace that is not recorded needs no id.
                 if !dice.chance(station.settings.sample_parts(), PARTS) {
                     return Accepting::default();
                 }
@@ -177,7 +178,7 @@ impl Telemetry {
         }
     }
 
-    /// A request that brought events is answered.
+    /// Ends the span of a request that brought events.
     pub fn accepted(&self, accepting: Accepting, seen: &AcceptSeen<'_>) {
         if let (Some(station), Some(open)) = (self.tracing(), accepting.open) {
             let ended = unix_time(&station.clock);
@@ -185,7 +186,7 @@ impl Telemetry {
         }
     }
 
-    /// An attempt begins, of an event that was stored with this.
+    /// Starts the span of an attempt; `stored` is the trace context that was stored with the event.
     pub fn attempting(
         &self,
         stored: Option<&TraceContext>,
@@ -212,7 +213,7 @@ impl Telemetry {
         }))
     }
 
-    /// An attempt was made, and is written down.
+    /// Ends the span of an attempt that was made and recorded.
     pub fn attempted(&self, trace: AttemptTrace, told: &AttemptTold<'_>) {
         if let (Some(station), Some((open, event_type))) = (self.tracing(), trace.open) {
             station.queue.put(span::of_attempt(open, &event_type, told));
@@ -232,7 +233,7 @@ impl Station {
 }
 
 impl OpenSpan {
-    /// What is caused by it is told this.
+    /// Returns the trace context for child spans.
     fn context(&self) -> TraceContext {
         TraceContext {
             trace_id: self.trace_id,
@@ -243,7 +244,7 @@ impl OpenSpan {
     }
 }
 
-/// The wall clock as spans count it: since 1970.
+/// Returns the wall-clock time since 1970.
 fn unix_time(clock: &Clock) -> Duration {
     clock.since(Timestamp(0))
 }

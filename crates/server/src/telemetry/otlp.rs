@@ -1,8 +1,8 @@
-//! Spans and metrics as OTLP writes them in JSON.
+//! Spans and metrics in the JSON encoding of OTLP.
 //!
-//! Ids are hexadecimal, whole numbers of 64 bits are texts, kinds are numbers. It is a stable encoding
-//! of the specification that every collector takes, and needs no crate: those with the messages in
-//! Protocol Buffers bring a whole kit along.
+//! Ids are hexadecimal, 64-bit integers are strings, kinds are numbers. This encoding is a stable part of the
+//! specification that every collector accepts. It needs no crate; the crates for the Protocol Buffers encoding bring
+//! many dependencies.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use super::{OtlpSettings, Station};
 use crate::observe::histogram::{BOUNDS, Snapshot};
 use crate::observe::metric::{Labelled, Metric, Number, Values};
 
-/// Where spans are sent.
+/// Path for spans.
 pub(super) const TRACES_PATH: &str = "/v1/traces";
-/// Where metrics are sent.
+/// Path for metrics.
 pub(super) const METRICS_PATH: &str = "/v1/metrics";
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Values count from when the process began.
+/// Aggregation temporality: values count from the start of the process.
 const CUMULATIVE: u8 = 2;
 const STATUS_ERROR: u8 = 2;
 
-/// A request with these spans.
+/// Builds a request with these spans.
 pub(super) fn traces(station: &Station, spans: &[Span]) -> Vec<u8> {
     let spans: Vec<Value> = spans.iter().map(span).collect();
     let request = json!({"resourceSpans": [{
@@ -34,7 +34,7 @@ pub(super) fn traces(station: &Station, spans: &[Span]) -> Vec<u8> {
     request.to_string().into_bytes()
 }
 
-/// A request with these metrics, as they are at `now`.
+/// Builds a request with these metrics, as of `now`.
 pub(super) fn metrics(station: &Station, now: Duration, metrics: &[Metric]) -> Vec<u8> {
     let moment = Moment {
         began: nanos(station.began),
@@ -95,7 +95,7 @@ fn span(span: &Span) -> Value {
     written
 }
 
-/// When metrics are read, and since when they count.
+/// Time of the reading, and start of the counters.
 struct Moment {
     began: String,
     now: String,
@@ -168,7 +168,7 @@ impl Moment {
         point.insert("startTimeUnixNano".to_owned(), json!(self.began));
         point.insert("count".to_owned(), json!(seen.count.to_string()));
         point.insert("sum".to_owned(), json!(seen.sum_seconds));
-        // Prometheus counts up to each bound, OTLP from the bound before.
+        // Prometheus buckets are cumulative, OTLP buckets are not.
         let up_to = seen.at_most.iter().copied().chain([seen.count]);
         let before = [0].into_iter().chain(seen.at_most);
         let counts = up_to

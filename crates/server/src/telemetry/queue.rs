@@ -1,4 +1,4 @@
-//! Spans on their way to the collector.
+//! Bounded queue of spans for the collector.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,23 +8,23 @@ use tokio::sync::Notify;
 
 use super::span::Span;
 
-/// How many spans wait at most: some megabytes.
+/// Maximum number of waiting spans: some megabytes.
 pub(super) const MAX_QUEUED: usize = 8_192;
-/// How many go in one request.
+/// Maximum number of spans in one request.
 pub(super) const BATCH: usize = 512;
 
-/// What waits, and how much was dropped.
+/// Waiting spans, and counters of dropped data.
 #[derive(Default)]
 pub(super) struct Queue {
     spans: Mutex<VecDeque<Span>>,
-    /// Rings when there is enough for a request.
+    /// Wakes the exporter when there are enough spans for a request.
     bell: Notify,
     spans_dropped: AtomicU64,
     readings_dropped: AtomicU64,
 }
 
 impl Queue {
-    /// Puts a span in line, or drops it if the line is full.
+    /// Enqueues a span, or drops it if the queue is full.
     pub(super) fn put(&self, span: Span) {
         let mut spans = self.lock();
         if spans.len() >= MAX_QUEUED {
@@ -38,29 +38,29 @@ impl Queue {
         }
     }
 
-    /// The next spans, as many as go in one request.
+    /// Removes and returns the next spans, at most [`BATCH`].
     pub(super) fn take(&self) -> Vec<Span> {
         let mut spans = self.lock();
         let count = spans.len().min(BATCH);
         spans.drain(..count).collect()
     }
 
-    /// How many wait.
+    /// Returns the number of waiting spans.
     pub(super) fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// Waits until there is enough for a request.
+    /// Waits until there are enough spans for a request.
     pub(super) async fn enough(&self) {
         self.bell.notified().await;
     }
 
-    /// So many spans will not arrive.
+    /// Counts spans that were dropped.
     pub(super) fn drop_spans(&self, count: u64) {
         self.spans_dropped.fetch_add(count, Relaxed);
     }
 
-    /// A reading of the metrics will not arrive.
+    /// Counts a reading of the metrics that was dropped.
     pub(super) fn drop_reading(&self) {
         self.readings_dropped.fetch_add(1, Relaxed);
     }

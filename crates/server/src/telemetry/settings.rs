@@ -1,4 +1,4 @@
-//! What the operator decides.
+//! Settings of the export to a collector.
 
 use http::HeaderName;
 use posthaste_core::time::Span;
@@ -7,22 +7,22 @@ use posthaste_egress::operator::Origin;
 use super::PARTS;
 use crate::config::Secret;
 
-/// Where the collector is, and what it is told.
+/// Settings of the export to a collector.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OtlpSettings {
-    /// Where it is; without it nothing is told.
+    /// URL of the collector; without it nothing is exported.
     pub endpoint: Option<Origin>,
-    /// What it is shown with every request, such as a key.
+    /// Headers of every request, such as an API key.
     pub headers: Vec<(HeaderName, Secret)>,
-    /// Whether it is told of requests and attempts.
+    /// True if spans are exported.
     pub traces: bool,
-    /// Whether it is told the metrics.
+    /// True if metrics are exported.
     pub metrics: bool,
-    /// How often it is told the metrics.
+    /// Interval between two readings of the metrics.
     pub interval: Span,
-    /// Which part of the events is traced that no producer's trace comes with.
+    /// Ratio of events without a producer's trace that are traced.
     pub sample: f64,
-    /// What this installation is called.
+    /// Name of this installation (`service.name`).
     pub service_name: String,
 }
 
@@ -41,7 +41,7 @@ impl Default for OtlpSettings {
 }
 
 impl OtlpSettings {
-    /// The same part, in whole parts of [`PARTS`].
+    /// Returns the sampling ratio in units of 1 / [`PARTS`].
     pub(super) fn sample_parts(&self) -> u32 {
         (self.sample.clamp(0.0, 1.0) * f64::from(PARTS)).round() as u32
     }

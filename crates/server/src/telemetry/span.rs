@@ -1,4 +1,4 @@
-//! Spans: what they are called, and what is said with them. The words are those of the API.
+//! Spans: their names and attributes. Attributes use the names of the API.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use posthaste_core::trace::{SpanId, TraceFlags, TraceId, TraceState};
 
 use super::OpenSpan;
 
-/// A span that is over.
+/// A finished span.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Span {
     pub(super) trace_id: TraceId,
@@ -19,70 +19,70 @@ pub(super) struct Span {
     pub(super) state: TraceState,
     pub(super) name: String,
     pub(super) kind: Kind,
-    /// Since 1970.
+    /// Time since 1970.
     pub(super) began: Duration,
     pub(super) ended: Duration,
     pub(super) attributes: Vec<(&'static str, Attribute)>,
     pub(super) failed: bool,
 }
 
-/// On which side of a call a span is.
+/// Kind of a span: the side of the call it describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// It answers.
+    /// Handles a request.
     Server,
-    /// It calls.
+    /// Makes a request.
     Client,
 }
 
-/// What is said with a span.
+/// Value of a span attribute.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Attribute {
     Text(String),
     Whole(i64),
 }
 
-/// A request that brought events, as far as it is told.
+/// A request that brought events, as its span describes it.
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptSeen<'a> {
-    /// The route's path, with names in braces.
+    /// Path template of the route.
     pub route: &'static str,
-    /// Whose events.
+    /// The tenant.
     pub tenant: &'a TenantId,
-    /// How many were accepted.
+    /// Number of accepted events.
     pub events: usize,
-    /// The event, if there is one alone.
+    /// The event, if the request brought exactly one.
     pub event: Option<(EventId, &'a EventType)>,
-    /// What was answered.
+    /// HTTP status of the response.
     pub status: u16,
-    /// The problem's code, if it was a problem.
+    /// Code of the error, if the response was one.
     pub problem: Option<&'static str>,
 }
 
-/// An attempt that was made, as far as it is told.
+/// An attempt, as its span describes it.
 #[derive(Clone, Copy, Debug)]
 pub struct AttemptTold<'a> {
-    /// Whose it was.
+    /// The tenant.
     pub tenant: &'a TenantId,
-    /// Where it went.
+    /// The endpoint.
     pub endpoint: EndpointId,
-    /// Which delivery.
+    /// The delivery.
     pub delivery: DeliveryId,
-    /// Which event.
+    /// The event.
     pub event: EventId,
-    /// Which attempt it was, over all rounds.
+    /// Number of the attempt, over all rounds.
     pub attempt: u32,
-    /// Who asked for it.
+    /// Trigger of the attempt.
     pub trigger: &'static str,
-    /// The status of the answer, if one came.
+    /// HTTP status of the response, if there was one.
     pub status: Option<u16>,
-    /// What went wrong, if anything did.
+    /// Kind of the failure, if the attempt failed.
     pub failure: Option<FailureKind>,
-    /// How long it took.
+    /// Duration of the attempt.
     pub latency: Duration,
 }
 
-/// The span of a request that brought events.
+/// Builds the span of a request that brought events.
 pub(super) fn of_accepting(open: OpenSpan, ended: Duration, seen: &AcceptSeen<'_>) -> Span {
     let mut said = vec![
         ("http.request.method", text("POST")),
@@ -100,11 +100,11 @@ pub(super) fn of_accepting(open: OpenSpan, ended: Duration, seen: &AcceptSeen<'_
     }
     said.extend(seen.problem.map(|code| ("error.type", text(code))));
     let name = format!("POST {}", seen.route);
-    // Whoever was refused made the mistake; only what is ours is an error of this span.
+    // A 4xx status is the caller's error. Only a 5xx status marks this span as failed.
     open.end(name, Kind::Server, ended, said, seen.status >= 500)
 }
 
-/// The span of an attempt.
+/// Builds the span of an attempt.
 pub(super) fn of_attempt(open: OpenSpan, event_type: &EventType, told: &AttemptTold<'_>) -> Span {
     let mut said = vec![
         ("http.request.method", text("POST")),
@@ -144,7 +144,7 @@ impl OpenSpan {
             name,
             kind,
             began: self.began,
-            // Somebody may have set the clock back meanwhile.
+            // The clock may have been set back meanwhile.
             ended: ended.max(self.began),
             attributes,
             failed,

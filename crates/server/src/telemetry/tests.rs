@@ -61,7 +61,7 @@ fn queued(telemetry: &Telemetry) -> Vec<Span> {
     telemetry.0.as_ref().expect("it tells").queue.take()
 }
 
-/// Accepts and attempts within what was given, and says what the receiver is told.
+/// Accepts an event with this trace context and makes an attempt. Returns the trace context sent to the receiver.
 fn deliver(telemetry: &Telemetry, given: Option<TraceContext>) -> Option<TraceContext> {
     let (tenant, event_type) = (acme(), event_type());
     let accepting = telemetry.accepting(given);
@@ -138,7 +138,7 @@ fn where_nobody_has_decided_the_sample_does() {
         let traced = (0..1_000).filter(|_| deliver(&telemetry, None).is_some());
         let traced = traced.count();
         assert!((least..=most).contains(&traced), "{sample}: {traced}");
-        // What the producer decided is not drawn by lot.
+        // The producer's decision is not subject to sampling.
         assert!(deliver(&telemetry, Some(given("01"))).is_some());
     }
     let telemetry = telemetry(settings());

@@ -1,11 +1,11 @@
-//! Why the vault does not open.
+//! Errors of the vault and of its master keys.
 
 use std::io;
 use std::path::PathBuf;
 
 use super::keys::{KEY_BYTES, MAX_KEYS, MasterKeyId};
 
-/// Why the vault, or something in it, does not open. No message holds a key or what it seals.
+/// The reason why the vault or sealed data cannot be opened. No message contains a key or a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum VaultError {
     /// The key file cannot be read.
@@ -13,7 +13,7 @@ pub enum VaultError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why it cannot be.
+        /// The cause.
         error: io::Error,
     },
     /// The key file cannot be written.
@@ -21,10 +21,10 @@ pub enum VaultError {
     Unwritable {
         /// The file.
         path: PathBuf,
-        /// Why it cannot be.
+        /// The cause.
         error: io::Error,
     },
-    /// Somebody else can read or change the key file.
+    /// Other users can read or change the key file.
     #[error(
         "the master key file {} can be read or changed by others (its mode is {mode:03o}): \
          run `chmod 600 {}`, and if somebody may have read it, `posthaste rotate-master-key`",
@@ -36,7 +36,7 @@ pub enum VaultError {
         /// Its permissions.
         mode: u32,
     },
-    /// There is no key file, and there is data that needs one.
+    /// The key file is missing, and there is data that needs it.
     #[error(
         "the master key file {} is missing, and the database holds secrets sealed with it: restore it \
          from a backup, name it with --master-key-file, or give the key in POSTHASTE_MASTER_KEY. \
@@ -47,43 +47,43 @@ pub enum VaultError {
         /// The file.
         path: PathBuf,
     },
-    /// The text or file does not hold master keys.
+    /// The text or file does not contain valid master keys.
     #[error("{origin}, line {line}: {flaw}")]
     Malformed {
-        /// The file, or where the text stands.
+        /// The file, or the setting that holds the text.
         origin: String,
-        /// Which line, or which key of the text; the first is 1.
+        /// The number of the line, or of the key in the text, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The problem.
         flaw: Flaw,
     },
-    /// Another rotation has not ended.
+    /// Another rotation has not finished.
     #[error(
         "{} exists: another rotation is under way, or was interrupted. If none is under way, \
          remove that file and try again; nothing was sealed with it",
         path.display()
     )]
     RotationUnderWay {
-        /// The file that a rotation prepares.
+        /// The draft file of a rotation.
         path: PathBuf,
     },
-    /// Sealed with a key that is not there.
+    /// The data was sealed with a key that is missing.
     #[error(
         "sealed with the master key {id}, which is not among the keys: add it after the newest one"
     )]
     UnknownKey {
-        /// Which one it needs.
+        /// The id of that key.
         id: MasterKeyId,
     },
-    /// Not something this version has sealed.
+    /// The data was not sealed by this version.
     #[error("not sealed data, or sealed by a newer version of posthaste")]
     NotSealed,
-    /// Changed since it was sealed, or sealed for another place.
+    /// The data was changed after it was sealed, or it was sealed for another endpoint or purpose.
     #[error("the sealed data were changed, or belong to another endpoint")]
     Altered,
 }
 
-/// What is wrong with a text of master keys.
+/// The problem of an invalid text of master keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Flaw {
     /// No key at all.
@@ -95,29 +95,29 @@ pub enum Flaw {
     /// Too many keys.
     #[error("there are more than {MAX_KEYS} master keys: remove the oldest, which stand last")]
     TooMany,
-    /// Too long to hold keys only.
+    /// Longer than the allowed number of keys can be.
     #[error("it is too long to be a list of master keys")]
     TooLong,
-    /// Not text.
+    /// Not UTF-8 text.
     #[error("it is not text")]
     NotText,
-    /// Not one or two words.
+    /// A line without one or two words.
     #[error(
         "a line should be `KEY-ID KEY`: eight hexadecimal digits, a blank, and the key in base64"
     )]
     Form,
-    /// The key is not base64, or not of the right length.
+    /// The key is not base64, or has the wrong length.
     #[error("the key should be {KEY_BYTES} bytes in base64: 44 characters, the last of them `=`")]
     Key,
-    /// The id is not the key's.
+    /// The id does not match the key.
     #[error("the id does not belong to the key: one of them was changed; restore it from a backup")]
     Id,
-    /// The same key again.
+    /// The same key twice.
     #[error("the key is there twice: remove one of the lines")]
     Twice,
 }
 
-/// What to do about a file that cannot be written, where it is plain.
+/// Returns advice for a file that cannot be written, if the cause is known.
 fn remedy(error: &io::Error) -> &'static str {
     if error.kind() == io::ErrorKind::NotFound {
         "; make its folder first"

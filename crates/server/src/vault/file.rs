@@ -1,7 +1,7 @@
-//! The key file: never half written, never readable by others.
+//! Reads, creates and rotates the key file.
 //!
-//! A file comes into being complete or not at all, and is on disk before anything is sealed with what
-//! it holds: losing it would lose every secret.
+//! The file is written completely or not at all, and it is on disk before anything is sealed with its keys:
+//! losing it means losing every secret. Other users cannot read it.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -12,11 +12,11 @@ use super::keys::{MAX_KEYS, MAX_TEXT_BYTES, MasterKey, MasterKeyId, read_file_te
 use super::{Flaw, VaultError};
 use crate::chance::random_bytes;
 
-/// What its owner alone may do.
+/// Read and write for the owner only.
 const OWNER_ONLY: u32 = 0o600;
 const ROOT: u32 = 0;
 
-/// The keys of a file, if there is one.
+/// Reads the keys of a file. Returns `None` if the file does not exist.
 pub(super) fn read(path: &Path) -> Result<Option<Vec<MasterKey>>, VaultError> {
     let unreadable = |error| VaultError::Unreadable {
         path: path.to_owned(),
@@ -35,7 +35,7 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<MasterKey>>, VaultError> {
         });
     }
     let mut bytes = Vec::new();
-    // One byte more than allowed, so that too much is noticed.
+    // Reads one byte more than allowed, to detect a file that is too large.
     file.take(MAX_TEXT_BYTES as u64 + 1)
         .read_to_end(&mut bytes)
         .map_err(unreadable)?;
@@ -48,7 +48,7 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<MasterKey>>, VaultError> {
     read_file_text(&text, &origin).map(Some)
 }
 
-/// The keys of a file that must be there, as they are written: for whoever places them elsewhere.
+/// Returns the keys of an existing file in their text form, so that the caller can copy them elsewhere.
 pub fn key_file_text(path: &Path) -> Result<String, VaultError> {
     let keys = read(path)?.ok_or_else(|| VaultError::Missing {
         path: path.to_owned(),
@@ -56,14 +56,14 @@ pub fn key_file_text(path: &Path) -> Result<String, VaultError> {
     Ok(keys.iter().map(MasterKey::line).collect())
 }
 
-/// Whether anybody but its owner can read or change a file. One that belongs to root may be read by
-/// its group: so secrets are handed to a service that does not run as root.
+/// Returns true if users other than the owner can read or change a file. A file of root may be readable by
+/// its group: service managers pass secrets that way to a service that does not run as root.
 fn is_exposed(owner: u32, mode: u32) -> bool {
     let closed_to = if owner == ROOT { 0o037 } else { 0o077 };
     mode & closed_to != 0
 }
 
-/// Makes a file with one new key. If another process was faster, the file is that one's.
+/// Creates a file with one new key. If another process created it first, returns the keys of that file.
 pub(super) fn create(path: &Path) -> Result<Vec<MasterKey>, VaultError> {
     let unwritable = |error| VaultError::Unwritable {
         path: path.to_owned(),
@@ -74,7 +74,7 @@ pub(super) fn create(path: &Path) -> Result<Vec<MasterKey>, VaultError> {
     let draft = beside(path, &format!(".{chance:016x}"));
     let made = new_file(&draft)
         .and_then(|file| fill(file, &key.line()))
-        // A link, unlike a rename, never replaces what is there.
+        // Unlike a rename, a link never replaces an existing file.
         .and_then(|()| fs::hard_link(&draft, path))
         .and_then(|()| sync_folder_of(path));
     let _ = fs::remove_file(&draft);
@@ -87,10 +87,10 @@ pub(super) fn create(path: &Path) -> Result<Vec<MasterKey>, VaultError> {
     }
 }
 
-/// Puts a new key before those of a file. What is sealed from the next start on uses it; what was
-/// sealed before still opens.
+/// Adds a new key before the keys of a file. The server uses it after its next start; data that was sealed
+/// before can still be opened.
 pub fn rotate_key_file(path: &Path) -> Result<MasterKeyId, VaultError> {
-    // Through a symbolic link, the file itself is replaced and not the link.
+    // If the path is a symbolic link, its target is replaced, not the link.
     let path = &match path.canonicalize() {
         Ok(path) => path,
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -106,8 +106,8 @@ pub fn rotate_key_file(path: &Path) -> Result<MasterKeyId, VaultError> {
         }
     };
     let draft_path = beside(path, ".new");
-    // The draft is made before the keys are read, and keeps a second rotation out: of two at once, one
-    // would lose the other's key.
+    // The draft is created before the keys are read. It works as a lock: with two rotations at once, one
+    // would overwrite the other's key.
     let draft = match new_file(&draft_path) {
         Ok(draft) => draft,
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -127,7 +127,7 @@ pub fn rotate_key_file(path: &Path) -> Result<MasterKeyId, VaultError> {
     rotated
 }
 
-/// Fills the draft with a new key and those of the file, and puts it in the file's place.
+/// Writes a new key and the present keys to the draft, and replaces the file with it.
 fn rotate_by(draft: File, draft_path: &Path, path: &Path) -> Result<MasterKeyId, VaultError> {
     let keys = read(path)?.ok_or_else(|| VaultError::Missing {
         path: path.to_owned(),
@@ -156,7 +156,7 @@ fn rotate_by(draft: File, draft_path: &Path, path: &Path) -> Result<MasterKeyId,
     Ok(fresh.id())
 }
 
-/// A file that was not there.
+/// Creates a file that must not exist yet.
 fn new_file(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .write(true)
@@ -165,14 +165,14 @@ fn new_file(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Writes all the way to the disk.
+/// Writes the text and syncs it to disk.
 fn fill(mut file: File, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes())?;
     file.sync_all()
 }
 
-/// Gives a file the owner and the permissions of the one it replaces: an operator who rotates as root
-/// must not lock the server out.
+/// Copies the owner and the permissions of the replaced file. Otherwise an operator who rotates as root would
+/// lock the server out.
 fn hand_over(file: &File, old: &Metadata) -> io::Result<()> {
     let own = file.metadata()?;
     if (own.uid(), own.gid()) != (old.uid(), old.gid()) {
@@ -189,7 +189,7 @@ fn sync_folder_of(path: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// The path with something added to its name.
+/// Returns the path with `addition` appended to its file name.
 fn beside(path: &Path, addition: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(addition);

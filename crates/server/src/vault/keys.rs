@@ -1,7 +1,8 @@
-//! Master keys, and how they are written.
+//! Master keys and their text form.
 //!
-//! A key is 32 bytes. Its id is a fingerprint of the key, and so doubles as a check that neither was
-//! garbled: a wrong character is found when the program starts, not when the first secret fails to open.
+//! A [`MasterKey`] is 32 bytes. Its [`MasterKeyId`] is a fingerprint of the key and therefore also a
+//! checksum: a wrong character is detected when the program starts, not when the first secret cannot be
+//! opened.
 
 use std::fmt;
 
@@ -11,28 +12,28 @@ use ring::digest::{Context, SHA256};
 use super::{Flaw, VaultError};
 use crate::chance::random_bytes;
 
-/// The length of a master key.
+/// Length of a master key.
 pub const KEY_BYTES: usize = 32;
-/// How many keys may be kept.
+/// Maximum number of master keys.
 pub const MAX_KEYS: usize = 32;
-/// The longest text of keys: with ids and some room for blanks and comments.
+/// Maximum length of the text of all keys, with ids, blanks and comments.
 pub(super) const MAX_TEXT_BYTES: usize = MAX_KEYS * 128;
 
 pub(super) const KEY_ID_BYTES: usize = 4;
-/// Keeps the fingerprint apart from any other hash of the key.
+/// Domain separation between the fingerprint and other hashes of the key.
 const ID_DOMAIN: &[u8] = b"posthaste master key id\n";
 
-/// Names a master key. It tells nothing about the key.
+/// Identifies a master key without revealing it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MasterKeyId(pub(super) [u8; KEY_ID_BYTES]);
 
 impl MasterKeyId {
-    /// As a number, which is how a store keeps it.
+    /// Returns the id as a number, the form in which the store keeps it.
     pub fn number(self) -> u32 {
         u32::from_be_bytes(self.0)
     }
 
-    /// The id with this number.
+    /// Returns the id with this number.
     pub fn numbered(number: u32) -> MasterKeyId {
         MasterKeyId(number.to_be_bytes())
     }
@@ -55,7 +56,7 @@ impl fmt::Debug for MasterKeyId {
 pub(super) struct MasterKey([u8; KEY_BYTES]);
 
 impl MasterKey {
-    /// A new key whose id is none of `taken`.
+    /// Generates a key whose id differs from those of `taken`.
     pub(super) fn fresh(taken: &[MasterKey]) -> MasterKey {
         loop {
             let key = MasterKey(random_bytes());
@@ -81,7 +82,7 @@ impl MasterKey {
         MasterKeyId(*id)
     }
 
-    /// The line that holds it.
+    /// Returns the line of the key file for this key.
     pub(super) fn line(&self) -> String {
         format!("{} {}\n", self.id(), BASE64_STANDARD.encode(self.0))
     }
@@ -111,7 +112,7 @@ impl fmt::Debug for MasterKey {
     }
 }
 
-/// Reads keys as they stand in the environment: the newest first, separated by commas or line breaks.
+/// Reads keys from text of the environment: the newest first, separated by commas or line breaks.
 pub(super) fn read_text(text: &str, origin: &str) -> Result<Vec<MasterKey>, VaultError> {
     read_lines(text.split([',', '\n']), text.len(), origin)
 }

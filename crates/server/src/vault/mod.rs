@@ -1,18 +1,20 @@
-//! What must not be read from the disk.
+//! Encrypts the secrets in the store.
 //!
-//! Signing keys, the values of custom headers and credentials are sealed before they are stored. The vault promises:
+//! Signing keys, the values of custom headers and credentials are encrypted ("sealed") by [`Vault`] before
+//! they are stored. Guarantees:
 //!
-//! - **Bound to its place.** What was sealed for one tenant, endpoint and purpose opens for no other, so
-//!   that copying a row hands nobody another's secret. A changed bit opens for nobody.
-//! - **Rotation without a pause.** New seals use the newest master key; old ones open as long as their
-//!   key is kept, and [`Vault::reseal_endpoint`] moves them over.
-//! - **No key is made where one is missing.** Only a new database gets a new key file. If there is
-//!   sealed data and no key, that is an error which says what to restore.
-//! - **Nothing shows.** Neither keys nor what they seal appear in any message or `Debug`.
+//! - **Bound to their row.** Data that was sealed for one tenant, endpoint and purpose cannot be opened for
+//!   another. Copying a row therefore reveals no secret of another tenant. Data with a changed bit cannot be
+//!   opened.
+//! - **Rotation without downtime.** Data is sealed with the newest master key. Older data can be opened as
+//!   long as its key is kept, and [`Vault::reseal_endpoint`] encrypts it with the newest key.
+//! - **A missing key is not replaced.** Only a new database gets a new key file. Sealed data without its key
+//!   is an error, and the message lists what to restore.
+//! - **No secrets in output.** Neither keys nor sealed secrets appear in any message or `Debug` output.
 //!
-//! Sealed data are `format (1) | key id (4) | nonce (12) | ciphertext and tag`, by ChaCha20-Poly1305
-//! with random nonces. Such a nonce may be drawn some four thousand million times before one is likely
-//! to come twice for the same key: far more often than endpoints are changed.
+//! Sealed data is `format (1) | key id (4) | nonce (12) | ciphertext and tag`, encrypted with
+//! ChaCha20-Poly1305 and random nonces. A repeated nonce under the same key becomes likely after about
+//! 4,000,000,000 seals, far more than endpoints are ever changed.
 
 mod error;
 mod file;
@@ -33,25 +35,25 @@ pub use keys::{KEY_BYTES, MAX_KEYS, MasterKeyId};
 use crate::chance::random_bytes;
 use keys::{KEY_ID_BYTES, MasterKey};
 
-/// The only layout there is so far.
+/// The version of the layout. There is only this one.
 const FORMAT: u8 = 1;
 const HEAD_BYTES: usize = 1 + KEY_ID_BYTES + NONCE_LEN;
-/// Keeps what is sealed here apart from anything else that might be sealed with the same key.
+/// Domain separation: the key may be used for other encrypted data too.
 const DOMAIN: &[u8] = b"posthaste vault";
 
-/// What is sealed.
+/// The kind of secret that is sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The keys an endpoint's requests are signed with.
+    /// The keys that sign requests to an endpoint.
     SigningKeys,
     /// An endpoint's custom headers.
     Headers,
-    /// What an endpoint is called with beside signatures: passwords, tokens, private keys.
+    /// Credentials that requests to an endpoint carry besides signatures: passwords, tokens, private keys.
     Credentials,
 }
 
 impl Purpose {
-    /// Stored data depend on it: it never changes.
+    /// Returns the number in the authenticated data. Stored data depends on it, so it never changes.
     fn code(self) -> u8 {
         match self {
             Purpose::SigningKeys => 1,
@@ -61,30 +63,30 @@ impl Purpose {
     }
 }
 
-/// Where the master keys come from.
+/// The source of the master keys.
 pub enum KeySource {
-    /// Written out, in the environment or the configuration: keys in base64, the newest first,
-    /// separated by commas or line breaks.
+    /// Text from the environment or the configuration: keys in base64, the newest first, separated by commas
+    /// or line breaks.
     Text {
         /// The keys.
         text: String,
-        /// Where the text stands, for messages: `POSTHASTE_MASTER_KEY`.
+        /// The setting that holds the text, for messages: `POSTHASTE_MASTER_KEY`.
         origin: String,
     },
-    /// In a file, one key a line, the newest first.
+    /// A file with one key per line, the newest first.
     File {
         /// The file.
         path: PathBuf,
-        /// Whether to make the file if it is missing. Only right while nothing has been sealed.
+        /// Creates the file if it is missing. Allowed only while nothing has been sealed.
         may_create: bool,
     },
 }
 
 impl KeySource {
-    /// The key file of a database, made if that database is still to be made too.
+    /// Returns the key file of a database. The file may be created only if the database is new.
     ///
-    /// Open the vault before the database: should the process die in between, there is a key without
-    /// data, which does no harm, and never data without a key.
+    /// Open the vault before the database. If the process dies in between, there is a key without data, which
+    /// is harmless, and never data without a key.
     pub fn for_database(path: PathBuf, database: &Path) -> KeySource {
         let holds_something = database.metadata().is_ok_and(|meta| meta.len() > 0);
         KeySource::File {
@@ -103,14 +105,14 @@ impl fmt::Debug for KeySource {
     }
 }
 
-/// Where the key file of a database is, unless the operator says otherwise: beside it.
+/// Returns the default path of a database's key file: next to the database.
 pub fn key_file_beside(database: &Path) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(".key");
     PathBuf::from(name)
 }
 
-/// Seals and opens. Clones share the keys.
+/// Seals and opens secrets. Clones share the keys.
 #[derive(Clone)]
 pub struct Vault {
     /// The newest first; never empty.
@@ -118,7 +120,7 @@ pub struct Vault {
 }
 
 impl Vault {
-    /// Takes the master keys from where they are, or makes the first one where that is allowed.
+    /// Reads the master keys from `source`, or creates the first one where that is allowed.
     pub fn open_or_create(source: KeySource) -> Result<Vault, VaultError> {
         let keys = match source {
             KeySource::Text { text, origin } => keys::read_text(&text, &origin)?,
@@ -131,12 +133,12 @@ impl Vault {
         Ok(Vault::new(keys))
     }
 
-    /// A new master key, as it is written.
+    /// Returns a new master key in its text form.
     pub fn fresh_text() -> String {
         MasterKey::fresh(&[]).line().trim_end().to_owned()
     }
 
-    /// The same, which opens what was sealed with these keys, too.
+    /// Adds older keys, so that the vault also opens data that was sealed with them.
     pub fn and_opens_with(self, text: &str, origin: &str) -> Result<Vault, VaultError> {
         let older = Vault::new(keys::read_text(text, origin)?);
         let mut all: Vec<_> = self.keys.to_vec();
@@ -187,7 +189,7 @@ impl Vault {
         sealed
     }
 
-    /// Opens what was sealed for this purpose of this endpoint.
+    /// Opens data that was sealed for this purpose of this endpoint.
     pub fn open(
         &self,
         tenant: &TenantId,
@@ -214,23 +216,22 @@ impl Vault {
         Ok(plain)
     }
 
-    /// The key that new seals use.
+    /// Returns the id of the key that seals new data.
     pub fn newest_key(&self) -> MasterKeyId {
         self.keys[0].0
     }
 
-    /// Every key it opens with, the newest first.
+    /// Returns the ids of all keys, the newest first.
     pub fn key_ids(&self) -> impl Iterator<Item = MasterKeyId> {
         self.keys.iter().map(|(id, _)| *id)
     }
 
-    /// Whether something was sealed with another key than the newest. Where nothing is sealed, nothing
-    /// needs it.
+    /// Returns true if the data was sealed with an older key than the newest. Empty data needs no resealing.
     pub fn needs_resealing(&self, sealed: &[u8]) -> bool {
         parts(sealed).is_some_and(|(id, _, _)| id != self.newest_key())
     }
 
-    /// The same sealed with the newest key, or nothing if it is so already.
+    /// Returns the data sealed with the newest key, or `None` if that is already so.
     pub fn reseal(
         &self,
         tenant: &TenantId,
@@ -245,7 +246,7 @@ impl Vault {
         Ok(Some(self.seal(tenant, endpoint, purpose, &plain)))
     }
 
-    /// The endpoint with everything in it sealed with the newest key, or nothing if it is so already.
+    /// Returns the endpoint with all its secrets sealed with the newest key, or `None` if that is already so.
     pub fn reseal_endpoint(&self, endpoint: &Endpoint) -> Result<Option<Endpoint>, VaultError> {
         let again = |purpose, sealed| self.reseal(&endpoint.tenant, endpoint.id, purpose, sealed);
         let keys = again(Purpose::SigningKeys, &endpoint.sealed_keys)?;
@@ -268,7 +269,7 @@ impl fmt::Debug for Vault {
     }
 }
 
-/// Takes sealed data apart.
+/// Splits sealed data into key id, nonce and ciphertext. Returns `None` if it has another format.
 fn parts(sealed: &[u8]) -> Option<(MasterKeyId, [u8; NONCE_LEN], &[u8])> {
     let (format, rest) = sealed.split_first()?;
     let (id, rest) = rest.split_first_chunk::<KEY_ID_BYTES>()?;
@@ -276,8 +277,8 @@ fn parts(sealed: &[u8]) -> Option<(MasterKeyId, [u8; NONCE_LEN], &[u8])> {
     (*format == FORMAT).then_some((MasterKeyId(*id), *nonce, ciphertext))
 }
 
-/// What sealed data are bound to. Each part is preceded by its length, so that no two places read the
-/// same.
+/// Returns the authenticated data that binds a secret to its row. The length precedes each part, so that no
+/// two combinations give the same bytes.
 fn place(format: u8, tenant: &TenantId, endpoint: EndpointId, purpose: Purpose) -> Vec<u8> {
     let endpoint = endpoint.0.to_be_bytes();
     let (format, purpose) = ([format], [purpose.code()]);

@@ -1,3 +1,5 @@
+//! Tests of the vault: sealing and opening, key files, rotation.
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -97,7 +99,7 @@ fn the_same_is_never_sealed_the_same() {
     assert_eq!(one.len(), two.len());
 }
 
-/// What is on disk must open after an upgrade. The example was sealed by another implementation.
+/// Stored data must open after an upgrade. The example was sealed by another implementation.
 #[test]
 fn the_layout_stays() {
     let example = [

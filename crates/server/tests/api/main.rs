@@ -1,6 +1,7 @@
 //! Tests that call the server's router, configuration and pages in the test process, without the built program.
 //!
-//! They are one test program, and so are those in `program`: each test program links the whole server, which takes seconds.
+//! All of them form one test program, and those in `program` another: each test program links the whole server, which
+//! takes seconds.
 
 #![allow(
     clippy::disallowed_methods,

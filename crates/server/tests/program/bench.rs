@@ -1,4 +1,4 @@
-//! The benchmark, through the built program. Figures are not judged here, only that they are made.
+//! The benchmark, through the built program. These tests check that it produces results, not the values.
 
 #![allow(
     clippy::disallowed_methods,

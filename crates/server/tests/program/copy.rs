@@ -1,4 +1,4 @@
-//! `posthaste store copy`, through the real binary: killed in the middle, run again, counted, and told.
+//! `posthaste store copy`, through the built program: killed and resumed, with correct counts and error messages.
 
 #![allow(
     clippy::disallowed_methods,
@@ -21,7 +21,7 @@ use posthaste_testbed::{Database, without_settings};
 
 const EVENTS: usize = 20_000;
 
-/// Takes nothing over.
+/// A hand-over that ignores all deliveries.
 struct Nobody;
 
 impl HandOver for Nobody {
@@ -32,7 +32,7 @@ impl HandOver for Nobody {
     }
 }
 
-/// A file with so many events.
+/// Creates a store file with this number of events.
 async fn filled(directory: &Path, events: usize) -> PathBuf {
     let path = directory.join("posthaste.db");
     let settings = StoreSettings::new(Dice::seeded(1));
@@ -106,7 +106,7 @@ async fn killed_in_the_middle_it_goes_on_and_counts_the_same() {
         let copied = database.number("SELECT count(*) FROM events");
         assert!(copied > 0 && copied < EVENTS as i64, "{copied}");
     }
-    // A session of one that was killed may take a moment to be gone.
+    // The database session of a killed process may end a moment later.
     let mut finished = said(&copy(&from, &database.url(), &[]).output().expect("it runs"));
     for _ in 0..100 {
         if finished.0 == Some(0) || !finished.2.contains("in use") {
@@ -148,7 +148,7 @@ async fn the_key_is_placed_for_all_nodes_and_wrong_usage_is_told() {
         .expect("it runs");
     let (code, _, complaint) = said(&missing);
     assert_eq!(code, Some(1), "{complaint}");
-    // A key as the server writes it, readable by its owner alone.
+    // A key in the server's format, readable only by its owner.
     let line = "3VQ2XvOO5vTyuJ0qFv3bNUWnAG3bdI9ZZ8lD6mYtFQE=\n";
     std::fs::write(&key, line).expect("a key");
     use std::os::unix::fs::PermissionsExt;

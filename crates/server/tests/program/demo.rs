@@ -1,4 +1,4 @@
-//! The demonstration, through the real binary.
+//! The demo, through the built program.
 
 #![allow(
     clippy::disallowed_methods,
@@ -19,17 +19,17 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// However slow the machine, by then everything must have been shown.
+/// Maximum duration of the demo, also on a slow machine.
 const MAX_PLAY: Duration = Duration::from_secs(120);
 
-/// Ended when the test is, however that goes.
+/// A running demo. It is killed when dropped.
 struct Demo {
     child: Child,
     lines: Receiver<String>,
 }
 
 impl Demo {
-    /// Plays three times as fast as people like to watch, in a temporary folder of its own.
+    /// Starts the demo at three times its normal speed, with its own temporary folder.
     fn start(arguments: &[&str], home: &Path) -> Demo {
         let mut child = Command::new(env!("CARGO_BIN_EXE_posthaste"))
             .args(["demo", "--tempo", "3"])

@@ -1,11 +1,12 @@
-//! What must be true of nodes over one table.
+//! Checks of the cluster oracles.
 
 use posthaste_core::cluster::Shard;
 
 use super::{ClusterBug, ClusterOracle, Judged, LATEST_MS, STORM_MS, World};
 
 impl World {
-    /// At most one node may send for a shard. Nodes come to be allowed only by what is judged.
+    /// Checks that at most one node may send for each shard. Called after every change that can allow a node to
+    /// send.
     pub(super) fn judge_one_owner(&self) -> Judged {
         let now_ms = self.agenda.now_ms();
         let mut owners = [None; 256];
@@ -29,7 +30,7 @@ impl World {
     pub(super) fn judge_leave(&mut self, at: usize) -> Judged {
         let node = &mut self.nodes[at];
         node.retired = true;
-        // Only because of the storm may it have to go without saying so.
+        // During the fault phase a node may have to leave without deregistering.
         let calm = self.agenda.now_ms() >= STORM_MS + LATEST_MS;
         if let Some(number) = node.number
             && calm
@@ -41,7 +42,7 @@ impl World {
         Ok(())
     }
 
-    /// Every shard is held by a running node, with a lease that lasts.
+    /// Checks that every shard is held by a running node with a valid lease.
     pub(super) fn judge_owned(&self, when: &str) -> Judged {
         let now_ms = self.agenda.now_ms();
         let missing: Vec<u16> = Shard::all()

@@ -1,9 +1,10 @@
-//! Several nodes over one table, each with a roster and a clock of its own.
+//! Simulation of several nodes over one shared table, each with its own membership state machine and clock.
 //!
-//! Phase one is a storm: nodes come, go, die and freeze; answers are slow or lost, and what was given up
-//! for lost may still be done much later. Clocks begin anywhere and run up to one in a thousand too fast
-//! or too slow. Then the world is well, and everything must be owned, shared out and still; then one node
-//! dies, one comes and one goes, and the same must be true soon after each.
+//! In the fault phase nodes join, leave, crash and freeze; responses are slow or lost, and a request that timed
+//! out may still be executed much later. Clocks start at any value and run up to 0.1 % too fast or too slow.
+//! Then the faults end, and all shards must be owned, evenly distributed and stable. After that one node
+//! crashes, one joins and one leaves, and the same must hold soon after each. [`run_cluster`] returns a
+//! [`ClusterFailure`] if a [`ClusterOracle`] is violated.
 
 mod judge;
 mod node;
@@ -22,33 +23,33 @@ use self::node::Node;
 use self::table::Table;
 use crate::agenda::Agenda;
 
-/// How long the storm lasts.
+/// Duration of the fault phase, in milliseconds.
 const STORM_MS: u64 = 90_000;
-/// How late a request that nobody waits for any more may still be done.
+/// Maximum delay with which a timed-out request may still be executed.
 const LATEST_MS: u64 = 15_000;
-/// How long everything may take to be owned again: the lease, and a few beats.
+/// Maximum time until all shards are owned again: the lease and a few heartbeats.
 const OWNED_WITHIN_MS: u64 = 9_000;
-/// How long shares may take to be even, once everything is owned.
+/// Maximum time until shards are evenly distributed, once all are owned.
 const EVEN_WITHIN_MS: u64 = 5_000;
-/// How long everything is watched to be still.
+/// Time during which no shard may move.
 const STILL_MS: u64 = 25_000;
-/// How long at most something recalled is under way, in the storm and when all is well.
+/// Maximum time until a revoked shard has no attempts in flight: in the fault phase, and afterwards.
 const UNDER_WAY_MS: (u64, u64) = (4_000, 500);
-/// How many nodes there are at most.
+/// Maximum number of nodes.
 const MOST_NODES: usize = 7;
-/// How many of the last events a failure shows.
+/// Number of last events that a failure shows.
 const TRACE_LINES: usize = 80;
 
-/// A run that broke a promise.
+/// A run that violated a guarantee.
 #[derive(Clone, Debug)]
 pub struct ClusterFailure {
-    /// What reproduces it exactly.
+    /// The seed, which reproduces the run exactly.
     pub seed: u64,
-    /// Which promise.
+    /// The violated guarantee.
     pub oracle: ClusterOracle,
-    /// What was seen.
+    /// The observation.
     pub detail: String,
-    /// What happened last.
+    /// The last events.
     pub trace: Vec<String>,
 }
 
@@ -61,20 +62,20 @@ impl fmt::Display for ClusterFailure {
     }
 }
 
-/// What a run that kept every promise saw.
+/// Statistics of a run without violations.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClusterSummary {
-    /// Grants of shards.
+    /// Number of granted shards.
     pub grants: u64,
-    /// Leases that ended.
+    /// Number of expired leases.
     pub expiries: u64,
-    /// Times a node was told that it is none.
+    /// Number of times a node learned that it had been removed from the table.
     pub outcasts: u64,
-    /// Requests of which nobody knew what became.
+    /// Number of requests without a known result.
     pub lost: u64,
 }
 
-/// Runs one world.
+/// Runs one simulation.
 pub fn run_cluster(seed: u64, bug: Option<ClusterBug>) -> Result<ClusterSummary, ClusterFailure> {
     let mut world = World::new(seed, bug);
     match world.live() {
@@ -92,31 +93,31 @@ type Judged = Result<(), (ClusterOracle, String)>;
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// A roster asked to be woken.
+    /// A membership state machine asked to be woken.
     Wake { node: usize, life: u64 },
-    /// The table does what a node asked.
+    /// The table executes a node's request.
     Apply {
         node: usize,
         me: Option<NodeNo>,
         request: Command,
         answer_in: Option<(u64, u64)>,
     },
-    /// Something reaches a node.
+    /// An input arrives at a node.
     Reach {
         node: usize,
         life: u64,
         input: Input,
         answers: Option<u64>,
     },
-    /// Nothing of a recalled shard is under way any more.
+    /// A revoked shard has no attempts in flight any more.
     RecallDone {
         node: usize,
         life: u64,
         holding: Holding,
     },
-    /// A frozen node goes on.
+    /// A frozen node resumes.
     Thaw { node: usize, life: u64 },
-    /// Something bad or new happens.
+    /// A random fault happens, or a node joins.
     Strike,
 }
 
@@ -182,7 +183,7 @@ impl World {
         Ok(())
     }
 
-    /// One of the running nodes that are like that.
+    /// Returns a random running node for which `wanted` returns true.
     fn pick(&mut self, wanted: impl Fn(&Node) -> bool) -> Option<usize> {
         let running: Vec<usize> = (0..self.nodes.len())
             .filter(|at| self.nodes[*at].runs() && wanted(&self.nodes[*at]))
@@ -199,7 +200,7 @@ impl World {
         self.tell(self.nodes.len() - 1, Input::Tick)
     }
 
-    /// Everything that is planned until then happens.
+    /// Processes all events of the next `for_ms` milliseconds.
     fn pass(&mut self, for_ms: u64) -> Judged {
         let until_ms = self.agenda.now_ms() + for_ms;
         while let Some(event) = self.agenda.advance(until_ms) {
@@ -252,7 +253,7 @@ impl World {
                 if self.nodes[node].lives(life) && self.nodes[node].frozen {
                     self.note(|| format!("node {node} thaws"));
                     self.nodes[node].frozen = false;
-                    // What it held it may send for in its first moment, if its clock allows.
+                    // It may immediately send for its shards, if its clock allows it.
                     self.judge_one_owner()?;
                     self.tell(node, Input::Tick)?;
                 }
@@ -262,7 +263,7 @@ impl World {
         }
     }
 
-    /// Something of the storm.
+    /// Triggers a random fault and schedules the next one.
     fn strike(&mut self) -> Judged {
         if !self.stormy {
             return Ok(());
@@ -308,7 +309,7 @@ impl World {
         Ok(())
     }
 
-    /// From now on nothing bad happens, and what was bad is over.
+    /// Ends the fault phase and all current faults.
     fn heal(&mut self) -> Judged {
         self.note(|| "the world is well".to_owned());
         self.stormy = false;
@@ -320,11 +321,11 @@ impl World {
         if self.pick(|node| node.works && node.stays).is_none() {
             self.join(true)?;
         }
-        // What was given up for lost may still happen; the promises hold from after that.
+        // Timed-out requests may still be executed; the guarantees are checked after that.
         self.pass(LATEST_MS)
     }
 
-    /// A node is told something, and what it then wants is set going.
+    /// Passes an input to a node and executes its commands.
     fn tell(&mut self, at: usize, input: Input) -> Judged {
         let now_ms = self.agenda.now_ms();
         let now = self.nodes[at].clock(now_ms);
@@ -404,7 +405,7 @@ impl World {
         }
     }
 
-    /// Sends a request on its way. It may arrive late, or be done and never answered.
+    /// Sends a request to the table. It may arrive late, or be executed without a response.
     fn send(&mut self, at: usize, request: Command) {
         self.requests += 1;
         let number = self.requests;
@@ -429,7 +430,7 @@ impl World {
             let after_ms = self.dice.between(1, patience_ms);
             self.agenda.plan(after_ms, failed);
         }
-        // What is not answered may not have arrived at all, or be done any time later.
+        // A request without a response may never have arrived, or may be executed at any later time.
         let arrives = answered || self.dice.chance(1, 2);
         let there_ms = if answered {
             there_ms
@@ -529,7 +530,7 @@ impl World {
         self.tell(at, input)
     }
 
-    /// Waits until everything must be owned and even, and then watches that nothing moves.
+    /// Waits until all shards must be owned and evenly distributed, and then checks that none moves.
     fn settle(&mut self, when: &str, settled: bool) -> Judged {
         if !settled {
             self.pass(OWNED_WITHIN_MS)?;

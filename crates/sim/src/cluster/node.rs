@@ -1,30 +1,30 @@
-//! One process among several.
+//! One simulated node.
 
 use std::collections::BTreeSet;
 
 use posthaste_core::cluster::{Command, Holding, Input, NodeNo, Roster, Timings};
 use posthaste_core::time::Tick;
 
-/// A process with a roster, and with what it believes to own.
+/// A node with its membership state machine and the shards that it believes to own.
 #[derive(Debug)]
 pub(super) struct Node {
     roster: Roster,
-    /// What its clock showed when the world began.
+    /// Clock value at the start of the simulation.
     origin: u64,
     parts_per_million: i64,
     pub(super) works: bool,
     pub(super) is_alive: bool,
     pub(super) frozen: bool,
-    /// Nobody has asked it to go.
+    /// False after it was asked to leave.
     pub(super) stays: bool,
     pub(super) retired: bool,
     pub(super) life: u64,
-    /// Until then the table does not hear it.
+    /// Its requests are lost until this time.
     pub(super) cut_off_until_ms: u64,
     pub(super) number: Option<NodeNo>,
-    /// The request it waits for.
+    /// The request whose response it waits for.
     pub(super) asked: Option<u64>,
-    /// What it may send for, until its clock shows `end_by`.
+    /// The shards that it may send for, until its clock shows `end_by`.
     pub(super) held: BTreeSet<Holding>,
     pub(super) end_by: Tick,
 }
@@ -60,7 +60,7 @@ impl Node {
         self.held.clear();
     }
 
-    /// What its steady clock shows.
+    /// Returns the time of its monotonic clock.
     pub(super) fn clock(&self, now_ms: u64) -> Tick {
         let drift = now_ms as i64 * self.parts_per_million / 1_000_000;
         Tick(self.origin + now_ms.saturating_add_signed(drift))
@@ -74,7 +74,7 @@ impl Node {
         self.lives(life) && !self.frozen
     }
 
-    /// Whether it takes part.
+    /// Returns true if it is alive and has not left.
     pub(super) fn runs(&self) -> bool {
         self.is_alive && !self.retired
     }
@@ -85,11 +85,11 @@ impl Node {
         commands
     }
 
-    /// In how many milliseconds of the world its roster wants to be woken.
+    /// Returns the simulated time until its state machine wants to be woken, in milliseconds.
     pub(super) fn wakes_in_ms(&self, now_ms: u64) -> Option<u64> {
         let wake = self.roster.wake()?;
         let left = wake.since(self.clock(now_ms)).as_millis();
-        // Its clock may be slow: one millisecond more is never too early for long.
+        // The clock may be slow. Adding 0.1 % avoids waking it too early again and again.
         Some(left + left / 1_000)
     }
 }

@@ -1,25 +1,25 @@
-//! Bugs planted between the rosters and their world, to see that the oracles can fail.
+//! Mutations of the cluster simulation, and the oracles that must detect them.
 
 use posthaste_core::cluster::{Holding, Input, NodeNo, Seen, View};
 use posthaste_core::time::Span;
 
-/// What must be true of a cluster, whatever happens.
+/// A guarantee that every cluster must keep under all faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClusterOracle {
-    /// At no moment may two nodes send for one shard.
+    /// Two nodes never send for the same shard at the same time.
     OneOwner,
-    /// Every shard has an owner again within the lease and a few beats, while one worker lives.
+    /// Every shard has an owner again within the lease and a few heartbeats, while a working node is alive.
     SoonOwned,
-    /// Shares differ by one at most, soon after nobody comes or goes any more.
+    /// The shard counts of nodes differ by at most one, soon after the last node joined or left.
     Balanced,
-    /// Nothing moves while nobody comes or goes.
+    /// No shard moves while no node joins or leaves.
     Still,
-    /// Who has retired has left nothing behind.
+    /// A node that has left remains neither in the table nor as an owner.
     CleanLeave,
 }
 
 impl ClusterOracle {
-    /// Every oracle there is.
+    /// Every oracle.
     pub const ALL: [ClusterOracle; 5] = [
         ClusterOracle::OneOwner,
         ClusterOracle::SoonOwned,
@@ -29,37 +29,37 @@ impl ClusterOracle {
     ];
 }
 
-/// A bug.
+/// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClusterBug {
-    /// The lease counts from when the beat was answered.
+    /// The lease is counted from the response of the heartbeat, not from its request.
     LeaseFromTheAnswer,
-    /// A node is struck off although its heart has beaten since.
+    /// A node is fenced although it has sent a heartbeat since.
     FencesTheLiving,
-    /// A node is struck off after half its lease.
+    /// A node is fenced after half its lease.
     FencesEarly,
-    /// A recalled shard is given up while something of it is under way.
+    /// A revoked shard is released while attempts are in flight.
     GivesUpTooSoon,
-    /// What is under way is not cut off when the lease ends.
+    /// Attempts in flight are not cancelled when the lease ends.
     NeverLetsGo,
-    /// A release that was long given up for lost frees what was claimed since.
+    /// A timed-out release that is executed late frees a shard that was claimed since.
     ReleasesAnyEpoch,
-    /// The dead are never struck off.
+    /// Dead nodes are never fenced.
     NeverFences,
-    /// Claims come back empty.
+    /// Claims return no shards.
     TakesNothing,
-    /// What an answer was lost of is lost.
+    /// Shards that a node claimed without receiving the response stay unused.
     ForgetsStrays,
-    /// Each believes it is the only worker.
+    /// Each node believes that it is the only working one.
     Greedy,
-    /// Now and then a look shows a node that is not there.
+    /// Sometimes the table shows a node that does not exist.
     Restless,
-    /// Who leaves does not say so.
+    /// A leaving node does not deregister.
     LeavesItsName,
 }
 
 impl ClusterBug {
-    /// Every bug, with an oracle that must see it.
+    /// Every mutation, with an oracle that must detect it.
     pub const ALL: [(ClusterBug, ClusterOracle); 12] = [
         (ClusterBug::LeaseFromTheAnswer, ClusterOracle::OneOwner),
         (ClusterBug::FencesTheLiving, ClusterOracle::OneOwner),
@@ -75,7 +75,7 @@ impl ClusterBug {
         (ClusterBug::LeavesItsName, ClusterOracle::CleanLeave),
     ];
 
-    /// What becomes of an answer on its way to the roster of a node that holds some shards.
+    /// Changes a response on its way to the membership state machine of a node.
     pub(super) fn tamper(
         self,
         input: Input,

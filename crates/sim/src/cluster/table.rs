@@ -1,4 +1,4 @@
-//! The table that all nodes share, as a database would keep it.
+//! The table that all nodes share, as in a database.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ struct Row {
     lease: Span,
 }
 
-/// Who is there, and who owns what.
+/// The registered nodes and the owners of the shards.
 #[derive(Debug)]
 pub(super) struct Table {
     next: u64,
@@ -23,11 +23,11 @@ pub(super) struct Table {
     bug: Option<ClusterBug>,
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) answer: Input,
-    /// Whether the others are told to look.
+    /// True if the other nodes are notified.
     pub(super) rings: bool,
 }
 
@@ -43,7 +43,7 @@ impl Table {
         }
     }
 
-    /// Does what a node asks, as one transaction.
+    /// Executes a node's request as one transaction.
     pub(super) fn apply(&mut self, me: Option<NodeNo>, request: &Command, lease: Span) -> Done {
         let quiet = |answer| Done {
             answer,
@@ -163,7 +163,7 @@ impl Table {
         }
     }
 
-    /// Who owns what.
+    /// Returns the owner of every shard.
     pub(super) fn owned(&self) -> impl Iterator<Item = Owned> {
         self.shards.iter().map(|(&shard, &(epoch, owner))| Owned {
             holding: Holding { shard, epoch },
@@ -171,7 +171,7 @@ impl Table {
         })
     }
 
-    /// Whether the table knows of a node, or shows anything as its own.
+    /// Returns true if the node is registered or owns a shard.
     pub(super) fn knows(&self, node: NodeNo) -> bool {
         self.nodes.contains_key(&node) || self.owned().any(|owned| owned.owner == Some(node))
     }

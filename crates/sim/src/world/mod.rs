@@ -1,9 +1,9 @@
-//! The virtual world: applications, people, receivers, a disk, and a process that may die at any
-//! moment.
+//! The simulated world of one process: applications, operators, receivers, a disk, and a process that may crash
+//! at any moment.
 //!
-//! Phase one is a storm: traffic, interventions and faults. In phase two the world is well, and every
-//! delivery must end in bounded time. Everything follows from one seed; a run that breaks a promise
-//! is run again with a trace, which then shows what led up to it.
+//! A run has two phases. The fault phase has traffic, operator actions and faults. In the recovery phase there
+//! are no faults, and every delivery must end in bounded time. Everything is determined by one seed. A run that
+//! violates a guarantee is repeated with a trace of its last events; see [`run`] and [`Failure`].
 
 mod people;
 mod shell;
@@ -28,21 +28,21 @@ use crate::planted::Bug;
 use crate::receiver::Receiver;
 use crate::weather::{HEALING_MS, STORM_MS, Site, Weather};
 
-/// How many of the last events a failure shows.
+/// Number of last events that a failure shows.
 const TRACE_LINES: usize = 60;
-/// What the wall clock shows when the world begins.
+/// Wall clock time at the start of the simulation.
 const EPOCH: u64 = 1_800_000_000_000;
 
-/// A run that broke a promise.
+/// A run that violated a guarantee.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What reproduces it exactly.
+    /// The seed, which reproduces the run exactly.
     pub seed: u64,
-    /// Which promise, and what was seen.
+    /// The violated guarantee and the observation.
     pub broken: Broken,
-    /// When, in virtual time.
+    /// Virtual time of the violation.
     pub at_ms: u64,
-    /// What happened last.
+    /// The last events.
     pub trace: Vec<String>,
 }
 
@@ -60,23 +60,23 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What a run that kept every promise saw.
+/// Statistics of a run without violations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Deliveries accepted.
+    /// Number of accepted deliveries.
     pub deliveries: usize,
-    /// Attempts made.
+    /// Number of attempts.
     pub attempts: u64,
-    /// Times the process died.
+    /// Number of process crashes.
     pub crashes: u32,
-    /// Events of the virtual world.
+    /// Number of simulated events.
     pub events: u64,
-    /// How long it took for everything to end, in virtual time.
+    /// Virtual time until the last delivery ended.
     pub ended_ms: u64,
 }
 
 impl Summary {
-    /// Both together; the time is the longer one.
+    /// Returns the sums of both; the time is the maximum.
     pub fn plus(self, other: Summary) -> Summary {
         Summary {
             deliveries: self.deliveries + other.deliveries,
@@ -88,7 +88,7 @@ impl Summary {
     }
 }
 
-/// Runs the world that follows from `seed`, with a bug planted if one is given.
+/// Runs the simulation of `seed`, with a mutation if one is given.
 pub fn run(seed: u64, bug: Option<Bug>) -> Result<Summary, Box<Failure>> {
     match World::new(seed, bug, false).run() {
         Ok(summary) => Ok(summary),
@@ -172,7 +172,7 @@ struct World {
     receivers: BTreeMap<EndpointId, Receiver>,
     process: Option<Process>,
     ledger: Ledger,
-    /// Deliveries that somebody asked to be called off, and has not heard about yet.
+    /// Deliveries whose cancellation was requested and not acknowledged yet.
     cancelling: Vec<DeliveryId>,
     produced: u32,
     burst_left: u64,
@@ -321,7 +321,7 @@ impl World {
         }
     }
 
-    /// True `per_mille` times in a thousand, while the storm lasts.
+    /// Returns true with a probability of `per_mille`/1,000 during the fault phase.
     fn strikes(&mut self, per_mille: u32) -> bool {
         !self.healed && per_mille > 0 && self.dice.chance(per_mille, 1_000)
     }
@@ -384,10 +384,10 @@ impl World {
         self.end_process();
     }
 
-    /// What a process leaves behind, however it ended: somebody starts another one.
+    /// Schedules the next start after a process has ended for any reason.
     fn end_process(&mut self) {
         self.cancelling.clear();
-        // Now and then it goes down again as soon as it is up.
+        // Sometimes the next process crashes soon after its start.
         if !self.healed && self.dice.chance(1, 5) {
             let again_ms = self.dice.between(1, 2_000);
             self.agenda.plan(again_ms, Event::Start);
@@ -419,7 +419,7 @@ impl World {
         self.wall_offset_ms += by_ms;
         self.ledger.clock_jumped();
         self.note(|| format!("the wall clock jumps by {by_ms} ms"));
-        // The shell looks at the clock at least once a second.
+        // The engine reads the clock at least once a second.
         if let Some(process) = &self.process {
             let (epoch, input) = (process.epoch, Input::Tick);
             let delay_ms = self.dice.between(0, 1_000);

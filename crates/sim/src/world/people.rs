@@ -1,4 +1,4 @@
-//! Applications that hand events over, and people who meddle.
+//! The workload: applications that send events, and operators who change endpoints and deliveries.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use crate::planted::Bug;
 use crate::weather::{self, STORM_MS};
 
 impl World {
-    /// An application hands an event over, and plans the next one.
+    /// Sends an event and schedules the next one.
     pub(super) fn produce(&mut self) {
         self.produced += 1;
         if self.produced < self.weather.events {
-            // Bursts and lulls.
+            // Bursts and quiet periods.
             let mean_ms = STORM_MS / u64::from(self.weather.events);
             if self.burst_left == 0 && self.dice.chance(1, 20) {
                 self.burst_left = self.dice.between(1, 80);
@@ -42,10 +42,10 @@ impl World {
             return;
         };
         if self.strikes(self.weather.faults.disk_error) {
-            // Refused: nothing was promised.
+            // The event is refused, so nothing was acknowledged.
             return;
         }
-        // One time in ten an old key comes again, as it does when an answer was lost.
+        // One event in ten repeats an old idempotency key, as a client does after a lost response.
         let old = self.dice.chance(1, 10);
         let key = if old {
             self.dice.between(0, u64::from(self.produced))
@@ -65,7 +65,7 @@ impl World {
                 self.keys.insert(key, (event, content));
                 let deliveries = self.route(event, wall);
                 self.ledger.answered(key, event);
-                // Word of it may come late, but in the order things were accepted.
+                // The hand-over may be late, but keeps the order of acceptance.
                 let late_ms = *self.dice.pick(&[0, 0, 1, 2, 3, 300]);
                 let due_ms = self.agenda.now_ms() + self.dice.between(0, late_ms);
                 self.last_hand_over_ms = self.last_hand_over_ms.max(due_ms);
@@ -78,7 +78,7 @@ impl World {
         }
     }
 
-    /// One delivery for each endpoint that wants the event, on disk with it.
+    /// Persists one delivery for each endpoint that wants the event.
     fn route(&mut self, event: EventId, wall: Timestamp) -> Vec<Delivery> {
         let scheduled = self.dice.chance(1, 10);
         let due_at = if scheduled {
@@ -109,13 +109,13 @@ impl World {
         deliveries
     }
 
-    /// Somebody does something to an endpoint or to a delivery.
+    /// An operator changes an endpoint or a delivery.
     pub(super) fn intervene(&mut self) {
         if self.process.as_ref().is_none_or(|process| process.stopping) {
             return;
         }
-        // What was accepted is handed over before its sender is answered, so nobody can ask for
-        // something to be done about it before that.
+        // Accepted deliveries are handed over before the application gets its response. So no action on them
+        // can come before that.
         let hand_overs_ms = self.last_hand_over_ms.saturating_sub(self.agenda.now_ms());
         if hand_overs_ms > 0 {
             self.agenda.plan(hand_overs_ms, Event::Intervene);
@@ -133,7 +133,7 @@ impl World {
         }
     }
 
-    /// Any endpoint but the watched one.
+    /// Returns any endpoint except the watched one.
     fn any_endpoint(&mut self) -> EndpointId {
         let number = self.dice.between(1, self.weather.sites.len() as u64 - 1);
         self.weather.sites[number as usize].endpoint
@@ -151,7 +151,7 @@ impl World {
         let goes = match standing {
             Standing::Paused => is == Standing::Enabled || is == Standing::Disabled,
             Standing::Disabled => is == Standing::Enabled || is == Standing::Paused,
-            // Now and then: a deleted endpoint has no story left to tell.
+            // Rarely, because nothing more happens at a deleted endpoint.
             Standing::Deleted => is != Standing::Deleted && self.dice.chance(1, 4),
             Standing::Enabled => false,
         };
@@ -183,8 +183,7 @@ impl World {
         }
     }
 
-    /// The dispatcher says that an endpoint stands as somebody asked: it is written down, and
-    /// somebody is answered.
+    /// The dispatcher has applied a status change: persist it and acknowledge the request.
     pub(super) fn stands(
         &mut self,
         endpoint: EndpointId,
@@ -203,7 +202,7 @@ impl World {
         }
     }
 
-    /// At the end of the storm nothing stays paused.
+    /// Enables all paused endpoints at the end of the fault phase.
     pub(super) fn resume_everything(&mut self) {
         let paused: Vec<EndpointId> = self
             .disk
@@ -216,7 +215,7 @@ impl World {
         }
     }
 
-    /// Some deliveries of which `fits` is true.
+    /// Returns some deliveries for which `fits` returns true.
     fn some_deliveries(
         &mut self,
         fits: impl Fn(&Delivery) -> bool,

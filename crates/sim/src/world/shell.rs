@@ -1,4 +1,4 @@
-//! The shell of the virtual world: it runs the dispatcher's commands, badly at times.
+//! The simulated engine: executes the dispatcher's commands, with faults.
 
 use posthaste_core::classify::Outcome;
 use posthaste_core::delivery::{DeadReason, Delivery};
@@ -11,12 +11,12 @@ use crate::disk::{Epoch, Written};
 use crate::planted::Bug;
 
 impl World {
-    /// The epoch of the process that lives.
+    /// Returns the epoch of the running process.
     pub(super) fn living(&self) -> Option<Epoch> {
         self.process.as_ref().map(|process| process.epoch)
     }
 
-    /// Tells the process what happened, if it is still the one that is meant, and does what it says.
+    /// Passes an input to the process, if it is still the same one, and executes its commands.
     pub(super) fn hear(&mut self, epoch: Epoch, input: Input) {
         if self.living() != Some(epoch) {
             return;
@@ -50,7 +50,7 @@ impl World {
                     Some(introduction) => Input::Introduced(introduction),
                     None => Input::NoSuchEndpoint(endpoint),
                 };
-                // The shell answers from memory, in the order it was asked.
+                // The engine answers from memory, in the order of the requests.
                 self.agenda.plan(0, Event::Hear { epoch, input });
             }
             Command::Fetch {
@@ -82,7 +82,7 @@ impl World {
                     self.answer(epoch, Input::Recorded { ticket });
                     return;
                 }
-                // Now and then a write hangs, and may well outlive the process that asked for it.
+                // Sometimes a write hangs and may outlive the process that requested it.
                 let hangs = self.strikes(self.weather.faults.answer_lost);
                 let delay_ms = self.dice.between(0, if hangs { 10_000 } else { 5 });
                 if hangs {
@@ -147,14 +147,14 @@ impl World {
         self.end_process();
     }
 
-    /// An answer on its way to the process; it may come late, and again.
+    /// Schedules a result for the process. It may be late and may be repeated.
     pub(super) fn answer(&mut self, epoch: Epoch, input: Input) {
         self.perhaps_again(epoch, &input);
         let delay_ms = self.dice.between(0, 5);
         self.agenda.plan(delay_ms, Event::Hear { epoch, input });
     }
 
-    /// What was said once may be said again, much later.
+    /// May schedule a repetition of the input, much later.
     fn perhaps_again(&mut self, epoch: Epoch, input: &Input) {
         if self.strikes(self.weather.faults.repeated) {
             let (again_ms, input) = (self.dice.between(1, 60_000), input.clone());
@@ -202,7 +202,7 @@ impl World {
         }
     }
 
-    /// The worker falls over: whatever came of its attempt, nobody hears of it.
+    /// The attempt runner crashes: the result of the attempt is lost.
     fn fall_over(&mut self, epoch: Epoch, attempt: Attempt) {
         self.ledger.landed(&attempt);
         self.ledger.excused(&attempt);
@@ -216,7 +216,7 @@ impl World {
         );
     }
 
-    /// An answer the process hears at once; it may come again.
+    /// Passes a result to the process immediately. It may be repeated.
     fn hear_now(&mut self, epoch: Epoch, input: Input) {
         self.perhaps_again(epoch, &input);
         self.hear(epoch, input);
@@ -271,7 +271,7 @@ impl World {
                 fetched,
             }
         };
-        // Between the reading and the hearing of it, others may write.
+        // Other writes may happen between the read and its result.
         let delay_ms = self.dice.between(0, 30);
         self.perhaps_again(epoch, &input);
         self.agenda.plan(delay_ms, Event::Hear { epoch, input });
@@ -329,7 +329,7 @@ impl World {
         }
     }
 
-    /// While the disk fails, everybody waits, and a little longer.
+    /// A disk fault delays all endpoints for its duration and 5 seconds more.
     fn disk_fails(&mut self, for_ms: u64) {
         self.ledger.disturbed(self.agenda.now_ms() + for_ms + 5_000);
     }

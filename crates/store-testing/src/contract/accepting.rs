@@ -1,4 +1,4 @@
-//! Events are accepted, once each and all or none.
+//! Accepting events: each once, batches all or nothing.
 
 use std::sync::Arc;
 
@@ -182,7 +182,7 @@ pub(super) async fn a_trace_stays_with_its_event(harness: &dyn Harness) {
     }
     let first = world.accept(at(2), traced(Some(trace(3, true)))).await;
     stored.push((first.id, Some(trace(3, true))));
-    // Whoever sends again does so within another trace; the event belongs to the first.
+    // A repeated request has another trace; the event keeps the first one.
     let again = world.accept(at(3), traced(Some(trace(4, false)))).await;
     assert_eq!(again, first);
     let world = world.reopened().await;
@@ -227,7 +227,7 @@ pub(super) async fn a_batch_is_all_or_nothing(harness: &dyn Harness) {
     assert_eq!(world.listed(DeliveryFilter::default()).await.len(), 1);
     assert!(world.recorder.take().is_empty());
     assert_eq!(world.store.counts().await.expect("counts").pending, 1);
-    // The key of an event that was not accepted is free.
+    // The key of an event that was not accepted stays free.
     let batch: Vec<NewEvent> = (0..300)
         .map(|number| keyed("acme", &format!("new{}", number % 299), "other"))
         .collect();
@@ -249,7 +249,7 @@ pub(super) async fn the_same_key_makes_one_event(harness: &dyn Harness) {
     let first = world.add_endpoint(1).await;
     let accepted = world.accept(at(1), keyed("acme", "k", "content")).await;
     world.fail(accepted.deliveries[0].id, at(2)).await;
-    // What changes in between does not change the answer.
+    // Changes in between do not change the response.
     world.add_endpoint(2).await;
     world.stand(first, Standing::Disabled).await;
     world.recorder.take();
@@ -398,7 +398,7 @@ pub(super) async fn what_was_accepted_was_handed_over_first_and_in_order(harness
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     world.add_endpoint(2).await;
-    // Each is handed over before its answer.
+    // Each event is handed over before its response.
     for ms in 0..5 {
         let accepted = world.accept(at(ms), event("acme", "a.b")).await;
         let handed_over = world.recorder.take();
@@ -411,7 +411,7 @@ pub(super) async fn what_was_accepted_was_handed_over_first_and_in_order(harness
             assert_eq!(it.delivery, world.delivery(it.delivery.id()).await);
         }
     }
-    // Many at once, whatever the clock does, come in the order of their ids.
+    // Concurrent events are handed over in the order of their ids, even if the clock moves back.
     let calls: Vec<_> = (0..50)
         .map(|number| {
             let now = at(1_000 - number * 10);
@@ -444,7 +444,7 @@ pub(super) async fn what_was_accepted_was_handed_over_first_and_in_order(harness
 pub(super) async fn writes_take_effect_in_the_order_of_the_calls(harness: &dyn Harness) {
     let world = World::open(harness);
     let store = &world.store;
-    // Nobody waits for any of the first answers.
+    // The responses of the first calls are not awaited.
     drop(store.create_tenant(at(0), super::given::tenant("acme")));
     drop(store.create_endpoint(at(0), endpoint(1, "acme", &[]), 9));
     drop(store.accept(at(1), vec![event("acme", "first")]));

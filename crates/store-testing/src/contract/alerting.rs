@@ -1,4 +1,4 @@
-//! What is wrong now, or was.
+//! Alerts: raised, resolved, listed and removed.
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::id::{AlertId, EndpointId, first_moment, id_of};
@@ -10,7 +10,7 @@ use super::Harness;
 use super::given::{DAY, World, all, at, endpoint, id};
 use posthaste_store::{ALERTS_KEPT, Alert, AlertFilter, Insertion, NoticeEntry, Scope};
 
-/// The id of an alert that was raised at a time.
+/// Returns the id of an alert that was raised at a time.
 fn named(at: Timestamp, number: u64) -> AlertId {
     AlertId(id_of(first_moment(at), number))
 }
@@ -61,7 +61,7 @@ pub(super) async fn an_alert_is_raised_once_and_resolved_once(harness: &dyn Harn
     let name = AlertName::DeadLetterRatio;
     let first = alert(at(5), 1, name, tenant("acme"));
     assert_eq!(raise(&world, &first).await, Insertion::Created);
-    // Another of the same name and scope is the same alert; another name or another scope is another.
+    // The same name and scope is the same alert. Another name or scope is another alert.
     let again = alert(at(6), 2, name, tenant("acme"));
     assert_eq!(raise(&world, &again).await, Insertion::Taken);
     let other = alert(at(7), 3, AlertName::RetryRatio, tenant("acme"));
@@ -81,7 +81,7 @@ pub(super) async fn an_alert_is_raised_once_and_resolved_once(harness: &dyn Harn
     assert_eq!(end(at(9), &first).await, Ok(Some(resolved.clone())));
     assert_eq!(end(at(10), &first).await, Ok(None));
     assert_eq!(end(at(10), &again).await, Ok(None));
-    // It may come again, as another one.
+    // It can be raised again, as a new alert.
     assert_eq!(raise(&world, &again).await, Insertion::Created);
     let found = listed(&world, &AlertFilter::default(), 9).await;
     let expected = [wide.clone(), other.clone(), again.clone(), resolved];
@@ -131,7 +131,7 @@ pub(super) async fn alerts_are_about_what_is_there(harness: &dyn Harness) {
     assert_eq!(deleted.await, Ok(true));
     let late = alert(at(4), 3, AlertName::DisableWarning, endpoint_no(7));
     assert_eq!(raise(&world, &late).await, Insertion::NoSuchTenant);
-    // What was raised is still there to be resolved.
+    // An alert of a deleted object still exists and can be resolved.
     let made = Alert {
         is_gone: true,
         ..made
@@ -245,7 +245,7 @@ pub(super) async fn a_later_tenant_sees_no_alert_of_an_earlier(harness: &dyn Har
     };
     assert_eq!(listed(&world, &theirs, 9).await, []);
     assert_eq!(listed(&world, &about, 9).await, []);
-    // It is not the alert of the earlier one that goes on.
+    // The alert of the earlier tenant does not count as raised for the later one.
     let own = alert(at(4), 4, name, tenant("acme"));
     assert_eq!(raise(&world, &own).await, Insertion::Created);
     assert_eq!(listed(&world, &theirs, 9).await, std::slice::from_ref(&own));

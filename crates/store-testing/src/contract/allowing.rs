@@ -1,4 +1,4 @@
-//! A tenant sends no more than it may, exactly.
+//! Quotas: a tenant sends exactly as much as allowed.
 
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::{Month, Span, Timestamp};
@@ -33,7 +33,7 @@ async fn offer(
     answer.expect("an answer")
 }
 
-/// How many were accepted, and how many of them are new.
+/// Returns the number of accepted events, and how many of them are new.
 fn done(ingest: &Ingest) -> Option<(usize, usize)> {
     match ingest {
         Ingest::Done(ingested) => {
@@ -103,7 +103,7 @@ pub(super) async fn so_many_a_month_and_no_more(harness: &dyn Harness) {
         refused,
         over(LimitName::EventsPerMonth, Some(Span::from_millis(1)))
     );
-    // A greater allowance holds at once, and a new month begins at nothing.
+    // A larger quota applies at once, and a new month starts at 0.
     assert_eq!(
         done(&offer(&world, last, events(1), a_month(6)).await),
         Some((1, 1))
@@ -146,7 +146,7 @@ pub(super) async fn what_is_found_again_costs_nothing(harness: &dyn Harness) {
     assert_eq!(done(&first), Some((2, 2)));
     let again = offer(&world, at(1), pair(), both).await;
     assert_eq!(done(&again), Some((2, 0)), "though nothing is left");
-    // Of a list that is longer than is ever allowed only what is new counts.
+    // In a list that is longer than the quota, only new events count.
     let mut longer = pair();
     longer.push(keyed("acme", "a", "1"));
     let again = offer(&world, at(1), longer.clone(), both).await;
@@ -172,7 +172,7 @@ pub(super) async fn what_is_found_again_costs_nothing(harness: &dyn Harness) {
         done(&offer(&world, at(2), twice, three).await),
         Some((2, 1))
     );
-    // A conflict is told even where nothing is left.
+    // A conflict is reported even if the quota is used up.
     let other = vec![keyed("acme", "a", "other")];
     let conflict = offer(&world, at(2), other, both).await;
     assert_eq!(conflict, Ingest::Conflict(vec![0]));
@@ -213,7 +213,7 @@ pub(super) async fn many_at_once_get_no_more_than_is_allowed(harness: &dyn Harne
             let joined = callers.into_iter().map(|caller| caller.join());
             joined.map(|taken| taken.expect("no panic")).sum()
         });
-        // Of the last two a pair may have found room for one.
+        // A batch of two may have found a quota of one at the end.
         assert!((MOST - 1..=MOST).contains(&taken), "{taken} at {now}");
         assert_eq!(used(&world, now).await, before + taken as u64);
     }
@@ -240,7 +240,7 @@ pub(super) async fn what_was_used_is_known_for_everybody_and_for_long(harness: &
     let usage = world.store.usage(at(1), id("acme")).await;
     assert_eq!(usage, Ok(Some(expected)), "a test is an event, too");
     assert_eq!(world.store.usage(at(1), id("nobody")).await, Ok(None));
-    // What is removed was used all the same.
+    // Removed events still count as used.
     for delivery in world.listed(DeliveryFilter::default()).await {
         world.succeed(delivery, at(2)).await;
     }

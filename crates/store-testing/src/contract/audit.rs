@@ -1,4 +1,4 @@
-//! Who did what.
+//! The audit log.
 
 use posthaste_core::id::{AuditId, KeyId, first_moment, id_of};
 use posthaste_core::time::Timestamp;
@@ -10,12 +10,12 @@ use posthaste_store::{
     MAX_AUDIT_CHARS, Via,
 };
 
-/// The id of an entry that was begun at a time.
+/// Returns the id of an entry that was begun at a time.
 fn named(at: Timestamp, number: u64) -> AuditId {
     AuditId(id_of(first_moment(at), number))
 }
 
-/// An entry that is under way.
+/// Returns an entry without an outcome.
 fn entry(now: Timestamp, number: u64, tenant: Option<&str>) -> AuditEntry {
     AuditEntry {
         id: named(now, number),

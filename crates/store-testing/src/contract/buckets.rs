@@ -1,4 +1,4 @@
-//! What happened, by time.
+//! Stats by time bucket.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,10 +12,10 @@ use posthaste_store::{Happened, MAX_TALLIES_ADDED, Scope, Tally, Width};
 
 const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
-/// When the first minute after the stories' beginning begins, and a quarter of an hour with it.
+/// The first whole minute after the start, which is also a whole quarter of an hour.
 const WHOLE: u64 = 100 * SECOND;
 
-/// A tally all of whose numbers differ.
+/// Returns a tally whose numbers all differ.
 fn tally(attempts: u64) -> Tally {
     Tally {
         attempts,
@@ -51,7 +51,7 @@ fn acme() -> Scope {
 
 impl World<'_> {
     async fn happens(&self, happened: Vec<Happened>) {
-        // Counted over all stores: only that it grows matters.
+        // Shared by all stores: the number only has to increase.
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         self.flushes(number, happened).await;
@@ -62,7 +62,7 @@ impl World<'_> {
         assert_eq!(added, Ok(()));
     }
 
-    /// What is told of a scope: milliseconds after the whole minute, and how many attempts.
+    /// Returns the buckets of a scope: milliseconds after [`WHOLE`], and number of attempts.
     async fn told(&self, scope: &Scope, width: Width) -> Vec<(u64, u64)> {
         let told = self.store.figures(scope.clone(), width, at(0)).await;
         let told = told.expect("it reads");
@@ -139,7 +139,7 @@ pub(super) async fn what_was_added_under_a_number_is_not_added_again(harness: &d
             world.flushes(number, happened).await;
         }
         assert_eq!(world.told(&all, Width::Minute).await, [(0, expected)]);
-        // Whoever opens it next begins anew.
+        // After reopening, the numbers start again.
         world = world.reopened().await;
     }
 }
@@ -223,7 +223,7 @@ pub(super) async fn old_buckets_go_in_small_steps(harness: &dyn Harness) {
     let minutes = async || world.told(&scope, Width::Minute).await.len();
     let quarters = async || world.told(&scope, Width::Quarter).await.len();
     let hour = 60 * MINUTE;
-    // At its end, two hours before are there, and what happened in them.
+    // At this time the buckets of two hours are kept.
     let now = at(WHOLE + 150 * MINUTE);
     let first = world.tidy_step(now, hour, 4).await;
     assert_eq!(

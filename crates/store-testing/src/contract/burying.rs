@@ -1,4 +1,4 @@
-//! Dead letters by endpoint and cause, and endpoints in trouble.
+//! Dead letters by endpoint and failure kind, and endpoints that need attention.
 
 use posthaste_core::classify::{FailureKind, Fault, Outcome};
 use posthaste_core::delivery::{DeadReason, Status};
@@ -19,20 +19,20 @@ async fn groups(world: &World<'_>, only: Option<EndpointId>, limit: usize) -> Ve
     .await
 }
 
-/// Where, why and how many: what tells groups apart.
+/// Returns the endpoint, failure kind and count of each group.
 fn told(groups: &[DeadGroup]) -> Vec<(u128, Option<FailureKind>, BoundedCount)> {
     let tell = |group: &DeadGroup| (group.endpoint.0, group.error_kind, group.count);
     groups.iter().map(tell).collect()
 }
 
-/// Sends an event of acme's to one of its endpoints.
+/// Sends an event of acme to one of its endpoints.
 async fn send_to(world: &World<'_>, to: EndpointId, ms: u64) -> DeliveryId {
     let mut only = event("acme", "a.b");
     only.only = Some(to);
     world.accept(at(ms), only).await.deliveries[0].id
 }
 
-/// Fails a delivery for a cause of its own.
+/// Fails a delivery with this failure kind.
 async fn fail_with(world: &World<'_>, to: u128, ms: u64, kind: FailureKind) -> DeliveryId {
     let sent = send_to(world, EndpointId(to), ms).await;
     if kind == FailureKind::Validation {
@@ -46,7 +46,8 @@ async fn fail_with(world: &World<'_>, to: u128, ms: u64, kind: FailureKind) -> D
     sent
 }
 
-/// Six dead letters to four endpoints, one of them deleted, between others that are none.
+/// Creates six dead letters of four endpoints, one of them deleted, and some deliveries that are not dead
+/// letters.
 async fn a_few(world: &World<'_>) -> Vec<DeliveryId> {
     for number in 1..=5 {
         world.add_endpoint(number).await;
@@ -103,7 +104,7 @@ pub(super) async fn dead_letters_are_grouped_by_endpoint_and_cause(harness: &dyn
     assert_eq!(groups(&world, Some(EndpointId(3)), 9).await, []);
     assert_eq!(groups(&world, Some(EndpointId(77)), 9).await, []);
 
-    // What is sent again is dead no longer.
+    // A delivery that is sent again is no dead letter any more.
     let two = Some(EndpointId(2));
     let again = world.store.retry(at(20), id("acme"), sent[3]).await;
     again.expect("it goes out again");
@@ -162,7 +163,7 @@ pub(super) async fn a_group_is_replayed_whole_and_nothing_besides(harness: &dyn 
     let world = World::with_acme(harness).await;
     a_few(&world).await;
     let before = groups(&world, None, 9).await;
-    // The first is that of an endpoint that was deleted, to which nothing is sent again.
+    // The first group belongs to a deleted endpoint, which gets no replays.
     for (index, group) in before.iter().enumerate().skip(1) {
         let filter = ReplayFilter {
             endpoint: Some(group.endpoint),
@@ -253,7 +254,7 @@ pub(super) async fn endpoints_in_trouble_are_named_those_paused_last(harness: &d
     stand(5, Standing::Deleted, Some(tripped(1))).await;
     stand(6, Standing::Paused, Some(tripped(1))).await;
     stand_for(7, Standing::Disabled, Some(automatic), None).await;
-    // Whoever did it knows.
+    // Not listed: the operator who disabled it knows about it.
     let by_hand = Some(DisabledReason::Manual);
     stand_for(8, Standing::Disabled, by_hand, Some(tripped(1))).await;
     let acme = Some("acme");
@@ -266,7 +267,7 @@ pub(super) async fn endpoints_in_trouble_are_named_those_paused_last(harness: &d
     let read = world.store.endpoint(EndpointId(4)).await;
     assert_eq!(found.pop(), read.expect("it reads"));
 
-    // Whoever is well again is named no longer.
+    // An endpoint that has recovered is not listed any more.
     let well = Health {
         revision: 2,
         ..Health::default()

@@ -1,4 +1,4 @@
-//! Endpoints and how they stand.
+//! Endpoints and their status.
 
 use posthaste_core::id::EndpointId;
 use posthaste_core::lane::{Health, RateLimit, Standing, StoredTrip, TripReason};
@@ -65,7 +65,7 @@ pub(super) async fn a_tenant_has_no_more_endpoints_than_it_may(harness: &dyn Har
     assert_eq!(create(2, "acme", 2).await, Ok(Insertion::Created));
     assert_eq!(create(3, "acme", 2).await, Ok(Insertion::TooMany));
     assert_eq!(create(3, "other", 2).await, Ok(Insertion::Created));
-    // A disabled one counts, a deleted one does not.
+    // A disabled endpoint counts, a deleted one does not.
     world.stand(EndpointId(1), Standing::Disabled).await;
     assert_eq!(create(4, "acme", 2).await, Ok(Insertion::TooMany));
     world.stand(EndpointId(1), Standing::Deleted).await;

@@ -1,4 +1,4 @@
-//! Work is found where there is room for it.
+//! Fetching due deliveries.
 
 use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::lane::{Fetched, Standing};
@@ -103,12 +103,12 @@ pub(super) async fn of_an_ordering_key_only_the_oldest_comes(harness: &dyn Harne
     };
     world.accept(at(0), elsewhere).await;
 
-    // The oldest is the one with the least id, even if another is due before it.
+    // The oldest is the one with the smallest id, even if another is due before it.
     let fetched = world.fetch(made, at(99), 10, true).await;
     assert_eq!(ids(&fetched), [sent[2], sent[0], free]);
     assert!(fetched.blocked);
     assert_eq!(fetched.next_due, None);
-    // What is blocked is not what comes next.
+    // A blocked delivery does not determine `next_due`.
     let fetched = world.fetch(made, at(15), 10, true).await;
     assert_eq!((ids(&fetched), fetched.next_due), (vec![], Some(at(20))));
     assert!(fetched.blocked);
@@ -119,7 +119,7 @@ pub(super) async fn of_an_ordering_key_only_the_oldest_comes(harness: &dyn Harne
     );
     assert!(fetched.blocked);
 
-    // One that must be tried again still blocks; one that has ended does not.
+    // A delivery that waits for a retry still blocks; one that has ended does not.
     world.stumble(sent[0], at(60)).await;
     let fetched = world.fetch(made, at(61), 10, true).await;
     assert_eq!(ids(&fetched), [sent[2], free]);
@@ -181,7 +181,7 @@ pub(super) async fn unfinished_work_names_every_endpoint_with_its_earliest(harne
     world.stumble(again, at(10)).await;
     let again_at = world.delivery(again).await.wanted_at().unwrap();
     send(4, HOUR).await;
-    // What waits for a deleted endpoint must still be failed.
+    // Waiting deliveries of a deleted endpoint must still be failed.
     world.stand(EndpointId(4), Standing::Deleted).await;
     let expected = set([
         (EndpointId(1), at(20)),

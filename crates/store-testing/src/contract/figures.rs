@@ -1,4 +1,4 @@
-//! Figures and notices.
+//! Counts and notifications.
 
 use posthaste_core::delivery::{DeadReason, Status};
 use posthaste_core::dispatcher::News;
@@ -9,7 +9,7 @@ use super::Harness;
 use super::given::{DAY, HOUR, World, answered, at, attempt, endpoint, event, id};
 use posthaste_store::{Counts, DeliveryFilter, Written};
 
-/// Counts everything that acme and other have, one by one.
+/// Compares the counts with all deliveries of acme and other, counted individually.
 async fn assert_counted(world: &World<'_>, step: &str) {
     let mut counts = Counts::default();
     let mut waiting = [0; 3];
@@ -121,7 +121,7 @@ pub(super) async fn those_retrying_for_long_are_counted(harness: &dyn Harness) {
     assert_eq!(count(Some("other"), 9 * HOUR, 99).await, Ok(1));
     assert_eq!(count(Some("nobody"), 9 * HOUR, 99).await, Ok(0));
     assert_eq!(count(None, 9 * HOUR, 99).await, Ok(4));
-    // A new round begins a new wait.
+    // A new round starts a new wait.
     world.fail(sent[1], at(6 * HOUR)).await;
     world
         .store

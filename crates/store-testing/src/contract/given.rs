@@ -1,4 +1,4 @@
-//! What the cases begin with, and the words they are told in.
+//! Fixtures and helpers of the cases.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,10 +27,10 @@ use posthaste_store::{
     Tenant, Tidied, Written,
 };
 
-/// When the stories begin.
+/// The time at which every case starts.
 const START: u64 = 1_700_000_000_000;
 
-/// So many milliseconds after the beginning.
+/// Returns the time `ms` milliseconds after the start.
 pub(super) fn at(ms: u64) -> Timestamp {
     Timestamp(START + ms)
 }
@@ -110,14 +110,14 @@ pub(super) fn event(tenant: &str, event_type: &str) -> NewEvent {
     }
 }
 
-/// An event with an idempotency key; the content is as different as `content` is.
-/// The trace with this number, of which its sender says more or does not.
+/// Creates the trace with this number, with or without vendor state.
 pub(super) fn trace(number: u64, says_more: bool) -> TraceContext {
     let state = if says_more { " vendor=a b,other=1" } else { "" };
     let stored = format!("00-{number:032x}-{number:016x}-01{state}");
     stored.parse().expect("a trace")
 }
 
+/// Creates an event with an idempotency key. Another `content` gives another fingerprint.
 pub(super) fn keyed(tenant: &str, key: &str, content: &str) -> NewEvent {
     NewEvent {
         idempotency: Some(Idempotency {
@@ -128,7 +128,7 @@ pub(super) fn keyed(tenant: &str, key: &str, content: &str) -> NewEvent {
     }
 }
 
-/// An event that must stay in order.
+/// Creates an event with an ordering key.
 pub(super) fn ordered(tenant: &str, key: u64) -> NewEvent {
     NewEvent {
         ordering: Some(OrderingKey(key)),
@@ -143,7 +143,7 @@ pub(super) fn answered(code: u16) -> Outcome {
     }
 }
 
-/// An attempt of a delivery that began at `now` and ended ten milliseconds later.
+/// Returns the record of an attempt that began at `now` and ended 10 ms later.
 pub(super) fn attempt(delivery: &Delivery, now: Timestamp, outcome: Outcome) -> AttemptRecord {
     let mut delivery = delivery.clone();
     let mut dice = Dice::seeded(u64::from(delivery.facts().attempts));
@@ -177,7 +177,7 @@ pub(super) fn detail() -> AttemptDetail {
     }
 }
 
-/// Writes a record and waits for it.
+/// Writes a record and waits for the result.
 pub(super) async fn record(
     store: &dyn Store,
     now: Timestamp,
@@ -192,7 +192,7 @@ pub(super) async fn record(
     told.await.expect("every record is answered")
 }
 
-/// Follows a list to its end, and checks that no page is longer than asked for.
+/// Reads all pages of a list and checks that no page is longer than requested.
 pub(super) async fn all<T, K: Clone, F>(
     limit: usize,
     mut page: impl FnMut(PageRequest<K>) -> F,
@@ -213,7 +213,7 @@ where
     }
 }
 
-/// An engine, open.
+/// An open store under test.
 pub(super) struct World<'a> {
     harness: &'a dyn Harness,
     pub(super) store: Arc<dyn Store>,
@@ -235,14 +235,14 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Opens it with the tenant `acme`.
+    /// Opens the store with the tenant `acme`.
     pub(super) async fn with_acme(harness: &'a dyn Harness) -> World<'a> {
         let world = World::open(harness);
         world.add_tenant("acme").await;
         world
     }
 
-    /// Closes the engine and opens it again, as the next process would.
+    /// Closes the store and opens it again, as the next process would.
     pub(super) async fn reopened(self) -> World<'a> {
         self.store.close().await.expect("it closes");
         let harness = self.harness;
@@ -262,7 +262,7 @@ impl<'a> World<'a> {
         id
     }
 
-    /// An endpoint of acme's that wants everything.
+    /// Creates an endpoint of acme that subscribes to all event types.
     pub(super) async fn add_endpoint(&self, number: u128) -> EndpointId {
         self.add(endpoint(number, "acme", &[])).await
     }
@@ -298,7 +298,7 @@ impl<'a> World<'a> {
         ingested.remove(0).event
     }
 
-    /// Accepts an event of acme's that goes to one endpoint.
+    /// Accepts an event of acme that goes to one endpoint.
     pub(super) async fn send(&self, now: Timestamp, event_type: &str) -> DeliveryId {
         let event = self.accept(now, event("acme", event_type)).await;
         assert_eq!(event.deliveries.len(), 1, "it goes to one endpoint");
@@ -324,7 +324,7 @@ impl<'a> World<'a> {
         written.expect("it is written")
     }
 
-    /// Makes an attempt of a delivery of acme's.
+    /// Makes an attempt of a delivery of acme.
     pub(super) async fn try_once(&self, delivery: DeliveryId, now: Timestamp, outcome: Outcome) {
         let before = self.delivery(delivery).await;
         let written = self.record(now, attempt(&before, now, outcome)).await;
@@ -335,13 +335,13 @@ impl<'a> World<'a> {
         self.try_once(delivery, now, answered(200)).await;
     }
 
-    /// Refused for good.
+    /// Makes an attempt that fails permanently.
     pub(super) async fn fail(&self, delivery: DeliveryId, now: Timestamp) {
         self.try_once(delivery, now, answered(400)).await;
         assert_eq!(self.status(delivery).await, Status::Failed);
     }
 
-    /// To be tried again.
+    /// Makes an attempt that fails and is retried.
     pub(super) async fn stumble(&self, delivery: DeliveryId, now: Timestamp) {
         self.try_once(delivery, now, Outcome::Failed(Fault::Timeout))
             .await;
@@ -375,7 +375,7 @@ impl<'a> World<'a> {
         .await
     }
 
-    /// The deliveries of acme's that match, and checks that the list is in order.
+    /// Returns the matching deliveries of acme, and checks the order of the list.
     pub(super) async fn listed(&self, filter: DeliveryFilter) -> Vec<DeliveryId> {
         let found = self.deliveries("acme", filter).await;
         let ids: Vec<DeliveryId> = found.iter().map(|found| found.delivery.id()).collect();
@@ -410,13 +410,13 @@ impl<'a> World<'a> {
         self.store.tidy(now, retention).await.expect("it tidies")
     }
 
-    /// Tidies until everything has been looked at, and says how many events went.
+    /// Makes retention runs until everything has been checked, and returns the number of removed events.
     pub(super) async fn tidy(&self, now: Timestamp, keep_ms: u64) -> usize {
         let retention = Retention::all(Span::from_millis(keep_ms), 4);
         self.tidy_as(now, &retention).await.events
     }
 
-    /// The same, and says all that went.
+    /// The same, and returns all counts.
     pub(super) async fn tidy_as(&self, now: Timestamp, retention: &Retention) -> Tidied {
         let mut sum = Tidied::default();
         for _ in 0..3 {
@@ -435,7 +435,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// The same as a set, so that order does not matter.
+/// Collects the items into a set, so that order does not matter.
 pub(super) fn set<T: Ord>(items: impl IntoIterator<Item = T>) -> BTreeSet<T> {
     items.into_iter().collect()
 }
@@ -449,7 +449,7 @@ pub(super) fn policy(give_up_after: &str) -> Value {
     })
 }
 
-/// Failures of every kind that an attempt can bring about here.
+/// The failure kinds that attempts can have in these cases.
 pub(super) const KINDS: [FailureKind; 3] = [
     FailureKind::Http,
     FailureKind::Timeout,

@@ -1,30 +1,30 @@
-//! What a case needs of an engine.
+//! The interface between the cases and the store under test.
 
 use std::sync::{Arc, Mutex};
 
 use crate::model::ModelStore;
 use posthaste_store::{HandOver, HandedOver, Store, StoreError, StoreSettings};
 
-/// Opens the engine under test.
+/// Opens the store under test.
 pub trait Harness: Send + Sync {
-    /// Opens it: empty the first time, and after that as it was left. What was opened before has been
-    /// closed.
+    /// Opens the store: empty the first time, and afterwards as it was left. The caller has closed the earlier
+    /// one.
     fn open(&self, settings: StoreSettings, hand_over: Arc<dyn HandOver>) -> Arc<dyn Store>;
 
-    /// Whether figures are as they were left, too. Those that are carried to another store are not.
+    /// Returns false if stats do not survive reopening, as for a store that is copied to another one.
     fn keeps_figures(&self) -> bool {
         true
     }
 }
 
-/// Keeps what was handed over.
+/// Collects the deliveries that were handed over.
 #[derive(Default)]
 pub struct Recorder {
     handed_over: Mutex<Vec<HandedOver>>,
 }
 
 impl Recorder {
-    /// What was handed over since the last time.
+    /// Returns the deliveries that were handed over since the last call.
     pub fn take(&self) -> Vec<HandedOver> {
         std::mem::take(&mut self.handed_over.lock().expect("nobody panics here"))
     }
@@ -45,7 +45,7 @@ impl HandOver for Recorder {
     }
 }
 
-/// The model, which survives its closing as a file does.
+/// A harness for the model. Its data survives closing, like a file.
 #[derive(Default)]
 pub struct ModelHarness {
     last: Mutex<Option<Arc<ModelStore>>>,

@@ -1,4 +1,4 @@
-//! Payloads, attempts and deliveries age apart.
+//! Payloads, attempts and deliveries have separate retention periods.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use posthaste_store::{
 
 const EVER: u64 = 1_000 * DAY;
 
-/// Payloads for one day, attempts for two, the rest for three.
+/// Payloads for one day, attempts for two, everything else for three.
 fn apart() -> Retention {
     Retention {
         payloads: Some(Span::from_days(1)),
@@ -38,7 +38,7 @@ async fn stored(world: &World<'_>, event: EventId) -> StoredEvent {
     found.expect("it reads").expect("it is there")
 }
 
-/// When a delivery ended: an attempt takes its time.
+/// Returns the time at which a delivery ended; an attempt takes some time.
 async fn end(world: &World<'_>, delivery: DeliveryId) -> u64 {
     let ended_at = world.delivery(delivery).await.state().ended_at();
     ended_at.expect("it has ended").0 - at(0).0
@@ -69,7 +69,7 @@ pub(super) async fn each_goes_at_its_own_time(harness: &dyn Harness) {
         counted(world.tidy_as(at(a_day), &apart()).await),
         went(0, 1)
     );
-    // All that is known of it stays, and so does all that became of it.
+    // Everything else about the event and its deliveries stays.
     let emptied = stored(&world, accepted.id).await;
     assert_eq!(emptied.payload_removed_at, Some(at(a_day)));
     assert_eq!(emptied.content.payload.len(), 0);
@@ -82,7 +82,7 @@ pub(super) async fn each_goes_at_its_own_time(harness: &dyn Harness) {
     );
     assert_eq!(world.store.content(accepted.id).await, Ok(None));
     assert_eq!(world.find(sent).await, (delivery.clone(), attempts.clone()));
-    // It is gone once and for all, and says since when.
+    // The payload is removed once, and the event keeps the time of removal.
     assert_eq!(
         counted(world.tidy_as(at(a_day + HOUR), &apart()).await),
         went(0, 0)
@@ -94,7 +94,7 @@ pub(super) async fn each_goes_at_its_own_time(harness: &dyn Harness) {
     let two_days = ended + 2 * DAY;
     assert_eq!(world.tidy_as(at(two_days - 1), &apart()).await.attempts, 0);
     assert_eq!(world.tidy_as(at(two_days), &apart()).await.attempts, 1);
-    // The last is part of its delivery.
+    // The last attempt is kept with its delivery.
     assert_eq!(world.find(sent).await, (delivery, attempts[2..].to_vec()));
     assert_eq!(
         world.tidy_as(at(two_days), &apart()).await,
@@ -124,12 +124,12 @@ pub(super) async fn what_is_unfinished_stays_complete(harness: &dyn Harness) {
     world.succeed(ended, at(3)).await;
     let content = world.store.content(accepted.id).await;
     let tidied = world.tidy_as(at(EVER), &apart()).await;
-    // Attempts hang on their own delivery, and the one has ended.
+    // Attempts belong to their own delivery, and this one has ended.
     assert_eq!((counted(tidied), tidied.attempts), (went(0, 0), 1));
     assert_eq!(world.store.content(accepted.id).await, content);
     assert_eq!(numbers(&world, ended).await, [3]);
     assert_eq!(numbers(&world, waits).await, [1, 2]);
-    // Once it has ended too, everything has its time from then on.
+    // After it has ended too, all retention periods count from then on.
     world.succeed(waits, at(EVER)).await;
     let last = end(&world, waits).await;
     assert_eq!(world.tidy_as(at(EVER), &apart()).await, Tidied::default());
@@ -166,11 +166,11 @@ pub(super) async fn what_is_sent_again_keeps_what_it_needs(harness: &dyn Harness
         matches!(retried, Ok(Retried::Replayed { .. })),
         "{retried:?}"
     );
-    // It waits, however long ago it had ended.
+    // It waits again, so it is kept, even if it ended long ago before.
     assert_eq!(world.tidy_as(at(EVER), &apart()).await, Tidied::default());
     assert_eq!(world.store.content(accepted.id).await, content);
     assert_eq!(numbers(&world, sent).await, [1, 2]);
-    // Its time counts from its last end.
+    // The retention periods count from its last end.
     world.succeed(sent, at(EVER)).await;
     let last = end(&world, sent).await;
     assert_eq!(numbers(&world, sent).await, [1, 2, 3]);
@@ -189,7 +189,7 @@ pub(super) async fn what_is_sent_again_keeps_what_it_needs(harness: &dyn Harness
     assert_eq!(numbers(&world, sent).await, [3]);
 }
 
-/// Attempts that come after some were removed are counted on from there.
+/// After some attempts were removed, later ones continue the numbering.
 pub(super) async fn attempts_go_on_where_they_were(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
@@ -234,7 +234,7 @@ pub(super) async fn what_is_gone_cannot_be_sent_again(harness: &dyn Harness) {
     let retried = world.store.retry(at(DAY + HOUR), id("acme"), gone).await;
     assert_eq!(retried, Ok(Retried::PayloadGone));
     assert_eq!(world.status(gone).await, Status::Failed);
-    // A replay passes it over and says so, whether it had begun or not.
+    // A replay skips it and counts it, also if the replay had begun before.
     let late = replaying::failed(&world, at(DAY + HOUR)).await;
     let step = world.store.step_replay(at(DAY + HOUR), replay.id, 9).await;
     let step = step.expect("it steps").expect("it is there");
@@ -267,7 +267,7 @@ pub(super) async fn a_key_outlives_what_it_stood_for(harness: &dyn Harness) {
     let other = vec![keyed("acme", "k", "other")];
     let other = world.store.accept(at(DAY), other).await;
     assert_eq!(other, Ok(Ingest::Conflict(vec![0])));
-    // With the event it goes.
+    // The key is removed with the event.
     assert_eq!(
         counted(world.tidy_as(at(3 * DAY), &apart()).await),
         went(1, 0)
@@ -322,7 +322,8 @@ pub(super) async fn a_tenants_own_time_comes_before_its_plans(harness: &dyn Harn
         }
         seen.push(line);
     }
-    // Nothing outlives its event: with a plan that keeps events for two days, three for payloads are two.
+    // No part outlives its event: with a plan that keeps events for two days, a payload period of three days is
+    // two.
     assert_eq!(
         seen,
         [
@@ -331,7 +332,7 @@ pub(super) async fn a_tenants_own_time_comes_before_its_plans(harness: &dyn Harn
     );
 }
 
-/// Who keeps longer from now on keeps what is still there; who keeps shorter need not wait for what was agreed before.
+/// A longer retention period applies to everything that still exists; a shorter one applies at once.
 pub(super) async fn a_change_of_mind_counts_at_once(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let accepted = world.accept(at(0), event("acme", "a.b")).await;
@@ -353,11 +354,11 @@ pub(super) async fn a_change_of_mind_counts_at_once(harness: &dyn Harness) {
     assert_eq!(counted(world.tidy_as(at(DAY), &apart()).await), went(0, 0));
     keep(1, 2).await;
     assert_eq!(counted(world.tidy_as(at(DAY), &apart()).await), went(0, 1));
-    // And so does a change of the server's mind.
+    // The same holds for a change of the server's default.
     let brief = Retention::all(Span::from_hours(1), 4);
     assert_eq!(counted(world.tidy_as(at(DAY), &brief).await), went(1, 0));
     assert_eq!(world.store.event(id("acme"), accepted.id).await, Ok(None));
-    // What is left of a tenant that is gone is kept as the server says.
+    // The data of a deleted tenant is kept for the server's default.
     world.accept(at(DAY), event("acme", "a.b")).await;
     assert_eq!(
         counted(world.tidy_as(at(DAY + HOUR), &apart()).await),

@@ -1,4 +1,4 @@
-//! Keys to the API.
+//! API keys.
 
 use posthaste_core::id::KeyId;
 

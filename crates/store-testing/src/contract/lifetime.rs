@@ -1,4 +1,4 @@
-//! Closing, and coming back.
+//! Closing and reopening.
 
 use posthaste_core::delivery::Status;
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, ReplayId};
@@ -15,7 +15,7 @@ pub(super) async fn a_closed_store_says_so(harness: &dyn Harness) {
     world.add_endpoint(1).await;
     let sent = world.send(at(1), "a.b").await;
     let waiting = world.delivery(sent).await;
-    // What is under way when it is closed is still written.
+    // An operation that is in progress when the store is closed is still written.
     let last = world.store.accept(at(2), vec![event("acme", "a.b")]);
     assert_eq!(world.store.close().await, Ok(()));
     assert!(last.await.is_ok());
@@ -98,7 +98,7 @@ pub(super) async fn everything_is_there_after_a_restart(harness: &dyn Harness) {
         world.recorder.take().is_empty(),
         "nothing is handed over twice"
     );
-    // And it goes on: routes and order are as they were.
+    // Work continues: routing and order are unchanged.
     let accepted = world.accept(at(30), event("acme", "a.b")).await;
     assert_eq!(accepted.deliveries.len(), 2);
     let fetched = world.fetch(EndpointId(1), at(40), 99, true).await;
@@ -140,7 +140,7 @@ pub(super) async fn ids_grow_whatever_the_clock_does(harness: &dyn Harness) {
             world.succeed(sent, at(10)).await;
             assert_eq!(world.status(sent).await, Status::Succeeded);
         }
-        // Even of what is gone no id comes again.
+        // Ids are not reused, not even those of removed events.
         if round % 2 == 1 {
             tidied += world.tidy(at(1_000 * super::given::DAY), 1).await;
         }

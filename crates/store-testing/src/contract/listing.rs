@@ -31,7 +31,7 @@ fn shown(status: StoredStatus) -> Status {
     }
 }
 
-/// A bit of everything, to two endpoints of acme's and one of another's.
+/// Creates deliveries of every kind, for two endpoints of acme and one of another tenant.
 async fn a_bit_of_everything(world: &World<'_>) {
     world.add_tenant("other").await;
     world.add(endpoint(1, "acme", &[])).await;
@@ -101,7 +101,7 @@ fn matches(filter: &DeliveryFilter, it: &StoredDelivery) -> bool {
         && filter.until.is_none_or(|until| it.created_at < until)
 }
 
-/// Every filter that sets one field.
+/// Returns every filter that sets one field.
 fn single_filters(some: &StoredDelivery) -> Vec<DeliveryFilter> {
     let none = DeliveryFilter::default;
     let mut filters = Vec::new();
@@ -213,7 +213,7 @@ pub(super) async fn pages_stay_whole_while_more_comes_in(harness: &dyn Harness) 
             .await
             .unwrap();
         found.extend(page.items.iter().map(|it| it.delivery.id()));
-        // The clock is set back, too: what is new is still new.
+        // The clock is set back too: a new delivery is still the newest.
         world.send(at(4), "a.b").await;
         match page.next {
             Some(next) => before = Some(next),
@@ -354,7 +354,7 @@ pub(super) async fn tenants_see_only_their_own(harness: &dyn Harness) {
     ] {
         assert_eq!(world.listed(filter).await.len(), expected);
     }
-    // A test finds its way to one endpoint only, and into one list only.
+    // A test event goes to one endpoint only, and appears in one list only.
     let only = NewEvent {
         only: Some(mine.deliveries[0].endpoint),
         ..event("acme", "t")

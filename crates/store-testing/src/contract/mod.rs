@@ -1,9 +1,9 @@
-//! The suite that every engine passes.
+//! The contract: test cases that every store must pass.
 //!
-//! A case is a promise of [`Store`](posthaste_store::Store), told as a small story. It gets a [`Harness`], which
-//! opens the engine under test: empty the first time, and after that as it was left. [`every_case`]
-//! lists all of them once; [`contract_tests`] makes a test of each. [`comparison`] does at random, and
-//! side by side with the model, what the cases do one at a time.
+//! A [`Case`] checks one guarantee of [`Store`](posthaste_store::Store). It gets a [`Harness`], which opens the
+//! store under test: empty the first time, and afterwards as it was left. [`every_case`] lists all cases once;
+//! [`contract_tests`] makes a test of each. [`comparison`] applies random operations to the store and the model
+//! and compares them.
 //!
 //! [`every_case`]: crate::every_case
 //! [`contract_tests`]: crate::contract_tests
@@ -40,20 +40,20 @@ pub use harness::{Harness, ModelHarness, Recorder};
 
 use std::pin::Pin;
 
-/// A story being told.
+/// The future of a running case.
 pub type Telling<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// A promise, as a story that ends badly if it is broken.
+/// A guarantee, as a test that panics if it is violated.
 pub struct Case {
-    /// What it is about.
+    /// The topic: the module of the case.
     pub topic: &'static str,
-    /// What it says.
+    /// The name: the guarantee.
     pub name: &'static str,
-    /// Tells it. Panics if the promise is broken.
+    /// Runs the case. Panics if the guarantee is violated.
     pub run: for<'a> fn(&'a dyn Harness) -> Telling<'a>,
 }
 
-/// Names every case once, and gives the list to another macro.
+/// Lists every case once and passes the list to another macro.
 #[macro_export]
 macro_rules! every_case {
     ($then:ident! { $($before:tt)* }) => {
@@ -261,8 +261,8 @@ macro_rules! table {
 }
 every_case!(table! {});
 
-/// Makes a test of every case for one engine: `contract_tests!(model, ModelHarness::default())`. The
-/// expression is evaluated for each test.
+/// Makes a test of every case for one store: `contract_tests!(model, ModelHarness::default())`. The expression
+/// is evaluated for each test.
 #[macro_export]
 macro_rules! contract_tests {
     ($engine:ident, $harness:expr) => {
@@ -292,10 +292,10 @@ macro_rules! contract_tests_of {
     )*};
 }
 
-/// Tells one case.
+/// Runs one case.
 ///
 /// # Panics
-/// If the promise is broken, or if there is no such case.
+/// If the guarantee is violated, or if there is no such case.
 pub fn run(topic: &str, name: &str, harness: &dyn Harness) {
     let case = CASES
         .iter()
@@ -304,7 +304,7 @@ pub fn run(topic: &str, name: &str, harness: &dyn Harness) {
     block_on((case.run)(harness));
 }
 
-/// Runs something to its end on this thread.
+/// Runs a future to its end on this thread.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,4 +1,4 @@
-//! What lets people in for a while.
+//! Sessions.
 
 use posthaste_core::id::{KeyId, PassId};
 
@@ -6,7 +6,7 @@ use super::Harness;
 use super::given::{DAY, HOUR, World, all, at, id, key};
 use posthaste_store::{Holder, Insertion, KeyHash, Pass};
 
-/// A pass that lets in for an hour.
+/// Returns a session that is valid for one hour.
 fn pass(number: u8, holder: Holder) -> Pass {
     Pass {
         id: PassId(u128::from(number) << 64),
@@ -154,7 +154,7 @@ pub(super) async fn passes_end_with_their_key_and_their_tenant(harness: &dyn Har
     let revoked = store.revoke_key(at(1), None, KeyId(3)).await;
     assert_eq!(revoked, Ok(true));
     assert_eq!(left().await, [5]);
-    // A later tenant of the same id has none.
+    // A later tenant with the same id has none.
     world.add_tenant("acme").await;
     let found = all(9, |page| world.store.passes(at(1), id("acme"), page)).await;
     assert_eq!(found, []);
@@ -171,13 +171,13 @@ pub(super) async fn passes_that_are_over_are_removed_in_small_steps(harness: &dy
     }
     let before = world.tidy_step(at(HOUR - 1), DAY, 2).await;
     assert!(!before.more, "nothing is over yet");
-    // Five are over: two steps are full, and one is not.
+    // Five are expired: two full steps and one partial.
     let mut more = Vec::new();
     for _ in 0..3 {
         more.push(world.tidy_step(at(HOUR), DAY, 2).await.more);
     }
     assert_eq!(more, [true, true, false]);
-    // As seen from before, what was not removed is still there.
+    // Read at an earlier time, the sessions that were not removed still exist.
     let found = all(9, |page| world.store.passes(at(0), id("acme"), page)).await;
     let left: Vec<u128> = found.iter().map(|pass| pass.id.0 >> 64).collect();
     assert_eq!(left, [7, 6]);

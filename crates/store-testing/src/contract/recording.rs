@@ -1,4 +1,4 @@
-//! What became of a delivery is written down, once.
+//! Recording results: each exactly once.
 
 use posthaste_core::classify::{FailureKind, Fault, HttpStatus, Outcome};
 use posthaste_core::delivery::{Delivery, Status, Trigger};
@@ -63,7 +63,7 @@ pub(super) async fn attempts_of_all_rounds_stay_in_order(harness: &dyn Harness) 
 pub(super) async fn everything_known_of_a_delivery_comes_back(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
-    // A kind with a limit of its own leaves something granted; so do two of them.
+    // A failure kind with its own attempt limit leaves state in the delivery; so do two of them.
     let sent = world.send(at(1), "a.b").await;
     for (step, outcome) in [answered(404), Outcome::Failed(Fault::Dns), answered(404)]
         .into_iter()
@@ -84,7 +84,7 @@ pub(super) async fn everything_known_of_a_delivery_comes_back(harness: &dyn Harn
     }
 }
 
-/// Attempts that were made of what has since moved on.
+/// Checks that a record of an outdated state is refused and changes nothing.
 async fn assert_superseded(world: &World<'_>, stale: &AttemptRecord, sent: DeliveryId) {
     let before = world.find(sent).await;
     let endpoint = world.store.endpoint(stale.delivery.facts().endpoint).await;
@@ -112,9 +112,9 @@ pub(super) async fn what_is_stale_changes_nothing(harness: &dyn Harness) {
     let sent = world.send(at(1), "a.b").await;
     let first = attempt(&world.delivery(sent).await, at(2), answered(503));
     assert_eq!(world.record(at(2), first.clone()).await, Written::Applied);
-    // The same again, as if its answer had been lost.
+    // The same record again, as after a lost response.
     assert_superseded(&world, &first, sent).await;
-    // One too far ahead: something in between is missing.
+    // A record that is too far ahead: one in between is missing.
     let mut ahead = attempt(&world.delivery(sent).await, at(3), answered(503));
     ahead = attempt(&ahead.delivery, at(4), answered(200));
     assert_superseded(&world, &ahead, sent).await;
@@ -239,7 +239,7 @@ pub(super) async fn what_waits_can_be_cancelled_once(harness: &dyn Harness) {
     );
     let fetched = world.fetch(made, at(99 * HOUR), 10, false).await;
     assert_eq!(fetched.deliveries, []);
-    // A record without detail is as good.
+    // A record without detail is accepted too.
     let sent = world.send(at(7), "a.b").await;
     let settled = attempt(&world.delivery(sent).await, at(8), answered(200));
     let record = posthaste_core::dispatcher::Record::Attempt(Box::new(settled));

@@ -1,4 +1,4 @@
-//! Sending again, in bulk.
+//! Replays.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::{State, Status, Trigger};
@@ -33,12 +33,12 @@ fn missed(endpoint: EndpointId, since: Timestamp) -> ReplayFilter {
     }
 }
 
-/// Begins a replay of what failed for acme.
+/// Starts a replay of acme's failed deliveries.
 pub(super) async fn failed(world: &World<'_>, now: Timestamp) -> Replay {
     begin(world, now, ended(StoredStatus::Failed)).await
 }
 
-/// Begins a replay of what an endpoint of acme never got.
+/// Starts a replay of the events that an endpoint of acme never got.
 pub(super) async fn missed_by(world: &World<'_>, now: Timestamp, endpoint: EndpointId) -> Replay {
     begin(world, now, missed(endpoint, at(0))).await
 }
@@ -69,7 +69,7 @@ async fn step(world: &World<'_>, now: Timestamp, replay: ReplayId, limit: usize)
     step
 }
 
-/// Steps to the end, and says where something was set going.
+/// Steps to the end. Returns the endpoints that have new waiting deliveries.
 async fn finish(world: &World<'_>, now: Timestamp, replay: ReplayId) -> (Replay, Vec<EndpointId>) {
     let mut endpoints = Vec::new();
     for _ in 0..100 {
@@ -130,7 +130,7 @@ pub(super) async fn what_failed_is_sent_again_once(harness: &dyn Harness) {
     }
     assert_eq!(world.status(succeeded).await, Status::Succeeded);
     assert_eq!(world.store.counts().await.expect("counts").dead_letters, 0);
-    // Nothing is handed over: where something is due is in the answer.
+    // Nothing is handed over: the response names the endpoints with due deliveries.
     assert!(world.recorder.take().is_empty());
     let after = step(&world, at(500), replay.id, 2).await;
     assert_eq!((after.replay, after.endpoints), (replay, vec![]));
@@ -233,7 +233,7 @@ pub(super) async fn only_what_matches_is_sent_again(harness: &dyn Harness) {
             world.store.counts().await.expect("counts").pending,
             before.pending + expected
         );
-        // Back to how it was.
+        // Restore the earlier state.
         for delivery in going {
             let (ms, _, _) = deliveries
                 .iter()
@@ -273,7 +273,7 @@ pub(super) async fn what_somebody_sent_again_since_is_passed_over(harness: &dyn 
     for filter in [ended(StoredStatus::Failed), missed(made, at(0))] {
         let replay = begin(&world, at(200), filter).await;
         assert_eq!(replay.total, 4);
-        // By hand: one has arrived by now, one was called off, one still waits.
+        // Changed manually: one succeeded meanwhile, one was cancelled, one still waits.
         for delivery in &sent[..3] {
             let retried = world.store.retry(at(201), id("acme"), *delivery).await;
             assert_eq!(retried, Ok(Retried::Replayed { endpoint: made }));
@@ -286,7 +286,7 @@ pub(super) async fn what_somebody_sent_again_since_is_passed_over(harness: &dyn 
         assert_eq!(world.status(sent[1]).await, Status::Cancelled);
         assert_eq!(world.delivery(sent[2]).await.wanted_at(), Some(at(201)));
         assert_eq!(world.delivery(sent[3]).await.wanted_at(), Some(at(300)));
-        // Back to how it was.
+        // Restore the earlier state.
         for delivery in &sent[..2] {
             let retried = world.store.retry(at(400), id("acme"), *delivery).await;
             assert_eq!(retried, Ok(Retried::Replayed { endpoint: made }));
@@ -304,7 +304,7 @@ pub(super) async fn what_failed_after_the_beginning_is_not_sent(harness: &dyn Ha
     failed_ones(&world, 3).await;
     let replay = failed(&world, at(200)).await;
     assert_eq!(replay.total, 3);
-    // One was accepted before the replay began, and one after.
+    // One was accepted before the replay started, and one after.
     world.fail(early, at(250)).await;
     let late = world.send(at(251), "a.b").await;
     world.fail(late, at(252)).await;
@@ -340,7 +340,7 @@ pub(super) async fn what_was_missed_is_sent(harness: &dyn Harness) {
     world.stand(late, Standing::Enabled).await;
     world.recorder.take();
 
-    // Without an endpoint nothing was missed, and a failure has a kind only if something was tried.
+    // Without an endpoint nothing counts as missed, and only an attempted delivery has a failure kind.
     let replay = begin(
         &world,
         at(99),
@@ -415,7 +415,7 @@ pub(super) async fn what_was_missed_is_sent(harness: &dyn Harness) {
         Some(at(12))
     );
     assert_eq!(world.store.pending(late).await.expect("a count"), 5);
-    // Now nothing is missed any more.
+    // Now nothing is missing any more.
     let again = begin(&world, at(200), missed(late, at(5))).await;
     assert_eq!(again.total, 0);
     assert!(world.recorder.take().is_empty());

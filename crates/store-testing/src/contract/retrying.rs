@@ -1,4 +1,4 @@
-//! Another attempt, by hand.
+//! Manual retries of single deliveries.
 
 use posthaste_core::delivery::{State, Status, Trigger, Turn};
 use posthaste_core::id::DeliveryId;

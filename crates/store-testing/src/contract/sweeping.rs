@@ -1,4 +1,4 @@
-//! What waits for an endpoint that takes no part is failed.
+//! Sweeps: waiting deliveries of a disabled or deleted endpoint are failed.
 
 use std::sync::Arc;
 

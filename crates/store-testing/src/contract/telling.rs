@@ -1,4 +1,4 @@
-//! What people are to be told is kept until they were.
+//! Notifications and emails are kept until they are sent.
 
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ pub(super) async fn failures_become_one_notice_for_each_endpoint(harness: &dyn H
     let reason = DeadReason::EndpointDisabled;
     world.sweep(at(130), made, reason).await;
     assert_eq!(world.store.notices(0, 9).await, Ok(Vec::new()));
-    // An attempt ends ten milliseconds after it began.
+    // An attempt ends 10 ms after it began.
     let too_early = world.store.gather_failures(at(200), at(100), 9).await;
     assert_eq!(too_early, Ok(0));
     let world = world.reopened().await;
@@ -129,7 +129,7 @@ pub(super) async fn a_replayed_delivery_that_fails_again_is_counted_again(harnes
     let retried = world.store.retry(at(3), id("acme"), sent).await;
     assert_eq!(retried, Ok(replayed));
     world.fail(sent, at(4)).await;
-    // A record that comes too late fails nothing.
+    // A superseded record fails no delivery.
     let late = attempt(
         &{
             let fresh = world.accept(at(5), event("acme", "a.b")).await;
@@ -174,7 +174,7 @@ pub(super) async fn notices_are_told_once_and_let_go(harness: &dyn Harness) {
     let letters = world.claim(at(9)).await;
     assert_eq!(letters.len(), 1);
     assert_eq!(letters[0].lines, [line(0)], "told once");
-    // The last one told does not free its number.
+    // The number of the last dispatched notification is not reused.
     let moved = world
         .store
         .tell(at(9), numbers[1], numbers[2], vec![], at(9));
@@ -242,7 +242,7 @@ pub(super) async fn an_act_is_its_own_whom_its_notice_is_about(harness: &dyn Har
         let again = world.store.keep_act(notice.number, act.clone()).await;
         assert_eq!(again, Ok(Insertion::Taken), "once");
     }
-    // What has been told has been seen to.
+    // After a notification was dispatched, no audit entry can be added for it.
     let told = world.store.told().await.unwrap();
     let last = notices[3].number;
     let moved = world.store.tell(at(2), told, last, vec![], at(2)).await;
@@ -278,7 +278,7 @@ pub(super) async fn at_most_so_many_notices_wait(harness: &dyn Harness) {
     let told = world.store.told().await.unwrap();
     let waiting = world.store.notices(told, most + 9).await.unwrap();
     assert_eq!(waiting.len(), most);
-    // The oldest have gone, which shows as a gap.
+    // The oldest were removed, which shows as a gap in the numbers.
     assert_eq!(waiting[0].number, told + 4);
     assert_eq!(waiting[most - 1].number, told + 3 + MAX_NOTICES);
     let up_to = waiting[most - 1].number;
@@ -315,7 +315,7 @@ pub(super) async fn what_waits_to_be_told_is_known_by_its_age(harness: &dyn Harn
         assert_eq!(untold().await, Ok(left));
     }
 
-    // A letter counts once it was tried in vain, by whose it is.
+    // An email counts as unsent after a failed try, for its recipient.
     let odd = "o'\"dd@example.com";
     let unsent = |of: &[&str]| {
         let of = of.iter().map(|it| (*it).to_owned());
@@ -354,7 +354,7 @@ pub(super) async fn what_is_stored_takes_room(harness: &dyn Harness) {
     for ms in 0..EVENTS {
         let mut large = event("acme", "a.b");
         let content = Arc::make_mut(&mut large.content);
-        // What is the same over and over could be kept in less.
+        // Random bytes, because repetitive ones could be compressed.
         let mut dice = Dice::seeded(ms);
         let noise = (0..EACH).map(|_| dice.between(32, 126) as u8);
         content.payload = noise.collect::<Vec<u8>>().into();
@@ -362,7 +362,7 @@ pub(super) async fn what_is_stored_takes_room(harness: &dyn Harness) {
     }
     let full = world.store.stored_bytes().await.expect("it reads");
     match (empty, full) {
-        // Nobody knows of a store in memory.
+        // The size of an in-memory store is unknown.
         (None, None) => {}
         (Some(empty), Some(full)) => {
             let more = full.saturating_sub(empty);
@@ -411,7 +411,7 @@ pub(super) async fn a_claimed_letter_is_nobody_elses_for_a_while(harness: &dyn H
     assert_eq!(second.len(), 1);
     assert_eq!(second[0].recipient, OWNER);
     assert_eq!(claim(at(59), 9).await, Ok(vec![]));
-    // Whoever took them said nothing.
+    // The claims expired without a result.
     assert_eq!(world.claim(at(60)).await.len(), 2);
 }
 
@@ -433,7 +433,7 @@ pub(super) async fn what_came_while_a_letter_was_sent_goes_with_the_next(harness
     };
     assert!(world.settle(&next, quiet).await);
     assert!(!world.settle(&next, sent).await, "it is sent already");
-    // Nothing was left, and still its recipient is left alone.
+    // No lines were left, and the recipient still gets no email before `quiet_until`.
     world.tell(at(700), lines(OPS, 5..6), at(730)).await;
     assert_eq!(world.claim(at(899)).await, []);
     assert_eq!(world.claim(at(900)).await[0].lines, [line(5)]);
@@ -455,7 +455,7 @@ pub(super) async fn a_letter_is_tried_again_or_dropped(harness: &dyn Harness) {
     assert!(world.settle(&letter, Posted::Dropped).await);
     assert!(!world.settle(&letter, Posted::Dropped).await);
     assert_eq!(world.claim(at(1_000_000)).await, []);
-    // Nobody is left alone for what never reached them.
+    // An email that was not delivered causes no quiet time.
     world.tell(at(500), lines(OPS, 7..8), at(530)).await;
     assert_eq!(world.claim(at(530)).await[0].lines, [line(7)]);
 }
@@ -486,7 +486,8 @@ pub(super) async fn a_clock_that_is_put_back_keeps_nobody_in_the_dark(harness: &
         let claimed = claimed.unwrap().into_iter();
         claimed.map(|it| it.recipient).collect::<Vec<_>>()
     };
-    // By the clock as it was, each has its time; put back by little, the one that was to wait for less is due.
+    // Each is due at its time. An email whose due time is further ahead than its longest wait is due at once,
+    // because the clock was put back; the longest wait of OPS is the shorter one.
     assert_eq!(claim(at(DAY + 599)).await, Vec::<String>::new());
     assert_eq!(claim(at(DAY)).await, Vec::<String>::new());
     assert_eq!(claim(at(DAY - 1)).await, [OPS]);

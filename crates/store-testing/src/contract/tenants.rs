@@ -1,4 +1,4 @@
-//! Tenants come, change and go.
+//! Tenants: created, changed and deleted.
 
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Span;
@@ -115,7 +115,7 @@ pub(super) async fn a_deleted_tenant_takes_its_keys_and_endpoints_with_it(harnes
     assert_eq!(refused, Ok(Ingest::NoSuchTenant));
     let nothing = world.store.delivery(id("acme"), delivery).await.unwrap();
     assert_eq!(nothing, None);
-    // What still waits is not forgotten: it must be failed.
+    // Waiting deliveries still exist, because they must be failed.
     assert_eq!(world.store.counts().await.expect("counts").pending, 2);
     let fetched = world.fetch(enabled, at(6), 10, false).await;
     assert_eq!(fetched.deliveries.len(), 1);
@@ -152,7 +152,7 @@ pub(super) async fn a_later_tenant_of_the_same_id_sees_nothing(harness: &dyn Har
     assert_eq!(store.replay(id("acme"), replay.id).await, Ok(None));
     let retried = store.retry(at(3), id("acme"), delivery).await;
     assert_eq!(retried, Ok(Retried::NoSuchDelivery));
-    // Its keys mean nothing to its successor, and neither do its endpoints.
+    // The keys and endpoints of the deleted tenant do not affect the later one.
     let after = world
         .accept_all(at(3), vec![keyed("acme", "k", "other")])
         .await;

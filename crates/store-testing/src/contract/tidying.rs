@@ -1,4 +1,4 @@
-//! What is finished ages out; what is unfinished never does.
+//! Retention: finished data is removed after its period; unfinished data is never removed.
 
 use posthaste_core::delivery::Status;
 use posthaste_core::time::Span;
@@ -19,7 +19,7 @@ pub(super) async fn what_is_unfinished_stays(harness: &dyn Harness) {
     let again = world.send(at(0), "a.b").await;
     world.fail(again, at(1)).await;
     world.store.retry(at(2), id("acme"), again).await.unwrap();
-    // An event stays while one of its deliveries does.
+    // An event is kept while one of its deliveries is unfinished.
     world.add_endpoint(2).await;
     let half = world.accept(at(0), event("acme", "a.b")).await;
     world.succeed(half.deliveries[0].id, at(1)).await;
@@ -46,7 +46,7 @@ pub(super) async fn what_ended_long_ago_goes_with_all_its_rows(harness: &dyn Har
         world.cancel(second.deliveries[0].id, at(DAY)).await,
         Written::Applied
     );
-    // What ends a moment too late stays; a moment later it goes.
+    // The event whose delivery ended later is kept for longer.
     assert_eq!(world.tidy(at(DAY), DAY).await, 0);
     assert_eq!(world.tidy(at(DAY + 1_000), DAY).await, 1);
     assert_eq!(world.store.event(id("acme"), first.id).await, Ok(None));
@@ -61,7 +61,7 @@ pub(super) async fn what_ended_long_ago_goes_with_all_its_rows(harness: &dyn Har
     assert_eq!(world.store.counts().await.expect("counts").dead_letters, 0);
     let gone = world.store.retry(at(3 * DAY), id("acme"), sent).await;
     assert_eq!(gone, Ok(posthaste_store::Retried::NoSuchDelivery));
-    // An event that nobody wanted ended when it came.
+    // An event without deliveries ended when it was accepted.
     let world = world.reopened().await;
     world
         .stand(
@@ -125,7 +125,7 @@ pub(super) async fn steps_go_round(harness: &dyn Harness) {
         removed += tidied.events;
     }
     assert_eq!(removed, 8);
-    // What ends behind the back of the last step is found in the next round.
+    // Deliveries that end behind the position of the run are found in its next round.
     for delivery in &sent[8..] {
         world.succeed(*delivery, at(2 * DAY)).await;
     }

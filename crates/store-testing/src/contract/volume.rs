@@ -1,5 +1,5 @@
-//! The same promises where there is much: engines do in pieces what they cannot do at once, and nothing
-//! may be lost between two pieces.
+//! The same guarantees with much data. Stores do large operations in steps, and nothing may be lost between two
+//! steps.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +12,11 @@ use super::given::{World, all, at, endpoint, event, id, kind, ordered, set};
 use posthaste_store::{DeliveryFilter, EventFilter, NewEvent, ReplayStatus, StoredStatus};
 
 const BATCH: usize = 1_000;
-/// More than any engine keeps or looks at in one piece.
+/// More than any store keeps or reads in one step.
 const BATCHES: u64 = 24;
 const PAGE: usize = 250;
 
-/// Accepts a batch, and says which deliveries it made.
+/// Accepts a batch and returns its deliveries.
 async fn accept(world: &World<'_>, now: Timestamp, events: Vec<NewEvent>) -> Vec<DeliveryId> {
     let ingested = world.accept_all(now, events).await;
     let events = ingested.into_iter().map(|it| it.event);

@@ -1,4 +1,4 @@
-//! Whose is what.
+//! Owner lookup: the tenant of an id.
 
 use posthaste_core::id::{DeliveryId, EndpointId, EventId};
 use posthaste_core::lane::Standing;
@@ -40,11 +40,11 @@ pub(super) async fn a_name_alone_tells_whose_it_is(harness: &dyn Harness) {
     ] {
         assert_eq!(whose(named).await, expected, "{named:?}");
     }
-    // A deleted endpoint is nobody's; what was sent to it still is its tenant's.
+    // A deleted endpoint belongs to no tenant; its deliveries still belong to theirs.
     world.stand(ours, Standing::Deleted).await;
     assert_eq!(whose(Named::Endpoint(ours)).await, None);
     assert_eq!(whose(Named::Delivery(ended)).await, acme);
-    // What a deleted tenant left behind is nobody's, and not its successor's either.
+    // The objects of a deleted tenant belong to no tenant, and not to a later one with the same id either.
     world.store.delete_tenant(at(4), id("acme")).await.unwrap();
     world.add_tenant("acme").await;
     for named in [

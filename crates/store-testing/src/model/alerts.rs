@@ -1,4 +1,4 @@
-//! What is wrong, in the model.
+//! Alerts in the model.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ impl Alerts for ModelStore {
         answer(self.read(Tables::open_alerts))
     }
 
-    /// It is in memory.
+    /// The model is in memory and has no size on disk.
     fn stored_bytes(&self) -> Answer<Option<u64>> {
         answer(self.read(|_| None))
     }
@@ -54,7 +54,7 @@ impl Alerts for ModelStore {
 }
 
 impl Tables {
-    /// Whose something is that is there; nothing if it is not.
+    /// Returns the tenant of an existing scope; `None` if the scope does not exist.
     fn owner_of(&self, scope: &Scope) -> Option<Option<Owner>> {
         match scope {
             Scope::Everything => Some(None),
@@ -77,7 +77,7 @@ impl Tables {
         }
     }
 
-    /// Whether what something was about has been deleted since.
+    /// Returns true if the subject of an alert was deleted since.
     fn is_gone(&self, scope: &Scope, owner: Option<Owner>) -> bool {
         match scope {
             Scope::Everything => false,
@@ -158,7 +158,7 @@ impl Tables {
         page(rows.map(shown), request)
     }
 
-    /// Removes a few alerts that were resolved long enough ago, and says whether there may be more.
+    /// Removes a few alerts whose retention period has passed. Returns true if there may be more.
     pub(super) fn tidy_alerts(&mut self, now: Timestamp, step: usize) -> bool {
         let rows = self.alerts.iter();
         let over = rows.filter_map(|(id, row)| {

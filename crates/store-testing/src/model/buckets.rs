@@ -1,4 +1,4 @@
-//! What happened, by time, in the model.
+//! Stats by time bucket in the model.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -62,7 +62,7 @@ impl Tables {
             .collect()
     }
 
-    /// Of several in which as much went wrong, any may come first.
+    /// The order of scopes with the same number of failures is not defined.
     fn failing_figures(&self, width: Width, since: Timestamp, limit: usize) -> Vec<(Scope, Tally)> {
         let mut sums: BTreeMap<Whole, Tally> = BTreeMap::new();
         for ((its_width, began, of), tally) in &self.figures {
@@ -81,7 +81,7 @@ impl Tables {
         failing
     }
 
-    /// What stands behind a scope now, if anything does.
+    /// Returns the subject of a scope, if it exists now.
     fn whole(&self, scope: &Scope) -> Option<Whole> {
         match scope {
             Scope::Everything => Some(Whole::Everything),
@@ -106,7 +106,7 @@ impl Tables {
         self.whole(&scope).map(|_| scope)
     }
 
-    /// Removes a few buckets that have been kept for long enough, and says whether there may be more.
+    /// Removes a few buckets whose retention period has passed. Returns true if there may be more.
     pub(super) fn tidy_figures(&mut self, now: Timestamp, step: usize) -> bool {
         let mut removed = 0;
         for width in Width::ALL {

@@ -1,4 +1,4 @@
-//! Dead letters by endpoint and cause, and endpoints in trouble, in the model.
+//! Dead letters by endpoint and failure kind, and endpoints that need attention, in the model.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ impl Tables {
             endpoint,
             ..DeliveryFilter::default()
         };
-        // The key that comes first is the greatest.
+        // The first key in the list is the greatest.
         let place = |(endpoint, kind): DeadGroupKey| (endpoint, Reverse(rank(kind)));
         let mut groups: BTreeMap<_, Vec<StoredDelivery>> = BTreeMap::new();
         for stored in self.matching(tenant, &filter) {
@@ -51,7 +51,7 @@ impl Tables {
         }
     }
 
-    /// What is said of dead letters, the oldest of which comes first.
+    /// Returns the group of these dead letters, which are ordered oldest first.
     fn group(&self, letters: &[StoredDelivery]) -> Option<DeadGroup> {
         let (oldest, newest) = (letters.first()?, letters.last()?);
         let endpoint = newest.delivery.facts().endpoint;

@@ -17,7 +17,7 @@ use posthaste_store::{
 };
 
 impl DeliveryRow {
-    /// Why it failed last, or was given up.
+    /// Returns the kind of the last failure, or of the reason why it was dead-lettered.
     fn error_kind(&self) -> Option<FailureKind> {
         let given_up = self.delivery.state().dead_reason();
         let last = self.attempts.last().and_then(|last| last.error_kind);
@@ -40,7 +40,7 @@ impl Tables {
         }
     }
 
-    /// Whether a delivery belongs to the tenant that has this id now.
+    /// Returns true if a delivery belongs to the tenant that has this id now.
     fn is_owned(&self, tenant: &TenantId, row: &DeliveryRow) -> bool {
         let owner = self.events[&row.delivery.facts().event].owner;
         self.owner(tenant) == Some(owner)
@@ -69,7 +69,7 @@ impl Tables {
         page(rows, request)
     }
 
-    /// One that waits for an endpoint which will never take it is not hastened either.
+    /// A waiting delivery of a disabled or deleted endpoint is not made due either.
     pub(super) fn retry(
         &mut self,
         now: Timestamp,
@@ -104,7 +104,7 @@ impl Tables {
         Retried::Replayed { endpoint }
     }
 
-    /// An endpoint nobody knows is as good as deleted.
+    /// An unknown endpoint counts as deleted.
     pub(super) fn standing(&self, endpoint: EndpointId) -> Standing {
         self.endpoints
             .get(&endpoint)
@@ -144,7 +144,7 @@ impl Tables {
         let Some(row) = row.filter(|row| stands(&row.delivery)) else {
             return Written::Superseded;
         };
-        // An attempt of an earlier round that is told late does not bring its times back.
+        // A late record of an attempt of an earlier round does not restore that round's times.
         let round = row.delivery.facts();
         let facts = Facts {
             due_at: round.due_at,
@@ -182,8 +182,8 @@ impl Tables {
         earliest.into_iter().collect()
     }
 
-    /// Says exactly whether anything waits behind another of its key, wherever it is in the list. An
-    /// engine that has not looked at the rest may say so too.
+    /// `blocked` is exact here: true if any delivery of the whole backlog waits for another of its ordering
+    /// key. A store that did not read the whole backlog may return true without knowing.
     pub(super) fn fetch(
         &self,
         endpoint: EndpointId,
@@ -220,7 +220,7 @@ impl Tables {
         fetched
     }
 
-    /// Ends the earliest first.
+    /// Ends the earliest deliveries first.
     pub(super) fn sweep(
         &mut self,
         now: Timestamp,
@@ -281,7 +281,7 @@ pub(super) fn is_shown_as(stored: &StoredDelivery, status: StoredStatus) -> bool
     stored.shown_status() == named(status)
 }
 
-/// The status that is looked for.
+/// Returns the status that a filter selects.
 pub(super) fn named(status: StoredStatus) -> Status {
     match status {
         StoredStatus::Pending => Status::Pending,
@@ -294,7 +294,7 @@ pub(super) fn named(status: StoredStatus) -> Status {
 }
 
 impl Tables {
-    /// The deliveries of a tenant that match, the oldest first.
+    /// Returns the matching deliveries of a tenant, the oldest first.
     pub(super) fn matching(
         &self,
         tenant: &TenantId,

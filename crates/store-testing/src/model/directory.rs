@@ -42,7 +42,7 @@ impl Tables {
         Replaced::Done
     }
 
-    /// Says which endpoints this deleted; those that were deleted before are not among them.
+    /// Returns the endpoints that this call deleted, without those that were deleted before.
     pub(super) fn delete_tenant(&mut self, tenant: &TenantId) -> Option<Vec<EndpointId>> {
         let owner = self.tenants.remove(tenant)?.owner;
         let keys = self.keys.values();
@@ -81,7 +81,7 @@ impl Tables {
         page(rows.into_iter(), request)
     }
 
-    /// A hash that is known already is taken, as an id is: a key must lead to one caller.
+    /// A known hash is refused like a known id: a key must identify one caller.
     pub(super) fn create_key(&mut self, key: ApiKey) -> Insertion {
         if let Some(tenant) = &key.tenant
             && !self.tenants.contains_key(tenant)
@@ -199,7 +199,7 @@ impl Tables {
         true
     }
 
-    /// The endpoints of a tenant that are not deleted, newest first.
+    /// Returns the endpoints of a tenant that are not deleted, newest first.
     pub(super) fn standing_of(&self, owner: Owner) -> impl Iterator<Item = &EndpointRow> {
         let owned = self.endpoints.values().rev();
         owned
@@ -209,7 +209,7 @@ impl Tables {
     }
 }
 
-/// Gives an endpoint a status; a deleted endpoint stays deleted. Only a disabled one has a reason.
+/// Sets the status of an endpoint; a deleted endpoint stays deleted. Only a disabled one has a reason.
 pub(super) fn stand(row: &mut EndpointRow, standing: Standing, reason: Option<DisabledReason>) {
     if row.standing == Standing::Deleted {
         return;

@@ -71,7 +71,7 @@ impl Tables {
         (Ingest::Done(ingested), handed_over)
     }
 
-    /// How many events are neither stored nor the same as an earlier one of the list.
+    /// Returns the number of events that are neither stored nor repeated within the list.
     fn fresh(&self, owner: Owner, events: &[NewEvent]) -> u64 {
         let mut offered: BTreeSet<&str> = BTreeSet::new();
         let mut fresh = 0;
@@ -96,7 +96,8 @@ impl Tables {
         })
     }
 
-    /// Which events come under a key that stands for another, stored or earlier in the list.
+    /// Returns the indexes of events whose idempotency key was used with other content, stored or earlier in
+    /// the list.
     fn conflicts(&self, owner: Owner, events: &[NewEvent]) -> Vec<usize> {
         let mut offered: BTreeMap<&str, Fingerprint> = BTreeMap::new();
         let mut conflicts = Vec::new();
@@ -124,7 +125,7 @@ impl Tables {
         self.idempotency.get(&(owner, key)).copied()
     }
 
-    /// Where an event goes.
+    /// Returns the endpoints that get an event.
     fn routes(&self, owner: Owner, event: &NewEvent) -> Vec<EndpointId> {
         let takes_part = |row: &&EndpointRow| match row.standing {
             Standing::Enabled | Standing::Paused => true,
@@ -184,7 +185,7 @@ impl Tables {
         self.accepted(id)
     }
 
-    /// Makes a delivery of a stored event, due now unless the event asks for later.
+    /// Creates a delivery of a stored event, due now or at the event's later delivery time.
     pub(super) fn make_delivery(
         &mut self,
         now: Timestamp,
@@ -267,7 +268,7 @@ impl Tables {
     }
 }
 
-/// Whether a time is at `since` or later, and before `until`.
+/// Returns true if a time is at `since` or later, and before `until`.
 pub(super) fn within(since: Option<Timestamp>, until: Option<Timestamp>, at: Timestamp) -> bool {
     since.is_none_or(|since| since <= at) && until.is_none_or(|until| at < until)
 }

@@ -1,4 +1,4 @@
-//! Figures and tidying in the model.
+//! Counts and retention in the model.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ impl Tables {
         self.waiting(endpoint).len() as u64
     }
 
-    /// A delivery has been waiting for another attempt since it was first due in this round.
+    /// A delivery counts as retrying since its first due time in this round.
     pub(super) fn retrying_since(
         &self,
         tenant: Option<&TenantId>,
@@ -45,8 +45,8 @@ impl Tables {
         rows.take(limit).count() as u64
     }
 
-    /// Looks at the next events in the order of their ids. At the end it begins anew with the next
-    /// step.
+    /// Checks the next events in the order of their ids. After the last event, the next step starts again with
+    /// the first.
     pub(super) fn tidy(&mut self, now: Timestamp, retention: &Retention) -> Tidied {
         let start = self.tidied_to.map_or(Bound::Unbounded, Bound::Excluded);
         let rest = self.events.range((start, Bound::Unbounded));
@@ -89,8 +89,8 @@ impl Tables {
         }
     }
 
-    /// How long what belongs to a tenant is kept. What is left of one that was deleted is kept for as
-    /// long as the server's default.
+    /// Returns the retention periods of a tenant. The data of a deleted tenant is kept for the server's
+    /// default.
     fn kept_for(&self, retention: &Retention, tenant: &TenantId, owner: Owner) -> Kept {
         let row = self.tenants.get(tenant);
         match row.filter(|row| row.owner == owner) {
@@ -104,7 +104,7 @@ impl Tables {
         self.kept_for(retention, &row.tenant, row.owner)
     }
 
-    /// Whether everything about an event ended so long ago.
+    /// Returns true if the event and all its deliveries ended at least `keep` ago.
     fn is_old(&self, now: Timestamp, keep: Span, event: EventId) -> bool {
         let row = &self.events[&event];
         let deliveries = self.deliveries.values().map(|row| &row.delivery);
@@ -115,7 +115,7 @@ impl Tables {
         ends.all(|end| end.is_some_and(|end| is_over(end, keep, now)))
     }
 
-    /// Says false if it is gone already.
+    /// Returns false if the payload is already removed.
     fn remove_payload(&mut self, now: Timestamp, event: EventId) -> bool {
         let row = self.events.get_mut(&event).expect("it was looked at");
         if row.payload_removed_at.is_some() {
@@ -129,7 +129,8 @@ impl Tables {
         true
     }
 
-    /// Removes all attempts but the last of those deliveries that ended so long ago, and says of how many.
+    /// Removes all attempts but the last of the event's deliveries that ended at least `keep` ago. Returns the
+    /// number of deliveries from which attempts were removed.
     fn remove_attempts(&mut self, now: Timestamp, keep: Span, event: EventId) -> usize {
         let rows = self.deliveries.values_mut();
         let ended = rows.filter(|row| {

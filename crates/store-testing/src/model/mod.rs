@@ -1,10 +1,10 @@
-//! The contract in the simplest form that could be right.
+//! The model: an in-memory store that implements the contract in the simplest possible way.
 //!
-//! Everything is in sorted maps behind one lock; a write has taken effect when its call returns, and
-//! what was accepted is handed over before that. Nothing is fast and nothing is on disk. Engines are
-//! compared with it, tests of the server run on it, and it can be told to fail.
+//! [`ModelStore`] keeps everything in sorted maps behind one lock. A write has taken effect when its call
+//! returns, and accepted deliveries are handed over before that. It is neither fast nor persistent. Other
+//! stores are compared with it, tests of the server run on it, and it can be made to fail.
 //!
-//! Where the contract leaves a choice, the model takes one, and says so where it does.
+//! Where the contract allows several behaviours, the model chooses one and documents it there.
 
 mod alerts;
 mod buckets;
@@ -41,7 +41,7 @@ use posthaste_store::{
 };
 use tables::Tables;
 
-/// A store in memory.
+/// An in-memory store.
 pub struct ModelStore {
     tables: Arc<Mutex<Tables>>,
     hand_over: Arc<dyn HandOver>,
@@ -50,37 +50,38 @@ pub struct ModelStore {
     refused_writes: AtomicUsize,
     failing_reads: Mutex<Option<StoreError>>,
     lost_answers: Mutex<Option<StoreError>>,
-    /// The number of the last figures that were added.
+    /// The number of the last stats batch that was added.
     flushed: AtomicU64,
 }
 
 impl ModelStore {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new(settings: StoreSettings, hand_over: Arc<dyn HandOver>) -> ModelStore {
         ModelStore::over(Arc::new(Mutex::new(Tables::new(settings))), hand_over)
     }
 
-    /// The same store as the next process would find it.
+    /// Opens the same store again, as the next process would.
     pub fn reopen(&self, hand_over: Arc<dyn HandOver>) -> ModelStore {
         ModelStore::over(self.tables.clone(), hand_over)
     }
 
-    /// From now on every write fails like this and changes nothing, or none does.
+    /// Makes every following write fail with this error without changing anything; `None` ends this.
     pub fn fail_writes(&self, error: Option<StoreError>) {
         *lock(&self.failing_writes) = error;
     }
 
-    /// How many writes have failed.
+    /// Returns the number of failed writes.
     pub fn refused_writes(&self) -> usize {
         self.refused_writes.load(Ordering::SeqCst)
     }
 
-    /// From now on every write is made and then answered like this, as if the answer were lost, or none is.
+    /// Makes every following write take effect and return this error, as if its response were lost; `None` ends
+    /// this.
     pub fn lose_answers(&self, error: Option<StoreError>) {
         *lock(&self.lost_answers) = error;
     }
 
-    /// From now on every read fails like this, or none does.
+    /// Makes every following read fail with this error; `None` ends this.
     pub fn fail_reads(&self, error: Option<StoreError>) {
         *lock(&self.failing_reads) = error;
     }

@@ -1,4 +1,4 @@
-//! What people are to be told, in the model.
+//! Notifications and emails in the model.
 
 use posthaste_core::dispatcher::News;
 use posthaste_core::id::EndpointId;
@@ -99,7 +99,7 @@ impl Outbox for ModelStore {
 }
 
 impl Tables {
-    /// Keeps a notice about something of a tenant's; beyond the bound the oldest goes.
+    /// Stores a notification about a tenant's object. Above the maximum, the oldest is removed.
     pub(super) fn notice(
         &mut self,
         at: Timestamp,
@@ -123,7 +123,7 @@ impl Tables {
         self.notices.drain(..over);
     }
 
-    /// An endpoint, and whose it is.
+    /// Returns the scope of an endpoint and its tenant.
     fn about(&self, endpoint: EndpointId) -> (Scope, Option<Owner>) {
         let owner = self.endpoints.get(&endpoint).map(|it| it.owner);
         (Scope::Endpoint(endpoint), owner)

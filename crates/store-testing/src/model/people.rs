@@ -1,4 +1,4 @@
-//! Passes, the audit, and whose is what, in the model.
+//! Sessions, the audit log and owner lookup in the model.
 
 use posthaste_core::id::{AuditId, PassId, TenantId};
 use posthaste_core::lane::Standing;
@@ -63,12 +63,12 @@ impl Tables {
         found && self.passes.remove(&pass).is_some()
     }
 
-    /// Ends what lets in as a tenant that is gone.
+    /// Ends the sessions of a deleted tenant.
     pub(super) fn end_passes_of(&mut self, owner: Owner) {
         self.passes.retain(|_, row| row.owner != Some(owner));
     }
 
-    /// Ends what lets in with a key that is gone.
+    /// Ends the sessions of a revoked key.
     pub(super) fn end_passes_with(&mut self, key: KeyHash) {
         self.passes
             .retain(|_, row| row.pass.holder != Holder::Key(key));
@@ -125,7 +125,7 @@ impl Tables {
         page(rows.map(|(id, row)| (*id, row.entry.clone())), request)
     }
 
-    /// What is deleted is nobody's, and so is what a deleted tenant left behind.
+    /// Deleted objects belong to no tenant, and neither do the objects of a deleted tenant.
     pub(super) fn whose(&self, named: Named) -> Option<TenantId> {
         let (owner, tenant) = match named {
             Named::Endpoint(endpoint) => {
@@ -148,7 +148,7 @@ impl Tables {
         (self.owner(tenant) == Some(owner)).then(|| tenant.clone())
     }
 
-    /// Removes a few passes and entries whose time is up, and says whether there may be more.
+    /// Removes a few expired sessions and old audit entries. Returns true if there may be more.
     pub(super) fn tidy_people(&mut self, now: Timestamp, step: usize) -> bool {
         let passes = self.passes.iter();
         let over = passes.filter(|(_, row)| row.pass.expires_at <= now);

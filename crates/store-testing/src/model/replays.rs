@@ -1,4 +1,4 @@
-//! Replays in the model: the list of what is to be sent is made at the beginning.
+//! Replays in the model: the list of targets is made at the beginning.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use posthaste_store::{
 };
 
 impl Tables {
-    /// A replay for a tenant that does not exist is done before it begins, and is not kept.
+    /// A replay for a tenant that does not exist is done immediately, and is not stored.
     pub(super) fn create_replay(
         &mut self,
         now: Timestamp,
@@ -51,7 +51,7 @@ impl Tables {
         replay
     }
 
-    /// What a replay will send, the oldest event first.
+    /// Returns the targets of a replay, the oldest event first.
     fn targets(&self, tenant: &TenantId, filter: &ReplayFilter) -> BTreeSet<Target> {
         let status = filter.scope.status();
         let ended = match status {
@@ -76,7 +76,7 @@ impl Tables {
             }));
         }
         match (filter.scope, filter.endpoint) {
-            // What was never tried has not failed for any reason.
+            // A delivery that was never attempted has no failure kind.
             (ReplayScope::Missed, Some(endpoint)) if filter.error_kind.is_none() => {
                 targets.extend(self.never_tried(tenant, endpoint, filter));
             }
@@ -85,8 +85,8 @@ impl Tables {
         targets
     }
 
-    /// Events that an endpoint wants now and that no delivery to it was made of. Tests of other
-    /// endpoints are none of its business.
+    /// Returns the events that an endpoint subscribes to now and that have no delivery to it. Test events for
+    /// other endpoints are not included.
     fn never_tried(
         &self,
         tenant: &TenantId,
@@ -123,8 +123,8 @@ impl Tables {
             .collect()
     }
 
-    /// Counts everything it comes to: what it sets going, and what it passes over since its endpoint
-    /// takes no part, since it is no longer as it was asked for, or since it or what it carried has been removed.
+    /// Counts every processed target as replayed, and as skipped too if nothing is sent: its endpoint is
+    /// disabled or deleted, its status has changed since, or it or its payload was removed.
     pub(super) fn step_replay(
         &mut self,
         now: Timestamp,
@@ -159,7 +159,7 @@ impl Tables {
         })
     }
 
-    /// Says whether something waits for the endpoint that did not before.
+    /// Returns true if a delivery now waits for the endpoint that did not wait before.
     fn set_going(&mut self, now: Timestamp, scope: ReplayScope, target: Target) -> bool {
         match self.standing(target.endpoint) {
             Standing::Enabled | Standing::Paused => {}

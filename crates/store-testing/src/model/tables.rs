@@ -1,4 +1,4 @@
-//! Everything the model knows.
+//! The data of the model.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -19,7 +19,7 @@ use posthaste_store::{
     Page, PageRequest, Pass, Replay, StoreSettings, Tally, Tenant, Width,
 };
 
-/// Tells a tenant from an earlier one of the same id.
+/// Distinguishes a tenant from an earlier tenant with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Owner(pub(super) u64);
 
@@ -46,8 +46,8 @@ pub(super) struct EventRow {
     pub(super) ordering: Option<OrderingKey>,
     pub(super) only: Option<EndpointId>,
     pub(super) idempotency_key: Option<String>,
-    /// The deliveries it was accepted with. What a replay adds later is not among them, so that the
-    /// answer to the same event sent again stays the same.
+    /// The deliveries that were made on acceptance. Deliveries that a replay added later are not included, so
+    /// that the response to the same idempotency key stays the same.
     pub(super) accepted: Vec<AcceptedDelivery>,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct DeliveryRow {
     pub(super) attempts: Vec<AttemptEntry>,
 }
 
-/// What a replay will send: a delivery, or an event that none was made of.
+/// A delivery that a replay will send, or an event that has no delivery to the endpoint yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Target {
     pub(super) event: EventId,
@@ -68,25 +68,25 @@ pub(super) struct Target {
 pub(super) struct ReplayRow {
     pub(super) owner: Owner,
     pub(super) replay: Replay,
-    /// What it has not come to yet.
+    /// Targets that are not processed yet.
     pub(super) left: VecDeque<Target>,
 }
 
 #[derive(Debug)]
 pub(super) struct PassRow {
-    /// As whose it lets in, unless it is a key's.
+    /// The tenant that the session is for; `None` for a session of a key.
     pub(super) owner: Option<Owner>,
     pub(super) pass: Pass,
 }
 
 #[derive(Debug)]
 pub(super) struct AuditRow {
-    /// Who stood behind the id of its tenant then.
+    /// The tenant that had the id when the entry was written.
     pub(super) owner: Option<Owner>,
     pub(super) entry: AuditEntry,
 }
 
-/// What something is about, told from an earlier tenant of the same id.
+/// The subject of stats, with the tenant distinguished from an earlier one with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Whole {
     Everything,
@@ -96,14 +96,14 @@ pub(super) enum Whole {
 
 #[derive(Debug)]
 pub(super) struct AlertRow {
-    /// Whose it is, unless it is about everything.
+    /// The tenant that it belongs to; `None` if it is about the whole installation.
     pub(super) owner: Option<Owner>,
     pub(super) alert: Alert,
 }
 
 #[derive(Debug)]
 pub(super) struct NoticeRow {
-    /// Whose it is about, unless it is about everything.
+    /// The tenant that it is about; `None` if it is about the whole installation.
     pub(super) owner: Option<Owner>,
     pub(super) notice: NoticeEntry,
 }
@@ -122,19 +122,19 @@ pub(super) struct Tables {
     pub(super) idempotency: BTreeMap<(Owner, String), (EventId, Fingerprint)>,
     pub(super) deliveries: BTreeMap<DeliveryId, DeliveryRow>,
     pub(super) replays: BTreeMap<ReplayId, ReplayRow>,
-    /// How fast events come, and how many came in which month.
+    /// The rate limit state of each tenant; the next field counts events per month.
     pub(super) arrivals: BTreeMap<Owner, u64>,
     pub(super) usage: BTreeMap<(Owner, Month), u64>,
     pub(super) alerts: BTreeMap<AlertId, AlertRow>,
     pub(super) notices: Vec<NoticeRow>,
     pub(super) figures: BTreeMap<(Width, Timestamp, Whole), Tally>,
     pub(super) last_notice: u64,
-    /// People have been told of notices up to this number.
+    /// The number of the last notification that was dispatched.
     pub(super) told: u64,
-    /// What failed and became no notice yet.
+    /// Failures that are not part of a notification yet.
     pub(super) failures: Failures<EndpointId>,
     pub(super) letters: BTreeMap<String, KeptLetter>,
-    /// The last event that tidying looked at.
+    /// The last event that the retention run has checked.
     pub(super) tidied_to: Option<EventId>,
 }
 
@@ -166,12 +166,12 @@ impl Tables {
         }
     }
 
-    /// Who stands behind the id of a tenant now, if anybody does.
+    /// Returns the tenant that has this id now.
     pub(super) fn owner(&self, tenant: &TenantId) -> Option<Owner> {
         self.tenants.get(tenant).map(|row| row.owner)
     }
 
-    /// The policy that holds for an endpoint now.
+    /// Returns the retry policy that applies to an endpoint now.
     pub(super) fn policy(&self, endpoint: EndpointId) -> RetryPolicy {
         let endpoint = self.endpoints.get(&endpoint);
         let tenant = endpoint
@@ -185,7 +185,7 @@ impl Tables {
         self.policy(endpoint).give_up_after
     }
 
-    /// Deliveries that wait for an endpoint, the earliest first; of several due at once, the least
+    /// Returns the waiting deliveries of an endpoint, the earliest first; for the same due time, the smallest
     /// id first.
     pub(super) fn waiting(&self, endpoint: EndpointId) -> Vec<(Timestamp, &Delivery)> {
         let mut waiting: Vec<(Timestamp, &Delivery)> = self
@@ -199,7 +199,7 @@ impl Tables {
         waiting
     }
 
-    /// The delivery of an event to an endpoint. There is at most one.
+    /// Returns the delivery of an event to an endpoint. There is at most one.
     pub(super) fn delivery_of(&self, event: EventId, endpoint: EndpointId) -> Option<&Delivery> {
         self.deliveries
             .values()
@@ -210,7 +210,7 @@ impl Tables {
     }
 }
 
-/// Cuts a page out of rows that come newest first.
+/// Returns a page of rows that are ordered newest first.
 pub(super) fn page<T, K: Ord + Clone>(
     rows: impl Iterator<Item = (K, T)>,
     request: PageRequest<K>,
@@ -230,7 +230,7 @@ pub(super) fn page<T, K: Ord + Clone>(
     Page { items, next }
 }
 
-/// Rows newest first, from where the last page ended.
+/// Returns rows, newest first, from the end of the last page on.
 pub(super) fn older<K: Ord + Copy, T>(
     rows: &BTreeMap<K, T>,
     before: Option<K>,

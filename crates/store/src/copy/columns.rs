@@ -1,4 +1,4 @@
-//! Values on their way from rows of the one to arrays of the other.
+//! Converts SQLite rows to column arrays for PostgreSQL.
 
 use posthaste_core::cluster::Shard;
 use posthaste_core::id::EndpointId;
@@ -9,7 +9,7 @@ use super::CopyError;
 use crate::postgres::Id;
 use crate::sqlite::id_of_row;
 
-/// What a column of the target holds, and what is taken for it from a row that was read.
+/// The type of a target column, and the source values that it is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A `bigint`.
@@ -35,7 +35,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// As SQL writes an array of it.
+    /// The SQL name of an array of this type.
     pub(super) fn array(self) -> &'static str {
         match self {
             Kind::Long => "bigint[]",
@@ -49,7 +49,7 @@ impl Kind {
         }
     }
 
-    /// A column of it with nothing in it.
+    /// Creates an empty column of this type.
     fn column(self) -> Column {
         match self {
             Kind::Long => Column::Long(Vec::new()),
@@ -64,7 +64,7 @@ impl Kind {
     }
 }
 
-/// One column of many rows.
+/// The values of one column for many rows.
 #[derive(Debug)]
 pub(super) enum Column {
     Long(Vec<Option<i64>>),
@@ -78,7 +78,7 @@ pub(super) enum Column {
 }
 
 impl Column {
-    /// As a statement is given it.
+    /// Returns the parameter for a statement.
     pub(super) fn as_sql(&self) -> &(dyn ToSql + Sync) {
         match self {
             Column::Long(values) => values,
@@ -93,7 +93,7 @@ impl Column {
     }
 }
 
-/// Turns rows into columns of these kinds.
+/// Converts rows to columns of these types.
 pub(super) fn columns(kinds: &[Kind], rows: Vec<Vec<Value>>) -> Result<Vec<Column>, CopyError> {
     let mut columns: Vec<Column> = kinds.iter().map(|kind| kind.column()).collect();
     for row in rows {

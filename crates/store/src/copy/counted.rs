@@ -1,6 +1,6 @@
-//! What is counted on both sides, to see that all of it arrived.
+//! The counts that show whether a copy is complete.
 
-/// What is counted on both sides: what it is, in the file, in the database.
+/// The counts to compare: name, query for the file, query for the database.
 pub(super) const COUNTED: [(&str, &str, &str); 21] = [
     (
         "tenants",

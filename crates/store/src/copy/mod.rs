@@ -1,19 +1,19 @@
-//! Carrying a whole store from a SQLite file to a PostgreSQL database.
+//! Copies a whole store from an SQLite file to a PostgreSQL database.
 //!
-//! It promises:
+//! Guarantees:
 //!
-//! - **Everything, as it was.** Tenants, keys, endpoints with standing and health, events with their payloads,
-//!   idempotency keys, deliveries of every state with their attempts, usage, replays, notices, failures that nobody was told
-//!   of, letters, the audit, alerts. Ids, times and revisions are kept;
-//!   secrets stay sealed as they were. Only passes and figures stay behind: people sign in again, links into the portal
-//!   are made anew in a moment, and figures would be over in a day.
-//! - **Nobody in between.** The file is locked and only read; the database is kept from nodes until all of it is there.
-//! - **Takes up where it was interrupted.** Rows and the mark of how far they reach are committed together. What was begun
-//!   from another file, or from this one before it changed, is not gone on with.
-//! - **Counted on both sides.** At the end, and whenever it is asked for.
+//! - **Complete.** Tenants, keys, endpoints with status and health, events with their payloads, idempotency keys,
+//!   deliveries of every state with their attempts, usage, replays, notifications, unreported failures, emails, the
+//!   audit log and alerts. Ids, times and revisions are kept, and secrets stay encrypted as they are. Only sessions
+//!   and stats are not copied: people log in again, portal links are quickly created again, and stats expire within
+//!   about a day.
+//! - **Exclusive.** The file is locked and only read. No node can use the database until the copy is complete.
+//! - **Resumable.** Rows and the position that they reach are committed together. A copy that was started from
+//!   another file, or from this file before it changed, is not continued.
+//! - **Verified.** Rows are counted on both sides at the end, and by [`verify`] at any time.
 //!
 //! ```text
-//!  file (locked, read) ─▶ a piece of rows ─▶ one transaction: rows, mark ─▶ … ─▶ tally, numbers, done ─▶ compare
+//!  file (locked, read) ─▶ a range of rows ─▶ one transaction: rows, position ─▶ … ─▶ counts, numbers, done ─▶ compare
 //! ```
 
 mod columns;
@@ -34,70 +34,70 @@ use counted::COUNTED;
 use stages::STAGES;
 use target::{Mark, Target};
 
-/// Where to, and how that is reached.
+/// The target database, and the way to connect to it.
 #[derive(Clone)]
 pub struct Destination {
     /// The database.
     pub server: ServerUrl,
-    /// Opens the way to it.
+    /// Opens connections to it.
     pub dial: Arc<dyn Dial>,
 }
 
-/// How far a copy is.
+/// The progress of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// What is being carried, such as "events".
+    /// The name of the rows being copied, such as "events".
     pub what: &'static str,
-    /// How many rows of it are there.
+    /// Number of rows copied.
     pub done: u64,
-    /// How many there will be.
+    /// Number of rows in total.
     pub total: u64,
 }
 
-/// One kind of row, counted on both sides.
+/// The counts of one kind of row on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compared {
-    /// What it is.
+    /// The name of the rows.
     pub what: &'static str,
-    /// How many the file has.
+    /// Number of rows in the file.
     pub from: i64,
-    /// How many the database has.
+    /// Number of rows in the database.
     pub to: i64,
 }
 
 impl Compared {
-    /// Whether both sides agree.
+    /// Returns whether both counts are equal.
     pub fn agrees(&self) -> bool {
         self.from == self.to
     }
 }
 
-/// Why a store is not copied.
+/// The reason why a copy failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
-    /// One of the two cannot be opened.
+    /// The file or the database cannot be opened.
     #[error("{0}")]
     Open(#[from] OpenError),
     /// The file cannot be read.
     #[error("cannot read what is to be copied: {0}")]
     Read(String),
-    /// The database refuses, or was lost.
+    /// The database refuses a statement, or the connection was lost.
     #[error("{server}: {why}; what was copied so far is kept: run the same command again to go on")]
     Write {
         /// The database, without a password.
         server: String,
-        /// What it said.
+        /// The error.
         why: String,
     },
-    /// There is something in it.
+    /// The database is not empty.
     #[error("{server} holds {what} already; copy into an empty database")]
     NotEmpty {
         /// The database, without a password.
         server: String,
-        /// What it holds.
+        /// The kind of rows that it contains.
         what: &'static str,
     },
-    /// Somebody else's copy was begun there.
+    /// The database contains a copy of another file, or of an earlier state of this one.
     #[error(
         "{server} holds a copy that was begun from another file, or from this one before it changed; \
          drop the database, create it again and begin anew"
@@ -106,13 +106,13 @@ pub enum CopyError {
         /// The database, without a password.
         server: String,
     },
-    /// A server runs on it, or another copy.
+    /// A server or another copy uses the database.
     #[error("{server} is in use by a server or by another copy; stop that first")]
     InUse {
         /// The database, without a password.
         server: String,
     },
-    /// There is nothing to compare with.
+    /// The database contains no copy to compare with.
     #[error("nothing was copied to {server} yet")]
     NotBegun {
         /// The database, without a password.
@@ -126,7 +126,7 @@ impl From<rusqlite::Error> for CopyError {
     }
 }
 
-/// Copies a file into an empty database, or goes on where that was interrupted, and compares. Blocks.
+/// Copies a file into an empty database, or resumes an interrupted copy, and compares the counts. Blocks.
 pub fn copy(
     from: &Path,
     to: &Destination,
@@ -153,7 +153,7 @@ pub fn copy(
     })
 }
 
-/// Counts both sides, and changes nothing. Blocks.
+/// Counts the rows on both sides, and changes nothing. Blocks.
 pub fn verify(from: &Path, to: &Destination) -> Result<Vec<Compared>, CopyError> {
     let export = Export::open(from)?;
     block(async {
@@ -165,12 +165,12 @@ pub fn verify(from: &Path, to: &Destination) -> Result<Vec<Compared>, CopyError>
     })
 }
 
-/// The master keys that the nodes of a database share, if some were placed there. Blocks.
+/// Returns the master keys that the nodes of a database share, if there are any. Blocks.
 pub fn shared_keys(to: &Destination) -> Result<Option<String>, CopyError> {
     block(async { Target::look(to).await?.shared_keys().await })
 }
 
-/// Places master keys for all nodes of a database, unless some are there. Says whether it did. Blocks.
+/// Stores master keys for all nodes of a database, unless there are some. Returns whether it did. Blocks.
 pub fn place_keys(to: &Destination, keys: &str) -> Result<bool, CopyError> {
     block(async { Target::look(to).await?.place_keys(keys).await })
 }

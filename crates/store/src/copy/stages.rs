@@ -1,4 +1,4 @@
-//! What is carried, in which order, and from where to where.
+//! The stages of a copy: which tables are copied, in which order, and how rows are converted.
 
 use posthaste_core::id::EndpointId;
 use rusqlite::types::Value;
@@ -8,43 +8,43 @@ use super::CopyError;
 use super::columns::{Column, Kind, columns};
 use crate::sqlite::{Export, Piece, id_of_row, read_list};
 
-/// How many rows are committed at once.
+/// Maximum number of rows per transaction.
 const MAX_ROWS: usize = 2_000;
-/// How many bytes of payloads and lists are.
+/// Maximum size of the payloads and lists per transaction, in bytes.
 const MAX_BYTES: u64 = 8 << 20;
 
-/// Rows that are carried together, a piece at a time.
+/// Rows that are copied together, one range at a time.
 pub(super) struct Stage {
-    /// What they are.
+    /// The name of the rows.
     pub(super) name: &'static str,
-    /// The table that pieces are taken from,
+    /// The table that ranges are taken from.
     pub(super) table: &'static str,
-    /// by this column,
+    /// The key column of that table.
     pub(super) key: &'static str,
-    /// and this is how much each weighs.
+    /// SQL expression for the size of a row, in bytes.
     weight: &'static str,
     parts: &'static [Part],
 }
 
-/// What goes from a piece into one table.
+/// The rows of a range that go into one table.
 struct Part {
     table: &'static str,
     columns: &'static [(&'static str, Kind)],
-    /// Selects them from above `?1` up to `?2`.
+    /// Selects the rows with a key above `?1` up to `?2`.
     sql: &'static str,
     shape: Shape,
 }
 
-/// How a row that was read becomes rows to be written.
+/// The conversion of a row that was read to rows to write.
 #[derive(Clone, Copy)]
 enum Shape {
-    /// As it is.
+    /// Unchanged.
     Same,
-    /// Its last column is an event's list of deliveries: what it was accepted with, written anew.
+    /// The last column is an event's list of deliveries: converts those that the event was accepted with.
     AcceptedWith,
-    /// The same, a row for each that was added later.
+    /// The same column: makes one row of each delivery that was added later.
     AddedLater,
-    /// Its last column is a list of a replay's targets, to be written anew.
+    /// The last column is a list of a replay's targets, which is converted.
     Targets,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Rows {
 }
 
 impl Stage {
-    /// The next piece above a key.
+    /// Returns the next range above a key.
     pub(super) fn next_piece(
         &self,
         export: &Export,
@@ -67,7 +67,7 @@ impl Stage {
         Ok(export.next_piece(of, above, (MAX_ROWS, MAX_BYTES))?)
     }
 
-    /// What is to be written of a piece.
+    /// Returns the rows to write for a range.
     pub(super) fn read(
         &self,
         export: &Export,
@@ -138,8 +138,8 @@ impl Shape {
     }
 }
 
-/// A replay's targets: keys of events become their ids. One whose event is gone stays in its place, so that what was
-/// counted stays right, and leads nowhere, as it did.
+/// Converts a replay's targets: keys of events become their ids. A target whose event was deleted keeps its position,
+/// so that the counts of the replay stay correct. It refers to no event, as before.
 fn targets(export: &Export, packed: &[u8]) -> Result<Vec<u8>, CopyError> {
     let mut written = Vec::with_capacity(packed.len() * 3 / 2);
     for target in packed.chunks_exact(16) {
@@ -156,7 +156,7 @@ fn targets(export: &Export, packed: &[u8]) -> Result<Vec<u8>, CopyError> {
 
 use Kind::{Bytes, Flag, Id, Int, Long, Real, Row, Shard, Small, Text};
 
-/// Everything, in the order in which one thing refers to another.
+/// All stages, in the order of references between the tables.
 pub(super) const STAGES: [Stage; 11] = [
     Stage {
         name: "tenants",
@@ -202,7 +202,7 @@ pub(super) const STAGES: [Stage; 11] = [
     },
     Stage {
         name: "admin keys",
-        // One piece: the admin's keys have no tenant to go with.
+        // A single range, because admin keys have no tenant to be copied with.
         table: "(SELECT 1 AS no)",
         key: "no",
         weight: "0",
@@ -378,7 +378,7 @@ pub(super) const STAGES: [Stage; 11] = [
                       ON v.key = d.event_key WHERE d.key > ?1 AND d.key <= ?2 AND d.status > 1",
                 shape: Shape::Same,
             },
-            // Those before the last; and of what waits, the last as well.
+            // All attempts before the last; for waiting deliveries the last one as well.
             Part {
                 table: "attempts",
                 columns: &[("delivery_id", Row), ("number", Int), ("entry", Text)],

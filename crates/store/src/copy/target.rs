@@ -1,4 +1,4 @@
-//! The database that a store is carried to.
+//! The database that a store is copied to.
 
 use std::time::Duration;
 
@@ -7,32 +7,32 @@ use super::{CopyError, Destination};
 use crate::postgres::{COPIED_FROM, COPY_DONE, CopyLink, Fault, Given, Id};
 use crate::sqlite::Export;
 
-/// How far each kind has come.
+/// Prefix of the names in `meta` under which the position of each stage is stored.
 const REACHED: &str = "copied ";
-/// How long a node's heart is listened for: it beats every second.
+/// Time to watch for the heartbeat of a node, which comes every second.
 const LISTEN: Duration = Duration::from_secs(3);
 
-/// What a database says of copies into it.
+/// The state of copies into a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     /// There was none.
     None,
-    /// One was begun, of the file with this fingerprint.
+    /// A copy of the file with this fingerprint was started.
     Begun(i64),
-    /// One was finished.
+    /// A copy of the file with this fingerprint is complete.
     Done(i64),
 }
 
-/// The database that a store is carried to.
+/// The database that a store is copied to.
 pub(super) struct Target {
     link: CopyLink,
-    /// Keeps nodes and other copies out for as long as it is open.
+    /// Holds the lock that excludes nodes and other copies while it is open.
     _keeper: Option<CopyLink>,
     server: String,
 }
 
 impl Target {
-    /// Opens it to be written, brings it into the newest format, and keeps everybody else out.
+    /// Opens it for writing, migrates it to the newest schema version, and excludes all other users.
     pub(super) async fn open(to: &Destination) -> Result<Target, CopyError> {
         let link = CopyLink::open(to).await?;
         let mut target = Target {
@@ -54,7 +54,7 @@ impl Target {
         Ok(target)
     }
 
-    /// Opens it to be looked at.
+    /// Opens it for reading, without excluding other users. Migrates it as well.
     pub(super) async fn look(to: &Destination) -> Result<Target, CopyError> {
         Ok(Target {
             link: CopyLink::open(to).await?,
@@ -63,7 +63,8 @@ impl Target {
         })
     }
 
-    /// Whether the heart of a node beats. One that was killed left its row behind, and is no hindrance.
+    /// Returns whether a node is alive, by its heartbeat. A node that was killed left its row behind and does not
+    /// count.
     async fn beats(&self) -> Result<bool, CopyError> {
         let sum =
             "SELECT coalesce(sum(b.beat), 0)::bigint FROM beats b JOIN nodes n ON n.no = b.node";
@@ -75,7 +76,7 @@ impl Target {
         Ok(self.number(sum).await? != before)
     }
 
-    /// One number.
+    /// Runs a query that returns one number.
     pub(super) async fn number(&self, sql: &str) -> Result<i64, CopyError> {
         let row = self.link.query_one(sql, &[]).await;
         Ok(row.map_err(|fault| self.refused(&fault))?.get(0))
@@ -88,7 +89,7 @@ impl Target {
         Ok(row.map(|row| row.get(0)))
     }
 
-    /// What it says of copies.
+    /// Returns the state of copies into it.
     pub(super) async fn mark(&self) -> Result<Mark, CopyError> {
         let Some(from) = self.named(COPIED_FROM).await? else {
             return Ok(Mark::None);
@@ -99,7 +100,7 @@ impl Target {
         })
     }
 
-    /// What it holds already, if it holds anything.
+    /// Returns the name of a table that is not empty, if there is one.
     pub(super) async fn holds(&self) -> Result<Option<&'static str>, CopyError> {
         for table in [
             "tenants",
@@ -120,13 +121,13 @@ impl Target {
         Ok(None)
     }
 
-    /// How far rows of this kind have come.
+    /// Returns the key up to which a stage is copied.
     pub(super) async fn reached(&self, stage: &str) -> Result<i64, CopyError> {
         let reached = self.named(&format!("{REACHED}{stage}")).await?;
         Ok(reached.unwrap_or(0))
     }
 
-    /// Marks it as the copy of a file.
+    /// Marks the database as the copy of a file.
     pub(super) async fn begin(&self, fingerprint: i64) -> Result<(), CopyError> {
         self.set(COPIED_FROM, fingerprint).await
     }
@@ -147,7 +148,7 @@ impl Target {
         done.map_err(|fault| self.refused(&fault))
     }
 
-    /// Writes a piece and how far it reaches, or nothing of it.
+    /// Writes the rows of a range and the position that it reaches, in one transaction.
     pub(super) async fn write(
         &mut self,
         stage: &str,
@@ -164,7 +165,7 @@ impl Target {
         self.batch("COMMIT").await
     }
 
-    /// There are partitions for these rows.
+    /// Creates the partitions for these rows.
     async fn make_room(&mut self, rows: &Rows) -> Result<(), CopyError> {
         let made = match rows.columns.first() {
             Some(super::columns::Column::Id(ids)) => {
@@ -176,7 +177,7 @@ impl Target {
         made.map_err(|fault| self.refused(&fault))
     }
 
-    /// Writes what follows from everything else, and that all of it is there.
+    /// Writes the counts and numbers that depend on all rows, and marks the copy as complete.
     pub(super) async fn finish(&self, export: &Export) -> Result<(), CopyError> {
         self.batch("BEGIN").await?;
         self.batch(TALLY).await?;
@@ -195,19 +196,19 @@ impl Target {
             .await?;
         self.set(COPY_DONE, 1).await?;
         self.batch("COMMIT").await?;
-        // The planner knows nothing of rows that came like this.
+        // The query planner has no statistics about the copied rows yet.
         self.batch("ANALYZE tenants, keys, endpoints, healths, events, idempotency, waiting, ended, attempts, tally, usage, audit, alerts")
             .await
     }
 
-    /// The master keys that its nodes share.
+    /// Returns the master keys that the nodes of the database share.
     pub(super) async fn shared_keys(&self) -> Result<Option<String>, CopyError> {
         let row = self.link.query_opt("SELECT keys FROM vault", &[]).await;
         let row = row.map_err(|fault| self.refused(&fault))?;
         Ok(row.map(|row| row.get(0)))
     }
 
-    /// Places master keys, if there are none.
+    /// Stores master keys, if there are none. Returns whether it did.
     pub(super) async fn place_keys(&self, keys: &str) -> Result<bool, CopyError> {
         let sql = "INSERT INTO vault (keys) VALUES ($1) ON CONFLICT DO NOTHING";
         let placed = self.link.execute(sql, &[&keys]).await;
@@ -247,7 +248,7 @@ impl Target {
     }
 }
 
-/// Adds rows, all at once.
+/// Returns the statement that inserts all rows at once.
 fn insert(rows: &Rows) -> String {
     let names: Vec<&str> = rows.names.iter().map(|(name, _)| *name).collect();
     let arrays = rows.names.iter().enumerate();
@@ -262,7 +263,7 @@ fn insert(rows: &Rows) -> String {
     )
 }
 
-/// How much waits and how much has failed, by endpoint and in all.
+/// Computes the number of waiting and dead-lettered deliveries, by endpoint and in total.
 const TALLY: &str = "
 DELETE FROM tally;
 INSERT INTO tally (endpoint_no, slot, waiting, dead)
@@ -275,7 +276,7 @@ INSERT INTO tally (endpoint_no, slot, waiting, dead)
 SELECT 0, 0, coalesce(sum(waiting), 0), coalesce(sum(dead), 0) FROM tally;
 ";
 
-/// Numbers that are kept by name: what the database calls them, and where the file has them.
+/// Named numbers: the name in the database, and the query for the file.
 const NUMBERS: [(&str, &str); 5] = [
     (
         "last_moment",

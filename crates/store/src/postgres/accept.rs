@@ -1,4 +1,7 @@
-//! Accepting events: what is to be stored of a batch, as columns.
+//! Accepts events: turns a batch of requests into rows, as columns for array statements.
+//!
+//! [`Acceptance`] collects the rows, the answers and the deliveries to hand over. It decides in memory, from the
+//! routing table and the known idempotency keys; the statements at the end of this file write the result.
 
 use std::collections::BTreeSet;
 
@@ -23,22 +26,22 @@ use super::usage::Meters;
 use crate::codes::RowStatus;
 use crate::{AcceptedDelivery, AcceptedEvent, HandedOver, Ingest, Ingested, NewEvent};
 
-/// Events that are stored under idempotency keys.
+/// Stored events by tenant number and idempotency key.
 pub(super) type Known = FxHashMap<(i64, String), (AcceptedEvent, Fingerprint)>;
 
-/// What a batch of events comes to.
+/// The result of accepting a batch of events.
 #[derive(Default)]
 pub(super) struct Acceptance<'a> {
-    /// What is answered to each caller.
+    /// The answer to each request.
     pub(super) answers: Vec<Ingest>,
     pub(super) events: EventColumns<'a>,
     pub(super) waiting: WaitingColumns<'a>,
     pub(super) keys: KeyColumns<'a>,
-    /// Every delivery, with what it carries.
+    /// Every new delivery, with its payload.
     pub(super) handed_over: Vec<HandedOver>,
     pub(super) work: Work,
     pub(super) days: BTreeSet<Day>,
-    /// How far ids of events and of deliveries run ahead.
+    /// The leads of event ids and of delivery ids (see `lead`).
     pub(super) leads: (i64, i64),
 }
 
@@ -82,29 +85,29 @@ pub(super) struct KeyColumns<'a> {
     pub(super) events: Vec<Id>,
 }
 
-/// What is to be done about one event of a list.
+/// The decision about one event of a request.
 enum Plan {
     /// Store it.
     Store,
-    /// It is stored already, or is being stored.
+    /// It is stored already, or this batch stores it.
     Stored(AcceptedEvent),
-    /// It is the same as the one at this place of the list.
+    /// It is the same event as the one at this index of the request.
     SameAs(usize),
 }
 
-/// What accepting works with.
+/// The state that accepting events uses.
 pub(super) struct Desk<'s> {
     pub(super) routes: &'s Routes,
     pub(super) mint: &'s mut Mint,
     pub(super) tally: &'s mut Tally,
-    /// What tenants have used up.
+    /// Usage of tenants, for their limits.
     pub(super) meters: &'s mut Meters,
-    /// What is known to be stored under keys, or is being stored by this batch.
+    /// Events that are stored under idempotency keys, or that this batch stores.
     pub(super) known: Known,
 }
 
 impl<'a> Acceptance<'a> {
-    /// Adds what one caller wants accepted, all or none of it.
+    /// Adds one request. Accepts all of its events or none.
     pub(super) fn add(&mut self, desk: &mut Desk<'_>, accepting: &'a Accepting) {
         let answer = self.judge(desk, accepting);
         self.answers.push(answer);
@@ -147,7 +150,7 @@ impl<'a> Acceptance<'a> {
         Ingest::Done(done)
     }
 
-    /// Stores an event with its deliveries, and has them handed over.
+    /// Stores an event with its deliveries, and registers them for the hand-over.
     fn store(
         &mut self,
         desk: &mut Desk<'_>,
@@ -258,7 +261,7 @@ impl<'a> Acceptance<'a> {
         });
     }
 
-    /// What is handed over to this node, which owns these endpoints.
+    /// Returns the deliveries to hand over to this node: those whose endpoints it owns.
     pub(super) fn own(&mut self, owns: impl Fn(EndpointId) -> bool) -> Vec<HandedOver> {
         let mut all = std::mem::take(&mut self.handed_over);
         all.retain(|handed| owns(handed.delivery.facts().endpoint));
@@ -266,7 +269,7 @@ impl<'a> Acceptance<'a> {
     }
 }
 
-/// Judges every event by its key; those in conflict are the error.
+/// Decides about every event by its idempotency key. Returns the indexes of conflicting events as the error.
 fn plan(
     known: &Known,
     tenant: &TenantRoutes,
@@ -314,7 +317,7 @@ fn plan(
     }
 }
 
-/// What is stored under the keys of these events.
+/// Returns the events that are stored under the idempotency keys of these requests.
 pub(super) async fn look_up(
     link: &Link,
     routes: &Routes,
@@ -359,13 +362,13 @@ pub(super) async fn look_up(
     Ok(known)
 }
 
-/// Adds rows to `events`.
+/// Inserts rows into `events`.
 pub(super) const INSERT_EVENTS: &str = "INSERT INTO events (id, tenant_no, created_at, deliver_at, \
     ordering, test, type, content_type, idempotency_key, deliveries, payload, trace) \
     SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], \
     $6::boolean[], $7::text[], $8::text[], $9::text[], $10::bytea[], $11::bytea[], $12::text[])";
 
-/// Adds rows to `waiting`.
+/// Inserts rows into `waiting`.
 pub(super) const INSERT_WAITING: &str = "INSERT INTO waiting (id, event_id, endpoint_no, tenant_no, \
     created_at, due, first_due, give_up_at, ordering, attempts, spent, status, trigger, type) \
     SELECT id, event_id, endpoint_no, tenant_no, created_at, due, due, give_up_at, ordering, 0, 0, 0, \
@@ -373,8 +376,8 @@ pub(super) const INSERT_WAITING: &str = "INSERT INTO waiting (id, event_id, endp
     $6::bigint[], $7::bigint[], $8::bigint[], $9::text[]) \
     AS g (id, event_id, endpoint_no, tenant_no, created_at, due, give_up_at, ordering, type)";
 
-/// Adds rows to `idempotency`. One that is there already ends the transaction. In one order for all nodes, for
-/// each waits for others that insert the same.
+/// Inserts rows into `idempotency`. A key that exists already aborts the transaction. The rows are sorted in the same
+/// order on all nodes, because an insert waits for other transactions that insert the same key.
 pub(super) const INSERT_KEYS: &str = "INSERT INTO idempotency (tenant_no, key, fingerprint, event_id) \
     SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::uuid[]) \
     AS k (tenant_no, key, fingerprint, event_id) ORDER BY tenant_no, key COLLATE \"C\"";
@@ -410,7 +413,7 @@ pub(super) async fn insert_events(link: &Link, it: &EventColumns<'_>) -> Result<
     Ok(())
 }
 
-/// Inserts deliveries that wait.
+/// Inserts waiting deliveries.
 pub(super) async fn insert_waiting(link: &Link, it: &WaitingColumns<'_>) -> Result<(), Fault> {
     link.execute(
         INSERT_WAITING,

@@ -1,4 +1,4 @@
-//! What is wrong now, or was. Any node raises and resolves; of two that raise the same, one does.
+//! Alerts. Any node raises and resolves them; if two nodes raise the same alert, only one succeeds.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use super::store::PostgresStore;
 use crate::alert::{RAISED, RESOLVED};
 use crate::{ALERTS_KEPT, Alert, AlertFilter, Alerts, Answer, Insertion, Page, PageRequest, Scope};
 
-/// The number of what concerns everything.
+/// The scope number of everything.
 const EVERYTHING: i64 = 0;
 
 impl Alerts for PostgresStore {
@@ -71,7 +71,7 @@ impl Alerts for PostgresStore {
     }
 }
 
-/// The number of what is there, and of the tenant it belongs to.
+/// Returns the number of a scope that exists, and of the tenant that it belongs to.
 async fn numbers(link: &Link, scope: &Scope) -> Result<Option<(i64, Option<i64>)>, Fault> {
     match scope {
         Scope::Everything => Ok(Some((EVERYTHING, None))),
@@ -144,7 +144,8 @@ async fn tell(
     keep_notices(link, &notice).await
 }
 
-/// The columns that [`read`] wants: five of the alert, whose it is, whether that is gone, then those of its scope.
+/// The columns that [`read`] expects: five of the alert, its tenant, whether its scope is deleted, then those of the
+/// scope.
 const COLUMNS: &str = "a.id, a.name, a.raised_at, a.resolved_at, a.detail, o.id, \
     coalesce(e.standing = 3, t.deleted, false), e.id, t.id";
 const FROM: &str = "FROM alerts a LEFT JOIN endpoints e ON e.no = a.scope \
@@ -227,7 +228,7 @@ async fn open(link: &Link) -> Result<BTreeMap<AlertName, u64>, Fault> {
     counted.collect()
 }
 
-/// The number under which something has alerts; a deleted endpoint keeps its own.
+/// Returns the scope number of alerts. A deleted endpoint keeps its number.
 async fn number(link: &Link, scope: &Scope) -> Result<Option<i64>, Fault> {
     match scope {
         Scope::Everything => Ok(Some(EVERYTHING)),
@@ -240,7 +241,7 @@ async fn number(link: &Link, scope: &Scope) -> Result<Option<i64>, Fault> {
     }
 }
 
-/// Removes alerts that were resolved long enough ago, and says how many.
+/// Deletes alerts that were resolved long enough ago. Returns their number.
 pub(super) async fn tidy(link: &Link, now: Timestamp, limit: usize) -> Result<usize, Fault> {
     let Some(over) = now.0.checked_sub(ALERTS_KEPT.as_millis()) else {
         return Ok(0);

@@ -1,4 +1,4 @@
-//! Who did what. Any node writes it down.
+//! The audit log. Any node writes it.
 
 use posthaste_core::id::{AuditId, KeyId};
 use posthaste_core::time::Timestamp;
@@ -15,13 +15,13 @@ use crate::{
     AuditEntry, AuditFilter, AuditOf, AuditOutcome, Completed, Insertion, Page, PageRequest, Via,
 };
 
-/// Writes down that something is about to be done.
+/// Inserts an entry before its action is executed.
 pub(super) async fn begin(scene: &mut Scene, entry: &AuditEntry) -> Result<Insertion, Fault> {
     let theirs = "(SELECT no FROM tenants WHERE id = $8 AND NOT deleted)";
     add(&scene.link, entry, theirs, None).await
 }
 
-/// Adds an entry of the tenant with this number.
+/// Inserts an entry for the tenant with this number.
 pub(super) async fn insert(
     link: &Link,
     entry: &AuditEntry,
@@ -30,7 +30,7 @@ pub(super) async fn insert(
     add(link, entry, "$12::bigint", Some(&tenant_no)).await
 }
 
-/// Adds an entry of the tenant whose number this says, with one thing more to say it by.
+/// Inserts an entry. `tenant_no` is the SQL expression for the tenant's number, `by` an additional parameter for it.
 async fn add(
     link: &Link,
     entry: &AuditEntry,
@@ -70,7 +70,7 @@ async fn add(
     })
 }
 
-/// Writes down what came of it.
+/// Writes the outcome of an action.
 pub(super) async fn finish(
     scene: &mut Scene,
     entry: AuditId,
@@ -121,7 +121,7 @@ fn read(row: &Row) -> Result<AuditEntry, Fault> {
     })
 }
 
-/// Entries, the newest first.
+/// Lists entries, the newest first.
 pub(super) async fn list(
     link: &Link,
     filter: &AuditFilter,
@@ -152,8 +152,8 @@ pub(super) async fn list(
     Ok(cut(items, page.limit, |last| last.id))
 }
 
-/// Selects what a column says is somebody's. Ordered as the index of that column is, or everybody's entries would be
-/// read to find a small tenant's.
+/// Returns the query for entries by tenant column. It sorts like the index of that column; otherwise the entries of
+/// all tenants would be read to find those of a small one.
 fn select(column: &str) -> String {
     format!(
         "SELECT {COLUMNS} WHERE {column} IS NOT NULL AND ({column}, id) >= ($4, $1) \
@@ -161,8 +161,7 @@ fn select(column: &str) -> String {
     )
 }
 
-/// Removes entries that have been kept for long enough, and says how many. What another node removes just now is left
-/// to it.
+/// Deletes expired entries. Returns their number. Rows that another node is deleting are skipped.
 pub(super) async fn tidy(link: &Link, now: Timestamp, limit: usize) -> Result<usize, Fault> {
     let sql = "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE id < $1 \
                ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)";

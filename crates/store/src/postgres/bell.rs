@@ -1,9 +1,9 @@
-//! The connection that listens.
+//! The listener connection, which receives `NOTIFY`.
 //!
-//! Notices are hints: work, mail, changes, who owns what. While they arrive, nobody looks often. Whether
-//! they do is tested: another connection calls out, and this one must hear it. Behind a proxy that gives
-//! every transaction another connection it does not; then everybody looks more often instead, and the log
-//! says once how to do better.
+//! `NOTIFY` messages are hints: work, node RPC, changes, ownership. While they arrive, the other tasks poll rarely.
+//! The listener tests this regularly: another connection sends a `NOTIFY` message, and this one must receive it. A
+//! proxy that pools by transaction does not pass `NOTIFY` messages on. Then all tasks poll more often, and the log
+//! says once how to configure a direct connection.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ use super::readers::Pace;
 use super::settings::PostgresSettings;
 use crate::StoreError;
 
-/// How long it may take to hear oneself.
+/// Time limit for receiving the own test message.
 const TEST: Duration = Duration::from_secs(2);
-/// How often it is tested whether notices still arrive.
+/// Interval of the test.
 const TEST_AGAIN: Duration = Duration::from_secs(30);
-/// How many notices may wait to be heard. What is dropped is found by looking.
+/// Maximum number of unprocessed `NOTIFY` messages. Dropped ones are made up for by polling.
 const MAX_UNHEARD: usize = 4_096;
 
 /// Listens until the store is closed.
@@ -39,7 +39,7 @@ pub(super) async fn listen(membership: Arc<Membership>, settings: Rc<PostgresSet
         match Ear::open(&membership, &settings).await {
             Ok(mut ear) => {
                 failures = 0;
-                // Whatever was called out before is found by looking.
+                // Polling finds everything that was notified before the connection was open.
                 look_at_everything(&membership);
                 ear.hear(&mut told_deaf).await;
             }
@@ -66,7 +66,7 @@ async fn closing(membership: &Membership) {
     }
 }
 
-/// Everybody looks once.
+/// Makes every task poll once.
 fn look_at_everything(membership: &Membership) {
     membership.changed.notify_one();
     membership.work.notify_one();
@@ -74,7 +74,7 @@ fn look_at_everything(membership: &Membership) {
     membership.tell(News::Rang);
 }
 
-/// One connection that listens.
+/// One listener connection.
 struct Ear<'a> {
     membership: &'a Arc<Membership>,
     link: Link,
@@ -118,7 +118,7 @@ impl<'a> Ear<'a> {
         ran.map_err(|fault| fault.to_string())
     }
 
-    /// Hears until the connection is lost or of no use.
+    /// Receives `NOTIFY` messages until the connection is lost or unusable.
     async fn hear(&mut self, told_deaf: &mut bool) {
         let mut test_at = Instant::now();
         let mut deaf_at = None;
@@ -159,7 +159,7 @@ impl<'a> Ear<'a> {
                 () = tokio::time::sleep_until(until) => {
                     if deaf_at.take().is_some() {
                         self.membership.set_hears(false);
-                        // Where nobody could call out, silence means nothing.
+                        // If the test message could not be sent, silence means nothing.
                         if !AtomicBool::load(&called, Ordering::SeqCst) {
                             test_at = Instant::now() + TEST;
                         } else if heard_before {
@@ -183,7 +183,7 @@ impl<'a> Ear<'a> {
         }
     }
 
-    /// Calls out on another connection, which must be heard on this one. Says whether that was done.
+    /// Sends a test message on another connection. The returned flag is set once it was sent.
     fn test(&self) -> Arc<AtomicBool> {
         let payload = Notice::Test(self.me).encode();
         let call = async move |link: &Link| {
@@ -200,7 +200,7 @@ impl<'a> Ear<'a> {
         called
     }
 
-    /// Listens under this node's new number.
+    /// Listens on the channel of this node's new number.
     async fn rename(&mut self) -> Result<(), String> {
         let me = self.membership.holdings.me();
         if me != self.me {
@@ -230,13 +230,13 @@ impl<'a> Ear<'a> {
     }
 }
 
-/// Drives the connection, and passes on what is called out.
+/// Drives the connection, and passes `NOTIFY` messages on.
 async fn drive(mut pump: Pump, unheard: mpsc::Sender<String>) {
     loop {
         let message = std::future::poll_fn(|context| pump.poll_message(context)).await;
         match message {
             Some(Ok(AsyncMessage::Notification(notice))) => {
-                // What nobody has time for is found by looking.
+                // If the channel is full, the `NOTIFY` message is dropped, and polling makes up for it.
                 let _ = unheard.try_send(notice.payload().to_owned());
             }
             Some(Ok(_)) => {}

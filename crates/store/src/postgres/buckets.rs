@@ -1,9 +1,9 @@
-//! What happened, by time, as all nodes have added it.
+//! Stats by scope and time bucket, added by all nodes.
 //!
-//! A flush is one statement in a transaction of its own, apart from what is accepted and recorded. Its rows are written
-//! in one order everywhere, so nodes that flush at once wait for one another and never in a circle. Its number is written
-//! with it, under a name that this process was given when it opened the store and that it keeps whatever the others take it
-//! for: one that is tried again because nobody heard what became of it waits for the first try, and adds nothing after it.
+//! A flush is one statement in its own transaction, apart from accepts and records. All nodes write the rows in the
+//! same order, so concurrent flushes wait for each other and cannot deadlock. Each flush has a number. It is stored
+//! with the flusher id, which the process gets when it opens the store and keeps even if it gets a new node number. A
+//! flush that is repeated, because its outcome was unknown, waits for the first try and then adds nothing.
 
 use posthaste_core::time::Timestamp;
 use tokio_postgres::Row;
@@ -49,7 +49,7 @@ impl Figures for PostgresStore {
     }
 }
 
-/// What is to be added, column by column.
+/// Rows to add, as columns.
 #[derive(Default)]
 struct Rows {
     widths: Vec<i16>,
@@ -118,7 +118,7 @@ const ADD: &str = "WITH fresh AS (INSERT INTO flushes AS l (flusher, number, at)
     latency_micros = f.latency_micros + EXCLUDED.latency_micros, \
     slowest_micros = greatest(f.slowest_micros, EXCLUDED.slowest_micros)";
 
-/// The number of a scope, if there is somebody behind it.
+/// Returns the number of a scope, or `None` if the tenant or endpoint does not exist.
 async fn number(link: &Link, scope: &Scope) -> Result<Option<i64>, Fault> {
     match scope {
         Scope::Everything => Ok(Some(0)),
@@ -131,7 +131,7 @@ async fn number(link: &Link, scope: &Scope) -> Result<Option<i64>, Fault> {
     }
 }
 
-/// Every bucket of width $1 that begins at $2 or later, found by leaping from one to the next.
+/// Every bucket of width $1 that starts at $2 or later, found by jumping from one to the next.
 const BUCKETS: &str = "buckets (began) AS (\
      SELECT min(bucket) FROM figures WHERE width = $1 AND bucket >= $2 \
      UNION ALL SELECT (SELECT min(bucket) FROM figures WHERE width = $1 AND bucket > began) \
@@ -157,7 +157,7 @@ async fn read(
     Ok(rows.iter().map(bucket).collect())
 }
 
-/// The tally in the first columns.
+/// Reads stats from the first columns.
 fn tally(row: &Row) -> Tally {
     let mut columns = [0; Tally::COLUMNS];
     for (place, column) in columns.iter_mut().enumerate() {
@@ -194,8 +194,8 @@ async fn failing(
     rows.iter().map(failing).collect()
 }
 
-/// Removes buckets that have been kept for long enough, a few of each width, and says how many at most. What another
-/// node removes just now is left to it.
+/// Deletes expired buckets, at most `limit` of each width. Returns the greatest number that was deleted of one width.
+/// Rows that another node is deleting are skipped.
 pub(super) async fn tidy(link: &Link, now: Timestamp, limit: usize) -> Result<usize, Fault> {
     let mut removed = 0;
     for width in Width::ALL {
@@ -206,7 +206,7 @@ pub(super) async fn tidy(link: &Link, now: Timestamp, limit: usize) -> Result<us
         let given: [&(dyn ToSql + Sync); 3] = [&width.code(), &before, &most(limit)];
         removed = removed.max(link.execute(sql, &given).await? as usize);
     }
-    // As long as what a flush brought is kept, nobody may bring it again.
+    // The number of a flush must be kept as long as its stats, so that it is not added again.
     let sql = "DELETE FROM flushes WHERE flusher IN (SELECT flusher FROM flushes WHERE at < $1 \
                LIMIT $2 FOR UPDATE SKIP LOCKED)";
     let before = ms(Width::Quarter.first_kept(now));

@@ -1,8 +1,8 @@
-//! The log of changes, as it is written.
+//! Writes the change log.
 //!
-//! Whatever nodes keep in mind, tenants, endpoints, keys and replays, is changed only by whoever holds
-//! the directory's lock; each change gets the next number. So numbers follow the order of the commits, and
-//! a node that has read all up to a number has missed nothing before it. `changes` reads it.
+//! Tenants, endpoints, keys and replays, which nodes cache, are changed only while holding the directory lock. Each
+//! change gets the next number. Numbers therefore follow the commit order, and a node that has read up to a number
+//! has missed nothing before it. `changes` reads the log.
 
 use posthaste_core::id::TenantId;
 
@@ -11,13 +11,13 @@ use super::link::Link;
 use super::notice::{CHANGES, EVERYBODY};
 use crate::{Change, KeyHash};
 
-/// How many changes are kept for those who were away.
+/// Number of changes that are kept for nodes that were disconnected.
 pub(super) const MAX_CHANGES: i64 = 10_000;
 
-/// The kind of what changes a tenant.
+/// The kind of a change of a tenant.
 pub(super) const TENANT: i16 = 0;
 
-/// A change as it is stored.
+/// Returns the stored form of a change.
 pub(super) fn written(change: &Change) -> (i16, String) {
     match change {
         Change::Tenant(tenant) => (TENANT, tenant.to_string()),
@@ -30,7 +30,7 @@ pub(super) fn written(change: &Change) -> (i16, String) {
     }
 }
 
-/// A stored change; nothing if a later version made it.
+/// Parses a stored change. Returns `None` for a kind that a later version wrote.
 pub(super) fn read(kind: i16, id: &str) -> Option<Change> {
     match kind {
         TENANT => id.parse::<TenantId>().ok().map(Change::Tenant),
@@ -51,7 +51,7 @@ pub(super) fn read(kind: i16, id: &str) -> Option<Change> {
     }
 }
 
-/// Writes changes down. Whoever does so holds the directory.
+/// Appends changes. The caller must hold the directory exclusively.
 pub(super) async fn append(link: &Link, changes: &[Change]) -> Result<(), Fault> {
     let (kinds, ids): (Vec<i16>, Vec<String>) = changes.iter().map(written).unzip();
     let count = changes.len() as i64;

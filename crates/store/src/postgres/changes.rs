@@ -1,8 +1,8 @@
-//! What others changed, and what they left to do.
+//! Follows the change log, and looks for work that other nodes committed.
 //!
-//! Changes are numbered in the order of their commits, so whoever has read up to a number has missed
-//! nothing before it. They are looked for when the bell rings, and twice a second in any case. Work is looked
-//! for every few seconds: a notice of it may be lost.
+//! Changes are numbered in commit order, so a node that has read up to a number has missed nothing before it.
+//! [`follow`] reads them when a `NOTIFY` message arrives, and at least twice a second. [`look_for_work`] looks for
+//! waiting deliveries every few seconds, because a `NOTIFY` message may be lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,48 +17,48 @@ use super::readers::Pace;
 use super::work;
 use crate::{Change, StoreError};
 
-/// How often changes are looked for.
+/// Interval of reading changes.
 const LOOK: Duration = Duration::from_millis(500);
-/// How often if notices do not arrive.
+/// The same while `NOTIFY` messages do not arrive.
 const LOOK_DEAF: Duration = Duration::from_millis(250);
-/// How often work is looked for.
+/// Interval of looking for work.
 const LOOK_FOR_WORK: Duration = Duration::from_secs(5);
-/// How often if notices do not arrive.
+/// The same while `NOTIFY` messages do not arrive.
 const LOOK_FOR_WORK_DEAF: Duration = Duration::from_secs(1);
-/// How many changes are read at once.
+/// Maximum number of changes per read.
 const MAX_AT_ONCE: i64 = 1_000;
 
-/// The last number given, and the changes after one.
+/// Reads the last assigned number, and the changes after a number.
 const READ: &str = "SELECT d.last_change, c.no, c.kind, c.id FROM directory d LEFT JOIN LATERAL \
      (SELECT no, kind, id FROM changes WHERE no > $1 ORDER BY no LIMIT $2) c ON true ORDER BY c.no";
 
-/// What a look at the changes found.
+/// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
 struct Found {
-    /// The last number that was given.
+    /// The last number that was assigned.
     last: i64,
-    /// Changes with their numbers; nothing for what a later version made.
+    /// Changes with their numbers; `None` for a kind that a later version wrote.
     changes: Vec<(i64, Option<Change>)>,
 }
 
-/// What follows from a look.
+/// The consequence of a read.
 #[derive(Debug, PartialEq, Eq)]
 struct Verdict {
     changed: Vec<Change>,
     missed: bool,
-    /// Up to where everything is known.
+    /// The number up to which all changes are known.
     seen: i64,
-    /// There may be more.
+    /// Set if there may be more changes.
     more: bool,
 }
 
-/// Judges what was found by somebody who has seen everything up to `seen`.
+/// Evaluates a read by a node that knows all changes up to `seen`.
 fn judge(seen: i64, found: Found) -> Verdict {
     let numbers = || found.changes.iter().map(|(no, _)| *no);
     let whole = numbers().zip(seen + 1..).all(|(no, next)| no == next);
     let reached = numbers().next_back().unwrap_or(seen);
     let more = found.changes.len() as i64 >= MAX_AT_ONCE;
-    // Some were trimmed, or the database is an older copy of itself.
+    // Some changes were trimmed, or the database was restored from an older copy.
     let missed = !whole || found.last < seen || (!more && reached < found.last);
     let unread = found.changes.iter().any(|(_, change)| change.is_none());
     Verdict {
@@ -84,7 +84,7 @@ pub(super) async fn follow(membership: Arc<Membership>) {
                 if verdict.missed {
                     tracing::info!("changes were missed: what is kept in mind is read anew");
                 }
-                // Before the first look nobody was told of anything, and somebody may have kept something.
+                // Before the first read no change was reported, so cached data may be out of date.
                 if verdict.missed || first {
                     orders.missed();
                 }
@@ -113,7 +113,7 @@ pub(super) async fn follow(membership: Arc<Membership>) {
     }
 }
 
-/// Reads what was changed after `seen`. The first time only the number is taken down, and that is said.
+/// Reads the changes after `seen`. The first read returns only the last number, and `true`.
 async fn read(membership: &Membership, seen: Option<i64>) -> Result<(Verdict, bool), StoreError> {
     let (after, limit) = seen.map_or((0, 0), |seen| (seen, MAX_AT_ONCE));
     let look = async move |link: &Link| {
@@ -144,7 +144,7 @@ async fn read(membership: &Membership, seen: Option<i64>) -> Result<(Verdict, bo
     })
 }
 
-/// Looks for work that others left, until the store is closed.
+/// Looks for work that other nodes left, until the store is closed.
 pub(super) async fn look_for_work(membership: Arc<Membership>) {
     loop {
         let pause = if membership.hears() {
@@ -176,7 +176,7 @@ pub(super) async fn look_for_work(membership: Arc<Membership>) {
     }
 }
 
-/// Reads on one of the connections that do.
+/// Reads through the readers.
 async fn ask<T, F>(membership: &Membership, pace: Pace, read: F) -> Result<T, StoreError>
 where
     T: Send + 'static,
@@ -184,7 +184,7 @@ where
 {
     let (sender, receiver) = oneshot::channel();
     let done = Box::new(move |result| {
-        // Whoever asked is still there: it waits for this.
+        // The receiver is alive: it awaits this result.
         let _ = sender.send(result);
     });
     membership.shared.readers.read(pace, false, read, done);

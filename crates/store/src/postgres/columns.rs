@@ -1,4 +1,4 @@
-//! What lies in columns: ids, words and times.
+//! Conversion between Rust values and columns: ids, enum codes, times, JSON.
 
 use std::error::Error;
 
@@ -12,7 +12,7 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use super::fault::Fault;
 use crate::codes::Coded;
 
-/// An id, as a `uuid`: 16 bytes whose order is the order of the ids.
+/// An id, stored as a `uuid`: 16 bytes that sort like the ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Id(pub(crate) u128);
 
@@ -39,7 +39,7 @@ impl<'a> FromSql<'a> for Id {
     }
 }
 
-/// A word, as a `smallint`.
+/// An enum value, stored as a `smallint` code.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Code<T>(pub(super) T);
 
@@ -69,39 +69,39 @@ impl<'a, T: Coded> FromSql<'a> for Code<T> {
     }
 }
 
-/// A stored word. One that a later version has added cannot be read, which is no reason to fall over.
+/// Reads an enum code. A code that a later version added is an error, not a panic.
 pub(super) fn word<T: Coded>(row: &Row, column: usize) -> Result<T, Fault> {
     let code: Option<i16> = row.get(column);
     let word = code.and_then(|code| T::decode(code.into()));
     word.ok_or_else(|| Fault::Unreadable(format!("{code:?} is no word of its kind")))
 }
 
-/// A time as it is stored. What lies beyond 292 million years is stored as that.
+/// Converts a time to stored milliseconds. Times later than 292 million years after 1970 are stored as that limit.
 pub(super) fn ms(at: Timestamp) -> i64 {
     i64::try_from(at.0).unwrap_or(i64::MAX)
 }
 
-/// A stored time.
+/// Converts stored milliseconds to a time.
 pub(super) fn at(ms: i64) -> Timestamp {
     Timestamp(ms.max(0) as u64)
 }
 
-/// A limit as SQL takes it.
+/// Converts a limit to the type that SQL takes.
 pub(super) fn most(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// What was written as JSON.
+/// Parses stored JSON.
 pub(super) fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, Fault> {
     serde_json::from_str(text).map_err(|error| Fault::Unreadable(error.to_string()))
 }
 
-/// As JSON. Our own types can always be written so.
+/// Serialises a value as JSON. The types that this crate stores can always be serialised.
 pub(super) fn to_json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("what we store has a form in JSON")
 }
 
-/// What was written as text.
+/// Parses stored text.
 pub(super) fn parse<T>(text: &str) -> Result<T, Fault>
 where
     T: std::str::FromStr<Err: std::error::Error>,

@@ -1,7 +1,7 @@
-//! What events carry, kept for a short while.
+//! Cache of payloads that a fetch has read.
 //!
-//! A fetch brings what its deliveries carry, so that sending them needs no other read. What nobody asks for
-//! makes room for what came later.
+//! A fetch also reads the payloads of its deliveries, so that sending them needs no further read. [`Contents`] holds
+//! at most 16 MiB and evicts the oldest entries first.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,15 +12,15 @@ use rustc_hash::FxHashMap;
 
 use crate::Content;
 
-/// How many bytes are kept.
+/// Capacity of the cache, in bytes.
 const MAX_BYTES: usize = 16 * 1_024 * 1_024;
-/// What each costs besides its payload.
+/// Size of an entry in addition to its payload.
 const ENTRY_BYTES: usize = 256;
 
-/// An event's content, and when it was accepted.
+/// An event's payload, and the time at which the event was accepted.
 pub(super) type Carried = (Timestamp, Arc<Content>);
 
-/// The contents.
+/// Payloads by event id.
 #[derive(Default)]
 pub(super) struct Contents {
     inner: Mutex<Inner>,
@@ -29,23 +29,23 @@ pub(super) struct Contents {
 #[derive(Default)]
 struct Inner {
     contents: FxHashMap<EventId, Carried>,
-    /// The oldest first.
+    /// Insertion order, oldest first.
     order: VecDeque<EventId>,
     bytes: usize,
 }
 
 impl Contents {
-    /// What an event carries, if it is here.
+    /// Returns the payload of an event, if it is cached.
     pub(super) fn get(&self, event: EventId) -> Option<Carried> {
         self.lock().contents.get(&event).cloned()
     }
 
-    /// Whether it is here.
+    /// Returns whether the payload of an event is cached.
     pub(super) fn has(&self, event: EventId) -> bool {
         self.lock().contents.contains_key(&event)
     }
 
-    /// Keeps what an event carries.
+    /// Adds the payload of an event.
     pub(super) fn keep(&self, event: EventId, carried: Carried) {
         let cost = cost(&carried);
         if cost > MAX_BYTES {
@@ -65,7 +65,7 @@ impl Contents {
         }
     }
 
-    /// What was here may have been removed.
+    /// Clears the cache, because cached payloads may have been deleted from the store.
     pub(super) fn forget(&self) {
         *self.lock() = Inner::default();
     }

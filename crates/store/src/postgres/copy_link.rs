@@ -1,4 +1,4 @@
-//! A connection for whoever carries a whole store here: the format is brought up to date, and statements may take long.
+//! A connection for copying a whole store into this database. It migrates the schema and has no statement timeout.
 
 use posthaste_core::time::Tick;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use super::settings::PostgresSettings;
 use crate::OpenError;
 use crate::copy::Destination;
 
-/// A connection that carries a store.
+/// A connection to copy a store over.
 pub(crate) struct CopyLink {
     link: Link,
     partitions: Partitions,
 }
 
 impl CopyLink {
-    /// Connects, and brings the database into the newest format. Wants a set of local tasks to run in.
+    /// Connects, and migrates the database to the newest schema version. Must run inside a `LocalSet`.
     pub(crate) async fn open(to: &Destination) -> Result<CopyLink, OpenError> {
         let clock = Arc::new(Tick::default);
         let settings = PostgresSettings::new(to.server.clone(), to.dial.clone(), clock);
         let connected = connect(&settings, &to.server).await;
         let (link, pump) = connected.map_err(|why| open::explain_unlinked(&to.server, &why))?;
         tokio::task::spawn_local(async move {
-            // Whoever uses the connection hears of its end by itself.
+            // The next statement on the connection reports its end.
             let _ = pump.await;
         });
         open::migrate(&link, &to.server).await?;
@@ -43,7 +43,7 @@ impl CopyLink {
         })
     }
 
-    /// A row, if there is one.
+    /// Returns the first row, if there is one.
     pub(crate) async fn query_opt(
         &self,
         sql: &str,
@@ -52,22 +52,22 @@ impl CopyLink {
         self.link.query_opt(sql, given).await
     }
 
-    /// A row that is there.
+    /// Returns the first row, or an error if there is none.
     pub(crate) async fn query_one(&self, sql: &str, given: Given<'_>) -> Result<Row, Fault> {
         self.link.query_one(sql, given).await
     }
 
-    /// Does something, and says to how many rows.
+    /// Runs a statement, and returns the number of affected rows.
     pub(crate) async fn execute(&self, sql: &str, given: Given<'_>) -> Result<u64, Fault> {
         self.link.execute(sql, given).await
     }
 
-    /// Does several things that are given nothing.
+    /// Runs several statements without parameters.
     pub(crate) async fn batch(&self, sql: &str) -> Result<(), Fault> {
         self.link.batch(sql).await
     }
 
-    /// There are partitions for rows of this table with these ids, if it has some.
+    /// Creates the partitions for rows with these ids, if the table is partitioned.
     pub(crate) async fn make_room(&mut self, table: &str, ids: &[Id]) -> Result<(), Fault> {
         if !PARTITIONED.contains(&table) {
             return Ok(());

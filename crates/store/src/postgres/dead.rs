@@ -1,12 +1,12 @@
-//! Dead letters by endpoint and cause.
+//! Dead letters, grouped by endpoint and failure kind.
 //!
-//! Nobody walks through them: the tally knows which endpoints have some, and an index has them by plot and
-//! id, so the next cause of an endpoint is one look away from the last, and so are the oldest and the newest
-//! of a group. Only its count reads more, and that ends at [`MAX_COUNTED`].
+//! No query scans all dead letters. The table `tally` knows which endpoints have some. An index on group and id then
+//! finds the next group of an endpoint in one step, and also the oldest and the newest delivery of a group. Only the
+//! count of a group reads more rows, up to [`MAX_COUNTED`].
 //!
-//! A plot is an endpoint's number and a kind's in one, so that no other index begins like this one: where
-//! several do, a plan may take the wrong one and sort everything it finds. For the same reason rows are
-//! compared and ordered by plot *and* id.
+//! A group is called a *plot* here: endpoint number and failure kind combined into one number, so that no other index
+//! starts with the same column. With several such indexes the planner may choose the wrong one and sort all rows. For
+//! the same reason rows are compared and sorted by plot *and* id.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
@@ -24,7 +24,7 @@ use crate::codes::Coded;
 use crate::dead::{FIRST_RANK, MAX_ENDPOINTS_LOOKED_AT, Start, rank};
 use crate::{BoundedCount, DeadGroup, DeadGroupKey, MAX_COUNTED, Page, PageRequest};
 
-/// An endpoint that has some.
+/// An endpoint with dead letters.
 struct Place {
     no: i64,
     id: EndpointId,
@@ -32,21 +32,21 @@ struct Place {
     standing: Standing,
 }
 
-/// A group that was found, before it is looked at.
+/// A group without its details.
 struct Found<'a> {
     place: &'a Place,
     plot: i64,
     kind: Option<FailureKind>,
 }
 
-/// What is known of a group besides.
+/// The details of a group.
 struct Look {
     newest: DeliveryId,
     oldest_at: i64,
     counted: i64,
 }
 
-/// A page of groups, of one endpoint or of all.
+/// Lists groups, of one endpoint or of all.
 pub(super) async fn dead_groups(
     link: &Link,
     tenant: &TenantId,
@@ -75,7 +75,8 @@ pub(super) async fn dead_groups(
     Ok(Page { items, next })
 }
 
-/// Endpoints with dead letters, the newest first, and where the search stopped if there may be more.
+/// Returns the endpoints with dead letters, the newest first, and the endpoint at which the search stopped if there
+/// may be more.
 async fn places(
     link: &Link,
     tenant_no: i64,
@@ -110,14 +111,15 @@ async fn places(
         )
         .await?;
     let places = rows.iter().map(read_place).collect::<Result<Vec<_>, _>>()?;
-    // Each has a group, so these many are more than the page holds; if not, the search goes on after them.
+    // Each endpoint has at least one group, so this number of endpoints fills the page. Otherwise the search
+    // continues after the last examined endpoint.
     let full = places.last().filter(|_| places.len() >= wanted);
     let stopped_at = full.map(|place| place.id).or(last);
     Ok((places, stopped_at.filter(|_| start.below.is_some())))
 }
 
-/// Numbers of endpoints that have dead letters, and the last endpoint that was looked at if there may be
-/// more.
+/// The statement that returns the numbers of endpoints with dead letters, and the last examined endpoint if there may
+/// be more.
 fn places_sql() -> String {
     let looked = "FROM endpoints WHERE (tenant_no, id) >= ($1, $2) AND (tenant_no, id) < ($1, $3) \
         ORDER BY tenant_no DESC, id DESC";
@@ -138,7 +140,7 @@ fn read_place(row: &Row) -> Result<Place, Fault> {
     })
 }
 
-/// The groups of these endpoints, in order, from where the page begins.
+/// Returns the groups of these endpoints in order, from the start of the page.
 async fn kinds<'a>(
     link: &Link,
     places: &'a [Place],
@@ -161,15 +163,15 @@ async fn kinds<'a>(
     Ok(found)
 }
 
-/// How many plots an endpoint has: one for each kind, and the last for those without one.
+/// Number of plots of an endpoint: one for each failure kind, and the last for deliveries without one.
 const PLOTS: i64 = 16;
-/// The plot of a dead letter `d`, as its index has it.
+/// The plot of a dead letter `d`, as in the index.
 const PLOT: &str = "d.endpoint_no * 16 + coalesce(d.kind, 15)";
-/// What lies in the plot `e.plot`, and nothing else.
+/// The condition for rows in the plot `e.plot`.
 const IN_PLOT: &str = ">= (e.plot, '00000000-0000-0000-0000-000000000000'::uuid) AND \
     (d.endpoint_no * 16 + coalesce(d.kind, 15), d.id) <= (e.plot, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)";
 
-/// The plots of each endpoint in which something lies: the first, the next one after it, and so on.
+/// The statement that returns the non-empty plots of each endpoint, jumping from one to the next.
 fn plots_sql() -> String {
     format!(
         "SELECT e.place, f.plot FROM unnest($1::bigint[]) WITH ORDINALITY AS e (no, place) \
@@ -180,7 +182,7 @@ fn plots_sql() -> String {
     )
 }
 
-/// What there is to say of each group.
+/// The statement that returns the details of each group.
 fn groups_sql() -> String {
     let lying = |columns: &str, order: &str, limit: &str| {
         format!(
@@ -198,7 +200,7 @@ fn groups_sql() -> String {
     )
 }
 
-/// Looks at groups. One that has gone meanwhile is left out.
+/// Reads the details of groups. A group that has been deleted since is left out.
 async fn groups(
     link: &Link,
     tenant: &TenantId,

@@ -1,7 +1,7 @@
-//! The way to the server, opened by somebody else.
+//! The address of a database server ([`ServerUrl`]), and the trait that opens connections to it ([`Dial`]).
 //!
-//! The store opens no sockets: whoever opens the store says how its server is reached, and speaks TLS
-//! with it first if that is wanted.
+//! The store opens no sockets itself. The program that opens the store provides a [`Dial`], which connects and
+//! performs the TLS handshake if one is wanted.
 
 use std::fmt;
 use std::io;
@@ -15,22 +15,22 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
-/// The port of a server whose URL does not say.
+/// The port of a URL without one.
 const DEFAULT_PORT: u16 = 5_432;
 
-/// Where a server listens.
+/// The network address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// On a port of a host.
+    /// A TCP port.
     Tcp {
-        /// A name or an address.
+        /// Host name or IP address.
         host: String,
         /// The port.
         port: u16,
     },
-    /// On a socket of this machine.
+    /// A Unix socket of this machine.
     Unix {
-        /// The socket's file.
+        /// Path of the socket.
         path: PathBuf,
     },
 }
@@ -45,7 +45,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// How far the way to the server is trusted.
+/// The `sslmode` of a connection: whether TLS is used and what is verified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TlsMode {
     /// No TLS.
@@ -53,7 +53,7 @@ pub enum TlsMode {
     /// TLS if the server offers it.
     #[default]
     Prefer,
-    /// TLS, whoever answers.
+    /// TLS. The certificate is verified only if a root certificate file is given.
     Require,
     /// TLS, with a certificate of a trusted authority.
     VerifyCa,
@@ -61,97 +61,97 @@ pub enum TlsMode {
     VerifyFull,
 }
 
-/// Which TLS is wanted.
+/// TLS settings of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// How far the way is trusted.
+    /// The `sslmode`.
     pub mode: TlsMode,
-    /// A file with the authorities that are trusted instead of the usual ones.
+    /// A file with the trusted authorities, instead of the default ones.
     pub root_cert: Option<PathBuf>,
 }
 
-/// Bytes in both directions.
+/// A bidirectional byte stream.
 pub trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 
-/// What dialling will answer.
+/// The future that [`Dial::dial`] returns.
 pub type Dialled = Pin<Box<dyn Future<Output = io::Result<Box<dyn Wire>>> + Send>>;
 
-/// Opens the way to a server.
+/// Opens connections to a server.
 pub trait Dial: Send + Sync {
-    /// Connects to a place and, if that is wanted, asks it for TLS as PostgreSQL has it done: a request of
-    /// eight bytes, an answer of one, then the handshake. What comes back is ready for the protocol.
+    /// Connects to an address and negotiates TLS as PostgreSQL does: a request of eight bytes, an answer of one byte,
+    /// then the handshake. The returned stream is ready for the PostgreSQL protocol.
     fn dial(&self, place: &Place, tls: &Tls) -> Dialled;
 }
 
-/// Where a server is, and as whom one speaks to it. Its password is never shown.
+/// The addresses, user, database and TLS settings of a server. Its password is never shown.
 #[derive(Clone)]
 pub struct ServerUrl {
     config: Config,
     places: Vec<Place>,
     tls: Tls,
-    /// The place to try first. Clones share what they learn.
+    /// Index of the address to try first. Shared by all clones.
     first: Arc<AtomicUsize>,
 }
 
-/// Why a text is no URL of a server.
+/// The reason why a text is not a server URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServerUrlError {
-    /// It does not read as one.
+    /// It cannot be parsed.
     #[error("is not a PostgreSQL URL like postgres://user@host:5432/database: {0}")]
     Malformed(String),
-    /// It names no host.
+    /// It has no host.
     #[error("names no host: write postgres://user@host:5432/database")]
     NoHost,
-    /// Its name and password are not told from its host.
+    /// It has more than one `@`, so the host cannot be separated from the password.
     #[error("has an @ too many: in a name or a password write %40 for @")]
     AmbiguousHost,
-    /// It asks for TLS in a way that does not exist.
+    /// Its `sslmode` is unknown.
     #[error("sslmode may be disable, prefer, require, verify-ca or verify-full, not {0:?}")]
     TlsMode(String),
 }
 
 impl ServerUrl {
-    /// The places to try, one after the other.
+    /// The addresses, in the order of the URL.
     pub fn places(&self) -> &[Place] {
         &self.places
     }
 
-    /// The places with their numbers, beginning with the one that is most likely to answer.
+    /// Returns the addresses with their indexes, starting with the one that is most likely to answer.
     pub(super) fn in_turn(&self) -> impl Iterator<Item = (usize, &Place)> {
         let first = self.first.load(Ordering::Relaxed) % self.places.len();
         let numbered = || self.places.iter().enumerate();
         numbered().skip(first).chain(numbered().take(first))
     }
 
-    /// The next who tries begins with this one.
+    /// Sets the address that the next connection attempt starts with.
     pub(super) fn begin_with(&self, place: usize) {
         self.first.store(place, Ordering::Relaxed);
     }
 
-    /// Which TLS is wanted.
+    /// The TLS settings.
     pub fn tls(&self) -> &Tls {
         &self.tls
     }
 
-    /// The database, by name.
+    /// The name of the database.
     pub fn database(&self) -> &str {
         let named = self.config.get_dbname().or(self.config.get_user());
         named.unwrap_or("postgres")
     }
 
-    /// As whom one speaks to it.
+    /// The name of the user.
     pub fn user(&self) -> &str {
         self.config.get_user().unwrap_or("postgres")
     }
 
-    /// Whether a password is known.
+    /// Returns whether the URL has a password.
     pub fn has_password(&self) -> bool {
         self.config.get_password().is_some()
     }
 
-    /// The same with this password, unless it has one.
+    /// Sets this password, unless the URL has one.
     pub fn or_password(mut self, password: &str) -> ServerUrl {
         if !self.has_password() {
             self.config.password(password);
@@ -159,13 +159,13 @@ impl ServerUrl {
         self
     }
 
-    /// The same server, another database of it.
+    /// Replaces the database.
     pub fn with_database(mut self, database: &str) -> ServerUrl {
         self.config.dbname(database);
         self
     }
 
-    /// The same, reached at another place.
+    /// Replaces the addresses with a single one.
     pub fn with_place(mut self, place: Place) -> ServerUrl {
         self.places = vec![place];
         self.first = Arc::default();
@@ -199,7 +199,7 @@ impl FromStr for ServerUrl {
     type Err = ServerUrlError;
 
     fn from_str(text: &str) -> Result<ServerUrl, ServerUrlError> {
-        // Two parameters are ours to understand; the rest is the library's.
+        // The two TLS parameters are parsed here, the rest by the library.
         let (path, query) = text.split_once('?').unwrap_or((text, ""));
         let mut tls = Tls::default();
         let mut rest = Vec::new();
@@ -224,7 +224,7 @@ impl FromStr for ServerUrl {
         if places.is_empty() {
             return Err(ServerUrlError::NoHost);
         }
-        // What stands before the last one is part of a password, and hosts and databases are shown.
+        // The text before the last `@` belongs to the password, and hosts and databases are shown.
         if path.matches('@').count() > 1 {
             return Err(ServerUrlError::AmbiguousHost);
         }
@@ -273,7 +273,7 @@ fn places(config: &Config) -> Vec<Place> {
         .collect()
 }
 
-/// Undoes the escapes of a URL.
+/// Decodes the percent-encoding of a URL.
 fn unescaped(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

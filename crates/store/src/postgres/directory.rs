@@ -1,4 +1,4 @@
-//! Tenants and keys.
+//! Tenants and API keys.
 
 use posthaste_core::id::{EndpointId, KeyId, TenantId};
 use posthaste_core::time::Timestamp;
@@ -11,10 +11,10 @@ use super::passes;
 use super::scene::Scene;
 use crate::{ApiKey, Change, Insertion, KeyHash, Page, PageRequest, Replaced, Tenant};
 
-/// The tenant number of keys that belong to nobody. No tenant has it.
+/// The tenant number of admin keys. No tenant has it.
 const NOBODY: i64 = 0;
 
-/// The number of a tenant that is there.
+/// Returns the number of a tenant, unless it is deleted.
 pub(super) async fn live_tenant(link: &Link, tenant: &TenantId) -> Result<Option<i64>, Fault> {
     let row = link
         .query_opt(
@@ -25,7 +25,7 @@ pub(super) async fn live_tenant(link: &Link, tenant: &TenantId) -> Result<Option
     Ok(row.map(|row| row.get(0)))
 }
 
-/// Adds a tenant.
+/// Creates a tenant.
 pub(super) async fn create_tenant(scene: &mut Scene, tenant: &Tenant) -> Result<Insertion, Fault> {
     scene.own_directory().await?;
     if scene.tenant(&tenant.id).is_some() {
@@ -56,7 +56,7 @@ pub(super) async fn create_tenant(scene: &mut Scene, tenant: &Tenant) -> Result<
     Ok(Insertion::Created)
 }
 
-/// Changes a tenant.
+/// Replaces a tenant's settings.
 pub(super) async fn replace_tenant(scene: &mut Scene, tenant: &Tenant) -> Result<Replaced, Fault> {
     scene.own_directory().await?;
     let Some(routes) = scene.tenant(&tenant.id) else {
@@ -88,7 +88,7 @@ pub(super) async fn replace_tenant(scene: &mut Scene, tenant: &Tenant) -> Result
     Ok(Replaced::Done)
 }
 
-/// Removes a tenant. Its row stays, since what it left behind still names it, but nobody finds it.
+/// Deletes a tenant. Its row stays, because other rows still refer to it, but reads do not return it.
 pub(super) async fn delete_tenant(
     scene: &mut Scene,
     tenant: &TenantId,
@@ -141,14 +141,14 @@ fn read_tenant(row: &Row) -> Result<Tenant, Fault> {
     })
 }
 
-/// A tenant.
+/// Returns a tenant.
 pub(super) async fn tenant(link: &Link, tenant: &TenantId) -> Result<Option<Tenant>, Fault> {
     let sql = format!("SELECT {TENANT_COLUMNS} FROM tenants WHERE id = $1 AND NOT deleted");
     let row = link.query_opt(&sql, &[&tenant.as_str()]).await?;
     row.as_ref().map(read_tenant).transpose()
 }
 
-/// Tenants, the newest first.
+/// Lists tenants, the newest first.
 pub(super) async fn tenants(
     link: &Link,
     page: &PageRequest<(Timestamp, TenantId)>,
@@ -178,7 +178,7 @@ pub(super) async fn tenants(
     }))
 }
 
-/// Whose keys: the number of a tenant that is there, or of nobody.
+/// Returns the tenant number of keys: that of the tenant, or that of admin keys.
 async fn scope_of(link: &Link, tenant: Option<&TenantId>) -> Result<Option<i64>, Fault> {
     match tenant {
         None => Ok(Some(NOBODY)),
@@ -186,9 +186,9 @@ async fn scope_of(link: &Link, tenant: Option<&TenantId>) -> Result<Option<i64>,
     }
 }
 
-/// Adds a key.
+/// Creates a key.
 pub(super) async fn create_key(scene: &mut Scene, key: &ApiKey) -> Result<Insertion, Fault> {
-    // A tenant that is being deleted takes its keys with it.
+    // Deleting a tenant deletes its keys, so the tenant must not be deleted while a key is added.
     scene.share_directory().await?;
     let Some(scope) = scope_of(&scene.link, key.tenant.as_ref()).await? else {
         return Ok(Insertion::NoSuchTenant);
@@ -249,14 +249,14 @@ fn read_key(row: &Row) -> Result<ApiKey, Fault> {
     })
 }
 
-/// The key with this hash.
+/// Returns the key with this hash.
 pub(super) async fn key(link: &Link, hash: KeyHash) -> Result<Option<ApiKey>, Fault> {
     let sql = format!("SELECT {KEY_COLUMNS} WHERE k.hash = $1");
     let row = link.query_opt(&sql, &[&hash.0.as_slice()]).await?;
     row.as_ref().map(read_key).transpose()
 }
 
-/// Keys of a tenant, or of nobody, the newest first.
+/// Lists the keys of a tenant, or the admin keys, the newest first.
 pub(super) async fn keys(
     link: &Link,
     tenant: Option<&TenantId>,
@@ -274,12 +274,12 @@ pub(super) async fn keys(
     Ok(cut(items, page.limit, |last| last.id))
 }
 
-/// One row more than fits on a page tells whether there is another page.
+/// One row more than fits on a page shows whether there is another page.
 pub(super) fn one_more(limit: usize) -> i64 {
     most(limit).saturating_add(1)
 }
 
-/// A page of what was found, one more than fits on it.
+/// Makes a page of rows that were read with [`one_more`].
 pub(super) fn cut<T, K>(mut items: Vec<T>, limit: usize, name: impl Fn(&T) -> K) -> Page<T, K> {
     let more = items.len() > limit;
     items.truncate(limit);

@@ -1,4 +1,4 @@
-//! Endpoints.
+//! Endpoints: configuration, status and health.
 
 use posthaste_core::cluster::Shard;
 use posthaste_core::id::{EndpointId, TenantId};
@@ -17,7 +17,7 @@ use crate::{
     Change, DisabledReason, Endpoint, EndpointRow, Insertion, Page, PageRequest, Replaced,
 };
 
-/// Adds an endpoint.
+/// Creates an endpoint.
 pub(super) async fn create(
     scene: &mut Scene,
     endpoint: &Endpoint,
@@ -55,7 +55,7 @@ pub(super) async fn create(
     Ok(Insertion::Created)
 }
 
-/// Changes how an endpoint is configured.
+/// Replaces the configuration of an endpoint.
 pub(super) async fn replace(scene: &mut Scene, endpoint: &Endpoint) -> Result<Replaced, Fault> {
     scene.own_directory().await?;
     let link = scene.link.clone();
@@ -106,7 +106,7 @@ async fn configure(link: &Link, no: i64, endpoint: &Endpoint) -> Result<(), Faul
     Ok(())
 }
 
-/// What a writer wants to know of an endpoint.
+/// The columns of an endpoint that writes need.
 pub(super) struct Found {
     pub(super) no: i64,
     pub(super) tenant_no: i64,
@@ -114,7 +114,7 @@ pub(super) struct Found {
     pub(super) revision: u64,
 }
 
-/// The endpoint with this id, deleted or not.
+/// Returns the endpoint with this id, deleted or not.
 pub(super) async fn find(link: &Link, id: EndpointId) -> Result<Option<Found>, Fault> {
     let row = link
         .query_opt(
@@ -133,7 +133,7 @@ pub(super) async fn find(link: &Link, id: EndpointId) -> Result<Option<Found>, F
     row.map(read).transpose()
 }
 
-/// Writes down how an endpoint stands, unless it is deleted, and its health if that is newer.
+/// Sets the status of an endpoint, unless it is deleted, and its health if that is newer.
 pub(super) async fn set_standing(
     scene: &mut Scene,
     endpoint: EndpointId,
@@ -151,7 +151,8 @@ pub(super) async fn set_standing(
     Ok(true)
 }
 
-/// Changes how an endpoint stands. What is deleted stays deleted. Wants the directory to be owned.
+/// Changes the status of an endpoint. A deleted endpoint stays deleted. The caller must hold the directory
+/// exclusively.
 pub(super) async fn stand(
     scene: &mut Scene,
     endpoint: EndpointId,
@@ -171,7 +172,7 @@ pub(super) async fn stand(
     Ok(())
 }
 
-/// Writes down the health of an endpoint, if it is newer than what is stored.
+/// Writes the health of an endpoint, if it is newer than the stored one.
 pub(super) async fn remember(link: &Link, no: i64, health: &Health) -> Result<(), Fault> {
     link.execute(
         "UPDATE healths SET health = $2, revision = $3, tripped = $4 \
@@ -225,7 +226,7 @@ fn read(row: &Row) -> Result<EndpointRow, Fault> {
     })
 }
 
-/// An endpoint, deleted ones too.
+/// Returns an endpoint, also if it is deleted.
 pub(super) async fn endpoint(
     link: &Link,
     endpoint: EndpointId,
@@ -235,7 +236,7 @@ pub(super) async fn endpoint(
     row.as_ref().map(read).transpose()
 }
 
-/// Endpoints of a tenant that are not deleted, the newest first.
+/// Lists the endpoints of a tenant that are not deleted, the newest first.
 pub(super) async fn endpoints(
     link: &Link,
     tenant: &TenantId,
@@ -254,7 +255,7 @@ pub(super) async fn endpoints(
     Ok(cut(items, page.limit, |last| last.endpoint.id))
 }
 
-/// Endpoints in trouble, of one tenant or of all, those that are paused last.
+/// Returns endpoints that need attention, of one tenant or of all. Paused endpoints come last.
 pub(super) async fn troubled(
     link: &Link,
     tenant: Option<&TenantId>,

@@ -12,15 +12,15 @@ use super::columns::{Id, at, parse};
 use super::fault::Fault;
 use crate::{AcceptedDelivery, AcceptedEvent, Content, StoredEvent};
 
-/// The columns that [`read`] wants, of an event `v`.
+/// The columns that [`read`] expects, for an event `v`.
 pub(super) const COLUMNS: &str = "v.id, v.type, v.created_at, v.deliver_at, v.content_type, \
     v.idempotency_key, v.deliveries, v.payload, v.tenant_no, v.trace, v.payload_removed_at";
 
-/// What one delivery takes in a list.
+/// Size of one delivery in a list.
 const ENTRY_BYTES: usize = 32;
 
-/// The deliveries that an event was accepted with, as they lie in its row: for each its id and its
-/// endpoint's. What a replay adds later lies in `added`.
+/// Encodes the deliveries that an event was accepted with, as stored in its row: the delivery's id and its endpoint's
+/// id. Deliveries that a replay adds later are in the table `added`.
 pub(super) fn write_list(deliveries: &[AcceptedDelivery]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(deliveries.len() * ENTRY_BYTES);
     for delivery in deliveries {
@@ -30,7 +30,7 @@ pub(super) fn write_list(deliveries: &[AcceptedDelivery]) -> Vec<u8> {
     bytes
 }
 
-/// The same, read.
+/// Decodes such a list.
 pub(super) fn read_list(bytes: &[u8]) -> Vec<AcceptedDelivery> {
     let id = |bytes: &[u8]| u128::from_be_bytes(bytes.try_into().expect("sixteen bytes"));
     let entries = bytes.chunks_exact(ENTRY_BYTES);
@@ -64,7 +64,7 @@ pub(super) fn read(row: &Row) -> Result<StoredEvent, Fault> {
     })
 }
 
-/// What an event carries and when it was accepted, from five columns: time, type, content type,
+/// Reads an event's payload and the time at which it was accepted, from five columns: time, type, content type,
 /// payload, trace.
 pub(super) fn read_content(row: &Row, from: usize) -> Result<(Timestamp, Arc<Content>), Fault> {
     let content = Content {

@@ -1,4 +1,6 @@
-//! What goes wrong between here and the server, and what follows from it.
+//! Errors of the connection to PostgreSQL, and how the caller must react to each.
+//!
+//! [`Fault`] is the error; [`Fault::verdict`] classifies it once into a [`Verdict`].
 
 use std::fmt;
 use std::time::Duration;
@@ -7,50 +9,50 @@ use tokio_postgres::error::SqlState;
 
 use crate::StoreError;
 
-/// Raised where what this node keeps in mind of the directory is out of date.
+/// SQLSTATE raised when the directory has changed since this node read it.
 pub(super) const OUTDATED: &str = "PH001";
-/// Raised where this node is no owner any more.
+/// SQLSTATE raised when this node is not registered or does not own the shard.
 pub(super) const FENCED: &str = "PH002";
-/// Raised where a record finds its delivery elsewhere than it stood.
+/// SQLSTATE raised when a recorded delivery has changed since its attempt started.
 pub(super) const SUPERSEDED: &str = "PH003";
 
-/// Why something was not done.
+/// The reason why a database operation failed.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// The server said so, or cannot be heard.
+    /// The server returned an error, or the connection failed.
     Server(tokio_postgres::Error),
-    /// The server did not answer for so long.
+    /// The server did not answer within this time.
     Silent(Duration),
-    /// What is stored cannot be understood.
+    /// Stored data cannot be decoded.
     Unreadable(String),
 }
 
-/// What follows from a fault.
+/// The consequence of a [`Fault`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The connection is gone, or of no use any more; whether what was being committed is, nobody can say.
+    /// The connection is lost or unusable. If a commit was in progress, its outcome is unknown.
     Lost,
-    /// Somebody was in the way: the same may succeed when it is done again.
+    /// A lock conflict or serialisation failure. The same operation may succeed when it is repeated.
     InTheWay,
-    /// What was known of the directory is out of date.
+    /// The routing table is out of date.
     Outdated,
-    /// This node is no owner any more.
+    /// This node does not own the shard any more.
     Fenced,
-    /// A record came too late.
+    /// The delivery of a record has changed in the meantime.
     Superseded,
-    /// Something of the kind is there already.
+    /// A unique value exists already.
     Duplicate,
     /// A partition is missing.
     NoPartition,
-    /// The server does not know our statements any more, or not as they were: nothing was done, and another
-    /// connection prepares them anew.
+    /// The server does not know our prepared statements any more, or they have changed. Nothing was done; a new
+    /// connection prepares them again.
     Unprepared,
-    /// It would fail again.
+    /// The operation itself is at fault and would fail again.
     Guilty,
 }
 
 impl Fault {
-    /// What follows.
+    /// Classifies this fault.
     pub(super) fn verdict(&self) -> Verdict {
         let error = match self {
             Fault::Server(error) => error,
@@ -58,13 +60,13 @@ impl Fault {
             Fault::Unreadable(_) => return Verdict::Guilty,
         };
         let Some(state) = error.code() else {
-            // Whatever the server did not say itself happened on the way.
+            // An error without an SQLSTATE is not from the server: the connection failed.
             return Verdict::Lost;
         };
         follows(state)
     }
 
-    /// What whoever asked is told.
+    /// Converts this fault to the error for the caller.
     pub(super) fn into_store_error(self) -> StoreError {
         match self {
             Fault::Server(ref error) if error.code() == Some(&SqlState::DISK_FULL) => {
@@ -77,7 +79,7 @@ impl Fault {
     }
 }
 
-/// What follows from what the server says.
+/// Classifies an SQLSTATE.
 fn follows(state: &SqlState) -> Verdict {
     let class = state.code().get(..2).unwrap_or_default();
     if state.code() == OUTDATED {
@@ -101,8 +103,8 @@ fn follows(state: &SqlState) -> Verdict {
     }
 }
 
-/// Whether a connection is of no use after this: it is being closed, the server became a standby, or it does
-/// not know itself what became of a commit.
+/// Returns whether the connection is unusable after this error: the server closes it, has become a standby, or does
+/// not know the outcome of a commit itself.
 fn is_loss(state: &SqlState, class: &str) -> bool {
     class == "08"
         || class == "57" && *state != SqlState::QUERY_CANCELED
@@ -112,15 +114,14 @@ fn is_loss(state: &SqlState, class: &str) -> bool {
         || *state == SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
 }
 
-/// Whether a proxy has lost our statements, or confused them, or what they answer has another form since
-/// somebody migrated.
+/// Returns whether a proxy lost or mixed up our prepared statements, or a migration changed their result type.
 fn is_unprepared(state: &SqlState) -> bool {
     *state == SqlState::INVALID_SQL_STATEMENT_NAME
         || *state == SqlState::DUPLICATE_PSTATEMENT
         || *state == SqlState::FEATURE_NOT_SUPPORTED
 }
 
-/// Only the server's own words: what it adds in detail may be what somebody stored.
+/// Shows only the server's main message: its details may contain stored data.
 impl fmt::Display for Fault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -148,7 +149,7 @@ impl From<tokio_postgres::Error> for Fault {
     }
 }
 
-/// The thread that does everything is gone.
+/// The error for callers after the store's thread has stopped.
 pub(super) fn stopped() -> StoreError {
     StoreError::Unavailable("the store's thread has stopped".to_owned())
 }
@@ -160,7 +161,7 @@ mod tests {
     #[test]
     fn what_the_server_says_is_judged_by_what_can_still_be_known() {
         for (codes, verdict) in [
-            // Whether it was committed, nobody knows, or the connection is over.
+            // The outcome of the commit is unknown, or the connection is closed.
             (
                 &[
                     "08006", "08007", "57P01", "57P02", "57P03", "25006", "25P03",

@@ -1,4 +1,4 @@
-//! Figures.
+//! Counts of deliveries: waiting, dead-lettered, retrying.
 
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::time::Timestamp;
@@ -10,7 +10,7 @@ use super::link::Link;
 use super::tally::EVERYWHERE;
 use crate::Counts;
 
-/// How much there is: the sum of what each node has counted.
+/// Returns the total counts: the sum over all nodes' slots.
 pub(super) async fn counts(link: &Link) -> Result<Counts, Fault> {
     let row = link
         .query_one(
@@ -25,7 +25,7 @@ pub(super) async fn counts(link: &Link) -> Result<Counts, Fault> {
     })
 }
 
-/// How many deliveries wait for an endpoint.
+/// Returns the number of deliveries that wait for an endpoint.
 pub(super) async fn pending(link: &Link, endpoint: EndpointId) -> Result<u64, Fault> {
     let row = link
         .query_one(
@@ -37,8 +37,8 @@ pub(super) async fn pending(link: &Link, endpoint: EndpointId) -> Result<u64, Fa
     Ok(row.get::<_, i64>(0).max(0) as u64)
 }
 
-/// How many deliveries have been waiting for another attempt since before `since`: those that were first
-/// due before it, in this round.
+/// Returns the number of deliveries that have been retrying since before `since`: those that were first due before it
+/// in their present round of attempts.
 pub(super) async fn retrying_since(
     link: &Link,
     tenant: Option<&TenantId>,
@@ -46,7 +46,7 @@ pub(super) async fn retrying_since(
     limit: usize,
 ) -> Result<u64, Fault> {
     let (since, limit) = (ms(since), most(limit));
-    // Ordered as the index is, so that only what has been retrying for so long is read.
+    // Sorted like the index, so that only deliveries that have been retrying for this long are read.
     let row = match tenant {
         None => {
             link.query_one(

@@ -1,9 +1,9 @@
-//! From where on something may wait for an endpoint.
+//! Due watermarks: the earliest due time at which an endpoint can have waiting deliveries.
 //!
-//! A fetch reads an index in the order of due times. What has ended since the last one may still lie in it,
-//! dead, for as long as somebody holds an old snapshot: a million rows to walk over. So a fetch begins at
-//! the floor: the due time of the earliest row that the last one saw alive. Whoever hears of something
-//! earlier lowers it. What is forgotten is read from the beginning.
+//! A fetch reads an index in the order of due times. Entries of deleted rows stay in the index as long as any
+//! transaction holds an old snapshot, and a fetch may have to skip a million of them. A fetch therefore starts at the
+//! due watermark: the due time of the earliest live row that the last fetch saw. A delivery that becomes due earlier
+//! lowers the watermark. Without a watermark a fetch reads from the start of the index.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,10 +11,10 @@ use posthaste_core::id::EndpointId;
 use posthaste_core::time::Timestamp;
 use rustc_hash::FxHashMap;
 
-/// Of how many endpoints a floor is remembered.
+/// Maximum number of endpoints with a watermark.
 const MAX_FLOORS: usize = 100_000;
 
-/// The floors.
+/// The due watermarks of endpoints.
 #[derive(Default)]
 pub(super) struct Floors {
     inner: Mutex<Inner>,
@@ -23,19 +23,19 @@ pub(super) struct Floors {
 #[derive(Default)]
 struct Inner {
     floors: FxHashMap<EndpointId, Floor>,
-    /// Counts what was lowered.
+    /// Counts calls that lowered a watermark. Serves as a logical clock.
     lowered: u64,
-    /// When everything was last forgotten.
+    /// The value of `lowered` when all watermarks were last dropped.
     forgotten: u64,
 }
 
 struct Floor {
     due: Timestamp,
-    /// When it was last lowered.
+    /// The value of `Inner::lowered` when this watermark was last lowered.
     lowered: u64,
 }
 
-/// Where a fetch begins, and when it began.
+/// The start of a fetch: its watermark and its logical time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Begun {
     pub(super) floor: Timestamp,
@@ -43,7 +43,7 @@ pub(super) struct Begun {
 }
 
 impl Floors {
-    /// A fetch begins.
+    /// Starts a fetch.
     pub(super) fn begin(&self, endpoint: EndpointId) -> Begun {
         let inner = self.lock();
         let floor = inner.floors.get(&endpoint);
@@ -53,7 +53,8 @@ impl Floors {
         }
     }
 
-    /// A fetch saw this as the earliest that waits. What was lowered meanwhile it may have missed.
+    /// Sets the watermark after a fetch that saw this earliest due time. Does nothing if it was lowered or dropped
+    /// since the fetch started, because the fetch may have missed a delivery.
     pub(super) fn saw(&self, endpoint: EndpointId, begun: Begun, earliest: Timestamp) {
         let mut inner = self.lock();
         if inner.forgotten > begun.at {
@@ -74,7 +75,7 @@ impl Floors {
         }
     }
 
-    /// Something is due that may not have been seen.
+    /// Lowers the watermark for a delivery that the last fetch may not have seen.
     pub(super) fn lower(&self, endpoint: EndpointId, due: Timestamp) {
         let mut inner = self.lock();
         inner.lowered += 1;
@@ -83,7 +84,7 @@ impl Floors {
             floor.due = floor.due.min(due);
             floor.lowered = now;
         } else if inner.floors.len() < MAX_FLOORS {
-            // A fetch that is under way must not raise it above this.
+            // A fetch that is in progress must not raise the watermark above this.
             let floor = Floor {
                 due: Timestamp(0),
                 lowered: now,
@@ -94,7 +95,7 @@ impl Floors {
         }
     }
 
-    /// Everything may have been missed.
+    /// Drops all watermarks, because deliveries may have been missed.
     pub(super) fn forget(&self) {
         let mut inner = self.lock();
         inner.floors.clear();

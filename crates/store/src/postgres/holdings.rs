@@ -1,10 +1,10 @@
-//! What this node owns.
+//! The shards that this node owns, with their epochs.
 //!
-//! The membership (`roster`) drives it: it registers this node, claims and releases shards, and says so
-//! here; the writer asks here whether what it is to write is its to write, and with which epoch the
-//! database has to agree. To take a shard: claim it in the database, then [`Holdings::grant`], then tell the
-//! node. To give one up: wait until nothing of it is under way, [`Holdings::revoke`], pass a barrier
-//! through the writer (an operation that does nothing), and then release it in the database.
+//! The membership updates [`Holdings`]: it registers this node, claims and releases shards. The writer asks
+//! [`Holdings`] whether this node may write for a shard, and which epoch the database must confirm. To take a shard:
+//! claim it in the database, call [`Holdings::grant`], then notify the node. To release a shard: wait until nothing
+//! of it is in flight, call [`Holdings::revoke`], pass a barrier (an empty operation) through the writers, then
+//! release it in the database.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use crate::NodeNo;
 
-/// How many slots the tally has for each kind of writer.
+/// Number of slots in the table `tally` for each of the two writers.
 const SLOTS: u64 = 32;
 
 /// This node's number and shards.
@@ -29,7 +29,7 @@ struct Inner {
     epochs: Vec<Option<i64>>,
 }
 
-/// As which node, and by which epoch, an endpoint is owned at some moment.
+/// The ownership of an endpoint's shard at some moment: the node, the shard and the epoch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tenure {
     pub(super) me: NodeNo,
@@ -38,7 +38,7 @@ pub(super) struct Tenure {
 }
 
 impl Holdings {
-    /// Nothing yet.
+    /// Creates holdings without any shard.
     pub(super) fn new(me: NodeNo) -> Holdings {
         Holdings {
             inner: Mutex::new(Inner {
@@ -49,23 +49,24 @@ impl Holdings {
         }
     }
 
-    /// This node.
+    /// This node's number.
     pub(super) fn me(&self) -> NodeNo {
         self.lock().me
     }
 
-    /// The slot of the tally in which a writer of this node counts: the one, or the one beside it.
+    /// Returns the slot of the table `tally` in which a writer of this node counts: the first writer, or the second
+    /// if `beside` is set.
     pub(super) fn slot(&self, beside: bool) -> i16 {
         let first = if beside { SLOTS } else { 0 };
         (first + self.me().0 % SLOTS) as i16
     }
 
-    /// With which epoch this node owns a shard.
+    /// Returns the epoch with which this node owns a shard.
     pub(super) fn epoch(&self, shard: Shard) -> Option<i64> {
         self.lock().epochs[usize::from(shard.number())]
     }
 
-    /// How this node owns an endpoint now, if it does.
+    /// Returns this node's present ownership of an endpoint. Its epoch is `None` if the node is not the owner.
     pub(super) fn tenure(&self, endpoint: EndpointId) -> Tenure {
         let shard = Shard::of(endpoint);
         let inner = self.lock();
@@ -83,19 +84,19 @@ impl Holdings {
         tenure.epoch.is_some() && (inner.me, epoch) == (tenure.me, tenure.epoch)
     }
 
-    /// Whether this node owns an endpoint.
+    /// Returns whether this node owns an endpoint.
     pub(super) fn owns(&self, endpoint: EndpointId) -> bool {
         self.epoch(Shard::of(endpoint)).is_some()
     }
 
-    /// The shards that this node owns.
+    /// Returns the shards that this node owns.
     pub(super) fn shards(&self) -> Vec<Shard> {
         let inner = self.lock();
         let owned = |shard: &Shard| inner.epochs[usize::from(shard.number())].is_some();
         Shard::all().filter(owned).collect()
     }
 
-    /// These are this node's, with these epochs.
+    /// Adds shards, with their epochs.
     pub(super) fn grant(&self, shards: &[(Shard, i64)]) {
         let mut inner = self.lock();
         for (shard, epoch) in shards {
@@ -103,7 +104,7 @@ impl Holdings {
         }
     }
 
-    /// These are not.
+    /// Removes shards.
     pub(super) fn revoke(&self, shards: &[Shard]) {
         let mut inner = self.lock();
         for shard in shards {
@@ -111,19 +112,19 @@ impl Holdings {
         }
     }
 
-    /// This node is another one from now on, and owns nothing.
+    /// Gives this node a new number, and removes all shards.
     pub(super) fn begin_anew(&self, me: NodeNo) {
         let mut inner = self.lock();
         inner.me = me;
         inner.epochs.fill(None);
     }
 
-    /// The database has refused what this node wrote as an owner: somebody has taken its place.
+    /// Reports that the database refused a write as owner: another node has taken the shard over.
     pub(super) fn tell_fenced(&self) {
         self.fenced.notify_one();
     }
 
-    /// Waits until that happens.
+    /// Waits for such a report.
     pub(super) async fn fenced(&self) {
         self.fenced.notified().await;
     }

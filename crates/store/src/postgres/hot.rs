@@ -1,9 +1,9 @@
-//! Many operations, a few statements.
+//! Writes a batch of hot operations with a few statements.
 //!
-//! A batch is planned in memory, then written in one transaction that is sent in one go: a guard, an array
-//! statement for each kind of row, the commit. What the plan takes for granted is checked by the guard and
-//! by the statements themselves, and ends the transaction if it does not hold; then the plan is made anew,
-//! with what was learnt. Tenants that are limited never share a batch with others (see `usage`).
+//! [`Batch`] collects accepts and records. The writer plans a batch in memory and sends it as one pipeline: a guard,
+//! one array statement for each kind of row, the commit. The guard and the statements check everything that the plan
+//! relies on. If a check fails, the transaction is aborted and the batch is planned again with the new information.
+//! Limited tenants never share a batch with others (see `usage`).
 
 use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::time::Month;
@@ -28,34 +28,36 @@ use super::usage::{self, Meters};
 use super::writer::{MAX_TRIES, PATIENCE, Writer};
 use crate::{HandedOver, Ingest, StoreError, Written};
 
-/// After a key was found that is stored already, so many batches look for theirs first.
+/// Number of batches that look up their idempotency keys first, after a batch met a key that was stored already.
 const WARY_BATCHES: u32 = 64;
-/// Of how many endpoints the number is remembered.
+/// Maximum number of cached endpoint numbers.
 const MAX_NUMBERS: usize = 200_000;
-/// After the directory has changed so often under a batch, the next change waits for it.
+/// After this number of directory changes during one batch, the batch locks the directory, so that the next change
+/// waits for it.
 const MAX_OUTDATED: u32 = 3;
-/// Keeps a number that only grows.
+/// Raises a number in `meta`; never lowers it.
 const RAISE: &str = "UPDATE meta SET value = $2 WHERE name = $1 AND value < $2";
 
-/// Hot operations that go together.
+/// Hot operations that are written together.
 #[derive(Default)]
 pub(super) struct Batch {
     accepts: Vec<Accepting>,
     records: Vec<Recording>,
     recorded: FxHashSet<DeliveryId>,
-    /// Records that came too late, or that are not this node's to write.
+    /// Records that are superseded: the delivery has changed, or this node does not own the shard any more.
     superseded: FxHashSet<DeliveryId>,
-    /// How often the directory changed under it.
+    /// Number of directory changes that made the plan of this batch invalid.
     outdated: u32,
 }
 
 impl Batch {
-    /// Adds events to be accepted.
+    /// Adds events to accept.
     pub(super) fn accept(&mut self, accepting: Accepting) {
         self.accepts.push(accepting);
     }
 
-    /// Whether it has an attempt of the same delivery: the second must see the first.
+    /// Returns whether the batch has an attempt of the same delivery. The second attempt must be written after the
+    /// first.
     pub(super) fn records_already(&self, recording: &Recording) -> bool {
         self.recorded.contains(&recording.attempt.delivery.id())
     }
@@ -70,7 +72,7 @@ impl Batch {
         self.accepts.len() + self.records.len()
     }
 
-    /// Nothing of it was done.
+    /// Answers all operations with an error. None of them was done.
     pub(super) fn refuse(self, why: &StoreError) {
         for accepting in self.accepts {
             accepting.reply.give(Err(why.clone()));
@@ -94,7 +96,7 @@ impl Batch {
         }
     }
 
-    /// Each by itself.
+    /// Splits the batch into batches of one operation each.
     fn one_by_one(self) -> Vec<Batch> {
         let mut singles = Vec::new();
         for accepting in self.accepts {
@@ -110,8 +112,9 @@ impl Batch {
         singles
     }
 
-    /// Whether an answer would be another one if something were stored under its keys, and nothing of it
-    /// reaches the database, which would say so.
+    /// Returns whether an answer could be wrong because an event is already stored under its idempotency key. This
+    /// concerns requests that the plan refuses: nothing of them is inserted, so no statement would detect the stored
+    /// key.
     fn may_be_stored(&self, answers: &[Ingest]) -> bool {
         let keyed = |it: &Accepting| it.events.iter().any(|event| event.idempotency.is_some());
         let mut answered = self.accepts.iter().zip(answers);
@@ -123,7 +126,7 @@ impl Batch {
         })
     }
 
-    /// The records that are to be written.
+    /// Returns the records that are not superseded.
     fn current(&self) -> impl Iterator<Item = &Recording> {
         let late = &self.superseded;
         let records = self.records.iter();
@@ -140,7 +143,7 @@ impl Batch {
 }
 
 impl Writer {
-    /// Writes a batch, and answers everybody in it. Fails if the database cannot be reached.
+    /// Writes a batch, and answers all its operations. Fails if the database cannot be reached.
     pub(super) async fn write_hot(&mut self, mut batch: Batch) -> Result<(), NotConnected> {
         if batch.len() == 0 {
             return Ok(());
@@ -198,13 +201,13 @@ impl Writer {
                 Err(_) => break,
             }
         }
-        // Whoever is in the way of all of them is in the way of each.
+        // A lock that blocks the whole batch blocks each of its operations too.
         if batch.len() == 1 || in_the_way {
             let why = "others were in the way for too long".to_owned();
             batch.refuse(&StoreError::Unavailable(why));
             return Ok(());
         }
-        // One of them is at fault, and only that one must fail.
+        // One of the operations is at fault, and only that one must fail.
         let mut singles = batch.one_by_one().into_iter();
         while let Some(single) = singles.next() {
             if let Err(failed) = Box::pin(self.write_hot(single)).await {
@@ -225,7 +228,8 @@ impl Writer {
         if batch.outdated >= MAX_OUTDATED {
             link.batch("BEGIN").await?;
             begun = true;
-            // Whoever waits for a meter must not keep the directory from whoever holds it. Held twice is held once.
+            // Takes the quota locks before the directory lock, so that a transaction that waits for a quota lock
+            // never blocks the one that holds it. The locks are taken again below, which has no effect.
             Meters::hold(&link, begun, &self.scene.routes, &batch.accepts).await?;
             self.scene.share_directory().await?;
         } else if self.scene.routes.is_stale() {
@@ -251,7 +255,7 @@ impl Writer {
             known = Some(accept::look_up(&link, &self.scene.routes, &batch.accepts).await?);
         };
         if make_partitions(&mut self.scene, &plan.accepted, begun).await? {
-            // What was held is held no more, and may be another's by now.
+            // The rollback released the quota locks, so another node may have changed the quotas since.
             return Box::pin(self.try_hot(batch)).await;
         }
         let leads = self.scene.leads;
@@ -271,7 +275,7 @@ impl Writer {
         Ok((std::mem::take(&mut accepted.answers), own))
     }
 
-    /// What is stored under the keys of a batch, if it is likely that something is.
+    /// Returns the events that are stored under the idempotency keys of a batch, if there probably are some.
     async fn known_keys(&mut self, link: &Link, batch: &Batch) -> Result<Option<Known>, Fault> {
         if self.wary == 0 || batch.accepts.is_empty() {
             return Ok(None);
@@ -281,7 +285,7 @@ impl Writer {
         Ok(Some(known))
     }
 
-    /// The numbers of the endpoints that records are about. A number never changes.
+    /// Returns the numbers of the endpoints of all records. A number never changes.
     async fn numbers(
         &mut self,
         link: &Link,
@@ -323,7 +327,7 @@ impl Writer {
     }
 }
 
-/// What a batch comes to.
+/// The rows of a batch.
 struct Plan<'a> {
     accepted: Acceptance<'a>,
     recorded: Recorded,
@@ -364,7 +368,7 @@ fn plan<'a>(
     }
 }
 
-/// There are partitions for whatever is new. Says whether that has ended a transaction that was `begun` before.
+/// Creates the partitions for the new rows. Returns whether this ended a transaction that was `begun` before.
 async fn make_partitions(
     scene: &mut Scene,
     accepted: &Acceptance<'_>,
@@ -387,7 +391,7 @@ async fn make_partitions(
     Ok(begun)
 }
 
-/// Writes it all in one transaction, sent in one go.
+/// Writes the plan in one transaction, sent as one pipeline.
 async fn commit(scene: &Scene, batch: &Batch, plan: &Plan<'_>, begun: bool) -> Result<(), Fault> {
     let link = &*scene.link;
     let (accepted, recorded) = (&plan.accepted, &plan.recorded);
@@ -397,7 +401,7 @@ async fn commit(scene: &Scene, batch: &Batch, plan: &Plan<'_>, begun: bool) -> R
         .work
         .columns(|endpoint| scene.holdings.owns(endpoint));
     let tell = tidings::tell();
-    // What is not prepared yet is prepared before anything is sent, for that takes an answer.
+    // Preparing a statement needs a round trip, so all statements are prepared before the pipeline starts.
     let mut statements = vec![GUARD];
     let events = !accepted.events.ids.is_empty();
     let waits = !accepted.waiting.ids.is_empty();
@@ -506,12 +510,14 @@ async fn commit(scene: &Scene, batch: &Batch, plan: &Plan<'_>, begun: bool) -> R
     pipeline.await
 }
 
-/// Checks what the plan takes for granted: the directory, if it routes; this node's shards, if it records.
+/// Checks what the plan relies on: the directory version if it routes events, this node's shards if it records
+/// attempts.
 async fn guard(scene: &Scene, batch: &Batch) -> Result<(), Fault> {
     let known = (!batch.accepts.is_empty()).then(|| scene.routes.known());
     let mut held: FxHashMap<i16, i64> = FxHashMap::default();
     let mut me = None;
-    // The ownership of each record, not the current one: this node may have lost a shard and claimed it again since.
+    // Checks the ownership of each record, not the present one: this node may have lost a shard and claimed it again
+    // since.
     for tenure in batch.current().map(|it| it.tenure) {
         me = Some(tenure.me.0 as i64);
         held.insert(tenure.shard.number() as i16, tenure.epoch.unwrap_or(-1));
@@ -524,7 +530,7 @@ async fn guard(scene: &Scene, batch: &Batch) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Drops the records of shards that the database says are not this node's.
+/// Marks the records of shards that this node does not own according to the database as superseded.
 async fn drop_lost_shards(scene: &Scene, batch: &mut Batch) -> Result<(), Fault> {
     let me = scene.holdings.me().0 as i64;
     let sql = "SELECT s.no, s.epoch FROM shards s JOIN nodes n ON n.no = s.owner WHERE n.no = $1";
@@ -537,7 +543,7 @@ async fn drop_lost_shards(scene: &Scene, batch: &mut Batch) -> Result<(), Fault>
     Ok(())
 }
 
-/// Drops the records of deliveries that do not stand where they stood.
+/// Marks the records of deliveries that have changed since their attempts started as superseded.
 async fn drop_moved(link: &Link, batch: &mut Batch) -> Result<(), Fault> {
     let ids: Vec<Id> = batch
         .current()

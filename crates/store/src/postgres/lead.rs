@@ -1,8 +1,7 @@
-//! How far ids run ahead of the times at which their events were accepted.
+//! The lead of ids: how far the time part of an id is ahead of the time at which its event was accepted.
 //!
-//! By nothing, unless a clock was set back, very many came at once, or a delivery was made of an old
-//! event. The greatest lead there was is kept, so that a range of time can be looked for as a range of
-//! ids.
+//! The lead is 0, unless a clock was set back, very many ids were made at once, or a delivery was made of an old
+//! event. The greatest lead is stored, so that a search by time can be turned into a range of ids.
 
 use posthaste_core::id::{first_moment, moment_of};
 use posthaste_core::time::Timestamp;
@@ -11,7 +10,8 @@ use super::fault::Fault;
 use super::link::Link;
 use super::walk::Range;
 
-/// How many milliseconds an id lies ahead of a time, rounded up so that it seldom changes.
+/// Returns the milliseconds by which an id is ahead of a time, rounded up to a power of two so that the stored value
+/// rarely changes.
 pub(super) fn lead_of(id: u128, accepted_at: Timestamp) -> i64 {
     let moments = moment_of(id).saturating_sub(first_moment(accepted_at));
     match moments >> 12 {
@@ -20,7 +20,7 @@ pub(super) fn lead_of(id: u128, accepted_at: Timestamp) -> i64 {
     }
 }
 
-/// Keeps a lead under one of the two names, if it is the greatest.
+/// Stores a lead under one of the two names, if it is the greatest so far.
 pub(super) async fn note_lead(link: &Link, name: &str, lead: i64) -> Result<(), Fault> {
     if lead > 0 {
         let sql = "UPDATE meta SET value = $2 WHERE name = $1 AND value < $2";
@@ -29,7 +29,7 @@ pub(super) async fn note_lead(link: &Link, name: &str, lead: i64) -> Result<(), 
     Ok(())
 }
 
-/// The ids that what was accepted in a time can have, by the lead of this name.
+/// Returns the range of ids that rows accepted in a time range can have, using the lead with this name.
 pub(super) async fn ids_between(
     link: &Link,
     name: &str,
@@ -57,7 +57,7 @@ mod tests {
         let mut mint = Mint::new(Dice::seeded(7));
         let mut lead = 0;
         let mut made = Vec::new();
-        // The clock is set back by a minute, and ids run ahead for as long.
+        // The clock is set back by 100 seconds, and ids run ahead for as long.
         for ms in (0..500).chain(0..500) {
             let at = Timestamp(1_800_000_000_000 + 200 * ms);
             let id: u128 = mint.next(at);

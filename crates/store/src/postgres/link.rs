@@ -1,7 +1,8 @@
-//! One connection: statements are prepared once and known by their text.
+//! One database connection. Statements are prepared once and found by their SQL text.
 //!
-//! Nothing that is set here is relied upon but for speed and for limits, so a proxy that gives every
-//! transaction another connection is no harm.
+//! [`Link`] runs statements with a time limit; [`Connector`] keeps one link open and reconnects. Correctness does not
+//! depend on the session settings made here, only speed and time limits do. So a proxy that pools by transaction does
+//! no harm.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -19,30 +20,30 @@ use super::settings::PostgresSettings;
 use super::statements::Statements;
 use crate::StoreError;
 
-/// How long connecting may take, with everything that belongs to it.
+/// Time limit for connecting, including the setup statements.
 const CONNECT: Duration = Duration::from_secs(5);
-/// No statement takes longer, but for those that say so.
+/// Statement timeout, unless a statement sets its own.
 const STATEMENT_MS: u32 = 30_000;
-/// No statement waits longer for somebody else's lock.
+/// Maximum wait for another transaction's lock.
 pub(super) const LOCK_MS: u32 = 10_000;
-/// No transaction of ours is forgotten for longer: what a frozen node has locked, others wait for.
+/// Maximum idle time of an open transaction: other nodes wait for the locks of a frozen node.
 const IDLE_TRANSACTION_MS: u32 = 5_000;
-/// What a server that is there needs at most beside its own limit, to say that it was reached.
+/// Time that a live server needs at most, in addition to its own timeout, to report that the timeout was reached.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
-/// For so long an answer is waited for, where nobody says otherwise.
+/// Default time limit for an answer.
 pub(super) const ANSWER: Duration =
     Duration::from_millis(STATEMENT_MS as u64).saturating_add(GRACE);
-/// The same where every request and every delivery waits: what takes longer is as good as away.
+/// Time limit for an answer where every request and every delivery waits: a slower server counts as unavailable.
 pub(super) const QUICK_ANSWER: Duration = Duration::from_secs(6);
-/// The same where whatever is written next waits.
+/// Time limit for an answer to a cold operation, while the next writes wait.
 pub(super) const WRITTEN: Duration = Duration::from_secs(12);
-/// The oldest server that is understood.
+/// The oldest supported server version.
 pub(super) const OLDEST_SERVER: u32 = 130_000;
 
-/// What a statement is given.
+/// Parameters of a statement.
 pub(crate) type Given<'a> = &'a [&'a (dyn ToSql + Sync)];
 
-/// The other half of a connection: whoever opened it has to poll it.
+/// The I/O half of a connection. The task that opened the connection must poll it.
 pub(super) type Pump = Connection<Box<dyn Wire>, NoTlsStream>;
 
 /// A connection to the server.
@@ -50,23 +51,23 @@ pub(super) struct Link {
     client: Client,
     statements: Statements<Statement>,
     version: u32,
-    /// For how long an answer is waited for, if not for ever.
+    /// Time limit for an answer; no limit if absent.
     patience: Cell<Option<Duration>>,
 }
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 #[derive(Debug)]
 pub(super) enum Unlinked {
-    /// Nobody answers there.
+    /// The server does not answer.
     Unreachable {
-        /// Where.
+        /// The address.
         place: Place,
-        /// Why.
+        /// The cause.
         why: String,
     },
-    /// The server refuses, or does not answer as it should.
+    /// The server refuses the connection, or its answer is an error.
     Refused(Fault),
-    /// The server only repeats what another one does.
+    /// The server is a read-only standby.
     Standby(Place),
     /// The server is too old.
     TooOld(u32),
@@ -97,15 +98,15 @@ impl From<Fault> for Unlinked {
     }
 }
 
-/// Connects to the first place that takes writes. What drives the connection is given back: to be polled by
-/// somebody who wants to hear notices.
+/// Connects to the first address that accepts writes. Also returns the I/O half, so that the caller can receive
+/// `NOTIFY` messages.
 pub(super) async fn connect(
     settings: &PostgresSettings,
     url: &ServerUrl,
 ) -> Result<(Link, Pump), Unlinked> {
     let mut last = None;
     for (number, place) in url.in_turn() {
-        // Whoever loses patience while this one keeps silent begins with the next.
+        // If the caller stops waiting while this address is silent, the next call starts with the next address.
         url.begin_with(number + 1);
         let linked = match timeout(CONNECT, reach(settings, url, place)).await {
             Ok(linked) => linked,
@@ -161,7 +162,7 @@ async fn reach(
     Ok((link, pump))
 }
 
-/// The server's version, as a number like 150004.
+/// Returns the server's version as a number like 150004.
 fn version(pump: &Pump) -> u32 {
     let text = pump.parameter("server_version").unwrap_or_default();
     let mut parts = text.split(|letter: char| !letter.is_ascii_digit());
@@ -170,10 +171,10 @@ fn version(pump: &Pump) -> u32 {
     major * 10_000 + number().unwrap_or(0)
 }
 
-/// Says how this connection wants to be treated, and asks whether the server takes writes.
+/// Sets the session settings, and returns whether the server is a standby.
 async fn set_up(link: &Link) -> Result<bool, Fault> {
-    // A plan for each value would be made anew for every batch, over all partitions. One that was made while
-    // a table was small must not read all of it when it is not.
+    // Custom plans would be made again for every batch, over all partitions. Sequential scans are off, because a
+    // generic plan that was made while a table was small must not scan it when it is large.
     link.batch(&format!(
         "SET plan_cache_mode = force_generic_plan; SET jit = off; \
          SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; \
@@ -188,23 +189,23 @@ async fn set_up(link: &Link) -> Result<bool, Fault> {
 }
 
 impl Link {
-    /// Whether it is of no use any more.
+    /// Returns whether the connection is closed.
     pub(super) fn is_closed(&self) -> bool {
         self.client.is_closed()
     }
 
-    /// From now on an answer is waited for so long. A server that does not say within its own limit that it gave
-    /// up is not there: the way to it swallows whatever is sent.
+    /// Sets the time limit for all further answers. A server that does not report its own timeout within this time is
+    /// unreachable: the network drops everything that is sent.
     pub(super) fn wait_for(&self, patience: Duration) {
         self.patience.set(Some(patience));
     }
 
-    /// The same for a while, after which the former patience is given back.
+    /// Replaces the time limit, and returns the former one.
     pub(super) fn swap_patience(&self, patience: Option<Duration>) -> Option<Duration> {
         self.patience.replace(patience)
     }
 
-    /// The answer, or that none came.
+    /// Waits for an answer, up to the time limit.
     async fn heard<T>(
         &self,
         answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
@@ -228,8 +229,8 @@ impl Link {
         Ok(statement)
     }
 
-    /// Prepares statements that are to be sent in one go. One that had to be prepared on the way would be sent
-    /// after the commit that it belongs to.
+    /// Prepares statements that are to be sent as one pipeline. A statement that was prepared inside the pipeline
+    /// would be sent after the commit that it belongs to.
     pub(super) async fn prepare_all(&self, statements: &[&str]) -> Result<(), Fault> {
         self.statements.make_room(statements.len());
         for sql in statements {
@@ -238,13 +239,13 @@ impl Link {
         Ok(())
     }
 
-    /// Rows.
+    /// Returns rows.
     pub(super) async fn query(&self, sql: &str, given: Given<'_>) -> Result<Vec<Row>, Fault> {
         let statement = self.statement(sql).await?;
         self.heard(self.client.query(&statement, given)).await
     }
 
-    /// A row, if there is one.
+    /// Returns the first row, if there is one.
     pub(super) async fn query_opt(
         &self,
         sql: &str,
@@ -253,19 +254,19 @@ impl Link {
         Ok(self.query(sql, given).await?.into_iter().next())
     }
 
-    /// A row that is there.
+    /// Returns the first row, or an error if there is none.
     pub(super) async fn query_one(&self, sql: &str, given: Given<'_>) -> Result<Row, Fault> {
         let row = self.query_opt(sql, given).await?;
         row.ok_or_else(|| Fault::Unreadable("a row is missing".to_owned()))
     }
 
-    /// Does something, and says to how many rows.
+    /// Runs a statement, and returns the number of affected rows.
     pub(super) async fn execute(&self, sql: &str, given: Given<'_>) -> Result<u64, Fault> {
         let statement = self.statement(sql).await?;
         self.heard(self.client.execute(&statement, given)).await
     }
 
-    /// Does several things that are given nothing.
+    /// Runs several statements without parameters.
     pub(super) async fn batch(&self, sql: &str) -> Result<(), Fault> {
         self.heard(self.client.batch_execute(sql)).await
     }
@@ -275,15 +276,15 @@ impl Link {
 pub(super) struct NotConnected {
     /// The time at which the attempt was started.
     pub(super) tried_at: tokio::time::Instant,
-    /// The error for those who waited for it.
+    /// The error for the callers that waited for it.
     pub(super) why: StoreError,
 }
 
-/// Keeps one connection, and makes another when it is lost; not again and again while nobody answers.
+/// Keeps one connection, and opens another when it is lost, with increasing pauses while connecting fails.
 pub(super) struct Connector {
     settings: Rc<PostgresSettings>,
     link: Option<Rc<Link>>,
-    /// What drives it.
+    /// The task that drives the connection.
     pump: Option<AbortHandle>,
     failures: u32,
     /// The time of the next attempt to connect, after one that failed.
@@ -291,7 +292,7 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// One that has no connection yet.
+    /// Creates a connector without a connection.
     pub(super) fn new(settings: Rc<PostgresSettings>) -> Connector {
         Connector {
             settings,
@@ -304,8 +305,8 @@ impl Connector {
 
     /// Returns the connection, opening one if there is none.
     ///
-    /// After a failed attempt the next one waits for the pause, and so does the caller: answering at once would refuse
-    /// callers for up to [`Pauses::most`](super::settings::Pauses) after the server has come back.
+    /// After a failed attempt the next one waits for the pause, and so does the caller: answering at once would
+    /// refuse callers for up to [`Pauses::most`](super::settings::Pauses) after the server has come back.
     pub(super) async fn link(&mut self) -> Result<Rc<Link>, NotConnected> {
         if let Some(link) = self.link.as_ref().filter(|link| !link.is_closed()) {
             return Ok(link.clone());
@@ -348,11 +349,11 @@ impl Connector {
         self.link.as_ref().is_some_and(|link| !link.is_closed())
     }
 
-    /// A new connection, and if there is none, why.
+    /// Opens a new connection.
     pub(super) async fn open(&mut self) -> Result<Rc<Link>, Unlinked> {
         let (link, pump) = connect(&self.settings, &self.settings.server).await?;
         let pump = tokio::task::spawn_local(async move {
-            // Whoever uses the connection hears of its end by itself.
+            // The next statement on the connection reports its end.
             let _ = pump.await;
         });
         link.wait_for(ANSWER);
@@ -362,8 +363,8 @@ impl Connector {
         Ok(link)
     }
 
-    /// The connection is of no use any more. It ends at once, whoever still holds it: what was asked on it
-    /// must not be done when nobody waits for it any longer.
+    /// Closes the connection immediately, even if other tasks still hold it. A request on it must not be executed
+    /// after its caller has stopped waiting.
     pub(super) fn drop_link(&mut self) {
         self.link = None;
         if let Some(pump) = self.pump.take() {

@@ -1,4 +1,4 @@
-//! Lists of deliveries and events, a page at a time.
+//! Paginated lists of deliveries and events, and single ones.
 
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_core::subscription::EventType;
@@ -18,13 +18,13 @@ use crate::{
     AttemptEntry, DeliveryFilter, EventFilter, Page, PageRequest, StoredDelivery, StoredEvent,
 };
 
-/// How many rows one page looks at. After that it ends, with what it found: somebody waits for it, and may
-/// look on from there.
+/// Maximum number of rows that one page examines. Then the page ends with the matches so far, because a caller waits
+/// for it. The next page continues from there.
 const MAX_LOOKED_AT: usize = 5_000;
-/// How many rows are looked at together, at least.
+/// Minimum number of rows per step.
 const MIN_LOOKED_AT: usize = 64;
 
-/// How far a search has come: what it found, and what it has looked at.
+/// The state of a search: matches so far, and the range that remains.
 struct Search<T> {
     items: Vec<T>,
     range: Range,
@@ -32,13 +32,13 @@ struct Search<T> {
     limit: usize,
 }
 
-/// What is to be done after a piece.
+/// The action after a step.
 enum Next {
-    /// Look on.
+    /// Continue.
     On,
-    /// The page is full, or enough was looked at: the next one goes on below this.
+    /// The page is full, or the limit of examined rows is reached. The next page continues below this id.
     Enough(u128),
-    /// There is no more.
+    /// There are no more rows.
     Over,
 }
 
@@ -52,7 +52,7 @@ impl<T> Search<T> {
         }
     }
 
-    /// How many rows to look at next: ever more, for what is rare.
+    /// Returns the number of rows to examine next. It grows when matches are rare.
     fn count(&self) -> usize {
         self.limit
             .saturating_add(1)
@@ -61,12 +61,12 @@ impl<T> Search<T> {
             .min(MAX_LOOKED_AT)
     }
 
-    /// How many more it takes to know that there is another page.
+    /// Returns the number of matches that are missing to know that there is another page.
     fn room(&self) -> usize {
         self.limit.saturating_add(1) - self.items.len()
     }
 
-    /// Takes what was found in all that was looked at, which ends at `down_to`.
+    /// Adds the matches of a step that ended at `down_to`.
     fn take(
         &mut self,
         found: Vec<T>,
@@ -91,7 +91,8 @@ impl<T> Search<T> {
     }
 }
 
-/// Looks for deliveries, the newest first. Says below which id the next page looks, if there may be more.
+/// Searches deliveries, the newest first. Also returns the id below which the next page continues, if there may be
+/// more.
 async fn search(
     link: &Link,
     sources: &[Source],
@@ -115,7 +116,7 @@ async fn search(
             down_to = down_to.max(piece.down_to);
             found.extend(piece.hits);
         }
-        // Below where one source stopped, it may have more to say.
+        // Below the id at which one source stopped, that source may have more matches.
         found.retain(|hit| down_to.is_none_or(|down_to| hit.id.0 >= down_to));
         found.sort_unstable_by_key(|hit| std::cmp::Reverse(hit.id));
         match search.take(found, looked_at, down_to, |hit| hit.id.0) {
@@ -126,7 +127,7 @@ async fn search(
     }
 }
 
-/// Deliveries of a tenant.
+/// Lists deliveries of a tenant.
 pub(super) async fn deliveries(
     link: &Link,
     tenant: &TenantId,
@@ -175,7 +176,7 @@ pub(super) async fn deliveries(
     })
 }
 
-/// Deliveries of a tenant, the newest first.
+/// Returns the deliveries with these ids, if they belong to the tenant, the newest first.
 pub(super) async fn stored(
     link: &Link,
     tenant: &TenantId,
@@ -218,7 +219,7 @@ fn read_stored(row: &Row, tenant: &TenantId) -> Result<StoredDelivery, Fault> {
     })
 }
 
-/// A delivery of a tenant, and its attempts.
+/// Returns a delivery of a tenant, with its attempts.
 pub(super) async fn delivery(
     link: &Link,
     tenant: &TenantId,
@@ -240,7 +241,7 @@ pub(super) async fn delivery(
         .iter()
         .map(|row| from_json(row.get(0)))
         .collect::<Result<Vec<AttemptEntry>, Fault>>()?;
-    // The last attempt of one that waits lies in both places.
+    // The last attempt of a waiting delivery is stored in both tables.
     if let Some(last) = &found.last_attempt
         && attempts
             .last()
@@ -251,7 +252,7 @@ pub(super) async fn delivery(
     Ok(Some((found, attempts)))
 }
 
-/// All deliveries of an event of a tenant, also those that were added later.
+/// Returns all deliveries of an event, including those that were added later.
 async fn deliveries_of(
     link: &Link,
     tenant_no: i64,
@@ -274,7 +275,7 @@ async fn deliveries_of(
     Ok(accepted.chain(added).collect())
 }
 
-/// The endpoints with these numbers.
+/// Returns the ids of the endpoints with these numbers.
 pub(super) async fn endpoints_numbered(
     link: &Link,
     numbers: &[i64],
@@ -294,7 +295,7 @@ pub(super) async fn endpoints_numbered(
         .collect())
 }
 
-/// An event of a tenant.
+/// Returns an event of a tenant.
 pub(super) async fn event(
     link: &Link,
     tenant: &TenantId,
@@ -311,7 +312,7 @@ pub(super) async fn event(
     row.as_ref().map(events::read).transpose()
 }
 
-/// Events of a tenant.
+/// Lists events of a tenant.
 pub(super) async fn events(
     link: &Link,
     tenant: &TenantId,

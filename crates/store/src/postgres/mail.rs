@@ -1,12 +1,12 @@
-//! Questions and answers between nodes.
+//! Node RPC: questions and answers between nodes, through the table `mail`.
 //!
-//! A question is a row for its receiver, who is called, takes it out, and answers in the same way. Nothing
-//! of it outlives a crash, and nobody waits for ever: how much is asked, how large it is and how long one
-//! waits are bounded. What is lost is not answered, so questions must bear being asked twice.
+//! A question is a row for the receiving node. That node is notified, deletes the row, and answers in the same way.
+//! [`Post`] keeps the open questions and the rows to send. A crash loses questions and answers, so a question must be
+//! safe to repeat. The number of open questions, their size and the wait for an answer are bounded.
 //!
-//! What nobody waits for any more is not done: whoever asked may have been told that it failed, and may have
-//! asked for the opposite since. So a question says when it expires, by the clock of the database, which is
-//! the only one that both sides see; it is counted from before its time was read, and so too early if at all.
+//! An expired question is not executed: the asking node may have reported a failure and asked for the opposite since.
+//! A question therefore carries its expiry time by the database's clock, which both nodes can read. The time is
+//! computed from a reading that is already old when it is used, so a question expires too early rather than too late.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -29,31 +29,31 @@ use super::settings::PostgresSettings;
 use super::tether::Tether;
 use crate::{Answer, Done, StoreError};
 
-/// How large a question or an answer may be.
+/// Maximum size of a question or an answer.
 const MAX_BODY_BYTES: usize = 1_024 * 1_024;
-/// How many questions of this node may be open.
+/// Maximum number of open questions of this node.
 const MAX_ASKED: usize = 1_024;
-/// How many questions of others this node answers at once.
+/// Maximum number of questions of other nodes that this node answers at once.
 const MAX_ANSWERING: usize = 1_024;
-/// How many letters may wait to be sent.
+/// Maximum number of messages that wait to be sent.
 const MAX_OUTBOX: usize = 4_096;
-/// How many letters are sent or taken at once.
+/// Maximum number of messages that are sent or read at once.
 const MAX_AT_ONCE: usize = 256;
-/// How long one waits for an answer at most.
+/// Maximum wait for an answer.
 const MAX_WAIT: Duration = Duration::from_secs(60);
-/// How long sending or taking may last.
+/// Time limit for sending or reading.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often one looks for mail.
+/// Interval of polling for messages.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often if notices do not arrive.
+/// The same while `NOTIFY` messages do not arrive.
 const LOOK_DEAF: Duration = Duration::from_millis(250);
 
-/// For how long it is known what time it is in the database.
+/// Time for which a reading of the database's clock is used.
 const TIME_HOLDS: Duration = Duration::from_secs(10);
 
-/// The time in the database.
+/// Reads the database's clock, in milliseconds.
 const TIME: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
-/// Puts letters down for those who are there, and calls them.
+/// Inserts messages for nodes that are registered, and notifies them.
 const SEND: &str = "WITH sent AS (INSERT INTO mail (receiver, sender, reference, answer, body, expires_at) \
      SELECT m.receiver, $1, m.reference, m.answer, m.body, m.expires_at \
      FROM unnest($2::bigint[], $3::bigint[], $4::boolean[], $5::text[], $6::bigint[]) \
@@ -61,18 +61,18 @@ const SEND: &str = "WITH sent AS (INSERT INTO mail (receiver, sender, reference,
      RETURNING receiver, reference, answer) \
      SELECT receiver, reference, answer, pg_notify('posthaste_' || receiver, 'mail'), \
      set_config('synchronous_commit', 'off', true) FROM sent";
-/// Takes letters out.
+/// Deletes and returns the messages for this node.
 const TAKE: &str = "DELETE FROM mail WHERE no IN \
      (SELECT no FROM mail WHERE receiver = $1 ORDER BY no LIMIT $2) \
      RETURNING no, sender, reference, answer, body, \
      coalesce(expires_at <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint, false), set_config('synchronous_commit', 'off', true)";
 
-/// What waits to be sent, and who waits for an answer.
+/// Messages that wait to be sent, and questions that wait for an answer.
 #[derive(Default)]
 pub(super) struct Post {
     inner: Mutex<Inner>,
     stir: Notify,
-    /// Somebody has called.
+    /// Set when a `NOTIFY` message announces new rows in `mail`.
     called: AtomicBool,
 }
 
@@ -91,7 +91,7 @@ struct Letter {
     reference: i64,
     answer: bool,
     body: String,
-    /// Until when somebody waits for its answer.
+    /// End of the wait for an answer; `None` for an answer.
     until: Option<Instant>,
 }
 
@@ -101,17 +101,18 @@ struct Asked {
     done: Done<Value>,
 }
 
-/// A letter that was taken out.
+/// A message that was read.
 struct Taken {
     sender: NodeNo,
     reference: i64,
     answer: bool,
     body: String,
-    /// Nobody waits for an answer any more.
+    /// The question has expired.
     late: bool,
 }
 
-/// What time it was in the database, at most, at a moment here.
+/// A reading of the database's clock. The local time `at` is taken afterwards, so `ms` is a lower bound of the
+/// database's time at that moment.
 #[derive(Clone, Copy, Debug)]
 struct Time {
     at: Instant,
@@ -119,7 +120,7 @@ struct Time {
 }
 
 impl Time {
-    /// What time it will be there, at least, at a later moment here.
+    /// Returns a lower bound of the database's time at a later local time.
     fn by(&self, moment: Instant) -> i64 {
         let later = moment.saturating_duration_since(self.at).as_millis();
         self.ms.saturating_add(later as i64)
@@ -127,7 +128,7 @@ impl Time {
 }
 
 impl Post {
-    /// Asks another node.
+    /// Sends a question to another node.
     pub(super) fn ask(&self, node: NodeNo, question: &Value, within: Duration) -> Answer<Value> {
         let (done, answer) = promise();
         if let Err((why, done)) = self.put_question(node, question.to_string(), within, done) {
@@ -168,7 +169,7 @@ impl Post {
         Ok(())
     }
 
-    /// Answers another node. What there is no room for is not answered.
+    /// Answers another node. The answer is dropped if the outbox is full.
     fn put_answer(&self, node: NodeNo, reference: i64, result: &Result<Value, StoreError>) {
         let mut body = write_answer(result);
         if body.len() > MAX_BODY_BYTES {
@@ -188,13 +189,13 @@ impl Post {
         self.stir.notify_one();
     }
 
-    /// There may be mail.
+    /// Wakes the task, because there may be messages.
     pub(super) fn wake(&self) {
         self.called.store(true, Ordering::SeqCst);
         self.stir.notify_one();
     }
 
-    /// Takes nothing more, and answers whoever waits.
+    /// Closes the post, and answers all open questions with an error.
     pub(super) fn close(&self) {
         let asked = {
             let mut inner = self.lock();
@@ -208,7 +209,7 @@ impl Post {
         self.stir.notify_one();
     }
 
-    /// Gives up what was not answered in time, and says when to look again.
+    /// Fails the questions that were not answered in time. Returns the next expiry time.
     fn give_up(&self, now: Instant) -> Option<Instant> {
         let (late, next) = {
             let mut inner = self.lock();
@@ -226,7 +227,7 @@ impl Post {
         next
     }
 
-    /// Somebody asked something, or answers.
+    /// Completes an open question with its answer or an error. Only the node that was asked can answer.
     fn settle(&self, sender: NodeNo, reference: i64, result: Result<Value, StoreError>) {
         let asked = {
             let mut inner = self.lock();
@@ -240,7 +241,7 @@ impl Post {
         }
     }
 
-    /// Makes room for the answer to another node's question.
+    /// Reserves a slot for answering another node's question. Returns false if all are in use.
     fn begin_answer(&self) -> bool {
         let mut inner = self.lock();
         let room = inner.answering < MAX_ANSWERING;
@@ -259,7 +260,7 @@ impl Post {
     }
 }
 
-/// Somebody asks this node. If nobody answers, dropping it does.
+/// A question of another node that is being answered. Dropping it sends the answer, or an error if there is none.
 struct Answering {
     membership: Arc<Membership>,
     node: NodeNo,
@@ -268,7 +269,7 @@ struct Answering {
 }
 
 impl Answering {
-    /// Answers.
+    /// Sets the answer and sends it.
     fn give(mut self, result: Result<Value, StoreError>) {
         self.result = result;
     }
@@ -310,7 +311,7 @@ fn unreadable() -> StoreError {
     StoreError::Unavailable("another node answered what cannot be read".to_owned())
 }
 
-/// Sends and takes until the store is closed.
+/// Sends and reads messages until the store is closed.
 pub(super) async fn deliver(membership: Arc<Membership>, settings: Rc<PostgresSettings>) {
     let mut tether = Tether::new(settings.clone());
     let mut failures: u32 = 0;
@@ -368,7 +369,7 @@ pub(super) async fn deliver(membership: Arc<Membership>, settings: Rc<PostgresSe
     }
 }
 
-/// The reason why letters were not sent or not taken.
+/// The reason why messages were not sent or not read.
 #[derive(Debug, thiserror::Error)]
 enum ExchangeError {
     /// No answer within the time limit.
@@ -377,7 +378,7 @@ enum ExchangeError {
     /// No connection.
     #[error("{0}")]
     NotConnected(String),
-    /// The connection is dead. Another one may work, and questions bear being asked twice.
+    /// The connection is dead. Another one may work, and questions are safe to repeat.
     #[error("{0}")]
     FoundDead(Fault),
     /// The server refused.
@@ -400,14 +401,14 @@ impl From<Fault> for ExchangeError {
     }
 }
 
-/// Whoever asked is told why it was not sent.
+/// Completes questions that were not sent with an error.
 fn refuse(post: &Post, letters: &[Letter], why: &StoreError) {
     for letter in letters.iter().filter(|letter| !letter.answer) {
         post.settle(letter.receiver, letter.reference, Err(why.clone()));
     }
 }
 
-/// Sends what is unsent, and takes out what there is. Returns whether there may be more.
+/// Sends the unsent messages, and reads the messages for this node. Returns whether there may be more.
 async fn exchange(
     tether: &mut Tether,
     membership: &Arc<Membership>,
@@ -431,7 +432,7 @@ async fn exchange(
             Ok::<_, Fault>((sent, known))
         };
         let (sent, known) = timeout(PATIENCE, sending).await.map_err(late)??;
-        // If taking fails from here on, these are not sent again.
+        // If reading fails from here on, these messages are not sent again.
         *unsent = &[];
         *time = Some(known);
         let gone: Vec<Letter> = letters
@@ -453,7 +454,7 @@ async fn exchange(
     Ok(full)
 }
 
-/// What time it is in the database.
+/// Reads the database's clock.
 async fn read_time(link: &Link) -> Result<Time, Fault> {
     let row = link.query_one(TIME, &[]).await?;
     Ok(Time {
@@ -462,7 +463,7 @@ async fn read_time(link: &Link) -> Result<Time, Fault> {
     })
 }
 
-/// Sends letters, and says which.
+/// Sends messages. Returns those that were inserted.
 async fn send(
     link: &Link,
     me: NodeNo,
@@ -486,7 +487,7 @@ async fn send(
     Ok(sent.collect())
 }
 
-/// Takes out letters to this node, in the order they were sent.
+/// Reads and deletes the messages for this node, in the order in which they were sent.
 async fn take(link: &Link, me: NodeNo) -> Result<Vec<Taken>, Fault> {
     let limit = MAX_AT_ONCE as i64;
     let mut rows = link.query(TAKE, &[&(me.0 as i64), &limit]).await?;

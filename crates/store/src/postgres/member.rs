@@ -1,8 +1,9 @@
-//! The task around the roster: it asks the table, drives the holdings and the lease, and calls the orders.
+//! The membership task. It runs the [`Roster`] state machine: it sends requests to the database, updates the holdings
+//! and the lease, and calls [`Orders`](crate::Orders).
 //!
-//! What is granted is in the holdings before the node hears of it. What is given up is out of them, and the
-//! writers have passed it by, before the table hears of it. A lease that has ended is out of the holdings, and
-//! the node has been told, before anything else is done.
+//! A granted shard is in the holdings before the node is notified. A released shard is removed from the holdings, and
+//! the writers have passed a barrier, before the database is updated. When the lease ends, all shards are removed and
+//! the node is notified before anything else.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,37 +20,37 @@ use super::scene::Scene;
 use super::settings::PostgresSettings;
 use crate::Done;
 
-/// The roster is asked at least so often whether it has anything to do.
+/// Maximum time between two calls of the roster.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// What this task is told.
+/// Input of the membership task.
 pub(super) enum News {
-    /// Who owns what may have changed.
+    /// The ownership of shards may have changed.
     Rang,
-    /// The table has answered.
+    /// The database has answered a request.
     Answered(Input),
-    /// The node is done with a recalled shard.
+    /// The node has nothing in flight for a revoked shard any more.
     Done(Holding),
-    /// The writers have passed these by.
+    /// The writers have passed the barrier for these shards.
     Passed(Vec<Holding>),
-    /// Give up everything, and go.
+    /// Release all shards and leave the cluster.
     Retire(Done<()>),
     /// The store is being closed.
     Close,
 }
 
-/// What the task owns.
+/// The membership task.
 pub(super) struct Member {
     roster: Roster,
     membership: Arc<Membership>,
     inbox: mpsc::UnboundedReceiver<News>,
     requests: mpsc::Sender<(Option<NodeNo>, Command)>,
     me: Option<NodeNo>,
-    /// What was asked last.
+    /// The request that is in progress.
     asked: Option<Command>,
-    /// Given up by the node, and to be passed by the writers.
+    /// Shards that the node is done with, which still need a barrier through the writers.
     done: Vec<Holding>,
-    /// Whoever waits until this node owns nothing.
+    /// Callers that wait until this node owns no shards.
     retires: Vec<Done<()>>,
     phase: Phase,
     entered: Option<oneshot::Sender<()>>,
@@ -59,15 +60,15 @@ pub(super) struct Member {
 enum Phase {
     Running,
     Retired,
-    /// The store is closed: as soon as it owns nothing, it is over.
+    /// The store is closed. The task ends as soon as this node has left.
     Closing,
-    /// It could not say so. The others will find out.
+    /// The node could not announce that it leaves. The other nodes will detect it.
     GivenUp,
 }
 
 impl Member {
-    /// A node that has no number yet. Whoever waits for `entered` hears when it has, with what is to be
-    /// had at once.
+    /// Creates the task of a node that has no number yet. It signals `entered` when the node has a number and has
+    /// claimed the shards that are free.
     pub(super) fn new(
         membership: Arc<Membership>,
         settings: &Rc<PostgresSettings>,
@@ -75,7 +76,7 @@ impl Member {
         inbox: mpsc::UnboundedReceiver<News>,
         entered: oneshot::Sender<()>,
     ) -> Member {
-        // The roster asks one thing at a time.
+        // The roster sends one request at a time.
         let (requests, asked) = mpsc::channel(1);
         let table = Table::new(settings.clone(), timings);
         tokio::task::spawn_local(ask_the_table(table, asked, membership.clone()));
@@ -93,14 +94,14 @@ impl Member {
         }
     }
 
-    /// Until the store is closed and this node has gone.
+    /// Runs until the store is closed and this node has left.
     pub(super) async fn live(mut self) {
         self.tell(Input::Tick);
         while !self.is_over() {
             let sleep = self.sleep();
             let membership = self.membership.clone();
             let news = tokio::select! {
-                // What the node waits for goes before what the clock says; the roster looks at the clock anyway.
+                // The inbox comes before the timer. The roster checks the clock with every input anyway.
                 biased;
                 news = self.inbox.recv() => news,
                 () = membership.holdings.fenced() => Some(News::Rang),
@@ -128,7 +129,7 @@ impl Member {
         }
     }
 
-    /// How long nothing is to be done, as far as is known.
+    /// Returns the time until the roster next has something to do.
     fn sleep(&self) -> Duration {
         let now = self.membership.now();
         self.roster.wake().map_or(LONGEST_SLEEP, |wake| {
@@ -141,7 +142,7 @@ impl Member {
             News::Rang => self.tell(Input::Rang),
             News::Answered(answer) => self.answered(answer),
             News::Done(holding) => {
-                // What was lost meanwhile is not this node's to give up.
+                // This node must not release a shard that it has lost in the meantime.
                 let Holding { shard, epoch } = holding;
                 if self.membership.holdings.epoch(shard) == Some(epoch.0 as i64) {
                     self.membership.holdings.revoke(&[shard]);
@@ -164,7 +165,7 @@ impl Member {
             News::Close => {
                 self.phase = Phase::Closing;
                 self.tell(Input::Retire);
-                // Everything is written that will be: what was recalled before is done with, too.
+                // All writes are done, so shards that were revoked earlier are finished too.
                 let holdings = self.membership.holdings.clone();
                 let shards = holdings.shards();
                 for shard in &shards {
@@ -179,7 +180,8 @@ impl Member {
         }
     }
 
-    /// Has the writers pass by what the node is done with: nothing they were told before is written after.
+    /// Passes a barrier through the writers for shards that the node is done with, so that no earlier operation is
+    /// written after the release.
     fn pass(&mut self) {
         if self.done.is_empty() {
             return;
@@ -191,10 +193,11 @@ impl Member {
         let membership = self.membership.clone();
         let metered = self.membership.shared.metered.clone();
         let told = move || membership.tell(News::Passed(holdings));
-        // The second has nothing to pass by if nobody has come to it yet, and then not even a connection.
+        // The second writer needs no barrier if its queue was never used. Then it has not even a connection.
         let both = metered.is_used();
-        // What waits for the first may be results of these shards. To the second come events only, and whoever owns an
-        // endpoint is asked when their turn comes: what is being written there is all that must be over.
+        // The first queue may contain results for these shards, so its barrier goes last. The second queue contains
+        // only events, and their owner is determined when they are written. Only the group that is being written now
+        // must finish, so its barrier goes first.
         let queue = &self.membership.shared.queue;
         queue.push_last(barrier(move || match both {
             true => metered.push_first(barrier(told)),
@@ -238,19 +241,19 @@ impl Member {
             return;
         }
         self.tell(answer);
-        // Whoever opens the store waits for the first claim, or for the look that finds nothing to claim.
+        // Opening the store waits for the first claim, or for the first heartbeat if there is nothing to claim.
         let claimed = matches!(asked, Some(Command::Claim { .. }));
         let looked = matches!(asked, Some(Command::Beat { .. }));
         let claims = matches!(self.asked, Some(Command::Claim { .. }));
         if (failed || claimed || looked && !claims)
             && let Some(entered) = self.entered.take()
         {
-            // Whoever opens the store may have lost patience.
+            // Opening may have stopped waiting.
             let _ = entered.send(());
         }
     }
 
-    /// Tells the roster, and does what it says.
+    /// Passes an input to the roster, and executes its commands.
     fn tell(&mut self, input: Input) {
         let mut commands = Vec::new();
         self.roster
@@ -305,7 +308,7 @@ impl Member {
             .map(|holding| (holding.shard, holding.epoch.0 as i64))
             .collect();
         membership.holdings.grant(&epochs);
-        // What was known of them is from before others had them.
+        // The due watermarks date from before other nodes owned these shards.
         membership.shared.floors.forget();
         let shards: Vec<Shard> = holdings.iter().map(|holding| holding.shard).collect();
         tracing::debug!(count = shards.len(), "shards are granted");
@@ -326,14 +329,15 @@ impl Member {
     }
 }
 
-/// Calls when a writer is past everything that it was told before. Even if the database did not answer, it is.
+/// Creates an operation that calls `past` when a writer has processed everything before it. This also holds if the
+/// database did not answer.
 fn barrier(past: impl FnOnce() + Send + 'static) -> Operation {
     let passed = Box::new(move |_: Result<(), crate::StoreError>| past());
     let nothing = async |_: &mut Scene| Ok(());
     Task::boxed(0, nothing, passed)
 }
 
-/// Asks the table one thing after the other.
+/// Sends requests to the database, one after the other.
 async fn ask_the_table(
     mut table: Table,
     mut requests: mpsc::Receiver<(Option<NodeNo>, Command)>,

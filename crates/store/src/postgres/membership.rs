@@ -1,7 +1,8 @@
-//! This node among the others, as seen from any thread.
+//! The cluster as this node sees it: [`Membership`] implements [`Cluster`] and can be used from any thread.
 //!
-//! What the table showed last, until when this node may send, and the ways to the tasks that keep it so:
-//! `member` (who owns what), `bell` (notices), `changes`, `work` that others left, `mail`, and `room`.
+//! It holds the last known nodes and owners, the lease, and the channels to the tasks that keep them current:
+//! `member` (ownership), `bell` (`NOTIFY` messages), `changes` (change log and work of other nodes), `mail` (node
+//! RPC) and `room` (concurrency shares).
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,12 +30,12 @@ use super::thread::Shared;
 use super::{bell, changes, mail, room, unowned};
 use crate::{Answer, Cluster, DisabledReason, Lease, Owner, StoreError, Written};
 
-/// For how long what was heard last counts as everything.
+/// Time after a complete read of the changes during which this node counts as informed, in milliseconds.
 const INFORMED_FOR_MS: u64 = 1_000;
-/// How long opening waits for what is to be had at once.
+/// Maximum time that opening waits for the first shards.
 const OPENING: Duration = Duration::from_secs(10);
 
-/// This node among the others.
+/// This node's view of the cluster.
 pub(super) struct Membership {
     pub(super) shared: Shared,
     pub(super) holdings: Arc<Holdings>,
@@ -44,28 +45,27 @@ pub(super) struct Membership {
     news: mpsc::UnboundedSender<News>,
     pub(super) post: Post,
     rooms: mpsc::UnboundedSender<Question>,
-    /// One more than when the last look at the changes began that heard of all of them.
+    /// Start of the last read that returned all changes, in ticks, plus one. 0 before the first.
     informed_at: AtomicU64,
-    /// Set while notices arrive. Otherwise everybody looks more often.
+    /// Set while `NOTIFY` messages arrive. Otherwise all tasks poll more often.
     hears: AtomicBool,
-    /// Something was changed, as was heard.
+    /// Signalled when a `NOTIFY` message reports a change.
     pub(super) changed: Notify,
-    /// There is work for this node, as was heard, and nobody said where.
+    /// Signalled when a `NOTIFY` message reports work for this node without naming the endpoints.
     pub(super) work: Notify,
-    /// This node has another number.
+    /// Signalled when this node gets a new number.
     pub(super) renamed: Notify,
     closing: AtomicBool,
 }
 
-/// What the table showed last.
+/// The nodes and owners that the last heartbeat returned.
 struct Known {
     nodes: Vec<NodeNo>,
     owners: Vec<Option<NodeNo>>,
 }
 
 impl Membership {
-    /// Begins to take part: starts the tasks, and waits until this node has a number and what is to be
-    /// had at once.
+    /// Joins the cluster: starts the tasks, and waits until this node has a number and the shards that are free.
     pub(super) async fn begin(
         shared: &Shared,
         holdings: &Arc<Holdings>,
@@ -96,7 +96,7 @@ impl Membership {
         let (entered, enters) = oneshot::channel();
         let member = Member::new(membership.clone(), settings, timings, inbox, entered);
         let mut tasks = vec![tokio::task::spawn_local(member.live())];
-        // If it does not come about now, it will.
+        // If joining takes longer, it completes in the background.
         let _ = tokio::time::timeout(OPENING, enters).await;
         tasks.extend([
             tokio::task::spawn_local(bell::listen(membership.clone(), settings.clone())),
@@ -108,33 +108,33 @@ impl Membership {
         (membership, tasks)
     }
 
-    /// The steady clock.
+    /// The monotonic clock.
     pub(super) fn now(&self) -> Tick {
         (self.clock)()
     }
 
-    /// Tells the task that keeps the roster. After its end nobody listens.
+    /// Sends an input to the membership task. Ignored after the task has ended.
     pub(super) fn tell(&self, news: News) {
         let _ = self.news.send(news);
     }
 
-    /// Everything that was changed before then has been heard of.
+    /// Notes that all changes before this time have been read.
     pub(super) fn inform(&self, since: Tick) {
         self.informed_at
             .store(since.0.saturating_add(1), Ordering::SeqCst);
     }
 
-    /// Whether notices arrive.
+    /// Returns whether `NOTIFY` messages arrive.
     pub(super) fn hears(&self) -> bool {
         self.hears.load(Ordering::SeqCst)
     }
 
-    /// Notices arrive, or do not.
+    /// Sets whether `NOTIFY` messages arrive.
     pub(super) fn set_hears(&self, hears: bool) {
         self.hears.store(hears, Ordering::SeqCst);
     }
 
-    /// The store is being closed, and all is written: this node gives up what it has, and goes.
+    /// Leaves the cluster. Called when the store is being closed and all writes are done.
     pub(super) fn close(&self) {
         self.closing.store(true, Ordering::SeqCst);
         self.tell(News::Close);
@@ -144,12 +144,12 @@ impl Membership {
         self.post.close();
     }
 
-    /// Whether the store is being closed.
+    /// Returns whether the store is being closed.
     pub(super) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::SeqCst)
     }
 
-    /// The table showed this.
+    /// Stores what a heartbeat returned.
     pub(super) fn saw(&self, view: &View) {
         let mut known = self.known();
         known.nodes = view.nodes.iter().map(|seen| seen.node).collect();
@@ -158,7 +158,7 @@ impl Membership {
         }
     }
 
-    /// These were made nobody's.
+    /// Notes that these shards were released.
     pub(super) fn freed(&self, holdings: &[Holding]) {
         let mut known = self.known();
         for holding in holdings {
@@ -245,7 +245,7 @@ impl Cluster for Membership {
     fn share_room(&self, crowds: Vec<Crowd>) -> Answer<Vec<Room>> {
         let (done, answer) = promise();
         let reply = Reply::new(done);
-        // After the end nobody listens, and whoever waits hears so.
+        // After the task has ended, dropping the reply answers the caller.
         let _ = self.rooms.send(Question { crowds, reply });
         answer
     }

@@ -1,25 +1,25 @@
-//! The store for several machines: a PostgreSQL database that nodes share.
+//! The PostgreSQL store: one database that several nodes share.
 //!
 //! ```text
-//!  calls ─▶ queue ─▶ writer ─▶ one pipeline: BEGIN · guard · arrays · COMMIT ─▶ hand-over ─▶ answers
-//!                      │  routes and mint in memory; what is cold runs in its place, a transaction each
-//!  events of limited tenants ─▶ a queue, a writer and a connection of their own
-//!  calls ─▶ desks ─▶ readers ─▶ a snapshot ─▶ answer
-//!  holdings: which shards are ours, and by which epoch ◀─ the membership
+//!  calls ─▶ write queue ─▶ writer ─▶ one pipeline: BEGIN · guard · array statements · COMMIT ─▶ hand-over ─▶ answers
+//!                            │  routing table and id generator in memory; each cold operation has its own transaction
+//!  events of limited tenants ─▶ a second write queue, writer and connection
+//!  calls ─▶ readers ─▶ a snapshot ─▶ answer
+//!  holdings: the shards that this node owns, and their epochs ◀─ the membership
 //! ```
 //!
-//! Everything runs on one thread of its own, with all connections. What an event that is delivered at once
-//! costs: its row, a row of `waiting` that comes and goes, and a row of `ended`; a handful of statements for
-//! all that gathered, whatever their number.
+//! [`PostgresStore`] implements [`Store`](crate::Store). All connections run on one dedicated thread. An event that
+//! is delivered at the first attempt costs one row of `events`, one row of `waiting` that is inserted and deleted,
+//! and one row of `ended`. A whole group of operations needs only a few statements, independent of its size.
 //!
-//! # Promises, beside those of [`Store`](crate::Store)
+//! # Guarantees, in addition to those of [`Store`](crate::Store)
 //!
-//! 1. **Exact routing.** A batch is committed only if the directory is still as this node knew it when it
-//!    routed; otherwise it is routed anew.
-//! 2. **No owner's word after its time.** What is written as an owner is written only if this node is not
-//!    fenced off and still owns the shards, checked in the same transaction.
-//! 3. **Nothing is lost with a connection.** What was not answered may or may not be on disk; whoever asked is
-//!    told that it is not known, and may ask again.
+//! 1. **Exact routing.** A batch commits only if the directory has not changed since this node routed the batch.
+//!    Otherwise the batch is routed again.
+//! 2. **Fenced writes.** A write on behalf of an owner commits only if this node is still registered and still owns
+//!    the shards. The check is part of the same transaction.
+//! 3. **No silent loss.** When a connection breaks, an unanswered write may or may not be committed. The caller gets
+//!    an error and can repeat the request.
 
 mod accept;
 mod alerts;

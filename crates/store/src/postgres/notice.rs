@@ -1,59 +1,59 @@
-//! What nodes call out to each other by `NOTIFY`.
+//! The payloads that nodes send each other by `NOTIFY`.
 //!
-//! A notice is a hint and nothing more: whoever hears it looks, and whoever does not looks a little later.
-//! So it may be lost, come twice, or be cut short, and one that cannot be read is none.
+//! A [`Notice`] is only a hint: a node that receives it looks immediately, and a node that does not looks a little
+//! later. So a notice may be lost, duplicated or truncated, and one that cannot be parsed is ignored.
 //!
 //! | channel | payload | |
 //! |---|---|---|
-//! | `posthaste` | `changes` | something of what nodes keep in mind was changed |
-//! | | `members N` | node N saw or made a change of who owns what |
-//! | | `test N` | node N tries whether it can hear itself |
-//! | `posthaste_N` | `work E=T E=T …` | there is work for these endpoints of node N, due at these times |
-//! | | `work` | there is work, for too many to list |
-//! | | `mail` | somebody asks or answers |
+//! | `posthaste` | `changes` | the change log has new entries |
+//! | | `members N` | node N saw or made a change of ownership |
+//! | | `test N` | node N tests whether it receives its own `NOTIFY` messages |
+//! | `posthaste_N` | `work E=T E=T …` | these endpoints of node N have work, due at these times |
+//! | | `work` | too many endpoints of node N have work to list them |
+//! | | `mail` | node N has a question or an answer to read |
 
 use posthaste_core::cluster::NodeNo;
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::Timestamp;
 
-/// What concerns everybody.
+/// The channel for all nodes.
 pub(super) const EVERYBODY: &str = "posthaste";
-/// What is called out on [`EVERYBODY`] with every change of what nodes keep in mind.
+/// The payload on [`EVERYBODY`] for new entries of the change log.
 pub(super) const CHANGES: &str = "changes";
-/// What is called out to a node that has mail.
+/// The payload for a node that has questions or answers to read.
 pub(super) const MAIL: &str = "mail";
-/// How many endpoints a notice lists. PostgreSQL takes less than 8,000 bytes; each is 57 at most.
+/// Maximum number of endpoints in a payload. PostgreSQL allows less than 8,000 bytes; an endpoint takes at most 57.
 const MAX_LISTED: usize = 128;
 
-/// The payload that tells an owner of work, as an aggregate over rows with an endpoint's `id` and the `due`
-/// of its earliest work.
+/// The payload that notifies an owner of work, as an SQL aggregate over rows with an endpoint's `id` and the `due`
+/// time of its earliest work.
 pub(super) const WORK_AGGREGATE: &str = "CASE WHEN count(*) <= 128 \
      THEN 'work ' || string_agg(id::text || '=' || due::text, ' ') ELSE 'work' END";
 
-/// The channel of one node.
+/// Returns the channel of one node.
 pub(super) fn channel_of(node: NodeNo) -> String {
     format!("{EVERYBODY}_{}", node.0)
 }
 
-/// What was called out.
+/// A parsed `NOTIFY` message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
-    /// Something of what nodes keep in mind was changed.
+    /// The change log has new entries.
     Changes,
-    /// Who owns what has changed, as this node saw.
+    /// This node saw or made a change of ownership.
     Members(NodeNo),
-    /// A node tries whether it hears itself.
+    /// This node tests whether it receives its own `NOTIFY` messages.
     Test(NodeNo),
-    /// There is work for these endpoints of ours.
+    /// These endpoints of the receiving node have work.
     Work(Vec<(EndpointId, Timestamp)>),
-    /// There is work of ours, for too many to list.
+    /// Too many endpoints of the receiving node have work to list them.
     MuchWork,
-    /// There is mail for us.
+    /// The receiving node has questions or answers to read.
     Mail,
 }
 
 impl Notice {
-    /// What the payload says. Work is what the node itself is told by [`WORK_AGGREGATE`].
+    /// Returns the payload. For work it is the same text that [`WORK_AGGREGATE`] produces in SQL.
     pub(super) fn encode(&self) -> String {
         match self {
             Notice::Changes => CHANGES.to_owned(),
@@ -71,7 +71,7 @@ impl Notice {
         }
     }
 
-    /// Reads a payload. Nothing if it cannot be read: a later version may call out more.
+    /// Parses a payload. Returns `None` for an unknown one, which a later version may send.
     pub(super) fn decode(payload: &str) -> Option<Notice> {
         let (word, rest) = payload.split_once(' ').unwrap_or((payload, ""));
         let node = || rest.parse().ok().map(NodeNo);
@@ -84,7 +84,7 @@ impl Notice {
             "work" => {
                 let mut listed = rest.split(' ').take(MAX_LISTED + 1);
                 let work: Option<Vec<_>> = listed.by_ref().map(read_work).collect();
-                // What is listed wrongly is work all the same.
+                // A list that cannot be parsed still means that there is work.
                 Some(
                     work.filter(|work| work.len() <= MAX_LISTED)
                         .map_or(Notice::MuchWork, Notice::Work),
@@ -102,7 +102,7 @@ fn read_work(item: &str) -> Option<(EndpointId, Timestamp)> {
     Some((EndpointId(id), Timestamp(due.parse().ok()?)))
 }
 
-/// An id as PostgreSQL writes a `uuid`.
+/// Formats an id as PostgreSQL formats a `uuid`.
 fn hyphenated(id: u128) -> String {
     let hex = format!("{id:032x}");
     let (a, rest) = hex.split_at(8);

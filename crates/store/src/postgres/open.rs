@@ -1,4 +1,5 @@
-//! Opening a database: whether we may, whose it is, and which format it has.
+//! Opens a database: migrates the schema, refuses an incomplete copy, and explains failures to the operator as
+//! [`OpenError`].
 
 use std::time::Duration;
 
@@ -10,17 +11,17 @@ use super::link::{Link, OLDEST_SERVER, Unlinked};
 use super::schema::{FORMAT, STEPS, lock, meta};
 use crate::OpenError;
 
-/// How long the steps may take, or another node's.
+/// Time limit for a migration, including the wait for a migration by another node.
 const MIGRATION: Duration = Duration::from_secs(3_600);
 
-/// Brings the database into the newest format. Several nodes may do so at once: one does, the others
+/// Migrates the database to the newest schema version. Several nodes may call this at once: one migrates, the others
 /// wait for it.
 pub(super) async fn migrate(link: &Link, url: &ServerUrl) -> Result<(), OpenError> {
     let found = format(link).await.map_err(|fault| explain(url, &fault))?;
     if found == FORMAT {
         return Ok(());
     }
-    // An index over all that is stored takes longer than anything else does.
+    // Building an index over a large table takes longer than any other statement.
     let usual = link.swap_patience(Some(MIGRATION));
     let migrated = async {
         link.batch("BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
@@ -45,7 +46,7 @@ pub(super) async fn migrate(link: &Link, url: &ServerUrl) -> Result<(), OpenErro
     let found = match migrated {
         Ok(found) => found,
         Err(fault) => {
-            // The connection may be gone; then there is nothing to roll back.
+            // If the connection is lost, there is nothing to roll back.
             let _ = link.batch("ROLLBACK").await;
             return Err(explain(url, &fault));
         }
@@ -60,7 +61,7 @@ pub(super) async fn migrate(link: &Link, url: &ServerUrl) -> Result<(), OpenErro
     Ok(())
 }
 
-/// A copy that was begun and not finished is nobody's store yet.
+/// Refuses to open a database whose copy was started and not finished.
 pub(super) async fn refuse_half_copied(link: &Link, url: &ServerUrl) -> Result<(), OpenError> {
     let sql =
         "SELECT count(*) FILTER (WHERE name = $1) > count(*) FILTER (WHERE name = $2) FROM meta";
@@ -75,10 +76,10 @@ pub(super) async fn refuse_half_copied(link: &Link, url: &ServerUrl) -> Result<(
     Ok(())
 }
 
-/// Which format the database has; 0 if it is not ours yet.
+/// Returns the schema version of the database, or 0 if it has no posthaste tables yet.
 async fn format(link: &Link) -> Result<u32, Fault> {
-    // Read as a table, and not asked of the server's memory, which would not know what another node made
-    // while this one waited for it.
+    // Reads the catalog with a query. The server process's catalog cache may not show a table that another node
+    // created while this one waited for the lock.
     let sql = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_class c \
                JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
                WHERE c.relname = 'meta' AND n.nspname = ANY (current_schemas(false)))";
@@ -91,7 +92,7 @@ async fn format(link: &Link) -> Result<u32, Fault> {
     Ok(row.map_or(0, |row| row.get::<_, i64>(0) as u32))
 }
 
-/// Why there is no connection, as the operator should hear it.
+/// Converts a failed connection attempt to an error for the operator.
 pub(super) fn explain_unlinked(url: &ServerUrl, unlinked: &Unlinked) -> OpenError {
     let server = url.to_string();
     match unlinked {
@@ -112,7 +113,7 @@ pub(super) fn explain_unlinked(url: &ServerUrl, unlinked: &Unlinked) -> OpenErro
     }
 }
 
-/// What went wrong, as the operator should hear it.
+/// Converts a database error to an error for the operator.
 pub(super) fn explain(url: &ServerUrl, fault: &Fault) -> OpenError {
     let server = url.to_string();
     let user = url.user().to_owned();

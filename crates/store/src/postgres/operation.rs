@@ -1,9 +1,9 @@
-//! What can be asked of the writer.
+//! Operations in the write queue.
 //!
-//! *Hot* operations, accepting events and recording attempts, are turned into arrays: a few statements
-//! for all of them that gathered, sent in one go. Everything else is *cold*: a piece of code that runs
-//! within a transaction of its own, in its place between the hot ones. Either may be done more than once,
-//! each time from the beginning, after what it did before was rolled back.
+//! *Hot* operations accept events and record attempts. The writer combines all hot operations of a group into a few
+//! array statements and sends them together. All others are *cold*: each is a function that runs in its own
+//! transaction, in queue order between the hot ones. Both kinds may run more than once, each time from the start,
+//! after the previous run was rolled back.
 
 use std::pin::Pin;
 
@@ -16,17 +16,17 @@ use super::reply::Reply;
 use super::scene::Scene;
 use crate::{Allowance, AttemptDetail, Done, Ingest, NewEvent, StoreError, Written};
 
-/// Something to be written.
+/// An operation of the write queue.
 pub(super) enum Operation {
-    /// Events to be accepted.
+    /// Events to accept.
     Accept(Accepting),
-    /// What became of an attempt.
+    /// An attempt to record.
     Record(Box<Recording>),
-    /// Anything else.
+    /// Any other operation.
     Cold(Box<dyn Cold>),
 }
 
-/// Events of one tenant, to be accepted together.
+/// Events of one tenant that are accepted together.
 pub(super) struct Accepting {
     pub(super) now: Timestamp,
     pub(super) events: Vec<NewEvent>,
@@ -35,18 +35,18 @@ pub(super) struct Accepting {
     pub(super) reply: Reply<Ingest>,
 }
 
-/// An attempt that neither disables its endpoint nor follows another of the same delivery in one batch.
+/// An attempt that does not disable its endpoint. A second attempt of the same delivery goes to another batch.
 pub(super) struct Recording {
     pub(super) now: Timestamp,
     pub(super) attempt: AttemptRecord,
     pub(super) detail: AttemptDetail,
-    /// The ownership under which it was handed in. It is not written under a later one.
+    /// The ownership under which the attempt was submitted. The attempt is not recorded under a later one.
     pub(super) tenure: Tenure,
     pub(super) reply: Reply<Written>,
 }
 
 impl Operation {
-    /// How many bytes it brings.
+    /// Returns the number of bytes that the operation adds to a transaction.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Operation::Accept(accepting) => accepting.bytes,
@@ -55,7 +55,7 @@ impl Operation {
         }
     }
 
-    /// It will not be done.
+    /// Answers the operation with an error, without running it.
     pub(super) fn refuse(self, why: StoreError) {
         match self {
             Operation::Accept(accepting) => accepting.reply.give(Err(why)),
@@ -65,18 +65,19 @@ impl Operation {
     }
 }
 
-/// What running a cold operation will answer.
+/// The future of a running cold operation.
 pub(super) type Running<'a> = Pin<Box<dyn Future<Output = Result<(), Fault>> + 'a>>;
 
-/// Something that is done in a transaction of its own.
+/// An operation that runs in its own transaction.
 pub(super) trait Cold: Send {
-    /// Does it. May be called again after a rollback.
+    /// Runs the operation. May be called again after a rollback.
     fn run<'a>(&'a mut self, scene: &'a mut Scene) -> Running<'a>;
-    /// Says what came of it.
+    /// Answers the caller.
     fn answer(self: Box<Self>, committed: Result<(), StoreError>);
-    /// If it is an owner's and this node is none any more, it was done for nothing: what it answers then.
+    /// Called when the operation is the owner's and this node is not the owner any more. Sets the answer for that
+    /// case, and returns whether there is one.
     fn fenced(&mut self) -> bool;
-    /// How many bytes it brings.
+    /// Returns the number of bytes that the operation adds to a transaction.
     fn bytes(&self) -> usize;
 }
 
@@ -84,7 +85,7 @@ pub(super) trait Cold: Send {
 pub(super) struct Task<T, F> {
     run: F,
     result: Option<T>,
-    /// The answer of a node that is no owner any more.
+    /// The answer if this node is not the owner any more.
     if_fenced: Option<T>,
     reply: Option<Reply<T>>,
     bytes: usize,
@@ -95,12 +96,13 @@ where
     T: Send + 'static,
     F: AsyncFnMut(&mut Scene) -> Result<T, Fault> + Send + 'static,
 {
-    /// Runs `run`, and answers with `done`.
+    /// Creates an operation that runs `run` and answers through `done`.
     pub(super) fn boxed(bytes: usize, run: F, done: Done<T>) -> Operation {
         Task::owners(bytes, None, run, done)
     }
 
-    /// The same for what only an owner may do; `if_fenced` is the answer if this node is none.
+    /// The same for an operation that only the owner may run; `if_fenced` is the answer if this node is not the
+    /// owner.
     pub(super) fn owners(bytes: usize, if_fenced: Option<T>, run: F, done: Done<T>) -> Operation {
         Operation::Cold(Box::new(Task {
             run,

@@ -1,7 +1,7 @@
-//! What people are to be told.
+//! The outbox of notifications: failures, notices and emails that are not sent yet.
 //!
-//! Rows are locked in this order: failures, sorted; the number of the last notice; letters, sorted. Whoever writes
-//! notices holds that number until the commit, so numbers are in the order of the commits.
+//! Rows are locked in this order: `failures`, sorted; the number of the last notice; `letters`, sorted. A transaction
+//! that writes notices holds that number until its commit, so notice numbers follow the commit order.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::Delivery;
@@ -116,7 +116,7 @@ impl Outbox for PostgresStore {
     }
 }
 
-/// Notices to be kept.
+/// Notices to insert.
 #[derive(Default)]
 pub(super) struct NoticeColumns {
     scopes: Vec<i64>,
@@ -126,7 +126,7 @@ pub(super) struct NoticeColumns {
 }
 
 impl NoticeColumns {
-    /// Adds one, about what has this number.
+    /// Adds a notice about the scope with this number.
     pub(super) fn push(&mut self, scope: i64, at: Timestamp, name: &'static str, detail: &Value) {
         self.scopes.push(scope);
         self.at.push(ms(at));
@@ -139,7 +139,7 @@ impl NoticeColumns {
     }
 }
 
-/// Keeps notices, numbered in the order of their commits; beyond the bound the oldest go.
+/// Inserts notices, numbered in commit order. Above the limit the oldest ones are deleted.
 pub(super) const NOTICE: &str = "WITH last AS (UPDATE meta SET value = value + cardinality($1::bigint[]) \
     WHERE name = 'last_notice' RETURNING value), \
     dropped AS (DELETE FROM notices WHERE number <= (SELECT value FROM last) - $5) \
@@ -148,7 +148,7 @@ pub(super) const NOTICE: &str = "WITH last AS (UPDATE meta SET value = value + c
     unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[]) \
     WITH ORDINALITY AS n (scope, at, name, detail, place)";
 
-/// Sends notices.
+/// Inserts notices.
 pub(super) async fn keep_notices(link: &Link, it: &NoticeColumns) -> Result<(), Fault> {
     let most = MAX_NOTICES as i64;
     let given: [&(dyn ToSql + Sync); 5] = [&it.scopes, &it.at, &it.names, &it.details, &most];
@@ -156,7 +156,7 @@ pub(super) async fn keep_notices(link: &Link, it: &NoticeColumns) -> Result<(), 
     Ok(())
 }
 
-/// What a transaction failed, by endpoint and cause.
+/// The failed deliveries of a transaction, by endpoint and cause.
 #[derive(Default)]
 pub(super) struct Failed {
     failures: Failures<i64>,
@@ -178,14 +178,14 @@ impl Failed {
     }
 }
 
-/// Adds what failed, sorted by endpoint and cause.
+/// Adds failures, sorted by endpoint and cause.
 pub(super) const FAIL: &str = "INSERT INTO failures AS f (endpoint_no, reason, kind, count, first_at, last_at, example) \
     SELECT * FROM unnest($1::bigint[], $2::smallint[], $3::smallint[], $4::bigint[], $5::bigint[], \
     $6::bigint[], $7::uuid[]) ON CONFLICT (endpoint_no, reason, kind) DO UPDATE SET \
     count = f.count + excluded.count, first_at = LEAST(f.first_at, excluded.first_at), \
     last_at = GREATEST(f.last_at, excluded.last_at), example = LEAST(f.example, excluded.example)";
 
-/// Sends what failed.
+/// Writes failures.
 pub(super) async fn fail(link: &Link, failed: &Failed) -> Result<(), Fault> {
     let rows: Vec<(i64, Cause, Sum)> = failed.failures.iter().collect();
     let endpoints: Vec<i64> = rows.iter().map(|(no, ..)| *no).collect();
@@ -202,7 +202,7 @@ pub(super) async fn fail(link: &Link, failed: &Failed) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Makes notices of what failed. What is added meanwhile stays for the next time.
+/// Turns failures into notices. Failures that are added in the meantime stay for the next call.
 async fn gather(
     link: &Link,
     now: Timestamp,
@@ -277,7 +277,7 @@ fn read_letter(row: &Row) -> Result<KeptLetter, Fault> {
     })
 }
 
-/// A letter, which nobody else changes before the commit.
+/// Returns the pending email of a recipient, and locks it until the commit.
 async fn letter(link: &Link, recipient: &str) -> Result<Option<KeptLetter>, Fault> {
     let sql = format!("{LETTER} WHERE recipient = $1 FOR UPDATE");
     let row = link.query_opt(&sql, &[&recipient]).await?;
@@ -305,7 +305,8 @@ async fn keep(link: &Link, kept: &KeptLetter) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Takes what is due and nobody else takes, and forgets whoever may hear more and has nothing to hear.
+/// Claims emails that are due and that no other node is claiming. Also deletes the rows of recipients that have no
+/// pending email and whose pause between emails is over.
 async fn claim(
     link: &Link,
     now: Timestamp,
@@ -340,7 +341,7 @@ async fn claim(
     Ok(letters)
 }
 
-/// What a row is about, from columns that begin here: the endpoint's id, then the tenant's.
+/// Reads a scope from two columns, starting at this one: the endpoint's id, then the tenant's.
 pub(super) fn scope(row: &Row, first: usize) -> Result<Scope, Fault> {
     if let Some(endpoint) = row.get::<_, Option<Id>>(first) {
         return Ok(Scope::Endpoint(EndpointId(endpoint.0)));
@@ -351,7 +352,7 @@ pub(super) fn scope(row: &Row, first: usize) -> Result<Scope, Fault> {
     }
 }
 
-/// Notices past a number.
+/// Returns notices after a number.
 async fn notices(link: &Link, after: u64, limit: usize) -> Result<Vec<NoticeEntry>, Fault> {
     let after = i64::try_from(after).unwrap_or(i64::MAX);
     let rows = link

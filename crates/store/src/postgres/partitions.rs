@@ -1,7 +1,7 @@
-//! A day's rows lie together, so that old days can be dropped as a whole.
+//! Daily partitions, so that an old day is deleted by dropping its tables.
 //!
-//! Events, ended deliveries and attempts are partitioned by the day of their ids, by UTC. Whoever writes
-//! makes the partitions of its day and of the next; several nodes may do so at once.
+//! Events, ended deliveries and attempts are partitioned by the UTC day of their ids. A writer creates the partitions
+//! of the day of its rows and of the next day. Several nodes may do so at once.
 
 use posthaste_core::id::first_moment;
 use posthaste_core::time::{Span, Timestamp};
@@ -11,43 +11,43 @@ use super::fault::Fault;
 use super::link::Link;
 use super::schema::lock;
 
-/// What is partitioned.
+/// The partitioned tables.
 pub(super) const PARTITIONED: [&str; 3] = ["events", "ended", "attempts"];
-/// How long a day is.
+/// Length of a day.
 const DAY: Span = Span::from_days(1);
 
-/// A day, counted from the first of 1970.
+/// A day, counted from 1970-01-01.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Day(u64);
 
 impl Day {
-    /// The day of an id.
+    /// Returns the day of an id.
     pub(super) fn of(id: u128) -> Day {
         Day::at(Timestamp((id >> 80) as u64))
     }
 
-    /// The day of a time.
+    /// Returns the day of a time.
     pub(super) fn at(at: Timestamp) -> Day {
         Day(at.0 / DAY.as_millis())
     }
 
-    /// The next.
+    /// Returns the next day.
     pub(super) fn next(self) -> Day {
         Day(self.0 + 1)
     }
 
-    /// When it begins.
+    /// Returns the start of the day.
     pub(super) fn begins(self) -> Timestamp {
         Timestamp(self.0.saturating_mul(DAY.as_millis()))
     }
 
-    /// The least id of it.
+    /// Returns a lower bound of the day's ids.
     pub(super) fn first_id(self) -> u128 {
-        // Without version and variant, so that it is less than all of them.
+        // Without version and variant bits, so that it is less than all of them.
         u128::from(first_moment(self.begins()) >> 12) << 80
     }
 
-    /// The name of a table's partition.
+    /// Returns the name of a table's partition.
     pub(super) fn partition(self, table: &str) -> String {
         let date = self.begins().to_string();
         let digits = date.bytes().take_while(|byte| *byte != b'T');
@@ -56,21 +56,21 @@ impl Day {
     }
 }
 
-/// Which partitions are known to be there.
+/// The partitions that are known to exist.
 #[derive(Debug, Default)]
 pub(super) struct Partitions {
     known: FxHashSet<Day>,
-    /// Those of them that nobody sees before the commit.
+    /// The days whose partitions the present transaction has created.
     made: Vec<Day>,
 }
 
 impl Partitions {
-    /// Whether a day and the next are known to have partitions.
+    /// Returns whether a day and the next are known to have partitions.
     pub(super) fn has(&self, day: Day) -> bool {
         self.known.contains(&day) && self.known.contains(&day.next())
     }
 
-    /// Makes the partitions of a day and of the next, within a transaction.
+    /// Creates the partitions of a day and of the next, within a transaction.
     pub(super) async fn make(&mut self, link: &Link, day: Day) -> Result<(), Fault> {
         if self.has(day) {
             return Ok(());
@@ -90,26 +90,27 @@ impl Partitions {
         Ok(())
     }
 
-    /// What was made is committed.
+    /// Notes that the transaction was committed.
     pub(super) fn settle(&mut self) {
         self.made.clear();
     }
 
-    /// What was made is rolled back.
+    /// Notes that the transaction was rolled back.
     pub(super) fn undo(&mut self) {
         for day in self.made.drain(..) {
             self.known.remove(&day);
         }
     }
 
-    /// Some may have been dropped.
+    /// Forgets all partitions, because some may have been dropped.
     pub(super) fn forget(&mut self) {
         self.known.clear();
         self.made.clear();
     }
 }
 
-/// Makes one, if it is not there. It is made apart and then attached, which keeps nobody waiting.
+/// Creates one partition, if it does not exist. It is created as a table and then attached, so that no other
+/// transaction has to wait.
 async fn make_one(link: &Link, table: &str, day: Day) -> Result<(), Fault> {
     let name = day.partition(table);
     let row = link
@@ -127,7 +128,7 @@ async fn make_one(link: &Link, table: &str, day: Day) -> Result<(), Fault> {
     .await
 }
 
-/// An id as SQL writes it.
+/// Formats an id as an SQL `uuid`.
 fn uuid(id: u128) -> String {
     let hex = format!("{id:032x}");
     format!(

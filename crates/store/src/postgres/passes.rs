@@ -1,4 +1,4 @@
-//! Passes. Any node makes, ends and removes them.
+//! Sessions (called passes). Any node creates, ends and deletes them.
 
 use posthaste_core::id::{PassId, TenantId};
 use posthaste_core::time::Timestamp;
@@ -11,12 +11,12 @@ use super::link::Link;
 use super::scene::Scene;
 use crate::{Holder, Insertion, KeyHash, Page, PageRequest, Pass};
 
-/// Adds a pass.
+/// Creates a session.
 pub(super) async fn create(scene: &mut Scene, pass: &Pass) -> Result<Insertion, Fault> {
     let (tenant_no, key) = match &pass.holder {
         Holder::Key(hash) => (None, Some(hash.0.as_slice())),
         Holder::Tenant(tenant) => {
-            // A tenant that is being deleted takes its passes with it.
+            // Deleting a tenant deletes its sessions, so the tenant must not be deleted while a session is added.
             scene.share_directory().await?;
             let Some(no) = live_tenant(&scene.link, tenant).await? else {
                 return Ok(Insertion::NoSuchTenant);
@@ -42,7 +42,7 @@ pub(super) async fn create(scene: &mut Scene, pass: &Pass) -> Result<Insertion, 
     })
 }
 
-/// Ends a pass of a tenant's, or anybody's.
+/// Ends a session: of this tenant, or of any if no tenant is given.
 pub(super) async fn end(
     scene: &mut Scene,
     now: Timestamp,
@@ -65,14 +65,14 @@ pub(super) async fn end(
     Ok(ended == 1)
 }
 
-/// Ends what lets in as a tenant that is being deleted.
+/// Ends the sessions of a tenant that is being deleted.
 pub(super) async fn end_of_tenant(link: &Link, tenant_no: i64) -> Result<(), Fault> {
     let sql = "DELETE FROM passes WHERE tenant_no = $1";
     link.execute(sql, &[&tenant_no]).await?;
     Ok(())
 }
 
-/// Ends what lets in with keys that are being revoked.
+/// Ends the sessions of keys that are being revoked.
 pub(super) async fn end_of_keys(link: &Link, keys: &[KeyHash]) -> Result<(), Fault> {
     let keys: Vec<&[u8]> = keys.iter().map(|hash| hash.0.as_slice()).collect();
     let sql = "DELETE FROM passes WHERE key_hash = ANY ($1)";
@@ -99,7 +99,7 @@ fn read(row: &Row) -> Result<Pass, Fault> {
     })
 }
 
-/// The pass with this hash, if it still lets in.
+/// Returns the session with this hash, unless it has expired.
 pub(super) async fn pass(
     link: &Link,
     now: Timestamp,
@@ -112,7 +112,7 @@ pub(super) async fn pass(
     row.as_ref().map(read).transpose()
 }
 
-/// What lets in as a tenant, the newest first.
+/// Lists the sessions of a tenant, the newest first.
 pub(super) async fn passes(
     link: &Link,
     now: Timestamp,
@@ -121,7 +121,7 @@ pub(super) async fn passes(
 ) -> Result<Page<Pass, PassId>, Fault> {
     let tenant_no = live_tenant(link, tenant).await?;
     let before = Id(page.before.map_or(u128::MAX, |id| id.0));
-    // Ordered as the index is, or everybody's passes would be read to find a small tenant's.
+    // Sorted like the index; otherwise the sessions of all tenants would be read to find those of a small one.
     let sql = format!(
         "SELECT {COLUMNS} WHERE p.tenant_no IS NOT NULL AND (p.tenant_no, p.id) >= ($1, $2) \
          AND (p.tenant_no, p.id) < ($1, $3) AND p.expires_at > $4 \
@@ -135,7 +135,7 @@ pub(super) async fn passes(
     Ok(cut(items, page.limit, |last| last.id))
 }
 
-/// Removes passes that let nobody in any more, and says how many. What another node removes just now is left to it.
+/// Deletes expired sessions. Returns their number. Rows that another node is deleting are skipped.
 pub(super) async fn tidy(link: &Link, now: Timestamp, limit: usize) -> Result<usize, Fault> {
     let sql = "DELETE FROM passes WHERE id IN (SELECT id FROM passes WHERE expires_at <= $1 \
                ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)";

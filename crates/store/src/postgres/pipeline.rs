@@ -1,16 +1,16 @@
-//! Several statements sent in one go, answered one after the other.
+//! Sends several statements before waiting for the first answer.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::fault::Fault;
 
-/// One of them. Nothing of it is sent before it is first polled, and then all of it.
+/// One statement of a pipeline. Its first poll sends it completely; nothing is sent before.
 pub(super) type Step<'a> = Pin<Box<dyn Future<Output = Result<(), Fault>> + 'a>>;
 
-/// Statements in order: all are sent before the first is answered. Ends when all are answered, with what
-/// the first that failed failed with; the others failed because of it. If one cannot even be sent, nothing
-/// after it is: least of all a commit of the others.
+/// Statements in order. All of them are sent before the first is answered. The pipeline ends when all are answered,
+/// with the error of the first one that failed; the later ones fail because of it. If a statement cannot be sent,
+/// none after it is sent, so that a commit never leaves one out.
 #[derive(Default)]
 pub(super) struct Pipeline<'a> {
     steps: Vec<Option<Step<'a>>>,
@@ -19,7 +19,7 @@ pub(super) struct Pipeline<'a> {
 }
 
 impl<'a> Pipeline<'a> {
-    /// Adds one.
+    /// Adds a statement.
     pub(super) fn then(&mut self, step: impl Future<Output = Result<(), Fault>> + 'a) {
         self.steps.push(Some(Box::pin(step)));
     }
@@ -66,7 +66,7 @@ mod tests {
     use std::cell::RefCell;
     use std::task::Waker;
 
-    /// A step that is answered at the second look, and fails at the first if it cannot be sent.
+    /// A step that is answered at the second poll, or fails at the first poll if it cannot be sent.
     async fn step(sent: &RefCell<Vec<u8>>, name: u8, fits: bool) -> Result<(), Fault> {
         if !fits {
             return Err(Fault::Unreadable(name.to_string()));

@@ -1,4 +1,4 @@
-//! The queue in front of the writer: bounded, and whoever finds it full is told at once.
+//! The write queue in front of a writer. It is bounded: an operation that finds it full is refused immediately.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,12 +9,12 @@ use tokio::time::Instant;
 use super::operation::Operation;
 use crate::StoreError;
 
-/// How many operations one transaction takes at most.
+/// Maximum number of operations of one group.
 const MAX_GROUP: usize = 1_024;
-/// How many bytes one transaction takes at most, unless a single operation brings more.
+/// Maximum number of bytes of one group, unless a single operation is larger.
 const MAX_GROUP_BYTES: usize = 8 * 1_024 * 1_024;
 
-/// What waits to be written.
+/// Operations that wait to be written.
 pub(super) struct Queue {
     inner: Mutex<Inner>,
     filled: Notify,
@@ -22,17 +22,17 @@ pub(super) struct Queue {
 }
 
 struct Inner {
-    /// With the time at which each arrived, oldest first.
+    /// The waiting operations and their arrival times, oldest first.
     waiting: VecDeque<(Instant, Operation)>,
-    /// What goes before all of them, each by itself.
+    /// Operations that are written before all waiting ones, each in its own group.
     ahead: VecDeque<Operation>,
-    /// Something was added once.
+    /// Set once an operation was added.
     used: bool,
-    /// Why nothing is taken any more.
+    /// The error for new operations, once the queue is shut.
     shut: Option<StoreError>,
 }
 
-/// Where an operation goes.
+/// The position at which an operation is added.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// Behind all others, if there is room.
@@ -44,7 +44,7 @@ enum Place {
 }
 
 impl Queue {
-    /// A queue in which at most `limit` operations wait.
+    /// Creates a queue for at most `limit` waiting operations.
     pub(super) fn new(limit: usize) -> Queue {
         Queue {
             inner: Mutex::new(Inner {
@@ -58,17 +58,17 @@ impl Queue {
         }
     }
 
-    /// Adds an operation, or answers it at once.
+    /// Adds an operation, or refuses it immediately.
     pub(super) fn push(&self, operation: Operation) {
         self.add(operation, Place::InTurn);
     }
 
-    /// Adds an operation behind all others though it be full. For what is asked now and then, and by nobody outside.
+    /// Adds an operation behind all others, even if the queue is full. For rare internal operations only.
     pub(super) fn push_last(&self, operation: Operation) {
         self.add(operation, Place::Last);
     }
 
-    /// Has an operation done as soon as what is being written is, whatever else waits.
+    /// Adds an operation that runs as soon as the current group is written, before all others.
     pub(super) fn push_first(&self, operation: Operation) {
         self.add(operation, Place::First);
     }
@@ -100,8 +100,8 @@ impl Queue {
         }
     }
 
-    /// Takes what has gathered, in the order it came, once something has. Nothing when it is closed and
-    /// empty.
+    /// Waits until there are operations, and returns the next group in queue order. Returns `None` when the queue is
+    /// closed and empty.
     pub(super) async fn take(&self) -> Option<Vec<Operation>> {
         loop {
             {
@@ -120,7 +120,7 @@ impl Queue {
         }
     }
 
-    /// Takes nothing more. What waits already is still written.
+    /// Closes the queue. Operations that wait already are still written.
     pub(super) fn close(&self) {
         let mut inner = self.lock();
         if inner.shut.is_none() {
@@ -130,17 +130,17 @@ impl Queue {
         self.filled.notify_one();
     }
 
-    /// Whether anything was ever added: otherwise nobody has begun to write what comes through it.
+    /// Returns whether an operation was ever added. If not, its writer has never started to write.
     pub(super) fn is_used(&self) -> bool {
         self.lock().used
     }
 
-    /// Whether somebody has closed it.
+    /// Returns whether the queue was closed.
     pub(super) fn is_closed(&self) -> bool {
         self.lock().shut == Some(StoreError::Closed)
     }
 
-    /// Takes nothing more, for this reason, and answers what waits with it.
+    /// Shuts the queue with this error, and answers all waiting operations with it.
     pub(super) fn fail(&self, why: &StoreError) {
         let waiting = {
             let mut inner = self.lock();
@@ -158,8 +158,8 @@ impl Queue {
         self.filled.notify_one();
     }
 
-    /// Refuses every waiting operation that arrived before a failed attempt to connect was started. One that arrived
-    /// later waits for the next attempt.
+    /// Refuses every waiting operation that arrived before a failed attempt to connect was started. An operation that
+    /// arrived later waits for the next attempt.
     pub(super) fn refuse_older(&self, tried_at: Instant, why: &StoreError) {
         let refused: Vec<Operation> = {
             let mut inner = self.lock();
@@ -201,7 +201,7 @@ mod tests {
     use super::super::scene::Scene;
     use super::*;
 
-    /// An operation that is known by its size, and says what became of it.
+    /// Creates an operation that is identified by its size and records that it was answered.
     fn operation(bytes: usize, told: &Arc<Mutex<Vec<usize>>>) -> Operation {
         let told = told.clone();
         let refused = Box::new(move |_: Result<(), StoreError>| {

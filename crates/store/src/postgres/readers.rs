@@ -1,12 +1,12 @@
 //! Connections for reads, apart from the writer's connection.
 //!
-//! Point reads, on which sending and every API request wait, have connections of their own, so that no long list delays
-//! them. Each connection is opened when it is first needed.
+//! Point reads, on which sending and every API request wait, have connections of their own, so that no long list
+//! delays them. Each connection is opened when it is first needed.
 //!
-//! A database restart closes every connection. A read that finds its connection dead is repeated once, on a new one, so
-//! that no caller gets an error while the database is up. While the database is down, reads wait for the next attempt to
-//! connect (at most `Pauses::most`); if it fails, every read that was waiting when the attempt started is refused with
-//! it. A worker whose connection cannot be opened leaves reads to those that are connected.
+//! A database restart closes every connection. A read that finds its connection dead is repeated once, on a new one,
+//! so that no caller gets an error while the database is up. While the database is down, reads wait for the next
+//! attempt to connect (at most `Pauses::most`); if it fails, every read that was waiting when the attempt started is
+//! refused with it. A worker whose connection cannot be opened leaves reads to those that are connected.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -24,13 +24,13 @@ use super::reply::Reply;
 use super::settings::PostgresSettings;
 use crate::{Done, StoreError};
 
-/// How many connections answer lists.
+/// Number of connections for lists.
 const LONG_READERS: usize = 1;
-/// How many connections look through everything.
+/// Number of connections for scans of whole tables.
 const ENDLESS_READERS: usize = 1;
-/// How many reads may wait for one kind of connection.
+/// Maximum number of reads that wait for one kind of connection.
 const MAX_WAITING_READS: usize = 16_384;
-/// A read that looks through everything may take so long.
+/// Statement timeout of a scan, in milliseconds.
 const ENDLESS_MS: u32 = 600_000;
 
 /// The least time that a read gets on a connection that took long to open.
@@ -38,14 +38,14 @@ const MIN_ANSWER: Duration = Duration::from_secs(1);
 /// Connections that one read may use: the second only if the first was dead.
 const MAX_TRIES: u32 = 2;
 
-/// How long a read may take.
+/// The expected duration of a read. Each kind has its own connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
-    /// A few rows.
+    /// Reads a few rows.
     Quick,
-    /// Perhaps thousands.
+    /// Reads up to thousands of rows.
     Long,
-    /// Perhaps all there are: nobody else should stand behind that.
+    /// May read all rows, so no other kind of read waits behind it.
     Endless,
 }
 
@@ -137,7 +137,7 @@ where
     }
 }
 
-/// Runs a read that sees one state of everything throughout.
+/// Runs a read in a transaction with one snapshot.
 async fn snapshot<T>(
     link: &Link,
     read: impl AsyncFn(&Link) -> Result<T, Fault>,
@@ -145,14 +145,14 @@ async fn snapshot<T>(
     link.batch("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         .await?;
     let result = read(link).await;
-    // Also after a failure, for the connection is used again.
+    // Also after a failure, because the connection is used again.
     let ended = link.batch("COMMIT").await;
     let result = result?;
     ended?;
     Ok(result)
 }
 
-/// All the connections.
+/// The read queues, one for each kind of read.
 pub(super) struct Readers {
     quick: Arc<Desk>,
     long: Arc<Desk>,
@@ -160,7 +160,7 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    /// Desks at which nobody works yet.
+    /// Creates queues without workers.
     pub(super) fn new() -> Readers {
         Readers {
             quick: Arc::new(Desk::default()),
@@ -169,7 +169,7 @@ impl Readers {
         }
     }
 
-    /// Begins to work.
+    /// Starts the workers.
     pub(super) fn start(&self, settings: &Rc<PostgresSettings>) -> Vec<JoinHandle<()>> {
         let mut tasks = Vec::new();
         for (desk, count, pace) in [
@@ -186,8 +186,8 @@ impl Readers {
         tasks
     }
 
-    /// Reads with `read`, and says what came of it. If `whole`, it sees one state throughout, which one
-    /// statement does anyway.
+    /// Enqueues a read, and answers through `done`. If `whole` is set, all its statements see one snapshot. A single
+    /// statement does so anyway.
     pub(super) fn read<T, F>(&self, pace: Pace, whole: bool, read: F, done: Done<T>)
     where
         T: Send + 'static,
@@ -202,14 +202,14 @@ impl Readers {
         desk.push(Box::new(Read { read, whole, reply }));
     }
 
-    /// Takes nothing more. What waits already is still answered.
+    /// Closes the queues. Reads that wait already are still answered.
     pub(super) fn close(&self) {
         self.quick.shut();
         self.long.shut();
         self.endless.shut();
     }
 
-    /// Refuses whatever still waits, when no connection works any more.
+    /// Refuses all waiting reads, when no worker runs any more.
     pub(super) fn refuse_all(&self) {
         for desk in [&self.quick, &self.long, &self.endless] {
             let waiting = std::mem::take(&mut desk.lock().waiting);
@@ -298,7 +298,7 @@ impl Desk {
         self.filled.notify_one();
     }
 
-    /// Waits for the oldest read and takes it. None when the desk is shut and nothing waits.
+    /// Waits for the oldest read and takes it. Returns `None` when the desk is shut and nothing waits.
     async fn next(&self) -> Option<Waiting> {
         loop {
             {
@@ -345,8 +345,8 @@ impl Desk {
         }
     }
 
-    /// Answers one read, on a second connection if the first is found dead. Puts it back if this worker cannot connect
-    /// while another one is connected.
+    /// Answers one read, on a second connection if the first is found dead. Puts it back if this worker cannot
+    /// connect while another one is connected.
     async fn serve(
         &self,
         connector: &mut Connector,
@@ -385,7 +385,7 @@ impl Desk {
         }
     }
 
-    /// Puts a read back in its place, for another worker.
+    /// Puts a read back at its position in the queue, for another worker.
     fn put_back(&self, waiting: Waiting) {
         let mut inner = self.lock();
         let arrived_at = waiting.arrived_at;
@@ -397,8 +397,9 @@ impl Desk {
         self.filled.notify_one();
     }
 
-    /// Refuses every waiting read that arrived before a failed attempt to connect was started, unless another worker is
-    /// connected. A read that arrived later waits for the next attempt: the database may have come back in between.
+    /// Refuses every waiting read that arrived before a failed attempt to connect was started, unless another worker
+    /// is connected. A read that arrived later waits for the next attempt: the database may have come back in
+    /// between.
     fn refuse_older(&self, failed: &NotConnected) {
         let refused: Vec<Waiting> = {
             let mut inner = self.lock();

@@ -1,7 +1,7 @@
-//! Writing down what became of deliveries.
+//! Records the results of attempts, and other changes of deliveries.
 //!
-//! Attempts come in batches, as columns; what takes more than that, calling off, disabling, asking for
-//! another attempt and sweeping, is cold.
+//! Attempts are written in batches, as columns ([`Recorded`]). Cancelling, disabling the endpoint, retrying by hand
+//! and sweeping are cold operations.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use super::tally::Tally;
 use crate::codes::Coded;
 use crate::{AttemptDetail, AttemptEntry, DisabledReason, Done, Retried, Swept, Written};
 
-/// What a batch of attempts comes to.
+/// The rows that a batch of attempts changes.
 #[derive(Default)]
 pub(super) struct Recorded {
     pub(super) ended: EndedColumns,
@@ -52,7 +52,7 @@ pub(super) struct EndedColumns {
     pub(super) last: Vec<String>,
 }
 
-/// Deliveries that wait on.
+/// Deliveries that keep waiting.
 #[derive(Default)]
 pub(super) struct WaitingColumns {
     pub(super) ids: Vec<Id>,
@@ -72,7 +72,7 @@ fn code<T: Coded>(word: T) -> i16 {
 }
 
 impl Recorded {
-    /// Adds an attempt, to an endpoint of this number.
+    /// Adds an attempt to the endpoint with this number.
     pub(super) fn add(
         &mut self,
         tally: &mut Tally,
@@ -146,7 +146,8 @@ fn detail_of(news: News) -> serde_json::Value {
     }
 }
 
-/// Moves deliveries that have ended. One that does not stand where it stood ends the transaction.
+/// Moves ended deliveries from `waiting` to `ended`. A delivery that has changed since its attempt started aborts the
+/// transaction.
 pub(super) const END: &str = "WITH gone AS (DELETE FROM waiting w USING unnest($1::uuid[], $2::int[], \
     $3::int[], $4::bigint[], $5::smallint[], $6::smallint[], $7::smallint[], $8::bigint[], $9::text[], \
     $10::text[]) AS g (id, attempts, spent, ended_at, status, reason, kind, delay_ms, granted, last) \
@@ -159,8 +160,8 @@ pub(super) const END: &str = "WITH gone AS (DELETE FROM waiting w USING unnest($
     SELECT * FROM gone) \
     SELECT demand(count(*) = cardinality($1)) FROM gone";
 
-/// Changes deliveries that wait on, and keeps their attempts. One that does not stand where it stood ends
-/// the transaction.
+/// Updates deliveries that keep waiting, and inserts their attempts. A delivery that has changed since its attempt
+/// started aborts the transaction.
 pub(super) const WAIT_ON: &str = "WITH moved AS (UPDATE waiting w SET attempts = g.attempts, \
     spent = g.spent, due = g.due, status = g.status, trigger = g.trigger, kind = g.kind, \
     delay_ms = g.delay_ms, granted = g.granted, last = g.last \
@@ -171,13 +172,13 @@ pub(super) const WAIT_ON: &str = "WITH moved AS (UPDATE waiting w SET attempts =
     kept AS (INSERT INTO attempts (delivery_id, number, entry) SELECT * FROM moved) \
     SELECT demand(count(*) = cardinality($1)) FROM moved";
 
-/// Writes healths that are newer than what is stored, sorted by endpoint.
+/// Writes endpoint healths that are newer than the stored ones. The rows must be sorted by endpoint.
 pub(super) const REMEMBER: &str = "INSERT INTO healths AS h (endpoint_no, revision, tripped, health) \
     SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::boolean[], $4::text[]) \
     ON CONFLICT (endpoint_no) DO UPDATE SET revision = excluded.revision, tripped = excluded.tripped, \
     health = excluded.health WHERE h.revision < excluded.revision";
 
-/// Sends what is to be moved.
+/// Moves deliveries that have ended.
 pub(super) async fn end(link: &Link, it: &EndedColumns) -> Result<(), Fault> {
     link.execute(
         END,
@@ -198,7 +199,7 @@ pub(super) async fn end(link: &Link, it: &EndedColumns) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Sends what waits on.
+/// Updates deliveries that keep waiting.
 pub(super) async fn wait_on(link: &Link, it: &WaitingColumns) -> Result<(), Fault> {
     link.execute(
         WAIT_ON,
@@ -219,7 +220,7 @@ pub(super) async fn wait_on(link: &Link, it: &WaitingColumns) -> Result<(), Faul
     Ok(())
 }
 
-/// Sends healths.
+/// Writes endpoint healths.
 pub(super) async fn remember(link: &Link, healths: &FxHashMap<i64, Health>) -> Result<(), Fault> {
     let mut sorted: Vec<(&i64, &Health)> = healths.iter().collect();
     sorted.sort_unstable_by_key(|(no, _)| **no);
@@ -232,8 +233,8 @@ pub(super) async fn remember(link: &Link, healths: &FxHashMap<i64, Health>) -> R
     Ok(())
 }
 
-/// The operation that records an attempt. One that disables its endpoint changes more than rows of deliveries, so it gets
-/// a transaction of its own.
+/// Creates the operation that records an attempt. An attempt that disables its endpoint changes more than rows of
+/// deliveries, so it gets its own transaction.
 pub(super) fn recording(
     now: Timestamp,
     attempt: Box<AttemptRecord>,
@@ -255,7 +256,7 @@ pub(super) fn recording(
     }))
 }
 
-/// The operation that cancels a delivery as the owner of its endpoint.
+/// Creates the operation that cancels a delivery as the owner of its endpoint.
 pub(super) fn cancelling(delivery: DeliveryId, at: Timestamp, done: Done<Written>) -> Operation {
     let run = async move |scene: &mut Scene| cancel_as_owner(scene, delivery, at).await;
     Task::owners(0, Some(Written::Superseded), run, done)
@@ -274,7 +275,7 @@ async fn cancel_as_owner(
     cancel(scene, &row, at).await
 }
 
-/// Calls off a delivery that was found to be changed, if it waits.
+/// Cancels a delivery, if it waits. The caller must hold the row's lock.
 pub(super) async fn cancel(
     scene: &mut Scene,
     row: &rows::DeliveryRow,
@@ -288,7 +289,7 @@ pub(super) async fn cancel(
     Ok(Written::Applied)
 }
 
-/// Records an attempt that disables its endpoint, under the ownership that it was handed in under.
+/// Records an attempt that disables its endpoint, under the ownership under which it was submitted.
 async fn disable(
     scene: &mut Scene,
     now: Timestamp,
@@ -333,7 +334,7 @@ async fn disable(
     Ok(Written::Applied)
 }
 
-/// Asks for another attempt by hand.
+/// Makes a delivery due now, or replays it if it has ended, at a user's request.
 pub(super) async fn retry(
     scene: &mut Scene,
     now: Timestamp,
@@ -372,14 +373,14 @@ pub(super) async fn retry(
     Ok(retried)
 }
 
-/// Whether what an event carried has been removed. If not, it stays until the commit.
+/// Returns whether the payload of an event has been deleted. If it has not, it stays until the commit.
 async fn payload_gone(link: &Link, event: EventId) -> Result<bool, Fault> {
     let sql = "SELECT payload_removed_at IS NOT NULL FROM events WHERE id = $1 FOR KEY SHARE";
     let row = link.query_opt(sql, &[&Id(event.0)]).await?;
     Ok(row.is_some_and(|row| row.get(0)))
 }
 
-/// Fails some of what waits for an endpoint.
+/// Fails a number of waiting deliveries of an endpoint.
 pub(super) async fn sweep(
     scene: &mut Scene,
     now: Timestamp,
@@ -428,7 +429,7 @@ pub(super) async fn sweep(
     Ok(Swept { ended, more })
 }
 
-/// Moves deliveries that were failed for the same reason, with one statement.
+/// Moves deliveries that failed for the same reason, with one statement.
 async fn fail_all(
     scene: &mut Scene,
     doomed: &[(rows::DeliveryRow, posthaste_core::delivery::Delivery)],

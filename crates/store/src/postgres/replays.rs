@@ -1,8 +1,9 @@
 //! Replays.
 //!
-//! Steps walk along the list that was made when a replay began, and how far they are is stored with each,
-//! so a restart goes on where it stopped, and nothing is set going twice: whoever steps holds the
-//! replay's row. Which node steps is agreed elsewhere; that two may try is no harm.
+//! The list of targets is stored when a replay starts. Each step replays the next targets and stores the progress in
+//! the same transaction, under a lock of the replay's row. So a replay continues after a restart where it stopped,
+//! and no target is replayed twice, even if two nodes step the same replay. The nodes agree elsewhere on the one that
+//! does.
 
 use std::collections::BTreeSet;
 
@@ -33,10 +34,10 @@ use crate::{
     StoredStatus,
 };
 
-/// How many targets lie in one row.
+/// Number of targets in one row.
 const PIECE: usize = 4_096;
 
-/// Begins a replay. One for a tenant that does not exist is done before it begins, and is not kept.
+/// Starts a replay. A replay for a tenant that does not exist is done immediately and is not stored.
 pub(super) async fn create(
     scene: &mut Scene,
     now: Timestamp,
@@ -98,7 +99,7 @@ pub(super) async fn create(
     Ok(replay)
 }
 
-/// The next targets of a replay, from `place` on: events and numbers of endpoints.
+/// Returns the next targets of a replay, starting at index `place`: events and endpoint numbers.
 async fn targets(
     link: &Link,
     replay: ReplayId,
@@ -122,7 +123,7 @@ async fn targets(
     Ok(packed.flat_map(unpack).skip(from).take(limit).collect())
 }
 
-/// Sets the next deliveries going. Everything it comes to is counted, also what it passes over.
+/// Replays the next targets. Counts all of them, also those that it skips.
 pub(super) async fn step(
     scene: &mut Scene,
     now: Timestamp,
@@ -156,7 +157,7 @@ pub(super) async fn step(
     }))
 }
 
-/// An event of which something may be sent again.
+/// An event to replay.
 struct Original {
     created_at: Timestamp,
     deliver_at: Option<Timestamp>,
@@ -166,15 +167,15 @@ struct Original {
     made: FxHashMap<EndpointId, DeliveryId>,
 }
 
-/// What was set going.
+/// The deliveries that a step made due.
 #[derive(Default)]
 struct Going {
-    /// Where something waits that did not.
+    /// Endpoints that have new work.
     endpoints: BTreeSet<EndpointId>,
     count: usize,
 }
 
-/// Sets events going to endpoints, where these take part and nobody was faster.
+/// Replays events to endpoints that are not disabled or deleted, unless another request has already done so.
 async fn set_going(
     scene: &mut Scene,
     now: Timestamp,
@@ -201,7 +202,7 @@ async fn set_going(
     Ok(going)
 }
 
-/// The endpoints of some targets that take part.
+/// Returns the endpoints of these targets that are not disabled or deleted.
 async fn routes_to(
     scene: &Scene,
     targets: &[(EventId, i64)],
@@ -229,7 +230,8 @@ async fn routes_to(
     Ok(routes)
 }
 
-/// The events of some targets that still carry something, with the deliveries that were made of them. They stay until the commit.
+/// Returns the events of these targets whose payloads still exist, with their deliveries. Locks them until the
+/// commit.
 async fn originals(
     link: &Link,
     targets: &[(EventId, i64)],
@@ -282,7 +284,7 @@ async fn originals(
     Ok(originals)
 }
 
-/// Sends deliveries again that have ended as it was asked for.
+/// Replays deliveries that have ended with the requested status.
 async fn send_again(
     scene: &mut Scene,
     now: Timestamp,
@@ -331,7 +333,7 @@ async fn send_again(
     }
     revived.insert(&link).await?;
     if !kept.0.is_empty() {
-        // One that was failed without an attempt has its last attempt there already.
+        // A delivery that failed without an attempt has its last attempt in the table already.
         link.execute(
             "INSERT INTO attempts (delivery_id, number, entry) \
              SELECT * FROM unnest($1::uuid[], $2::integer[], $3::text[]) ON CONFLICT DO NOTHING",
@@ -342,7 +344,7 @@ async fn send_again(
     Ok(going)
 }
 
-/// How a delivery has ended that is shown so.
+/// Returns the stored status for a shown status that is final.
 fn ended_as(status: StoredStatus) -> Option<RowStatus> {
     match status {
         StoredStatus::Succeeded => Some(RowStatus::Succeeded),
@@ -352,8 +354,8 @@ fn ended_as(status: StoredStatus) -> Option<RowStatus> {
     }
 }
 
-/// Makes deliveries of stored events, due now unless the event asks for later. Whoever makes one of the
-/// same event for the same endpoint at the same time makes none.
+/// Creates deliveries of stored events, due now unless the event is scheduled for later. If another transaction
+/// creates a delivery of the same event for the same endpoint at the same time, only one of them does.
 async fn send_anew(
     scene: &mut Scene,
     now: Timestamp,
@@ -426,7 +428,7 @@ async fn send_anew(
     Ok(going)
 }
 
-/// Stops a replay.
+/// Cancels a replay.
 pub(super) async fn cancel(
     scene: &mut Scene,
     now: Timestamp,
@@ -453,7 +455,7 @@ pub(super) async fn cancel(
     Ok(Some(replay))
 }
 
-/// Writes down how far a replay is; its list goes when it ends.
+/// Stores the progress of a replay. Deletes its list of targets when it ends.
 async fn save(link: &Link, replay: &Replay) -> Result<(), Fault> {
     let id = Id(replay.id.0);
     link.execute(
@@ -506,14 +508,14 @@ fn read(row: &Row) -> Result<Replay, Fault> {
     })
 }
 
-/// Whether a replay is only looked at, or nobody else's until the commit.
+/// The way in which a replay's row is read: without a lock, or locked until the commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hold {
     Look,
     Mine,
 }
 
-/// A replay, of this tenant or of any.
+/// Returns a replay, of this tenant or of any.
 async fn find(
     link: &Link,
     tenant_no: Option<i64>,
@@ -531,7 +533,7 @@ async fn find(
     row.as_ref().map(read).transpose()
 }
 
-/// A replay of a tenant.
+/// Returns a replay of a tenant.
 pub(super) async fn replay(
     link: &Link,
     tenant: &TenantId,
@@ -543,7 +545,7 @@ pub(super) async fn replay(
     }
 }
 
-/// Replays of a tenant, the newest first.
+/// Lists the replays of a tenant, the newest first.
 pub(super) async fn replays(
     link: &Link,
     tenant: &TenantId,
@@ -561,7 +563,7 @@ pub(super) async fn replays(
     Ok(cut(items, page.limit, |last| last.id))
 }
 
-/// Replays that are running.
+/// Returns the replays that are running.
 pub(super) async fn running(link: &Link) -> Result<Vec<ReplayId>, Fault> {
     let rows = link
         .query("SELECT id FROM replays WHERE status = 0 ORDER BY id", &[])

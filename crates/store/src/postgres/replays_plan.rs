@@ -1,4 +1,4 @@
-//! What a replay will send: settled when it begins, as a list of events and endpoints.
+//! The targets of a replay: a list of events and endpoints, fixed when the replay starts.
 
 use posthaste_core::id::{EndpointId, EventId, TenantId};
 use posthaste_core::subscription::{EventType, wants};
@@ -15,12 +15,12 @@ use super::schema::meta;
 use super::walk::{Wanted, endpoint_of, sources};
 use crate::{ReplayFilter, ReplayScope, StoredStatus};
 
-/// How many rows are looked at together.
+/// Number of rows per step.
 const LOOK: usize = 4_096;
-/// What one target takes.
+/// Size of a stored target.
 const TARGET_BYTES: usize = 24;
 
-/// What a replay will send: an event to an endpoint. In the order in which it does.
+/// An event to send to an endpoint. The order is that of replaying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Target {
     pub(super) event: EventId,
@@ -29,14 +29,14 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Adds it to what is stored of a list.
+    /// Appends the target to a stored list.
     pub(super) fn pack(&self, packed: &mut Vec<u8>) {
         packed.extend_from_slice(&self.event.0.to_be_bytes());
         packed.extend_from_slice(&self.endpoint_no.to_be_bytes());
     }
 }
 
-/// The events and the numbers of endpoints in a stored list.
+/// Decodes a stored list into events and endpoint numbers.
 pub(super) fn unpack(packed: &[u8]) -> impl Iterator<Item = (EventId, i64)> {
     packed.chunks_exact(TARGET_BYTES).map(|target| {
         let (event, endpoint_no) = target.split_at(16);
@@ -49,21 +49,20 @@ pub(super) fn unpack(packed: &[u8]) -> impl Iterator<Item = (EventId, i64)> {
     })
 }
 
-/// What a replay will send, all of it.
+/// All targets of a replay.
 pub(super) struct Plan {
     pub(super) tenant_no: Option<i64>,
     pub(super) targets: Vec<Target>,
 }
 
 impl Plan {
-    /// How much it brings.
+    /// Returns the stored size of the targets, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.targets.len() * TARGET_BYTES
     }
 }
 
-/// Looks for what a replay will send. Each piece is looked at as it is then, so that a long search holds
-/// back nobody.
+/// Searches the targets of a replay, in steps of [`LOOK`] rows.
 pub(super) async fn plan(
     link: &Link,
     tenant: &TenantId,
@@ -102,7 +101,7 @@ pub(super) async fn plan(
     };
     let mut targets = ended(link, &wanted).await?;
     match (filter.scope, filter.endpoint, endpoint_no) {
-        // What was never tried has not failed for any reason.
+        // An event without a delivery has no failure kind.
         (ReplayScope::Missed, Some(endpoint), Some(no)) if filter.error_kind.is_none() => {
             let events = never_tried(link, &wanted, (endpoint, no)).await?;
             targets.extend(events.into_iter().map(|event| (event, no)));
@@ -122,12 +121,12 @@ pub(super) async fn plan(
     });
     plan.targets = named.collect();
     plan.targets.sort_unstable();
-    // One that ended while the search went on may have been found by two pieces of it.
+    // A delivery that ends during the search can be found by two steps, unless the caller reads in one snapshot.
     plan.targets.dedup();
     Ok(plan)
 }
 
-/// Deliveries that have ended as wanted.
+/// Returns deliveries that have ended as wanted.
 async fn ended(link: &Link, wanted: &Wanted) -> Result<Vec<(EventId, i64)>, Fault> {
     let mut targets = Vec::new();
     let range = ids_between(link, meta::DELIVERY_LEAD, wanted.since, wanted.until).await?;
@@ -145,8 +144,8 @@ async fn ended(link: &Link, wanted: &Wanted) -> Result<Vec<(EventId, i64)>, Faul
     Ok(targets)
 }
 
-/// Events that the endpoint wants now and that no delivery to it was made of. Tests of other endpoints
-/// are none of its business.
+/// Returns events that the endpoint subscribes to now and that have no delivery to it. Test events of other endpoints
+/// are left out.
 async fn never_tried(
     link: &Link,
     wanted: &Wanted,

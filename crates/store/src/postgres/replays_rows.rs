@@ -1,4 +1,4 @@
-//! Many deliveries that begin to wait, as rows.
+//! Inserts many rows into `waiting`.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::Delivery;
@@ -10,7 +10,7 @@ use super::link::Link;
 use super::rows::{DeliveryRow, granted, standing_of};
 use crate::codes::Coded;
 
-/// Rows to be added to `waiting`, a list for each column.
+/// Rows to insert into `waiting`, as columns.
 #[derive(Debug, Default)]
 pub(super) struct NewWaiting {
     ids: Vec<Id>,
@@ -33,7 +33,7 @@ pub(super) struct NewWaiting {
     lasts: Vec<Option<String>>,
 }
 
-/// Adds rows to `waiting`.
+/// Inserts rows into `waiting`.
 const ADD_WAITING: &str = "INSERT INTO waiting (id, event_id, endpoint_no, tenant_no, \
     created_at, due, first_due, give_up_at, delay_ms, ordering, attempts, spent, status, trigger, kind, \
     type, granted, last) SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], \
@@ -42,8 +42,8 @@ const ADD_WAITING: &str = "INSERT INTO waiting (id, event_id, endpoint_no, tenan
     $18::text[])";
 
 impl NewWaiting {
-    /// Adds one that waits: `before` as it was, or would have been, and `after` as it is. Its last attempt
-    /// failed with `kind`.
+    /// Adds a waiting delivery: `before` is its row before the change, or as it would have been, `after` its new
+    /// state. Its last attempt failed with `kind`.
     pub(super) fn push(
         &mut self,
         before: DeliveryRow,
@@ -96,7 +96,7 @@ impl NewWaiting {
         ]
     }
 
-    /// Adds them.
+    /// Inserts the rows.
     pub(super) async fn insert(&self, link: &Link) -> Result<(), Fault> {
         if !self.ids.is_empty() {
             link.execute(ADD_WAITING, &self.given()).await?;

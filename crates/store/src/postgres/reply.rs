@@ -1,4 +1,4 @@
-//! Answers that cannot be forgotten, and the end of the store.
+//! Answers to callers that are given even after a panic ([`Reply`]), and the end of the store ([`Closed`]).
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -7,16 +7,16 @@ use tokio::sync::oneshot;
 use super::fault::stopped;
 use crate::{Answer, Done, StoreError};
 
-/// Somebody waits for this. If nobody answers, dropping it does.
+/// The pending answer to a caller. Dropping it without an answer answers with an error.
 pub(super) struct Reply<T>(Option<Done<T>>);
 
 impl<T> Reply<T> {
-    /// To be answered by `done`.
+    /// Creates a reply that answers through `done`.
     pub(super) fn new(done: Done<T>) -> Reply<T> {
         Reply(Some(done))
     }
 
-    /// Answers.
+    /// Answers the caller.
     pub(super) fn give(mut self, result: Result<T, StoreError>) {
         if let Some(done) = self.0.take() {
             done(result);
@@ -26,25 +26,25 @@ impl<T> Reply<T> {
 
 impl<T> Drop for Reply<T> {
     fn drop(&mut self) {
-        // Whoever waits must not wait for ever, not even if the thread panics.
+        // The caller must not wait for ever, not even if the thread panics.
         if let Some(done) = self.0.take() {
             done(Err(stopped()));
         }
     }
 }
 
-/// An answer, and how to give it.
+/// Creates an answer, and the callback that gives it.
 pub(super) fn promise<T: Send + 'static>() -> (Done<T>, Answer<T>) {
     let (sender, receiver) = oneshot::channel();
     let done = Box::new(move |result| {
-        // Whoever asked may have gone.
+        // The caller may have stopped waiting.
         let _ = sender.send(result);
     });
     let answer = Box::pin(async move { receiver.await.unwrap_or_else(|_| Err(stopped())) });
     (done, answer)
 }
 
-/// Tells whoever closes the store that it is closed.
+/// Reports the end of the store's thread to the caller that closes the store.
 #[derive(Default)]
 pub(super) struct Closed {
     door: Mutex<Door>,
@@ -53,14 +53,14 @@ pub(super) struct Closed {
 
 #[derive(Default)]
 struct Door {
-    /// Whoever waits for the end of the thread.
+    /// The caller that waits for the end of the thread.
     waits: Option<Done<()>>,
-    /// The thread has ended.
+    /// Set when the thread has ended.
     gone: bool,
 }
 
 impl Closed {
-    /// Answers when the thread has ended, which may be now.
+    /// Answers when the thread has ended, immediately if it already has.
     pub(super) fn when_closed(&self, done: Done<()>) {
         let mut door = self.lock();
         if !door.gone {
@@ -71,12 +71,12 @@ impl Closed {
         done(self.verdict());
     }
 
-    /// Nothing can be promised any more. Says whether this is news.
+    /// Notes that the thread failed. Returns whether this is the first failure.
     pub(super) fn broke(&self, why: StoreError) -> bool {
         self.broken.set(why).is_ok()
     }
 
-    /// The thread ends here.
+    /// Notes the end of the thread.
     pub(super) fn end(&self) {
         let waits = {
             let mut door = self.lock();

@@ -1,9 +1,9 @@
-//! What nodes have of what limited tenants may have under way at once.
+//! Concurrency shares: how many attempts of a limited tenant each node may have in flight.
 //!
-//! Nodes that ask for the same tenant do so one after the other, each for all its tenants together, and only those count
-//! that are not struck off. So what one is told holds until it asks again, or until its lease has ended and with it whatever
-//! it had begun. All of it is done on a connection of its own: neither does what is accepted and recorded wait for it, nor
-//! it for that.
+//! Nodes that ask for the same tenant take turns, and each asks for all its tenants together. Only nodes that are
+//! still registered count. A share is therefore valid until the node asks again, or until its lease ends and with it
+//! all its attempts. The shares use a connection of their own, so that they never wait for accepts and records, nor
+//! the other way round.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use super::reply::Reply;
 use super::schema::lock;
 use super::settings::PostgresSettings;
 
-/// How often what nobody has any more is looked for.
+/// Interval of deleting shares that no node or tenant needs any more.
 const SWEEP: Duration = Duration::from_secs(60);
 
 const NOTHING: Room = Room {
@@ -34,38 +34,38 @@ const NOTHING: Room = Room {
 
 const HAS_NOTHING: Share = Share { slots: 0, wants: 0 };
 
-/// Nobody else shares what these tenants may have, to the end of the transaction. In one order for all nodes, so that they
-/// wait for one another and never in a circle.
+/// Locks the shares of these tenants until the end of the transaction. All nodes lock in the same order, so they
+/// cannot deadlock.
 const HOLD: &str = "SELECT id, no, pg_advisory_xact_lock($1 + no) FROM \
     (SELECT id, no FROM tenants WHERE id = ANY ($2) AND NOT deleted ORDER BY no) AS t";
 
-/// What nodes have that live; every such node is among the rows.
+/// Reads the shares of all registered nodes. Every such node is among the rows.
 const HELD: &str = "SELECT n.no, g.tenant_no, g.slots, g.wants FROM nodes n \
     LEFT JOIN grants g ON g.node = n.no AND g.tenant_no = ANY ($1)";
 
-/// Writes down what this node has.
+/// Writes the shares of this node.
 const SET: &str = "INSERT INTO grants (tenant_no, node, slots, wants) \
     SELECT tenant_no, $4, slots, wants \
     FROM unnest($1::bigint[], $2::integer[], $3::integer[]) AS g (tenant_no, slots, wants) \
     ON CONFLICT (tenant_no, node) DO UPDATE SET slots = excluded.slots, wants = excluded.wants";
 
-/// Forgets what this node has given back.
+/// Deletes the shares that this node has given back.
 const GIVE_BACK: &str = "DELETE FROM grants WHERE tenant_no = ANY ($1) AND node = $2";
 
-/// Forgets what nodes had that are struck off, and what was held for tenants that are gone. What somebody else has hold of
-/// is left to the next time.
+/// Deletes the shares of nodes that are no longer registered, and of deleted tenants. Rows that another transaction
+/// has locked are left for the next time.
 const FORGET: &str = "DELETE FROM grants WHERE (tenant_no, node) IN (SELECT g.tenant_no, g.node FROM grants g \
     WHERE NOT EXISTS (SELECT 1 FROM nodes n WHERE n.no = g.node) \
     OR NOT EXISTS (SELECT 1 FROM tenants t WHERE t.no = g.tenant_no AND NOT t.deleted) \
     FOR UPDATE OF g SKIP LOCKED)";
 
-/// What this node asks, and who waits for the answer.
+/// A request of this node, and the caller that waits for the answer.
 pub(super) struct Question {
     pub(super) crowds: Vec<Crowd>,
     pub(super) reply: Reply<Vec<Room>>,
 }
 
-/// Answers questions, one after the other. There is no connection before the first.
+/// Answers requests one after the other. Connects when the first request arrives.
 pub(super) async fn answer(
     holdings: Arc<Holdings>,
     settings: Rc<PostgresSettings>,
@@ -101,7 +101,7 @@ pub(super) async fn answer(
     }
 }
 
-/// Shares what tenants may have; and says whether one of them is gone.
+/// Computes and stores this node's shares. Also returns whether one of the tenants is deleted.
 async fn share(link: &Link, me: i64, crowds: &[Crowd]) -> Result<(Vec<Room>, bool), Fault> {
     let numbers = hold(link, crowds).await?;
     let tenants: Vec<i64> = numbers.values().copied().collect();
@@ -127,7 +127,7 @@ async fn share(link: &Link, me: i64, crowds: &[Crowd]) -> Result<(Vec<Room>, boo
     let mut rooms = Vec::with_capacity(crowds.len());
     let mut changes = Changes::default();
     for crowd in crowds {
-        // Of a tenant that is gone nothing begins any more, and what is under way ends.
+        // A deleted tenant, or a node that is not registered, gets no share. Attempts that are in flight finish.
         let Some(no) = numbers.get(crowd.tenant.as_str()).filter(|_| lives) else {
             rooms.push(NOTHING);
             continue;
@@ -146,7 +146,7 @@ async fn share(link: &Link, me: i64, crowds: &[Crowd]) -> Result<(Vec<Room>, boo
     Ok((rooms, numbers.len() < crowds.len()))
 }
 
-/// Begins a transaction, and holds the tenants that are there, by their numbers.
+/// Begins a transaction and locks the tenants that exist. Returns their numbers.
 async fn hold(link: &Link, crowds: &[Crowd]) -> Result<FxHashMap<String, i64>, Fault> {
     let names: Vec<&str> = crowds.iter().map(|crowd| crowd.tenant.as_str()).collect();
     let mut numbers = FxHashMap::default();
@@ -164,7 +164,7 @@ async fn hold(link: &Link, crowds: &[Crowd]) -> Result<FxHashMap<String, i64>, F
     Ok(numbers)
 }
 
-/// What is to be written of what this node has.
+/// Changes of this node's shares that must be written.
 #[derive(Default)]
 struct Changes {
     set: (Vec<i64>, Vec<i32>, Vec<i32>),
@@ -172,7 +172,7 @@ struct Changes {
 }
 
 impl Changes {
-    /// What does not change is not written.
+    /// Adds a change. A share that stays the same is not written.
     fn note(&mut self, tenant_no: i64, before: Share, after: Share) {
         if after == before {
             return;
@@ -186,7 +186,7 @@ impl Changes {
         self.set.2.push(after.wants as i32);
     }
 
-    /// Writes it, and ends the transaction.
+    /// Writes the changes, and commits the transaction.
     async fn commit(&self, link: &Link, me: i64) -> Result<(), Fault> {
         let (tenants, slots, wants) = &self.set;
         link.prepare_all(&[SET, GIVE_BACK]).await?;

@@ -1,8 +1,9 @@
-//! What a roster asks of the table that nodes share, in SQL.
+//! Sends the requests of the membership state machine ([`Roster`](posthaste_core::cluster::Roster)) to the tables
+//! `nodes`, `beats` and `shards`.
 //!
-//! Each request is one statement and one round trip: no transaction is open while this node is not
-//! looking, so one that freezes holds nobody up. A request that is not answered in time is given up with
-//! its connection; it may still be done later, which the roster bears.
+//! Each request is one statement and one round trip. No transaction stays open between requests, so a node that
+//! freezes blocks no other. A request that is not answered in time is abandoned together with its connection. It may
+//! still be executed later, which the state machine tolerates.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -19,7 +20,8 @@ use super::settings::PostgresSettings;
 use super::tether::Tether;
 
 const ENTER: &str = "SELECT enter($1, $2, $3)";
-/// Beats, and looks in the same breath. Others are told if what this node wants has changed.
+/// Sends a heartbeat, and reads all nodes and shards in the same statement. Notifies the other nodes if this node's
+/// wish for shards has changed.
 const BEAT: &str = "WITH mine AS (UPDATE beats SET beat = beat + 1, works = $2, lease_ms = $3 \
      WHERE node = $1 RETURNING node), \
      told AS (SELECT count(pg_notify('posthaste', 'members ' || node)) AS told FROM beats \
@@ -33,7 +35,7 @@ const CLAIM: &str = "SELECT shard, claimed FROM claim($1, $2, $3, $4)";
 const RELEASE: &str = "SELECT release($1, $2, $3)";
 const STRIKE_OFF: &str = "SELECT strike_off($1, $2, $3)";
 
-/// The connection on which the table is asked.
+/// The connection for these requests.
 pub(super) struct Table {
     settings: Rc<PostgresSettings>,
     timings: Timings,
@@ -42,7 +44,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// One that has no connection yet.
+    /// Creates a table without a connection.
     pub(super) fn new(settings: Rc<PostgresSettings>, timings: Timings) -> Table {
         Table {
             tether: Tether::new(settings.clone()),
@@ -52,8 +54,8 @@ impl Table {
         }
     }
 
-    /// Asks, and says what came of it. Never waits longer than a third of the lease, so that there is
-    /// time for another try.
+    /// Sends a request and returns its result. Waits at most a third of the lease, so that there is time for another
+    /// try.
     pub(super) async fn ask(&mut self, me: Option<NodeNo>, request: &Command) -> Input {
         let patience = Duration::from_millis(self.timings.lease.as_millis() / 3);
         let answer = match timeout(patience, self.try_to_ask(me, request)).await {

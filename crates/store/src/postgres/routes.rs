@@ -1,8 +1,8 @@
-//! Who wants what: the endpoints of every tenant, in memory, with the number of the last change they
-//! include.
+//! The routing table: the endpoints of every tenant in memory, with the number of the last directory change that it
+//! includes.
 //!
-//! An event is routed by these, and its transaction checks that the number is still the last one. So it
-//! goes exactly where the directory says, though no event reads the directory.
+//! An event is routed by this table, and its transaction checks that no later change exists. So routing is exact,
+//! although accepting an event reads no directory rows.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(super) struct Route {
 }
 
 impl Route {
-    /// Whether events make deliveries for it at all.
+    /// Returns whether events make deliveries for this endpoint at all.
     pub(super) fn takes_part(&self) -> bool {
         match self.standing {
             Standing::Enabled | Standing::Paused => true,
@@ -39,13 +39,13 @@ impl Route {
         }
     }
 
-    /// Whether it gets a delivery of events of this type.
+    /// Returns whether the endpoint gets events of this type.
     pub(super) fn gets(&self, event_type: &EventType) -> bool {
         self.takes_part() && wants(&self.patterns, event_type)
     }
 }
 
-/// A tenant and its endpoints, in the order of their ids.
+/// A tenant and its endpoints, sorted by id.
 #[derive(Clone, Debug)]
 pub(super) struct TenantRoutes {
     pub(super) no: i64,
@@ -54,50 +54,50 @@ pub(super) struct TenantRoutes {
 }
 
 impl TenantRoutes {
-    /// The endpoint with this id, unless it is deleted.
+    /// Returns the endpoint with this id, unless it is deleted.
     pub(super) fn endpoint(&self, id: EndpointId) -> Option<&Route> {
         let place = self.endpoints.binary_search_by_key(&id, |route| route.id);
         place.ok().map(|place| &self.endpoints[place])
     }
 }
 
-/// All tenants.
+/// The routing table of all tenants.
 #[derive(Debug, Default)]
 pub(super) struct Routes {
     tenants: FxHashMap<TenantId, Arc<TenantRoutes>>,
-    /// The last change that is part of it; nothing before the first reading.
+    /// The number of the last change that is included; `None` before the first read.
     known: Option<i64>,
-    /// Somebody has changed something since, as far as this node knows.
+    /// Set when this node knows of a later change.
     stale: bool,
 }
 
 impl Routes {
-    /// A tenant.
+    /// Returns a tenant.
     pub(super) fn tenant(&self, tenant: &TenantId) -> Option<&Arc<TenantRoutes>> {
         self.tenants.get(tenant)
     }
 
-    /// The last change that is part of it.
+    /// The number of the last change that is included, or -1.
     pub(super) fn known(&self) -> i64 {
         self.known.unwrap_or(-1)
     }
 
-    /// Whether it has to be brought up to date before it is relied upon.
+    /// Returns whether the table must be brought up to date before use.
     pub(super) fn is_stale(&self) -> bool {
         self.stale || self.known.is_none()
     }
 
-    /// Somebody has changed something.
+    /// Notes that the directory has changed.
     pub(super) fn mark_stale(&mut self) {
         self.stale = true;
     }
 
-    /// Nothing of it can be relied upon: the server may be another one, which never had what was read.
+    /// Invalidates the table. The server may be another one, which never had the data that was read.
     pub(super) fn forget(&mut self) {
         self.known = None;
     }
 
-    /// Reads what has changed. What is read may be newer than its number, never older.
+    /// Reads the changes. The data may be newer than the recorded change number, but never older.
     pub(super) async fn catch_up(
         &mut self,
         link: &Link,
@@ -174,7 +174,7 @@ impl Routes {
     }
 }
 
-/// The tenants that changes are about. Nothing if not all of the changes are there any more.
+/// Returns the tenants that these changes concern, or `None` if some of the changes have been trimmed.
 async fn touched(link: &Link, known: i64, last: i64) -> Result<Option<Vec<String>>, Fault> {
     let rows = link
         .query(
@@ -220,13 +220,13 @@ fn route(row: &Row, settings: &StoreSettings, tenant: Option<&Value>) -> Result<
     })
 }
 
-/// Patterns as they are stored.
+/// Parses stored subscription patterns.
 pub(super) fn read_patterns(text: &str) -> Result<Vec<Pattern>, Fault> {
     let patterns: Vec<String> = from_json(text)?;
     patterns.iter().map(|pattern| parse(pattern)).collect()
 }
 
-/// A policy as it is stored.
+/// Parses a stored retry policy.
 pub(super) fn policy(text: Option<&str>) -> Result<Option<Value>, Fault> {
     text.map(from_json).transpose()
 }

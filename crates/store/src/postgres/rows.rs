@@ -1,4 +1,4 @@
-//! Deliveries as rows: of `waiting` until they have ended, of `ended` from then on.
+//! Deliveries as rows: in `waiting` until they have ended, in `ended` from then on.
 
 use posthaste_core::classify::{FailureKind, Row as Rule};
 use posthaste_core::delivery::{DeadReason, Delivery, Facts, OrderingKey, State, Trigger, Turn};
@@ -13,40 +13,40 @@ use super::scene::Scene;
 use crate::AttemptEntry;
 use crate::codes::RowStatus;
 
-/// The columns that [`read`] wants, of one that waits `w` and its endpoint `e`.
+/// The columns that [`read`] expects, for a waiting delivery `w` and its endpoint `e`.
 pub(super) const WAITING: &str = "w.id, w.event_id, w.endpoint_no, w.tenant_no, w.created_at, \
     w.first_due, w.give_up_at, w.delay_ms, w.ordering, w.attempts, w.spent, w.status, w.type, \
     w.granted, w.last, e.id, w.due, w.trigger, NULL::bigint, NULL::smallint";
-/// The same of one that has ended, `d`.
+/// The same columns for a delivery `d` that has ended.
 pub(super) const ENDED: &str = "d.id, d.event_id, d.endpoint_no, d.tenant_no, d.created_at, \
     d.first_due, d.give_up_at, d.delay_ms, d.ordering, d.attempts, d.spent, d.status, d.type, \
     d.granted, d.last, e.id, NULL::bigint, NULL::smallint, d.ended_at, d.reason";
-/// How many those are.
+/// Number of these columns.
 pub(super) const COLUMN_COUNT: usize = 20;
 
-/// A delivery as it lies in its row.
+/// A delivery as stored in its row.
 #[derive(Clone, Debug)]
 pub(super) struct DeliveryRow {
     pub(super) delivery: Delivery,
     pub(super) endpoint_no: i64,
     pub(super) tenant_no: i64,
-    /// When its event was accepted.
+    /// Time at which its event was accepted.
     pub(super) created_at: Timestamp,
-    /// The type of its event, as text.
+    /// Type of its event, as text.
     pub(super) event_type: String,
     pub(super) status: RowStatus,
-    /// The last attempt, as it was written.
+    /// The last attempt, as stored JSON.
     pub(super) last: Option<String>,
 }
 
 impl DeliveryRow {
-    /// The last attempt.
+    /// Parses the last attempt.
     pub(super) fn last_attempt(&self) -> Result<Option<AttemptEntry>, Fault> {
         self.last.as_deref().map(from_json).transpose()
     }
 }
 
-/// Reads a delivery from a row that begins with [`WAITING`] or [`ENDED`].
+/// Reads a delivery from a row that starts with [`WAITING`] or [`ENDED`].
 pub(super) fn read(row: &Row) -> Result<DeliveryRow, Fault> {
     let status = word(row, 11)?;
     let facts = Facts {
@@ -96,7 +96,7 @@ pub(super) fn read(row: &Row) -> Result<DeliveryRow, Fault> {
     })
 }
 
-/// The delivery with this id, which nobody else changes before the commit.
+/// Returns the delivery with this id and locks its row until the commit.
 pub(super) async fn find_to_change(
     link: &Link,
     id: DeliveryId,
@@ -109,7 +109,7 @@ pub(super) async fn find_to_change(
         "SELECT {ENDED} FROM ended d JOIN endpoints e ON e.no = d.endpoint_no WHERE d.id = $1 \
          FOR UPDATE OF d"
     );
-    // It may move from the one to the other while we wait for whoever moves it.
+    // The row may move from one table to the other while this statement waits for the lock.
     for sql in [&waiting, &ended, &waiting, &ended] {
         if let Some(row) = link.query_opt(sql, &[&Id(id.0)]).await? {
             return read(&row).map(Some);
@@ -118,8 +118,8 @@ pub(super) async fn find_to_change(
     Ok(None)
 }
 
-/// Writes a delivery that has changed without an attempt, wherever it lies then, and counts it.
-/// Nobody else may change it: it was found by [`find_to_change`].
+/// Writes a delivery that changed without an attempt, to the table that its new state belongs to, and updates the
+/// counts. The caller must hold the row's lock, by [`find_to_change`].
 pub(super) async fn put(
     scene: &mut Scene,
     before: &DeliveryRow,
@@ -147,7 +147,7 @@ pub(super) async fn put(
     Ok(())
 }
 
-/// The last attempt of one that has ended lies with it alone.
+/// Copies the last attempt of an ended delivery to `attempts`. Until then it is stored only in the delivery's row.
 async fn keep_last(link: &Link, before: &DeliveryRow) -> Result<(), Fault> {
     let (Some(entry), Some(last)) = (&before.last, before.last_attempt()?) else {
         return Ok(());
@@ -232,21 +232,21 @@ fn shown_kind(row: &DeliveryRow, after: &Delivery) -> Result<Option<FailureKind>
     Ok(failed_with(after, last))
 }
 
-/// What rules have granted, as it is stored.
+/// The retries used by each classification row with its own limit, as stored JSON.
 pub(super) fn granted(facts: &Facts) -> Option<String> {
     (!facts.granted.is_empty()).then(|| to_json(&facts.granted))
 }
 
-/// The kind of failure that is shown of a delivery.
+/// Returns the failure kind that is shown for a delivery.
 pub(super) fn failed_with(delivery: &Delivery, last: Option<FailureKind>) -> Option<FailureKind> {
     let given_up = delivery.state().dead_reason().and_then(DeadReason::kind);
     given_up.or(last)
 }
 
-/// What is written down of a state: its status, when it is due, and who asked.
+/// Returns the stored form of a state: its status, when it is due, and its trigger.
 ///
-/// Neither that it is held nor that it is being sent is written down: the one follows from the
-/// endpoint, and whoever finds the other after us sends it again.
+/// "Held" and "in progress" are not stored. Held follows from the endpoint. A delivery that was in progress when its
+/// node stopped is sent again by the next owner.
 pub(super) fn standing_of(delivery: &Delivery) -> (RowStatus, Option<i64>, Trigger) {
     let ended = |status| (status, None, Trigger::Automatic);
     match delivery.state() {
@@ -266,7 +266,7 @@ pub(super) fn standing_of(delivery: &Delivery) -> (RowStatus, Option<i64>, Trigg
     }
 }
 
-/// The status that is written down of a delivery.
+/// Returns the stored status of a delivery.
 pub(super) fn status_of(delivery: &Delivery) -> RowStatus {
     standing_of(delivery).0
 }

@@ -1,9 +1,9 @@
-//! What operations work with, and what a transaction leaves behind.
+//! The context of a write transaction: [`Scene`], and the side effects that are written with it.
 //!
-//! A cold operation begins with what it relies on, in this order: [`Scene::own_directory`] if it changes
-//! tenants, endpoints or keys, [`Scene::share_directory`] if it routes by them, [`Scene::guard`] if it is an
-//! owner's. Then it reads and writes through [`Scene::link`], says what it changed ([`Scene::change`],
-//! [`Scene::count`], [`Scene::tell`]), and all of that is written with it when it is done.
+//! A cold operation first takes what it relies on, in this order: [`Scene::own_directory`] if it changes tenants,
+//! endpoints or keys, [`Scene::share_directory`] if it routes by them, [`Scene::guard`] if only the owner may do it.
+//! Then it reads and writes through [`Scene::link`] and registers side effects ([`Scene::change`], [`Scene::count`],
+//! [`Scene::tell`]), which are written at the end of the same transaction.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -30,80 +30,82 @@ use super::tidy::Progress;
 use crate::codes::RowStatus;
 use crate::{Change, StoreSettings};
 
-/// What operations work with.
+/// The state of one writer that operations use.
 pub(super) struct Scene {
     /// The writer's connection.
     pub(super) link: Rc<Link>,
-    /// Who wants what; exact once the directory is owned or shared.
+    /// The routing table. Exact once the directory is locked, shared or exclusively.
     pub(super) routes: Routes,
-    /// Makes ids, for both writers: so they grow in the order in which this node gives them.
+    /// The id generator. Both writers share it, so ids grow in the order in which this node assigns them.
     pub(super) mint: Rc<RefCell<Mint>>,
     pub(super) settings: StoreSettings,
     pub(super) holdings: Arc<Holdings>,
     pub(super) floors: Arc<Floors>,
     pub(super) partitions: Partitions,
-    /// The numbers of endpoints, which never change.
+    /// Endpoint numbers by id. A number never changes.
     pub(super) numbers: FxHashMap<EndpointId, i64>,
-    /// The leads that are known to be stored, of events and of deliveries.
+    /// The leads of event ids and of delivery ids that are known to be stored (see `lead`).
     pub(super) leads: (i64, i64),
     pub(super) effects: Effects,
     pub(super) memory: Memory,
-    /// From this size on, a day's rows are removed as a whole.
+    /// Size from which a day's partition is dropped instead of deleted row by row.
     pub(super) large_day_bytes: u64,
-    /// What the flushes of this process are told from those of others by.
+    /// Identifies the flushes of this process.
     pub(super) flusher: Id,
-    /// Whether this is the writer beside the first, for whoever is limited.
+    /// Set for the second writer, which handles the events of limited tenants.
     pub(super) is_metered: bool,
 }
 
-/// What the writer remembers that may be wrong without harm.
+/// State of the writer that may be wrong without harm.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// How far tidying is.
+    /// Progress of the retention run.
     pub(super) tidying: Progress,
-    /// The month in which old months were last forgotten.
+    /// The month in which the usage of old months was last deleted.
     pub(super) forgot_in: Option<Month>,
 }
 
-/// What a transaction changes besides its rows.
+/// Side effects of a transaction, besides its rows.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
-    /// How much waits and how much has failed.
+    /// Changes of the counts of waiting and failed deliveries.
     pub(super) tally: Tally,
-    /// What others keep in mind.
+    /// Entries for the change log.
     pub(super) changes: Vec<Change>,
-    /// What is due.
+    /// Endpoints that have new work.
     pub(super) work: Work,
-    /// How far tidying has come, if this was a step of it.
+    /// Progress of the retention run, if this transaction is a step of one.
     pub(super) tidying: Option<Progress>,
 }
 
-/// Checks what a transaction relies on.
+/// Checks the directory version and the ownership that a transaction relies on.
 pub(super) const GUARD: &str = "SELECT guard($1, $2, $3, $4)";
 
 impl Scene {
-    /// Nobody else changes the directory from here to the commit, and no event is routed by it; what is
-    /// known of it is exact. Comes first in a transaction, so that nobody waits for what it holds.
+    /// Locks the directory exclusively and brings the routing table up to date. Until the commit no other transaction
+    /// changes the directory or routes events by it. Must be the first lock of a transaction, so that no other
+    /// transaction waits for locks that this one holds while it waits for the directory.
     pub(super) async fn own_directory(&mut self) -> Result<(), Fault> {
         let sql = "SELECT pg_advisory_xact_lock($1)";
         self.link.execute(sql, &[&lock::DIRECTORY]).await?;
         self.routes.catch_up(&self.link, &self.settings).await
     }
 
-    /// Nobody changes the directory from here to the commit; what is known of it is exact.
+    /// Locks the directory against changes until the commit, and brings the routing table up to date.
     pub(super) async fn share_directory(&mut self) -> Result<(), Fault> {
         let sql = "SELECT pg_advisory_xact_lock_shared($1)";
         self.link.execute(sql, &[&lock::DIRECTORY]).await?;
         self.routes.catch_up(&self.link, &self.settings).await
     }
 
-    /// This node owns the endpoint, and nobody else can before the commit. Otherwise the operation ends
-    /// here, and answers what it answers when it is fenced.
+    /// Checks that this node owns the endpoint, and keeps it so until the commit. Otherwise the operation ends with
+    /// its answer for a lost ownership.
     pub(super) async fn guard(&self, endpoint: EndpointId) -> Result<(), Fault> {
         self.guard_as(self.holdings.tenure(endpoint)).await
     }
 
-    /// The same for what was decided under a tenure that may have ended since, even if another has begun.
+    /// The same for an ownership at an earlier time. Fails if that ownership has ended, even if this node owns the
+    /// shard again.
     pub(super) async fn guard_as(&self, tenure: Tenure) -> Result<(), Fault> {
         let me = Some(tenure.me.0 as i64);
         let held = vec![tenure.shard.number() as i16];
@@ -114,28 +116,29 @@ impl Scene {
         Ok(())
     }
 
-    /// The slot in which this writer counts, so that the two of a node do not wait for each other.
+    /// The slot in which this writer counts. The two writers of a node have different slots, so they never wait for
+    /// each other.
     pub(super) fn slot(&self) -> i16 {
         self.holdings.slot(self.is_metered)
     }
 
-    /// A tenant that is not deleted.
+    /// Returns a tenant, unless it is deleted.
     pub(super) fn tenant(&self, tenant: &TenantId) -> Option<Arc<TenantRoutes>> {
         self.routes.tenant(tenant).cloned()
     }
 
-    /// A number that no tenant or endpoint has had. Wants the directory to be owned.
+    /// Returns a number that no tenant or endpoint has had. The caller must hold the directory exclusively.
     pub(super) async fn next_no(&self) -> Result<i64, Fault> {
         let sql = "UPDATE directory SET last_no = last_no + 1 RETURNING last_no";
         Ok(self.link.query_one(sql, &[]).await?.get(0))
     }
 
-    /// Something that nodes keep in mind has changed. Wants the directory to be owned.
+    /// Registers an entry for the change log. The caller must hold the directory exclusively.
     pub(super) fn change(&mut self, change: Change) {
         self.effects.changes.push(change);
     }
 
-    /// A delivery to an endpoint is no longer of the one status, and is of the other.
+    /// Registers that a delivery of an endpoint changed from one status to another.
     pub(super) fn count(
         &mut self,
         endpoint_no: i64,
@@ -145,26 +148,26 @@ impl Scene {
         self.effects.tally.count(endpoint_no, before, after);
     }
 
-    /// Something is due at an endpoint, whoever owns it.
+    /// Registers that a delivery is due at an endpoint, so that the owner is notified.
     pub(super) fn tell(&mut self, endpoint: EndpointId, due: Timestamp) {
         self.effects.work.add(endpoint, due);
     }
 
-    /// There are partitions for what is made at this time. Comes before the first row of it.
+    /// Creates the partitions for rows that are inserted now. Call before the first such insert.
     pub(super) async fn make_room(&mut self, now: Timestamp) -> Result<(), Fault> {
-        // Ids never go back, so they may lie ahead of the time they are made at.
+        // Ids never go back, so an id may be ahead of the time at which it is made.
         let ahead: u128 = self.mint.borrow().clone().next(now);
         self.partitions.make(&self.link, Day::of(ahead)).await
     }
 
-    /// Keeps a number by name.
+    /// Sets a number in the table `meta`.
     pub(super) async fn set_number(&self, name: &str, value: i64) -> Result<(), Fault> {
         let sql = "UPDATE meta SET value = $2 WHERE name = $1";
         self.link.execute(sql, &[&name, &value]).await?;
         Ok(())
     }
 
-    /// Writes what the operation changed besides its rows. The last thing before a commit.
+    /// Writes the side effects of the operation. The last step before the commit.
     pub(super) async fn write_effects(&mut self) -> Result<(), Fault> {
         let slot = self.slot();
         if let Some((endpoints, waiting, dead)) = self.effects.tally.columns() {
@@ -183,7 +186,7 @@ impl Scene {
         Ok(())
     }
 
-    /// The transaction is committed.
+    /// Applies the side effects to memory after the commit.
     pub(super) fn keep(&mut self) {
         let effects = std::mem::take(&mut self.effects);
         self.partitions.settle();
@@ -198,9 +201,9 @@ impl Scene {
         }
     }
 
-    /// There is another connection, and perhaps another server, to which not all was carried over that the
-    /// last one had: what was read before counts for nothing. And what was committed while nobody heard of it
-    /// is found again.
+    /// Drops cached state after a reconnect. The new connection may lead to another server that lacks the last
+    /// commits of the old one, so nothing that was read before is valid. Clearing the due watermarks also finds
+    /// deliveries whose commit was never confirmed.
     pub(super) fn start_over(&mut self) {
         self.routes.forget();
         self.numbers.clear();
@@ -209,7 +212,7 @@ impl Scene {
         self.floors.forget();
     }
 
-    /// The transaction is rolled back.
+    /// Drops the side effects after a rollback.
     pub(super) fn forget(&mut self) {
         self.effects = Effects::default();
         self.partitions.undo();

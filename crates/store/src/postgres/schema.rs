@@ -1,19 +1,19 @@
-//! The format of what is stored.
+//! The schema version and its migrations, and the names of locks and `meta` rows.
 //!
-//! A format is a number; each step leads from one to the next. Steps that were published never change.
+//! Each migration leads from one schema version to the next. Published migrations never change.
 
-/// The newest format.
+/// The newest schema version.
 pub(super) const FORMAT: u32 = 3;
 
-/// The steps, each from the format before it.
+/// The migrations, each from the version before it.
 pub(super) const STEPS: [&str; FORMAT as usize] = [
     include_str!("first.sql"),
     include_str!("second.sql"),
     include_str!("third.sql"),
 ];
 
-/// Returns the SQL that gives an empty database the newest format. Tests prepare a database with it, of which each test
-/// gets a copy; a store migrates its database itself.
+/// Returns the SQL that brings an empty database to the newest schema version. Tests prepare a database with it and
+/// give each test a copy; a store migrates its database itself.
 pub fn schema_sql() -> String {
     let set_format = format!(
         "UPDATE meta SET value = {FORMAT} WHERE name = '{}'",
@@ -22,34 +22,34 @@ pub fn schema_sql() -> String {
     format!("{};\n{set_format}", STEPS.join(";\n"))
 }
 
-/// Locks that belong to no row. Stored functions name the first too.
+/// Keys of PostgreSQL advisory locks. The stored functions use the first one too.
 pub(super) mod lock {
-    /// The directory: shared by whoever relies on it, exclusive to whoever changes it.
+    /// The directory: taken shared by transactions that rely on it, exclusively by transactions that change it.
     pub(crate) const DIRECTORY: i64 = 70_530_001;
-    /// The format, while somebody migrates.
+    /// The schema version, held during a migration.
     pub(crate) const FORMAT: i64 = 70_530_002;
-    /// What nodes have of what a tenant may have under way, while one asks: with the tenant's number added.
+    /// The concurrency shares of one tenant, held while a node asks for its share. The tenant's number is added.
     pub(crate) const ROOM: i64 = 70_530_004 << 32;
-    /// The partitions, while somebody makes or drops some.
+    /// The partitions, held while some are created or dropped.
     pub(crate) const PARTITIONS: i64 = 70_530_003;
 }
 
-/// Numbers that are kept by name, in the table `meta`.
+/// Names of the numbers in the table `meta`.
 pub(crate) mod meta {
-    /// The format.
+    /// The schema version.
     pub(crate) const FORMAT: &str = "format";
-    /// By how many milliseconds the id of an event runs ahead of its time, at most.
+    /// Maximum number of milliseconds by which an event id is ahead of the time at which the event was accepted.
     pub(crate) const EVENT_LEAD: &str = "event_lead";
-    /// The same of deliveries.
+    /// The same for delivery ids.
     pub(crate) const DELIVERY_LEAD: &str = "delivery_lead";
-    /// The greatest moment of an id that is not stored any more.
+    /// The greatest time part of an id that is no longer stored.
     pub(crate) const LAST_MOMENT: &str = "last_moment";
-    /// Which file a copy was made of, by its fingerprint.
+    /// Fingerprint of the file that this database is a copy of.
     pub(crate) const COPIED_FROM: &str = "copied_from";
-    /// All of it was copied.
+    /// Set when the copy is complete.
     pub(crate) const COPY_DONE: &str = "copy_done";
-    /// The name of the master key that nodes seal with.
+    /// Name of the master key that nodes encrypt with.
     pub(crate) const MASTER_KEY: &str = "master_key";
-    /// When somebody last asked whether writing works.
+    /// Time of the last write probe.
     pub(crate) const PROBED_AT: &str = "probed_at";
 }

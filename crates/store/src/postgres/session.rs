@@ -1,4 +1,4 @@
-//! A connection for people's own purposes: making a database to measure in, and looking at what a server counts.
+//! A plain database connection for tools: creating a database for benchmarks, and reading server statistics.
 
 use std::sync::Arc;
 
@@ -11,21 +11,21 @@ use super::open;
 use super::settings::PostgresSettings;
 use crate::OpenError;
 
-/// A connection that runs whatever it is given, however long that takes.
+/// A connection without statement timeouts that runs arbitrary SQL.
 pub struct Session {
     link: Link,
     server: ServerUrl,
 }
 
 impl Session {
-    /// Connects. Nothing is made or migrated.
+    /// Connects. Creates and migrates nothing.
     pub async fn open(server: &ServerUrl, dial: &Arc<dyn Dial>) -> Result<Session, OpenError> {
         let clock = Arc::new(Tick::default);
         let settings = PostgresSettings::new(server.clone(), dial.clone(), clock);
         let connected = connect(&settings, server).await;
         let (link, pump) = connected.map_err(|why| open::explain_unlinked(server, &why))?;
         tokio::spawn(async move {
-            // Whoever uses the connection hears of its end by itself.
+            // The next statement on the connection reports its end.
             let _ = pump.await;
         });
         let session = Session {
@@ -41,20 +41,20 @@ impl Session {
         Ok(session)
     }
 
-    /// Does something.
+    /// Runs statements without parameters.
     pub async fn batch(&self, sql: &str) -> Result<(), OpenError> {
         let done = self.link.batch(sql).await;
         done.map_err(|fault| self.explain(&fault))
     }
 
-    /// The `bigint`s of the one row that is selected.
+    /// Returns the `bigint` columns of the single row that the query selects.
     pub async fn numbers(&self, sql: &str) -> Result<Vec<i64>, OpenError> {
         let row = self.link.query_one(sql, &[]).await;
         let row = row.map_err(|fault| self.explain(&fault))?;
         Ok((0..row.len()).map(|column| row.get(column)).collect())
     }
 
-    /// The text that is selected.
+    /// Returns the text that the query selects.
     pub async fn text(&self, sql: &str) -> Result<String, OpenError> {
         let row = self.link.query_one(sql, &[]).await;
         Ok(row.map_err(|fault| self.explain(&fault))?.get(0))

@@ -1,4 +1,4 @@
-//! What this engine is told when it is opened.
+//! Settings of the PostgreSQL store: [`PostgresSettings`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,43 +8,43 @@ use posthaste_core::time::{Span, Tick};
 
 use super::dial::{Dial, ServerUrl};
 
-/// How long a node's silence is borne before its work is somebody else's.
+/// Default lease duration: other nodes take over a node's shards when it has not renewed its lease for this long.
 pub const DEFAULT_LEASE: Span = Span::from_secs(6);
 
-/// From which size on the rows of a day are removed together.
+/// Default size from which a day's partition is dropped instead of deleted row by row.
 pub const DEFAULT_LARGE_DAY_BYTES: u64 = 256 << 20;
 
-/// Where the server is, how it is reached, and what this node is.
+/// The server, the connection settings, and the role of this node.
 #[derive(Clone)]
 pub struct PostgresSettings {
-    /// The server.
+    /// The database server.
     pub server: ServerUrl,
-    /// Where to listen for notices, if the server itself is behind a proxy that does not pass them on.
+    /// Server for `LISTEN`, if `server` is a proxy that does not pass `NOTIFY` messages on.
     pub listen: Option<ServerUrl>,
-    /// Opens the way to it.
+    /// Opens network connections to the server.
     pub dial: Arc<dyn Dial>,
-    /// The steady clock by which leases are measured.
+    /// Monotonic clock for leases.
     pub clock: Arc<dyn Fn() -> Tick + Send + Sync>,
-    /// Whether this node sends. One that does not owns nothing.
+    /// Set if this node sends deliveries. A node that does not send owns no shards.
     pub works: bool,
-    /// What people call this node.
+    /// Name of this node, for people.
     pub name: String,
-    /// How long a lease lasts.
+    /// Lease duration.
     pub lease: Span,
-    /// How long one waits before connecting again.
+    /// Wait before reconnecting.
     pub pauses: Pauses,
-    /// How many connections answer point reads.
+    /// Number of connections for quick reads.
     pub quick_readers: usize,
-    /// From this size on, the rows of a day are not removed one by one when they are old, but all together.
+    /// Size from which a day's partition is dropped when all of it has expired, instead of deleted row by row.
     pub large_day_bytes: u64,
 }
 
-/// How long one waits before trying to connect again: ever longer, up to a limit.
+/// Wait before the next attempt to connect. Doubles with every failure, up to a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pauses {
-    /// After the first failure.
+    /// Wait after the first failure.
     pub first: Duration,
-    /// At most.
+    /// Maximum wait.
     pub most: Duration,
 }
 
@@ -58,7 +58,7 @@ impl Default for Pauses {
 }
 
 impl Pauses {
-    /// The pause after so many failures in a row.
+    /// Returns the wait after this number of failures in a row.
     pub fn after(&self, failures: u32) -> Duration {
         let doublings = failures.saturating_sub(1).min(16);
         self.first.saturating_mul(1 << doublings).min(self.most)
@@ -66,7 +66,7 @@ impl Pauses {
 }
 
 impl PostgresSettings {
-    /// The usual settings.
+    /// Creates settings with the default values.
     pub fn new(
         server: ServerUrl,
         dial: Arc<dyn Dial>,

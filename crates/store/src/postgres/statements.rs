@@ -1,14 +1,14 @@
-//! The statements that a connection has prepared, by their text.
+//! Cache of a connection's prepared statements, by SQL text.
 
 use std::cell::RefCell;
 
 use rustc_hash::FxHashMap;
 
-/// So many are kept. Few statements name a day, and none anything else that is stored, so this is seldom
+/// Maximum number of cached statements. Only statements that name a day's partition vary, so this limit is rarely
 /// reached.
 const MAX_STATEMENTS: usize = 512;
 
-/// The statements.
+/// Prepared statements by SQL text.
 #[derive(Debug)]
 pub(super) struct Statements<S> {
     known: RefCell<FxHashMap<String, S>>,
@@ -23,18 +23,18 @@ impl<S> Default for Statements<S> {
 }
 
 impl<S: Clone> Statements<S> {
-    /// The statement with this text.
+    /// Returns the statement with this text.
     pub(super) fn get(&self, sql: &str) -> Option<S> {
         self.known.borrow().get(sql).cloned()
     }
 
-    /// Keeps one. If there is no room, all others are forgotten.
+    /// Caches a statement. If the cache is full, all other statements are evicted first.
     pub(super) fn keep(&self, sql: &str, statement: S) {
         self.make_room(1);
         self.known.borrow_mut().insert(sql.to_owned(), statement);
     }
 
-    /// Keeping so many more will forget none of them.
+    /// Makes sure that this number of statements can be added without evicting any of them.
     pub(super) fn make_room(&self, count: usize) {
         let mut known = self.known.borrow_mut();
         if known.len() + count > MAX_STATEMENTS {

@@ -1,4 +1,7 @@
-//! The contract, kept: each call finds its task.
+//! [`PostgresStore`], the implementation of [`Store`].
+//!
+//! Every call becomes either an operation in a write queue or a read for the readers. The modules beside this one
+//! contain the SQL of each operation.
 
 use std::future::ready;
 use std::path::Path;
@@ -41,7 +44,7 @@ use crate::{
     Swept, Tenant, Tidied, Usage, Written,
 };
 
-/// What an event costs a transaction besides its payload: batches of empty events must not make it endless either.
+/// Bytes that an event counts for in addition to its payload, so that batches of empty events are bounded too.
 const EVENT_BYTES: usize = 1_024;
 
 /// A store in a PostgreSQL database, which other nodes may share.
@@ -52,8 +55,8 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Opens a store, making or migrating its tables as needed. Blocks until it is open; needs no runtime
-    /// and must not be called on one's own thread if that has other things to do.
+    /// Opens a store and creates or migrates its tables as needed. Blocks the calling thread until the store is open,
+    /// so do not call it on an async runtime's thread. Needs no runtime.
     pub fn open(
         settings: PostgresSettings,
         store: StoreSettings,
@@ -78,13 +81,13 @@ impl PostgresStore {
         })
     }
 
-    /// Which shards this node owns at the moment, for those who look from outside.
+    /// Returns the shards that this node owns now. For tests and tools.
     #[doc(hidden)]
     pub fn owned_shards(&self) -> Vec<posthaste_core::cluster::Shard> {
         self.membership.holdings.shards()
     }
 
-    /// Runs a cold operation in its place in the queue, in a transaction of its own.
+    /// Enqueues a cold operation. It runs in queue order, in its own transaction.
     pub(super) fn write<T, F>(&self, run: F) -> Answer<T>
     where
         T: Send + 'static,
@@ -95,7 +98,7 @@ impl PostgresStore {
         answer
     }
 
-    /// Reads with one statement.
+    /// Reads with a single statement.
     pub(super) fn read<T, F>(&self, pace: Pace, read: F) -> Answer<T>
     where
         T: Send + 'static,
@@ -106,8 +109,8 @@ impl PostgresStore {
         answer
     }
 
-    /// Reads with several statements that see one state: what moves from one table to another in between is
-    /// neither missed nor met twice.
+    /// Reads with several statements that see one snapshot, so a row that moves from one table to another in between
+    /// is neither missed nor returned twice.
     pub(super) fn read_whole<T, F>(&self, pace: Pace, read: F) -> Answer<T>
     where
         T: Send + 'static,
@@ -298,7 +301,8 @@ impl Store for PostgresStore {
         let tenure = self.membership.holdings.tenure(endpoint);
         self.write(async move |scene: &mut Scene| {
             scene.own_directory().await?;
-            // Whoever has lost it since must not undo what its next owner was told.
+            // If this node has lost the shard since, it must not undo a status change that the next owner
+            // acknowledged.
             scene.guard_as(tenure).await?;
             endpoints::set_standing(scene, endpoint, standing, reason, health.as_ref()).await
         })
@@ -444,11 +448,11 @@ impl Store for PostgresStore {
         let (done, answer) = promise();
         let tenure = self.membership.holdings.tenure(endpoint);
         let run = async move |scene: &mut Scene| {
-            // What was shut then may have been opened by somebody else since.
+            // The endpoint was disabled or deleted then, but a later owner may have enabled it since.
             scene.guard_as(tenure).await?;
             record::sweep(scene, now, endpoint, reason, &except, limit).await
         };
-        // Whoever owns the endpoint now sweeps it.
+        // If this node lost the shard, the present owner sweeps the endpoint.
         let nothing = Swept {
             ended: 0,
             more: false,
@@ -464,8 +468,8 @@ impl Store for PostgresStore {
         tenant: TenantId,
         filter: ReplayFilter,
     ) -> Answer<Replay> {
-        // What is to be sent is looked for by a reader, so that nobody waits for a long search; but after
-        // everything that was asked for before.
+        // A reader searches for the deliveries, so that a long search does not block the writer. The search starts
+        // only after every operation that was enqueued before it.
         let (done, answer) = promise();
         let (queue, readers) = (self.shared.queue.clone(), self.shared.readers.clone());
         let plan = move |passed: Result<(), StoreError>| {

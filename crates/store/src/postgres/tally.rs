@@ -1,31 +1,31 @@
-//! How much waits and how much has failed.
+//! Counts of waiting and failed deliveries, by endpoint.
 //!
-//! Counted in the transaction that changes it, as the difference it makes for each endpoint; what comes
-//! and goes within one batch costs nothing. Each node counts in a slot of its own, so that none waits for
-//! another, and the sum over the slots is the figure. Endpoint 0 is all of them together.
+//! Each transaction adds its differences to the table `tally`; a delivery that is accepted and delivered within one
+//! batch causes no write. Each writer of a node has its own slot, so that none waits for another. The count is the
+//! sum over the slots. Endpoint 0 stands for all endpoints together.
 
 use std::collections::BTreeMap;
 
 use crate::codes::RowStatus;
 
-/// Adds differences, sorted by endpoint. Takes endpoints, what waits, what has failed, and the slot.
+/// Adds differences, sorted by endpoint. Takes endpoints, waiting counts, failed counts, and the slot.
 pub(super) const COUNT: &str = "INSERT INTO tally AS t (endpoint_no, slot, waiting, dead) \
     SELECT endpoint_no, $4, waiting, dead \
     FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS d (endpoint_no, waiting, dead) \
     ON CONFLICT (endpoint_no, slot) \
     DO UPDATE SET waiting = t.waiting + excluded.waiting, dead = t.dead + excluded.dead";
 
-/// All endpoints together.
+/// The endpoint number for all endpoints together.
 pub(super) const EVERYWHERE: i64 = 0;
 
-/// What one transaction changes, by endpoint: what waits, and what has failed.
+/// The differences that one transaction makes, by endpoint: waiting and failed deliveries.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     changes: BTreeMap<i64, (i64, i64)>,
 }
 
 impl Tally {
-    /// A delivery to an endpoint is no longer of the one status, and is of the other.
+    /// Adds the change of a delivery from one status to another.
     pub(super) fn count(
         &mut self,
         endpoint_no: i64,
@@ -43,7 +43,7 @@ impl Tally {
         self.add(endpoint_no, by.0, by.1);
     }
 
-    /// So many more wait for an endpoint, and so many more have failed.
+    /// Adds to the numbers of waiting and of failed deliveries of an endpoint.
     pub(super) fn add(&mut self, endpoint_no: i64, waiting: i64, dead: i64) {
         if (waiting, dead) == (0, 0) {
             return;
@@ -55,7 +55,7 @@ impl Tally {
         }
     }
 
-    /// As [`COUNT`] takes it; nothing if nothing has changed.
+    /// Returns the parameters of [`COUNT`], or `None` if nothing has changed.
     pub(super) fn columns(&self) -> Option<(Vec<i64>, Vec<i64>, Vec<i64>)> {
         let changed = self.changes.iter().filter(|(_, by)| **by != (0, 0));
         let mut columns = (Vec::new(), Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! A connection that can be cut: whatever was asked on it is then given up, at once.
+//! A database connection that can be cancelled: closing it abandons all its requests immediately.
 
 use std::rc::Rc;
 
@@ -7,14 +7,14 @@ use tokio::task::AbortHandle;
 use super::link::{Link, connect};
 use super::settings::PostgresSettings;
 
-/// Keeps one connection, and makes another when it is lost or was cut.
+/// Keeps one connection, and opens another when it is lost or was cut.
 pub(super) struct Tether {
     settings: Rc<PostgresSettings>,
     held: Option<(Rc<Link>, AbortHandle)>,
 }
 
 impl Tether {
-    /// One that has no connection yet.
+    /// Creates a tether without a connection.
     pub(super) fn new(settings: Rc<PostgresSettings>) -> Tether {
         Tether {
             settings,
@@ -22,7 +22,7 @@ impl Tether {
         }
     }
 
-    /// A connection.
+    /// Returns the connection, opening one if there is none.
     pub(super) async fn link(&mut self) -> Result<Rc<Link>, String> {
         if let Some((link, _)) = self.held.as_ref().filter(|(link, _)| !link.is_closed()) {
             return Ok(link.clone());
@@ -31,7 +31,7 @@ impl Tether {
         let connected = connect(&self.settings, &self.settings.server).await;
         let (link, pump) = connected.map_err(|unlinked| unlinked.to_string())?;
         let pump = tokio::task::spawn_local(async move {
-            // Whoever uses the connection hears of its end by itself.
+            // The next statement on the connection reports its end.
             let _ = pump.await;
         });
         let link = Rc::new(link);
@@ -39,7 +39,7 @@ impl Tether {
         Ok(link)
     }
 
-    /// Ends the connection, without a word.
+    /// Closes the connection immediately, without notifying the server.
     pub(super) fn cut(&mut self) {
         if let Some((_, pump)) = self.held.take() {
             pump.abort();

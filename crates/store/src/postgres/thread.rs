@@ -1,4 +1,7 @@
-//! The thread on which everything of this engine runs.
+//! The thread that runs the whole PostgreSQL store.
+//!
+//! [`start`] opens the database and runs the writers, the readers and the membership on one single-threaded runtime.
+//! [`Shared`] is the part that callers on other threads use.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -33,33 +36,33 @@ use super::settings::PostgresSettings;
 use super::writer::Writer;
 use crate::{HandOver, OpenError, Orders, StoreSettings};
 
-/// How long what is still being read may take once the store is closed.
+/// Time limit for reads that are in progress when the store is closed.
 const LAST_READS: Duration = Duration::from_secs(5);
 
-/// What the thread shares with whoever calls.
+/// State that the thread shares with its callers.
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) queue: Arc<Queue>,
-    /// Events of tenants that are limited: they wait for other nodes, and nobody else should.
+    /// Events of limited tenants. They may have to wait for other nodes, so they have a queue of their own.
     pub(super) metered: Arc<Queue>,
     pub(super) readers: Arc<Readers>,
     pub(super) closed: Arc<Closed>,
     pub(super) floors: Arc<Floors>,
     pub(super) contents: Arc<Contents>,
     pub(super) hand_over: Arc<dyn HandOver>,
-    /// Told by the membership what is this node's.
+    /// Receives ownership changes from the membership.
     pub(super) orders: Arc<dyn Orders>,
 }
 
 impl Shared {
-    /// Has nothing more written. What waits already still is.
+    /// Closes both write queues. Operations that wait already are still written.
     pub(super) fn close_queues(&self) {
         self.queue.close();
         self.metered.close();
     }
 }
 
-/// Starts the thread, and waits until the store is open or cannot be opened.
+/// Starts the thread, and waits until the store is open or opening has failed.
 pub(super) fn start(
     settings: PostgresSettings,
     store: StoreSettings,
@@ -138,20 +141,20 @@ fn run(settings: PostgresSettings, store: StoreSettings, shared: &Shared, opened
     });
 }
 
-/// Those who write: the first, and the one beside it for whoever is limited. They are to each other as two nodes are.
+/// The two writers: the first, and one for limited tenants. In the database they behave like two separate nodes.
 struct Writers {
     first: Writer,
     metered: Writer,
 }
 
 impl Writers {
-    /// Until both queues are closed and empty.
+    /// Writes until both queues are closed and empty.
     async fn work(&mut self) {
         tokio::join!(self.first.work(), self.metered.work());
     }
 }
 
-/// From opening to closing.
+/// Runs the store from opening to closing.
 async fn live(
     mut writers: Writers,
     settings: &Rc<PostgresSettings>,
@@ -180,7 +183,7 @@ async fn live(
         match tokio::time::timeout_at(until, &mut reader).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => tracing::error!("a reader has panicked"),
-            // The database does not answer, and nobody would wait for what it says.
+            // The database does not answer, and closing does not wait longer for these reads.
             Err(_) => reader.abort(),
         }
     }
@@ -210,7 +213,7 @@ async fn open(
     let mint = Rc::new(RefCell::new(mint));
     let flusher = link.query_one("SELECT gen_random_uuid()", &[]).await;
     let flusher: Id = flusher.map_err(explain)?.get(0);
-    // Its number comes with the membership.
+    // The membership sets the node number later.
     let holdings = Arc::new(Holdings::new(NodeNo(0)));
     let mut routes = Routes::default();
     routes.catch_up(&link, &store).await.map_err(explain)?;
@@ -237,7 +240,7 @@ async fn open(
         hand_over: shared.hand_over.clone(),
         wary: 0,
     };
-    // Its connection is made when somebody limited comes, and what it routes by is read then.
+    // The second writer connects, and reads its routing table, when the first event of a limited tenant arrives.
     let metered = Writer {
         queue: shared.metered.clone(),
         connector: Connector::new(settings.clone()),
@@ -248,7 +251,7 @@ async fn open(
     Ok((Writers { first, metered }, timings))
 }
 
-/// A mint that goes on after the greatest id there is, or was.
+/// Creates an id generator that continues after the greatest id that is or was stored.
 async fn resume(link: &Link, dice: Dice) -> Result<Mint, Fault> {
     let sql = "SELECT value FROM meta WHERE name = $1";
     let row = link.query_one(sql, &[&meta::LAST_MOMENT]).await?;

@@ -1,4 +1,4 @@
-//! Telling owners of work: one notice for each of them and commit.
+//! Notifies owners of new work: one `NOTIFY` message per owner and commit.
 
 use posthaste_core::cluster::Shard;
 use posthaste_core::id::EndpointId;
@@ -8,7 +8,8 @@ use rustc_hash::FxHashMap;
 use super::columns::{Id, ms};
 use super::notice::{EVERYBODY, WORK_AGGREGATE};
 
-/// Tells the owners of these shards, but for one. Takes shards, endpoints, due times, and this node.
+/// The statement that notifies the owners of these shards, except this node. Takes shards, endpoints, due times, and
+/// this node's number.
 pub(super) fn tell() -> String {
     format!(
         "SELECT pg_notify('{EVERYBODY}_' || owner, {WORK_AGGREGATE}) \
@@ -17,27 +18,28 @@ pub(super) fn tell() -> String {
     )
 }
 
-/// Work for endpoints, the earliest of each.
+/// The earliest due time of new work, by endpoint.
 #[derive(Debug, Default)]
 pub(super) struct Work {
     earliest: FxHashMap<EndpointId, Timestamp>,
 }
 
 impl Work {
-    /// Something is due.
+    /// Adds a due time.
     pub(super) fn add(&mut self, endpoint: EndpointId, due: Timestamp) {
         let earliest = self.earliest.entry(endpoint).or_insert(due);
         *earliest = due.min(*earliest);
     }
 
-    /// What is due where.
+    /// Returns the endpoints and their due times.
     pub(super) fn iter(&self) -> impl Iterator<Item = (EndpointId, Timestamp)> {
         self.earliest
             .iter()
             .map(|(endpoint, due)| (*endpoint, *due))
     }
 
-    /// As [`tell`] takes it, but for what `mine` says is this node's; nothing if there is nothing to tell.
+    /// Returns the parameters for [`tell`], without the endpoints for which `mine` returns true. Returns `None` if
+    /// none remain.
     pub(super) fn columns(
         &self,
         mine: impl Fn(EndpointId) -> bool,

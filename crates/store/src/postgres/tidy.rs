@@ -1,11 +1,11 @@
-//! Removing what has been finished for long enough.
+//! Deletes expired data, in small steps.
 //!
-//! A step looks at the next few events in the order of their ids. It removes those that are old enough, with everything
-//! that hangs on them; of the others what they carry, and all attempts but the last, as each has its own time. The last
-//! step of a round removes replays that ended as long ago. What has not ended is never touched, however old it is. Where
-//! nothing can go before some moment, rounds pass over it until then. A
-//! large day is not looked at row by row: it goes as a whole ([`tidy_days`](super::tidy_days)), and only what some of
-//! its tenants keep for a shorter time goes before it.
+//! A step reads the next few events in the order of their ids. It deletes events that have expired, with their
+//! deliveries and all rows that belong to them. Of the other events it deletes payloads, and all attempts but the
+//! last, as each has its own retention period. The last step of a run also deletes old replays. Deliveries that have
+//! not ended are never touched, however old they are. Runs skip ranges in which nothing can expire yet. A large day
+//! is not read row by row: it is dropped as a whole ([`tidy_days`](super::tidy_days)), and only rows of tenants with
+//! a shorter retention are deleted before that.
 
 use posthaste_core::time::{Span, Timestamp};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -27,31 +27,32 @@ use crate::retention::is_over;
 use crate::stretches::Stretches;
 use crate::{Kept, Limits, Retention, Tidied};
 
-/// A step looks at no more deliveries than so many times its events, so that it is short where events go to many.
+/// Maximum number of deliveries per event, on average, that a step reads, so that a step stays short if events have
+/// many deliveries.
 const DELIVERIES_PER_EVENT: usize = 4;
-/// How many replays are looked at in one round.
+/// Maximum number of replays that one run reads.
 const REPLAYS_AT_ONCE: usize = 500;
 
-/// How far tidying is.
+/// The progress of a retention run.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// Where the next step begins.
+    /// The last event of the previous step; `None` at the start of a run.
     pub(super) up_to: Option<Id>,
-    /// Where nothing can go yet, of the days that are not large.
+    /// Skip ranges of the days that are not large.
     pub(super) stretches: Stretches<Id>,
-    /// The days that are large, as they were found when the round began.
+    /// The large days, as found at the start of the run.
     pub(super) large: Option<Vec<Day>>,
-    /// What is known of them.
+    /// The partition plans of the large days.
     pub(super) almanac: Almanac,
-    /// What the server says of how long things are kept, and how far what tenants say has been heard.
+    /// The retention settings of the last step, and the last change of tenants that was read.
     pub(super) heard: Heard,
-    /// The last replay that was looked at; nothing if that was the last there is.
+    /// The last replay that was read; `None` after the last one.
     replays_up_to: Option<Id>,
-    /// When empty days were last looked for.
+    /// Time of the last search for empty days.
     pub(super) emptied_at: Option<Timestamp>,
 }
 
-/// An event that a step looks at.
+/// An event that a step reads.
 pub(super) struct Old {
     pub(super) id: Id,
     pub(super) tenant_no: i64,
@@ -61,7 +62,7 @@ pub(super) struct Old {
     pub(super) payload_gone: bool,
 }
 
-/// One step.
+/// Runs one step.
 pub(super) async fn step(
     scene: &mut Scene,
     now: Timestamp,
@@ -71,7 +72,7 @@ pub(super) async fn step(
         return Ok(Tidied::default());
     }
     let mut progress = std::mem::take(&mut scene.memory.tidying);
-    // If it fails the round goes on from here; what else was known is found out again.
+    // If the step fails, the run continues from here; all other knowledge is computed again.
     scene.memory.tidying.up_to = progress.up_to;
     let tidied = step_on(scene, now, retention, &mut progress).await?;
     scene.effects.tidying = Some(progress);
@@ -128,19 +129,20 @@ async fn step_on(
 }
 
 impl Progress {
-    /// Nothing of what is known holds any more.
+    /// Drops all skip ranges and partition plans.
     pub(super) fn forget(&mut self) {
         self.stretches.forget();
         self.almanac.forget();
     }
 
-    /// Some tenants keep their things for so long from now on.
+    /// Updates the plans after some tenants' retention periods have changed to these.
     pub(super) fn minds_changed(&mut self, to: &[Kept]) {
         self.stretches.forget();
         self.almanac.minds_changed(to);
     }
 
-    /// Where to look next, and the next large day. Those that rest are passed over.
+    /// Returns the id after which to continue, and the next large day. Skips large days in which nothing can expire
+    /// yet.
     fn pass_over(&self, now: Timestamp) -> (u128, Option<Day>) {
         let mut above = self.up_to.map_or(0, |id| id.0);
         for day in self.large.iter().flatten() {
@@ -157,7 +159,7 @@ impl Progress {
     }
 }
 
-/// Removes a few passes, figures, entries of the audit and alerts whose time is up, and says whether there may be more.
+/// Deletes some expired sessions, stats, audit entries and alerts. Returns whether there may be more.
 pub(super) async fn let_go(link: &Link, now: Timestamp, step: usize) -> Result<bool, Fault> {
     let passes = passes::tidy(link, now, step).await?;
     let entries = audit::tidy(link, now, step).await?;
@@ -166,11 +168,11 @@ pub(super) async fn let_go(link: &Link, now: Timestamp, step: usize) -> Result<b
     Ok(step > 0 && passes.max(entries).max(alerts).max(figures) == step)
 }
 
-/// What [`read_old`] wants.
+/// The columns that [`read_old`] expects.
 pub(super) const OLD: &str = "id, tenant_no, created_at, idempotency_key, deliveries, \
     payload_removed_at IS NOT NULL";
 
-/// An event, from a row of [`OLD`].
+/// Reads an event from a row of [`OLD`].
 pub(super) fn read_old(row: &tokio_postgres::Row) -> Old {
     let accepted = read_list(row.get(4)).into_iter();
     Old {
@@ -183,7 +185,7 @@ pub(super) fn read_old(row: &tokio_postgres::Row) -> Old {
     }
 }
 
-/// As many events as a step looks at, and whether there may be more.
+/// Returns the events of one step, and whether there may be more.
 pub(super) fn a_step(rows: &[tokio_postgres::Row], count: usize) -> (Vec<Old>, bool) {
     let mut deliveries = 0;
     let mut events: Vec<Old> = Vec::with_capacity(rows.len());
@@ -211,7 +213,7 @@ async fn look_at(
     Ok(a_step(&rows, count))
 }
 
-/// How long things of some tenants are kept. What is left of a deleted one takes the server's default.
+/// Returns the retention periods of some tenants. Data of a deleted tenant is kept for the server's default periods.
 pub(super) async fn kept_by_tenant(
     link: &Link,
     tenants: &[i64],
@@ -232,7 +234,7 @@ pub(super) async fn kept_by_tenant(
     Ok(kept)
 }
 
-/// The same of the tenants of some events.
+/// The same for the tenants of some events.
 pub(super) async fn kept_of_events(
     link: &Link,
     events: &[Old],
@@ -244,18 +246,18 @@ pub(super) async fn kept_of_events(
     kept_by_tenant(link, &tenants, retention).await
 }
 
-/// What is to be done with some events.
+/// The parts of some events that have expired.
 #[derive(Default)]
 struct Doomed {
     events: FxHashSet<Id>,
     payloads: FxHashSet<Id>,
     attempts: FxHashSet<Id>,
-    /// Nothing of the rest can go before this; nothing if there is no rest.
+    /// The earliest time at which a part of the rest can expire; `None` if there is no rest.
     until: Option<Timestamp>,
 }
 
-/// Removes what is old enough of some events, in the order of their ids, and says before which moment nothing of the
-/// rest can go; nothing if there is no rest.
+/// Deletes the expired parts of some events, which must be sorted by id. Also returns the earliest time at which a
+/// part of the rest can expire, or `None` if there is no rest.
 pub(super) async fn act(
     scene: &mut Scene,
     now: Timestamp,
@@ -266,7 +268,8 @@ pub(super) async fn act(
     let (mut doomed, _) = judge(&link, now, &mut events, &kept).await?;
     if !doomed.is_empty() {
         events.retain(|event| doomed.names(event));
-        // Somebody may be sending something of it again right now. Whoever comes after this finds nothing.
+        // Another transaction may be replaying one of these deliveries. After these locks, a new replay finds
+        // nothing.
         let deliveries = doomed.deliveries(&events);
         let held = hold(&link, &mut events, deliveries).await?;
         let (again, ends) = judge(&link, now, &mut events, &kept).await?;
@@ -291,7 +294,7 @@ pub(super) async fn act(
 }
 
 impl Doomed {
-    /// Something of the rest can go then.
+    /// Notes that a part of the rest can expire at this time.
     fn note(&mut self, at: Option<Timestamp>) {
         let Some(at) = at else {
             return;
@@ -303,15 +306,16 @@ impl Doomed {
         self.events.is_empty() && self.payloads.is_empty() && self.attempts.is_empty()
     }
 
-    /// The deliveries of which something goes. Where only what its event carries does, it is enough to hold that.
+    /// Returns the deliveries of which something is deleted. If only the payload of an event is deleted, locking the
+    /// event is enough.
     fn deliveries(&self, events: &[Old]) -> Option<Among> {
         let go = |event: &&Old| self.events.contains(&event.id);
         let gone = events.iter().filter(go).flat_map(|event| &event.deliveries);
         Among::these(gone.chain(&self.attempts).copied().collect())
     }
 
-    /// What is still to be done when it is judged again, where nobody else can change it any more. The rest is looked at
-    /// again.
+    /// Reduces this decision to what a second decision under locks confirms. The rest is decided again in a later
+    /// run.
     fn confirm(
         mut self,
         now: Timestamp,
@@ -338,7 +342,7 @@ impl Doomed {
         self
     }
 
-    /// Whether something is to be done with an event.
+    /// Returns whether a part of an event has expired.
     fn names(&self, event: &Old) -> bool {
         self.events.contains(&event.id)
             || self.payloads.contains(&event.id)
@@ -346,15 +350,15 @@ impl Doomed {
     }
 }
 
-/// How a delivery stands.
+/// The end of a delivery.
 struct End {
-    /// Nothing if it has not ended.
+    /// `None` if it has not ended.
     at: Option<Timestamp>,
-    /// Whether attempts of it lie apart.
+    /// Set if it has rows in `attempts`.
     has_attempts: bool,
 }
 
-/// Decides what of some events goes.
+/// Decides which parts of some events have expired.
 async fn judge(
     link: &Link,
     now: Timestamp,
@@ -400,7 +404,8 @@ fn judge_one(
         doomed.events.insert(event.id);
         return;
     }
-    // What begins anew, on any node, ends after now, and its attempts go so long after that. So does what waits.
+    // A delivery that is replayed on any node ends after now, and its attempts expire that much later. The same holds
+    // for a waiting delivery.
     doomed.note(Some(now.after(kept.attempts)));
     match last_end {
         None => doomed.note(Some(now.after(kept.shortest()))),
@@ -425,7 +430,7 @@ fn judge_one(
     }
 }
 
-/// How the deliveries of some events stand.
+/// Returns the ends of the deliveries of some events.
 async fn ends<'a>(
     link: &Link,
     events: impl Iterator<Item = &'a Old>,
@@ -452,7 +457,7 @@ async fn ends<'a>(
     Ok(ends.collect())
 }
 
-/// Removes replays that ended long enough ago, a few in each round. Their lists went when they ended.
+/// Deletes old replays, some in each run. Their lists of targets were deleted when they ended.
 async fn remove_replays(
     scene: &Scene,
     now: Timestamp,

@@ -1,13 +1,14 @@
-//! What is known of large days, so that none is looked at more often than something of it can go.
+//! Partition plans: decides what a retention run does with each large day, and when.
 //!
-//! A large day is surveyed first: who has something there, and how long each keeps it. From that follows when it can go as
-//! a whole, and whose things need not wait for that. Those are walked to tenant by tenant if they are of a few, else
-//! through the whole day. Where nothing can go before some moment the day rests until then, and costs nothing.
+//! A large day is surveyed first: which tenants have rows there, and for how long each keeps them. The survey
+//! determines when the day can be dropped as a whole, and which tenants have rows that expire before that. Those rows
+//! are searched tenant by tenant if the tenants are few, otherwise by a scan of the whole day. While nothing can
+//! expire, the day is skipped and costs nothing.
 //!
-//! When somebody's mind changes nothing rests, no day goes that they want to keep, and the next round surveys again. What
-//! is walked through is judged by what its tenant says then, and a day is surveyed once more before it goes. So nothing
-//! here makes anything go too early. Nothing here reads or removes anything either: it says what to do next, and is told
-//! what came of it.
+//! A change of retention settings invalidates all skip times, keeps a day that a tenant now keeps longer, and causes
+//! a new survey in the next run. Rows are judged by the settings of their tenant at that time, and a day is surveyed
+//! again before it is dropped. So nothing is deleted too early. [`Almanac`] itself reads and deletes nothing: it
+//! returns the next [`Task`], and the caller reports the result.
 
 use std::collections::BTreeMap;
 
@@ -19,72 +20,75 @@ use crate::Kept;
 use crate::retention::is_over;
 use crate::stretches::Stretches;
 
-/// If the things of no more tenants than this go before their day, each tenant's are looked for by themselves.
+/// Maximum number of tenants with early rows that are searched tenant by tenant.
 const FEW_TENANTS: usize = 50;
-/// How long a survey holds that was begun when tenants could still appear. Later ones hold until somebody's mind changes.
+/// Validity of a survey that started when new tenants could still appear in the day. Later surveys are valid until
+/// retention settings change.
 const SURVEYED_EARLY_FOR: Span = Span::from_hours(1);
-/// How soon it is tried again to drop a day, or its attempts, if something was in the way.
+/// Wait before dropping a day or its attempts is tried again, if something prevented it.
 const TRIED_AGAIN: Span = Span::from_mins(10);
-/// How long a day that could go is held up by what waits, or ended late, before the rest of it goes row by row.
+/// Time for which waiting or late deliveries may delay dropping a day, before its expired rows are deleted row by
+/// row.
 const HELD_UP: Span = Span::from_days(1);
-/// Other nodes' clocks may be so far behind: what is younger is not remembered as looked at.
+/// Clocks of other nodes may be behind by this much. Younger ranges do not become skip ranges, because rows can still
+/// be inserted there.
 pub(super) const SETTLED: Span = Span::from_mins(10);
-/// So many stretches are remembered, over all days. Past that, only those of the day at hand are.
+/// Maximum number of skip ranges over all days. Above it, only those of the present day are kept.
 const MAX_REMEMBERED: usize = 100_000;
-/// What goes with its day, and not before.
+/// Retention period of data that is deleted with its day, not before.
 const WITH_ITS_DAY: Span = Span::from_millis(u64::MAX);
 
-/// What to do next about a day.
+/// The next action for a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
-    /// Read who has something there, of the tenants with a greater number.
+    /// Read the tenants that have rows there, starting above this number.
     Survey { above: i64 },
-    /// Drop it: nobody keeps anything of it for longer than this.
+    /// Drop the day. No tenant keeps rows of it longer than `longest`.
     Drop { longest: Kept },
-    /// Drop its attempts.
+    /// Drop the attempts of the day.
     DropAttempts { longest: Kept },
-    /// Remove some of what goes before its day.
+    /// Delete some rows that expire before the day is dropped.
     Walk(Walk),
-    /// Nothing, for now.
+    /// Do nothing for now.
     Rest,
 }
 
-/// A piece of the way through a day's events.
+/// One step of a scan through a day's events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Walk {
     pub(super) whose: Whose,
     pub(super) above: Id,
-    /// What goes as a whole; nothing if all of it goes row by row.
+    /// The retention periods after which the day is dropped as a whole; `None` if all of it is deleted row by row.
     pub(super) whole: Option<Kept>,
 }
 
-/// Whose events are walked through.
+/// The tenants whose events are scanned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Whose {
     Everybody,
     Tenant(i64),
 }
 
-/// What a piece of the way came to.
+/// The result of a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Walked {
-    /// The last event that was looked at; nothing if none is left.
+    /// The last event that was read; `None` if there was none.
     pub(super) last: Option<Id>,
-    /// The last of those that nothing comes before any more.
+    /// The last event before which no other can be inserted any more.
     pub(super) settled: Option<Id>,
-    /// There may be more behind it.
+    /// Set if there may be more events behind it.
     pub(super) more: bool,
-    /// Nothing that is left of it can go before this; nothing if nothing is left.
+    /// The earliest time at which a part of the remaining rows can expire; `None` if none remain.
     pub(super) until: Option<Timestamp>,
 }
 
-/// What is known of all large days.
+/// The partition plans of all large days.
 #[derive(Debug, Default)]
 pub(super) struct Almanac {
     pages: BTreeMap<Day, Page>,
 }
 
-/// What is known of one.
+/// The partition plan of one day.
 #[derive(Debug, Default)]
 struct Page {
     survey: Option<Survey>,
@@ -93,96 +97,96 @@ struct Page {
     rests_until: Option<Timestamp>,
 }
 
-/// Who has something there.
+/// The tenants that have rows in a day.
 #[derive(Debug)]
 struct Survey {
     began: Timestamp,
-    /// Where to read on; nothing if everybody is known.
+    /// The tenant number after which to continue; `None` when the survey is complete.
     above: Option<i64>,
-    /// How long each keeps it. Forgotten when it is clear what follows.
+    /// The retention periods of each tenant. Cleared when the survey is complete.
     tenants: Vec<(i64, Kept)>,
     longest: Kept,
-    /// Whose things go before the day does.
+    /// The tenants with rows that expire before the day is dropped.
     early: Vec<Whose>,
-    /// After how long the first of them do, and the first of all if nothing goes as a whole.
+    /// The shortest retention period of such rows, and the shortest of all rows if nothing is dropped as a whole.
     soonest: Span,
     soonest_of_all: Span,
-    /// Somebody's mind has changed since.
+    /// Set when retention settings have changed since.
     outdated: bool,
 }
 
-/// What was done about a day in this round.
+/// The actions for a day in the present run.
 #[derive(Debug, Default)]
 struct Round {
     begun: bool,
     tried: bool,
     tried_attempts: bool,
-    /// Whose way has come to its end.
+    /// The last tenant whose scan is complete.
     done: Option<Whose>,
 }
 
-/// The way through somebody's events of one day.
+/// The scan of the events of one tenant, or of all, in one day.
 #[derive(Debug)]
 struct Stroll {
     whole: Option<Kept>,
     above: Id,
     stretches: Stretches<Id>,
-    /// When the first of what was looked at or passed over since the beginning of the way can go.
+    /// The earliest time at which a row that was read or skipped in this scan can expire.
     soonest: Option<Timestamp>,
-    /// Nothing of it can go before this.
+    /// Nothing in this scan can expire before this time.
     rests_until: Option<Timestamp>,
 }
 
 impl Almanac {
-    /// These days are large. Nothing is known of any other.
+    /// Drops the plans of all other days.
     pub(super) fn keep_only(&mut self, days: &[Day]) {
         self.pages.retain(|day, _| days.contains(day));
     }
 
-    /// Nothing of what is known holds any more.
+    /// Drops all plans.
     pub(super) fn forget(&mut self) {
         self.pages.clear();
     }
 
-    /// A day is gone.
+    /// Drops the plan of a day that was dropped.
     pub(super) fn forget_day(&mut self, day: Day) {
         self.pages.remove(&day);
     }
 
-    /// Some tenants keep their things for so long from now on.
+    /// Updates the plans after some tenants' retention periods have changed to these.
     pub(super) fn minds_changed(&mut self, to: &[Kept]) {
         for page in self.pages.values_mut() {
             page.minds_changed(to);
         }
     }
 
-    /// Whether nothing of a day can go yet.
+    /// Returns whether nothing of a day can expire yet.
     pub(super) fn rests(&self, day: Day, now: Timestamp) -> bool {
         let page = self.pages.get(&day);
         page.and_then(|page| page.rests_until)
             .is_some_and(|until| until > now)
     }
 
-    /// What to do next about a day. [`Task::Rest`] ends its turn in this round.
+    /// Returns the next action for a day. [`Task::Rest`] ends its turn in this run.
     pub(super) fn next(&mut self, day: Day, now: Timestamp) -> Task {
         self.pages.entry(day).or_default().next(day, now)
     }
 
-    /// What has to go before a day can be dropped is going: it is tried again.
+    /// Makes dropping a day be tried again in this run, because rows that prevented it are being deleted.
     pub(super) fn try_again(&mut self, day: Day) {
         if let Some(page) = self.pages.get_mut(&day) {
             page.round.tried = false;
         }
     }
 
-    /// These tenants have something there, and there may be more above that number.
+    /// Reports tenants that have rows in a day, and the number after which there may be more.
     pub(super) fn surveyed(&mut self, day: Day, found: Vec<(i64, Kept)>, above: Option<i64>) {
         if let Some(page) = self.pages.get_mut(&day) {
             page.surveyed(found, above);
         }
     }
 
-    /// A piece of the way is done.
+    /// Reports a step.
     pub(super) fn walked(&mut self, day: Day, now: Timestamp, walk: Walk, walked: Walked) {
         if let Some(page) = self.pages.get_mut(&day) {
             page.walked(day, now, walk, walked);
@@ -225,12 +229,12 @@ impl Survey {
         }
     }
 
-    /// When nobody keeps anything of the day any more.
+    /// Returns the time at which all rows of the day have expired.
     fn goes_at(&self, day: Day) -> Timestamp {
         day.next().begins().after(self.longest.deliveries)
     }
 
-    /// Everybody is known.
+    /// Evaluates a complete survey.
     fn close(&mut self) {
         let whole = Some(self.longest);
         let tenants = std::mem::take(&mut self.tenants);
@@ -268,7 +272,7 @@ impl Page {
     fn next(&mut self, day: Day, now: Timestamp) -> Task {
         if !std::mem::replace(&mut self.round.begun, true) {
             let holds = |survey: &Survey| !survey.outdated && survey.holds_until(day) > now;
-            // One that is not complete goes on.
+            // An incomplete survey continues.
             let incomplete = |survey: &Survey| survey.above.is_some();
             self.survey = self.survey.take().filter(|it| incomplete(it) || holds(it));
         }
@@ -310,7 +314,7 @@ impl Page {
         }
     }
 
-    /// The next piece of the way, or when something can go if nothing can now.
+    /// Returns the next step, or the time at which something can expire if nothing can now.
     fn stroll_on(
         &mut self,
         day: Day,
@@ -378,7 +382,7 @@ impl Page {
         match walked.last.filter(|_| walked.more) {
             Some(last) => stroll.above = last,
             None => {
-                // Whatever comes after this look is no older than that.
+                // Rows that are inserted after this step expire no earlier than this.
                 let soonest = walk.whole.map_or(survey.soonest_of_all, |_| survey.soonest);
                 stroll.note(Some(now.after(soonest)));
                 stroll.rests_until = stroll.soonest.take();
@@ -400,7 +404,7 @@ impl Stroll {
         }
     }
 
-    /// Where to look next.
+    /// Returns the id after which to continue.
     fn on(&mut self, now: Timestamp) -> Id {
         let (above, soonest) = self.stretches.passed(self.above, now);
         self.note(soonest);
@@ -416,14 +420,14 @@ impl Stroll {
     }
 }
 
-/// Kept for no time at all.
+/// Retention periods of zero.
 const NOTHING: Kept = Kept {
     deliveries: Span::ZERO,
     payloads: Span::ZERO,
     attempts: Span::ZERO,
 };
 
-/// For as long as the more patient of two keeps each.
+/// Returns the longer of each of two tenants' retention periods.
 fn longest(one: Kept, other: &Kept) -> Kept {
     Kept {
         deliveries: one.deliveries.max(other.deliveries),
@@ -436,7 +440,7 @@ fn before(day: Day) -> Id {
     Id(day.first_id().saturating_sub(1))
 }
 
-/// What a tenant keeps for a shorter time than what goes as a whole.
+/// Returns the retention periods of a tenant that are shorter than those of the whole day.
 pub(super) fn early(kept: Kept, whole: Option<Kept>) -> Kept {
     let Some(whole) = whole else {
         return kept;
@@ -444,7 +448,7 @@ pub(super) fn early(kept: Kept, whole: Option<Kept>) -> Kept {
     let than = |own: Span, whole: Span| if own < whole { own } else { WITH_ITS_DAY };
     Kept {
         deliveries: than(kept.deliveries, whole.deliveries),
-        // What events carry lies with them, and goes alone.
+        // A payload is in the row of its event, and is deleted alone.
         payloads: than(kept.payloads, whole.deliveries),
         attempts: than(kept.attempts, whole.attempts),
     }

@@ -1,12 +1,13 @@
-//! Removing whole days.
+//! Deletes whole days by dropping their partitions.
 //!
-//! What was made on one day lies in partitions of its own. A large day is never deleted row by row: once
-//! everything in it is old enough for every tenant that has something there, and nothing of it waits, its
-//! partitions are dropped. What hangs on its events elsewhere goes first, in pieces. Attempts go as a whole before that, if
-//! everybody keeps them for a shorter time. What only some keep for a shorter time goes row by row
-//! ([`tidy_strolls`](super::tidy_strolls)), and so does all that is old in a day that is held up by a little that waits.
+//! The rows of a day are in partitions of their own. A large day is never deleted row by row: its partitions are
+//! dropped once all its rows have expired for every tenant that has some, and none of its deliveries waits. Rows of
+//! other tables that belong to its events are deleted first, in small steps. Attempts are dropped as a whole before
+//! that, if all tenants keep them for a shorter time. Rows that only some tenants keep for a shorter time are deleted
+//! row by row ([`tidy_strolls`](super::tidy_strolls)). So are the expired rows of a day that a few waiting deliveries
+//! keep from being dropped.
 //!
-//! A day that has become empty is dropped too, so that there are never many more partitions than days
+//! A day that has become empty is dropped too, so that the number of partitions stays close to the number of days
 //! that are kept.
 
 use std::collections::BTreeMap;
@@ -28,31 +29,31 @@ use super::tidy_strolls::stroll;
 use crate::retention::is_over;
 use crate::{Kept, Retention, Tidied};
 
-/// How long dropping waits for those who read. Everybody else waits behind it, so not even for as long as
-/// the server takes to look for a deadlock.
+/// Lock timeout of dropping. Other transactions queue behind the lock request, so it is shorter than the server's
+/// deadlock timeout.
 const DROP_LOCK_MS: u32 = 250;
-/// How many deliveries that were added later go with their day, or in one step before it.
+/// Maximum number of later added deliveries that are deleted together with their day, or in one step before it.
 const ADDED_AT_ONCE: usize = 1_000;
-/// How many idempotency keys go in one step.
+/// Maximum number of idempotency keys that are deleted in one step.
 const KEYS_AT_ONCE: i64 = 20_000;
-/// So many events are counted one by one.
+/// Up to this number, events are counted exactly.
 const COUNTED: i64 = 100_000;
-/// An empty day is kept for so long, so that nobody drops what somebody is about to fill.
+/// Minimum age of an empty day before it is dropped, so that no node drops a partition that another is about to fill.
 const EMPTY_FOR: Span = Span::from_days(3);
-/// How often empty days are looked for.
+/// Interval of looking for empty days.
 const EMPTY_EVERY: Span = Span::from_hours(1);
-/// How many empty days go in one step.
+/// Maximum number of empty days that are dropped in one step.
 const EMPTY_AT_ONCE: usize = 8;
-/// How long before midnight an event can have been accepted whose deliveries are of the next day: their
-/// ids follow its own at once.
+/// Time before midnight in which an accepted event can have deliveries with ids of the next day. The ids of
+/// deliveries directly follow the event's own id.
 const OVER_MIDNIGHT: Span = Span::from_secs(60);
-/// How many tenants of a day are read at once.
+/// Number of tenants per read of a survey.
 const TENANTS_AT_ONCE: usize = 1_000;
 
-/// What a step did with a large day.
+/// The result of a step with a large day.
 pub(super) struct Step {
     pub(super) tidied: Tidied,
-    /// Nothing more can be done about this day for now.
+    /// Nothing more can be done with this day for now.
     pub(super) over: bool,
 }
 
@@ -65,11 +66,11 @@ impl Step {
     }
 }
 
-/// The days that have partitions, the oldest first, with the bytes that lie in each.
+/// Returns the days that have partitions, the oldest first, with the size of each in bytes.
 async fn days(link: &Link) -> Result<Vec<(Day, u64)>, Fault> {
     let rows = link
         .query(
-            // One that another node drops right now has no size any more.
+            // A partition that another node is dropping has no size any more.
             "SELECT c.relname::text, coalesce(pg_relation_size(c.oid), 0) \
              + coalesce(pg_relation_size(nullif(c.reltoastrelid, 0)), 0) FROM pg_inherits i \
              JOIN pg_class c ON c.oid = i.inhrelid \
@@ -86,7 +87,7 @@ async fn days(link: &Link) -> Result<Vec<(Day, u64)>, Fault> {
     Ok(days.into_iter().collect())
 }
 
-/// The day of the partition with this name.
+/// Returns the day of the partition with this name.
 fn day_named(name: &str) -> Option<Day> {
     let (_, date) = name.rsplit_once('_')?;
     let (year, month, day) = (date.get(..4)?, date.get(4..6)?, date.get(6..)?);
@@ -94,15 +95,15 @@ fn day_named(name: &str) -> Option<Day> {
     begins.parse().ok().map(Day::at)
 }
 
-/// The large days, the oldest first.
+/// Returns the large days, the oldest first.
 pub(super) async fn large_days(scene: &Scene) -> Result<Vec<Day>, Fault> {
     let days = days(&scene.link).await?.into_iter();
     let large = days.filter(|(_, bytes)| *bytes >= scene.large_day_bytes);
     Ok(large.map(|(day, _)| day).collect())
 }
 
-/// Brings a large day closer to its end: drops it, or what of it is old enough for everybody, if its time has come; else
-/// removes what some of its tenants keep for a shorter time than the others.
+/// Runs one step with a large day: drops it, or the parts that have expired for all tenants, when it is time;
+/// otherwise deletes rows that some tenants keep for a shorter time than others.
 pub(super) async fn step(
     scene: &mut Scene,
     now: Timestamp,
@@ -111,8 +112,8 @@ pub(super) async fn step(
     almanac: &mut Almanac,
 ) -> Result<Step, Fault> {
     let link = scene.link.clone();
-    // Small indexes over large tables tell which pages can hold what is looked for; nobody should read the
-    // others.
+    // Small BRIN indexes show which pages of a large table can contain matching rows. The other pages must not be
+    // read.
     link.batch("SET LOCAL enable_seqscan = off").await?;
     loop {
         match almanac.next(day, now) {
@@ -175,7 +176,8 @@ pub(super) async fn step(
     }
 }
 
-/// Does something for which others have to stand aside; nothing if somebody is in the way for long.
+/// Runs an action that needs exclusive locks. Rolls it back and returns `None` if other transactions hold locks for
+/// too long.
 async fn alone<T>(
     link: &Link,
     day: Day,
@@ -195,7 +197,7 @@ async fn alone<T>(
             link.batch("ROLLBACK TO SAVEPOINT day").await?;
             Ok(None)
         }
-        // Somebody reads in it. Tomorrow is soon enough.
+        // Another transaction uses the partitions. A later step drops them.
         Err(fault) if fault.verdict() == Verdict::InTheWay => {
             link.batch("ROLLBACK TO SAVEPOINT day").await?;
             tracing::info!(
@@ -208,7 +210,8 @@ async fn alone<T>(
     }
 }
 
-/// The next tenants that have something in a day, how long each keeps it, and where to read on if there may be more.
+/// Returns the next tenants that have rows in a day, their retention periods, and the number after which to continue
+/// if there may be more.
 async fn survey(
     link: &Link,
     retention: &Retention,
@@ -218,7 +221,7 @@ async fn survey(
     let mut tenants: Vec<i64> = Vec::new();
     let mut up_to = None;
     for table in ["events", "ended"] {
-        // From one tenant to the next, however many rows each has.
+        // Jumps from one tenant to the next, independent of the number of rows of each.
         let name = day.partition(table);
         let rows = link
             .query(
@@ -238,7 +241,7 @@ async fn survey(
         }
         tenants.extend(found);
     }
-    // Beyond the last of the one table there may be others of the other.
+    // Above the last tenant of a full read, the other table may have tenants that were not read.
     tenants.retain(|no| up_to.is_none_or(|up_to| *no <= up_to));
     tenants.sort_unstable();
     tenants.dedup();
@@ -247,21 +250,21 @@ async fn survey(
     Ok((found, up_to))
 }
 
-/// Whether everything in a day has ended so long ago.
+/// Returns whether all deliveries of a day ended at least this long ago.
 async fn has_ended(link: &Link, now: Timestamp, day: Day, keep: Span) -> Result<bool, Fault> {
     let young = !is_over(day.next().begins(), keep, now);
     Ok(!young && !waits(link, day).await? && !ended_after(link, day, now, keep).await?)
 }
 
-/// Whether a day has no attempts but those that lie with their deliveries.
+/// Returns whether a day has no rows in `attempts`.
 async fn is_bare(link: &Link, day: Day) -> Result<bool, Fault> {
     let name = day.partition("attempts");
     let sql = format!("SELECT NOT EXISTS (SELECT 1 FROM {name})");
     Ok(link.query_one(&sql, &[]).await?.get(0))
 }
 
-/// Removes all attempts of a day but those that lie with their deliveries. Nothing if something of it has begun to wait
-/// meanwhile. Says how many the server estimates those were.
+/// Deletes all rows of a day in `attempts`. The last attempt of a delivery is in its own row and stays. Returns the
+/// server's estimate of their number, or `None` if a delivery of the day has started to wait again.
 async fn drop_attempts(
     link: &Link,
     now: Timestamp,
@@ -281,7 +284,7 @@ async fn drop_attempts(
     Ok(Some(estimated as usize))
 }
 
-/// Whether something of a day waits.
+/// Returns whether a delivery of a day waits.
 async fn waits(link: &Link, day: Day) -> Result<bool, Fault> {
     let row = link
         .query_one(
@@ -294,7 +297,7 @@ async fn waits(link: &Link, day: Day) -> Result<bool, Fault> {
     Ok(row.get(0))
 }
 
-/// Whether something of a day ended too late to go.
+/// Returns whether a delivery of a day ended too recently to expire.
 async fn ended_after(link: &Link, day: Day, now: Timestamp, keep: Span) -> Result<bool, Fault> {
     let name = day.partition("ended");
     let last = now.0.saturating_sub(keep.as_millis());
@@ -303,7 +306,7 @@ async fn ended_after(link: &Link, day: Day, now: Timestamp, keep: Span) -> Resul
     Ok(row.get(0))
 }
 
-/// Removes some of the idempotency keys of a day. Says false if there are none.
+/// Deletes some of the idempotency keys of a day. Returns false if there are none.
 async fn forget_keys(link: &Link, day: Day) -> Result<bool, Fault> {
     let gone = link
         .execute(
@@ -319,18 +322,18 @@ async fn forget_keys(link: &Link, day: Day) -> Result<bool, Fault> {
     Ok(gone > 0)
 }
 
-/// What became of deliveries that were added to a day's events later.
+/// The state of deliveries that were added to a day's events later.
 enum Added {
-    /// They are so few that they go with the day.
+    /// They are few, and are deleted with the day.
     Few,
-    /// Some went.
+    /// Some were deleted.
     Went,
-    /// Some are not old enough, or in use.
+    /// Some have not expired, or are locked.
     Held,
 }
 
-/// Removes some of the deliveries that were added to a day's events later, if they are many: while the day itself goes
-/// everybody stands aside.
+/// Deletes some of the deliveries that were added to a day's events later, if they are many. All other transactions
+/// wait while the day itself is dropped, so that must be short.
 async fn forget_added(
     scene: &mut Scene,
     now: Timestamp,
@@ -375,7 +378,7 @@ async fn forget_added(
     Ok(Added::Went)
 }
 
-/// How many of some deliveries have ended.
+/// Returns the number of these deliveries that have ended.
 async fn count_ended(link: &Link, ids: &[DeliveryId]) -> Result<usize, Fault> {
     let Some(among) = Among::these(ids.iter().map(|id| Id(id.0)).collect()) else {
         return Ok(0);
@@ -389,8 +392,7 @@ async fn count_ended(link: &Link, ids: &[DeliveryId]) -> Result<usize, Fault> {
     Ok(row.get::<_, i64>(0) as usize)
 }
 
-/// Drops a large day. Nothing if something of it has begun to wait meanwhile. Says how many events it
-/// held.
+/// Drops a large day. Returns the number of its events, or `None` if a delivery of the day has started to wait again.
 async fn drop_large(
     scene: &mut Scene,
     now: Timestamp,
@@ -428,7 +430,7 @@ async fn drop_large(
     Ok(Some(events))
 }
 
-/// How many events a day holds: exactly where they are soon counted, else as the server estimates.
+/// Returns the number of events of a day: exactly if they are quickly counted, otherwise as the server estimates.
 async fn count_events(link: &Link, day: Day) -> Result<usize, Fault> {
     let name = day.partition("events");
     let sql = format!(
@@ -444,8 +446,8 @@ async fn count_events(link: &Link, day: Day) -> Result<usize, Fault> {
     })
 }
 
-/// Keeps everybody from writing in a day's partitions until the commit, and from relying on what is there:
-/// a replay holds the events that it makes deliveries of.
+/// Locks a day's partitions against writes until the commit, and against row locks: a replay locks the events that it
+/// makes deliveries of.
 async fn hold(link: &Link, day: Day) -> Result<(), Fault> {
     link.execute("SELECT pg_advisory_xact_lock($1)", &[&lock::PARTITIONS])
         .await?;
@@ -454,8 +456,8 @@ async fn hold(link: &Link, day: Day) -> Result<(), Fault> {
         .await
 }
 
-/// Deliveries of a day's events that lie elsewhere: those that were added later, and those of the last
-/// moments before midnight.
+/// Returns deliveries of a day's events that are in other partitions: those that were added later, and those of the
+/// last minute before midnight.
 async fn strays(link: &Link, day: Day) -> Result<Vec<DeliveryId>, Fault> {
     let past = day.next().first_id();
     let added = link
@@ -493,7 +495,7 @@ async fn strays(link: &Link, day: Day) -> Result<Vec<DeliveryId>, Fault> {
     Ok(stray)
 }
 
-/// Whether some deliveries have ended, and long enough ago.
+/// Returns whether these deliveries ended at least this long ago.
 async fn have_ended(
     link: &Link,
     ids: &[DeliveryId],
@@ -520,7 +522,7 @@ async fn drop_partitions(link: &Link, day: Day) -> Result<(), Fault> {
     link.batch(&format!("DROP TABLE {names}")).await
 }
 
-/// Drops old days in which nothing is left, if they were not looked for lately. Says when they were.
+/// Drops old days that are empty, unless the last search was recent. Returns the time of the last complete search.
 pub(super) async fn drop_empty(
     scene: &mut Scene,
     now: Timestamp,
@@ -552,7 +554,7 @@ pub(super) async fn drop_empty(
     Ok((dropped < EMPTY_AT_ONCE).then_some(now))
 }
 
-/// Drops a day if nothing is left in it, once nobody can add anything.
+/// Drops a day if it is still empty after it is locked.
 async fn drop_one_empty(link: &Link, day: Day) -> Result<Option<()>, Fault> {
     hold(link, day).await?;
     if !is_empty(link, day).await? {

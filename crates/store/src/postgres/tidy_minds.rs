@@ -1,7 +1,8 @@
-//! Hearing when somebody keeps their things for another time than before.
+//! Detects changes of retention settings since the last step of a retention run.
 //!
-//! What is known of where nothing can go yet holds as long as nobody's mind changes. Changes of tenants are numbered, so one look says
-//! whose did since the last; a tenant that was only just made has nothing yet that anything is known of.
+//! Skip ranges and partition plans are valid only while the retention settings that they were computed from stay the
+//! same. Changes of tenants are numbered in the change log, so one query returns the tenants that changed since the
+//! last step. A tenant that was just created has no rows yet, so it invalidates nothing.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +15,17 @@ use super::link::Link;
 use super::tidy::Progress;
 use crate::{Kept, Limits, Retention};
 
-/// If more changed than this, nothing of what was known is relied upon.
+/// From this number of changes on, all skip ranges and partition plans are dropped.
 const MAX_HEARD: i64 = 1_000;
 
-/// A clock that goes back by more than this was wrong before, and so is what was known by it.
+/// A clock that moves back by more than this was wrong before, so everything that was computed by it is dropped.
 const BACK: Span = Span::from_mins(1);
 
-/// How far changes have been heard.
+/// The retention settings and the change number of the last step.
 #[derive(Debug)]
 pub(super) struct Heard {
     last: Option<i64>,
-    /// What the server says, for whoever says nothing.
+    /// The server's settings, for tenants without their own.
     retention: Option<Retention>,
     at: Timestamp,
 }
@@ -40,7 +41,7 @@ impl Default for Heard {
 }
 
 impl Heard {
-    /// Whether the server keeps things as it did before.
+    /// Returns whether the server's settings are the same as in the last step, and stores the new ones.
     fn is_kept_as(&mut self, retention: &Retention) -> bool {
         let now = Retention {
             step: 0,
@@ -52,7 +53,7 @@ impl Heard {
     }
 }
 
-/// Hears whose minds have changed since the last step, and what follows for what is known.
+/// Reads the changes since the last step, and updates or drops what depends on them.
 pub(super) async fn hear(
     link: &Link,
     now: Timestamp,
@@ -91,8 +92,9 @@ pub(super) async fn hear(
     Ok(())
 }
 
-/// How long those who were changed, so often, keep their things now. What is left of a deleted one is kept as the server
-/// says; of a tenant that is not found, or that was changed more than once, there may have been an earlier one.
+/// Returns the new retention periods of the changed tenants, given with their numbers of changes. Data of a deleted
+/// tenant is kept for the server's periods. These are included if a tenant is not found or changed more than once,
+/// because an earlier tenant with the same id may have been deleted.
 async fn minds_of(
     link: &Link,
     retention: &Retention,

@@ -1,4 +1,4 @@
-//! Taking events out row by row, with everything that hangs on them.
+//! Deletes events row by row, with all rows that belong to them.
 
 use posthaste_core::id::{DeliveryId, moment_of};
 use posthaste_core::time::Timestamp;
@@ -11,7 +11,7 @@ use super::scene::Scene;
 use super::schema::meta;
 use super::tidy::Old;
 
-/// Names the deliveries that were added to some events later.
+/// Adds the deliveries that were added later to the lists of these events.
 pub(super) async fn name_added(link: &Link, events: &mut [Old], of: &[Id]) -> Result<(), Fault> {
     if of.is_empty() {
         return Ok(());
@@ -33,7 +33,7 @@ pub(super) async fn name_added(link: &Link, events: &mut [Old], of: &[Id]) -> Re
     Ok(())
 }
 
-/// Deliveries of some events, and the range they lie in.
+/// Deliveries, and the range of their ids.
 pub(super) struct Among {
     pub(super) ids: Vec<Id>,
     pub(super) first: Id,
@@ -41,13 +41,13 @@ pub(super) struct Among {
 }
 
 impl Among {
-    /// Those of these events; nothing if there are none.
+    /// Returns the deliveries of these events, or `None` if there are none.
     pub(super) fn of<'a>(events: impl IntoIterator<Item = &'a Old>) -> Option<Among> {
         let of_each = |event: &'a Old| event.deliveries.iter().copied();
         Among::these(events.into_iter().flat_map(of_each).collect())
     }
 
-    /// These; nothing if there are none.
+    /// Creates the set of these deliveries, or returns `None` if there are none.
     pub(super) fn these(mut ids: Vec<Id>) -> Option<Among> {
         ids.sort_unstable();
         Some(Among {
@@ -58,9 +58,9 @@ impl Among {
     }
 }
 
-/// Keeps others from changing events until the commit, and of some deliveries what has ended. What is gone already, or in
-/// somebody else's hands, is dropped from the list: whatever this node writes next waits for this step, so this step waits
-/// for nobody. Says which of the deliveries are held.
+/// Locks these events and the ended ones of these deliveries until the commit. Removes events from the list that are
+/// deleted already or that another transaction has locked: the next writes of this node wait for this step, so this
+/// step must not wait. Returns the deliveries that are locked.
 pub(super) async fn hold(
     link: &Link,
     events: &mut Vec<Old>,
@@ -85,8 +85,8 @@ pub(super) async fn hold(
     }
 }
 
-/// Keeps others from sending deliveries that have ended again until the commit, and says which are held: not those that
-/// somebody is just sending again.
+/// Locks ended deliveries until the commit, so that they cannot be replayed. Returns those that are locked; those
+/// that another transaction is replaying are not.
 pub(super) async fn hold_ended(link: &Link, deliveries: &Among) -> Result<FxHashSet<Id>, Fault> {
     let rows = link
         .query(
@@ -98,7 +98,7 @@ pub(super) async fn hold_ended(link: &Link, deliveries: &Among) -> Result<FxHash
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// Removes events that nobody else can change.
+/// Deletes events that are locked.
 pub(super) async fn remove(scene: &mut Scene, events: &[Old]) -> Result<(), Fault> {
     let Some(last) = events.last() else {
         return Ok(());
@@ -139,7 +139,7 @@ pub(super) async fn remove(scene: &mut Scene, events: &[Old]) -> Result<(), Faul
     remember(&link, greatest).await
 }
 
-/// Empties events that nobody else can change, and says how many.
+/// Deletes the payloads of events that are locked. Returns their number.
 pub(super) async fn remove_payloads(
     link: &Link,
     now: Timestamp,
@@ -158,7 +158,7 @@ pub(super) async fn remove_payloads(
     Ok(emptied as usize)
 }
 
-/// Removes the attempts of deliveries that nobody else can change. The last of each lies with its delivery.
+/// Deletes the attempts of deliveries that are locked. The last attempt of each is in the delivery's own row.
 pub(super) async fn remove_attempts(link: &Link, ids: &[Id]) -> Result<(), Fault> {
     let (Some(first), Some(last)) = (ids.iter().min(), ids.iter().max()) else {
         return Ok(());
@@ -171,7 +171,7 @@ pub(super) async fn remove_attempts(link: &Link, ids: &[Id]) -> Result<(), Fault
     Ok(())
 }
 
-/// Removes deliveries that have ended, with their attempts, and counts the failed ones off.
+/// Deletes ended deliveries with their attempts, and updates the count of failed ones.
 pub(super) async fn remove_deliveries(scene: &mut Scene, ids: &[DeliveryId]) -> Result<(), Fault> {
     let mut ids: Vec<Id> = ids.iter().map(|id| Id(id.0)).collect();
     ids.sort_unstable();
@@ -196,7 +196,7 @@ pub(super) async fn remove_deliveries(scene: &mut Scene, ids: &[DeliveryId]) -> 
     remove_attempts(&link, &ids).await
 }
 
-/// No id up to this one is made again.
+/// Stores that no id up to this one may be generated again.
 pub(super) async fn remember(link: &Link, gone: Id) -> Result<(), Fault> {
     link.execute(
         "UPDATE meta SET value = $2 WHERE name = $1 AND value < $2",

@@ -1,8 +1,8 @@
-//! What is removed of a large day before it goes as a whole.
+//! Deletes rows of a large day that expire before the day is dropped.
 //!
-//! A tenant that keeps something for a shorter time than the most patient one on the same day need not wait for it. Where
-//! such tenants are few their rows are found by their index; else the day is walked through, whoever its events belong
-//! to. Either way a few at a time, and each is kept for as long as its tenant says just then.
+//! A tenant with a shorter retention than others on the same day does not wait for the whole day. If such tenants are
+//! few, their rows are found by an index on the tenant; otherwise the whole day is scanned. Both go in small steps,
+//! and each row is judged by the present settings of its tenant.
 
 use posthaste_core::time::Timestamp;
 
@@ -15,7 +15,7 @@ use super::tidy::{OLD, Old, a_step, act, kept_of_events};
 use super::tidy_almanac::{SETTLED, Walk, Walked, Whose, early};
 use crate::{Retention, Tidied};
 
-/// Goes on for a piece, and says what went.
+/// Runs one step. Returns what was deleted, and the position.
 pub(super) async fn stroll(
     scene: &mut Scene,
     now: Timestamp,
@@ -38,7 +38,7 @@ pub(super) async fn stroll(
     Ok((tidied, walked))
 }
 
-/// The last of some events before which no other can come any more.
+/// Returns the last of these events before which no other can be inserted any more.
 pub(super) fn last_settled(events: &[Old], now: Timestamp) -> Option<Id> {
     let settled = now.0.saturating_sub(SETTLED.as_millis());
     let older = |event: &&Old| ((event.id.0 >> 80) as u64) < settled;

@@ -1,4 +1,4 @@
-//! What is an owner's to do, where there is none.
+//! Owner operations for endpoints whose shard has no owner at the moment.
 
 use posthaste_core::cluster::Shard;
 use posthaste_core::id::{DeliveryId, EndpointId};
@@ -10,7 +10,7 @@ use super::scene::Scene;
 use super::{endpoints, record, rows};
 use crate::{DisabledReason, Written};
 
-/// Writes down how an endpoint stands, if nobody owns it.
+/// Sets the status of an endpoint, if its shard has no owner.
 pub(super) async fn stand(
     scene: &mut Scene,
     endpoint: EndpointId,
@@ -25,7 +25,7 @@ pub(super) async fn stand(
     Ok(Some(stands))
 }
 
-/// Calls a delivery off, if nobody owns its endpoint.
+/// Cancels a delivery, if the shard of its endpoint has no owner.
 pub(super) async fn cancel(
     scene: &mut Scene,
     now: Timestamp,
@@ -44,7 +44,7 @@ pub(super) async fn cancel(
     record::cancel(scene, &row, now).await.map(Some)
 }
 
-/// Whether nobody owns an endpoint; then nobody can before the commit.
+/// Returns whether an endpoint's shard has no owner. If so, no node can claim it before the commit.
 async fn hold_off(scene: &Scene, endpoint: EndpointId) -> Result<bool, Fault> {
     let shard = Shard::of(endpoint).number() as i16;
     let sql = "SELECT 1 FROM shards WHERE no = $1 AND owner IS NULL FOR SHARE";

@@ -1,10 +1,10 @@
-//! How much tenants use up: events by month, and how fast they come.
+//! Usage of tenants: events per month, and the per-second quota.
 //!
-//! Every node counts events in a slot of its own, in the transaction that brings them, so that none waits for another;
-//! the sum over the slots is what came. A tenant that is limited has a row besides, its *meter*: whoever takes in events
-//! for it holds that row first, reads what was used up, decides, and writes. So nodes take turns, tenant by tenant, and
-//! are together as exact as one. Whoever is limited is written by a writer of its own on each node, with a connection and
-//! slots of its own, so that nobody who is not limited waits for anybody, whatever a row is held for.
+//! Every node counts events in its own slot, in the transaction that accepts them, so that none waits for another.
+//! The usage is the sum over the slots. A limited tenant also has a row in `meters`. A node that accepts its events
+//! locks that row first, reads the usage, decides, and writes. So nodes take turns for each limited tenant, and the
+//! limits are exact across nodes. Each node has a second writer for limited tenants, with its own connection and
+//! slots. So a tenant without limits never waits for these locks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,31 +22,31 @@ use super::routes::Routes;
 use super::writer::Writer;
 use crate::{MONTHS_KEPT, Usage};
 
-/// Gives tenants meters that have none. In one order for all nodes.
+/// Creates the missing `meters` rows of tenants. The order is the same on all nodes.
 const MAKE: &str = "INSERT INTO meters (tenant_no, arrival_ns) \
     SELECT tenant_no, 0 FROM unnest($1::bigint[]) AS g (tenant_no) ORDER BY tenant_no \
     ON CONFLICT (tenant_no) DO NOTHING";
 
-/// Holds meters to the end of the transaction. In the same order.
+/// Locks `meters` rows until the end of the transaction, in the same order.
 const HOLD: &str = "SELECT tenant_no, arrival_ns FROM meters WHERE tenant_no = ANY ($1) \
     ORDER BY tenant_no FOR UPDATE";
 
-/// What came, over all nodes.
+/// Sums the usage over all nodes.
 const SUM: &str = "SELECT month, tenant_no, sum(events)::bigint FROM usage \
     WHERE month = ANY ($1) AND tenant_no = ANY ($2) GROUP BY month, tenant_no";
 
-/// Sets meters that are held.
+/// Sets locked `meters` rows.
 pub(super) const SET: &str = "UPDATE meters m SET arrival_ns = g.arrival_ns \
     FROM unnest($1::bigint[], $2::bigint[]) AS g (tenant_no, arrival_ns) \
     WHERE m.tenant_no = g.tenant_no";
 
-/// Counts what came, in the slot of this node.
+/// Counts accepted events, in the slot of this writer.
 pub(super) const COUNT: &str = "INSERT INTO usage AS u (month, tenant_no, slot, events) \
     SELECT month, tenant_no, $4, events \
     FROM unnest($1::integer[], $2::bigint[], $3::bigint[]) AS g (month, tenant_no, events) \
     ON CONFLICT (month, tenant_no, slot) DO UPDATE SET events = u.events + excluded.events";
 
-/// What tenants have used up, by their numbers: as it was read, and as it is with what a batch brings.
+/// Usage of tenants, by tenant number: as it was read, and with the events of a batch added.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Meters {
     arrivals: FxHashMap<i64, u64>,
@@ -55,11 +55,12 @@ pub(super) struct Meters {
     counted: BTreeMap<(Month, i64), u64>,
 }
 
-/// Rows of `usage` to be added to: months, tenants, events.
+/// Rows to add to `usage`: months, tenants, events.
 pub(super) type Counted = (Vec<i32>, Vec<i64>, Vec<i64>);
 
 impl Meters {
-    /// Holds the meters of whoever is limited among those who bring events, within a transaction; nothing if nobody is.
+    /// Locks the meters of the limited tenants among these requests, and reads their usage. Begins a transaction
+    /// unless one is `begun`. Returns `None` if no tenant is limited.
     pub(super) async fn hold(
         link: &Link,
         begun: bool,
@@ -82,7 +83,7 @@ impl Meters {
         link.prepare_all(&[MAKE, HOLD, SUM]).await?;
         let mut meters = Meters::default();
         let (arrivals, sums) = (&mut meters.arrivals, &mut meters.months);
-        // Each statement sees what was committed before it: the sum is read while the meter is held.
+        // Each statement sees everything that was committed before it, so the sum is read while the meter is locked.
         let mut pipeline = Pipeline::default();
         if !begun {
             pipeline.then(link.batch("BEGIN"));
@@ -108,7 +109,7 @@ impl Meters {
         Ok(Some(meters))
     }
 
-    /// Takes in `count` events of a tenant, or says why not.
+    /// Counts `count` events of a tenant, or returns the limit that they exceed.
     pub(super) fn take(
         &mut self,
         tenant_no: i64,
@@ -138,13 +139,13 @@ impl Meters {
         Ok(())
     }
 
-    /// As [`SET`] takes it; nothing if nothing is to be set.
+    /// Returns the parameters of [`SET`], or `None` if there is nothing to set.
     pub(super) fn to_set(&self) -> Option<(Vec<i64>, Vec<i64>)> {
         let set = self.set.iter().map(|(no, ns)| (*no, *ns as i64));
         (!self.set.is_empty()).then(|| set.unzip())
     }
 
-    /// As [`COUNT`] takes it, sorted; nothing if nothing came.
+    /// Returns the parameters of [`COUNT`], sorted, or `None` if no event was accepted.
     pub(super) fn to_count(&self) -> Option<Counted> {
         let mut columns = Counted::default();
         for ((month, tenant_no), events) in &self.counted {
@@ -158,7 +159,7 @@ impl Meters {
     }
 }
 
-/// Forgets months that nobody asks for any more, and the meters of tenants that are gone.
+/// Deletes the usage of months that are not reported any more, and the meters of deleted tenants.
 async fn forget(link: &Link, month: Month) -> Result<(), Fault> {
     let oldest = month.0.saturating_sub(MONTHS_KEPT) as i32;
     link.execute("DELETE FROM usage WHERE month < $1", &[&oldest])
@@ -169,8 +170,8 @@ async fn forget(link: &Link, month: Month) -> Result<(), Fault> {
 }
 
 impl Writer {
-    /// Forgets what is old, once a month, when events have come in it. What that fails with is no harm: the next month
-    /// forgets more.
+    /// Deletes old usage once a month, after events were accepted. A failure does no harm: the next month deletes
+    /// more.
     pub(super) async fn forget_usage(&mut self, month: Option<Month>) {
         let Some(month) = month.filter(|month| self.scene.memory.forgot_in != Some(*month)) else {
             return;
@@ -184,7 +185,7 @@ impl Writer {
     }
 }
 
-/// How much a tenant uses.
+/// Returns the usage of a tenant.
 pub(super) async fn usage(
     link: &Link,
     now: Timestamp,

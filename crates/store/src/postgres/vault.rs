@@ -1,7 +1,7 @@
-//! The master key that nodes share where none is configured.
+//! The master key that nodes share if none is configured.
 //!
-//! The store neither makes nor uses it: it keeps what the first node offers, and gives all of them the
-//! same. Of a key that is configured it keeps the name alone, so that no node seals with another.
+//! The store neither creates nor uses the key: it keeps the one that the first node offers, and gives it to all
+//! nodes. Of a configured key it stores only the name, so that no two nodes encrypt with different keys.
 
 use super::fault::Fault;
 use super::link::Link;
@@ -12,16 +12,16 @@ use super::store::PostgresStore;
 use crate::Answer;
 
 impl PostgresStore {
-    /// The master keys that all nodes share, if some were offered.
+    /// Returns the master keys that all nodes share, if a node has offered some.
     pub fn shared_master_keys(&self) -> Answer<Option<String>> {
         self.read(Pace::Quick, async |link: &Link| kept(link).await)
     }
 
-    /// Offers master keys to be shared by all nodes, and says which are: these, or those that another node
+    /// Offers master keys to be shared by all nodes. Returns the shared keys: these, or those that another node
     /// offered before.
     pub fn offer_master_keys(&self, keys: String) -> Answer<String> {
         self.write(async move |scene: &mut Scene| {
-            // Whoever offers at the same time waits here for the first one's commit, and reads it.
+            // A concurrent offer waits here for the commit of the first one, and then reads it.
             let sql = "INSERT INTO vault (keys) VALUES ($1) ON CONFLICT DO NOTHING";
             scene.link.execute(sql, &[&keys]).await?;
             let kept = kept(&scene.link).await?;
@@ -29,17 +29,17 @@ impl PostgresStore {
         })
     }
 
-    /// The name of the master key that the nodes seal with, if one of them has said so.
+    /// Returns the name of the master key that the nodes encrypt with, if a node has set it.
     pub fn master_key_in_use(&self) -> Answer<Option<u32>> {
         self.read(Pace::Quick, async |link: &Link| in_use(link).await)
     }
 
-    /// Says by name with which master keys this node opens, the newest first, and hears which is in use. If
-    /// the node knows that one, its newest is in use from now on.
+    /// Registers the names of the master keys that this node can decrypt with, the newest first. Returns the name of
+    /// the key that was in use. If this node knows that key, its newest key is in use from now on.
     pub fn use_master_key(&self, known: Vec<u32>) -> Answer<u32> {
         self.write(async move |scene: &mut Scene| {
             let newest = known.first().copied().map_or(0, i64::from);
-            // Whoever says so at the same time waits here for the first one's commit, and reads it.
+            // A concurrent call waits here for the commit of the first one, and then reads it.
             let sql = "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT DO NOTHING";
             let link = &scene.link;
             link.execute(sql, &[&meta::MASTER_KEY, &newest]).await?;

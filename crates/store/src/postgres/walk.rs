@@ -1,12 +1,11 @@
-//! Walking through deliveries in the order of their ids, the newest first.
+//! Searches deliveries in the order of their ids, the newest first.
 //!
-//! What waits and what has ended lie in two tables, so a walk has several sources and merges them. A
-//! source is looked at in pieces: the server looks at so many rows, and says which of them are wanted and
-//! how far it came. No piece reads more rows than it was told to.
+//! Waiting and ended deliveries are in two tables, so a search merges several [`Source`]s. It reads a source in
+//! steps: the server examines a limited number of rows and returns the matching ones and the last id it examined. No
+//! step reads more rows than requested.
 //!
-//! Where rows of one tenant or one endpoint are wanted in order, the statements compare and order by
-//! owner *and* id, even though the owner is one: only so does no plan walk through everybody's rows by
-//! the other index.
+//! To read the rows of one tenant or endpoint in order, the statements compare and sort by owner *and* id, although
+//! there is only one owner. Otherwise the planner may use the index on id alone and read the rows of all tenants.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, first_moment, id_of};
@@ -20,9 +19,10 @@ use super::link::Link;
 use crate::StoredStatus;
 use crate::codes::{Coded, RowStatus};
 
-/// With more endpoints than this, looking at each costs more than walking through everything.
+/// With more endpoints than this, merging their indexes costs more than scanning everything.
 const MAX_MERGED: usize = 1_000;
-/// More waiting deliveries than this are found soon enough by walking; so many are read within a few milliseconds.
+/// Above this number of waiting deliveries, a scan finds matches soon enough. Up to it, all of them are read, within
+/// a few milliseconds.
 const MAX_GATHERED: usize = 2_000;
 
 /// The ids above `above` and below `below`.
@@ -33,7 +33,7 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// The ids that what was accepted in this time can have, if ids run ahead of their times by at most
+    /// Returns the range of ids that rows accepted in this time can have, if ids are ahead of their time by at most
     /// `lead` milliseconds.
     pub(super) fn between(since: Option<Timestamp>, until: Option<Timestamp>, lead: u64) -> Range {
         let least = |at| id_of(first_moment(at), 0);
@@ -50,16 +50,16 @@ impl Range {
     }
 }
 
-/// Whose deliveries.
+/// The deliveries of a tenant or of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// All of the tenant with this number.
+    /// All deliveries of the tenant with this number.
     Tenant(i64),
-    /// Those to the endpoint with this number.
+    /// The deliveries to the endpoint with this number.
     Endpoint(i64),
 }
 
-/// What a delivery is looked for by, besides where it is.
+/// The conditions of a search.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
     pub(super) tenant_no: i64,
@@ -72,14 +72,14 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// Whose deliveries are looked at.
+    /// Returns the scope to search.
     pub(super) fn scope(&self) -> Scope {
         self.endpoint_no
             .map_or(Scope::Tenant(self.tenant_no), Scope::Endpoint)
     }
 }
 
-/// A delivery that was found.
+/// A delivery that matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hit {
     pub(super) id: DeliveryId,
@@ -87,35 +87,35 @@ pub(super) struct Hit {
     pub(super) endpoint_no: i64,
 }
 
-/// Where deliveries are looked for.
+/// A set of deliveries to search.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
-    /// These are all that is wanted, the newest first.
+    /// A complete list of matches, the newest first.
     Listed(Vec<Hit>),
-    /// What waits, for whomever.
+    /// All waiting deliveries, of every tenant.
     Waiting,
-    /// What has ended.
+    /// Ended deliveries.
     Ended,
-    /// What has failed at these endpoints.
+    /// Failed deliveries of these endpoints.
     Dead(Vec<i64>),
 }
 
-/// What one look at a source found.
+/// The result of one step over a source.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Piece {
-    /// How many rows were looked at.
+    /// Number of examined rows.
     pub(super) looked_at: usize,
-    /// Down to this id; nothing if that was all there is.
+    /// The last examined id; `None` at the end of the source.
     pub(super) down_to: Option<u128>,
-    /// What is wanted of it, the newest first.
+    /// The matching deliveries, the newest first.
     pub(super) hits: Vec<Hit>,
 }
 
-/// How the status `held` is told to the statements.
+/// Parameter value for the status `held`.
 const HELD: i16 = 99;
 
-/// What is wanted of looked-at rows `l`, in parameters 1 to 6. Rows that wait are shown by what their
-/// endpoint says, too.
+/// The condition on examined rows `l`, with parameters 1 to 6. The shown status of a waiting row also depends on its
+/// endpoint.
 const WANTED: &str = "($1::bigint IS NULL OR l.endpoint_no = $1) AND ($2::text IS NULL OR l.type = $2) \
     AND ($3::smallint IS NULL OR l.kind = $3) AND l.created_at >= $4 AND l.created_at < $5";
 const ENDED_SO: &str = "AND ($6::smallint IS NULL OR l.status = $6)";
@@ -123,10 +123,10 @@ const SHOWN_SO: &str = "AND ($6::smallint IS NULL OR $6 = (SELECT CASE WHEN e.st
     THEN 99 ELSE l.status END FROM endpoints e JOIN healths h ON h.endpoint_no = e.no \
     WHERE e.no = l.endpoint_no))";
 
-/// What of a row is looked at.
+/// The columns that a step examines.
 const LOOKED_AT: &str = "id, event_id, endpoint_no, tenant_no, created_at, status, kind, type";
 
-/// The statement that looks at the rows of `looked` and tells those that are wanted, at most `$7` of them.
+/// Returns the statement that examines the rows of `looked` and returns at most `$7` matches.
 fn look(looked: &str, wanted_so: &str) -> String {
     format!(
         "WITH looked AS MATERIALIZED ({looked}), \
@@ -139,7 +139,7 @@ fn look(looked: &str, wanted_so: &str) -> String {
 }
 
 impl Source {
-    /// Looks at the next `count` rows of a range, for at most `limit` that are wanted.
+    /// Examines the next `count` rows of a range, and returns at most `limit` matches.
     pub(super) async fn look(
         &self,
         link: &Link,
@@ -222,7 +222,7 @@ fn listed(hits: &[Hit], range: Range, count: usize) -> Piece {
     }
 }
 
-/// Hits as three lists, from this column on. Nothing was found where there are no lists.
+/// Reads matches from three array columns, starting at this one. Null arrays mean no match.
 fn hits_in(row: &tokio_postgres::Row, column: usize) -> Vec<Hit> {
     let ids: Option<Vec<Id>> = row.get(column);
     let events: Option<Vec<Id>> = row.get(column + 1);
@@ -241,7 +241,7 @@ fn hits_in(row: &tokio_postgres::Row, column: usize) -> Vec<Hit> {
         .collect()
 }
 
-/// What [`WANTED`] is given.
+/// The parameters of [`WANTED`].
 struct Filter<'a> {
     endpoint_no: Option<i64>,
     event_type: Option<&'a str>,
@@ -280,7 +280,7 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// A status as the statements are told of it.
+/// Returns the parameter value for a status.
 fn told(status: StoredStatus) -> i16 {
     let row = match status {
         StoredStatus::Pending => RowStatus::Pending,
@@ -293,7 +293,7 @@ fn told(status: StoredStatus) -> i16 {
     row.code() as i16
 }
 
-/// Where what is wanted is found soonest.
+/// Returns the sources in which the wanted deliveries are found fastest.
 pub(super) async fn sources(link: &Link, wanted: &Wanted) -> Result<Vec<Source>, Fault> {
     Ok(match wanted.status {
         None => vec![waiting(link, wanted).await?, Source::Ended],
@@ -305,7 +305,7 @@ pub(super) async fn sources(link: &Link, wanted: &Wanted) -> Result<Vec<Source>,
     })
 }
 
-/// The endpoints that count something in a column of the tally, and how much all of them do.
+/// Returns the endpoints whose sum of a `tally` column is not 0, and the total.
 async fn counted(link: &Link, scope: Scope, column: &str) -> Result<(Vec<i64>, i64), Fault> {
     let (whose, no) = match scope {
         Scope::Tenant(no) => ("e.tenant_no = $1", no),
@@ -332,13 +332,13 @@ async fn dead(link: &Link, scope: Scope) -> Result<Source, Fault> {
     })
 }
 
-/// Everything that waits and is wanted, unless much waits: then it is walked through.
+/// Returns all wanted waiting deliveries as a list, or a scan if many deliveries wait.
 async fn waiting(link: &Link, wanted: &Wanted) -> Result<Source, Fault> {
     let (endpoints, count) = counted(link, wanted.scope(), "waiting").await?;
     if endpoints.len() > MAX_MERGED || count > MAX_GATHERED as i64 {
         return Ok(Source::Waiting);
     }
-    // Ordered as the index is, so that only what waits for these endpoints is read.
+    // Sorted like the index, so that only rows of these endpoints are read.
     let sql = look(
         &format!(
             "SELECT w.* FROM unnest($8::bigint[]) AS e (no) CROSS JOIN LATERAL \
@@ -354,7 +354,7 @@ async fn waiting(link: &Link, wanted: &Wanted) -> Result<Source, Fault> {
     Ok(Source::Listed(hits_in(&row, 2)))
 }
 
-/// Those of some deliveries that are wanted.
+/// Returns the wanted ones of some deliveries.
 pub(super) async fn among(
     link: &Link,
     wanted: &Wanted,
@@ -384,7 +384,7 @@ pub(super) async fn among(
     Ok(Source::Listed(hits))
 }
 
-/// The endpoint with this id, if it is this tenant's.
+/// Returns the number of an endpoint, if it belongs to this tenant.
 pub(super) async fn endpoint_of(
     link: &Link,
     tenant_no: i64,

@@ -1,4 +1,4 @@
-//! Whose is it?
+//! Looks up the tenant of a resource.
 
 use posthaste_core::id::TenantId;
 
@@ -7,7 +7,7 @@ use super::fault::Fault;
 use super::link::Link;
 use crate::Named;
 
-/// The tenant to which something belongs, if both are there.
+/// Returns the tenant of a resource, if neither of them is deleted.
 pub(super) async fn whose(link: &Link, named: Named) -> Result<Option<TenantId>, Fault> {
     let (id, sql) = match named {
         Named::Endpoint(endpoint) => (
@@ -20,7 +20,7 @@ pub(super) async fn whose(link: &Link, named: Named) -> Result<Option<TenantId>,
             "SELECT t.id FROM events v JOIN tenants t ON t.no = v.tenant_no \
              WHERE v.id = $1 AND NOT t.deleted",
         ),
-        // In one statement, so that one that ends just now is met in one place or the other.
+        // One statement, so that a delivery that ends at this moment is found in one of the tables.
         Named::Delivery(delivery) => (
             delivery.0,
             "SELECT t.id FROM (SELECT tenant_no FROM waiting WHERE id = $1 \

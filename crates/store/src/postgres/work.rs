@@ -1,4 +1,4 @@
-//! What is still to be done.
+//! Reads deliveries that wait: the endpoints that have some, and the due deliveries of one endpoint.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ use super::link::Link;
 use super::rows::{self, COLUMN_COUNT, WAITING};
 use crate::Content;
 
-/// So many deliveries that wait behind others are passed over before the keys are looked at one by one.
+/// Maximum number of blocked deliveries that a fetch reads before it searches by ordering key instead.
 const MAX_PASSED_OVER: usize = 4_096;
-/// A fetch brings the contents of so many of its deliveries; more are not sent at once.
+/// Maximum number of deliveries whose payloads a fetch reads along.
 const MAX_CONTENTS: usize = 256;
-/// And no more bytes than this. What is larger is read by itself when it is sent.
+/// Maximum total size of these payloads, in bytes. Larger payloads are read when they are sent.
 const MAX_CONTENT_BYTES: i64 = 4 * 1_024 * 1_024;
 
-/// Every endpoint for which something waits, and when the earliest of it is due: one step in the index for
-/// each.
+/// Returns every endpoint that has waiting deliveries, with the due time of the earliest. Takes one index step per
+/// endpoint.
 pub(super) async fn unfinished(
     link: &Link,
     floors: &Floors,
@@ -50,7 +50,7 @@ pub(super) async fn unfinished(
     Ok(work)
 }
 
-/// What waits for an endpoint and is due; what it carries is kept for whoever asks next.
+/// Returns deliveries of an endpoint that are due, and caches their payloads.
 pub(super) async fn fetch(
     link: &Link,
     floors: &Floors,
@@ -97,7 +97,7 @@ pub(super) async fn fetch(
     if ordered && !whole && fetched.next_due.is_none() {
         fetched = by_key(link, no, due_by, limit).await?;
     }
-    // Where the rest was not looked at, others may well be blocked.
+    // The rest was not read, so other deliveries may be blocked.
     fetched.blocked |= ordered && fetched.next_due.is_some();
     floors.saw(
         endpoint,
@@ -108,7 +108,8 @@ pub(super) async fn fetch(
     Ok(fetched)
 }
 
-/// What waits, the earliest first; and of each whether an older one of its key waits too.
+/// Returns waiting deliveries, the earliest first, and for each one whether an older delivery with the same ordering
+/// key waits too.
 async fn in_order(
     link: &Link,
     endpoint_no: i64,
@@ -130,8 +131,8 @@ async fn in_order(
         .await
 }
 
-/// The same on an ordered lane, for few keys behind which very much waits: one step for each key, and none
-/// for what waits behind it.
+/// The same for an ordered endpoint with few ordering keys and many deliveries behind each: takes one index step per
+/// key, and none for the deliveries behind it.
 async fn by_key(
     link: &Link,
     endpoint_no: i64,
@@ -170,7 +171,7 @@ async fn by_key(
     Ok(fetched)
 }
 
-/// Reads what fetched deliveries carry, unless it is here already.
+/// Reads the payloads of fetched deliveries that are not cached yet.
 async fn bring_contents(link: &Link, contents: &Contents, fetched: &Fetched) -> Result<(), Fault> {
     let mut missing: Vec<Id> = Vec::new();
     for delivery in fetched.deliveries.iter().take(MAX_CONTENTS) {
@@ -182,7 +183,7 @@ async fn bring_contents(link: &Link, contents: &Contents, fetched: &Fetched) -> 
     let (Some(first), Some(last)) = (missing.iter().min(), missing.iter().max()) else {
         return Ok(());
     };
-    // Payloads are not read to know how long they are.
+    // `octet_length` does not read the payloads themselves.
     let sql = "SELECT id, created_at, type, content_type, payload, trace FROM (SELECT id, created_at, type, \
          content_type, payload, trace, sum(octet_length(payload)) OVER (ORDER BY id) AS bytes FROM events \
          WHERE id = ANY ($1) AND id >= $2 AND id <= $3) v WHERE bytes <= $4";
@@ -193,7 +194,7 @@ async fn bring_contents(link: &Link, contents: &Contents, fetched: &Fetched) -> 
     Ok(())
 }
 
-/// What an event carries, and when it was accepted.
+/// Returns the payload of an event, and the time at which the event was accepted.
 pub(super) async fn content(
     link: &Link,
     event: EventId,

@@ -1,9 +1,10 @@
-//! The task that writes: one for everybody, and one beside it for events of tenants that are limited, which have to wait
-//! for other nodes.
+//! The writer task. A node runs two: one for all operations, and a second one for the events of limited tenants,
+//! which may have to wait for other nodes.
 //!
-//! It takes whatever has gathered and writes it: what is hot in one transaction and one go, what is cold in a
-//! transaction of its own, all of it in the order it came. There is no timer: while one commit runs, the
-//! next group gathers. Then it hands over what was accepted, and answers.
+//! The writer takes everything that is in its queue and commits it in order: consecutive hot operations in one
+//! transaction and one round trip, each cold operation in its own transaction. There is no timer: the next group
+//! collects while a commit runs. After the commit the writer hands over the accepted deliveries and answers the
+//! callers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,18 +19,18 @@ use super::queue::Queue;
 use super::scene::Scene;
 use crate::HandOver;
 
-/// How often something is done again because somebody was in the way.
+/// Maximum number of tries of one operation or batch.
 pub(super) const MAX_TRIES: usize = 10;
-/// After so long nothing is done again, for everybody else waits behind it.
+/// No more retries after this time, because all other operations wait behind this one.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the task owns.
+/// A writer task.
 pub(super) struct Writer {
     pub(super) queue: Arc<Queue>,
     pub(super) connector: Connector,
     pub(super) scene: Scene,
     pub(super) hand_over: Arc<dyn HandOver>,
-    /// So many more batches look for idempotency keys before they insert them.
+    /// Number of batches that still look up idempotency keys before inserting them.
     pub(super) wary: u32,
 }
 
@@ -85,7 +86,7 @@ impl Writer {
         }
     }
 
-    /// A connection that works, as far as is known.
+    /// Makes sure that there is a connection that is not known to be broken.
     pub(super) async fn connect(&mut self) -> Result<(), NotConnected> {
         let link = self.connector.link().await?;
         if !std::rc::Rc::ptr_eq(&link, &self.scene.link) {
@@ -95,7 +96,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Runs an operation in a transaction of its own, and answers it. Fails if the database cannot be reached.
+    /// Runs an operation in its own transaction, and answers it. Fails if the database cannot be reached.
     async fn write_cold(&mut self, mut cold: Box<dyn Cold>) -> Result<(), NotConnected> {
         let until = Instant::now() + PATIENCE;
         for tried in 1..=MAX_TRIES {
@@ -145,7 +146,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Leaves a failed transaction behind.
+    /// Rolls back a failed transaction, and drops the connection if it is unusable.
     pub(super) async fn roll_back(&mut self, fault: &Fault) {
         self.scene.forget();
         let verdict = fault.verdict();

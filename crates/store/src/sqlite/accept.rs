@@ -1,4 +1,4 @@
-//! Accepting events.
+//! Accepts events: checks idempotency keys and quotas, and stores events with their deliveries.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use super::rows;
 use super::schema::meta;
 use crate::{AcceptedDelivery, AcceptedEvent, Allowance, HandedOver, Ingest, Ingested, NewEvent};
 
-/// What is to be done about one event of a list.
+/// The decision about one event of a list.
 enum Plan {
     /// Store it.
     Store,
-    /// It is stored already.
+    /// It is already stored.
     Stored(EventId),
-    /// It is the same as the one at this place of the list.
+    /// It is the same as the event at this position of the list.
     SameAs(usize),
 }
 
@@ -83,7 +83,7 @@ pub(super) fn accept(
     Ok(Ingest::Done(done))
 }
 
-/// Judges every event by its key; those in conflict are the error.
+/// Decides about every event by its idempotency key. The error contains the positions of conflicting events.
 fn plan(
     conn: &Connection,
     tenant: &TenantRoutes,
@@ -141,7 +141,7 @@ fn stored_under(
     .optional()
 }
 
-/// Stores an event with its deliveries, and has them handed over.
+/// Stores an event with its deliveries, and adds them to the hand-over.
 fn store(
     scene: &mut Scene<'_>,
     now: Timestamp,
@@ -242,7 +242,7 @@ fn insert_event(
     Ok(())
 }
 
-/// Adds a new delivery, and counts it.
+/// Inserts a new delivery, and counts it.
 pub(super) fn add(
     scene: &mut Scene<'_>,
     delivery: &Delivery,
@@ -256,8 +256,8 @@ pub(super) fn add(
     Ok(())
 }
 
-/// Remembers how far keys run ahead of the time at which their events were accepted: by nothing, unless
-/// the clock was set back, very many came at once, or a delivery was made of an old event.
+/// Updates the stored skew: the time that keys are ahead of the acceptance time of their events. It is 0 unless the
+/// clock was set back, very many events came at once, or a replay created a delivery of an old event.
 pub(super) fn note_lead(
     scene: &mut Scene<'_>,
     accepted_at: Timestamp,
@@ -286,7 +286,7 @@ pub(super) fn note_lead(
     Ok(())
 }
 
-/// How many milliseconds a key lies ahead of a time, rounded up so that it seldom changes.
+/// Returns how many milliseconds a key is ahead of a time, rounded up to a power of two so that it seldom changes.
 fn lead(key: Key, at: Timestamp) -> i64 {
     let moments = key.saturating_sub(first_moment(at) as Key).max(0);
     let millis = moments >> 12;

@@ -1,4 +1,4 @@
-//! What is wrong now, or was.
+//! Alerts.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use super::store::SqliteStore;
 use crate::alert::{RAISED, RESOLVED};
 use crate::{ALERTS_KEPT, Alert, AlertFilter, Alerts, Answer, Insertion, Page, PageRequest, Scope};
 
-/// The number of what concerns everything.
+/// The scope number of [`Scope::Everything`].
 const EVERYTHING: i64 = 0;
 
 impl Alerts for SqliteStore {
@@ -56,7 +56,7 @@ impl Alerts for SqliteStore {
     }
 }
 
-/// The number of what is there, and of the tenant it belongs to.
+/// Returns the number of an existing object, and that of its tenant.
 fn numbers(conn: &Connection, scope: &Scope) -> rusqlite::Result<Option<(i64, Option<i64>)>> {
     match scope {
         Scope::Everything => Ok(Some((EVERYTHING, None))),
@@ -124,7 +124,8 @@ fn tell(
     outbox::keep_notice(conn, now, scope, name, &alert.told())
 }
 
-/// The columns that [`read`] wants: five of the alert, whose it is, whether that is gone, then those of its scope.
+/// The columns that [`read`] needs: five of the alert, its tenant, whether its object is deleted, then those of its
+/// scope.
 const COLUMNS: &str = "a.id, a.name, a.raised_at, a.resolved_at, a.detail, o.id, \
     coalesce(e.standing = 3, t.deleted, 0), e.id, t.id";
 const FROM: &str = "FROM alerts a LEFT JOIN endpoints e ON e.no = a.scope \
@@ -209,7 +210,7 @@ fn open(conn: &Connection) -> rusqlite::Result<BTreeMap<AlertName, u64>> {
     .collect()
 }
 
-/// Pages that were freed are used again before the file grows.
+/// Returns the size of the used pages. SQLite reuses freed pages before the file grows, so they do not count.
 fn stored(conn: &Connection) -> rusqlite::Result<u64> {
     let number =
         |pragma: &str| conn.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get::<_, i64>(0));
@@ -228,7 +229,7 @@ fn untold(conn: &Connection) -> rusqlite::Result<Option<Timestamp>> {
     Ok(oldest.map(at))
 }
 
-/// Of letters to recipients, as JSON.
+/// Returns the creation time of the oldest failed email to one of these recipients, given as a JSON array.
 fn unsent(conn: &Connection, recipients: &str) -> rusqlite::Result<Option<Timestamp>> {
     let oldest: Option<i64> = conn
         .prepare_cached(
@@ -239,7 +240,7 @@ fn unsent(conn: &Connection, recipients: &str) -> rusqlite::Result<Option<Timest
     Ok(oldest.map(at))
 }
 
-/// The number under which something has alerts; a deleted endpoint keeps its own.
+/// Returns the scope number under which an object has alerts; a deleted endpoint keeps its number.
 fn number(conn: &Connection, scope: &Scope) -> rusqlite::Result<Option<i64>> {
     match scope {
         Scope::Everything => Ok(Some(EVERYTHING)),
@@ -251,7 +252,7 @@ fn number(conn: &Connection, scope: &Scope) -> rusqlite::Result<Option<i64>> {
     }
 }
 
-/// Removes alerts that were resolved long enough ago, and says how many.
+/// Deletes alerts that were resolved long enough ago. Returns their number.
 pub(super) fn tidy(conn: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<usize> {
     let Some(over) = now.0.checked_sub(ALERTS_KEPT.as_millis()) else {
         return Ok(0);

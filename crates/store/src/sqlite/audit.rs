@@ -1,4 +1,4 @@
-//! Who did what.
+//! The audit log.
 
 use posthaste_core::id::{AuditId, KeyId};
 use posthaste_core::time::Timestamp;
@@ -15,14 +15,14 @@ use crate::{
     AuditEntry, AuditFilter, AuditOf, AuditOutcome, Completed, Insertion, Page, PageRequest, Via,
 };
 
-/// Writes down that something is about to be done.
+/// Records an action before it is executed.
 pub(super) fn begin(scene: &mut Scene<'_>, entry: &AuditEntry) -> rusqlite::Result<Insertion> {
     let tenant = entry.tenant.as_ref();
     let tenant_no = tenant.and_then(|tenant| scene.routes.tenant(tenant).map(|routes| routes.no));
     insert(scene.conn, entry, tenant_no)
 }
 
-/// Adds an entry of the tenant with this number.
+/// Inserts an entry for the tenant with this number.
 pub(super) fn insert(
     conn: &Connection,
     entry: &AuditEntry,
@@ -56,7 +56,7 @@ pub(super) fn insert(
     })
 }
 
-/// Writes down what came of it.
+/// Records the outcome of an action.
 pub(super) fn finish(
     scene: &mut Scene<'_>,
     entry: AuditId,
@@ -106,7 +106,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<AuditEntry> {
     })
 }
 
-/// Entries, the newest first.
+/// Lists entries, newest first.
 pub(super) fn list(
     conn: &Connection,
     filter: &AuditFilter,
@@ -139,7 +139,7 @@ fn select(of: &AuditOf) -> String {
     format!("SELECT {COLUMNS} WHERE {theirs}id >= ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3")
 }
 
-/// Removes entries that have been kept for long enough, and says how many.
+/// Deletes expired entries. Returns their number.
 pub(super) fn tidy(conn: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<usize> {
     conn.prepare_cached(
         "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE id < ?1 ORDER BY id LIMIT ?2)",

@@ -1,8 +1,8 @@
-//! A copy of the file, while a server writes to it or not.
+//! Backup: copies the file, also while a server writes to it.
 //!
-//! The copy is one snapshot: everything that was answered before it began is in it, and nothing is in
-//! it by half. It is made beside its target under another name, checked, and given its name last, so what
-//! has the name is whole.
+//! The copy is one snapshot: it contains everything that was acknowledged before it started, and no partial
+//! transaction. It is written beside the target under another name, checked, and renamed at the end. So a file with
+//! the target's name is always complete.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -17,13 +17,13 @@ use super::open::explain;
 use super::schema::{APPLICATION_ID, FORMAT};
 use crate::OpenError;
 
-/// How often the size of the copy is looked at.
+/// Interval at which the size of the copy is polled.
 const GLANCE: Duration = Duration::from_millis(200);
 
-/// How long to wait for a server that starts or stops.
+/// Maximum time to wait for a server that starts or stops.
 const BUSY: Duration = Duration::from_secs(10);
 
-/// Copies the store at `from` to a new file `to`, and tells how far it is: bytes done, bytes in all.
+/// Copies the store at `from` to a new file `to`, and reports the progress: bytes written, bytes in total.
 ///
 /// Works from any process, also while a server has the store open.
 pub fn backup(from: &Path, to: &Path, mut progress: impl FnMut(u64, u64)) -> Result<(), OpenError> {
@@ -40,7 +40,7 @@ pub fn backup(from: &Path, to: &Path, mut progress: impl FnMut(u64, u64)) -> Res
         .and_then(|()| check(&part))
         .and_then(|()| keep(&part, to));
     if made.is_err() {
-        // What is left of it is of no use to anybody.
+        // The incomplete copy is useless.
         let _ = std::fs::remove_file(&part);
     }
     made?;
@@ -62,7 +62,7 @@ fn open_source(from: &Path) -> Result<Connection, OpenError> {
     Ok(conn)
 }
 
-/// Refuses a file of another program, or of a later version.
+/// Refuses a file of another program or of a newer version.
 fn assure_ours(conn: &Connection, path: &Path) -> Result<(), OpenError> {
     let number = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0));
     let application = number("PRAGMA application_id").map_err(|error| explain(path, &error))?;
@@ -89,7 +89,7 @@ fn size(conn: &Connection) -> rusqlite::Result<u64> {
     Ok((pages * number("PRAGMA page_size")?).max(0) as u64)
 }
 
-/// Writes the copy on a thread of its own, and watches it grow on this one.
+/// Writes the copy on a separate thread, and watches its size on this one.
 fn copy(
     source: Connection,
     from: &Path,
@@ -103,8 +103,7 @@ fn copy(
             why: error.to_string(),
         }
     };
-    // An earlier attempt may have left something. An empty file of ours is filled, and only we can
-    // read it.
+    // An earlier backup may have left a file. Creating the file here, empty, ensures that only its owner can read it.
     OpenOptions::new()
         .write(true)
         .create(true)
@@ -142,7 +141,7 @@ fn copy(
     })
 }
 
-/// Assures that the copy is whole, and on disk.
+/// Checks that the copy is intact, and syncs it to disk.
 fn check(part: &Path) -> Result<(), OpenError> {
     let fail = |error: rusqlite::Error| explain(part, &error);
     {

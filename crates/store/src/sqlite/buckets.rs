@@ -1,7 +1,7 @@
-//! What happened, by time.
+//! Stats, in time buckets.
 //!
-//! Rows lie in the order of time: a flush touches a few pages at the end, however many scopes there are, and tidying a
-//! few at the beginning. Whoever reads one scope goes from bucket to bucket.
+//! Rows are sorted by time. So adding stats touches a few pages at the end, independent of the number of scopes, and
+//! a retention run a few pages at the beginning. Reading one scope needs one lookup per bucket.
 
 use posthaste_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
@@ -21,7 +21,7 @@ impl Figures for SqliteStore {
     fn add_figures(&self, number: u64, happened: Vec<Happened>) -> Answer<()> {
         let buckets: Buckets = by_bucket(happened).into_iter().collect();
         self.write(move |scene| {
-            // What is committed is known here, so memory will do.
+            // The writer knows what has been committed, so the number need not be stored.
             if number <= scene.effects.flushed {
                 return Ok(());
             }
@@ -73,7 +73,7 @@ fn add(scene: &mut Scene<'_>, buckets: &Buckets) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// The number of a scope, if there is somebody behind it.
+/// Returns the number of a scope, if its tenant or endpoint exists.
 fn number(conn: &Connection, scope: &Scope) -> rusqlite::Result<Option<i64>> {
     match scope {
         Scope::Everything => Ok(Some(0)),
@@ -85,7 +85,7 @@ fn number(conn: &Connection, scope: &Scope) -> rusqlite::Result<Option<i64>> {
     }
 }
 
-/// Every bucket of width ?1 that begins at ?2 or later, found by leaping from one to the next.
+/// All buckets of width ?1 that start at ?2 or later, found with one index lookup per bucket.
 const BUCKETS: &str = "buckets (began) AS (\
      SELECT min(bucket) FROM figures WHERE width = ?1 AND bucket >= ?2 \
      UNION ALL SELECT (SELECT min(bucket) FROM figures WHERE width = ?1 AND bucket > began) \
@@ -112,7 +112,7 @@ fn read(
     .collect()
 }
 
-/// The tally in the first columns.
+/// Reads the counters from the first columns.
 fn tally(row: &Row<'_>) -> rusqlite::Result<Tally> {
     let mut columns = [0; Tally::COLUMNS];
     for (place, column) in columns.iter_mut().enumerate() {
@@ -149,7 +149,7 @@ fn failing(
     .collect()
 }
 
-/// Removes buckets that have been kept for long enough, a few of each width, and says how many at most.
+/// Deletes expired buckets, a few of each width. Returns the greatest number deleted for one width.
 pub(super) fn tidy(conn: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<usize> {
     let mut removed = 0;
     for width in Width::ALL {

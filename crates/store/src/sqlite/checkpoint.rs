@@ -1,22 +1,22 @@
-//! Bringing what was logged into the file.
+//! Checkpoints: move the pages of the write-ahead log (WAL) into the file.
 //!
-//! A thread of its own does most of it, out of the writer's way. But while writes go on it never catches
-//! up entirely, and the log only begins again at its start when nothing in it is left to do. So once
-//! the log has grown long, the writer does the little that is left between two transactions.
+//! A separate thread does most of the work without blocking the writer. But while writes continue it never finishes,
+//! and SQLite reuses the WAL from its start only when all of it is checkpointed. So when the WAL has grown long, the
+//! writer checkpoints the small rest between two transactions.
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
 use rusqlite::Connection;
 
-/// At so many pages in the log, the thread is woken.
+/// Number of new WAL pages after which the thread is woken.
 const WAKE_PAGES: u32 = 4_096;
-/// At so many, the writer lends a hand.
+/// Number of WAL pages from which the writer helps.
 const HELP_PAGES: u32 = 16_384;
-/// If a reader was in the way, it tries again after so many more.
+/// Number of further pages after which the writer tries again, if a reader prevented a complete checkpoint.
 const HELP_AGAIN_PAGES: u32 = 2_048;
 
-/// The thread, seen from the writer.
+/// The writer's handle to the checkpoint thread.
 pub(super) struct Checkpoints {
     wake: SyncSender<()>,
     thread: JoinHandle<()>,
@@ -25,7 +25,7 @@ pub(super) struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// Starts the thread on a connection of its own.
+    /// Starts the thread with its own connection.
     pub(super) fn start(conn: Connection) -> std::io::Result<Checkpoints> {
         let (wake, woken) = sync_channel(1);
         let thread = std::thread::Builder::new()
@@ -39,10 +39,10 @@ impl Checkpoints {
         })
     }
 
-    /// The log has so many pages after a commit.
+    /// Decides what to do when the WAL has `pages` pages after a commit.
     pub(super) fn logged(&mut self, conn: &Connection, pages: u32) {
         if pages < self.woken_at {
-            // It has begun again at its start.
+            // SQLite has restarted the WAL.
             self.woken_at = 0;
             self.help_at = HELP_PAGES;
         }
@@ -62,7 +62,7 @@ impl Checkpoints {
         }
     }
 
-    /// Stops the thread, then brings everything into the file and empties the log.
+    /// Stops the thread, then checkpoints everything and empties the WAL.
     pub(super) fn stop(self, conn: &Connection) {
         drop(self.wake);
         if self.thread.join().is_err() {

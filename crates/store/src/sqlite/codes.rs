@@ -1,11 +1,11 @@
-//! Small words in columns.
+//! Stores enums as number codes in columns.
 
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 
 use crate::codes::Coded;
 pub(super) use crate::codes::RowStatus;
 
-/// A word in a column.
+/// A column that holds the code of a `T`.
 pub(super) struct Code<T>(pub(super) T);
 
 impl<T: Coded> ToSql for Code<T> {

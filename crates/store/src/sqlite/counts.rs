@@ -1,7 +1,7 @@
-//! How much waits, kept in memory.
+//! Counts of waiting and dead-lettered deliveries, in memory.
 //!
-//! Counted once when the file is opened, over indexes that hold only what waits or has failed; then
-//! kept up to date by what each transaction changed, once it is committed.
+//! [`Tally`] is loaded once when the file is opened, from indexes that contain only waiting or failed deliveries.
+//! After that, each committed transaction applies its [`Changes`].
 
 use std::sync::{Mutex, PoisonError};
 
@@ -13,7 +13,7 @@ use super::codes::RowStatus;
 use super::rows::endpoint_id;
 use crate::Counts;
 
-/// What one transaction changed.
+/// The changes of one transaction.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     waiting: FxHashMap<EndpointId, i64>,
@@ -21,12 +21,12 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// A delivery of this status is there that was not.
+    /// Counts a delivery that now has this status.
     pub(super) fn came(&mut self, endpoint: EndpointId, status: RowStatus) {
         self.count(endpoint, status, 1);
     }
 
-    /// A delivery of this status is gone.
+    /// Counts a delivery that no longer has this status.
     pub(super) fn went(&mut self, endpoint: EndpointId, status: RowStatus) {
         self.count(endpoint, status, -1);
     }
@@ -42,7 +42,7 @@ impl Changes {
     }
 }
 
-/// The figures.
+/// The counts.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     inner: Mutex<Inner>,
@@ -56,7 +56,7 @@ struct Inner {
 }
 
 impl Tally {
-    /// Counts what is stored.
+    /// Counts the stored deliveries.
     pub(super) fn load(conn: &Connection) -> rusqlite::Result<Tally> {
         let mut inner = Inner::default();
         let mut statement = conn.prepare(
@@ -80,7 +80,7 @@ impl Tally {
         })
     }
 
-    /// Takes in what a committed transaction changed.
+    /// Applies the changes of a committed transaction.
     pub(super) fn apply(&self, changes: &Changes) {
         if changes.waiting.is_empty() && changes.dead == 0 {
             return;
@@ -97,7 +97,7 @@ impl Tally {
         }
     }
 
-    /// How much there is.
+    /// Returns the totals.
     pub(super) fn counts(&self) -> Counts {
         let inner = self.lock();
         Counts {
@@ -106,7 +106,7 @@ impl Tally {
         }
     }
 
-    /// How much waits for an endpoint.
+    /// Returns the number of deliveries that wait for an endpoint.
     pub(super) fn pending(&self, endpoint: EndpointId) -> u64 {
         let inner = self.lock();
         inner

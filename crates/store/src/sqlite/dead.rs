@@ -1,8 +1,7 @@
-//! Dead letters by endpoint and cause.
+//! Groups dead letters by endpoint and failure kind.
 //!
-//! Nobody walks through them: the index has them by endpoint and kind, so the next cause of an endpoint is
-//! one look away from the last, and so are the oldest and the newest of a group. Only its count reads
-//! more, and that ends at [`MAX_COUNTED`].
+//! Nothing scans them: the index contains them by endpoint and kind. So one lookup finds the next kind of an
+//! endpoint, or the oldest or newest dead letter of a group. Only the count reads more rows, up to [`MAX_COUNTED`].
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::id::{EndpointId, TenantId};
@@ -21,7 +20,7 @@ use crate::{BoundedCount, DeadGroup, DeadGroupKey, MAX_COUNTED, Page, PageReques
 /// The dead letters `d` of an endpoint.
 const DEAD: &str = "deliveries d INDEXED BY dead_by_kind WHERE d.endpoint_no = ?1 AND d.status = 3";
 
-/// An endpoint that may have some.
+/// An endpoint that may have dead letters.
 struct Place {
     no: i64,
     id: EndpointId,
@@ -40,7 +39,7 @@ fn read_place(row: &Row<'_>) -> rusqlite::Result<Place> {
     })
 }
 
-/// A page being filled.
+/// A page in construction.
 struct Filling<'a> {
     conn: &'a Connection,
     tenant_no: i64,
@@ -48,7 +47,7 @@ struct Filling<'a> {
     groups: Vec<DeadGroup>,
 }
 
-/// A page of groups, of one endpoint or of all.
+/// Returns a page of groups, for one endpoint or for all.
 pub(super) fn dead_groups(
     conn: &Connection,
     tenant: &TenantId,
@@ -76,7 +75,7 @@ pub(super) fn dead_groups(
 }
 
 impl Filling<'_> {
-    /// Fills the page, and says where the next one begins, if there may be one.
+    /// Fills the page. Returns the start of the next one, if there may be one.
     fn fill(&mut self, start: Start) -> rusqlite::Result<Option<DeadGroupKey>> {
         if let Some((endpoint, past)) = start.first {
             let found = self
@@ -111,7 +110,8 @@ impl Filling<'_> {
         Ok(last.filter(|_| looked_at >= MAX_ENDPOINTS_LOOKED_AT))
     }
 
-    /// Takes the groups of an endpoint past a cause. Says false if the page is full and there are more.
+    /// Adds the groups of an endpoint whose rank is above `past`. Returns false if the page is full and there are
+    /// more.
     fn take(&mut self, place: &Place, mut past: i16) -> rusqlite::Result<bool> {
         while let Some(kind) = next_kind(self.conn, place.no, past)? {
             if self.groups.len() == self.limit {
@@ -130,7 +130,7 @@ impl Filling<'_> {
     }
 }
 
-/// The next kind of which an endpoint has dead letters.
+/// Returns the next failure kind of which an endpoint has dead letters.
 fn next_kind(
     conn: &Connection,
     endpoint_no: i64,
@@ -156,7 +156,7 @@ fn next_kind_sql() -> String {
     format!("SELECT d.kind FROM {DEAD} AND d.kind > ?2 ORDER BY d.kind LIMIT 1")
 }
 
-/// The oldest or the newest of a group.
+/// Returns the oldest or the newest dead letter of a group.
 fn edge(
     conn: &Connection,
     endpoint_no: i64,
@@ -213,8 +213,8 @@ mod tests {
     use super::*;
     use crate::sqlite::schema::STEPS;
 
-    /// Every statement searches the index by all that it is told, so what it reads does not depend on how
-    /// many dead letters there are.
+    /// Every statement searches the index by all its parameters, so the number of rows it reads does not depend on
+    /// the number of dead letters.
     #[test]
     fn nothing_walks_through_dead_letters() {
         let conn = Connection::open_in_memory().expect("memory");

@@ -1,4 +1,4 @@
-//! Tenants and keys.
+//! Tenants and API keys.
 
 use posthaste_core::id::{EndpointId, KeyId, TenantId};
 use posthaste_core::time::Timestamp;
@@ -11,17 +11,17 @@ use super::routes::{TenantRoutes, policy};
 use super::rows::{from_json, parse, to_json};
 use crate::{ApiKey, Insertion, KeyHash, Page, PageRequest, Replaced, Tenant};
 
-/// The scope of keys that belong to nobody. No tenant has this number.
+/// The scope of admin keys. No tenant has this number.
 const NOBODY: i64 = 0;
 
-/// The number of a tenant that is there.
+/// Returns the number of an existing tenant.
 pub(super) fn live_tenant(conn: &Connection, tenant: &TenantId) -> rusqlite::Result<Option<i64>> {
     conn.prepare_cached("SELECT no FROM tenants WHERE id = ?1 AND deleted = 0")?
         .query_row([tenant.as_str()], |row| row.get(0))
         .optional()
 }
 
-/// Adds a tenant.
+/// Creates a tenant.
 pub(super) fn create_tenant(scene: &mut Scene<'_>, tenant: &Tenant) -> rusqlite::Result<Insertion> {
     if scene.routes.tenant(&tenant.id).is_some() {
         return Ok(Insertion::Taken);
@@ -51,7 +51,7 @@ pub(super) fn create_tenant(scene: &mut Scene<'_>, tenant: &Tenant) -> rusqlite:
     Ok(Insertion::Created)
 }
 
-/// Changes a tenant.
+/// Replaces a tenant.
 pub(super) fn replace_tenant(scene: &mut Scene<'_>, tenant: &Tenant) -> rusqlite::Result<Replaced> {
     let Some(no) = scene.routes.tenant(&tenant.id).map(|routes| routes.no) else {
         return Ok(Replaced::Gone);
@@ -87,7 +87,7 @@ pub(super) fn replace_tenant(scene: &mut Scene<'_>, tenant: &Tenant) -> rusqlite
     Ok(Replaced::Done)
 }
 
-/// Removes a tenant. Its row stays, since what it left behind still names it, but nobody finds it.
+/// Deletes a tenant. Its row stays, because events and deliveries refer to it, but no lookup by id finds it.
 pub(super) fn delete_tenant(
     scene: &mut Scene<'_>,
     tenant: &TenantId,
@@ -125,7 +125,7 @@ fn read_tenant(row: &Row<'_>) -> rusqlite::Result<Tenant> {
     })
 }
 
-/// A tenant.
+/// Returns a tenant.
 pub(super) fn tenant(conn: &Connection, tenant: &TenantId) -> rusqlite::Result<Option<Tenant>> {
     conn.prepare_cached(&format!(
         "SELECT {TENANT_COLUMNS} FROM tenants WHERE id = ?1 AND deleted = 0"
@@ -134,7 +134,7 @@ pub(super) fn tenant(conn: &Connection, tenant: &TenantId) -> rusqlite::Result<O
     .optional()
 }
 
-/// Tenants, the newest first.
+/// Lists tenants, newest first.
 pub(super) fn tenants(
     conn: &Connection,
     page: &PageRequest<(Timestamp, TenantId)>,
@@ -159,7 +159,7 @@ pub(super) fn tenants(
     }))
 }
 
-/// Adds a key.
+/// Adds an API key.
 pub(super) fn create_key(scene: &mut Scene<'_>, key: &ApiKey) -> rusqlite::Result<Insertion> {
     let scope = match &key.tenant {
         None => NOBODY,
@@ -188,7 +188,7 @@ pub(super) fn create_key(scene: &mut Scene<'_>, key: &ApiKey) -> rusqlite::Resul
     })
 }
 
-/// Revokes a key.
+/// Revokes an API key.
 pub(super) fn revoke_key(
     scene: &mut Scene<'_>,
     tenant: Option<&TenantId>,
@@ -222,14 +222,14 @@ fn read_key(row: &Row<'_>) -> rusqlite::Result<ApiKey> {
     })
 }
 
-/// The key with this hash.
+/// Returns the key with this hash.
 pub(super) fn key(conn: &Connection, hash: KeyHash) -> rusqlite::Result<Option<ApiKey>> {
     conn.prepare_cached(&format!("SELECT {KEY_COLUMNS} WHERE k.hash = ?1"))?
         .query_row([hash.0], read_key)
         .optional()
 }
 
-/// Keys of a tenant, or of nobody.
+/// Lists the keys of a tenant, or the admin keys.
 pub(super) fn keys(
     conn: &Connection,
     tenant: Option<&TenantId>,
@@ -256,12 +256,12 @@ pub(super) fn keys(
     Ok(cut(items, page.limit, |last| last.id))
 }
 
-/// One row more than fits on a page tells whether there is another page.
+/// Returns the limit plus one: an additional row shows that there is another page.
 pub(super) fn one_more(limit: usize) -> i64 {
     most(limit).saturating_add(1)
 }
 
-/// A page of what was found, one more than fits on it.
+/// Makes a page of rows that were read with [`one_more`].
 pub(super) fn cut<T, K>(mut items: Vec<T>, limit: usize, name: impl Fn(&T) -> K) -> Page<T, K> {
     let more = items.len() > limit;
     items.truncate(limit);

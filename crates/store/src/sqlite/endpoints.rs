@@ -1,4 +1,4 @@
-//! Endpoints.
+//! Endpoints: configuration, status and health.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::routes::{Route, policy, read_patterns};
 use super::rows::{endpoint_id, from_json, parse, to_json};
 use crate::{DisabledReason, Endpoint, EndpointRow, Insertion, Page, PageRequest, Replaced};
 
-/// Adds an endpoint.
+/// Creates an endpoint.
 pub(super) fn create(
     scene: &mut Scene<'_>,
     endpoint: &Endpoint,
@@ -69,7 +69,7 @@ pub(super) fn create(
     Ok(Insertion::Created)
 }
 
-/// Changes how an endpoint is configured.
+/// Replaces the configuration of an endpoint.
 pub(super) fn replace(scene: &mut Scene<'_>, endpoint: &Endpoint) -> rusqlite::Result<Replaced> {
     let Some(found) = find(scene.conn, endpoint.id)? else {
         return Ok(Replaced::Gone);
@@ -136,7 +136,7 @@ fn configure(conn: &Connection, no: i64, endpoint: &Endpoint) -> rusqlite::Resul
     Ok(())
 }
 
-/// What a writer wants to know of an endpoint.
+/// The data of an endpoint that write operations need.
 pub(super) struct Found {
     pub(super) no: i64,
     pub(super) tenant_no: i64,
@@ -145,7 +145,7 @@ pub(super) struct Found {
     pub(super) revision: u64,
 }
 
-/// The endpoint with this id, deleted or not.
+/// Returns the endpoint with this id, deleted or not.
 pub(super) fn find(conn: &Connection, id: EndpointId) -> rusqlite::Result<Option<Found>> {
     conn.prepare_cached(
         "SELECT e.no, t.id, e.standing, e.revision, e.tenant_no FROM endpoints e \
@@ -163,7 +163,7 @@ pub(super) fn find(conn: &Connection, id: EndpointId) -> rusqlite::Result<Option
     .optional()
 }
 
-/// Writes down how an endpoint stands, unless it is deleted, and its health if that is newer.
+/// Sets the status of an endpoint, unless it is deleted, and its health if that is newer.
 pub(super) fn set_standing(
     scene: &mut Scene<'_>,
     endpoint: EndpointId,
@@ -181,7 +181,7 @@ pub(super) fn set_standing(
     Ok(true)
 }
 
-/// Changes how an endpoint stands. What is deleted stays deleted.
+/// Changes the status of an endpoint. A deleted endpoint stays deleted.
 pub(super) fn stand(
     scene: &mut Scene<'_>,
     found: &Found,
@@ -213,7 +213,7 @@ pub(super) fn stand(
     Ok(())
 }
 
-/// Writes down the health of an endpoint, if it is newer than what is stored.
+/// Stores the health of an endpoint, if it is newer than the stored one.
 pub(super) fn remember(conn: &Connection, no: i64, health: &Health) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "UPDATE endpoints SET health = ?2, health_revision = ?3, tripped = ?4 \
@@ -268,7 +268,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<EndpointRow> {
     })
 }
 
-/// An endpoint, deleted ones too.
+/// Returns an endpoint, even if it is deleted.
 pub(super) fn endpoint(
     conn: &Connection,
     endpoint: EndpointId,
@@ -278,7 +278,7 @@ pub(super) fn endpoint(
         .optional()
 }
 
-/// Endpoints of a tenant that are not deleted, the newest first.
+/// Lists the endpoints of a tenant that are not deleted, newest first.
 pub(super) fn endpoints(
     conn: &Connection,
     tenant: &TenantId,
@@ -302,7 +302,7 @@ pub(super) fn endpoints(
     Ok(cut(items, page.limit, |last| last.endpoint.id))
 }
 
-/// Endpoints in trouble, of one tenant or of all, those that are paused last.
+/// Returns endpoints that need attention, of one tenant or of all; paused ones last.
 pub(super) fn troubled(
     conn: &Connection,
     tenant: Option<&TenantId>,

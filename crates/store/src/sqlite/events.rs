@@ -1,4 +1,4 @@
-//! Reading events.
+//! Reads events.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use super::keys::{Key, at, id_at, key_of, look_up, tail_of};
 use super::rows::{endpoint_id, parse};
 use crate::{AcceptedDelivery, AcceptedEvent, Content, StoredEvent};
 
-/// The columns that [`read`] wants.
+/// The columns that [`read`] needs.
 pub(super) const COLUMNS: &str = "key, tail, type, created_at, deliver_at, content_type, \
     idempotency_key, deliveries, payload, tenant_no, trace, payload_removed_at";
 
-/// The deliveries of an event, as they lie in its row: for each its key, its tail, and the number of
-/// its endpoint. So nobody needs an index of deliveries by event.
+/// The deliveries of an event, as stored in its row: key, tail and endpoint number of each. So no index of deliveries
+/// by event is needed.
 ///
-/// What a replay added later is marked: it is not part of what the event was accepted with.
+/// Deliveries that a replay added later are marked: they are not part of the accepted event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct DeliveryList(Vec<u8>);
 
@@ -35,14 +35,14 @@ pub(crate) struct Listed {
 }
 
 impl DeliveryList {
-    /// A list as it was stored.
+    /// Wraps a stored list.
     pub(super) fn from_bytes(bytes: Vec<u8>) -> DeliveryList {
         DeliveryList(bytes)
     }
 
     /// Adds a delivery.
     pub(super) fn push(&mut self, listed: Listed) {
-        // Numbers of endpoints are above zero, so the sign is free.
+        // Endpoint numbers are positive, so the sign can hold the mark.
         let marked = if listed.added_later {
             -listed.endpoint_no
         } else {
@@ -53,12 +53,12 @@ impl DeliveryList {
         }
     }
 
-    /// As it is stored.
+    /// Returns the stored form.
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The deliveries.
+    /// Iterates over the deliveries.
     pub(super) fn iter(&self) -> impl Iterator<Item = Listed> {
         self.0.chunks_exact(ENTRY_BYTES).map(|entry| {
             let part = |place: usize| {
@@ -97,13 +97,13 @@ pub(super) fn read(conn: &Connection, row: &Row<'_>) -> rusqlite::Result<StoredE
     })
 }
 
-/// Whose trace an event belongs to.
+/// Reads the trace context of an event.
 fn trace(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<TraceContext>> {
     let text = row.get_ref(column)?.as_str_or_null()?;
     text.map(parse).transpose()
 }
 
-/// What an event was accepted with.
+/// Returns the deliveries that an event was accepted with.
 fn with_endpoints(
     conn: &Connection,
     list: &DeliveryList,
@@ -121,7 +121,7 @@ fn with_endpoints(
         .collect()
 }
 
-/// An event that is known to be there.
+/// Returns an event that is known to exist.
 pub(super) fn accepted(conn: &Connection, id: EventId) -> rusqlite::Result<AcceptedEvent> {
     conn.prepare_cached("SELECT type, created_at, deliveries FROM events WHERE key = ?1")?
         .query_row([key_of(id.0)], |row| {
@@ -135,7 +135,7 @@ pub(super) fn accepted(conn: &Connection, id: EventId) -> rusqlite::Result<Accep
         })
 }
 
-/// An event of a tenant.
+/// Returns an event of a tenant.
 pub(super) fn event(
     conn: &Connection,
     tenant: &TenantId,
@@ -151,7 +151,7 @@ pub(super) fn event(
     .optional()
 }
 
-/// The deliveries of an event of a tenant.
+/// Returns the deliveries of an event of a tenant.
 pub(super) fn deliveries_of(
     conn: &Connection,
     tenant_no: i64,
@@ -172,14 +172,14 @@ pub(super) fn deliveries_of(
     Ok(keys)
 }
 
-/// Whether what an event carried has been removed, if the event is there.
+/// Returns whether the payload of an event has been deleted; `None` if there is no such event.
 pub(super) fn payload_gone(conn: &Connection, key: Key) -> rusqlite::Result<Option<bool>> {
     conn.prepare_cached("SELECT payload_removed_at IS NOT NULL FROM events WHERE key = ?1")?
         .query_row([key], |row| row.get(0))
         .optional()
 }
 
-/// What an event carries, and when it was accepted.
+/// Returns the content of an event, and the time of its acceptance.
 pub(super) fn content(
     conn: &Connection,
     id: EventId,

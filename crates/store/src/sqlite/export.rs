@@ -1,7 +1,7 @@
-//! Reading a whole file, piece by piece, for whoever carries it elsewhere.
+//! Reads a whole file in parts, to copy it to another store.
 //!
-//! The file is locked for as long as this is open, so no server runs on it and nothing changes meanwhile. Nothing is
-//! written to it.
+//! [`Export`] locks the file while it is open, so no server runs on it and nothing changes. It writes nothing to the
+//! file.
 
 use std::path::Path;
 
@@ -17,25 +17,25 @@ use super::open::{explain, open_reader, recognise};
 use super::schema::FORMAT;
 use crate::OpenError;
 
-/// A file that is read to be carried elsewhere.
+/// A file that is open for a copy.
 pub(crate) struct Export {
     conn: Connection,
     _lock: Lock,
 }
 
-/// Rows of a table from above one key up to another.
+/// A range of rows of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// Not this one,
+    /// Lower bound, exclusive.
     pub(crate) above: Key,
-    /// but this one.
+    /// Upper bound, inclusive.
     pub(crate) up_to: Key,
-    /// How many there are.
+    /// Number of rows in the range.
     pub(crate) rows: u64,
 }
 
 impl Export {
-    /// Opens and locks a file that exists, in the newest format.
+    /// Opens and locks an existing file of the newest schema version.
     pub(crate) fn open(path: &Path) -> Result<Export, OpenError> {
         let other = |why: String| OpenError::Other {
             path: path.to_owned(),
@@ -65,15 +65,15 @@ impl Export {
         Ok(Export { conn, _lock: lock })
     }
 
-    /// One number.
+    /// Runs a query that returns one number.
     pub(crate) fn number(&self, sql: &str) -> rusqlite::Result<i64> {
         let mut statement = self.conn.prepare_cached(sql)?;
         let number = statement.query_row([], |row| row.get::<_, Option<i64>>(0));
         Ok(number.optional()?.flatten().unwrap_or(0))
     }
 
-    /// The next rows of a table above a key: at most so many, and at most so many bytes of what `weight` measures,
-    /// but at least one.
+    /// Returns the next rows of a table above a key: limited by number of rows and by bytes, as measured by `weight`,
+    /// but at least one row.
     pub(crate) fn next_piece(
         &self,
         (table, key, weight): (&str, &str, &str),
@@ -98,7 +98,7 @@ impl Export {
         Ok(piece)
     }
 
-    /// What a statement selects from a piece, as it lies in the file.
+    /// Returns the rows that a statement selects from a range, as stored.
     pub(crate) fn rows(&self, sql: &str, piece: Piece) -> rusqlite::Result<Vec<Vec<Value>>> {
         let mut statement = self.conn.prepare_cached(sql)?;
         let columns = statement.column_count();
@@ -108,7 +108,7 @@ impl Export {
         rows.collect()
     }
 
-    /// The ids of all endpoints, deleted ones too, by their numbers.
+    /// Returns the ids of all endpoints, including deleted ones, by number.
     pub(crate) fn endpoints(&self) -> rusqlite::Result<FxHashMap<i64, EndpointId>> {
         let mut statement = self.conn.prepare("SELECT no, id FROM endpoints")?;
         let rows = statement.query_map([], |row| {
@@ -118,7 +118,7 @@ impl Export {
         rows.collect()
     }
 
-    /// What tells this file's state from any other: every attempt, every change and every event makes another.
+    /// Returns a hash of the file's state. Every event, attempt and change gives another value.
     pub(crate) fn fingerprint(&self) -> rusqlite::Result<i64> {
         let mut hash = Fnv::default();
         for sql in FINGERPRINT {
@@ -135,17 +135,17 @@ impl Export {
     }
 }
 
-/// The deliveries of an event as they lie in its row.
+/// Returns the deliveries that are stored in the row of an event.
 pub(crate) fn read_list(bytes: Vec<u8>) -> Vec<Listed> {
     DeliveryList::from_bytes(bytes).iter().collect()
 }
 
-/// The id of a row with this key and tail.
+/// Returns the id of a row with this key and tail.
 pub(crate) fn id_of_row(key: Key, tail: i64) -> u128 {
     id_at(key, tail)
 }
 
-/// What changes whenever something does. Sums may run over an integer, so they are sums of reals where that is near.
+/// Queries whose results change with every change of the data. Uses `total` where an integer sum could overflow.
 const FINGERPRINT: [&str; 11] = [
     "SELECT id, revision, created_at, deleted FROM tenants ORDER BY no",
     "SELECT id, revision, health_revision, standing FROM endpoints ORDER BY no",
@@ -161,7 +161,7 @@ const FINGERPRINT: [&str; 11] = [
     "SELECT count(*), max(month), sum(events) FROM usage",
 ];
 
-/// A hash that is the same on every machine and in every version.
+/// FNV-1a: a hash that is the same on every machine and in every version.
 struct Fnv(u64);
 
 impl Default for Fnv {
@@ -177,7 +177,7 @@ impl Fnv {
         }
     }
 
-    /// Never 0, which stands for none.
+    /// Returns the hash; never 0, which means none.
     fn finish(&self) -> i64 {
         (self.0 >> 1) as i64 | 1
     }

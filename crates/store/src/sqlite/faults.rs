@@ -1,10 +1,10 @@
-//! Faults on purpose, and figures to see them by: for tests.
+//! Injected faults, and counters to observe them: for tests.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use rusqlite::ffi;
 
-/// What is to go wrong, and what happened so far.
+/// Faults to inject, and what has happened so far.
 #[derive(Debug, Default)]
 pub struct Faults {
     fail_commit: AtomicBool,
@@ -15,27 +15,27 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// The next commit fails as if the disk had.
+    /// Makes the next commit fail with a disk error.
     pub fn fail_next_commit(&self) {
         self.fail_commit.store(true, Ordering::SeqCst);
     }
 
-    /// The next transaction finds the file in somebody else's hands.
+    /// Makes the next transaction find the file locked by another process.
     pub fn fail_next_begin(&self) {
         self.fail_begin.store(true, Ordering::SeqCst);
     }
 
-    /// The file may not grow beyond so many pages; 0 lifts the limit.
+    /// Limits the file to this number of pages; 0 removes the limit.
     pub fn limit_pages(&self, pages: u32) {
         self.max_pages.store(pages, Ordering::SeqCst);
     }
 
-    /// How many transactions were committed for callers.
+    /// Returns the number of transactions committed for callers.
     pub fn commits(&self) -> u64 {
         self.commits.load(Ordering::SeqCst)
     }
 
-    /// How many operations they held.
+    /// Returns the number of operations in those transactions.
     pub fn operations(&self) -> u64 {
         self.operations.load(Ordering::SeqCst)
     }

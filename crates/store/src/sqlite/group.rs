@@ -1,8 +1,8 @@
-//! One transaction for all that gathered.
+//! Group commit: one transaction for all operations in the queue.
 //!
-//! An operation may be run more than once: if one of a group fails, the group is rolled back and each
-//! runs again in a transaction of its own, so that only the guilty one fails. What an operation changes
-//! in memory therefore waits in [`Effects`], or can be put back, until the commit is through.
+//! An [`Operation`] may run more than once: if one of a group fails, the group is rolled back and each operation runs
+//! again in its own transaction, so that only the failing one gets the error. Therefore changes in memory are either
+//! collected in [`Effects`] and applied after the commit, or can be undone.
 
 use rusqlite::{Connection, ErrorCode, ffi};
 
@@ -16,7 +16,7 @@ use super::usage::Meters;
 use crate::failures::Failures;
 use crate::{Done, HandedOver, StoreError, StoreSettings};
 
-/// What operations work with.
+/// The context that operations run in.
 pub(super) struct Scene<'a> {
     pub(super) conn: &'a Connection,
     pub(super) routes: &'a mut Routes,
@@ -28,39 +28,39 @@ pub(super) struct Scene<'a> {
     pub(super) meters: &'a mut Meters,
 }
 
-/// What the writer remembers that may be wrong without harm: it is forgotten with every rollback.
+/// State of the writer that can be lost without harm. It is reset after every rollback.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// How far tidying is.
+    /// The progress of the retention run.
     pub(super) tidying: Progress,
-    /// The stored lead of keys over times, of events and of deliveries.
+    /// The stored skew between keys and acceptance times, for events and for deliveries.
     pub(super) leads: Option<(i64, i64)>,
 }
 
-/// What happens in memory once a transaction is committed.
+/// Changes in memory that are applied when the transaction is committed.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
     pub(super) handed_over: Vec<HandedOver>,
     pub(super) changes: Changes,
-    /// What failed and is not written down yet.
+    /// Failed deliveries that are not written yet.
     pub(super) failures: Failures<i64>,
-    /// How many rows came that are not yet in the history.
+    /// Number of new rows that are not in the history yet.
     pub(super) new_rows: usize,
-    /// The number of the last figures that were added, in this transaction or before.
+    /// The number of the last stats that were added, in this transaction or before.
     pub(super) flushed: u64,
 }
 
-/// Something to be written.
+/// A request to the writer.
 pub(super) trait Operation: Send {
-    /// Does it, within a transaction. May be called again after a rollback.
+    /// Executes the operation within a transaction. May be called again after a rollback.
     fn run(&mut self, scene: &mut Scene<'_>) -> rusqlite::Result<()>;
-    /// Says what came of it.
+    /// Passes the result to the caller.
     fn answer(self: Box<Self>, committed: Result<(), StoreError>);
-    /// How many bytes it brings.
+    /// The size of its data, in bytes.
     fn bytes(&self) -> usize;
 }
 
-/// An operation that answers with a `T`.
+/// An operation with a result of type `T`.
 pub(super) struct Task<T, F> {
     run: F,
     result: Option<T>,
@@ -106,19 +106,19 @@ where
 
 impl<T, F> Drop for Task<T, F> {
     fn drop(&mut self) {
-        // Whoever waits must not wait for ever, not even if the writer panics.
+        // The caller must not wait for ever, not even if the writer panics.
         if let Some(done) = self.done.take() {
             done(Err(stopped()));
         }
     }
 }
 
-/// The writer is gone.
+/// The error after the writer has stopped.
 pub(super) fn stopped() -> StoreError {
     StoreError::Unavailable("the writer has stopped".to_owned())
 }
 
-/// What a failed statement means to whoever asked.
+/// Converts a failed statement to the error for the caller.
 pub(super) fn store_error(error: &rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => StoreError::Full,
@@ -126,7 +126,7 @@ pub(super) fn store_error(error: &rusqlite::Error) -> StoreError {
     }
 }
 
-/// Whether the file itself cannot be trusted after this.
+/// Returns whether the file cannot be trusted after this error.
 pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),
@@ -134,11 +134,11 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// Whether, after this error of a commit, nobody can say what is on disk.
+/// Returns whether it is unknown after this error of a commit what is on disk.
 ///
-/// A write that failed, as where a quota is used up, left out at least the end of the transaction, and
-/// without its end it does not count. After anything else, and above all after a failed fsync, all of it
-/// may be there.
+/// A failed write, for example because a disk quota is used up, omits at least the end of the transaction, and SQLite
+/// ignores a transaction without its end. After any other error, in particular a failed fsync, the whole transaction
+/// may be on disk.
 pub(super) fn is_doubt(error: &rusqlite::Error) -> bool {
     let failed_write = error
         .sqlite_error()
@@ -147,13 +147,13 @@ pub(super) fn is_doubt(error: &rusqlite::Error) -> bool {
         || error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) && !failed_write
 }
 
-/// A number kept by name.
+/// Reads a number from the table `meta`.
 pub(super) fn number(conn: &Connection, name: &str) -> rusqlite::Result<i64> {
     conn.prepare_cached("SELECT value FROM meta WHERE name = ?1")?
         .query_row([name], |row| row.get(0))
 }
 
-/// Keeps a number by name.
+/// Writes a number to the table `meta`.
 pub(super) fn set_number(conn: &Connection, name: &str, value: i64) -> rusqlite::Result<()> {
     conn.prepare_cached("UPDATE meta SET value = ?2 WHERE name = ?1")?
         .execute((name, value))?;
@@ -161,7 +161,7 @@ pub(super) fn set_number(conn: &Connection, name: &str, value: i64) -> rusqlite:
 }
 
 impl Scene<'_> {
-    /// A number that no tenant or endpoint has had.
+    /// Returns a number that no tenant or endpoint has had.
     pub(super) fn next_no(&self) -> rusqlite::Result<i64> {
         let no = number(self.conn, meta::LAST_NO)? + 1;
         set_number(self.conn, meta::LAST_NO, no)?;

@@ -1,11 +1,11 @@
-//! What happened, by tenant and by endpoint.
+//! The history: an index of all deliveries and events by tenant and endpoint, filled with a delay.
 //!
-//! An index over everything that ever ended, kept up to date with every delivery, costs four times what
-//! the delivery itself costs: each entry dirties a page of its own. So it is filled later, a sorted piece
-//! at a time. Whoever reads looks at the rows past the mark one by one, and finds the rest here.
+//! Updating such an index with every delivery would cost four times as much as the delivery itself, because each
+//! entry changes a different page. So [`History`] fills it later, in sorted parts. Each table has a mark: reads find
+//! rows up to the mark in the history, and examine the rows after it one by one.
 //!
-//! A piece is read and sorted at once but written in several steps, so that no transaction takes long; the
-//! mark moves with the last step. What lies past the mark in the history does not count.
+//! A part is read and sorted at once but written in several steps, so that no transaction takes long. The mark moves
+//! with the last step. Entries after the mark are ignored.
 
 use rusqlite::Connection;
 
@@ -13,22 +13,22 @@ use super::group::{number, set_number};
 use super::keys::{Key, most};
 use super::schema::meta;
 
-/// So many rows past the mark make a piece.
+/// Number of rows after the mark that make a part.
 const PIECE: usize = 16_384;
-/// So many entries are written in one step.
+/// Maximum number of entries written in one step.
 const STEP: usize = 4_096;
 
-/// One entry: a tenant's or an endpoint's number, and a key.
+/// An entry: the number of a tenant or endpoint, and a key.
 type Entry = (i64, Key);
 
-/// How far the history is, and the piece under way.
+/// The progress of the history, and the part in progress.
 #[derive(Debug)]
 pub(super) struct History {
-    /// Rows past the marks, events and deliveries together.
+    /// Number of rows after the marks, events and deliveries together.
     waiting: usize,
-    /// Of those, so many are counted off already that the transaction under way brings in.
+    /// Number of rows that the current transaction has already subtracted from `waiting`.
     counted_off: usize,
-    /// Do not try before so many wait.
+    /// Do nothing while fewer rows than this wait.
     threshold: usize,
     piece: Option<Piece>,
 }
@@ -43,7 +43,7 @@ struct Piece {
 }
 
 impl History {
-    /// Counts what waits.
+    /// Counts the rows after the marks.
     pub(super) fn load(conn: &Connection) -> rusqlite::Result<History> {
         let past = |table: &str, mark: &str| -> rusqlite::Result<i64> {
             let mark = number(conn, mark)?;
@@ -60,41 +60,41 @@ impl History {
         })
     }
 
-    /// So many rows came.
+    /// Adds new rows to the count.
     pub(super) fn note_new(&mut self, rows: usize) {
         self.waiting += rows;
     }
 
-    /// Whether there is enough to do.
+    /// Returns whether there is enough work for a step.
     pub(super) fn is_behind(&self) -> bool {
         self.piece.is_some() || self.waiting >= self.threshold
     }
 
-    /// The transaction is committed.
+    /// Keeps the changes of a committed transaction.
     pub(super) fn keep(&mut self) {
         self.counted_off = 0;
     }
 
-    /// The transaction is rolled back. Forgets the piece under way: what it has written is written
+    /// Undoes the changes of a transaction that was rolled back. Drops the part in progress; its entries are written
     /// again.
     pub(super) fn start_over(&mut self) {
         self.waiting += std::mem::take(&mut self.counted_off);
         self.piece = None;
     }
 
-    /// Leaves it alone for a while.
+    /// Pauses until many more rows wait.
     pub(super) fn rest(&mut self) {
         self.threshold = self.waiting + PIECE;
     }
 
-    /// Writes a step, within a transaction.
+    /// Writes one step, within a transaction.
     pub(super) fn step(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         let mut piece = match self.piece.take() {
             Some(piece) => piece,
             None => Piece::gather(conn)?,
         };
         if piece.write(conn)? {
-            // Nothing found means that what was counted has been removed.
+            // If no rows were found, the counted ones have been deleted.
             let done = match piece.rows {
                 0 => self.waiting,
                 rows => rows.min(self.waiting),
@@ -108,7 +108,8 @@ impl History {
         Ok(())
     }
 
-    /// Finishes the piece under way, within a transaction. What is removed after that is in no piece.
+    /// Completes the part in progress, within a transaction. Afterwards no part contains rows that are about to be
+    /// deleted.
     pub(super) fn settle(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         while self.piece.is_some() {
             self.step(conn)?;
@@ -147,13 +148,13 @@ impl Piece {
             piece.deliveries.push((row.get(2)?, key));
             piece.rows += 1;
         }
-        // The last come first, since they are taken from the end.
+        // In descending order, because entries are taken from the end.
         piece.events.sort_unstable_by(|a, b| b.cmp(a));
         piece.deliveries.sort_unstable_by(|a, b| b.cmp(a));
         Ok(piece)
     }
 
-    /// Writes up to a step's worth. Says whether the piece is complete.
+    /// Writes up to one step. Returns whether the part is complete.
     fn write(&mut self, conn: &Connection) -> rusqlite::Result<bool> {
         let mut room = STEP;
         for (entries, sql) in [

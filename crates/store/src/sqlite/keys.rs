@@ -1,68 +1,68 @@
-//! How ids become keys.
+//! Row keys, derived from ids.
 //!
-//! One mint makes the ids of events, deliveries and replays, so their moments alone tell them apart: 60
-//! bits that fit into SQLite's own row id, grow with time, and need no index. The last 64 bits lie
-//! beside them, and a row is only found if they match too.
+//! One id generator makes the ids of events, deliveries and replays, so the time part of an id is unique: 60 bits
+//! that fit into SQLite's row id, grow with time, and need no index. The other 64 bits, the tail, are stored in a
+//! column, and a row is found only if they match too.
 
 use posthaste_core::dice::Dice;
 use posthaste_core::id::{Mint, id_of, moment_of};
 use posthaste_core::time::Timestamp;
 
-/// Where a row is: the moment of its id.
+/// The row id: the time part of an id.
 pub(super) type Key = i64;
 
-/// A key that lies past every other.
+/// A key greater than every other.
 pub(super) const PAST_ALL: Key = i64::MAX;
 
-/// The key of an id that one of our mints made.
+/// Returns the key of an id made by the id generator.
 pub(super) fn key_of(id: u128) -> Key {
     moment_of(id) as Key
 }
 
-/// The part of an id that its key does not tell.
+/// Returns the tail: the part of an id that is not in its key.
 pub(super) fn tail_of(id: u128) -> i64 {
     id as u64 as i64
 }
 
-/// The id that was taken apart.
+/// Restores an id from its key and tail.
 pub(super) fn id_at(key: Key, tail: i64) -> u128 {
     id_of(key as u64, tail as u64)
 }
 
-/// The key and tail of an id that somebody gave us, which may be none that a mint could make.
+/// Returns the key and tail of an id from a caller; `None` if the id generator cannot have made it.
 pub(super) fn look_up(id: u128) -> Option<(Key, i64)> {
     let (key, tail) = (key_of(id), tail_of(id));
     (id_at(key, tail) == id).then_some((key, tail))
 }
 
-/// A time as it is stored. What lies beyond 292 million years is stored as that.
+/// Converts a time to its stored form. Limited to `i64::MAX` milliseconds (292 million years).
 pub(super) fn ms(at: Timestamp) -> i64 {
     i64::try_from(at.0).unwrap_or(i64::MAX)
 }
 
-/// A stored time.
+/// Converts a stored time.
 pub(super) fn at(ms: i64) -> Timestamp {
     Timestamp(ms.max(0) as u64)
 }
 
-/// A limit as SQL takes it.
+/// Converts a limit for SQL.
 pub(super) fn most(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// An id made elsewhere, as it is stored: its order is the order of its bytes.
+/// Converts an id made outside the store to its stored form, whose byte order is the order of ids.
 pub(super) fn id_bytes(id: u128) -> [u8; 16] {
     id.to_be_bytes()
 }
 
-/// A mint that knows the last moment it gave out.
+/// An id generator that remembers the last key.
 pub(super) struct Presses {
     mint: Mint,
     last: Key,
 }
 
 impl Presses {
-    /// Goes on after `last`.
+    /// Creates a generator that continues after `last`.
     pub(super) fn resume(dice: Dice, last: Key) -> Presses {
         Presses {
             mint: Mint::resume(dice, id_at(last, 0)),
@@ -70,14 +70,14 @@ impl Presses {
         }
     }
 
-    /// The next id.
+    /// Generates the next id.
     pub(super) fn next<T: From<u128>>(&mut self, now: Timestamp) -> T {
         let id: u128 = self.mint.next(now);
         self.last = key_of(id);
         T::from(id)
     }
 
-    /// The key of the last id made.
+    /// Returns the key of the last id.
     pub(super) fn last(&self) -> Key {
         self.last
     }

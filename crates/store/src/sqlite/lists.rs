@@ -1,4 +1,4 @@
-//! Lists of deliveries and events, a page at a time.
+//! Lists deliveries and events, one page at a time.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId, first_moment};
@@ -21,13 +21,13 @@ use crate::{
     StoredStatus,
 };
 
-/// How many rows one page looks at. After that it ends, with what it found: somebody waits for it, and may
-/// look on from there.
+/// Maximum number of rows that one page examines. Then the page ends, with the items found so far, because the caller
+/// is waiting. The caller can continue from there.
 const MAX_LOOKED_AT: usize = 5_000;
-/// How many keys are read at once, at least.
+/// Minimum number of keys read at once.
 const MIN_KEYS: usize = 64;
 
-/// A delivery with what its event and its endpoint add to it.
+/// A delivery row joined with its event and its endpoint.
 struct Candidate<'row, 'stmt> {
     row: &'row Row<'stmt>,
 }
@@ -36,7 +36,7 @@ const ADDED: &str = "v.type, v.created_at, (e.standing = 1 OR e.tripped), d.kind
     FROM deliveries d JOIN endpoints e ON e.no = d.endpoint_no JOIN events v ON v.key = d.event_key \
     JOIN tenants t ON t.no = e.tenant_no WHERE d.key = ?1";
 
-/// What a delivery is looked for by, besides where it is.
+/// The conditions for a delivery, besides its position.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
     pub(super) tenant_no: i64,
@@ -95,7 +95,7 @@ impl Candidate<'_, '_> {
     }
 }
 
-/// The delivery with this key, if it is wanted, as `read` sees it.
+/// Reads the delivery with this key with `read`, if it is wanted.
 fn look_at<T>(
     conn: &Connection,
     key: Key,
@@ -116,7 +116,7 @@ fn look_at<T>(
     Ok(found.flatten())
 }
 
-/// The delivery with this key, if it is wanted.
+/// Returns the delivery with this key, if it is wanted.
 pub(super) fn wanted_at(
     conn: &Connection,
     key: Key,
@@ -125,7 +125,7 @@ pub(super) fn wanted_at(
     look_at(conn, key, wanted, |candidate| candidate.read())
 }
 
-/// The event and the endpoint of the delivery with this key, if it is wanted.
+/// Returns the event and the endpoint of the delivery with this key, if it is wanted.
 pub(super) fn target_at(
     conn: &Connection,
     key: Key,
@@ -140,7 +140,7 @@ pub(super) fn target_at(
     })
 }
 
-/// A delivery of a tenant, and its attempts.
+/// Returns a delivery of a tenant, and its attempts.
 pub(super) fn delivery(
     conn: &Connection,
     tenant: &TenantId,
@@ -165,7 +165,7 @@ pub(super) fn delivery(
     Ok(Some((found, attempts)))
 }
 
-/// The keys that what was accepted in this time can have.
+/// Returns the range of keys that events accepted in this period, or their deliveries, can have.
 pub(super) fn keys_between(
     conn: &Connection,
     lead: &str,
@@ -185,7 +185,7 @@ pub(super) fn keys_between(
     })
 }
 
-/// Where deliveries of a status lie.
+/// Returns the group of statuses that this status is found with.
 pub(super) fn group_of(status: StoredStatus) -> RowStatusGroup {
     match status {
         StoredStatus::Pending | StoredStatus::Retrying | StoredStatus::Held => {
@@ -196,7 +196,7 @@ pub(super) fn group_of(status: StoredStatus) -> RowStatusGroup {
     }
 }
 
-/// The number of an endpoint of a tenant.
+/// Returns the number of an endpoint of a tenant.
 pub(super) fn endpoint_of(
     conn: &Connection,
     tenant_no: i64,
@@ -208,7 +208,7 @@ pub(super) fn endpoint_of(
         .map(|found| found.no))
 }
 
-/// Deliveries of a tenant.
+/// Lists deliveries of a tenant.
 pub(super) fn deliveries(
     conn: &Connection,
     tenant: &TenantId,
@@ -256,7 +256,7 @@ pub(super) fn deliveries(
     })
 }
 
-/// Events of a tenant.
+/// Lists events of a tenant.
 pub(super) fn events(
     conn: &Connection,
     tenant: &TenantId,
@@ -295,8 +295,8 @@ pub(super) fn events(
     })
 }
 
-/// Looks for what `find` wants, the newest first. Says below which key the next page looks, if there
-/// may be more.
+/// Collects the items that `find` returns, newest first. Also returns the key below which the next page starts, if
+/// there may be more.
 fn search<T>(
     conn: &Connection,
     source: &Source,

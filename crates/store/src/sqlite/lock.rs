@@ -1,7 +1,8 @@
-//! One process at a time.
+//! Ensures that only one process uses the store.
 //!
-//! Counters, routes and the mint live in memory and are exact only while nobody else writes. So the
-//! store is locked for as long as it is open, by a file beside it: SQLite's own locks come and go.
+//! Counts, the routing table and the id generator are in memory and correct only while no other process writes. So a
+//! lock file beside the store is locked for as long as the store is open. SQLite's own locks are not held all the
+//! time.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,17 +10,17 @@ use std::path::{Path, PathBuf};
 
 use crate::OpenError;
 
-/// Only the owner may read what is stored.
+/// File mode: only the owner may read the store.
 pub(super) const PRIVATE: u32 = 0o600;
 
-/// Held while a store is open.
+/// The lock, held while a store is open.
 #[derive(Debug)]
 pub(super) struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Takes the lock of a store, or says that another process has it.
+    /// Takes the lock of a store, or returns an error if another process holds it.
     pub(super) fn take(store: &Path) -> Result<Lock, OpenError> {
         let other = |error: std::io::Error| OpenError::Other {
             path: store.to_owned(),
@@ -42,7 +43,7 @@ impl Lock {
     }
 }
 
-/// The file beside a store whose name goes on with `suffix`.
+/// Returns the path of the file beside a store that has the same name with `suffix` appended.
 pub(super) fn beside(store: &Path, suffix: &str) -> PathBuf {
     let mut name = store.as_os_str().to_owned();
     name.push(suffix);

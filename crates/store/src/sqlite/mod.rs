@@ -1,15 +1,16 @@
-//! The store inside the process: one SQLite file.
+//! The SQLite store: one file, used by one process.
 //!
 //! ```text
-//!  calls ─▶ queue ─▶ writer ─▶ one transaction ─▶ fsync ─▶ hand-over ─▶ answers
-//!                      │  routes, mint and counters in memory
-//!                      ├─ between two groups: history, in sorted pieces
-//!                      └─ a long log: the rest of a checkpoint        checkpoint thread
-//!  calls ─▶ desk  ─▶ readers ─▶ a snapshot ─▶ answer
+//!  writes ─▶ write queue ─▶ writer ─▶ one transaction ─▶ fsync ─▶ hand-over ─▶ answers
+//!                            │  routing table, id generator and counts in memory
+//!                            ├─ between two groups: the next part of the history index
+//!                            └─ when the WAL is long: the rest of a checkpoint    checkpoint thread
+//!  reads ─▶ read queues ─▶ readers ─▶ a snapshot ─▶ answer
 //! ```
 //!
-//! What an event that is delivered at once costs: its row and its delivery's row are appended, and the
-//! delivery's row is changed once. Nothing else is written while it is on its way.
+//! [`SqliteStore`] implements the contract. [`backup()`] copies the file while it is in use. An event that is
+//! delivered at the first attempt costs little: its row and the row of its delivery are appended, and the delivery's
+//! row is changed once. Nothing else is written while it is being delivered.
 
 mod accept;
 mod alerts;

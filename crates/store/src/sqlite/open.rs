@@ -1,4 +1,4 @@
-//! Opening a file: whose it is, whether it is sound, and which format it has.
+//! Opens the file: checks that it belongs to posthaste and is readable, and migrates it to the newest schema version.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};
@@ -14,26 +14,26 @@ use super::schema::{APPLICATION_ID, FORMAT, STEPS};
 use crate::OpenError;
 
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
-/// The pages of a new file.
+/// Page size of a new file.
 const PAGE_BYTES: u32 = 4_096;
-/// A log that has grown beyond this, behind a long read, is cut when it begins again.
+/// A WAL that has grown beyond this during a long read is truncated when it restarts.
 const MAX_IDLE_LOG_BYTES: u32 = 128 * 1_024 * 1_024;
-/// What the writer keeps of the file in memory, in KiB.
+/// Page cache of the writer, in KiB.
 const WRITER_CACHE_KIB: u32 = 32 * 1_024;
-/// What each reader keeps.
+/// Page cache of each reader, in KiB.
 const READER_CACHE_KIB: u32 = 16 * 1_024;
-/// How long one connection waits for another: only a checkpoint ever makes it.
+/// Maximum time that a connection waits for a lock. Only a checkpoint makes it wait.
 const BUSY: Duration = Duration::from_secs(10);
-/// More than there are different statements.
+/// Capacity of the statement cache; more than there are statements.
 const STATEMENTS: usize = 256;
 
-/// Whether this version of SQLite keeps what was committed. Before 3.51.3, and in 3.52.0, a checkpoint
-/// at the wrong moment could lose a transaction in WAL mode.
+/// Returns whether this SQLite version is safe. Before 3.51.3, and in 3.52.0, a checkpoint at the wrong moment could
+/// lose a committed transaction in WAL mode.
 pub(super) fn is_safe_engine(version: i32) -> bool {
     version >= 3_051_003 && version != 3_052_000
 }
 
-/// Opens a store's file for writing, making or migrating it as needed.
+/// Opens the file for writing, and creates or migrates it as needed.
 pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
     if !is_safe_engine(rusqlite::version_number()) {
         return Err(OpenError::UnsafeEngine {
@@ -65,8 +65,8 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
     Ok(conn)
 }
 
-/// Says whether a file that exists is a store, without making, migrating or marking anything: for those
-/// who have to know before they open it.
+/// Checks that an existing file is a posthaste store, without creating, migrating or marking anything. For callers
+/// that must know before they open it.
 pub fn recognise(path: &Path) -> Result<(), OpenError> {
     if is_empty(path)? {
         return Ok(());
@@ -76,7 +76,7 @@ pub fn recognise(path: &Path) -> Result<(), OpenError> {
     is_claimed(&conn, path).map(|_| ())
 }
 
-/// Opens a store's file for reading.
+/// Opens the file for reading.
 pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     conn.pragma_update(None, "query_only", true)?;
@@ -84,12 +84,12 @@ pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     Ok(conn)
 }
 
-/// Opens a store's file for checkpoints.
+/// Opens the file for checkpoints.
 pub(super) fn open_plain(path: &Path) -> rusqlite::Result<Connection> {
     connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)
 }
 
-/// What went wrong, as the operator should hear it.
+/// Converts an SQLite error to the error for the operator.
 pub(super) fn explain(path: &Path, error: &rusqlite::Error) -> OpenError {
     let path = path.to_owned();
     let why = error.to_string();
@@ -105,13 +105,13 @@ fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
     let conn = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     conn.busy_timeout(BUSY)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
-    // A plan must not depend on what is bound: otherwise SQLite makes it anew for every key that is
-    // looked up, which takes far longer than the look.
+    // A query plan must not depend on the bound values. Otherwise SQLite prepares it again for every key, which takes
+    // much longer than the lookup.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(conn)
 }
 
-/// Makes the file if there is none, and refuses what is no database. Says whether it is new.
+/// Creates the file if there is none, and refuses a file that is not a database. Returns whether it is empty.
 fn inspect(path: &Path) -> Result<bool, OpenError> {
     let other = |error: std::io::Error| OpenError::Other {
         path: path.to_owned(),
@@ -130,7 +130,7 @@ fn inspect(path: &Path) -> Result<bool, OpenError> {
     is_empty(path)
 }
 
-/// Whether there is nothing in a file yet. Refuses what is no database.
+/// Returns whether a file is empty. Refuses a file that is not a database.
 fn is_empty(path: &Path) -> Result<bool, OpenError> {
     let mut head = Vec::with_capacity(MAGIC.len());
     File::open(path)
@@ -151,7 +151,7 @@ fn is_empty(path: &Path) -> Result<bool, OpenError> {
     Ok(false)
 }
 
-/// Marks an empty database as ours, and refuses one that is somebody else's.
+/// Marks an empty database as a posthaste store, and refuses one of another program.
 fn claim(conn: &Connection, path: &Path) -> Result<(), OpenError> {
     if is_claimed(conn, path)? {
         return Ok(());
@@ -160,7 +160,7 @@ fn claim(conn: &Connection, path: &Path) -> Result<(), OpenError> {
         .map_err(|error| explain(path, &error))
 }
 
-/// Whether a database is marked as ours. One that is not must be empty.
+/// Returns whether a database is marked as a posthaste store. If not, it must be empty.
 fn is_claimed(conn: &Connection, path: &Path) -> Result<bool, OpenError> {
     let explain = |error: rusqlite::Error| explain(path, &error);
     let number = |sql: &str| {
@@ -190,7 +190,7 @@ fn migrate(conn: &mut Connection, step: u32) -> rusqlite::Result<()> {
 fn set_up_writer(conn: &Connection) -> rusqlite::Result<()> {
     let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode != "wal" {
-        // A network file system, most likely. Readers would be in the writer's way.
+        // Probably a network file system. Without a WAL, readers would block the writer.
         let why = "the file system does not allow a write-ahead log".to_owned();
         return Err(rusqlite::Error::SqliteFailure(
             rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN),

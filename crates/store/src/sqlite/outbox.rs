@@ -1,4 +1,4 @@
-//! What people are to be told.
+//! Notifications and pending emails.
 
 use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::time::Timestamp;
@@ -105,7 +105,7 @@ impl Outbox for SqliteStore {
     }
 }
 
-/// Keeps a notice about what has this number; beyond the bound the oldest goes.
+/// Adds a notification about the object with this scope number. Beyond the limit the oldest is deleted.
 pub(super) fn keep_notice(
     conn: &Connection,
     now: Timestamp,
@@ -120,7 +120,7 @@ pub(super) fn keep_notice(
     Ok(())
 }
 
-/// Writes what has failed since, and forgets it.
+/// Writes the failures of the transaction, and clears them.
 pub(super) fn write_failures(scene: &mut Scene<'_>) -> rusqlite::Result<()> {
     for (endpoint_no, cause, sum) in std::mem::take(&mut scene.effects.failures).iter() {
         scene
@@ -145,7 +145,7 @@ pub(super) fn write_failures(scene: &mut Scene<'_>) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Makes notices of what failed.
+/// Creates notifications of failed deliveries.
 fn gather(
     scene: &mut Scene<'_>,
     now: Timestamp,
@@ -239,7 +239,7 @@ fn remove(conn: &Connection, recipient: &str) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Takes what is due, and forgets whoever may hear more and has nothing to hear.
+/// Claims due emails, and deletes those without lines whose quiet time is over.
 fn claim(
     conn: &Connection,
     now: Timestamp,
@@ -269,10 +269,10 @@ fn claim(
     Ok(letters.into_iter().map(KeptLetter::into_letter).collect())
 }
 
-/// What joins a scope to what it names, and the columns that [`scope`] reads.
+/// The columns that [`scope`] reads. The query joins the scope number with endpoints `e` and tenants `t`.
 pub(super) const SCOPE_COLUMNS: &str = "e.id, t.id";
 
-/// What a row is about, from columns that begin here: the endpoint's id, then the tenant's.
+/// Reads a scope from two columns: the endpoint's id, then the tenant's.
 pub(super) fn scope(row: &Row<'_>, first: usize) -> rusqlite::Result<Scope> {
     if row.get_ref(first)?.as_blob_or_null()?.is_some() {
         return Ok(Scope::Endpoint(endpoint_id(row, first)?));
@@ -283,7 +283,7 @@ pub(super) fn scope(row: &Row<'_>, first: usize) -> rusqlite::Result<Scope> {
     }
 }
 
-/// Notices past a number.
+/// Returns notifications above a number.
 fn notices(conn: &Connection, after: u64, limit: usize) -> rusqlite::Result<Vec<NoticeEntry>> {
     let after = i64::try_from(after).unwrap_or(i64::MAX);
     conn.prepare_cached(&format!(

@@ -1,4 +1,4 @@
-//! Passes.
+//! Sessions.
 
 use posthaste_core::id::{KeyId, PassId, TenantId};
 use posthaste_core::time::Timestamp;
@@ -10,7 +10,7 @@ use super::keys::{at, id_bytes, most, ms};
 use super::rows::parse;
 use crate::{Holder, Insertion, KeyHash, Page, PageRequest, Pass};
 
-/// Adds a pass.
+/// Adds a session.
 pub(super) fn create(scene: &mut Scene<'_>, pass: &Pass) -> rusqlite::Result<Insertion> {
     let (tenant_no, key) = match &pass.holder {
         Holder::Key(hash) => (None, Some(hash.0)),
@@ -40,7 +40,7 @@ pub(super) fn create(scene: &mut Scene<'_>, pass: &Pass) -> rusqlite::Result<Ins
     })
 }
 
-/// Ends a pass of a tenant's, or anybody's.
+/// Ends a session of a tenant, or any session.
 pub(super) fn end(
     scene: &mut Scene<'_>,
     now: Timestamp,
@@ -66,7 +66,7 @@ pub(super) fn end(
     Ok(ended == 1)
 }
 
-/// Ends what lets in as a tenant that is being deleted, or with one of its keys.
+/// Ends the sessions of a tenant that is being deleted, and those made with its keys.
 pub(super) fn end_of_tenant(conn: &Connection, tenant_no: i64) -> rusqlite::Result<()> {
     conn.prepare_cached("DELETE FROM passes WHERE tenant_no = ?1")?
         .execute([tenant_no])?;
@@ -77,7 +77,7 @@ pub(super) fn end_of_tenant(conn: &Connection, tenant_no: i64) -> rusqlite::Resu
     Ok(())
 }
 
-/// Ends what lets in with a key that is being revoked.
+/// Ends the sessions made with a key that is being revoked.
 pub(super) fn end_of_key(conn: &Connection, scope: i64, key: KeyId) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "DELETE FROM passes WHERE key_hash = (SELECT hash FROM keys WHERE id = ?1 AND scope = ?2)",
@@ -104,7 +104,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Pass> {
     })
 }
 
-/// The pass with this hash, if it still lets in.
+/// Returns the session with this hash, unless it has expired.
 pub(super) fn pass(
     conn: &Connection,
     now: Timestamp,
@@ -117,7 +117,7 @@ pub(super) fn pass(
     .optional()
 }
 
-/// What lets in as a tenant, the newest first.
+/// Lists the sessions that log in as a tenant, newest first.
 pub(super) fn passes(
     conn: &Connection,
     now: Timestamp,
@@ -139,7 +139,7 @@ pub(super) fn passes(
     Ok(cut(items, page.limit, |last| last.id))
 }
 
-/// Removes passes that let nobody in any more, and says how many.
+/// Deletes expired sessions. Returns their number.
 pub(super) fn tidy(conn: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<usize> {
     conn.prepare_cached(
         "DELETE FROM passes WHERE id IN \

@@ -1,4 +1,4 @@
-//! The queue in front of the writer: bounded, and whoever finds it full is told at once.
+//! The write queue: bounded; an operation that finds it full is refused immediately.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,12 +6,12 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use super::group::Operation;
 use crate::StoreError;
 
-/// How many operations one transaction takes at most.
+/// Maximum number of operations in one transaction.
 pub(super) const MAX_GROUP: usize = 1_024;
-/// How many bytes one transaction takes at most, unless a single operation brings more.
+/// Maximum number of bytes in one transaction, unless a single operation has more.
 const MAX_GROUP_BYTES: usize = 8 * 1_024 * 1_024;
 
-/// What waits to be written.
+/// Operations that wait for the writer.
 pub(super) struct Queue {
     inner: Mutex<Inner>,
     filled: Condvar,
@@ -20,22 +20,22 @@ pub(super) struct Queue {
 
 struct Inner {
     waiting: VecDeque<Box<dyn Operation>>,
-    /// Why nothing is taken any more.
+    /// The reason why new operations are refused.
     shut: Option<StoreError>,
 }
 
-/// What the writer found.
+/// The result of [`Queue::take`].
 pub(super) enum Taken {
-    /// These, in the order they came.
+    /// Operations in the order of their arrival.
     Group(Vec<Box<dyn Operation>>),
-    /// Nothing, and the caller did not want to wait.
+    /// The queue is empty, and the writer did not want to wait.
     Nothing,
-    /// Nothing, and nothing will come any more.
+    /// The queue is empty and closed.
     Closed,
 }
 
 impl Queue {
-    /// A queue in which at most `limit` operations wait.
+    /// Creates a queue for at most `limit` operations.
     pub(super) fn new(limit: usize) -> Queue {
         Queue {
             inner: Mutex::new(Inner {
@@ -47,7 +47,7 @@ impl Queue {
         }
     }
 
-    /// Adds an operation, or answers it at once.
+    /// Adds an operation, or answers it immediately with an error.
     pub(super) fn push(&self, operation: Box<dyn Operation>) {
         let refused = {
             let mut inner = self.lock();
@@ -67,7 +67,7 @@ impl Queue {
         }
     }
 
-    /// Takes what has gathered. With `wait`, waits until something has.
+    /// Takes the next group. With `wait`, blocks until there is an operation.
     pub(super) fn take(&self, wait: bool) -> Taken {
         let mut inner = self.lock();
         while inner.waiting.is_empty() {
@@ -94,18 +94,18 @@ impl Queue {
         Taken::Group(inner.waiting.drain(..count).collect())
     }
 
-    /// Takes nothing more. What waits already is still written.
+    /// Refuses new operations. Those in the queue are still written.
     pub(super) fn close(&self) {
         self.lock().shut = Some(StoreError::Closed);
         self.filled.notify_one();
     }
 
-    /// Whether somebody has closed it.
+    /// Returns whether it is closed.
     pub(super) fn is_closed(&self) -> bool {
         self.lock().shut == Some(StoreError::Closed)
     }
 
-    /// Takes nothing more, for this reason, and answers what waits with it.
+    /// Refuses new operations with this error, and answers those in the queue with it.
     pub(super) fn fail(&self, why: &StoreError) {
         let waiting = {
             let mut inner = self.lock();

@@ -1,8 +1,8 @@
-//! The threads that read.
+//! The reader threads.
 //!
-//! Each has a connection of its own and sees a snapshot of what is committed; none is ever in the
-//! writer's way. Point reads, on which sending and every request wait, have threads of their own: a long
-//! list must not stand before them.
+//! Each thread of [`Readers`] has its own connection and sees a snapshot of the committed data. It never blocks the
+//! writer. Deliveries and API requests wait for point reads, so point reads have threads of their own and never queue
+//! behind a long list.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,29 +16,29 @@ use super::group::store_error;
 use super::open::open_reader;
 use crate::{Done, StoreError};
 
-/// How many threads answer point reads.
+/// Number of threads for point reads.
 const QUICK_THREADS: usize = 2;
-/// How many threads answer lists.
+/// Number of threads for lists.
 const LONG_THREADS: usize = 1;
-/// How many threads look through everything.
+/// Number of threads for searches through everything.
 const ENDLESS_THREADS: usize = 1;
-/// How many reads may wait for one kind of thread.
+/// Capacity of each read queue.
 const MAX_WAITING_READS: usize = 16_384;
 
 type Job = Box<dyn FnOnce(Result<&Connection, StoreError>) + Send>;
 
-/// How long a read may take.
+/// The expected duration of a read; each has its own queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
     /// A few rows.
     Quick,
-    /// Perhaps thousands.
+    /// Up to thousands of rows.
     Long,
-    /// Perhaps all there are: nobody else should stand behind that.
+    /// Possibly all rows: no other read should wait behind it.
     Endless,
 }
 
-/// All the threads.
+/// The read queues and their threads.
 pub(super) struct Readers {
     quick: Arc<Desk>,
     long: Arc<Desk>,
@@ -84,7 +84,7 @@ impl Readers {
         Ok(readers)
     }
 
-    /// Reads with `read`, and says what came of it.
+    /// Runs `read` on a reader thread and passes the result to `done`.
     pub(super) fn read<T, F>(&self, pace: Pace, read: F, done: Done<T>)
     where
         T: 'static,
@@ -100,14 +100,14 @@ impl Readers {
         }));
     }
 
-    /// Takes nothing more. What waits already is still answered.
+    /// Refuses new reads. Those in the queues are still answered.
     pub(super) fn close(&self) {
         self.quick.shut();
         self.long.shut();
         self.endless.shut();
     }
 
-    /// Answers what waits, and stops.
+    /// Answers the reads in the queues, and stops.
     pub(super) fn stop(&self) {
         self.close();
         for thread in lock(&self.threads).drain(..) {
@@ -165,7 +165,7 @@ impl Desk {
                     .unwrap_or_else(PoisonError::into_inner);
             };
             drop(inner);
-            // A read that panics fails alone: others wait at the same desk.
+            // A read that panics must not end the thread, because other reads wait in the same queue.
             if catch_unwind(AssertUnwindSafe(|| job(Ok(conn)))).is_err() {
                 tracing::error!("a read has panicked");
                 if !conn.is_autocommit() && conn.execute_batch("ROLLBACK").is_err() {
@@ -176,14 +176,14 @@ impl Desk {
     }
 }
 
-/// Runs a read that sees one state of the file throughout.
+/// Runs a read on one snapshot of the file.
 fn snapshot<T>(
     conn: &Connection,
     read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
 ) -> rusqlite::Result<T> {
     conn.prepare_cached("BEGIN")?.execute([])?;
     let result = read(conn);
-    // A failing disk may have ended it already, and what it failed with is what counts.
+    // A disk error may have ended the transaction already. Then the error of the read is returned.
     if !conn.is_autocommit() {
         conn.prepare_cached("COMMIT")?.execute([])?;
     }

@@ -1,4 +1,4 @@
-//! Writing down what became of a delivery.
+//! Records attempts, cancellations, manual retries and sweeps.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::outbox;
 use super::rows::{self, DeliveryRow, Round, to_json};
 use crate::{AttemptDetail, AttemptEntry, DisabledReason, Retried, Swept, Written};
 
-/// Writes a record, if its row still stands where it stood.
+/// Writes a record, unless its delivery has changed since.
 pub(super) fn record(
     scene: &mut Scene<'_>,
     now: Timestamp,
@@ -43,7 +43,7 @@ pub(super) fn record(
     }
 }
 
-/// What must be known of a row before an attempt is written over it. The rest of it is replaced.
+/// The part of a row that must be read before an attempt is written. The rest is overwritten.
 struct Before {
     endpoint_no: i64,
     status: RowStatus,
@@ -82,7 +82,7 @@ fn record_attempt(
         return Ok(Written::Superseded);
     }
     if before.attempts > 0 {
-        // Only the last attempt lies with its delivery.
+        // Only the last attempt is stored with its delivery.
         scene
             .conn
             .prepare_cached(
@@ -117,7 +117,7 @@ fn record_attempt(
     Ok(Written::Applied)
 }
 
-/// The kind of failure that is shown of a delivery.
+/// Returns the failure kind to show for a delivery.
 fn failed_with(delivery: &Delivery, last: Option<FailureKind>) -> Option<FailureKind> {
     let given_up = delivery.state().dead_reason().and_then(DeadReason::kind);
     given_up.or(last)
@@ -150,7 +150,7 @@ fn detail_of(news: News) -> Value {
     }
 }
 
-/// Asks for another attempt by hand.
+/// Handles a manual request for another attempt.
 pub(super) fn retry(
     scene: &mut Scene<'_>,
     now: Timestamp,
@@ -196,7 +196,7 @@ pub(super) fn retry(
     Ok(retried)
 }
 
-/// Fails some of what waits for an endpoint.
+/// Fails some of the waiting deliveries of an endpoint.
 pub(super) fn sweep(
     scene: &mut Scene<'_>,
     now: Timestamp,

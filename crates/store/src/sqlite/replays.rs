@@ -1,8 +1,8 @@
 //! Replays.
 //!
-//! What a replay will send is settled when it begins: a list of events and endpoints, packed into a few
-//! rows. Its steps walk along that list, and how far they are is stored with each, so a restart goes on
-//! where it stopped, and nothing is set going twice.
+//! The list of what a replay will send is fixed when it starts: pairs of event and endpoint ([`Target`]), packed into
+//! a few rows. Its steps process the list in order and store their position. So a replay continues after a restart,
+//! and starts nothing twice.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,13 +31,13 @@ use crate::{
     Page, PageRequest, Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep, StoredStatus,
 };
 
-/// How many targets lie in one row.
+/// Number of targets in one row.
 const PIECE: usize = 4_096;
-/// How many keys are looked at together.
+/// Number of keys examined together.
 const LOOK: usize = 1_024;
 const TARGET_BYTES: usize = 16;
 
-/// What a replay will send: an event to an endpoint. In the order in which it does.
+/// One item of a replay: an event to an endpoint. Sorted in the order of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Target {
     pub(super) event: Key,
@@ -45,20 +45,20 @@ pub(super) struct Target {
     pub(super) endpoint_no: i64,
 }
 
-/// What a replay will send, all of it.
+/// Everything that a replay will send.
 pub(super) struct Plan {
     tenant_no: Option<i64>,
     targets: Vec<Target>,
 }
 
 impl Plan {
-    /// How much it brings.
+    /// The size of the packed targets, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.targets.len() * TARGET_BYTES
     }
 }
 
-/// Looks for what a replay will send.
+/// Searches for everything that a replay will send.
 pub(super) fn plan(
     conn: &Connection,
     tenant: &TenantId,
@@ -97,7 +97,7 @@ pub(super) fn plan(
     };
     ended(conn, &wanted, status, &mut plan.targets)?;
     match (filter.scope, filter.endpoint, endpoint_no) {
-        // What was never tried has not failed for any reason.
+        // An event without a delivery has no failure kind.
         (ReplayScope::Missed, Some(endpoint), Some(no)) if filter.error_kind.is_none() => {
             never_tried(conn, &wanted, (endpoint, no), &mut plan.targets)?;
         }
@@ -107,7 +107,7 @@ pub(super) fn plan(
     Ok(plan)
 }
 
-/// Deliveries that have ended as wanted.
+/// Finds deliveries that ended with the wanted status.
 fn ended(
     conn: &Connection,
     wanted: &Wanted,
@@ -131,8 +131,8 @@ fn ended(
     }
 }
 
-/// Events that the endpoint wants now and that no delivery to it was made of. Tests of other endpoints
-/// are none of its business.
+/// Finds events that the endpoint subscribes to now and that have no delivery to it. Skips test events, which were
+/// sent to one endpoint only.
 fn never_tried(
     conn: &Connection,
     wanted: &Wanted,
@@ -178,7 +178,7 @@ fn never_tried(
     }
 }
 
-/// Begins a replay. One for a tenant that does not exist is done before it begins, and is not kept.
+/// Starts a replay. For a tenant that does not exist it returns a finished replay, which is not stored.
 pub(super) fn create(
     scene: &mut Scene<'_>,
     now: Timestamp,
@@ -239,7 +239,7 @@ pub(super) fn create(
     Ok(replay)
 }
 
-/// The next targets of a replay, from `place` on: events and numbers of endpoints.
+/// Returns the next targets of a replay from position `place`: events and endpoint numbers.
 fn targets(
     conn: &Connection,
     replay: Key,
@@ -277,7 +277,7 @@ fn targets(
     Ok(found)
 }
 
-/// Sets the next deliveries going. Everything it comes to is counted, also what it passes over.
+/// Starts the next deliveries. Every processed target is counted, including skipped ones.
 pub(super) fn step(
     scene: &mut Scene<'_>,
     now: Timestamp,
@@ -316,8 +316,8 @@ pub(super) fn step(
     }))
 }
 
-/// Sets one event going to one endpoint, if that takes part and nobody was faster. Says where something
-/// waits that did not.
+/// Starts one delivery, if its endpoint takes part and no other request was faster. Returns the endpoint, or `None`
+/// if the target is skipped.
 fn set_going(
     scene: &mut Scene<'_>,
     now: Timestamp,
@@ -357,7 +357,7 @@ fn set_going(
     Ok(Some(route.id))
 }
 
-/// The endpoint with this number, if it takes part.
+/// Returns the endpoint with this number, if it takes part.
 fn route_to(scene: &Scene<'_>, endpoint_no: i64) -> rusqlite::Result<Option<Arc<Route>>> {
     let tenant: Option<String> = scene
         .conn
@@ -376,7 +376,7 @@ fn route_to(scene: &Scene<'_>, endpoint_no: i64) -> rusqlite::Result<Option<Arc<
     Ok(route.filter(|route| route.takes_part()).cloned())
 }
 
-/// Makes a delivery of a stored event, due now unless the event asks for later.
+/// Creates a delivery of a stored event, due now unless the event asks for a later time.
 fn make(
     scene: &mut Scene<'_>,
     now: Timestamp,
@@ -423,7 +423,7 @@ fn make(
     note_lead(scene, created_at, event, key_of(delivery.id().0))
 }
 
-/// Stops a replay.
+/// Cancels a replay.
 pub(super) fn cancel(
     scene: &mut Scene<'_>,
     now: Timestamp,
@@ -447,7 +447,7 @@ pub(super) fn cancel(
     Ok(Some(replay))
 }
 
-/// Writes down how far a replay is; its list goes when it ends.
+/// Stores the progress of a replay. Deletes its targets when it has ended.
 fn save(conn: &Connection, replay: &Replay) -> rusqlite::Result<()> {
     let key = key_of(replay.id.0);
     conn.prepare_cached(
@@ -501,7 +501,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Replay> {
     })
 }
 
-/// A replay, of this tenant or of any.
+/// Returns a replay, of this tenant or of any.
 fn find(
     conn: &Connection,
     tenant_no: Option<i64>,
@@ -517,7 +517,7 @@ fn find(
     .optional()
 }
 
-/// A replay of a tenant.
+/// Returns a replay of a tenant.
 pub(super) fn replay(
     conn: &Connection,
     tenant: &TenantId,
@@ -529,7 +529,7 @@ pub(super) fn replay(
     }
 }
 
-/// Replays of a tenant, the newest first.
+/// Lists replays of a tenant, newest first.
 pub(super) fn replays(
     conn: &Connection,
     tenant: &TenantId,
@@ -553,7 +553,7 @@ pub(super) fn replays(
     Ok(cut(items, page.limit, |last| last.id))
 }
 
-/// Replays that are running.
+/// Returns the running replays.
 pub(super) fn running(conn: &Connection) -> rusqlite::Result<Vec<ReplayId>> {
     conn.prepare_cached(
         "SELECT key, tail FROM replays INDEXED BY running WHERE status = 0 ORDER BY key",

@@ -1,8 +1,7 @@
-//! Who wants what: the endpoints of every tenant, in memory.
+//! The routing table: the endpoints of every tenant with their subscriptions, in memory.
 //!
-//! The writer alone owns and changes them, in the order of its transactions, so an event is routed
-//! exactly by what is committed before it. Every change first sets aside what it replaces; a transaction
-//! that is rolled back puts it back.
+//! Only the writer owns and changes it, in the order of its transactions. So an event is routed exactly by what was
+//! committed before it. Every change first saves the old value, and a rollback restores it.
 
 use std::sync::Arc;
 
@@ -25,13 +24,13 @@ pub(super) struct Route {
     pub(super) id: EndpointId,
     pub(super) standing: Standing,
     pub(super) patterns: Vec<Pattern>,
-    /// Its own retry policy, as it was written.
+    /// Its own retry policy, as the caller wrote it.
     pub(super) policy: Option<Value>,
     pub(super) give_up_after: Span,
 }
 
 impl Route {
-    /// Whether events make deliveries for it at all.
+    /// Returns whether it can get deliveries: it is enabled or paused.
     pub(super) fn takes_part(&self) -> bool {
         match self.standing {
             Standing::Enabled | Standing::Paused => true,
@@ -39,13 +38,13 @@ impl Route {
         }
     }
 
-    /// Whether it gets a delivery of events of this type.
+    /// Returns whether it gets a delivery of events of this type.
     pub(super) fn gets(&self, event_type: &EventType) -> bool {
         self.takes_part() && wants(&self.patterns, event_type)
     }
 }
 
-/// A tenant and its endpoints, the oldest first.
+/// A tenant and its endpoints, sorted by number, oldest first.
 #[derive(Clone, Debug)]
 pub(super) struct TenantRoutes {
     pub(super) no: i64,
@@ -54,28 +53,28 @@ pub(super) struct TenantRoutes {
 }
 
 impl TenantRoutes {
-    /// The endpoint with this id, unless it is deleted.
+    /// Returns the endpoint with this id, unless it is deleted.
     pub(super) fn endpoint(&self, id: EndpointId) -> Option<&Arc<Route>> {
         self.endpoints.iter().find(|route| route.id == id)
     }
 
-    /// The endpoint with this number, unless it is deleted.
+    /// Returns the endpoint with this number, unless it is deleted.
     pub(super) fn endpoint_no(&self, no: i64) -> Option<&Arc<Route>> {
         let place = self.endpoints.binary_search_by_key(&no, |route| route.no);
         place.ok().map(|place| &self.endpoints[place])
     }
 }
 
-/// All tenants.
+/// The routing table of all tenants.
 #[derive(Debug)]
 pub(super) struct Routes {
     tenants: FxHashMap<TenantId, Arc<TenantRoutes>>,
-    /// What the transaction under way has replaced, each tenant once.
+    /// The values that the current transaction has replaced, one per tenant.
     replaced: Vec<(TenantId, Option<Arc<TenantRoutes>>)>,
 }
 
 impl Routes {
-    /// Reads them from the file.
+    /// Loads the table from the file.
     pub(super) fn load(conn: &Connection, settings: &StoreSettings) -> rusqlite::Result<Routes> {
         let mut by_no: FxHashMap<i64, (TenantId, TenantRoutes)> = FxHashMap::default();
         let mut tenants = conn.prepare("SELECT no, id, policy FROM tenants WHERE deleted = 0")?;
@@ -119,7 +118,7 @@ impl Routes {
         })
     }
 
-    /// A tenant.
+    /// Returns a tenant.
     pub(super) fn tenant(&self, tenant: &TenantId) -> Option<&Arc<TenantRoutes>> {
         self.tenants.get(tenant)
     }
@@ -136,7 +135,7 @@ impl Routes {
         self.tenants.remove(tenant);
     }
 
-    /// Changes a tenant, if there is one.
+    /// Changes a tenant, if it exists.
     pub(super) fn change(&mut self, tenant: &TenantId, change: impl FnOnce(&mut TenantRoutes)) {
         self.set_aside(tenant);
         if let Some(routes) = self.tenants.get_mut(tenant) {
@@ -144,7 +143,7 @@ impl Routes {
         }
     }
 
-    /// Changes one endpoint, if it is not deleted.
+    /// Changes an endpoint, if it is not deleted.
     pub(super) fn change_endpoint(
         &mut self,
         tenant: &TenantId,
@@ -159,12 +158,12 @@ impl Routes {
         });
     }
 
-    /// The transaction is committed.
+    /// Keeps the changes of a committed transaction.
     pub(super) fn keep(&mut self) {
         self.replaced.clear();
     }
 
-    /// The transaction is rolled back.
+    /// Undoes the changes of a transaction that was rolled back.
     pub(super) fn put_back(&mut self) {
         for (tenant, routes) in self.replaced.drain(..) {
             match routes {
@@ -182,7 +181,7 @@ impl Routes {
     }
 }
 
-/// Patterns as they are stored.
+/// Parses stored subscription patterns.
 pub(super) fn read_patterns(text: &str) -> rusqlite::Result<Vec<Pattern>> {
     from_json::<Vec<String>>(text)?
         .iter()
@@ -190,7 +189,7 @@ pub(super) fn read_patterns(text: &str) -> rusqlite::Result<Vec<Pattern>> {
         .collect()
 }
 
-/// A policy as it is stored.
+/// Parses a stored retry policy.
 pub(super) fn policy(text: Option<&str>) -> rusqlite::Result<Option<Value>> {
     text.map(from_json).transpose()
 }

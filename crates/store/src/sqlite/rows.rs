@@ -1,4 +1,4 @@
-//! Deliveries as rows.
+//! Conversion between deliveries and their rows.
 
 use posthaste_core::classify::{FailureKind, Row as Rule};
 use posthaste_core::delivery::{DeadReason, Delivery, Facts, OrderingKey, State, Trigger, Turn};
@@ -13,25 +13,25 @@ use super::codes::{Code, RowStatus};
 use super::keys::{Key, at, id_at, key_of, look_up, ms, tail_of};
 use crate::AttemptEntry;
 
-/// The columns that [`read`] wants, of a delivery `d` and its endpoint `e`.
+/// The columns that [`read`] needs, of a delivery `d` and its endpoint `e`.
 pub(super) const COLUMNS: &str = "d.key, d.tail, d.event_key, d.event_tail, d.status, d.due, \
     d.trigger, d.first_due, d.give_up_at, d.attempts, d.spent, d.delay_ms, d.granted, d.ordering, \
     d.ended_at, d.reason, e.id, d.endpoint_no, d.last";
-/// How many those are.
+/// The number of those columns.
 pub(super) const COLUMN_COUNT: usize = 19;
 
-/// A delivery as it lies in its row.
+/// A delivery as read from its row.
 #[derive(Clone, Debug)]
 pub(super) struct DeliveryRow {
     pub(super) delivery: Delivery,
     pub(super) endpoint_no: i64,
     pub(super) status: RowStatus,
-    /// The last attempt, as it was written.
+    /// The last attempt, as stored.
     pub(super) last: Option<String>,
 }
 
 impl DeliveryRow {
-    /// The last attempt.
+    /// Returns the last attempt.
     pub(super) fn last_attempt(&self) -> rusqlite::Result<Option<AttemptEntry>> {
         self.last.as_deref().map(from_json).transpose()
     }
@@ -88,7 +88,7 @@ fn turn(row: &Row<'_>) -> rusqlite::Result<Turn> {
     })
 }
 
-/// The delivery with this id.
+/// Returns the delivery with this id.
 pub(super) fn find(conn: &Connection, id: DeliveryId) -> rusqlite::Result<Option<DeliveryRow>> {
     let Some((key, tail)) = look_up(id.0) else {
         return Ok(None);
@@ -97,7 +97,7 @@ pub(super) fn find(conn: &Connection, id: DeliveryId) -> rusqlite::Result<Option
     Ok(row.filter(|row| tail_of(row.delivery.id().0) == tail))
 }
 
-/// The delivery with this key.
+/// Returns the delivery with this key.
 pub(super) fn at_key(conn: &Connection, key: Key) -> rusqlite::Result<Option<DeliveryRow>> {
     conn.prepare_cached(&format!(
         "SELECT {COLUMNS} FROM deliveries d JOIN endpoints e ON e.no = d.endpoint_no WHERE d.key = ?1"
@@ -106,7 +106,7 @@ pub(super) fn at_key(conn: &Connection, key: Key) -> rusqlite::Result<Option<Del
     .optional()
 }
 
-/// Adds a delivery that has just been scheduled.
+/// Inserts a delivery that has just been scheduled.
 pub(super) fn insert(
     conn: &Connection,
     delivery: &Delivery,
@@ -135,16 +135,16 @@ pub(super) fn insert(
     Ok(())
 }
 
-/// Whether a change may begin a new round of attempts, with times of its own.
+/// A parameter of [`update`]: may the change start a new round of attempts, with new times?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Round {
-    /// An attempt never does, not even one that somebody made in an earlier round and tells of late.
+    /// An attempt never starts a round, not even one of an earlier round that is recorded late.
     GoesOn,
-    /// A replay does.
+    /// A replay starts a round.
     MayBegin,
 }
 
-/// Writes a delivery over its row. `last` is its last attempt, `failed_with` the kind of its failure.
+/// Updates the row of a delivery. `last` is its last attempt, `failed_with` the failure kind.
 pub(super) fn update(
     conn: &Connection,
     delivery: &Delivery,
@@ -185,10 +185,10 @@ pub(super) fn update(
     Ok(())
 }
 
-/// What is written down of a state: its status, when it is due, and who asked.
+/// Returns what is stored of a state: status, due time and trigger.
 ///
-/// Neither that it is held nor that it is being sent is written down: the one follows from the
-/// endpoint, and whoever finds the other after us sends it again.
+/// `held` is not stored because it follows from the endpoint. `in_progress` is not stored either: after a crash the
+/// delivery is simply sent again.
 fn standing_of(delivery: &Delivery) -> (RowStatus, Option<i64>, Trigger) {
     let ended = |status| (status, None, Trigger::Automatic);
     match delivery.state() {
@@ -208,28 +208,28 @@ fn standing_of(delivery: &Delivery) -> (RowStatus, Option<i64>, Trigger) {
     }
 }
 
-/// The status that is written down of a delivery.
+/// Returns the stored status of a delivery.
 pub(super) fn status_of(delivery: &Delivery) -> RowStatus {
     standing_of(delivery).0
 }
 
-/// The id of an endpoint in this column.
+/// Reads the id of an endpoint from this column.
 pub(super) fn endpoint_id(row: &Row<'_>, column: usize) -> rusqlite::Result<EndpointId> {
     row.get::<_, [u8; 16]>(column)
         .map(|bytes| EndpointId(u128::from_be_bytes(bytes)))
 }
 
-/// What was written as JSON.
+/// Parses stored JSON.
 pub(super) fn from_json<T: DeserializeOwned>(text: &str) -> rusqlite::Result<T> {
     serde_json::from_str(text).map_err(|error| unreadable(Box::new(error)))
 }
 
-/// As JSON. Our own types can always be written so.
+/// Converts a value to JSON. Never fails for the types stored here.
 pub(super) fn to_json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("what we store has a form in JSON")
 }
 
-/// What was written as text.
+/// Parses stored text.
 pub(super) fn parse<T>(text: &str) -> rusqlite::Result<T>
 where
     T: std::str::FromStr<Err: std::error::Error + Send + Sync + 'static>,

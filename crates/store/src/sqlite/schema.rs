@@ -1,22 +1,22 @@
-//! How the file is laid out, and how it came to be so.
+//! The schema of the file, and its migrations.
 //!
-//! Rows are narrow and indexes are partial: what a delivered event costs is the sum of the pages it
-//! touches. An event and its deliveries are appended; an attempt is folded into its delivery until there
-//! is a second one; nothing indexes what has ended while it ends. The history by tenant and endpoint is
-//! filled in later, in sorted pieces.
+//! Rows are narrow and indexes are partial, because the cost of a delivered event is the number of pages that it
+//! touches. Events and deliveries are appended. The last attempt is stored in the row of its delivery, so a delivery
+//! with one attempt needs no other row. A delivery that ends adds no index entry, unless it is dead-lettered. The
+//! history index by tenant and endpoint is filled later, in sorted parts.
 //!
-//! A format is a number. Each step brings a file from one to the next, in one transaction.
+//! The schema version is a number. Each migration step raises it by one, in one transaction.
 
-/// Marks our files: `psth`.
+/// Marks posthaste's files: `psth`.
 pub(super) const APPLICATION_ID: i32 = 0x7073_7468;
 
-/// The steps from an empty file to today's format. Published steps never change.
+/// The migration steps from an empty file to the newest schema version. Published steps never change.
 pub(super) const STEPS: &[&str] = &[FIRST, CREDENTIALS, PEOPLE, NIGHT];
 
-/// The newest format this program knows.
+/// The newest schema version that this program knows.
 pub(super) const FORMAT: u32 = STEPS.len() as u32;
 
-/// The names under which numbers are kept.
+/// Names of the numbers in the table `meta`.
 pub(super) mod meta {
     /// The last number given to a tenant or an endpoint.
     pub(crate) const LAST_NO: &str = "last_no";
@@ -24,31 +24,31 @@ pub(super) mod meta {
     pub(crate) const DELIVERIES_UP_TO: &str = "deliveries_up_to";
     /// Events up to this key are in the history.
     pub(crate) const EVENTS_UP_TO: &str = "events_up_to";
-    /// An event's key is at most so many milliseconds ahead of its time of acceptance.
+    /// Maximum skew of an event's key: milliseconds that it is ahead of the event's acceptance time.
     pub(crate) const EVENT_LEAD: &str = "event_lead";
-    /// The same of a delivery's key and its event's time of acceptance.
+    /// Maximum skew of a delivery's key: milliseconds that it is ahead of its event's acceptance time.
     pub(crate) const DELIVERY_LEAD: &str = "delivery_lead";
-    /// No id up to this is made again, even if what had it is gone.
+    /// The last key used before rows were deleted. Keys up to it are never generated again.
     pub(crate) const LAST_KEY: &str = "last_key";
-    /// When writing was last tried out.
+    /// The time of the last write probe.
     pub(crate) const PROBED_AT: &str = "probed_at";
-    /// People have been told of notices up to this number.
+    /// Notifications up to this number are processed.
     pub(crate) const TOLD: &str = "told";
 }
 
-/// What it takes to run it at night.
+/// Unattended operation: plans, retention periods, stats, alerts, notifications, emails, usage and trace contexts.
 const NIGHT: &str = include_str!("fourth.sql");
 
-/// How an endpoint wants to be signed for and called with.
+/// Signature styles and credentials of endpoints.
 const CREDENTIALS: &str = "
 ALTER TABLE endpoints ADD COLUMN signature_style INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE endpoints ADD COLUMN sealed_credentials BLOB NOT NULL DEFAULT x'';
 ";
 
-/// What people need who look at it: passes, who did what, dead letters by cause, endpoints in trouble.
+/// The dashboard: sessions, the audit log, dead letters by failure kind, and endpoints that need attention.
 ///
-/// The audit names a tenant twice: by the id it had, for whoever looks at everything, and by its number, so that a
-/// later tenant of the same id sees nothing of it.
+/// The audit log stores a tenant twice: by its id, for readers of the whole log, and by its number, so that a later
+/// tenant with the same id cannot read the entry.
 const PEOPLE: &str = "
 CREATE TABLE passes (
     id BLOB PRIMARY KEY,

@@ -1,4 +1,4 @@
-//! The contract, kept: each call finds its thread.
+//! [`SqliteStore`]: passes each call of the contract to the writer thread or to a reader thread.
 
 use std::future::ready;
 use std::path::{Path, PathBuf};
@@ -44,8 +44,8 @@ use crate::{
     Usage, Written,
 };
 
-/// What an event costs a transaction besides its payload. Batches of empty events must not make it
-/// endless either.
+/// Size that an event adds to a transaction besides its payload, in bytes. Without it, a group of many empty events
+/// would have no size limit.
 const EVENT_BYTES: usize = 1_024;
 
 /// A store in one SQLite file.
@@ -59,7 +59,7 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens a store, making or migrating its file as needed.
+    /// Opens a store, and creates or migrates its file as needed.
     pub fn open(
         path: impl AsRef<Path>,
         settings: StoreSettings,
@@ -68,7 +68,7 @@ impl SqliteStore {
         SqliteStore::open_with(path, settings, hand_over, Arc::default())
     }
 
-    /// Opens a store in which something will go wrong.
+    /// Opens a store with injected faults, for tests.
     #[doc(hidden)]
     pub fn open_with(
         path: impl AsRef<Path>,
@@ -112,11 +112,11 @@ impl SqliteStore {
     }
 }
 
-/// An answer, and how to give it.
+/// Returns an answer, and the callback that completes it.
 fn promise<T: Send + 'static>() -> (Done<T>, Answer<T>) {
     let (sender, receiver) = oneshot::channel();
     let done = Box::new(move |result| {
-        // Whoever asked may have gone.
+        // The caller may have dropped the answer.
         let _ = sender.send(result);
     });
     let answer = Box::pin(async move { receiver.await.unwrap_or_else(|_| Err(stopped())) });
@@ -176,7 +176,7 @@ fn start(
     })
 }
 
-/// The greatest key there is, or was.
+/// Returns the greatest key that was ever used.
 fn last_key(conn: &Connection) -> rusqlite::Result<i64> {
     let mut last = number(conn, meta::LAST_KEY)?;
     for table in ["events", "deliveries", "replays"] {
@@ -460,8 +460,8 @@ impl Store for SqliteStore {
         tenant: TenantId,
         filter: ReplayFilter,
     ) -> Answer<Replay> {
-        // What is to be sent is looked for by a reader, so that nobody waits for a long search; but after
-        // everything that was asked for before.
+        // A reader searches for the deliveries, so that the long search does not block the writer. A first empty
+        // operation makes the search start after everything that was requested earlier.
         let (done, answer) = promise();
         let (queue, readers) = (self.queue.clone(), self.readers.clone());
         let plan = move |passed: Result<(), StoreError>| {

@@ -1,11 +1,11 @@
-//! Removing what has been finished for long enough.
+//! Retention runs: delete data that finished long enough ago.
 //!
-//! A step looks at the next few events in the order of their keys. It removes those that are old enough, with everything
-//! that hangs on them; of the others what they carry, and all attempts but the last, as each has its own time. The last
-//! step of a round removes replays that ended as long ago. What has not ended is never touched, however old it is. Each
-//! step also removes a few passes, entries of the audit, alerts, figures and months of usage whose time is up.
+//! A step examines the next few events in key order. Events that have expired are deleted with everything that
+//! belongs to them. Of the other events, expired payloads and expired attempts (all but the last) are deleted. The
+//! last step of a round deletes expired replays. Data that has not finished is never deleted, however old it is. Each
+//! step also deletes a few expired sessions, audit entries, alerts, stats and months of usage.
 //!
-//! What is old lies side by side, so it is removed in ranges of keys: that costs a fraction of looking for each row.
+//! Old rows are adjacent, so they are deleted in key ranges, at a fraction of the cost of deleting row by row.
 
 use std::collections::hash_map::Entry;
 
@@ -25,30 +25,31 @@ use crate::retention::is_over;
 use crate::stretches::Stretches;
 use crate::{Kept, Limits, Retention, Tidied};
 
-/// A step looks at no more deliveries than so many times its events, so that it is short where events go to many.
+/// Maximum number of deliveries per step, as a multiple of its events. Keeps steps short where events have many
+/// deliveries.
 const DELIVERIES_PER_EVENT: usize = 4;
-/// How many replays are looked at in one round.
+/// Maximum number of replays examined per round.
 const REPLAYS_AT_ONCE: usize = 500;
 
-/// How far tidying is.
+/// The progress of the retention run.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// Where the next step begins.
+    /// The key after which the next step starts.
     up_to: Key,
-    /// Where nothing can go yet, as long as things are kept as they were.
+    /// Skip ranges, valid while the retention settings stay the same.
     stretches: Stretches<Key>,
     kept_as: Option<Retention>,
-    /// The last replay that was looked at; 0 if that was the last there is.
+    /// The last replay that was examined; 0 if it was the last one stored.
     replays_up_to: Key,
 }
 
 impl Progress {
-    /// Some tenant's things are kept for another time from now on.
+    /// Drops all skip ranges, because the retention settings of a tenant have changed.
     pub(super) fn kept_otherwise(&mut self) {
         self.stretches.forget();
     }
 
-    /// Something of an event that had ended begins anew.
+    /// Drops the skip range of an event of which a finished delivery was started again.
     pub(super) fn begins_anew(&mut self, event: Key) {
         self.stretches.forget_at(event);
     }
@@ -68,7 +69,7 @@ impl Progress {
     }
 }
 
-/// An event that a step looks at.
+/// An event that a step examines.
 struct Old {
     key: Key,
     tenant_no: i64,
@@ -78,17 +79,17 @@ struct Old {
     payload_gone: bool,
 }
 
-/// What is to be done.
+/// The events, payloads and attempts to delete.
 #[derive(Default)]
 struct Doomed {
     events: FxHashSet<Key>,
     payloads: FxHashSet<Key>,
     attempts: FxHashSet<Key>,
-    /// Nothing of the rest can go before this.
+    /// The earliest time at which something of the rest can expire.
     until: Until,
 }
 
-/// One step.
+/// Runs one step.
 pub(super) fn step(
     scene: &mut Scene<'_>,
     now: Timestamp,
@@ -135,7 +136,7 @@ pub(super) fn step(
     Ok(tidied)
 }
 
-/// The next events, and whether there may be more.
+/// Reads the next events. Returns them, and whether there may be more.
 fn look_at(conn: &Connection, above: Key, count: usize) -> rusqlite::Result<(Vec<Old>, bool)> {
     let mut statement = conn.prepare_cached(
         "SELECT key, tenant_no, created_at, idempotency_key, deliveries, \
@@ -163,7 +164,7 @@ fn look_at(conn: &Connection, above: Key, count: usize) -> rusqlite::Result<(Vec
     Ok((events, more))
 }
 
-/// How long the things of the tenants of some events are kept.
+/// Returns the retention periods of the tenants of these events.
 fn kept_by_tenant(
     conn: &Connection,
     retention: &Retention,
@@ -178,7 +179,7 @@ fn kept_by_tenant(
     Ok(tenants)
 }
 
-/// How long a tenant's things are kept. What is left of a deleted tenant takes the server's default.
+/// Returns the retention periods of a tenant; for a deleted tenant, those of the server.
 fn kept_of(conn: &Connection, retention: &Retention, tenant_no: i64) -> rusqlite::Result<Kept> {
     let found = conn
         .prepare_cached("SELECT limits, plan FROM tenants WHERE no = ?1 AND deleted = 0")?
@@ -190,26 +191,26 @@ fn kept_of(conn: &Connection, retention: &Retention, tenant_no: i64) -> rusqlite
     Ok(found.unwrap_or_else(|| retention.of_nobody()))
 }
 
-/// How a delivery stands.
+/// The state of a delivery.
 #[derive(Clone, Copy)]
 struct End {
     endpoint_no: i64,
     status: RowStatus,
-    /// Nothing if it has not ended.
+    /// The time at which it ended; `None` if it waits.
     at: Option<Timestamp>,
     attempts: u32,
 }
 
-/// How the deliveries of some events stand.
+/// The states of the deliveries of some events.
 struct Ends {
     found: FxHashMap<Key, End>,
-    /// Whatever lies in the range in which most of them do, in order.
+    /// All keys in the range that contains most of the deliveries, in order.
     in_range: Vec<Key>,
 }
 
 impl Ends {
-    /// Those of the events that are worth a look. Most lie side by side, right behind their events; what a replay
-    /// added lies anywhere.
+    /// Reads the states for the events that `worth` selects. Most deliveries are adjacent, directly after their
+    /// events; those added by a replay can be anywhere.
     fn of(
         conn: &Connection,
         events: &[Old],
@@ -253,7 +254,7 @@ impl Ends {
         Ok(ends)
     }
 
-    /// Those of one event that are there.
+    /// Returns the deliveries of one event that exist.
     fn of_event<'a>(&'a self, event: &'a Old) -> impl Iterator<Item = (Key, End)> + 'a {
         let keys = event.deliveries.iter().map(|listed| key_of(listed.id.0));
         keys.filter_map(|key| Some((key, *self.found.get(&key)?)))
@@ -269,7 +270,7 @@ fn read_end(row: &rusqlite::Row<'_>) -> rusqlite::Result<End> {
     })
 }
 
-/// The earliest moment at which something can go, if that is known.
+/// The earliest time at which something can expire, if known.
 #[derive(Clone, Copy, Debug, Default)]
 enum Until {
     #[default]
@@ -287,7 +288,7 @@ impl Until {
         };
     }
 
-    /// Nothing at all means that all of it went.
+    /// Returns the time, if known. `Never` means that everything was deleted.
     fn known(self) -> Option<Timestamp> {
         match self {
             Until::At(at) => Some(at),
@@ -296,7 +297,7 @@ impl Until {
     }
 }
 
-/// Decides what of an event goes.
+/// Decides what of an event is deleted.
 fn judge(now: Timestamp, event: &Old, kept: Kept, ends: &Ends, doomed: &mut Doomed) {
     if !is_over(event.created_at, kept.shortest(), now) {
         return doomed
@@ -313,7 +314,7 @@ fn judge(now: Timestamp, event: &Old, kept: Kept, ends: &Ends, doomed: &mut Doom
         return;
     }
     match last_end {
-        // When it will have ended nobody knows.
+        // It is unknown when the event will have finished.
         None => doomed.until = Until::Unknown,
         Some(end) => doomed.until.at_most(end.after(kept.deliveries)),
     }
@@ -337,7 +338,7 @@ fn judge(now: Timestamp, event: &Old, kept: Kept, ends: &Ends, doomed: &mut Doom
     }
 }
 
-/// Removes what was found.
+/// Deletes what was selected.
 fn act(
     scene: &mut Scene<'_>,
     now: Timestamp,
@@ -347,7 +348,7 @@ fn act(
 ) -> rusqlite::Result<Tidied> {
     let conn = scene.conn;
     if !doomed.events.is_empty() {
-        // What is in a piece of the history that is being written would come back.
+        // Entries in an unfinished part of the history would be written again after the deletion.
         scene.history.settle(conn)?;
         remove(scene, events, ends, &doomed.events)?;
     }
@@ -374,7 +375,7 @@ fn act(
     })
 }
 
-/// Removes events with all that hangs on them.
+/// Deletes events with everything that belongs to them.
 fn remove(
     scene: &mut Scene<'_>,
     events: &[Old],
@@ -422,7 +423,7 @@ fn remove(
     Ok(())
 }
 
-/// Removes all deliveries between two keys, which are of these tenants and endpoints.
+/// Deletes all deliveries of a key range, which belong to these tenants and endpoints.
 fn remove_deliveries(conn: &Connection, run: Run, scopes: &FxHashSet<i64>) -> rusqlite::Result<()> {
     conn.prepare_cached("DELETE FROM deliveries WHERE key >= ?1 AND key <= ?2")?
         .execute((run.first, run.last))?;
@@ -430,7 +431,7 @@ fn remove_deliveries(conn: &Connection, run: Run, scopes: &FxHashSet<i64>) -> ru
     forget(conn, "delivery_history", run, scopes)
 }
 
-/// Removes all events between two keys, which are of these tenants.
+/// Deletes all events of a key range, which belong to these tenants.
 fn remove_events(conn: &Connection, run: Run, tenants: &FxHashSet<i64>) -> rusqlite::Result<()> {
     conn.prepare_cached("DELETE FROM events WHERE key >= ?1 AND key <= ?2")?
         .execute((run.first, run.last))?;
@@ -451,14 +452,14 @@ fn forget(
     Ok(())
 }
 
-/// Removes the attempts of deliveries between two keys, but for the last of each, which lies with it.
+/// Deletes the attempts of the deliveries in a key range, except the last of each, which is stored with the delivery.
 fn remove_attempts(conn: &Connection, run: Run) -> rusqlite::Result<usize> {
     conn.prepare_cached("DELETE FROM attempts WHERE delivery_key >= ?1 AND delivery_key <= ?2")?
         .execute((run.first, run.last))
 }
 
-/// Removes replays that ended long enough ago, a few in each round, and says how many, and where to look on. Their lists
-/// went when they ended.
+/// Deletes expired replays, examining a few in each round. Returns their number and the key after which the next
+/// round continues. Their target lists were deleted when they ended.
 fn remove_replays(
     conn: &Connection,
     now: Timestamp,

@@ -1,4 +1,4 @@
-//! Keys that lie side by side.
+//! Ranges of adjacent keys.
 
 use super::keys::Key;
 
@@ -10,7 +10,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// One key.
+    /// Returns the range of one key.
     pub(super) fn of(key: Key) -> Run {
         Run {
             first: key,
@@ -18,12 +18,12 @@ impl Run {
         }
     }
 
-    /// Whether it holds a key.
+    /// Returns whether it contains a key.
     pub(super) fn holds(self, key: Key) -> bool {
         self.first <= key && key <= self.last
     }
 
-    /// Those of some sorted keys that it holds, or its own if it is one of none of them.
+    /// Returns the keys of a sorted list that are in the range, or its first key if the list has none of them.
     pub(super) fn keys(self, sorted: &[Key]) -> Vec<Key> {
         let from = sorted.partition_point(|key| *key < self.first);
         let within = sorted[from..].iter().copied();
@@ -36,7 +36,7 @@ impl Run {
     }
 }
 
-/// The longest runs of sorted keys that are all wanted: no key of the list that is not wanted lies in one.
+/// Returns the longest ranges of sorted keys that contain only wanted keys of the list.
 pub(super) fn runs(sorted: &[Key], wanted: impl Fn(Key) -> bool) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut open = false;

@@ -1,8 +1,8 @@
-//! How much tenants use up: events by month, and how fast they come.
+//! Usage of tenants: events per month, and the per-second quota.
 //!
-//! Events are counted in the transaction that brings them, once for each tenant however many lists came together, so
-//! that the count is exact and costs next to nothing. How fast they come is kept in memory: a second after the start
-//! nobody could tell the difference.
+//! [`Meters`] counts events in the transaction that stores them, with one write per tenant for the whole group. So
+//! the count is exact and costs almost nothing. The state of the per-second quota is only in memory: one second after
+//! a start there is no difference.
 
 use std::collections::BTreeMap;
 
@@ -16,22 +16,22 @@ use super::directory::live_tenant;
 use super::keys::most;
 use crate::{MONTHS_KEPT, Usage};
 
-/// Of how many tenants it is known how fast their events come, before those are forgotten that have been quiet.
+/// Number of tenants with a per-second state from which idle tenants are removed.
 const MAX_ARRIVALS: usize = 100_000;
 const NS_PER_MS: u64 = 1_000_000;
 
-/// What tenants have used up, by their numbers.
+/// The usage of tenants, by tenant number.
 #[derive(Debug, Default)]
 pub(super) struct Meters {
     arrivals: FxHashMap<i64, u64>,
-    /// What the transaction under way has replaced, the earliest first.
+    /// The values that the current transaction has replaced, oldest first.
     replaced: Vec<(i64, Option<u64>)>,
-    /// What the transaction under way has brought.
+    /// The events of the current transaction.
     counted: BTreeMap<(Month, i64), u64>,
 }
 
 impl Meters {
-    /// Takes in `count` events of a tenant, or says why not.
+    /// Counts `count` events of a tenant, or returns the quota that they exceed.
     pub(super) fn take(
         &mut self,
         conn: &Connection,
@@ -76,7 +76,7 @@ impl Meters {
         Ok(events(conn, month, tenant_no)? + counted.unwrap_or(0))
     }
 
-    /// Writes down what the transaction has brought: the last thing before it is committed.
+    /// Writes the counts of the transaction: the last step before the commit.
     pub(super) fn write(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         for ((month, tenant_no), count) in std::mem::take(&mut self.counted) {
             let count = count as i64;
@@ -95,12 +95,12 @@ impl Meters {
         Ok(())
     }
 
-    /// The transaction is committed.
+    /// Keeps the changes of a committed transaction.
     pub(super) fn keep(&mut self) {
         self.replaced.clear();
     }
 
-    /// The transaction is rolled back.
+    /// Undoes the changes of a transaction that was rolled back.
     pub(super) fn put_back(&mut self) {
         self.counted.clear();
         while let Some((tenant_no, arrival_ns)) = self.replaced.pop() {
@@ -120,7 +120,7 @@ fn events(conn: &Connection, month: Month, tenant_no: i64) -> rusqlite::Result<u
     Ok(events.unwrap_or(0) as u64)
 }
 
-/// Removes a few counts of months that nobody asks for any more, whoever's they are, and says how many.
+/// Deletes a few expired monthly counts, of any tenant. Returns their number.
 pub(super) fn tidy(conn: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<usize> {
     let oldest = Month::of(now).0.saturating_sub(MONTHS_KEPT);
     conn.prepare_cached(
@@ -130,7 +130,7 @@ pub(super) fn tidy(conn: &Connection, now: Timestamp, limit: usize) -> rusqlite:
     .execute((oldest, most(limit)))
 }
 
-/// How much a tenant uses.
+/// Returns the usage of a tenant.
 pub(super) fn usage(
     conn: &Connection,
     now: Timestamp,

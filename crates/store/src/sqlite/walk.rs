@@ -1,7 +1,7 @@
-//! Walking through deliveries or events in the order of their keys.
+//! Iterates over deliveries or events in key order.
 //!
-//! A walk has a source: a short list, what has failed at some endpoints, or everything of a tenant or an
-//! endpoint. The last is the history up to its mark and, past the mark, the rows themselves.
+//! The keys come from a [`Source`]: a short list, the failed deliveries of some endpoints, or everything of a tenant
+//! or an endpoint. The last one reads the history up to its mark, and after the mark the rows themselves.
 
 use rusqlite::Connection;
 
@@ -10,21 +10,21 @@ use super::group::number;
 use super::keys::{Key, most};
 use super::schema::meta;
 
-/// With more endpoints than this, looking at each costs more than walking through the history.
+/// With more endpoints than this, one lookup per endpoint costs more than reading the history.
 const MAX_MERGED: usize = 1_000;
-/// More waiting deliveries than this are found soon enough by walking.
+/// With more waiting deliveries than this, reading the history finds them fast enough.
 const MAX_GATHERED: usize = 20_000;
 
-/// Which way.
+/// The order of the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
-    /// The oldest first.
+    /// Oldest first.
     Up,
-    /// The newest first.
+    /// Newest first.
     Down,
 }
 
-/// Whose deliveries.
+/// The tenant or endpoint of the deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     /// All of the tenant with this number.
@@ -41,10 +41,10 @@ impl Scope {
     }
 }
 
-/// Where keys come from.
+/// The origin of keys.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
-    /// These, in no order.
+    /// These keys, in no order.
     Listed(Vec<Key>),
     /// Failed deliveries to these endpoints.
     Dead(Vec<i64>),
@@ -62,7 +62,7 @@ pub(super) struct Range {
 }
 
 impl Source {
-    /// Where deliveries of this status are found soonest.
+    /// Returns the source that finds deliveries of this status fastest.
     pub(super) fn of_status(
         conn: &Connection,
         scope: Scope,
@@ -92,7 +92,7 @@ impl Source {
         }
     }
 
-    /// The next `count` keys of the range.
+    /// Returns the next `count` keys of the range.
     pub(super) fn keys(
         &self,
         conn: &Connection,
@@ -129,7 +129,7 @@ impl Source {
     }
 }
 
-/// Statuses that are found in the same place.
+/// Statuses that are found in the same index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RowStatusGroup {
     /// Pending or retrying.
@@ -150,7 +150,7 @@ impl From<RowStatus> for RowStatusGroup {
     }
 }
 
-/// Everything that waits for these endpoints, unless it is much.
+/// Returns the waiting deliveries of these endpoints, unless there are more than [`MAX_GATHERED`].
 fn gather_waiting(conn: &Connection, endpoints: &[i64]) -> rusqlite::Result<Option<Vec<Key>>> {
     let mut statement = conn.prepare_cached(
         "SELECT key FROM deliveries INDEXED BY due WHERE endpoint_no = ?1 AND due IS NOT NULL LIMIT ?2",
@@ -194,7 +194,7 @@ fn order(direction: Direction) -> &'static str {
     }
 }
 
-/// What a history is of.
+/// The table of a history, with its scope.
 #[derive(Clone, Copy)]
 enum Table {
     Deliveries(Scope),

@@ -1,4 +1,4 @@
-//! Whose is it?
+//! Looks up the tenant of an object.
 
 use posthaste_core::id::TenantId;
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -7,7 +7,7 @@ use super::keys::{id_bytes, look_up};
 use super::rows::parse;
 use crate::Named;
 
-/// The tenant to which something belongs, if both are there.
+/// Returns the tenant that an object belongs to, if both exist.
 pub(super) fn whose(conn: &Connection, named: Named) -> rusqlite::Result<Option<TenantId>> {
     let read = |row: &Row<'_>| parse(row.get_ref(0)?.as_str()?);
     match named {

@@ -1,4 +1,4 @@
-//! What is still to be done.
+//! Waiting deliveries: which endpoints have some, and which are due.
 
 use posthaste_core::delivery::{Delivery, OrderingKey};
 use posthaste_core::id::{EndpointId, TenantId};
@@ -10,10 +10,10 @@ use super::directory::{live_tenant, one_more};
 use super::keys::{Key, at, id_bytes, key_of, most, ms};
 use super::rows::{self, COLUMNS, endpoint_id};
 
-/// So many deliveries that wait behind others are passed over before the keys are looked at one by one.
+/// Number of blocked deliveries that [`fetch`] skips before it switches to one lookup per ordering key.
 const MAX_PASSED_OVER: usize = 4_096;
 
-/// Every endpoint for which something waits, and when the earliest of it is due.
+/// Returns every endpoint that has waiting deliveries, with the earliest due time.
 pub(super) fn unfinished(conn: &Connection) -> rusqlite::Result<Vec<(EndpointId, Timestamp)>> {
     conn.prepare_cached(
         "SELECT id, due FROM (SELECT e.id AS id, (SELECT d.due FROM deliveries d INDEXED BY due \
@@ -24,7 +24,7 @@ pub(super) fn unfinished(conn: &Connection) -> rusqlite::Result<Vec<(EndpointId,
     .collect()
 }
 
-/// What waits for an endpoint and is due.
+/// Returns the due deliveries of an endpoint.
 pub(super) fn fetch(
     conn: &Connection,
     endpoint: EndpointId,
@@ -66,7 +66,7 @@ pub(super) fn fetch(
             break;
         }
     }
-    // Where the rest was not looked at, others may well be blocked.
+    // The rest was not examined, so deliveries in it may be blocked.
     fetched.blocked |= ordered && fetched.next_due.is_some();
     Ok(fetched)
 }
@@ -88,8 +88,8 @@ fn is_oldest_of_its_key(
     Ok(oldest == key_of(delivery.id().0))
 }
 
-/// The same as [`fetch`] on an ordered lane, for few keys behind which very much waits: one step for
-/// each key, and none for what waits behind it.
+/// Returns the same as [`fetch`] on an ordered lane. Faster when many deliveries wait behind few ordering keys: one
+/// lookup per key, none for the deliveries behind it.
 fn fetch_by_key(
     conn: &Connection,
     endpoint_no: i64,
@@ -143,8 +143,8 @@ fn fetch_by_key(
     Ok(fetched)
 }
 
-/// How many deliveries have been waiting for another attempt since before `since`: those that were first
-/// due before it, in this round.
+/// Counts the deliveries that have been waiting for another attempt since before `since`: those that were first due
+/// before it, in their current round.
 pub(super) fn retrying_since(
     conn: &Connection,
     tenant: Option<&TenantId>,

@@ -1,8 +1,8 @@
-//! The one thread that writes.
+//! The writer: the only thread that writes.
 //!
-//! It takes whatever has gathered, writes it in one transaction, hands over what was accepted, and
-//! answers. There is no timer: while one commit runs, the next group gathers. Between two groups it keeps
-//! the history and the log in order, a little at a time.
+//! [`Writer`] takes all operations from the write queue, writes them in one transaction, passes the accepted
+//! deliveries to the hand-over, and answers. There is no timer: while one commit runs, the next group collects.
+//! Between two groups it extends the history and checkpoints the WAL, a little at a time.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -24,7 +24,7 @@ use super::routes::Routes;
 use super::usage::Meters;
 use crate::{Done, HandOver, StoreError, StoreSettings};
 
-/// Everything the thread owns.
+/// Everything that the writer thread owns.
 pub(super) struct Writer {
     pub(super) conn: Connection,
     pub(super) queue: Arc<Queue>,
@@ -36,7 +36,7 @@ pub(super) struct Writer {
     pub(super) history: History,
     pub(super) memory: Memory,
     pub(super) meters: Meters,
-    /// The number of the last figures that were added.
+    /// The number of the last stats that were added.
     pub(super) flushed: u64,
     pub(super) checkpoints: Checkpoints,
     pub(super) log_pages: Arc<AtomicU32>,
@@ -44,11 +44,11 @@ pub(super) struct Writer {
     pub(super) max_pages: u32,
     pub(super) readers: Arc<Readers>,
     pub(super) lock: Lock,
-    /// Whoever closes the store waits here.
+    /// Completes the answer to the caller that closes the store.
     pub(super) closed: Arc<Closed>,
 }
 
-/// Tells whoever closes the store that it is closed.
+/// Informs the caller of `close` when the thread has ended.
 #[derive(Default)]
 pub(super) struct Closed {
     door: Mutex<Door>,
@@ -57,14 +57,14 @@ pub(super) struct Closed {
 
 #[derive(Default)]
 struct Door {
-    /// Whoever waits for the end of the thread.
+    /// The callback of the caller that waits for the end of the thread.
     waits: Option<Done<()>>,
-    /// The thread has ended.
+    /// True if the thread has ended.
     gone: bool,
 }
 
 impl Closed {
-    /// Answers when the thread has ended, which may be now.
+    /// Calls `done` when the thread has ended, which may be now.
     pub(super) fn when_closed(&self, done: Done<()>) {
         let mut door = self.lock();
         if !door.gone {
@@ -75,7 +75,7 @@ impl Closed {
         done(self.verdict());
     }
 
-    /// The thread ends here.
+    /// Marks the thread as ended and answers the caller that waits for it.
     fn end(&self) {
         let waits = {
             let mut door = self.lock();
@@ -96,7 +96,7 @@ impl Closed {
     }
 }
 
-/// Marks the end of the thread, if it panics.
+/// Drop guard: fails everything that waits and marks the thread as ended if it panics.
 struct Ending {
     queue: Arc<Queue>,
     hand_over: Arc<dyn HandOver>,
@@ -179,7 +179,7 @@ impl Writer {
         }
     }
 
-    /// Runs operations in one transaction, and lets it take effect in memory.
+    /// Runs operations in one transaction and, after the commit, applies its effects in memory.
     fn commit(&mut self, group: &mut [Box<dyn Operation>]) -> Result<(), Failed> {
         let mut effects = Effects {
             flushed: self.flushed,
@@ -243,7 +243,7 @@ impl Writer {
         self.memory = Memory::default();
     }
 
-    /// Nobody can say what is on disk: nothing is acknowledged any more.
+    /// Stops the store: it is unknown what is on disk, so no operation is acknowledged any more.
     fn break_down(&mut self, group: Vec<Box<dyn Operation>>, error: &rusqlite::Error) {
         let why = StoreError::Unavailable(format!("the disk failed: {error}"));
         tracing::error!(%error, "the store is broken");
@@ -254,7 +254,7 @@ impl Writer {
         self.queue.fail(&why);
     }
 
-    /// A little of what can wait.
+    /// Does a small part of the deferred work.
     fn keep_house(&mut self) {
         if self.closed.broken.get().is_some() {
             return;
@@ -264,7 +264,7 @@ impl Writer {
         {
             self.roll_back();
             match failed {
-                // There is no room now; reading works without it, only slower.
+                // Probably the disk is full. Reads work without the history, but more slowly.
                 Failed::RolledBack(error) | Failed::NotBegun(error) => {
                     self.history.rest();
                     tracing::warn!(%error, "the history could not be extended");
@@ -299,13 +299,13 @@ impl Writer {
     }
 }
 
-/// How a transaction failed.
+/// The outcome of a failed transaction.
 enum Failed {
-    /// It did not even begin: somebody else has the file, and each that tried would wait as long.
+    /// It did not start because another process locks the file. A retry per operation would wait as long each time.
     NotBegun(rusqlite::Error),
     /// Nothing of it was written.
     RolledBack(rusqlite::Error),
-    /// Nobody can say.
+    /// It is unknown whether it was written.
     InDoubt(rusqlite::Error),
 }
 

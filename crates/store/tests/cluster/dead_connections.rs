@@ -1,4 +1,4 @@
-//! Connections that died unnoticed. Whatever only reads is repeated on a new one, and its caller sees no error.
+//! Connections that died unnoticed: reads are repeated on a new connection, and the caller sees no error.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn a_read_on_a_dead_connection_is_repeated_on_a_new_one() {
     let node = stage.node_with("a", LEASE_MS, |settings| settings.quick_readers = 1);
     for round in 0..ROUNDS {
         node.gate.kill_unnoticed();
-        // One statement, on each kind of connection, and several in one snapshot.
+        // A single statement on each kind of connection, then several in one snapshot.
         assert_eq!(wait(node.store.tenant(acme())), Ok(None), "round {round}");
         let tenants = wait(node.store.tenants(first_page()));
         assert!(tenants.is_ok(), "round {round}: {tenants:?}");

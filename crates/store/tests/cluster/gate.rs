@@ -1,4 +1,4 @@
-//! A way to the database that can be stopped up.
+//! A connection to the database that a test can block or kill.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::postgres::PlainDial;
 
-/// Connects, and lets nothing through while it is shut: neither an answer nor an error comes back.
+/// Connects, and lets nothing through while it is shut: neither a response nor an error comes back.
 #[derive(Clone, Default)]
 pub(crate) struct Gate(Arc<Mutex<State>>);
 
@@ -90,7 +90,7 @@ impl Dial for Gate {
 struct Gated {
     gate: Gate,
     generation: u64,
-    /// Something was written since the last read.
+    /// True if something was written since the last read.
     awaits_answer: bool,
     wire: Box<dyn Wire>,
 }

@@ -1,4 +1,4 @@
-//! Notices, and what is found without them.
+//! Notifications between nodes (`NOTIFY`), and what is found without them.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::stage::{Node, Stage, Told, wait};
 
 const LONG: u64 = 20_000;
 
-/// As the engine writes it when a tenant is changed.
+/// Logs a change as the store does when a tenant is changed.
 const CHANGE: &str = "WITH last AS (UPDATE directory SET last_change = last_change + 1 RETURNING last_change) \
      INSERT INTO changes (no, kind, id) SELECT last_change, 0, 'acme' FROM last";
 
@@ -117,7 +117,7 @@ fn work_is_heard_of_also_after_the_connection_that_listens_was_lost() {
 #[test]
 fn without_notices_everything_is_found_by_looking() {
     let stage = Stage::new();
-    // Notices stay within a database: who listens in another hears nothing, as behind a pooling proxy.
+    // `NOTIFY` stays within a database: a listener in another one receives nothing, as behind a pooling proxy.
     let elsewhere = stage.database.url().with_database("postgres");
     let deaf = |name| {
         let listen = elsewhere.clone();

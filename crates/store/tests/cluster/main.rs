@@ -1,4 +1,4 @@
-//! Several nodes on one database, in one process: who owns what, and what they tell each other.
+//! Several nodes on one database, in one process: ownership of shards, and messages between nodes.
 
 #![allow(
     clippy::disallowed_methods,

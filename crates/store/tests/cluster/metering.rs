@@ -1,4 +1,4 @@
-//! Shards that are given up while events of a limited tenant wait.
+//! Shards that are released while events of a tenant with a quota wait.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -9,7 +9,7 @@ use posthaste_store::{Allowance, Content, Ingest, Limits, NewEvent, Store, Tenan
 
 use crate::stage::{Stage, Told, wait};
 
-/// Long enough for a busy machine, and short enough to wait for a beat.
+/// Long enough for a busy machine, and short enough to wait for a heartbeat.
 const LEASE: u64 = 5_000;
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
@@ -42,7 +42,8 @@ fn event() -> NewEvent {
     }
 }
 
-/// What was routed when the shards were this node's is on disk before they are another's: that one looks only once.
+/// Events routed while this node owned the shards are committed before the shards go to another node, which reads
+/// only once.
 #[test]
 fn shards_stay_until_what_waits_for_a_meter_is_written() {
     let stage = Stage::new();
@@ -75,13 +76,13 @@ fn shards_stay_until_what_waits_for_a_meter_is_written() {
         let beat = format!("SELECT beat FROM beats WHERE node = {me}");
         stage.database.run(&beat)[0].parse().expect("a number")
     };
-    // After a beat it would have said by now that they are free.
+    // After one heartbeat the node would have released them by now.
     let enough = beat() + 2;
     let owned = format!("SELECT count(*) FROM shards WHERE owner = {me}");
     let mut answered = None;
     while answered.is_none() && beat() < enough {
         let owned = stage.database.run(&owned);
-        // Whoever waits for too long is answered, and only then passed by.
+        // An event that waits too long is answered. Only then may the shards be released without it.
         answered = match waits.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(answer) => Some(answer),
             Poll::Pending => None,

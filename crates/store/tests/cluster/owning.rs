@@ -1,4 +1,4 @@
-//! What only an owner may write, and who tells it that there is something to do.
+//! Writes that require ownership, and notifications to the owner about new deliveries.
 
 use std::sync::Arc;
 
@@ -108,7 +108,7 @@ fn succeeded(delivery: &Delivery) -> Record {
 fn record(node: &Node, record: Record) -> Answer<Written> {
     let (tell, told) = tokio::sync::oneshot::channel();
     let done = Box::new(move |result| {
-        // The test may be over.
+        // The test may have ended.
         let _ = tell.send(result);
     });
     node.store
@@ -121,7 +121,7 @@ fn the_owner_is_told_of_what_another_node_accepted_and_only_it_may_record() {
     let stage = Stage::new();
     let api = stage.node_with("api", LONG, |settings| settings.works = false);
     let worker = stage.node("worker", LONG);
-    // What was changed before it first looked it is told of as missed.
+    // Changes from before its first read would be reported as missed.
     stage.until("being informed", || worker.cluster.is_informed());
     let endpoint = EndpointId(7);
     make(&api, endpoint);
@@ -155,7 +155,7 @@ fn what_a_node_records_after_it_was_frozen_is_superseded() {
     let deliveries = waiting(&a, endpoint);
     stage.freeze("a");
     stage.call_out_work(&a, 9);
-    // Nobody knows when it stands still: what is recorded before that is not what this is about.
+    // The moment at which the node blocks is unknown, and a record before it is not the subject of this test.
     stage.until("all of it", || b.owns() == 256);
     let late = record(&a, succeeded(&deliveries[0]));
     stage.thaw();

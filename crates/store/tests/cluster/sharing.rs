@@ -1,11 +1,11 @@
-//! Who owns what.
+//! Ownership of shards.
 
 use posthaste_core::cluster::{NodeNo, Shard};
 use posthaste_store::{Owner, Store};
 
 use crate::stage::{Stage, Told, wait};
 
-/// A lease long enough for a busy machine, and one that a test can wait for.
+/// A lease long enough for a busy machine, and one short enough for a test to wait for its end.
 const LONG: u64 = 20_000;
 const SHORT: u64 = 3_000;
 
@@ -100,7 +100,7 @@ fn a_frozen_node_wakes_up_as_nobody_and_begins_anew() {
     stage.until("an even share", || a.owns() == 128 && b.owns() == 128);
     let number = a.cluster.me();
     stage.freeze("a");
-    // Whatever it is told next, it stands still there.
+    // It blocks at its next event.
     stage.call_out_work(&a, 9);
     stage.until("all of it", || b.owns() == 256);
     assert_eq!(a.owns(), 128, "it stands still");
@@ -118,7 +118,7 @@ fn a_dead_nodes_last_commit_is_waited_for() {
     let a = stage.node("a", SHORT);
     let b = stage.node("b", SHORT);
     stage.until("an even share", || a.owns() == 128 && b.owns() == 128);
-    // As its writer does when it writes as an owner.
+    // The lock that its writer takes for a write that requires ownership.
     let number = a.cluster.me().0;
     let commit = stage.hold(&format!(
         "SELECT 1 FROM nodes WHERE no = {number} FOR SHARE"

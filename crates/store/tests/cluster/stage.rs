@@ -1,4 +1,4 @@
-//! Nodes that write down what they are told, in the order they were told it.
+//! Fixture: nodes on one database that log the cluster events they receive, in order.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use crate::gate::Gate;
 use crate::postgres::{Database, Held, settings};
 
-/// No test waits longer. Nothing depends on how long it really takes.
+/// Maximum time that a test waits for a condition. No result depends on the real duration.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a node was told.
+/// A cluster event that a node received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Granted(Vec<Shard>),
@@ -35,15 +35,15 @@ pub(crate) enum Told {
 struct Log {
     told: Vec<(&'static str, Told)>,
     held: Vec<(&'static str, Shard, Done<()>)>,
-    /// These keep what is recalled.
+    /// Nodes that do not release revoked shards until [`Stage::finish`].
     keepers: Vec<&'static str>,
-    /// These answer no question.
+    /// Nodes that answer no question.
     silent: Vec<&'static str>,
-    /// These do nothing at all when they are told something.
+    /// Nodes whose store thread blocks when it delivers an event.
     frozen: Vec<&'static str>,
 }
 
-/// A database, and what its nodes were told.
+/// A database, and the log of the events of its nodes.
 pub(crate) struct Stage {
     pub(crate) database: Database,
     log: Arc<(Mutex<Log>, Condvar)>,
@@ -90,7 +90,7 @@ impl Stage {
         }
     }
 
-    /// A node with a lease of that length.
+    /// Opens a node with this lease duration.
     pub(crate) fn node(&self, name: &'static str, lease_ms: u64) -> Node {
         self.node_with(name, lease_ms, |_| {})
     }
@@ -122,12 +122,12 @@ impl Stage {
         }
     }
 
-    /// Begins a transaction, and leaves it open.
+    /// Starts a transaction, and leaves it open.
     pub(crate) fn hold(&self, sql: &str) -> Held {
         self.database.hold(sql)
     }
 
-    /// Waits until this is so.
+    /// Waits until the condition holds.
     pub(crate) fn until(&self, what: &str, mut so: impl FnMut() -> bool) {
         let until = Instant::now() + PATIENCE;
         let (log, changed) = &*self.log;
@@ -141,18 +141,18 @@ impl Stage {
                 self.short()
             );
             let log = log.lock().expect("nobody panicked");
-            // Most of it is told; the rest is looked for now and then.
+            // Most conditions change with an event. The others are polled.
             let waited = changed.wait_timeout(log, Duration::from_millis(20));
             drop(waited.expect("nobody panicked"));
         }
     }
 
-    /// What all nodes were told, in order.
+    /// Returns the events of all nodes, in order.
     pub(crate) fn told(&self) -> Vec<(&'static str, Told)> {
         self.lock().told.clone()
     }
 
-    /// Whether a node was told this.
+    /// Returns whether a node received such an event.
     pub(crate) fn was_told(&self, name: &str, what: impl Fn(&Told) -> bool) -> bool {
         self.told()
             .iter()
@@ -171,7 +171,7 @@ impl Stage {
         short.collect()
     }
 
-    /// Tells a node of work for an endpoint, due at 77, as another node's commit does.
+    /// Notifies a node of a delivery for an endpoint, due at 77, as another node's commit does.
     pub(crate) fn call_out_work(&self, node: &Node, endpoint: u128) {
         let channel = format!("posthaste_{}", node.cluster.me().0);
         let hex = format!("{endpoint:032x}");
@@ -179,12 +179,12 @@ impl Stage {
         self.database.run(&sql);
     }
 
-    /// This node keeps what is recalled, until [`Stage::finish`].
+    /// Makes this node keep revoked shards until [`Stage::finish`].
     pub(crate) fn keep_recalled(&self, name: &'static str) {
         self.lock().keepers.push(name);
     }
 
-    /// The shards that are recalled and kept.
+    /// Returns the revoked shards that are kept.
     pub(crate) fn kept(&self) -> Vec<Shard> {
         self.lock()
             .held
@@ -193,7 +193,7 @@ impl Stage {
             .collect()
     }
 
-    /// Nothing of a recalled shard is under way any more.
+    /// Reports that nothing of a revoked shard is in flight any more.
     pub(crate) fn finish(&self, shard: Shard) {
         let mut log = self.lock();
         let at = log.held.iter().position(|(_, held, _)| *held == shard);
@@ -202,13 +202,12 @@ impl Stage {
         done(Ok(()));
     }
 
-    /// This node answers no question.
+    /// Makes this node answer no question.
     pub(crate) fn silence(&self, name: &'static str) {
         self.lock().silent.push(name);
     }
 
-    /// The thread of this node's store stands still as soon as it tells the node something, as a process
-    /// does that is stopped.
+    /// Blocks the thread of this node's store at the next event, as if the process were stopped.
     pub(crate) fn freeze(&self, name: &'static str) {
         self.lock().frozen.push(name);
     }
@@ -278,7 +277,7 @@ impl Orders for Teller {
             log.silent.contains(&self.name)
         };
         if silent {
-            // Whoever forgets a question has answered it; this one is never forgotten.
+            // Dropping the callback would answer the question, so it is leaked.
             std::mem::forget(done);
         } else {
             done(Ok(json!({ "by": self.name, "to": question })));

@@ -1,4 +1,4 @@
-//! Questions and answers.
+//! Node RPC: questions and answers.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ fn what_nobody_waits_for_any_more_is_not_done() {
     let stage = Stage::new();
     let a = stage.node("a", LONG);
     let b = stage.node("b", LONG);
-    // One that stays in the bag, and one that lies in the box, until nobody waits for it.
+    // The first question cannot leave its node before it expires; the second has expired in the receiver's queue.
     a.gate.set_shut(true);
     let within = Duration::from_millis(50);
     let given_up = a.cluster.ask(b.cluster.me(), json!("bag"), within);

@@ -1,4 +1,4 @@
-//! The engines that keep their promises on disk.
+//! Fixtures for the stores on disk.
 
 #[allow(dead_code, reason = "not every test that has engines uses all of them")]
 mod postgres;
@@ -16,21 +16,21 @@ use posthaste_store_testing::contract::Harness;
 )]
 pub(crate) use postgres::{Database, Held, NoOrders, PlainDial, PostgresHarness, settings};
 
-/// A file that goes when the test is over.
+/// A file that is deleted when the test ends.
 pub(crate) struct SqliteHarness {
     directory: tempfile::TempDir,
 }
 
 impl SqliteHarness {
-    /// On a disk.
+    /// Creates one on disk.
     #[allow(dead_code, reason = "not every test that has engines uses all of them")]
     pub(crate) fn on_disk() -> SqliteHarness {
         let directory = tempfile::tempdir().expect("a directory");
         SqliteHarness { directory }
     }
 
-    /// In memory, where the machine offers that as a directory: for comparing thousands of answers,
-    /// none of which depends on how long a disk takes.
+    /// Creates one in memory, if the machine has a directory for that. For comparing thousands of answers, none of
+    /// which depends on the speed of a disk.
     #[allow(dead_code, reason = "not every test that has engines uses all of them")]
     pub(crate) fn in_memory() -> SqliteHarness {
         let memory = Path::new("/dev/shm");

@@ -1,4 +1,4 @@
-//! PostgreSQL: a database for each test, gone when the test is over.
+//! PostgreSQL fixture: a database for each test, deleted when the test ends.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -33,7 +33,7 @@ impl Dial for PlainDial {
     }
 }
 
-/// A node that does nothing about its orders.
+/// A node that ignores its cluster events.
 pub(crate) struct NoOrders;
 
 impl Orders for NoOrders {
@@ -50,37 +50,37 @@ impl Orders for NoOrders {
     }
 }
 
-/// A database of the test's own, with the methods that tests of the store use.
+/// A database of one test, with the methods that store tests use.
 pub(crate) struct Database {
     inner: posthaste_testbed::Database,
 }
 
 impl Database {
-    /// Makes one with the newest schema.
+    /// Creates one with the newest schema.
     pub(crate) fn create() -> Database {
         let inner = posthaste_testbed::Database::with_schema();
         Database { inner }
     }
 
-    /// Makes an empty one.
+    /// Creates an empty one.
     pub(crate) fn create_empty() -> Database {
         let inner = posthaste_testbed::Database::empty();
         Database { inner }
     }
 
-    /// Its URL.
+    /// Returns its URL.
     pub(crate) fn url(&self) -> ServerUrl {
         self.inner.url().parse().expect("a PostgreSQL URL")
     }
 
-    /// Runs SQL in it over another connection, and returns the first column of the rows.
+    /// Runs SQL over another connection, and returns the first column of the rows.
     pub(crate) fn run(&self, sql: &str) -> Vec<String> {
         let rows = self.inner.query(sql).into_iter();
         rows.map(|row| row.into_iter().next().flatten().unwrap_or_default())
             .collect()
     }
 
-    /// Begins a transaction, and leaves it open.
+    /// Starts a transaction, and leaves it open.
     pub(crate) fn hold(&self, sql: &str) -> Held {
         let (begun, begins) = std::sync::mpsc::channel();
         let (finish, finishes) = std::sync::mpsc::channel();
@@ -113,7 +113,7 @@ impl Database {
     }
 }
 
-/// A transaction that somebody has begun.
+/// An open transaction.
 pub(crate) struct Held {
     finish: std::sync::mpsc::Sender<()>,
     thread: std::thread::JoinHandle<()>,
@@ -127,20 +127,20 @@ impl Held {
     }
 }
 
-/// A database that goes when the test is over.
+/// A database that is deleted when the test ends.
 pub(crate) struct PostgresHarness {
     database: Database,
 }
 
 impl PostgresHarness {
-    /// A new one.
+    /// Creates one.
     pub(crate) fn new() -> PostgresHarness {
         let database = Database::create();
         PostgresHarness { database }
     }
 }
 
-/// The usual settings of a store in a test.
+/// Returns the usual settings of a store in a test.
 pub(crate) fn settings(url: ServerUrl) -> PostgresSettings {
     let begun = Instant::now();
     let clock = move || Tick(begun.elapsed().as_millis() as u64);
@@ -150,8 +150,8 @@ pub(crate) fn settings(url: ServerUrl) -> PostgresSettings {
 impl Harness for PostgresHarness {
     fn open(&self, store: StoreSettings, hand_over: Arc<dyn HandOver>) -> Arc<dyn Store> {
         let mut settings = settings(self.database.url());
-        // Callers of the contract ask one thing at a time. Every further connection would plan the same statements again,
-        // which is most of what these tests cost.
+        // The contract tests make one request at a time. Every further connection would plan the same statements
+        // again, which is most of the cost of these tests.
         settings.quick_readers = 1;
         let store = PostgresStore::open(settings, store, hand_over, Arc::new(NoOrders));
         Arc::new(store.expect("it opens"))

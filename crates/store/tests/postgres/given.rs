@@ -1,4 +1,4 @@
-//! What the tests begin with.
+//! Fixtures.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -25,8 +25,8 @@ use crate::engines::{Database, NoOrders, settings};
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000);
 pub(crate) const HERE: EndpointId = EndpointId(1);
 
-/// Refuses every registration. Without this a node that was struck off registers and claims its shards again, within a
-/// second or as soon as it hears of another node, and then rightly acts as a member.
+/// Refuses every registration. Without this, a node that was removed from the membership registers and claims its
+/// shards again, within a second or as soon as it is notified of another node, and is then rightly a member.
 pub(crate) const REFUSE_REGISTRATIONS: &str = "\
      CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
      RAISE EXCEPTION 'no node registers during this test'; END $$; \
@@ -38,7 +38,7 @@ pub(crate) struct Node {
     pub(crate) hand: Arc<Recorder>,
 }
 
-/// Opens a node with dice of its own.
+/// Opens a node with its own RNG seed.
 pub(crate) fn node(database: &Database, seed: u64) -> Node {
     node_with(settings(database.url()), seed)
 }
@@ -53,26 +53,26 @@ pub(crate) fn node_with(settings: PostgresSettings, seed: u64) -> Node {
 }
 
 impl Node {
-    /// Makes tenant `acme` and its endpoint.
+    /// Creates tenant `acme` and its endpoint.
     pub(crate) fn furnish(&self) {
         self.furnish_tenant(acme());
         let made = run(self.store.create_endpoint(NOW, endpoint(HERE), 99));
         assert_eq!(made, Ok(Insertion::Created));
     }
 
-    /// Makes a tenant that has no endpoint.
+    /// Creates a tenant without endpoints.
     pub(crate) fn furnish_tenant(&self, id: TenantId) {
         let made = run(self.store.create_tenant(NOW, tenant(id)));
         assert_eq!(made, Ok(Insertion::Created));
     }
 
-    /// Accepts one event, and says what became of it.
+    /// Accepts one event, and returns the result.
     pub(crate) fn accept(&self, event: NewEvent) -> Ingested {
         one(run(self.store.accept(NOW, vec![event])).expect("it is accepted"))
     }
 }
 
-/// The one event of a list.
+/// Returns the only event of a list.
 pub(crate) fn one(ingest: Ingest) -> Ingested {
     match ingest {
         Ingest::Done(mut done) => done.pop().expect("there is one"),
@@ -131,7 +131,7 @@ pub(crate) fn endpoint(id: EndpointId) -> Endpoint {
     }
 }
 
-/// An event, with an idempotency key if one is given.
+/// Creates an event, with an idempotency key if one is given.
 pub(crate) fn event(key: Option<&str>) -> NewEvent {
     NewEvent {
         tenant: acme(),
@@ -158,7 +158,7 @@ pub(crate) fn succeed(store: &PostgresStore, waiting: &Delivery) -> Result<Writt
     recorded.recv().expect("it is answered")
 }
 
-/// Hands in the record of a successful attempt. Its result is sent when it has been written.
+/// Enqueues the record of a successful attempt. Its result is sent when it has been written.
 pub(crate) fn hand_in_success(
     store: &PostgresStore,
     waiting: &Delivery,

@@ -1,4 +1,4 @@
-//! What a later version wrote, while nodes of both serve one database.
+//! Rows that a newer version wrote, while nodes of both versions use one database.
 
 use posthaste_store::{DeliveryFilter, PageRequest, Store, StoreError};
 
@@ -17,7 +17,7 @@ fn a_word_of_a_later_version_is_an_error_and_no_panic() {
         StoreError::Unavailable(why) => why.contains("cannot be read"),
         StoreError::Full | StoreError::Overloaded | StoreError::Closed => false,
     };
-    // More often than there are readers: each goes on reading.
+    // More often than there are readers, to show that each continues to read.
     for _ in 0..9 {
         let refused = run(node.store.delivery(acme(), strange));
         assert!(refused.is_err_and(unreadable));

@@ -1,4 +1,4 @@
-//! Connections that are lost, and come again.
+//! Connections that are lost and restored.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 use crate::engines::{Database, PlainDial, settings};
 use crate::given::{HERE, NOW, Node, endpoint, event, node_with, run};
 
-/// A way to the server that can be cut.
+/// A connection to the server that a test can cut.
 #[derive(Default)]
 struct Cable {
     state: Mutex<State>,
@@ -28,7 +28,7 @@ struct State {
 }
 
 impl Cable {
-    /// Nothing passes any more, and nobody gets through.
+    /// Cuts all connections and refuses new ones.
     fn cut(&self) {
         let mut state = self.state.lock().expect("nobody panics here");
         state.cut = true;
@@ -37,12 +37,12 @@ impl Cable {
         }
     }
 
-    /// No new connection gets through; those that are open work on. So it is at a server's limit of connections.
+    /// Refuses new connections; open ones continue to work, as at a server's connection limit.
     fn refuse_new(&self) {
         self.state.lock().expect("nobody panics here").cut = true;
     }
 
-    /// It can be used again.
+    /// Accepts new connections again.
     fn mend(&self) {
         self.state.lock().expect("nobody panics here").cut = false;
     }
@@ -91,7 +91,7 @@ fn is_unavailable<T>(result: Result<T, StoreError>) -> bool {
     matches!(result, Err(StoreError::Unavailable(_)))
 }
 
-/// Asks until it works again.
+/// Waits until the store works again.
 fn await_recovery(node: &Node) {
     while run(node.store.probe(NOW)).is_err() {
         std::thread::yield_now();
@@ -177,7 +177,7 @@ fn a_connection_that_the_server_ends_comes_back_by_itself() {
     assert_eq!(node.hand.take().len(), 3);
 }
 
-/// Another server took over, and what the last one was told in its last moment was not carried over to it.
+/// Simulates a failover to a server that has not received the last transaction of the old one.
 #[test]
 fn what_a_server_never_had_is_not_routed_by() {
     let database = Database::create();
@@ -205,7 +205,7 @@ fn what_a_server_never_had_is_not_routed_by() {
 fn figures_whose_commit_nobody_heard_of_are_not_added_again() {
     let database = Database::create();
     let (node, cable) = by_cable(&database);
-    // Its commit waits until somebody lets it go.
+    // The commit waits until the test releases the lock.
     database.run(
         "CREATE FUNCTION wait_there() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
          PERFORM pg_advisory_xact_lock(77); RETURN NULL; END $$; \
@@ -237,7 +237,7 @@ fn figures_whose_commit_nobody_heard_of_are_not_added_again() {
     assert!(is_unavailable(run(unheard)));
     cable.mend();
     await_recovery(&node);
-    // Tried again, it waits for what became of the first try.
+    // The second try waits for the outcome of the first.
     let again = flush(1);
     somebody_waits("transactionid");
     held.finish();
@@ -246,7 +246,7 @@ fn figures_whose_commit_nobody_heard_of_are_not_added_again() {
     assert_eq!(run(flush(2)), Ok(()));
     let attempts = "SELECT attempts FROM figures";
     assert_eq!(database.run(attempts), ["2", "2"], "of either width");
-    // It is remembered for as long as what it brought.
+    // The number is kept as long as the stats that were added with it.
     let number = "SELECT number FROM flushes";
     assert_eq!(database.run(number), ["2"]);
     let later = Timestamp(NOW.0 + 2 * Width::Quarter.kept().as_millis());

@@ -1,4 +1,4 @@
-//! What PostgreSQL does its own way on the hot side: several nodes on one database, and connections that are lost.
+//! Behaviour specific to PostgreSQL on the hot path: several nodes on one database, and lost connections.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests reach their own server without the door out"

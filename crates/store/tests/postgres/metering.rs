@@ -1,4 +1,4 @@
-//! Tenants that are limited, and others beside them.
+//! Tenants with a quota do not block other tenants.
 
 use posthaste_core::id::TenantId;
 use posthaste_store::{Allowance, Ingest, NewEvent, Store, Written};
@@ -40,7 +40,7 @@ fn who_is_not_limited_does_not_wait_for_a_meter_that_another_node_holds() {
     while database.run(waiting).is_empty() {
         std::thread::yield_now();
     }
-    // Nor does whatever comes while it waits.
+    // Neither do operations that come while it waits.
     let beside = node.store.accept(NOW, vec![of(globex())]);
     assert!(one(run(beside).expect("it is accepted")).fresh);
     assert_eq!(succeed(&node.store, &delivery), Ok(Written::Applied));

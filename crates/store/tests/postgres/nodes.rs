@@ -13,7 +13,7 @@ use crate::given::{
     succeed, tenant,
 };
 
-/// Takes every shard from its owner, as peers do when a node has been silent for too long.
+/// Takes every shard from its owner, as other nodes do when a node has been silent for too long.
 const EXPROPRIATE: &str = "DELETE FROM nodes; UPDATE shards SET owner = NULL, epoch = epoch + 1";
 
 #[test]
@@ -26,7 +26,7 @@ fn what_an_expropriated_node_writes_as_an_owner_changes_nothing() {
     old.furnish();
     old.accept(event(None));
     let waiting = old.hand.take().pop().expect("it is handed over").delivery;
-    // One transaction: there is no moment at which the old node could register again.
+    // One transaction, so that the old node cannot register again in between.
     database.run(&format!("{EXPROPRIATE}; {REFUSE_REGISTRATIONS}"));
     assert_eq!(succeed(&old.store, &waiting), Ok(Written::Superseded));
     let swept = old
@@ -53,7 +53,7 @@ fn a_record_is_not_written_under_a_later_ownership() {
     node.furnish();
     node.accept(event(None));
     let waiting = node.hand.take().pop().expect("it is handed over").delivery;
-    // The writer waits for the directory, and the record waits behind it.
+    // The writer waits for the directory lock, and the record waits behind it.
     let held = database.hold("SELECT pg_advisory_xact_lock(70530001)");
     let other = "other".parse().expect("a name");
     let blocked = node.store.create_tenant(NOW, tenant(other));
@@ -75,7 +75,7 @@ fn a_record_is_not_written_under_a_later_ownership() {
     assert_eq!(run(blocked), Ok(Insertion::Created));
     let written = recorded.recv().expect("it is answered");
     assert_eq!(written, Ok(Written::Superseded));
-    // What is handed in from here on is written.
+    // Records from here on are written.
     assert_eq!(succeed(&node.store, &waiting), Ok(Written::Applied));
 }
 
@@ -166,7 +166,7 @@ fn an_event_taken_elsewhere_goes_where_the_directory_says_now() {
         .set_standing(NOW, HERE, Standing::Enabled, None, None);
     assert_eq!(run(stand), Ok(true));
     assert_eq!(other.accept(event(None)).event.deliveries.len(), 1);
-    // Only its owner is handed anything; the other reads.
+    // Only the owner is handed the delivery; the other node reads.
     assert_eq!(other.hand.take().len(), 0);
     let fetched = run(one_node.store.fetch(HERE, NOW, 9, false)).expect("it is read");
     assert_eq!(fetched.deliveries.len(), 2);

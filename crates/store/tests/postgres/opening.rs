@@ -1,4 +1,4 @@
-//! Opening: several nodes at once, and what is told to the operator.
+//! Opening: several nodes at once, and errors for the operator.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ fn nodes_that_start_at_once_share_one_new_database() {
     assert_eq!(database.run("SELECT count(*) FROM nodes"), ["0"]);
 }
 
-/// The tables and indexes of a database, partitions too.
+/// Returns the columns and indexes of a database, including partitions.
 fn layout(database: &Database) -> Vec<String> {
     database.run(
         "SELECT tablename || ': ' || indexdef FROM pg_indexes WHERE schemaname = 'public' \
@@ -50,7 +50,7 @@ fn an_older_format_is_brought_up_with_everything_in_it() {
     drop(node(&new, 1));
     let database = Database::create_empty();
     database.run(include_str!("../../src/postgres/first.sql"));
-    // A day's partition that was made before its parent had all its indexes.
+    // A partition that was created before its parent had all its indexes.
     database.run(
         "CREATE TABLE ended_20200101 PARTITION OF ended FOR VALUES \
          FROM ('016f5e66-e800-0000-0000-000000000000') TO ('016f638d-4400-0000-0000-000000000000')",
@@ -65,10 +65,10 @@ fn an_older_format_is_brought_up_with_everything_in_it() {
         ["3"]
     );
     assert_eq!(database.run("SELECT id FROM tenants"), ["acme"]);
-    // What is old is no news.
+    // Old notifications count as processed.
     let told = "SELECT value FROM meta WHERE name = 'told'";
     assert_eq!(database.run(told), ["7"]);
-    // Nodes of the version before go on telling for as long as they are being replaced.
+    // During a rolling upgrade, nodes of the previous version continue to add notifications.
     database.run(
         "INSERT INTO notices (number, endpoint_no, at, name, detail) VALUES (1, 1, 0, 'x', '{}')",
     );

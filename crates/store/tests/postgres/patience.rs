@@ -1,4 +1,4 @@
-//! How often something is tried again, and when it is given up.
+//! The number of tries of an operation, and when it fails.
 
 use posthaste_store::{Store, StoreError};
 
@@ -10,7 +10,7 @@ fn who_is_in_the_way_of_all_is_not_tried_again_with_each() {
     let database = Database::create();
     let node = node(&database, 1);
     node.furnish();
-    // A sequence counts what is rolled back, too. While the first is tried, the others gather.
+    // A sequence also counts tries that are rolled back. While the first operation is tried, the others collect.
     database.run(
         "CREATE SEQUENCE tries; \
          CREATE FUNCTION stand_in_the_way() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
@@ -38,7 +38,7 @@ fn a_directory_that_never_rests_is_held_still() {
     let database = Database::create();
     let node = node(&database, 1);
     node.furnish();
-    // Whoever does not hold the directory finds that it has changed.
+    // A node that does not hold the directory lock always finds that the directory has changed.
     database.run(
         "CREATE OR REPLACE FUNCTION guard(known bigint, me bigint, held smallint[], epochs bigint[]) \
          RETURNS void LANGUAGE plpgsql AS $$ BEGIN \
@@ -56,7 +56,7 @@ fn statements_that_are_lost_are_prepared_anew() {
     let node = node(&database, 1);
     node.furnish();
     node.accept(event(None));
-    // What a statement answers has another form from now on, as after a migration.
+    // From now on a statement returns another type, as after a migration.
     database.run("ALTER TABLE tenants ALTER COLUMN policy TYPE varchar");
     database.run("UPDATE directory SET last_change = last_change + 100000");
     assert!(node.accept(event(None)).fresh);

@@ -1,4 +1,4 @@
-//! What nodes have of what a tenant may have under way at once.
+//! Concurrency shares of nodes.
 
 use posthaste_core::cluster::{Ask, Room};
 use posthaste_core::dice::Dice;
@@ -13,7 +13,7 @@ fn globex() -> TenantId {
     "globex".parse().expect("a name")
 }
 
-/// What a node is told when it has so many under way, and wants as many as it can have.
+/// Asks for a node's concurrency share. Returns its slots and how many of them are usable.
 fn ask(node: &Node, most: u32, in_force: u32, under_way: u32, wants: u32) -> (u32, u32) {
     let room = one_room(run(asks(node, acme(), most, in_force, under_way, wants)));
     (room.slots, room.usable)
@@ -51,25 +51,25 @@ fn nodes_share_what_a_tenant_may_have_under_way() {
     let room = |slots: u32, usable: u32| (slots, usable);
     assert_eq!(ask(&here, 1, 0, 0, 1), room(1, 1));
     assert_eq!(ask(&there, 1, 0, 0, 1), room(0, 0), "there is one");
-    // Asked to let go, it does when nothing is under way; and not before.
+    // Asked to give up its slot, the node does so when nothing is in flight, and not before.
     assert_eq!(ask(&here, 1, 1, 1, 1), room(1, 0));
     assert_eq!(ask(&here, 1, 0, 1, 1), room(1, 0));
     assert_eq!(ask(&there, 1, 0, 0, 1), room(0, 0));
     assert_eq!(ask(&here, 1, 0, 0, 1), room(0, 0));
     assert_eq!(ask(&there, 1, 0, 0, 1), room(1, 1));
-    // What a node had that is struck off is free again, and it has nothing.
+    // The slots of a node that was removed from the membership are free again, and the node has none.
     let other = there.store.cluster().expect("it can be shared").me();
     let strike_off = format!("DELETE FROM nodes WHERE no = {}", other.0);
     database.run(&format!("{strike_off}; {REFUSE_REGISTRATIONS}"));
     assert_eq!(ask(&here, 1, 0, 0, 1), room(1, 1));
     assert_eq!(ask(&there, 1, 1, 1, 1), room(0, 0));
-    // What does not change is not written again.
+    // An unchanged share is not written again.
     let me = here.store.cluster().expect("it can be shared").me().0;
     let written = format!("SELECT xmin::text || ' ' || ctid::text FROM grants WHERE node = {me}");
     let before = database.run(&written);
     assert_eq!((ask(&here, 1, 1, 0, 1), before.len()), (room(1, 1), 1));
     assert_eq!(database.run(&written), before);
-    // With the tenant goes what was held for it.
+    // The shares of a tenant are deleted with it.
     run(here.store.delete_tenant(NOW, acme())).expect("it is deleted");
     assert_eq!(ask(&here, 1, 0, 0, 0), room(0, 0));
     assert_eq!(database.run("SELECT count(*) FROM grants"), ["0"]);
@@ -80,7 +80,7 @@ fn rooms_are_shared_while_the_writer_waits() {
     let database = Database::create();
     let node = node(&database, 1);
     node.furnish();
-    // As somebody does who changes the directory.
+    // The lock that a change of the directory takes.
     let held = database.hold("SELECT pg_advisory_xact_lock(70530001)");
     let waits = node.store.accept(NOW, vec![event(None)]);
     let waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
@@ -130,7 +130,7 @@ fn nodes_that_ask_at_once_never_have_more_than_is_allowed() {
             let tenant = [acme(), globex()][which].clone();
             let under_way = dice.between(0, usable[which].into()) as u32;
             let wants = dice.between(under_way.into(), MOST.into()) as u32;
-            // Before it asks, it has stopped using what it does not want.
+            // Before it asks, a node has stopped using the slots it does not want.
             let in_force = usable[which].min(wants);
             let asked = asks(node, tenant, MOST, in_force, under_way, wants);
             usable[which] = one_room(run(asked)).usable;

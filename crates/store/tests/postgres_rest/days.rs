@@ -1,4 +1,4 @@
-//! Large days go as a whole, and nothing unfinished with them.
+//! Large daily partitions are dropped with one statement, and never with unfinished deliveries.
 
 use posthaste_core::delivery::Status;
 use posthaste_core::id::DeliveryId;
@@ -12,7 +12,7 @@ use crate::given::{DAY, Given, HOUR, at, id, keyed, run};
 
 const KEEP: Span = Span::from_days(2);
 
-/// One in which every day that holds a row is large.
+/// Opens a store in which every non-empty day is large.
 fn large() -> Given {
     Given::acme_with(|settings| settings.large_day_bytes = 1)
 }
@@ -72,7 +72,7 @@ fn a_large_day_goes_with_all_that_hangs_on_it() {
     };
     assert_eq!(run(given.store.counts()), Ok(after));
     assert_eq!(given.count("SELECT count(*) FROM idempotency"), 0);
-    // The key is free again.
+    // The idempotency key can be used again.
     given.accept(at(3 * DAY), keyed("acme", "key 3"));
 }
 
@@ -84,7 +84,7 @@ fn nothing_that_waits_goes_with_its_day() {
     let waits = given.send(at(2 * HOUR)).deliveries[0].id;
     assert_eq!(given.tidy(at(3 * DAY + HOUR), KEEP), 0);
     assert_eq!(status(&given, done), Some(Status::Succeeded));
-    // Nor is the rest of the day kept for as long as that.
+    // The rest of the day is not kept for as long as that.
     assert_eq!(given.tidy(at(900 * DAY), KEEP), 1);
     assert_eq!(status(&given, done), None);
     assert_eq!(status(&given, waits), Some(Status::Pending));
@@ -133,7 +133,7 @@ fn deliveries_that_a_replay_added_go_with_their_event() {
         until: None,
         scope: ReplayScope::Missed,
     };
-    // A week later the new endpoint gets what it missed.
+    // A week later a replay sends the new endpoint the events it missed.
     let week = at(7 * DAY);
     let replay = run(given.store.create_replay(week, id("acme"), filter)).expect("it begins");
     assert_eq!(replay.total, 1);
@@ -166,7 +166,7 @@ fn what_spills_over_midnight_goes_with_its_event() {
     for number in 2..30 {
         given.add_endpoint(number, "acme");
     }
-    // So many at once that the ids of the last run over into the next day.
+    // Enough events at once that the ids of the last ones fall into the next day.
     let last = at(DAY - 1);
     let batch = vec![crate::given::event("acme"); 200];
     let accepted = run(given.store.accept(last, batch)).expect("they are accepted");
@@ -186,7 +186,7 @@ fn what_spills_over_midnight_goes_with_its_event() {
         it.event.id.0 < midnight && last.is_some_and(|delivery| delivery.id.0 >= midnight)
     });
     assert_eq!(astride.count(), 1);
-    // Everything has ended but one that spilled over.
+    // Everything has ended except one delivery that fell into the next day.
     let late = given.count(&format!(
         "WITH last AS (SELECT id FROM waiting WHERE id > '{}' ORDER BY id LIMIT 1), \
          gone AS (DELETE FROM waiting WHERE id NOT IN (SELECT id FROM last) RETURNING *), \
@@ -228,12 +228,12 @@ fn empty_days_leave_nothing_behind() {
     for table in ["events", "ended", "attempts"] {
         assert_eq!(given.partitions(table), Vec::<String>::new(), "{table}");
     }
-    // A clock that goes back far finds room all the same.
+    // After the clock is set back far, new partitions are created all the same.
     given.send(at(2 * DAY));
     assert_eq!(events(&given), 1);
 }
 
-/// A replay that has found its event, and is about to make a delivery of it, while its day is dropped.
+/// A replay has found its event and is about to create a delivery of it while its day is being dropped.
 #[test]
 fn a_day_that_somebody_relies_on_stays() {
     let given = large();
@@ -272,7 +272,8 @@ fn a_round_goes_on_where_it_was_though_others_fail_meanwhile() {
     let retention = Retention::all(KEEP, 1);
     let step = || run(given.store.tidy(at(90 * DAY), retention.clone())).expect("it tidies");
     assert_eq!(step().events, 0, "the patient one's comes first");
-    // Another node has taken a key that this one does not know of, and so what it writes is rolled back.
+    // Another node has used an idempotency key that this node does not know, so this node's transaction is rolled
+    // back.
     let another = given.another(9);
     another.accept(at(90 * DAY), keyed("acme", "twice"));
     given.accept(at(90 * DAY), keyed("acme", "twice"));

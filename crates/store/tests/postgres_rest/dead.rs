@@ -1,4 +1,4 @@
-//! Dead letters by endpoint and cause: what is read does not depend on how many there are.
+//! Groups of dead letters: the rows read do not depend on the number of dead letters.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_store::{BoundedCount, MAX_COUNTED, PageRequest, Store};
@@ -6,14 +6,14 @@ use posthaste_store::{BoundedCount, MAX_COUNTED, PageRequest, Store};
 use crate::given::{DAY, Given, MIDNIGHT, at, id, run};
 use crate::plans::wait_for_quiet;
 
-/// How many dead letters lie in the two large groups together.
+/// Number of dead letters in the two large groups together.
 const MANY: u64 = 60_000;
 const DAYS: u64 = 6;
-/// How many endpoints have none.
+/// Number of endpoints without dead letters.
 const WELL: u64 = 2_000;
 
-/// Two large groups and a small one of endpoint 1, one of endpoint 2 without a kind, and many endpoints
-/// that have nothing.
+/// Creates two large groups and a small one of endpoint 1, one without a kind of endpoint 2, and many endpoints
+/// without dead letters.
 fn fill(given: &Given) {
     given.add_endpoint(2, "acme");
     for day in 0..DAYS {
@@ -76,7 +76,7 @@ fn groups_are_found_and_counted_without_walking_through_them() {
         run(given.store.close()).expect("it closes");
         drop(given);
         wait_for_quiet(&database);
-        // Two groups are counted as far as groups are, and each is looked at from both ends, on each day.
+        // Two groups are counted up to the limit, and each is looked up from both ends, on each day.
         let most = 2 * (MAX_COUNTED as u64 + 1) + 1_000;
         for (counted, tables) in [
             (

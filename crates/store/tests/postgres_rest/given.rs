@@ -1,4 +1,4 @@
-//! What the tests begin with.
+//! Fixtures.
 
 use std::sync::Arc;
 
@@ -22,17 +22,17 @@ use posthaste_store::{
 
 use crate::engines::{Database, NoOrders, settings};
 
-/// The beginning of a day.
+/// The start of a day.
 pub(crate) const MIDNIGHT: u64 = 1_700_006_400_000;
 pub(crate) const HOUR: u64 = 3_600_000;
 pub(crate) const DAY: u64 = 24 * HOUR;
 
-/// So many milliseconds after the first midnight.
+/// Returns the time `ms` milliseconds after the first midnight.
 pub(crate) fn at(ms: u64) -> Timestamp {
     Timestamp(MIDNIGHT + ms)
 }
 
-/// Takes what is handed over, and forgets it.
+/// A hand-over that drops everything.
 struct Nobody;
 
 impl HandOver for Nobody {
@@ -42,7 +42,7 @@ impl HandOver for Nobody {
     }
 }
 
-/// A store in a database of its own, with tenant `acme` and its endpoint 1.
+/// A store in its own database, with tenant `acme` and its endpoint 1.
 pub(crate) struct Given {
     pub(crate) store: PostgresStore,
     pub(crate) database: Arc<Database>,
@@ -61,17 +61,17 @@ impl Given {
         given
     }
 
-    /// A node on a database that is there.
+    /// Opens a node on an existing database.
     pub(crate) fn again(database: &Arc<Database>) -> Given {
         Given::node(database, 7, |_| {})
     }
 
-    /// Another node on the same database, which leaves all endpoints to the first.
+    /// Opens another node on the same database, which owns no endpoints.
     pub(crate) fn another(&self, seed: u64) -> Given {
         Given::node(&self.database, seed, |settings| settings.works = false)
     }
 
-    /// The same, for which every day that holds a row is large.
+    /// The same, with a setting that makes every non-empty day large.
     pub(crate) fn another_large(&self, seed: u64) -> Given {
         Given::node(&self.database, seed, |settings| {
             settings.works = false;
@@ -131,7 +131,7 @@ impl Given {
         }
     }
 
-    /// An attempt is made that is answered with this status.
+    /// Records an attempt with this response status.
     pub(crate) fn answer(&self, delivery: DeliveryId, now: Timestamp, code: u16) {
         let (stored, _) = run(self.store.delivery(id("acme"), delivery))
             .expect("it reads")
@@ -164,12 +164,12 @@ impl Given {
         assert_eq!(received.recv().expect("an answer"), Ok(Written::Applied));
     }
 
-    /// Tidies, a step at a time, until there is nothing more to do. Says how many events went.
+    /// Runs retention steps until there is nothing more to do. Returns the number of deleted events.
     pub(crate) fn tidy(&self, now: Timestamp, keep: Span) -> usize {
         self.tidy_as(now, &Retention::all(keep, 10)).events
     }
 
-    /// The same, and says all that went.
+    /// The same, and returns all counts.
     pub(crate) fn tidy_as(&self, now: Timestamp, retention: &Retention) -> Tidied {
         let mut sum = Tidied::default();
         for _ in 0..1_000 {
@@ -184,7 +184,7 @@ impl Given {
         panic!("tidying never ends");
     }
 
-    /// The partitions of a table.
+    /// Returns the partitions of a table.
     pub(crate) fn partitions(&self, table: &str) -> Vec<String> {
         self.database.run(&format!(
             "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = '{table}'::regclass \
@@ -192,7 +192,7 @@ impl Given {
         ))
     }
 
-    /// One number.
+    /// Runs a query that returns one number.
     pub(crate) fn count(&self, sql: &str) -> u64 {
         self.database.run(sql)[0].parse().expect("a number")
     }

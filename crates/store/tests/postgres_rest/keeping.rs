@@ -1,4 +1,4 @@
-//! What large days lose before they go as a whole.
+//! Payloads and attempts that are deleted from a large day before the day is dropped.
 
 use posthaste_core::id::DeliveryId;
 use posthaste_core::time::Span;
@@ -6,7 +6,7 @@ use posthaste_store::{AttemptEntry, Retention, Store, Tidied};
 
 use crate::given::{DAY, Given, HOUR, at, event, id, run};
 
-/// One in which every day that holds a row is large.
+/// Opens a store in which every non-empty day is large.
 fn large() -> Given {
     Given::acme_with(|settings| settings.large_day_bytes = 1)
 }
@@ -16,7 +16,7 @@ fn attempts(given: &Given, delivery: DeliveryId) -> Vec<AttemptEntry> {
     found.expect("it is there").1
 }
 
-/// Sends so many, each of which takes three attempts, an hour apart from each other.
+/// Sends `count` events, one per hour, each of which takes three attempts.
 fn send(given: &Given, count: u64) -> Vec<DeliveryId> {
     let send = |n: u64| {
         let delivery = given.send(at(n * HOUR)).deliveries[0].id;
@@ -40,7 +40,7 @@ fn what_events_carried_goes_row_by_row() {
     let carries = "SELECT count(*) FROM events WHERE length(payload) > 0";
     let went = |tidied: Tidied| (tidied.events, tidied.payloads, tidied.attempts);
     assert_eq!(went(given.tidy_as(at(DAY), &retention)), (0, 0, 0));
-    // Not with its day, but each when its time has come.
+    // Not together with the day, but each at its own time.
     assert_eq!(
         went(given.tidy_as(at(DAY + 6 * HOUR), &retention)),
         (0, 6, 0)

@@ -1,4 +1,4 @@
-//! What PostgreSQL does its own way on the cold side: whole days, the shared vault, long lists.
+//! Behaviour specific to PostgreSQL off the hot path: daily partitions, the shared vault, long lists.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests reach their own server without the door out"

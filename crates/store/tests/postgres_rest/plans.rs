@@ -1,4 +1,4 @@
-//! Nobody reads through everybody's rows to find somebody's.
+//! Query plans: finding the rows of one tenant does not scan the rows of others.
 
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::Span;
@@ -9,13 +9,13 @@ use posthaste_store::{
 
 use crate::given::{DAY, Given, MIDNIGHT, at, id, run};
 
-/// How many rows a crowd has in each table.
+/// Number of rows of the large tenant in each table.
 const CROWD: u64 = 60_000;
-/// More than every question here together needs to read.
+/// More rows than all queries here together need to read.
 const MOST: u64 = 6_000;
 const DAYS: u64 = 6;
 
-/// Fills the tables with a crowd's rows, and with a few of acme's between them.
+/// Fills the tables with rows of the large tenant, and a few of acme between them.
 fn fill(given: &Given) {
     given.add_tenant("crowd", None);
     given.add_endpoint(9, "crowd");
@@ -52,7 +52,7 @@ fn fill(given: &Given) {
     ));
 }
 
-/// Every kind of question a small tenant asks.
+/// Runs every kind of query of a small tenant.
 fn ask_everything(given: &Given) {
     let none = DeliveryFilter::default;
     let endpoint = Some(EndpointId(1));
@@ -117,7 +117,7 @@ fn ask_everything(given: &Given) {
     run(given.store.counts()).expect("counts");
 }
 
-/// What the page asks, besides.
+/// Runs the queries of the dashboard.
 fn ask_as_people_do(given: &Given) {
     let now = at(9 * DAY);
     for of in [
@@ -187,7 +187,7 @@ fn a_small_tenant_reads_little_beside_a_crowd() {
     }
 }
 
-/// What a connection has read is counted when it is gone.
+/// Waits until the other connections are closed, because their reads are counted only then.
 pub(crate) fn wait_for_quiet(database: &crate::engines::Database) {
     for _ in 0..600 {
         let others = database.run(

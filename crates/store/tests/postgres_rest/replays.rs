@@ -1,4 +1,4 @@
-//! Several nodes step replays.
+//! Several nodes step the same replays.
 
 use posthaste_core::id::ReplayId;
 use posthaste_store::{
@@ -20,7 +20,7 @@ fn waiting(given: &Given) -> usize {
     found.items.len()
 }
 
-/// Two nodes step at once, until both say that it is done. Says how many steps set something going.
+/// Steps the replays on two nodes at once, until both report that they are done.
 fn step_together(one: &Given, other: &Given, replays: &[ReplayId]) {
     for _ in 0..50 {
         let steps: Vec<_> = replays

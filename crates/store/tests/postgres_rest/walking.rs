@@ -1,4 +1,4 @@
-//! Large days of many tenants, who change their minds, and others who are in the way.
+//! Retention runs over large days: many tenants, changing retention settings, and concurrent locks.
 
 use std::thread::JoinHandle;
 
@@ -11,7 +11,7 @@ use posthaste_store::{
 
 use crate::given::{DAY, Given, HOUR, at, event, id, run};
 
-/// One in which every day that holds a row is large.
+/// Opens a store in which every non-empty day is large.
 fn large() -> Given {
     Given::acme_with(|settings| settings.large_day_bytes = 1)
 }
@@ -20,7 +20,7 @@ fn days(days: u64) -> Option<Span> {
     Some(Span::from_days(days))
 }
 
-/// Everything for thirty days, what events carry for one, so many events in a step.
+/// Keeps everything for 30 days, payloads for one day, with `step` events per step.
 fn a_month(step: usize) -> Retention {
     Retention {
         payloads: days(1),
@@ -42,7 +42,7 @@ fn step(given: &Given, now: Timestamp, retention: &Retention) -> Tidied {
     run(given.store.tidy(now, retention.clone())).expect("it tidies")
 }
 
-/// A tenant keeps its things for another time.
+/// Changes the retention period of a tenant.
 fn keep(given: &Given, name: &str, retention: Span) {
     let tenant = run(given.store.tenant(id(name))).expect("it reads");
     let tenant = Tenant {
@@ -90,7 +90,7 @@ fn where_many_go_early_each_goes_at_its_own_time() {
         (70, 0),
         (70, 0),
         (70, 0),
-        // Of the sixty, twenty each keep them for three, four and five days.
+        // Of the 60 tenants, 20 each keep their events for three, four and five days.
         (0, 20),
         (0, 60),
         (0, 100),
@@ -116,13 +116,14 @@ fn whose_mind_changes_between_two_steps_is_heard() {
         assert!(step(&given, now, &retention).more);
     }
     assert_eq!(left(&given, "hasty"), 6);
-    // What is not gone yet is kept from now on, by whichever node that was said.
+    // Events that are not deleted yet are kept from now on, even if another node changed the setting.
     let another = given.another(9);
     keep(&another, "hasty", Span::from_days(60));
     given.tidy_as(now, &retention);
     assert_eq!(left(&given, "hasty"), 6);
     assert_eq!(given.tidy_as(at(50 * DAY), &retention).events, 0);
-    // Nobody waits for the rest of a day of which nothing was to go.
+    // A shorter period takes effect at once. The events do not wait for the rest of their day, although nothing of
+    // that day was due.
     keep(&another, "patient", Span::from_days(40));
     assert_eq!(given.tidy_as(at(50 * DAY), &retention).events, 8);
     assert_eq!(left(&given, "patient"), 0);
@@ -144,7 +145,7 @@ fn a_tenant_that_is_deleted_while_its_day_is_walked_through_keeps_as_the_server_
     }
     let deleted = run(given.store.delete_tenant(at(3 * DAY), id("hasty")));
     assert!(deleted.expect("it is deleted").is_some());
-    // Another of the same id is somebody else.
+    // A new tenant with the same id is a different one.
     given.add_tenant("hasty", days(1));
     given.tidy_as(at(3 * DAY), &retention);
     assert_eq!(left(&given, "hasty"), 6);
@@ -152,7 +153,7 @@ fn a_tenant_that_is_deleted_while_its_day_is_walked_through_keeps_as_the_server_
     assert_eq!(left(&given, "patient"), 8);
 }
 
-/// Somebody who holds rows until they are let go.
+/// Locks rows until the table `enough` exists.
 fn holding(given: &Given, rows: &str) -> JoinHandle<Vec<String>> {
     let hold = format!(
         "BEGIN; {rows}; \
@@ -169,11 +170,12 @@ fn holding(given: &Given, rows: &str) -> JoinHandle<Vec<String>> {
     holding
 }
 
-/// What somebody else holds is passed over, since all that this node writes would wait for it too.
+/// Rows locked by another transaction are skipped, because otherwise all writes of this node would wait for them too.
 #[test]
 fn nobody_waits_for_what_is_in_other_hands() {
     for small in [false, true] {
-        // A replay makes deliveries of the event; somebody sends the delivery again.
+        // The first lock is that of a replay which creates deliveries of the event, the second that of a manual
+        // retry.
         for rows in [
             "SELECT 1 FROM events FOR KEY SHARE",
             "SELECT 1 FROM ended FOR UPDATE",
@@ -200,7 +202,7 @@ fn what_is_being_sent_again_keeps_what_it_carries() {
     let given = large();
     let sent = given.send(at(HOUR));
     given.answer(sent.deliveries[0].id, at(HOUR), 400);
-    // As somebody who sends it again does it.
+    // The lock of a manual retry.
     let holding = holding(&given, "SELECT 1 FROM events FOR KEY SHARE");
     assert_eq!(given.tidy_as(at(3 * DAY), &a_month(10)).payloads, 0);
     given.database.run("CREATE TABLE enough ()");
@@ -266,7 +268,7 @@ fn a_clock_that_was_ahead_leaves_nothing_behind() {
     }
 }
 
-/// A server that was off for a month finds many days that are over.
+/// A server that was off for a month finds many expired days.
 #[test]
 fn after_a_long_absence_every_day_goes_that_can() {
     let given = large();
@@ -297,7 +299,8 @@ fn two_nodes_that_tidy_at_once_remove_everything_once() {
         let mut emptied = 0;
         for now in [at(9 * DAY), at(90 * DAY)] {
             for _ in 0..60 {
-                // What the other has dropped meanwhile is not there any more: that is tried again.
+                // A step fails if the other node has dropped its partition in the meantime. The next step tries
+                // again.
                 let step = run(node.store.tidy(now, retention.clone()));
                 emptied += step.map_or(0, |tidied| tidied.payloads);
             }

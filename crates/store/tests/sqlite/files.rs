@@ -1,4 +1,4 @@
-//! Files: whose they are, what is in them, and copies of them.
+//! Files: ownership, migrations, damage and backups.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -11,7 +11,7 @@ use posthaste_store::{OpenError, Outbox, Replaced, Store};
 
 use crate::given::{Given, NOW, event, id, open, run};
 
-/// Names the store that another process tries to open.
+/// Environment variable with the path of the store that another process tries to open.
 const STORE: &str = "POSTHASTE_TEST_STORE";
 
 #[test]
@@ -83,7 +83,7 @@ fn an_older_format_is_brought_up_with_everything_in_it() {
     let id = EndpointId(1);
     let before = run(given.store.endpoint(id)).unwrap().unwrap().endpoint;
     run(given.store.close()).unwrap();
-    // As the first format was: endpoints had neither style nor credentials.
+    // In the first schema version, endpoints had neither signature style nor credentials.
     let conn = rusqlite::Connection::open(given.path()).unwrap();
     conn.execute_batch(WITHOUT_NIGHT).unwrap();
     conn.execute_batch(WITHOUT_PEOPLE).unwrap();
@@ -105,7 +105,7 @@ fn an_older_format_is_brought_up_with_everything_in_it() {
     assert_eq!(run(store.counts()).unwrap().pending, 1);
     let fetched = run(store.fetch(id, NOW, 99, false)).unwrap();
     assert_eq!(fetched.deliveries.len(), 1);
-    // What is new can be written, and is there after the next opening too.
+    // The new columns can be written, and are still there after the next opening.
     endpoint.signature_style = SignatureStyle::Stripe;
     endpoint.sealed_credentials = b"sealed".to_vec();
     let replaced = run(store.replace_endpoint(NOW, endpoint.clone())).unwrap();
@@ -118,7 +118,7 @@ fn an_older_format_is_brought_up_with_everything_in_it() {
     assert_eq!(read.sealed_credentials, b"sealed");
 }
 
-/// Takes away what the fourth format added.
+/// Removes what schema version 4 added.
 const WITHOUT_NIGHT: &str = "
     ALTER TABLE tenants DROP COLUMN plan;
     ALTER TABLE events DROP COLUMN trace;
@@ -132,11 +132,11 @@ const WITHOUT_NIGHT: &str = "
     DROP TABLE usage;
     DELETE FROM meta WHERE name = 'told';";
 
-/// Takes away what the third format added.
+/// Removes what schema version 3 added.
 const WITHOUT_PEOPLE: &str =
     "DROP TABLE passes; DROP TABLE audit; DROP INDEX dead_by_kind; DROP INDEX troubled;";
 
-/// What a file is made of, whichever way it came about.
+/// Returns the schema of a file, however the file was made.
 fn layout(path: &Path) -> Vec<String> {
     let conn = rusqlite::Connection::open(path).unwrap();
     let sql = "SELECT name || ': ' || sql FROM sqlite_schema WHERE sql IS NOT NULL \
@@ -190,7 +190,7 @@ fn a_damaged_file_is_refused() {
     assert!(run(given.accept(10)).is_ok());
     run(given.store.close()).unwrap();
     let whole = std::fs::read(given.path()).unwrap();
-    // Cut short, and overwritten but for its first page.
+    // Truncated, and overwritten except for its first page.
     let mut overwritten = whole.clone();
     overwritten[4_096..].fill(0xee);
     for damaged in [&whole[..whole.len() / 2], &overwritten] {
@@ -220,7 +220,7 @@ fn what_was_answered_survives_a_power_cut() {
     for _ in 0..20 {
         assert!(run(given.accept(10)).is_ok());
     }
-    // What lies on the disk at this moment, without any closing.
+    // The files as they are on disk now, without closing the store.
     let later = tempfile::tempdir().unwrap();
     for name in ["posthaste.db", "posthaste.db-wal"] {
         std::fs::copy(given.directory.path().join(name), later.path().join(name)).unwrap();

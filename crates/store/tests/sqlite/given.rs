@@ -1,4 +1,4 @@
-//! What the tests begin with.
+//! Fixtures.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
@@ -20,7 +20,7 @@ use posthaste_store::{
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
-/// Keeps what was handed over, and can be told to make the writer wait.
+/// A hand-over that keeps the deliveries, and can make the writer wait.
 #[derive(Default)]
 pub(crate) struct Hand {
     pub(crate) taken: Mutex<Vec<HandedOver>>,
@@ -36,12 +36,12 @@ struct Gate {
 }
 
 impl Hand {
-    /// The writer will wait with the next hand-over until the gate is opened.
+    /// Makes the writer wait in the next hand-over until the gate is opened.
     pub(crate) fn shut(&self) {
         self.gate.lock().unwrap().shut = true;
     }
 
-    /// Waits until the writer waits.
+    /// Waits until the writer is in the gate.
     pub(crate) fn await_writer(&self) {
         let gate = self.gate.lock().unwrap();
         drop(self.moved.wait_while(gate, |gate| !gate.waiting).unwrap());
@@ -69,7 +69,7 @@ impl HandOver for Hand {
     }
 }
 
-/// A store in a directory of its own.
+/// A store in its own directory.
 pub(crate) struct Given {
     pub(crate) directory: tempfile::TempDir,
     pub(crate) hand: Arc<Hand>,
@@ -78,7 +78,7 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// A store with tenant `acme` and its endpoint 1.
+    /// Opens a store with tenant `acme` and its endpoint 1.
     pub(crate) fn acme() -> Given {
         Given::acme_with(settings())
     }
@@ -114,7 +114,7 @@ impl Given {
         self.directory.path().join("posthaste.db")
     }
 
-    /// Accepts one event with a payload of so many bytes.
+    /// Accepts one event with a payload of `bytes` bytes.
     pub(crate) fn accept(&self, bytes: usize) -> Answer<Ingest> {
         self.store.accept(NOW, vec![event("acme", bytes)])
     }
@@ -191,7 +191,7 @@ pub(crate) fn event(tenant: &str, bytes: usize) -> NewEvent {
     }
 }
 
-/// Writes down that a delivery was taken.
+/// Records a successful attempt.
 pub(crate) fn succeed(
     store: &SqliteStore,
     waiting: &Delivery,

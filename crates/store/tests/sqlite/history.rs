@@ -1,4 +1,4 @@
-//! Lists over more than lies past the mark, and tidying of it.
+//! Lists and retention runs over rows on both sides of the history mark.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use posthaste_store::{
 
 use crate::given::{Given, NOW, event, id, open, run, succeed, tenant};
 
-/// More than a piece of the history takes.
+/// More than one part of the history contains.
 const EVENTS: usize = 20_000;
 const BATCH: usize = 1_000;
 
@@ -24,7 +24,7 @@ fn mark(given: &Given) -> i64 {
     .unwrap()
 }
 
-/// All deliveries a filter finds, page by page.
+/// Returns all deliveries that a filter finds, page by page.
 fn listed(given: &dyn Store, tenant: &str, filter: &DeliveryFilter) -> Vec<DeliveryId> {
     let mut found = Vec::new();
     let mut before = None;
@@ -67,7 +67,7 @@ fn lists_go_on_beyond_the_mark() {
         run(given.store.probe(NOW)).unwrap();
     }
     assert!(mark(&given) > 0, "the history was never written");
-    // Ended on both sides of the mark.
+    // Deliveries that have ended, on both sides of the mark.
     let ended: Vec<_> = sent.iter().step_by(97).collect();
     let written: Vec<_> = ended
         .iter()
@@ -121,7 +121,7 @@ fn lists_go_on_beyond_the_mark() {
     }
     assert_eq!(found, events);
 
-    // Tidying leaves no trace of what it removes.
+    // A retention run leaves no trace of what it deletes.
     let retention = Retention::all(Span::from_millis(1), 5_000);
     let mut removed = 0;
     for _ in 0..2 * EVENTS / retention.step {

@@ -1,4 +1,4 @@
-//! What becomes of the file when what is old goes.
+//! The size of the file after retention runs.
 
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::sqlite::backup;
@@ -14,7 +14,7 @@ fn day(number: u64) -> Timestamp {
     Timestamp(NOW.0 + number * DAY)
 }
 
-/// A store with a tenant of whose events nothing waits.
+/// Opens a store with a tenant that has no endpoints, so that none of its events waits.
 fn quiet() -> Given {
     let given = Given::acme();
     let made = run(given.store.create_tenant(NOW, tenant("quiet")));
@@ -28,7 +28,7 @@ fn accept(given: &Given, now: Timestamp) {
     assert!(matches!(done, Ok(Ingest::Done(_))), "{done:?}");
 }
 
-/// Removes what is older than two days, and says how many events that were.
+/// Deletes everything older than two days. Returns the number of deleted events.
 fn tidy(given: &Given, now: Timestamp) -> usize {
     let retention = Retention::all(Span::from_days(2), 50);
     let mut gone = 0;
@@ -42,7 +42,7 @@ fn tidy(given: &Given, now: Timestamp) -> usize {
     panic!("tidying never ends");
 }
 
-/// How many pages a file has, and how many of them are free.
+/// Returns the number of pages of a file, and how many of them are free.
 fn pages(path: &std::path::Path) -> (i64, i64) {
     let conn = rusqlite::Connection::open(path).unwrap();
     let number = |sql: &str| conn.query_row(sql, [], |row| row.get(0)).unwrap();
@@ -79,7 +79,7 @@ fn after_much_has_gone_the_room_is_used_again_or_given_back_by_a_copy() {
         accept(&given, day(number));
     }
     assert_eq!(pages(&given.path()).0, after, "nor does it grow");
-    // What the documentation says about getting the room back.
+    // The documented way to get the disk space back.
     tidy(&given, day(180));
     run(given.store.close()).unwrap();
     let copy = given.directory.path().join("small.db");

@@ -1,4 +1,4 @@
-//! What only the SQLite engine can do wrong: files, threads, disks.
+//! Failures specific to SQLite: files, threads and disks.
 
 #![allow(clippy::disallowed_methods, reason = "a test starts itself again")]
 

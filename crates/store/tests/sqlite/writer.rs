@@ -1,4 +1,4 @@
-//! The writer: groups, guilt, full and failing disks.
+//! The writer: group commit, failing operations, full and failing disks.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ fn more_than_may_wait_is_refused_at_once() {
     let first = given.accept(10);
     given.hand.await_writer();
     let waiting: Vec<_> = (0..3).map(|_| given.accept(10)).collect();
-    // Answered although the writer stands still.
+    // Answered although the writer is blocked.
     assert_eq!(run(given.accept(10)), Err(StoreError::Overloaded));
     given.hand.open();
     assert!(run(first).is_ok());
@@ -90,7 +90,7 @@ fn the_guilty_one_fails_alone() {
     given.hand.shut();
     let first = given.accept(10);
     given.hand.await_writer();
-    // A tenth of a megabyte of room.
+    // Room for about 100 kB.
     let pages = std::fs::metadata(given.path()).unwrap().len() / 4_096;
     given.faults.limit_pages(pages as u32 + 25);
     let before = given.store.create_tenant(NOW, tenant("before"));
@@ -106,7 +106,7 @@ fn the_guilty_one_fails_alone() {
     assert_eq!(run(after), Ok(Insertion::Created));
     assert_eq!(run(taken), Ok(Insertion::Taken));
     assert_eq!(run(given.store.counts()).unwrap().pending, 2);
-    // What the rolled back group did to the routes is undone, and done once.
+    // The changes of the routing table by the rolled-back group were undone, and then made once.
     for name in ["before", "after"] {
         let accepted = run(given.store.accept(NOW, vec![event(name, 1)]));
         assert!(matches!(accepted, Ok(Ingest::Done(_))), "{name}");
@@ -133,7 +133,7 @@ fn after_a_failed_commit_nothing_is_acknowledged() {
     ));
     assert_eq!(given.hand.broken.lock().unwrap().len(), 1);
     assert_eq!(given.hand.taken.lock().unwrap().len(), 1);
-    // What was answered before can still be read, and is there for the next process.
+    // Acknowledged data can still be read, and is there for the next process.
     assert!(run(given.store.tenant(id("acme"))).unwrap().is_some());
     assert!(run(given.store.close()).is_err());
     let next = open(&given.path()).unwrap();
@@ -152,7 +152,7 @@ fn nobody_waits_again_for_a_file_in_other_hands() {
     given.hand.open();
     assert!(run(first).is_ok());
     for answer in rest {
-        // Each would have waited as long as all of them together.
+        // Each operation alone would have waited as long as all of them together.
         assert!(matches!(run(answer), Err(StoreError::Unavailable(_))));
     }
     assert_eq!(given.faults.commits(), before);
@@ -179,7 +179,7 @@ fn a_transaction_takes_only_so_many_events() {
     assert!(commits >= 3, "{commits} for twenty thousand");
 }
 
-/// Falls over when something is handed to it.
+/// A hand-over that panics.
 struct Clumsy;
 
 impl HandOver for Clumsy {
@@ -203,7 +203,7 @@ fn a_store_whose_writer_fell_can_be_closed() {
     );
     assert_eq!(run(store.close()), fallen);
     drop(store);
-    // What was on disk before it was handed over is there.
+    // The event was committed before the hand-over, so it is there.
     assert_eq!(run(open(&path).unwrap().counts()).unwrap().pending, 1);
 }
 

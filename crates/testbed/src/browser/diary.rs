@@ -1,8 +1,7 @@
-//! What happens at a page, written down as the browser tells it.
+//! Log of everything that happens at a page, from the events of the browser.
 //!
-//! Whatever a person with the developer tools open would frown at is a complaint: errors and warnings of the console, exceptions
-//! nobody caught, refusals by the content security policy, requests that failed, dialogs, and every request that leaves for
-//! another origin.
+//! [`Diary`] collects complaints: errors and warnings of the console, uncaught exceptions, violations of the content
+//! security policy, failed requests, dialogs, and every request to an origin that the test did not open.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -14,9 +13,9 @@ use url::Url;
 
 use crate::PATIENCE;
 
-/// One page's diary.
+/// The log of one page.
 pub(super) struct Diary {
-    /// The page itself, as opposed to frames in it.
+    /// Id of the page's main frame. Frames inside the page have other ids.
     frame: String,
     notes: Mutex<Notes>,
     loads: watch::Sender<usize>,
@@ -24,23 +23,23 @@ pub(super) struct Diary {
 
 #[derive(Default)]
 struct Notes {
-    /// The origins that the test opened itself.
+    /// Origins that the test opened.
     origins: HashSet<String>,
     complaints: Vec<String>,
-    /// Where each request under way goes.
+    /// URL of each request in progress, by request id.
     requests: HashMap<String, String>,
-    /// What the page's own document was answered with.
+    /// Response to the request for the page's own document.
     document: Option<Document>,
-    /// Where script of a frame can be run.
+    /// Script execution context of each frame.
     contexts: HashMap<String, i64>,
 }
 
-/// How the page's own document was answered.
+/// Response to the request for the page's own document.
 #[derive(Clone, Debug)]
 pub struct Document {
-    /// The status.
+    /// The status code.
     pub status: u16,
-    /// The headers, by their names in lower case.
+    /// The headers, with lower-case names.
     pub headers: HashMap<String, String>,
 }
 
@@ -53,18 +52,18 @@ impl Diary {
         }
     }
 
-    /// Requests to this origin are the test's own wish.
+    /// Allows requests to the origin of this URL.
     pub(super) fn allow(&self, url: &Url) {
         let origin = url.origin().ascii_serialization();
         self.notes.lock().unwrap().origins.insert(origin);
     }
 
-    /// How often the page has loaded.
+    /// Number of times the page has loaded.
     pub(super) fn loads(&self) -> usize {
         *self.loads.borrow()
     }
 
-    /// Waits until it has loaded more often.
+    /// Waits until the page has loaded more than `loads` times.
     pub(super) async fn loaded_after(&self, loads: usize) {
         let mut seen = self.loads.subscribe();
         let waiting = seen.wait_for(|now| *now > loads);
@@ -72,22 +71,22 @@ impl Diary {
         assert!(waited.is_ok(), "the page does not load");
     }
 
-    /// How the document was answered that was asked for last.
+    /// The response to the latest request for the document.
     pub(super) fn document(&self) -> Option<Document> {
         self.notes.lock().unwrap().document.clone()
     }
 
-    /// Where script of this frame can be run.
+    /// Returns the script execution context of a frame.
     pub(super) fn context(&self, frame: &str) -> Option<i64> {
         self.notes.lock().unwrap().contexts.get(frame).copied()
     }
 
-    /// What there was to complain about since this was asked last.
+    /// Returns the complaints since the last call.
     pub(super) fn complaints(&self) -> Vec<String> {
         std::mem::take(&mut self.notes.lock().unwrap().complaints)
     }
 
-    /// Writes down something that happened.
+    /// Records one event of the browser.
     pub(super) fn note(&self, event: &str, of: &Value) {
         let mut notes = self.notes.lock().unwrap();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -144,7 +143,7 @@ impl Diary {
                     ));
                 }
             }
-            // Advice about speed would follow from what tests ask for, too.
+            // Performance advice would also come from settings that the tests make.
             "Audits.issueAdded" if of["issue"]["code"] != "PerformanceIssue" => {
                 let issue = &of["issue"];
                 notes.complaints.push(format!(
@@ -179,7 +178,7 @@ impl Diary {
             "Network.loadingFailed" => {
                 let url = notes.requests.remove(&text(&of["requestId"]));
                 let refused = of.get("blockedReason").is_some();
-                // What a page gives up by itself when it is left has not failed.
+                // A request that the page cancels when it is left has not failed.
                 if refused || of["canceled"] != true {
                     notes.complaints.push(format!(
                         "request failed: {} {} {}",
@@ -195,11 +194,11 @@ impl Diary {
 }
 
 impl Notes {
-    /// What to complain about if a request leaves for somewhere else.
+    /// Returns a complaint if a request goes to an origin that is not allowed.
     fn leaves(&self, url: &str) -> Option<String> {
         let stays = match Url::parse(url) {
             Ok(url) => match url.scheme() {
-                // Nothing of this leaves the browser.
+                // These schemes cause no request outside the browser.
                 "about" | "blob" | "data" => true,
                 _ => self.origins.contains(&url.origin().ascii_serialization()),
             },

@@ -1,4 +1,4 @@
-//! How a page is looked at: how wide, in which colours, with or without script; what it looks like; and who could not use it.
+//! The look of a page: window size, colour scheme and scripting ([`Look`]), screenshots, and accessibility checks.
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
@@ -6,21 +6,21 @@ use serde_json::{Value, json};
 use super::page::{Page, text};
 use super::{AXE_VARIABLE, named_by};
 
-/// How somebody looks at a page.
+/// The window size, colour scheme and scripting of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// The width of the window.
+    /// Width of the window, in pixels.
     pub width: u32,
-    /// And its height.
+    /// Height of the window, in pixels.
     pub height: u32,
-    /// Whether dark colours are preferred.
+    /// True if the user prefers a dark colour scheme.
     pub dark: bool,
-    /// Whether scripts run.
+    /// True if scripts run.
     pub script: bool,
 }
 
 impl Look {
-    /// A window on a desk.
+    /// A desktop window.
     pub const WIDE: Look = Look {
         width: 1_280,
         height: 800,
@@ -28,20 +28,20 @@ impl Look {
         script: true,
     };
 
-    /// The same at night.
+    /// A desktop window with the dark colour scheme.
     pub const DARK: Look = Look {
         dark: true,
         ..Look::WIDE
     };
 
-    /// A small telephone.
+    /// The width of a small phone.
     pub const NARROW: Look = Look {
         width: 380,
         height: 800,
         ..Look::WIDE
     };
 
-    /// Half a screen.
+    /// Half the width of a screen.
     pub const HALF: Look = Look {
         width: 960,
         ..Look::WIDE
@@ -60,19 +60,19 @@ impl Default for Look {
     }
 }
 
-/// What a person with another body than the author's could not use.
+/// An accessibility problem that axe-core found.
 #[derive(Clone, Debug)]
 pub struct Violation {
     /// The rule, such as `color-contrast`.
     pub rule: String,
-    /// What it asks for.
+    /// Description of what the rule requires.
     pub help: String,
-    /// Where it is broken, and how.
+    /// The elements that break the rule, and why.
     pub nodes: Vec<String>,
 }
 
 impl Page {
-    /// Looks at it like this from now on. Nothing moves, so that what is seen is what stays.
+    /// Uses this look from now on. Animations are off, so that a screenshot shows the final state.
     pub async fn emulate(&self, look: Look) {
         let size = json!({
             "width": look.width, "height": look.height, "deviceScaleFactor": 1, "mobile": false,
@@ -89,10 +89,10 @@ impl Page {
             .await;
     }
 
-    /// What it looks like, as a PNG.
+    /// Returns a screenshot as a PNG.
     pub async fn screenshot(&self, look: Look) -> Vec<u8> {
         self.emulate(look).await;
-        // Two frames: the first one is laid out anew, the second is painted.
+        // Two frames: the first one computes the new layout, the second one is painted.
         let painted = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))";
         if look.script {
             self.ask(painted).await;
@@ -108,17 +108,17 @@ impl Page {
         self.run_axe(json!({})).await
     }
 
-    /// Runs the rule of axe-core about colours alone: for a page of which only the colours have changed.
+    /// Runs only the colour contrast rule of axe-core, for a page of which only the colours have changed.
     pub async fn axe_colours(&self) -> Vec<Violation> {
         self.run_axe(json!({"runOnly": ["color-contrast"]})).await
     }
 
-    /// Runs axe-core in a world of its own, so the page neither sees it nor forbids it.
+    /// Runs axe-core in an isolated world, so that the page neither sees it nor blocks it with its policy.
     async fn run_axe(&self, mut options: Value) -> Vec<Violation> {
         let world = json!({"frameId": self.frame, "worldName": "axe"});
         let world = self.call("Page.createIsolatedWorld", world).await;
         let world = world["executionContextId"].as_i64();
-        // A page keeps its world until another page is opened.
+        // A page keeps its isolated world until another page is opened.
         let loaded = self.evaluate("typeof axe !== 'undefined'", world).await;
         if loaded.expect("a script can be run") == false {
             let file = named_by(AXE_VARIABLE);
@@ -150,7 +150,7 @@ impl Page {
     }
 }
 
-/// The size of a PNG.
+/// Returns the width and height of a PNG, in pixels.
 pub fn png_size(png: &[u8]) -> (u32, u32) {
     let head = png.get(..24).expect("the head of a PNG");
     assert_eq!(&head[..8], b"\x89PNG\r\n\x1a\n", "it is no PNG");

@@ -1,14 +1,14 @@
-//! A real browser: Chromium, told what to do through a pipe.
+//! A real browser for tests: Chromium, controlled through a pipe.
 //!
-//! It promises:
+//! It guarantees:
 //!
-//! - **As a person.** Clicks and keys are the browser's own events at places that can be seen; what is read is what is shown.
-//! - **Waiting ends when it happens.** Nothing is awaited by guessing how long it takes; [`PATIENCE`](crate::PATIENCE) only
-//!   bounds a failure.
-//! - **Nothing goes unseen.** Whatever the developer tools would show in red or yellow is a complaint of the page, and so is every
-//!   request to somebody else.
-//! - **Nothing leaves.** The browser finds no names but this machine's.
-//! - **Nothing is left behind.** It ends with its test, with all its processes and files, also if the test fails or is killed.
+//! - **Real input.** Clicks and keys are events of the browser at visible positions. Text is read as displayed.
+//! - **No fixed waits.** A wait ends when its condition holds. [`PATIENCE`](crate::PATIENCE) only limits a failing
+//!   test.
+//! - **Every problem is reported.** An error or warning of the developer tools is a complaint of the page, and so is
+//!   every request to another origin.
+//! - **No outside traffic.** The browser resolves no host names but those of this machine.
+//! - **Full cleanup.** All its processes and files end with the test, also if the test fails or is killed.
 
 mod diary;
 mod look;
@@ -26,18 +26,18 @@ pub use spot::Spot;
 
 use pipe::Pipe;
 
-/// Names the browser that tests start.
+/// Environment variable with the path of the browser.
 pub const BROWSER_VARIABLE: &str = "POSTHASTE_TEST_BROWSER";
-/// Names the file of axe-core.
+/// Environment variable with the path of the axe-core script.
 pub const AXE_VARIABLE: &str = "POSTHASTE_TEST_AXE";
 
-/// A browser, for as long as it or a page of it is there.
+/// A browser. It ends when it and all its pages are dropped.
 pub struct Browser {
     pipe: Arc<Pipe>,
 }
 
 impl Browser {
-    /// Starts the one that the environment names. Without one the test fails, and says what to do.
+    /// Starts the browser that the environment names. If it names none, the test fails and explains what to do.
     pub fn start() -> Browser {
         let program = named_by(BROWSER_VARIABLE);
         Browser {
@@ -45,17 +45,17 @@ impl Browser {
         }
     }
 
-    /// A page of a new visitor, who has no cookies.
+    /// Opens a page with its own, empty cookie jar.
     pub async fn page(&self) -> Page {
         Page::new(self.pipe.clone()).await
     }
 
-    /// Its process.
+    /// Process id of the browser.
     pub fn pid(&self) -> u32 {
         self.pipe.pid()
     }
 
-    /// Where it keeps what it keeps.
+    /// Folder for the browser's files.
     pub fn home(&self) -> &Path {
         self.pipe.home()
     }

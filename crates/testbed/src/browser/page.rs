@@ -1,4 +1,4 @@
-//! A page in a browser: opened, read, clicked and typed into as a person does.
+//! A page in a browser, which a test opens, reads, clicks and types into.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,18 +12,18 @@ use super::pipe::Pipe;
 use super::spot::Spot;
 use crate::PATIENCE;
 
-/// How often a page is asked whether it is as wanted by now.
+/// Interval between checks while a test waits for a condition.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A page, with cookies of its own. It is closed when it is dropped.
+/// A page. It is closed when it is dropped.
 pub struct Page {
     pub(super) pipe: Arc<Pipe>,
     pub(super) session: String,
     pub(super) frame: String,
     pub(super) diary: Arc<Diary>,
-    /// What its cookies belong to.
+    /// Browser context that holds the cookies.
     context: String,
-    /// Others share its cookies, and one of them closes it.
+    /// True if dropping this page closes the context. Pages from [`Page::another`] share it and do not.
     owns_context: bool,
     target: String,
 }
@@ -34,7 +34,7 @@ impl Page {
             .call(None, "Target.createBrowserContext", json!({}))
             .await;
         let context = text(&context["browserContextId"]);
-        // Browsers with a window let a page copy when a button was pressed; without one there is nobody to see that.
+        // A browser with a window lets a page copy after a click. A headless one needs the permission.
         let copying = json!({
             "permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"], "browserContextId": context,
         });
@@ -42,7 +42,7 @@ impl Page {
         Page::inside(pipe, context, true).await
     }
 
-    /// Another page of the same visitor, with the same cookies.
+    /// Opens another page that shares the cookies.
     pub async fn another(&self) -> Page {
         Page::inside(self.pipe.clone(), self.context.clone(), false).await
     }
@@ -75,7 +75,7 @@ impl Page {
         let on = json!({"enabled": true});
         page.call("Page.setLifecycleEventsEnabled", on.clone())
             .await;
-        // Each page is the one that somebody looks at.
+        // Every page behaves as if it had the focus.
         page.call("Emulation.setFocusEmulationEnabled", on).await;
         page.emulate(super::Look::default()).await;
         page
@@ -86,7 +86,7 @@ impl Page {
         self.pipe.call(session, method, parameters).await
     }
 
-    /// Opens a URL, waits until it has loaded, and says how it was answered.
+    /// Opens a URL, waits until it has loaded, and returns the response.
     pub async fn open(&self, url: &str) -> Document {
         let parsed: Url = url.parse().expect("a URL");
         self.diary.allow(&parsed);
@@ -101,12 +101,12 @@ impl Page {
         self.diary.document().expect("a document was asked for")
     }
 
-    /// Requests to this origin are no complaint: the test means them.
+    /// Allows requests to the origin of this URL without a complaint.
     pub fn allow(&self, url: &str) {
         self.diary.allow(&url.parse().expect("a URL"));
     }
 
-    /// Loads it again.
+    /// Reloads the page and returns the response.
     pub async fn reload(&self) -> Document {
         let loads = self.diary.loads();
         self.call("Page.reload", json!({})).await;
@@ -114,7 +114,7 @@ impl Page {
         self.diary.document().expect("a document was asked for")
     }
 
-    /// Clicks on something that leads to another page, waits until that has loaded, and says how it was answered.
+    /// Clicks on an element that leads to another page, waits until that has loaded, and returns the response.
     pub async fn follow(&self, spot: impl Into<Spot>) -> Document {
         let loads = self.diary.loads();
         self.click(spot).await;
@@ -122,7 +122,7 @@ impl Page {
         self.diary.document().expect("a document was asked for")
     }
 
-    /// Presses a key that leads to another page, and waits until that has loaded.
+    /// Presses a key that leads to another page, waits until that has loaded, and returns the response.
     pub async fn follow_key(&self, key: &str) -> Document {
         let loads = self.diary.loads();
         self.press(key).await;
@@ -130,12 +130,12 @@ impl Page {
         self.diary.document().expect("a document was asked for")
     }
 
-    /// What a script gives, or why it does not.
+    /// Returns the value of a script, or its error.
     pub async fn try_ask(&self, script: &str) -> Result<Value, String> {
         self.evaluate(script, None).await
     }
 
-    /// What a script gives.
+    /// Returns the value of a script. Panics if it fails.
     pub async fn ask(&self, script: &str) -> Value {
         let answer = self.try_ask(script).await;
         answer.unwrap_or_else(|error| panic!("{script}: {error}"))
@@ -146,7 +146,7 @@ impl Page {
         script: &str,
         context: Option<i64>,
     ) -> Result<Value, String> {
-        // As if somebody had just touched the page: it is a person who asks.
+        // Counts as user activation, which some browser functions require.
         let mut order = json!({
             "expression": script, "awaitPromise": true, "returnByValue": true, "userGesture": true,
         });
@@ -168,7 +168,7 @@ impl Page {
         }
     }
 
-    /// What a script gives in the first frame of the page, or `None` while there is none that could be asked.
+    /// Returns the value of a script in the first frame of the page. `None` if the frame cannot run it yet.
     pub async fn ask_frame(&self, script: &str) -> Option<Value> {
         let tree = self.call("Page.getFrameTree", json!({})).await;
         let frame = &tree["frameTree"]["childFrames"][0]["frame"];
@@ -176,19 +176,19 @@ impl Page {
         self.evaluate(script, Some(context)).await.ok()
     }
 
-    /// Waits until a script gives something true.
+    /// Waits until a script returns neither null nor false, and returns the value.
     pub async fn until(&self, script: &str) -> Value {
         let wanted = async || self.try_ask(script).await.ok();
         self.until_some(script, wanted).await
     }
 
-    /// Waits until a script gives something true in the first frame.
+    /// Waits until a script returns neither null nor false in the first frame, and returns the value.
     pub async fn until_in_frame(&self, script: &str) -> Value {
         let wanted = async || self.ask_frame(script).await;
         self.until_some(script, wanted).await
     }
 
-    /// Asks again and again: a page that is just being replaced has no answer.
+    /// Retries because a page that is being replaced has no answer.
     async fn until_some(&self, script: &str, wanted: impl AsyncFn() -> Option<Value>) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -210,27 +210,27 @@ impl Page {
         }
     }
 
-    /// Waits until this is there and can be seen.
+    /// Waits until this element is visible.
     pub async fn wait_for(&self, spot: impl Into<Spot>) {
         let spot = spot.into();
         let script = format!("!!({}) /* {} */", spot.script(), spot.named());
         self.until(&script).await;
     }
 
-    /// Whether this is there and can be seen.
+    /// Returns true if this element is visible.
     pub async fn has(&self, spot: impl Into<Spot>) -> bool {
         let script = format!("!!({})", spot.into().script());
         self.ask(&script).await == true
     }
 
-    /// Waits for this, and reads it as a person would.
+    /// Waits for this element and returns its displayed text.
     pub async fn text(&self, spot: impl Into<Spot>) -> String {
         let spot = spot.into();
         self.wait_for(&spot).await;
         text(&self.ask(&format!("({}).innerText", spot.script())).await)
     }
 
-    /// Waits for this, and reads one of its attributes.
+    /// Waits for this element and returns one of its attributes.
     pub async fn attribute(&self, spot: impl Into<Spot>, name: &str) -> Option<String> {
         let spot = spot.into();
         self.wait_for(&spot).await;
@@ -238,12 +238,12 @@ impl Page {
         self.ask(&script).await.as_str().map(str::to_owned)
     }
 
-    /// Where it is.
+    /// URL of the page.
     pub async fn url(&self) -> String {
         text(&self.try_ask("location.href").await.unwrap_or_default())
     }
 
-    /// Clicks on this, as soon as a person could: it is there, stands still, and nothing lies over it.
+    /// Clicks on this element as soon as a user could: it is visible, enabled and not covered.
     pub async fn click(&self, spot: impl Into<Spot>) {
         let spot = spot.into();
         let script = format!(
@@ -270,7 +270,7 @@ impl Page {
         }
     }
 
-    /// Types this into a field, instead of what stood there.
+    /// Replaces the text of a field.
     pub async fn fill(&self, spot: impl Into<Spot>, words: &str) {
         let spot = spot.into();
         self.wait_for(&spot).await;
@@ -286,7 +286,7 @@ impl Page {
         }
     }
 
-    /// Chooses the option of a list that has this value.
+    /// Chooses the option of a select list that has this value.
     pub async fn choose(&self, spot: impl Into<Spot>, value: &str) {
         let spot = spot.into();
         self.wait_for(&spot).await;
@@ -327,14 +327,14 @@ impl Page {
         self.call("Input.dispatchKeyEvent", event).await;
     }
 
-    /// The cookies that are sent to where it is, as the browser keeps them.
+    /// Cookies that the browser would send to the current URL.
     pub async fn cookies(&self) -> Vec<Value> {
         let cookies = self.call("Network.getCookies", json!({})).await;
         let cookies = cookies["cookies"].as_array();
         cookies.expect("a list of cookies").clone()
     }
 
-    /// What there was to complain about since this was asked last.
+    /// Returns the complaints since the last call.
     pub fn complaints(&self) -> Vec<String> {
         self.diary.complaints()
     }

@@ -1,7 +1,8 @@
-//! The browser's process, and the pipe that it is told by.
+//! The browser process and the pipe that controls it.
 //!
-//! Chromium takes orders as JSON, each ended by a NUL, on its descriptors 3 and 4. A shell makes these out of the standard ones
-//! and then becomes the browser, so no socket is opened that others on this machine could speak to.
+//! Chromium reads commands from descriptor 3 and writes answers to descriptor 4, as JSON messages that end with a NUL
+//! byte. A shell makes these descriptors from the standard ones and then becomes the browser. So the browser opens no
+//! socket that other programs on the machine could connect to.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -20,20 +21,20 @@ use tokio::time::timeout;
 use super::diary::Diary;
 use crate::PATIENCE;
 
-/// The descriptors 3 and 4 become the pipes; what it says besides is said to the test.
+/// Shell command: the standard descriptors become 3 and 4, and other output of the browser goes to stderr.
 const BECOME_THE_BROWSER: &str = r#"exec "$0" "$@" 3<&0 4>&1 </dev/null >&2"#;
 
-/// Only what tests open is ever spoken to: whatever else it would like to do on its own, it cannot find.
+/// Command line flags. The browser can resolve no host but this machine, so its background requests fail.
 const FLAGS: [&str; 18] = [
     "--headless",
     "--remote-debugging-pipe",
-    // It opens nothing but pages of tests, and root has no sandbox.
+    // The browser opens only pages of tests, and there is no sandbox for root.
     "--no-sandbox",
-    // Frames of other sites are asked as the page's own are.
+    // Keeps frames of other sites in the same process, so that tests can run scripts in them.
     "--disable-site-isolation-trials",
     "--disable-features=IsolateOrigins,site-per-process,Translate,MediaRouter,OptimizationHints",
     "--disable-gpu",
-    // What some containers have too little of.
+    // Some containers have too little shared memory.
     "--disable-dev-shm-usage",
     "--disable-breakpad",
     "--disable-background-networking",
@@ -50,26 +51,26 @@ const FLAGS: [&str; 18] = [
 
 type Waiting = HashMap<u64, oneshot::Sender<Result<Value, String>>>;
 
-/// A running browser, which ends when this is dropped or this process is gone.
+/// A running browser. It ends when this value is dropped or this process ends.
 pub(super) struct Pipe {
     shared: Arc<Shared>,
     child: Child,
-    /// Ends whatever is left of the browser when this process is gone and its pipe closes.
+    /// Kills the remaining browser processes when this process has ended, which closes the pipe to the guard.
     guard: Child,
-    /// Where it keeps what it keeps.
+    /// Folder for the browser's files.
     home: TempDir,
 }
 
 struct Shared {
     orders: mpsc::Sender<Vec<u8>>,
     next: AtomicU64,
-    /// Nobody waits any more when the browser has ended.
+    /// Calls that wait for an answer, by id. `None` when the browser has ended.
     waiting: Mutex<Option<Waiting>>,
     diaries: Mutex<HashMap<String, Arc<Diary>>>,
 }
 
 impl Pipe {
-    /// Starts this program.
+    /// Starts the browser program.
     pub(super) fn start(program: &Path) -> Pipe {
         let home = tempfile::Builder::new()
             .prefix("posthaste-browser-")
@@ -88,7 +89,7 @@ impl Pipe {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Its helpers end with it.
+            // A process group, so that the browser's helper processes end with it.
             .process_group(0)
             .spawn()
             .expect("a shell can be started");
@@ -115,17 +116,17 @@ impl Pipe {
         }
     }
 
-    /// Its process.
+    /// Process id of the browser.
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Where it keeps what it keeps.
+    /// Folder for the browser's files.
     pub(super) fn home(&self) -> &Path {
         self.home.path()
     }
 
-    /// Gives an order to the browser itself or to one of its pages, and waits for what comes of it.
+    /// Sends a command to the browser or to one of its pages, and waits for the result.
     pub(super) async fn try_call(
         &self,
         session: Option<&str>,
@@ -146,7 +147,7 @@ impl Pipe {
         }
     }
 
-    /// The same, if nothing can go wrong.
+    /// Like [`Pipe::try_call`], but panics on an error.
     pub(super) async fn call(
         &self,
         session: Option<&str>,
@@ -157,19 +158,19 @@ impl Pipe {
         answer.unwrap_or_else(|error| panic!("{method}: {error}"))
     }
 
-    /// Gives an order, whatever comes of it.
+    /// Sends a command without waiting for the result.
     pub(super) fn order(&self, method: &str, parameters: Value) {
         let id = self.shared.next.fetch_add(1, Ordering::Relaxed);
         self.shared.order(id, None, method, parameters);
     }
 
-    /// From now on what happens at this page is written down there.
+    /// Records the events of this page in the diary from now on.
     pub(super) fn keep(&self, session: &str, diary: Arc<Diary>) {
         let mut diaries = self.shared.diaries.lock().unwrap();
         diaries.insert(session.to_owned(), diary);
     }
 
-    /// Nothing more is written down of this page.
+    /// Stops recording the events of this page.
     pub(super) fn forget(&self, session: &str) {
         self.shared.diaries.lock().unwrap().remove(session);
     }
@@ -191,11 +192,11 @@ impl Shared {
         }
         let mut bytes = order.to_string().into_bytes();
         bytes.push(0);
-        // A browser that has ended is noticed by whoever waits for it.
+        // If the browser has ended, the calls that wait for it fail.
         let _ = self.orders.send(bytes);
     }
 
-    /// Everything that it says, until it ends.
+    /// Reads all messages of the browser until it ends.
     fn hear(&self, stream: impl Read) {
         let mut stream = BufReader::new(stream);
         let mut message = Vec::new();
@@ -208,7 +209,7 @@ impl Shared {
             self.heard(value);
             message.clear();
         }
-        // Whoever still waits learns of it by this.
+        // Dropping the senders fails all calls that still wait.
         *self.waiting.lock().unwrap() = None;
     }
 
@@ -234,7 +235,7 @@ impl Shared {
         let Some(diary) = diary else { return };
         diary.note(method, &message["params"]);
         if method == "Page.javascriptDialogOpening" {
-            // It is in the diary; nobody is there to press a button.
+            // The dialog is recorded as a complaint. It must be closed here, or the page would wait.
             let id = self.next.fetch_add(1, Ordering::Relaxed);
             let no = json!({"accept": false});
             self.order(id, Some(session), "Page.handleJavaScriptDialog", no);
@@ -242,7 +243,7 @@ impl Shared {
     }
 }
 
-/// Passes orders on. When nobody can give any more, the pipe closes, and the browser ends by itself.
+/// Writes commands to the pipe. When all senders are dropped, the pipe closes and the browser ends.
 fn tell(orders: mpsc::Receiver<Vec<u8>>, mut stream: impl Write) {
     for order in orders {
         if stream.write_all(&order).is_err() {
@@ -251,7 +252,7 @@ fn tell(orders: mpsc::Receiver<Vec<u8>>, mut stream: impl Write) {
     }
 }
 
-/// Shows what it says of itself with the test's own words, but for what it misses in every container.
+/// Prints the browser's log lines with the test output, except those that appear in every container.
 fn grumble(stream: impl Read) {
     for line in BufReader::new(stream).lines().map_while(Result::ok) {
         let usual = ["dbus", "vaapi", "sandbox_linux", "devtools_pipe"];
@@ -261,9 +262,9 @@ fn grumble(stream: impl Read) {
     }
 }
 
-/// A process that waits for this one to let go, and then ends the browser and whatever it left.
+/// Starts a process that waits for this one to end, and then kills the browser and deletes its files.
 fn guard(group: u32, home: &Path) -> Child {
-    // In a session of its own, so that what is typed at the terminal does not end it.
+    // In a new session, so that Ctrl-C at the terminal does not end it.
     Command::new("setsid")
         .args(["sh", "-c"])
         .arg("cat; kill -s KILL -- \"-$1\"; cd /; rm -rf \"$2\"")

@@ -1,23 +1,23 @@
-//! Where on a page: as a person would say it, or by a selector.
+//! Locates an element on a page, by its text, its label or a selector.
 
 use serde_json::json;
 
-/// A place on a page, as a script that finds its element.
+/// Locates an element, as a script that finds it.
 #[derive(Clone, Debug)]
 pub struct Spot {
     script: String,
     named: String,
 }
 
-/// Whether an element says something, alone or among other words, or is labelled so.
+/// Script condition: the text, value or `aria-label` of the element contains the words.
 const SAYS: &str = "[found.innerText, found.value, found.getAttribute('aria-label')].some(said => \
      typeof said === 'string' && said.replace(/\\s+/g, ' ').includes(words))";
-/// Whether the label of a control says something.
+/// Script condition: a label of the control contains the words.
 const IS_LABELLED: &str =
     "[...found.labels].some(label => label.innerText.replace(/\\s+/g, ' ').includes(words))";
 
 impl Spot {
-    /// The first visible element that matches this selector and says these words, alone or among others, or is labelled so.
+    /// The first visible element that matches this selector and contains these words in its text, value or label.
     pub fn saying(selector: &str, words: &str) -> Spot {
         Spot {
             script: first("document", selector, SAYS, words),
@@ -25,7 +25,7 @@ impl Spot {
         }
     }
 
-    /// The same within another place.
+    /// Like [`Spot::saying`], but inside another element.
     pub fn within(outer: &Spot, selector: &str, words: &str) -> Spot {
         Spot {
             script: first(&outer.script, selector, SAYS, words),
@@ -50,7 +50,7 @@ impl Spot {
     }
 }
 
-/// A script that finds the first element of which something holds. What is hidden is not found.
+/// Returns a script that finds the first visible element that meets a condition.
 fn first(root: &str, selector: &str, holds: &str, words: &str) -> String {
     format!(
         "((root, words) => root && [...root.querySelectorAll({})].find(found => \

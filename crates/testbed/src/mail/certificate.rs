@@ -1,4 +1,4 @@
-//! A certificate, and the authority that vouches for it.
+//! A certificate for the mail server, with the authority that signed it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub(super) struct Certificate {
 }
 
 impl Certificate {
-    /// One for this name, from an authority that nobody else knows.
+    /// Creates a certificate for this name, signed by a new authority.
     pub(super) fn made_for(name: &str) -> Certificate {
         let mut params = CertificateParams::default();
         let own_name = &mut params.distinguished_name;
@@ -38,7 +38,7 @@ impl Certificate {
         &self.authority
     }
 
-    /// Writes the certificate and its key into files.
+    /// Writes the certificate and its key to files and returns their paths.
     pub(super) fn write_into(&self, folder: &Path) -> (PathBuf, PathBuf) {
         let write = |name: &str, text: &str| {
             let path = folder.join(name);

@@ -1,7 +1,7 @@
-//! A real mail server on loopback: aiosmtpd, with or without TLS and passwords, that can be told to refuse or to
-//! hang at any step, and tells what arrived.
+//! A real SMTP server on loopback (aiosmtpd), with or without TLS and passwords.
 //!
-//! It runs in a process of its own, which ends when its input does, and so with the test however that ends.
+//! A test can make it refuse or hang at any step, and reads the emails that arrived. It runs in its own process, which
+//! ends when its stdin closes, and so always ends with the test.
 
 mod certificate;
 
@@ -20,27 +20,27 @@ use tokio::time::timeout;
 use crate::PATIENCE;
 use certificate::Certificate;
 
-/// The variable that names a Python which has aiosmtpd.
+/// Environment variable with the path of a Python that has aiosmtpd.
 pub const PYTHON_VARIABLE: &str = "POSTHASTE_TEST_MAIL_PYTHON";
 
-/// What the server is called by its certificate, unless told otherwise.
+/// Default host name in the server's certificate.
 const NAME: &str = "localhost";
 
-/// When TLS is spoken.
+/// The start of TLS in a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MailTls {
     /// Never.
     None,
-    /// After STARTTLS, without which nothing is taken.
+    /// After STARTTLS. The server refuses everything else before it.
     StartTls,
     /// From the first byte.
     Implicit,
 }
 
-/// A step of a conversation.
+/// A step of an SMTP session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MailStep {
-    /// Somebody has connected.
+    /// A client has connected.
     Greeting,
     /// EHLO.
     Ehlo,
@@ -52,7 +52,7 @@ pub enum MailStep {
     Recipient,
     /// DATA.
     Data,
-    /// The letter has been read.
+    /// The email has been read.
     Letter,
     /// QUIT.
     Quit,
@@ -73,29 +73,29 @@ impl MailStep {
     }
 }
 
-/// A letter that arrived.
+/// An email that arrived.
 #[derive(Clone, Debug)]
 pub struct Arrived {
-    /// Who it says sent it, as the envelope has it.
+    /// Sender address of the envelope.
     pub from: String,
-    /// To whom, as the envelope has it.
+    /// Recipient addresses of the envelope.
     pub to: Vec<String>,
-    /// How the sender called itself.
+    /// Name that the client sent with EHLO.
     pub hello: String,
-    /// It came over TLS.
+    /// True if it came over TLS.
     pub secure: bool,
-    /// Who had signed in.
+    /// User that had signed in, if any.
     pub user: Option<String>,
     /// The headers, decoded, in their order.
     pub headers: Vec<(String, String)>,
     /// The text, decoded.
     pub text: String,
-    /// All of it as it came.
+    /// The whole email, as received.
     pub raw: String,
 }
 
 impl Arrived {
-    /// The header of this name. Panics if there is not exactly one.
+    /// Returns the header of this name. Panics if there is not exactly one.
     pub fn header(&self, name: &str) -> &str {
         let mut found = self.headers.iter();
         let mut found = found
@@ -125,7 +125,7 @@ impl Arrived {
     }
 }
 
-/// How a server is started.
+/// Settings of a mail server.
 #[derive(Clone, Debug)]
 pub struct MailSetup {
     tls: MailTls,
@@ -136,7 +136,7 @@ pub struct MailSetup {
 }
 
 impl MailSetup {
-    /// A server that speaks TLS like this and takes letters from everybody.
+    /// A server with this kind of TLS that accepts emails from every client.
     pub fn new(tls: MailTls) -> MailSetup {
         MailSetup {
             tls,
@@ -147,42 +147,42 @@ impl MailSetup {
         }
     }
 
-    /// Its certificate is for this name, and not for `localhost`.
+    /// Makes the certificate for this name instead of `localhost`.
     pub fn named(mut self, name: &str) -> MailSetup {
         self.name = name.to_owned();
         self
     }
 
-    /// It only takes letters from this user.
+    /// Accepts emails from this user only.
     pub fn only_from(mut self, user: &str, password: &str) -> MailSetup {
         self.user = Some((user.to_owned(), password.to_owned()));
         self
     }
 
-    /// It does not know this way to sign in: `PLAIN` or `LOGIN`.
+    /// Removes an authentication mechanism: `PLAIN` or `LOGIN`.
     pub fn without(mut self, mechanism: &'static str) -> MailSetup {
         self.without.push(mechanism);
         self
     }
 
-    /// It takes addresses in ASCII only.
+    /// Accepts only addresses in ASCII.
     pub fn ascii_only(mut self) -> MailSetup {
         self.utf8 = false;
         self
     }
 
-    /// Starts it, and waits until it listens.
+    /// Starts the server and waits until it listens.
     pub fn start(&self) -> MailServer {
         self.start_on(0)
     }
 
-    /// Starts it on this port, where another one has just been.
+    /// Starts the server on this port, which another server has just left.
     pub fn start_on(&self, port: u16) -> MailServer {
         MailServer::start(self, port)
     }
 }
 
-/// What the process has told so far.
+/// Everything that the process has reported so far.
 #[derive(Debug, Default)]
 struct Told {
     arrived: Mutex<Vec<Arrived>>,
@@ -199,9 +199,9 @@ pub struct MailServer {
     told: Arc<Told>,
     news: watch::Sender<u64>,
     certificate: Certificate,
-    /// Where its certificate lies.
+    /// Folder with the certificate files.
     _home: TempDir,
-    /// Where it listens, on 127.0.0.1.
+    /// Port that the server listens on, at 127.0.0.1.
     pub port: u16,
 }
 
@@ -218,7 +218,7 @@ impl MailServer {
         let (certificate_file, key_file) = certificate.write_into(home.path());
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/mail/server.py");
         let mut child = Command::new(python)
-            // It warns of what the tests want.
+            // aiosmtpd warns about settings that the tests use on purpose.
             .args(["-W", "ignore"])
             .arg(script)
             .stdin(Stdio::piped())
@@ -248,7 +248,7 @@ impl MailServer {
         let (done, obeyed) = mpsc::channel();
         let said = child.stdout.take().expect("it is piped");
         hear(said, Arc::clone(&told), news.clone(), listening, done);
-        // Owned from here on, so that it ends even if it never listens.
+        // Created before the server listens, so that dropping it ends the process in every case.
         let mut server = MailServer {
             child,
             orders: Mutex::new(Some(orders)),
@@ -265,22 +265,22 @@ impl MailServer {
         server
     }
 
-    /// The certificate of the authority that vouches for it, in PEM.
+    /// Certificate of the authority that signed the server's certificate, in PEM.
     pub fn authority(&self) -> &str {
         self.certificate.authority()
     }
 
-    /// From now on it answers this step so, such as `550 5.1.1 nobody of that name`.
+    /// Answers this step with an error from now on, such as `550 5.1.1 nobody of that name`.
     pub fn refuse(&self, step: MailStep, answer: &str) {
         self.order(&json!({"step": step.name(), "answer": answer}));
     }
 
-    /// From now on it never answers this step.
+    /// Never answers this step from now on.
     pub fn hang(&self, step: MailStep) {
         self.order(&json!({"step": step.name(), "answer": null}));
     }
 
-    /// From now on it behaves.
+    /// Answers every step normally from now on.
     pub fn behave(&self) {
         self.order(&json!({"step": null, "answer": null}));
     }
@@ -293,22 +293,22 @@ impl MailServer {
         obeyed.recv_timeout(PATIENCE).expect("it obeys");
     }
 
-    /// Every letter so far.
+    /// All emails that have arrived.
     pub fn letters(&self) -> Vec<Arrived> {
         self.told.arrived.lock().unwrap().clone()
     }
 
-    /// The ways to sign in that were tried so far.
+    /// Authentication mechanisms that clients have tried so far.
     pub fn mechanisms(&self) -> Vec<String> {
         self.told.mechanisms.lock().unwrap().clone()
     }
 
-    /// Waits until so many letters have arrived.
+    /// Waits until `wanted` emails have arrived.
     pub async fn arrivals(&self, wanted: usize) -> Vec<Arrived> {
         self.until(|letters| letters.len() >= wanted).await
     }
 
-    /// Waits until what has arrived is as wanted.
+    /// Waits until the arrived emails are as wanted.
     pub async fn until(&self, wanted: impl Fn(&[Arrived]) -> bool) -> Vec<Arrived> {
         let found = self.await_news(|| Some(self.letters()).filter(|letters| wanted(letters)));
         found.await.unwrap_or_else(|| {
@@ -321,13 +321,13 @@ impl MailServer {
         })
     }
 
-    /// How often a step was reached at which it refuses or hangs.
+    /// Number of times that clients reached a step at which the server refuses or hangs.
     pub fn times_reached(&self, step: MailStep) -> usize {
         let reached = self.told.reached.lock().unwrap();
         reached.iter().filter(|name| *name == step.name()).count()
     }
 
-    /// Waits until such a step was reached so often.
+    /// Waits until such a step was reached `wanted` times.
     pub async fn reached(&self, step: MailStep, wanted: usize) {
         let found = self.await_news(|| (self.times_reached(step) >= wanted).then_some(()));
         let found = found.await;
@@ -335,7 +335,7 @@ impl MailServer {
         assert!(found.is_some(), "{step:?} was reached {count} times");
     }
 
-    /// Waits for something; nothing if that takes too long.
+    /// Waits until `found` returns a value. `None` if that takes too long.
     async fn await_news<T>(&self, found: impl Fn() -> Option<T>) -> Option<T> {
         let mut news = self.news.subscribe();
         let waiting = async {
@@ -353,14 +353,14 @@ impl MailServer {
 
 impl Drop for MailServer {
     fn drop(&mut self) {
-        // A process that sees its input end ends by itself; this is only quicker.
+        // The process ends when its stdin closes. Killing it is only faster.
         drop(self.orders.lock().unwrap().take());
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Notes what the process says, on a thread that ends with it.
+/// Records everything that the process reports, on a thread that ends with it.
 fn hear(
     said: ChildStdout,
     told: Arc<Told>,

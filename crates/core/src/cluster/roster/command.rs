@@ -1,121 +1,121 @@
-//! What happened, and what to do about it.
+//! Inputs and commands of the roster.
 
 use crate::cluster::{Epoch, NodeNo, Shard};
 use crate::time::{Span, Tick};
 
-/// A shard in somebody's hands.
+/// A shard with the number of its current ownership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Holding {
-    /// Which.
+    /// The shard.
     pub shard: Shard,
-    /// Since it changed hands for the last time.
+    /// The epoch: the number of the ownership.
     pub epoch: Epoch,
 }
 
-/// A node, as the table shows it.
+/// A node, as the shared table shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Its number.
+    /// The node's number.
     pub node: NodeNo,
-    /// How often its heart has beaten.
+    /// Number of its heartbeats so far.
     pub beat: u64,
-    /// Whether it wants shards.
+    /// True if the node wants shards.
     pub works: bool,
-    /// How long it must be silent to be dead. Nodes may be set differently.
+    /// The node's lease: after this long without a heartbeat it is dead. Nodes may be configured differently.
     pub lease: Span,
 }
 
-/// A shard, as the table shows it.
+/// A shard, as the shared table shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owned {
-    /// Which, and how often it has changed hands.
+    /// The shard and its epoch.
     pub holding: Holding,
-    /// Whose it is.
+    /// The owner, if the shard has one.
     pub owner: Option<NodeNo>,
 }
 
-/// What the table shows in the moment after a beat.
+/// The contents of the shared table right after a heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// Every node, this one too.
+    /// Every node, including this one.
     pub nodes: Vec<Seen>,
     /// Every shard.
     pub shards: Vec<Owned>,
 }
 
-/// What a roster is told.
+/// An event that the roster reacts to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// Time has passed.
     Tick,
-    /// [`Command::Register`] was done, under this number.
+    /// [`Command::Register`] succeeded, with this node number.
     Registered(NodeNo),
-    /// [`Command::Beat`] was done, and this is what the table then showed.
+    /// [`Command::Beat`] succeeded, and the table then had these contents.
     Beaten(View),
-    /// [`Command::Fence`] was done, or was no longer called for.
+    /// [`Command::Fence`] succeeded, or was no longer necessary.
     Fenced,
-    /// [`Command::Claim`] was done: these are this node's.
+    /// [`Command::Claim`] succeeded: this node owns these shards.
     Claimed(Vec<Holding>),
-    /// [`Command::Release`] was done.
+    /// [`Command::Release`] succeeded.
     Released,
-    /// [`Command::Leave`] was done.
+    /// [`Command::Leave`] succeeded.
     Left,
-    /// What was asked of the table was not done, or nobody knows whether it was.
+    /// A request to the table failed, or its result is unknown.
     Failed,
-    /// The answer to whatever was asked: the table does not know this node any more. Another took it for
-    /// dead.
+    /// The answer to any request: the table does not contain this node any more. Another node declared it dead.
     Outcast,
-    /// Nothing of a recalled shard is under way any more, all of it is written down, and nothing more of
-    /// it will be written.
+    /// Nothing of a revoked shard is in flight any more, all results are recorded, and nothing more will be written
+    /// for it.
     RecallFinished(Holding),
-    /// Something has changed, another node says; or a write of this one was refused. Look.
+    /// Another node notified a change, or a write of this node was refused. Read the table.
     Rang,
-    /// Give up everything, and go.
+    /// Release all shards and leave the cluster.
     Retire,
 }
 
-/// What to do. The first six are asked of the table, one at a time, and each is answered by one input.
+/// An action for the node to execute. The first six are requests to the table. They are issued one at a time, and
+/// each is answered by one input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Enter this node under a number nobody has had.
+    /// Register this node under a new, unused number.
     Register,
-    /// Beat, say whether this node wants shards, and look.
+    /// Send a heartbeat, with whether this node wants shards, and read the table.
     Beat {
-        /// Whether it does.
+        /// True if the node wants shards.
         works: bool,
     },
-    /// Strike a dead node off and free its shards, if its heart has not beaten since. Waits for what it
-    /// is just writing; it writes nothing after.
+    /// Remove a dead node and free its shards, if it has sent no heartbeat since. Waits for writes that the dead
+    /// node has in progress; after that it can write nothing.
     Fence {
-        /// Which.
+        /// The dead node.
         node: NodeNo,
-        /// Its last beat.
+        /// Number of its last heartbeat.
         beat: u64,
     },
-    /// Claim shards for this node, each under a new epoch.
+    /// Claim shards for this node, each with a new epoch.
     Claim {
-        /// Of its own, these that it has lost track of.
+        /// Shards that the table shows as this node's, but that the node does not hold.
         own: Vec<Holding>,
-        /// Of those that are nobody's, as many as this, or as there are.
+        /// Maximum number of shards without an owner to claim.
         free: usize,
     },
-    /// Make shards nobody's, if they are still this node's under this epoch.
+    /// Release shards, if this node still owns them with this epoch.
     Release(Vec<Holding>),
-    /// Strike this node off, and free what the table still shows as its own.
+    /// Remove this node and free all shards that the table still shows as its own.
     Leave,
-    /// The node may send until then.
+    /// The lease is renewed: the node may send until these times.
     SetLease {
-        /// Nothing begins at this tick or later.
+        /// No attempt starts at this tick or later.
         begin_by: Tick,
-        /// What is under way is cut off at this tick.
+        /// Attempts in flight are aborted at this tick.
         end_by: Tick,
     },
-    /// These are the node's from now on.
+    /// The node owns these shards from now on.
     Grant(Vec<Holding>),
-    /// This is to be given up; say when nothing of it is under way.
+    /// Revoke this shard; report [`Input::RecallFinished`] when nothing of it is in flight.
     Recall(Holding),
-    /// Nothing is the node's any more.
+    /// The lease has ended: the node owns no shards any more.
     Expire,
-    /// The node is no longer one of them: the answer to [`Input::Retire`].
+    /// The node has left the cluster: the answer to [`Input::Retire`].
     Retired,
 }

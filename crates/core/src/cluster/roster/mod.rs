@@ -1,17 +1,17 @@
-//! What one node does to own its share of the shards.
+//! Membership of one node in the cluster, and its ownership of shards.
 //!
-//! [`Roster::handle`] takes what happened and says what to do. The table it speaks of is shared by all
-//! nodes; whoever acts for it asks one thing of the table at a time. It promises:
+//! [`Roster::handle`] takes an [`Input`] and returns [`Command`]s. All nodes share one table in the database. The
+//! caller executes at most one request to the table at a time. The roster guarantees:
 //!
-//! - no two nodes may send for a shard at the same moment, whatever is lost, late or frozen, as long as
-//!   steady clocks run alike to within a few percent;
-//! - a lease counts from before the beat that renewed it was sent; another's silence counts from after its
-//!   last beat was seen, and only while this node could hear;
-//! - what is recalled stays this node's until nothing of it is under way, and is then given up at once;
-//! - shares differ by one at most as soon as everybody has seen the same, and nothing moves while nobody
-//!   comes or goes;
-//! - what the table shows as this node's although it knows nothing of it, because an answer was lost, it
-//!   takes anew under a new epoch or gives up.
+//! - No two nodes may send for a shard at the same time, even if messages are lost or late or a node is frozen, as
+//!   long as monotonic clocks run at the same speed to within a few percent.
+//! - A lease counts from before the heartbeat that renewed it was sent. The silence of another node counts from
+//!   after its last heartbeat was seen, and only while this node could read the table.
+//! - A revoked shard stays with this node until nothing of it is in flight, and is then released at once.
+//! - The numbers of shards per node differ by at most one as soon as all nodes have seen the same table. No shard
+//!   moves while no node joins or leaves.
+//! - If the table shows a shard as this node's that the node does not hold, because an answer was lost, the node
+//!   claims it again with a new epoch or releases it.
 //!
 //! ```text
 //!   Outside ─ Register ─▶ Inside: Beat ▸ look ▸ Fence the dead ▸ Claim · Recall ▸ Release ─┐
@@ -35,7 +35,7 @@ use rustc_hash::FxHashMap;
 use super::{Epoch, LONGEST_LEASE, NodeNo, Shard, Timings};
 use crate::time::Tick;
 
-/// Decides for one node.
+/// The membership state machine of one node.
 #[derive(Debug)]
 pub struct Roster {
     timings: Timings,
@@ -43,9 +43,9 @@ pub struct Roster {
     retiring: bool,
     membership: Membership,
     underway: Option<Underway>,
-    /// When to beat, or to register, again.
+    /// Time of the next heartbeat or registration.
     beat_at: Tick,
-    /// Something failed: until then nothing is asked.
+    /// After a failure: no request before this time.
     rest_until: Tick,
     last_beat: Option<Tick>,
 }
@@ -57,7 +57,7 @@ enum Membership {
     Gone,
 }
 
-/// What was asked of the table and is not answered yet.
+/// The request to the table that is not answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Underway {
     Register,
@@ -71,17 +71,17 @@ enum Underway {
 #[derive(Debug)]
 struct Inside {
     node: NodeNo,
-    /// When it ends, while it lasts.
+    /// End of the lease; `None` if the node has no lease.
     end_by: Option<Tick>,
     held: BTreeMap<Shard, Held>,
-    /// No longer held, and not yet given up.
+    /// Shards that are no longer held and not yet released in the table.
     given_up: Vec<Holding>,
     others: FxHashMap<NodeNo, Heard>,
     last_look: Option<Tick>,
-    /// What the last look calls for.
+    /// Requests that follow from the last table contents.
     plan: VecDeque<Command>,
-    /// Nothing of the plan was done yet. Where every beat takes long, another is due by now; if it went
-    /// first, no plan would ever be acted on.
+    /// True if no request of the plan has been issued yet. If heartbeats are slow, the next one is already due when
+    /// an answer arrives. If it went first, no plan would ever be executed.
     fresh: bool,
 }
 
@@ -91,7 +91,7 @@ struct Held {
     recalled: bool,
 }
 
-/// Another node's last sign of life.
+/// The last heartbeat of another node, and when this node saw it first.
 #[derive(Clone, Copy, Debug)]
 struct Heard {
     beat: u64,
@@ -99,7 +99,7 @@ struct Heard {
 }
 
 impl Roster {
-    /// The roster of a node that is not one of them yet.
+    /// Creates the roster of a node that has not registered yet.
     pub fn new(timings: Timings, works: bool, now: Tick) -> Roster {
         Roster {
             timings,
@@ -113,7 +113,7 @@ impl Roster {
         }
     }
 
-    /// When to call [`handle`](Roster::handle) with [`Input::Tick`], if nothing happens before.
+    /// Returns when to call [`handle`](Roster::handle) with [`Input::Tick`], if no other input arrives before.
     pub fn wake(&self) -> Option<Tick> {
         let (ends, more) = match &self.membership {
             Membership::Inside(inside) => (inside.end_by, inside.has_more(self.retiring)),
@@ -129,10 +129,9 @@ impl Roster {
         [ends, asks].into_iter().flatten().min()
     }
 
-    /// Takes what happened, and says what to do, in this order.
+    /// Handles one input and appends the resulting commands to `commands`, in the order in which to execute them.
     ///
-    /// # Panics
-    /// If an answer comes to what was not asked.
+    /// # Panics If an answer arrives to a request that was not made.
     pub fn handle(&mut self, now: Tick, input: Input, commands: &mut Vec<Command>) {
         self.expire_if_late(now, commands);
         match input {
@@ -141,7 +140,7 @@ impl Roster {
             Input::Beaten(view) => self.beaten(now, &view, commands),
             Input::Fenced => {
                 self.answered(Underway::Fence);
-                // What was freed is to be had at once.
+                // Read the table at once, because the freed shards can be claimed now.
                 self.beat_at = now;
             }
             Input::Claimed(holdings) => self.claimed(holdings, commands),
@@ -159,7 +158,7 @@ impl Roster {
         self.ask_next(now, commands);
     }
 
-    /// Ends the lease if its time is up, so that nothing is decided as its holder.
+    /// Ends the lease if its time is over, so that no decision is based on it.
     fn expire_if_late(&mut self, now: Tick, commands: &mut Vec<Command>) {
         if let Membership::Inside(inside) = &mut self.membership
             && inside.end_by.is_some_and(|end_by| now >= end_by)
@@ -168,7 +167,7 @@ impl Roster {
         }
     }
 
-    /// Takes the answer to what is under way.
+    /// Removes the outstanding request, which must be `to`.
     fn answered(&mut self, to: Underway) {
         let asked = self.underway.take();
         assert_eq!(asked, Some(to), "an answer to what was not asked");
@@ -205,7 +204,7 @@ impl Roster {
             commands.push(Command::SetLease { begin_by, end_by });
         }
         if now >= begin_by {
-            // The answer took so long that nothing may begin on its strength.
+            // The answer took so long that no attempt may start on its basis.
             self.beat_at = now;
             return;
         }
@@ -213,7 +212,7 @@ impl Roster {
         if inside.end_by.is_some() {
             let works = self.works && !self.retiring;
             inside.share_out(works, view, commands);
-            // Last, since a fence may have to wait for what the dead node was just writing.
+            // Last, because a fence may have to wait for writes that the dead node has in progress.
             inside.plan.extend(dead);
             inside.fresh = true;
         } else {
@@ -249,7 +248,7 @@ impl Roster {
         match &mut self.membership {
             Membership::Inside(inside) => {
                 inside.plan.clear();
-                // Nobody is held up by what cannot be said: others will find out.
+                // Leaving does not wait for the database: other nodes will notice the silence.
                 if asked == Some(Underway::Leave) && inside.end_by.is_none() {
                     self.gone(commands);
                 }
@@ -259,7 +258,7 @@ impl Roster {
         }
     }
 
-    /// Another took this node for dead: it is one no more.
+    /// Handles that another node declared this one dead: it is no longer a member.
     fn outcast(&mut self, now: Tick, commands: &mut Vec<Command>) {
         let asked = self.underway.take();
         assert!(asked.is_some(), "nothing was asked that could tell");
@@ -287,7 +286,8 @@ impl Roster {
         }
     }
 
-    /// Looks soon, but not more often than is good for the table.
+    /// Schedules a heartbeat soon, with at least the minimum interval since the last one to limit the load on the
+    /// table.
     fn rang(&mut self, now: Tick) {
         let earliest = self
             .last_beat
@@ -316,7 +316,7 @@ impl Roster {
         commands.push(Command::Retired);
     }
 
-    /// Asks the next thing of the table, if nothing is under way.
+    /// Issues the next request to the table, if none is outstanding.
     fn ask_next(&mut self, now: Tick, commands: &mut Vec<Command>) {
         if self.underway.is_some() || now < self.rest_until {
             return;
@@ -355,7 +355,7 @@ impl Roster {
 }
 
 impl Underway {
-    /// What a planned command is while it is under way.
+    /// Returns the outstanding request that a planned command becomes.
     fn of(command: &Command) -> Underway {
         match command {
             Command::Fence { .. } => Underway::Fence,
@@ -374,13 +374,13 @@ impl Underway {
 }
 
 impl Inside {
-    /// Whether there is something to ask that does not wait for its time.
+    /// Returns true if there is a request that need not wait for the next heartbeat.
     fn has_more(&self, retiring: bool) -> bool {
         let leaves = retiring && self.held.is_empty();
         leaves || !self.given_up.is_empty() || !self.plan.is_empty()
     }
 
-    /// Nothing is held any more.
+    /// Ends the lease and drops all shards.
     fn expire(&mut self, commands: &mut Vec<Command>) {
         self.end_by = None;
         self.held.clear();
@@ -389,7 +389,7 @@ impl Inside {
         commands.push(Command::Expire);
     }
 
-    /// Hears who is alive, and says whom to strike off.
+    /// Updates the last heartbeats of the other nodes and returns the commands that fence the dead ones.
     fn listen(&mut self, now: Tick, view: &View, timings: Timings) -> Vec<Command> {
         let deaf = self
             .last_look
@@ -418,7 +418,7 @@ impl Inside {
         dead
     }
 
-    /// Gives up everything, in good order.
+    /// Revokes all shards, so that they are released when their attempts have ended.
     fn recall_all(&mut self, commands: &mut Vec<Command>) {
         for (&shard, held) in self.held.iter_mut().filter(|(_, held)| !held.recalled) {
             held.recalled = true;

@@ -1,9 +1,9 @@
-//! Who has how much.
+//! Division of the shards among the nodes.
 
 use super::{Command, Holding, Inside, View};
 use crate::cluster::{NodeNo, SHARD_COUNT};
 
-/// How many shards a node should have: as many as every other, and the first few one more.
+/// Returns the number of shards that a node should own: an equal part, and one more for the first nodes.
 pub(super) fn quota(node: NodeNo, works: bool, view: &View) -> usize {
     if !works {
         return 0;
@@ -24,8 +24,8 @@ pub(super) fn quota(node: NodeNo, works: bool, view: &View) -> usize {
 }
 
 impl Inside {
-    /// Holds on to nothing that the table shows as another's. That should never be; if it is, all that
-    /// this node believes of itself is in doubt.
+    /// Drops all shards if the table does not confirm every one of them. This should never happen. If it does, the
+    /// node cannot trust its own state.
     pub(super) fn compare(&mut self, view: &View, commands: &mut Vec<Command>) {
         let holds = |holding: Holding| {
             let held = self.held.get(&holding.shard);
@@ -41,10 +41,11 @@ impl Inside {
         }
     }
 
-    /// Takes what is missing of this node's share, and recalls what is too much.
+    /// Plans claims for the missing part of this node's shards, and revokes surplus ones.
     pub(super) fn share_out(&mut self, works: bool, view: &View, commands: &mut Vec<Command>) {
         let quota = quota(self.node, works, view);
-        // What the table shows as ours and we do not hold: an answer was lost, or the lease ended.
+        // Shards that the table shows as this node's and that it does not hold: an answer was lost, or the lease
+        // ended.
         let mut strays: Vec<Holding> = view
             .shards
             .iter()

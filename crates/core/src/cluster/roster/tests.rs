@@ -1,10 +1,12 @@
+//! Tests of the roster, with a table on which every request succeeds at once.
+
 use super::*;
 use crate::time::Span;
 use proptest::prelude::*;
 
 const ME: NodeNo = NodeNo(10);
 
-/// A roster with a table of its own, on which everything asked for succeeds at once.
+/// A roster with its own table, on which every request succeeds at once.
 struct Bench {
     roster: Roster,
     view: View,
@@ -21,7 +23,7 @@ fn seen(node: u64, beat: u64) -> Seen {
 }
 
 impl Bench {
-    /// A node that has registered and beats for the first time.
+    /// A node that has registered and sends its first heartbeat.
     fn joined(others: &[Seen]) -> Bench {
         let shards = Shard::all().map(|shard| Owned {
             holding: Holding {
@@ -62,7 +64,7 @@ impl Bench {
         self.tell(Input::Tick)
     }
 
-    /// Does in the table what was claimed, and says which.
+    /// Executes a claim in the table and returns the claimed shards.
     fn claim(&mut self, command: &Command) -> Vec<Holding> {
         let Command::Claim { own, free } = command else {
             panic!("{command:?} is no claim");
@@ -81,7 +83,7 @@ impl Bench {
         claimed
     }
 
-    /// Owns its share from the first look on.
+    /// A node that owns its part of the shards after the first heartbeat.
     fn settled(others: &[Seen]) -> (Bench, Vec<Holding>) {
         let mut bench = Bench::joined(others);
         let commands = bench.look();
@@ -285,7 +287,7 @@ fn who_retires_and_fails_to_leave_tries_again_but_not_at_once() {
 }
 
 proptest! {
-    /// Whoever they are, the shares add up to all there is and differ by one at most.
+    /// For any set of nodes, the numbers of shards add up to all shards and differ by at most one.
     #[test]
     fn shares_add_up(numbers in proptest::collection::btree_set(0_u64..1_000, 1..40)) {
         let nodes: Vec<Seen> = numbers.iter().map(|number| seen(*number, 0)).collect();

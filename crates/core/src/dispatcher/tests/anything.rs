@@ -1,7 +1,7 @@
-//! Anything may happen, in any order. Then everything is answered, and all must end.
+//! Random inputs in any order; in the end everything is answered, and all deliveries must end.
 //!
-//! With every attempt the bench checks that the delivery waits, is in flight once, overtakes nothing
-//! and goes to an endpoint that is not shut, and that no limit is exceeded.
+//! The bench checks each attempt: the delivery is waiting, is in flight only once, overtakes nothing, its endpoint
+//! accepts attempts, and no limit is exceeded.
 
 use proptest::prelude::*;
 
@@ -15,19 +15,19 @@ use crate::id::{DeliveryId, EndpointId};
 use crate::lane::{BreakerSettings, LaneSettings, Standing};
 use crate::time::{Span, Tick};
 
-/// Word of an acceptance may be so late, and not later: a lane that rests is forgotten after a
-/// minute, and with it what it has just done.
+/// Maximum delay of an `Accepted` input. An idle lane is forgotten after a minute, together with its recent
+/// deliveries.
 const LATEST: Span = Span::from_secs(20);
 
 struct Ordeal {
     bench: Bench,
     dice: Dice,
     endpoints: Vec<EndpointId>,
-    /// Committed, but the dispatcher has not heard of it yet.
+    /// Committed deliveries that the dispatcher has not been informed of yet.
     unheard: Vec<(Tick, Delivery)>,
-    /// Written, but the dispatcher has not heard of it yet.
+    /// Written records that the dispatcher has not been informed of yet.
     written: Vec<Ticket>,
-    /// Answered long ago; to be answered again.
+    /// Tickets that were answered long ago, to be answered again.
     old: Vec<Ticket>,
 }
 
@@ -107,7 +107,7 @@ impl Ordeal {
     fn accept(&mut self, endpoint: EndpointId) {
         let key = self.dice.between(0, 3);
         let late = self.dice.chance(1, 4);
-        // While a sweep is under way nobody can tell on which side of it a commit falls.
+        // During a sweep it is undefined on which side of it a commit falls.
         if self.is_sweeping(endpoint) {
             return;
         }
@@ -137,7 +137,7 @@ impl Ordeal {
 
     fn answer_fetch(&mut self) {
         if self.bench.fetches.is_empty() {
-            // Work that somebody else brought.
+            // Work that another node accepted.
             let endpoint = *self.dice.pick(&self.endpoints);
             let due = self.bench.now.wall;
             self.bench.tell(Input::Work { endpoint, due });
@@ -245,7 +245,7 @@ impl Ordeal {
             .dice
             .pick(&[Enabled, Enabled, Enabled, Paused, Disabled]);
         if standing == Disabled {
-            // What was accepted is handed over before somebody can ask for its endpoint to be shut.
+            // Accepted deliveries are handed over before a caller can ask to disable their endpoint.
             self.hear_all(|(_, it)| it.facts().endpoint == endpoint);
         }
         self.bench.stand(endpoint, standing);
@@ -257,7 +257,7 @@ impl Ordeal {
         }
     }
 
-    /// Something is said again that was said before.
+    /// Repeats inputs that were sent before.
     fn repeat(&mut self, endpoint: EndpointId) {
         self.bench.introduce(endpoint);
         self.bench.tell(Input::NoSuchEndpoint(endpoint));
@@ -283,7 +283,7 @@ impl Ordeal {
         self.bench.pass(span);
     }
 
-    /// Everything is answered, everybody is well.
+    /// Answers everything and lets all receivers succeed.
     fn heal(&mut self) {
         self.hear_all(|_| true);
         self.bench.by_hand = Default::default();

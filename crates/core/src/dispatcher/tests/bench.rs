@@ -1,4 +1,4 @@
-//! A dispatcher on the bench: with a disk, two clocks, and hands that act on its commands.
+//! Test bench for the dispatcher: a store, two clocks, and code that executes its commands.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::id::{DeliveryId, EndpointId, EventId};
 use crate::lane::{Fetched, Health, LaneSettings, Standing};
 use crate::time::{Now, Span, Tick, Timestamp};
 
-/// More commands than this from one input mean that dispatcher and disk talk in circles.
+/// Maximum number of commands for one input. More mean an endless loop between dispatcher and store.
 const TALK: usize = 4_000;
 
-/// A fetch that nobody has answered yet.
+/// A fetch that is not answered yet.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub(super) ticket: u64,
@@ -26,11 +26,11 @@ pub(super) struct Asked {
     pub(super) due_by: Timestamp,
     pub(super) limit: usize,
     pub(super) ordered: bool,
-    /// What the disk held when the fetch was asked for: the oldest it may be answered with.
+    /// The contents of the store when the fetch was issued: the oldest possible answer.
     pub(super) snapshot: Fetched,
 }
 
-/// A sweep that nobody has answered yet.
+/// A sweep that is not answered yet.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Broom {
     ticket: u64,
@@ -39,7 +39,7 @@ pub(super) struct Broom {
     pub(super) except: Vec<DeliveryId>,
 }
 
-/// Which commands are acted on by hand; the others are acted on at once.
+/// Commands that the test answers itself; the others are executed at once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ByHand {
     pub(super) introductions: bool,
@@ -58,11 +58,11 @@ pub(super) struct Bench {
     pub(super) fetches: VecDeque<Asked>,
     pub(super) records: VecDeque<(Ticket, Record)>,
     pub(super) sweeps: VecDeque<Broom>,
-    /// Everything said since somebody last listened.
+    /// All commands since the test last took them.
     pub(super) said: Vec<Command>,
-    /// Everything sent since somebody last looked.
+    /// All attempts since the test last took them.
     pub(super) sent: Vec<Attempt>,
-    /// When anything was sent, from the beginning.
+    /// Times of all attempts since the beginning.
     pub(super) arrivals: Vec<Tick>,
     limits: Limits,
     endpoints: BTreeMap<EndpointId, Introduction>,
@@ -101,7 +101,8 @@ impl Bench {
         }
     }
 
-    /// The process dies and another begins: what is on disk stays, and is found.
+    /// Replaces the dispatcher as in a process restart: the store keeps its contents, which the new dispatcher
+    /// finds.
     pub(super) fn restart(&mut self) {
         self.dispatcher = Dispatcher::new(self.limits, Dice::seeded(12));
         self.flying.clear();
@@ -142,7 +143,7 @@ impl Bench {
         endpoint
     }
 
-    /// The endpoint as the store has it.
+    /// Returns the endpoint as it is stored.
     pub(super) fn stored(&mut self, endpoint: EndpointId) -> &mut Introduction {
         self.endpoints.get_mut(&endpoint).expect("it is registered")
     }
@@ -151,7 +152,7 @@ impl Bench {
         self.endpoints[&endpoint].standing
     }
 
-    /// Takes the endpoint out of the store.
+    /// Removes the endpoint from the store.
     pub(super) fn unregister(&mut self, endpoint: EndpointId) {
         self.endpoints.remove(&endpoint);
     }
@@ -179,7 +180,7 @@ impl Bench {
 
     // Deliveries.
 
-    /// Commits a delivery without a word to the dispatcher.
+    /// Commits a delivery without informing the dispatcher.
     pub(super) fn commit(&mut self, endpoint: EndpointId, key: Option<u64>) -> Delivery {
         let id = self.next_id();
         let delivery = Delivery::schedule(
@@ -249,7 +250,7 @@ impl Bench {
         self.tell(Input::Finished { ticket, finish });
     }
 
-    /// Finishes all that is in flight now, oldest first.
+    /// Finishes all attempts in flight, oldest first.
     pub(super) fn finish_all(&mut self, outcome: Outcome) {
         let flying: Vec<DeliveryId> = self.flying.keys().copied().collect();
         for delivery in flying {
@@ -257,7 +258,7 @@ impl Bench {
         }
     }
 
-    /// Ends everything well as it comes, for so long.
+    /// Finishes all attempts with `outcome` as they are made, for the duration `span`.
     pub(super) fn run(&mut self, span: Span, outcome: Outcome) {
         let end = self.now.tick.after(span);
         while self.now.tick < end {
@@ -267,7 +268,7 @@ impl Bench {
         self.finish_all(outcome);
     }
 
-    /// What was sent since this was last asked.
+    /// Returns the deliveries sent since the last call.
     pub(super) fn take_sent(&mut self) -> Vec<DeliveryId> {
         self.sent
             .drain(..)
@@ -275,7 +276,7 @@ impl Bench {
             .collect()
     }
 
-    // Answers by hand.
+    // Manual answers.
 
     pub(super) fn answer_fetch(&mut self) {
         let asked = self.fetches.pop_front().expect("a fetch is asked for");
@@ -287,7 +288,7 @@ impl Bench {
         });
     }
 
-    /// Reads the disk as it is now, not as it was when the fetch was asked for.
+    /// Reads the store as it is now, not as it was when the fetch was issued.
     pub(super) fn refresh_fetch(&mut self) {
         let asked = self.fetches.front_mut().expect("a fetch is asked for");
         asked.snapshot = self
@@ -301,7 +302,7 @@ impl Bench {
         self.tell(Input::FetchFailed { ticket, endpoint });
     }
 
-    /// Writes the oldest record without a word to the dispatcher yet.
+    /// Writes the oldest record without informing the dispatcher yet.
     pub(super) fn write(&mut self) -> Ticket {
         let (ticket, record) = self.records.pop_front().expect("a record is asked for");
         self.disk.write(&record);
@@ -335,7 +336,7 @@ impl Bench {
         ticket
     }
 
-    /// Sweeps the disk without a word to the dispatcher yet.
+    /// Executes a sweep in the store without informing the dispatcher yet.
     pub(super) fn brush(&mut self) -> Input {
         let broom = self.sweeps.pop_front().expect("a sweep is asked for");
         self.disk
@@ -353,7 +354,7 @@ impl Bench {
 
     // Time.
 
-    /// Lets time pass on both clocks, and wakes the dispatcher whenever it asked for it.
+    /// Advances both clocks, and sends a tick to the dispatcher whenever it asked for one.
     pub(super) fn pass(&mut self, span: Span) {
         let end = self.now.tick.after(span);
         loop {
@@ -376,30 +377,30 @@ impl Bench {
         }
     }
 
-    /// Lets time pass without a word to the dispatcher.
+    /// Advances both clocks without informing the dispatcher.
     pub(super) fn stand_still_until(&mut self, tick: Tick) {
         let passed = tick.since(self.now.tick);
         self.now.wall = self.now.wall.after(passed);
         self.now.tick = tick;
     }
 
-    /// Somebody sets the wall clock back.
+    /// Sets the wall clock back.
     pub(super) fn set_back(&mut self, span: Span) {
         self.now.wall = Timestamp(self.now.wall.0 - span.as_millis());
     }
 
-    /// Somebody sets the wall clock forward.
+    /// Sets the wall clock forward.
     pub(super) fn set_forward(&mut self, span: Span) {
         self.now.wall = self.now.wall.after(span);
     }
 
-    // Listening.
+    // Commands.
 
     pub(super) fn listen(&mut self) -> Vec<Command> {
         std::mem::take(&mut self.said)
     }
 
-    /// The notices since somebody last listened.
+    /// Returns the notices since the last call.
     pub(super) fn news(&mut self) -> Vec<News> {
         let said = self.listen().into_iter();
         said.filter_map(|command| match_notice(&command)).collect()
@@ -425,7 +426,7 @@ impl Bench {
                 self.said.push(command.clone());
                 self.act(command, &mut inputs);
             }
-            // What is being called off may go beyond the limit; nothing else may.
+            // Only cancellations may exceed the limit.
             assert!(
                 self.dispatcher.flight_count()
                     <= self.limits.max_flights + self.cancel_tickets.len(),
@@ -517,7 +518,7 @@ impl Bench {
         }
     }
 
-    /// What must hold of every attempt that begins.
+    /// Checks the properties of every attempt that starts.
     fn take_off(&mut self, attempt: Attempt) {
         let id = attempt.delivery;
         let row = self.disk.row(id);

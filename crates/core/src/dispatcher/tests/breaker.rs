@@ -1,4 +1,4 @@
-//! Breakers, as far as the dispatcher has a hand in them.
+//! Breakers, as far as the dispatcher is involved.
 
 use super::bench::Bench;
 use super::given::{DAY, RETRY, down, ok, refused, settings, throttled, unhurried};
@@ -9,7 +9,7 @@ use crate::lane::{BreakerSettings, BreakerState, Health, LaneSettings, StoredTri
 use crate::policy::RetryPolicy;
 use crate::time::{Span, Tick};
 
-/// Trips after three failures in a row, for between four and six seconds.
+/// Settings with a breaker that trips after three failures in a row, for four to six seconds.
 fn touchy() -> LaneSettings {
     LaneSettings {
         breaker: BreakerSettings {
@@ -38,7 +38,7 @@ fn tripped_until(bench: &Bench, endpoint: EndpointId) -> Tick {
     }
 }
 
-/// The health in each record that was asked for and not written.
+/// Returns the health in each record that is issued and not written.
 fn healths(bench: &Bench) -> Vec<Option<Health>> {
     let records = bench.records.iter();
     records
@@ -132,7 +132,7 @@ fn a_refused_probe_shows_that_somebody_is_there() {
     bench.finish_all(refused());
     assert_eq!(bench.news(), [News::Recovered]);
     assert!(!bench.lane(endpoint).holds);
-    // The failures from before are forgiven: one more does not trip it.
+    // The earlier failures are cleared: one more does not trip it.
     bench.accept_one(endpoint);
     bench.finish_all(down());
     assert_eq!(bench.news(), []);
@@ -202,7 +202,7 @@ fn ten_deliveries_given_up_within_a_day_trip_it() {
         },
         ..unhurried()
     });
-    // One a day ago does not count any more.
+    // One that is more than a day old does not count any more.
     for _ in 0..10 {
         let id = bench.accept_one(endpoint);
         bench.finish(id, down());
@@ -276,7 +276,7 @@ fn a_trip_from_before_the_restart_never_waits_longer_than_the_longest() {
         assert_eq!(until, bench.now.tick.after(wait));
         bench.pass(wait);
         assert_eq!(bench.take_sent().len(), 1);
-        // The failed probes of the last process count on: the next wait is as long as any.
+        // The failed probes of the last process still count: the next wait is close to the maximum.
         bench.finish_all(down());
         let next = tripped_until(&bench, endpoint).since(bench.now.tick);
         assert!(next >= Span::from_secs(240), "{next}");

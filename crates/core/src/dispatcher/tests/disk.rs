@@ -1,4 +1,4 @@
-//! A store small enough to be obviously right.
+//! A store that is small enough to be obviously correct.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +39,7 @@ impl Disk {
         self.rows[&id].wanted_at().is_some()
     }
 
-    /// Unfinished deliveries of the same endpoint and key that are older than this one.
+    /// Returns the unfinished deliveries of the same endpoint and key that are older than this one.
     pub(super) fn older_of_its_key(&self, id: DeliveryId) -> Vec<DeliveryId> {
         let facts = self.rows[&id].facts();
         self.rows
@@ -81,7 +81,7 @@ impl Disk {
         }
     }
 
-    /// Writes a record if the row still stands where it stood.
+    /// Writes a record if the row has not changed since.
     pub(super) fn write(&mut self, record: &Record) -> bool {
         match record {
             Record::Attempt(record) => self.write_attempt(record),

@@ -1,4 +1,4 @@
-//! Endpoints that are given up to another node, in good order or not.
+//! Endpoints that are released to another node, or lost to it.
 
 use proptest::prelude::*;
 
@@ -28,7 +28,7 @@ fn disowned(bench: &mut Bench) -> Vec<EndpointId> {
     disowned.collect()
 }
 
-/// Another node has the endpoint from now on.
+/// Gives the endpoint to another node.
 fn hand_over(bench: &mut Bench, endpoint: EndpointId) {
     assert_eq!(bench.dispatcher.lane_count(), 0);
     assert_eq!(bench.dispatcher.flight_count(), 0);
@@ -63,7 +63,7 @@ fn what_is_given_up_begins_nothing_and_ends_what_it_began() {
     assert_eq!(bench.take_sent(), [ids[0]]);
     assert_eq!(bench.dispatcher.lane_count(), 0);
     assert_eq!(bench.dispatcher.wake(), Wake::default());
-    // Nothing of it is lost: the next owner sends it all.
+    // Nothing is lost: the next owner sends all deliveries.
     bench.by_hand.records = false;
     hand_over(&mut bench, endpoint);
     bench.run(Span::from_mins(10), ok());
@@ -125,7 +125,7 @@ fn until_it_is_gone_it_can_still_be_shut_and_called_off() {
     assert_eq!(disowned(&mut bench), []);
     bench.finish(ids[0], ok());
     assert_eq!(disowned(&mut bench), [endpoint]);
-    // What waits in vain is failed by whoever owns it next.
+    // The waiting deliveries are failed by the next owner.
     assert_eq!(bench.disk.status(ids[2]), Status::Pending);
     hand_over(&mut bench, endpoint);
     assert_eq!(bench.disk.status(ids[2]), Status::Failed);
@@ -187,7 +187,7 @@ fn what_is_lost_is_lost_at_once_and_its_answers_find_nobody() {
     let finish = crate::dispatcher::Finish::Ran(ok());
     bench.tell(Input::Finished { ticket, finish });
     assert_eq!(bench.listen(), [], "nobody writes down what became of it");
-    // Whatever is this node's again begins as if it had never been.
+    // An endpoint that this node owns again starts from an empty state.
     bench.records.clear();
     bench.flying.clear();
     bench.take_sent();
@@ -235,8 +235,8 @@ fn a_tripped_breaker_stays_tripped_in_other_hands() {
 }
 
 proptest! {
-    /// However often an endpoint changes hands, nobody gets more than its rate and its window allow, and
-    /// everything arrives. (The window is watched by the bench.)
+    /// No change of owner lets an endpoint exceed its rate or its window, and all deliveries arrive. (The bench
+    /// checks the window.)
     #[test]
     fn no_limit_is_exceeded_by_changing_hands(
         steps in prop::collection::vec((0u64..400, 0u8..6), 1..120),

@@ -1,4 +1,4 @@
-//! Faults of our own, disks that fail, clocks that jump, and the end.
+//! Internal faults, store failures, clock jumps and shutdown.
 
 use super::bench::Bench;
 use super::given::{DAY, RETRY, down, ok, settings, throttled, unhurried};
@@ -34,7 +34,7 @@ fn a_fault_of_our_own_spends_no_attempt_and_comes_again_after_a_rest() {
             "something was counted"
         );
         assert_eq!(bench.dispatcher.flight_count(), bench.flying.len());
-        // Its slot is free for the other at once.
+        // Its slot is free for the other delivery at once.
         if bench.flying.contains_key(&other) {
             bench.finish(other, ok());
         }
@@ -233,7 +233,8 @@ fn cancels_are_written_even_when_every_place_is_taken() {
     assert!(bench.flying.contains_key(&ids[2]));
 }
 
-/// A lane whose every attempt makes us fall does not rest without limit, and goes on after the rest.
+/// A lane whose every attempt ends in an internal fault does not keep an unlimited number of deliveries waiting,
+/// and continues after the waiting time.
 #[test]
 fn what_rests_after_our_own_faults_is_bounded() {
     let mut bench = Bench::limited(Limits {
@@ -262,7 +263,7 @@ fn what_rests_after_our_own_faults_is_bounded() {
     bench.pass(Span::from_secs(1));
     let falls = fall_all(&mut bench);
     assert!((1..=most).contains(&falls), "{falls} falls after a rest");
-    // The longer it lasts, the less is tried.
+    // The longer the faults last, the fewer attempts are made.
     let mut fall_for = |minutes: usize| {
         let mut falls = 0;
         for _ in 0..minutes * 60 {
@@ -276,7 +277,7 @@ fn what_rests_after_our_own_faults_is_bounded() {
     let rests = 60 * 60_000 / LONGEST_FAULT_PAUSE.as_millis() as usize;
     assert!(falls >= rests - 1, "{falls} falls: it was given up");
     assert!(falls <= (rests + 1) * (MIN_RESTING + 4), "{falls} falls");
-    // Once something goes well, what rests does not wait for the longest pause to end.
+    // After a success, waiting deliveries do not wait for the longest pause to end.
     bench.run(LONGEST_FAULT_PAUSE, ok());
     let is_over = |id: &_| bench.disk.status(*id) == Status::Succeeded;
     assert!(ids.iter().any(is_over));

@@ -1,11 +1,11 @@
-//! What tests begin with: answers and settings.
+//! Fixtures: outcomes and settings.
 
 use crate::classify::{HttpStatus, Outcome};
 use crate::lane::{LaneSettings, RateLimit};
 use crate::policy::{Backoff, Jitter, RetryPolicy};
 use crate::time::Span;
 
-/// The delay before every retry, unless a test wants another.
+/// Default delay before every retry in the tests.
 pub(super) const RETRY: Span = Span::from_secs(10);
 pub(super) const DAY: Span = Span::from_days(1);
 
@@ -17,7 +17,7 @@ pub(super) fn down() -> Outcome {
     answer(502)
 }
 
-/// Refused for good, which says nothing about the destination.
+/// A permanent refusal, which is no evidence about the destination.
 pub(super) fn refused() -> Outcome {
     answer(401)
 }
@@ -40,7 +40,7 @@ pub(super) fn throttled(asked: Span) -> Outcome {
     }
 }
 
-/// Retries every ten seconds, four times.
+/// Settings with four retries, ten seconds apart.
 pub(super) fn settings() -> LaneSettings {
     LaneSettings {
         policy: RetryPolicy {
@@ -53,7 +53,7 @@ pub(super) fn settings() -> LaneSettings {
     }
 }
 
-/// No rate worth speaking of, for tests that are about something else.
+/// Settings with a practically unlimited rate, for tests of other things.
 pub(super) fn unhurried() -> LaneSettings {
     LaneSettings {
         rate: RateLimit {

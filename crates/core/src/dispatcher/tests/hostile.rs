@@ -1,4 +1,4 @@
-//! What a hostile reader found. Each of these failed before it was mended.
+//! Bugs that an adversarial review found. Each of these tests failed before the fix.
 
 use super::bench::Bench;
 use super::given::{RETRY, down, gone, ok, settings, throttled, unhurried};
@@ -15,7 +15,7 @@ fn code(code: u16) -> Outcome {
     }
 }
 
-/// Steady traffic at the speed of the receiver: overflow and retries on disk never go.
+/// Bug: with steady traffic at the speed of the receiver, retries and overflow in the store were never sent.
 #[test]
 fn newcomers_do_not_keep_out_what_waits_on_disk() {
     let mut bench = Bench::new();
@@ -36,7 +36,7 @@ fn newcomers_do_not_keep_out_what_waits_on_disk() {
     assert_eq!((bench.disk.status(first), left), (Status::Succeeded, 0));
 }
 
-/// A fetch sees the commit before the hand-over is heard.
+/// A fetch returns a delivery before its hand-over arrives.
 #[test]
 fn word_of_an_acceptance_that_comes_after_the_end_sends_nothing() {
     let mut bench = Bench::new();
@@ -53,7 +53,7 @@ fn word_of_an_acceptance_that_comes_after_the_end_sends_nothing() {
     assert_eq!(bench.take_sent().len(), 0);
 }
 
-/// Deliveries given up because their payload was refused say nothing about the destination.
+/// Deliveries that are dead-lettered because their payload was refused must not trip the breaker.
 #[test]
 fn refused_payloads_do_not_trip_the_breaker_however_many_are_given_up() {
     let mut bench = Bench::new();
@@ -67,7 +67,7 @@ fn refused_payloads_do_not_trip_the_breaker_however_many_are_given_up() {
     assert!(news.is_empty(), "{news:?}");
 }
 
-/// One record that can never be written must not stop everybody else.
+/// One record that can never be written must not stop all other endpoints.
 #[test]
 fn one_record_that_cannot_be_written_does_not_stop_the_others() {
     let mut bench = Bench::new();
@@ -107,7 +107,7 @@ fn what_is_stored_of_a_fresh_start_does_not_outrank_what_follows() {
     assert_eq!(stored, bench.lane(endpoint).health);
 }
 
-/// Enabled between the end of the attempt that disables it and its record.
+/// The endpoint is enabled between the attempt that disables it and the record of that attempt.
 #[test]
 fn disk_and_memory_agree_on_an_endpoint_enabled_while_it_is_being_disabled() {
     let mut bench = Bench::new();
@@ -121,7 +121,7 @@ fn disk_and_memory_agree_on_an_endpoint_enabled_while_it_is_being_disabled() {
     assert_eq!(bench.standing(endpoint), bench.lane(endpoint).standing);
 }
 
-/// A rate that is no number is no licence.
+/// A rate that is not a number must not disable the limit.
 #[test]
 fn a_rate_that_is_no_number_does_not_open_the_gate() {
     let mut bench = Bench::new();
@@ -137,7 +137,7 @@ fn a_rate_that_is_no_number_does_not_open_the_gate() {
     assert!(bench.flying.len() <= 1, "{}", bench.flying.len());
 }
 
-/// What rests after a fault of our own is not being sent.
+/// A delivery that waits after an internal fault is not being sent, so it can be cancelled.
 #[test]
 fn what_rests_can_be_called_off() {
     let mut bench = Bench::new();
@@ -149,7 +149,7 @@ fn what_rests_can_be_called_off() {
     assert_eq!(bench.disk.status(id), Status::Cancelled);
 }
 
-/// Enabling overrules what the receiver once asked for.
+/// Enabling an endpoint ends a pause by `Retry-After`.
 #[test]
 fn enabling_ends_the_quiet() {
     let mut bench = Bench::new();
@@ -163,7 +163,7 @@ fn enabling_ends_the_quiet() {
     assert!(bench.flying.contains_key(&id));
 }
 
-/// Many lanes with a backlog at the start do not all fetch at once, and yet all get their turn.
+/// Many lanes with a backlog at start-up do not all fetch at once, but all get their turn.
 #[test]
 fn fetches_are_bounded_and_stand_in_line() {
     let mut bench = Bench::limited(Limits {

@@ -1,4 +1,4 @@
-//! What is kept in mind, and for how long.
+//! Memory: which lanes are kept, and for how long.
 
 use super::bench::Bench;
 use super::given::{down, ok, settings, throttled, unhurried};
@@ -17,7 +17,7 @@ fn a_lane_is_forgotten_a_minute_after_its_last_result() {
     bench.pass(Span::from_millis(1));
     assert_eq!(bench.dispatcher.lane_count(), 0);
     assert_eq!(bench.dispatcher.wake(), Wake::default());
-    // It is introduced afresh when there is work again.
+    // Its configuration is loaded again when there is new work.
     let id = bench.accept_one(endpoint);
     bench.take_sent();
     bench.finish(id, ok());
@@ -58,7 +58,7 @@ fn a_lane_is_kept_as_long_as_it_owes_or_is_owed_something() {
     bench.stand(paused, Standing::Paused);
     bench.finish(*bench.flying.keys().last().unwrap(), down());
     bench.pass(Span::from_secs(99));
-    // In flight, a retry ahead, asked to be quiet, a rate not yet recovered, held.
+    // In flight, a retry ahead, paused by `Retry-After`, a rate not yet recovered, held.
     for endpoint in [flying, waiting, quiet, spent, paused] {
         assert!(bench.dispatcher.lane(endpoint).is_some());
     }
@@ -83,7 +83,7 @@ fn a_million_deliveries_for_one_endpoint_keep_a_short_list() {
             crate::delivery::Delivery::restore(facts, one.state())
         });
         let deliveries: Vec<_> = deliveries.collect();
-        // The few that go must be found on disk; the million need not be there.
+        // Only the few deliveries that are sent must be in the store, not the whole million.
         for delivery in deliveries.iter().take(20).filter(|_| batch == 0) {
             bench.disk.put(delivery.clone());
         }
@@ -91,7 +91,7 @@ fn a_million_deliveries_for_one_endpoint_keep_a_short_list() {
         assert!(bench.lane(endpoint).ready <= 64);
     }
     assert_eq!(bench.dispatcher.lane_count(), 1);
-    // Half of the list is kept for what waits on disk.
+    // Half of the list is reserved for deliveries in the store.
     assert!(bench.lane(endpoint).ready >= 32);
     assert!(bench.fetches.is_empty());
     assert!(bench.said.len() < 50, "{} commands", bench.said.len());
@@ -106,7 +106,7 @@ fn thousands_of_lanes_come_and_go() {
         bench.finish_all(ok());
     }
     assert_eq!(bench.dispatcher.lane_count(), 2_000);
-    // More timers are due at once than one call looks at; the rest is looked at right after.
+    // More timers are due at once than one call handles; the next call handles the rest.
     bench.stand_still_until(bench.now.tick.after(Span::from_mins(2)));
     bench.tell(Input::Tick);
     assert!(bench.dispatcher.lane_count() > 0);
@@ -137,7 +137,7 @@ fn a_tenant_is_forgotten_with_its_last_lane() {
 
 #[test]
 fn an_endpoint_that_comes_back_under_another_tenant_is_that_tenants() {
-    // Were a forgotten tenant's place kept, the next tenant to take it would inherit its flights.
+    // If the index of a forgotten tenant were kept, the next tenant with this index would inherit its flights.
     let mut bench = Bench::limited(Limits {
         max_flights: 10,
         ready_per_lane: 16,

@@ -1,6 +1,6 @@
-//! Ordered lanes: one after the other within a key, side by side between keys.
+//! Ordered lanes: sequential within a key, concurrent between keys.
 //!
-//! The bench itself checks with every attempt that nothing older of its key is unfinished.
+//! The bench checks for each attempt that no older delivery of its key is unfinished.
 
 use super::bench::Bench;
 use super::given::{RETRY, down, ok, ordered, refused, unhurried};
@@ -27,7 +27,7 @@ fn one_of_each_key_at_a_time_and_different_keys_at_once() {
     let unkeyed = bench.accept(endpoint, 2);
     let sent = bench.take_sent();
     assert_eq!(sent, [&first[..], &unkeyed[..]].concat());
-    // The third key is done first; its next goes, and no other.
+    // The third key is done first, so only its next delivery is sent.
     bench.finish(first[2], ok());
     assert_eq!(bench.take_sent(), [second[2]]);
     bench.finish_all(ok());
@@ -52,7 +52,7 @@ fn a_failing_head_holds_its_own_key_and_no_other() {
     assert_eq!(bench.take_sent(), [head]);
     bench.finish(head, ok());
     assert_eq!(bench.take_sent(), [behind]);
-    // Refused for good, it is done with, and the next may go.
+    // The delivery is permanently refused and has ended, so the next one may go.
     bench.finish(behind, refused());
     assert_eq!(bench.take_sent(), [later]);
 }
@@ -83,7 +83,7 @@ fn calling_off_the_head_lets_the_next_go() {
     );
     bench.finish(head, down());
     bench.take_sent();
-    // The head waits on disk for its retry, with two behind it.
+    // The head waits in the store for its retry, with two deliveries behind it.
     bench.cancel(head);
     assert_eq!(bench.take_sent(), [second]);
     bench.cancel(third);
@@ -159,7 +159,7 @@ fn nothing_overtakes_while_a_fetch_is_under_way() {
     });
     let older = bench.commit(endpoint, Some(7));
     bench.refresh_fetch();
-    // Word of the older one is still on its way when the newer is handed over.
+    // The newer delivery is handed over before the older one.
     let newer = bench.accept_keyed(endpoint, 7);
     assert_eq!(bench.take_sent(), []);
     bench.answer_fetch();

@@ -1,4 +1,4 @@
-//! What went wrong once. Each of these failed before it was mended.
+//! Regression tests: each of these failed before the fix. The comment describes the bug.
 
 use super::bench::Bench;
 use super::given::{RETRY, down, gone, ok, ordered, refused, settings, unhurried};
@@ -14,7 +14,7 @@ fn one_at_a_time() -> LaneSettings {
     }
 }
 
-/// A fetch asked for before a sweep and answered after it brings back what was swept.
+/// A fetch that was issued before a sweep and answered after it brought back swept deliveries.
 #[test]
 fn a_snapshot_from_before_a_sweep_sends_nothing() {
     for answered_during_the_sweep in [false, true] {
@@ -40,7 +40,7 @@ fn a_snapshot_from_before_a_sweep_sends_nothing() {
     }
 }
 
-/// What was committed before the sweep but is heard of during it is swept on disk, and sent.
+/// A delivery that was committed before a sweep but reported during it was swept in the store, and sent.
 #[test]
 fn what_is_heard_of_during_a_sweep_is_not_trusted_after_it() {
     let mut bench = Bench::new();
@@ -59,7 +59,7 @@ fn what_is_heard_of_during_a_sweep_is_not_trusted_after_it() {
     assert_eq!(bench.disk.status(late), Status::Failed);
 }
 
-/// A claim hides a replay: cancelled on disk, replayed, fetched, and only then `Recorded`.
+/// A claim hid a replay: cancelled in the store, replayed, fetched, and only then `Recorded`.
 #[test]
 fn a_replay_of_what_was_just_called_off_is_not_lost() {
     for told_before_the_fetch_ends in [false, true] {
@@ -95,7 +95,7 @@ fn a_replay_of_what_was_just_called_off_is_not_lost() {
     }
 }
 
-/// A wish for an endpoint that turns out not to exist keeps its lane for ever.
+/// A status request for an endpoint that does not exist kept its lane for ever.
 #[test]
 fn a_lane_opened_by_a_deletion_is_forgotten() {
     for wish in [Standing::Deleted, Standing::Enabled, Standing::Disabled] {
@@ -125,8 +125,8 @@ fn survives_one_refusal(bench: &mut Bench, endpoint: crate::id::EndpointId) {
     assert_eq!(bench.standing(endpoint), Standing::Enabled);
 }
 
-/// The fresh start is never written: a success after it changes nothing in memory, so no record
-/// carries the health, and a restart (or a rest of a minute) brings the hundred refusals back.
+/// The cleared health was never written: a success after it changes nothing in memory, so no record carried the
+/// health. A restart, or one minute without work, brought the hundred refusals back.
 #[test]
 fn a_fresh_start_outlives_the_process() {
     let (mut bench, endpoint) = disabled_by_refusals();
@@ -137,7 +137,7 @@ fn a_fresh_start_outlives_the_process() {
     survives_one_refusal(&mut bench, endpoint);
 }
 
-/// Enabled after its lane was forgotten, which is the usual case: there is no fresh start.
+/// Enabling an endpoint whose lane was forgotten, which is the usual case, did not clear its health.
 #[test]
 fn enabling_a_forgotten_endpoint_is_a_fresh_start_too() {
     let (mut bench, endpoint) = disabled_by_refusals();
@@ -147,7 +147,7 @@ fn enabling_a_forgotten_endpoint_is_a_fresh_start_too() {
     survives_one_refusal(&mut bench, endpoint);
 }
 
-/// Disabled, then paused, then enabled: `stand` sets the gate before `settle_standing` looks.
+/// Disabled, then paused, then enabled: `stand` changed the gate before `settle_standing` checked it.
 #[test]
 fn a_fresh_start_by_way_of_a_pause() {
     let (mut bench, endpoint) = disabled_by_refusals();
@@ -156,7 +156,8 @@ fn a_fresh_start_by_way_of_a_pause() {
     survives_one_refusal(&mut bench, endpoint);
 }
 
-/// With anything else due on disk, a delivery that makes us fall is fetched again at once.
+/// While other deliveries in the store were due, a delivery that caused an internal fault was fetched again at
+/// once.
 #[test]
 fn a_delivery_that_makes_us_fall_rests_even_beside_a_backlog() {
     let mut bench = Bench::limited(Limits {
@@ -177,7 +178,7 @@ fn a_delivery_that_makes_us_fall_rests_even_beside_a_backlog() {
     assert_eq!(falls, 1, "no time has passed");
 }
 
-/// What flew before the lane became ordered does not hold its key.
+/// A delivery in flight from before the lane became ordered did not block its key.
 #[test]
 fn order_holds_against_what_flew_before_it_was_asked_for() {
     let mut bench = Bench::new();
@@ -190,7 +191,7 @@ fn order_holds_against_what_flew_before_it_was_asked_for() {
     assert_eq!(bench.take_sent(), [newer]);
 }
 
-/// A fetch asked for by the old rule is taken in under the new one.
+/// The result of a fetch issued under the old rule was accepted under the new one.
 #[test]
 fn an_unordered_answer_is_not_taken_by_an_ordered_lane() {
     let mut bench = Bench::new();
@@ -214,7 +215,7 @@ fn an_unordered_answer_is_not_taken_by_an_ordered_lane() {
     assert_eq!(bench.take_sent(), [older, newer.id()]);
 }
 
-/// A delivery that is stored as held panics the dispatcher when it is sent.
+/// A delivery that is stored as held caused a panic of the dispatcher when it was sent.
 #[test]
 fn a_delivery_stored_as_held_is_sent() {
     let mut bench = Bench::new();
@@ -226,7 +227,7 @@ fn a_delivery_stored_as_held_is_sent() {
     assert_eq!(bench.take_sent(), [id]);
 }
 
-/// Deleted while the record of its own disabling is being written: swept for the wrong reason.
+/// Deleted while the record of its disabling was being written: the sweep used the wrong reason.
 #[test]
 fn what_waits_for_a_deleted_endpoint_fails_as_deleted() {
     let mut bench = Bench::new();
@@ -242,7 +243,7 @@ fn what_waits_for_a_deleted_endpoint_fails_as_deleted() {
     assert_eq!(reason, DeadReason::EndpointDeleted);
 }
 
-/// A cancel that comes twice is told it is too late, though the delivery is being called off.
+/// A repeated cancel was answered with "too late", although the delivery was being cancelled.
 #[test]
 fn a_cancel_that_comes_twice_is_not_too_late() {
     let mut bench = Bench::new();
@@ -259,7 +260,7 @@ fn a_cancel_that_comes_twice_is_not_too_late() {
     );
 }
 
-/// New work during the pause after a failed fetch ends the pause.
+/// New work during the pause after a failed fetch ended the pause.
 #[test]
 fn a_disk_that_failed_is_left_alone_whatever_comes() {
     let mut bench = Bench::new();
@@ -274,13 +275,13 @@ fn a_disk_that_failed_is_left_alone_whatever_comes() {
     assert_eq!(bench.fetches.len(), 1);
 }
 
-/// A pause of our own is counted on the wall clock: set back a day, it lasts a day.
+/// A pause after a failed fetch was measured on the wall clock: set back by a day, it lasted a day.
 #[test]
 fn a_pause_of_our_own_does_not_outlast_a_clock_set_back() {
     let mut bench = Bench::new();
     bench.by_hand.fetches = true;
     let endpoint = bench.endpoint(settings());
-    // Due long ago, so it is due by any clock.
+    // Due long ago, so it is due at any clock reading.
     bench.set_back(Span::from_days(3));
     let id = bench.commit(endpoint, None).id();
     bench.set_forward(Span::from_days(3));
@@ -294,7 +295,7 @@ fn a_pause_of_our_own_does_not_outlast_a_clock_set_back() {
     assert_eq!(bench.take_sent(), [id]);
 }
 
-/// Places that cancels give back do not wake the tenants who wait for them.
+/// Slots freed by cancellations did not wake the tenants that waited for them.
 #[test]
 fn places_given_back_by_cancels_are_used_at_once() {
     let mut bench = Bench::limited(Limits {

@@ -1,4 +1,4 @@
-//! Inputs that come late, twice, or tell of a past that is over.
+//! Inputs that arrive late, twice, or with outdated contents.
 
 use super::bench::Bench;
 use super::given::{RETRY, down, ok, settings, unhurried};
@@ -8,8 +8,7 @@ use crate::id::{DeliveryId, EndpointId};
 use crate::lane::{Fetched, LaneSettings, Standing};
 use crate::time::Span;
 
-/// A bench with one delivery in flight and, beside it, an unanswered fetch whose snapshot still shows
-/// that delivery as waiting.
+/// A bench with one delivery in flight and an unanswered fetch whose snapshot still shows that delivery as waiting.
 fn overtaken_fetch() -> (Bench, EndpointId, DeliveryId) {
     let mut bench = Bench::new();
     bench.by_hand.fetches = true;
@@ -91,7 +90,7 @@ fn a_replay_seen_before_the_word_of_its_record_is_not_lost() {
         let id = bench.accept_one(endpoint);
         bench.finish(id, ok());
         let ticket = bench.write();
-        // On disk it has succeeded and was replayed; the dispatcher has not heard of either yet.
+        // In the store it has succeeded and was replayed; the dispatcher has not been informed of either.
         bench.replay(id);
         bench.take_sent();
         if told_before_the_fetch_ends {
@@ -150,21 +149,21 @@ fn answers_that_nobody_awaits_change_nothing() {
     });
     let (first, second) = (bench.accept_one(endpoint), bench.accept_one(endpoint));
     let ticket = bench.ticket(first);
-    // Recorded before there is a result.
+    // `Recorded` before there is a result.
     bench.listen();
     bench.tell(Input::Recorded { ticket });
     bench.tell(Input::RecordFailed { ticket });
     assert_eq!(bench.dispatcher.flight_count(), 1);
     bench.finish(first, ok());
     assert_eq!(bench.records.len(), 1);
-    // A second result, for one whose result is known, counts nothing and sends nothing.
+    // A second result for the same attempt counts nothing and sends nothing.
     bench.listen();
     for finish in [Finish::Ran(down()), Finish::OurFault] {
         bench.tell(Input::Finished { ticket, finish });
     }
     assert_eq!(bench.listen(), []);
     bench.answer_record();
-    // By now the place of the first flight is taken by the second, under another ticket.
+    // The second flight now has the slot of the first one, with another ticket.
     assert_ne!(bench.ticket(second), ticket);
     bench.listen();
     let view = bench.lane(endpoint);
@@ -282,7 +281,7 @@ fn a_cancel_that_comes_in_time_sends_nothing_and_one_that_does_not_says_so() {
     assert_eq!(bench.disk.status(waiting), Status::Cancelled);
     bench.finish(flying, down());
     bench.take_sent();
-    // Between two attempts it can be called off again.
+    // Between two attempts it can be cancelled again.
     bench.cancel(flying);
     assert_eq!(bench.disk.status(flying), Status::Cancelled);
     bench.pass(Span::from_hours(1));

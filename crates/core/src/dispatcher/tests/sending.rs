@@ -1,4 +1,4 @@
-//! Getting work from where it waits to where it goes, and saying when to look again.
+//! From the store or the hand-over to the attempt, and the timers in between.
 
 use super::bench::Bench;
 use super::given::{RETRY, down, ok, settings, throttled, unhurried};
@@ -26,7 +26,7 @@ fn an_endpoint_is_introduced_before_it_is_sent_to() {
     let endpoint = bench.endpoint(settings());
     let first = bench.accept_one(endpoint);
     bench.accept_one(endpoint);
-    // Asked once, whatever else comes for it.
+    // The configuration is requested once, even if more deliveries arrive.
     assert_eq!(bench.listen(), [Command::Introduce(endpoint)]);
     bench.introduce(endpoint);
     assert_eq!(bench.sent.len(), 2);
@@ -58,7 +58,7 @@ fn overflow_stays_on_disk_and_is_fetched_as_room_appears() {
     bench.by_hand.fetches = true;
     let endpoint = bench.endpoint(one_at_a_time());
     let ids = bench.accept(endpoint, 20);
-    // The lane kept as many as it may; one of them went.
+    // The lane kept as many as it may; one of them was sent.
     assert_eq!(bench.lane(endpoint).ready, 7);
     assert!(bench.fetches.is_empty(), "fetched with a full list");
     for _ in 0..2 {
@@ -66,8 +66,8 @@ fn overflow_stays_on_disk_and_is_fetched_as_room_appears() {
     }
     assert!(bench.fetches.is_empty(), "fetched with a list half full");
     bench.finish_all(ok());
-    // Room for four, and beyond that those that would come again: four ready, one in flight, and
-    // one whose result was being written.
+    // Space for four, plus those that a fetch may return again: four ready, one in flight, and one whose result was
+    // being written.
     assert_eq!(bench.fetches.len(), 1);
     assert_eq!(bench.fetches[0].limit, 10);
     assert_eq!(bench.fetches[0].due_by, bench.now.wall);
@@ -91,7 +91,7 @@ fn a_list_emptied_while_the_gate_is_full_is_filled_ahead_but_never_beyond_its_si
         let ready = bench.lane(endpoint).ready;
         assert!((1..=8).contains(&ready), "{ready} ready");
     }
-    // Far fewer questions than deliveries: each brings at least half a list.
+    // There are far fewer fetches than deliveries: each returns at least half a list.
     assert!(
         bench.fetches_said() <= 300 / 4 + 1,
         "{}",
@@ -256,7 +256,7 @@ fn one_fetch_at_a_time_for_each_lane() {
     }
     assert_eq!(bench.fetches.len(), 1);
     bench.answer_fetch();
-    // What was noted while it ran may not have been in its snapshot.
+    // Work that was reported during the fetch may not be in its snapshot.
     assert_eq!(bench.fetches.len(), 1);
     bench.answer_fetch();
     assert!(bench.fetches.is_empty());

@@ -1,4 +1,4 @@
-//! Places are scarce: who gets them?
+//! Fair division of scarce slots among tenants and endpoints.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ const SCARCE: Limits = Limits {
     ready_per_lane: 16,
 };
 
-/// Finishes one at a time, the oldest attempt first, and counts what goes to which endpoint.
+/// Finishes one attempt at a time, oldest first, and counts the attempts of each endpoint.
 fn served(bench: &mut Bench, attempts: usize) -> BTreeMap<EndpointId, usize> {
     bench.take_sent();
     let mut served = BTreeMap::new();
@@ -99,7 +99,7 @@ fn a_tenant_has_no_more_under_way_than_it_may_and_others_do_not_feel_it() {
     assert_eq!(of_few(&bench), 3);
     let of_other = bench.flying.len() - 3;
     assert!(of_other >= 10, "{of_other} of the other's");
-    // Every one of them comes to its turn, whichever endpoint it is for.
+    // Every delivery gets its turn, on every endpoint.
     let mut most = 0;
     while let Some(attempt) = bench.flying.values().next().copied() {
         bench.finish(attempt.delivery, ok());
@@ -155,7 +155,7 @@ fn a_tenant_whose_attempts_never_finish_leaves_room_for_others() {
     for endpoint in hanging {
         bench.accept(endpoint, 20);
     }
-    // Half of the places, and not all of them: the rest is for somebody else.
+    // The tenant gets half of the slots; the rest is for other tenants.
     let stuck = bench.flying.len();
     assert!((5..=6).contains(&stuck), "{stuck} of ten");
     let well = bench.endpoint_of("well", unhurried());

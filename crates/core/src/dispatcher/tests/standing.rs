@@ -1,4 +1,4 @@
-//! Endpoints that are paused, disabled, deleted, and enabled again: by people and by posthaste.
+//! Endpoints that are paused, disabled, deleted and enabled again, by callers and by posthaste.
 
 use super::bench::Bench;
 use super::given::{RETRY, down, gone, ok, refused, settings, unhurried};
@@ -47,7 +47,7 @@ fn nothing_begins_once_an_endpoint_is_shut() {
         bench.accept(endpoint, 1);
         bench.pass(Span::from_hours(2));
         assert_eq!(bench.take_sent(), [], "{standing:?}");
-        // What was in flight when it happened completed, and counts.
+        // The attempt that was in flight completed and counts.
         assert_eq!(bench.disk.status(ids[0]), Status::Succeeded);
     }
 }
@@ -74,7 +74,7 @@ fn disabling_fails_all_that_waits_but_what_is_in_flight() {
         let flying: Vec<_> = bench.flying.keys().copied().collect();
         bench.stand(endpoint, standing);
         let broom = bench.sweeps[0].clone();
-        // In flight, being recorded, being called off: each ends by its own record.
+        // In flight, being recorded, being cancelled: each ends by its own record.
         assert_eq!(broom.reason, reason);
         assert_eq!(broom.except, [ids[0], flying[0], flying[1], ids[4]]);
         assert_eq!(bench.lane(endpoint).ready, 0);
@@ -82,7 +82,7 @@ fn disabling_fails_all_that_waits_but_what_is_in_flight() {
         assert!(bench.sweeps.is_empty(), "swept twice");
         assert_eq!(dead(&bench, ids[11]), reason);
         bench.finish(flying[0], down());
-        // Down, but there is nobody to try again for.
+        // The attempt failed, but the delivery is not retried because the endpoint is disabled or deleted.
         let last = record(&bench);
         assert_eq!(last.settlement.next_attempt_at, None);
         assert_eq!(last.settlement.number, 1);
@@ -95,7 +95,7 @@ fn disabling_fails_all_that_waits_but_what_is_in_flight() {
         assert_eq!(bench.disk.status(flying[1]), Status::Succeeded);
         assert_eq!(bench.disk.status(ids[4]), Status::Cancelled);
         assert!(bench.disk.rows().all(|row| row.status().is_terminal()));
-        // What was called off may have been started all over: the disk is looked at once more.
+        // The cancelled delivery may have been replayed, so the store is checked once more.
         bench.answer_sweep();
         bench.pass(Span::from_mins(2));
         assert_eq!(bench.dispatcher.lane_count(), 0);
@@ -230,7 +230,7 @@ fn a_wish_spoken_before_the_introduction_is_kept() {
         bench.by_hand.introductions = true;
         let endpoint = bench.endpoint(settings());
         let id = bench.accept_one(endpoint);
-        // The introduction was read before the wish was written.
+        // The configuration was read before the requested status was written.
         bench.stored(endpoint).standing = stored;
         let introduction = bench.stored(endpoint).clone();
         bench.stand(endpoint, wish);
@@ -284,10 +284,10 @@ fn gone_disables_in_the_same_record_and_sweeps_only_after_it() {
     bench.listen();
     bench.finish(ids[0], gone());
     assert_eq!(record(&bench).disable, Some(DisableCause::Gone));
-    // There is nothing left to warn of.
+    // It is too late for a warning.
     assert_eq!(bench.news(), [News::Disabled(DisableCause::Gone)]);
     bench.take_sent();
-    // The one still out says the same, and it is no news.
+    // The second attempt in flight gets the same response, which causes no second notice.
     bench.finish(ids[1], gone());
     assert_eq!(record(&bench).disable, None);
     assert_eq!(bench.news(), []);
@@ -365,7 +365,7 @@ fn five_days_of_failure_warn_and_then_disable() {
             (120, News::Disabled(cause))
         ]
     );
-    // The very delivery that brought it about is not tried again either.
+    // The delivery whose attempt disabled the endpoint is not retried either.
     assert_eq!(dead(&bench, id), DeadReason::EndpointDisabled);
 }
 

@@ -1,4 +1,4 @@
-//! Endpoints' alerts, which follow the notices.
+//! Tests of endpoint alerts, which follow the notifications.
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::lane::{DisableCause, Health, Standing, StoredTrip, TripReason};
@@ -75,7 +75,7 @@ async fn a_short_trip_is_told_and_what_is_heard_again_changes_nothing() {
     for (number, name) in (1..).zip(story) {
         world.pass(Span::from_secs(1));
         heard.push(notice(&world, number, name));
-        // A herald that fell begins the round anew, from any place on.
+        // After a crash the notification dispatcher repeats notifications, starting at any position.
         for first in 0..heard.len() {
             for notice in &heard[first..] {
                 hearing.follow(notice).await.expect("it is heard");
@@ -106,7 +106,7 @@ async fn a_clock_that_is_put_back_hides_no_trip() {
     world.pass(Span::from_hours(24));
     hear(&world, 2, "endpoint.disabled").await;
     assert_eq!(world.told(TRIPPED, &ENDPOINT).await, (1, 1));
-    // By the clock that goes on, the first one goes on as well.
+    // After the clock was set back, the first alert would still be open by its times.
     let back = Span::from_hours(12);
     world.outside.lock().expect("nobody panics").passed_ms -= back.as_millis();
     hear(&world, 3, "endpoint.breaker_tripped").await;
@@ -129,7 +129,7 @@ async fn an_endpoint_that_trips_again_and_again_is_told_once() {
     assert_eq!(world.told(TRIPPED, &ENDPOINT).await, (1, 0));
     world.watch_for(Span::from_mins(2)).await;
     assert_eq!(world.told(TRIPPED, &ENDPOINT).await, (1, 1));
-    // A later trip is news again.
+    // A later trip raises a new alert.
     hear(&world, number + 2, "endpoint.breaker_tripped").await;
     assert_eq!(world.told(TRIPPED, &ENDPOINT).await, (2, 1));
 }
@@ -148,7 +148,7 @@ async fn what_goes_on_at_the_endpoint_goes_on_and_what_is_over_there_is_over() {
         hear(&world, 1, "endpoint.breaker_tripped").await;
         hear(&world, 2, "endpoint.disable_warning").await;
         if standing == Standing::Disabled {
-            // As if the other two had not been heard of.
+            // As if the other two notifications had not been processed.
             let mut only = world.settings.clone();
             only.bounds.retain(|name, _| *name == DISABLED);
             let hearing = world.hearing(&only);

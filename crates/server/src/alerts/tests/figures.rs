@@ -1,4 +1,4 @@
-//! Alerts that are read from figures and counts.
+//! Tests of alerts that are computed from counters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use posthaste_store_testing::model::ModelStore;
 use super::{HOOK, Nobody, START, World, acme};
 use crate::alerts::readings::OF_TALLIES;
 
-/// What crosses the bound of this alert alone.
+/// Returns counters that cross the threshold of this alert only.
 fn bad(name: AlertName) -> Tally {
     let fine = Tally {
         attempts: 1_000,
@@ -93,11 +93,11 @@ async fn a_figure_out_of_range_is_told_once_and_its_end_once() {
             happen(&world, scope, bad(name)).await;
             world.watch_for(Span::from_mins(20)).await;
             assert_eq!(world.open().await, [(name, scope.clone())]);
-            // Another process goes on with what it finds.
+            // Another process continues with the stored state.
             world.restart();
             world.watch_for(Span::from_mins(20)).await;
             assert_eq!(world.told(name, scope).await, (1, 0), "{name} {scope:?}");
-            // The hour is over, and then some calm.
+            // The window of one hour ends, then the value must be normal for a while.
             world.watch_for(Span::from_mins(22)).await;
             assert_eq!(world.told(name, scope).await, (1, 0), "{name} {scope:?}");
             world.watch_for(Span::from_mins(6)).await;
@@ -154,7 +154,7 @@ async fn thresholds_are_the_operators() {
         world.open().await,
         [(AlertName::RetryRatio, everything.clone())]
     );
-    // What nobody wants to hear of any more is over at once.
+    // An alert that is turned off is resolved at once.
     world.settings.bounds.clear();
     world.restart();
     world.watch_for(Span::from_secs(15)).await;
@@ -172,7 +172,7 @@ async fn what_is_gone_has_no_alerts_and_a_later_tenant_its_own() {
     assert_eq!(world.open().await.len(), 2);
     let gone = world.store.delete_tenant(world.now(), acme()).await;
     assert!(gone.is_ok_and(|gone| gone.is_some()));
-    // By a clock that was put back meanwhile, the later one is the older.
+    // The clock was set back meanwhile, so the new tenant has the earlier creation time.
     world.add_tenant_at("acme", Timestamp(START)).await;
     happen(&world, &tenant, bad(AlertName::RetryRatio)).await;
     world.watch_for(Span::from_secs(30)).await;
@@ -197,7 +197,7 @@ async fn a_store_that_cannot_be_read_ends_nothing() {
         assert_eq!(world.watch.round().await, Err(StoreError::Overloaded));
     }
     model.fail_reads(None);
-    // The hour is long over, but nobody saw the calm.
+    // The window ended long ago, but no round has seen a normal value since.
     world.watch_for(Span::from_mins(4)).await;
     let told = world.told(AlertName::RetryRatio, &Scope::Everything).await;
     assert_eq!(told, (1, 0));
@@ -206,7 +206,7 @@ async fn a_store_that_cannot_be_read_ends_nothing() {
     assert_eq!(told, (1, 1));
 }
 
-/// An event that is tried once in vain, and waits for the next attempt.
+/// Sends an event whose first attempt fails, so that it waits for the next one.
 async fn stumble(world: &World) {
     let now = world.now();
     let event = NewEvent {
@@ -284,7 +284,7 @@ async fn what_is_in_retry_for_a_day_is_told_of_everything_and_of_its_tenant() {
     for _ in 0..3 {
         stumble(&world).await;
     }
-    // It goes on failing, so its tenant is among those that are asked.
+    // The tenant keeps failing, so its deliveries are counted.
     world.pass(Span::from_hours(23));
     happen(&world, &Scope::Tenant(acme()), bad(AlertName::RetryRatio)).await;
     world.watch_for(Span::from_mins(30)).await;
@@ -298,7 +298,7 @@ async fn what_is_in_retry_for_a_day_is_told_of_everything_and_of_its_tenant() {
         .await
         .expect("it reads");
     let one = waiting.deliveries[0].id();
-    // The two that are left are as many as there may be.
+    // The two remaining ones do not exceed the threshold.
     let retried = world.store.retry(world.now(), acme(), one).await;
     retried.expect("it is hastened");
     let record = Record::Cancel {

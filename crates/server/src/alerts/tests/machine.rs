@@ -1,4 +1,4 @@
-//! Alerts about the server itself.
+//! Tests of alerts about the server itself.
 
 use posthaste_core::alert::{AlertName, Bound};
 use posthaste_core::time::Span;
@@ -22,11 +22,11 @@ async fn an_old_queue_is_told_once() {
     age(&world, Some(Span::from_millis(600_001)));
     world.watch_for(Span::from_mins(5)).await;
     assert_eq!(world.open().await, [(name, EVERYTHING)]);
-    // Nobody can say: that is no calm.
+    // An unknown value does not count as normal.
     age(&world, None);
     world.watch_for(Span::from_mins(30)).await;
     assert_eq!(world.told(name, &EVERYTHING).await, (1, 0));
-    // It goes up and down, and nobody is told again.
+    // The value goes up and down, without further notifications.
     for _ in 0..20 {
         age(&world, Some(Span::ZERO));
         world.watch_for(Span::from_mins(2)).await;
@@ -69,7 +69,7 @@ async fn a_store_that_fills_up_is_told_once() {
     let folder = tempfile::tempdir().expect("a directory");
     let mut world = World::in_file(folder.path()).await;
     let name = AlertName::StoreNearlyFull;
-    // The disk of whoever runs this may be full itself.
+    // The disk of the machine that runs the test may be full itself.
     world.only(name, Bound::Below(0.0));
     world.watch_for(Span::from_mins(1)).await;
     assert_eq!(world.open().await, []);
@@ -122,11 +122,11 @@ async fn notices_that_nobody_tells_are_told_on_the_page_at_least() {
     world.watch_for(Span::from_mins(6)).await;
     assert!(!world.open().await.contains(&(name, EVERYTHING)));
     world.watch_for(Span::from_mins(6)).await;
-    // What was told is gone; the end of it is news.
+    // The notification of the raised alert was dispatched and removed; the one of its end waits.
     assert_eq!(world.told(name, &EVERYTHING).await, (0, 1));
 }
 
-/// A letter that the mail server did not take.
+/// Adds an email that the mail server did not accept.
 async fn stuck(world: &World, recipient: &str) {
     let line = LetterLine {
         at: world.now(),
@@ -174,10 +174,10 @@ async fn only_a_letter_that_somebody_could_send_to_the_operator_is_stuck() {
             false => &[],
         };
         assert_eq!(world.open().await, expected, "{recipient} {mail}");
-        // Taken out of the configuration, nothing lingers.
+        // Without a mail server in the configuration no alert stays open.
         world.audience.letters = None;
         world.restart();
-        // The alert's own notice has been told meanwhile.
+        // The notification of the alert itself has been dispatched meanwhile.
         let last = world.store.notices(0, 9).await.expect("it reads");
         let last = last.last().map_or(0, |it| it.number);
         let told = world.store.tell(world.now(), 0, last, vec![], world.now());

@@ -1,4 +1,4 @@
-//! The runbook and the rules for Prometheus say the same as the server.
+//! Tests that the runbook and the Prometheus rules agree with the server.
 
 use posthaste_core::alert::{AlertName, Bound};
 
@@ -7,7 +7,7 @@ use super::AlertSettings;
 const RUNBOOK: &str = include_str!("../../../../../docs/operations.md");
 const RULES: &str = include_str!("../../../../../deploy/prometheus/rules.yml");
 
-/// What the rule for an alert is called.
+/// Returns the name of the Prometheus rule for an alert.
 fn rule_of(name: AlertName) -> String {
     let words = name.name().split('_').map(|word| {
         let (first, rest) = word.split_at(1);
@@ -16,7 +16,7 @@ fn rule_of(name: AlertName) -> String {
     format!("Posthaste{}", words.collect::<String>())
 }
 
-/// What the rules of an alert ask for.
+/// Returns the expressions of the Prometheus rules for an alert.
 fn expressions(name: AlertName) -> Vec<&'static str> {
     let wanted = format!("- alert: {}", rule_of(name));
     let mut lines = RULES.lines().map(str::trim);
@@ -51,7 +51,7 @@ fn the_rules_go_by_the_same_thresholds() {
             | AlertName::QueueAge
             | AlertName::StoreSlow
             | AlertName::StoreNearlyFull => 0,
-            // They happen or they do not, and one is read another way.
+            // These have no threshold in the rules, or are computed differently there.
             AlertName::BreakerTripped
             | AlertName::DisableWarning
             | AlertName::EndpointDisabled

@@ -1,4 +1,4 @@
-//! Which endpoints need a look, why, and which first.
+//! Decides which endpoints need attention, why, and in which order.
 
 use std::cmp::Reverse;
 
@@ -10,21 +10,21 @@ use posthaste_store::{Alert, DisabledReason, EndpointRow};
 use crate::alerts::words;
 use crate::observe::{LastFailure, Lately};
 
-/// Why somebody should look at an endpoint, the worst first.
+/// The reason why an endpoint needs attention, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Reason {
-    /// posthaste has disabled it: whatever happens now passes it by.
+    /// posthaste has disabled it. New events are not delivered to it.
     Disabled,
-    /// Its breaker has tripped: deliveries wait.
+    /// Its breaker has tripped, and deliveries wait.
     BreakerTripped,
-    /// It fails often, and is still tried.
+    /// It fails often, but the breaker has not tripped.
     Failing,
-    /// Somebody has paused it: deliveries wait until somebody resumes it.
+    /// A person has paused it. Deliveries wait until it is resumed.
     Paused,
 }
 
 impl Reason {
-    /// Every reason, the worst first.
+    /// Every reason, the most urgent first.
     pub(super) const ALL: [Reason; 4] = [
         Reason::Disabled,
         Reason::BreakerTripped,
@@ -32,7 +32,7 @@ impl Reason {
         Reason::Paused,
     ];
 
-    /// The reason as the API writes it.
+    /// Returns its name in the API.
     pub(super) fn name(self) -> &'static str {
         match self {
             Reason::Disabled => "disabled",
@@ -43,18 +43,18 @@ impl Reason {
     }
 }
 
-/// An endpoint that may need a look.
+/// An endpoint that may need attention.
 #[derive(Clone, Debug)]
 pub(super) struct Suspect {
     pub(super) row: EndpointRow,
-    /// How it did lately; nothing, if no node remembers.
+    /// Its recent results; empty if no node remembers any.
     pub(super) lately: Lately,
-    /// What its figures in the store say is wrong, if no node remembers.
+    /// An open alert about its stats, if no node remembers recent results.
     pub(super) alert: Option<Alert>,
     pub(super) pending: u64,
 }
 
-/// An endpoint that needs a look.
+/// An endpoint that needs attention.
 #[derive(Clone, Debug)]
 pub(super) struct Finding {
     pub(super) suspect: Suspect,
@@ -62,7 +62,7 @@ pub(super) struct Finding {
 }
 
 impl Finding {
-    /// Since when it is so, as far as that is known.
+    /// Returns the time since when it has failed, if known.
     pub(super) fn since(&self) -> Option<Timestamp> {
         match self.reason {
             Reason::Disabled | Reason::BreakerTripped | Reason::Failing => {
@@ -72,7 +72,7 @@ impl Finding {
         }
     }
 
-    /// What is the matter, in words.
+    /// Describes the problem.
     pub(super) fn detail(&self) -> String {
         let Suspect {
             row,
@@ -133,7 +133,7 @@ fn tripped(row: &EndpointRow) -> String {
     }
 }
 
-/// What went wrong, in a word or two.
+/// Describes a failure in a word or two.
 fn cause(failure: LastFailure) -> String {
     match (failure.status_code, failure.kind) {
         (Some(code), FailureKind::Http) => format!("HTTP {code}"),
@@ -148,8 +148,7 @@ fn cause(failure: LastFailure) -> String {
     }
 }
 
-/// Why somebody should look at an endpoint; nothing if nobody needs to. One that a person has disabled is
-/// as that person wants it.
+/// Returns the reason why an endpoint needs attention, or `None`. An endpoint that a person has disabled needs none.
 pub(super) fn reason(row: &EndpointRow, lately: &Lately, now: Timestamp) -> Option<Reason> {
     match row.standing {
         Standing::Deleted => None,
@@ -163,8 +162,8 @@ pub(super) fn reason(row: &EndpointRow, lately: &Lately, now: Timestamp) -> Opti
     }
 }
 
-/// Those that need a look, at most `limit`: by reason, then by how much waits for them, then by how long
-/// they have failed; and always in the same order.
+/// Returns the endpoints that need attention, at most `limit`: by reason, then by the number of waiting
+/// deliveries, then by consecutive failures. The order is deterministic.
 pub(super) fn findings(suspects: Vec<Suspect>, now: Timestamp, limit: usize) -> Vec<Finding> {
     let judge = |suspect: Suspect| {
         let seen = reason(&suspect.row, &suspect.lately, now);

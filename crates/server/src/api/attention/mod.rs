@@ -1,8 +1,8 @@
-//! Endpoints that need a look, the worst first, each with why.
+//! Endpoints that need attention, the most urgent first, each with its reason.
 //!
-//! The store knows those that are disabled, tripped or paused; the nodes know those that fail lately and
-//! have not tripped. What no node remembers, as after a restart, is found by the alerts about its figures, which are
-//! in the store. Nothing sealed is opened for it, so an endpoint whose secrets cannot be read is shown
+//! The store knows the endpoints that are disabled, tripped or paused. The nodes know those that have failed
+//! recently without tripping. After a restart no node remembers recent failures; the open alerts in the store
+//! then show which endpoints fail. No secret is decrypted, so an endpoint with unreadable secrets is shown
 //! like any other.
 
 mod judge;
@@ -25,13 +25,13 @@ use crate::alerts::readings::OF_TALLIES;
 use crate::observe::Lately;
 use judge::{Finding, Reason, Suspect};
 
-/// So many are shown.
+/// Maximum number of endpoints shown.
 const MAX_SHOWN: usize = 100;
-/// So many are looked at more closely.
+/// Maximum number of endpoints that are examined.
 const MAX_SUSPECTS: usize = 2 * MAX_SHOWN;
-/// So many are asked of the store, which names those last that are only paused.
+/// Maximum number of endpoints read from the store, which returns paused ones last.
 const MAX_TROUBLED: usize = 1_000;
-/// So many questions are put to the store at once: sending waits for the same answers.
+/// Maximum number of parallel store reads. Sending needs the same readers.
 const ASKED_AT_ONCE: usize = 8;
 
 pub(super) static GROUP: Group = Group {
@@ -91,7 +91,7 @@ async fn answer(app: &App, tenant: Option<TenantId>) -> Result<Response<Body>, P
     Ok(body::answer(StatusCode::OK, &Listed { data }))
 }
 
-/// Endpoints that may need a look, with what is known of them.
+/// Returns endpoints that may need attention, with their recent results.
 async fn suspects(app: &App, tenant: Option<TenantId>) -> Result<Vec<Suspect>, Problem> {
     let now = app.clock.wall();
     let troubled = app.store.troubled(tenant.clone(), MAX_TROUBLED).await?;
@@ -132,7 +132,7 @@ async fn suspects(app: &App, tenant: Option<TenantId>) -> Result<Vec<Suspect>, P
     Ok(suspects)
 }
 
-/// Those that fail lately and that the store did not name.
+/// Returns endpoints that have failed recently and are not in `named`.
 async fn failing(
     app: &App,
     tenant: Option<&TenantId>,
@@ -154,7 +154,7 @@ async fn failing(
     still_enabled(app, tenant, failing).await
 }
 
-/// What the store says is wrong with endpoints by their figures, one of the newest of each.
+/// Returns the newest open alert about the stats of each endpoint.
 async fn alerts(
     app: &App,
     tenant: Option<TenantId>,
@@ -180,7 +180,7 @@ async fn alerts(
     Ok(alerts)
 }
 
-/// Those of these endpoints that are a tenant's, or anybody's, and enabled.
+/// Returns those of these endpoints that are enabled and belong to the tenant, if one is given.
 async fn still_enabled(
     app: &App,
     tenant: Option<&TenantId>,
@@ -242,7 +242,7 @@ impl Shown {
     }
 }
 
-/// An endpoint's status, as it is shown with the endpoint.
+/// Returns an endpoint's status as in the endpoint's own response.
 fn status(standing: Standing) -> &'static str {
     match standing {
         Standing::Enabled => "enabled",

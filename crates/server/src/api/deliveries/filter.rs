@@ -1,4 +1,4 @@
-//! Which deliveries are meant.
+//! Query filters for deliveries.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::Status;
@@ -7,19 +7,19 @@ use posthaste_store::{DeliveryFilter, StoredDelivery, StoredStatus};
 use super::super::paging::Query;
 use super::named::Named;
 
-/// Which deliveries a query asks for.
+/// The filters of a query.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
-    /// Shown with this status.
+    /// The status, as it is shown.
     pub(super) status: Option<Status>,
-    /// Named by the text of an id.
+    /// The text of an id.
     pub(super) named: Option<Named>,
-    /// What the store can look for.
+    /// The filters that the store applies.
     pub(super) filter: DeliveryFilter,
 }
 
 impl Wanted {
-    /// Reads every filter there is.
+    /// Reads all filters.
     pub(super) fn read(query: &mut Query) -> Wanted {
         let status = query.text("status").and_then(|text| {
             let status = status(&text);
@@ -54,14 +54,14 @@ impl Wanted {
         }
     }
 
-    /// Whether a delivery is meant, its status aside.
+    /// Returns true if a delivery matches all filters except the status.
     pub(super) fn means(&self, stored: &StoredDelivery) -> bool {
         let is_named = self.named.as_ref().is_none_or(|named| named.names(stored));
         is_named && matches(&self.filter, stored)
     }
 }
 
-/// Every status there is.
+/// Every status.
 pub(super) const STATUSES: [Status; 7] = [
     Status::Pending,
     Status::InProgress,
@@ -76,14 +76,14 @@ fn status(text: &str) -> Option<Status> {
     STATUSES.into_iter().find(|status| status.name() == text)
 }
 
-/// The kind of failure with this name.
+/// Returns the failure kind with this name.
 pub(crate) fn error_kind(text: &str) -> Option<FailureKind> {
     FailureKind::ALL
         .into_iter()
         .find(|kind| kind.name() == text)
 }
 
-/// The status with this name, if it is one that deliveries end in.
+/// Returns the status with this name, if it is a final one.
 pub(crate) fn ended_status(text: &str) -> Option<StoredStatus> {
     let status = status(text).filter(|status| status.is_terminal())?;
     stored_status(status)
@@ -105,7 +105,7 @@ pub(super) fn stored_status(status: Status) -> Option<StoredStatus> {
     }
 }
 
-/// Whether a delivery matches what the store can look for, its status aside.
+/// Returns true if a delivery matches all filters of the store except the status.
 pub(super) fn matches(filter: &DeliveryFilter, stored: &StoredDelivery) -> bool {
     fn fits<T: PartialEq>(wanted: &Option<T>, is: &T) -> bool {
         wanted.as_ref().is_none_or(|wanted| wanted == is)

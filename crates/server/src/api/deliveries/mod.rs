@@ -1,4 +1,4 @@
-//! Deliveries: looked at, tried again, called off.
+//! Deliveries: lists, shows, retries and cancels them.
 
 mod filter;
 mod named;
@@ -25,7 +25,7 @@ pub(super) use filter::{ended_status, error_kind};
 pub(super) use policies::Policies;
 pub(super) use schema::GROUP;
 
-/// So many deliveries are asked of the store at once, where each must be looked at.
+/// Number of parallel store reads when deliveries are read one by one.
 const ASKED_AT_ONCE: usize = 16;
 
 /// `GET …/deliveries`.
@@ -42,7 +42,7 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
     };
     let aloft = app.switchboard.aloft(&found.items).await;
     let is_aloft = |item: &StoredDelivery| aloft.contains(&item.delivery.id());
-    // What is being sent right now is shown as that, and so is not what was asked for.
+    // A delivery in flight has the status `in_progress`, so it does not match another status.
     if let Some(status) = wanted.status {
         found
             .items
@@ -58,7 +58,7 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
     }))
 }
 
-/// Deliveries as the store has them.
+/// Returns deliveries from the store.
 async fn stored(
     app: &App,
     tenant: &TenantId,
@@ -72,9 +72,9 @@ async fn stored(
     Ok(app.store.deliveries(tenant.clone(), filter, page).await?)
 }
 
-/// Deliveries that are being sent. Only the engines know which, and they know everybody's: so the page
-/// ends and goes on at what is the tenant's own, or it would tell of others. Each engine bounds how many
-/// there are to look at.
+/// Returns deliveries in flight. Only the engines know them, and they know those of all tenants. The cursor
+/// is therefore always a delivery of this tenant, so that it reveals nothing about others. Each engine bounds
+/// the number of deliveries to check.
 async fn in_flight(
     app: &App,
     tenant: &TenantId,
@@ -116,7 +116,7 @@ async fn retry(mut call: Call) -> Result<Response<Body>, Problem> {
     let app = &call.app;
     let id: DeliveryId = call.id("delivery", Noun::Delivery)?;
     let tenant = &call.tenant().tenant.id;
-    // Somebody else's does not exist, whether it is being sent or not.
+    // A delivery of another tenant is not found, in flight or not.
     let (stored, _) = find(app, tenant, id).await?;
     if app.switchboard.is_aloft(&stored).await {
         return Err(in_progress());
@@ -170,7 +170,7 @@ async fn cancel(mut call: Call) -> Result<Response<Body>, Problem> {
             );
             Err(Problem::new(Code::AlreadyFinished, detail))
         }
-        // The engine knew of an end that is not on disk yet.
+        // The engine has a final result that is not recorded yet.
         Status::Pending | Status::Retrying | Status::Held | Status::InProgress => {
             Err(in_progress())
         }
@@ -202,7 +202,7 @@ async fn show(
     let (mut stored, mut attempts) = find(app, &tenant.id, id).await?;
     let in_flight = app.switchboard.is_aloft(&stored).await;
     if !stored.delivery.status().is_terminal() {
-        // Asked before the row is read: what ends in between is then shown as ended.
+        // The engine is asked before the row is read again, so that a delivery that ends in between is shown as ended.
         (stored, attempts) = find(app, &tenant.id, id).await?;
     }
     let endpoint = stored.delivery.facts().endpoint;

@@ -1,8 +1,8 @@
-//! Deliveries by the text of an id.
+//! Finds deliveries by an id or its first characters.
 //!
-//! An id is known whole, or only how it begins: a log cut it off, or somebody reads it out on the
-//! telephone. Ids grow with time, so a beginning is a range of ids, and what lies in it is found without
-//! looking at the rest. How many events may begin alike is bounded; who asks is then told to say more.
+//! Often only the start of an id is known, for example from a truncated log line or a telephone call. Ids
+//! grow with time, so a prefix is a range of ids, and the search reads only that range. The number of events
+//! with the same prefix is bounded; above it, the caller must give more characters.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -17,23 +17,23 @@ use super::super::App;
 use super::super::problem::Problem;
 use super::filter::matches;
 
-/// How many characters after the prefix must be known.
+/// Minimum number of characters after the type prefix.
 pub(super) const MIN_CHARS: usize = 4;
-/// How many events may begin alike.
+/// Maximum number of events with the same prefix.
 const MAX_EVENTS: usize = 50;
 
-/// What the text of an id names.
+/// The deliveries that the text of an id stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Named {
-    /// These deliveries.
+    /// Deliveries in a range of ids.
     Deliveries(RangeInclusive<DeliveryId>),
-    /// The deliveries of these events.
+    /// The deliveries of events in a range of ids.
     Events(RangeInclusive<EventId>),
     /// The deliveries to this endpoint.
     Endpoint(EndpointId),
 }
 
-/// Why a text names nothing.
+/// The text is not an id or the start of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "must be an id (dlv_…, evt_…, ep_…), or the beginning of a delivery's or an event's: at least \
@@ -60,7 +60,7 @@ impl FromStr for Named {
 }
 
 impl Named {
-    /// Whether it names this delivery.
+    /// Returns true if it includes this delivery.
     pub(super) fn names(&self, stored: &StoredDelivery) -> bool {
         let facts = stored.delivery.facts();
         match self {
@@ -71,7 +71,7 @@ impl Named {
     }
 }
 
-/// The deliveries that are named and match the filter, a page of them.
+/// Returns a page of the included deliveries that match the filter.
 pub(super) async fn find(
     app: &App,
     tenant: &TenantId,
@@ -124,7 +124,8 @@ fn has_status(filter: &DeliveryFilter, stored: &StoredDelivery) -> bool {
         .is_none_or(|wanted| super::filter::stored_status(status) == Some(wanted))
 }
 
-/// Deliveries of a range: the list is entered at its end and left at its beginning.
+/// Returns deliveries of a range. Starts reading at the end of the range, because lists are newest first, and
+/// stops at its start.
 async fn among(
     app: &App,
     tenant: &TenantId,
@@ -146,7 +147,7 @@ async fn among(
     Ok(found)
 }
 
-/// The events of a range, if they are few.
+/// Returns the events of a range. Fails if there are too many.
 async fn events(
     app: &App,
     tenant: &TenantId,
@@ -170,7 +171,7 @@ async fn events(
     Ok(events)
 }
 
-/// Deliveries of a few events, the newest first.
+/// Returns deliveries of a few events, the newest first.
 async fn of_events(
     app: &App,
     tenant: &TenantId,
@@ -200,11 +201,11 @@ async fn of_events(
     })
 }
 
-/// The least id of the moment after an id's own: stores may keep the moment of an id and no more. There is
-/// none after the last.
+/// Returns the smallest id of the moment after that of `id`, or `None` after the last moment. A store may
+/// keep only the moment of an id.
 fn just_past(id: u128) -> Option<u128> {
     let moment = moment_of(id) + 1;
-    // One millisecond is as many moments as its count has values.
+    // A millisecond contains as many moments as the counter in an id has values.
     let end = first_moment(Timestamp(u64::MAX)) | (first_moment(Timestamp(1)) - 1);
     (moment <= end).then(|| id_of(moment, 0))
 }

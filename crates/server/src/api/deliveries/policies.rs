@@ -1,4 +1,4 @@
-//! The policies that hold for the deliveries of one answer.
+//! The retry policies of the deliveries in one response.
 
 use posthaste_core::id::EndpointId;
 use posthaste_core::policy::RetryPolicy;
@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use super::super::App;
 use super::super::problem::Problem;
 
-/// Policies, looked up once for each endpoint.
+/// Retry policies, read once for each endpoint.
 pub(in crate::api) struct Policies<'a> {
     app: &'a App,
     tenant: &'a Tenant,
@@ -24,7 +24,7 @@ impl<'a> Policies<'a> {
         }
     }
 
-    /// Makes sure that an endpoint's policy is known.
+    /// Reads the policy of an endpoint, unless it is known.
     pub(in crate::api) async fn look_up(&mut self, endpoint: EndpointId) -> Result<(), Problem> {
         if self.known.contains_key(&endpoint) {
             return Ok(());
@@ -32,7 +32,7 @@ impl<'a> Policies<'a> {
         let row = self.app.store.endpoint(endpoint).await?;
         let own = row.and_then(|row| row.endpoint.retry_policy);
         let inherited = self.tenant.default_retry_policy.as_ref();
-        // A document that was valid once and is no longer understood gives way to the next.
+        // A stored policy that can no longer be read is skipped.
         let read = |document| RetryPolicy::from_json(document).ok();
         let policy = own
             .as_ref()
@@ -44,7 +44,7 @@ impl<'a> Policies<'a> {
         Ok(())
     }
 
-    /// The policy of an endpoint.
+    /// Returns the policy of an endpoint.
     ///
     /// # Panics
     /// If it was not looked up.

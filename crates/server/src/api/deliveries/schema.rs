@@ -1,4 +1,4 @@
-//! The routes of deliveries, and the shapes they give.
+//! Routes and schemas of deliveries.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::Status;
@@ -222,7 +222,7 @@ fn delivery(whole: bool) -> Value {
     object(properties)
 }
 
-/// An object that has all of these, and nothing else.
+/// Returns the schema of an object with exactly these properties, all required.
 fn object(properties: Value) -> Value {
     let names: Vec<&String> = properties.as_object().expect("an object").keys().collect();
     json!({

@@ -1,7 +1,7 @@
-//! Whether the parts of an endpoint go together.
+//! Checks that the parts of an endpoint are consistent.
 //!
-//! Each part is right by itself; here they are held against each other, those just written and those
-//! from before alike. What is wrong is told of the field that was written, and names the other.
+//! Each part is valid alone. This module compares them with each other, new and existing values alike. An
+//! error is reported for the field in the request, and names the other one.
 
 use http::header::AUTHORIZATION;
 use posthaste_core::mistakes::Mistakes;
@@ -12,7 +12,7 @@ use super::form::style_name;
 use crate::credentials::Credentials;
 use crate::signing_keys::{is_opaque, reveal};
 
-/// An endpoint, as it would be.
+/// An endpoint with the requested changes.
 pub(super) struct Whole<'a> {
     pub(super) url: &'a str,
     pub(super) headers: &'a Map<String, Value>,
@@ -20,7 +20,7 @@ pub(super) struct Whole<'a> {
     pub(super) style: SignatureStyle,
 }
 
-/// Notes what does not go together, of an endpoint that `document` makes or changes.
+/// Reports parts that contradict each other, for an endpoint that `document` creates or changes.
 pub(super) fn check(whole: &Whole<'_>, document: &Value, mistakes: &mut Mistakes) {
     let says = |name: &str| document.get(name).is_some();
     let header = |wanted: &str| {
@@ -49,7 +49,7 @@ pub(super) fn check(whole: &Whole<'_>, document: &Value, mistakes: &mut Mistakes
     if let Some(name) = header(whole.style.header_name()) {
         collide("signature_style", name);
     }
-    // It would never be asked for, and whoever set it would believe that it was.
+    // Without TLS the certificate is never used. The caller would wrongly believe that it is.
     let scheme = whole.url.split(':').next().unwrap_or_default();
     let is_plain = scheme.eq_ignore_ascii_case("http");
     if whole.credentials.client_certificate.is_some() && is_plain {
@@ -64,7 +64,7 @@ pub(super) fn check(whole: &Whole<'_>, document: &Value, mistakes: &mut Mistakes
     }
 }
 
-/// Why the endpoint's newest key does not go with a style it is to have from now on.
+/// Returns the reason why the endpoint's newest key does not fit a new style.
 pub(super) fn wrong_style(style: SignatureStyle, newest: &SigningKey) -> Option<String> {
     let rotate = "rotate the secret first: POST …/secret/rotate";
     match (style, newest) {

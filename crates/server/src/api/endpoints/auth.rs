@@ -1,5 +1,4 @@
-//! What people write of an endpoint's credentials, and what of them is shown again: never a password, a
-//! token or a key.
+//! Reads an endpoint's credentials, and shows the parts that are not secret: never a password, a token or a key.
 
 use posthaste_core::address::{Destination, EgressRules};
 use posthaste_core::mistakes::Fields;
@@ -11,27 +10,27 @@ use super::form::refusal_code;
 use crate::api::code::Code;
 use crate::credentials::{Auth, ClientAuthentication, ClientCertificate, OAuth2};
 
-/// The longest user name.
+/// Maximum length of a user name.
 pub(super) const MAX_USERNAME_BYTES: usize = 256;
-/// The longest password.
+/// Maximum length of a password.
 pub(super) const MAX_PASSWORD_BYTES: usize = 1_024;
-/// The longest token: together with the other headers it has to fit into a head of 8 KiB, which is what
-/// many receivers read.
+/// Maximum length of a token. Together with the other headers it must fit into a head of 8 KiB, the limit of
+/// many receivers.
 pub(super) const MAX_TOKEN_BYTES: usize = 4_096;
-/// The longest client id.
+/// Maximum length of a client id.
 pub(super) const MAX_CLIENT_ID_BYTES: usize = 256;
-/// The longest client secret.
+/// Maximum length of a client secret.
 pub(super) const MAX_CLIENT_SECRET_BYTES: usize = 1_024;
-/// The longest scope.
+/// Maximum length of a scope.
 pub(super) const MAX_SCOPE_BYTES: usize = 1_024;
-/// The longest audience.
+/// Maximum length of an audience.
 pub(super) const MAX_AUDIENCE_BYTES: usize = 1_024;
-/// The longest chain of certificates, as PEM.
+/// Maximum size of a certificate chain in PEM.
 pub(super) const MAX_CERTIFICATE_BYTES: usize = 32 * 1_024;
-/// The longest private key, as PEM.
+/// Maximum size of a private key in PEM.
 pub(super) const MAX_PRIVATE_KEY_BYTES: usize = 16 * 1_024;
 
-/// What was read of `auth`, and which code the refusal of its URL has.
+/// The parsed `auth`, and the code if its URL is refused.
 #[derive(Default)]
 pub(super) struct ReadAuth {
     pub(super) auth: Option<Auth>,
@@ -65,29 +64,29 @@ pub(super) fn read(fields: &mut Fields<'_, '_>, rules: &EgressRules) -> ReadAuth
     read
 }
 
-/// Which characters a text may have, and how that is said.
+/// The characters that a text may contain, and the message for others.
 #[derive(Clone, Copy)]
 struct Alphabet {
     has: fn(char) -> bool,
     words: &'static str,
 }
 
-/// What goes into a header as it is.
+/// For text that is used in a header unchanged.
 const VISIBLE: Alphabet = Alphabet {
     has: |c| c.is_ascii_graphic(),
     words: "must be visible ASCII without spaces",
 };
-/// What RFC 6749 lets ids, secrets and scopes be made of.
+/// For ids, secrets and scopes (RFC 6749).
 const PRINTABLE: Alphabet = Alphabet {
     has: |c| matches!(c, ' '..='~'),
     words: "must be visible ASCII and spaces",
 };
-/// What travels encoded.
+/// For text that is sent encoded.
 const TEXT: Alphabet = Alphabet {
     has: |c| !c.is_control(),
     words: "must have no line breaks or other control characters",
 };
-/// As RFC 7617 has it: a colon ends the name.
+/// For a user name (RFC 7617), which a colon would end.
 const NAME: Alphabet = Alphabet {
     has: |c| !c.is_control() && c != ':',
     words: "must have no colon, line breaks or other control characters",
@@ -100,7 +99,7 @@ fn basic(inner: &mut Fields<'_, '_>) -> Option<Auth> {
     let username = bounded(inner, "username", MAX_USERNAME_BYTES, NAME);
     let password = bounded(inner, "password", MAX_PASSWORD_BYTES, TEXT);
     let (username, password) = (username?, password?);
-    // Either alone has its uses: an API key often stands in one of them.
+    // One of them may be empty: services often use one of the two for an API key.
     if username.is_empty() && password.is_empty() {
         inner.wrong("username", "must not be empty where the password is too");
         return None;
@@ -149,7 +148,7 @@ fn oauth2(inner: &mut Fields<'_, '_>, token_url: Option<String>) -> Option<OAuth
     })
 }
 
-/// A text that must be there, and not be empty.
+/// Reads a required text that must not be empty.
 fn needed(
     inner: &mut Fields<'_, '_>,
     name: &'static str,
@@ -160,7 +159,7 @@ fn needed(
     filled(inner, name, most_bytes, alphabet)
 }
 
-/// A text that is not empty, if it is there.
+/// Reads an optional text that must not be empty.
 fn filled(
     inner: &mut Fields<'_, '_>,
     name: &'static str,
@@ -175,7 +174,7 @@ fn filled(
     Some(text)
 }
 
-/// A text of so many bytes of an alphabet. What is wrong with it is told without quoting it.
+/// Reads a text with a maximum length and an alphabet. Errors do not quote it.
 fn bounded(
     inner: &mut Fields<'_, '_>,
     name: &'static str,
@@ -246,10 +245,10 @@ fn at_fault(error: IdentityError) -> &'static str {
     }
 }
 
-/// What may be seen of `auth`.
+/// Returns the parts of `auth` that may be shown.
 pub(super) fn shown(auth: &Auth) -> Value {
     match auth {
-        // Where there is no password the name is the key.
+        // Without a password, the user name is the secret.
         Auth::Basic { username, password } => {
             let username = Some(username).filter(|_| !password.is_empty());
             json!({"kind": "basic", "username": username})
@@ -273,7 +272,7 @@ pub(super) fn shown(auth: &Auth) -> Value {
     }
 }
 
-/// What may be seen of `client_certificate`.
+/// Returns the parts of `client_certificate` that may be shown.
 pub(super) fn shown_certificate(certificate: &ClientCertificate) -> Value {
     let glance = certificate.glance();
     let expires_at = glance.as_ref().and_then(|glance| glance.expires_at);

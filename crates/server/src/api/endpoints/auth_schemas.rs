@@ -1,4 +1,4 @@
-//! The shapes of what an endpoint is called with.
+//! Schemas of credentials.
 
 use posthaste_core::address::MAX_URL_BYTES;
 use serde_json::{Value, json};
@@ -19,12 +19,12 @@ fn object(required: &[&str], properties: Value) -> Value {
     })
 }
 
-/// The styles, by name.
+/// Returns the names of the signature styles.
 pub(super) fn styles() -> Vec<&'static str> {
     STYLES.into_iter().map(style_name).collect()
 }
 
-/// `auth`, as it is written.
+/// The schema of `auth` in a request.
 pub(super) fn auth() -> Value {
     json!({
         "description": "What goes into the `Authorization` header. `oauth2` fetches a token with client credentials (RFC 6749, section 4.4), keeps it while it holds and fetches another before it ends. Passwords, tokens and secrets are sealed and never shown again.",
@@ -55,7 +55,7 @@ pub(super) fn auth() -> Value {
     })
 }
 
-/// `auth`, as it is shown.
+/// The schema of `auth` in a response.
 pub(super) fn shown_auth() -> Value {
     json!({
         "description": "Without its secrets.",
@@ -81,7 +81,7 @@ pub(super) fn shown_auth() -> Value {
     })
 }
 
-/// `client_certificate`, as it is written.
+/// The schema of `client_certificate` in a request.
 pub(super) fn certificate() -> Value {
     json!({
         "description": "What is shown to a receiver that asks for a certificate (mutual TLS). PEM; the chain begins with the certificate itself; the key has no passphrase.",
@@ -95,7 +95,7 @@ pub(super) fn certificate() -> Value {
     })
 }
 
-/// `client_certificate`, as it is shown.
+/// The schema of `client_certificate` in a response.
 pub(super) fn shown_certificate() -> Value {
     json!({
         "anyOf": [

@@ -1,4 +1,4 @@
-//! Reading what people write of an endpoint, for a new one and for a change alike.
+//! Reads an endpoint from a request body, for a new endpoint and for a change.
 
 use posthaste_core::address::{Destination, Refusal};
 use posthaste_core::lane::{MAX_BURST, MAX_IN_FLIGHT, MAX_PER_SECOND, MIN_PER_SECOND, RateLimit};
@@ -20,27 +20,27 @@ use crate::api::form;
 use crate::api::problem::Problem;
 use crate::credentials::Credentials;
 
-/// The longest description.
+/// Maximum length of a description.
 pub(super) const MAX_DESCRIPTION_CHARS: usize = 1_024;
-/// The longest address of an owner, as RFC 5321 has it.
+/// Maximum length of an owner's email address (RFC 5321).
 pub(super) const MAX_EMAIL_BYTES: usize = 254;
-/// The shortest time one attempt may be given.
+/// Minimum timeout of an attempt.
 pub(super) const MIN_TIMEOUT: Span = Span::from_secs(1);
-/// The longest time one attempt may be given.
+/// Maximum timeout of an attempt.
 pub(super) const MAX_TIMEOUT: Span = Span::from_secs(60);
 
-/// What was read beside the endpoint itself.
+/// Values that were read in addition to the endpoint itself.
 #[derive(Default)]
 pub(super) struct Beside {
-    /// Its headers in the open, if they are to be replaced.
+    /// Its headers, unencrypted, if they are replaced.
     pub(super) headers: Option<Map<String, Value>>,
-    /// Its credentials in the open, if they are to be replaced.
+    /// Its credentials, unencrypted, if they are replaced.
     pub(super) credentials: Option<Credentials>,
-    /// The key to begin with, if the endpoint is new.
+    /// The first signing key of a new endpoint.
     pub(super) key: Option<SigningKey>,
 }
 
-/// Reads `document` into `endpoint`, which holds what there was before, or the defaults.
+/// Reads `document` into `endpoint`, which contains the previous values or the defaults.
 pub(super) fn read(
     app: &App,
     tenant: &Tenant,
@@ -110,12 +110,12 @@ pub(super) fn read(
     if mistakes.is_empty() {
         return Ok(beside);
     }
-    // A URL that is refused has a code of its own, whatever else is wrong.
+    // A refused URL determines the code, even if there are other errors.
     let code = refused.unwrap_or(Code::Invalid);
     Err(Problem::invalid_as(code, mistakes))
 }
 
-/// Reads what the endpoint is called with, and says which code the refusal of a URL in it has.
+/// Reads the credentials. Returns the code if a URL in them is refused.
 fn read_credentials(
     app: &App,
     document: &Value,
@@ -135,7 +135,7 @@ fn read_credentials(
     read.refused
 }
 
-/// The code that says why a URL was refused.
+/// Returns the code for a refused URL.
 pub(super) fn refusal_code(refusal: &Refusal) -> Code {
     match refusal.code() == Code::UnsafeDestination.as_str() {
         true => Code::UnsafeDestination,
@@ -143,7 +143,7 @@ pub(super) fn refusal_code(refusal: &Refusal) -> Code {
     }
 }
 
-/// Reads the URL, and says which code its refusal has.
+/// Reads the URL. Returns the code if it is refused.
 fn read_url(
     app: &App,
     document: &Value,
@@ -243,7 +243,7 @@ fn read_rate(fields: &mut Fields<'_, '_>) -> Option<RateLimit> {
     let burst = inner.count("burst", 1, MAX_BURST);
     inner.finish();
     let per_second = per_second?;
-    // Two seconds' worth, as in the default.
+    // Default burst: the requests of two seconds, as in the server's default.
     let usual = (per_second * 2.0).ceil().clamp(1.0, f64::from(MAX_BURST)) as u32;
     Some(RateLimit {
         per_second,
@@ -262,8 +262,8 @@ fn read_email(fields: &mut Fields<'_, '_>) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// Only whoever answers knows whether an address is right; this keeps out what cannot be one, and what
-/// would end a line of a mail's head.
+/// Refuses text that cannot be an email address, or that could break a line of an email header. Only delivery
+/// shows whether an address exists.
 fn is_plausible(email: &str) -> bool {
     let strange = |c: char| c.is_control() || c.is_whitespace() || "<>(),;:\"[]\\".contains(c);
     let Some((local, domain)) = email.rsplit_once('@') else {
@@ -277,14 +277,14 @@ fn is_plausible(email: &str) -> bool {
         && !email.contains(strange)
 }
 
-/// Every style there is.
+/// Every signature style.
 pub(super) const STYLES: [SignatureStyle; 3] = [
     SignatureStyle::Standard,
     SignatureStyle::GitHub,
     SignatureStyle::Stripe,
 ];
 
-/// A style, as the API writes it.
+/// Returns the name of a signature style in the API.
 pub(super) fn style_name(style: SignatureStyle) -> &'static str {
     match style {
         SignatureStyle::Standard => "standard",

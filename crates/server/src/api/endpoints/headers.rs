@@ -1,19 +1,19 @@
-//! An endpoint's own headers: which may be set, and how they are kept.
+//! Custom headers of an endpoint.
 //!
-//! What frames a message, names a connection or is posthaste's own word to the receiver cannot be set;
-//! nor can a value smuggle in a line. They are kept sealed, as a JSON object of names and values.
+//! Headers that belong to HTTP framing, to the connection or to posthaste itself cannot be set, and a value
+//! cannot contain a line break. They are stored sealed, as a JSON object of names and values.
 
 use http::{HeaderName, HeaderValue};
 use posthaste_core::mistakes::Fields;
 use serde_json::{Map, Value};
 
-/// The most headers an endpoint may have.
+/// Maximum number of headers of an endpoint.
 pub(super) const MAX_HEADERS: usize = 20;
-/// The longest name.
+/// Maximum length of a name.
 pub(super) const MAX_NAME_BYTES: usize = 128;
-/// The longest value.
+/// Maximum length of a value.
 pub(super) const MAX_VALUE_BYTES: usize = 4_096;
-/// The most that names and values may take together.
+/// Maximum size of all names and values together.
 pub(super) const MAX_TOTAL_BYTES: usize = 8_192;
 
 /// Names that belong to the connection, the framing, or posthaste.
@@ -37,7 +37,7 @@ const RESERVED: &[&str] = &[
     "user-agent",
 ];
 
-/// Beginnings of names that are posthaste's own.
+/// Prefixes of posthaste's own headers.
 const RESERVED_PREFIXES: &[&str] = &["webhook-", "posthaste-"];
 
 /// Reads the field `headers`.
@@ -100,7 +100,7 @@ fn wrong_value(value: &Value) -> Option<String> {
             value.len()
         ));
     }
-    // HTTP would let other bytes pass, but receivers disagree about what they mean.
+    // HTTP allows other bytes, but receivers interpret them differently.
     let is_plain = value.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     if !is_plain || HeaderValue::from_str(value).is_err() {
         let message =

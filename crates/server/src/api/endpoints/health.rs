@@ -1,4 +1,4 @@
-//! How an endpoint is: its breaker, what waits for it, and how it did lately.
+//! The health of an endpoint: its breaker, its backlog and its recent results.
 
 use axum::body::Body;
 use http::{Response, StatusCode};
@@ -37,7 +37,7 @@ struct Latency {
     p99: Option<f64>,
 }
 
-/// The breaker, whether the endpoint has a lane at the moment or not.
+/// The breaker of an endpoint, which may have no lane at the moment.
 enum Breaker {
     Passing,
     Tripped(Timestamp, TripReason),
@@ -75,7 +75,7 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
     let (lane, figures) = app.switchboard.look(endpoint.id).await?;
     let now = app.clock.wall();
     let breaker = Breaker::of(lane.as_ref(), &row);
-    // Nothing is due at the beginning of time, so that all there is counts as still to come.
+    // At time zero nothing is due, so `next_due` is the earliest due time of all waiting deliveries.
     let ordered = endpoint.ordered;
     let waiting = app.store.fetch(endpoint.id, Timestamp(0), 1, ordered);
     let due = waiting.await?.next_due;
@@ -98,8 +98,9 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
     Ok(body::answer(StatusCode::OK, &shown))
 }
 
-/// When the next attempt may go, of what is due at `due`: not before the breaker lets a probe pass,
-/// nor while the receiver asked to be left alone; and nobody knows when, while a person holds it.
+/// Returns the time of the next attempt for a delivery due at `due`: not before the breaker allows a probe,
+/// and not before the receiver's `Retry-After` is over. Returns `None` while the endpoint is paused, disabled
+/// or deleted.
 fn next_attempt(
     due: Timestamp,
     row: &EndpointRow,

@@ -240,7 +240,7 @@ const fn route(
     }
 }
 
-/// The endpoint in the path, if it is the tenant's and not deleted.
+/// Returns the endpoint in the path, if it belongs to the tenant and is not deleted.
 pub(super) async fn find(call: &Call) -> Result<EndpointRow, Problem> {
     let id: EndpointId = call.id("endpoint", Noun::Endpoint)?;
     let row = call.app.store.endpoint(id).await?;
@@ -367,7 +367,7 @@ async fn delete(call: Call) -> Result<Response<Body>, Problem> {
     Ok(body::nothing())
 }
 
-/// What is wished of an endpoint's standing.
+/// A requested change of the endpoint status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wish {
     Enable,
@@ -388,19 +388,19 @@ async fn stand(mut call: Call, wish: Wish) -> Result<Response<Body>, Problem> {
     answer_with(&call, &row)
 }
 
-/// How the endpoint shall stand, or nothing if it stands so already.
+/// Returns the new status, or `None` if the endpoint has it already.
 fn next_standing(
     wish: Wish,
     standing: Standing,
 ) -> Result<Option<(Standing, Option<DisabledReason>)>, Problem> {
     match (wish, standing) {
         (_, Standing::Deleted) => Err(Problem::missing(Noun::Endpoint)),
-        // To one that is enabled it still says that a tripped breaker may close.
+        // For an enabled endpoint, this allows a tripped breaker to close.
         (Wish::Enable, Standing::Enabled | Standing::Paused | Standing::Disabled)
         | (Wish::Resume, Standing::Enabled | Standing::Paused) => {
             Ok(Some((Standing::Enabled, None)))
         }
-        // Why it was disabled in the first place stays known.
+        // Keeps the original reason why the endpoint was disabled.
         (Wish::Disable, Standing::Disabled) | (Wish::Pause, Standing::Paused) => Ok(None),
         (Wish::Disable, Standing::Enabled | Standing::Paused) => {
             Ok(Some((Standing::Disabled, Some(DisabledReason::Manual))))

@@ -1,4 +1,4 @@
-//! The shapes of endpoints.
+//! Schemas of endpoints.
 
 use posthaste_core::address::MAX_URL_BYTES;
 use posthaste_core::lane::{MAX_BURST, MAX_IN_FLIGHT, MAX_PER_SECOND, MIN_PER_SECOND};
@@ -114,7 +114,7 @@ pub(super) fn all() -> Vec<Schema> {
     ]
 }
 
-/// What a shown endpoint always has.
+/// Properties that every endpoint in a response has.
 const READ: &[&str] = &[
     "id",
     "url",

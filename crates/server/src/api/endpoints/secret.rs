@@ -1,4 +1,4 @@
-//! An endpoint's signing secret: shown on explicit request, and changed for a new one.
+//! An endpoint's signing secret: shows it on explicit request, and rotates it.
 
 use axum::body::Body;
 use http::{Response, StatusCode};
@@ -19,15 +19,15 @@ use crate::chance::{fresh_private_key, fresh_secret};
 use crate::signing_keys::{self, RotationError, SigningKeyring, is_opaque, reveal};
 use crate::vault::Purpose;
 
-/// How long earlier secrets sign along, unless the caller says otherwise.
+/// Default time for which earlier secrets stay in use after a rotation.
 pub(super) const DEFAULT_OVERLAP: Span = Span::from_hours(24);
-/// The longest that earlier secrets may sign along.
+/// Maximum time for which earlier secrets may stay in use.
 pub(super) const MAX_OVERLAP: Span = Span::from_days(30);
 
-/// What kind of secret an endpoint signs with.
+/// The kind of a signing secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SecretKind {
-    /// One that sender and receiver share, for `v1` signatures.
+    /// A secret shared by sender and receiver, for `v1` signatures.
     Hmac,
     /// A key pair, for `v1a` signatures.
     Ed25519,
@@ -42,12 +42,12 @@ impl SecretKind {
     }
 }
 
-/// Which secret is asked for: one that is brought along, or a fresh one.
+/// The requested secret: a given one, or a new one.
 #[derive(Default)]
 pub(super) struct Wanted {
     kind: Option<SecretKind>,
     key: Option<SigningKey>,
-    /// It cannot be told: what was written is wrong, and was told to be.
+    /// The request is invalid, and the error has been reported.
     wrong: bool,
 }
 
@@ -75,7 +75,7 @@ pub(super) fn read(fields: &mut Fields<'_, '_>) -> Wanted {
 }
 
 impl Wanted {
-    /// The key for an endpoint of this style, unless the two do not go together.
+    /// Returns the key for an endpoint of this style. Reports an error if they do not fit.
     pub(super) fn settle(
         &self,
         style: SignatureStyle,
@@ -148,7 +148,7 @@ struct Previous {
     valid_until: String,
 }
 
-/// The half of a key that receivers verify with, where it has two.
+/// Returns the public key that receivers verify with, if the key is a key pair.
 pub(super) fn public_key(key: &SigningKey) -> Option<String> {
     match key.verifying_key() {
         VerifyingKey::Shared(_) => None,
@@ -169,7 +169,7 @@ fn shown(keyring: &SigningKeyring, now: Timestamp) -> ShownSecret {
     }
 }
 
-/// Seals an endpoint's keys.
+/// Encrypts an endpoint's keys.
 pub(super) fn seal(app: &App, endpoint: &Endpoint, keyring: &SigningKeyring) -> Vec<u8> {
     app.vault.seal(
         &endpoint.tenant,
@@ -179,7 +179,7 @@ pub(super) fn seal(app: &App, endpoint: &Endpoint, keyring: &SigningKeyring) -> 
     )
 }
 
-/// Opens an endpoint's keys.
+/// Decrypts an endpoint's keys.
 pub(super) fn open(app: &App, endpoint: &Endpoint) -> Result<SigningKeyring, Problem> {
     let opened = app
         .vault

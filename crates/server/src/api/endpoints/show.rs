@@ -1,4 +1,4 @@
-//! An endpoint, as it is shown.
+//! Endpoints in API responses.
 
 use posthaste_core::lane::{DisableCause, RateLimit, Standing};
 use posthaste_store::{DisabledReason, Endpoint, EndpointRow, Tenant};
@@ -12,7 +12,7 @@ use crate::api::problem::Problem;
 use crate::credentials::Credentials;
 use crate::vault::Purpose;
 
-/// An endpoint, as it is shown. Its secret is in it only when it was just made.
+/// An endpoint in an API response. Contains its secret only in the response to its creation.
 #[derive(Serialize)]
 pub(super) struct Shown {
     id: String,
@@ -45,7 +45,7 @@ struct ShownRate {
     burst: u32,
 }
 
-/// Shows an endpoint of `tenant`.
+/// Returns the response for an endpoint of `tenant`.
 pub(super) fn shown(app: &App, tenant: &Tenant, row: &EndpointRow) -> Result<Shown, Problem> {
     let endpoint = &row.endpoint;
     let inherited = tenant.default_retry_policy.as_ref();
@@ -107,7 +107,7 @@ fn reason(reason: DisabledReason) -> &'static str {
     }
 }
 
-/// Fifty a second reads `50`, not `50.0`.
+/// Formats whole numbers without a decimal point: `50`, not `50.0`.
 fn shown_rate(rate: RateLimit) -> ShownRate {
     let whole = rate.per_second as u64;
     let is_whole = whole as f64 == rate.per_second;
@@ -122,7 +122,7 @@ fn shown_rate(rate: RateLimit) -> ShownRate {
     }
 }
 
-/// Opens an endpoint's own headers. One that is not made yet has none.
+/// Decrypts an endpoint's custom headers. A new endpoint has none yet.
 pub(super) fn open_headers(app: &App, endpoint: &Endpoint) -> Result<Map<String, Value>, Problem> {
     if endpoint.sealed_headers.is_empty() {
         return Ok(Map::new());
@@ -140,7 +140,7 @@ pub(super) fn open_headers(app: &App, endpoint: &Endpoint) -> Result<Map<String,
         .map_err(|_| Problem::internal(&"the headers of an endpoint are not what was sealed"))
 }
 
-/// Seals an endpoint's own headers.
+/// Encrypts an endpoint's custom headers.
 pub(super) fn seal_headers(
     app: &App,
     endpoint: &Endpoint,
@@ -151,7 +151,7 @@ pub(super) fn seal_headers(
         .seal(&endpoint.tenant, endpoint.id, Purpose::Headers, &plain)
 }
 
-/// Opens what an endpoint is called with beside signatures.
+/// Decrypts an endpoint's credentials.
 pub(super) fn open_credentials(app: &App, endpoint: &Endpoint) -> Result<Credentials, Problem> {
     if endpoint.sealed_credentials.is_empty() {
         return Ok(Credentials::default());
@@ -168,7 +168,7 @@ pub(super) fn open_credentials(app: &App, endpoint: &Endpoint) -> Result<Credent
     Credentials::open(&opened).map_err(|error| Problem::internal(&error))
 }
 
-/// Seals what an endpoint is called with beside signatures. Where there is nothing, nothing is sealed.
+/// Encrypts an endpoint's credentials. Returns nothing if there are none.
 pub(super) fn seal_credentials(
     app: &App,
     endpoint: &Endpoint,

@@ -1,4 +1,4 @@
-//! Many events in one request.
+//! Parses many events in one request.
 
 use std::fmt;
 
@@ -11,10 +11,10 @@ use super::super::body;
 use super::super::problem::Problem;
 use super::intake::{Draft, Reader};
 
-/// How many events one request may carry.
+/// Maximum number of events in a request.
 pub const MAX_BATCH: usize = 1_000;
 
-/// Reads `{"events": […]}`, or the list alone. Every mistake is told with the place of its event.
+/// Parses `{"events": […]}`, or a list of events. Every error contains the index of its event.
 pub(super) fn read(text: &str, reader: &mut Reader) -> Result<Option<Vec<Draft>>, Problem> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let listed = Batch
@@ -26,7 +26,7 @@ pub(super) fn read(text: &str, reader: &mut Reader) -> Result<Option<Vec<Draft>>
             return Err(body::malformed(&error));
         }
         Ok(listed) => listed,
-        // JSON, but neither an object nor a list where one is wanted.
+        // Valid JSON, but not an object or list where one is expected.
         Err(error) if error.is_data() => {
             reader.wrong("events", "must be a list of events");
             return Ok(None);
@@ -51,11 +51,11 @@ pub(super) fn read(text: &str, reader: &mut Reader) -> Result<Option<Vec<Draft>>
     for (index, raw) in events.first.iter().enumerate() {
         drafts.push(reader.event(raw.get(), &format!("events[{index}]."))?);
     }
-    // Whatever is missing was noted, and nobody will look at the rest.
+    // A missing draft has been reported as an error, so the result is not used.
     Ok(drafts.into_iter().collect())
 }
 
-/// A list of which no more is kept than may be there.
+/// A list of events. It keeps at most [`MAX_BATCH`] of them and counts the rest.
 struct Events<'a> {
     first: Vec<&'a RawValue>,
     count: usize,

@@ -1,8 +1,8 @@
-//! An event as it is handed over, read fast and strictly.
+//! Parses events of a request, fast and strictly.
 //!
-//! The body is gone through once. Its fields are found as slices of the text, so that a payload is
-//! neither understood nor copied before it is known to be wanted, and is kept byte for byte. What stands
-//! inside a payload is its sender's business, as long as it is JSON and not bottomless.
+//! The body is parsed in one pass. Fields are slices of the text, so a payload is neither parsed into values
+//! nor copied before it is needed, and it is stored byte for byte. A payload may be any JSON with bounded
+//! nesting.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -29,17 +29,17 @@ use super::super::body;
 use super::super::problem::Problem;
 use super::super::quota::payload_too_large;
 
-/// How deeply a payload may be nested.
+/// Maximum nesting depth of a payload.
 pub const MAX_PAYLOAD_DEPTH: usize = 128;
-/// The longest idempotency key, ordering key and content type.
+/// Maximum length of an idempotency key, an ordering key and a content type.
 pub const MAX_TEXT_CHARS: usize = 255;
-/// How far ahead an event may be scheduled.
+/// Maximum time that an event may be scheduled ahead.
 pub const MAX_AHEAD: Span = Span::from_days(365);
-/// How many unknown fields of an event are named.
+/// Maximum number of unknown fields that are reported for an event.
 const MAX_UNKNOWN: usize = 16;
-/// What a raw body is, if its sender does not say.
+/// Default content type of a raw body.
 const UNSAID_CONTENT_TYPE: &str = "application/octet-stream";
-/// The header that may carry the idempotency key.
+/// The header that may contain the idempotency key.
 const IDEMPOTENCY_HEADER: &str = "Idempotency-Key";
 
 /// The fields of an event.
@@ -56,7 +56,7 @@ const EVENT_FIELDS: &[&str] = &[
 const TEST_FIELDS: &[&str] = &["type", "payload"];
 const MOST_FIELDS: usize = 7;
 
-/// An event that is fit to be stored.
+/// A valid event, before it gets its tenant and time.
 #[derive(Clone, Debug)]
 pub(super) struct Draft {
     content: Content,
@@ -65,7 +65,7 @@ pub(super) struct Draft {
     ordering_key: Option<String>,
 }
 
-/// Reads events, and notes what is wrong with them.
+/// Parses events and collects their errors.
 #[derive(Debug)]
 pub(super) struct Reader {
     now: Timestamp,
@@ -75,7 +75,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// A reader of events that come now, with payloads of at most so many bytes.
+    /// Creates a reader for events received at `now`, with payloads of at most this many bytes.
     pub(super) fn new(now: Timestamp, payload_limit_bytes: u64) -> Reader {
         Reader {
             now,
@@ -85,12 +85,12 @@ impl Reader {
         }
     }
 
-    /// Notes a mistake.
+    /// Reports an error.
     pub(super) fn wrong(&mut self, field: impl Into<String>, message: impl Into<String>) {
         self.mistakes.note(field, message);
     }
 
-    /// The events that were read, or everything that was wrong with them.
+    /// Returns the parsed events, or all their errors.
     pub(super) fn finish<T>(self, read: Option<T>) -> Result<T, Problem> {
         if !self.mistakes.is_empty() {
             return Err(Problem::invalid(self.mistakes));
@@ -101,7 +101,7 @@ impl Reader {
         Ok(read.expect("what is missing was noted as a mistake"))
     }
 
-    /// Reads the event in `text`, whose fields are told of with `path` before their names.
+    /// Parses the event in `text`. `path` precedes the field names in errors.
     pub(super) fn event(&mut self, text: &str, path: &str) -> Result<Option<Draft>, Problem> {
         let Some(found) = self.fields(text, path, EVENT_FIELDS)? else {
             return Ok(None);
@@ -139,7 +139,7 @@ impl Reader {
         }))
     }
 
-    /// Reads a test event: what is absent stays as in `usual`.
+    /// Parses a test event. Absent fields are taken from `usual`.
     pub(super) fn test(&mut self, text: &str, usual: Content) -> Result<Option<Draft>, Problem> {
         let Some([event_type, payload, ..]) = self.fields(text, "", TEST_FIELDS)? else {
             return Ok(None);
@@ -163,7 +163,7 @@ impl Reader {
         })))
     }
 
-    /// Takes the idempotency key that stands in the headers, if there is one.
+    /// Takes the idempotency key from the headers, if there is one.
     pub(super) fn header(&mut self, headers: &HeaderMap, draft: &mut Option<Draft>) {
         let mut values = headers.get_all(IDEMPOTENCY_HEADER).iter();
         let Some(value) = values.next() else {
@@ -185,7 +185,7 @@ impl Reader {
         }
     }
 
-    /// Refuses an idempotency key in the headers of a request that carries many events.
+    /// Refuses an idempotency key in the headers of a request with many events.
     pub(super) fn no_header(&mut self, headers: &HeaderMap) {
         if headers.contains_key(IDEMPOTENCY_HEADER) {
             let message =
@@ -194,7 +194,7 @@ impl Reader {
         }
     }
 
-    /// The fields of the object in `text`, in the order of their names.
+    /// Returns the fields of the object in `text`, in the order of `names`.
     fn fields<'a>(
         &mut self,
         text: &'a str,
@@ -242,7 +242,7 @@ impl Reader {
         content_type: Option<&RawValue>,
         path: &str,
     ) -> Option<(Bytes, Option<String>)> {
-        // A payload may be null; the others are absent then.
+        // `null` is a valid payload. For the other fields it means absent.
         let body_base64 = body_base64.filter(|raw| raw.get() != "null");
         let content_type = content_type.filter(|raw| raw.get() != "null");
         let Some(body_base64) = body_base64 else {
@@ -269,8 +269,7 @@ impl Reader {
         Some((bytes?, Some(content_type?)))
     }
 
-    /// The bytes of a payload. They are copied: a slice would keep alive all that was read from the
-    /// connection along with them.
+    /// Copies the bytes of a payload. A slice would keep the complete request body in memory.
     fn payload(&mut self, raw: &RawValue, path: &str) -> Option<Bytes> {
         let bytes = raw.get().as_bytes();
         if bytes.len() as u64 > self.payload_limit_bytes {
@@ -376,7 +375,7 @@ impl Reader {
 }
 
 impl Draft {
-    /// An event with nothing but content.
+    /// Creates an event with content only.
     pub(super) fn plain(content: Content) -> Draft {
         Draft {
             content,
@@ -386,7 +385,7 @@ impl Draft {
         }
     }
 
-    /// The event to be stored.
+    /// Converts it to the event for the store.
     pub(super) fn into_event(
         self,
         now: Timestamp,
@@ -403,7 +402,7 @@ impl Draft {
         NewEvent {
             tenant,
             idempotency: fingerprint.map(|(fingerprint, key)| Idempotency { key, fingerprint }),
-            // What should have gone out long ago goes out now, and is given up no sooner for it.
+            // A time in the past means now. It does not make the deadline of the delivery earlier.
             deliver_at: self.deliver_at.filter(|at| *at > now),
             ordering,
             only,
@@ -415,8 +414,8 @@ impl Draft {
         }
     }
 
-    /// Stands for all that makes this event another one than the next. Its trace does not: whoever sends an event
-    /// again does so within another.
+    /// Returns the fingerprint of the content, which identifies a repeated event. It does not include the
+    /// trace, because a repeated request has another one.
     fn fingerprint(&self) -> Fingerprint {
         let at = self.deliver_at.map_or(String::new(), |at| at.0.to_string());
         Fingerprint::of(&[
@@ -433,7 +432,7 @@ impl Draft {
     }
 }
 
-/// The same key is the same number, in every process.
+/// Hashes an ordering key to a number that is the same in every process.
 fn ordering(key: &str) -> OrderingKey {
     let digest = digest(&SHA256, key.as_bytes());
     let first = digest.as_ref().first_chunk();
@@ -450,7 +449,7 @@ fn check_short(text: &str) -> Result<(), String> {
     }
 }
 
-/// A media type without its parameters.
+/// Returns a media type without its parameters.
 fn essence(text: &str) -> &str {
     text.split(';').next().unwrap_or_default().trim_end()
 }
@@ -460,7 +459,7 @@ fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(allowed)
 }
 
-/// How deeply a JSON text is nested. It must be valid.
+/// Returns the nesting depth of a JSON text, which must be valid.
 fn depth(json: &[u8]) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     let mut bytes = json.iter();
@@ -486,7 +485,7 @@ fn depth(json: &[u8]) -> usize {
     deepest
 }
 
-/// What a JSON text is, by its first letter.
+/// Returns the type of a JSON text, by its first character.
 fn shape_of(json: &str) -> &'static str {
     match json.trim_ascii_start().bytes().next() {
         Some(b'{') => "an object",
@@ -547,7 +546,7 @@ impl<'de> Visitor<'de> for Names {
     }
 }
 
-/// Recognises a name without keeping it.
+/// Matches a name without allocating.
 struct Name(&'static [&'static str]);
 
 enum Known {

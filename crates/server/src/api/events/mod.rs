@@ -1,7 +1,7 @@
-//! Events: handed over, and looked at.
+//! Events: accepts them and shows them.
 //!
-//! Accepting one is the busiest path of the server: the body is gone through once, the answer is
-//! written by hand, and between them stands only the store.
+//! Accepting events is the busiest path of the server. The body is parsed in one pass, the response is
+//! formatted by hand, and the only wait is for the store.
 
 mod batch;
 mod intake;
@@ -40,15 +40,15 @@ pub use batch::MAX_BATCH;
 pub use intake::{MAX_AHEAD, MAX_PAYLOAD_DEPTH, MAX_TEXT_CHARS};
 pub(super) use schema::{EVENT_TYPE, GROUP, SINCE, UNTIL};
 
-/// How many deliveries are shown with an event. The rest are found by `?event=` among the deliveries.
+/// Maximum number of deliveries shown with an event. The list of deliveries returns all of them with `?event=`.
 pub const MAX_DELIVERIES_SHOWN: usize = 1_000;
-/// What an event has around its payload, at the most.
+/// Maximum size of an event without its payload.
 const ENVELOPE_BYTES: u64 = 64 * 1024;
-/// About as long as the answer for one event is.
+/// Typical size of the response for one event.
 const TYPICAL_ANSWER_BYTES: usize = 256;
-/// The type of a test event.
+/// Type of a test event.
 const TEST_TYPE: &str = "posthaste.test";
-/// What a test event carries.
+/// Default payload of a test event.
 const TEST_PAYLOAD: &[u8] = br#"{"message":"This is a test from posthaste."}"#;
 
 /// `POST …/events`.
@@ -152,8 +152,8 @@ async fn accept_test(mut call: Call, traced: &mut Traced) -> Result<Response<Bod
     })
 }
 
-/// The largest body that may carry one event: as large as any other, unless the tenant may send larger
-/// payloads, which base64 makes larger still.
+/// Returns the maximum body size of a request with one event. It is the limit of all requests, or more if the
+/// tenant or its plan allows larger payloads, including their base64 overhead.
 fn event_bytes(app: &App, tenant: &Tenant) -> u64 {
     let largest = app.payload_bytes(tenant).div_ceil(3).saturating_mul(4);
     match app.settings.plans.source(tenant, LimitName::PayloadBytes) {
@@ -176,7 +176,7 @@ async fn accept_one(
     Ok(accepted)
 }
 
-/// What is answered to one event.
+/// Creates the response for one event.
 fn answer(accepted: &[Ingested]) -> Response<Body> {
     let mut out = Vec::with_capacity(TYPICAL_ANSWER_BYTES);
     for ingested in accepted {
@@ -185,7 +185,7 @@ fn answer(accepted: &[Ingested]) -> Response<Body> {
     body::answer_bytes(status_of(accepted), out.into())
 }
 
-/// 202 if anything was accepted, 200 if all of it was there already.
+/// Returns 202 if an event was accepted, 200 if all of them existed already.
 fn status_of(accepted: &[Ingested]) -> StatusCode {
     if accepted.iter().any(|ingested| ingested.fresh) {
         StatusCode::ACCEPTED
@@ -304,7 +304,7 @@ async fn get(call: Call) -> Result<Response<Body>, Problem> {
             break;
         }
     }
-    // In the order in which they were answered.
+    // In the order of the response to the event.
     fates.reverse();
     Ok(body::answer(
         StatusCode::OK,

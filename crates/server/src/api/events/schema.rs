@@ -1,4 +1,4 @@
-//! The routes of events, and the shapes they take and give.
+//! Routes and schemas of events.
 
 use serde_json::{Value, json};
 
@@ -125,21 +125,21 @@ const TYPE: Parameter = Parameter {
     shape: text,
 };
 
-/// `event_type`, as lists take it.
+/// The `event_type` parameter of lists.
 pub(crate) const EVENT_TYPE: Parameter = Parameter {
     name: "event_type",
     about: "Only of this type.",
     shape: text,
 };
 
-/// `since`, as lists take it.
+/// The `since` parameter of lists.
 pub(crate) const SINCE: Parameter = Parameter {
     name: "since",
     about: "Only what was accepted at this time or later.",
     shape: time,
 };
 
-/// `until`, as lists take it.
+/// The `until` parameter of lists.
 pub(crate) const UNTIL: Parameter = Parameter {
     name: "until",
     about: "Only what was accepted before this time.",

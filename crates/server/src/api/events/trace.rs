@@ -1,4 +1,4 @@
-//! Whose trace a request with events belongs to, and what is told of it.
+//! Traces requests that send events.
 
 use axum::body::Body;
 use http::{HeaderMap, Response};
@@ -11,12 +11,12 @@ use super::super::call::Call;
 use super::super::problem::Problem;
 use crate::telemetry::{AcceptSeen, Accepting, Telemetry};
 
-/// The header that names the trace.
+/// The header with the trace id.
 const TRACE_PARENT: &str = "traceparent";
-/// The header in which tracing systems say more of it.
+/// The header with vendor-specific trace data.
 const TRACE_STATE: &str = "tracestate";
 
-/// A request with events, seen by whoever traces.
+/// The trace of a request that sends events.
 pub(super) struct Traced {
     telemetry: Telemetry,
     accepting: Accepting,
@@ -27,7 +27,7 @@ pub(super) struct Traced {
 }
 
 impl Traced {
-    /// The request begins.
+    /// Starts the span of a request.
     pub(super) fn begin(call: &Call) -> Traced {
         let telemetry = call.app.telemetry.clone();
         Traced {
@@ -40,12 +40,12 @@ impl Traced {
         }
     }
 
-    /// What its events are stored with.
+    /// Returns the trace context to store with the events.
     pub(super) fn context(&self) -> Option<TraceContext> {
         self.accepting.context.clone()
     }
 
-    /// These are its events.
+    /// Records the accepted events.
     pub(super) fn accepted(&mut self, accepted: &[Ingested]) {
         self.events = accepted.len();
         if let [only] = accepted {
@@ -53,7 +53,7 @@ impl Traced {
         }
     }
 
-    /// The request is answered.
+    /// Ends the span with the response.
     pub(super) fn end(
         self,
         answer: Result<Response<Body>, Problem>,
@@ -76,7 +76,7 @@ impl Traced {
     }
 }
 
-/// What the headers of a request say of its trace. What is not as the standard says is not there.
+/// Reads the trace context from the headers. An invalid one is ignored.
 fn given(headers: &HeaderMap) -> Option<TraceContext> {
     let mut parents = headers.get_all(TRACE_PARENT).iter();
     let parent = parents.next()?.to_str().ok()?;
@@ -123,7 +123,7 @@ mod tests {
             ]),
             Some(format!("{PARENT} a=1,b=2"))
         );
-        // What is no text spoils itself alone.
+        // An invalid `tracestate` does not invalidate the `traceparent`.
         assert_eq!(
             read(&[("traceparent", parent), ("tracestate", b"a=\xff")]),
             Some(PARENT.to_owned())

@@ -1,4 +1,4 @@
-//! Events as callers see them.
+//! Events in API responses.
 
 use std::io::Write;
 
@@ -13,11 +13,11 @@ use serde_json::value::RawValue;
 
 use super::super::delivery_view::Shown;
 
-/// Writes what was accepted. It says the same however often it is asked: what has become of the
-/// deliveries since is to be read elsewhere.
+/// Writes the response for an accepted event. A repeated request gets the same response; the current status
+/// of the deliveries is not part of it.
 ///
-/// By hand, because it is written more often than anything else; an id, a type and a time have no
-/// character that JSON would have to escape.
+/// It is formatted by hand, because it is the most frequent response. Ids, types and times contain no
+/// characters that JSON must escape.
 pub(super) fn write_accepted(event: &AcceptedEvent, out: &mut Vec<u8>) {
     let whole = "a vector takes everything";
     write!(
@@ -69,7 +69,7 @@ impl EventSummary {
     }
 }
 
-/// What became of one delivery of an event.
+/// The status of one delivery of an event.
 #[derive(Serialize)]
 pub(super) struct Fate {
     pub(super) id: Shown<DeliveryId>,
@@ -77,7 +77,7 @@ pub(super) struct Fate {
     pub(super) status: Status,
 }
 
-/// An event with all that belongs to it.
+/// An event with its payload and its deliveries.
 #[derive(Serialize)]
 pub(super) struct EventView<'a> {
     #[serde(flatten)]
@@ -95,7 +95,7 @@ impl<'a> EventView<'a> {
     pub(super) fn new(stored: &'a StoredEvent, deliveries: Vec<Fate>) -> EventView<'a> {
         let content = &stored.content;
         let content_type = content.content_type.as_deref();
-        // What was accepted as JSON is JSON; were it not, it would be shown as bytes.
+        // A payload that was accepted as JSON is JSON. Otherwise it would be shown as base64.
         let payload = match content_type {
             _ if stored.payload_removed_at.is_some() => Some(RawValue::NULL),
             None => serde_json::from_slice(&content.payload).ok(),

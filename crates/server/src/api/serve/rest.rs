@@ -1,4 +1,4 @@
-//! What a handler left of a body.
+//! Discards the part of a body that a handler did not read.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,19 +10,19 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::timeout;
 
-/// How much of a body is thrown away at most. Who sends more is cut off.
+/// Maximum number of bytes to discard. With more, the connection is closed.
 const MAX_THROWN_AWAY_BYTES: u64 = 64 << 20;
-/// How long that may take.
+/// Maximum time for discarding.
 const THROWING_TIME: Duration = Duration::from_secs(5);
 
-/// Where a body ends up that was not read to its end.
+/// Receives a body that is dropped before its end.
 #[derive(Clone, Default)]
 pub(super) struct Rest {
     body: Arc<Mutex<Option<Incoming>>>,
 }
 
 impl Rest {
-    /// The same body. If it is dropped before its end, it is found here.
+    /// Wraps a body. If it is dropped before its end, [`take`](Rest::take) returns it.
     pub(super) fn watch(&self, body: Incoming) -> Watched {
         Watched {
             body: Some(body),
@@ -30,7 +30,7 @@ impl Rest {
         }
     }
 
-    /// What was not read.
+    /// Returns the body that was not read to its end.
     pub(super) fn take(&self) -> Option<Incoming> {
         self.place().take()
     }
@@ -40,9 +40,9 @@ impl Rest {
     }
 }
 
-/// A body that is not lost when it is dropped.
+/// A body that is passed to [`Rest`] when it is dropped.
 pub(super) struct Watched {
-    /// There until it is dropped.
+    /// `Some` until it is dropped.
     body: Option<Incoming>,
     rest: Rest,
 }
@@ -80,7 +80,7 @@ impl Drop for Watched {
     }
 }
 
-/// Reads a body to its end and keeps nothing of it, as far as the limits go.
+/// Reads a body to its end and discards it, within the limits.
 pub(super) async fn throw_away(mut body: Incoming) {
     if body.size_hint().lower() > MAX_THROWN_AWAY_BYTES {
         return;
@@ -94,6 +94,6 @@ pub(super) async fn throw_away(mut body: Incoming) {
             }
         }
     };
-    // What comes too slowly is cut off like what is too much.
+    // A body that is too slow is cut like one that is too large.
     let _ = timeout(THROWING_TIME, read).await;
 }

@@ -1,9 +1,8 @@
-//! The health of deliveries: five figures with their ranges, and what happened by time, over everything, of
-//! one tenant or of one endpoint.
+//! Delivery stats: five health figures with their ranges, and time series; of everything, a tenant or an endpoint.
 //!
-//! They are kept in the store, so they are the same on every node and right after a restart. What nodes have seen
-//! within the last two seconds is asked of them; one that does not answer within a second is left out. While the store
-//! is away there is no answer. A figure without data is the one that says that nothing is wrong.
+//! Stats are in the store, so they are the same on every node and survive a restart. Nodes are asked for the
+//! last two seconds, which are not written yet; a node that does not answer within one second is left out.
+//! While the store is unavailable there is no answer. A ratio without data has its healthy value.
 
 mod schemas;
 
@@ -25,9 +24,9 @@ use crate::observe::retrying::{MAX_RETRYING_COUNTED, long_ago, retrying_of_every
 use crate::observe::window::Window;
 use crate::observe::{HealthReport, Series};
 
-/// Of one endpoint they are counted up to here.
+/// Maximum number of deliveries that are counted for one endpoint, in each status.
 const MAX_WAITING_SEEN: usize = 250;
-/// The windows that are shown bucket by bucket. The first is the default.
+/// The windows with a time series. The first is the default.
 const CHARTED: [Window; 2] = [Window::Hour, Window::Day];
 
 const WINDOW: Parameter = Parameter {
@@ -160,7 +159,7 @@ async fn health(app: &App, scope: &Scope, retrying: u64) -> Result<Response<Body
     Ok(body::answer(StatusCode::OK, &report))
 }
 
-/// How many deliveries have been in retry for longer than a day, of one tenant or of everything.
+/// Counts the deliveries that have been retried for longer than a day, of one tenant or of all.
 pub(super) async fn retrying_over_24h(app: &App, tenant: Option<TenantId>) -> Result<u64, Problem> {
     let (since, most) = (long_ago(app.clock.wall()), MAX_RETRYING_COUNTED);
     let (store, apart) = (&app.store, app.observe.apart());
@@ -170,8 +169,8 @@ pub(super) async fn retrying_over_24h(app: &App, tenant: Option<TenantId>) -> Re
     })
 }
 
-/// The same of one endpoint, whether it holds what waits for it or not. What was accepted within the day
-/// cannot be among them, so a backlog of new ones does not stand before the old.
+/// Counts the same for one endpoint, including held deliveries. Deliveries accepted within the last day are
+/// filtered out by the store, so that many new ones do not fill the page before the old ones.
 async fn retrying_to(app: &App, tenant: &TenantId, endpoint: EndpointId) -> Result<u64, Problem> {
     let since = long_ago(app.clock.wall());
     let mut long = 0;

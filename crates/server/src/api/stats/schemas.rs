@@ -1,4 +1,4 @@
-//! The shapes of figures.
+//! Schemas of stats.
 
 use serde_json::{Value, json};
 
@@ -86,7 +86,7 @@ fn series() -> Value {
     })
 }
 
-/// An object with these names, each of the same shape.
+/// Returns the schema of an object with these names, each with the same schema.
 fn all_of(names: &[&str], shape: &Value) -> Value {
     let properties: serde_json::Map<String, Value> = names
         .iter()

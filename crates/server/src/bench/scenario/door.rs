@@ -1,8 +1,7 @@
-//! The sender alone: what the rules, the limits and the pool of the one door cost.
+//! Scenario `door`: the cost of the egress client's rules, limits and connection pool.
 //!
-//! Raw connections and the hardened client take turns in sending the same signed requests, as many at
-//! once, to the same receiver. All of the sending is done by one thread, whose processor time is
-//! therefore the sender's and nobody else's.
+//! Raw connections and the egress client take turns in sending the same signed requests, with the same concurrency,
+//! to the same receiver. One thread does all the sending, so its processor time is exactly the sender's.
 
 use std::fs;
 use std::io;
@@ -30,17 +29,17 @@ use crate::bench::report::{Outcome, number, row};
 use crate::bench::settings::Settings;
 use crate::picture::words;
 
-/// How many requests each side sends in a round, unless told otherwise.
+/// Default number of requests of each side in a round.
 const REQUESTS: usize = 100_000;
 
-/// What one side did in one round.
+/// Measurements of one side in one round.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Side {
     requests_per_second: f64,
     cpu_us_per_request: f64,
 }
 
-/// Everything that both sides send.
+/// The requests that both sides send.
 struct Post {
     keys: SigningKeys,
     payload_bytes: usize,
@@ -49,7 +48,7 @@ struct Post {
 }
 
 impl Post {
-    /// Headers and body of the next request, if there is one.
+    /// Returns headers and body of the next request, if there is one.
     fn next(&self) -> Option<(HeaderMap, Bytes)> {
         let sequence = self.next.fetch_add(1, Ordering::Relaxed);
         if sequence >= self.end {
@@ -71,7 +70,7 @@ impl Post {
     }
 }
 
-/// Plays it.
+/// Runs the scenario.
 pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let requests = settings.events.unwrap_or(REQUESTS);
     let connections = settings.in_flight();
@@ -166,7 +165,7 @@ async fn round(
     })
 }
 
-/// Over bare connections, each of which sends one request after the other.
+/// Sends over raw connections, one request at a time on each.
 async fn send_raw(
     receivers: &Receivers,
     connections: usize,
@@ -196,7 +195,7 @@ async fn send_raw(
     all_sent(senders).await
 }
 
-/// Through the one door.
+/// Sends through the egress client.
 async fn send_hardened(
     receivers: &Receivers,
     connections: usize,
@@ -258,7 +257,7 @@ fn unix_seconds() -> u64 {
     now.unwrap_or_default().as_secs()
 }
 
-/// Processor time of this thread, in which all of the sending is done.
+/// Returns the processor time of this thread, which does all the sending.
 fn thread_cpu() -> Result<Duration, Failure> {
     let told = fs::read_to_string("/proc/thread-self/schedstat");
     let told = told.map_err(Failure::machine(

@@ -1,9 +1,9 @@
-//! Commits and fetches on PostgreSQL while much waits, much is dead, and an old snapshot keeps the dead from being cleared
-//! away. None of that may make them dearer.
+//! Scenario `flat`: cost of commits and fetches on PostgreSQL with many waiting rows, many dead rows, and an old
+//! snapshot that keeps vacuum from removing the dead rows. None of these may increase the cost.
 //!
-//! Each case begins with a new database. What waits or died lies at the very endpoint that is measured, in the index that
-//! fetches walk. First events go straight through; then as many are taken in while the endpoint is paused, and fetched
-//! when it is resumed.
+//! Each case begins with a new database. The waiting or dead rows belong to the measured endpoint, in the index that
+//! fetches scan. First, events are delivered directly. Then the same number is accepted while the endpoint is paused,
+//! and fetched when it is resumed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,16 +23,16 @@ use crate::bench::settings::Settings;
 use crate::bench::stage::Stage;
 use crate::picture::words;
 
-/// How many rows are in the way, unless told otherwise.
+/// Default number of rows in the way.
 const IN_THE_WAY: usize = 1_000_000;
-/// How many events go straight, and how many are fetched.
+/// Number of events delivered directly, and number of events fetched.
 const SAMPLE: usize = 20_000;
-/// What goes before, uncounted.
+/// Number of events before the measurement.
 const WARM_UP: usize = 1_000;
-/// When nothing is fetched for so long, nothing will be.
+/// Time without an arrival after which the run fails.
 const MAX_SILENCE: Duration = Duration::from_secs(60);
 
-/// What is in the way.
+/// The rows that are in the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Case {
     Nothing,
@@ -55,7 +55,7 @@ impl Case {
     }
 }
 
-/// What was measured of one case.
+/// Measurements of one case.
 struct Measured {
     straight_per_second: Option<f64>,
     accept: String,
@@ -65,7 +65,7 @@ struct Measured {
     blocks_each: f64,
 }
 
-/// Plays it.
+/// Runs the scenario.
 pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let count = settings.events.unwrap_or(IN_THE_WAY);
     let heads = [
@@ -143,13 +143,13 @@ async fn measure(
 
     let database = stage.database.as_ref().expect("this is about databases");
     let session = database.session().await?;
-    // Open until the end of the case, if it is the one that holds the horizon.
+    // Stays open until the end of the case. In the case `OldSnapshot` it holds back the vacuum horizon.
     let holder = database.session().await?;
     if case == Case::OldSnapshot {
         let hold = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM meta";
         holder.batch(hold).await.map_err(refused)?;
     }
-    // Nobody fetches what is there for a moment only.
+    // While the endpoint is paused, the server does not fetch the rows that exist only for a moment.
     turn(&stage, "pause").await?;
     put_in_the_way(&session, case, count).await?;
     turn(&stage, "resume").await?;
@@ -181,23 +181,23 @@ async fn measure(
     })
 }
 
-/// Pauses or resumes the endpoint. Over a connection of its own: the last one may have been idle for too long.
+/// Pauses or resumes the endpoint. Uses a new connection, because an old one may have been closed as idle.
 async fn turn(stage: &Stage, verb: &str) -> Result<(), Failure> {
     let mut api = stage.api().await?;
     api.turn(&stage.intake.tenant, &stage.made[0].id, verb)
         .await
 }
 
-/// Commits, and blocks touched, since the database was made.
+/// Returns the number of commits and of blocks accessed since the database was created.
 async fn counters(session: &Session) -> Result<Vec<i64>, Failure> {
-    // Sessions tell of what they did once in a while: PostgreSQL has no word to hurry others.
+    // PostgreSQL sessions publish their statistics with a delay, and other sessions cannot flush them.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let sql = "SELECT xact_commit, blks_hit + blks_read FROM pg_stat_database \
                WHERE datname = current_database()";
     session.numbers(sql).await.map_err(refused)
 }
 
-/// Puts rows where fetches walk: at the one endpoint, and never due while it is measured.
+/// Inserts rows where fetches scan: at the measured endpoint, and never due during the measurement.
 async fn put_in_the_way(session: &Session, case: Case, count: usize) -> Result<(), Failure> {
     let (due, status) = match case {
         Case::Nothing => return Ok(()),
@@ -224,7 +224,7 @@ async fn put_in_the_way(session: &Session, case: Case, count: usize) -> Result<(
             session.batch(&counted).await.map_err(refused)?;
         }
         Case::DeadRows | Case::OldSnapshot => {
-            // What was never visible to anybody could be cleared away at once: hence two transactions.
+            // Two transactions: rows that were never visible could be removed immediately.
             session.batch(&insert).await.map_err(refused)?;
             let gone = "DELETE FROM waiting WHERE due < (extract(epoch FROM now()) * 1000)::bigint - 43200000";
             session.batch(gone).await.map_err(refused)?;

@@ -1,4 +1,4 @@
-//! What an event costs when many are stored: it must not grow with them.
+//! Scenario `history`: cost of an event with many events stored. It must not grow with their number.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use crate::bench::settings::Settings;
 use crate::bench::stage::Stage;
 use crate::picture::words;
 
-/// How many are stored in the end, unless told otherwise.
+/// Default number of events stored at the end.
 const STORED: usize = 1_000_000;
-/// A look on the way to more than this.
+/// If more events than this are stored, there is a measurement at this number.
 const MIDDLE: usize = 1_000_000;
-/// How many events are measured at each look, in each round.
+/// Number of events in each measurement and round.
 const SAMPLE: usize = 20_000;
 
-/// Plays it.
+/// Runs the scenario.
 pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let levels = levels(settings.events.unwrap_or(STORED));
     let sample = SAMPLE.min(levels.last().copied().unwrap_or(0).max(1));
     let rounds = settings.rounds;
-    // What is measured is stored too, so the last look ends a little above its level.
+    // Measured events are stored too, so the last measurement ends a little above its level.
     let total = levels.last().copied().unwrap_or(0) + levels.len() * rounds * sample;
     let ledger = Arc::new(Ledger::new(1, total));
     let wanted = |_, url| unlimited(settings, url);
@@ -62,7 +62,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     Ok(outcome(settings, sample, &looks))
 }
 
-/// When to look: at first, on the way if that is far, and at the end.
+/// Returns the numbers of stored events to measure at: zero, [`MIDDLE`] if that is on the way, and the end.
 fn levels(stored: usize) -> Vec<usize> {
     let mut levels = vec![0];
     if stored > MIDDLE {

@@ -1,7 +1,7 @@
-//! Many pending deliveries to many endpoints: what they cost in memory, and at a restart.
+//! Scenario `memory`: memory and restart time with many pending deliveries to many endpoints.
 //!
-//! Held deliveries cost little. So after the restart every endpoint is let go at one a second: then each
-//! has a lane with work in it, and the memory is what a bad day takes.
+//! Held deliveries need little memory. So after the restart every endpoint is resumed at one delivery per second.
+//! Each endpoint then has a lane with work, as in a large outage.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,19 +20,19 @@ use crate::bench::stage::Stage;
 use crate::bench::usage::Usage;
 use crate::picture::words;
 
-/// How many endpoints share the backlog.
+/// Number of endpoints that share the backlog.
 const ENDPOINTS: usize = 1_000;
-/// How long all of them are watched at work.
+/// Time for which all endpoints send before memory is measured.
 const AT_WORK: Duration = Duration::from_secs(10);
-/// The target for memory.
+/// Memory target, in bytes.
 const MAX_MEMORY_BYTES: u64 = 150_000_000;
-/// The target for the restart.
+/// Restart target, in milliseconds.
 const MAX_READY_MS: u64 = 2_000;
 
-/// Plays it.
+/// Runs the scenario.
 pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let pending = settings.events.unwrap_or(PENDING);
-    // Arrivals are not counted one by one: a place for each event and endpoint would be a billion.
+    // The ledger counts no single arrivals: a slot for each event and endpoint would be a billion slots.
     let ledger = Arc::new(Ledger::new(ENDPOINTS, 0));
     let names: Arc<[Arc<str>]> = (0..ENDPOINTS)
         .map(|index| Arc::from(format!("bench.to{index}")))

@@ -1,4 +1,4 @@
-//! What a benchmark can show. Each scenario has a module that plays it and tells what came of it.
+//! The scenarios of a benchmark. Each module runs one scenario and reports its result.
 
 pub mod door;
 pub mod flat;
@@ -14,7 +14,7 @@ pub mod versus;
 use super::api::Wanted;
 use super::settings::Settings;
 
-/// An endpoint whose limits are out of the way.
+/// Settings of an endpoint with the highest possible limits.
 pub fn unlimited(settings: &Settings, url: String) -> Wanted {
     let (per_second, burst) = Settings::unlimited();
     Wanted {

@@ -1,7 +1,7 @@
-//! A healthy endpoint beside a bad one: its lag must stay what it was.
+//! Scenarios `hanging` and `backlog`: the lag of a healthy endpoint beside a bad one. It must not increase.
 //!
-//! The lag is measured outside, from before the producer sends to when the healthy receiver has it all:
-//! the server's histogram holds both endpoints and cannot tell them apart.
+//! The lag is measured outside, from before the producer sends until the healthy receiver has the request. The
+//! server's own histogram contains both endpoints and cannot separate them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,17 +24,17 @@ use crate::bench::settings::Settings;
 use crate::bench::stage::Stage;
 use crate::picture::words;
 
-/// How many events the healthy endpoint gets in each part: at a hundred a second they take 10 s.
+/// Number of events for the healthy endpoint in each part; at 100 events per second they take 10 s.
 const SAMPLE: usize = 1_000;
-/// What goes before, uncounted.
+/// Number of events before the measurement.
 const WARM_UP: usize = 200;
-/// How many events the bad endpoint has before the other is looked at again.
+/// Number of events for the bad endpoint before the healthy one is measured again.
 const HEAD_START: usize = 500;
-/// The backlog, unless told otherwise.
+/// Default size of the backlog.
 pub(super) const PENDING: usize = 1_000_000;
-/// Batches on their way at once.
+/// Number of concurrent batches.
 pub(super) const FEEDERS: usize = 4;
-/// The target: the tail beside a bad neighbour may be so many times what it is without.
+/// Target: maximum ratio of the p99 lag with a bad neighbour to the p99 lag without.
 const MAX_RATIO: f64 = 2.0;
 
 const HEALTHY: usize = 0;
@@ -42,7 +42,7 @@ const BAD: usize = 1;
 const HEALTHY_TYPE: &str = "bench.healthy";
 const BAD_TYPE: &str = "bench.bad";
 
-/// Both endpoints, each with its own kind of event.
+/// Settings of both endpoints, each with its own event type.
 fn wanted(settings: &Settings, index: usize, url: String) -> Wanted {
     let of = |name: &str| vec![name.to_owned()];
     let event_types = if index == HEALTHY {
@@ -66,7 +66,7 @@ fn load(settings: &Settings, start: usize, count: usize, event_type: &str) -> Lo
     }
 }
 
-/// The healthy endpoint's lag over one part.
+/// Returns the lag of the healthy endpoint over one part.
 async fn healthy_lag(
     stage: &Stage,
     settings: &Settings,
@@ -81,7 +81,7 @@ async fn healthy_lag(
     lag.ok_or_else(|| Failure::Broken("nothing arrived".to_owned()))
 }
 
-/// One endpoint hangs for half a minute on every request.
+/// Scenario `hanging`: one endpoint takes 30 s for every response.
 pub async fn hanging(settings: &Settings) -> Result<Outcome, Failure> {
     let sample = settings.events.unwrap_or(SAMPLE);
     let mut pairs = Vec::new();
@@ -157,7 +157,8 @@ async fn hanging_round(
     Ok((quiet, beside))
 }
 
-/// One endpoint has a long backlog: first it is held, then, after a restart, it drains at its limit.
+/// Scenario `backlog`: one endpoint has a large backlog. First it is paused; after a restart it drains at its rate
+/// limit.
 pub async fn backlog(settings: &Settings) -> Result<Outcome, Failure> {
     let pending = settings.events.unwrap_or(PENDING);
     let rate = RateLimit::default();
@@ -250,17 +251,17 @@ pub async fn backlog(settings: &Settings) -> Result<Outcome, Failure> {
     })
 }
 
-/// What handing over many events came to.
+/// The result of sending many events.
 pub(super) struct Fed {
-    /// So many a second.
+    /// Events per second.
     pub(super) per_second: f64,
-    /// So much written for each.
+    /// Bytes written per event.
     pub(super) written_each: f64,
-    /// What the server had used before.
+    /// Usage of the server before.
     pub(super) before: crate::bench::usage::Usage,
 }
 
-/// Hands over many events in batches.
+/// Sends many events in batches.
 pub(super) async fn fill(
     stage: &Stage,
     settings: &Settings,

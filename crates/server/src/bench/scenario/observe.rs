@@ -1,4 +1,4 @@
-//! What it costs to be seen: the server as it is, and one that counts nothing and tells of no attempt, in turns.
+//! Scenario `observe`: cost of metrics and attempt logs. The default server and one without both take turns.
 
 use serde_json::json;
 
@@ -11,13 +11,13 @@ use crate::bench::stage::Parts;
 use crate::bench::subject::Kind;
 use crate::picture::words;
 
-/// What makes a server that nobody sees anything of.
+/// Settings that switch off metrics and attempt logs.
 const UNSEEN: [&str; 2] = [
     "metrics.enabled=false",
     "log.level=info,posthaste::attempt=off",
 ];
 
-/// Plays it.
+/// Runs the scenario.
 pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let events = settings.events.unwrap_or(EVENTS);
     let mut unseen = settings.clone();
@@ -32,7 +32,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
             seen,
         };
         let what = |who: &str| format!("{who}, round {nth} of {}", settings.rounds);
-        // Who goes first changes, so that neither always has the warmer machine.
+        // The order alternates, so that neither always runs on the warmer machine.
         let without = async || measure(&unseen, run(Seen::Nothing), &what("unseen")).await;
         let with = async || measure(settings, run(Seen::Scraped), &what("seen")).await;
         rounds.push(match nth % 2 {
@@ -46,7 +46,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     Ok(outcome(settings, events, &rounds))
 }
 
-/// The median over the rounds of what being seen makes of a figure.
+/// Returns the median over all rounds of the ratio with and without metrics and logs.
 fn share(rounds: &[[Figures; 2]], pick: fn(&Figures) -> Option<f64>) -> Option<f64> {
     let each = |[without, with]: &[Figures; 2]| ratio(pick(with)?, pick(without)?);
     median(rounds.iter().filter_map(each))

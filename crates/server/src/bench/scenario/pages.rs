@@ -1,8 +1,8 @@
-//! How long pages take when nearly nothing is stored, and when much is: it must not grow with it.
+//! Scenario `pages`: response time of dashboard pages with few and with many deliveries stored. It must not grow.
 //!
-//! What is stored came in and was sent as always: most was taken, some was refused for good and is a dead
-//! letter, and some waits for an endpoint that is down. A page is timed until all of it is there. It is
-//! rendered before its first byte is sent, so that is what a browser waits for, and a little more.
+//! The stored deliveries were sent as usual: most succeeded, some are dead letters, and some wait for an endpoint
+//! that is down. The time of a page ends with its last byte. Pages are rendered before the first byte is sent, so
+//! this is slightly more than what a browser waits for.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,34 +23,34 @@ use crate::bench::settings::Settings;
 use crate::bench::stage::Stage;
 use crate::picture::words;
 
-/// How many are stored in the end, unless told otherwise.
+/// Default number of deliveries stored at the end.
 const STORED: usize = 1_000_000;
-/// So many are stored at first, so that there is one of each kind to look at.
+/// Number of deliveries stored at first, so that every status occurs.
 const A_FEW: usize = 100;
-/// Endpoints: most take everything, one refuses every second delivery, one is down.
+/// Number of endpoints: most accept everything, one refuses every second delivery, one is down.
 const ENDPOINTS: usize = 10;
 const CHOOSY: usize = ENDPOINTS - 2;
 const DOWN: usize = ENDPOINTS - 1;
-/// Of each hundred events, so many go to the one that is down,
+/// Share of events for the endpoint that is down, in percent.
 const DOWN_PERCENT: usize = 2;
-/// and so many to the one that refuses half of them.
+/// Share of events for the endpoint that refuses every second delivery, in percent.
 const CHOOSY_PERCENT: usize = 20;
-/// How often each page is asked for in a round, after a few times that do not count.
+/// Number of measured requests per page and round, after some uncounted ones.
 const REQUESTS: usize = 50;
 const WARM_UP: usize = 3;
-/// What a page may take in the median.
+/// Target for the median response time of a page, in milliseconds.
 const GOAL_MS: f64 = 50.0;
-/// When nothing ends for so long, nothing will.
+/// Time without a finished delivery after which the run fails.
 const MAX_SILENCE: Duration = Duration::from_secs(60);
-/// How often it is looked whether all has ended.
+/// Interval between two checks whether all deliveries have finished.
 const LOOK: Duration = Duration::from_millis(100);
-/// Nobody asks this often by hand, and the server would say so.
+/// Settings that lift the API's rate limit, which the benchmark would exceed.
 const UNHURRIED: [&str; 2] = [
     "limits.requests_per_second=1000000",
     "limits.request_burst=1000000",
 ];
 
-/// Plays it.
+/// Runs the scenario.
 pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let stored = settings.events.unwrap_or(STORED).max(A_FEW);
     let mut patient = settings.clone();
@@ -71,7 +71,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     Ok(outcome(stored, settings.rounds, &few, &many))
 }
 
-/// Which endpoint an event goes to, by its number.
+/// Returns the endpoint of an event, by its number.
 fn endpoint_of(event: usize) -> usize {
     match event % 100 {
         few if few < DOWN_PERCENT => DOWN,
@@ -84,7 +84,7 @@ fn event_type(endpoint: usize) -> Arc<str> {
     format!("bench.sent{endpoint}").into()
 }
 
-/// Sends events, and waits until all have ended that can.
+/// Sends events and waits until all deliveries have finished that can finish.
 async fn store(
     stage: &Stage,
     settings: &Settings,
@@ -114,14 +114,14 @@ async fn store(
     }
 }
 
-/// A page, and how long it took.
+/// The measurement of one page.
 struct Look {
     page: &'static str,
     spread: Option<Spread>,
     bytes: usize,
 }
 
-/// Looks at every page, in turns.
+/// Measures all pages in turn.
 async fn look(stage: &Stage, rounds: usize) -> Result<Vec<Look>, Failure> {
     let mut api = stage.api().await?;
     let pages = pages(stage, &mut api).await?;
@@ -151,7 +151,7 @@ async fn look(stage: &Stage, rounds: usize) -> Result<Vec<Look>, Failure> {
     Ok(looks.into_iter().map(look).collect())
 }
 
-/// Every page that is looked at, and where it is.
+/// Returns the names and paths of all measured pages.
 async fn pages(stage: &Stage, api: &mut Api) -> Result<Vec<(&'static str, String)>, Failure> {
     let tenant = &stage.intake.tenant;
     let (choosy, down) = (&stage.made[CHOOSY].id, &stage.made[DOWN].id);
@@ -295,7 +295,7 @@ mod tests {
             counts[..CHOOSY].iter().all(|count| *count > 500),
             "{counts:?}"
         );
-        // Those that are refused are among the few.
+        // The refused ones are among the first few.
         assert!((0..A_FEW).any(|event| endpoint_of(event) == CHOOSY && !event.is_multiple_of(2)));
     }
 

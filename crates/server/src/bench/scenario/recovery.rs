@@ -1,4 +1,4 @@
-//! An endpoint comes back with many waiting: arrivals must never exceed its limits.
+//! Scenario `recovery`: an endpoint comes back with many waiting deliveries. Arrivals must never exceed its limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,22 +22,22 @@ use crate::bench::settings::Settings;
 use crate::bench::stage::Stage;
 use crate::picture::words;
 
-/// How many wait, unless told otherwise.
+/// Default number of waiting deliveries.
 const WAITING: usize = 10_000;
-/// At most so many a second,
+/// Rate limit: requests per second.
 const PER_SECOND: u32 = 200;
-/// and so many at once after a quiet time.
+/// Rate limit: requests at once after an idle period.
 const BURST: u32 = 20;
-/// How long it is down once everything waits.
+/// Time that the endpoint stays down once everything waits.
 const OUTAGE: Duration = Duration::from_secs(10);
-/// A breaker may take its time to notice that the endpoint is back.
+/// Time without an arrival after which the run fails. Long, because the breaker may notice the recovery late.
 const MAX_SILENCE: Duration = Duration::from_secs(300);
-/// So many seconds of the series are printed; all of them are in the document.
+/// Number of seconds of the series that are printed; the document contains all.
 const MAX_TOLD_SECONDS: usize = 60;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Plays it.
+/// Runs the scenario.
 pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let waiting = settings.events.unwrap_or(WAITING);
     let ledger = Arc::new(Ledger::new(1, waiting));

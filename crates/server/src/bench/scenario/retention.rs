@@ -1,9 +1,9 @@
-//! Removing what is old while as much as possible is delivered: what that costs, and whether the file stops growing.
+//! Scenario `retention`: cost of deleting expired data at full delivery speed, and whether the file stops growing.
 //!
-//! Many events are delivered and stored. Then their tenant keeps things for a second only, and all of them are to go, while
-//! as many more are sent as the server takes, which are to go a second later too. When the last of the first is gone, rounds
-//! follow in which as much comes in as goes. The speed before and after all that, with nothing to remove, is what the
-//! speed while removing is held against.
+//! Many events are delivered and stored. Then the tenant's retention period is set to one second, so that all of them
+//! expire while the server delivers as many new events as it can; those expire one second later too. When the first
+//! events are deleted, rounds follow in which deletions keep up with new events. The speed during deletion is
+//! compared with the speed before and after, when there is nothing to delete.
 
 use std::ops::Range;
 use std::path::Path;
@@ -26,41 +26,41 @@ use crate::bench::settings::Settings;
 use crate::bench::stage::Stage;
 use crate::picture::words;
 
-/// How many are removed, unless told otherwise.
+/// Default number of events to delete.
 const STORED: usize = 1_000_000;
-/// One piece of what is sent is so small a part of that.
+/// Events are sent in pieces; each is this fraction of the stored events.
 const PIECES: usize = 20;
-/// So many pieces are sent while what is stored goes, at most.
+/// Maximum number of pieces that are sent while the stored events are deleted.
 const MAX_PIECES: usize = 60;
-/// So many rounds follow in which as much comes in as goes.
+/// Number of rounds in which deletions keep up with new events.
 const ROUNDS: usize = 5;
-/// How long things are kept while nothing is to go, and while everything is.
+/// Retention period while nothing expires, and while everything does.
 const LONG: &str = "30d";
 const SHORT: &str = "1s";
-/// What goes before, uncounted: connections open, caches fill.
+/// Maximum number of uncounted events before a measurement, which open connections and fill caches.
 const MAX_WARM_UP: usize = 2_000;
-/// How long it may take until what was sent last is gone.
+/// Maximum time until the event sent last is deleted.
 const MAX_GOING: Duration = Duration::from_secs(900);
-/// How often that is looked at.
+/// Interval between two checks for that.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The target: what the speed may lose while something is removed, in hundredths.
+/// Target: maximum loss of speed during deletion, in percent.
 const MAX_LOSS: f64 = 10.0;
 
-/// What was measured over some events.
+/// Measurement over some events.
 struct Measured {
     events: Range<usize>,
     per_second: Option<f64>,
 }
 
-/// How large the file and its log were.
+/// Size of the database file and of its write-ahead log, in bytes.
 #[derive(Clone, Copy)]
 struct Size {
     file: u64,
     log: u64,
 }
 
-/// Sends, and counts what was sent.
+/// Sends events and counts them.
 struct Sender<'a> {
     settings: &'a Settings,
     stage: Stage,
@@ -68,7 +68,7 @@ struct Sender<'a> {
     piece: usize,
 }
 
-/// Plays it.
+/// Runs the scenario.
 pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let stored = settings.events.unwrap_or(STORED);
     let piece = (stored / PIECES).max(1);
@@ -134,8 +134,8 @@ impl Sender<'_> {
         self.stage.api().await
     }
 
-    /// On PostgreSQL a large day goes as a whole once it is over, which costs nothing. Here it is to be removed row by
-    /// row: somebody else keeps something of it for longer.
+    /// On PostgreSQL, a complete day is dropped as one partition, which costs almost nothing. To make the server
+    /// delete row by row, another tenant keeps one event of the day for longer.
     async fn spoil_the_day(&mut self) -> Result<(), Failure> {
         let mut api = self.api().await?;
         let patient = json!({"id": "patient", "name": "Patient"});
@@ -145,7 +145,7 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// From now on things are kept for so long. The server starts anew, so that it looks at once, and gets warm.
+    /// Changes the retention period. Restarts the server, so that a retention run starts at once, and warms it up.
     async fn keep_for(mut self, kept_for: &str) -> Result<Self, Failure> {
         let mut api = self.api().await?;
         let limits = json!({"limits": {"retention": kept_for}});
@@ -155,7 +155,7 @@ impl Sender<'_> {
         Ok(self)
     }
 
-    /// Sends so many, and waits until all have arrived.
+    /// Sends this number of events and waits until all have arrived.
     async fn send(&mut self, count: usize, what: &str) -> Result<Range<usize>, Failure> {
         let events = self.sent..self.sent + count;
         let progress = Progress::new(what, events.end as u64);
@@ -171,7 +171,7 @@ impl Sender<'_> {
         Ok(events)
     }
 
-    /// The speed of two pieces with nothing to remove.
+    /// Measures the speed of two pieces with nothing to delete.
     async fn measure(&mut self, what: &str) -> Result<Measured, Failure> {
         let events = self.send(2 * self.piece, what).await?;
         Ok(self.over(events))
@@ -184,7 +184,7 @@ impl Sender<'_> {
         }
     }
 
-    /// The event that came last.
+    /// Returns the id of the newest event.
     async fn newest(&self) -> Result<String, Failure> {
         let path = format!("{}/events?limit=1", self.tenant());
         let listed = self.api().await?.get(&path).await?;
@@ -192,7 +192,7 @@ impl Sender<'_> {
         Ok(id.unwrap_or_default().to_owned())
     }
 
-    /// Whether an event is still there.
+    /// Returns whether an event still exists.
     async fn is_there(&self, event: &str) -> Result<bool, Failure> {
         let path = format!("{}/events/{event}", self.tenant());
         match self.api().await?.get(&path).await {
@@ -202,7 +202,7 @@ impl Sender<'_> {
         }
     }
 
-    /// Waits until an event is gone, and so everything that came before it.
+    /// Waits until an event, and so every earlier one, is deleted.
     async fn await_going_of(&self, event: &str) -> Result<(), Failure> {
         let asked_at = Instant::now();
         while !event.is_empty() && self.is_there(event).await? {
@@ -218,7 +218,7 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// How large the file is, if it is one.
+    /// Returns the size of the store's file, if it is SQLite.
     fn size(&self) -> Option<Size> {
         let file = self.stage.file(self.settings)?;
         let log = format!("{}-wal", file.display());
@@ -230,7 +230,7 @@ impl Sender<'_> {
     }
 }
 
-/// What is told in the end.
+/// All measurements of the scenario.
 struct Told {
     stored: usize,
     before: Measured,
@@ -243,7 +243,7 @@ struct Told {
 }
 
 impl Told {
-    /// The speed while removing, as a share of the middle of the speeds before and after.
+    /// Returns the speed during deletion, divided by the mean of the speeds before and after.
     fn ratio(&self) -> Option<f64> {
         let quiet = self.before.per_second?.midpoint(self.after.per_second?);
         ratio(self.during.per_second?, quiet)

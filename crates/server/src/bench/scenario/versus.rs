@@ -1,7 +1,7 @@
-//! Relay and server in turns: how fast, and how soon.
+//! Scenarios `throughput`, `lag` and `nodes`: relay and server in turns.
 //!
-//! The machine is rarely quiet, and what disturbs it comes and goes. So the two take turns, each round
-//! has its own ratio, and the median of those is what counts.
+//! Other load on the machine comes and goes. So relay and server take turns, each round has its own ratio, and the
+//! result is the median of the ratios.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,21 +22,21 @@ use crate::bench::subject::Kind;
 use crate::bench::usage::Usage;
 use crate::picture::words;
 
-/// Events of a run at full speed, unless told otherwise.
+/// Default number of events of a run at full speed.
 pub(super) const EVENTS: usize = 50_000;
-/// Events of a paced run, at most: at a hundred a second they take 20 s.
+/// Maximum number of events of a paced run; at 100 events per second they take 20 s.
 const PACED_EVENTS: usize = 2_000;
-/// What goes before, uncounted: connections open, caches fill.
+/// Maximum number of uncounted events before a measurement, which open connections and fill caches.
 const MAX_WARM_UP: usize = 2_000;
-/// How often metrics are read where they are.
+/// Interval between two reads of the metrics.
 const SCRAPE: Duration = Duration::from_secs(1);
-/// What the server calls the lag.
+/// Name of the server's lag metric.
 pub(super) const LAG: &str = "posthaste_first_attempt_lag_seconds";
 
-/// The event's name, where it does not matter.
+/// Event type of all events where it does not matter.
 pub(super) const EVENT_TYPE: &str = "bench.sent";
 
-/// As fast as it goes.
+/// Scenario `throughput`: full speed.
 pub async fn throughput(settings: &Settings) -> Result<Outcome, Failure> {
     let events = settings.events.unwrap_or(EVENTS);
     let rounds = take_turns(settings, events, None).await?;
@@ -55,7 +55,7 @@ pub async fn throughput(settings: &Settings) -> Result<Outcome, Failure> {
     Ok(outcome)
 }
 
-/// At a steady pace.
+/// Scenario `lag`: a constant rate.
 pub async fn lag(settings: &Settings) -> Result<Outcome, Failure> {
     let events = settings.events.unwrap_or(PACED_EVENTS).min(PACED_EVENTS);
     let rounds = take_turns(settings, events, Some(settings.per_second)).await?;
@@ -76,7 +76,7 @@ pub async fn lag(settings: &Settings) -> Result<Outcome, Failure> {
     Ok(outcome)
 }
 
-/// How soon with one node, and with two of which the one that accepts does not own the endpoint.
+/// Scenario `nodes`: lag with one node, and with two nodes of which the accepting one does not own the endpoint.
 pub async fn nodes(settings: &Settings) -> Result<Outcome, Failure> {
     let events = settings.events.unwrap_or(PACED_EVENTS).min(PACED_EVENTS);
     let mut table = vec![row(&[
@@ -168,29 +168,29 @@ async fn take_turns(
     Ok(rounds)
 }
 
-/// What is run.
+/// Settings of one run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     pub(super) kind: Kind,
     pub(super) parts: Parts,
     pub(super) events: usize,
-    /// As fast as it goes, unless told otherwise.
+    /// Events per second; `None` for full speed.
     pub(super) per_second: Option<f64>,
     pub(super) seen: Seen,
 }
 
-/// How closely its metrics are looked at.
+/// The use of the server's metrics during a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// There are none.
+    /// Metrics are switched off.
     Nothing,
-    /// Before and after.
+    /// Metrics are read before and after the run.
     Asked,
-    /// And every second in between, as a Prometheus in a hurry would.
+    /// Metrics are also read every second during the run, which is more often than Prometheus usually does.
     Scraped,
 }
 
-/// One run of one of the two, from a fresh start.
+/// Measures one run of the relay or the server, from a fresh start.
 pub(super) async fn measure(settings: &Settings, run: Run, what: &str) -> Result<Figures, Failure> {
     let Run {
         kind,
@@ -256,14 +256,14 @@ pub(super) async fn measure(settings: &Settings, run: Run, what: &str) -> Result
     Ok(figures)
 }
 
-/// What each of so many deliveries took of the database, between two looks at it.
+/// Returns the database's processor time per delivery between two readings, in microseconds.
 pub(super) fn each_of(looks: Option<(Duration, Duration)>, deliveries: usize) -> Option<f64> {
     let (before, after) = looks?;
     let used = after.saturating_sub(before).as_secs_f64() * 1e6;
     Some(used / deliveries.max(1) as f64)
 }
 
-/// What so many deliveries used.
+/// Returns the resource usage per delivery.
 pub(super) fn used(before: &Usage, after: &Usage, deliveries: usize) -> Figures {
     let each = |total: f64| Some(total / deliveries.max(1) as f64);
     let cpu = after.cpu.saturating_sub(before.cpu);
@@ -276,7 +276,7 @@ pub(super) fn used(before: &Usage, after: &Usage, deliveries: usize) -> Figures 
     }
 }
 
-/// Reads all metrics every second, until that fails.
+/// Reads all metrics every second until that fails.
 async fn scrape(stage: &Stage) -> Failure {
     let mut seconds = tokio::time::interval(SCRAPE);
     loop {
@@ -288,7 +288,7 @@ async fn scrape(stage: &Stage) -> Failure {
     }
 }
 
-/// The server's own histogram of the lag, if it has one.
+/// Returns the server's lag histogram, if metrics are on.
 async fn told_lag(stage: &Stage, seen: Seen) -> Result<Option<Histogram>, Failure> {
     match seen {
         Seen::Nothing => Ok(None),

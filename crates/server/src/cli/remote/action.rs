@@ -1,7 +1,7 @@
-//! What can be asked of the server, as data.
+//! API commands, as data.
 //!
-//! One row of the catalogue is one command: where its request goes, what may be said in it, and how
-//! the answer looks. Arguments, requests and tables are all made from it.
+//! Each [`Action`] of the catalogue is one command: its request, its fields, and the layout of the answer. Arguments,
+//! requests and tables are all derived from it.
 
 use http::Method;
 use posthaste_core::time::{Span, Timestamp};
@@ -9,123 +9,123 @@ use serde_json::{Map, Value, json};
 
 use super::input;
 
-/// Things of one kind, and what can be done with them.
+/// A kind of API object, and the actions on it.
 #[derive(Debug)]
 pub struct Resource {
-    /// What people type.
+    /// Name of the command.
     pub name: &'static str,
-    /// What the help calls one of them.
+    /// Name of one object in the help.
     pub noun: &'static str,
-    /// What it is about.
+    /// Description in the help.
     pub about: &'static str,
-    /// What can be done.
+    /// Its actions.
     pub actions: &'static [Action],
 }
 
-/// One thing that can be done.
+/// One API command.
 #[derive(Debug)]
 pub struct Action {
-    /// What people type; nothing if the resource alone says it.
+    /// Name of the subcommand; empty if the resource itself is the command.
     pub name: &'static str,
-    /// What it does.
+    /// Description in the help.
     pub about: &'static str,
-    /// Lines to try.
+    /// Example command lines.
     pub examples: &'static [&'static str],
-    /// How it is asked.
+    /// HTTP method.
     pub method: Method,
-    /// Where. `{tenant}` comes from an option, other names in braces are arguments; what stands in
-    /// brackets is left out if its name has no value.
+    /// Path template. `{tenant}` comes from an option; other names in braces are arguments. The part in brackets is
+    /// left out if its name has no value.
     pub path: &'static str,
-    /// What can be said.
+    /// Options.
     pub fields: &'static [Field],
-    /// How the answer looks.
+    /// Layout of the answer.
     pub shape: Shape,
 }
 
-/// How an answer looks to a person.
+/// The layout of an answer for people.
 #[derive(Clone, Copy, Debug)]
 pub enum Shape {
-    /// A page of things, in these columns: a head, and where in each thing to look.
+    /// A list with these columns: heading, and path of the value in each object.
     Page(&'static [(&'static str, &'static str)]),
-    /// One thing, with a remark.
+    /// One object, with a hint.
     Thing(Option<&'static str>),
-    /// A replay, which can be watched.
+    /// A replay, which can be followed.
     Replay,
-    /// Health metrics.
+    /// Health figures.
     Stats,
-    /// What a tenant may do, and does.
+    /// Limits of a tenant and their usage.
     Usage,
-    /// What plans allow.
+    /// Limits of plans.
     Plans,
-    /// Nothing: it is done, and this word says so.
+    /// No content; this word is printed instead.
     Gone(&'static str),
 }
 
-/// Something that can be said.
+/// An option of a command.
 #[derive(Debug)]
 pub struct Field {
-    /// What people type after the dashes.
+    /// Name of the option.
     pub name: &'static str,
-    /// Where it goes.
+    /// Its place in the request.
     pub place: Place,
-    /// What it may be.
+    /// The type of its value.
     pub kind: Kind,
-    /// What it means.
+    /// Description in the help.
     pub help: &'static str,
 }
 
-/// Where something that is said goes.
+/// The place of an option in the request.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
-    /// Into the query, by this name.
+    /// Query parameter of this name.
     Query(&'static str),
-    /// Into the body, at this place; dots part the levels.
+    /// Field of the body; dots separate the levels.
     Body(&'static str),
-    /// Into the body too; it is typed without dashes, and stands in the help by the second name.
+    /// Field of the body that is given as a positional argument; the second name is shown in the help.
     Bare(&'static str, &'static str),
 }
 
-/// What something that is said may be.
+/// The type of an option's value.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// Any text.
     Text,
     /// One of these words.
     Word(&'static [&'static str]),
-    /// A whole number.
+    /// An integer.
     Whole,
     /// A number.
     Number,
     /// A duration.
     Duration,
-    /// A whole number, or `default`: what is there goes away, and the default holds.
+    /// An integer, or `default` to remove the setting.
     WholeOrDefault,
     /// A duration, or `default`.
     DurationOrDefault,
-    /// A point in time, or how long ago.
+    /// A time, or a duration before now.
     Past,
     /// Several texts.
     List,
-    /// `Name: value`, several times.
+    /// Several headers, each as `Name: value`.
     Headers,
     /// A retry policy: a preset, JSON, or a file.
     Policy,
-    /// Yes, or no where that is said.
+    /// A boolean; true if no value is given.
     Truth,
-    /// JSON in a file: what must not stand in a command line, where others can read it.
+    /// JSON in a file, for values that must not be on the command line, where other users could read them.
     Json,
-    /// A text in a file.
+    /// Text in a file.
     TextFile,
-    /// A secret in a file, without the end of its line.
+    /// A secret in a file, without the line break at its end.
     SecretFile,
-    /// Nothing is said with it: what is there goes away.
+    /// A flag that removes the setting.
     Without,
-    /// Nothing is said with it: it stands for this word.
+    /// A flag that stands for this word.
     Said(&'static str),
 }
 
 impl Kind {
-    /// What stands for the value in the help.
+    /// Returns the placeholder of the value in the help.
     pub fn value_name(self) -> &'static str {
         match self {
             Kind::Text => "TEXT",
@@ -143,7 +143,7 @@ impl Kind {
         }
     }
 
-    /// Whether it may be said more than once.
+    /// Returns whether the option can be given several times.
     pub fn repeats(self) -> bool {
         match self {
             Kind::List | Kind::Headers => true,
@@ -165,12 +165,12 @@ impl Kind {
         }
     }
 
-    /// Whether what is typed names a file.
+    /// Returns whether the value is a file name.
     pub fn is_file(self) -> bool {
         matches!(self, Kind::Json | Kind::TextFile | Kind::SecretFile)
     }
 
-    /// Reads what was typed. A mistake says what would be right.
+    /// Parses a value. The error states what is valid.
     pub fn read(self, text: &str, now: Timestamp) -> Result<Value, String> {
         match self {
             Kind::Text | Kind::List | Kind::Word(_) => Ok(text.into()),
@@ -223,7 +223,7 @@ impl Kind {
         }
     }
 
-    /// Puts together what was said several times.
+    /// Combines the values of an option that was given several times.
     pub fn joined(self, values: Vec<Value>) -> Value {
         match self {
             Kind::List => Value::Array(values),
@@ -257,14 +257,14 @@ impl Kind {
     }
 }
 
-/// What says that the default is to hold.
+/// The value that stands for the default.
 const DEFAULT: &str = "default";
 
 fn or_default(read: Result<Value, String>) -> Result<Value, String> {
     read.map_err(|why| format!("{why}, or \"{DEFAULT}\""))
 }
 
-/// Reads a point in time as the API writes it, or a duration from now.
+/// Parses a time in the API's format, or a duration relative to now.
 pub fn moment(text: &str, from_now: impl Fn(Span) -> Timestamp) -> Result<String, String> {
     if let Ok(at) = text.parse::<Timestamp>() {
         return Ok(at.to_string());

@@ -1,4 +1,4 @@
-//! Arguments, made from the catalogue.
+//! Arguments of API commands, generated from the catalogue.
 
 use std::fmt;
 
@@ -65,10 +65,10 @@ fn origin(text: &str) -> Result<Origin, String> {
         .map_err(|error: posthaste_egress::operator::OriginError| error.to_string())
 }
 
-/// Something asked of the server.
+/// An API command.
 #[derive(Debug)]
 pub enum Remote {
-    /// A row of the catalogue.
+    /// An action of the catalogue.
     Act(Box<Asked>),
     /// `events send`.
     Send(Box<SendArgs>),
@@ -76,24 +76,24 @@ pub enum Remote {
     Batch(Box<BatchArgs>),
 }
 
-/// A row of the catalogue, and what was said with it.
+/// An action of the catalogue with its arguments.
 #[derive(Debug)]
 pub struct Asked {
-    /// The row.
+    /// The action.
     pub action: &'static Action,
-    /// Where the server is.
+    /// Connection options.
     pub connect: ConnectArgs,
-    /// Whose things are meant.
+    /// The tenant.
     pub tenant: Option<String>,
-    /// What the name in the path stands for.
+    /// Value of the id in the path.
     pub id: Option<String>,
-    /// What was said, in the order of the row's fields.
+    /// Options that were given, in the order of the action's fields.
     pub said: Vec<(&'static Field, Value)>,
-    /// A file with the body.
+    /// File that contains the body.
     pub body: Option<String>,
-    /// Which part of a list.
+    /// Page of a list.
     pub page: PageArgs,
-    /// Follow it to its end.
+    /// True if the object is followed until it is finished.
     pub watch: bool,
 }
 
@@ -179,7 +179,7 @@ fn resource(resource: &'static Resource) -> Command {
             command
         }
     };
-    // How to speak to the server may be said before the action and after it.
+    // Connection options may be given before and after the action.
     let mut command = ConnectArgs::augment_args(command);
     if resource
         .actions
@@ -188,7 +188,7 @@ fn resource(resource: &'static Resource) -> Command {
     {
         command = TenantArgs::augment_args(command);
     }
-    // Taking up arguments takes up what is said about them too.
+    // `augment_args` also overwrites the description, so it is set again.
     command.about(resource.about)
 }
 
@@ -221,13 +221,13 @@ fn action(resource: &'static Resource, action: &'static Action, command: Command
     command.after_help(examples(action.examples))
 }
 
-/// Lines to try, as the help shows them.
+/// Formats examples for the help.
 pub fn examples(lines: &[&str]) -> String {
     let lines: String = lines.iter().map(|line| format!("\n  {line}")).collect();
     format!("Examples:{lines}")
 }
 
-/// What contradicts a field that takes something away: whatever sets it, or a part of it.
+/// Returns the options that conflict with an option that removes a setting: those that set it or a part of it.
 fn rivals(field: &'static Field, all: &'static [Field]) -> Vec<&'static str> {
     let place = |field: &Field| match field.place {
         Place::Body(place) | Place::Bare(place, _) => Some(place),
@@ -270,18 +270,18 @@ fn argument(field: &'static Field) -> Arg {
             .require_equals(true)
             .default_missing_value("true")
             .value_parser(PossibleValuesParser::new(["true", "false"])),
-        // Read once, with the others: standard input is empty the second time.
+        // Files are read later, once: a second read of standard input would be empty.
         Kind::Text | Kind::Json | Kind::TextFile | Kind::SecretFile => arg,
         Kind::Without | Kind::Said(_) => arg.action(ArgAction::SetTrue),
     }
 }
 
-/// Refuses what is wrong where it is typed. What is right is read once more, with the others.
+/// Validates a value while parsing arguments. Valid values are parsed again with the others.
 fn reader(kind: Kind) -> impl Fn(&str) -> Result<String, String> + Clone {
     move |text| kind.read(text, Timestamp(0)).map(|_| text.to_owned())
 }
 
-/// Whoever reads standard input second finds it empty, and would send that.
+/// Refuses a second option that reads standard input. It would read nothing and send an empty value.
 fn refuse_second_reader(action: &'static Action, matches: &ArgMatches) -> Result<(), clap::Error> {
     let from_files = |field: &&Field| field.kind.is_file();
     let names = action.fields.iter().filter(from_files);

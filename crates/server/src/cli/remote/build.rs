@@ -1,4 +1,4 @@
-//! From what was said to the request.
+//! Builds the API request of a command.
 
 use serde_json::{Map, Value};
 use url::form_urlencoded::Serializer;
@@ -8,7 +8,7 @@ use super::args::Asked;
 use super::client::Call;
 use super::{Trouble, input};
 
-/// The request that asks for it.
+/// Builds the request.
 pub fn call(asked: &Asked) -> Result<Call, Trouble> {
     let action = asked.action;
     let path = path(action.path, asked.tenant.as_deref(), asked.id.as_deref())?;
@@ -53,7 +53,7 @@ fn object(json: &str) -> Result<Map<String, Value>, Trouble> {
         .map_err(|error| Trouble::Input(format!("the body must be a JSON object: {error}")))
 }
 
-/// The path of a thing of a tenant.
+/// Fills in a path template.
 pub fn path(template: &str, tenant: Option<&str>, id: Option<&str>) -> Result<String, Trouble> {
     let tenant = tenant.map(str::trim).filter(|tenant| !tenant.is_empty());
     let mut template = template.to_owned();
@@ -74,7 +74,7 @@ pub fn path(template: &str, tenant: Option<&str>, id: Option<&str>) -> Result<St
     })
 }
 
-/// A text as one part of a path: whatever is in it, it stays one part.
+/// Escapes a text so that it is exactly one segment of a path.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {
@@ -82,7 +82,7 @@ fn escaped(text: &str) -> String {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'~' => {
                 out.push(char::from(byte));
             }
-            // Two dots alone would lead a level up.
+            // A segment of only dots would lead to a parent.
             b'.' if !text.bytes().all(|byte| byte == b'.') => out.push('.'),
             _ => out.push_str(&format!("%{byte:02X}")),
         }
@@ -99,7 +99,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// Puts a value where dots lead to.
+/// Inserts a value at a path with dots.
 fn put(object: &mut Map<String, Value>, key: &str, value: Value) {
     match key.split_once('.') {
         None => {

@@ -1,4 +1,4 @@
-//! The API, asked over one connection.
+//! A client of the API over one connection.
 
 use std::time::Duration;
 
@@ -14,27 +14,27 @@ use super::args::ConnectArgs;
 use super::trouble::Problem;
 use super::{Trouble, input};
 
-/// How long the server may take to be reached, and again to answer.
+/// Maximum time to connect, and maximum time to wait for the response.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often something that is followed is asked for before that is given up.
+/// Maximum number of tries of a request that follows an object.
 const MAX_LOOKS: u32 = 5;
-/// How long to wait for a server that is gone.
+/// Delay before the next try if the server cannot be reached.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A request to the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// How.
+    /// HTTP method.
     pub method: Method,
-    /// Where, with the query.
+    /// Path and query.
     pub target: String,
-    /// What is said: JSON.
+    /// JSON body.
     pub body: Option<String>,
 }
 
 impl Call {
-    /// A question without a body.
+    /// Creates a `GET` request.
     pub fn get(target: impl Into<String>) -> Call {
         Call {
             method: Method::GET,
@@ -44,16 +44,16 @@ impl Call {
     }
 }
 
-/// What the API answered.
+/// A response of the API.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// As it came.
+    /// The unchanged body.
     pub text: String,
-    /// The same, read; `Null` if it said nothing.
+    /// The parsed body; `Null` if it is empty.
     pub value: Value,
 }
 
-/// Asks the API.
+/// A client of the API.
 pub struct Client {
     origin: Origin,
     roots: Roots,
@@ -62,13 +62,13 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that asks as it was told to.
+    /// Creates a client from the connection options.
     pub fn new(connect: &ConnectArgs) -> Result<Client, Trouble> {
         let key = connect.key.as_deref().map(str::trim).unwrap_or_default();
         if key.is_empty() {
             return Err(Trouble::NoKey);
         }
-        // What is wrong with a key is said without the key.
+        // The error message must not contain the key.
         let mut bearer = HeaderValue::from_str(&format!("Bearer {key}")).map_err(|_| {
             Trouble::Input("the key is not one: it holds characters that no key has".to_owned())
         })?;
@@ -87,7 +87,7 @@ impl Client {
         })
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request and waits for the response.
     pub async fn ask(&mut self, call: &Call) -> Result<Answer, Trouble> {
         let request = self.request(call);
         let answered = match self.connected().await {
@@ -119,8 +119,7 @@ impl Client {
         })
     }
 
-    /// Asks for something that is being followed. A server that is busy or starting anew is asked
-    /// again, as often as is sensible.
+    /// Sends a request that follows an object. Retries a few times if the server is busy or cannot be reached.
     pub async fn look(&mut self, call: &Call) -> Result<Answer, Trouble> {
         for _ in 1..MAX_LOOKS {
             match self.ask(call).await {

@@ -1,9 +1,8 @@
-//! JSON laid out for people, every token as it came.
+//! Indents JSON without changing any token.
 //!
-//! Reading and writing it again would change numbers that no `f64` holds, and a payload is shown as it
-//! is sent.
+//! Parsing and serializing would change numbers that do not fit an `f64`, but a payload must be shown as it is sent.
 
-/// Valid JSON, a line for each member.
+/// Indents valid JSON, one member per line.
 pub fn indented(json: &str) -> String {
     let mut out = String::with_capacity(json.len() * 2);
     let mut depth = 0;
@@ -45,7 +44,7 @@ pub fn indented(json: &str) -> String {
     out
 }
 
-/// The rest of a string, whatever is in it.
+/// Copies the rest of a string, with any content.
 fn string(out: &mut String, chars: &mut impl Iterator<Item = char>) {
     while let Some(c) = chars.next() {
         out.push(c);

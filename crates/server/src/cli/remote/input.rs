@@ -1,4 +1,4 @@
-//! What a person hands over in a file or through a pipe.
+//! Reads input from a file or standard input.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,11 +7,10 @@ use super::Trouble;
 use crate::cli::output::STANDARD;
 use crate::picture::terminal::printable;
 
-/// The most that is read: as much as the server takes at once, and then some, so that it is the
-/// server that says what is too much.
+/// Maximum input size in bytes. Larger than what the server accepts, so that the server reports what is too large.
 pub const MAX_INPUT_BYTES: u64 = 32 * 1_024 * 1_024;
 
-/// Reads a file, or standard input for a dash, as it is.
+/// Reads a file, or standard input for a dash.
 pub fn read(path: &str) -> Result<Vec<u8>, Trouble> {
     let named = match path {
         STANDARD => "standard input".to_owned(),

@@ -1,8 +1,8 @@
-//! The API from a terminal.
+//! API commands.
 //!
-//! [`catalogue`] lists what can be asked, as data. [`args`] makes the arguments of it, [`build`] the
-//! request, [`client`] asks, and [`view`] lays the answer out. One path serves every command; only what
-//! carries payloads ([`send`]) or takes time ([`watch`]) adds to it.
+//! [`catalogue`] lists all commands as data. [`args`] generates the arguments from it, [`build`] the request,
+//! [`client`] sends it, and [`view`] formats the answer. All commands take this path; only those with payloads
+//! ([`send`]) or a long duration ([`watch`]) add code.
 
 pub mod action;
 pub mod args;
@@ -28,7 +28,7 @@ use args::{Asked, Remote};
 use client::{Answer, Client};
 use send::SendArgs;
 
-/// Asks the server, and prints what it answers.
+/// Sends the request of a command and prints the answer.
 pub fn run(remote: Remote) -> Result<(), Failure> {
     patiently(async {
         match remote {
@@ -39,12 +39,12 @@ pub fn run(remote: Remote) -> Result<(), Failure> {
     })
 }
 
-/// Hands over an event.
+/// Sends an event.
 pub fn run_send(args: &SendArgs) -> Result<(), Failure> {
     patiently(send::send(args))
 }
 
-/// One request at a time needs one thread.
+/// Runs a future on a single-threaded runtime, which is enough for one request at a time.
 fn patiently<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,6 +1,6 @@
 //! `posthaste send`, `events send` and `events batch`.
 //!
-//! A payload reaches the server byte for byte: it is checked, and never written anew.
+//! A payload reaches the server byte for byte: it is validated, but never serialized again.
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use clap::Args;
@@ -110,7 +110,7 @@ struct Event<'a> {
     ordering_key: Option<&'a str>,
 }
 
-/// Hands over an event, and follows it if asked.
+/// Sends an event, and follows its deliveries if requested.
 pub async fn send(args: &SendArgs) -> Result<(), Failure> {
     let call = Call {
         method: Method::POST,
@@ -135,7 +135,7 @@ pub async fn send(args: &SendArgs) -> Result<(), Failure> {
     watch::deliveries(&mut client, tenant, &answer.value, args.connect.json).await
 }
 
-/// Hands over many events.
+/// Sends many events.
 pub async fn batch(args: &BatchArgs) -> Result<(), Failure> {
     let call = Call {
         method: Method::POST,
@@ -182,7 +182,7 @@ fn event(args: &SendArgs) -> Result<String, Trouble> {
     Ok(serde_json::to_string(&event).expect("an event is plain data"))
 }
 
-/// What a file of events is sent as. An object that already is a request goes as it is.
+/// Builds the request body from a file of events. An object that already is a request is sent unchanged.
 fn events(text: &str) -> Result<String, Trouble> {
     let not = |error: serde_json::Error| {
         Trouble::Input(format!(

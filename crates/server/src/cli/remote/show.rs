@@ -1,4 +1,4 @@
-//! Printing answers of the API as JSON.
+//! Prints API answers as JSON.
 
 use std::io::{self, IsTerminal};
 
@@ -6,8 +6,7 @@ use super::indent::indented;
 use crate::cli::failure::Failure;
 use crate::cli::output;
 
-/// Prints JSON: a line as it came for a tool, laid out for a person at a terminal. Nothing is printed
-/// where nothing was said.
+/// Prints JSON: unchanged for a tool, indented on a terminal. An empty answer prints nothing.
 pub fn json(text: &str) -> Result<(), Failure> {
     if text.is_empty() {
         return Ok(());

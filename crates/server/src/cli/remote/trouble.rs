@@ -1,4 +1,4 @@
-//! What keeps the server from answering as hoped.
+//! Errors of API commands.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,36 +10,36 @@ use serde::Deserialize;
 
 use crate::picture::terminal::printable;
 
-/// What went wrong between a person and their server.
+/// An error of an API command.
 #[derive(Debug)]
 pub enum Trouble {
     /// No key was given.
     NoKey,
     /// No tenant was given.
     NoTenant,
-    /// What was given is not right.
+    /// The input is invalid.
     Input(String),
     /// The server cannot be reached.
     Unreached {
         /// The server.
         origin: Origin,
-        /// Why not.
+        /// The cause.
         why: Unreached,
     },
-    /// Something answered, and it was not the API.
+    /// The response does not come from the API.
     Stranger {
         /// The server.
         origin: Origin,
-        /// What it answered.
+        /// Status of the response.
         status: StatusCode,
     },
-    /// The server said no.
+    /// The API refused the request.
     Refused(Box<Problem>),
-    /// It was done, and it did not end well.
+    /// The request was accepted, but its outcome is a failure.
     EndedBadly(String),
 }
 
-/// Why the server said no (RFC 9457).
+/// An error response of the API (RFC 9457).
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Problem {
@@ -61,7 +61,7 @@ struct FieldMistake {
 }
 
 impl Problem {
-    /// Reads a problem, if it is one.
+    /// Parses an error response, if it is one.
     pub fn read(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Option<Problem> {
         let problem: Problem = serde_json::from_slice(body).ok()?;
         let retry_after = headers
@@ -74,7 +74,7 @@ impl Problem {
         })
     }
 
-    /// How long the server asks to be left alone, if it does.
+    /// Returns the value of `Retry-After`, if there is one.
     pub fn wait(&self) -> Option<Duration> {
         let seconds = self.retry_after.as_deref()?.parse().ok()?;
         Some(Duration::from_secs(seconds))
@@ -82,7 +82,7 @@ impl Problem {
 }
 
 impl Trouble {
-    /// 2 for what the person can put right by asking differently, else 1.
+    /// Returns 2 for errors that the user can fix with other arguments, else 1.
     pub fn exit_code(&self) -> u8 {
         match self {
             Trouble::NoKey | Trouble::NoTenant | Trouble::Input(_) => 2,
@@ -135,7 +135,7 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let title = printable(&self.title);
         write!(f, "{title} ({} {})", self.status, printable(&self.code))?;
-        // The detail of a problem with fields says the same once more, in one line.
+        // The detail of a problem with fields only repeats the fields in one line.
         if self.errors.is_empty() && !self.detail.is_empty() {
             write!(f, "\n{}", printable(&self.detail))?;
         }

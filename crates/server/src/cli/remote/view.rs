@@ -1,4 +1,4 @@
-//! Answers as people read them.
+//! Formats API answers for people.
 
 use posthaste_core::time::Timestamp;
 use serde_json::{Map, Number, Value};
@@ -6,9 +6,9 @@ use serde_json::{Map, Number, Value};
 use crate::cli::table::{Cell, pairs, table};
 use crate::picture::terminal::{STRONG, printable, styled};
 
-/// How many digits after the point are shown.
+/// Maximum number of digits after the decimal point.
 const MAX_DIGITS: usize = 4;
-/// Lists inside a thing that have a table of their own, and what is worth a column.
+/// Lists inside an object that get their own table, with their columns.
 const INNER: &[(&str, &[&str])] = &[
     (
         "attempts",
@@ -29,7 +29,7 @@ const INNER: &[(&str, &[&str])] = &[
     ("deliveries", &["id", "endpoint_id", "status"]),
 ];
 
-/// A page of things, a line each.
+/// Formats a list as a table.
 pub fn page(columns: &[(&str, &str)], things: &[Value]) -> String {
     if things.is_empty() {
         return "none\n".to_owned();
@@ -47,7 +47,7 @@ pub fn page(columns: &[(&str, &str)], things: &[Value]) -> String {
     table(&heads, &rows)
 }
 
-/// One thing: what it says of itself, then its lists.
+/// Formats an object: its fields, then its lists.
 pub fn thing(value: &Value) -> String {
     let Value::Object(object) = value else {
         return format!("{}\n", cell(Some(value)).shown());
@@ -72,7 +72,7 @@ fn flatten<'a>(
     for (name, value) in object {
         let name = format!("{prefix}{name}");
         match value {
-            // What an event carries is shown whole.
+            // A payload is shown complete.
             Value::Object(_) if name == "payload" => lines.push((name, cell(Some(value)))),
             Value::Object(inner) if !inner.is_empty() => {
                 flatten(&format!("{name}."), inner, lines, lists);
@@ -104,7 +104,8 @@ fn inner(name: &str, things: &[Value]) -> String {
     page(&columns, things)
 }
 
-/// The keys of all the things, in the order of the one that has most: some have what others lack.
+/// Returns the keys of all objects, in the order of the object with the most keys. Some objects may lack keys of
+/// others.
 fn every_key(things: &[Value]) -> Vec<&str> {
     let objects: Vec<&Map<String, Value>> = things.iter().filter_map(Value::as_object).collect();
     let fullest = objects.iter().max_by_key(|object| object.len());
@@ -117,7 +118,7 @@ fn every_key(things: &[Value]) -> Vec<&str> {
     keys
 }
 
-/// Health metrics: a line for each, a column for each window.
+/// Formats health figures: a row per figure, a column per time range.
 pub fn stats(value: &Value) -> String {
     let windows = match value.get("windows") {
         Some(Value::Object(windows)) if !windows.is_empty() => windows,
@@ -140,7 +141,7 @@ pub fn stats(value: &Value) -> String {
             let metric = |window: &'_ Value, part: &str| {
                 window.get(name).and_then(|it| it.get(part)).cloned()
             };
-            // The longest window speaks for the whole; it comes last.
+            // Ranges and state are those of the longest window, which comes last.
             let last = |part: &str| {
                 windows
                     .values()
@@ -161,7 +162,7 @@ pub fn stats(value: &Value) -> String {
     table(&heads, &rows)
 }
 
-/// What a tenant may do: a line for each limit.
+/// Formats a tenant's limits: a row per limit.
 pub fn usage(value: &Value) -> String {
     let Some(limits) = value.get("limits").and_then(Value::as_object) else {
         return thing(value);
@@ -183,7 +184,7 @@ pub fn usage(value: &Value) -> String {
     format!("{}\n\n{}", Cell::new(&plan).shown(), table(&heads, &rows))
 }
 
-/// What plans allow: a line for each limit, a column for each plan.
+/// Formats the limits of plans: a row per limit, a column per plan.
 pub fn plans(value: &Value) -> String {
     let Some(without) = value.get("default").and_then(Value::as_object) else {
         return thing(value);
@@ -231,7 +232,7 @@ fn cell(value: Option<&Value>) -> Cell {
     }
 }
 
-/// A number with no more digits after the point than anybody reads.
+/// Rounds a number to [`MAX_DIGITS`] digits after the decimal point.
 fn rounded(number: &Number) -> String {
     let text = number.to_string();
     match (number.as_f64(), text.split_once('.')) {
@@ -243,7 +244,7 @@ fn rounded(number: &Number) -> String {
     }
 }
 
-/// A time without what nobody reads in a table.
+/// Shortens a time to seconds.
 fn shown(text: &str) -> String {
     let is_time = text.len() >= 20 && text.ends_with('Z') && text.parse::<Timestamp>().is_ok();
     match (is_time, text.split_at_checked(19)) {

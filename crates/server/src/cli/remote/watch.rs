@@ -1,4 +1,4 @@
-//! Following what takes time to its end.
+//! Follows deliveries and replays until they are finished.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::cli::table::style_of;
 use crate::cli::{output, progress};
 use crate::picture::terminal::{printable, styled};
 
-/// How long to wait before looking again, after something has changed.
+/// Delay before the next request after a change.
 const SOON: Duration = Duration::from_millis(200);
-/// How long at most, when nothing changes.
+/// Maximum delay while nothing changes.
 const LATER: Duration = Duration::from_secs(2);
 
-/// Waits before the next look: soon after a change, ever longer without one.
+/// The delay between requests: short after a change, growing without one.
 struct Pace(Duration);
 
 impl Pace {
@@ -77,7 +77,7 @@ pub async fn deliveries(
     Ok(())
 }
 
-/// Prints what is new of a delivery; true if there was something.
+/// Prints what is new about a delivery. Returns whether there was anything.
 fn tell(
     id: &str,
     answer: &Answer,
@@ -156,7 +156,7 @@ fn attempt_line(id: &str, attempt: &Value) -> String {
     )
 }
 
-/// Follows a replay, with a bar where somebody can see it.
+/// Follows a replay, with a progress bar on a terminal.
 pub async fn replay(
     client: &mut Client,
     tenant: Option<&str>,

@@ -1,4 +1,4 @@
-//! Where deliveries go: the endpoints that a list speaks of, each looked up once.
+//! Looks up the endpoints that a list of deliveries or replays refers to, each once.
 
 use std::collections::BTreeMap;
 
@@ -10,36 +10,36 @@ use crate::api::problem::Problem;
 use crate::dashboard::parts::Listed;
 use crate::dashboard::visit::Visit;
 
-/// How many endpoints can be chosen from. Those of a tenant with more are found by their id.
+/// Maximum number of endpoints in a selection. A tenant with more endpoints enters the id instead.
 pub(super) const MAX_CHOICES: usize = 100;
 
-/// How an endpoint stands.
+/// The endpoint status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Standing {
-    /// It takes part.
+    /// Deliveries are sent.
     Enabled,
-    /// Somebody holds it.
+    /// Deliveries are held.
     Paused,
-    /// It takes part no more.
+    /// Nothing is sent, and new events make no deliveries.
     Disabled,
-    /// It is deleted, or was never there.
+    /// The endpoint is deleted or never existed.
     #[serde(other)]
     Unknown,
 }
 
-/// An endpoint, as far as others speak of it.
+/// The fields of an endpoint that lists show.
 #[derive(Clone)]
 pub(super) struct Address {
-    /// Where it is, unless it is gone.
+    /// URL of the endpoint; `None` if it is deleted.
     pub(super) url: Option<String>,
-    /// How it stands.
+    /// Endpoint status.
     pub(super) standing: Standing,
-    /// What it is sent beside our own headers.
+    /// Additional headers of its requests.
     pub(super) headers: BTreeMap<String, String>,
 }
 
-/// One that is gone.
+/// A deleted endpoint.
 static GONE: Address = Address {
     url: None,
     standing: Standing::Unknown,
@@ -55,15 +55,15 @@ struct Endpoint {
     headers: BTreeMap<String, String>,
 }
 
-/// Endpoints by their id.
+/// Endpoints by id.
 pub(super) struct Addresses {
     known: BTreeMap<String, Address>,
-    /// Whether there are more than could be chosen from.
+    /// True if the tenant has more endpoints than [`MAX_CHOICES`].
     pub(super) has_more: bool,
 }
 
 impl Addresses {
-    /// No endpoint yet.
+    /// Creates an empty lookup table.
     pub(super) fn none() -> Addresses {
         Addresses {
             known: BTreeMap::new(),
@@ -71,7 +71,7 @@ impl Addresses {
         }
     }
 
-    /// The newest endpoints of the tenant: those one can choose from.
+    /// Loads the tenant's newest endpoints, for a selection.
     pub(super) async fn newest(visit: &Visit) -> Result<Addresses, Problem> {
         let path = format!("/endpoints?limit={MAX_CHOICES}");
         let listed: Listed<Endpoint> = visit.get(&path).await?;
@@ -92,7 +92,7 @@ impl Addresses {
         self.known.insert(endpoint.id, address);
     }
 
-    /// Looks up those of these that are not known yet. One that is gone is known to be.
+    /// Looks up the ids that are not known yet. A deleted endpoint is remembered as deleted.
     pub(super) async fn look_up(&mut self, visit: &Visit, ids: &[&str]) -> Result<(), Problem> {
         for id in ids {
             if self.known.contains_key(*id) {
@@ -109,19 +109,19 @@ impl Addresses {
         Ok(())
     }
 
-    /// An endpoint.
+    /// Returns an endpoint that was looked up.
     pub(super) fn of(&self, id: &str) -> &Address {
         self.known.get(id).unwrap_or(&GONE)
     }
 
-    /// Those that one can choose from: ids and what to call them.
+    /// Returns the endpoints for a selection: ids and labels.
     pub(super) fn choices(&self) -> impl Iterator<Item = (&str, &str)> {
         let known = self.known.iter();
         known.filter_map(|(id, address)| Some((id.as_str(), address.url.as_deref()?)))
     }
 }
 
-/// An endpoint as a link to its page.
+/// Renders an endpoint as a link to its page.
 pub(super) fn link(visit: &Visit, id: &str, address: &Address) -> Markup {
     match &address.url {
         Some(url) => html! { a href=(visit.here(&format!("/endpoints/{id}"))) { (url) } },

@@ -1,4 +1,4 @@
-//! What is wrong now, and what was.
+//! Open and resolved alerts.
 
 use http::StatusCode;
 use maud::{Markup, html};
@@ -11,11 +11,12 @@ use crate::dashboard::page::{Page, Shown, Tab};
 use crate::dashboard::parts::{Field, Listed, Mood, Wrong, badge, empty, in_words, pager, time};
 use crate::dashboard::visit::{Visit, query_of};
 
-/// So many that are over stand on a page.
+/// Number of resolved alerts on a page.
 const PER_PAGE: &str = "50";
-/// So many that go on are shown. Beyond that, which they are matters less than how many.
+/// Maximum number of open alerts that are shown. With more than that, the number of alerts matters more than the
+/// list.
 const MAX_OPEN: &str = "100";
-/// So many stand at the top of other pages.
+/// Number of open alerts at the top of other pages.
 const ON_TOP: &str = "5";
 
 pub(super) const PAGES: &[At<Show>] = &[
@@ -38,7 +39,7 @@ struct Scope {
     endpoint_id: Option<String>,
 }
 
-/// What is looked for.
+/// Filter of the list.
 struct Filter<'a> {
     name: &'a str,
     tenant: &'a str,
@@ -50,7 +51,7 @@ impl<'a> Filter<'a> {
     fn of(visit: &'a Visit) -> Filter<'a> {
         Filter {
             name: visit.query("name"),
-            // On a tenant's pages everything is its own.
+            // On a tenant's pages all alerts belong to that tenant.
             tenant: match visit.tenant {
                 None => visit.query("tenant"),
                 Some(_) => "",
@@ -60,7 +61,7 @@ impl<'a> Filter<'a> {
         }
     }
 
-    /// The page with this filter, from a cursor on.
+    /// Builds a link to the page with this filter, beginning at a cursor.
     fn link(&self, visit: &Visit, cursor: &str) -> String {
         let query = query_of([
             ("name", self.name),
@@ -72,7 +73,7 @@ impl<'a> Filter<'a> {
         format!("{}{query}", path(visit))
     }
 
-    /// What the API finds by it.
+    /// Loads the alerts that match the filter.
     async fn found(
         &self,
         visit: &Visit,
@@ -94,7 +95,7 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// Where this page is.
+/// Returns the path of this page.
 fn path(visit: &Visit) -> String {
     match visit.tenant {
         None => visit.link("/alerts"),
@@ -102,7 +103,7 @@ fn path(visit: &Visit) -> String {
     }
 }
 
-/// Below what the API has them.
+/// Returns the API path that the alerts are below.
 fn base(visit: &Visit) -> String {
     match &visit.tenant {
         None => "/v1".to_owned(),
@@ -161,7 +162,7 @@ fn now(visit: &Visit, open: &Listed<Alert>) -> Markup {
     }
 }
 
-/// What is wrong now, for the top of another page; nothing if nothing is.
+/// Renders the open alerts for the top of another page; `None` if there are none.
 pub(super) async fn on_top(visit: &Visit) -> Result<Option<Markup>, Problem> {
     let query = query_of([("state", "open"), ("limit", ON_TOP)]);
     let open: Listed<Alert> = visit

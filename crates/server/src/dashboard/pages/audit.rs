@@ -1,4 +1,4 @@
-//! Who did what, from where, and what came of it.
+//! The audit log: actor, action, origin and outcome.
 
 use http::StatusCode;
 use maud::{Markup, html};
@@ -10,7 +10,7 @@ use crate::dashboard::page::{Page, Shown, Tab};
 use crate::dashboard::parts::{Field, Listed, Mood, Wrong, badge, empty, in_words, pager, time};
 use crate::dashboard::visit::{Visit, query_of};
 
-/// So many stand on a page.
+/// Number of entries on a page.
 const PER_PAGE: u8 = 50;
 
 pub(super) const PAGES: &[At<Show>] = &[at(Reach::Everything, "/audit", |visit| {
@@ -30,7 +30,7 @@ struct Entry {
     code: Option<String>,
 }
 
-/// What is looked for.
+/// Filter of the list.
 struct Filter<'a> {
     tenant: &'a str,
     since: &'a str,
@@ -38,7 +38,7 @@ struct Filter<'a> {
 }
 
 impl Filter<'_> {
-    /// The page with this filter, from a cursor on.
+    /// Builds a link to the page with this filter, beginning at a cursor.
     fn link(&self, visit: &Visit, cursor: &str) -> String {
         let query = query_of([
             ("tenant", self.tenant),

@@ -1,4 +1,4 @@
-//! Every endpoint of a tenant: how it is, at a glance.
+//! All endpoints of a tenant, each with its status and health.
 
 use maud::{Markup, html};
 
@@ -10,7 +10,7 @@ use crate::dashboard::page::{Page, Shown, Tab};
 use crate::dashboard::parts::{Listed, empty, pager};
 use crate::dashboard::visit::{Visit, query_of};
 
-/// So many stand on a page: the health of each is asked for.
+/// Number of endpoints on a page. Kept small, because the health of each one is a separate API call.
 const PER_PAGE: u8 = 25;
 
 pub(super) const PAGES: &[At<Show>] = &[at(Reach::Tenant, "/endpoints", |visit| {
@@ -27,7 +27,7 @@ async fn show(visit: Visit) -> Result<Shown, Problem> {
         let path = format!("/endpoints/{}/health", endpoint.id);
         match visit.get::<Health>(&path).await {
             Ok(health) => rows.push((endpoint, health)),
-            // It was deleted meanwhile.
+            // The endpoint was deleted in the meantime.
             Err(problem) if problem.code == Code::NotFound => {}
             Err(problem) => return Err(problem),
         }

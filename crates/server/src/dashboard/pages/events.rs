@@ -1,4 +1,4 @@
-//! One event: what an application handed over, and where it went.
+//! One event: its payload and its deliveries.
 
 use maud::{Markup, html};
 
@@ -14,7 +14,7 @@ use crate::dashboard::parts::{Listed, copied, empty, time};
 use crate::dashboard::visit::Visit;
 use crate::picture::words::count;
 
-/// How many of its deliveries are shown. The list of deliveries has them all.
+/// Maximum number of deliveries shown here. The list of deliveries has all of them.
 const MAX_SHOWN: usize = 50;
 
 pub(super) const PAGES: &[At<Show>] = &[at(Reach::Tenant, "/events/{event}", |visit| {
@@ -23,7 +23,7 @@ pub(super) const PAGES: &[At<Show>] = &[at(Reach::Tenant, "/events/{event}", |vi
 
 async fn one(visit: Visit) -> Result<Shown, Problem> {
     let id = visit.name("event");
-    // It never changes: while the page is kept current, it is not read again.
+    // An event never changes, so live updates do not read it again.
     let event: Option<Event> = match visit.known.get() {
         Some(_) => None,
         None => Some(visit.get(&format!("/events/{id}")).await?),

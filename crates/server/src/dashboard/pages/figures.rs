@@ -1,4 +1,4 @@
-//! How deliveries go, as pages show it: five figures with their ranges, and what happened by time.
+//! Delivery stats on pages: five health figures with their normal ranges, and charts over time.
 
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -7,7 +7,7 @@ use super::super::parts::chart::{self, Marks, Words};
 use super::super::parts::{Mood, badge, duration, empty};
 use crate::picture::words;
 
-/// The health of something, as the API tells it.
+/// The health figures of a scope, as the API returns them.
 #[derive(Deserialize)]
 pub(super) struct Stats {
     windows: Windows,
@@ -38,7 +38,7 @@ struct Figure {
     state: String,
 }
 
-/// What happened, bucket by bucket.
+/// Counts by time bucket, as the API returns them.
 #[derive(Deserialize)]
 pub(super) struct Series {
     bucket: String,
@@ -63,7 +63,7 @@ struct Latency {
     max: f64,
 }
 
-/// How far back a page looks.
+/// The time range of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Window {
     Hour,
@@ -71,7 +71,7 @@ pub(super) enum Window {
 }
 
 impl Window {
-    /// What a link says; an hour if it says nothing that is known.
+    /// Reads the range from a query parameter; one hour if it is missing or unknown.
     pub(super) fn read(text: &str) -> Window {
         match text {
             "24h" => Window::Day,
@@ -79,7 +79,7 @@ impl Window {
         }
     }
 
-    /// As the API writes it.
+    /// The name of the range in the API.
     pub(super) fn name(self) -> &'static str {
         match self {
             Window::Hour => "1h",
@@ -94,7 +94,7 @@ impl Window {
         }
     }
 
-    /// A choice between the two, on the page at `link`.
+    /// Renders a choice between the two ranges, on the page at `link`.
     pub(super) fn choice(self, link: &str) -> Markup {
         html! {
             nav.choice aria-label="How far back" {
@@ -111,7 +111,7 @@ impl Window {
     }
 }
 
-/// How a figure is written.
+/// The unit of a figure.
 #[derive(Clone, Copy)]
 enum Unit {
     Share,
@@ -128,7 +128,7 @@ impl Unit {
         }
     }
 
-    /// A range of the API's, such as `< 0.05`, in words.
+    /// Converts an API range, such as `< 0.05`, to words.
     fn range(self, range: &str) -> String {
         let Some((relation, number)) = range.split_once(' ') else {
             return range.to_owned();
@@ -147,14 +147,14 @@ impl Unit {
     }
 }
 
-/// At most two digits after the point, and none that say nothing.
+/// Rounds to two digits after the point (one from 10 on), without trailing zeros.
 fn short(value: f64) -> String {
     let digits = if value.abs() < 10.0 { 100.0 } else { 10.0 };
     format!("{}", (value * digits).round() / digits)
 }
 
 impl Stats {
-    /// The five figures over a window, each with what it did meanwhile.
+    /// Renders the five figures over a range, each with its course during it.
     pub(super) fn cards(&self, window: Window, series: &Series) -> Markup {
         let figures = match window {
             Window::Hour => &self.windows.hour,
@@ -177,18 +177,18 @@ impl Stats {
     }
 }
 
-/// What a figure did meanwhile.
+/// The course of a figure over time.
 struct Trend {
-    /// Bucket by bucket.
+    /// Values by bucket.
     values: Vec<Option<f64>>,
-    /// Whether there was anything to make the figure of.
+    /// True if there was any data for the figure.
     is_known: bool,
-    /// What is said where no figure would be true.
+    /// Text that replaces the figure where no number would be correct.
     instead: Option<&'static str>,
 }
 
 impl Trend {
-    /// Of a figure that is counted anew each time.
+    /// A figure that does not depend on the buckets, and so is always known.
     fn always_known() -> Trend {
         Trend {
             values: Vec::new(),
@@ -199,7 +199,8 @@ impl Trend {
 }
 
 fn card(figure: &Figure, unit: Unit, name: &str, meaning: &str, trend: &Trend) -> Markup {
-    // Without data the API's figure is the one that says that nothing is wrong. Nobody has seen that, though.
+    // Without data the API returns the value of a healthy state. Nothing was measured, so the page does not say
+    // "healthy".
     let (mood, word) = match (trend.is_known, figure.state.as_str()) {
         (false, _) => (Mood::Quiet, "nothing to tell"),
         (true, "healthy") => (Mood::Good, "healthy"),
@@ -223,14 +224,14 @@ fn card(figure: &Figure, unit: Unit, name: &str, meaning: &str, trend: &Trend) -
 }
 
 impl Bucket {
-    /// Deliveries that came to an end.
+    /// Deliveries that succeeded or failed for good.
     fn finished(&self) -> u32 {
         self.failed.saturating_add(self.succeeded)
     }
 }
 
 impl Series {
-    /// How many attempts an arrival took. Where nothing arrived there is no such number.
+    /// Attempts per successful delivery. Undefined where no delivery succeeded.
     fn arrivals(&self) -> Trend {
         let trend = self.trend(|it| (it.attempts, it.succeeded), |it| it.attempts);
         let none_arrived = self.buckets.iter().all(|it| it.succeeded == 0);
@@ -240,7 +241,7 @@ impl Series {
         }
     }
 
-    /// What a ratio did, and whether there was anything to make it of.
+    /// The course of a ratio, and whether there was any data for it.
     fn trend(&self, part: fn(&Bucket) -> (u32, u32), known_by: fn(&Bucket) -> u32) -> Trend {
         let ratio = |bucket: &Bucket| {
             let (part, whole) = part(bucket);
@@ -253,7 +254,7 @@ impl Series {
         }
     }
 
-    /// Attempts that succeeded and that did not, and how long they took.
+    /// Charts of successful and failed attempts, and of latency.
     pub(super) fn charts(&self, window: Window) -> Markup {
         let attempts: u64 = self.buckets.iter().map(|it| u64::from(it.attempts)).sum();
         if attempts == 0 {
@@ -328,7 +329,7 @@ impl Series {
     }
 }
 
-/// A bucket's length, after "per".
+/// The length of a bucket, as it follows "per".
 fn every(bucket: &str) -> String {
     match bucket {
         "1m" => "minute".to_owned(),
@@ -405,7 +406,7 @@ mod tests {
             !shown.contains("> healthy<") && shown.contains("1,200"),
             "{shown}"
         );
-        // Where nothing has arrived yet, attempts count all the same.
+        // If no delivery succeeded yet, attempts count all the same.
         let shown = stats().cards(Window::Hour, &series(&[bucket(9, 0)])).0;
         assert_eq!(shown.matches("nothing to tell").count(), 2, "{shown}");
     }

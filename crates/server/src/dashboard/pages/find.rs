@@ -1,4 +1,4 @@
-//! From an id to its page: what a customer reads out of a log is all one has to know.
+//! Finds the page of an id, so that support staff can look up any id that a customer reports.
 
 use serde::Deserialize;
 
@@ -37,7 +37,7 @@ async fn here(visit: Visit) -> Result<Shown, Problem> {
     Ok(Shown::Elsewhere(visit.here(&path)))
 }
 
-/// Where an id's page is.
+/// Returns the path of an id's page.
 fn path_of(id: &str) -> Result<String, Problem> {
     let place = match id.split_once('_') {
         Some(("dlv", _)) => "deliveries",

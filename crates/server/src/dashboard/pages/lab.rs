@@ -1,7 +1,7 @@
-//! The retry lab: what a policy does, before it is used.
+//! The retry lab: simulates a retry policy before it is used.
 //!
-//! Everything that is chosen stands in the address, so that what somebody sees can be sent to somebody
-//! else. What a simulation may cost is bounded by the API, and its limits are named here.
+//! All inputs are in the address, so that a result can be shared by its link. The API limits the cost of a
+//! simulation; the page names these limits.
 
 use http::StatusCode;
 use maud::{Markup, html};
@@ -25,12 +25,12 @@ pub(super) const PAGES: &[At<Show>] = &[
     at(Reach::Tenant, "/lab", |visit| Box::pin(show(visit))),
 ];
 
-/// The choice of a policy that is written out.
+/// The choice of a custom policy.
 const OWN: &str = "own";
-/// The least a picture shows.
+/// Minimum time range of a chart, in milliseconds.
 const LEAST_MS: u64 = 10_000;
 
-/// What is chosen.
+/// The inputs of the page.
 struct Chosen {
     preset: String,
     policy: String,
@@ -60,7 +60,7 @@ impl Chosen {
         }
     }
 
-    /// The policy, if it can be read.
+    /// Returns the chosen policy, or the error in it.
     fn policy(&self) -> Result<Value, Wrong> {
         match self.preset.as_str() {
             OWN => serde_json::from_str(&self.policy).map_err(|error| {
@@ -79,7 +79,7 @@ impl Chosen {
             Ok(pending) => json!(pending),
             Err(_) => json!(self.pending),
         };
-        // A number alone is one of a second.
+        // A number without a unit is a rate per second.
         let capacity = match self.capacity.parse::<f64>() {
             Ok(per_second) => json!(per_second),
             Err(_) => json!(self.capacity),
@@ -88,7 +88,7 @@ impl Chosen {
     }
 }
 
-/// Which field one of the API's belongs to. Those of a policy stand in no field of their own.
+/// Maps an API field to a form field. All fields of a policy belong to the form field `policy`.
 fn place(field: &str) -> Option<&'static str> {
     let own = ["pending", "outage", "capacity"];
     let found = own.into_iter().find(|name| *name == field);
@@ -125,7 +125,7 @@ async fn show(visit: Visit) -> Result<Shown, Problem> {
     .into())
 }
 
-/// Explains and plays through what was chosen, or says what is wrong with it.
+/// Explains and simulates the chosen policy, or returns what is wrong with the inputs.
 async fn attempt(
     visit: &Visit,
     chosen: &Chosen,
@@ -138,7 +138,7 @@ async fn attempt(
     let explained: Explained = match asked.await {
         Ok(explained) => explained,
         Err(problem) if problem.errors.is_some() => {
-            // Every field of a preview is one of the policy.
+            // All fields of a preview belong to the policy.
             return Ok(Err(Wrong::new(&problem, |_| Some("policy"))));
         }
         Err(problem) => return Err(problem),
@@ -149,7 +149,7 @@ async fn attempt(
     Ok(match played {
         Ok(played) => Ok((explained, played.shown())),
         Err(problem) if problem.errors.is_some() => Err(Wrong::new(&problem, place)),
-        // Others are at it, and that passes.
+        // Too many simulations are running at the moment; the visitor can try again.
         Err(problem) if problem.retry_after.is_some() => {
             let told =
                 html! { div.card { h2 { "The simulated recovery" } p { (problem.detail) } } };
@@ -159,7 +159,7 @@ async fn attempt(
     })
 }
 
-/// The page of the lab, for this visitor.
+/// Returns the link to the lab for this visitor.
 fn link(visit: &Visit) -> String {
     match visit.tenant {
         None => visit.link("/lab"),
@@ -226,7 +226,7 @@ fn timeline(visit: &Visit, chosen: &Chosen, policy: &Explained) -> Markup {
     }
 }
 
-/// The policy alone: beside its own words a preset's name would be a contradiction.
+/// Returns the policy without the name of its preset, which would contradict a policy that is written out.
 fn without_preset(policy: &Value) -> Value {
     let mut policy = policy.clone();
     if let Some(policy) = policy.as_object_mut() {
@@ -235,7 +235,7 @@ fn without_preset(policy: &Value) -> Value {
     policy
 }
 
-/// What the API says of a simulated outage.
+/// The API's answer to a simulated outage.
 #[derive(Deserialize)]
 struct Played {
     outage_ms: u64,
@@ -283,8 +283,8 @@ impl Course {
 }
 
 impl Played {
-    /// Where the pictures end: when posthaste is done, and when the naive sender is if that is not much
-    /// later.
+    /// Returns the end of the charts' time axis: when posthaste is done, or when the naive sender is done if that is
+    /// not much later.
     fn shown_until_ms(&self) -> u64 {
         let (own_ms, naive_ms) = (self.posthaste.end_ms(), self.naive.end_ms());
         let centre_ms = LEAST_MS

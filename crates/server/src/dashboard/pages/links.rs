@@ -1,4 +1,4 @@
-//! Links to a tenant's portal: those that work, a new one, and the end of one.
+//! Portal links of a tenant: lists active links, creates a link, revokes a link.
 
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use crate::dashboard::page::{After, Done, Page, Tab};
 use crate::dashboard::parts::{Field, Listed, Wrong, act, copied, time};
 use crate::dashboard::visit::Visit;
 
-/// So many are listed, the newest first. Older ones end by themselves.
+/// Number of links listed, newest first. Older links are not listed and expire on their own.
 const LISTED: u8 = 20;
 
 pub(super) const ACTIONS: &[At<Act>] = &[
@@ -32,7 +32,7 @@ struct Working {
     expires_at: String,
 }
 
-/// The page with what there is to know of links, and the way to a new one.
+/// Adds the sections about portal links to a page.
 pub(super) async fn on(visit: &Visit, page: Page) -> Result<Page, Problem> {
     let listed: Listed<Working> = visit.get(&format!("/portal-links?limit={LISTED}")).await?;
     let page = page.still("share", share(visit, "1h", &Wrong::default()));
@@ -63,7 +63,7 @@ async fn end(visit: Visit) -> Result<After, Problem> {
     Ok(After::Goto(visit.here(""), Done::LinkEnded))
 }
 
-/// The way to let a tenant's own people look.
+/// Renders the form that creates a portal link.
 fn share(visit: &Visit, life: &str, wrong: &Wrong) -> Markup {
     let field = Field {
         name: "expires_in",

@@ -1,4 +1,4 @@
-//! Every page, and what can be done on it.
+//! All pages and their actions, and the lookup of both by path ([`page`], [`action`]).
 
 mod addresses;
 mod alerts;
@@ -28,26 +28,26 @@ use crate::api::problem::Problem;
 
 /// Renders a page.
 pub(super) type Show = fn(Visit) -> Showing;
-/// What rendering gives, in the end.
+/// The future of a rendered page.
 pub(super) type Showing = Pin<Box<dyn Future<Output = Result<Shown, Problem>> + Send>>;
-/// Does what a form asks for.
+/// Performs the action that a form requests.
 pub(super) type Act = fn(Visit, Form) -> Acting;
-/// What doing gives, in the end.
+/// The future of an action.
 pub(super) type Acting = Pin<Box<dyn Future<Output = Result<After, Problem>> + Send>>;
 
-/// Whose part of the site something belongs to.
+/// The part of the site that a page or an action belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// Everybody's: only admins see it.
+    /// The whole server: only visible with an admin key.
     Everything,
-    /// One tenant's.
+    /// One tenant.
     Tenant,
 }
 
-/// A page, or something that can be done.
+/// A page or an action, with its path.
 pub(super) struct At<T> {
     reach: Reach,
-    /// Its path below its part of the site, with names in braces.
+    /// Path below its part of the site, with parameters in braces.
     path: &'static str,
     what: T,
 }
@@ -56,7 +56,7 @@ const fn at<T>(reach: Reach, path: &'static str, what: T) -> At<T> {
     At { reach, path, what }
 }
 
-/// Every page.
+/// All pages.
 static PAGES: &[&[At<Show>]] = &[
     overview::PAGES,
     alerts::PAGES,
@@ -73,7 +73,7 @@ static PAGES: &[&[At<Show>]] = &[
     replays::PAGES,
 ];
 
-/// Everything that can be done.
+/// All actions.
 static ACTIONS: &[&[At<Act>]] = &[
     links::ACTIONS,
     endpoint::ACTIONS,
@@ -84,15 +84,15 @@ static ACTIONS: &[&[At<Act>]] = &[
     replays::ACTIONS,
 ];
 
-/// What a path led to: what is there, and the names in the path.
+/// The handler of a path, and the parameters in the path.
 type Found<T> = Option<(T, Vec<(&'static str, String)>)>;
 
-/// The page at a path.
+/// Finds the page at a path.
 pub(super) fn page(reach: Reach, path: &str) -> Found<Show> {
     find_in(PAGES, reach, path)
 }
 
-/// What is done by a form that is sent to a path.
+/// Finds the action of a form that is sent to a path.
 pub(super) fn action(reach: Reach, path: &str) -> Found<Act> {
     find_in(ACTIONS, reach, path)
 }
@@ -105,7 +105,7 @@ fn find_in<T: Copy>(groups: &'static [&'static [At<T>]], reach: Reach, path: &st
     })
 }
 
-/// A time as browsers send it from a field for times, without a zone, is UTC: so the label says.
+/// Completes a time from a browser's time field. It has no zone and is taken as UTC, as the field's label says.
 fn in_utc(text: &str) -> String {
     match text.len() {
         16 => format!("{text}:00Z"),

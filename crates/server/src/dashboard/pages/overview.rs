@@ -1,4 +1,4 @@
-//! How everything is, or everything of one tenant's: what needs a look first, then the figures.
+//! Overview of the server or of one tenant: alerts and endpoints that need attention first, then the stats.
 
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -17,10 +17,10 @@ pub(super) const PAGES: &[At<Show>] = &[
     at(Reach::Tenant, "", |visit| Box::pin(of_tenant(visit))),
 ];
 
-/// How this server is reached where nobody has said.
+/// URL of this server if neither the settings nor the request name one.
 const USUAL_URL: &str = "http://127.0.0.1:8420";
 
-/// An endpoint that needs a look.
+/// An endpoint that needs attention.
 #[derive(Deserialize)]
 struct Needy {
     tenant_id: String,
@@ -77,7 +77,7 @@ async fn with_figures(visit: &Visit, page: Page, base: &str) -> Result<Page, Pro
     let attention: Attention = visit.read(&format!("{base}/attention")).await?;
     let stats: Stats = visit.read(&format!("{base}/stats")).await?;
     let series: Series = visit.read(&format!("{base}/stats/series{query}")).await?;
-    // Always there, so that one that is raised now comes without a reload.
+    // The section is always present, so that a new alert appears without a reload.
     let wrong = alerts::on_top(visit).await?.unwrap_or_default();
     Ok(page
         .live("alerts", wrong)
@@ -144,7 +144,7 @@ fn reason(reason: &str) -> Markup {
     }
 }
 
-/// How this server is reached.
+/// Returns the URL of this server for examples.
 fn own_url(visit: &Visit) -> &str {
     let told = visit.dashboard.settings.public_url.as_deref();
     let called = visit.origin.called.as_deref();
@@ -157,7 +157,7 @@ fn command(url: &str, path: &str, body: &str) -> String {
     )
 }
 
-/// What to do on a server where nothing is.
+/// First steps on a server without tenants.
 fn start(visit: &Visit) -> Markup {
     let url = own_url(visit);
     let steps = [
@@ -192,7 +192,7 @@ fn start(visit: &Visit) -> Markup {
     }
 }
 
-/// What to do for a tenant that has no endpoints.
+/// First steps for a tenant without endpoints.
 fn start_of_tenant(visit: &Visit) -> Markup {
     let base = format!("/v1/tenants/{}", visit.tenant());
     let url = own_url(visit);

@@ -1,4 +1,4 @@
-//! Who there is, and somebody new.
+//! The list of tenants, and a form for a new one.
 
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use crate::dashboard::page::{After, Done, Page, Shown, Tab};
 use crate::dashboard::parts::{Field, Listed, Wrong, empty, pager, time};
 use crate::dashboard::visit::{Visit, query_of};
 
-/// So many stand on a page.
+/// Number of tenants on a page.
 const PER_PAGE: u8 = 50;
 
 pub(super) const PAGES: &[At<Show>] = &[at(Reach::Everything, "/tenants", |visit| {

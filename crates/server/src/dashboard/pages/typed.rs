@@ -1,7 +1,7 @@
-//! What somebody filled in, and what is wrong with it.
+//! Form values with their error messages.
 //!
-//! What was typed stays, and what is wrong is told beside its field. The API says what is wrong, but for
-//! times, which may be written here as people write them.
+//! [`Typed`] keeps what the visitor typed and shows each error beside its field. The API validates all fields except
+//! times, which this module parses in common notations.
 
 use maud::{Markup, html};
 use posthaste_core::classify::FailureKind;
@@ -11,11 +11,11 @@ use super::addresses::Addresses;
 use super::delivery::words;
 use crate::api::problem::Problem;
 
-/// What is said of a time that cannot be read.
+/// Error message for a time that cannot be parsed.
 pub(super) const NO_TIME: &str =
     "must be a time, such as 2026-11-15 14:30, or how long ago that is, such as 2h";
 
-/// The fields of a form, by the API's names.
+/// The fields of a form, by their API names.
 pub(super) struct Typed {
     fields: Vec<(&'static str, String)>,
     wrong: Vec<(&'static str, String)>,
@@ -31,31 +31,31 @@ impl Typed {
         }
     }
 
-    /// Every field, in order, and what stands in it.
+    /// Returns all fields in order, with their values.
     pub(super) fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
         self.fields
             .iter()
             .map(|(name, text)| (*name, text.as_str()))
     }
 
-    /// What stands in a field.
+    /// Returns the value of a field.
     pub(super) fn value(&self, name: &str) -> &str {
         let found = self.fields().find(|(field, _)| *field == name);
         found.map_or("", |(_, text)| text)
     }
 
-    /// What is wrong with a field.
+    /// Returns the error of a field.
     pub(super) fn wrong(&self, name: &str) -> Option<&str> {
         let found = self.wrong.iter().find(|(field, _)| *field == name);
         found.map(|(_, message)| message.as_str())
     }
 
-    /// Whether anything is wrong.
+    /// Returns whether any field has an error.
     pub(super) fn is_wrong(&self) -> bool {
         !self.wrong.is_empty()
     }
 
-    /// Calls a field wrong. What was called so before stays as it was.
+    /// Marks a field as wrong. An earlier error of the same field is kept. Returns whether the error is new.
     pub(super) fn call_wrong(&mut self, name: &str, message: impl Into<String>) -> bool {
         let known = self.fields.iter().find(|(field, _)| *field == name);
         match known.map(|(field, _)| *field) {
@@ -67,7 +67,7 @@ impl Typed {
         }
     }
 
-    /// Keeps in mind what the API calls wrong. Says whether any of that is news about these fields.
+    /// Records the errors that the API returned. Returns whether any of them is new for these fields.
     pub(super) fn note(&mut self, problem: &Problem) -> bool {
         let mistakes = problem.errors.iter().flat_map(|errors| errors.iter());
         let mut has_news = false;
@@ -77,7 +77,7 @@ impl Typed {
         has_news
     }
 
-    /// Calls each of these wrong that is filled in and no time.
+    /// Marks those of these fields that are filled in but not a valid time.
     pub(super) fn check_times(&mut self, names: &[&'static str], now: Timestamp) {
         for name in names {
             let text = self.value(name);
@@ -87,7 +87,7 @@ impl Typed {
         }
     }
 
-    /// A field with its label, and what is wrong with it.
+    /// Renders a field with its label and its error.
     pub(super) fn field(&self, name: &str, label: &str, input: Markup) -> Markup {
         html! {
             div {
@@ -106,7 +106,7 @@ impl Typed {
         self.wrong(name).map(|_| format!("{name}-wrong"))
     }
 
-    /// A line to type into.
+    /// Renders a single-line input.
     pub(super) fn text(&self, name: &str, example: &str) -> Markup {
         html! {
             input #(name) name=(name) value=(self.value(name)) placeholder=(example) autocomplete="off"
@@ -114,7 +114,7 @@ impl Typed {
         }
     }
 
-    /// One of several. `any` is what stands for none of them.
+    /// Renders a selection. `any` is the label of the empty choice.
     pub(super) fn choice(&self, name: &str, any: Option<&str>, values: &[(&str, &str)]) -> Markup {
         let chosen = self.value(name);
         let is_known = chosen.is_empty() || values.iter().any(|(value, _)| *value == chosen);
@@ -122,13 +122,13 @@ impl Typed {
             select #(name) name=(name) aria-invalid=[self.invalid(name)] aria-describedby=[self.described(name)] {
                 @if let Some(any) = any { option value="" { (any) } }
                 @for (value, shown) in values { option value=(value) selected[*value == chosen] { (shown) } }
-                // What is wrong, or gone, stays as it was asked for.
+                // An invalid or deleted value stays selected.
                 @if !is_known { option value=(chosen) selected { (chosen) } }
             }
         }
     }
 
-    /// One of the tenant's endpoints: to be chosen, or by its id if they are too many.
+    /// Renders a selection of the tenant's endpoints, or an id input if there are too many.
     pub(super) fn endpoint(&self, any: &str, endpoints: &Addresses) -> Markup {
         let mut choices: Vec<(&str, &str)> = endpoints.choices().collect();
         choices.sort_unstable_by_key(|(id, url)| (*url, *id));
@@ -143,15 +143,14 @@ impl Typed {
         }
     }
 
-    /// One of the kinds of failure.
+    /// Renders a selection of the failure kinds.
     pub(super) fn kind(&self, any: &str) -> Markup {
         let kinds = FailureKind::ALL.map(|kind| (kind.name(), words::kind(kind)));
         self.choice("error_kind", Some(any), &kinds)
     }
 }
 
-/// A time as people write it, as the API reads it: to the day, the minute or the second, all UTC, or as
-/// long ago as a duration says.
+/// Converts a time to the API's format. Accepts a day, a minute or a second (UTC), or a duration before now.
 pub(super) fn moment(text: &str, now: Timestamp) -> Option<String> {
     if let Ok(at) = text.parse::<Timestamp>() {
         return Some(at.to_string());

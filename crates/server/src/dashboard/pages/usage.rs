@@ -1,4 +1,4 @@
-//! What a tenant is allowed, and how much of it is used.
+//! Limits of a tenant and their current usage.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::dashboard::parts::{Mood, badge, time};
 use crate::dashboard::visit::Visit;
 use crate::picture::words;
 
-/// What is shown, in this order, and in which words.
+/// The limits that are shown, in this order, with their labels.
 const SHOWN: [(&str, &str); 9] = [
     ("events_per_month", "Events this month"),
     ("events_per_second", "Events a second"),
@@ -39,7 +39,7 @@ struct Limit {
     resets_at: Option<String>,
 }
 
-/// What there is to know of it.
+/// Renders the limits and their usage.
 pub(super) async fn summary(visit: &Visit) -> Result<Markup, Problem> {
     let usage: Usage = visit.get("/usage").await?;
     Ok(html! {

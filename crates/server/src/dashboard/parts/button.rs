@@ -1,12 +1,12 @@
-//! What is done with one click.
+//! Buttons for actions and for copying text.
 
 use maud::{Markup, html};
 
 use crate::dashboard::layout::csrf;
 use crate::dashboard::visit::Visit;
 
-/// A button that does something: a form of its own, sent to `link`. `class` may be `primary`, `danger`
-/// or nothing.
+/// A button that performs an action: a form of its own that is sent to `link`. `class` is `primary`, `danger` or
+/// empty.
 pub(in crate::dashboard) fn act(visit: &Visit, link: &str, class: &str, word: &str) -> Markup {
     html! {
         form.act method="post" action=(link) {
@@ -16,7 +16,7 @@ pub(in crate::dashboard) fn act(visit: &Visit, link: &str, class: &str, word: &s
     }
 }
 
-/// A text that can be copied with one click: `what` names it for those who cannot see it.
+/// A text with a copy button. `what` names the text for screen readers.
 pub(in crate::dashboard) fn copied(text: &str, what: &str) -> Markup {
     html! {
         span.copied {
@@ -26,10 +26,10 @@ pub(in crate::dashboard) fn copied(text: &str, what: &str) -> Markup {
     }
 }
 
-/// The button alone, for a text that stands elsewhere.
+/// The copy button alone, for a text that is shown elsewhere.
 pub(in crate::dashboard) fn copy(text: &str, what: &str) -> Markup {
     html! {
-        // Shown by the script, which it needs.
+        // Hidden until the script shows it, because copying needs the script.
         button.copy type="button" data-copy=(text) hidden { "Copy" span.unseen { " " (what) } }
     }
 }

@@ -1,4 +1,4 @@
-//! Charts: shapes are drawn, words are written beside them, so that they can be read at any width.
+//! Column and line charts as SVG. The text is HTML beside the shapes, so that it stays readable at any width.
 
 use std::fmt::Write;
 
@@ -6,51 +6,51 @@ use maud::{Markup, PreEscaped, html};
 
 use crate::picture::svg::{Element, number, rect};
 
-/// How wide and how high shapes are, in units of their own: the page stretches them.
+/// Size of the drawing area, in its own units. The page scales it.
 const WIDTH: f64 = 600.0;
 const HEIGHT: f64 = 100.0;
-/// The least height that is seen.
+/// Minimum height of a column that is not zero, so that it is visible.
 const SEEN: f64 = 1.0;
 
 /// A column of a chart.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::dashboard) struct Column {
-    /// Where it begins, from 0 at the left to 1 at the right.
+    /// Left edge, from 0 at the left of the chart to 1 at the right.
     pub(in crate::dashboard) from: f64,
-    /// Where it ends.
+    /// Right edge.
     pub(in crate::dashboard) to: f64,
-    /// How high its lower part is.
+    /// Height of the lower part.
     pub(in crate::dashboard) good: f64,
-    /// How high its upper part is.
+    /// Height of the upper part.
     pub(in crate::dashboard) bad: f64,
 }
 
-/// What stands around the shapes.
+/// Text around a chart.
 pub(in crate::dashboard) struct Words<'a> {
-    /// What it shows.
+    /// Title of the chart.
     pub(in crate::dashboard) title: &'a str,
-    /// What one would say of it to somebody who cannot see it.
+    /// Description for screen readers.
     pub(in crate::dashboard) told: &'a str,
-    /// What the highest value is.
+    /// Label of the highest value.
     pub(in crate::dashboard) most: &'a str,
-    /// What colours mean.
+    /// Legend: class and meaning.
     pub(in crate::dashboard) keys: &'a [(&'static str, &'static str)],
-    /// Where it begins.
+    /// Label at the left end.
     pub(in crate::dashboard) from: Markup,
-    /// Where it ends.
+    /// Label at the right end.
     pub(in crate::dashboard) to: Markup,
 }
 
-/// What is marked in a chart.
+/// Marks in a chart.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::dashboard) struct Marks {
-    /// A value that a line is drawn at.
+    /// Value at which a horizontal line is drawn.
     pub(in crate::dashboard) across: Option<f64>,
-    /// From the left up to here, between 0 and 1, the ground is another.
+    /// Right edge of a shaded area that begins at the left, between 0 and 1.
     pub(in crate::dashboard) shaded: Option<f64>,
 }
 
-/// Equal columns, one after the other, of good and bad heights.
+/// Builds columns of equal width from pairs of good and bad heights.
 pub(in crate::dashboard) fn even(heights: &[(f64, f64)]) -> Vec<Column> {
     let count = heights.len().max(1) as f64;
     let column = |(index, (good, bad)): (usize, &(f64, f64))| Column {
@@ -62,7 +62,7 @@ pub(in crate::dashboard) fn even(heights: &[(f64, f64)]) -> Vec<Column> {
     heights.iter().enumerate().map(column).collect()
 }
 
-/// Columns up to `most`.
+/// A column chart with a vertical scale up to `most`.
 pub(in crate::dashboard) fn columns(
     columns: &[Column],
     most: f64,
@@ -87,7 +87,8 @@ pub(in crate::dashboard) fn columns(
     framed(&picture, words)
 }
 
-/// Lines up to `most`: each a class and its values, evenly apart. Where there is none, the line is broken.
+/// A line chart with a vertical scale up to `most`. Each line has a class and evenly spaced values; it is interrupted
+/// where a value is missing.
 pub(in crate::dashboard) fn lines(
     lines: &[(&'static str, Vec<Option<f64>>)],
     most: f64,
@@ -100,7 +101,7 @@ pub(in crate::dashboard) fn lines(
     framed(&picture, words)
 }
 
-/// A small line that goes with a figure.
+/// A small line chart that accompanies a figure.
 pub(in crate::dashboard) fn spark(values: &[Option<f64>], title: &str) -> Markup {
     let most = values.iter().flatten().copied().fold(0.0, f64::max);
     if values.iter().flatten().next().is_none() {
@@ -160,7 +161,7 @@ fn bars(
         if high <= low {
             continue;
         }
-        // What is there is seen, however little it is.
+        // A value above zero must be visible, however small it is.
         let (low, high) = (place(low), place(high).max(place(low) + SEEN));
         let (left, right) = (WIDTH * column.from, WIDTH * column.to);
         let gap = (right - left) * 0.15;
@@ -196,7 +197,7 @@ fn line(values: &[Option<f64>], most: f64, height: f64) -> Element {
         let x = step * index as f64;
         let y = height * (0.98 - 0.96 * share);
         let verb = if before { 'L' } else { 'M' };
-        // A step wide, so that a value that stands alone is seen too.
+        // Each value is drawn as a horizontal step, so that a single value between gaps is visible too.
         let _ = write!(
             path,
             "{verb}{} {}H{}",

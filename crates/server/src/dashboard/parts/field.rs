@@ -1,16 +1,16 @@
-//! Fields of forms: each with a label, what is wished, and what is wrong with what was filled in.
+//! Form fields with label, hint and error message.
 
 use maud::{Markup, html};
 
 use crate::api::problem::Problem;
 
-/// What is wrong with what was filled in, by the name of the field in the form.
+/// Error messages of a submitted form, by name of the form field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::dashboard) struct Wrong(Vec<(String, String)>);
 
 impl Wrong {
-    /// What the API found wrong. `place` says which field of the form one of the API's belongs to; what
-    /// belongs to none is told above all fields.
+    /// Collects the errors that the API returned. `place` maps an API field to its form field; errors without a form
+    /// field are shown above the form.
     pub(in crate::dashboard) fn new(
         problem: &Problem,
         place: impl Fn(&str) -> Option<&'static str>,
@@ -21,7 +21,7 @@ impl Wrong {
         let told = mistakes.iter().map(|mistake| {
             let field = mistake.field.as_str();
             match place(field) {
-                // Where the field of the form is a part of the API's, which part it is must be said.
+                // If one form field holds several API fields, the message must name the API field.
                 Some(name) if name == field => (name.to_owned(), mistake.message.clone()),
                 Some(name) => {
                     let part = field.strip_prefix(name).unwrap_or(field);
@@ -34,25 +34,25 @@ impl Wrong {
         Wrong(told.collect())
     }
 
-    /// The same, with something more.
+    /// Adds an error message.
     pub(in crate::dashboard) fn and(mut self, field: &str, message: impl Into<String>) -> Wrong {
         self.0.push((field.to_owned(), message.into()));
         self
     }
 
-    /// Whether nothing is wrong.
+    /// Returns whether there are no errors.
     pub(in crate::dashboard) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What is wrong with a field.
+    /// Returns the error messages of a field.
     pub(in crate::dashboard) fn about(&self, field: &str) -> Option<String> {
         let about = self.0.iter().filter(|(name, _)| name == field);
         let told: Vec<&str> = about.map(|(_, message)| message.as_str()).collect();
         (!told.is_empty()).then(|| told.join("; "))
     }
 
-    /// What is wrong at all, above the form: whoever cannot see the fields hears that there is something.
+    /// Renders a summary above the form, so that users of screen readers notice that there are errors.
     pub(in crate::dashboard) fn summary(&self) -> Markup {
         let rest = self.about("");
         html! {
@@ -66,27 +66,27 @@ impl Wrong {
     }
 }
 
-/// A field.
+/// A form field.
 pub(in crate::dashboard) struct Field<'a> {
     /// Its name in the form.
     pub(in crate::dashboard) name: &'a str,
-    /// What it is called.
+    /// Its label.
     pub(in crate::dashboard) label: &'a str,
-    /// What is wished, if that needs saying.
+    /// Explanation below the label; may be empty.
     pub(in crate::dashboard) hint: &'a str,
-    /// What stands in it.
+    /// Its current value.
     pub(in crate::dashboard) value: &'a str,
-    /// What is wrong.
+    /// Errors of the whole form.
     pub(in crate::dashboard) wrong: &'a Wrong,
 }
 
 impl Field<'_> {
-    /// The id of its input.
+    /// Element id of the input.
     fn id(&self) -> String {
         format!("field-{}", self.name)
     }
 
-    /// What describes it: the ids of its hint and of what is wrong.
+    /// Ids of the elements that describe it, for screen readers: its error and its hint.
     fn described_by(&self) -> Option<String> {
         let id = self.id();
         let wrong = self.wrong.about(self.name).map(|_| format!("{id}-wrong"));
@@ -113,7 +113,7 @@ impl Field<'_> {
         }
     }
 
-    /// One line of text. `kind` is a type of HTML's, such as `text` or `email`.
+    /// A single-line input. `kind` is an HTML input type, such as `text` or `email`.
     pub(in crate::dashboard) fn line(&self, kind: &str) -> Markup {
         self.around(html! {
             input id=(self.id()) name=(self.name) type=(kind) value=(self.value) autocomplete="off"
@@ -121,16 +121,17 @@ impl Field<'_> {
         })
     }
 
-    /// Several lines of text.
+    /// A multi-line input.
     pub(in crate::dashboard) fn lines(&self, rows: u8) -> Markup {
         self.around(html! {
-            // A browser leaves out a line break at the beginning, and one that is ours it may.
+            // Browsers drop a line break at the beginning of a textarea. This one is ours, so that the value keeps
+            // its own.
             textarea id=(self.id()) name=(self.name) rows=(rows) spellcheck="false"
                 aria-invalid=[self.is_wrong()] aria-describedby=[self.described_by()] { "\n" (self.value) }
         })
     }
 
-    /// One of several: values and how they are called.
+    /// A selection: values and their labels.
     pub(in crate::dashboard) fn choice(&self, choices: &[(&str, &str)]) -> Markup {
         self.around(html! {
             select id=(self.id()) name=(self.name) aria-invalid=[self.is_wrong()]

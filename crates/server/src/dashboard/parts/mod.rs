@@ -1,4 +1,4 @@
-//! What pages are built from.
+//! Reusable components of pages.
 
 mod button;
 pub(super) mod chart;

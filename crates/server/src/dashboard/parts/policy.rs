@@ -1,4 +1,4 @@
-//! A retry policy: in words, as a picture, and as a table for those who cannot see the picture.
+//! A retry policy in words, as a chart, and as a table for screen readers.
 
 use maud::{Markup, PreEscaped, html};
 use posthaste_core::policy::{AttemptWindow, Explanation};
@@ -9,14 +9,14 @@ use super::time::duration;
 use crate::picture::timeline::{self, MAX_TABLE_ROWS, Row};
 use crate::picture::words;
 
-/// A policy, as the API explains it.
+/// A policy as the API explains it.
 #[derive(Deserialize)]
 pub(in crate::dashboard) struct Explained {
     attempts: Vec<Window>,
     gives_up_ms: u64,
     deadline_ms: u64,
     words: String,
-    /// The policy, written out.
+    /// The complete policy.
     pub(in crate::dashboard) policy: Value,
 }
 
@@ -29,7 +29,7 @@ struct Window {
 }
 
 impl Explained {
-    /// How it is called: the name of its preset, or that it is one's own.
+    /// Returns the name of its preset, or that it is a custom policy.
     pub(in crate::dashboard) fn name(&self) -> String {
         match self.policy.get("preset").and_then(Value::as_str) {
             Some(preset) => format!("preset “{preset}”"),
@@ -52,7 +52,7 @@ impl Explained {
         }
     }
 
-    /// In words, as a picture and as a table.
+    /// Renders the policy in words, as a chart and as a table.
     pub(in crate::dashboard) fn shown(&self) -> Markup {
         let explanation = self.explanation();
         let picture = timeline::drawn(&explanation, "When each attempt comes", &self.name());

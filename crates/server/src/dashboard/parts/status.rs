@@ -1,17 +1,17 @@
-//! States, told by word, shape and colour together.
+//! Status badges. Word, symbol and colour together show the status.
 
 use maud::{Markup, html};
 
-/// How good or bad a state is. It decides the colour and the shape, never the word.
+/// Severity of a status. It decides the colour and the symbol, never the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::dashboard) enum Mood {
-    /// As it should be.
+    /// Normal.
     Good,
-    /// Something is going on.
+    /// In progress.
     Busy,
-    /// Worth a look.
+    /// Should be looked at.
     Warning,
-    /// Somebody must do something.
+    /// Needs action.
     Bad,
     /// Neither good nor bad.
     Quiet,
@@ -28,7 +28,7 @@ impl Mood {
         }
     }
 
-    /// A shape that can be told apart without colour.
+    /// A symbol that can be distinguished without colour.
     fn sign(self) -> &'static str {
         match self {
             Mood::Good => "✓",
@@ -40,25 +40,25 @@ impl Mood {
     }
 }
 
-/// A state.
+/// A badge with a status.
 pub(in crate::dashboard) fn badge(mood: Mood, word: &str) -> Markup {
     html! { span class={ "badge " (mood.class()) } { span aria-hidden="true" { (mood.sign()) } " " (word) } }
 }
 
-/// The status of a delivery, as the API names it.
+/// A badge with the status of a delivery, as the API names it.
 pub(in crate::dashboard) fn delivery_badge(status: &str) -> Markup {
     let mood = match status {
         "succeeded" => Mood::Good,
         "pending" | "in_progress" => Mood::Busy,
         "retrying" | "held" => Mood::Warning,
         "failed" => Mood::Bad,
-        // Called off, or a word of a later version.
+        // Cancelled, or a status of a later version.
         _ => Mood::Quiet,
     };
     badge(mood, &in_words(status))
 }
 
-/// A name of the API's as people write it: `in_progress` is "in progress".
+/// Converts an API name to words: `in_progress` becomes "in progress".
 pub(in crate::dashboard) fn in_words(name: &str) -> String {
     name.replace('_', " ")
 }

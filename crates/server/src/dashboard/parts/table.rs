@@ -1,23 +1,23 @@
-//! Lists.
+//! Lists and their pagination.
 
 use maud::{Markup, html};
 use serde::Deserialize;
 
-/// A page of a list, as the API gives it.
+/// One page of an API list.
 #[derive(Deserialize)]
 pub(in crate::dashboard) struct Listed<T> {
-    /// What is on it.
+    /// Items of this page.
     pub(in crate::dashboard) data: Vec<T>,
-    /// Where the next one begins.
+    /// Cursor of the next page, if there is one.
     pub(in crate::dashboard) next_cursor: Option<String>,
 }
 
-/// What stands where a list would, if there is nothing in it.
+/// The text that is shown instead of an empty list.
 pub(in crate::dashboard) fn empty(sentence: &str) -> Markup {
     html! { p.empty { (sentence) } }
 }
 
-/// The way to older items, and back to the newest.
+/// Links to older items and back to the newest.
 pub(in crate::dashboard) fn pager(newest: Option<&str>, older: Option<&str>) -> Markup {
     if newest.is_none() && older.is_none() {
         return html! {};

@@ -1,25 +1,25 @@
-//! Times. What is written does not depend on when it is read, so that a section changes only when what it
-//! tells does; the script adds how long ago that was, or how long until.
+//! Times and durations. The rendered text does not depend on the current time, so that a live section changes only
+//! when its data changes. The script adds relative times, such as "5 minutes ago".
 
 use maud::{Markup, html};
 
 use crate::picture::words;
 
-/// A time of the API's, such as `2026-01-02T03:04:05.678Z`: day, hours, minutes and seconds.
+/// An API time, such as `2026-01-02T03:04:05.678Z`, shown as date, hours, minutes and seconds.
 pub(in crate::dashboard) fn time(text: &str) -> Markup {
     let plain = text.split('.').next().unwrap_or(text);
     let plain = plain.trim_end_matches('Z').replace('T', " ");
     html! { time datetime=(text) { (plain) } }
 }
 
-/// A time that is told by a clock which runs beside the wall's: its milliseconds come and go, and would
-/// make a page change by itself.
+/// A time that the node computes from its monotonic clock. Its milliseconds differ slightly each time and would
+/// change the page at every rendering, so they are cut off.
 pub(in crate::dashboard) fn to_the_second(at: &str) -> Markup {
     let whole = at.split('.').next().unwrap_or(at).trim_end_matches('Z');
     time(&format!("{whole}Z"))
 }
 
-/// How long something takes, in words.
+/// A duration in words.
 pub(in crate::dashboard) fn duration(ms: u64) -> String {
     words::duration(ms)
 }

@@ -1,4 +1,4 @@
-//! What deliveries carry beside their signature.
+//! Tests of the credentials that deliveries carry besides their signature.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -25,14 +25,14 @@ use crate::vault::Purpose;
 
 type Judge = Box<dyn Fn(&HeaderMap) -> u16 + Send + Sync>;
 
-/// A receiver that keeps the heads of what arrives, and judges by them.
+/// A receiver that keeps the request headers and derives the response status from them.
 struct Gate {
     address: SocketAddr,
     heads: Arc<Mutex<Vec<HeaderMap>>>,
-    /// Where each of them came from: one port, one connection.
+    /// Client port of each request: one port is one connection.
     ports: Arc<Mutex<Vec<u16>>>,
     judge: Arc<Mutex<Arc<Judge>>>,
-    /// What an answer waits for.
+    /// Semaphore that a response waits for.
     bar: Arc<Semaphore>,
 }
 
@@ -85,7 +85,7 @@ impl Gate {
         *self.judge.lock().unwrap() = Arc::new(Box::new(judge));
     }
 
-    /// Waits until so many have arrived, and says over which ports.
+    /// Waits until `wanted` requests have arrived, and returns their client ports.
     async fn arrivals(&self, wanted: usize) -> Vec<u16> {
         loop {
             let ports = self.ports.lock().unwrap().clone();
@@ -96,7 +96,7 @@ impl Gate {
         }
     }
 
-    /// What stood in this header, in the order of arrival.
+    /// Returns the values of this header, in order of arrival.
     fn saw(&self, name: &str) -> Vec<String> {
         let heads = self.heads.lock().unwrap();
         let value = |head: &HeaderMap| head[name].to_str().unwrap().to_owned();
@@ -168,7 +168,7 @@ async fn a_changed_credential_arrives_and_on_another_connection() {
     assert_ne!(ports[1], ports[2], "but not with other credentials");
 }
 
-/// Not even a connection that was in use while the URL was changed, and that leads to the same host.
+/// Even a connection that was in use while the URL was changed, and that leads to the same host, is not reused.
 #[tokio::test]
 async fn a_connection_that_comes_back_late_does_not_serve_another_url() {
     let world = World::start().await;
@@ -266,7 +266,7 @@ async fn a_401_to_a_fresh_token_is_an_answer_like_any_other() {
     let first = world.events(1).await[0];
     let shown = world.until(first, Status::Failed).await;
     assert_eq!(shown.delivery.facts().attempts, 1);
-    // The next one cannot know whether the token has been taken back since.
+    // The next delivery cannot know whether the token has been revoked since, so a 401 makes it fetch a new one.
     let second = world.events(1).await[0];
     let shown = world.until(second, Status::Failed).await;
     assert_eq!(shown.delivery.facts().attempts, 2);

@@ -1,4 +1,4 @@
-//! Engines that share a store: what is granted, recalled and lost, and who does what is asked.
+//! Tests of engines that share a store: grants, revocations, lease losses, and routing of requests to the owner.
 
 use std::sync::Mutex;
 
@@ -16,7 +16,7 @@ use crate::switchboard::Switchboard;
 
 const NEVER: Tick = Tick(u64::MAX - 1);
 
-/// Hands over to every engine there is: each knows what is its own.
+/// Hands over to every engine. Each ignores what it does not own.
 struct ToAll(Vec<Arc<dyn HandOver>>);
 
 impl HandOver for ToAll {
@@ -63,7 +63,7 @@ fn everything() -> Vec<Shard> {
     Shard::all().collect()
 }
 
-/// Recalls everything. The answer comes when nothing is under way.
+/// Revokes all shards. The answer arrives when nothing is in flight.
 fn recall(engine: &Engine) -> oneshot::Receiver<Result<(), StoreError>> {
     let (told, answer) = oneshot::channel();
     let done = Box::new(move |result| drop(told.send(result)));
@@ -71,7 +71,7 @@ fn recall(engine: &Engine) -> oneshot::Receiver<Result<(), StoreError>> {
     answer
 }
 
-/// Waits until everything an engine was told before has been heard.
+/// Waits until the engine has processed all earlier messages.
 async fn heard(engine: &Engine) {
     engine.breakers().await.unwrap();
 }
@@ -110,7 +110,7 @@ async fn what_is_recalled_changes_hands_when_nothing_is_under_way() {
     let mut recalled = recall(pair.engine());
     heard(pair.engine()).await;
     assert!(recalled.try_recv().is_err(), "ten are in flight");
-    // It can still be asked for what only an owner can do.
+    // Until the release it still answers requests that only an owner can answer.
     let cancelled = pair.engine().cancel(endpoint, deliveries[29]).await;
     assert_eq!(cancelled, Ok(Cancelled::Done));
     let paused = pair.engine().stand(endpoint, Standing::Paused, None).await;
@@ -172,7 +172,7 @@ async fn a_new_lease_is_none_for_what_was_lost_with_the_old_one() {
     pair.world.endpoint(url).await;
     pair.engine().granted(everything());
     heard(pair.engine()).await;
-    // The store has said so, and the engine has not heard it yet.
+    // The store has counted the loss, and the engine has not processed it yet.
     pair.engine().shared.losses.add();
     let delivery = pair.world.events(1).await[0];
     for _ in 0..10 {
@@ -234,7 +234,7 @@ async fn what_is_lost_is_the_others_and_nothing_of_it_is_written_down() {
         assert_eq!(sent.delivery.facts().attempts, 1);
     }
     assert_eq!(receiver.count(), 40, "ten of them twice");
-    // What comes back to it is sent by it again.
+    // Shards that are granted to it again are sent by it again.
     let recalled = timeout(PATIENCE, recall(&pair.other)).await;
     assert_eq!(recalled.expect("it is idle").unwrap(), Ok(()));
     pair.engine().granted(everything());
@@ -252,7 +252,7 @@ async fn what_another_node_shut_on_disk_is_shut_here_too() {
     pair.engine().granted(everything());
     let delivery = pair.world.events(1).await[0];
     pair.world.until(delivery, Status::Succeeded).await;
-    // As a node does that has not yet understood that it is the owner no more.
+    // Acts like a node that does not know yet that it is no longer the owner.
     let now = pair.world.clock.wall();
     let reason = Some(DisabledReason::Manual);
     let store = &pair.world.store;
@@ -272,7 +272,7 @@ async fn what_another_node_shut_on_disk_is_shut_here_too() {
     assert_eq!(row.disabled_reason, reason);
 }
 
-/// A cluster of two that is told who owns everything.
+/// A cluster of two nodes whose owner the test sets.
 struct Told {
     me: NodeNo,
     owner: Arc<Mutex<Option<NodeNo>>>,
@@ -352,7 +352,7 @@ impl Cluster for Told {
     }
 }
 
-/// Two nodes, and what the API of each speaks to.
+/// Two nodes with their owner routers.
 struct Town {
     pair: Pair,
     owner: Arc<Mutex<Option<NodeNo>>>,
@@ -393,7 +393,7 @@ impl Town {
         }
     }
 
-    /// The first node has everything.
+    /// Grants all shards to the first node.
     async fn grant(&self) {
         self.pair.engine().granted(everything());
         heard(self.pair.engine()).await;
@@ -476,7 +476,7 @@ async fn an_owner_who_is_none_any_more_sends_one_on_to_the_next() {
     let receiver = Receiver::start().await;
     let url = format!("http://{}/", receiver.address);
     let endpoint = world.endpoint(url).await;
-    // Everybody believes in the first, who owns nothing yet.
+    // Both nodes believe that the first node is the owner, but it owns nothing yet.
     *town.owner.lock().unwrap() = Some(NodeNo(0));
     let board = town.boards[1].clone();
     let asking = tokio::spawn(async move { board.stand(endpoint, Standing::Paused, None).await });

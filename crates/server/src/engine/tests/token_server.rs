@@ -1,4 +1,4 @@
-//! A little token server on loopback: it counts, keeps what it was asked, and answers as it is told.
+//! A token server on loopback for tests: it counts and keeps the requests, and answers as configured.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -31,17 +31,17 @@ pub(super) struct TokenServer {
     pub(super) address: SocketAddr,
     behaviour: Arc<Mutex<Arc<Behaviour>>>,
     asked: watch::Sender<Vec<Asked>>,
-    /// Whether it answers already.
+    /// True if the server answers; while false, requests wait.
     pub(super) answers: watch::Sender<bool>,
 }
 
-/// The token with this number, for an hour.
+/// Returns the token with this number, valid for one hour.
 pub(super) fn token(number: usize) -> Value {
     json!({"access_token": format!("t{number}"), "token_type": "Bearer", "expires_in": 3_600})
 }
 
 impl TokenServer {
-    /// One that gives out `t1`, `t2`, …
+    /// Starts a server that issues `t1`, `t2`, …
     pub(super) async fn start() -> TokenServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = TokenServer {
@@ -83,28 +83,28 @@ impl TokenServer {
         server
     }
 
-    /// Where it is.
+    /// Returns the token URL.
     pub(super) fn url(&self) -> String {
         format!("http://{}/token", self.address)
     }
 
-    /// From now on it answers like this.
+    /// Sets the function that produces the responses.
     pub(super) fn behave(&self, behaviour: impl Fn(usize) -> (u16, Bytes) + Send + Sync + 'static) {
         *self.behaviour.lock().unwrap() = Arc::new(Box::new(behaviour));
     }
 
-    /// From now on it answers everybody this.
+    /// Sets a fixed response for all requests.
     pub(super) fn say(&self, status: u16, body: impl Into<Bytes>) {
         let body = body.into();
         self.behave(move |_| (status, body.clone()));
     }
 
-    /// How often it was asked.
+    /// Returns the number of requests so far.
     pub(super) fn count(&self) -> usize {
         self.asked.borrow().len()
     }
 
-    /// Waits until it was asked so often.
+    /// Waits for `wanted` requests, and returns all of them.
     pub(super) async fn asked(&self, wanted: usize) -> Vec<Asked> {
         let mut asked = self.asked.subscribe();
         let enough = asked.wait_for(|asked| asked.len() >= wanted);

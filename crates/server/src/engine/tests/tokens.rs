@@ -1,4 +1,4 @@
-//! Tokens, fetched from a real server with a clock that says what it is told.
+//! Tests of access tokens, fetched from a real server with a clock that the test sets.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::engine::tokens::{Absent, Grant, Lent, Missing, Tokens};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Everything is at one address; a name that falls is a resolver that falls over.
+/// Resolves every name to one address, except `inner.example`, and panics for `falls.example`.
 struct Resolver;
 
 impl Resolve for Resolver {
@@ -133,7 +133,7 @@ async fn a_hundred_ask_and_one_fetches() {
     server.answers.send_replace(true);
     for one in asking {
         let lent = one.await.unwrap().expect("a token");
-        // Somebody may have come when it was there already.
+        // A task may have asked after the token had arrived, so `fresh` is not checked.
         assert_eq!(lent.header, "Bearer t1");
     }
     assert_eq!(server.count(), 1);
@@ -173,7 +173,7 @@ async fn its_successor_is_fetched_before_it_ends_and_nobody_waits() {
         assert_eq!(office.lent(&grant).await, kept("t1"));
     }
     server.asked(2).await;
-    // The old one ends while the new one is on its way: now it is waited for.
+    // The old token expires while the new one is being fetched: now callers wait for the new one.
     office.pass_secs(60);
     let (tokens, waiting) = (office.tokens.clone(), grant.clone());
     let waiting = tokio::spawn(async move { tokens.lend(&waiting, LIMIT).await });
@@ -193,7 +193,7 @@ async fn one_that_was_rejected_or_forgotten_is_not_lent_again() {
     let lent = office.lend(&grant).await.expect("a token");
     office.tokens.rejected(grant.key, &lent);
     assert_eq!(office.lent(&grant).await, fresh("t2"));
-    // Late news of the old one do no harm to the new one.
+    // A late rejection of the old token does not affect the new one.
     office.tokens.rejected(grant.key, &lent);
     assert_eq!(office.lent(&grant).await, kept("t2"));
     office.tokens.forget(grant.key);
@@ -206,21 +206,21 @@ async fn what_was_asked_for_before_does_not_end_what_is_asked_for_now() {
     let server = TokenServer::start().await;
     let grant = office.grant(&server.url(), 1);
     server.answers.send_replace(false);
-    // The first fetch comes to nothing, and somebody waits until it does.
+    // The first fetch fails, and a caller waits for its result.
     let (tokens, asking) = (office.tokens.clone(), grant.clone());
     let brief = Duration::from_millis(500);
     tokio::spawn(async move { tokens.lend(&asking, brief).await });
     server.asked(1).await;
     let mut waiting = Box::pin(office.tokens.lend(&grant, LIMIT));
     let _ = timeout(Duration::ZERO, &mut waiting).await;
-    // The endpoint's URL is changed, which leaves its credentials as they were.
+    // The endpoint's URL is changed, and its credentials stay the same.
     office.tokens.forget(grant.key);
     let (tokens, asking) = (office.tokens.clone(), grant.clone());
     let second = tokio::spawn(async move { tokens.lend(&asking, LIMIT).await });
     server.asked(2).await;
     let old = timeout(PATIENCE, waiting).await.expect("it ends");
     assert!(matches!(old, Err(Absent::Theirs(_))), "{old:?}");
-    // The second is still under way, and is waited for.
+    // The second fetch is still in progress, and this caller waits for it.
     let mut third = Box::pin(office.tokens.lend(&grant, LIMIT));
     let early = timeout(Duration::ZERO, &mut third).await;
     assert!(early.is_err(), "{early:?}");
@@ -241,7 +241,7 @@ async fn a_server_that_fails_is_left_in_peace_for_a_growing_time() {
         fault: Fault::NoToken,
         detail: "no access token: the token server answered 401 (invalid_client)".to_owned(),
     };
-    // After a hiccup the next one asks again.
+    // After the first failure the next caller asks again.
     assert_eq!(office.missing(&grant).await, expected);
     assert_eq!(server.count(), 1);
     for (round, pause) in [1, 2, 4].into_iter().enumerate() {
@@ -270,7 +270,7 @@ async fn a_server_that_is_not_there_has_the_fault_of_its_connection() {
         .await;
     assert_eq!(missing.fault, Fault::Connection);
     assert!(missing.detail.starts_with("no access token: "));
-    // A name that leads where nobody may go is found out at the connection.
+    // A name that resolves to a forbidden address is detected at the connection.
     let inner = office.grant("http://inner.example/token", 2);
     let missing = office.missing(&inner).await;
     assert_eq!(missing.fault, Fault::UnsafeDestination);
@@ -280,7 +280,7 @@ async fn a_server_that_is_not_there_has_the_fault_of_its_connection() {
             .starts_with("no access token: unsafe destination")
     );
     assert!(!missing.detail.contains("10.0.0.1"), "{}", missing.detail);
-    // One that never answers takes as long as it may.
+    // A server that never answers takes as long as the time limit.
     server.answers.send_replace(false);
     let grant = office.grant(&server.url(), 3);
     let lending = office.tokens.lend(&grant, Duration::from_millis(50));

@@ -1,7 +1,7 @@
-//! What a token server's answer means (RFC 6749, sections 5.1 and 5.2).
+//! Parses the response of a token server (RFC 6749, sections 5.1 and 5.2).
 //!
-//! Its words go nowhere: of an error only a code that the standard knows is repeated, and of what
-//! cannot be used only what is wrong with it is told.
+//! The response text is not repeated in errors. Only error codes that the standards define are quoted; for an unusable
+//! response the error names the problem only.
 
 use posthaste_core::classify::{Fault, Outcome};
 use posthaste_core::time::Span;
@@ -12,12 +12,12 @@ use super::Missing;
 use super::shelf::{Ended, MAX_LIFETIME};
 use crate::credentials::bearer;
 
-/// How much of an answer is read. Tokens are long, yet not that long.
+/// Maximum response size that is read, in bytes. Longer than any usual token.
 pub(super) const MAX_ANSWER_BYTES: usize = 16 * 1_024;
-/// The longest token that is sent: more than most receivers take in a head.
+/// Maximum token size, in bytes. More than most receivers accept in a request head.
 pub(super) const MAX_TOKEN_BYTES: usize = 8 * 1_024;
 
-/// The codes that may be repeated: RFC 6749, sections 5.2 and 4.1.2.1, and RFC 8707, section 2.
+/// Error codes that may be quoted: RFC 6749, sections 5.2 and 4.1.2.1, and RFC 8707, section 2.
 const KNOWN_ERRORS: &[&str] = &[
     "access_denied",
     "invalid_client",
@@ -31,10 +31,10 @@ const KNOWN_ERRORS: &[&str] = &[
     "unsupported_grant_type",
 ];
 
-/// What came of a request for a token.
+/// Returns the outcome of a token request.
 pub(super) fn understand(report: &Report) -> Ended {
     if let Some(mishap) = &report.mishap {
-        // Its words were made for deliveries, and speak of their receiver.
+        // The text was written for deliveries and names their receiver.
         let why = mishap
             .to_string()
             .replace("the receiver", "the token server");
@@ -72,7 +72,7 @@ fn failed(fault: Fault, why: &str, wait: Option<Span>) -> Ended {
     }
 }
 
-/// Reads a token, or says what is wrong with the answer.
+/// Parses a token, or returns what is wrong with the response.
 fn token(body: &[u8], truncated: bool) -> Result<Ended, String> {
     if truncated {
         return Err(format!("is longer than {} KiB", MAX_ANSWER_BYTES / 1_024));
@@ -100,8 +100,7 @@ fn token(body: &[u8], truncated: bool) -> Result<Ended, String> {
     })
 }
 
-/// Seconds, as a number or, as some servers write it, a text. What cannot be understood counts as not
-/// said.
+/// Parses a lifetime in seconds: a number, or a string as some servers send. Anything else counts as absent.
 fn lifetime(value: &Value) -> Option<Span> {
     let seconds = match value {
         Value::Number(number) => number.as_u64().or_else(|| {
@@ -257,7 +256,7 @@ mod tests {
             let (_, detail) = why(answered(400, &json!({"error": error})));
             assert_eq!(detail, "no access token: the token server answered 400");
         }
-        // A redirect is not followed here either.
+        // Redirects are not followed here either.
         let (fault, detail) = why(answered(302, &json!({})));
         assert_eq!(fault, Fault::NoToken);
         assert_eq!(detail, "no access token: the token server answered 302");

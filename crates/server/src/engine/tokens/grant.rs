@@ -1,4 +1,4 @@
-//! The request for a token, as RFC 6749 writes it.
+//! The token request of RFC 6749, section 4.4.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use super::answer::MAX_ANSWER_BYTES;
 use crate::credentials::{ClientAuthentication, Mark, OAuth2, basic};
 use crate::engine::courier::AGENT;
 
-/// What a token is asked for with.
+/// Prepared token request of one endpoint.
 pub(in crate::engine) struct Grant {
     pub(in crate::engine) key: TokenKey,
-    /// Its connections are nobody else's, the endpoint's own included.
+    /// Separate from all other connections, including those to the endpoint itself.
     pub(in crate::engine) pool_key: PoolKey,
     destination: Destination,
     headers: HeaderMap,
@@ -26,7 +26,7 @@ pub(in crate::engine) struct Grant {
 }
 
 impl Grant {
-    /// How `endpoint` asks for a token.
+    /// Prepares the token request of `endpoint`.
     pub(in crate::engine) fn new(
         endpoint: EndpointId,
         mark: Mark,
@@ -47,7 +47,7 @@ impl Grant {
         }
         let (id, secret) = (&oauth2.client_id, &oauth2.client_secret);
         match oauth2.client_authentication {
-            // Section 2.3.1: each of the two is encoded before they are put together.
+            // RFC 6749, section 2.3.1: the id and the secret are each encoded before they are joined.
             ClientAuthentication::Basic => {
                 let encoded = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
                 headers.insert(AUTHORIZATION, basic(&encoded(id), &encoded(secret)));
@@ -66,7 +66,7 @@ impl Grant {
         }
     }
 
-    /// The request.
+    /// Returns the HTTP request.
     pub(super) fn request(&self, time_limit: Duration) -> Request {
         Request {
             pool_key: self.pool_key.clone(),
@@ -74,7 +74,7 @@ impl Grant {
             method: Method::POST,
             headers: self.headers.clone(),
             body: self.body.clone(),
-            // The endpoint's certificate is for the endpoint's receiver.
+            // The endpoint's client certificate is only for the endpoint's receiver.
             identity: None,
             keep_bytes: Some(MAX_ANSWER_BYTES),
             time_limit,

@@ -1,20 +1,18 @@
-//! Tokens to call endpoints with, fetched from their authorization servers (RFC 6749, section 4.4).
+//! OAuth access tokens for endpoints, fetched from their authorization servers (RFC 6749, section 4.4).
 //!
-//! It promises:
+//! [`Tokens`] is the cache. It guarantees:
 //!
-//! - **One fetch at a time.** However many deliveries need a token, one asks for it, and the others wait
-//!   for that answer, each no longer than its own time limit.
-//! - **Renewed before it ends.** While a token still works, its successor is fetched beside the
-//!   deliveries, and none of them waits.
-//! - **A dead server is left in peace.** From the second failure in a row on, each is remembered for a
-//!   growing time, and whoever asks meanwhile is told of it. So is a server whose tokens no receiver takes:
-//!   each is used for a growing time before another is asked for.
-//! - **Through the one door.** Fetches leave by the client that deliveries leave by, with the same rules
-//!   and a time limit.
-//! - **Nothing told.** Of what a server answers, only the status and the error codes of the standard are
-//!   repeated.
+//! - **One fetch at a time.** However many deliveries need a token, one request is made. The others wait for its
+//!   result, each at most for its own time limit.
+//! - **Renewal before expiry.** While a token is still valid, its successor is fetched in the background, and no
+//!   delivery waits for it.
+//! - **Backoff.** From the second consecutive failure on, a failure is cached for a growing time and returned to every
+//!   caller meanwhile. A server whose tokens receivers reject is protected too: each token is used for a growing time
+//!   before another is requested.
+//! - **Same egress rules.** Token requests use the same client as deliveries, with the same rules and a time limit.
+//! - **No leaks.** Errors repeat only the HTTP status and standard error codes of a token server's response.
 //!
-//! [`shelf`] decides, [`grant`] writes the request, [`answer`] understands what comes back.
+//! [`shelf`] makes the decisions, [`grant`] builds the request, [`answer`] parses the response.
 
 mod answer;
 mod grant;
@@ -38,27 +36,27 @@ use crate::clock::Clock;
 use crate::credentials::Mark;
 use shelf::{Advice, Ended, Shelf};
 
-/// For how many endpoints tokens are kept. What is missed is fetched again.
+/// Maximum number of endpoints with cached tokens. An evicted token is fetched again.
 pub(super) const MAX_SHELVES: usize = 4_096;
 
-/// Whose token it is: an endpoint's, got with these credentials.
+/// Key of a cached token: the endpoint, and the credentials that it was fetched with.
 pub(super) type TokenKey = (EndpointId, Mark);
 
-/// Why there is no token.
+/// Reason why there is no token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Absent {
-    /// The token server, or the way to it.
+    /// The token server gave none, or could not be reached.
     Theirs(Missing),
-    /// Something here. It counts as no attempt.
+    /// An internal error of posthaste. The delivery is not counted as attempted.
     Ours(String),
 }
 
-/// A token that the token server did not give.
+/// A token that the token server did not provide.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Missing {
-    /// What classification works with.
+    /// Fault for the classification of the attempt.
     pub(super) fault: Fault,
-    /// The words for people on both ends.
+    /// Error text for the tenant and the operator.
     pub(super) detail: String,
 }
 
@@ -71,10 +69,10 @@ impl Missing {
     }
 }
 
-/// What a fetch brought, for those who wait for it.
+/// Result of a fetch, for the deliveries that wait for it.
 type News = Result<Lent, Absent>;
 
-/// The tokens at hand.
+/// Cache of access tokens.
 pub(super) struct Tokens {
     client: Client,
     clock: Clock,
@@ -84,7 +82,7 @@ pub(super) struct Tokens {
 #[derive(Default)]
 struct Place {
     shelf: Shelf,
-    /// Where the fetch under way will tell what it brought.
+    /// Channel that receives the result of the fetch in progress.
     news: Option<watch::Receiver<Option<News>>>,
 }
 
@@ -97,7 +95,7 @@ impl Tokens {
         }
     }
 
-    /// A token to call the endpoint with, at the latest when the time limit has passed.
+    /// Returns a token for the endpoint. Fails at the latest when the time limit has passed.
     pub(super) async fn lend(
         self: &Arc<Tokens>,
         grant: &Arc<Grant>,
@@ -133,7 +131,7 @@ impl Tokens {
         }
     }
 
-    /// The receiver did not take this token: the next one who asks gets another.
+    /// Reports that a receiver rejected this token: the next caller gets another one.
     pub(super) fn rejected(&self, key: TokenKey, lent: &Lent) {
         let now = self.clock.now().tick;
         if let Some(place) = self.places().get_mut(&key) {
@@ -141,12 +139,12 @@ impl Tokens {
         }
     }
 
-    /// Drops what was fetched: the endpoint was changed or deleted.
+    /// Drops the endpoint's token, because the endpoint was changed or deleted.
     pub(super) fn forget(&self, key: TokenKey) {
         self.places().remove(&key);
     }
 
-    /// Fetches a token in a task of its own, so that it comes to its end whoever stops waiting.
+    /// Fetches a token in a separate task, so that the fetch completes even if its callers stop waiting.
     fn begin(
         self: &Arc<Tokens>,
         grant: &Arc<Grant>,
@@ -173,7 +171,7 @@ impl Tokens {
     }
 
     fn places(&self) -> MutexGuard<'_, FxHashMap<TokenKey, Place>> {
-        // Nothing is left half done by whoever fell over with it.
+        // A panic leaves no half-done change behind, so a poisoned lock is safe to use.
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -184,7 +182,7 @@ fn fell_over() -> Absent {
 
 fn make_room(places: &mut FxHashMap<TokenKey, Place>, wanted: TokenKey) {
     if places.len() >= MAX_SHELVES && !places.contains_key(&wanted) {
-        // Whichever comes first: the map's order is as good as chance.
+        // Evicts the first idle entry: the order of the map is as good as random.
         let mut idle = places
             .iter()
             .filter(|(_, place)| !place.shelf.is_fetching());
@@ -195,7 +193,8 @@ fn make_room(places: &mut FxHashMap<TokenKey, Place>, wanted: TokenKey) {
     }
 }
 
-/// A fetch under way. However it ends, those who wait are told, and the next may begin.
+/// Drop guard of a fetch in progress. However the fetch ends, the waiting deliveries get a result and the next fetch
+/// may start.
 struct Fetching {
     tokens: Arc<Tokens>,
     key: TokenKey,
@@ -208,8 +207,9 @@ impl Drop for Fetching {
     fn drop(&mut self) {
         let now = self.tokens.clock.now().tick;
         let mut places = self.tokens.places();
-        // Who changed the endpoint meanwhile has cleared the shelf, and on a new one another fetch may be
-        // under way already. Those who wait for this one are served all the same.
+        // If the endpoint was changed meanwhile, its entry was dropped, and a new entry may already have another fetch
+        // in progress. Only the entry that waits for this fetch is updated; the deliveries waiting for it are answered
+        // in any case.
         let awaited = |place: &&mut Place| {
             let news = place.news.as_ref();
             news.is_some_and(|news| news.same_channel(&self.tell.subscribe()))
@@ -248,7 +248,7 @@ mod tests {
             assert!(places.len() <= MAX_SHELVES);
             assert!(places.contains_key(&key) && places.contains_key(&awaited));
         }
-        // What is there already needs no room.
+        // A key that is already present evicts nothing.
         let before = places.len();
         make_room(&mut places, awaited);
         assert_eq!(places.len(), before);

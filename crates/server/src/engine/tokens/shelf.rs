@@ -1,82 +1,84 @@
-//! When a token is used, renewed, waited for, or not even asked for. Decided purely: time is an argument.
+//! Decides when a token is used, renewed, waited for, or not even requested.
+//!
+//! [`Shelf`] is the state of one endpoint's token. It is pure: time is a parameter, and the caller makes the requests.
 
 use http::HeaderValue;
 use posthaste_core::time::{Span, Tick};
 
 use super::{Absent, Missing, News};
 
-/// How long a token is used whose server does not say how long it holds.
+/// Lifetime of a token whose server states none.
 pub(super) const DEFAULT_LIFETIME: Span = Span::from_secs(5 * 60);
-/// The longest a token is used, whatever its server says.
+/// Longest time for which a token is used, even if its server allows more.
 pub(super) const MAX_LIFETIME: Span = Span::from_hours(24);
-/// The longest before its end that a token is renewed. A tenth of its life is enough for a short one.
+/// Longest time before expiry at which a token is renewed. The margin is a tenth of the lifetime if that is shorter.
 pub(super) const MAX_MARGIN: Span = Span::from_secs(60);
-/// How long the second failure in a row is remembered; each further one doubles it. The first is not: it may
-/// have been a hiccup, and whoever is told of a failure has spent an attempt without asking anybody.
+/// Time for which the second consecutive failure is cached; each further failure doubles it. The first failure is not
+/// cached: it may be transient, and each cached failure costs a delivery an attempt without asking the server.
 pub(super) const FIRST_PAUSE: Span = Span::from_secs(1);
-/// The longest a failure is remembered, whatever the server asks for.
+/// Longest time for which a failure is cached, even if the server asks for more.
 pub(super) const MAX_PAUSE: Span = Span::from_secs(60);
 
-/// How many tokens in a row may be rejected before the next has to last.
+/// Number of consecutive rejected tokens that are replaced at once. After that, a minimum use time applies.
 pub(super) const FREE_REJECTIONS: u32 = 3;
-/// The longest a token is used although receivers do not take it.
+/// Longest time for which a rejected token stays in use.
 pub(super) const MAX_REJECTED: Span = Span::from_secs(10);
 
-/// A token, for one attempt.
+/// A token for one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::engine) struct Lent {
-    /// The whole `Authorization` header.
+    /// The complete `Authorization` header value.
     pub(in crate::engine) header: HeaderValue,
-    /// Whether it was fetched while this attempt waited for it.
+    /// True if the token was fetched while this attempt waited for it.
     pub(in crate::engine) fresh: bool,
-    /// Which of the tokens fetched it is.
+    /// Serial number of the token.
     pub(super) serial: u64,
 }
 
-/// How a fetch ended.
+/// Outcome of a fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// With a token.
+    /// The server issued a token.
     Got {
-        /// The whole `Authorization` header.
+        /// The complete `Authorization` header value.
         header: HeaderValue,
-        /// How long it holds, if that was said.
+        /// Lifetime, if the server stated one.
         lifetime: Option<Span>,
     },
-    /// Without one.
+    /// The server issued no token.
     Failed {
-        /// Why.
+        /// Reason.
         missing: Missing,
-        /// How long the server wants to be left alone, if it said so.
+        /// The server's `Retry-After`, if it sent one.
         wait: Option<Span>,
     },
-    /// By a fault of ours, which says nothing about the server.
+    /// An internal error of posthaste, which says nothing about the server.
     Ours(String),
 }
 
-/// What to do for whoever needs a token.
+/// Decision for a delivery that needs a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Advice {
-    /// Use this one.
+    /// Use this token.
     Use(Lent),
-    /// Use this one, and fetch its successor beside.
+    /// Use this token, and fetch its successor in the background.
     Renew(Lent),
-    /// Fetch one.
+    /// Fetch a token.
     Fetch,
-    /// Wait for the one that is being fetched.
+    /// Wait for the fetch in progress.
     Wait,
-    /// There is none, and it is too early to ask again.
+    /// There is no token, and it is too early for another request.
     Fail(Missing),
 }
 
-/// What is known of one endpoint's token.
+/// State of one endpoint's token.
 #[derive(Debug, Default)]
 pub(super) struct Shelf {
     held: Option<Held>,
     fetching: bool,
     trouble: Option<Trouble>,
     serial: u64,
-    /// How many tokens in a row were soon rejected.
+    /// Number of consecutive tokens that were rejected soon after they were issued.
     rejections: u32,
 }
 
@@ -88,7 +90,7 @@ struct Held {
     ends_at: Tick,
 }
 
-/// The server gave no token, the last so many times.
+/// Consecutive failures of the server to issue a token.
 #[derive(Debug)]
 struct Trouble {
     count: u32,
@@ -97,7 +99,8 @@ struct Trouble {
 }
 
 impl Shelf {
-    /// Says what to do. Whoever is told to fetch must do so: nobody else is told until it has ended.
+    /// Returns the decision. A caller that gets `Fetch` or `Renew` must fetch: no other caller gets either until the
+    /// fetch has ended.
     pub(super) fn advise(&mut self, now: Tick) -> Advice {
         self.held.take_if(|held| held.ends_at <= now);
         let trouble = self.trouble.as_ref();
@@ -120,8 +123,8 @@ impl Shelf {
         }
     }
 
-    /// Takes in how the fetch ended that was begun at `asked_at`. A token's life is counted from there,
-    /// as nobody knows when on the way it began.
+    /// Applies the outcome of the fetch that started at `asked_at`. The token's lifetime counts from there, because it
+    /// is unknown when between request and response it began.
     pub(super) fn fetched(&mut self, asked_at: Tick, now: Tick, ended: Ended) -> News {
         self.fetching = false;
         match ended {
@@ -162,14 +165,14 @@ impl Shelf {
         }
     }
 
-    /// The fetch came to no end at all.
+    /// Ends a fetch that had no outcome.
     pub(super) fn fell_over(&mut self) {
         self.fetching = false;
     }
 
-    /// A receiver did not take this token. Its successor, if there is one by now, stays. Where one after
-    /// the other is rejected, another would hardly fare better: then each has to last longer than the one
-    /// before, until one is taken for a while.
+    /// Handles a token that a receiver rejected. A newer token stays in use. If several tokens in a row are rejected,
+    /// another one would hardly be accepted. Then each must be used for longer than the one before, until a token is
+    /// accepted for a while.
     pub(super) fn rejected(&mut self, now: Tick, serial: u64) {
         let Some(held) = self.held.as_ref().filter(|held| held.lent.serial == serial) else {
             return;
@@ -188,13 +191,13 @@ impl Shelf {
         }
     }
 
-    /// Whether somebody is fetching.
+    /// Returns true while a fetch is in progress.
     pub(super) fn is_fetching(&self) -> bool {
         self.fetching
     }
 }
 
-/// The first pause, doubled so often.
+/// Returns the first pause, doubled this number of times.
 fn pause(doublings: u32) -> Span {
     let doublings = doublings.min(16);
     let pause = Span::from_millis(FIRST_PAUSE.as_millis() << doublings);
@@ -221,7 +224,7 @@ mod tests {
         }
     }
 
-    /// A shelf that holds a token, fetched at the beginning of time.
+    /// Returns a shelf that holds a token requested at tick 0.
     fn holding(seconds: Option<u64>) -> Shelf {
         let mut shelf = Shelf::default();
         assert_eq!(shelf.advise(Tick(0)), Advice::Fetch);
@@ -248,14 +251,14 @@ mod tests {
     fn a_token_is_renewed_while_it_still_works_and_never_used_past_its_end() {
         let mut shelf = holding(Some(3_600));
         assert!(uses(&mut shelf, 3_539_999));
-        // A minute before its end one is told to renew it, and one only.
+        // One minute before expiry exactly one caller gets the decision to renew it.
         assert!(matches!(shelf.advise(Tick(3_540_000)), Advice::Renew(_)));
         assert!(uses(&mut shelf, 3_540_000));
         assert!(uses(&mut shelf, 3_599_999));
         assert_eq!(shelf.advise(Tick(3_600_000)), Advice::Wait);
         let news = shelf.fetched(Tick(3_540_000), Tick(3_600_500), got("two", Some(3_600)));
         assert!(news.is_ok_and(|lent| lent.header == "two"));
-        // Its life is counted from when it was asked for.
+        // The lifetime counts from the request.
         assert!(uses(&mut shelf, 3_540_000 + 3_539_999));
         assert!(matches!(
             shelf.advise(Tick(3_540_000 + 3_540_000)),
@@ -276,7 +279,7 @@ mod tests {
         let end = MAX_LIFETIME.as_millis();
         assert!(uses(&mut shelf, end - MAX_MARGIN.as_millis() - 1));
         assert_eq!(shelf.advise(Tick(end)), Advice::Fetch);
-        // One that is over at once serves those who waited for it, and nobody else.
+        // A token that expires at once serves the deliveries that waited for it, and no others.
         let mut shelf = holding(Some(0));
         assert_eq!(shelf.advise(Tick(5_000)), Advice::Fetch);
     }
@@ -298,7 +301,7 @@ mod tests {
     fn failures_are_remembered_for_a_growing_and_bounded_time() {
         let mut shelf = Shelf::default();
         let mut now = Tick(0);
-        // The first may have been a hiccup.
+        // The first failure may be transient and is not cached.
         assert_eq!(shelf.advise(now), Advice::Fetch);
         let _ = shelf.fetched(now, now, failed(None));
         for seconds in [1, 2, 4, 8, 16, 32, 60, 60, 60] {
@@ -310,7 +313,7 @@ mod tests {
         }
         assert_eq!(shelf.advise(now), Advice::Fetch);
         let _ = shelf.fetched(now, now, got("one", Some(1)));
-        // Once it has worked, the next failure is a first one.
+        // After a success, the next failure is a first one again.
         let now = Tick(now.0 + 1_000);
         assert_eq!(shelf.advise(now), Advice::Fetch);
         let _ = shelf.fetched(now, now, failed(None));
@@ -349,7 +352,7 @@ mod tests {
         shelf.rejected(Tick(6_000), old.serial);
         assert_eq!(shelf.advise(Tick(6_000)), Advice::Fetch);
         let _ = shelf.fetched(Tick(6_000), Tick(6_000), got("two", Some(3_600)));
-        // Another delivery went out with the old one too, and hears only now.
+        // Another delivery was sent with the old token too, and its rejection arrives only now.
         shelf.rejected(Tick(6_000), old.serial);
         assert!(uses(&mut shelf, 6_001));
     }
@@ -358,7 +361,7 @@ mod tests {
     fn a_receiver_that_takes_no_token_does_not_wear_the_server_out() {
         let mut shelf = holding(Some(3_600));
         let mut fetches = 0;
-        // A thousand seconds, and ten rejections in each of them.
+        // 1,000 seconds with ten rejections per second.
         for now in (5_000..1_005_000).step_by(100).map(Tick) {
             match shelf.advise(now) {
                 Advice::Use(lent) => shelf.rejected(now, lent.serial),
@@ -371,9 +374,9 @@ mod tests {
                 }
             }
         }
-        // Three at once, then after 1, 2, 4, 8 and from there on every 10 seconds.
+        // Three at once, then after 1, 2, 4 and 8 seconds, and from there on every 10 seconds.
         assert!((100..=110).contains(&fetches), "{fetches}");
-        // One that was taken for a while and is not any more is replaced at once.
+        // A token that was accepted for a while and is then rejected is replaced at once.
         let mut now = Tick(2_000_000);
         while let Advice::Use(lent) = shelf.advise(now) {
             shelf.rejected(now, lent.serial);
@@ -388,7 +391,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens in whichever order: never two fetches, never a token past its end.
+        /// For any sequence of steps: never two fetches at once, never a token past its expiry.
         #[test]
         fn it_holds_whatever_happens(steps in prop::collection::vec((0_u64..120_000, 0_u8..6), 1..200)) {
             let mut shelf = Shelf::default();

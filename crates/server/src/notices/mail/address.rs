@@ -1,4 +1,4 @@
-//! Addresses of people.
+//! Email addresses.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,20 +7,20 @@ use lettre::Address;
 use lettre::message::Mailbox;
 use url::Host;
 
-/// The longest address that mail servers take.
+/// Maximum length of an address that mail servers accept, in bytes.
 pub const MAX_ADDRESS_BYTES: usize = 254;
-/// The longest name beside an address.
+/// Maximum length of a display name, in characters.
 const MAX_NAME_CHARS: usize = 100;
 
-/// A text that is no address.
+/// Error for a text that is not an email address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be one e-mail address, such as ops@example.com")]
 pub struct NoAddress;
 
-/// Reads an address. Its domain is written as the domain name system knows it, so that every mail server does.
+/// Parses an address. The domain is converted to its ASCII (DNS) form, which every mail server accepts.
 pub fn read(text: &str) -> Result<Address, NoAddress> {
     let (local, domain) = text.rsplit_once('@').ok_or(NoAddress)?;
-    // Quoted names may hold anything, and nobody has one.
+    // Quoted local parts may contain any character, and are practically never used.
     let strange = |c: char| c.is_whitespace() || c.is_control() || c == '"';
     if text.len() > MAX_ADDRESS_BYTES || text.contains(strange) {
         return Err(NoAddress);
@@ -32,17 +32,17 @@ pub fn read(text: &str) -> Result<Address, NoAddress> {
     Address::new(local, domain).map_err(|_| NoAddress)
 }
 
-/// Who letters come from: an address, with or without a name, as in `posthaste <posthaste@example.com>`.
+/// Sender of emails: an address with an optional name, as in `posthaste <posthaste@example.com>`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Sender(Mailbox);
 
 impl Sender {
-    /// The address, and the name.
+    /// Returns the address and the name.
     pub fn mailbox(&self) -> &Mailbox {
         &self.0
     }
 
-    /// The domain of the address.
+    /// Returns the domain of the address.
     pub fn domain(&self) -> &str {
         self.0.email.domain()
     }
@@ -82,7 +82,7 @@ impl fmt::Debug for Sender {
     }
 }
 
-/// A text that says of nobody that he sends letters.
+/// Error for a text that is not a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "must be one e-mail address, such as \"posthaste@example.com\" or \"posthaste <posthaste@example.com>\""

@@ -1,7 +1,7 @@
-//! What a letter says.
+//! Composes emails.
 //!
-//! Pure: the same letter at the same time is the same text. The worst stands first, in the subject too; what happened
-//! again and again is told once, with how often.
+//! Pure: the same email at the same time gives the same text. The most severe subject comes first, also in the subject
+//! line. Repeated notifications are merged into one line with their number.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -17,23 +17,23 @@ use super::address::{self, NoAddress, Sender};
 use super::words::{Matter, about, alert, clean, grouped, happened};
 use crate::alerts::words::runbook;
 
-/// The longest subject that is still read.
+/// Maximum length of a subject line, in characters.
 const MAX_SUBJECT_CHARS: usize = 140;
-/// The longest id that a link leads to.
+/// Maximum length of an id in a link, in bytes.
 const MAX_ID_BYTES: usize = 200;
-/// So many bytes of a hash tell letters apart.
+/// Number of hash bytes in a `Message-ID`.
 const ID_BYTES: usize = 16;
 
-/// What a letter says.
+/// Text of an email.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wording {
-    /// Its subject.
+    /// Subject line.
     pub subject: String,
-    /// Its text, with plain line ends.
+    /// Body, with `\n` line ends.
     pub text: String,
 }
 
-/// The words of a letter. Links lead to the page, if its address is known: scheme and host.
+/// Writes the text of an email. Links lead to the dashboard at `page` (scheme and host), if it is known.
 pub fn wording(letter: &Letter, page: Option<&str>) -> Wording {
     let groups = grouped_by_subject(&letter.lines);
     let mut text = String::new();
@@ -64,7 +64,7 @@ pub fn wording(letter: &Letter, page: Option<&str>) -> Wording {
             false => format!("{more} more did not find room in this letter.\n\n"),
         });
     }
-    // Only the operator is told of alerts, and only the operator can see all of them.
+    // Only the operator receives alerts, and only the operator can see all of them.
     let is_of_alerts = |line: &LetterLine| match Matter::of(line) {
         Matter::AlertRaised | Matter::AlertResolved => true,
         Matter::Disabled
@@ -87,7 +87,7 @@ pub fn wording(letter: &Letter, page: Option<&str>) -> Wording {
     }
 }
 
-/// A whole letter, ready to be handed over.
+/// Builds a complete email, ready to send.
 pub fn message(
     letter: &Letter,
     from: &Sender,
@@ -102,7 +102,7 @@ pub fn message(
     assemble(&letter.recipient, &wording, from, &identity, now)
 }
 
-/// A letter that only shows that letters arrive.
+/// Builds a test email.
 pub fn trial(recipient: &str, from: &Sender, now: Timestamp) -> Result<Message, NoAddress> {
     let wording = Wording {
         subject: "[posthaste] Letters arrive".to_owned(),
@@ -127,7 +127,7 @@ fn assemble(
         .date(UNIX_EPOCH + Duration::from_millis(now.0))
         .message_id(Some(format!("<{}@{domain}>", name(identity))))
         .subject(wording.subject.as_str());
-    // Nobody's vacation answers what is marked so.
+    // These headers suppress automatic replies, such as vacation notices.
     let builder = with(builder, "Auto-Submitted", "auto-generated");
     let builder = with(builder, "X-Auto-Response-Suppress", "All");
     let builder = with(builder, "List-Id", &format!("<notices.posthaste.{domain}>"));
@@ -142,20 +142,20 @@ fn with(builder: MessageBuilder, name: &'static str, value: &str) -> MessageBuil
     builder.raw_header(HeaderValue::new(name, value.to_owned()))
 }
 
-/// What a letter is known by: sent again, it is the same one.
+/// Returns the local part of the `Message-ID`: the same when an email is sent again.
 fn name(identity: &str) -> String {
     let hash = digest(&SHA256, identity.as_bytes());
     let bytes = &hash.as_ref()[..ID_BYTES];
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Notices about the same thing.
+/// Lines about the same subject.
 struct Group<'a> {
     about: String,
     lines: Vec<&'a LetterLine>,
 }
 
-/// The lines by what they are about, the worst first.
+/// Groups the lines by subject, most severe first.
 fn grouped_by_subject(lines: &[LetterLine]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for line in lines {
@@ -181,7 +181,7 @@ impl Group<'_> {
         matters.min().unwrap_or(Matter::Unknown)
     }
 
-    /// What happened, the worst first, each once.
+    /// Returns what happened, most severe first, each kind once.
     fn happenings(&self) -> Vec<String> {
         let mut kinds: Vec<(Matter, &str)> = self
             .lines
@@ -201,7 +201,7 @@ impl Group<'_> {
         format!("{}: {}", self.about, self.happenings().join("; "))
     }
 
-    /// When it was, which endpoint, and where it is said what to do.
+    /// Returns the time, the endpoint, and the runbook link.
     fn facts(&self) -> Vec<String> {
         let times = || self.lines.iter().map(|line| line.at);
         let (first, last) = (times().min(), times().max());
@@ -219,7 +219,7 @@ impl Group<'_> {
         facts
     }
 
-    /// Where one can see more of it.
+    /// Returns links to the dashboard.
     fn links(&self, page: &str) -> Vec<String> {
         let line = self.lines[0];
         let plain = |text: &&str| {
@@ -260,7 +260,7 @@ fn subject(groups: &[Group<'_>], omitted: u64) -> String {
     format!("[posthaste] {told}{more}")
 }
 
-/// To the second, which is enough for people.
+/// Formats a time to the second.
 fn moment(at: Timestamp) -> String {
     let exact = at.to_string();
     let seconds = exact.get(..19).unwrap_or(&exact);

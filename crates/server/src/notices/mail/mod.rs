@@ -1,12 +1,12 @@
-//! Letters: what the owner of an endpoint and the operator are told by mail.
+//! Emails to the operator and to the owners of endpoints.
 //!
-//! [`compose`] makes a letter's words of what has gathered, purely. [`post`] hands it to the operator's mail server,
-//! through the one door out, and says what came of it: whether to try again is not decided here. It promises:
+//! [`compose`] writes an email from the collected lines, purely. [`post`] sends it through the operator's mail server,
+//! using the egress crate, and returns the result; it does not decide about retries. The module guarantees:
 //!
-//! - a letter is a text, in ASCII on the wire (but for a recipient whose name is not), and nothing that strangers wrote
-//!   can add a line to its head;
-//! - nobody's vacation answers it, and the same letter sent twice has the same `Message-ID`;
-//! - passwords, those in the addresses of endpoints included, stand in no letter, log or error.
+//! - An email is plain text, ASCII on the wire (except a recipient whose address is not). Text from third parties
+//!   cannot add a header line.
+//! - Emails suppress automatic replies. The same email sent twice has the same `Message-ID`.
+//! - Passwords, including those in endpoint URLs, appear in no email, log line or error.
 
 pub mod address;
 pub mod compose;

@@ -1,17 +1,18 @@
-//! Handing letters over.
+//! Sends emails over SMTP.
 //!
-//! One connection for each letter: they are rare. lettre speaks SMTP on the stream that the door gives; the steps are
-//! taken one by one here, so that it is known at which one a server said no. That decides what its no means:
+//! Each email uses its own connection, because emails are rare. lettre speaks SMTP on a stream that the egress crate
+//! opens. [`SmtpPost`] runs the SMTP steps one by one, so that it knows which step the server refused. The step decides
+//! what a refusal means:
 //!
 //! | step | 4xx | 5xx |
 //! |---|---|---|
-//! | connecting, EHLO, AUTH, MAIL | later | later: it concerns every letter, and the operator can put it right |
-//! | RCPT, DATA, the letter | later | never, unless it is about signing in or about our way of speaking |
+//! | connecting, EHLO, AUTH, MAIL | retry | retry: it affects every email, and the operator can fix it |
+//! | RCPT, DATA, the message | retry | drop, unless it is about authentication or an unknown command |
 //!
-//! Who may not send through a server (no relaying, not from here) hears so at RCPT, with a status 5.7.x: that concerns
-//! every letter too, so it is a reason to try later.
+//! A server that does not relay for this client answers RCPT with a status 5.7.x. This affects every email too, so it
+//! means retry.
 //!
-//! Whatever else happens (nobody there, no TLS, silence) is a reason to try later.
+//! All other errors (no connection, no TLS, timeout) mean retry.
 
 use std::error::Error as _;
 use std::fmt;
@@ -44,39 +45,39 @@ use super::compose;
 use super::words::clean;
 use crate::config::Secret;
 
-/// How long it may take until a server can be spoken to.
+/// Time limit for connecting to the server.
 pub const DIALLING: Duration = Duration::from_secs(15);
-/// How long it may take to hand over a letter, dialling included. Whoever claims letters claims them for longer.
+/// Time limit for sending an email, including connecting. A claim on an email must last longer than this.
 pub const SENDING: Duration = Duration::from_secs(60);
-/// How long a server may take to say goodbye. The letter is its own by then.
+/// Time limit for QUIT. The server has accepted the email by then.
 const PARTING: Duration = Duration::from_secs(2);
-/// What the words of a server begin with that will not send for us: the statuses of RFC 3463 about policy.
+/// Prefix of the RFC 3463 status codes about policy: the server does not send for this client.
 const NOT_ALLOWED: &str = "5.7.";
-/// How much of a server's answer is kept for people to look at.
+/// Maximum length of a server response in logs and errors, in characters.
 const MAX_ANSWER_CHARS: usize = 300;
 
-/// Why a letter was not taken.
+/// Reason why an email was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
-    /// It may be taken later.
+    /// It may be accepted later.
     #[error("{0}")]
     Later(String),
-    /// It never will be.
+    /// It will never be accepted.
     #[error("{0}")]
     Never(String),
 }
 
-/// What comes of sending a letter, some time.
+/// Future that [`Post::send`] returns.
 pub type Sending<'a> = Pin<Box<dyn Future<Output = Result<(), PostError>> + Send + 'a>>;
 
-/// Whoever takes letters. When it says that it has taken one, somebody else answers for it; if it does not know, the
-/// letter is not taken, and may arrive twice.
+/// Sends emails. `Ok` means that the mail server has taken responsibility. If that is uncertain, the result is an
+/// error, and the email may arrive twice.
 pub trait Post: Send + Sync {
-    /// Hands a letter over.
+    /// Sends an email.
     fn send<'a>(&'a self, letter: &'a Letter, now: Timestamp) -> Sending<'a>;
 }
 
-/// Who hands letters over, as the mail server knows them.
+/// Credentials for the mail server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Login {
     /// The user.
@@ -85,7 +86,7 @@ pub struct Login {
     pub password: Secret,
 }
 
-/// Hands letters to the operator's mail server.
+/// Sends emails through the operator's mail server.
 pub struct SmtpPost {
     server: Server,
     roots: Roots,
@@ -115,7 +116,7 @@ impl Post for SmtpPost {
 }
 
 impl SmtpPost {
-    /// Whoever hands letters to this server.
+    /// Creates a sender for this server.
     pub fn new(
         server: Server,
         roots: Roots,
@@ -133,25 +134,25 @@ impl SmtpPost {
         }
     }
 
-    /// The same, with less patience.
+    /// Sets a shorter time limit.
     pub fn within(self, within: Duration) -> SmtpPost {
         SmtpPost { within, ..self }
     }
 
-    /// Sends a letter that only shows that letters arrive. Says what the server answered.
+    /// Sends a test email. Returns the server's response.
     pub async fn try_out(&self, recipient: &str, now: Timestamp) -> Result<String, PostError> {
         let message = compose::trial(recipient, &self.from, now);
         let message = message.map_err(|error| PostError::Never(error.to_string()))?;
         self.hand_over(&message).await
     }
 
-    /// Hands a letter over, and says what the server answered.
+    /// Sends a message. Returns the server's response.
     async fn hand_over(&self, message: &Message) -> Result<String, PostError> {
         let late =
             |_| PostError::Later(format!("not taken within {} s", self.within.as_secs_f64()));
         let conversation = self.converse(message.envelope(), message.formatted());
         let (mut connection, answer) = timeout(self.within, conversation).await.map_err(late)??;
-        // However it says goodbye, and if it never does, the letter was taken.
+        // The email is accepted at this point, even if QUIT fails.
         let _ = timeout(PARTING, connection.quit()).await;
         Ok(answer)
     }
@@ -190,7 +191,7 @@ impl SmtpPost {
         Ok((connection, answer))
     }
 
-    /// What a server's no means for the letter.
+    /// Classifies a refusal of the server.
     fn no(&self, step: Step, error: &SmtpError) -> PostError {
         let told = self.shown(&format!("{step}: {error}"));
         let words = error.source().map(ToString::to_string).unwrap_or_default();
@@ -200,7 +201,7 @@ impl SmtpPost {
         }
     }
 
-    /// A server's words as they may be shown: some repeat what they were told.
+    /// Returns a server response as it may be shown: some servers repeat the credentials.
     fn shown(&self, words: &str) -> String {
         let gives_away = self.login.as_ref().is_some_and(|login| {
             let password = login.password.reveal();
@@ -215,7 +216,7 @@ impl SmtpPost {
     }
 }
 
-/// What the server has to know before it hears of a letter.
+/// Returns the parameters of the MAIL command.
 fn parameters(
     envelope: &Envelope,
     connection: &AsyncSmtpConnection,
@@ -239,7 +240,7 @@ fn words(answer: &Response) -> String {
     format!("{} {}", answer.code(), lines.join(" "))
 }
 
-/// Where in a conversation a server said no.
+/// SMTP step at which a server refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Hello,
@@ -269,14 +270,14 @@ enum Verdict {
     Never,
 }
 
-/// Whether another time may be better, by where, with what code and in what words a server said no.
+/// Decides whether a retry can succeed, from the step, the status code and the text of the refusal.
 fn judge(step: Step, code: Option<u16>, words: &str) -> Verdict {
     match step {
-        // Every letter would fare the same, until the operator puts it right.
+        // Every email would be refused, until the operator fixes it.
         Step::Hello | Step::SignIn | Step::Sender => Verdict::Later,
         Step::Recipient if words.trim_start().starts_with(NOT_ALLOWED) => Verdict::Later,
         Step::Recipient | Step::Data | Step::Letter => match code {
-            // Our commands are not understood, or we should have signed in.
+            // The server does not know the command, or requires authentication.
             Some(500 | 502..=504 | 530..=539) => Verdict::Later,
             Some(500..=599) => Verdict::Never,
             Some(_) | None => Verdict::Later,
@@ -284,7 +285,7 @@ fn judge(step: Step, code: Option<u16>, words: &str) -> Verdict {
     }
 }
 
-/// The door's stream, as lettre takes it.
+/// Adapter that makes the egress stream usable for lettre.
 #[derive(Debug)]
 struct Line(Stream);
 

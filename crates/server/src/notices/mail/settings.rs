@@ -1,4 +1,4 @@
-//! What the operator decides about letters.
+//! Settings of emails.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,27 +12,27 @@ use super::post::{Login, SmtpPost};
 use crate::config::Secret;
 use posthaste_egress::Roots;
 
-/// Where mail is handed over in the open, to be secured by STARTTLS.
+/// Default port of `smtp://`: plain text, upgraded by STARTTLS.
 const SUBMISSION_PORT: u16 = 587;
-/// Where it is handed over inside TLS.
+/// Default port of `smtps://`: TLS from the first byte.
 const SUBMISSIONS_PORT: u16 = 465;
-/// The longest name of a user, and the longest password.
+/// Maximum length of a user name and of a password, in bytes.
 pub const MAX_LOGIN_BYTES: usize = 512;
 
-/// What the operator decides about letters.
+/// Settings of emails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MailSettings {
-    /// The mail server. Without one no letters are written.
+    /// The mail server. Without it no emails are created.
     pub server: Option<ServerUrl>,
-    /// The password, if it does not stand in the server's URL.
+    /// Password, if it is not in the server's URL.
     pub password: Option<Secret>,
-    /// How the way there is kept from others, if not as the URL says.
+    /// Encryption of the connection, if it differs from the default for the URL.
     pub tls: Option<MailTls>,
-    /// Who letters come from.
+    /// Sender of the emails.
     pub from: Option<Sender>,
-    /// Who is told of everything: the operator.
+    /// The operator's addresses, which receive all notifications.
     pub to: Vec<String>,
-    /// Nobody gets more than one letter in this time.
+    /// Minimum interval between two emails to one recipient.
     pub every: Span,
 }
 
@@ -50,7 +50,7 @@ impl Default for MailSettings {
 }
 
 impl MailSettings {
-    /// Everything that keeps letters from being sent as they are meant: a key and what is wrong with it.
+    /// Returns every error in these settings: a key and what is wrong with it.
     pub fn mistakes(&self) -> Vec<(&'static str, String)> {
         let mut mistakes = Vec::new();
         let Some(server) = &self.server else {
@@ -90,7 +90,7 @@ impl MailSettings {
         mistakes
     }
 
-    /// What is allowed, and still deserves a word.
+    /// Returns a warning about a setting that is allowed but unsafe.
     pub fn warning(&self) -> Option<String> {
         let server = self.server.as_ref()?;
         let in_the_open = self.security(server) == Security::None && server.user.is_some();
@@ -98,8 +98,7 @@ impl MailSettings {
             .then(|| format!("mail.tls is \"none\": the password for {server} is sent in the open"))
     }
 
-    /// Whoever hands letters over, if there is a mail server. The page's address, if it has one, is where links in
-    /// letters lead.
+    /// Returns the email sender, if there is a mail server. Links in emails lead to `page`, if it is set.
     pub fn post(&self, page: Option<String>, roots: Roots) -> Option<SmtpPost> {
         let (server, from) = (self.server.as_ref()?, self.from.clone()?);
         let password = self.password.as_ref().or(server.password.as_ref());
@@ -128,18 +127,18 @@ impl MailSettings {
     }
 }
 
-/// How the way to the mail server is kept from others.
+/// Encryption of the connection to the mail server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MailTls {
-    /// TLS after STARTTLS, or nothing is sent.
+    /// STARTTLS is required; otherwise nothing is sent.
     Required,
     /// TLS from the first byte.
     Implicit,
-    /// Not at all.
+    /// No encryption.
     None,
 }
 
-/// A text that names no way.
+/// Error for an unknown encryption mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be \"required\" (STARTTLS), \"implicit\" (TLS from the first byte) or \"none\"")]
 pub struct UnknownTls;
@@ -157,7 +156,7 @@ impl FromStr for MailTls {
     }
 }
 
-/// Where a mail server is, and as whom one speaks to it. Its password is never shown.
+/// Address of a mail server, with optional user and password. The password is never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ServerUrl {
     is_smtps: bool,
@@ -167,7 +166,7 @@ pub struct ServerUrl {
     password: Option<Secret>,
 }
 
-/// A text that names no mail server. It is not repeated, since it may hold a password.
+/// Error for a text that is not a mail server URL. The text is not repeated, because it may contain a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "must be a URL such as \"smtp://user@smtp.example.com:587\" or \"smtps://user@smtp.example.com\"; what is special \
@@ -207,7 +206,7 @@ impl FromStr for ServerUrl {
     }
 }
 
-/// What a part of a URL stands for.
+/// Decodes a percent-encoded part of a URL.
 fn plain(encoded: &str) -> Result<String, ServerUrlError> {
     let mut bytes = Vec::with_capacity(encoded.len());
     let mut rest = encoded.as_bytes();
@@ -230,7 +229,7 @@ fn plain(encoded: &str) -> Result<String, ServerUrlError> {
 }
 
 impl fmt::Display for ServerUrl {
-    /// Without user and password.
+    /// Formats the URL without user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.is_smtps { "smtps" } else { "smtp" };
         match self.host.contains(':') {

@@ -1,7 +1,7 @@
-//! What is said of one notice.
+//! Texts for one notification.
 //!
-//! What strangers wrote (addresses of endpoints, names, answers) is shown without what could move a reader's eye or
-//! break a line, and no longer than need be.
+//! Text from third parties (endpoint URLs, names, responses) is shown without line breaks and invisible or
+//! bidirectional characters, and is truncated.
 
 use std::collections::BTreeMap;
 
@@ -11,31 +11,31 @@ use serde_json::Value;
 
 use crate::notices::place::place;
 
-/// How much of an endpoint's address is shown.
+/// Maximum length of an endpoint URL, in characters.
 const MAX_URL_CHARS: usize = 200;
-/// How much is shown of anything else.
+/// Maximum length of any other text, in characters.
 const MAX_WORD_CHARS: usize = 120;
-/// How many details of one notice are shown.
+/// Maximum number of details of one notification.
 const MAX_DETAILS: usize = 8;
 
-/// What a notice tells, and how bad it is: the worst first.
+/// Kind of a notification, most severe first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Matter {
     /// An endpoint was disabled.
     Disabled,
-    /// An endpoint is about to be.
+    /// An endpoint is about to be disabled.
     DisableWarning,
-    /// Something is wrong.
+    /// An alert was raised.
     AlertRaised,
-    /// An endpoint is left alone for a while.
+    /// An endpoint's breaker tripped.
     BreakerTripped,
-    /// Deliveries were given up.
+    /// Deliveries were dead-lettered.
     DeliveryFailed,
-    /// Something that a later version tells.
+    /// A kind that only a newer version knows.
     Unknown,
-    /// An endpoint is back.
+    /// An endpoint has recovered.
     Recovered,
-    /// Something is right again.
+    /// An alert was resolved.
     AlertResolved,
 }
 
@@ -54,7 +54,7 @@ impl Matter {
     }
 }
 
-/// What a notice is about: `Endpoint https://hooks.example.com/in of acme`.
+/// Returns the subject of a notification, such as `Endpoint https://hooks.example.com/in of acme`.
 pub(super) fn about(line: &LetterLine) -> String {
     let place = line.endpoint_url.as_deref().map(shown_url);
     let endpoint = place.or_else(|| line.endpoint.as_deref().map(word));
@@ -73,7 +73,7 @@ pub(super) fn about(line: &LetterLine) -> String {
     }
 }
 
-/// What happened, in a few words. Several notices of the same kind about the same thing are told as one.
+/// Describes what happened in a few words. Merges several notifications of the same kind and subject.
 pub(super) fn happened(lines: &[&LetterLine]) -> String {
     let Some(last) = lines.last() else {
         return String::new();
@@ -113,10 +113,10 @@ fn again(count: usize) -> String {
     }
 }
 
-/// How many deliveries failed, and of what, over all these notices.
+/// Sums up the failed deliveries of these notifications, with their reasons.
 fn failed(lines: &[&LetterLine]) -> String {
     let mut count: u64 = 0;
-    // Of each reason and each kind of error how many.
+    // Number by reason and by error kind.
     let mut tables: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
     for line in lines {
         let own = line.detail.get("count").and_then(Value::as_u64);
@@ -148,7 +148,7 @@ fn failed(lines: &[&LetterLine]) -> String {
     }
 }
 
-/// ` (this, that)`, or nothing.
+/// Formats ` (this, that)`, or an empty string.
 fn listed(items: &[String]) -> String {
     match items.is_empty() {
         true => String::new(),
@@ -156,7 +156,7 @@ fn listed(items: &[String]) -> String {
     }
 }
 
-/// The first few, and how many more there are.
+/// Joins the first items, and adds the number of the others.
 fn shortened(items: &[String]) -> String {
     let more = items.len().saturating_sub(MAX_DETAILS);
     let shown = items[..items.len() - more].join(", ");
@@ -166,7 +166,7 @@ fn shortened(items: &[String]) -> String {
     }
 }
 
-/// The single values of a detail, but for some members.
+/// Formats the scalar members of a detail, except those in `without`.
 fn details(detail: &Value, without: &[&str]) -> Vec<String> {
     let members = detail.as_object().into_iter().flatten();
     let single = members.filter_map(|(name, value)| {
@@ -186,7 +186,7 @@ fn details(detail: &Value, without: &[&str]) -> Vec<String> {
     single.collect()
 }
 
-/// The alert that a notice tells of.
+/// Returns the name of the alert, if the notification is about one.
 fn alert_name(line: &LetterLine) -> Option<String> {
     if !line.name.starts_with("alert.") {
         return None;
@@ -195,12 +195,12 @@ fn alert_name(line: &LetterLine) -> Option<String> {
     Some(word(name.unwrap_or("unknown")))
 }
 
-/// The same, if this version knows it.
+/// Returns the alert, if this version knows its name.
 pub(super) fn alert(line: &LetterLine) -> Option<AlertName> {
     alert_name(line)?.parse().ok()
 }
 
-/// What an alert means, and what was seen.
+/// Describes the meaning of an alert and its values.
 fn alert_words(line: &LetterLine) -> String {
     let meaning = alert(line).map_or_else(String::new, |name| format!(": {}", meaning(name)));
     let said_elsewhere = ["alert", "name", "notice", "raised_at"];
@@ -230,7 +230,7 @@ fn meaning(name: AlertName) -> &'static str {
     }
 }
 
-/// `: why`, in words if they are known.
+/// Formats `: why`, in plain words for a known code.
 fn because(line: &LetterLine, member: &str, words: fn(&str) -> Option<&'static str>) -> String {
     let Some(code) = line.detail.get(member).and_then(Value::as_str) else {
         return String::new();
@@ -257,7 +257,7 @@ fn cause(code: &str) -> Option<&'static str> {
     }
 }
 
-/// An endpoint's address without user, password, query and fragment: letters are read by more than those who may
+/// Returns an endpoint URL without user, password, query and fragment, because emails are read by people who must not
 /// know a token.
 pub(super) fn shown_url(text: &str) -> String {
     let place = place(text);
@@ -266,12 +266,12 @@ pub(super) fn shown_url(text: &str) -> String {
     })
 }
 
-/// A word of somebody else's.
+/// Sanitises a short text from a third party.
 fn word(text: &str) -> String {
     clean(text, MAX_WORD_CHARS)
 }
 
-/// A text that stays on its line and runs in one direction.
+/// Sanitises text: it stays on one line and in one direction, and is truncated.
 pub(super) fn clean(text: &str, max_chars: usize) -> String {
     let mut shown: String = text
         .chars()
@@ -284,7 +284,7 @@ pub(super) fn clean(text: &str, max_chars: usize) -> String {
     shown
 }
 
-/// What breaks lines, hides itself or turns the direction of reading.
+/// Returns true for characters that break lines, are invisible or change the text direction.
 fn is_tricky(c: char) -> bool {
     let hidden = [
         '\u{ad}', '\u{61c}', '\u{180e}', '\u{200b}', '\u{200c}', '\u{200d}', '\u{200e}',
@@ -296,7 +296,7 @@ fn is_tricky(c: char) -> bool {
         || ('\u{2060}'..='\u{206f}').contains(&c)
 }
 
-/// A number with its thousands apart.
+/// Formats a number with thousands separators.
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut shown = String::with_capacity(digits.len() + digits.len() / 3);

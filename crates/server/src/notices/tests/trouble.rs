@@ -1,4 +1,4 @@
-//! What goes wrong on the way.
+//! Tests of errors during dispatching and sending.
 
 use std::sync::{Arc, Mutex};
 
@@ -25,7 +25,7 @@ async fn without_a_mail_server_letters_are_kept_for_a_while_and_then_let_go() {
         world.pass(Span::from_days(1));
         assert_eq!(unposted.round().await, Ok(false));
     }
-    // Should there be one again, they go.
+    // If a mail server were configured again now, the emails would be sent.
     world.pass(Span::from_mins(10));
     let kept = world.letters().await;
     assert_eq!(kept.len(), 2);
@@ -36,7 +36,7 @@ async fn without_a_mail_server_letters_are_kept_for_a_while_and_then_let_go() {
     assert_eq!(world.letters().await, []);
 }
 
-/// Cannot write to the operator.
+/// Mailer that panics for emails to the operator.
 struct Faulty;
 
 impl Post for Faulty {
@@ -63,7 +63,7 @@ async fn a_letter_that_cannot_be_written_keeps_no_other_back_and_is_tried_again(
     assert_eq!((left[0].recipient.as_str(), left[0].tries), (OPS, 1));
 }
 
-/// What a counter says.
+/// Returns the value of a counter.
 fn counted(world: &World, sample: &str) -> u64 {
     let page = world.observe.render(&Gauges::default());
     let value = page
@@ -89,7 +89,7 @@ async fn notices_that_found_no_room_are_counted_as_lost() {
     );
 }
 
-/// Takes every letter, after which the store cannot be written for a while.
+/// Mailer that accepts every email, and then makes writes to the store fail for a while.
 struct LastWords {
     world: Arc<World>,
 }
@@ -137,7 +137,7 @@ async fn what_cannot_be_marked_as_told_is_told_again_with_the_same_result() {
     let world = World::start().await;
     world.fail("acme", vec![tripped()]).await;
     let herald = world.herald(Arc::new(Nobody), true);
-    // Nothing can be written: neither the audit, nor the event, nor the mark.
+    // No write succeeds: neither audit entry, nor event, nor the number of the last dispatched notification.
     let gone = StoreError::Unavailable("on purpose".to_owned());
     world.model.fail_writes(Some(gone.clone()));
     assert_eq!(herald.round().await, Err(gone));

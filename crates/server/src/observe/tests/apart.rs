@@ -1,4 +1,4 @@
-//! The tenant that gets the operational events.
+//! Tests of the tenant that receives the operational events: its deliveries are left out of the totals.
 
 use posthaste_core::delivery::Status;
 use posthaste_core::id::EndpointId;

@@ -1,7 +1,7 @@
 //! Bars for a terminal.
 //!
-//! They are made of quarter cells, two to a column, so that waves a minute apart stay apart. What
-//! was accepted is solid and what was refused is dotted, so that they differ without colours too.
+//! A cell is divided into quarters, two bars per column, so that bursts one minute apart stay separate.
+//! Accepted requests are solid and refused ones dotted, so that they differ without colour.
 
 use anstyle::Style;
 
@@ -9,7 +9,7 @@ use crate::picture::scale::Even;
 use crate::picture::series::Bucket;
 use crate::picture::terminal::{BAD, GOOD, dotted_quarters, quarters};
 
-/// A bar in half lines: up to `accepted` it is solid, and from there to `height` dotted.
+/// A bar, in half lines: solid up to `accepted`, dotted from there to `height`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bar {
     pub(super) accepted: usize,
@@ -17,24 +17,24 @@ pub(super) struct Bar {
 }
 
 impl Bar {
-    /// The bar of a bucket: its busiest second, on a scale of half lines.
+    /// Returns the bar for the busiest second of a bucket, on a scale of half lines.
     pub(super) fn new(bucket: &Bucket, scale: &Even) -> Bar {
         let (total, failed) = (bucket.peak_per_second, bucket.peak_failed);
         let halves = |count: u64| scale.place(count as f64).round() as usize;
-        // Even one request shows.
+        // A single request is visible.
         let height = halves(total).max(usize::from(total > 0));
         let accepted = match failed {
             0 => height,
             _ if height < 2 => usize::from(2 * failed < total),
-            // So does what was refused.
+            // A refused request is visible.
             _ => halves(total - failed).min(height - 1),
         };
         Bar { accepted, height }
     }
 }
 
-/// Two bars in one cell. It is solid only as far as requests were accepted; where it would be both,
-/// it is what most of it is.
+/// Returns the character for two bars in one cell. A cell cannot be both solid and dotted, so it gets the
+/// form of its larger part.
 pub(super) fn cell(bars: [Bar; 2], lower: usize) -> Option<(char, Style)> {
     let reaches = |of: fn(Bar) -> usize| {
         let [left, right] = bars.map(of);

@@ -1,9 +1,9 @@
-//! Arrivals at a receiver that was down and came back, as a picture.
+//! Chart of the requests that reach a receiver after an outage.
 //!
-//! Two panels share one axis of time, posthaste above and the naive sender below, each with a scale
-//! of its own: the herd may be hundreds of times higher, and on one scale nothing else would show.
-//! Heights are the busiest second of each stretch of time, never a mean. Where the naive sender
-//! goes on long after the rest is over, the picture ends and says so.
+//! Two panels share a time axis: posthaste above, a naive sender below. Each has its own vertical scale,
+//! because the peak of the naive sender may be hundreds of times higher. The height of a bar is the busiest
+//! second of its bucket, never a mean. If the naive sender continues long after posthaste has finished, the
+//! chart ends earlier and shows a note.
 
 mod bars;
 mod svg;
@@ -17,60 +17,61 @@ use posthaste_sim::recovery::{Course, NAIVE_INTERVAL, Recovery, Scenario};
 use super::series::{self, Bucket};
 use super::{ticks, words};
 
-/// The least a picture shows.
+/// Minimum length of the time axis.
 const LEAST_MS: u64 = 10_000;
-/// A capacity further above the arrivals than this many times would flatten them.
+/// A capacity higher than the peak by more than this factor is not part of the scale, because it would
+/// flatten the bars.
 const FAR_ABOVE: u64 = 4;
 
-/// What is drawn, before it is clear how.
+/// The data of the chart, independent of its form.
 #[derive(Clone, Debug)]
 struct Chart {
-    /// What each bucket spans.
+    /// Length of a bucket.
     step_ms: u64,
-    /// Where the axis of time ends.
+    /// End of the time axis.
     end_ms: u64,
     outage_ms: u64,
-    /// How long the outage is, in words.
+    /// Length of the outage as text.
     outage: String,
-    /// What the receiver takes in a second.
+    /// Requests per second that the receiver accepts.
     capacity: f64,
     panels: [Panel; 2],
 }
 
-/// One sender's arrivals.
+/// The requests of one sender.
 #[derive(Clone, Debug)]
 struct Panel {
     name: &'static str,
-    /// How it goes about it, if that needs saying.
+    /// Its retry behaviour, if that needs explanation.
     habit: Option<String>,
-    /// How busy it was.
+    /// Summary of its peak rate.
     note: String,
     buckets: Vec<Bucket>,
-    /// The busiest second after recovery: when, and how busy.
+    /// The busiest second after recovery: its time and its number of requests.
     peak: Option<(u64, u64)>,
-    /// The highest value its scale must show.
+    /// The highest value that the scale must show.
     highest: u64,
-    /// When it ends, in words, if that lies beyond the picture.
+    /// The time of its last request as text, if that is beyond the chart.
     goes_on_until: Option<String>,
 }
 
-/// The times of a scenario that was played through, in words that tell them apart.
+/// The times of a simulated scenario as text. Different times have different texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// How long the receiver was down.
+    /// Length of the outage.
     pub outage: String,
-    /// When the last delivery ended, from the beginning of the outage.
+    /// Time of the last delivery, from the start of the outage.
     pub posthaste: String,
-    /// The same of the naive sender.
+    /// The same for the naive sender.
     pub naive: String,
-    /// When the last delivery ended, from recovery; none if that was before.
+    /// Time of the last delivery, from recovery; `None` if it was before recovery.
     pub posthaste_since: Option<String>,
-    /// The same of the naive sender.
+    /// The same for the naive sender.
     pub naive_since: Option<String>,
 }
 
 impl Times {
-    /// Names the length of an outage, and when each sender was done.
+    /// Formats the length of an outage, and the time at which each sender finished.
     pub fn new(outage_ms: u64, posthaste_ms: u64, naive_ms: u64) -> Times {
         let since = |ms: u64| ms.checked_sub(outage_ms);
         let (posthaste_since, naive_since) = (since(posthaste_ms), since(naive_ms));
@@ -89,15 +90,15 @@ impl Times {
     }
 }
 
-/// How many times the capacity a second with so many requests is, if it is beyond it.
+/// Returns the ratio of a peak to the capacity as text, or `None` if the capacity is not exceeded.
 pub fn over_capacity(peak: u64, capacity: f64) -> Option<String> {
-    // One and a half a second are two in some seconds.
+    // 1.5 requests per second are 2 requests in some seconds.
     let beyond = peak as f64 > capacity.ceil();
     beyond.then(|| words::times(peak as f64 / capacity))
 }
 
 impl Chart {
-    /// Lays the two courses out in at most `most` buckets each.
+    /// Divides the requests of both senders into at most `most` buckets each.
     fn new(scenario: &Scenario, recovery: &Recovery, most: usize) -> Chart {
         let wanted_ms = shown_until_ms(scenario, recovery);
         let step_ms = ticks::time_step_ms(wanted_ms, most);
@@ -135,7 +136,7 @@ impl Chart {
     }
 }
 
-/// Where the picture ends: when posthaste is done, and when the naive sender is if that is not much later.
+/// Returns the end of the time axis: when posthaste finishes, or when the naive sender does if that is not much later.
 fn shown_until_ms(scenario: &Scenario, recovery: &Recovery) -> u64 {
     let outage_ms = scenario.outage.as_millis();
     let posthaste_ms = series::end_ms(&recovery.posthaste);

@@ -1,4 +1,4 @@
-//! Arrivals over an outage, as SVG.
+//! Requests after an outage, as SVG.
 
 use std::fmt::Write;
 
@@ -14,18 +14,18 @@ const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 600.0;
 const LEFT: f64 = 108.0;
 const RIGHT: f64 = 932.0;
-/// Where the bars of the two panels begin, and how high they may be.
+/// Top of the bars of the two panels, and their maximum height.
 const TOPS: [f64; 2] = [136.0, 356.0];
 const TALL: f64 = 160.0;
-/// Room above the highest bar for the name of the peak.
+/// Factor of space above the highest bar, for the label of the peak.
 const HEADROOM: f64 = 1.2;
-/// So many characters fit below the heading.
+/// Maximum number of characters below the heading.
 const SETTING_CHARS: usize = 120;
-/// The least height that is seen.
+/// Minimum height of a visible bar.
 const SEEN: f64 = 1.5;
 
-/// Draws arrivals per second of both senders, under a heading and a line that tells the scenario.
-/// The conclusion goes into the description, for those who cannot see the picture.
+/// Draws requests per second of both senders, below a heading and a line that describes the scenario. The
+/// conclusion is the text alternative for screen readers.
 pub fn svg(
     scenario: &Scenario,
     recovery: &Recovery,
@@ -104,12 +104,12 @@ fn panel_name(panel: &Panel, y: f64) -> Element {
         .child(piece("quiet", &note).with("dx", 8))
 }
 
-/// The share of a bucket's busiest second that was accepted, from the floor up.
+/// Returns the accepted share of a bucket's busiest second, as the lower part of its bar.
 fn accepted(bucket: &Bucket) -> (f64, f64) {
     (0.0, 1.0 - refused_share(bucket))
 }
 
-/// The share that was refused, above it.
+/// Returns the refused share, as the upper part.
 fn refused(bucket: &Bucket) -> (f64, f64) {
     (1.0 - refused_share(bucket), 1.0)
 }
@@ -118,7 +118,7 @@ fn refused_share(bucket: &Bucket) -> f64 {
     bucket.peak_failed as f64 / bucket.peak_per_second.max(1) as f64
 }
 
-/// One path for all bars of a kind: hundreds of elements would say no more.
+/// Draws all bars of a kind as one path, because hundreds of elements would only make the file larger.
 fn bars(
     panel: &Panel,
     time: &Even,
@@ -149,8 +149,8 @@ fn bars(
     Element::new("path").with("d", path).class(class)
 }
 
-/// The line of the capacity, with its name where the line stands clear of the floor, at the side
-/// where the name of the peak is not.
+/// Draws the line of the capacity. Its label is drawn if the line is clearly above the axis, on the side that
+/// the label of the peak does not use.
 fn capacity(chart: &Chart, panel: &Panel, scale: &Even, floor: f64) -> Vec<Element> {
     let height = scale.place(chart.capacity);
     if height >= TALL {
@@ -171,7 +171,7 @@ fn capacity(chart: &Chart, panel: &Panel, scale: &Even, floor: f64) -> Vec<Eleme
     drawn
 }
 
-/// The name of the outage, in the upper panel only, since the lower one is not empty there.
+/// Draws the label of the outage, in the upper panel only, because the lower one has bars there.
 fn outage_name(chart: &Chart, time: &Even, scale: &Even, top: f64) -> Option<Element> {
     let width = time.place(chart.outage_ms as f64);
     if width < 170.0 || top != TOPS[0] {
@@ -298,7 +298,7 @@ mod tests {
         let title = title.split('>').nth(1).expect("a note");
         let title = &title[..title.find('<').expect("an end")];
         assert!(title.ends_with("goes on until 2d 23h"), "{title}");
-        // A character takes less than seven pixels, and the name about a hundred.
+        // A character is narrower than 7 pixels, and the name is about 100 pixels wide.
         let end = LEFT + 104.0 + 6.7 * title.chars().count() as f64;
         assert!(end <= WIDTH, "{end}: {title}");
     }
@@ -312,7 +312,7 @@ mod tests {
         }
     }
 
-    /// The tops of the bars of each kind: accepted and refused, of posthaste and of the naive sender.
+    /// Returns the tops of the bars of each kind: accepted and refused, of posthaste and of the naive sender.
     fn tops(text: &str) -> Vec<Vec<f64>> {
         let paths = text.split(" d=\"").skip(1);
         paths

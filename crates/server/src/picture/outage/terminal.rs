@@ -1,4 +1,4 @@
-//! Arrivals over an outage, for a terminal.
+//! Requests after an outage, for a terminal.
 
 use std::fmt::Write;
 
@@ -12,16 +12,16 @@ use crate::picture::{ticks, words};
 
 /// Lines of bars in one panel.
 const BARS: usize = 6;
-/// Columns left of the bars beside the longest number: a blank and the axis.
+/// Columns to the left of the bars besides the longest number: a blank and the axis.
 const AXIS: usize = 2;
 /// Columns between a panel's name and its note.
 const GAP: usize = 2;
-/// Columns a label on the axis of time needs.
+/// Columns that a label on the time axis needs.
 const LABEL: usize = 12;
 
-/// Draws arrivals per second of both senders, in at most `width` columns.
+/// Draws requests per second of both senders, in at most `width` columns.
 pub fn terminal(scenario: &Scenario, recovery: &Recovery, width: usize) -> String {
-    // How wide the numbers are depends on the peaks alone, so a rough chart can tell.
+    // The width of the numbers depends only on the peaks, so any number of buckets gives the right width.
     let rough = Chart::new(scenario, recovery, width);
     let numbers = rough.panels.iter().map(|panel| axis_end(panel).1.len());
     let gutter = numbers.max().unwrap_or(0) + AXIS;
@@ -69,7 +69,7 @@ fn caption(chart: &Chart) -> String {
     caption
 }
 
-/// A panel's name, and its note beside it or, where that does not fit, below it.
+/// A panel's name, with its note next to it or, if that does not fit, below it.
 struct Title {
     name: &'static str,
     beside: String,
@@ -113,10 +113,10 @@ fn axis_end(panel: &Panel) -> (u64, String) {
     (end, words::count(end))
 }
 
-/// Where time falls on the canvas.
+/// The position of the time axis on the canvas.
 struct Layout {
     gutter: usize,
-    /// Half columns to a bucket.
+    /// Half columns per bucket.
     stretch: usize,
     columns: usize,
     time: Even,
@@ -176,7 +176,7 @@ fn draw_bars(canvas: &mut Canvas, layout: &Layout, panel: &Panel, top: usize, en
     }
 }
 
-/// A line at the receiver's capacity, where the scale is fine enough to tell it from the floor.
+/// Draws a line at the receiver's capacity, if it is clearly above the axis.
 fn draw_capacity(canvas: &mut Canvas, layout: &Layout, capacity: f64, top: usize, end: u64) {
     let height = Even::new(end as f64, BARS as f64).place(capacity);
     if capacity > end as f64 || height < 1.0 {
@@ -190,7 +190,7 @@ fn draw_capacity(canvas: &mut Canvas, layout: &Layout, capacity: f64, top: usize
     }
 }
 
-/// The floor is heavy while the receiver is down.
+/// Draws the axis, as a heavy line while the receiver is down.
 fn draw_floor(canvas: &mut Canvas, layout: &Layout, chart: &Chart, line: usize) {
     let back = layout.column(chart.outage_ms);
     for column in layout.gutter..layout.gutter + layout.columns {
@@ -287,7 +287,7 @@ mod tests {
         assert!(text.contains("\n10,000 ┤⡇"), "{text}");
         assert!(text.contains("receiver down for 30m"), "{text}");
         assert!(text.contains("every minute and goes"), "{text}");
-        // posthaste's bars reach the top only after recovery, the naive ones all along.
+        // The bars of posthaste reach the top only after recovery, those of the naive sender all the time.
         let tops: Vec<&String> = lines.iter().filter(|line| line.contains('┤')).collect();
         let floor = lines
             .iter()

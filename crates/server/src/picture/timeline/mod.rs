@@ -1,5 +1,7 @@
-//! When each attempt comes, as a picture: one row for each attempt, a band from its earliest to its
-//! latest time, and a mark where it is expected, along a scale on which seconds and days both show.
+//! Chart of the expected attempts of a retry policy.
+//!
+//! One row per attempt: a band from its earliest to its latest time and a mark at its expected time. The time
+//! scale shows both seconds and days.
 
 mod svg;
 mod terminal;
@@ -12,27 +14,27 @@ use posthaste_core::policy::{AttemptWindow, Explanation};
 use super::scale::Stretched;
 use super::words;
 
-/// The most rows a table of attempts has; a policy may have a thousand attempts.
+/// Maximum number of rows in a table of attempts; a policy may have a thousand attempts.
 pub const MAX_TABLE_ROWS: usize = 40;
-/// The most rows a chart of attempts has.
+/// Maximum number of rows in a chart of attempts.
 pub const MAX_CHART_ROWS: usize = 24;
 
-/// A limit of time further away than this many times the last attempt would squeeze the picture.
+/// A time limit later than the last attempt by more than this factor is not drawn, because it would compress the rest.
 const FAR_AWAY: u64 = 10;
 
 /// One row of a table or chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Row {
-    /// An attempt, and the mean delay before it (none before the first).
+    /// An attempt, and the mean delay before it (`None` for the first).
     Attempt(AttemptWindow, Option<u64>),
-    /// So many attempts left out.
+    /// A number of attempts that are left out.
     LeftOut(usize),
 }
 
-/// At most `most` rows: if there are more attempts, the first ones and the last one.
+/// Returns at most `most` rows. If there are more attempts, returns the first ones and the last one.
 ///
 /// # Panics
-/// If there is no room for three rows.
+/// If `most` is less than three.
 pub fn rows(attempts: &[AttemptWindow], most: usize) -> Vec<Row> {
     assert!(most >= 3, "the first, what is left out, and the last");
     let row = |index: usize| {
@@ -48,7 +50,7 @@ pub fn rows(attempts: &[AttemptWindow], most: usize) -> Vec<Row> {
     (0..head).map(row).chain(ends).collect()
 }
 
-/// The names of the times at which attempts are expected, row by row; none for a row without one.
+/// Returns the expected time of each row as text.
 fn expected_names(rows: &[Row]) -> Vec<String> {
     let expected_ms = |row: &Row| match row {
         Row::Attempt(attempt, _) => attempt.expected_ms,
@@ -58,14 +60,14 @@ fn expected_names(rows: &[Row]) -> Vec<String> {
     words::durations(&all_ms)
 }
 
-/// The limit of time, if it lies near enough to be drawn.
+/// Returns the time limit, if it is near enough to be drawn.
 fn shown_limit_ms(explanation: &Explanation) -> Option<u64> {
     let reach_ms = explanation.gives_up_ms.saturating_mul(FAR_AWAY);
     let near = explanation.gives_up_ms == 0 || explanation.deadline_ms <= reach_ms;
     near.then_some(explanation.deadline_ms)
 }
 
-/// The scale on which every attempt shows, and the limit of time if it is near.
+/// Returns a scale for every attempt, and for the time limit if it is near.
 fn scale(explanation: &Explanation, length: f64) -> Stretched {
     let first_retry_ms = explanation.attempts.get(1).map(|second| second.expected_ms);
     let end_ms = shown_limit_ms(explanation).unwrap_or(explanation.gives_up_ms);

@@ -1,4 +1,4 @@
-//! The timeline of a policy, as SVG.
+//! The attempts of a retry policy, as SVG.
 
 use posthaste_core::policy::{AttemptWindow, Explanation};
 
@@ -14,23 +14,23 @@ const TOP: f64 = 112.0;
 const ROW: f64 = 32.0;
 const BAND: f64 = 14.0;
 const BOTTOM: f64 = 66.0;
-/// So many characters fit into a heading.
+/// Maximum number of characters in a heading.
 const HEADING_CHARS: usize = 80;
-/// Pixels a label on the axis needs.
+/// Width of a label on the axis, in pixels.
 const LABEL: f64 = 46.0;
-/// Pixels a character of a name takes, more or less.
+/// Approximate width of a character, in pixels.
 const CHARACTER: f64 = 8.0;
-/// Pixels a name keeps from the edges of the chart.
+/// Minimum distance of text from the edges of the chart, in pixels.
 const MARGIN: f64 = 8.0;
-/// Pixels between a mark or a band and the name beside it.
+/// Space between a mark or band and its text, in pixels.
 const GAP: f64 = 12.0;
 
-/// Draws when each attempt comes, under a heading and a line that tells the shape: a file of its own.
+/// Draws the attempts below a heading and a line that describes the policy. Returns a complete SVG file.
 pub fn svg(explanation: &Explanation, heading: &str, shape: &str) -> String {
     drawn(explanation, heading, shape).write()
 }
 
-/// The same, before it is written.
+/// Draws the same as an element.
 pub fn drawn(explanation: &Explanation, heading: &str, shape: &str) -> Element {
     let rows = rows(&explanation.attempts, MAX_CHART_ROWS);
     let scale = scale(explanation, RIGHT - LEFT);
@@ -126,15 +126,16 @@ fn band(scale: &Stretched, middle: f64, attempt: &AttemptWindow, name: &str) -> 
     drawn
 }
 
-/// Where the name of a time stands.
+/// The position of the text of a time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Place {
     Begins(f64),
     Ends(f64),
 }
 
-/// Beside the band, on the side where there is room, or else within it, on the wider side of the
-/// mark: a band that leaves no room at either side has room within.
+/// Returns a position next to the band, on a side with enough space. If there is none, returns one within the
+/// band, on the wider side of the mark: a band without space on either side is wide enough to contain the
+/// text.
 fn name_place((from, to): (f64, f64), expected: f64, name: &str) -> Place {
     let width = CHARACTER * name.chars().count() as f64;
     let (first, last) = (from.min(expected), to.max(expected));
@@ -177,8 +178,7 @@ mod tests {
         }
     }
 
-    /// However wide the bands are, every name stays between the numbers of the rows and the edge,
-    /// and clear of its own mark.
+    /// For any width of the bands, the text stays between the row numbers and the edge, and does not overlap its mark.
     #[test]
     fn no_name_overprints_a_number() {
         for (base_s, cap_h) in [(1, 1), (5, 4), (60, 24), (3_600, 2)] {

@@ -1,4 +1,4 @@
-//! The timeline of a policy, for a terminal.
+//! The attempts of a retry policy, for a terminal.
 
 use posthaste_core::policy::{AttemptWindow, Explanation};
 
@@ -7,12 +7,12 @@ use crate::picture::scale::Stretched;
 use crate::picture::terminal::{Canvas, GOOD, PLAIN, QUIET, STRONG};
 use crate::picture::{ticks, words};
 
-/// Columns left of the chart: an attempt's number and the axis.
+/// Columns to the left of the chart: the number of the attempt and the axis.
 const GUTTER: usize = 6;
-/// Columns a label on the axis needs, with the blank beside it.
+/// Columns that a label on the axis needs, including a blank.
 const LABEL: f64 = 6.0;
 
-/// Draws when each attempt comes, in at most `width` columns.
+/// Draws the attempts in at most `width` columns.
 pub fn terminal(explanation: &Explanation, width: usize) -> String {
     let rows = rows(&explanation.attempts, MAX_CHART_ROWS);
     let last_column = width - GUTTER - 2;
@@ -56,7 +56,7 @@ fn axis(canvas: &mut Canvas, scale: &Stretched, limit_ms: Option<u64>, line: usi
     for column in GUTTER..=column(scale, scale.most_ms()) {
         canvas.put(column, line, '─', QUIET);
     }
-    // The limit is named first, so that a landmark near it gives way.
+    // The limit gets its label first, so that a label near it is left out.
     let landmarks = ticks::landmarks_ms(scale, LABEL);
     for ms in limit_ms.into_iter().chain(landmarks) {
         let label = match ms {

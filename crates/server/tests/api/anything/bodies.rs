@@ -1,6 +1,4 @@
-//! Bodies of every form.
-//!
-//! Every answer is also held against the OpenAPI document: its status and its shape must stand there.
+//! Sends random request bodies to the API. Each answer must be in the OpenAPI document, with its status and schema.
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
@@ -16,10 +14,10 @@ use tokio::time::timeout;
 
 use super::kit::{ADMIN, World};
 
-/// Longer than anything takes that does not hang.
+/// Timeout of a request. Longer than any request that does not hang.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What takes a body. `{}` stands for an endpoint's id.
+/// The routes that take a body. `{}` stands for an endpoint id.
 const TAKERS: &[(&str, &str)] = &[
     ("POST", "/v1/tenants"),
     ("PATCH", "/v1/tenants/acme"),
@@ -34,7 +32,7 @@ const TAKERS: &[(&str, &str)] = &[
     ("POST", "/v1/policies/simulate"),
 ];
 
-/// One world for all cases: what one of them leaves behind, the next one meets.
+/// One server for all cases, so that a case also meets the state that earlier cases left.
 struct Stage {
     runtime: Runtime,
     world: World,
@@ -59,10 +57,10 @@ fn stage() -> &'static Stage {
     })
 }
 
-/// Says something to one that takes a body, and gives the status of the answer.
+/// Sends a body to one of the routes and returns the status of the answer.
 fn say(taker: usize, headers: &[(&str, &str)], body: &[u8]) -> u16 {
     let stage = stage();
-    // Time passes, or everything would be refused for being too much at once.
+    // The clock advances, so that the rate limit does not refuse the requests.
     stage.world.wall_ms.fetch_add(1_000, Ordering::SeqCst);
     let (verb, path) = TAKERS[taker];
     let path = path.replace("{}", &stage.endpoint);
@@ -87,7 +85,7 @@ fn say(taker: usize, headers: &[(&str, &str)], body: &[u8]) -> u16 {
     status
 }
 
-/// Names that mean something somewhere.
+/// Field names, mostly ones that the API knows.
 fn name() -> impl Strategy<Value = String> {
     let known = prop::sample::select(vec![
         "id",
@@ -168,7 +166,7 @@ fn name() -> impl Strategy<Value = String> {
     prop_oneof![8 => known.prop_map(str::to_owned), 1 => any::<String>()]
 }
 
-/// Texts that mean something somewhere.
+/// Texts, mostly ones that are valid in some field.
 fn text() -> impl Strategy<Value = String> {
     let known = prop::sample::select(vec![
         "",
@@ -247,7 +245,7 @@ fn document() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Bodies that are right, and who takes them.
+/// Valid bodies, each with the index of its route.
 fn right() -> Vec<(usize, Value)> {
     vec![
         (0, json!({"name": "x", "limits": {"endpoints": 5}})),
@@ -287,7 +285,7 @@ fn right() -> Vec<(usize, Value)> {
     ]
 }
 
-/// A body that is right but for one thing, which reaches further than chance would.
+/// A valid body with one random change. It reaches deeper code than a fully random body.
 fn nearly() -> impl Strategy<Value = (usize, Value)> {
     let wrong = (
         prop::sample::select(right()),
@@ -298,7 +296,7 @@ fn nearly() -> impl Strategy<Value = (usize, Value)> {
     wrong.prop_map(|((taker, mut body), name, value, index)| {
         let fields = body.as_object_mut().expect("an object");
         let known: Vec<String> = fields.keys().cloned().collect();
-        // Mostly one of those that are there, sometimes one more.
+        // Mostly changes an existing field, sometimes adds one.
         let place = match index.index(known.len() + 1) {
             past if past == known.len() => name,
             at => known[at].clone(),
@@ -330,14 +328,14 @@ proptest! {
     ) {
         say(taker, &[], &body);
         say(taker, &[("content-type", "text/plain")], &body);
-        // JSON that stops in the middle, and JSON with something after it.
+        // JSON that is cut off, and JSON with bytes after its end.
         let whole = json.to_string().into_bytes();
         say(taker, &[], &whole[..cut.index(whole.len())]);
         say(taker, &[], &[&whole[..], &body].concat());
     }
 }
 
-/// What is nearly right begins with what is.
+/// Checks the starting point of `nearly`: the valid bodies are accepted.
 #[test]
 fn what_is_right_is_taken() {
     for (taker, body) in right() {
@@ -346,7 +344,7 @@ fn what_is_right_is_taken() {
     }
 }
 
-/// Depth and length are what parsers fall over.
+/// Very deep and very long documents are what parsers fail on.
 #[test]
 fn what_is_deep_long_or_wide_is_refused_without_falling() {
     for taker in 0..TAKERS.len() {

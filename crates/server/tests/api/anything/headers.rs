@@ -1,4 +1,4 @@
-//! Headers of endpoints: what is accepted arrives exactly as given, and nothing else does.
+//! Custom headers of endpoints: accepted headers arrive exactly as given, and no other headers arrive.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use serde_json::json;
 
 use super::support::{Api, Receiver, Server};
 
-/// So many maps of headers are tried.
+/// Number of header maps that are tried.
 const CASES: usize = 150;
 
-/// What posthaste sends of its own.
+/// The headers that posthaste itself sends.
 const OURS: &[&str] = &[
     "content-length",
     "content-type",
@@ -78,7 +78,7 @@ fn value() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Waits for what one endpoint got, and holds it against what it should have got.
+/// Sends an event to one endpoint and compares the received headers with the expected ones.
 async fn check(
     api: &mut Api,
     receiver: &Receiver,

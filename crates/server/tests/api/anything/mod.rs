@@ -1,6 +1,6 @@
-//! Anything at all, said to the API: it is taken or refused, and never more than that.
+//! Random requests to the API: each must be accepted or refused, without a crash or an internal error.
 //!
-//! Cases are random and shrink to the smallest that fails, which is printed.
+//! A failing case is shrunk to the smallest one that fails, which is printed.
 
 mod bodies;
 mod headers;

@@ -1,4 +1,4 @@
-//! Who is told by mail, as the operator says it.
+//! Email settings in the configuration.
 
 use posthaste_core::time::Span;
 

@@ -1,4 +1,4 @@
-//! The configuration: every setting, every way to set it, every mistake.
+//! The configuration: every setting, every source of settings, every error.
 
 mod mail;
 mod plans;
@@ -32,7 +32,7 @@ J9xm08VZct29XVxvv8XesML4LEKwSVg9V5xlAiEAlZe2qsKlZkNdASipOG0Z7eUo
 -----END CERTIFICATE-----
 ";
 
-/// A place where each source can say something.
+/// The sources of a configuration: file, environment and flags.
 struct Desk {
     folder: TempDir,
     file: Option<String>,
@@ -83,7 +83,7 @@ impl Desk {
         Config::load(&args(line), self.environment.iter().cloned())
     }
 
-    /// What is told, with the file called by a short name.
+    /// Returns the reported errors, with the path of the file replaced by `FILE`.
     fn mistakes(&self) -> Vec<String> {
         let error = self.load().expect_err("mistakes");
         let file = self.file_path().display().to_string();
@@ -106,7 +106,7 @@ fn args(line: Vec<String>) -> ServeArgs {
     ServeArgs::from_arg_matches(&matches).expect("arguments")
 }
 
-/// The setting as it stands in a file.
+/// The setting as a line of a configuration file.
 fn in_toml(setting: &Setting, text: &str) -> String {
     let value = match setting.kind {
         Kind::Text => format!("{text:?}"),
@@ -130,7 +130,7 @@ fn in_flags(setting: &Setting, text: &str) -> Vec<String> {
     }
 }
 
-/// Where a master key came from is the one thing that differs by source.
+/// Clears the origin of the master key, the only value that differs by source.
 fn without_origin(mut config: Config) -> Config {
     if let MasterKey::Text { origin, .. } = &mut config.master_key {
         origin.clear();

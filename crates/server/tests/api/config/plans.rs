@@ -1,4 +1,4 @@
-//! Plans, as the operator writes them.
+//! Plans in the configuration file.
 
 use std::fs;
 use std::path::Path;

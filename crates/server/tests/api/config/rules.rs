@@ -1,4 +1,4 @@
-//! Where webhooks may go, as the operator says it.
+//! Settings for the allowed destinations of webhooks.
 
 use std::path::PathBuf;
 

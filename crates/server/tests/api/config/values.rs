@@ -1,6 +1,6 @@
-//! Something to set each setting to.
+//! Test values for each setting.
 
-/// Three values of each setting, none of them the default but where there are only two.
+/// Three values of each setting. None is the default, except where a setting has only two values.
 pub(crate) const VALUES: &[(&str, [&str; 3])] = &[
     ("listen", ["127.0.0.1:1", "127.0.0.1:2", "[::1]:3"]),
     ("store", ["sqlite:a.db", "sqlite:b.db", "sqlite:c.db"]),

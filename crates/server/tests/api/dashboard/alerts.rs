@@ -1,4 +1,4 @@
-//! What is wrong, on the pages.
+//! Alerts on the dashboard.
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::id::AlertId;
@@ -54,7 +54,7 @@ async fn alerts_stand_at_the_top_and_on_a_page_of_their_own() {
         .page("/dashboard/alerts?name=retry_ratio&tenant=acme")
         .await;
     some.never_says("left alone");
-    // A tenant sees its own.
+    // A tenant sees its own alerts only.
     for path in ["/dashboard/t/acme", "/dashboard/t/acme/alerts"] {
         let page = world.page(path).await;
         page.says("left alone").never_says("of the attempts within");

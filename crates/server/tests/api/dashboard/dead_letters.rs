@@ -1,4 +1,4 @@
-//! Dead letters, as somebody who gives support works through them.
+//! The dead letter pages of the dashboard.
 
 use serde_json::json;
 
@@ -29,14 +29,14 @@ async fn a_group_says_where_why_how_often_and_what_to_do() {
     }
     let newest = format!("{HERE}/deliveries/{second}");
     assert_eq!(seen.link("the newest, invoice.paid"), newest);
-    // Choosing some leads to the very group.
+    // "Choose some" leads to exactly this group.
     let some = seen.link("Choose some");
     let query = format!("status=failed&endpoint={id}&error_kind=http");
     assert_eq!(some, format!("{HERE}/deliveries?{query}"));
     let some = world.page(&some).await;
     some.says(&first).says(&second);
     assert!(some.forms().contains(&format!("{HERE}/deliveries/replay")));
-    // The receiver is mended.
+    // The receiver is fixed.
     receiver.answer(200);
     let named = [("endpoint", id.as_str()), ("error_kind", "http")];
     let sent = world.submit(&format!("{page}/replay"), &named).await;
@@ -99,7 +99,7 @@ async fn a_link_shows_the_customer_just_that_group() {
     let end = start + text[start..].find(' ').expect("an end");
     let link = &text[start..end];
     assert!(link.ends_with(&query), "{link}");
-    // Whoever has it needs nothing else, and cannot make further ones.
+    // The link works without a key, and its holder cannot create more links.
     let portal = world.page_as("", link).await;
     assert_eq!(portal.status, 200);
     portal.says(&failed);
@@ -110,7 +110,7 @@ async fn a_link_shows_the_customer_just_that_group() {
         .submit_as("", &format!("{base}/dead-letters/link"), &named)
         .await;
     assert_eq!(refused.status, 403, "{}", refused.text());
-    // What a customer sees there is theirs alone.
+    // A customer sees only the own tenant there.
     world.tenant("other").await;
     let lost = world
         .page_as("", &format!("{base}/t/other/deliveries"))

@@ -1,14 +1,14 @@
-//! The list of deliveries, and one of them.
+//! The pages for the delivery list and for one delivery.
 
 use serde_json::{Value, json};
 
 use super::kit::{Receiver, World};
 
 pub(crate) const HERE: &str = "/dashboard/t/acme";
-/// What a payload or an answer may not become.
+/// Text in a payload or a response that must never become markup.
 const HOSTILE: &str = "<script>alert('x')</script>";
 
-/// An endpoint that is given up after so many attempts, an hour apart.
+/// Creates an endpoint whose deliveries fail for good after `max_attempts` attempts, one hour apart.
 pub(crate) async fn endpoint(world: &World, receiver: &Receiver, max_attempts: u32) -> String {
     let policy = json!({
         "backoff": {"kind": "fixed", "interval": "1h"}, "jitter": {"kind": "none"},
@@ -18,7 +18,7 @@ pub(crate) async fn endpoint(world: &World, receiver: &Receiver, max_attempts: u
     world.endpoint(endpoint).await
 }
 
-/// An event that goes to one endpoint: its delivery, once it has this status.
+/// Sends an event that goes to one endpoint. Returns its delivery once it has this status.
 pub(crate) async fn deliver(world: &World, event: Value, status: &str) -> String {
     let ids = world.event(&event).await;
     let [id] = ids.as_slice() else {
@@ -87,7 +87,7 @@ async fn what_is_wrong_is_told_beside_its_field_and_the_rest_counts() {
     let filters = list.section_html("filters");
     assert!(filters.contains("name=\"id\" value=\"dlv_1\""), "{filters}");
     list.says(&id).never_says(&other);
-    // The address can be sent to somebody: it holds everything.
+    // The URL contains all filters, so that a user can share it.
     let beginning = &other[.."dlv_".len() + 8];
     let query = format!("status=failed&error_kind=http&since=2h&id={beginning}");
     let list = world.page(&format!("{HERE}/deliveries?{query}")).await;

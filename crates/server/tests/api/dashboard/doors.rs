@@ -1,4 +1,4 @@
-//! Coming in: sessions, links, and what other sites may not do.
+//! Login: sessions, portal links, and protection against requests from other sites.
 
 use axum::body::Body;
 use http::Request;
@@ -17,7 +17,7 @@ use super::seen::Seen;
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// A browser: it keeps a cookie, and says what browsers say.
+/// A browser with a cookie that sends the headers of a browser.
 struct Browser<'a> {
     world: &'a World,
     cookie: String,
@@ -66,7 +66,7 @@ impl Browser<'_> {
     }
 }
 
-/// What the forms of a page carry.
+/// Returns the CSRF token in the forms of a page.
 fn csrf(page: &Seen) -> String {
     let (_, rest) = page
         .html
@@ -129,7 +129,7 @@ async fn a_key_opens_a_session_that_signing_out_ends() {
             .unwrap()
             .contains("Max-Age=0")
     );
-    // A cookie that somebody kept is of no use.
+    // The old cookie is useless after signing out.
     let after = browser.get("/dashboard/t/acme").await;
     assert_eq!(after.status, 303);
 }
@@ -162,7 +162,7 @@ async fn over_tls_a_cookie_that_a_neighbour_could_have_set_counts_for_nothing() 
     assert_eq!(visit(plain.clone(), "https").await.status, 303);
     assert_eq!(visit(plain, "https, http").await.status, 303);
     assert_eq!(visit(secure, "https").await.status, 200);
-    // Nor is a page ours that came without TLS.
+    // A form from a page without TLS is refused, too.
     let form = [("key", ADMIN)];
     for (origin, status) in [
         ("http://hooks.example", 403),
@@ -261,7 +261,7 @@ async fn a_form_of_another_site_does_nothing() {
     let done = browser.post(&pause, &[("csrf", &token)], &ours).await;
     assert_eq!(done.status, 303);
     assert_eq!(world.get(&path).await.ok(200)["status"], "paused");
-    // Nobody is signed in by another site either: they would act in its name.
+    // Another site cannot sign a user in either: the user would then act with that site's key.
     let form = [("key", ADMIN)];
     let foreign = [("origin", "https://evil.example")];
     let refused = browser.post("/dashboard/sign-in", &form, &foreign).await;
@@ -306,7 +306,7 @@ async fn a_link_opens_its_tenants_portal_until_it_ends() {
     for (link, _) in page.links() {
         assert!(!link.starts_with("/dashboard"), "{link}");
     }
-    // Nothing of the whole site, and no other tenant's part, lies below it.
+    // Below a portal link there are no admin pages and no pages of other tenants.
     for beyond in ["/tenants", "/audit", "/t/other", "/t/acme", "/sign-in"] {
         let lost = browser.get(&format!("{path}{beyond}")).await;
         assert_eq!(lost.status, 404, "{beyond}");
@@ -364,7 +364,7 @@ async fn a_token_opens_the_one_door_it_was_made_for() {
     let browser = Browser::signed_in(&world, ADMIN).await;
     let (_, token) = browser.cookie.split_once('=').unwrap();
     assert_eq!(browser.get(&format!("/portal/{token}")).await.status, 401);
-    // Neither is a key to the API.
+    // Neither token works as an API key.
     let request = Request::get("/v1/tenants").header("authorization", format!("Bearer {token}"));
     let refused = world.send(request.body(Body::empty()).unwrap()).await;
     assert_eq!(refused.status, 401);

@@ -1,4 +1,4 @@
-//! Endpoints: the list, one of them, and what can be done with it.
+//! The pages for the endpoint list and for one endpoint, with all its actions.
 
 use serde_json::{Value, json};
 

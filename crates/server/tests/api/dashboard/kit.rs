@@ -1,4 +1,4 @@
-//! A whole server but for its sockets, somebody who looks at its pages, and receivers.
+//! Fixture: a whole server without sockets, a client for its pages, and receivers.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -40,20 +40,20 @@ use super::seen::Seen;
 pub(crate) const ADMIN: &str = "ph_admin";
 /// 2026-11-15T12:00:00Z.
 pub(crate) const NOON: Timestamp = Timestamp(1_794_744_000_000);
-/// How long something may take that is waited for.
+/// Maximum time to wait for a condition.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server. There is a tenant, `acme`.
+/// A server with the tenant `acme`.
 pub(crate) struct World {
     pub(crate) app: Arc<App>,
     router: Router,
-    /// What the clock says, where it is told what to say.
+    /// Time of the manual clock, where the test uses one.
     wall_ms: Arc<AtomicU64>,
-    /// While it is there, the server does not stop.
+    /// Dropping it would stop the server.
     stopping: watch::Sender<bool>,
 }
 
-/// An answer of the API's.
+/// A response of the API.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
@@ -61,7 +61,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The JSON of an answer with this status.
+    /// Returns the JSON body. Panics if the status is not this one.
     #[track_caller]
     pub(crate) fn ok(&self, status: u16) -> Value {
         let text = String::from_utf8_lossy(&self.bytes);
@@ -70,16 +70,16 @@ impl Answer {
     }
 }
 
-/// A page that somebody follows.
+/// A page that is followed as an event stream.
 pub(crate) struct Followed {
     pub(crate) status: StatusCode,
     body: Body,
-    /// All that was said so far.
+    /// All text received so far.
     pub(crate) said: String,
 }
 
 impl Followed {
-    /// Waits for more. False if there will be none.
+    /// Waits for more data. Returns false at the end of the stream.
     async fn more(&mut self) -> bool {
         let Some(frame) = self.body.frame().await else {
             return false;
@@ -89,7 +89,7 @@ impl Followed {
         true
     }
 
-    /// Waits until this was said.
+    /// Waits until this text was received.
     pub(crate) async fn until(&mut self, wanted: &str) {
         let listening = async {
             while !self.said.contains(wanted) {
@@ -99,7 +99,7 @@ impl Followed {
         timeout(PATIENCE, listening).await.expect(wanted);
     }
 
-    /// Waits until it ends.
+    /// Waits until the stream ends.
     pub(crate) async fn end(&mut self) {
         let listening = async { while self.more().await {} };
         timeout(PATIENCE, listening).await.expect("it ends");
@@ -131,12 +131,12 @@ fn vault() -> Arc<Vault> {
 }
 
 impl World {
-    /// A server whose time passes.
+    /// A server with the system clock.
     pub(crate) async fn new() -> World {
         World::with(Clock::system(), Arc::default()).await
     }
 
-    /// A server where it is [`NOON`] until somebody says otherwise.
+    /// A server with a manual clock that starts at [`NOON`].
     pub(crate) async fn at_noon() -> World {
         let wall_ms = Arc::new(AtomicU64::new(NOON.0));
         let told = wall_ms.clone();
@@ -182,17 +182,17 @@ impl World {
         world
     }
 
-    /// Lets time pass, where the clock is told.
+    /// Advances the manual clock.
     pub(crate) fn pass_ms(&self, ms: u64) {
         self.wall_ms.fetch_add(ms, Ordering::SeqCst);
     }
 
-    /// Tells the server to stop.
+    /// Asks the server to stop.
     pub(crate) fn stop(&self) {
         self.stopping.send_replace(true);
     }
 
-    /// Follows the page at a path, with a key in the head if one is given.
+    /// Follows the page at a path, with a bearer key if one is given.
     pub(crate) async fn follow(&self, path: &str, key: Option<&str>) -> Followed {
         let mut request = Request::get(path).header("accept", "text/event-stream");
         if let Some(key) = key {
@@ -207,7 +207,7 @@ impl World {
         }
     }
 
-    /// Sends a request as it is.
+    /// Sends a request unchanged.
     pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
@@ -218,7 +218,7 @@ impl World {
         }
     }
 
-    /// Asks the API.
+    /// Calls the API as an admin.
     pub(crate) async fn call(&self, verb: &str, path: &str, body: Option<&Value>) -> Answer {
         let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
         let request = Request::builder().method(verb).uri(path);
@@ -234,7 +234,7 @@ impl World {
         self.call("POST", path, Some(body)).await
     }
 
-    /// A tenant of this name: a key of it.
+    /// Creates a tenant and returns a key of it.
     pub(crate) async fn tenant(&self, id: &str) -> String {
         self.post("/v1/tenants", &json!({"id": id})).await.ok(201);
         let keys = format!("/v1/tenants/{id}/keys");
@@ -242,13 +242,13 @@ impl World {
         made["key"].as_str().unwrap().to_owned()
     }
 
-    /// Makes an endpoint of acme's, and says its id.
+    /// Creates an endpoint of `acme` and returns its id.
     pub(crate) async fn endpoint(&self, endpoint: Value) -> String {
         let made = self.post("/v1/tenants/acme/endpoints", &endpoint).await;
         made.ok(201)["id"].as_str().unwrap().to_owned()
     }
 
-    /// Sends an event to acme's endpoints, and says the ids of its deliveries.
+    /// Sends an event of `acme` and returns the ids of its deliveries.
     pub(crate) async fn event(&self, event: &Value) -> Vec<String> {
         let sent = self.post("/v1/tenants/acme/events", event).await.ok(202);
         let deliveries = sent["deliveries"].as_array().unwrap().iter();
@@ -256,14 +256,14 @@ impl World {
         deliveries.map(id).collect()
     }
 
-    /// A delivery of acme's, once it has this status.
+    /// Waits until a delivery of `acme` has this status, and returns it.
     pub(crate) async fn until(&self, delivery: &str, status: &str) -> Value {
         let path = format!("/v1/tenants/acme/deliveries/{delivery}");
         self.until_shown(&path, |shown| shown["status"] == status)
             .await
     }
 
-    /// What the API shows at this path, once it is as wished.
+    /// Waits until the response at this path is as wanted, and returns it.
     pub(crate) async fn until_shown(&self, path: &str, is: impl Fn(&Value) -> bool) -> Value {
         let asking = async {
             loop {
@@ -280,23 +280,23 @@ impl World {
         }
     }
 
-    /// What an admin sees at this path.
+    /// Returns the page at this path, as an admin.
     pub(crate) async fn page(&self, path: &str) -> Seen {
         self.page_as(ADMIN, path).await
     }
 
-    /// What somebody with this key sees at this path.
+    /// Returns the page at this path, with this key.
     pub(crate) async fn page_as(&self, key: &str, path: &str) -> Seen {
         let request = Request::get(path).header("authorization", format!("Bearer {key}"));
         Seen::of(self.send(request.body(Body::empty()).unwrap()).await)
     }
 
-    /// What an admin sees after sending a form.
+    /// Submits a form as an admin and returns the response.
     pub(crate) async fn submit(&self, path: &str, fields: &[(&str, &str)]) -> Seen {
         self.submit_as(ADMIN, path, fields).await
     }
 
-    /// What somebody with this key sees after sending a form.
+    /// Submits a form with this key and returns the response.
     pub(crate) async fn submit_as(&self, key: &str, path: &str, fields: &[(&str, &str)]) -> Seen {
         let mut form = url::form_urlencoded::Serializer::new(String::new());
         form.extend_pairs(fields);
@@ -310,7 +310,7 @@ impl World {
     }
 }
 
-/// Starts what delivers and what replays, and waits until it runs.
+/// Starts the engine and the replays, and waits until they run.
 async fn run(app: &Arc<App>, store: Arc<ModelStore>, store_settings: StoreSettings) {
     let settings = EngineSettings {
         store: store.clone(),
@@ -347,7 +347,7 @@ async fn run(app: &Arc<App>, store: Arc<ModelStore>, store_settings: StoreSettin
     }
 }
 
-/// A receiver that answers as it is told.
+/// A receiver with a configurable status.
 pub(crate) struct Receiver {
     address: SocketAddr,
     status: Arc<AtomicU16>,
@@ -355,7 +355,7 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// One that answers with this status, and with this text.
+    /// Starts a receiver that answers with this status and text.
     pub(crate) async fn answering(status: u16, text: &'static str) -> Receiver {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let receiver = Receiver {
@@ -389,12 +389,12 @@ impl Receiver {
         format!("http://{}/hook", self.address)
     }
 
-    /// From now on it answers with this status.
+    /// Answers with this status from now on.
     pub(crate) fn answer(&self, status: u16) {
         self.status.store(status, Ordering::SeqCst);
     }
 
-    /// Waits until so many requests have arrived.
+    /// Waits until `wanted` requests have arrived.
     pub(crate) async fn arrivals(&self, wanted: usize) {
         let mut arrived = self.arrived.subscribe();
         let enough = arrived.wait_for(|count| *count >= wanted);

@@ -1,4 +1,4 @@
-//! Pages that stay current: until when, and for whom.
+//! Pages with live updates: when the updates end, and how many followers a tenant may have.
 
 use serde_json::json;
 
@@ -70,7 +70,7 @@ async fn one_tenants_people_leave_places_to_others() {
     assert_eq!(refused.status, 503);
     let admin = world.follow("/dashboard/t/other", Some(ADMIN)).await;
     assert_eq!(admin.status, 200);
-    // Whoever leaves makes room.
+    // A follower that disconnects makes room for another.
     drop(followed);
     let again = async {
         while world.follow("/dashboard/t/other", Some(&key)).await.status != 200 {

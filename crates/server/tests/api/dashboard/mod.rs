@@ -1,5 +1,5 @@
-//! The pages, through the real router, with the engine running on the store in memory: what somebody
-//! reads on them, where links lead, and what forms do. How they behave in a browser is tested in one.
+//! The dashboard pages, through the real router, with the engine running on the in-memory store. These tests check
+//! texts, links and forms; `program/pages` tests the pages in a browser.
 
 #![allow(
     clippy::disallowed_methods,

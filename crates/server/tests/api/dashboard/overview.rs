@@ -1,4 +1,4 @@
-//! How everything is, who there is, who did what, and the lab.
+//! The overview, tenant, audit log and policy lab pages.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Replays: begun by a form, watched, stopped.
+//! The replay pages: start, watch and stop a replay.
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! A page as somebody sees it. Whatever page it is, it keeps what all pages promise: one heading, no
-//! script and no style of its own, a label for every field, each id once.
+//! A parsed page. [`Seen::of`] also checks what all pages have in common: one heading, no inline script or style, a
+//! label for every field, and unique ids.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use http::{HeaderMap, StatusCode};
 
 use super::kit::Answer;
 
-/// What came back to a browser.
+/// A response to a page request.
 pub(crate) struct Seen {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) html: String,
 }
 
-/// A piece of a page.
+/// A part of the HTML.
 enum Piece<'a> {
     /// `<name attributes>`.
     Open(&'a str, Vec<(&'a str, String)>),
@@ -24,7 +24,7 @@ enum Piece<'a> {
 }
 
 impl Seen {
-    /// Looks at an answer, and checks what every page promises.
+    /// Reads a response and checks the rules for all pages.
     pub(crate) fn of(answer: Answer) -> Seen {
         let seen = Seen {
             status: answer.status,
@@ -37,18 +37,18 @@ impl Seen {
         seen
     }
 
-    /// What can be read, words one blank apart.
+    /// The visible text, with single spaces.
     pub(crate) fn text(&self) -> String {
         text_of(&self.html)
     }
 
-    /// What can be read in a section.
+    /// The visible text of a section.
     #[track_caller]
     pub(crate) fn section(&self, id: &str) -> String {
         text_of(self.section_html(id))
     }
 
-    /// A section as it is written, up to the next one.
+    /// The HTML of a section, up to the next one.
     #[track_caller]
     pub(crate) fn section_html(&self, id: &str) -> &str {
         let start = format!("<div class=\"section\" id=\"{id}\"");
@@ -62,7 +62,7 @@ impl Seen {
         &rest[..end]
     }
 
-    /// Checks that something can be read.
+    /// Checks that the text of the page contains these words.
     #[track_caller]
     pub(crate) fn says(&self, words: &str) -> &Seen {
         let text = self.text();
@@ -70,7 +70,7 @@ impl Seen {
         self
     }
 
-    /// Checks that something cannot be read, nor is it hidden in the page.
+    /// Checks that neither the text nor the HTML contains these words.
     #[track_caller]
     pub(crate) fn never_says(&self, words: &str) -> &Seen {
         let text = self.text();
@@ -79,7 +79,7 @@ impl Seen {
         self
     }
 
-    /// Every link: where it leads, and its words.
+    /// Returns every link as URL and text.
     pub(crate) fn links(&self) -> Vec<(String, String)> {
         let mut links: Vec<(String, String)> = Vec::new();
         let mut inside = false;
@@ -103,7 +103,7 @@ impl Seen {
         links
     }
 
-    /// Where the link with these words leads.
+    /// Returns the URL of the link with this text.
     #[track_caller]
     pub(crate) fn link(&self, words: &str) -> String {
         let links = self.links();
@@ -114,7 +114,7 @@ impl Seen {
             .clone()
     }
 
-    /// Where each form is sent to, in order.
+    /// Returns the target of each form, in order.
     pub(crate) fn forms(&self) -> Vec<String> {
         let pieces = pieces(&self.html);
         let action = |piece| match piece {
@@ -124,8 +124,7 @@ impl Seen {
         pieces.into_iter().filter_map(action).collect()
     }
 
-    /// What stands in the field of this name: an input's value, a textarea's text, a select's
-    /// choice.
+    /// Returns the value of the field with this name: of an input, a textarea or a select.
     #[track_caller]
     pub(crate) fn field(&self, name: &str) -> String {
         let mut within: Option<&str> = None;
@@ -153,7 +152,7 @@ impl Seen {
         panic!("no field {name}: {}", self.html)
     }
 
-    /// What is said to be wrong with the field of this name.
+    /// Returns the error message of the field with this name.
     #[track_caller]
     pub(crate) fn wrong(&self, name: &str) -> String {
         let said = pieces(self.content())
@@ -176,7 +175,7 @@ impl Seen {
         texts.collect::<Vec<_>>().join(" ")
     }
 
-    /// Where the browser is sent to, after something was done.
+    /// Returns the URL of the redirect after a form.
     #[track_caller]
     pub(crate) fn sent_to(&self) -> String {
         assert_eq!(self.status, StatusCode::SEE_OTHER, "{}", self.text());
@@ -184,7 +183,7 @@ impl Seen {
         location.to_owned()
     }
 
-    /// The page without what is around every page, which has a form of its own.
+    /// The main content, without the navigation around it, which has its own form.
     fn content(&self) -> &str {
         self.html
             .find("<main")
@@ -245,7 +244,7 @@ fn text_of(html: &str) -> String {
     for piece in pieces(html) {
         match piece {
             Piece::Text(more) => text += &more,
-            // Words within a line belong together; other pieces stand apart.
+            // Inline elements do not separate words. All other elements do.
             Piece::Open(tag, _) | Piece::Close(tag) => {
                 if !matches!(
                     tag,
@@ -270,7 +269,7 @@ fn unescaped(text: &str) -> String {
         .replace("&amp;", "&")
 }
 
-/// Takes a page apart. It is one of ours, so that `<` always begins a tag.
+/// Splits a page into its parts. Our pages escape text, so that `<` always starts a tag.
 fn pieces(html: &str) -> Vec<Piece<'_>> {
     let mut pieces = Vec::new();
     let mut rest = html;

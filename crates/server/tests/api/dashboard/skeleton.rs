@@ -1,4 +1,4 @@
-//! What is around every page, and who sees which.
+//! The navigation around every page, and which entries each user sees.
 
 use super::kit::World;
 

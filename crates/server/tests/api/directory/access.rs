@@ -1,4 +1,4 @@
-//! Who may do what, and what everybody else is told.
+//! Access rights of each kind of key, and the answers to callers without access.
 
 use http::StatusCode;
 use posthaste::api::route::Access;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::kit::{ADMIN, World};
 
-/// Every route with a key, with ids that name nothing.
+/// Returns every route that needs a key, with ids that do not exist.
 fn keyed_routes() -> Vec<(&'static str, String, Access)> {
     routes::all()
         .filter(|route| route.access != Access::Open)
@@ -153,7 +153,7 @@ async fn a_tenants_key_reaches_its_own() {
         .call("PATCH", "/v1/tenants/acme", &key, json!({"name": "New"}))
         .await;
     assert_eq!(renamed.json["name"], "New");
-    // Otherwise a tenant could give itself whatever plan it likes.
+    // Otherwise a tenant could change its own plan.
     let richer = json!({"limits": {"endpoints": 9}});
     let answer = world.call("PATCH", "/v1/tenants/acme", &key, richer).await;
     assert_eq!(answer.status, 403);
@@ -200,7 +200,7 @@ async fn what_the_store_cannot_do_is_told_with_when_to_ask_again() {
         let answer = world.post("/v1/tenants", json!({"id": "new"})).await;
         assert_eq!(answer.status, StatusCode::from_u16(status).expect("one"));
         assert_eq!(answer.text("code"), code);
-        // What the disk is called is nobody's business.
+        // An answer does not reveal details of the disk.
         assert!(!answer.text("detail").contains("sda1"));
         let ready = world.get("/readyz").await;
         assert_eq!(ready.status.as_u16(), status);

@@ -1,4 +1,4 @@
-//! What is wrong now and what was, to be read.
+//! The API for current and past alerts.
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::id::{AlertId, EndpointId, first_moment, id_of};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::kit::World;
 
-/// When the first was raised.
+/// Time at which the first alert was raised.
 const BEGUN: u64 = 1_577_836_800_000;
 
 async fn raise(world: &World, ms: u64, name: AlertName, scope: Scope, detail: Value) -> Alert {
@@ -76,7 +76,7 @@ async fn an_alert_says_what_is_wrong_with_what() {
     assert_eq!(shown[0]["scope"], scope);
     assert_eq!(shown[0]["value"], Value::Null);
 
-    // A tenant sees its own and those of its endpoints, and a stranger none of them.
+    // A tenant sees its own alerts and those of its endpoints. Another tenant sees none of them.
     let seen = world
         .call("GET", "/v1/tenants/acme/alerts", &key, Value::Null)
         .await;

@@ -1,4 +1,4 @@
-//! Who did what, to be read; and whose something is.
+//! The API of the audit log, and finding the tenant of a resource.
 
 use std::collections::BTreeSet;
 
@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use super::kit::World;
 
-/// Long before anything else that is done here.
+/// Time of the first entry, long before everything else in these tests.
 const BEGUN: u64 = 1_577_836_800_000;
 
-/// What lies before everything that the server writes down by itself.
+/// Query that excludes the entries that the server itself wrote for the test's requests.
 const EARLIER: &str = "until=2021-01-01T00:00:00Z";
 
-/// Writes down an act, so many milliseconds after the first.
+/// Writes an entry to the audit log, `ms` milliseconds after the first.
 async fn write(
     world: &World,
     ms: u64,
@@ -70,13 +70,13 @@ async fn an_entry_says_who_did_what_and_what_came_of_it() {
     for name in ["outcome", "code", "key_id", "from", "tenant_id"] {
         assert_eq!(shown[0][name], Value::Null, "{name}");
     }
-    // The tenant sees what concerned it, and an admin may look at the same.
+    // The tenant sees the entries about itself, and an admin can read the same list.
     let path = format!("/v1/tenants/acme/audit?{EARLIER}");
     let own = world.call("GET", &path, &key, Value::Null).await;
     assert_eq!(own.ids(), [refused.as_str(), &done]);
     let seen = world.get(&path).await.json;
     assert_eq!(seen["data"][1], shown[2]);
-    // But for who that was among those who run the server.
+    // But the tenant does not see which operator it was.
     let mut expected = seen;
     for entry in expected["data"].as_array_mut().expect("entries") {
         entry["actor"] = json!("the operator");
@@ -112,7 +112,7 @@ async fn an_entry_names_what_was_made_and_none_of_its_secrets() {
         ("test_endpoint", format!("{endpoint}/test"), json!({})),
         ("create_replay", format!("{own}/replays"), json!({})),
     ];
-    // Events are their own record.
+    // Sending events is not audited: the event is its own record.
     let creating = routes::all().filter(|route| {
         let creates = route.name.starts_with("create_") || route.name == "test_endpoint";
         let creates = creates || route.gives.iter().any(|it| it.status == 201);
@@ -137,7 +137,7 @@ async fn an_entry_names_what_was_made_and_none_of_its_secrets() {
             }
         }
         assert!(!told.contains("hunter2"), "{told}");
-        // What was refused made nothing.
+        // A refused request created nothing.
         let refused = world.post(&path, json!({"nonsense": 1})).await;
         assert_eq!(refused.status, 422, "{name}: {}", refused.json);
         let entries = world.get("/v1/audit?limit=1").await.json;
@@ -183,7 +183,7 @@ async fn nobody_fills_the_disk_with_what_he_did() {
     };
     assert_eq!(refused.status, 429);
     assert!(refused.headers.contains_key("retry-after"));
-    // Readings, others and whoever runs the server do not suffer for it.
+    // Reads, other tenants and the operator are not affected.
     let read = world.call("GET", &own, &key, Value::Null).await;
     assert_eq!(read.status, 404);
     let answer = world.call("DELETE", &others, &other, Value::Null).await;

@@ -1,4 +1,4 @@
-//! What endpoints are called with: read, shown without its secrets, kept sealed, changed.
+//! Credentials of endpoints: validated, shown without secrets, stored encrypted, and changed.
 
 use posthaste_core::address::EgressRules;
 use posthaste_store::{Endpoint, Store};
@@ -9,7 +9,7 @@ use super::kit::{Answer, World};
 
 const ALL: &str = "/v1/tenants/acme/endpoints";
 const URL: &str = "https://example.com/hooks";
-/// Stands in every secret, so that it is easily found where it must not be.
+/// Part of every secret, so that a leak is easy to find.
 const CANARY: &str = "canary7f3a";
 
 fn basic() -> Value {
@@ -27,7 +27,7 @@ fn oauth2() -> Value {
     })
 }
 
-/// A certificate until the first day of this year, and its key.
+/// Creates a certificate that expires on 1 January of this year, and its key.
 fn certificate(until: i32) -> (String, String) {
     let key = KeyPair::generate().expect("a key");
     let mut params = CertificateParams::new(["client.example".to_owned()]).expect("a name");
@@ -62,7 +62,7 @@ async fn stored(world: &World, path: &str) -> Endpoint {
     row.expect("a store").expect("an endpoint").endpoint
 }
 
-/// Each way of writing it, and what is shown of it.
+/// Every form of `auth` in a request, and the form in the response.
 fn every_auth() -> Vec<(Value, Value)> {
     let mut full = oauth2();
     full["scope"] = json!("hooks.write other");
@@ -71,7 +71,7 @@ fn every_auth() -> Vec<(Value, Value)> {
     vec![
         (Value::Null, Value::Null),
         (basic(), json!({"kind": "basic", "username": "ann"})),
-        // Services that want a key and nothing else take it as the name.
+        // Some services take an API key as the user name.
         (
             json!({"kind": "basic", "username": CANARY, "password": ""}),
             json!({"kind": "basic", "username": null}),
@@ -151,7 +151,7 @@ async fn what_is_absent_stays_null_removes_and_an_object_replaces() {
     let sealed = stored(&world, &path).await.sealed_credentials;
     world.patch(&path, json!({"description": "x"})).await;
     assert_eq!(stored(&world, &path).await.sealed_credentials, sealed);
-    // An object replaces the whole: there is nothing to be left over.
+    // An object replaces the whole value, so that no old part remains.
     let changed = world.patch(&path, json!({"auth": bearer()})).await.json;
     assert_eq!(changed["auth"], json!({"kind": "bearer"}));
     assert_eq!(changed["client_certificate"], before["client_certificate"]);
@@ -329,7 +329,7 @@ async fn two_ways_to_set_the_same_header_do_not_go_together() {
     let both = json!({"url": URL, "auth": bearer(), "headers": own});
     let refused = world.post(ALL, both).await;
     assert_eq!(refused.wrong_fields(), ["auth", "headers.AUTHORIZATION"]);
-    // Only one of them is new, and names the other.
+    // Only one of them is new. The error names the other.
     let (_, path) = made(&world, json!({"headers": own})).await;
     let refused = world.patch(&path, json!({"auth": basic()})).await;
     assert_eq!(refused.wrong_fields(), ["auth"]);
@@ -350,7 +350,7 @@ async fn two_ways_to_set_the_same_header_do_not_go_together() {
     assert!(message.contains("\"auth\""), "{message}");
     let swap = json!({"auth": null, "headers": own});
     assert_eq!(world.patch(&path, swap).await.status, 200);
-    // The same of a signature.
+    // The same for a signature header.
     let headers = json!({"X-Hub-Signature-256": "own"});
     let (_, path) = made(&world, json!({"headers": headers})).await;
     let refused = world

@@ -1,4 +1,4 @@
-//! Endpoints.
+//! The API for endpoints.
 
 use posthaste_core::lane::{Health, StoredTrip, TripReason};
 use posthaste_core::time::Timestamp;
@@ -184,7 +184,7 @@ async fn of_two_changes_at_once_none_is_lost() {
     let read = world.get(&path).await.json;
     assert_eq!(read["description"], "both");
     assert_eq!(read["timeout"], "7s");
-    // A change from an old reading is refused by the store, so that the loop has something to do.
+    // The store refuses a change from an old revision. That is the case that the API's retry loop handles.
     let id = path.rsplit('/').next().expect("an id");
     let mut row = stored(&world, id).await;
     row.revision = 0;
@@ -215,7 +215,7 @@ async fn every_mistake_is_told_at_once() {
             }),
         )
         .await;
-    // Whatever else is wrong, a destination that is refused is called that.
+    // A refused destination decides the code, also if other fields are wrong.
     assert_eq!(answer.text("code"), "unsafe_destination");
     let mut wrong = answer.wrong_fields();
     wrong.sort();

@@ -1,4 +1,4 @@
-//! A tenant's keys.
+//! The API for keys of a tenant.
 
 use serde_json::{Value, json};
 

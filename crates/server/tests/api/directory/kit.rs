@@ -1,4 +1,4 @@
-//! A whole server but for its sockets, and callers of it.
+//! Fixture: a whole server without sockets, and clients for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +30,7 @@ use super::schema::mismatch;
 
 pub(crate) const ADMIN: &str = "ph_admin";
 
-/// A server.
+/// A server on the in-memory store.
 pub(crate) struct World {
     pub(crate) store: Arc<ModelStore>,
     pub(crate) router: Router,
@@ -38,7 +38,7 @@ pub(crate) struct World {
     document: Value,
 }
 
-/// What came back.
+/// A response of the API.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -109,7 +109,7 @@ impl World {
         self.now_ms.fetch_add(ms, Ordering::Relaxed);
     }
 
-    /// Sends a request as it is.
+    /// Sends a request unchanged.
     pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
         let method = request.method().to_string();
         let path = request.uri().path().to_owned();
@@ -132,7 +132,7 @@ impl World {
         answer
     }
 
-    /// Sends a request with a key, and JSON if there is any.
+    /// Sends a request with a key, and with a JSON body unless it is null.
     pub(crate) async fn call(&self, verb: &str, path: &str, key: &str, body: Value) -> Answer {
         let mut request = Request::builder().method(verb).uri(path);
         if !key.is_empty() {
@@ -164,7 +164,7 @@ impl World {
         self.call("DELETE", path, ADMIN, Value::Null).await
     }
 
-    /// A tenant of this name, and a key of it.
+    /// Creates a tenant and returns a key of it.
     pub(crate) async fn tenant(&self, id: &str) -> String {
         let made = self.post("/v1/tenants", json!({"id": id})).await;
         assert_eq!(made.status, 201, "{}", made.json);
@@ -175,7 +175,7 @@ impl World {
         key.text("key")
     }
 
-    /// An endpoint of this tenant: its path.
+    /// Creates an endpoint of this tenant and returns its path.
     pub(crate) async fn endpoint(&self, tenant: &str) -> String {
         let all = format!("/v1/tenants/{tenant}/endpoints");
         let made = self
@@ -185,7 +185,7 @@ impl World {
         format!("{all}/{}", made.text("id"))
     }
 
-    /// Holds an answer against the description: its status, its kind and its shape.
+    /// Checks a response against the OpenAPI document: status, content type and schema.
     fn check(&self, method: &str, path: &str, answer: &Answer) {
         let here = format!("{method} {path} answered {}", answer.status);
         if answer.status.is_client_error() || answer.status.is_server_error() {
@@ -222,7 +222,7 @@ fn matches(pattern: &str, path: &str) -> bool {
         && pattern.split('/').zip(path.split('/')).all(fits)
 }
 
-/// Every error has the same shape, says what to do, and leads to where it is explained.
+/// Checks that an error has the common schema, a detail and a link to its documentation.
 fn check_problem(document: &Value, answer: &Answer, here: &str) {
     assert_eq!(
         answer.headers["content-type"], "application/problem+json",
@@ -249,14 +249,14 @@ fn check_problem(document: &Value, answer: &Answer, here: &str) {
 }
 
 impl Answer {
-    /// The text under this name.
+    /// Returns the text field of this name.
     pub(crate) fn text(&self, name: &str) -> String {
         let text = self.json[name].as_str();
         text.unwrap_or_else(|| panic!("no {name} in {}", self.json))
             .to_owned()
     }
 
-    /// The fields that are wrong, in order.
+    /// Returns the fields with errors, in order.
     pub(crate) fn wrong_fields(&self) -> Vec<String> {
         assert_eq!(self.status, 422, "{}", self.json);
         let errors = self.json["errors"].as_array().expect("errors");
@@ -266,7 +266,7 @@ impl Answer {
             .collect()
     }
 
-    /// The ids of a page.
+    /// Returns the ids of a page.
     pub(crate) fn ids(&self) -> Vec<String> {
         assert_eq!(self.status, 200, "{}", self.json);
         let data = self.json["data"].as_array().expect("data");

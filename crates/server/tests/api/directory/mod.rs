@@ -1,5 +1,5 @@
-//! The API for tenants, keys and endpoints, through the real router, with the engine running on the
-//! store in memory. Every answer is held against the OpenAPI document on its way.
+//! The API for tenants, keys and endpoints, through the real router, with the engine running on the in-memory store.
+//! Every response is checked against the OpenAPI document.
 
 #![allow(
     clippy::disallowed_methods,

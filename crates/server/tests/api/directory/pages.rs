@@ -1,4 +1,4 @@
-//! Lists, a page at a time.
+//! Pagination of lists.
 
 use serde_json::json;
 
@@ -27,7 +27,7 @@ async fn every_list_is_walked_newest_first_and_without_gaps() {
     let world = World::new().await;
     let mut made = Vec::new();
     for number in 0..7 {
-        // Some in the same millisecond, some not.
+        // Some tenants have the same creation time, in milliseconds.
         world.pass_ms(number % 2);
         let tenant = world
             .post("/v1/tenants", json!({"id": format!("t{number}")}))

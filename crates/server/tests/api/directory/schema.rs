@@ -1,9 +1,9 @@
-//! As much of JSON Schema as the API's own description uses. A word it does not know fails the test,
-//! so that nothing is left unchecked by accident.
+//! A checker for the part of JSON Schema that the OpenAPI document uses. An unknown keyword fails the test, so that
+//! nothing is left unchecked by accident.
 
 use serde_json::Value;
 
-/// Why `value` is not of this shape, if it is not.
+/// Returns why `value` does not match the schema, or `None` if it does.
 pub(crate) fn mismatch(document: &Value, shape: &Value, value: &Value, at: &str) -> Option<String> {
     let Some(shape) = shape.as_object() else {
         return Some(format!("{at}: the schema is no object"));
@@ -125,7 +125,7 @@ fn over(count: Option<usize>, most: &Value, at: &str) -> Option<String> {
     over.then(|| format!("{at}: more than {most}"))
 }
 
-/// Only the patterns that the description has.
+/// Checks only the patterns that the OpenAPI document contains.
 fn wrong_pattern(rule: &Value, value: &Value, at: &str) -> Option<String> {
     let text = value.as_str()?;
     let is_id = |prefix: &str| {

@@ -1,4 +1,4 @@
-//! Connections, over real sockets.
+//! HTTP connections, over real sockets.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ async fn start(world: &World, adjust: impl FnOnce(&mut ApiSettings)) -> Served {
     }
 }
 
-/// Reads one whole answer: a head, and as much as it announces.
+/// Reads one whole response: the head, and a body of the announced length.
 async fn read_answer(stream: &mut TcpStream) -> String {
     let mut text = Vec::new();
     loop {
@@ -87,7 +87,7 @@ async fn a_request_under_way_gets_its_answer() {
         "POST /v1/tenants HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\nExpect: 100-continue\r\nContent-Length: 13\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.expect("a server");
-    // Being told to continue, we know that the request has begun.
+    // `100 Continue` proves that the server has started to handle the request.
     let mut told = [0; 25];
     stream.read_exact(&mut told).await.expect("an answer");
     assert_eq!(&told, b"HTTP/1.1 100 Continue\r\n\r\n");
@@ -136,7 +136,7 @@ async fn a_head_that_is_too_slow_or_too_large_ends_its_connection() {
         "GET /healthz HTTP/1.1\r\nHost: x\r\n{}\r\n",
         line.repeat(60)
     );
-    // The server may have hung up before all of it is written.
+    // The server may have closed the connection before all of it is written.
     let _ = large.write_all(head.as_bytes()).await;
     let answer = read_answer(&mut large).await;
     assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
@@ -158,7 +158,7 @@ async fn only_so_many_connections_are_taken() {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
-/// Sends all there is before looking for an answer, as many callers do.
+/// Sends the whole body before reading the response, as many clients do.
 async fn send_all(served: &Served, head: &str, body_bytes: usize) -> String {
     let mut stream = TcpStream::connect(served.address).await.expect("a server");
     stream.write_all(head.as_bytes()).await.expect("a server");

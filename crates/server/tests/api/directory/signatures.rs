@@ -1,4 +1,4 @@
-//! Which signatures an endpoint gets, and with which kind of secret.
+//! Signature styles of endpoints, and the kinds of secret that each style needs.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::kit::{Answer, World};
 const ALL: &str = "/v1/tenants/acme/endpoints";
 const URL: &str = "https://example.com/hooks";
 const SHARED: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-/// What another sender made up.
+/// A secret in the format of another webhook sender.
 const OPAQUE: &str = "It's a Secret to Everybody";
 
 async fn world() -> World {
@@ -98,7 +98,7 @@ async fn a_secret_of_another_sender_is_taken_where_its_style_is() {
         assert_eq!(made.text("secret"), OPAQUE);
         let shown = world.get(&format!("{path}/secret")).await;
         assert_eq!(shown.json, json!({"secret": OPAQUE, "previous": []}));
-        // The standard style cannot do with it alone.
+        // The standard style cannot use it alone.
         let refused = world.patch(&path, json!({"signature_style": null})).await;
         assert_eq!(refused.wrong_fields(), ["signature_style"]);
         assert!(message(&refused).contains("/secret/rotate"));
@@ -138,7 +138,7 @@ async fn a_style_that_needs_a_shared_secret_is_never_without() {
         assert!(message(&refused).contains("hmac") && message(&refused).contains(style));
         let fields = json!({"signature_style": style, "secret": private_key()});
         assert_eq!(create(&world, fields).await.wrong_fields(), ["secret"]);
-        // Changed to it.
+        // A change to the style is refused, too.
         let (_, path) = made(&world, json!({"secret_kind": "ed25519"})).await;
         let wish = json!({"signature_style": style});
         let refused = world.patch(&path, wish.clone()).await;
@@ -147,7 +147,7 @@ async fn a_style_that_needs_a_shared_secret_is_never_without() {
         let rotate = format!("{path}/secret/rotate");
         world.post(&rotate, json!({"secret_kind": "hmac"})).await;
         assert_eq!(world.patch(&path, wish).await.status, 200);
-        // Rotated away: when the overlap ends there would be none.
+        // A rotation to another kind is refused: after the overlap no shared secret would be left.
         for wish in [
             json!({"secret_kind": "ed25519", "overlap": "30d"}),
             json!({"secret": private_key()}),

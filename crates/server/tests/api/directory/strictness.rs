@@ -1,4 +1,4 @@
-//! What is not understood is refused.
+//! The API refuses what it does not understand.
 
 use axum::body::Body;
 use http::Request;
@@ -144,7 +144,7 @@ async fn a_parameter_nobody_knows_is_told() {
     }
 }
 
-/// Whatever stands in a document, it is taken or told, and never a fault of ours.
+/// Every document is accepted or refused, and never causes an internal error.
 #[tokio::test]
 async fn no_document_is_too_strange() {
     let world = World::new().await;

@@ -1,4 +1,4 @@
-//! The table of routes is what is served, and is well described.
+//! The route table: all its routes are served and documented.
 
 use posthaste::api::code::Code;
 use posthaste::api::route::{Content, Takes};
@@ -21,7 +21,7 @@ async fn every_route_of_the_table_is_served() {
     }
 }
 
-/// The shapes that requests carry.
+/// Returns the schemas of request bodies.
 fn taken() -> Vec<&'static str> {
     routes::all()
         .filter_map(|route| match route.takes {

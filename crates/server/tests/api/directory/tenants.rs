@@ -1,4 +1,4 @@
-//! Tenants.
+//! The API for tenants.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -119,7 +119,7 @@ async fn a_change_touches_what_it_names_and_null_goes_back() {
         .await;
     assert_eq!(changed.json["limits"]["retention"], Value::Null);
     assert_eq!(changed.json["name"], "acme");
-    // What is remembered of the tenant follows at once.
+    // The cached copy of the tenant changes immediately.
     assert_eq!(world.get(TENANT).await.json, changed.json);
     let refused = world.patch(TENANT, json!({"id": "other"})).await;
     assert_eq!(refused.wrong_fields(), ["id"]);
@@ -166,7 +166,7 @@ async fn a_plan_holds_where_the_tenant_does_not_say() {
         refused.wrong_fields(),
         ["default_retry_policy.max_attempts"]
     );
-    // Its own limit wins, and so does another plan.
+    // The tenant's own limit takes precedence over the plan.
     let changed = world
         .patch(TENANT, json!({"limits": {"endpoints": 2}}))
         .await;
@@ -250,7 +250,7 @@ async fn a_deleted_tenant_leaves_nothing_behind() {
     for _ in 0..300 {
         world.endpoint("acme").await;
     }
-    // Everything is remembered now, and must be forgotten.
+    // The key and the endpoint are cached now, and the delete must remove them from the cache.
     let seen = world.call("GET", &endpoint, &key, Value::Null).await;
     assert_eq!(seen.status, 200);
     assert_eq!(world.delete(TENANT).await.status, 204);

@@ -1,4 +1,4 @@
-//! Endpoints that need a look.
+//! Endpoints that need attention.
 
 use std::sync::atomic::Ordering;
 
@@ -19,7 +19,7 @@ async fn endpoint(world: &World) -> String {
         .await
 }
 
-/// Each that needs a look, with why, in the order in which they are shown.
+/// Returns each listed endpoint with its reason, in the order of the list.
 async fn listed(world: &World, path: &str) -> Vec<(String, String)> {
     let shown = world.get(path).await.ok(200);
     let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -66,7 +66,7 @@ async fn one_that_fails_without_having_tripped_is_named_until_it_recovers() {
     assert_eq!(listed(&world, OWN).await, [], "it was long ago");
 }
 
-/// As after a restart: the store alone knows how it did.
+/// As after a restart: only the store knows the history of the endpoint.
 #[tokio::test]
 async fn one_that_nobody_remembers_is_named_as_long_as_its_figures_are_alarming() {
     let world = World::quiet().await;
@@ -100,7 +100,7 @@ async fn one_that_nobody_remembers_is_named_as_long_as_its_figures_are_alarming(
     }
     world.tenant(json!({"id": "other"})).await;
     assert_eq!(listed(&world, "/v1/tenants/other/attention").await, []);
-    // Whoever remembers knows better.
+    // The counters in memory take precedence over the stored alert.
     world.attempted(&bad, true);
     assert_eq!(listed(&world, ALL).await, []);
     raise(3, AlertName::DeadLetterRatio, &other).await;
@@ -154,7 +154,7 @@ async fn the_worst_come_first_wherever_they_are_known_from() {
     stand(&world, switched_off, Standing::Disabled, manual, None).await;
     let automatic = Some(DisabledReason::Automatic(DisableCause::Gone));
     stand(&world, gone, Standing::Disabled, automatic, None).await;
-    // Each gets an event but those that are disabled.
+    // All endpoints but the disabled ones get an event.
     world.event(&json!({"type": "a.b", "payload": 1})).await;
 
     let order = [

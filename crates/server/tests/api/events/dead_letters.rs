@@ -1,4 +1,4 @@
-//! Dead letters by endpoint and cause, through the API.
+//! Dead letters by endpoint and failure kind, through the API.
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use super::kit::{Receiver, World};
 const DEAD: &str = "/v1/tenants/acme/dead-letters";
 const REPLAYS: &str = "/v1/tenants/acme/replays";
 
-/// Sends an event that fails at once, and says what its delivery is called.
+/// Sends an event that fails for good immediately, and returns the id of its delivery.
 async fn fail(world: &World, event_type: &str) -> String {
     let event = json!({"type": event_type, "payload": {}});
     let answer = world.event(&event).await.ok(202);
@@ -57,13 +57,13 @@ async fn a_group_says_where_why_and_how_often_and_is_sent_again_as_a_whole() {
     assert_eq!(group["oldest_at"], oldest["created_at"]);
     assert_eq!(group["newest"]["last_error"]["status_code"], 400);
 
-    // Page by page it is the same list; of one endpoint it is its part.
+    // The pages together are the same list. The filter by endpoint returns its part of it.
     let pages = world.pages(&format!("{DEAD}?limit=1")).await;
     assert_eq!(&pages.concat(), groups);
     let alone = world.get(&format!("{DEAD}?endpoint={first}")).await.ok(200);
     assert_eq!(alone["data"], json!([group]));
 
-    // The whole group is sent again, and nothing besides.
+    // The whole group is sent again, and nothing else.
     refusing.status.store(200, Ordering::SeqCst);
     let asked = json!({"status": "failed", "endpoint": first, "error_kind": group["error_kind"]});
     let replay = world.post(REPLAYS, &asked).await.ok(202);

@@ -1,3 +1,5 @@
+//! The API for deliveries.
+
 use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
@@ -98,7 +100,7 @@ async fn a_delivery_that_waits_can_be_called_off() {
     let again = act(&world, &id, "cancel").await.ok(200);
     assert_eq!(again, shown);
     assert_eq!(listed(&world, "status=cancelled").await, [id.as_str()]);
-    // Called off is not gone: it can still be sent.
+    // A cancelled delivery still exists: it can be retried.
     act(&world, &id, "retry").await.ok(202);
     world.until(&id, "succeeded").await;
 }

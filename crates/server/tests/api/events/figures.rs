@@ -1,3 +1,5 @@
+//! The API for stats, metrics and retry policies.
+
 use std::sync::atomic::Ordering;
 
 use posthaste_core::policy::Preset;
@@ -19,7 +21,7 @@ async fn figures_follow_what_was_delivered() {
         let id = answer["deliveries"][0]["id"].as_str().unwrap().to_owned();
         world.until(&id, ends).await;
     }
-    // The figures are told once a result is on disk, a moment after it can be read there.
+    // The counters change when a result is recorded, a moment after the API can show it.
     let seen = async {
         loop {
             let stats = world.get("/v1/stats").await.ok(200);
@@ -76,7 +78,7 @@ async fn what_happened_is_shown_bucket_by_bucket() {
     let world = World::quiet().await;
     let url = json!({"url": "http://127.0.0.1:9999/"});
     let (one, other) = (world.endpoint(url.clone()).await, world.endpoint(url).await);
-    // It is 12:00:00, then 12:07:30.
+    // The time is 12:00:00, then 12:07:30.
     world.attempted(&one, true);
     world.attempted(&other, false);
     world.wall_ms.fetch_add(450_000, Ordering::SeqCst);
@@ -142,7 +144,7 @@ async fn what_happened_is_shown_bucket_by_bucket() {
     }
 }
 
-/// They name tenants, and `/metrics` needs no key.
+/// Per-endpoint metrics name tenants, and `/metrics` needs no key.
 #[tokio::test]
 async fn single_endpoints_are_shown_to_an_admin_only() {
     let world = World::quiet().await;

@@ -1,4 +1,4 @@
-//! Deliveries found by the text of an id.
+//! Deliveries found by an id, or by the beginning of one.
 
 use std::sync::atomic::Ordering;
 
@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 use super::kit::{NOON, World};
 
 const DELIVERIES: &str = "/v1/tenants/acme/deliveries";
-/// Ids share their first six characters for some seventeen minutes.
+/// 15 minutes. Ids keep the same first six characters for about 17 minutes.
 const QUARTER_MS: u64 = 15 * 60_000;
 const DAY_MS: u64 = 24 * 3_600_000;
 
-/// Two endpoints; three events within a quarter of an hour, and one of the day before and after each.
+/// A server with two endpoints and five events: three within 15 minutes, one a day before them, one a day after.
 struct Town {
     world: World,
     endpoints: [String; 2],
-    /// Each with its deliveries, in the order of time.
+    /// Each event with its deliveries, in the order of time.
     events: Vec<(String, Vec<String>)>,
 }
 
@@ -24,7 +24,7 @@ impl Town {
         let world = World::quiet().await;
         let url = json!({"url": "https://example.com/hooks"});
         let endpoints = [world.endpoint(url.clone()).await, world.endpoint(url).await];
-        // Where a range of six characters begins.
+        // The first time of a range with the same six characters.
         let start = (NOON.0 + 2 * DAY_MS) >> 20 << 20;
         let times = [0, QUARTER_MS / 2, QUARTER_MS, DAY_MS];
         let mut events = Vec::new();
@@ -53,7 +53,7 @@ impl Town {
         pages.concat().iter().map(id).collect()
     }
 
-    /// The deliveries of these events, the newest first.
+    /// Returns the deliveries of these events, newest first.
     fn of(&self, events: std::ops::Range<usize>) -> Vec<String> {
         let ids = self.events[events].iter().flat_map(|(_, ids)| ids.clone());
         let mut ids: Vec<String> = ids.collect();
@@ -68,7 +68,7 @@ async fn the_beginning_of_an_id_finds_what_begins_so_and_nothing_else() {
     let (event, deliveries) = &town.events[2];
     let one = &deliveries[0];
     for limit in ["", "&limit=1", "&limit=2"] {
-        // Whole.
+        // The whole id.
         assert_eq!(
             town.listed(&format!("id={one}{limit}")).await,
             [one.as_str()]
@@ -77,13 +77,13 @@ async fn the_beginning_of_an_id_finds_what_begins_so_and_nothing_else() {
             town.listed(&format!("id={event}{limit}")).await,
             town.of(2..3)
         );
-        // All but the last character, which is as good.
+        // All but the last character, which is still unique.
         let almost = &one[..one.len() - 1];
         assert_eq!(
             town.listed(&format!("id={almost}{limit}")).await,
             [one.as_str()]
         );
-        // A quarter of an hour.
+        // The first six characters: everything within 15 minutes.
         let beginning = &one["dlv_".len()..][..6];
         for prefix in ["dlv_", "evt_"] {
             let query = format!("id={prefix}{beginning}{limit}");
@@ -135,7 +135,7 @@ async fn what_is_no_id_or_names_too_much_is_told() {
         .await;
     assert_eq!(answer.problem(422, "invalid"), ["id"]);
     assert!(answer.text().contains("more than 50"), "{}", answer.text());
-    // Somebody else's are not found, whole or not.
+    // Ids of another tenant are not found, whole or not.
     town.world.tenant(json!({"id": "other"})).await;
     let (event, deliveries) = &town.events[2];
     for id in [

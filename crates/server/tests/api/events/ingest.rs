@@ -1,3 +1,5 @@
+//! The API for sending events.
+
 use std::sync::atomic::Ordering;
 
 use posthaste_core::id::EventId;
@@ -12,7 +14,7 @@ async fn stored(world: &World, answer: &Value) -> Vec<u8> {
     content.expect("it is stored").1.payload.to_vec()
 }
 
-/// Whitespace, escapes, numbers no float holds, names given twice: the sender's business.
+/// Payloads with whitespace, escapes, numbers too large for a float and duplicate names. All are stored unchanged.
 const ODD_PAYLOADS: [&str; 12] = [
     "{ \"a\" :\t1 ,\r\n \"b\":[ ] }",
     r#"{"k":"\u00e9\ud83d\ude00\/\"x\\"}"#,
@@ -151,7 +153,7 @@ async fn the_same_key_makes_one_event() {
     let again = world.event(&event).await;
     again.ok(200);
     assert_eq!(first.bytes, again.bytes);
-    // The key may come in a header, too.
+    // The key may also come in a header.
     let path = "/v1/tenants/acme/events";
     let bare = r#"{"type":"a.b","payload":{"n":1}}"#;
     let key = [("idempotency-key", "k-1")];
@@ -187,7 +189,7 @@ async fn the_same_key_with_other_content_is_a_conflict() {
         let answer = world.event(&event(other.clone())).await;
         answer.problem(409, "idempotency_conflict");
     }
-    // Other whitespace is other bytes, and bytes are what is sent.
+    // Other whitespace means other bytes, and the bytes are what is sent.
     let spaced = r#"{"type":"a.b","payload":{"n": 1},"idempotency_key":"k"}"#;
     let answer = world.send("/v1/tenants/acme/events", spaced, &[]).await;
     answer.problem(409, "idempotency_conflict");

@@ -1,3 +1,5 @@
+//! Fixture: a server on the in-memory store, and a receiver.
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
@@ -41,17 +43,17 @@ pub(crate) const ADMIN: &str = "ph_admin";
 pub(crate) const NOON: Timestamp = Timestamp(1_794_744_000_000);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server without a network.
+/// A server without sockets.
 pub(crate) struct World {
     pub(crate) store: Arc<ModelStore>,
     pub(crate) app: Arc<App>,
     router: Router,
     document: Value,
-    /// What the clock says, where it is told what to say.
+    /// Time of the manual clock, where the test uses one.
     pub(crate) wall_ms: Arc<AtomicU64>,
 }
 
-/// An answer.
+/// A response of the API.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -68,14 +70,14 @@ impl Answer {
         std::str::from_utf8(&self.bytes).expect("text")
     }
 
-    /// The JSON of an answer with this status.
+    /// Returns the JSON body. Panics if the status is not this one.
     #[track_caller]
     pub(crate) fn ok(&self, status: u16) -> Value {
         assert_eq!(self.status.as_u16(), status, "{}", self.text());
         self.json()
     }
 
-    /// Checks that it is a problem with this status and code, and says which fields are wrong.
+    /// Checks that it is a problem with this status and code, and returns the fields with errors.
     #[track_caller]
     pub(crate) fn problem(&self, status: u16, code: &str) -> Vec<String> {
         assert_eq!(self.status.as_u16(), status, "{}", self.text());
@@ -119,7 +121,7 @@ fn vault() -> Arc<Vault> {
 }
 
 impl World {
-    /// A world in which nothing is sent, and it is noon until somebody says otherwise.
+    /// A server that sends nothing, with a manual clock that starts at [`NOON`].
     pub(crate) async fn quiet() -> World {
         let wall_ms = Arc::new(AtomicU64::new(NOON.0));
         let told = wall_ms.clone();
@@ -133,7 +135,7 @@ impl World {
         World::new(clock, wall_ms, Engine::new()).await
     }
 
-    /// A world in which what is accepted is sent.
+    /// A server with a running engine and the system clock.
     pub(crate) async fn busy() -> World {
         let world = World::new(Clock::system(), Arc::default(), Engine::new()).await;
         let app = &world.app;
@@ -219,7 +221,7 @@ impl World {
         answer
     }
 
-    /// Holds an answer against the description: its status and its shape.
+    /// Checks a response against the OpenAPI document: status and schema.
     fn check(&self, verb: &str, path: &str, answer: &Answer) {
         let found = routes::all().find(|it| it.verb.as_str() == verb && matches(it.path, path));
         let Some(route) = found else {
@@ -233,14 +235,14 @@ impl World {
         let kind = kind.map_or("", |it| it.to_str().unwrap());
         let kind = kind.split(';').next().unwrap_or_default();
         let shape = described["content"][kind].get("schema");
-        // A payload may hold numbers that a test cannot.
+        // A payload may contain numbers that `serde_json` cannot parse here. Such a body is not checked.
         let json = serde_json::from_slice(&answer.bytes).ok();
         if let Some((shape, json)) = shape.zip(json) {
             assert_eq!(mismatch(&self.document, shape, &json, ""), None, "{here}");
         }
     }
 
-    /// Sends a body as it stands, with further headers.
+    /// Sends a body unchanged, with additional headers.
     pub(crate) async fn send(&self, path: &str, body: &str, headers: &[(&str, &str)]) -> Answer {
         let mut request = Request::post(path).header("authorization", format!("Bearer {ADMIN}"));
         for (name, value) in headers {
@@ -273,19 +275,19 @@ impl World {
         self.post("/v1/tenants/acme/events", event).await
     }
 
-    /// Makes an endpoint, and says its id.
+    /// Creates an endpoint and returns its id.
     pub(crate) async fn endpoint(&self, endpoint: Value) -> String {
         let made = self.post("/v1/tenants/acme/endpoints", &endpoint).await;
         made.ok(201)["id"].as_str().unwrap().to_owned()
     }
 
-    /// The delivery, once it has this status.
+    /// Waits until the delivery has this status, and returns it.
     pub(crate) async fn until(&self, delivery: &str, status: &str) -> Value {
         let path = format!("/v1/tenants/acme/deliveries/{delivery}");
         self.until_shown(&path, status).await
     }
 
-    /// What is shown at this path, once it has this status.
+    /// Waits until the resource at this path has this status, and returns it.
     pub(crate) async fn until_shown(&self, path: &str, status: &str) -> Value {
         let asking = async {
             loop {
@@ -302,7 +304,7 @@ impl World {
         }
     }
 
-    /// As if an attempt to an endpoint of acme's had ended, and its delivery with it.
+    /// Counts an attempt to an endpoint of `acme`, with a result that ends its delivery.
     pub(crate) fn attempted(&self, endpoint: &str, succeeded: bool) {
         let (round_number, failure, status_code, ended) = match succeeded {
             true => (1, None, 200, Status::Succeeded),
@@ -321,7 +323,7 @@ impl World {
         self.app.observe.attempt(self.app.clock.now(), &seen);
     }
 
-    /// Every page of a list, and how many items each had.
+    /// Returns every page of a list.
     pub(crate) async fn pages(&self, path: &str) -> Vec<Vec<Value>> {
         let joint = if path.contains('?') { '&' } else { '?' };
         let mut pages = Vec::new();
@@ -337,7 +339,7 @@ impl World {
     }
 }
 
-/// A receiver that answers with the status it is told, once it may.
+/// A receiver with a configurable status. It answers only while `answers` is true.
 pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,
     pub(crate) status: Arc<AtomicU16>,

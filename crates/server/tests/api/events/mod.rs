@@ -1,4 +1,4 @@
-//! Events, deliveries, replays, policies and figures, through the router and on the model of the store.
+//! The API for events, deliveries, replays, retry policies and stats, through the router, on the in-memory store.
 
 mod attention;
 mod dead_letters;

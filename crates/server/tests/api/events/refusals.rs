@@ -1,3 +1,5 @@
+//! Events that the API refuses: invalid ones, and those above a limit.
+
 use std::sync::atomic::Ordering;
 
 use posthaste_store::StoreError;
@@ -127,7 +129,7 @@ async fn a_bottomless_body_is_refused_without_falling() {
             }
         }
     }
-    // Brackets within a text are no nesting.
+    // Brackets inside a text are not nesting.
     let text = "[".repeat(1_000);
     let event = json!({"type": "a", "payload": {"text": text}});
     world.event(&event).await.ok(202);
@@ -159,7 +161,8 @@ async fn limits_are_named() {
     answer.problem(429, "quota_exceeded");
     assert_eq!(answer.json()["limit"], "events_per_second");
     assert_eq!(answer.headers["retry-after"], "1");
-    // What is found again costs nothing, even now; and waiting does not make room for more than ever fits.
+    // A repeated idempotency key costs no quota. A batch larger than the limit is refused however long the caller
+    // waits.
     let keyed = json!({"type": "a", "payload": 1, "idempotency_key": "k"});
     world
         .post(path, &keyed)
@@ -183,7 +186,7 @@ async fn limits_are_named() {
     world.post(path, &fits).await.problem(403, "quota_exceeded");
 }
 
-/// Of a list that is refused it is not known how many were new: fewer may fit.
+/// The quota does not know how many events of a refused batch were new, so a smaller request is still tried.
 #[tokio::test]
 async fn what_was_refused_with_others_is_tried_alone() {
     let world = World::quiet().await;
@@ -211,7 +214,7 @@ async fn a_month_has_only_so_many_events() {
     let event = json!({"type": "a", "payload": 1});
     world.tenant(json!({"id": "small"})).await;
     world.post(path, &event).await.ok(202);
-    // What was sent before there was a limit counts, too.
+    // Events from before the limit count, too.
     let plan = json!({"limits": {"events_per_month": 4}});
     world.patch("/v1/tenants/small", &plan).await.ok(200);
     let again = json!({"type": "a", "payload": 1, "idempotency_key": "k"});
@@ -221,19 +224,19 @@ async fn a_month_has_only_so_many_events() {
     let batch_path = format!("{path}/batch");
     let refused = world.post(&batch_path, &batch).await;
     refused.problem(429, "quota_exceeded");
-    // Neither a repetition nor what was refused has spent anything.
+    // Neither the repeated event nor the refused batch used any quota.
     world.post(path, &event).await.ok(202);
     world.post(path, &event).await.ok(202);
     let refused = world.post(path, &event).await;
     refused.problem(429, "quota_exceeded");
     assert_eq!(refused.json()["limit"], "events_per_month");
-    // A greater limit holds at once, though it was refused before.
+    // A higher limit takes effect immediately, also after a refusal.
     let plan = json!({"limits": {"events_per_month": 5}});
     world.patch("/v1/tenants/small", &plan).await.ok(200);
     world.post(path, &event).await.ok(202);
     let refused = world.post(path, &event).await;
     refused.problem(429, "quota_exceeded");
-    // From the noon of the 15th to the end of November.
+    // From noon of 15 November to the end of the month.
     let wait_secs = (15 * 24 + 12) * 3_600;
     assert_eq!(refused.headers["retry-after"], wait_secs.to_string());
     world.wall_ms.fetch_add(wait_secs * 1_000, Ordering::SeqCst);

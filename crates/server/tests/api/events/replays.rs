@@ -1,3 +1,5 @@
+//! The API for replays.
+
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
@@ -41,7 +43,7 @@ async fn what_failed_is_sent_again() {
         assert_eq!(shown["attempt_count"], 2);
         assert_eq!(shown["attempts"][1]["trigger"], "manual");
     }
-    // Nothing has failed any more; what has succeeded can still be sent again.
+    // No failed delivery remains. Succeeded ones can still be sent again.
     let none = world.send(REPLAYS, "", &[]).await.ok(202);
     assert_eq!(none["total"], 0);
     let again = world
@@ -137,7 +139,7 @@ async fn a_replay_that_makes_no_sense_is_refused() {
     foreign.problem(404, "not_found");
 }
 
-/// What an earlier process began goes on, and waits for a store that cannot write.
+/// A replay that an earlier process started continues, and waits for a store that cannot write.
 #[tokio::test]
 async fn a_replay_outlives_its_process_and_a_full_disk() {
     let world = World::quiet().await;

@@ -1,56 +1,56 @@
-//! The OpenAPI document, as far as it tells which requests name a resource.
+//! The part of the OpenAPI document that shows which requests name a resource.
 
 use serde_json::{Map, Value, json};
 
-/// What a path can name. A new kind needs an instance in a [`Household`](super::household::Household).
+/// Kinds of resource that a path can name. A new kind needs an instance in [`Household`](super::household::Household).
 pub(crate) const NOUNS: [&str; 7] = [
     "tenant", "key", "link", "endpoint", "event", "delivery", "replay",
 ];
 
-/// One route.
+/// One route of the API.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
-    /// The method.
+    /// The HTTP method.
     pub(crate) verb: String,
-    /// The path, with names in braces.
+    /// The path, with parameters in braces.
     pub(crate) path: String,
-    /// The names in the path that are not the tenant's.
+    /// The parameters in the path, without `tenant`.
     pub(crate) nouns: Vec<String>,
-    /// The names of the query's parameters.
+    /// The names of the query parameters.
     pub(crate) query: Vec<String>,
-    /// The statuses a list can be asked for.
+    /// The values of the `status` parameter of a list.
     pub(crate) statuses: Vec<String>,
-    /// A body that is right, if one is taken.
+    /// A valid body, if the route takes one.
     pub(crate) body: Option<Value>,
     /// The fields of the body that name a resource.
     pub(crate) named_in_body: Vec<String>,
-    /// Who may call, in the document's words.
+    /// The required access, in the words of the document.
     pub(crate) access: String,
 }
 
 impl Route {
-    /// Whether it lies below a tenant.
+    /// Returns true if the path belongs to a tenant.
     pub(crate) fn is_tenants(&self) -> bool {
         self.path.contains("{tenant}")
     }
 
-    /// Whether it gives a page of a list.
+    /// Returns true if the route returns a page of a list.
     pub(crate) fn is_list(&self) -> bool {
         self.query.iter().any(|name| name == "cursor")
     }
 
-    /// Whether it only looks.
+    /// Returns true if the route only reads.
     pub(crate) fn is_get(&self) -> bool {
         self.verb == "GET"
     }
 
-    /// How it is told.
+    /// The method and path, for messages.
     pub(crate) fn name(&self) -> String {
         format!("{} {}", self.verb, self.path)
     }
 }
 
-/// Parameters of a query that name nothing.
+/// Query parameters that name no resource.
 const PLAIN_PARAMETERS: [&str; 10] = [
     "limit",
     "status",
@@ -64,13 +64,14 @@ const PLAIN_PARAMETERS: [&str; 10] = [
     "name",
 ];
 
-/// Where `?id=` may name things of several kinds. That it finds nobody else's is tested with it.
+/// Paths where `?id=` may name resources of several kinds. Their own tests check that they find nothing of another
+/// tenant.
 const NAMED_BY_TEXT: [&str; 2] = ["/v1/find", "/v1/tenants/{tenant}/deliveries"];
 
-/// Ids that other servers have given.
+/// Fields with an id that another server issued.
 const FOREIGN: [&str; 1] = ["client_id"];
 
-/// Every route of the document.
+/// Returns every route of the document.
 pub(crate) fn routes(document: &Value) -> Vec<Route> {
     let paths = document["paths"].as_object().expect("paths");
     let mut routes = Vec::new();
@@ -136,7 +137,7 @@ fn route(document: &Value, path: &str, verb: &str, operation: &Value) -> Route {
     }
 }
 
-/// A shape, behind its name if it has one.
+/// Follows the reference of a schema, if it is one.
 fn resolved<'a>(document: &'a Value, shape: &'a Value) -> &'a Value {
     match shape["$ref"].as_str() {
         None => shape,
@@ -147,7 +148,7 @@ fn resolved<'a>(document: &'a Value, shape: &'a Value) -> &'a Value {
     }
 }
 
-/// The example that stands with a shape: bodies that are wrong would prove nothing.
+/// Returns the example of a schema. An invalid body would prove nothing.
 fn example(document: &Value, shape: &Value, here: &str) -> Value {
     let shape = resolved(document, shape);
     let needs = shape["required"].as_array().map_or(0, Vec::len);
@@ -160,7 +161,7 @@ fn example(document: &Value, shape: &Value, here: &str) -> Value {
     }
 }
 
-/// Finds the fields that name a resource by their names: `endpoint`, `endpoint_id`, `endpoints`.
+/// Collects the fields that name a resource, by their field names: `endpoint`, `endpoint_id`, `endpoints`.
 fn name_fields(document: &Value, shape: &Value, at: &str, found: &mut Vec<String>, here: &str) {
     let shape = resolved(document, shape);
     let properties = shape["properties"].as_object();
@@ -197,7 +198,7 @@ fn name_fields(document: &Value, shape: &Value, at: &str, found: &mut Vec<String
     }
 }
 
-/// Whether a text, or a list of texts, may stand there.
+/// Returns true if the schema allows a text or a list of texts.
 fn may_be_text(shape: &Value) -> bool {
     let says = |shape: &Value| match &shape["type"] {
         Value::String(kind) => kind == "string",

@@ -1,4 +1,4 @@
-//! A tenant with one of everything, in every state.
+//! A tenant with one resource of each kind, in every state.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,24 +10,24 @@ use serde_json::{Value, json};
 use super::support::{Answer, Receiver};
 use super::town::{Caller, Town};
 
-/// Who asks. Names that stand in no text by chance.
+/// The tenant that calls. The names are unusual, so that they appear in no text by chance.
 pub(crate) const OWN: &str = "own-5d1f";
-/// Who is asked about.
+/// The tenant whose resources are requested.
 pub(crate) const THEIRS: &str = "theirs-8a40";
-/// Who is not there any more.
+/// The tenant that is deleted.
 pub(crate) const GONE: &str = "gone-19e2";
 
-/// A tenant.
+/// A tenant and its resources.
 pub(crate) struct Household {
-    /// Its id.
+    /// Id of the tenant.
     pub(crate) tenant: String,
-    /// A caller with its key.
+    /// A client with the tenant's key.
     pub(crate) caller: Caller,
-    /// Its ids of each kind.
+    /// Ids of its resources, by kind.
     pub(crate) ids: BTreeMap<&'static str, Vec<String>>,
 }
 
-/// A receiver that does as its path says.
+/// Starts a receiver whose answer depends on the path.
 pub(crate) async fn receiver() -> Receiver {
     Receiver::start(|arrival| match arrival.path.as_str() {
         "/good" => Answer::status(200),
@@ -53,7 +53,7 @@ fn id_of(shown: &Value) -> String {
 }
 
 impl Household {
-    /// Settles a tenant: three endpoints, and deliveries that succeeded, failed, hang and wait.
+    /// Creates a tenant with three endpoints, and deliveries that succeeded, failed, are in flight and wait.
     pub(crate) async fn settle(town: &Town, receiver: &Receiver, tenant: &str) -> Household {
         let admin = town.admin();
         let body = json!({"id": tenant, "name": format!("name of {tenant}")});
@@ -114,19 +114,19 @@ impl Household {
         }
     }
 
-    /// Every id, with its kind.
+    /// Returns every id with its kind.
     pub(crate) fn all_ids(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let kinds = self.ids.iter();
         kinds.flat_map(|(kind, ids)| ids.iter().map(|id| (*kind, id.as_str())))
     }
 
-    /// One id of this kind.
+    /// Returns one id of this kind.
     pub(crate) fn id(&self, kind: &str) -> &str {
         let ids = self.ids.get(kind);
         &ids.unwrap_or_else(|| panic!("a household has no {kind}"))[0]
     }
 
-    /// This path with the household's own names in it.
+    /// Fills the parameters of a path with ids of this tenant.
     pub(crate) fn path(&self, pattern: &str) -> String {
         let mut path = pattern.to_owned();
         for kind in self.ids.keys() {
@@ -137,7 +137,7 @@ impl Household {
     }
 }
 
-/// An id of the same form that names nothing.
+/// Returns an id of the same format that does not exist.
 pub(crate) fn ghost(id: &str) -> String {
     let (rest, last) = id.split_at(id.len() - 1);
     let other = if last == "0" { "1" } else { "0" };

@@ -1,4 +1,4 @@
-//! Keys that open nothing, and doors that a tenant's key does not open.
+//! Invalid keys, and routes that a tenant's key cannot use.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use super::town::Town;
 const ADMIN_ONLY: &str = "Needs an admin key.";
 const OPEN: &str = "Needs no key.";
 
-/// One that was revoked, one whose tenant was deleted, none at all: all are as one that never was.
+/// A revoked key, a key of a deleted tenant and no key get the same answer as a key that never existed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_was_taken_away_is_as_one_that_never_was() {
     let town = Town::found().await;
@@ -25,7 +25,7 @@ async fn a_key_that_was_taken_away_is_as_one_that_never_was() {
         .await
         .json(201);
     let revoked = town.caller(more["key"].as_str().expect("a key"));
-    // Used first, so that it is remembered.
+    // Used first, so that the keys are cached.
     for caller in [&revoked, &own.caller] {
         let seen = caller.ask("GET", "/v1/tenants/own-5d1f", None).await;
         assert_eq!(seen.status, 200);
@@ -89,7 +89,7 @@ async fn what_is_for_admins_is_closed_to_a_tenant_and_tells_it_nothing() {
             .ask(&route.verb, &own.path(&route.path), body)
             .await;
         assert_eq!(seen.json(403)["code"], "forbidden", "{}", route.name());
-        // Whether a name is taken is a thing to know about others.
+        // A tenant must not learn whether a tenant id is taken.
         for tenant in [theirs.tenant.as_str(), &ghost(&theirs.tenant)] {
             let body = json!({"id": tenant, "name": "x"});
             let other = own
@@ -100,7 +100,7 @@ async fn what_is_for_admins_is_closed_to_a_tenant_and_tells_it_nothing() {
         }
     }
     assert!(count >= 3, "only {count} routes are for admins");
-    // The whole server's figures and its policies are no tenant's, whoever asks.
+    // Stats and policies of the whole server contain nothing of a tenant.
     for route in town
         .routes
         .iter()

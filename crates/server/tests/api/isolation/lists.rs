@@ -1,4 +1,4 @@
-//! Lists and cursors, which must not tell what lies between.
+//! Lists and cursors reveal nothing about other tenants.
 
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 use serde_json::Value;
@@ -6,10 +6,10 @@ use serde_json::Value;
 use super::household::{Household, OWN, THEIRS, receiver};
 use super::town::{Caller, Town};
 
-/// How many bytes of an id tell it from every other of its kind.
+/// Length of the id prefix that is unique among ids of a kind.
 const KEY_BYTES: usize = 8;
 
-/// A cursor that nobody was ever given, at nearly the same place.
+/// Returns a cursor close to this one that the server never issued.
 fn ghost_cursor(cursor: &str) -> String {
     let mut bytes = BASE64_URL_SAFE_NO_PAD.decode(cursor).expect("base64");
     let last = bytes.last_mut().expect("some bytes");
@@ -17,7 +17,7 @@ fn ghost_cursor(cursor: &str) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// The pages of a list, one item each.
+/// Returns the pages of a list, with one item each.
 async fn pages(caller: &Caller, path: &str) -> Vec<Value> {
     let joint = if path.contains('?') { '&' } else { '?' };
     let mut pages = Vec::new();
@@ -67,12 +67,12 @@ async fn another_tenants_cursor_is_as_good_as_one_made_up() {
     }
 }
 
-/// Whether another page is promised must depend on what is one's own alone.
+/// The existence of a next page depends only on the caller's own items.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_list_ends_with_what_is_ones_own() {
     let town = Town::found().await;
     let receiver = receiver().await;
-    // Between those who came before and those who came after.
+    // Created between two other tenants.
     let earlier = Household::settle(&town, &receiver, "early-77ab").await;
     let own = Household::settle(&town, &receiver, OWN).await;
     let later = Household::settle(&town, &receiver, "later-c03d").await;
@@ -91,7 +91,7 @@ async fn a_list_ends_with_what_is_ones_own() {
             let whole = items_of(&whole);
             let items: Vec<Value> = pages.iter().flat_map(items_of).collect();
             assert_eq!(items, whole, "{path}");
-            // What is being sent no longer waits; where it would stand the page stays empty.
+            // A delivery in flight is no longer pending, and the page where it would be stays empty.
             let empty = usize::from(path.ends_with("status=pending"));
             let most = items.len().max(1) + empty;
             assert!(pages.len() <= most, "{path} goes on after its end");
@@ -104,7 +104,7 @@ async fn a_list_ends_with_what_is_ones_own() {
     assert_eq!(in_progress, 1, "nothing was in flight");
 }
 
-/// What a page lists, but for what only an admin is told: who it was among those who run the server.
+/// Returns the items of a page, without the actor fields that only an admin sees.
 fn items_of(page: &Value) -> Vec<Value> {
     let mut items = page["data"].as_array().expect("a list").clone();
     for item in items.iter_mut().filter_map(Value::as_object_mut) {
@@ -115,7 +115,7 @@ fn items_of(page: &Value) -> Vec<Value> {
     items
 }
 
-/// Neither what is shown nor what the cursor holds is another's.
+/// Checks that neither the items nor the cursor belong to another tenant.
 fn assert_own(page: &Value, own: &Household, others: [&Household; 2], path: &str) {
     let text = page["data"].to_string();
     for (kind, id) in others.iter().flat_map(|other| other.all_ids()) {
@@ -125,16 +125,16 @@ fn assert_own(page: &Value, own: &Household, others: [&Household; 2], path: &str
         return;
     };
     let bytes = BASE64_URL_SAFE_NO_PAD.decode(cursor).expect("base64");
-    // Some lists go on below a key, which is how the id begins.
+    // Some cursors hold only the prefix of an id.
     let begins = |id: &str| raw(id).is_some_and(|id| id[..KEY_BYTES] == bytes[1..=KEY_BYTES]);
-    // Entries of the audit come by themselves: what the page shows is known to be one's own.
+    // Audit entries have no known ids. Those that the page shows are known to be the tenant's own.
     let shown = page["data"].as_array().into_iter().flatten();
     let mut shown = shown.filter_map(|item| item["id"].as_str());
     let is_own = own.all_ids().any(|(_, id)| begins(id)) || shown.any(begins);
     assert!(is_own, "{path}: the cursor points at what is not one's own");
 }
 
-/// The bytes of an id.
+/// Returns the bytes of an id.
 fn raw(id: &str) -> Option<Vec<u8>> {
     use posthaste_core::id::{AlertId, AuditId, DeliveryId, EndpointId, EventId, KeyId, ReplayId};
     let number = None

@@ -1,7 +1,7 @@
-//! Tenants apart: whatever one does with what is another's, he learns and changes nothing.
+//! Isolation of tenants: a tenant learns nothing about the resources of another tenant and cannot change them.
 //!
-//! The routes come from the OpenAPI document of a running server, so that a new one is covered by
-//! itself; and one that names its resources in a way unknown here fails the test until it is known.
+//! The routes come from the OpenAPI document of a running server, so that a new route is covered automatically. A route
+//! that names its resources in an unknown way fails the test until the test knows it.
 
 mod document;
 mod household;

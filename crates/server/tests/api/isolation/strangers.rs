@@ -1,4 +1,4 @@
-//! What is another's, asked for in every way.
+//! Requests for resources of another tenant, in every way.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::document::Route;
 use super::household::{Household, OWN, THEIRS, ghost, receiver};
 use super::town::{Caller, Town};
 
-/// What is asked for looks exactly like what does not exist.
+/// Checks that the answer for a resource of another tenant equals the answer for one that does not exist.
 async fn assert_same(
     caller: &Caller,
     verb: &str,
@@ -19,7 +19,7 @@ async fn assert_same(
     seen.status
 }
 
-/// Another's ids, of every kind, in the paths below one's own tenant.
+/// Ids of the other tenant, of every kind, in paths below the own tenant.
 async fn foreign_ids(route: &Route, own: &Household, theirs: &Household, admin: &Caller) {
     let body = route.body.as_ref();
     for noun in &route.nouns {
@@ -36,7 +36,7 @@ async fn foreign_ids(route: &Route, own: &Household, theirs: &Household, admin: 
     }
 }
 
-/// Another's paths, with one's own key.
+/// Paths of the other tenant, with the own key.
 async fn foreign_paths(route: &Route, own: &Household, theirs: &Household) {
     let body = route.body.as_ref();
     let nobody = ghost(&theirs.tenant);
@@ -48,7 +48,7 @@ async fn foreign_paths(route: &Route, own: &Household, theirs: &Household) {
         let status = assert_same(&own.caller, &route.verb, asked.0, asked.1).await;
         assert_eq!(status, 404, "{}", route.name());
     }
-    // A body that is wrong is not told of before the path is.
+    // An invalid body does not change the answer: the path is checked first.
     let wrong = json!({"no such field": [theirs.id("endpoint")]});
     let at_theirs = theirs.path(&pattern(&theirs.tenant));
     let at_nobodys = theirs.path(&pattern(&nobody));
@@ -60,7 +60,7 @@ async fn foreign_paths(route: &Route, own: &Household, theirs: &Household) {
     assert_eq!(status, 404, "{}", route.name());
 }
 
-/// Another's ids in queries and bodies.
+/// Ids of the other tenant in queries and bodies.
 async fn foreign_names(route: &Route, own: &Household, theirs: &Household, admin: &Caller) -> u32 {
     let mut count = 0;
     let path = own.path(&route.path);
@@ -107,7 +107,7 @@ async fn foreign_names(route: &Route, own: &Household, theirs: &Household, admin
     count
 }
 
-// The receiver must go on while so much is asked.
+// On two threads, so that the receiver keeps serving during the many requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_anothers_does_not_exist_and_is_not_touched() {
     let town = Town::found().await;
@@ -141,7 +141,7 @@ async fn the_same_idempotency_key_is_another_one_at_another_tenant() {
     let theirs = Household::settle(&town, &receiver, THEIRS).await;
     let before = town.state(&theirs).await;
     let own = Household::settle(&town, &receiver, OWN).await;
-    // Settling has used the same keys with other content, which one tenant could not.
+    // `Household::settle` used the same idempotency keys with other content, which is a conflict within one tenant.
     for (kind, id) in own.all_ids() {
         assert!(
             !theirs.ids[kind].iter().any(|other| other == id),

@@ -1,4 +1,4 @@
-//! A running server, those who call it, and what they see.
+//! Fixture: a running server, its callers, and their views of it.
 
 use std::collections::BTreeMap;
 
@@ -16,16 +16,16 @@ use super::document::{self, Route};
 use super::household::Household;
 use super::support::{ADMIN_KEY, PATIENCE, Server};
 
-/// A server, and what it says of itself.
+/// A server and its routes.
 pub(crate) struct Town {
     server: Server,
-    /// Its routes.
+    /// All routes of the server.
     pub(crate) routes: Vec<Route>,
     _directory: TempDir,
 }
 
 impl Town {
-    /// Starts a server that does not mind being asked much.
+    /// Starts a server with a high request rate limit.
     pub(crate) async fn found() -> Town {
         let directory = tempfile::tempdir().expect("a directory");
         let patient = [
@@ -44,23 +44,23 @@ impl Town {
         }
     }
 
-    /// Somebody with the admin's key.
+    /// Returns a caller with the admin key.
     pub(crate) fn admin(&self) -> Caller {
         self.caller(ADMIN_KEY)
     }
 
-    /// Somebody with this key.
+    /// Returns a caller with this key.
     pub(crate) fn caller(&self, key: &str) -> Caller {
         Caller::new(&self.server.address, key)
     }
 
-    /// Waits until what is shown at this path has this status.
+    /// Waits until the resource at this path has this status.
     pub(crate) async fn until(&self, path: &str, status: &str) {
         let mut api = self.server.api();
         api.until(path, |shown| shown["status"] == status).await;
     }
 
-    /// All that a tenant can see of itself.
+    /// Returns everything that a tenant can read about itself, by path.
     pub(crate) async fn state(&self, house: &Household) -> BTreeMap<String, Value> {
         let mut state = BTreeMap::new();
         for route in &self.routes {
@@ -80,11 +80,11 @@ impl Town {
             for path in paths {
                 let seen = house.caller.ask("GET", &path, None).await;
                 let mut seen = seen.json(200);
-                // What is still to come, and what was minute by minute, is told as seen from now.
+                // These fields depend on the current time.
                 for moving in ["timeline", "buckets"] {
                     seen.as_object_mut().and_then(|seen| seen.remove(moving));
                 }
-                // Reading a secret leaves a trail, and that is what is done here.
+                // Reading a secret is audited, and this function reads it.
                 if path.ends_with("/audit")
                     && let Some(entries) = seen["data"].as_array_mut()
                 {
@@ -102,26 +102,26 @@ impl Town {
     }
 }
 
-/// Somebody with a key, or with none.
+/// A client with a key, or with none.
 pub(crate) struct Caller {
     origin: Origin,
     key: String,
     connection: Mutex<Option<Connection>>,
 }
 
-/// What he sees. Two things are the same to him if this is.
+/// A response as the caller sees it. Two resources are indistinguishable if their responses are equal.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Sight {
-    /// The status.
+    /// The status code.
     pub(crate) status: u16,
-    /// The headers, but for the time.
+    /// The headers, without the date.
     pub(crate) headers: HeaderMap,
     /// The body.
     pub(crate) body: Bytes,
 }
 
 impl Sight {
-    /// The body of an answer with this status.
+    /// Returns the JSON body. Panics if the status is not this one.
     #[track_caller]
     pub(crate) fn json(&self, status: u16) -> Value {
         assert_eq!(self.status, status, "{:?}", self.body);
@@ -138,7 +138,7 @@ impl Caller {
         }
     }
 
-    /// Asks for something.
+    /// Sends a request.
     pub(crate) async fn ask(&self, verb: &str, path: &str, body: Option<&Value>) -> Sight {
         let mut request = Request::builder().method(verb).uri(path);
         if !self.key.is_empty() {

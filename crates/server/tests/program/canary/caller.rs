@@ -1,4 +1,4 @@
-//! A caller who may say anything, and remembers every answer that was a problem.
+//! An API client that sends arbitrary bytes and records every error response.
 
 use bytes::Bytes;
 use http::Request;
@@ -11,27 +11,27 @@ use tokio::time::{Duration, Instant, sleep};
 
 use super::support::PATIENCE;
 
-/// How often a state is asked for that the API does not announce.
+/// Interval between requests while a test polls for a state.
 const POLL_EVERY: Duration = Duration::from_millis(10);
 
-/// A caller.
+/// The client.
 pub(crate) struct Caller {
     origin: Origin,
     key: String,
-    /// Every problem he was told: what he asked for, and the answer, head and body.
+    /// Every error response: the request, and the head and body of the response.
     pub(crate) problems: Vec<(String, Vec<u8>)>,
 }
 
-/// An answer.
+/// A response of the API.
 pub(crate) struct Answer {
-    /// The status.
+    /// The status code.
     pub(crate) status: u16,
     /// The body.
     pub(crate) body: Bytes,
 }
 
 impl Answer {
-    /// The JSON of an answer with this status.
+    /// Returns the JSON body. Panics if the status is not this one.
     #[track_caller]
     pub(crate) fn json(&self, status: u16) -> Value {
         let text = String::from_utf8_lossy(&self.body);
@@ -41,7 +41,7 @@ impl Answer {
 }
 
 impl Caller {
-    /// A caller with this key.
+    /// Creates a client with this key.
     pub(crate) fn new(address: &str, key: &str) -> Caller {
         Caller {
             origin: format!("http://{address}").parse().expect("an address"),
@@ -50,7 +50,7 @@ impl Caller {
         }
     }
 
-    /// Calls with any bytes, and further headers. One connection each: some of them end it.
+    /// Sends a request with any bytes and headers. Uses a new connection each time, because some requests end it.
     pub(crate) async fn say(
         &mut self,
         verb: &str,
@@ -85,7 +85,7 @@ impl Caller {
         }
     }
 
-    /// Calls with JSON.
+    /// Sends a request with a JSON body.
     pub(crate) async fn call(&mut self, verb: &str, path: &str, body: Value) -> Answer {
         let body = match body {
             Value::Null => String::new(),
@@ -98,17 +98,17 @@ impl Caller {
         self.say(verb, path, &[], body).await
     }
 
-    /// `POST` with JSON.
+    /// Sends a `POST` request with a JSON body.
     pub(crate) async fn post(&mut self, path: &str, body: Value) -> Answer {
         self.call("POST", path, body).await
     }
 
-    /// `GET`.
+    /// Sends a `GET` request.
     pub(crate) async fn get(&mut self, path: &str) -> Answer {
         self.call("GET", path, Value::Null).await
     }
 
-    /// Asks until what is shown has this status.
+    /// Polls until the resource has this status, and returns it.
     pub(crate) async fn until(&mut self, path: &str, status: &str) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {

@@ -1,23 +1,23 @@
-//! The words, and every form in which they could turn up.
+//! The canary words, and every encoding in which they could appear.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE, Engine};
 
-/// How much must be kept from whom.
+/// Confidentiality of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// From everybody who does not ask for it by name, and from the disk.
+    /// Shown only on explicit request, and never stored unencrypted.
     Secret,
-    /// From logs, metrics, problems and panics.
+    /// Never in logs, metrics, error responses or panics.
     Private,
 }
 
 use Kind::{Private, Secret};
 
-/// Everything that is planted by its own words. Each has as many bytes as a seed of a key pair, so that it
-/// can be one. What the server makes up itself is [added](Canaries::add) when it is known.
+/// All words that the test plants. Each has the length of a key pair's seed, so that it can be used as one. Secrets
+/// that the server generates are [added](Canaries::add) when they are known.
 pub(crate) const PLANTED: &[(&str, &str, Kind)] = &[
     ("admin key", "CANARYadminKey0q3v8x1m5n7b9c2d4f", Secret),
     ("wrong key", "CANARYwrongKey0q3v8x1m5n7b9c2d4f", Secret),
@@ -78,10 +78,10 @@ pub(crate) const PLANTED: &[(&str, &str, Kind)] = &[
     ("redirect", "CANARYredirect0q3v8x1m5n7b9c2d4f", Private),
 ];
 
-/// So much of a word tells it from every other.
+/// Length of a prefix that is unique among the words.
 const ENOUGH_BYTES: usize = 16;
 
-/// A word that must not turn up.
+/// A word that must not appear.
 #[derive(Clone, Debug)]
 pub(crate) struct Canary {
     name: String,
@@ -89,14 +89,14 @@ pub(crate) struct Canary {
     forms: Vec<Form>,
 }
 
-/// All of them.
+/// All canary words.
 pub(crate) struct Canaries {
     all: Vec<Canary>,
     planted: Mutex<BTreeSet<&'static str>>,
 }
 
 impl Canaries {
-    /// Those of the table.
+    /// Creates the words of [`PLANTED`].
     pub(crate) fn new() -> Canaries {
         let all = PLANTED
             .iter()
@@ -107,7 +107,7 @@ impl Canaries {
         }
     }
 
-    /// The word of this name, to be planted.
+    /// Returns the word of this name and marks it as planted.
     pub(crate) fn plant(&self, name: &'static str) -> &'static str {
         let found = PLANTED.iter().find(|(known, ..)| *known == name);
         let (_, text, _) = found.unwrap_or_else(|| panic!("{name} is not in the table"));
@@ -115,7 +115,7 @@ impl Canaries {
         text
     }
 
-    /// A secret that the server made up.
+    /// Adds a secret that the server generated.
     pub(crate) fn add(&mut self, name: &str, bytes: &[u8]) {
         assert!(
             bytes.len() >= ENOUGH_BYTES,
@@ -124,13 +124,13 @@ impl Canaries {
         self.all.push(Canary::new(name, bytes, Secret));
     }
 
-    /// The private key of a certificate, in PKCS #8: what is random about it.
+    /// Adds the private key of a certificate, from the random bytes of its PKCS #8 form.
     pub(crate) fn add_private_key(&mut self, name: &str, der: &[u8]) {
-        // Here it begins anew in a line of PEM too, which would otherwise break it.
+        // From here the bytes start a new line of the PEM, so that no line break splits them.
         self.add(name, &der[48..68]);
     }
 
-    /// A signing secret that the server made up: as it is written, and as it is used.
+    /// Adds a signing secret that the server generated, as text and as bytes.
     pub(crate) fn add_secret(&mut self, name: &str, written: &str) {
         let (_, text) = written.split_once('_').expect("a prefix");
         self.add(name, text.as_bytes());
@@ -138,16 +138,16 @@ impl Canaries {
         self.add(name, &bytes);
     }
 
-    /// What is found of them in a place, in words.
+    /// Returns a description of each word found in a place.
     ///
-    /// One walk over the place, however many words there are: stores and logs are large.
+    /// Scans the place once for all words, because stores and logs are large.
     pub(crate) fn found_in(&self, place: &[u8], kinds: &[Kind]) -> Vec<String> {
         let wanted = self.all.iter().filter(|one| kinds.contains(&one.kind));
         let begin_of = |bytes: &[u8]| {
             let begin: [u8; 2] = [bytes[0], bytes[1]].map(|byte| byte.to_ascii_lowercase());
             usize::from(u16::from_le_bytes(begin))
         };
-        // By their first two bytes: a table, since it is asked at each byte of the place.
+        // Indexed by the first two bytes. An array, because it is read for each byte of the place.
         let mut forms: Vec<Vec<(&str, &Form)>> = vec![Vec::new(); 1 << 16];
         for canary in wanted {
             for form in &canary.forms {
@@ -169,7 +169,7 @@ impl Canaries {
         found.into_values().collect()
     }
 
-    /// Fails unless every word of the table was planted.
+    /// Panics unless every word of [`PLANTED`] was planted.
     pub(crate) fn assert_all_planted(&self) {
         let planted = self.planted.lock().unwrap();
         for (name, ..) in PLANTED {
@@ -178,12 +178,12 @@ impl Canaries {
     }
 }
 
-/// How a word could be written.
+/// An encoding of a word.
 #[derive(Clone, Debug)]
 struct Form {
     name: &'static str,
     bytes: Vec<u8>,
-    /// Names of headers and hexadecimal digits come in either case.
+    /// True for encodings that may appear in either case, such as header names and hexadecimal digits.
     any_case: bool,
 }
 
@@ -201,7 +201,7 @@ impl Form {
 
 impl Canary {
     fn new(name: &str, bytes: &[u8], kind: Kind) -> Canary {
-        // What was cut short has leaked all the same.
+        // A truncated word is a leak, too.
         let bytes = &bytes[..ENOUGH_BYTES];
         let form = |name, bytes, any_case| Form {
             name,
@@ -238,29 +238,29 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// As `{:?}` writes bytes.
+/// The bytes as `{:?}` writes them.
 fn list(bytes: &[u8]) -> String {
     let list = format!("{bytes:?}");
     list.trim_matches(['[', ']']).to_owned()
 }
 
-/// As `{:#?}` writes them, for a list that stands at the margin.
+/// The bytes as `{:#?}` writes them, without indentation.
 fn lines(bytes: &[u8]) -> String {
     let list = format!("{bytes:#?}");
     list.trim_matches(['[', ']', '\n']).to_owned()
 }
 
-/// What base64 makes of the bytes when so many others stand before them, and whatever after.
+/// Returns the part of the base64 text that depends only on `bytes`, if `before` other bytes precede them.
 fn core_of(encoding: &impl Engine, bytes: &[u8], before: usize) -> Vec<u8> {
     let shifted = [&vec![0; before], bytes].concat();
     let whole = shifted.len() / 3 * 3;
     let text = encoding.encode(&shifted[..whole]).into_bytes();
-    // The first group mixes with what stands before.
+    // The first group contains bits of the preceding bytes.
     let from = if before == 0 { 0 } else { 4 };
     text[from..].to_vec()
 }
 
-/// A detector that finds nothing would let everything pass.
+/// Checks the search itself: one that finds nothing would pass every test.
 #[test]
 fn a_planted_leak_is_found_in_every_form() {
     let mut canaries = Canaries::new();

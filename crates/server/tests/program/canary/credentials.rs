@@ -1,4 +1,4 @@
-//! Everything an endpoint can be called with beside signatures, used and refused.
+//! All credentials of endpoints except signatures, accepted and refused.
 
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use super::story::{Life, rude};
 use super::support::{Answer, Arrival, Receiver};
 
-/// What it was told, to be said back.
+/// Returns the received credentials, to be sent back.
 fn said(arrival: &Arrival) -> Value {
     json!(arrival.header("authorization"))
 }
 
-/// A receiver that is also a token server, good or bad, as its path says.
+/// Starts a receiver that is also a token server. The path decides how it answers.
 async fn both(life: &Life) -> Receiver {
     let token = life.canaries.plant("fetched token");
     let refused = life.canaries.plant("refused token");
@@ -52,7 +52,7 @@ fn certificate(life: &mut Life) -> Value {
     json!({"certificate": certificate.pem(), "private_key": key.serialize_pem()})
 }
 
-/// Uses each kind, and lets each fail that can.
+/// Uses each kind of credential, and makes each fail that can.
 pub(crate) async fn use_all(life: &mut Life) {
     let receiver = both(life).await;
     let there = format!("http://{}", receiver.address);
@@ -82,7 +82,7 @@ pub(crate) async fn use_all(life: &mut Life) {
     let mut deliveries = Vec::new();
     for (number, (path, ends, auth)) in cases.into_iter().enumerate() {
         let name = format!("auth{number}");
-        // `auth` writes the header that every other endpoint here brings itself.
+        // `auth` sets the header that all other endpoints of this test set themselves.
         let more = json!({"auth": auth, "headers": {}});
         life.endpoint(&name, &format!("{there}{path}"), more).await;
         deliveries.push((ends, life.send(&name, json!({})).await));

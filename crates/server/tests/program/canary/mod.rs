@@ -1,15 +1,14 @@
-//! Canaries: words that stand nowhere else, planted wherever something is secret or private, and looked
-//! for wherever somebody might read them.
+//! Canary words: unique words in every secret or private value, and a search for them in every output.
 //!
-//! - What is *secret* (keys, signing secrets, passwords, tokens, header values) is in no log at any
-//!   level, no metric, no problem, no delivery, no panic, and no byte of the store's files.
-//! - What is *private* (payloads, answers of receivers, the queries of URLs) is in no log, no metric, no
-//!   problem and no panic. The store keeps it, and its owner is shown it.
+//! - *Secret* values (keys, signing secrets, passwords, tokens, header values) appear in no log at any level, no
+//!   metric, no error response, no delivery, no panic, and in no byte of the store's files.
+//! - *Private* values (payloads, responses of receivers, queries of URLs) appear in no log, no metric, no error
+//!   response and no panic. The store contains them, and their owner can read them.
 //!
-//! Values are never told back in a problem. Names are: a field that is unknown is told by its name, to
-//! whoever wrote it and to nobody else.
+//! An error response never repeats a value. It may repeat a name: the response to a request with an unknown field names
+//! that field.
 //!
-//! A new secret is a line in [`canaries::PLANTED`], and has to be planted, or the test fails.
+//! A new secret needs an entry in [`canaries::PLANTED`] and must be planted, or the test fails.
 
 #![allow(
     clippy::disallowed_methods,

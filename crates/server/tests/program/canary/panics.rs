@@ -1,4 +1,4 @@
-//! Panics with everything secret on the stack.
+//! Panics while secrets are on the stack.
 
 use std::io;
 use std::panic;
@@ -31,10 +31,10 @@ use tracing_subscriber::fmt::MakeWriter;
 use super::canaries::Canaries;
 use super::places::{NOTHING, Search};
 
-/// Never.
+/// Value of `clock_left` for a clock that never panics.
 const FOREVER: u32 = u32::MAX;
 
-/// Everything that was logged, and everything that panics said.
+/// All log lines and panic messages.
 #[derive(Clone, Default)]
 struct Heard(Arc<Mutex<Vec<u8>>>);
 
@@ -69,7 +69,7 @@ impl<'w> MakeWriter<'w> for Heard {
     }
 }
 
-/// A resolver that panics for as long as it is told to, with a request behind it.
+/// A resolver that panics while `falls` is true.
 struct Falling {
     falls: Arc<AtomicBool>,
     fell: Arc<Notify>,
@@ -85,10 +85,10 @@ impl Resolve for Falling {
     }
 }
 
-/// A server without sockets, whose clock and resolver panic when they are told to.
+/// A server without sockets, with a clock and a resolver that panic on request.
 struct World {
     router: Router,
-    /// How often the clock may be looked at before it falls.
+    /// Number of clock reads before it panics.
     clock_left: Arc<AtomicU32>,
     resolver_falls: Arc<AtomicBool>,
     fell: Arc<Notify>,
@@ -184,7 +184,7 @@ impl World {
     }
 }
 
-// On one thread, where what is logged can be heard.
+// On one thread, because the test's log subscriber applies to its own thread only.
 #[tokio::test]
 async fn whoever_panics_says_nothing_of_what_he_held() {
     let canaries = Canaries::new();
@@ -224,7 +224,7 @@ async fn whoever_panics_says_nothing_of_what_he_held() {
     let made: Value = serde_json::from_slice(&made).expect("JSON");
     let id = made["id"].as_str().expect("an id");
 
-    // While a request is handled.
+    // A panic while a request is handled.
     let mut search = Search::default();
     let rotate = format!("{endpoints}/{id}/secret/rotate");
     for (path, body) in [
@@ -238,7 +238,7 @@ async fn whoever_panics_says_nothing_of_what_he_held() {
         ),
     ] {
         let before = heard.count("PANIC");
-        // Whoever calls is looked at first, by the clock too.
+        // Authentication reads the clock first, so one read is allowed.
         world.clock_left.store(1, Ordering::SeqCst);
         let (status, told) = world.post(&canaries, path, body).await;
         assert!(heard.count("PANIC") > before, "{path} did not fall");
@@ -247,12 +247,12 @@ async fn whoever_panics_says_nothing_of_what_he_held() {
     }
     world.clock_left.store(FOREVER, Ordering::SeqCst);
 
-    // While a request is sent.
+    // A panic while an attempt is made.
     world.resolver_falls.store(true, Ordering::SeqCst);
     let (status, _) = world.post(&canaries, events, &event).await;
     assert_eq!(status, 202);
     world.fell.notified().await;
-    // The one that fell is made again; then the engine has dealt with the first.
+    // The attempt is made again. By then the engine has handled the first panic.
     world.fell.notified().await;
     assert!(heard.count("the resolver falls") > 0);
     let _ = panic::take_hook();

@@ -1,4 +1,4 @@
-//! Where it is looked.
+//! The places that are searched for canary words.
 
 use serde_json::Value;
 
@@ -6,12 +6,12 @@ use super::caller::Caller;
 use super::canaries::{Canaries, Kind};
 use super::program::Program;
 
-/// Nothing that is kept from anybody.
+/// Search for secret and private words.
 pub(crate) const NOTHING: &[Kind] = &[Kind::Secret, Kind::Private];
-/// What is private may be here, as it is its owner's.
+/// Search for secret words only: private ones may be here, because their owner reads them.
 pub(crate) const NO_SECRETS: &[Kind] = &[Kind::Secret];
 
-/// What may be read without showing anything that is kept from anybody.
+/// Paths whose responses must contain neither secret nor private words.
 const FIGURES: &[&str] = &[
     "/metrics",
     "/healthz",
@@ -29,10 +29,10 @@ const FIGURES: &[&str] = &[
     "/v1/tenants/acme/replays",
 ];
 
-/// The file that holds the master keys, and nothing else does.
+/// The file with the master keys, the only one that may contain them.
 const KEY_FILE: &str = "posthaste.db.key";
 
-/// Gathers what was found, to tell all of it.
+/// Collects all findings, to report them together.
 #[derive(Default)]
 pub(crate) struct Search {
     found: Vec<String>,
@@ -40,7 +40,7 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// Looks for some kinds in a place.
+    /// Searches a place for words of these kinds.
     pub(crate) fn look(&mut self, canaries: &Canaries, place: &str, bytes: &[u8], kinds: &[Kind]) {
         self.looked_at += 1;
         for found in canaries.found_in(bytes, kinds) {
@@ -48,7 +48,7 @@ impl Search {
         }
     }
 
-    /// In everything the program has said.
+    /// Searches all output of the program.
     pub(crate) fn words(&mut self, canaries: &Canaries, program: &Program) {
         let words = program.words();
         let logged: usize = words.iter().map(|(_, bytes)| bytes.len()).sum();
@@ -61,14 +61,14 @@ impl Search {
         }
     }
 
-    /// In every problem that a caller was told.
+    /// Searches every error response that a caller received.
     pub(crate) fn problems(&mut self, canaries: &Canaries, caller: &Caller) {
         for (asked, told) in &caller.problems {
             self.look(canaries, &format!("the answer to {asked}"), told, NOTHING);
         }
     }
 
-    /// In every byte of the store's files.
+    /// Searches every byte of the store's files.
     pub(crate) fn store(&mut self, canaries: &Canaries, program: &Program, when: &str) {
         let files = program.store();
         assert!(
@@ -82,14 +82,14 @@ impl Search {
         }
     }
 
-    /// In figures, lists and deliveries.
+    /// Searches stats, lists and deliveries.
     pub(crate) async fn figures(&mut self, canaries: &Canaries, caller: &mut Caller) {
         for path in FIGURES {
             let shown = caller.get(path).await;
             assert_eq!(shown.status, 200, "{path}");
             self.look(canaries, path, &shown.body, NOTHING);
         }
-        // Whoever asks for an event or for what was answered is shown it, and nothing secret.
+        // A request for an event or a response may show private values, but no secrets.
         for list in ["events", "deliveries"] {
             let path = format!("/v1/tenants/acme/{list}");
             let mut next = Some(path.clone());
@@ -111,7 +111,7 @@ impl Search {
             .as_array()
             .expect("a list")
         {
-            // Its headers are shown to whoever may change them; nothing else of what it holds is.
+            // Headers are shown to callers that may change them. No other secret of an endpoint is shown.
             let mut bare = endpoint.clone();
             bare.as_object_mut().expect("an object").remove("headers");
             self.look(
@@ -128,7 +128,7 @@ impl Search {
         }
     }
 
-    /// What is said of an attempt besides the headers and the beginning of the answer is ours.
+    /// Searches an attempt without its response headers and snippet. Everything else in it is written by posthaste.
     fn delivery(&mut self, canaries: &Canaries, path: &str, shown: &Value) {
         let Some(attempts) = shown["attempts"].as_array() else {
             return;
@@ -144,7 +144,7 @@ impl Search {
         self.look(canaries, path, error.as_bytes(), NOTHING);
     }
 
-    /// Fails if anything was found.
+    /// Panics if anything was found.
     pub(crate) fn assert_clean(self) {
         assert!(self.looked_at > 0, "nobody has looked anywhere");
         let leaks = self.found.len();

@@ -1,4 +1,4 @@
-//! The real binary, with everything it says.
+//! The built program, with all its output recorded.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -9,39 +9,39 @@ use std::thread;
 
 use super::support::posthaste;
 
-/// How lines look, and where the master key comes from.
+/// The log format and the source of the master key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Setting {
-    /// Lines for people, the master key in the environment.
+    /// Human-readable log lines, and the master key in the environment.
     Human,
-    /// Lines in JSON, the master key in a file that the server makes.
+    /// Log lines in JSON, and the master key in a file that the server creates.
     Json,
 }
 
-/// A server whose words are all kept.
+/// A server with all its output in files.
 pub(crate) struct Program {
     child: Child,
-    /// Where it listens.
+    /// Address that the server listens on.
     pub(crate) address: String,
-    /// Where its store lies.
+    /// Folder of the store.
     pub(crate) directory: PathBuf,
-    /// Where its words lie: apart, as they are searched apart.
+    /// Folder of the output. Separate, because it is searched separately.
     words: PathBuf,
     setting: Setting,
     secrets: Secrets,
     starts: u32,
 }
 
-/// What it is told at the start that nobody else may know.
+/// The secrets that the server gets at the start.
 #[derive(Clone)]
 pub(crate) struct Secrets {
-    /// The key that reaches everything.
+    /// The admin key.
     pub(crate) admin_key: String,
-    /// What it seals with, where it does not make that itself.
+    /// The master key, where the server does not create it.
     pub(crate) master_key: String,
-    /// What it signs in to the mail server with.
+    /// The password for the mail server.
     pub(crate) mail_password: String,
-    /// The proxy that everything goes through, if there is one.
+    /// The egress proxy, if there is one.
     pub(crate) proxy: Option<String>,
 }
 
@@ -65,13 +65,13 @@ impl Program {
         }
     }
 
-    /// Ends it as a power cut would.
+    /// Kills the server, as a power cut would.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it ends");
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Asks the server to stop and waits until it has ended.
     pub(crate) fn stop(&mut self) {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args(["-s", "TERM", &pid]).status();
@@ -79,7 +79,7 @@ impl Program {
         assert!(self.child.wait().expect("it ends").success());
     }
 
-    /// Starts it again.
+    /// Starts the server again.
     pub(crate) fn restart(&mut self) {
         let (directory, words) = (&self.directory, &self.words);
         let started = launch(directory, words, self.setting, &self.secrets, self.starts);
@@ -87,17 +87,17 @@ impl Program {
         self.starts += 1;
     }
 
-    /// Everything it has said, in all its lives.
+    /// Returns all output of all its starts.
     pub(crate) fn words(&self) -> Vec<(String, Vec<u8>)> {
         files_in(&self.words)
     }
 
-    /// Every file of its store.
+    /// Returns every file of the store.
     pub(crate) fn store(&self) -> Vec<(String, Vec<u8>)> {
         files_in(&self.directory)
     }
 
-    /// Runs another command of the program, and keeps what it says.
+    /// Runs another command of the program and records its output.
     pub(crate) fn command(
         &self,
         name: &str,
@@ -154,7 +154,7 @@ fn launch(
         .args(["--allow-network", "127.0.0.0/8", "--allow-http"])
         .args(["--log-level", "trace", "--grace", "1s"])
         .env("POSTHASTE_ADMIN_KEY", &secrets.admin_key)
-        // Nobody serves mail there.
+        // No mail server listens there.
         .env("POSTHASTE_MAIL_SERVER", "smtp://me@127.0.0.1:1")
         .env("POSTHASTE_MAIL_PASSWORD", &secrets.mail_password)
         .env("POSTHASTE_MAIL_FROM", "posthaste@example.com")

@@ -1,4 +1,4 @@
-//! A server that must pass a proxy, with a password; and proxies of every mood.
+//! A server behind an egress proxy with a password, and proxies that answer in every way.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::places::Search;
 use super::program::{Program, Setting};
 use super::story::secrets;
 
-/// A proxy that gives these answers in turn, and tells when it was asked and whether with a password.
+/// Starts a proxy that gives these answers in turn. It reports each request, and true if it had a password.
 async fn moody(answers: Vec<String>) -> (SocketAddr, mpsc::UnboundedReceiver<bool>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("it is bound");
@@ -34,7 +34,7 @@ async fn moody(answers: Vec<String>) -> (SocketAddr, mpsc::UnboundedReceiver<boo
     (address, heard)
 }
 
-/// Sends through such a proxy, and looks for what was said of it.
+/// Sends through such a proxy, and searches the output.
 pub(crate) async fn live(canaries: &Canaries, setting: Setting, root: &Path) {
     let said = canaries.plant("proxy answer");
     let head = format!("proxy-authenticate: {said}\r\ncontent-length: 5\r\n\r\n{said}");

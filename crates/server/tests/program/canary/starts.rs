@@ -1,4 +1,4 @@
-//! Starts that cannot succeed, for something that is wrong with a secret.
+//! Starts that fail because of an invalid secret.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use super::canaries::Canaries;
 use super::places::{NOTHING, Search};
 use super::support::posthaste;
 
-/// Wrong settings, in the environment and in the file. `{}` stands for the secret.
+/// Invalid settings, for the environment and the file. `{}` stands for the secret.
 const WRONG: &[(&str, &str)] = &[
     ("admin_key", "{} with a blank"),
     ("admin_key", "{}ü"),
@@ -52,7 +52,7 @@ fn a_setting_that_is_wrong_is_told_without_its_value() {
             variants.push(("flag", flag));
         }
         let file = folder.path().join("wrong.toml");
-        // What JSON writes as a text TOML reads as the same.
+        // A JSON string is also a valid TOML string.
         let text = serde_json::Value::String(value.clone()).to_string();
         let text = match key.split_once('.') {
             Some((section, key)) => format!("[{section}]\n{key} = {text}\n"),
@@ -72,7 +72,7 @@ fn a_setting_that_is_wrong_is_told_without_its_value() {
             search.look(&canaries, &format!("{key} by {way}"), &said, NOTHING);
         }
     }
-    // What is no TOML at all, broken at the secret.
+    // Invalid TOML, with the error at the secret.
     for text in [
         format!("admin_key = {secret}"),
         format!("admin_key = \"{secret}"),
@@ -92,7 +92,7 @@ fn a_setting_that_is_wrong_is_told_without_its_value() {
         let said = [output.stdout, output.stderr].concat();
         search.look(&canaries, &text, &said, NOTHING);
     }
-    // A key file that is none.
+    // An invalid key file.
     let file = folder.path().join("keys");
     fs::write(&file, format!("{secret} {secret}\n")).expect("a file");
     let mut command = posthaste();

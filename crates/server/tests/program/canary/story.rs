@@ -1,4 +1,4 @@
-//! A server's life with everything in it that could make it talk.
+//! The life of a server, with all events that could make it log or show a secret.
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use super::{credentials, proxied, wrong};
 const ENDPOINTS: &str = "/v1/tenants/acme/endpoints";
 const EVENTS: &str = "/v1/tenants/acme/events";
 
-/// A receiver that reads a little, writes this, and hangs up.
+/// Starts a receiver that reads a little, writes this answer, and closes the connection.
 pub(crate) async fn rude(answer: String) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("it is bound");
@@ -31,13 +31,13 @@ pub(crate) async fn rude(answer: String) -> SocketAddr {
     address
 }
 
-/// A port where nobody listens.
+/// Returns an address without a listener.
 async fn nobody() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     listener.local_addr().expect("it is bound")
 }
 
-/// A receiver that says what the canaries say, with the status that its path names.
+/// Starts a receiver that answers with canary words, and with the status in its path.
 async fn talkative(canaries: &Canaries) -> Receiver {
     let body = canaries.plant("answer body");
     let header = canaries.plant("answer header");
@@ -46,7 +46,7 @@ async fn talkative(canaries: &Canaries) -> Receiver {
     Receiver::start(move |arrival| {
         let status = arrival.path.trim_start_matches('/').parse();
         let mut answer = Answer::status(status.unwrap_or(200));
-        // It says back what it was told, as some do.
+        // The receiver repeats what it received, as some receivers do.
         let said: Vec<_> = arrival
             .headers
             .values()
@@ -74,7 +74,7 @@ async fn talkative(canaries: &Canaries) -> Receiver {
     .await
 }
 
-/// A server, and everybody around it.
+/// A server, its admin and its receiver.
 pub(crate) struct Life {
     pub(crate) canaries: Canaries,
     program: Program,
@@ -83,7 +83,7 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// An endpoint with everything secret about it, that wants one type of event.
+    /// Creates an endpoint that has every kind of secret and subscribes to one event type.
     pub(crate) async fn endpoint(&mut self, kind: &str, url: &str, more: Value) -> String {
         let query = self.canaries.plant("URL query");
         let mut endpoint = json!({
@@ -108,7 +108,7 @@ impl Life {
         made["id"].as_str().expect("an id").to_owned()
     }
 
-    /// Sends an event, and gives its delivery.
+    /// Sends an event and returns the id of its delivery.
     pub(crate) async fn send(&mut self, kind: &str, more: Value) -> String {
         let payload = self.canaries.plant("JSON payload");
         let mut event = json!({
@@ -135,7 +135,7 @@ impl Life {
     }
 }
 
-/// What a server is told at the start.
+/// The secrets that the server gets at the start.
 pub(crate) fn secrets(canaries: &Canaries, proxy: Option<String>) -> Secrets {
     Secrets {
         admin_key: canaries.plant("admin key").to_owned(),
@@ -178,7 +178,7 @@ async fn begin(setting: Setting, root: &std::path::Path) -> Life {
     }
 }
 
-/// The master keys that the server made for itself.
+/// Adds the master keys that the server created.
 fn add_master_keys(canaries: &mut Canaries, program: &Program) {
     let file = program.directory.join("posthaste.db.key");
     let text = std::fs::read_to_string(file).expect("a key file");
@@ -189,7 +189,7 @@ fn add_master_keys(canaries: &mut Canaries, program: &Program) {
     }
 }
 
-/// Successes, and whatever else is done with secrets.
+/// Successful deliveries, and every other use of secrets.
 async fn succeed(life: &mut Life) {
     let url = format!("http://{}/200", life.receiver.address);
     let brought = format!(
@@ -238,7 +238,7 @@ async fn succeed(life: &mut Life) {
         "idempotency_key": idempotency, "ordering_key": life.canaries.plant("ordering key")});
     let second = life.send("good", more).await;
     life.until(&second, "succeeded").await;
-    // The same key with something else in it is a conflict, which tells of neither.
+    // The same key with other content is a conflict. The error shows neither.
     let other = json!({"type": "to.good", "payload": life.canaries.plant("refused payload"),
         "idempotency_key": idempotency});
     assert_eq!(life.admin.post(EVENTS, other).await.status, 409);
@@ -261,7 +261,7 @@ async fn succeed(life: &mut Life) {
     life.until(&signed, "succeeded").await;
 }
 
-/// Failures of each kind, until they are given up.
+/// Failures of each kind, until the deliveries fail for good.
 async fn fail(life: &mut Life) {
     let there = format!("http://{}", life.receiver.address);
     let garbage = life.canaries.plant("answer garbage");
@@ -326,7 +326,7 @@ async fn fail(life: &mut Life) {
     }
 }
 
-/// Stops in the middle of things, and copies.
+/// Stops and kills the server during attempts, and copies the store.
 async fn stop_and_go(life: &mut Life, setting: Setting) -> Search {
     let mut search = Search::default();
     let url = format!("http://{}/slow", life.receiver.address);
@@ -357,7 +357,7 @@ async fn stop_and_go(life: &mut Life, setting: Setting) -> Search {
     search
 }
 
-/// The same caller at the new address, when the old one's answers have been looked at.
+/// Searches the error responses of the old client and returns a client for the new address.
 fn renewed(life: &Life, search: &mut Search) -> Caller {
     search.problems(&life.canaries, &life.admin);
     Caller::new(&life.program.address, life.canaries.plant("admin key"))
@@ -389,7 +389,7 @@ async fn live(setting: Setting) {
     search.assert_clean();
 }
 
-// The receivers must go on while the test waits for the process.
+// On several threads, so that the receivers keep serving while the test waits for the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_leaks_where_people_read_the_log() {
     live(Setting::Human).await;

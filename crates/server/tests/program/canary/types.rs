@@ -1,13 +1,13 @@
-//! Types that hold something secret do not show it.
+//! Types that hold a secret must not show it in `Debug`.
 //!
-//! A panic shows what `Debug` shows: an `expect` on a result, an `assert_eq` on two values. So what
-//! derives it must not hold what is kept from anybody. This reads the sources: a new type with a field
-//! called `password` is noticed by itself.
+//! A panic shows the `Debug` output of values: an `expect` on a result, an `assert_eq` on two values. So a type that
+//! derives `Debug` must not hold secret or private values. This test reads the sources, so that a new type with a field
+//! called `password` is noticed automatically.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Names of fields in which something secret or private stands in the open.
+/// Names of fields that hold a secret or private value unencrypted.
 const TELLING: &[&str] = &[
     "access_token",
     "admin_key",
@@ -32,7 +32,7 @@ const TELLING: &[&str] = &[
     "token",
 ];
 
-/// What a secret in the open is made of. Types of its own have their own `Debug`.
+/// Types of such fields. A project's own type has its own `Debug`.
 const OPEN: &[&str] = &[
     "String",
     "str",
@@ -44,7 +44,7 @@ const OPEN: &[&str] = &[
     "Value",
 ];
 
-/// Types that may show it, and why.
+/// Types that may show it, each with the reason.
 const EXCEPTIONS: &[(&str, &str)] = &[
     (
         "AttemptView",
@@ -78,7 +78,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The types in a source that derive `Debug` and hold something telling: type and field.
+/// Returns the types in a source that derive `Debug` and hold such a field: type and field.
 fn telling(source: &str) -> Vec<(String, String)> {
     let code = source.split("#[cfg(test)]").next().unwrap_or_default();
     let mut found = Vec::new();
@@ -87,7 +87,7 @@ fn telling(source: &str) -> Vec<(String, String)> {
     for line in code.lines() {
         let text = line.trim();
         if let Some(name) = &inside {
-            // The end of an item stands where the item began.
+            // The end of an item has the same indentation as its start.
             if line.starts_with('}') || line.starts_with(");") {
                 inside = None;
                 continue;
@@ -127,7 +127,7 @@ fn nothing_that_derives_debug_holds_a_secret_in_the_open() {
     let mut files = Vec::new();
     for entry in fs::read_dir(&crates).expect("the crates") {
         let folder = entry.expect("a crate").path().join("src");
-        // What only tests have may show what it holds: a failed test is read by whoever planted it.
+        // Types of the testbed may show what they hold: their output appears only in failed tests.
         if folder.exists() && !folder.ends_with("testbed/src") {
             sources(&folder, &mut files);
         }

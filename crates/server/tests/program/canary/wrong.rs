@@ -1,4 +1,4 @@
-//! Requests and commands that are wrong, with something secret in them.
+//! Invalid requests and commands that contain a secret.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use super::program::Program;
 const ENDPOINTS: &str = "/v1/tenants/acme/endpoints";
 const EVENTS: &str = "/v1/tenants/acme/events";
 
-/// Every field that takes something, given a secret instead.
+/// Returns requests with a secret in each field that takes another value.
 fn misplaced(secret: &str) -> Vec<(&'static str, Value)> {
     let url = "https://example.com/";
     let mut wrong = vec![("/v1/tenants", json!({"id": format!("no id: {secret}")}))];
@@ -100,7 +100,7 @@ fn misplaced(secret: &str) -> Vec<(&'static str, Value)> {
     wrong
 }
 
-/// Asks for all of it.
+/// Sends all of them.
 pub(crate) async fn ask(caller: &mut Caller, canaries: &Canaries) {
     let secret = canaries.plant("misplaced secret");
     for (path, body) in misplaced(secret) {
@@ -111,7 +111,7 @@ pub(crate) async fn ask(caller: &mut Caller, canaries: &Canaries) {
     let body = json!({"url": format!("https://me:{userinfo}@example.com/")});
     assert_eq!(caller.post(ENDPOINTS, body).await.status, 422);
 
-    // Bodies that are no JSON, each broken at the secret.
+    // Invalid JSON, with the error at the secret.
     for broken in [
         format!("{{\"secret\":\"{secret}\""),
         format!("{{\"secret\":{secret}}}"),
@@ -131,7 +131,7 @@ pub(crate) async fn ask(caller: &mut Caller, canaries: &Canaries) {
     let huge = format!("{{\"payload\":\"{}\"}}", secret.repeat(100_000));
     assert_eq!(caller.say("POST", EVENTS, &[], huge).await.status, 413);
 
-    // Keys that open nothing, wherever people put them.
+    // Unknown keys, in every place where callers put them.
     let key = canaries.plant("wrong key");
     for value in [
         format!("Bearer {key}"),
@@ -173,7 +173,7 @@ pub(crate) async fn ask(caller: &mut Caller, canaries: &Canaries) {
     assert!((400..500).contains(&answer.status));
 }
 
-/// Types it into the program's other commands.
+/// Types the secrets into other commands of the program.
 pub(crate) fn type_in(program: &Program, canaries: &Canaries) {
     let secret = canaries.plant("misplaced secret");
     let key = canaries.plant("wrong key");
@@ -183,7 +183,7 @@ pub(crate) fn type_in(program: &Program, canaries: &Canaries) {
         ("POSTHASTE_SERVER", server.as_str()),
     ];
     let header = format!("Authorization {secret}");
-    // Any other text could be a secret that an endpoint brought along.
+    // The prefix makes it invalid. Any other text could be a secret of another sender.
     let misread = format!("whsec_{secret}!");
     let commands: &[(&str, &[&str])] = &[
         ("cli-refused", &["tenants", "list"]),

@@ -1,4 +1,4 @@
-//! Answers as tables, as JSON, and without colours where nobody sees them.
+//! Output of the client as tables, as JSON, and without colours outside a terminal.
 
 use super::kit::*;
 
@@ -111,7 +111,7 @@ fn every_command_helps_with_an_example() {
         let help = answer(program(&format!("{line} --help")).output().unwrap());
         assert!(help.contains("Examples:\n  "), "{line}");
         assert!(help.contains("--json"), "{line}");
-        // The first line says what it does, not what some argument means.
+        // The first line describes the command, not an argument.
         assert!(
             !help.starts_with("Whose") && !help.starts_with('`'),
             "{line}"

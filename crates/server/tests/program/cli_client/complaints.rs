@@ -1,4 +1,4 @@
-//! What goes wrong is told with its remedy, and with the right exit code.
+//! Errors of the client, with a remedy and the right exit code.
 
 use std::net::TcpListener;
 

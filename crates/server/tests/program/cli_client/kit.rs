@@ -1,4 +1,4 @@
-//! A server that plays a script, and the program that asks it.
+//! Fixture: a server with scripted answers, and the program as its client.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::thread;
 
 use serde_json::Value;
 
-/// One request as it arrived.
+/// One received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Heard {
     pub(crate) line: String,
@@ -27,7 +27,7 @@ impl Heard {
     }
 }
 
-/// A server that gives these answers, one after the other; the last one stays.
+/// A server that gives these answers in turn, and then repeats the last one.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     heard: Arc<Mutex<Vec<Heard>>>,
@@ -46,7 +46,7 @@ impl Server {
         Server::writing(answers.collect())
     }
 
-    /// A server that writes these answers as they are.
+    /// Starts a server that writes these answers unchanged.
     pub(crate) fn writing(answers: Vec<String>) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -69,14 +69,14 @@ impl Server {
         self.heard.lock().expect("no panic").clone()
     }
 
-    /// The only request that came.
+    /// Returns the only request that arrived.
     pub(crate) fn only(&self) -> Heard {
         let heard = self.heard();
         assert_eq!(heard.len(), 1, "{heard:#?}");
         heard[0].clone()
     }
 
-    /// The program, told to ask here, with arguments parted by blanks.
+    /// The program as a client of this server. Arguments are separated by spaces.
     pub(crate) fn asked(&self, line: &str) -> Command {
         let mut command = program(line);
         command
@@ -86,12 +86,12 @@ impl Server {
         command
     }
 
-    /// Runs the program, and hands back what it printed.
+    /// Runs the program and returns its output.
     pub(crate) fn answer(&self, line: &str) -> String {
         answer(self.asked(line).output().expect("it runs"))
     }
 
-    /// Runs the program, and hands back what it complained of.
+    /// Runs the program and returns its error message.
     pub(crate) fn complaint(&self, line: &str) -> String {
         complaint(self.asked(line).output().expect("it runs"), 1)
     }
@@ -134,7 +134,7 @@ fn serve(socket: TcpStream, answers: &[String], heard: &Mutex<Vec<Heard>>) -> Op
     }
 }
 
-/// The program as in an empty environment.
+/// The program without configuration in its environment.
 pub(crate) fn program(line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_posthaste"));
     for name in ["SERVER", "KEY", "TENANT", "CA", "SECRET", "RECEIVER_LISTEN"] {
@@ -145,14 +145,14 @@ pub(crate) fn program(line: &str) -> Command {
     command
 }
 
-/// What it printed, if it was content.
+/// Returns the output of a successful run.
 pub(crate) fn answer(output: Output) -> String {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{said}");
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// What it complained of, with this exit code.
+/// Returns the error message of a run with this exit code.
 pub(crate) fn complaint(output: Output, code: i32) -> String {
     let complaint = String::from_utf8(output.stderr).expect("text");
     assert_eq!(output.status.code(), Some(code), "{complaint}");

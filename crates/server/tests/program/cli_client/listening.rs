@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::kit::*;
 
-/// The program, listening.
+/// The program as a receiver.
 struct Receiver {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -44,7 +44,7 @@ impl Receiver {
         line.trim_end().to_owned()
     }
 
-    /// Sends a request as posthaste would, and hands back the head of the answer.
+    /// Sends a request as posthaste does, and returns the response.
     fn post(&self, headers: &str, body: &str) -> String {
         let mut socket = TcpStream::connect(self.address).expect("it listens");
         let length = body.len();
@@ -57,7 +57,7 @@ impl Receiver {
         answer
     }
 
-    /// Ends it as a person would, and hands back its last words.
+    /// Ends it with SIGINT, as Ctrl-C does, and returns the rest of its output.
     fn end(mut self) -> String {
         let id = self.child.id().to_string();
         let sent = Command::new("kill").args(["-INT", &id]).status();

@@ -1,4 +1,4 @@
-//! The API from a terminal, through the built program, against servers that say what they are told.
+//! The command line client of the API, through the built program, against scripted servers.
 
 #![allow(
     clippy::disallowed_methods,

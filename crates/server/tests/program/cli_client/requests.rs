@@ -1,10 +1,10 @@
-//! Every command makes the request it should.
+//! Every command sends the right request.
 
 use serde_json::json;
 
 use super::kit::*;
 
-/// What each line asks for: method and target, then the body if there is one.
+/// Each command line with its request: method and target, and the body if there is one.
 const LINES: &[(&str, &str, &str)] = &[
     ("tenants list", "GET /v1/tenants", ""),
     (
@@ -326,7 +326,7 @@ fn what_contradicts_itself_is_not_sent() {
         "--auth-file - --no-auth",
         "--client-certificate - --no-client-certificate",
         "--client-key - --no-client-certificate",
-        // Whichever came second would find nothing.
+        // The second one would find an empty stdin.
         "--auth-file - --client-key -",
         "--client-certificate - --client-key -",
         "--body - --auth-file -",

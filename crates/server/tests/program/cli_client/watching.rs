@@ -1,4 +1,4 @@
-//! Following what takes time.
+//! Commands that follow a delivery or a replay.
 
 use super::kit::*;
 

@@ -1,4 +1,4 @@
-//! What is changed at one node is true at all of them within a second.
+//! A change made at one node takes effect at all nodes within one second.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::kit::{Fleet, PATIENT_LEASE, TENANT, until};
 
-/// How long a change may take until every node obeys it.
+/// Maximum time until every node applies a change.
 const WITHIN: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -79,7 +79,7 @@ async fn a_revoked_key_opens_no_node() {
             .collect();
         let list = format!("/v1/tenants/{TENANT}/endpoints");
         for caller in &mut callers {
-            // Known everywhere, and remembered. A key that is new is believed at once.
+            // Every node has the key in its cache. A new key is valid at once.
             caller.get(&list).await.expect(200);
         }
         let revoke = format!("{keys}/{}", made["id"].as_str().expect("an id"));
@@ -106,7 +106,7 @@ async fn a_tenant_and_an_endpoint_of_one_node_are_known_to_the_others_at_once() 
         fleet.api(one).tenant(&tenant).await;
         let endpoint = json!({"url": receiver.url_of(&tenant)});
         let endpoint = fleet.api(other).endpoint(&tenant, endpoint).await;
-        // Routed by the disk, not by what a node remembers.
+        // Routed from the database, not from a cache of the node.
         let event = fleet
             .api(one)
             .event(&tenant, json!({"type": "a", "payload": 1}))

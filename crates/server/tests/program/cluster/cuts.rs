@@ -1,5 +1,5 @@
-//! The way from one node to the database fails: cut in the middle of whatever passes, swallowed, refused. That node
-//! says so and comes back by itself; the others go on.
+//! The connection of one node to the database fails: cut in the middle of a message, blocked, or refused. The node
+//! reports it and recovers automatically. The other nodes continue.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -16,12 +16,12 @@ const BOUNDS: Verdict = Verdict {
     per_second: 500,
     burst: 500,
 };
-/// How far what is said is let through before it is cut.
+/// Number of bytes that pass before the cut.
 const POSITIONS: [usize; 12] = [0, 1, 4, 17, 60, 150, 290, 450, 700, 1_000, 1_400, 2_000];
-/// How often they are gone through, at most, each time so much farther.
+/// Maximum number of passes over [`POSITIONS`]. Each pass adds [`FARTHER`] bytes.
 const ROUNDS: usize = 8;
 const FARTHER: usize = 29;
-/// A caller is answered within this, whatever became of the database.
+/// Maximum time until a caller is answered, in every state of the database.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -32,7 +32,7 @@ fn fields() -> Value {
     })
 }
 
-/// Two nodes, the second of which reaches the database over a wire.
+/// Starts two nodes. The second one reaches the database through a TCP proxy.
 async fn wired() -> (Fleet, Wire) {
     let mut fleet = Fleet::new(SHORT_LEASE);
     fleet.join();
@@ -43,7 +43,7 @@ async fn wired() -> (Fleet, Wire) {
     (fleet, wire)
 }
 
-/// An event with this key, answered with an event or a request to come back.
+/// Sends an event with this key. Returns `None` if the node answers 503 with `Retry-After`.
 async fn try_event(api: &mut Api, key: &str) -> Option<Reply> {
     let body = json!({"type": "t.0", "payload": key, "idempotency_key": key}).to_string();
     let path = format!("/v1/tenants/{TENANT}/events");
@@ -62,7 +62,7 @@ async fn try_event(api: &mut Api, key: &str) -> Option<Reply> {
     }
 }
 
-/// The same, until it is accepted.
+/// Sends an event with this key until it is accepted.
 async fn event(api: &mut Api, key: &str) -> Reply {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -83,9 +83,9 @@ async fn a_statement_or_its_answer_that_is_cut_makes_one_event_or_none() {
     event(&mut api, "warm").await;
     let mut keys = 1;
     let mut refused = [0; 2];
-    // Refused, and on disk all the same.
+    // Refused, but committed.
     let mut ambiguous = 0;
-    // Where a commit's answer lies depends on what else the node asks meanwhile: if none was cut, once more.
+    // The position of a commit's answer depends on other queries of the node. If none was cut, try again.
     for round in 0..ROUNDS * 2 {
         let (way, direction) =
             [(0, Direction::ToDatabase), (1, Direction::FromDatabase)][round % 2];
@@ -96,7 +96,7 @@ async fn a_statement_or_its_answer_that_is_cut_makes_one_event_or_none() {
             let key = format!("key-{keys}");
             wire.cut_after(direction, bytes);
             let first = try_event(&mut api, &key).await;
-            // Whoever beats next cuts it, if the event did not.
+            // If the event did not reach the limit, the node's next heartbeat does.
             wire.until_cut().await;
             let again = event(&mut api, &key).await;
             keys += 1;
@@ -152,12 +152,12 @@ async fn a_greeting_that_is_cut_is_tried_again() {
     fleet.nothing_panicked();
 }
 
-/// How the way to the database is lost for longer than the lease.
+/// Ways to lose the database for longer than the lease.
 #[derive(Clone, Copy, Debug)]
 enum Loss {
-    /// Connections stay open, and nothing passes.
+    /// Connections stay open and nothing passes.
     Swallowed,
-    /// Connections end, and new ones are refused.
+    /// Connections end and new ones are refused.
     Refused,
 }
 
@@ -190,7 +190,7 @@ async fn comes_back_after(loss: Loss) {
     load.ask(fleet.addresses(&[0]));
     let mut api = fleet.api(1);
     assert!(try_event(&mut api, "meanwhile").await.is_none(), "{loss:?}");
-    // The other one takes over, and goes on.
+    // The other node takes over and continues.
     fleet.shared_by(1).await;
     let fault = Fault::note(&fleet, Some(1), lost_at);
     let taken_at = Instant::now();

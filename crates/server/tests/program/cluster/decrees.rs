@@ -1,7 +1,7 @@
-//! After a pause, a disable, a delete or a cancel was answered by one node, no node begins an attempt against it.
+//! After one node has acknowledged a pause, disable, delete or cancel, no node starts an attempt against it.
 //!
-//! Arrivals and answers are compared by one steady clock. What the receiver reads a moment after the answer must have
-//! begun before it, and says when in its delivery.
+//! Arrivals and acknowledgements are compared by one monotonic clock. A request that arrives shortly after the
+//! acknowledgement must have started before it, which the start time in its delivery shows.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -14,12 +14,12 @@ use tokio::time::sleep;
 use super::kit::{Fleet, Harvest, Load, PATIENT_LEASE, TENANT, all_ended, ended, until};
 
 const ROUNDS: usize = 8;
-/// What was on its way when it was answered is read within this.
+/// Maximum time between the acknowledgement and the arrival of a request that was already in flight.
 const ON_ITS_WAY: Duration = Duration::from_secs(1);
-/// How long a shut endpoint is watched in each round.
+/// Duration for which a closed endpoint is watched in each round.
 const WATCHED: Duration = Duration::from_millis(60);
 
-/// When an endpoint was shut, and when it was opened again.
+/// The times when an endpoint was paused or disabled, and when it was enabled again.
 #[derive(Debug)]
 struct Shut {
     path: String,
@@ -28,7 +28,7 @@ struct Shut {
     until: Instant,
 }
 
-/// The moment of an answer, by both clocks.
+/// Returns the current time by both clocks.
 fn answered() -> (Instant, String) {
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let ms = wall.expect("after 1970").as_millis();
@@ -55,11 +55,11 @@ async fn nothing_begins_after_an_endpoint_was_shut_by_another_node() {
         let fields = fields(&receiver, number);
         endpoints.push(fleet.endpoint_of(number, &fields).await);
     }
-    // Pressed from both sides: the load is spread over both nodes.
+    // The load goes to both nodes.
     let load = Load::start(2, fleet.addresses(&[0, 1]));
     let mut shuts = Vec::new();
     for round in 0..ROUNDS {
-        // Owned by one, asked of the other.
+        // One node owns the endpoint, the other gets the request.
         let owner = round % 2;
         let mut api = fleet.api(1 - owner);
         let path = format!("/{owner}");
@@ -83,7 +83,7 @@ async fn nothing_begins_after_an_endpoint_was_shut_by_another_node() {
         });
     }
     let mut harvest = load.finish().await;
-    // Deleted in the end, each by the other, while the rest is on its way.
+    // At the end each endpoint is deleted through the other node, while deliveries remain.
     for owner in [0, 1] {
         let path = format!("/v1/tenants/{TENANT}/endpoints/{}", endpoints[owner]);
         let deleted = fleet.api(1 - owner).call("DELETE", &path, None).await;
@@ -107,7 +107,7 @@ async fn nothing_begins_after_an_endpoint_was_shut_by_another_node() {
     fleet.nothing_panicked();
 }
 
-/// Events that came while their endpoint was disabled have no delivery, and nothing to end.
+/// Removes events that were sent while their endpoint was disabled. They have no delivery.
 fn forget_unrouted(fleet: &Fleet, harvest: &mut Harvest) {
     let rows = fleet
         .database
@@ -123,7 +123,7 @@ fn forget_unrouted(fleet: &Fleet, harvest: &mut Harvest) {
     harvest.events.retain(|_, (id, _)| !unrouted.contains(id));
 }
 
-/// Whatever was read after the answer had begun before it.
+/// Checks that every request that arrived after the acknowledgement had started before it.
 async fn none_begins(api: &mut Api, ledger: &[Arrival], shut: &Shut) {
     let late = ledger
         .iter()
@@ -153,7 +153,7 @@ async fn nothing_is_sent_that_another_node_called_off() {
     fleet.api(0).tenant(TENANT).await;
     for owner in [0, 1] {
         let mut fields = fields(&receiver, owner);
-        // Slow, so that there is something to call off.
+        // A low rate, so that there are deliveries to cancel.
         fields["rate_limit"] = json!({"per_second": 1, "burst": 1});
         fleet.endpoint_of(owner, &fields).await;
     }
@@ -170,7 +170,7 @@ async fn nothing_is_sent_that_another_node_called_off() {
             deliveries.push(delivery.to_owned());
             sent += 1;
         }
-        // From the first, which is about to be sent, to the last, which is not.
+        // From the first delivery, which is about to be sent, to the last one, which is not.
         for delivery in deliveries {
             let cancel = format!("/v1/tenants/{TENANT}/deliveries/{delivery}/cancel");
             let reply = api.call("POST", &cancel, None).await;

@@ -1,5 +1,5 @@
-//! A node is frozen past its lease, and wakes up without knowing it. Its endpoints are another's by then: it sends
-//! nothing for them, writes nothing, and comes back as a new member.
+//! A node is frozen for longer than its lease and then resumes. Other nodes own its endpoints by then. The node sends
+//! nothing for them, writes nothing, and joins again as a new member.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -30,13 +30,13 @@ async fn whoever_slept_past_its_lease_owns_nothing() {
     let number = fleet.number(sleeper).expect("it is a member");
     let load = Load::start(endpoints.len(), fleet.addresses(&[0, 1, 2]));
     load.more(100).await;
-    // While it sends.
+    // Frozen while it sends.
     let sends = |arrival: &Arrival| arrival.sender == Some(pid) && arrival.left_at.is_none();
     receiver.until(|ledger| ledger.iter().any(sends)).await;
     let frozen_at = Instant::now();
     fleet.nodes[sleeper].freeze();
     load.ask(fleet.addresses(&[0, 2]));
-    // Others take over, and send.
+    // The other nodes take over and send.
     fleet.shared_by(2).await;
     let fault = Fault::note(&fleet, Some(sleeper), frozen_at);
     load.more(100).await;
@@ -57,14 +57,14 @@ async fn whoever_slept_past_its_lease_owns_nothing() {
         assert_eq!(ends["succeeded"], harvest.events.len());
     }
     BOUNDS.judge(&receiver, &harvest, &[fault]);
-    // Nothing that was known before was written anew.
+    // No result that was recorded before has changed.
     let now_written = attempts_of(&fleet);
     let rewritten: Vec<_> = attempts_written
         .iter()
         .filter(|(delivery, last)| now_written.get(*delivery) != Some(last))
         .collect();
     assert!(rewritten.is_empty(), "{rewritten:?}");
-    // It sends again, for an endpoint that it owns now. Which of the others it owns is left to chance.
+    // The node sends again for a new endpoint that it owns. Its share of the other endpoints is random.
     let mut own = fields.clone();
     own["url"] = json!(receiver.url_of("awake"));
     own["event_types"] = json!(["t.awake"]);
@@ -79,7 +79,7 @@ async fn whoever_slept_past_its_lease_owns_nothing() {
     fleet.nothing_panicked();
 }
 
-/// How each delivery that has ended did so, as the database has it.
+/// Returns the final state of each finished delivery, from the database.
 fn attempts_of(fleet: &Fleet) -> BTreeMap<String, String> {
     let rows = fleet
         .database

@@ -1,4 +1,4 @@
-//! A node dies as by a power cut, and another goes on with what it owned.
+//! A node is killed, and another node continues with its shards.
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +14,13 @@ const BOUNDS: Verdict = Verdict {
     burst: 500,
 };
 const LEASE: Duration = Duration::from_secs(2);
-/// What a busy machine may take besides.
+/// Additional time that a busy machine may take.
 const SLACK: Duration = Duration::from_secs(2);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_node_goes_on_within_the_lease() {
     let mut fleet = Fleet::of(3, SHORT_LEASE).await;
-    // One in seven is refused at first, so that retries are handed over too.
+    // One request in seven is refused at first, so that retries are handed over, too.
     let answer = |arrival: &posthaste_testbed::Arrival| {
         let refuses = arrival.number.is_multiple_of(7) && arrival.attempt() < 3;
         let status = if refuses { 500 } else { 200 };
@@ -69,7 +69,7 @@ async fn another_node_goes_on_within_the_lease() {
     fleet.nothing_panicked();
 }
 
-/// All of them at once, and one comes back.
+/// All nodes are killed, and one comes back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_all_have_died_the_next_one_delivers_everything() {
     let mut fleet = Fleet::of(2, SHORT_LEASE).await;

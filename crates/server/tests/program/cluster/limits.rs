@@ -1,5 +1,5 @@
-//! An endpoint's limits hold while it is handed from one node to the next: its rate, its window, its breaker, and
-//! what it asked for with Retry-After. A hand-over is no reason for a burst.
+//! The limits of an endpoint hold while another node takes it over: rate limit, in-flight window, breaker, and the
+//! `Retry-After` of the receiver. A take-over causes no burst.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 use super::kit::{Fault, Fleet, PATIENT_LEASE, SHORT_LEASE, TENANT, all_ended, explained, until};
 
 const PER_SECOND: usize = 20;
-/// Much more than a busy machine makes of the rate, so that a burst cannot be mistaken for it.
+/// Much larger than the variation of the rate on a busy machine, so that a burst is recognised.
 const BURST: usize = 60;
-/// What the receiver may read late, and so together with what came after it: a tenth of a second.
+/// Requests that the receiver may read late, and so together with later ones: 100 ms of the rate.
 const READ_LATE: usize = PER_SECOND / 10;
 const PACED: usize = 150;
 const WINDOW: usize = 3;
 const RETRY_AFTER: Duration = Duration::from_secs(5);
-/// What the breaker waits before it asks, at least: chance takes up to a fifth.
+/// Minimum time before the breaker probes. Jitter shortens it by up to a fifth.
 const TRIPPED_FOR: Duration = Duration::from_millis(3_200);
 
-/// How the owner goes.
+/// The way the owner ends.
 #[derive(Clone, Copy, Debug)]
 enum Parting {
     Leaves,
@@ -37,7 +37,7 @@ async fn limits_hold_when_the_owner_dies() {
     limits_hold(Parting::Dies).await;
 }
 
-/// How the receiver behaves. Whatever comes first to `/asks` is asked to come back later.
+/// Behaviour of the receiver. The first request to `/asks` is answered with `Retry-After`.
 fn behaviour(asked: &AtomicBool, arrival: &Arrival) -> Answer {
     match arrival.path.as_str() {
         "/asks" if !asked.swap(true, Ordering::SeqCst) => {
@@ -101,7 +101,7 @@ async fn limits_hold(parting: Parting) {
             .await
             .expect(202);
     }
-    // Both are known to the disk before the owner goes.
+    // Both facts are persisted before the owner ends.
     let known = async || {
         let tripped = fleet
             .database
@@ -132,7 +132,7 @@ async fn limits_hold(parting: Parting) {
     receiver.until(heir_sends).await;
     println!("{parting:?}: handed over after {:?}", parts_at.elapsed());
 
-    // It stays shut as long as it would have, and is then asked by one at a time.
+    // The breaker stays tripped for its full time and then sends one probe at a time.
     let after_trip = |ledger: &[Arrival]| next(ledger, "fails", tripped_at).is_some();
     let ledger = receiver.until(after_trip).await;
     let probed_at = next(&ledger, "fails", tripped_at).expect("it was awaited");
@@ -160,7 +160,7 @@ async fn limits_hold(parting: Parting) {
     judge::in_flight_within(&narrow, WINDOW).expect("a window is a window");
     let paced = receiver.ledger_of("paced");
     judge::rate_within(&paced, PER_SECOND + READ_LATE, BURST).expect("a rate is a rate");
-    // The burst was spent at the beginning, and nothing was saved since.
+    // The burst was used up at the beginning and has not refilled.
     let later: Vec<Arrival> = paced.into_iter().filter(|it| it.at > parts_at).collect();
     let most = judge::most_in_a_second(&later);
     assert!(
@@ -172,13 +172,13 @@ async fn limits_hold(parting: Parting) {
     fleet.nothing_panicked();
 }
 
-/// When the last one came to this endpoint.
+/// Time of the last arrival at this endpoint.
 fn last(receiver: &Receiver, endpoint: &str) -> Instant {
     let ledger = receiver.ledger_of(endpoint);
     ledger.last().expect("something came").at
 }
 
-/// When the next one came to this endpoint after that moment.
+/// Time of the first arrival at this endpoint after that instant.
 fn next(ledger: &[Arrival], endpoint: &str, after: Instant) -> Option<Instant> {
     let here = |it: &&Arrival| it.path.trim_start_matches('/') == endpoint && it.at > after;
     ledger.iter().find(here).map(|it| it.at)

@@ -1,9 +1,9 @@
-//! The whole cluster, through the real binary and a real PostgreSQL: what one process promises, several that share a
-//! store promise too, whatever becomes of one of them or of the way to the database.
+//! Tests of a whole cluster, with the built program and a real PostgreSQL: several nodes on one store keep the
+//! guarantees of a single node, also when a node or its connection to the database fails.
 //!
-//! Each story has two ledgers. The receiver's, outside, says what arrived, when, and from which node; the API, inside,
-//! must end every event that it accepted. What arrives twice was on its way when something failed, and was not yet
-//! written down.
+//! Each test has two sources. The receiver's ledger shows what arrived, when, and from which node. The API must end
+//! every event that it accepted. A duplicate is allowed only for an attempt that was in flight during a fault and not
+//! yet recorded.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,4 +1,4 @@
-//! The same idempotency key makes one event, whichever nodes it is sent to at once.
+//! The same idempotency key makes one event, even if it is sent to all nodes at once.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::kit::{Fleet, PATIENT_LEASE, TENANT};
 
 const KEYS: usize = 40;
 const NODES: usize = 3;
-/// How often each node is sent each key at once.
+/// Number of simultaneous requests with the same key to each node.
 const CALLERS: usize = 2;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -25,7 +25,7 @@ async fn a_key_that_is_sent_to_all_nodes_at_once_makes_one_event() {
         .map(|caller| fleet.api(caller % NODES))
         .collect();
     for api in &mut apis {
-        // Connected beforehand, so that all are as quick.
+        // Connected beforehand, so that all requests start together.
         api.get("/healthz").await.expect(200);
     }
     let mut events = BTreeSet::new();
@@ -56,7 +56,7 @@ async fn a_key_that_is_sent_to_all_nodes_at_once_makes_one_event() {
         assert_eq!(ids.len(), 1, "{shown:?}");
         events.extend(ids.into_iter().map(str::to_owned));
         apis = answers.into_iter().map(|(api, _)| api).collect();
-        // Its content is part of it.
+        // The same key with other content is a conflict.
         let other = json!({"type": "a", "payload": "other", "idempotency_key": key});
         let path = format!("/v1/tenants/{TENANT}/events");
         let refused = apis[number % NODES].post(&path, other).await;

@@ -1,4 +1,4 @@
-//! Three nodes and no fault: nothing comes twice, and each endpoint hears from one node.
+//! Three nodes without faults: no duplicates, and one sender per endpoint.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! The database is stopped and started under load. Events are refused meanwhile, with word when to come back,
-//! deliveries pause, and everything resumes by itself.
+//! The database is stopped and started under load. Meanwhile events are refused with `Retry-After` and deliveries
+//! pause. Then everything resumes automatically.
 
 use std::time::{Duration, Instant};
 
@@ -17,14 +17,14 @@ const BOUNDS: Verdict = Verdict {
 
 /// Restarts of the database in one test, half of them crashes.
 const RESTARTS: usize = 12;
-/// An answer that was on its way when the database went.
+/// Time after the stop of the database in which an event may still be accepted: its response was already on the way.
 const IN_PASSING: Duration = Duration::from_millis(100);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_restarts_is_waited_for() {
     let server = PrivatePostgres::start(&[]);
     let fleet = Fleet::on(Database::on(&server), PATIENT_LEASE);
-    // Away for a moment: the nodes stay members.
+    // The database is away for a moment: the nodes stay members.
     survives(&server, fleet, Duration::ZERO, Duration::from_secs(6)).await;
 }
 
@@ -103,7 +103,7 @@ async fn survives(server: &PrivatePostgres, mut fleet: Fleet, away: Duration, le
         let stops_at = Instant::now();
         server.stop(stop);
         let gone_at = Instant::now();
-        // Every application has heard of it, from every node.
+        // Every node has refused at least one event.
         let told = async || {
             let refused = load.so_far().refused.split_off(refused_before);
             let told = |node: usize| {

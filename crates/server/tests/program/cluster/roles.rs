@@ -1,4 +1,4 @@
-//! Nodes that only answer and nodes that only send. When nobody is left who sends, events are still taken.
+//! Nodes that only serve the API and nodes that only send. Without a worker, events are still accepted.
 
 use std::time::Instant;
 
@@ -29,7 +29,7 @@ async fn when_no_worker_is_left_events_are_taken_and_sent_by_the_next_one() {
         "rate_limit": {"per_second": BOUNDS.per_second, "burst": BOUNDS.burst},
     });
     let mut api = fleet.api(front);
-    // Made by the one that answers, owned by those that send.
+    // Created through the API node, owned by the workers.
     let endpoints = endpoints(&fleet, front, &receiver, &fields).await;
     let path = format!("/v1/tenants/{TENANT}/events");
     let event = json!({"type": "t.0", "payload": 1});
@@ -39,7 +39,7 @@ async fn when_no_worker_is_left_events_are_taken_and_sent_by_the_next_one() {
     let load = Load::start(endpoints.len(), fleet.addresses(&[front]));
     load.more(60).await;
     receiver.arrivals(30).await;
-    // One leaves in peace, the other dies.
+    // One worker stops normally, the other is killed.
     assert!(fleet.nodes[workers[0]].stop().success());
     fleet.shared_by(1).await;
     let died_at = Instant::now();
@@ -54,13 +54,13 @@ async fn when_no_worker_is_left_events_are_taken_and_sent_by_the_next_one() {
     let listed = api.get(&path).await.expect(200);
     assert_eq!(listed["data"].as_array().map(Vec::len), Some(10));
 
-    // Nobody owns it, and it is disabled all the same: what waits for it has failed, and is never sent.
+    // The endpoint has no owner, and it can still be disabled: its waiting deliveries fail and are never sent.
     let shut = &endpoints[0];
     let disable = format!("/v1/tenants/{TENANT}/endpoints/{shut}/disable");
     let disabled = api.call("POST", &disable, None).await.expect(200);
     assert_eq!(disabled["status"], "disabled");
     let before = receiver.ledger_of("0").len();
-    // Called off while nobody owns it.
+    // Cancelled while the endpoint has no owner.
     let called_off = waiting(&mut api, &endpoints[1]).await;
     let cancel = format!("/v1/tenants/{TENANT}/deliveries/{called_off}/cancel");
     let cancelled = api.call("POST", &cancel, None).await.expect(200);
@@ -104,7 +104,7 @@ async fn endpoints(
     endpoints
 }
 
-/// A delivery that waits for an endpoint.
+/// Returns a delivery that waits for this endpoint.
 async fn waiting(api: &mut posthaste_testbed::Api, endpoint: &str) -> String {
     let path =
         format!("/v1/tenants/{TENANT}/deliveries?status=pending&endpoint={endpoint}&limit=1");

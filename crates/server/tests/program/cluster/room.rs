@@ -1,4 +1,4 @@
-//! What a tenant may have under way at once is shared by the nodes, exactly: however many of them send.
+//! The in-flight limit of a tenant is divided exactly among any number of nodes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

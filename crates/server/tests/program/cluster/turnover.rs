@@ -1,4 +1,4 @@
-//! Nodes come and go under load, in peace: nothing comes twice, and nobody waits for long.
+//! Nodes join and leave normally under load: no duplicates, and short gaps.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ const BOUNDS: Verdict = Verdict {
     per_second: 500,
     burst: 500,
 };
-/// What is handed over in peace is sent by the next one within this.
+/// Maximum gap when an endpoint moves to another node without a fault.
 const HAND_OVER: Duration = Duration::from_secs(2);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -39,7 +39,7 @@ async fn nodes_come_and_go_and_nothing_comes_twice() {
     let mut left_at = Vec::new();
     for (leaver, rest) in [(0, vec![1, 2]), (2, vec![1])] {
         load.ask(fleet.addresses(&rest));
-        // Whoever asked it has been answered.
+        // All requests to the leaving node have been answered.
         load.more(12).await;
         left_at.push(Instant::now());
         assert!(fleet.nodes[leaver].stop().success());
@@ -52,7 +52,7 @@ async fn nodes_come_and_go_and_nothing_comes_twice() {
     assert_eq!(ends["succeeded"], harvest.events.len());
     assert_eq!(BOUNDS.judge(&receiver, &harvest, &[]), 0);
     assert_eq!(harvest.unanswered, []);
-    // From one owner to the next: how long nothing was sent although events came in all the time.
+    // The gap between two owners: no attempt, although events arrived all the time.
     let mut longest = Duration::ZERO;
     for (endpoint, arrivals) in by_endpoint(&receiver) {
         for pair in arrivals.windows(2) {

@@ -1,4 +1,4 @@
-//! One node is asked for what the other one owns.
+//! Requests to one node about endpoints of the other node.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use serde_json::json;
 use super::pair::{A_SECOND, Pair, delivery, event};
 
 const ENDPOINTS: &str = "/v1/tenants/acme/endpoints";
-/// More than an endpoint of 200 a second takes while a test asks.
+/// More deliveries than an endpoint with 200 per second can send during a test.
 const MANY: usize = 1_000;
 const DELIVERIES: &str = "/v1/tenants/acme/deliveries";
 
@@ -59,7 +59,7 @@ async fn nothing_begins_after_the_answer_whoever_was_asked() {
         let answer = api.post(&path, json!({})).await.expect(200);
         let answered_at = Instant::now();
         assert_eq!(answer["status"], status);
-        // Whatever was in flight has arrived within a second; nothing begins after that.
+        // Attempts in flight arrive within 100 ms. No attempt starts after that.
         tokio::time::sleep(A_SECOND).await;
         let late = |ledger: &[posthaste_testbed::Arrival]| {
             let late = ledger.iter().filter(|it| it.path.ends_with(verb));
@@ -69,7 +69,7 @@ async fn nothing_begins_after_the_answer_whoever_was_asked() {
         let ledger = receiver.ledger();
         assert_eq!(late(&ledger), 0, "{verb}");
         assert!(ledger.len() < 2 * MANY, "there was nothing left to begin");
-        // Both nodes show it.
+        // Both nodes show the new status.
         let shown = pair.api(1).get(&format!("{ENDPOINTS}/{endpoint}")).await;
         assert_eq!(shown.expect(200)["status"], status);
     }
@@ -99,7 +99,7 @@ async fn what_one_node_sends_the_other_shows() {
         assert_eq!(health["in_flight"], 1, "asked {asked}");
         assert_eq!(health["pending"], 2);
     }
-    // What flies cannot be called off, what waits can.
+    // A delivery in flight cannot be cancelled, a waiting one can.
     let cancel = |id: &str| format!("{DELIVERIES}/{id}/cancel");
     let refused = api.post(&cancel(&flying), json!({})).await.expect(409);
     assert_eq!(refused["code"], "delivery_in_progress");
@@ -164,7 +164,7 @@ async fn a_stop_hands_everything_over_at_once() {
     assert!(began.elapsed() < PATIENCE / 2, "node {owner} has it");
     pair.api(1).event("acme", event()).await;
     receiver.arrivals(2).await;
-    // Another one takes its half again.
+    // A new node takes its half again.
     pair.nodes[0] = pair.another();
     pair.nodes[0].until_ready().await;
     pair.until_shared().await;
@@ -208,7 +208,7 @@ async fn figures_are_those_of_all_nodes() {
             assert_eq!(failed, 1, "{path} asked of {asked}");
         }
     }
-    // Whoever sends sees it fail, and whoever is asked says so.
+    // The owner sees the failures, and both nodes report them.
     for _ in 0..4 {
         pair.api(0).event("acme", event()).await;
     }

@@ -1,4 +1,4 @@
-//! Whichever node is asked, and whatever becomes of the other, the figures are the same.
+//! All nodes return the same stats, also after a node was killed.
 
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,7 @@ async fn each_node_tells_the_same_also_of_one_that_died() {
     let stats = async |node: usize| pair.api(node).get("/v1/stats").await.expect(200);
     assert_eq!(stats(0).await, stats(1).await);
 
-    // Once it has written what it saw, nothing of that goes with a node.
+    // After a node has written its counters, its end loses none of them.
     let written =
         "SELECT coalesce(sum(attempts), 0)::bigint FROM figures WHERE width = 0 AND scope = 0";
     let deadline = Instant::now() + PATIENCE;
@@ -68,7 +68,7 @@ async fn each_node_tells_the_same_also_of_one_that_died() {
     let mut api = pair.api(0);
     until_attempts(&mut api, ALL, 2 * EACH).await;
     until_attempts(&mut api, &of(&endpoints[1]), EACH).await;
-    // And its endpoint goes on where it was.
+    // The other node continues with its endpoint and its stats.
     pair.until_all_is_of(&pair.nodes[0]).await;
     send(&mut api, 1).await;
     until_attempts(&mut api, &of(&endpoints[1]), EACH + 1).await;

@@ -1,4 +1,4 @@
-//! Two nodes on one database, through the real binary: whichever is asked, the whole cluster obeys.
+//! Two nodes on one database, with the built program: a request to either node applies to the whole cluster.
 
 #![allow(
     clippy::disallowed_methods,

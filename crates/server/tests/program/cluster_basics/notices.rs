@@ -1,4 +1,4 @@
-//! Of two nodes one tells, and if it dies the other goes on where it stopped.
+//! One of two nodes sends the operational events. If it is killed, the other node continues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -23,7 +23,7 @@ const SETTINGS: [&str; 12] = [
     "breaker.longest_wait=200ms",
 ];
 
-/// What the operator was told: notice and name, each event once.
+/// Returns number and name of each operational event, without duplicates.
 fn told(ledger: &[Arrival]) -> Vec<(u64, String)> {
     let ops = ledger.iter().filter(|it| it.path == "/ops");
     let mut told: Vec<(u64, String, String)> = ops
@@ -45,7 +45,7 @@ fn is_told(ledger: &[Arrival], name: &str) -> bool {
     told(ledger).iter().any(|(_, told)| told == name)
 }
 
-/// Every number up to the greatest was told, however often.
+/// Checks that every number up to the largest has arrived at least once.
 fn none_is_missing(told: &[(u64, String)]) -> bool {
     let mut numbers: Vec<u64> = told.iter().map(|(number, _)| *number).collect();
     numbers.dedup();
@@ -67,7 +67,7 @@ async fn each_notice_is_told_by_one_node_and_by_another_when_that_dies() {
         })
     })
     .await;
-    // The one that tells is the one that will die.
+    // The node that sends operational events is the one that is killed.
     let owner = pair
         .database
         .number("SELECT owner FROM shards WHERE no = 1");
@@ -80,7 +80,7 @@ async fn each_notice_is_told_by_one_node_and_by_another_when_that_dies() {
         "url": receiver.url_of("hook"),
         "retry_policy": {"backoff": {"kind": "fixed", "interval": "50ms"}, "max_attempts": 200},
     });
-    // What the survivor sends to goes on without a pause.
+    // The endpoint belongs to the surviving node, so that its deliveries continue.
     pair.endpoint_of(1 - teller, fields).await;
     for _ in 0..3 {
         api.event("acme", json!({"type": "a.b", "payload": {}}))
@@ -91,7 +91,7 @@ async fn each_notice_is_told_by_one_node_and_by_another_when_that_dies() {
         .await;
     pair.nodes[teller].kill();
     status.store(200, Ordering::SeqCst);
-    // Alerts are told of, too, and what is told at once may arrive in any order.
+    // Alerts cause operational events, too, and simultaneous events may arrive in any order.
     let ledger = receiver
         .until(|ledger| is_told(ledger, "endpoint.recovered") && none_is_missing(&told(ledger)))
         .await;

@@ -1,4 +1,4 @@
-//! Two nodes, and who owns what.
+//! Fixture: two nodes on one database, and the owners of shards.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use posthaste_testbed::{Api, Database, Launch, Node, PATIENCE};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// How long a change may take until every node obeys it.
+/// Maximum time until every node applies a change.
 pub(crate) const A_SECOND: Duration = Duration::from_secs(1);
 
 /// Two nodes on one database.
@@ -17,7 +17,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Two nodes that do everything, each with half of the work.
+    /// Starts two nodes with all roles, and waits until each owns half of the shards.
     pub(crate) async fn start() -> Pair {
         let pair = Pair::with_roles(["all", "all"]).await;
         pair.until_shared().await;
@@ -46,7 +46,7 @@ impl Pair {
         }
     }
 
-    /// Another node on the same database.
+    /// Starts another node on the same database.
     pub(crate) fn another(&self) -> Node {
         Node::start(&launch(&self.database, &self.home))
     }
@@ -55,21 +55,21 @@ impl Pair {
         self.nodes[node].api()
     }
 
-    /// The number by which the database knows a node.
+    /// Number of the node in the database.
     pub(crate) fn number(&self, node: &Node) -> i64 {
         let pid = node.pid();
         self.database
             .number(&format!("SELECT no FROM nodes WHERE name LIKE '%/{pid}'"))
     }
 
-    /// How many shards a node owns.
+    /// Number of shards that a node owns.
     pub(crate) fn shards(&self, node: &Node) -> i64 {
         let owner = self.number(node);
         let sql = format!("SELECT count(*) FROM shards WHERE owner = {owner}");
         self.database.number(&sql)
     }
 
-    /// Waits until both nodes have as much as the other.
+    /// Waits until both nodes own the same number of shards.
     pub(crate) async fn until_shared(&self) {
         let deadline = Instant::now() + PATIENCE;
         while !self.nodes.iter().all(|node| self.shards(node) == 128) {
@@ -78,7 +78,7 @@ impl Pair {
         }
     }
 
-    /// Waits until nobody but this node owns anything, and it owns everything.
+    /// Waits until this node owns all shards.
     pub(crate) async fn until_all_is_of(&self, node: &Node) {
         let deadline = Instant::now() + PATIENCE;
         while self.shards(node) != 256 {
@@ -87,7 +87,7 @@ impl Pair {
         }
     }
 
-    /// Makes a tenant, and an endpoint of it that this node sends to.
+    /// Creates an endpoint of `acme` that this node owns.
     pub(crate) async fn endpoint_of(&self, owner: usize, fields: Value) -> String {
         let mut api = self.api(0);
         let owner = self.number(&self.nodes[owner]);
@@ -115,12 +115,12 @@ fn launch(database: &Database, home: &TempDir) -> Launch {
     )
 }
 
-/// An event that everybody wants.
+/// An event that all endpoints subscribe to.
 pub(crate) fn event() -> Value {
     json!({"type": "invoice.paid", "payload": {"amount": 1}})
 }
 
-/// The delivery of an event to its only endpoint.
+/// Returns the delivery of an event to its only endpoint.
 pub(crate) fn delivery(event: &Value) -> String {
     event["deliveries"][0]["id"]
         .as_str()

@@ -1,4 +1,4 @@
-//! Nodes that only answer, and nodes that only send.
+//! Nodes that only serve the API, and nodes that only send.
 
 use posthaste_testbed::Receiver;
 use serde_json::json;
@@ -21,7 +21,7 @@ async fn one_answers_and_the_other_sends() {
     let path = format!("/v1/tenants/acme/endpoints/{id}/disable");
     let disabled = api.post(&path, json!({})).await.expect(200);
     assert_eq!(disabled["status"], "disabled");
-    // The worker says only whether it is well.
+    // The worker serves only health checks and metrics.
     let mut worker = pair.api(1);
     for path in ["/healthz", "/readyz", "/metrics"] {
         assert_eq!(worker.get(path).await.status, 200, "{path}");

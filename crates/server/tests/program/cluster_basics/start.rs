@@ -1,4 +1,4 @@
-//! Starts that fail, and say why.
+//! Starts that fail with a helpful message.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use super::pair::Pair;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_posthaste");
 
-/// How a program ended, and what it said.
+/// Runs the program and returns its exit code and error output.
 pub(crate) fn failing(arguments: &[&str]) -> (Option<i32>, String) {
     let home = tempfile::tempdir().expect("a directory");
     let mut command = without_settings(Command::new(PROGRAM));
@@ -73,7 +73,7 @@ fn a_file_has_one_server_which_does_everything() {
     assert!(said.contains("worker"), "{said}");
 }
 
-/// A node that makes its admin key itself.
+/// Starts a node that generates its admin key.
 fn keyless(database: &Database, home: &TempDir) -> Node {
     let launch = Launch::new(PROGRAM, &database.url(), home.path());
     let with_key = launch.command();

@@ -1,11 +1,11 @@
-//! The way to the database, as far as it is trusted.
+//! TLS to the database, and the verification of its certificate.
 
 use posthaste_testbed::{Database, Launch, Node, PrivatePostgres};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
 use super::start::{PROGRAM, failing};
 
-/// An authority, and what it made out for one name: certificate and key.
+/// Creates an authority and a certificate for one name: authority, certificate and key.
 fn made_out_for(name: &str) -> (String, String, String) {
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -46,7 +46,7 @@ fn the_database_is_who_it_says_it_is_or_is_not_spoken_to() {
     let url = |host: &str, trust: &str| format!("postgres://postgres@{host}:{port}/{name}?{trust}");
 
     for (trust, words) in [
-        // Made out for another name, vouched for by nobody we know, or by the wrong one.
+        // A certificate for another name, from an unknown authority, or from the wrong authority.
         (
             url(
                 "127.0.0.1",

@@ -1,4 +1,4 @@
-//! The libraries, and how they are asked.
+//! The libraries that verify signatures, and the calls to them.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,18 +11,18 @@ use serde_json::{Map, Value, json};
 
 use super::support::Arrival;
 
-/// What a request is verified with.
+/// The library or algorithm that verifies a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
-    /// The official `standardwebhooks` libraries. They take text only.
+    /// The official `standardwebhooks` libraries. They accept text only.
     Standard,
-    /// HMAC-SHA256 as the specification has it, for bodies that are no text.
+    /// HMAC-SHA256 as in the specification, for bodies that are not text.
     Hmac,
-    /// Ed25519 as the specification has it: no official library speaks `v1a`.
+    /// Ed25519 as in the specification: no official library supports `v1a`.
     Ed25519,
-    /// As GitHub's webhooks: `@octokit/webhooks-methods`, and the recipe of GitHub's documentation.
+    /// GitHub's signatures: `@octokit/webhooks-methods`, and the code in GitHub's documentation.
     GitHub,
-    /// As Stripe's webhooks: the official `stripe` libraries.
+    /// Stripe's signatures: the official `stripe` libraries.
     Stripe,
 }
 
@@ -38,7 +38,7 @@ impl Method {
     }
 }
 
-/// A request as it arrived, or as somebody changed it.
+/// A request as it arrived, or a modified copy.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     /// The headers.
@@ -48,7 +48,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// The request with another header.
+    /// Returns a copy with another header.
     pub(crate) fn with_header(&self, name: &'static str, value: &str) -> Seen {
         let mut seen = self.clone();
         let value = value.parse().expect("a header");
@@ -56,7 +56,7 @@ impl Seen {
         seen
     }
 
-    /// The request with another body.
+    /// Returns a copy with another body.
     pub(crate) fn with_body(&self, body: &[u8]) -> Seen {
         Seen {
             body: Bytes::copy_from_slice(body),
@@ -74,7 +74,7 @@ impl From<&Arrival> for Seen {
     }
 }
 
-/// Something to be judged.
+/// A request, and the expected result of its verification.
 pub(crate) struct Claim {
     what: String,
     method: Method,
@@ -83,17 +83,17 @@ pub(crate) struct Claim {
     holds: bool,
 }
 
-/// Claims, gathered first: a judge takes its time to get up.
+/// Claims that are verified together, because starting a verifier is slow.
 #[derive(Default)]
 pub(crate) struct Claims(Vec<Claim>);
 
 impl Claims {
-    /// This request verifies with this secret.
+    /// Claims that this request verifies with this secret.
     pub(crate) fn genuine(&mut self, what: &str, method: Method, secret: &str, seen: &Seen) {
         self.claim(what, method, secret, seen, true);
     }
 
-    /// This one does not.
+    /// Claims that this request does not verify.
     pub(crate) fn refused(&mut self, what: &str, method: Method, secret: &str, seen: &Seen) {
         self.claim(what, method, secret, seen, false);
     }
@@ -108,7 +108,7 @@ impl Claims {
         });
     }
 
-    /// This request verifies, and is refused whatever is changed about it.
+    /// Claims that this request verifies, and that every modified copy does not.
     pub(crate) fn sound(&mut self, what: &str, method: Method, secret: &str, seen: &Seen) {
         self.genuine(what, method, secret, seen);
         let mut longer = seen.body.to_vec();
@@ -132,7 +132,7 @@ impl Claims {
         }
     }
 
-    /// Puts every claim to every judge.
+    /// Verifies every claim with every library.
     pub(crate) fn judge(self) {
         assert!(!self.0.is_empty(), "there is nothing to judge");
         let checks: Vec<Value> = self.0.iter().map(Claim::written).collect();
@@ -209,7 +209,7 @@ fn script(name: &str) -> PathBuf {
     here.join("tests/program/libraries").join(name)
 }
 
-/// Where `scripts/libraries` puts them. A test without its judges has failed, and says what to do.
+/// The folder where `scripts/libraries` installs the libraries. Without them the test fails and explains what to do.
 fn tools() -> PathBuf {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let tools = workspace.join("target/tools/libraries");

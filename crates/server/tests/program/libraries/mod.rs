@@ -1,7 +1,7 @@
-//! What the real binary sends, verified by the libraries that receivers use.
+//! Requests of the built program, verified by the libraries that receivers use.
 //!
-//! Each claim about a request that arrived is put to Python, JavaScript and, where its official library
-//! can, Rust. They must agree, and must say no to whatever was tampered with.
+//! Each request is verified in Python, in JavaScript and, if the official library supports it, in Rust. They must
+//! agree, and must refuse every modified request.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,4 +1,4 @@
-//! Standard Webhooks: `v1`, `v1a`, and changes of secrets.
+//! Standard Webhooks: `v1`, `v1a`, and rotation of secrets.
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
@@ -8,14 +8,14 @@ use super::support::{Answer, Api, Receiver, Server};
 
 const HOUR: &str = "1h";
 
-/// Changes the secret, and gives the new one.
+/// Rotates the secret and returns the new one.
 pub(crate) async fn rotate(api: &mut Api, endpoint: &str, body: Value) -> String {
     let path = format!("/v1/tenants/acme/endpoints/{endpoint}/secret/rotate");
     let shown = api.post(&path, body).await.expect(200);
     shown["secret"].as_str().expect("a secret").to_owned()
 }
 
-/// Sends an event with this payload, and sees what arrives of it.
+/// Sends an event with this payload and returns the request that arrives.
 pub(crate) async fn seen(api: &mut Api, receiver: &Receiver, payload: Value) -> Seen {
     let before = receiver.count();
     api.event("acme", json!({"type": "a.b", "payload": payload}))
@@ -52,7 +52,7 @@ async fn whatever_is_sent_verifies_and_nothing_that_was_changed_does() {
         assert_eq!(seen.body, payload.to_string());
         claims.sound(&payload.to_string(), Method::Standard, &secret, &seen);
     }
-    // What is no JSON, and what is no text either.
+    // A body that is not JSON, and one that is not text.
     for (body, method) in [
         (
             &b"plain \xc3\xa4 text\r\nof two lines\n"[..],
@@ -88,7 +88,7 @@ async fn retries_and_replays_are_signed_afresh() {
     .await;
     let mut api = server.api();
     api.tenant("acme").await;
-    // Longer than a second, so that a fresh timestamp is another one.
+    // Longer than a second, so that the retry has another timestamp.
     let policy = json!({"backoff": {"kind": "fixed", "interval": "1100ms"},
         "jitter": {"kind": "none"}, "max_attempts": 3});
     let endpoint = json!({"url": receiver.url(), "retry_policy": policy});
@@ -161,7 +161,7 @@ async fn old_and_new_secrets_verify_while_they_overlap_and_the_old_ones_no_longe
     claims.sound("the new secret", standard, &second, &overlapping);
     claims.sound("the old secret in time", standard, &first, &overlapping);
 
-    // One that ends by itself: it is over when the server says so.
+    // An overlap that expires: the test waits until the server reports that.
     let third = rotate(&mut api, &id, json!({"overlap": "1s"})).await;
     let path = format!("/v1/tenants/acme/endpoints/{id}/secret");
     api.until(&path, |shown| shown["previous"] == json!([]))
@@ -171,7 +171,7 @@ async fn old_and_new_secrets_verify_while_they_overlap_and_the_old_ones_no_longe
     claims.refused("the second one after its end", standard, &second, &after);
     claims.refused("the first one after its end", standard, &first, &after);
 
-    // One that has leaked must end at once: what is sent after the answer knows nothing of it.
+    // A leaked secret must end immediately: requests after the response do not use it.
     let mut leaked = third;
     for number in 3..20 {
         let fresh = rotate(&mut api, &id, json!({"overlap": "0s"})).await;
@@ -208,7 +208,7 @@ async fn a_public_key_verifies_and_stands_beside_a_shared_secret() {
     claims.sound("the new pair", Method::Ed25519, &second, &arrived);
     claims.sound("the old pair in time", Method::Ed25519, &first, &arrived);
 
-    // From a pair to a shared secret: a receiver that knows either is content.
+    // From a key pair to a shared secret: a receiver can verify with either.
     let shared = rotate(&mut api, &id, json!({"overlap": HOUR})).await;
     let arrived = seen(&mut api, &receiver, json!(2)).await;
     claims.sound("the shared secret", Method::Standard, &shared, &arrived);

@@ -1,4 +1,4 @@
-//! The other styles: as receivers of GitHub's and of Stripe's webhooks verify them, with their libraries.
+//! Signature styles of GitHub and Stripe, verified with their libraries.
 
 use serde_json::{Value, json};
 
@@ -6,10 +6,10 @@ use super::judges::{Claims, Method, Seen, text};
 use super::standard::{id_of, rotate, secret_of, seen};
 use super::support::{Receiver, Server};
 
-/// One that another sender made up, as receivers bring it along.
+/// A secret in the format of another webhook sender.
 const BROUGHT: &str = "It's a Secret to Everybody";
 
-/// A server with an endpoint of this style, and both its secrets when it was changed once.
+/// Sends requests in this style, and verifies them before and after a rotation of the secret.
 async fn judge_style(style: &str, method: Method, header: &'static str) {
     let directory = tempfile::tempdir().expect("a directory");
     let server = Server::start(directory.path(), &[]);
@@ -28,7 +28,7 @@ async fn judge_style(style: &str, method: Method, header: &'static str) {
         let arrived = seen(&mut api, &receiver, payload.clone()).await;
         let what = format!("{style} {payload}");
         claims.genuine(&what, method, &made, &arrived);
-        // The standard signature is always there, with the same secret.
+        // The standard signature is always present, with the same secret.
         claims.genuine(&what, Method::Standard, &made, &arrived);
         refuse_changes(&mut claims, method, &made, &arrived, header);
         claims.refused(
@@ -38,7 +38,7 @@ async fn judge_style(style: &str, method: Method, header: &'static str) {
             &arrived,
         );
     }
-    // The secret that another sender had used with this receiver.
+    // The secret that another sender used with this receiver.
     rotate(&mut api, &id, json!({"secret": BROUGHT, "overlap": "0s"})).await;
     let arrived = seen(
         &mut api,
@@ -49,7 +49,7 @@ async fn judge_style(style: &str, method: Method, header: &'static str) {
     claims.genuine("a secret that was brought", method, BROUGHT, &arrived);
     claims.refused("one that was ended", method, &made, &arrived);
     refuse_changes(&mut claims, method, BROUGHT, &arrived, header);
-    // Its own word for the payload alone.
+    // The style's own header is present.
     assert!(!text(&arrived, header).is_empty());
     claims.judge();
 }
@@ -69,7 +69,7 @@ fn refuse_changes(
     claims.refused("another signature", method, secret, &flipped);
 }
 
-/// The text with another last digit.
+/// Returns the text with another last digit.
 fn flip_last(text: &str) -> String {
     let (rest, last) = text.split_at(text.len() - 1);
     let other = if last == "0" { "1" } else { "0" };
@@ -119,7 +119,7 @@ async fn a_changed_time_is_refused_where_the_style_has_one() {
     claims.judge();
 }
 
-/// While secrets overlap, a receiver that knows either is content.
+/// While two secrets overlap, a receiver can verify with either.
 #[tokio::test]
 async fn both_secrets_verify_in_stripes_style_while_they_overlap() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -139,7 +139,7 @@ async fn both_secrets_verify_in_stripes_style_while_they_overlap() {
     claims.judge();
 }
 
-/// A key pair that the server makes: only the public half leaves it.
+/// A key pair that the server generates: only the public key leaves the server.
 #[tokio::test]
 async fn a_pair_that_the_server_made_verifies_by_its_public_key() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! Letters handed to a real mail server: how they are taken apart there, and what its refusals mean.
+//! Emails sent to a real SMTP server: their content, and the handling of its errors.
 
 #![allow(
     clippy::disallowed_methods,
@@ -21,11 +21,11 @@ use posthaste_testbed::{MailServer, PATIENCE};
 use serde_json::{Value, json};
 
 const NOW: Timestamp = Timestamp(1_793_905_445_678);
-/// Long enough that only a server that hangs lets it pass.
+/// Timeout that only a hanging server exceeds.
 const SHORT: Duration = Duration::from_millis(300);
 const PASSWORD: &str = "correct horse";
 
-/// The settings of somebody who hands letters to this server.
+/// Email settings for this server.
 fn settings(server: &MailServer, tls: MailTls, user: Option<&str>) -> MailSettings {
     let user = user.map_or_else(String::new, |user| format!("{user}@"));
     let url = format!("smtp://{user}localhost:{}", server.port);
@@ -75,7 +75,7 @@ fn letter(recipient: &str) -> Letter {
     }
 }
 
-/// What came of sending a letter to this address.
+/// Sends an email to this address and returns the result.
 async fn sent(post: &SmtpPost, recipient: &str) -> Result<(), PostError> {
     post.send(&letter(recipient), NOW).await
 }

@@ -27,7 +27,7 @@ impl Desk {
         self.folder.path().join("posthaste.toml")
     }
 
-    /// What the program says, and with what it ends.
+    /// Runs the program and returns its exit code and output.
     fn run(&self, more: &[&str]) -> (Option<i32>, String) {
         let mut command = without_settings(Command::new(env!("CARGO_BIN_EXE_posthaste")));
         command

@@ -1,4 +1,4 @@
-//! Servers that refuse, hang or are not there.
+//! Mail servers that refuse, hang or do not listen.
 
 use posthaste::notices::mail::{MailTls, Post, PostError};
 use posthaste_testbed::{MailSetup, MailStep, MailTls as Serves, PATIENCE};
@@ -56,7 +56,7 @@ async fn a_server_that_hangs_is_given_up_at_every_step() {
     for step in STEPS {
         server.hang(step);
         let mut within = SHORT;
-        // A machine that is busy may need longer to get there.
+        // A busy machine may need longer to reach the step.
         while server.times_reached(step) == 0 {
             let post = post(&server, &settings).within(within);
             let hanging = sent(&post, "ops@customer.com").await;

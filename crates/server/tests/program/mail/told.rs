@@ -1,17 +1,17 @@
-//! A server whose endpoint fails, and the letters that come of it.
+//! A server with a failing endpoint, and the emails that it sends.
 
 use posthaste_testbed::{Answer, Arrived, Launch, MailSetup, MailTls, Node, Receiver};
 use serde_json::json;
 
 const DEAD_LETTERS: usize = 40;
 
-/// How many failed deliveries letters to somebody tell of.
+/// Number of failed deliveries that the emails to this recipient report.
 fn told(letters: &[Arrived], recipient: &str) -> usize {
     let to_them = letters.iter().filter(|it| it.to == [recipient]);
     to_them.map(|letter| failed(&letter.text)).sum()
 }
 
-/// The number in "40 deliveries failed", where it stands first.
+/// Returns the number in "40 deliveries failed".
 fn failed(text: &str) -> usize {
     let words: Vec<&str> = text.split_whitespace().collect();
     let told = words

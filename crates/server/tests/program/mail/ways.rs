@@ -1,4 +1,4 @@
-//! With and without TLS and a password, and what arrives.
+//! Emails with and without TLS and a password, and their content.
 
 use posthaste::notices::mail::{MailTls, Post, PostError};
 use posthaste_egress::Roots;

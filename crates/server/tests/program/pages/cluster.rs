@@ -1,4 +1,4 @@
-//! The same on a database with two nodes: the page is served by the one that does not send.
+//! Live pages in a cluster of two nodes: one node serves the page, the other one sends.
 
 use posthaste_testbed::browser::{Browser, Spot};
 use posthaste_testbed::{Database, Launch, Node, PATIENCE};
@@ -9,10 +9,10 @@ use super::judge::quiet;
 use super::stage::{Receivers, id_of, impatient, signed_in, url};
 use super::story::{assert_marker, put_marker, says};
 
-/// How often the database is asked who owns what.
+/// Interval between queries of the shard owners.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How many shards a node owns.
+/// Number of shards that a node owns.
 fn shards(database: &Database, node: &Node) -> i64 {
     let pid = node.pid();
     database.number(&format!(
@@ -20,7 +20,7 @@ fn shards(database: &Database, node: &Node) -> i64 {
     ))
 }
 
-/// Whether a node sends to the endpoint that was made last.
+/// Returns true if a node owns the endpoint that was created last.
 fn owns_the_last(database: &Database, node: &Node) -> bool {
     let pid = node.pid();
     let sql = format!(
@@ -89,7 +89,7 @@ async fn a_page_is_live_wherever_it_is_served() {
     assert_marker(&page).await;
     quiet(&page, "the delivery");
 
-    // The session is the cluster's, and so is its end.
+    // A session is valid on all nodes, and it ends on all nodes.
     let path = format!("/dashboard/t/acme/endpoints/{endpoint}");
     let elsewhere = page.another().await;
     assert_eq!(elsewhere.open(&url(&sends, &path)).await.status, 200);

@@ -1,4 +1,4 @@
-//! What holds of every page, held against every page that a link leads to.
+//! Checks for all pages, applied to every page that a link leads to.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::judge::{faults, quiet};
 use super::scene::household;
 use super::stage::Stage;
 
-/// A path with every id as its kind: pages of one shape are one page.
+/// Returns a path with each id replaced by its kind. Pages of the same shape count as one.
 pub(crate) fn shape(path: &str) -> String {
     let path = path.split('?').next().unwrap_or_default();
     let parts = path.split('/').map(|part| match part.split_once('_') {
@@ -20,7 +20,7 @@ pub(crate) fn shape(path: &str) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// One page of every shape that links from the overview lead to, by its shape.
+/// Returns one page of every shape that is linked from the overview, by shape.
 pub(crate) async fn shapes(stage: &Stage) -> BTreeMap<String, String> {
     let key = format!("Bearer {ADMIN_KEY}");
     let mut caller = stage.caller().with("authorization", &key);
@@ -36,7 +36,7 @@ pub(crate) async fn shapes(stage: &Stage) -> BTreeMap<String, String> {
     shapes
 }
 
-/// The pages there must be.
+/// Pages that must exist.
 const OF_ALL: [&str; 5] = [
     "/dashboard",
     "/dashboard/alerts",
@@ -82,7 +82,7 @@ async fn everybody_can_use_every_page() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What a page tells: its headings and states, and what its tables are about.
+/// Returns the headings, statuses and table headers of a page.
 async fn told(page: &Page) -> Vec<Value> {
     let told = "[...document.querySelectorAll('h1, h2, h3, caption, th, dt, .badge, label')]\
                 .filter(one => one.checkVisibility()).map(one => one.innerText.trim())";

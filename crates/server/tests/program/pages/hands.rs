@@ -1,5 +1,5 @@
-//! What is done by hand: an endpoint is made, tried out, changed and stopped; a policy is looked at before it is used; a customer
-//! is sent a link. The pages that only doing leads to are held against what holds of every page, too.
+//! Actions on the pages: an endpoint is created, tested, changed and disabled, a retry policy is previewed, a customer
+//! gets a portal link. Pages that only an action leads to must pass the checks for all pages, too.
 
 use posthaste_testbed::ADMIN_KEY;
 use posthaste_testbed::browser::{Look, Spot};
@@ -17,7 +17,7 @@ async fn an_endpoint_is_made_tried_out_changed_and_stopped() {
     let page = stage.signed_in().await;
     page.open(&stage.url("/dashboard/t/acme/endpoints")).await;
     page.follow(Spot::saying("main a", "Add an endpoint")).await;
-    // What is wrong is told beside its field, and nothing that was written is lost.
+    // Errors appear beside their fields, and the entered values stay.
     page.fill(Spot::labelled("URL"), "http://example.com/hook")
         .await;
     page.fill(Spot::labelled("Time limit"), "61s").await;
@@ -118,7 +118,7 @@ async fn a_policy_is_seen_before_it_is_used() {
     page.choose("[name=preset]", "swift").await;
     page.fill(Spot::labelled("It is down for"), "30m").await;
     page.follow(Spot::saying("button", "Show")).await;
-    // What was chosen is in the address, so it can be sent to somebody.
+    // The URL contains the chosen values, so that a user can share it.
     let address = page.url().await;
     assert!(
         address.contains("preset=swift") && address.contains("outage=30m"),

@@ -1,18 +1,18 @@
-//! What holds of every page.
+//! Checks for all pages.
 
 use posthaste_testbed::browser::{Look, Page, Violation};
 use serde_json::Value;
 
-/// How often a page that changes under the hands is begun again.
+/// Maximum number of retries for a page that changes during the check.
 const TRIES: usize = 10;
 
-/// Holds the page that is open against everything that holds of every page. `named` is what a failure calls it.
+/// Runs all checks on the open page. `named` is its name in a failure message.
 pub(crate) async fn judge(page: &Page, named: &str) {
     let faults = faults(page).await;
     assert!(faults.is_empty(), "{named}: {faults:#?}");
 }
 
-/// What is wrong with the page that is open, all at once.
+/// Returns everything that is wrong with the open page.
 pub(crate) async fn faults(page: &Page) -> Vec<String> {
     let mut faults = Vec::new();
     let heads = "[...document.querySelectorAll('h1')].map(h1 => h1.innerText.trim())";
@@ -50,13 +50,13 @@ pub(crate) async fn faults(page: &Page) -> Vec<String> {
     faults
 }
 
-/// The page gave nothing to complain about.
+/// Checks that the page has no complaints.
 pub(crate) fn quiet(page: &Page, named: &str) {
     let complaints = page.complaints();
     assert!(complaints.is_empty(), "{named}: {complaints:#?}");
 }
 
-/// What hangs over the edge of the window.
+/// Returns the elements that extend beyond the window.
 async fn overhanging(page: &Page) -> Value {
     page.ask(
         "[...document.body.querySelectorAll('*')].filter(one => one.getBoundingClientRect().right > innerWidth + 1)
@@ -65,9 +65,9 @@ async fn overhanging(page: &Page) -> Value {
     .await
 }
 
-/// Whether everything that can be used by mouse is reached by keyboard, and is seen to be reached.
+/// Checks that every control can be reached by keyboard, with a visible focus. Returns the first problem.
 async fn reach(page: &Page) -> Option<String> {
-    // What a browser shows of an element. An outline that is always there shows nothing.
+    // The visible style of an element. An outline that is always there does not show the focus.
     let prepare = "
         (() => {
             const looks = (one) => {
@@ -93,7 +93,7 @@ async fn reach(page: &Page) -> Option<String> {
     for _ in 0..TRIES {
         let count = page.ask(prepare).await.as_u64().expect("a count");
         let fault = walk(page, usize::try_from(count).expect("few")).await;
-        // A section that was replaced on the way took its elements along.
+        // A section that was replaced meanwhile has taken its elements with it.
         let replaced = "window.usableByTest.some(([one]) => !one.isConnected)";
         if fault.is_none() || page.ask(replaced).await == false {
             return fault;
@@ -102,10 +102,10 @@ async fn reach(page: &Page) -> Option<String> {
     Some("it does not stand still".to_owned())
 }
 
-/// Presses Tab until everything was reached, and says what was not.
+/// Presses Tab until every control was reached. Returns one that was not.
 async fn walk(page: &Page, count: usize) -> Option<String> {
     let mut reached = vec![false; count];
-    // The scrolling parts of a page take the focus too.
+    // Scrollable parts of a page take the focus, too.
     for _ in 0..count * 2 + 10 {
         if reached.iter().all(|reached| *reached) {
             return None;

@@ -1,4 +1,4 @@
-//! The pages in a real browser, served by the real binary: what people do with them, from end to end.
+//! The pages in a real browser, served by the built program: end-to-end tests of user tasks.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,4 +1,4 @@
-//! Requests as a program sends them, or somebody who means no good.
+//! HTTP requests without a browser, as a program or an attacker sends them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,7 +9,7 @@ use posthaste_egress::Roots;
 use posthaste_egress::operator::{self, Connection, Origin};
 use posthaste_testbed::PATIENCE;
 
-/// What was answered.
+/// A response.
 #[derive(Clone, Debug)]
 pub(crate) struct Plain {
     pub(crate) status: u16,
@@ -18,13 +18,13 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// A header, or nothing.
+    /// Returns a header, or an empty text.
     pub(crate) fn header(&self, name: &str) -> &str {
         let value = self.headers.get(name);
         value.map_or("", |value| value.to_str().expect("text"))
     }
 
-    /// Where the links of a page lead, on this server.
+    /// Returns the links of a page to this server.
     pub(crate) fn links(&self) -> Vec<String> {
         let parts = self.body.split("href=\"").skip(1);
         let links = parts.filter_map(|part| part.split('"').next());
@@ -35,7 +35,7 @@ impl Plain {
             .collect()
     }
 
-    /// The value of a hidden field.
+    /// Returns the value of a hidden field.
     pub(crate) fn hidden(&self, name: &str) -> String {
         let field = format!("name=\"{name}\" value=\"");
         let (_, rest) = self.body.split_once(&field).expect("a hidden field");
@@ -47,7 +47,7 @@ impl Plain {
 pub(crate) struct Caller {
     origin: Origin,
     connection: Option<Connection>,
-    /// What every request carries.
+    /// Headers of every request.
     pub(crate) headers: Vec<(String, String)>,
 }
 
@@ -60,7 +60,7 @@ impl Caller {
         }
     }
 
-    /// The same with a header in every request.
+    /// Adds a header to every request.
     pub(crate) fn with(mut self, name: &str, value: &str) -> Caller {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
@@ -70,7 +70,7 @@ impl Caller {
         self.send("GET", path, &[], "").await
     }
 
-    /// Sends a form.
+    /// Submits a form.
     pub(crate) async fn post(&mut self, path: &str, headers: &[(&str, &str)], form: &str) -> Plain {
         let kind = ("content-type", "application/x-www-form-urlencoded");
         let headers: Vec<(&str, &str)> = headers.iter().copied().chain([kind]).collect();
@@ -84,7 +84,7 @@ impl Caller {
         headers: &[(&str, &str)],
         body: &str,
     ) -> Plain {
-        // A connection that was idle may have been closed; the server is there all the same.
+        // The server may have closed an idle connection, so the second try uses a new one.
         for _ in 0..2 {
             if self.connection.is_none() {
                 let connected = operator::connect(&self.origin, &Roots::none(), PATIENCE).await;
@@ -114,7 +114,7 @@ impl Caller {
         panic!("{method} {path} is not answered");
     }
 
-    /// Every page that can be reached by links from this one, with what it says. Follows only links that begin so.
+    /// Follows all links from this page that start with `below`. Returns each page with its response.
     pub(crate) async fn walk(&mut self, start: &str, below: &str) -> BTreeMap<String, Plain> {
         let mut found = BTreeMap::new();
         let mut waiting = VecDeque::from([start.to_owned()]);
@@ -139,5 +139,5 @@ impl Caller {
     }
 }
 
-/// More pages than any scene of these tests has.
+/// More pages than any fixture of these tests has.
 const MOST_PAGES: usize = 500;

@@ -1,4 +1,4 @@
-//! The customer's portal: one tenant, by a link, in the operator's own page if the operator says so.
+//! The customer portal: one tenant, opened by a link, embedded in a page of the operator where that is allowed.
 
 use posthaste_testbed::Answer;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use super::judge::{judge, quiet};
 use super::scene::{household, mark};
 use super::stage::{Receivers, Stage, id_of};
 
-/// The path of a link that the API gave.
+/// Returns the path of a portal link.
 fn path_of(link: &Value) -> String {
     let url = link["url"].as_str().expect("a URL");
     let from = url.find("/portal/").expect("a portal");
@@ -58,7 +58,7 @@ async fn a_link_shows_its_tenant_and_nothing_of_others() {
             .contains(&mark("acme"))
     );
 
-    // Others' ids are as good as none, to look at and to act upon.
+    // Ids of another tenant do not exist, for reading and for actions.
     let token = pages[&format!("{base}/endpoints/{}", own.healthy)].hidden("csrf");
     for path in other.paths() {
         let refused = caller.get(&format!("{base}{path}")).await;
@@ -76,7 +76,7 @@ async fn a_link_shows_its_tenant_and_nothing_of_others() {
     }
     let path = format!("/v1/tenants/globex/endpoints/{}", other.healthy);
     assert_eq!(stage.api.get(&path).await.expect(200)["status"], "enabled");
-    // Nor is there a way up.
+    // There is no way to pages outside the portal.
     for up in ["/tenants", "/audit", "/t/globex", "/t/acme"] {
         assert_eq!(caller.get(&format!("{base}{up}")).await.status, 404, "{up}");
     }
@@ -99,7 +99,7 @@ async fn a_link_that_has_ended_says_so() {
     page.until("document.body.dataset.live === 'on'").await;
     let ends = format!("/v1/tenants/acme/portal-links/{}", id_of(&link));
     assert_eq!(stage.api.call("DELETE", &ends, None).await.status, 204);
-    // Whoever looks at it is told, and is shown nothing more.
+    // An open page reports the end of the link and shows nothing more.
     page.until("document.body.dataset.live === 'ended'").await;
     assert!(
         page.text("#live-state")
@@ -121,7 +121,7 @@ async fn a_link_that_has_ended_says_so() {
     assert_eq!(guessed.status, 401);
 }
 
-/// A page that shows another one within it.
+/// A page that embeds another page.
 fn framing(url: &str) -> Answer {
     let mut answer = Answer::status(200);
     let html = "text/html; charset=utf-8".to_owned();
@@ -134,7 +134,7 @@ fn framing(url: &str) -> Answer {
     answer
 }
 
-/// The URL of a page of somebody's, by a name for this machine under which it is another site to the browser.
+/// URL of a page under another host name of this machine, which makes it another site for the browser.
 fn elsewhere(parent: &Receivers, page: &str) -> String {
     format!("http://localhost:{}/{page}", parent.receiver.address.port())
 }
@@ -155,8 +155,8 @@ async fn only_the_sites_that_the_operator_names_show_it_within_theirs() {
     let page = stage.browser.page().await;
     page.allow(&stage.url(""));
     page.open(&elsewhere(&friend, "portal")).await;
-    // It is live there, and what can be done on it can be done there: without cookies, which browsers keep from frames,
-    // and with questions that are asked within it.
+    // The embedded page is live, and its actions work: without cookies, which browsers withhold from frames, and with
+    // confirmation dialogs inside the page.
     page.until_in_frame("document.body?.dataset.live === 'on'")
         .await;
     for button in [

@@ -1,15 +1,16 @@
-//! A scene that has something of everything: two tenants, endpoints well and ill, deliveries of every kind, a replay.
+//! Fixture data with something of everything: tenants with healthy and failing endpoints, deliveries of every status,
+//! and a replay.
 
 use posthaste_testbed::Answer;
 use serde_json::{Value, json};
 
 use super::stage::{Stage, id_of};
 
-/// What a scene has of one tenant.
+/// The resources of one tenant.
 pub(crate) struct Household {
-    /// Takes everything.
+    /// Endpoint that accepts everything.
     pub(crate) healthy: String,
-    /// Answers 503 until it is healed.
+    /// Endpoint that answers 503 until its receiver is fixed.
     pub(crate) failing: String,
     pub(crate) succeeded: String,
     pub(crate) failed: String,
@@ -18,7 +19,7 @@ pub(crate) struct Household {
 }
 
 impl Household {
-    /// Its pages below its part of the site that nothing but ids lead to.
+    /// Paths of the tenant's pages that are found only by id.
     pub(crate) fn paths(&self) -> Vec<String> {
         vec![
             format!("/endpoints/{}", self.healthy),
@@ -32,12 +33,12 @@ impl Household {
     }
 }
 
-/// What stands in everything of a tenant's that others must not see.
+/// Returns the text in all data of a tenant that other tenants must not see.
 pub(crate) fn mark(tenant: &str) -> String {
     format!("only-for-{tenant}")
 }
 
-/// A tenant with something of everything.
+/// Creates a tenant with something of everything.
 pub(crate) async fn household(stage: &mut Stage, tenant: &str, name: &str) -> Household {
     let body = json!({"id": tenant, "name": name});
     stage.api.post("/v1/tenants", body).await.expect(201);
@@ -77,7 +78,7 @@ pub(crate) async fn household(stage: &mut Stage, tenant: &str, name: &str) -> Ho
     let stock = json!({"sku": mark, "left": 3});
     stage.delivered(tenant, "stock.low", stock, "held").await;
     let replays = format!("/v1/tenants/{tenant}/replays");
-    // Of what comes to nothing, so that the scene stands still.
+    // A replay without deliveries, so that the data stays as it is.
     let wanted = json!({"status": "failed", "event_type": "order.placed"});
     let replay = id_of(&stage.api.post(&replays, wanted).await.expect(202));
     let done = |replay: &Value| replay["status"] == "done";

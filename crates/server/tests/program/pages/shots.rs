@@ -1,8 +1,9 @@
-//! Pictures of the pages, for people who have not seen them. They are made and looked at every time; written to `docs/images` only
-//! if `POSTHASTE_WRITE_DOCS` is set, after the scene has played for a while, so that there is a past to be seen:
+//! Screenshots of the pages for the documentation. Every run takes and checks them. They are written to `docs/images`
+//! only if `POSTHASTE_WRITE_DOCS` is set. In that case the test first sends events for five minutes, so that the charts
+//! show data:
 //!
 //! ```text
-//! POSTHASTE_WRITE_DOCS=1 scripts/browser run cargo test -p posthaste --test pages pictures
+//! POSTHASTE_WRITE_DOCS=1 scripts/browser run cargo test -p posthaste --test program pictures
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -15,15 +16,15 @@ use serde_json::{Value, json};
 use super::judge::quiet;
 use super::stage::{Stage, id_of, impatient};
 
-/// Set to write the pictures.
+/// Environment variable that makes the test write the screenshots.
 const WRITE_VARIABLE: &str = "POSTHASTE_WRITE_DOCS";
-/// How long the scene plays before pictures are written.
+/// Duration of the traffic before screenshots are written.
 const PLAY: Duration = Duration::from_secs(300);
-/// How many events there are at least.
+/// Minimum number of events.
 const EVENTS: usize = 80;
-/// A picture of nothing is smaller.
+/// Minimum size of a screenshot, in bytes. An empty page is smaller.
 const LEAST_BYTES: usize = 8 << 10;
-/// What all of them together may weigh in the repository.
+/// Maximum total size of the screenshots in the repository, in bytes.
 const MOST_BYTES: usize = 3 << 20;
 
 const LOOKS: [(&str, Look); 3] = [
@@ -32,15 +33,15 @@ const LOOKS: [(&str, Look); 3] = [
     ("-narrow", Look::NARROW),
 ];
 
-/// What Acme's endpoints are, and what is wrong with them.
+/// Resources of the tenant Acme.
 struct Acme {
     billing: String,
-    /// Is still being tried again.
+    /// A delivery that is still being retried.
     retrying: String,
     replay: String,
 }
 
-/// The answer that a receiver of the scene gives.
+/// The answer of the receivers.
 fn behaviour(arrival: &Arrival) -> Answer {
     let said = |status: u16, words: &'static str| {
         let mut answer = Answer::status(status);
@@ -53,7 +54,7 @@ fn behaviour(arrival: &Arrival) -> Answer {
     match arrival.path.as_str() {
         "/billing" | "/refunds" => said(503, "ledger is in maintenance, back at 04:00 UTC"),
         "/analytics" => said(422, "unknown field: total_vat"),
-        // Now and then it stumbles.
+        // Fails now and then.
         "/crm" if arrival.number.is_multiple_of(9) => {
             said(500, "deadlock detected, transaction rolled back")
         }
@@ -82,7 +83,7 @@ fn event(number: usize) -> Value {
     json!({"type": kinds[number % kinds.len()], "payload": payload})
 }
 
-/// A customer with a bad night.
+/// Creates a tenant with several failing endpoints, and sends events.
 async fn acme(stage: &mut Stage, play: Duration) -> Acme {
     stage.receivers.receiver.behave(behaviour);
     for (id, name) in [("acme", "Acme"), ("globex", "Globex")] {
@@ -118,7 +119,7 @@ async fn acme(stage: &mut Stage, play: Duration) -> Acme {
     ] {
         stage.api.endpoint(tenant, fields).await;
     }
-    // Nobody listens there.
+    // No receiver listens there.
     let partner = json!({"description": "Partner", "event_types": ["customer.created"]});
     let partner = impatient(&partner_url, partner);
     stage.api.endpoint("acme", partner).await;
@@ -137,7 +138,7 @@ async fn acme(stage: &mut Stage, play: Duration) -> Acme {
 
     let began = Instant::now();
     let mut number = 0;
-    // One that fails by itself trips no breaker, and is still being tried when the night is over.
+    // A single failing delivery trips no breaker, and is still being retried at the end.
     let mut refund = event(0);
     refund["type"] = json!("refund.requested");
     let refund = stage.api.event("acme", refund).await;
@@ -149,7 +150,7 @@ async fn acme(stage: &mut Stage, play: Duration) -> Acme {
         }
         number += 1;
         if !play.is_zero() {
-            // Busier and quieter by turns, as days are.
+            // The event rate changes every minute.
             let pace = 250 + 200 * (began.elapsed().as_secs() / 60 % 4);
             tokio::time::sleep(Duration::from_millis(pace)).await;
         }
@@ -172,12 +173,12 @@ fn images() -> PathBuf {
     here.join("../../docs/images")
 }
 
-/// A picture of the page in every look, each of which shows something.
+/// Takes a screenshot of the page in every look, and checks that it is not empty.
 async fn pictures(page: &Page, name: &str) -> Vec<(String, Vec<u8>)> {
     let mut pictures = Vec::new();
     for (suffix, look) in LOOKS {
         page.emulate(look).await;
-        // Where the address points to.
+        // Scrolls to the fragment of the URL.
         page.ask("document.querySelector(location.hash || 'body').scrollIntoView()")
             .await;
         let picture = page.screenshot(look).await;

@@ -1,4 +1,4 @@
-//! Coming in with a key, and leaving; and what nobody else can do in somebody's name.
+//! Signing in with a key and signing out, and protection against actions in the name of another user.
 
 use posthaste_testbed::ADMIN_KEY;
 use posthaste_testbed::browser::Spot;
@@ -12,7 +12,7 @@ async fn a_key_opens_the_pages_until_somebody_signs_out() {
     let mut stage = Stage::start().await;
     stage.api.tenant("acme").await;
     let page = stage.browser.page().await;
-    // Whoever wants to go somewhere gets there, by way of the key.
+    // After signing in, the user reaches the requested page.
     let wanted = stage.url("/dashboard/t/acme/deliveries?status=failed");
     page.open(&wanted).await;
     assert!(page.url().await.contains("/dashboard/sign-in"));
@@ -23,7 +23,7 @@ async fn a_key_opens_the_pages_until_somebody_signs_out() {
     assert_eq!(refused.status, 401);
     let wrong = page.text("[role=alert]").await;
     assert!(wrong.contains("key"), "{wrong}");
-    // The browser says so too, and nothing else.
+    // The browser reports the 401, and nothing else.
     let complaints = page.complaints();
     assert!(
         complaints.iter().all(|one| one.contains("401")),
@@ -51,7 +51,7 @@ async fn a_key_opens_the_pages_until_somebody_signs_out() {
     page.follow(Spot::saying("button", "Sign out")).await;
     assert!(page.text("main").await.contains("signed out"));
     assert!(page.cookies().await.is_empty());
-    // It is the session that has ended, and not only its cookie.
+    // The session has ended, not only its cookie.
     let after = thief.get("/dashboard").await;
     assert_eq!(after.status, 303);
     assert!(after.header("location").starts_with("/dashboard/sign-in"));
@@ -109,7 +109,7 @@ async fn nobody_acts_in_somebody_elses_name() {
         let body = stage.api.get(&path).await.expect(200);
         assert_eq!(body["status"], "enabled", "{why}");
     }
-    // A form of another session's proves nothing of this one.
+    // A CSRF token of another session is not valid for this one.
     let other = stage.caller().post("/dashboard/sign-in", &[], &key).await;
     let other = other
         .header("set-cookie")
@@ -120,7 +120,7 @@ async fn nobody_acts_in_somebody_elses_name() {
     let mut other = stage.caller().with("cookie", &other);
     let stale = format!("csrf={}", other.get(&at).await.hidden("csrf"));
     assert_eq!(caller.post(&pause, &[own], &stale).await.status, 403);
-    // Signing out is an act, too; and nobody signs somebody else in.
+    // Signing out is protected, too, and another site cannot sign a user in.
     assert_eq!(
         caller
             .post("/dashboard/sign-out", &[own], wrong)
@@ -170,7 +170,7 @@ async fn a_tenants_key_opens_its_own_part_alone() {
         assert!(!page.text("main").await.contains("globex"), "{path}");
     }
     page.complaints();
-    // A key that is revoked takes its sessions along.
+    // Revoking a key ends its sessions.
     let path = format!("/v1/tenants/acme/keys/{}", id_of(&key));
     assert_eq!(stage.api.call("DELETE", &path, None).await.status, 204);
     page.open(&stage.url("/dashboard/t/acme")).await;

@@ -1,4 +1,4 @@
-//! What every story begins with: a server, a browser, tenants, and receivers that can be told to fail and to heal.
+//! Fixture of the page tests: a server, a browser, tenants, and receivers that fail or succeed on request.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::plain::Caller;
 
-/// A server with everything around it.
+/// A server, a browser and receivers.
 pub(crate) struct Stage {
     pub(crate) browser: Browser,
     pub(crate) api: Api,
@@ -20,12 +20,12 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// A server on a file.
+    /// Starts a server on SQLite.
     pub(crate) async fn start() -> Stage {
         Stage::start_with(&[]).await
     }
 
-    /// The same with these arguments.
+    /// Starts a server on SQLite with these arguments.
     pub(crate) async fn start_with(arguments: &[&str]) -> Stage {
         let home = tempfile::tempdir().expect("a directory");
         let program = env!("CARGO_BIN_EXE_posthaste");
@@ -41,28 +41,28 @@ impl Stage {
         }
     }
 
-    /// The URL of a path.
+    /// URL of a path.
     pub(crate) fn url(&self, path: &str) -> String {
         url(&self.node, path)
     }
 
-    /// Somebody who sends requests without a browser.
+    /// Returns a client without a browser.
     pub(crate) fn caller(&self) -> Caller {
         Caller::of(&self.node.address)
     }
 
-    /// A page of somebody who has signed in with the admin's key.
+    /// Opens a page that is signed in with the admin key.
     pub(crate) async fn signed_in(&self) -> Page {
         signed_in(&self.browser, &self.node).await
     }
 
-    /// An endpoint of a tenant at one of the receivers, which gives up after two quick attempts.
+    /// Creates an endpoint at one of the receivers. Its deliveries fail for good after two quick attempts.
     pub(crate) async fn endpoint(&mut self, tenant: &str, name: &str, fields: Value) -> String {
         let wanted = impatient(&self.receivers.url(name), fields);
         id_of(&self.api.endpoint(tenant, wanted).await)
     }
 
-    /// Sends an event, and waits until its only delivery has come to this.
+    /// Sends an event and waits until its only delivery has this status. Returns the delivery.
     pub(crate) async fn delivered(
         &mut self,
         tenant: &str,
@@ -77,14 +77,14 @@ impl Stage {
         delivery
     }
 
-    /// Waits until a delivery has come to this.
+    /// Waits until a delivery has this status.
     pub(crate) async fn until_status(&mut self, tenant: &str, delivery: &str, status: &str) {
         let path = format!("/v1/tenants/{tenant}/deliveries/{delivery}");
         let wanted = |delivery: &Value| delivery["status"] == status;
         self.api.until(&path, wanted).await;
     }
 
-    /// A link to a tenant's portal: the API's answer.
+    /// Creates a portal link of a tenant and returns the response.
     pub(crate) async fn portal(&mut self, tenant: &str, expires_in: &str) -> Value {
         let path = format!("/v1/tenants/{tenant}/portal-links");
         let wanted = json!({"expires_in": expires_in});
@@ -92,12 +92,12 @@ impl Stage {
     }
 }
 
-/// The URL of a path of a node.
+/// URL of a path of a node.
 pub(crate) fn url(node: &Node, path: &str) -> String {
     format!("http://{}{path}", node.address)
 }
 
-/// A page of somebody who has signed in at this node with the admin's key.
+/// Opens a page that is signed in at this node with the admin key.
 pub(crate) async fn signed_in(browser: &Browser, node: &Node) -> Page {
     let page = browser.page().await;
     page.open(&url(node, "/dashboard")).await;
@@ -107,7 +107,7 @@ pub(crate) async fn signed_in(browser: &Browser, node: &Node) -> Page {
     page
 }
 
-/// An endpoint that gives up after two quick attempts.
+/// Fields of an endpoint whose deliveries fail for good after two quick attempts.
 pub(crate) fn impatient(url: &str, fields: Value) -> Value {
     let mut wanted = json!({
         "url": url,
@@ -121,13 +121,13 @@ pub(crate) fn impatient(url: &str, fields: Value) -> Value {
     wanted
 }
 
-/// The id of something that the API told.
+/// Returns the id in a response.
 pub(crate) fn id_of(value: &Value) -> String {
     let id = value["id"].as_str();
     id.unwrap_or_else(|| panic!("no id in {value}")).to_owned()
 }
 
-/// Several receivers at one address, told apart by their names. Each takes everything until it is told otherwise.
+/// Several receivers at one address, by name. Each answers 200 until a test changes that.
 pub(crate) struct Receivers {
     pub(crate) receiver: Receiver,
     answers: Arc<Mutex<HashMap<String, Answer>>>,
@@ -152,19 +152,19 @@ impl Receivers {
         self.receiver.url_of(name)
     }
 
-    /// From now on this one answers so.
+    /// Answers like this from now on.
     pub(crate) fn answers(&self, name: &str, answer: Answer) {
         self.answers.lock().unwrap().insert(name.to_owned(), answer);
     }
 
-    /// From now on this one answers with this status and these words.
+    /// Answers with this status and text from now on.
     pub(crate) fn fails(&self, name: &str, status: u16, words: &str) {
         let mut answer = Answer::status(status);
         answer.body = words.to_owned().into();
         self.answers(name, answer);
     }
 
-    /// From now on this one takes everything again.
+    /// Answers 200 again from now on.
     pub(crate) fn heals(&self, name: &str) {
         self.answers.lock().unwrap().remove(name);
     }

@@ -1,4 +1,4 @@
-//! Three in the morning: what happened to my event, and how is it mended?
+//! A user finds, understands and fixes a failed delivery on the pages.
 
 use posthaste_testbed::browser::{Page, Spot};
 use serde_json::json;
@@ -6,23 +6,23 @@ use serde_json::json;
 use super::judge::quiet;
 use super::stage::Stage;
 
-/// Whoever loads the page anew loses this.
+/// Sets a marker that a reload of the page would remove.
 pub(crate) async fn put_marker(page: &Page) {
     page.ask("window.marker = 'here since then'").await;
 }
 
-/// Nothing was loaded anew since the marker was put.
+/// Checks that the page was not reloaded since the marker was set.
 pub(crate) async fn assert_marker(page: &Page) {
     let marker = page.ask("window.marker ?? null").await;
     assert_eq!(marker, "here since then", "the page was loaded anew");
 }
 
-/// Waits until the page says so.
+/// Waits until the page contains these words.
 pub(crate) async fn says(page: &Page, words: &str) {
     page.wait_for(Spot::saying("main", words)).await;
 }
 
-/// Waits until the page does not say so any more.
+/// Waits until the page no longer contains these words.
 pub(crate) async fn says_no_more(page: &Page, words: &str) {
     let words = json!(words);
     let gone = format!("!document.querySelector('main').innerText.includes({words})");
@@ -52,7 +52,7 @@ async fn a_failure_is_found_understood_mended_and_seen_to_turn_green() {
             .await;
     }
 
-    // From the overview to the endpoint that fails, and not to the one that does not.
+    // From the overview to the failing endpoint, which is the only one listed.
     let page = stage.signed_in().await;
     assert!(!page.has(Spot::saying("main a", "/orders")).await);
     page.follow(Spot::saying("main a", "/billing")).await;
@@ -88,7 +88,7 @@ async fn a_failure_is_found_understood_mended_and_seen_to_turn_green() {
         "the timeline is a picture"
     );
 
-    // Somebody watches while somebody else mends.
+    // One page watches while another page acts.
     put_marker(&page).await;
     let acts = page.another().await;
     acts.open(&page.url().await).await;
@@ -104,7 +104,7 @@ async fn a_failure_is_found_understood_mended_and_seen_to_turn_green() {
     }
     stage.until_status("acme", &delivery, "succeeded").await;
     assert_eq!(stage.receivers.receiver.count(), before + 1);
-    // The others are left to be done, and who did this is on record.
+    // The other dead letters remain, and the audit log names this action.
     page.follow(Spot::saying("nav a", "Dead letters")).await;
     says(&page, "Replay all 2").await;
     page.open(&stage.url("/dashboard/audit")).await;
@@ -143,7 +143,7 @@ async fn dead_letters_are_replayed_some_or_all_and_the_progress_is_seen() {
     }
     put_marker(&page).await;
 
-    // Two of them first.
+    // First two of them.
     let acts = page.another().await;
     acts.open(&page.url().await).await;
     let billing = Spot::saying("main section", "/billing");
@@ -159,10 +159,10 @@ async fn dead_letters_are_replayed_some_or_all_and_the_progress_is_seen() {
     }
     says(&page, "Replay all 4").await;
 
-    // Then all the rest, whose progress is a page.
+    // Then all others, with the progress on the replay's page.
     acts.open(&stage.url("/dashboard/t/acme/dead-letters"))
         .await;
-    // So much is asked about first, and no is an answer.
+    // A large replay needs a confirmation, and the user can decline.
     acts.click(Spot::saying("main button", "Replay all 4"))
         .await;
     acts.click(Spot::saying("dialog button", "No")).await;
@@ -182,7 +182,7 @@ async fn dead_letters_are_replayed_some_or_all_and_the_progress_is_seen() {
     for invoice in &invoices {
         stage.until_status("acme", invoice, "succeeded").await;
     }
-    // Whoever only watched has seen the group go, and the other one stay.
+    // The watching page has shown that one group disappeared and the other one stayed.
     says_no_more(&page, "/billing").await;
     says(&page, "/crm").await;
     assert_marker(&page).await;
@@ -204,7 +204,7 @@ async fn what_is_kept_current_ends_with_the_session() {
     page.until("document.body.dataset.live === 'ended'").await;
     let told = page.text("#live-state").await;
     assert!(told.contains("no longer signed in"), "{told}");
-    // From here on it learns of nothing any more.
+    // From here on the page gets no updates.
     let endpoint = stage.endpoint("acme", "hook", json!({})).await;
     stage
         .delivered("acme", "invoice.paid", json!({}), "succeeded")

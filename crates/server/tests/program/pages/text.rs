@@ -1,4 +1,4 @@
-//! Whatever comes from outside stays text, wherever it is shown and however it gets there.
+//! Text from outside stays text, on every page and on every way to it.
 
 use posthaste_testbed::Answer;
 use posthaste_testbed::browser::{Page, Spot};
@@ -8,15 +8,15 @@ use super::every::shapes;
 use super::judge::quiet;
 use super::stage::{Stage, id_of};
 
-/// What somebody would write who wants to run something in somebody else's browser. Each of its parts would leave a trace.
+/// Text of an attacker who wants to run a script in another user's browser. Each of its parts would leave a trace.
 const EVIL: &str = "evil</script><script>window.pwned=1</script><img src=x onerror=\"window.pwned=2;alert(2)\">\
     <svg onload='alert(3)'></svg>\"'`><a href=\"javascript:alert(4)\">x</a>{{7*7}}&lt;b&gt;<b>";
-/// What turns texts round, ends lines, or speaks to terminals.
+/// Characters that reverse text, end lines or control terminals.
 const CONTROLS: &str = "\u{202e}\u{2028}\u{1b}[31m\u{7}\u{0}";
-/// What of it people can read.
+/// The part of the text that users can read.
 const SEEN: &str = "evil</script><script>window.pwned=1</script>";
 
-/// Nothing of it has become more than text.
+/// Checks that no part of it has become markup.
 async fn assert_harmless(page: &Page, named: &str) {
     let traces = "[window.pwned, ...[...document.querySelectorAll('img[src=x], svg[onload], [onerror], [onload], \
         [onclick], script:not([src]), style, [style], a[href^=\"javascript\"], main b')].map(one => one.outerHTML)] \
@@ -45,13 +45,13 @@ async fn nothing_that_comes_from_outside_becomes_more_than_text() {
         .headers
         .push(("content-type", "text/html".to_owned()));
     stage.receivers.answers("x", answer);
-    // Other words than those that come back: what an endpoint's headers hold is cut out of answers.
+    // Different from the text in the response: values of an endpoint's headers are removed from responses.
     let fields = json!({"description": EVIL, "headers": {"X-Own": "<b>\"'</b><script>"}});
     stage
         .endpoint("acme", "x?q=<script>\"'</script>", fields)
         .await;
 
-    // What comes while somebody looks comes by another way.
+    // Live updates reach the page in another way.
     let page = stage.signed_in().await;
     page.open(&stage.url("/dashboard/t/acme/deliveries")).await;
     page.until("document.body.dataset.live === 'on'").await;
@@ -62,7 +62,7 @@ async fn nothing_that_comes_from_outside_becomes_more_than_text() {
     page.wait_for(Spot::saying("main", "failed")).await;
     assert_harmless(&page, "the deliveries, live").await;
 
-    // Somebody with such a name has done something, so that it is told of.
+    // A key with such a name signs in, so that the name is in the audit log.
     let visitor = stage.browser.page().await;
     visitor.open(&stage.url("/dashboard")).await;
     let key = key["key"].as_str().expect("a key");
@@ -83,7 +83,7 @@ async fn nothing_that_comes_from_outside_becomes_more_than_text() {
     }
     page.open(&stage.url(&format!("/dashboard/t/acme/deliveries/{delivery}")))
         .await;
-    // It is shown, all of it.
+    // All of it is shown, as text.
     let words = json!(SEEN);
     for place in [
         "#payload-pretty pre",
@@ -100,7 +100,7 @@ async fn nothing_that_comes_from_outside_becomes_more_than_text() {
         assert_eq!(page.ask(&shows).await, true, "{place} does not show it");
     }
 
-    // What stands in a link is somebody else's, too.
+    // Parts of a URL may come from an attacker, too.
     let evil = "%22%27%3E%3C%2Fscript%3E%3Cscript%3Ewindow.pwned%3D1%3C%2Fscript%3E%3Cb%3E";
     for path in [
         format!(
@@ -117,7 +117,7 @@ async fn nothing_that_comes_from_outside_becomes_more_than_text() {
         format!("/portal/{evil}"),
     ] {
         page.open(&stage.url(&path)).await;
-        // That it is not found or not understood may be said.
+        // The page may answer that it is not found or invalid.
         let complaints = page.complaints();
         let said = |one: &String| one.contains("status of 4");
         assert!(complaints.iter().all(said), "{path}: {complaints:?}");
@@ -125,7 +125,7 @@ async fn nothing_that_comes_from_outside_becomes_more_than_text() {
     }
 }
 
-/// The cookies of a page, as they are sent.
+/// Returns the cookies of a page as a header value.
 async fn cookie(page: &Page) -> String {
     let cookies = page.cookies().await;
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! What the commands answer.
+//! Output of the policy commands.
 
 use std::fs;
 
@@ -36,7 +36,7 @@ fn explain_tells_in_words_in_a_table_and_in_a_picture() {
     assert_eq!(text, answer(run("policy explain --preset recommended")));
 }
 
-/// The library's explanation, with the policy that is explained.
+/// The library's explanation, with the explained policy.
 fn explained(policy: &RetryPolicy, preset: Option<Preset>) -> Value {
     let mut expected = serde_json::to_value(policy.explain()).expect("JSON");
     expected["policy"] = serde_json::to_value(policy).expect("JSON");

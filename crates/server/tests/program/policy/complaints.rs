@@ -1,4 +1,4 @@
-//! What the commands refuse, in which words, and with which exit code.
+//! Errors of the policy commands, with their texts and exit codes.
 
 use std::fs;
 use std::process::Stdio;
@@ -84,7 +84,7 @@ fn wrong_usage_is_told_with_what_would_be_right() {
     }
 }
 
-/// A value that begins with a hyphen is a wrong value, not an argument nobody knows.
+/// A value that starts with a hyphen is an invalid value, not an unknown argument.
 #[test]
 fn wrong_numbers_are_told_what_would_be_right() {
     for (argument, value, right) in [

@@ -1,5 +1,4 @@
-//! The policy commands as a person or a script meets them: the built program, its output, its
-//! errors and its exit codes.
+//! The policy commands of the built program: output, errors and exit codes.
 
 #![allow(
     clippy::disallowed_methods,

@@ -16,12 +16,12 @@ pub(crate) fn program() -> Command {
     command
 }
 
-/// Runs the program with arguments parted by blanks.
+/// Runs the program with arguments separated by spaces.
 pub(crate) fn run(line: &str) -> Output {
     program().args(line.split(' ')).output().expect("it runs")
 }
 
-/// Runs the program with arguments parted by blanks and with this input.
+/// Runs the program with arguments separated by spaces and with this input.
 pub(crate) fn fed(line: &str, input: &str) -> Output {
     let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
     fed_in(Path::new("."), &arguments, input)
@@ -38,13 +38,13 @@ pub(crate) fn fed_in(folder: &Path, arguments: &[String], input: &str) -> Output
         .spawn()
         .expect("it runs");
     let mut stdin = child.stdin.take().expect("a pipe");
-    // A program that reads no further than it must may be gone before all is written.
+    // The program may end before all input is written, if it needs no more.
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
     child.wait_with_output().expect("it ends")
 }
 
-/// What it printed, if it was content.
+/// Returns the output of a successful run.
 pub(crate) fn answer(output: Output) -> String {
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{complaint}");
@@ -52,7 +52,7 @@ pub(crate) fn answer(output: Output) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// What it complained of, with this exit code and no answer.
+/// Returns the error message of a run with this exit code and no output.
 pub(crate) fn complaint(output: Output, code: i32) -> String {
     let complaint = String::from_utf8(output.stderr).expect("text");
     assert_eq!(output.status.code(), Some(code), "{complaint}");
@@ -61,7 +61,7 @@ pub(crate) fn complaint(output: Output, code: i32) -> String {
     complaint
 }
 
-/// A file with this content. Tests run side by side, so each names its own.
+/// Creates a file with this content. Tests run in parallel, so each needs its own file name.
 pub(crate) fn file(name: &str, content: impl AsRef<[u8]>) -> String {
     let path = scratch(name);
     fs::write(&path, content).expect("a file");
@@ -76,7 +76,7 @@ pub(crate) fn parsed(text: &str) -> Value {
     serde_json::from_str(text).expect("JSON")
 }
 
-/// More than a pipe holds, so that the program must notice that nobody reads.
+/// Creates a policy with an explanation larger than a pipe buffer, so that the program notices a closed pipe.
 pub(crate) fn long_policy(name: &str) -> String {
     let json = r#"{"backoff": {"kind": "fixed", "interval": "1m"}, "max_attempts": 1000}"#;
     file(name, json)

@@ -1,4 +1,4 @@
-//! The examples of the README run, so that it cannot promise what is not so.
+//! Runs the examples of the README, so that it stays correct.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use posthaste_core::address::{Destination, EgressRules};
 
 use super::program::{fed_in, scratch};
 
-/// One line that a reader may type, and what the README says comes of it.
+/// A command line of the README, and the output that it shows.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Example {
     typed: String,
@@ -19,7 +19,7 @@ fn readme() -> String {
     fs::read_to_string(path).expect("the README")
 }
 
-/// The blocks of code in this language.
+/// Returns the code blocks in this language.
 fn blocks(text: &str, language: &str) -> Vec<String> {
     let fence = format!("```{language}\n");
     let begun = text.split(&fence).skip(1);
@@ -45,7 +45,7 @@ fn examples(text: &str) -> Vec<Example> {
     found
 }
 
-/// The words of a command line as a shell would part them, up to a comment. Pipes stand alone.
+/// Splits a command line into words as a shell does, up to a comment. A pipe is a word.
 fn shell_words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -67,7 +67,7 @@ fn shell_words(line: &str) -> Vec<String> {
     words
 }
 
-/// What is fed to this program, and its arguments; nothing if the line runs another one.
+/// Returns the input and the arguments of the program. `None` if the line runs another program.
 fn invocation(line: &str) -> Option<(String, Vec<String>)> {
     let words = shell_words(line);
     let (input, command) = match words.iter().position(|word| word == "|") {
@@ -89,7 +89,7 @@ fn invocation(line: &str) -> Option<(String, Vec<String>)> {
     Some((input, rest?))
 }
 
-/// A folder of its own with the policy that the README shows.
+/// Creates a folder with the policy that the README shows.
 fn folder() -> PathBuf {
     let folder = scratch("readme");
     fs::create_dir_all(&folder).expect("a folder");
@@ -117,7 +117,7 @@ fn every_example_of_this_program_runs() {
             "{}\n{told}",
             example.typed
         );
-        // An ellipsis stands for whatever the README leaves out.
+        // An ellipsis stands for omitted output.
         for piece in example.shown.iter().flat_map(|line| line.split('…')) {
             assert!(
                 told.contains(piece.trim()),

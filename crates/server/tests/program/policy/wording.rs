@@ -1,4 +1,4 @@
-//! How an answer reads: its width, its numbers, and the cases that want other words.
+//! The text of answers: width, numbers, and special cases.
 
 use super::program::{SIMULATE, answer, parsed, program, run};
 

@@ -1,4 +1,4 @@
-//! What is wrong is an alert: once, whatever happens in between.
+//! A problem raises one alert, also across restarts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::support::{Answer, Arrival, Receiver, Server};
 
-/// How soon breakers trip and probe, and how often somebody looks.
+/// Short times for breakers and for the alert check.
 const SETTINGS: [&str; 10] = [
     "--set",
     "alerts.every=1s",
@@ -51,7 +51,7 @@ async fn a_tripped_breaker_is_one_alert_from_its_trip_to_its_recovery() {
     assert_eq!(raised["state"], "open");
     assert_eq!(raised["scope"]["endpoint_id"], endpoint["id"]);
     assert_eq!(raised["detail"]["reason"], "consecutive_failures");
-    // Whoever comes after a kill goes on with it.
+    // After a kill and a restart, the same alert continues.
     server.kill();
     server.restart();
     let mut api = server.api();
@@ -66,7 +66,7 @@ async fn a_tripped_breaker_is_one_alert_from_its_trip_to_its_recovery() {
     assert_eq!(list(&all).iter().filter(tripped).count(), 0);
 }
 
-/// The figure that leaves its range, and what is said of it soon.
+/// Name of the alert for a ratio that leaves its range.
 const FIGURE: &str = "dead_letter_ratio";
 const FIGURES: [&str; 9] = [
     "alerts.every=1s",
@@ -80,7 +80,7 @@ const FIGURES: [&str; 9] = [
     "mail.every=500ms",
 ];
 
-/// What the operator's endpoint was told of the figure: how often it was raised and resolved, by alert.
+/// Counts the reports to the operator's endpoint that an alert was raised and resolved, by alert.
 fn told(ledger: &[Arrival]) -> BTreeMap<String, (usize, usize)> {
     let mut told: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for arrival in ledger.iter().filter(|it| it.path.ends_with("ops")) {
@@ -99,7 +99,7 @@ fn told(ledger: &[Arrival]) -> BTreeMap<String, (usize, usize)> {
     told
 }
 
-/// How often letters say that this was raised, and that it is over.
+/// Returns how often emails report that this was raised and resolved.
 fn mailed(letters: &[Arrived], about: &str) -> (usize, usize) {
     let lines = letters.iter().flat_map(|letter| letter.text.lines());
     let said: Vec<&str> = lines.filter_map(|line| line.strip_prefix(about)).collect();
@@ -134,7 +134,7 @@ async fn a_figure_that_leaves_its_range_is_told_once_and_its_return_once() {
     let batch = "/v1/tenants/acme/events/batch";
     api.post(batch, events(30)).await.expect(202);
     let path = format!("/v1/alerts?name={FIGURE}");
-    // About everything, the tenant and the endpoint.
+    // One alert each for the whole server, the tenant and the endpoint.
     let open = api.until(&path, |shown| list(shown).len() == 3).await;
     for alert in list(&open) {
         assert_eq!(alert["state"], "open");

@@ -1,4 +1,4 @@
-//! What endpoints are called with, on live deliveries.
+//! Credentials of endpoints, in real deliveries.
 
 use std::io::Write;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::support::{ADMIN_KEY, Answer, Api, Receiver, Server, posthaste};
 
-/// Easily found where it must not be.
+/// A text that is easy to find where it must not be.
 const CANARY: &str = "canary7f3a9c";
 
 async fn deliver(api: &mut Api) {
@@ -19,12 +19,12 @@ async fn deliver(api: &mut Api) {
     api.until(&path, |body| body["status"] == "succeeded").await;
 }
 
-/// Whether a text stands in any file of a directory.
+/// Returns true if any file of a directory contains a text.
 fn rests_in(directory: &Path, text: &str) -> bool {
     let files = std::fs::read_dir(directory).expect("a directory");
     files.into_iter().any(|file| {
         let path = file.expect("an entry").path();
-        // What is no file cannot be read, and holds nothing.
+        // A directory cannot be read, and contains no text.
         let bytes = std::fs::read(path).unwrap_or_default();
         bytes
             .windows(text.len())
@@ -50,7 +50,8 @@ async fn passwords_arrive_and_outlive_the_master_key() {
         "the search finds what is there"
     );
 
-    // A new master key is put before the old one; the next start seals anew; the old one may go.
+    // The new master key is put before the old one. The next start encrypts with the new one, and the old one can be
+    // removed.
     assert!(server.stop().success());
     let keys = server.path("posthaste.db.key");
     let rotated = posthaste()
@@ -78,7 +79,7 @@ async fn passwords_arrive_and_outlive_the_master_key() {
     );
     assert_eq!(ledger.len(), 2);
 
-    // From a token to nothing.
+    // From a token to no credentials.
     let path = format!(
         "/v1/tenants/acme/endpoints/{}",
         made["id"].as_str().expect("an id")
@@ -140,7 +141,7 @@ async fn a_token_is_fetched_once_and_again_when_it_is_taken_back() {
     assert_eq!(seen, [old, old, old, old, new]);
     assert_eq!(login.count(), 2);
 
-    // When there is none, the delivery says why, in our words.
+    // Without a token the delivery reports the reason, in posthaste's own words.
     login.behave(|_| Answer {
         body: format!(r#"{{"error":"invalid_client","error_description":"{CANARY}"}}"#).into(),
         ..Answer::status(401)

@@ -1,4 +1,4 @@
-//! What a receiver gets.
+//! The requests that a receiver gets.
 
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ async fn an_event_arrives_byte_for_byte_signed_and_labelled() {
     assert_eq!(arrival.delivery(), delivery);
     assert!(arrival.header("user-agent").starts_with("posthaste/"));
 
-    // The official library agrees.
+    // The official library accepts the signature.
     let webhook = standardwebhooks::Webhook::new(secret).expect("a secret");
     webhook
         .verify(&arrival.body, &arrival.headers)
@@ -125,7 +125,7 @@ async fn what_fails_is_tried_again_with_the_same_identity_and_then_given_up() {
     let numbers: Vec<u32> = ledger.iter().map(|arrival| arrival.attempt()).collect();
     assert_eq!(numbers, [1, 2, 3]);
 
-    // By hand it begins all over, under the same name.
+    // A manual retry starts a new series of attempts with the same delivery id.
     receiver.behave(|_| Answer::status(204));
     let retry = format!("{path}/retry");
     api.call("POST", &retry, None).await.expect(202);

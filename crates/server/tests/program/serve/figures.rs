@@ -1,4 +1,4 @@
-//! Figures outlive the process: all of them a proper stop, all but the last two seconds a kill.
+//! Stats survive a restart: all of them after a normal stop, all but the last two seconds after a kill.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use super::support::{Answer, Api, Receiver, Server};
 
 const ALL: &str = "/v1/stats";
 const TENANT: &str = "/v1/tenants/acme/stats";
-/// What was seen so long before a kill is written: three flushes would have to be late otherwise.
+/// An attempt this long before a kill has been written, unless three writes in a row were late.
 const CERTAINLY_WRITTEN: Duration = Duration::from_secs(6);
 
-/// How many attempts a series tells of.
+/// Number of attempts in a series.
 fn attempts(series: &Value) -> u64 {
     let buckets = series["buckets"].as_array().expect("buckets").iter();
     buckets
@@ -29,7 +29,7 @@ async fn send(api: &mut Api, ends: &str) {
     api.until(&path, |body| body["status"] == ends).await;
 }
 
-/// Everything that is told of these places, both as figures and by time.
+/// Returns the stats and the series at these paths.
 async fn told(api: &mut Api, places: &[String]) -> Vec<Value> {
     let mut told = Vec::new();
     for place in places {
@@ -37,7 +37,7 @@ async fn told(api: &mut Api, places: &[String]) -> Vec<Value> {
         for window in ["1h", "24h"] {
             let path = format!("{place}/series?window={window}");
             let mut series = api.get(&path).await.expect(200);
-            // A minute may have passed: what happened is compared, and not which buckets are empty.
+            // A minute may have passed, so empty buckets are not compared.
             let buckets = series["buckets"].as_array_mut().expect("buckets");
             buckets.retain(|it| it["attempts"] != 0);
             told.push(series);
@@ -70,7 +70,7 @@ async fn after_a_proper_stop_every_figure_is_as_it_was() {
             send(&mut api, ends).await;
         }
     }
-    // A figure is told once its result is on disk, a moment after it can be read there.
+    // The counters change when a result is recorded, a moment after the API can show it.
     let path = format!("{ALL}/series");
     api.until(&path, |series| attempts(series) == 12).await;
     let before = told(&mut api, &places).await;

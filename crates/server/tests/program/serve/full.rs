@@ -1,5 +1,5 @@
-//! A disk that is full: what is accepted stays accepted, what cannot be is refused, and everything goes
-//! on by itself when there is room again.
+//! A full disk: accepted events stay accepted, others are refused, and the server recovers automatically when there is
+//! space again.
 
 use std::collections::BTreeSet;
 use std::fs;

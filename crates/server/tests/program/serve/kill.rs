@@ -1,6 +1,6 @@
-//! Power cuts: the server is killed at chosen points while events come in, go out and are written
-//! down. Whatever was answered arrives. What arrives twice was on its way when the server died, sent and
-//! not yet written down: whatever the disk knows to be delivered never comes again.
+//! Power cuts: the server is killed at chosen points while events are accepted, sent and recorded. Every acknowledged
+//! event arrives. A duplicate is allowed only for an attempt that was sent and not yet recorded: a recorded delivery
+//! never arrives again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,18 +16,18 @@ const EVENTS: usize = 120;
 const PRODUCERS: usize = 4;
 const MAX_IN_FLIGHT: usize = 10;
 
-/// When the server dies.
+/// The point at which the server is killed.
 #[derive(Clone, Copy, Debug)]
 enum Kill {
-    /// While events come in: so many have been answered.
+    /// While events are accepted: this number has been acknowledged.
     Accepted(usize),
-    /// While one goes out: so many have arrived, and the last of them is not answered.
+    /// During an attempt: this number has arrived, and the last one is not answered.
     Arrived(usize),
-    /// While results are written down: so many have been answered by the receiver a moment ago.
+    /// While results are recorded: the receiver has just answered this number.
     Answered(usize),
 }
 
-/// What applications know: which key was answered with which event.
+/// The acknowledged event of each idempotency key.
 type Answered = Arc<Mutex<BTreeMap<usize, String>>>;
 
 #[tokio::test]
@@ -136,8 +136,7 @@ async fn survives(kills: &[Kill]) {
         let again = later.find(|delivery| cut.written_down.contains(delivery));
         assert_eq!(again, None, "was delivered, and comes again ({kills:?})");
     }
-    // One process sends nothing twice: each arrival beyond the first needs a cut that found the
-    // delivery unwritten.
+    // One process sends nothing twice. Each further arrival needs a kill before which the delivery was not recorded.
     for delivery in &deliveries {
         let arrivals = ledger.iter().filter(|a| a.delivery() == *delivery).count();
         let unwritten = cuts
@@ -149,19 +148,19 @@ async fn survives(kills: &[Kill]) {
             "{delivery} came {arrivals} times ({kills:?})"
         );
     }
-    // A fault of the server's own spends no attempt: the receiver took every one of them.
+    // A fault of the server uses up no attempt: the receiver accepted each delivery at attempt 1.
     assert!(ledger.iter().all(|arrival| arrival.attempt() == 1));
 }
 
-/// What was known when the server died.
+/// The state when the server was killed.
 struct Cut {
-    /// How many had arrived.
+    /// Number of arrivals.
     arrived: usize,
-    /// What the disk knew to be delivered.
+    /// Deliveries that were recorded as succeeded.
     written_down: BTreeSet<String>,
 }
 
-/// Hands events over until each has been answered, the same key again if the answer was lost.
+/// Sends events until each is acknowledged, with the same key if a response was lost.
 async fn produce(
     producer: usize,
     mut address: watch::Receiver<String>,
@@ -186,7 +185,7 @@ async fn produce(
                     break reply.body["id"].as_str().expect("an id").to_owned();
                 }
                 Some(reply) => assert_eq!(reply.status, 503, "{}", reply.body),
-                // It is dead. Try again when another one is there.
+                // The server is dead. Try again when the next one runs.
                 None => address.changed().await.expect("another one comes"),
             }
         };

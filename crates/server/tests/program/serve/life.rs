@@ -1,4 +1,4 @@
-//! What people do to endpoints and deliveries, and what it does to the traffic.
+//! Actions on endpoints and deliveries, and their effect on the traffic.
 
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ async fn a_paused_endpoint_loses_nothing_and_a_disabled_one_is_sent_nothing() {
     let unrouted = api.event("acme", event).await;
     assert_eq!(unrouted["deliveries"], json!([]));
 
-    // Enabled again, it can have all that it missed.
+    // Enabled again, the endpoint can get everything that it missed.
     api.call("POST", &act("enable"), None).await.expect(200);
     let replay = json!({"endpoint": endpoint, "missed_since": "2020-01-01T00:00:00Z"});
     let replay = api

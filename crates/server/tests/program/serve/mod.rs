@@ -1,5 +1,5 @@
-//! The whole program, through the real binary: from an event that is handed over to the webhook that
-//! arrives. Ledgers are kept outside of it.
+//! Tests of the whole program, from a sent event to the webhook that arrives. The tests record the requests outside the
+//! program.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,5 +1,5 @@
-//! A night with an endpoint that fails, recovers, fails for good and is disabled. Each turn shows as a metric, as an
-//! alert, as a notice to the operator's endpoint, as mail to its owner and the operator, and as a line of the audit: once.
+//! An endpoint fails, recovers, fails again and is disabled. Each change appears exactly once: as a metric, an alert,
+//! an operational event, an email to the owner and the operator, and an audit log entry.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use serde_json::{Value, json};
 
 use super::support::{Answer, Api, Arrival, Receiver, Server};
 
-/// How long something may take that must happen.
+/// Maximum time to wait for a condition.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often metrics are looked at, of which nobody tells.
+/// Interval between reads of the metrics.
 const LOOK: Duration = Duration::from_millis(20);
 
 const OWNER: &str = "owner@example.com";
 const OPERATOR: &str = "ops@example.com";
 
-/// How soon things happen that take minutes and hours otherwise.
+/// Short times for everything that normally takes minutes or hours.
 const HASTE: [&str; 11] = [
     "notices.tenant=operator",
     "notices.gather=500ms",
@@ -34,7 +34,7 @@ const HASTE: [&str; 11] = [
     "breaker.longest_wait=200ms",
 ];
 
-/// What happens to an endpoint: the notice, and what letters say of it.
+/// The changes of the endpoint: the operational event, and the words in an email.
 const TURNS: [(&str, &str); 4] = [
     ("endpoint.breaker_tripped", "its breaker tripped"),
     ("endpoint.recovered", "it takes deliveries again"),
@@ -44,7 +44,7 @@ const TURNS: [(&str, &str); 4] = [
     ),
     ("endpoint.disabled", "it was disabled"),
 ];
-/// What is wrong with it on the way.
+/// The alerts on the way.
 const WRONG: [&str; 3] = ["breaker_tripped", "disable_warning", "endpoint_disabled"];
 
 struct Night {
@@ -107,7 +107,7 @@ impl Night {
         sent.expect(202);
     }
 
-    /// Waits until it shows everywhere: the operator was told, and by mail he and the owner.
+    /// Waits until the change was reported: by an operational event, and by emails to owner and operator.
     async fn until_told(&self, (notice, words): (&str, &str)) {
         let of_it = |arrival: &Arrival| {
             arrival.path.ends_with("ops") && arrival.header("posthaste-event-type") == notice
@@ -118,7 +118,7 @@ impl Night {
         self.mail.until(both).await;
     }
 
-    /// Waits until an alert about the endpoint goes on, or does not.
+    /// Waits until an alert of the endpoint has this state.
     async fn until_alert(&self, name: &str, state: &str) {
         let path = format!("/v1/tenants/acme/alerts?name={name}");
         let endpoint = self.endpoint.as_str();
@@ -147,13 +147,13 @@ impl Night {
     }
 }
 
-/// How many letters to somebody say so.
+/// Number of emails to this recipient with these words.
 fn letters_with(letters: &[Arrived], to: &str, words: &str) -> usize {
     let says_so = |letter: &&Arrived| letter.to == [to] && letter.text.contains(words);
     letters.iter().filter(says_so).count()
 }
 
-/// How often each notice reached the operator's endpoint that is about this endpoint.
+/// Counts the operational events about this endpoint, by type.
 fn notices(receiver: &Receiver, endpoint: &str) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for arrival in receiver.ledger() {
@@ -208,7 +208,7 @@ async fn every_turn_of_an_endpoint_shows_everywhere_and_once() {
     night.until_metric("posthaste_dead_letters", "100").await;
     night.until_told(disabled).await;
 
-    // A power cut in between tells nobody anything twice.
+    // A power cut in between causes no second report.
     night.server.kill();
     night.server.restart();
     let mut api = night.api();
@@ -216,7 +216,7 @@ async fn every_turn_of_an_endpoint_shows_everywhere_and_once() {
     night.answer.store(200, Ordering::SeqCst);
     api.call("POST", &enable, None).await.expect(200);
     night.until_alert("endpoint_disabled", "resolved").await;
-    // Whoever heard of that one has heard of all before.
+    // This is the last event, so all earlier ones have been sent.
     let last = |ledger: &[Arrival]| {
         let told = ledger
             .iter()
@@ -270,7 +270,7 @@ async fn every_turn_of_an_endpoint_shows_everywhere_and_once() {
         for to in [OWNER, OPERATOR] {
             assert!(letters_with(&letters, to, words) >= 1, "{words} to {to}");
         }
-        // Alerts use the same words to the operator, but the owner hears of the turn alone.
+        // Emails about alerts use the same words, but only the operator gets them.
         assert_eq!(
             letters_with(&letters, OWNER, words),
             1,

@@ -1,4 +1,4 @@
-//! What people are told without asking: once, whatever happens in between.
+//! Operational events are sent exactly once, also across restarts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use standardwebhooks::Webhook;
 
 use super::support::{Answer, Api, Arrival, Receiver, Server};
 
-/// What the server is told: who is the operator, and how soon breakers trip and probe.
+/// The operator's tenant, and short times for breakers.
 const SETTINGS: [&str; 10] = [
     "--set",
     "notices.tenant=operator",
@@ -23,18 +23,18 @@ const SETTINGS: [&str; 10] = [
     "--set",
     "breaker.longest_wait=200ms",
 ];
-/// Deliveries refused for good in a row, until an endpoint is disabled.
+/// Number of permanent failures in a row until an endpoint is disabled.
 const UNTIL_DISABLED: usize = 100;
 
 const HOOK: &str = "hook";
 const OPS: &str = "ops";
 
-/// A server, an endpoint that does as it is told, and the operator's.
+/// A server, an endpoint with a configurable answer, and the operator's endpoint.
 struct World {
     _directory: tempfile::TempDir,
     server: Server,
     receiver: Receiver,
-    /// What each of the two answers.
+    /// The status that each of the two endpoints answers with.
     answers: Arc<[AtomicU16; 2]>,
     endpoint: String,
     secret: String,
@@ -61,7 +61,7 @@ impl World {
                 },
             })
         };
-        // The operator's tenant is there already.
+        // The operator's tenant exists already.
         let ops = api.endpoint("operator", fields(OPS)).await;
         api.tenant("acme").await;
         let hook = api.endpoint("acme", fields(HOOK)).await;
@@ -94,20 +94,21 @@ impl World {
         reply.expect(202);
     }
 
-    /// Waits until so many deliveries have succeeded.
+    /// Waits until this number of deliveries has succeeded.
     async fn until_delivered(&self, count: usize) {
         let path = "/v1/tenants/acme/deliveries?status=succeeded&limit=250";
         let all = |page: &Value| page["data"].as_array().expect("a list").len() == count;
         self.api().until(path, all).await;
     }
 
-    /// Waits until the operator was told so.
+    /// Waits until the operational events are as wanted, and returns them.
     async fn until_told(&self, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
         let ledger = self.receiver.until(|ledger| wanted(&told(ledger))).await;
         told(&ledger)
     }
 
-    /// Waits until the operator was told so, and of all that was before: what is told at once may arrive in any order.
+    /// Waits until the operational events are as wanted and none before them is missing: simultaneous events may arrive
+    /// in any order.
     async fn until_all_told(&self, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
         self.until_told(|told| wanted(told) && none_is_missing(told))
             .await
@@ -118,7 +119,7 @@ impl World {
             .await;
     }
 
-    /// Events of the operator's tenant, but for alerts.
+    /// Number of events of the operator's tenant, without alerts.
     async fn operational(&self) -> usize {
         let path = "/v1/tenants/operator/events?limit=250";
         let events = self.api().get(path).await.expect(200);
@@ -127,7 +128,7 @@ impl World {
         types.filter(|name| !name.starts_with("alert.")).count()
     }
 
-    /// What posthaste did by itself, by action.
+    /// Counts the audit log entries of posthaste itself, by action.
     async fn acts(&self, tenant: &str) -> BTreeMap<String, usize> {
         let path = format!("/v1/audit?tenant={tenant}&limit=250");
         let entries = self.api().get(&path).await.expect(200);
@@ -144,7 +145,7 @@ impl World {
     }
 }
 
-/// What the operator was told, each event once, however often it was sent.
+/// Returns the operational events without duplicates, ordered by number.
 fn told(ledger: &[Arrival]) -> Vec<Value> {
     let mut events = BTreeMap::new();
     for arrival in ledger.iter().filter(|arrival| arrival.path.ends_with(OPS)) {
@@ -157,13 +158,13 @@ fn told(ledger: &[Arrival]) -> Vec<Value> {
     told
 }
 
-/// How many deliveries the operator was told to have failed.
+/// Number of failed deliveries that the operational events report.
 fn failed(told: &[Value]) -> u64 {
     let of_it = told.iter().filter(|it| it["type"] == "delivery.failed");
     of_it.filter_map(|it| it["detail"]["count"].as_u64()).sum()
 }
 
-/// But for alerts, which are told of elsewhere.
+/// Returns the event types, without alerts, which other tests check.
 fn names(told: &[Value]) -> Vec<&str> {
     let names = told.iter().filter_map(|it| it["type"].as_str());
     names
@@ -171,14 +172,14 @@ fn names(told: &[Value]) -> Vec<&str> {
         .collect()
 }
 
-/// Every number up to the greatest was told, however often.
+/// Checks that every number up to the largest has arrived at least once.
 fn none_is_missing(told: &[Value]) -> bool {
     let numbers: BTreeSet<u64> = told.iter().filter_map(|it| it["notice"].as_u64()).collect();
     let last = numbers.last().copied().unwrap_or(0);
     numbers.len() as u64 == last
 }
 
-/// Each notice was told once, and none is missing.
+/// Checks that each number has arrived exactly once and none is missing.
 fn assert_whole(told: &[Value]) {
     let numbers: Vec<u64> = told.iter().filter_map(|it| it["notice"].as_u64()).collect();
     let distinct: BTreeSet<u64> = numbers.iter().copied().collect();
@@ -237,7 +238,7 @@ async fn whatever_happens_to_an_endpoint_is_told_once() {
     for name in expected {
         assert_eq!(acts.get(name), Some(&1), "{name}");
     }
-    // The tenant sees who it was, of its own endpoint.
+    // Every operational event is signed with the secret of the operator's endpoint.
     let webhook = Webhook::new(&world.secret).expect("a secret");
     let ledger = world.receiver.ledger_of(OPS);
     for arrival in &ledger {
@@ -273,7 +274,7 @@ async fn killed_in_between_nothing_is_lost_and_nothing_told_twice() {
     for round in 1..=4 {
         world.hook_answers(503);
         world.send(3).await;
-        // As soon as it has failed, as soon as that was told, or some time later.
+        // Killed after the next arrival, after the endpoint has failed, or after the event about it has arrived.
         let seen = world.receiver.ledger_of(HOOK).len();
         match round % 3 {
             0 => drop(world.receiver.arrivals(world.receiver.count() + 1).await),
@@ -327,7 +328,7 @@ async fn an_operator_who_cannot_be_reached_is_told_later_and_never_of_himself() 
     world.ops_answers(503);
     world.hook_answers(503);
     world.send(3).await;
-    // The operator's own endpoint fails until its breaker trips: that is in the audit, and makes no event.
+    // The operator's endpoint fails until its breaker trips. That is in the audit log and causes no operational event.
     let mut api = world.api();
     api.until("/v1/audit?tenant=operator&limit=250", |page| {
         let entries = page["data"].as_array().expect("a list");
@@ -344,7 +345,7 @@ async fn an_operator_who_cannot_be_reached_is_told_later_and_never_of_himself() 
         .until_told(|told| told.iter().any(|it| it["type"] == "endpoint.recovered"))
         .await;
     assert!(told.iter().all(|it| it["tenant_id"] != "operator"));
-    // Its recovery is an act too, and again no event.
+    // Its recovery is in the audit log, too, and causes no operational event.
     api.until("/v1/audit?tenant=operator&limit=250", |page| {
         let entries = page["data"].as_array().expect("a list");
         entries

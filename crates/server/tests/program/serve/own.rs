@@ -1,4 +1,4 @@
-//! The server's own address, which no webhook may be sent to.
+//! Self-calls: no webhook is sent to the server's own address.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -13,7 +13,7 @@ fn port_of(server: &Server) -> &str {
     port
 }
 
-/// Where nobody listens.
+/// Returns an address without a listener.
 fn free_place() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("it is bound")
@@ -49,7 +49,7 @@ async fn the_server_is_not_registered_with_itself() {
                 );
             }
         }
-        // Nor is it asked for tokens.
+        // The server is not used as a token server either.
         let itself = format!("http://127.0.0.1:{}/token", port_of(&server));
         let auth =
             json!({"kind": "oauth2", "token_url": itself, "client_id": "a", "client_secret": "b"});
@@ -57,7 +57,7 @@ async fn the_server_is_not_registered_with_itself() {
         let refused = api.call("POST", ENDPOINTS, Some(&fields)).await.expect(422);
         assert_eq!(refused["code"], "unsafe_destination", "{listen}");
         assert_eq!(refused["errors"][0]["field"], "auth.token_url", "{listen}");
-        // Its neighbours on this machine hear from it as before.
+        // Other servers on this machine still get webhooks.
         api.event("acme", json!({"type": "a", "payload": {}})).await;
         receiver.arrivals(1).await;
     }

@@ -1,4 +1,4 @@
-//! The operator's egress proxy, and a server that waits for it.
+//! The operator's egress proxy, and deliveries that wait while it is broken.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,14 +12,14 @@ use tokio::time::timeout;
 
 use super::support::{PATIENCE, Receiver, Server, posthaste};
 
-/// How long a delivery rests at least after a fault of posthaste's own.
+/// Minimum pause of a delivery after a fault of posthaste itself.
 const REST: Duration = Duration::from_secs(1);
 
-/// A proxy that hangs up on everybody until it is mended.
+/// A proxy that closes every connection until it is fixed.
 struct Proxy {
     url: String,
     mended: Arc<AtomicBool>,
-    /// One message for each who came.
+    /// One message for each connection.
     visits: mpsc::UnboundedReceiver<()>,
 }
 
@@ -69,12 +69,12 @@ async fn deliveries_wait_for_a_broken_proxy_and_lose_no_attempt() {
     let receiver = Receiver::healthy().await;
     let directory = tempfile::tempdir().expect("a directory");
     let setting = format!("egress_proxy={}", proxy.url);
-    // So sensitive that one failure would trip it.
+    // One failure would trip the breaker.
     let trips = "breaker.consecutive_failures=1";
     let server = Server::start(directory.path(), &["--set", &setting, "--set", trips]);
     let mut api = server.api();
     api.tenant("acme").await;
-    // The first attempt that counts is the last.
+    // The first attempt that counts is the last one.
     let endpoint = json!({
         "url": receiver.url(),
         "retry_policy": {"backoff": {"kind": "fixed", "interval": "1s"}, "max_attempts": 1},
@@ -90,7 +90,7 @@ async fn deliveries_wait_for_a_broken_proxy_and_lose_no_attempt() {
     for _ in 0..2 {
         proxy.visited().await;
     }
-    // It does not come again at once, and again, and again.
+    // The delivery is not tried again immediately.
     assert!(first.elapsed() >= REST, "{:?}", first.elapsed());
     let shown = api.get(&path).await.expect(200);
     assert_eq!(shown["attempt_count"], 0, "{shown}");

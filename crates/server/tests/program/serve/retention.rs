@@ -1,4 +1,4 @@
-//! What is finished ages out, each thing at its own time; what is unfinished stays complete.
+//! Finished data expires, each kind after its own retention period. Unfinished data stays complete.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
@@ -17,7 +17,7 @@ async fn keep(api: &mut Api, limits: Value) {
     changed.expect(200);
 }
 
-/// Asks until there is no such thing.
+/// Polls until the path answers 404.
 async fn until_gone(api: &mut Api, path: &str) {
     let deadline = Instant::now() + PATIENCE;
     while api.get(path).await.status != 404 {
@@ -46,7 +46,7 @@ async fn payloads_attempts_and_deliveries_go_apart_and_what_waits_stays() {
             "jitter": {"kind": "none"}, "max_attempts": 9, "give_up_after": "1d",
         })
     };
-    // One that takes it at the third attempt, and one that never does.
+    // One receiver accepts the third attempt, the other one none.
     let tried = AtomicU32::new(0);
     let late = Receiver::start(move |_| match tried.fetch_add(1, Ordering::Relaxed) {
         0 | 1 => Answer::status(503),
@@ -107,7 +107,7 @@ async fn payloads_attempts_and_deliveries_go_apart_and_what_waits_stays() {
     until_gone(&mut api, &event_path(&done)).await;
     until_gone(&mut api, &delivery_path(&done)).await;
 
-    // All that while, what waits had all it needs.
+    // The waiting delivery has kept all its data.
     let kept = api.get(&event_path(&waits)).await.expect(200);
     assert_eq!(
         (&kept["payload"], &kept["payload_removed_at"]),

@@ -1,4 +1,4 @@
-//! Mutual TLS, with an authority that the server's operator trusts.
+//! Mutual TLS, with a certificate authority that the operator trusts.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -45,14 +45,14 @@ impl Authority {
         (certificate, key)
     }
 
-    /// What an endpoint shows.
+    /// Creates the client certificate of an endpoint.
     fn client(&self, name: &str) -> (CertificateDer<'static>, Value) {
         let (certificate, key) = self.issue(name, ExtendedKeyUsagePurpose::ClientAuth);
         let shown = json!({"certificate": certificate.pem(), "private_key": key.serialize_pem()});
         (certificate.into(), shown)
     }
 
-    /// A receiver on loopback that takes nobody without a certificate of this authority.
+    /// A receiver on loopback that requires a client certificate of this authority.
     fn receiver(&self) -> ServerConfig {
         let (certificate, key) = self.issue("127.0.0.1", ExtendedKeyUsagePurpose::ServerAuth);
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
@@ -69,7 +69,7 @@ impl Authority {
             .expect("a server")
     }
 
-    /// The configuration of a server whose operator trusts it.
+    /// Creates a configuration that trusts this authority.
     fn trusted(&self, directory: &std::path::Path) -> PathBuf {
         let bundle = directory.join("trust.pem");
         std::fs::write(&bundle, self.0.pem()).expect("written");
@@ -80,7 +80,7 @@ impl Authority {
     }
 }
 
-/// Answers 200 to whoever gets in, and keeps the certificates that were shown.
+/// Starts a receiver that answers 200 and records the client certificates.
 async fn serve(config: ServerConfig) -> (String, Arc<Mutex<Vec<CertificateDer<'static>>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("https://{}/hook", listener.local_addr().expect("bound"));
@@ -123,7 +123,7 @@ async fn a_receiver_that_asks_for_a_certificate_is_shown_the_endpoint_s() {
     let mut api = server.api();
     api.tenant("acme").await;
 
-    // Nobody without one gets in.
+    // A connection without a certificate is refused.
     let once = json!({"backoff": {"kind": "fixed", "interval": "10ms"}, "max_attempts": 1});
     let fields = json!({"url": url, "retry_policy": once});
     let endpoint = api.endpoint("acme", fields).await;
@@ -136,7 +136,7 @@ async fn a_receiver_that_asks_for_a_certificate_is_shown_the_endpoint_s() {
         .await;
     assert!(shown.lock().unwrap().is_empty());
 
-    // With one it does, and with another it does so on another connection.
+    // With a certificate it is accepted. Another certificate uses another connection.
     for name in ["first.example", "second.example"] {
         let (certificate, fields) = authority.client(name);
         let change = json!({"client_certificate": fields});

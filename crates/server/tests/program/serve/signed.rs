@@ -1,4 +1,4 @@
-//! Every style of signature on live deliveries, checked by other means than made them.
+//! Every signature style in real deliveries, verified by independent code.
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use ring::{hmac, signature};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::support::{Api, Arrival, Receiver, Server};
 
-/// GitHub's own example of a secret.
+/// The example secret of GitHub's documentation.
 const OPAQUE: &str = "It's a Secret to Everybody";
 
 struct World {
@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    /// What arrives of an event.
+    /// Sends an event and returns the request that arrives.
     async fn arrival(&mut self) -> Arrival {
         let before = self.receiver.count();
         let event = json!({"type": "a.b", "payload": {"hello": "world"}});
@@ -56,7 +56,7 @@ impl World {
     }
 }
 
-/// The tag of a text with a text, as OpenSSL would print it.
+/// Returns the HMAC-SHA256 in hexadecimal, as OpenSSL prints it.
 fn hex_tag(secret: &str, parts: &[&[u8]]) -> String {
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
     let tag = hmac::sign(&key, &parts.concat());
@@ -79,7 +79,7 @@ fn signatures(arrival: &Arrival, version: &str) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Ed25519 by the public half alone.
+/// Verifies Ed25519 with the public key only.
 fn verifies(public_key: &str, arrival: &Arrival) -> bool {
     let key = public_key.strip_prefix("whpk_").expect("the prefix");
     let key = BASE64_STANDARD.decode(key).expect("base64");
@@ -101,7 +101,7 @@ async fn a_key_pair_signs_and_its_public_half_verifies_through_rotations() {
     let arrival = world.arrival().await;
     assert!(verifies(&first, &arrival));
     assert!(signatures(&arrival, "v1").is_empty());
-    // For the overlap both kinds sign.
+    // During the overlap both kinds sign.
     let rotated = world.rotate(json!({"secret_kind": "hmac"})).await;
     let shared = rotated["secret"].as_str().expect("a secret").to_owned();
     let arrival = world.arrival().await;
@@ -113,7 +113,7 @@ async fn a_key_pair_signs_and_its_public_half_verifies_through_rotations() {
     let arrival = world.arrival().await;
     assert!(verifies(&first, &arrival) && verifies(&second, &arrival));
     assert!(official(&shared, &arrival));
-    // And then only the newest.
+    // After it only the newest one signs.
     let rotated = world
         .rotate(json!({"secret_kind": "ed25519", "overlap": "0s"}))
         .await;
@@ -132,7 +132,7 @@ async fn github_s_style_signs_with_the_newest_secret() {
     let arrival = world.arrival().await;
     let expected = format!("sha256={}", hex_tag(OPAQUE, &[&arrival.body]));
     assert_eq!(arrival.header("x-hub-signature-256"), expected);
-    // The standard one is made with the secret's own bytes.
+    // The standard signature uses the bytes of the secret's text.
     let key = hmac::Key::new(hmac::HMAC_SHA256, OPAQUE.as_bytes());
     let standard = signatures(&arrival, "v1");
     assert!(hmac::verify(&key, &signed_content(&arrival), &standard[0]).is_ok());

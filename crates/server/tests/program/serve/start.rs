@@ -1,4 +1,4 @@
-//! Starts that cannot succeed, and what is said about them.
+//! Starts that fail, and their messages.
 
 use std::fs;
 use std::path::Path;

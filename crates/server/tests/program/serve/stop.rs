@@ -1,4 +1,4 @@
-//! Proper stops: nothing is lost, and nothing arrives twice.
+//! Normal stops: nothing is lost and nothing arrives twice.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::support::{ADMIN_KEY, Answer, Receiver, Server};
 
-// The receiver must go on while the test waits for the process.
+// On several threads, so that the receiver keeps serving while the test waits for the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_proper_stop_makes_no_duplicates_and_loses_nothing() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -30,7 +30,7 @@ async fn a_proper_stop_makes_no_duplicates_and_loses_nothing() {
     let path = "/v1/tenants/acme/events/batch";
     api.post(path, batch).await.expect(202);
 
-    // Stopped over and over while requests are on their way.
+    // Stopped several times while attempts are in flight.
     for stop in 1..=4 {
         receiver.arrivals(stop * 10).await;
         assert!(server.stop().success(), "a proper stop is a success");
@@ -50,7 +50,7 @@ async fn a_proper_stop_makes_no_duplicates_and_loses_nothing() {
     assert!(arrivals.values().all(|count| *count == 1), "{arrivals:?}");
 }
 
-/// A request whose body never comes, for as long as the connection is kept.
+/// Sends a request without its body. It stays open as long as the connection does.
 fn half_a_request(server: &Server) -> TcpStream {
     let mut connection = TcpStream::connect(&server.address).expect("it listens");
     write!(
@@ -62,7 +62,7 @@ fn half_a_request(server: &Server) -> TcpStream {
     connection
 }
 
-// The receiver must go on while the test waits for the process.
+// On several threads, so that the receiver keeps serving while the test waits for the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_never_ends_makes_no_duplicates() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -95,7 +95,7 @@ async fn a_request_that_never_ends_makes_no_duplicates() {
     assert_eq!(receiver.ledger().len(), 150, "each arrived once");
 }
 
-// The receiver must go on while the test waits for the process.
+// On several threads, so that the receiver keeps serving while the test waits for the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_hangs_is_left_behind_after_the_grace_period_and_goes_out_again() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -116,11 +116,11 @@ async fn what_hangs_is_left_behind_after_the_grace_period_and_goes_out_again() {
     server.restart();
     let ledger = receiver.arrivals(2).await;
     assert_eq!(ledger[0].delivery(), ledger[1].delivery());
-    // The attempt that our stop ended was not counted.
+    // The attempt that the stop ended was not counted.
     assert_eq!(ledger[1].attempt(), 1);
 }
 
-// The receiver must go on while the test waits for the process.
+// On several threads, so that the receiver keeps serving while the test waits for the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_signal_that_comes_twice_at_once_is_one_wish() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -136,7 +136,7 @@ async fn a_signal_that_comes_twice_at_once_is_one_wish() {
     let event = json!({"type": "a.b", "payload": 1});
     let event = api.event("acme", event).await;
     receiver.arrivals(1).await;
-    // So does `timeout`: first the process, then its group.
+    // `timeout` also sends it twice: to the process, then to its group.
     server.signal("TERM");
     assert!(server.stop().success(), "what was in flight came back");
     server.restart();

@@ -1,4 +1,4 @@
-//! A collector gets what it is promised, and is in nobody's way.
+//! OTLP export: the collector gets all telemetry, and a bad collector delays nothing.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -28,13 +28,13 @@ fn attempts(spans: &[Told]) -> Vec<&Told> {
     spans.iter().filter(|span| span.kind == 3).collect()
 }
 
-/// The span that the receiver was told of.
+/// Returns the span id in the `traceparent` header that the receiver got.
 fn parent_told(arrival: &super::support::Arrival) -> String {
     let told = arrival.header("traceparent");
     told.split('-').nth(2).expect("a parent").to_owned()
 }
 
-// The receiver must go on while the test waits for the process.
+// On several threads, so that the receiver keeps serving while the test waits for the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_trace_leads_from_the_producer_to_the_receiver() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -56,7 +56,7 @@ async fn one_trace_leads_from_the_producer_to_the_receiver() {
     api.until(&path, |body| body["status"] == "failed").await;
     collector.spans(|spans| attempts(spans).len() == 2).await;
 
-    // The trace goes on in another process.
+    // The trace continues in another process.
     server.kill();
     server.restart();
     let mut api = server.api();
@@ -150,7 +150,7 @@ async fn a_collector_is_told_the_metrics() {
     }
 }
 
-/// What stands in the figures for Prometheus.
+/// Returns the value of a metric at `/metrics`.
 fn figure(server: &Server, name: &str) -> u64 {
     let mut connection = TcpStream::connect(&server.address).expect("it listens");
     let request = "GET /metrics HTTP/1.1\r\nhost: it\r\nconnection: close\r\n\r\n";
@@ -165,7 +165,7 @@ fn figure(server: &Server, name: &str) -> u64 {
     value.parse().expect("a count")
 }
 
-// The receivers must go on while the test waits for the process.
+// On several threads, so that the receivers keep serving while the test waits for the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_collector_that_refuses_costs_nothing_but_what_it_refuses() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -182,7 +182,7 @@ async fn a_collector_that_refuses_costs_nothing_but_what_it_refuses() {
     receiver.arrivals(20).await;
     let dropped = "posthaste_otlp_dropped_total{signal=\"traces\"}";
     let deadline = Instant::now() + PATIENCE;
-    // A span for each event and one for each attempt.
+    // One span for each event and one for each attempt.
     while figure(&server, dropped) < 40 {
         assert!(Instant::now() < deadline, "not all are counted");
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -191,7 +191,7 @@ async fn a_collector_that_refuses_costs_nothing_but_what_it_refuses() {
     assert_eq!(figure(&server, "posthaste_events_accepted_total"), 20);
 }
 
-// The receivers must go on while the test waits for the process.
+// On several threads, so that the receivers keep serving while the test waits for the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_collector_that_hangs_holds_nobody_up() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -207,7 +207,7 @@ async fn a_collector_that_hangs_holds_nobody_up() {
     };
     api.event("acme", json!({"type": "a", "payload": 0})).await;
     collector.receiver().until(asked).await;
-    // It has both lines in its hands now.
+    // Both exporters are blocked now.
     for number in 1..50 {
         api.event("acme", json!({"type": "a", "payload": number}))
             .await;
@@ -237,7 +237,7 @@ async fn what_a_collector_asks_to_wait_for_comes_later() {
     let mut api = server.api();
     api.tenant("acme").await;
     api.event("acme", json!({"type": "a", "payload": 0})).await;
-    // The same span comes until it is taken, and then no more.
+    // The same span is sent until it is accepted, and then no more.
     let taken = |ledger: &[super::support::Arrival]| {
         ledger.len() > 6 && ledger.iter().any(|arrival| arrival.path == TRACES)
     };

@@ -1,4 +1,4 @@
-//! The five minutes with curl of the README, typed as they stand there.
+//! Runs the curl tour of the README as it is written.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::support::{ADMIN_KEY, Server, posthaste};
 
-/// Ends what it holds with the test.
+/// Kills the process when dropped.
 struct Held(Child);
 
 impl Drop for Held {
@@ -18,7 +18,7 @@ impl Drop for Held {
     }
 }
 
-/// The blocks for a shell in one section of the README.
+/// Returns the shell blocks in one section of the README.
 fn blocks(section: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
     let text = std::fs::read_to_string(path).expect("the README");
@@ -70,7 +70,7 @@ async fn the_tour_of_the_readme_works_as_it_is_written() {
     let event = answers[2]["id"].as_str().expect("an event");
     assert!(answers[4]["data"][0]["event_id"] == event);
     assert_eq!(answers[6]["event_id"], event, "one delivery, by its id");
-    // The receiver prints what it got.
+    // The receiver prints what it received.
     let line = heard.next().expect("it arrives").unwrap();
     assert!(line.contains("invoice.paid"), "{line}");
 }

@@ -1,4 +1,4 @@
-//! The producer's trace reaches the receiver, whichever way an attempt comes about.
+//! The producer's trace reaches the receiver with every kind of attempt.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ fn told(arrival: &Arrival) -> (Option<&str>, Option<&str>) {
     (header("traceparent"), header("tracestate"))
 }
 
-// The receiver must go on while the test waits for the process.
+// On several threads, so that the receiver keeps serving while the test waits for the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_attempt_belongs_to_the_trace_of_its_event() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -36,12 +36,12 @@ async fn every_attempt_belongs_to_the_trace_of_its_event() {
     let path = format!("/v1/tenants/acme/deliveries/{delivery}");
     api.until(&path, |body| body["status"] == "failed").await;
 
-    // Whoever sends it again does so within another trace, and it is the same event.
+    // A repeated request comes with another trace. The event keeps its first one.
     api.saying(&[("traceparent", OTHER)]);
     let again = api.post("/v1/tenants/acme/events", event).await;
     assert_eq!(again.expect(200), accepted);
 
-    // Its last lines are written when it stops.
+    // The last log lines are written when the server stops.
     assert!(server.stop().success());
     let lines: Vec<Value> = server
         .log()
@@ -56,7 +56,7 @@ async fn every_attempt_belongs_to_the_trace_of_its_event() {
         assert_eq!(line["attempt"], index + 1);
     }
 
-    // From disk, in another process: by hand, and by a replay.
+    // Read from the store in another process: by a manual retry and by a replay.
     server.restart();
     let mut api = server.api();
     let retry = format!("{path}/retry");
@@ -105,7 +105,7 @@ async fn a_trace_goes_on_as_the_standard_says() {
     let arrival = send(&[], events, event.clone()).await.remove(0);
     assert_eq!(told(&arrival), (None, None));
 
-    // What is not as it should be is not there; a wrong state goes alone.
+    // An invalid `traceparent` is dropped together with its state. An invalid `tracestate` is dropped alone.
     let zeros = "00-00000000000000000000000000000000-00f067aa0ba902b7-01";
     let wrong = [("traceparent", zeros), ("tracestate", STATE)];
     let arrival = send(&wrong, events, event.clone()).await.remove(0);
@@ -114,13 +114,13 @@ async fn a_trace_goes_on_as_the_standard_says() {
     let arrival = send(&half, events, event.clone()).await.remove(0);
     assert_eq!(told(&arrival), (Some(PARENT), None));
 
-    // A later version is told on as the one we know.
+    // A newer version is passed on as version 00.
     let later = PARENT.replacen("00", "cc", 1) + "-more";
     let later = [("traceparent", later.as_str())];
     let arrival = send(&later, events, event.clone()).await.remove(0);
     assert_eq!(told(&arrival), (Some(PARENT), None));
 
-    // One request with several events has one trace, and a test event has one too.
+    // All events of one request have the same trace. A test event has one, too.
     let given = [("traceparent", OTHER), ("tracestate", STATE)];
     let batch = json!({"events": [event.clone(), event.clone()]});
     send(&given, "/v1/tenants/acme/events/batch", batch).await;
@@ -132,7 +132,7 @@ async fn a_trace_goes_on_as_the_standard_says() {
         assert_eq!(told(arrival), (Some(OTHER), Some(STATE)));
     }
 
-    // What the endpoint's owner says is said instead, and nothing beside it.
+    // Headers of the endpoint replace both trace headers.
     let event = json!({"type": "own", "payload": 1});
     send(&given, events, event).await;
     receiver.arrivals(9).await;

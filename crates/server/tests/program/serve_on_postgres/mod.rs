@@ -1,4 +1,4 @@
-//! The stories of the whole program that do not speak of files, on PostgreSQL: what holds on one store holds on the other.
+//! The tests of `serve` that need no files, a second time on PostgreSQL.
 
 #![allow(
     clippy::disallowed_methods,

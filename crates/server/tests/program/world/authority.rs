@@ -9,14 +9,14 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
-/// When a certificate holds, if nothing is wrong with it.
+/// Years in which a valid certificate is valid.
 pub(crate) const VALID: (i32, i32) = (2020, 2100);
 
 /// A certificate authority.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    /// One with this name.
+    /// Creates an authority with this name.
     pub(crate) fn named(name: &str) -> Authority {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -25,18 +25,18 @@ impl Authority {
         Authority(CertifiedIssuer::self_signed(params, key).expect("a certificate"))
     }
 
-    /// Its own certificate.
+    /// Its own certificate, in PEM.
     pub(crate) fn pem(&self) -> String {
         self.0.pem()
     }
 
-    /// A receiver with a certificate for this name or address, valid for these years.
+    /// TLS configuration of a receiver with a certificate for this name or address, valid in these years.
     pub(crate) fn receiver(&self, name: &str, years: (i32, i32)) -> Arc<ServerConfig> {
         let (certificate, key) = self.certificate(name, years);
         receiver(certificate, &key)
     }
 
-    /// A receiver that wants to see a certificate of this authority.
+    /// TLS configuration of a receiver that requires a client certificate of this authority.
     pub(crate) fn mistrustful_receiver(&self, name: &str) -> Arc<ServerConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.0.der().clone()).expect("a root");
@@ -66,7 +66,7 @@ impl Authority {
     }
 }
 
-/// A receiver that vouches for itself.
+/// TLS configuration of a receiver with a self-signed certificate.
 pub(crate) fn self_signed_receiver(name: &str) -> Arc<ServerConfig> {
     let own = rcgen::generate_simple_self_signed([name.to_owned()]).expect("a certificate");
     receiver(own.cert, &own.signing_key)

@@ -1,8 +1,6 @@
-//! A name server on the loopback device, that answers each name as it is told to, however strange, and
-//! remembers who was asked for.
+//! A name server on loopback that answers each name with the test's replies and records all queries.
 //!
-//! It stands where the machine's recursive resolver would: it follows aliases itself. Every answer may be
-//! kept for no time at all.
+//! It takes the place of the machine's recursive resolver: it follows aliases itself. Every answer has a TTL of zero.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,31 +9,31 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
-/// The longest answer over UDP; longer ones are cut, and asked for again over TCP.
+/// Maximum length of an answer over UDP. A longer one is truncated, and the resolver asks again over TCP.
 const MAX_UDP_BYTES: usize = 512;
 const HEAD_BYTES: usize = 12;
-/// Longer chains of aliases are answered as far as this.
+/// Maximum number of aliases in an answer.
 const MAX_ALIASES: usize = 16;
 const TYPE_A: u16 = 1;
 const TYPE_CNAME: u16 = 5;
 const TYPE_AAAA: u16 = 28;
 
-/// How one lookup of a name is answered.
+/// The answer to one lookup of a name.
 #[derive(Clone)]
 pub(crate) enum Reply {
-    /// The name has these addresses; none is an answer too.
+    /// The addresses of the name. The list may be empty.
     Addresses(Vec<IpAddr>),
-    /// The name is another one's.
+    /// The name is an alias of this name.
     Alias(&'static str),
-    /// No answer but this code: 2 for a failed server, 3 for no such name, 5 for "ask somebody else".
+    /// An error code: 2 for a server failure, 3 for no such name, 5 for refused.
     Code(u8),
-    /// Nothing comes back.
+    /// No answer.
     Silence,
-    /// What comes back answers another question.
+    /// An answer with the wrong id.
     WrongId(Vec<IpAddr>),
-    /// First somebody else's answer, with another number, then the right one.
+    /// First a forged answer with another id, then the right one.
     Forged(Vec<IpAddr>, Vec<IpAddr>),
-    /// What comes back is cut off in the middle, and not said to be.
+    /// An answer that is cut off without the truncation flag.
     Garbage,
 }
 
@@ -43,21 +41,21 @@ pub(crate) const SERVER_FAILED: Reply = Reply::Code(2);
 pub(crate) const NO_SUCH_NAME: Reply = Reply::Code(3);
 pub(crate) const NOT_FOR_YOU: Reply = Reply::Code(5);
 
-/// These addresses.
+/// A reply with these addresses.
 pub(crate) fn addresses(list: &str) -> Reply {
     Reply::Addresses(parsed(list))
 }
 
-/// The addresses in this list.
+/// Parses a list of addresses.
 pub(crate) fn parsed(list: &str) -> Vec<IpAddr> {
     let parse = |address: &str| address.parse().expect("an address");
     list.split_whitespace().map(parse).collect()
 }
 
-/// The answers to a name's lookups, one after the other.
+/// The answers to the lookups of a name, in order.
 struct Script {
     replies: Vec<Reply>,
-    /// Whether they begin again after the last one, which otherwise stays.
+    /// True if they start again after the last one. Otherwise the last one is repeated.
     again: bool,
     lookups: usize,
 }
@@ -82,16 +80,16 @@ struct Zone {
     over_tcp: usize,
 }
 
-/// The name server. Names it was told nothing about do not exist, unless they end in a search domain:
-/// those exist, and are public.
+/// The name server. An unknown name does not exist, unless it ends in a search domain: such a name has a public
+/// address.
 #[derive(Clone, Default)]
 pub(crate) struct NameServer(Arc<Mutex<Zone>>);
 
-/// What names below the search domains resolve to.
+/// Address of all names below the search domains.
 pub(crate) const SEARCHED: &str = "45.60.0.99";
 
 impl NameServer {
-    /// Starts it where the machine's resolver looks.
+    /// Starts the server at the address that the machine's resolver uses.
     pub(crate) async fn start() -> NameServer {
         let server = NameServer::default();
         let socket = UdpSocket::bind("127.0.0.1:53").await.expect("port 53");
@@ -101,12 +99,12 @@ impl NameServer {
         server
     }
 
-    /// Answers a name's lookups like this, one after the other, and then always like the last.
+    /// Answers the lookups of a name with these replies in order, and then always with the last one.
     pub(crate) fn tell(&self, name: &str, replies: &[Reply]) {
         self.script(name, replies, false);
     }
 
-    /// Answers a name's lookups like this, in turn.
+    /// Answers the lookups of a name with these replies in turn.
     pub(crate) fn alternate(&self, name: &str, replies: &[Reply]) {
         self.script(name, replies, true);
     }
@@ -121,12 +119,12 @@ impl NameServer {
         zone.scripts.insert(name.to_owned(), script);
     }
 
-    /// Every name that was asked for, each time.
+    /// Every name that was queried, once per query.
     pub(crate) fn asked(&self) -> Vec<String> {
         self.0.lock().expect("nobody panics with it").asked.clone()
     }
 
-    /// How many questions came over TCP.
+    /// Number of queries over TCP.
     pub(crate) fn over_tcp(&self) -> usize {
         self.0.lock().expect("nobody panics with it").over_tcp
     }
@@ -174,7 +172,7 @@ impl NameServer {
         }
     }
 
-    /// The answers to one question: one, none or several.
+    /// Returns the answers to one query: one, none or several.
     fn answers(&self, question: &[u8], over_tcp: bool) -> Vec<Vec<u8>> {
         let Some(question) = Question::read(question) else {
             return Vec::new();
@@ -182,7 +180,7 @@ impl NameServer {
         let mut zone = self.0.lock().expect("nobody panics with it");
         zone.asked.push(question.name.clone());
         zone.over_tcp += usize::from(over_tcp);
-        // A lookup asks for IPv4 first and IPv6 then, and again over TCP if it must.
+        // A lookup queries IPv4 first, then IPv6, and repeats a query over TCP if needed.
         if question.kind == TYPE_A
             && !over_tcp
             && let Some(script) = zone.scripts.get_mut(&question.name)
@@ -223,7 +221,7 @@ impl Zone {
         }
     }
 
-    /// A chain of aliases, as far as it leads.
+    /// Follows a chain of aliases to its end.
     fn follow(&self, mut reply: Reply) -> Vec<Record> {
         let mut records = Vec::new();
         while let Reply::Alias(next) = reply
@@ -248,7 +246,7 @@ struct Question {
     id: u16,
     name: String,
     kind: u16,
-    /// As it was written, to be repeated in the answer.
+    /// The bytes of the question, which the answer repeats.
     written: Vec<u8>,
 }
 
@@ -297,7 +295,7 @@ impl Question {
         let count = u16::try_from(records.len()).expect("not so many");
         let mut answer = Vec::new();
         answer.extend(self.id.to_be_bytes());
-        // A response, with recursion asked for and available.
+        // Flags: a response, recursion desired and available.
         answer.extend([0x81, 0x80 | code, 0, 1]);
         answer.extend(count.to_be_bytes());
         answer.extend([0; 4]);
@@ -314,7 +312,7 @@ impl Question {
                 }
             };
             answer.extend(kind.to_be_bytes());
-            // Of the Internet, and not to be kept.
+            // Class IN, TTL zero.
             answer.extend([0, 1, 0, 0, 0, 0]);
             let length = u16::try_from(data.len()).expect("short");
             answer.extend(length.to_be_bytes());
@@ -334,7 +332,7 @@ fn encoded(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// The head and the question of an answer that is too long, which says that it is.
+/// Truncates an answer that is too long to its head and question, and sets the truncation flag.
 fn cut(mut answer: Vec<u8>) -> Vec<u8> {
     const CUT: u8 = 0x02;
     let question = Question::read(&answer).expect("we wrote it");

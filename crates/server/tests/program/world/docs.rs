@@ -1,10 +1,10 @@
-//! The tables of `docs/security.md`, which the tests write and then hold the program to.
+//! The result tables of `docs/security.md`, which these tests write and compare.
 
 use std::env;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// Set to write the tables instead of comparing them.
+/// Environment variable that makes the tests write the tables instead of comparing them.
 const WRITE: &str = "POSTHASTE_WRITE_DOCS";
 
 fn page() -> PathBuf {
@@ -18,7 +18,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// An empty table for a section of the page.
+    /// Creates an empty table for a section of the page.
     pub(crate) fn new(section: &'static str, columns: &[&str]) -> Table {
         let rule = columns.iter().map(|_| "---").collect::<Vec<_>>().join("|");
         let head = format!("| {} |", columns.join(" | "));
@@ -28,16 +28,16 @@ impl Table {
         }
     }
 
-    /// One more row.
+    /// Adds a row.
     pub(crate) fn row(&mut self, cells: &[String]) {
         let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
         self.lines.push(format!("| {} |", cells.join(" | ")));
     }
 
-    /// Holds the page to the table, or writes it there if that is wanted.
+    /// Compares the table with the page, or writes it there.
     pub(crate) fn publish(&self) {
         let file = File::open(page()).expect("docs/security.md");
-        // Several tests write to one page.
+        // Several tests write to the same page.
         file.lock().expect("it can be locked");
         let text = fs::read_to_string(page()).expect("it is text");
         let opening = format!("<!-- results: {} -->\n", self.section);
@@ -65,7 +65,7 @@ impl Table {
     }
 }
 
-/// Something typed, as it was typed; what cannot be seen is spelt out.
+/// Formats text as code, with invisible characters escaped.
 pub(crate) fn code(text: &str) -> String {
     let last = text.chars().count().saturating_sub(1);
     let mut shown = String::new();
@@ -84,7 +84,7 @@ pub(crate) fn code(text: &str) -> String {
             shown.push(character);
         }
     }
-    // A backtick inside needs two around.
+    // Text with a backtick needs two backticks around it.
     match shown.contains('`') {
         true => format!("`` {shown} ``"),
         false => format!("`{shown}`"),

@@ -8,24 +8,24 @@ use super::frames;
 use super::outside::{Conduct, Line};
 use super::program::End;
 
-/// How long a dripping receiver waits between two drops.
+/// Pause between two pieces of a receiver that sends slowly.
 pub(crate) const DRIP: Duration = Duration::from_millis(50);
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
-/// One way to misbehave.
+/// One kind of misbehaviour.
 pub(crate) struct Fault {
-    /// In words, as the table has them.
+    /// Description for the table.
     pub(crate) what: &'static str,
     pub(crate) conduct: Conduct,
     pub(crate) end: End,
-    /// Whether it takes a large request to see it.
+    /// True if it needs a large request.
     pub(crate) is_large: bool,
-    /// Whether it lasts until the time limit has passed.
+    /// True if it lasts until the time limit.
     pub(crate) is_slow: bool,
 }
 
-/// A way to misbehave, in words, with its end.
+/// Creates a misbehaviour with its description and expected end.
 pub(crate) fn fault(what: &'static str, end: End, conduct: Conduct) -> Fault {
     Fault {
         what,
@@ -36,7 +36,7 @@ pub(crate) fn fault(what: &'static str, end: End, conduct: Conduct) -> Fault {
     }
 }
 
-/// Hears a request, says this, and goes on as if nothing were wrong.
+/// Reads a request, writes this, and continues as a good receiver.
 macro_rules! saying {
     ($bytes:expr) => {
         Conduct::Secured(|mut line| {
@@ -49,7 +49,7 @@ macro_rules! saying {
     };
 }
 
-/// Hears a request, says this, hangs up, and waits until the other side does.
+/// Reads a request, writes this, closes its side, and waits until the other side closes.
 macro_rules! last_saying {
     ($bytes:expr) => {
         Conduct::Secured(|mut line| {
@@ -64,7 +64,7 @@ macro_rules! last_saying {
     };
 }
 
-/// Hears a request, says the first once and the second for ever, after a pause each time.
+/// Reads a request, writes the first part once and the second part for ever, with a pause each time.
 macro_rules! endless {
     ($first:expr, $then:expr, $pause:expr) => {
         Conduct::Secured(|mut line| {
@@ -78,7 +78,7 @@ macro_rules! endless {
     };
 }
 
-/// Hears a request, says this, and resets the connection.
+/// Reads a request, writes this, and resets the connection.
 macro_rules! resetting {
     ($bytes:expr) => {
         Conduct::Abrupt(|mut line| {
@@ -99,9 +99,9 @@ async fn repeat(line: &mut Line, bytes: &[u8], pause: Duration) {
     }
 }
 
-/// Many zeros in few bytes: a gzip file of one byte and then "as before, 258 times", over and over.
+/// Many zeros in few bytes: a gzip file with one byte and many repetitions of it, 258 bytes each.
 fn gzip_bomb(matches: usize) -> Vec<u8> {
-    // The last block, with fixed codes; the byte 0; then length 258 and distance 1 each time.
+    // The last block, with fixed codes: the byte 0, then length 258 and distance 1 each time.
     let begin = "110".chars().chain("00110000".chars());
     let repeats = std::iter::repeat_n("1100010100000", matches);
     let bits = begin.chain(repeats.flat_map(str::chars));
@@ -117,7 +117,7 @@ fn gzip_bomb(matches: usize) -> Vec<u8> {
     bytes
 }
 
-/// What a receiver can do wrong in HTTP.
+/// Returns all misbehaviours in HTTP.
 pub(crate) fn in_http() -> Vec<Fault> {
     [heads(), bodies(), endings(), frames::in_http2()]
         .into_iter()
@@ -399,7 +399,7 @@ fn endings() -> Vec<Fault> {
             Conduct::Secured(|mut line| {
                 Box::pin(async move {
                     line.hear_head().await?;
-                    // Whoever stops reading does not notice that the other side has gone either.
+                    // A receiver that stops reading does not notice that the other side has closed, either.
                     sleep(Duration::from_secs(5)).await;
                     None
                 })
@@ -452,7 +452,7 @@ fn endings() -> Vec<Fault> {
 }
 
 impl Fault {
-    /// The same, lasting until the time limit has passed.
+    /// Marks it as lasting until the time limit.
     pub(crate) fn slow(self) -> Fault {
         Fault {
             is_slow: true,

@@ -23,12 +23,12 @@ const CONTINUATION: u8 = 9;
 const NONE: u8 = 0;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
-/// The request's stream: a connection's first.
+/// Stream of the request: the first of a connection.
 const STREAM: u32 = 1;
 
-/// `:status: 200`, packed.
+/// `:status: 200`, encoded with HPACK.
 const OK: &[u8] = &[0x88];
-/// `:status: 103`, packed.
+/// `:status: 103`, encoded with HPACK.
 const EARLY_HINTS: &[u8] = b"\x08\x03103";
 const NO_ERROR: &[u8] = &[0, 0, 0, 0];
 const INTERNAL_ERROR: &[u8] = &[0, 0, 0, 2];
@@ -43,7 +43,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Greets, and waits until the request's head has come.
+/// Sends the settings and waits for the head of the request.
 async fn hear(line: &mut Line) -> Option<()> {
     line.take(PREFACE_BYTES).await?;
     line.say(frame(SETTINGS, NONE, 0, &[])).await?;
@@ -57,7 +57,7 @@ async fn hear(line: &mut Line) -> Option<()> {
     }
 }
 
-/// Hears a request's head, says this, and waits until the other side hangs up.
+/// Reads the head of a request, writes this, and waits until the other side closes.
 macro_rules! saying {
     ($frames:expr) => {
         Conduct::Http2(|mut line| {
@@ -71,7 +71,7 @@ macro_rules! saying {
     };
 }
 
-/// Hears a request's head, says the first once and the second for ever.
+/// Reads the head of a request, writes the first part once and the second part for ever.
 macro_rules! endless {
     ($first:expr, $then:expr) => {
         Conduct::Http2(|mut line| {
@@ -88,7 +88,7 @@ macro_rules! endless {
     };
 }
 
-/// What a receiver can do wrong in HTTP/2.
+/// Returns all misbehaviours in HTTP/2.
 pub(crate) fn in_http2() -> Vec<Fault> {
     let late = End::Exhausted("timeout");
     let broken = End::Exhausted("connection");

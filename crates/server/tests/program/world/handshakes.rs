@@ -1,4 +1,4 @@
-//! Receivers that misbehave before there is TLS, whatever their certificates.
+//! Receivers that misbehave before or during the TLS handshake.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::sleep;
@@ -7,7 +7,7 @@ use super::faults::{DRIP, Fault, fault};
 use super::outside::Conduct;
 use super::program::End;
 
-/// A bare receiver that reads a greeting, says this, and hangs up.
+/// Reads a ClientHello, writes this, and closes the connection.
 macro_rules! greeting {
     ($bytes:expr) => {
         Conduct::Bare(|mut socket| {
@@ -24,7 +24,7 @@ macro_rules! greeting {
     };
 }
 
-/// A ServerHello of this version: no session, a cipher of its time, no compression.
+/// A ServerHello of this version: no session, a cipher of that time, no compression.
 const fn server_hello(minor: u8) -> [u8; 47] {
     let mut hello = [0x5a; 47];
     let head = [0x16, 0x03, minor, 0, 42, 2, 0, 0, 38, 0x03, minor];
@@ -33,7 +33,7 @@ const fn server_hello(minor: u8) -> [u8; 47] {
         hello[at] = head[at];
         at += 1;
     }
-    // After 32 bytes of chance.
+    // After 32 random bytes.
     let tail = [0, 0x00, 0x2f, 0];
     let mut at = 0;
     while at < tail.len() {
@@ -43,7 +43,7 @@ const fn server_hello(minor: u8) -> [u8; 47] {
     hello
 }
 
-/// What a receiver can do wrong before there is TLS.
+/// Returns all misbehaviours before or during the TLS handshake.
 pub(crate) fn before_tls() -> Vec<Fault> {
     let tls = End::Exhausted("tls");
     vec![

@@ -1,7 +1,7 @@
-//! The real binary with its real rules, in a network of its own where every address there is can be
-//! visited, every name is answered as the test likes, and every visit is seen.
+//! The built program with its real rules for destinations, in a private network where every address is reachable, the
+//! test answers every DNS query, and every connection is recorded.
 //!
-//! What is found stands in the tables of `docs/security.md`, which these tests write and compare.
+//! The results are in the tables of `docs/security.md`, which these tests write and compare.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,4 +1,4 @@
-//! What names can be made to mean.
+//! Host names that resolve to addresses of every kind.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,9 +10,9 @@ use super::docs::Table;
 use super::namespace::{NAME_IN_HOSTS, inside};
 use super::program::{End, World};
 
-/// Less patience than the machine's resolver has.
+/// Shorter than the timeout of the machine's resolver.
 const SHORT: &str = "1s";
-/// More.
+/// Longer than the timeout of the machine's resolver.
 const LONG: &str = "30s";
 
 struct Case {
@@ -33,7 +33,7 @@ fn case(what: &'static str, name: &'static str, reply: Reply, end: End) -> Case 
     }
 }
 
-/// A thousand addresses, of which `private` at its place if there is one.
+/// A thousand public addresses, with a private one at this position if given.
 fn thousand(private: Option<(usize, &str)>) -> Reply {
     let mut list: Vec<IpAddr> = (0..1_000_u16)
         .map(|n| IpAddr::from([45, 61, (n >> 8) as u8, n as u8]))
@@ -95,7 +95,7 @@ fn tell_inner_names(names: &NameServer) {
     names.tell("localhost", &[addresses("127.0.0.1")]);
 }
 
-/// Where each delivered case may have ended.
+/// The addresses at which a delivered case may have ended.
 fn reachable(names: &NameServer, case: &Case) -> Vec<IpAddr> {
     let mut reply = case.replies[0].clone();
     while let Reply::Alias(next) = reply {
@@ -117,7 +117,7 @@ fn a_name_leads_only_where_all_its_addresses_are_public() {
     inside(test, every_name);
 }
 
-/// As in most containers: the receiver is out of reach, which counts, and is no lack of ports of ours.
+/// As in most containers: the receiver is unreachable. That counts as its failure, not as a lack of local ports.
 #[test]
 fn a_machine_without_ipv6_does_not_reach_it() {
     let test = "names::a_machine_without_ipv6_does_not_reach_it";
@@ -191,7 +191,7 @@ async fn every_name() {
     table.publish();
 }
 
-/// A name that means one thing when it is looked at, and another when it is called.
+/// DNS rebinding: a name with one address when it is registered and another when it is called.
 async fn rebind(world: &mut World, table: &mut Table) {
     let name = "turncoat.customer.com";
     world.names.tell(name, &[addresses("45.60.0.9")]);
@@ -204,7 +204,7 @@ async fn rebind(world: &mut World, table: &mut Table) {
     ended.expect(what, End::Unsafe);
     table.row(&[what.to_owned(), End::Unsafe.shown(), ended.shown()]);
 
-    // The receiver closes each connection, so that every delivery asks anew.
+    // The receiver closes each connection, so that every delivery resolves the name again.
     let name = "weathercock.customer.com";
     let here = parsed("45.60.0.10")[0];
     let conduct = super::outside::Conduct::Secured(|line| Box::pin(async { Some(line) }));

@@ -1,8 +1,8 @@
-//! A network of one's own, in which every address there is lies on this machine.
+//! A private network in which every address belongs to this machine.
 //!
-//! A test runs itself once more below `unshare`. Inside, one route gives *all* addresses of IPv4 and IPv6,
-//! public and private, to the loopback device. So the program runs with its real rules and needs no
-//! opening; and wherever it goes, allowed or not, somebody is there to see it come.
+//! A test runs itself a second time under `unshare`. Inside, one route sends *all* IPv4 and IPv6 addresses, public and
+//! private, to the loopback device. So the program runs with its real rules and without exceptions, and every
+//! connection that it makes is seen, allowed or not.
 
 use std::env;
 use std::fs;
@@ -11,10 +11,10 @@ use std::io;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Tells a test that it is inside already.
+/// Environment variable that is set in the inner run of a test.
 const INSIDE: &str = "POSTHASTE_TEST_WORLD";
 
-/// What is said where the system lets nobody make a network.
+/// Error message for a system that does not allow private networks.
 const REMEDY: &str = "\
 This test needs a user, network and mount namespace of its own, and will not pass without.\n\
 - In a container: allow it with `--cap-add SYS_ADMIN --security-opt apparmor=unconfined` (and, if a seccomp\n  \
@@ -23,8 +23,8 @@ This test needs a user, network and mount namespace of its own, and will not pas
 - On Debian and others: `sudo sysctl kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000`.\n\
 - Or run the tests as root.";
 
-/// The machine's resolver: it asks the name server of the world, would like to try search domains, and
-/// gives up after four seconds, so that some endpoints have less patience than it and some have more.
+/// Configuration of the machine's resolver: it queries the test's name server, tries search domains, and gives up after
+/// 4 seconds. Some endpoints have a shorter time limit, some a longer one.
 const RESOLV_CONF: &str = "\
 nameserver 127.0.0.1\n\
 search evil.internal corp\n\
@@ -32,14 +32,14 @@ options ndots:5 timeout:4 attempts:1\n";
 
 const NSSWITCH_CONF: &str = "hosts: files dns\n";
 
-/// Public addresses that an interface of this machine has, of the kinds that servers listen on. (All the
-/// others are merely routed to it, which is less: a system asked for its own IPv6 addresses leaves them out.)
+/// Public addresses of an interface of this machine, as servers listen on. All others are only routed to it: the system
+/// does not list those as its own IPv6 addresses.
 pub(crate) const OWN_ADDRESSES: [&str; 2] = ["45.70.0.1", "2606:4700:70::1"];
 
-/// A name that only the machine itself knows, and that leads inside.
+/// A name in the machine's hosts file, with a private address.
 pub(crate) const NAME_IN_HOSTS: &str = "intranet.customer.com";
 
-/// Lives a test inside a network of its own. `test` is the test's own name.
+/// Runs a test inside a private network. `test` is the name of the test.
 pub(crate) fn inside<F>(test: &str, life: impl FnOnce() -> F)
 where
     F: Future<Output = ()>,
@@ -85,7 +85,7 @@ fn told(output: &Output) -> String {
     format!("{error}{out}")
 }
 
-/// Gives every address to the loopback device, and the machine a resolver that knows only this world.
+/// Routes every address to the loopback device, and installs the test's resolver configuration.
 fn prepare() {
     run("ip", "iproute2", &["link", "set", "lo", "up"]);
     let everything = ["route", "add", "local", "default", "dev", "lo"];
@@ -105,14 +105,14 @@ fn prepare() {
         fs::write(&ours, text).expect("there is room");
         cover(&ours, &Path::new("/etc").join(name));
     }
-    // A cache of names outside of this world would answer in its place.
+    // A name cache outside the network would answer instead of the test's name server.
     let cache = Path::new("/run/nscd");
     if cache.exists() {
         cover(directory.path(), cache);
     }
 }
 
-/// Puts a file in the place of another, for this world only.
+/// Mounts a file over another one, inside this network only.
 fn cover(ours: &Path, theirs: &Path) {
     let paths = [ours, theirs].map(|path| path.to_str().expect("a plain path"));
     run("mount", "mount", &[&["--bind"], paths.as_slice()].concat());

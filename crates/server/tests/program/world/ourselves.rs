@@ -1,4 +1,4 @@
-//! The program does not call itself, wherever it listens and by whatever name.
+//! Self-calls: the program does not call itself, at any listening address and under any name.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ const OURS_TOO: &str = OWN_ADDRESSES[1];
 const THEIRS: &str = "45.60.0.1";
 const PORT: u16 = 8420;
 
-/// A destination, and how it should end; nothing if it should not even be registered.
+/// A destination and its expected end. `None`: the endpoint is refused at registration.
 struct Case {
     host: &'static str,
     port: u16,
@@ -32,7 +32,7 @@ fn where_it_listens_it_does_not_deliver() {
             let mut table = Table::new("ourselves", &columns);
             let (refused, delivered) = (None, Some(End::Delivered));
             let by_name = Some(End::Unsafe);
-            // Nobody listens there, but somebody might.
+            // No server listens there, but it is not posthaste.
             let nobody = Some(End::Exhausted("connection"));
             let one = [
                 case(OURS, PORT, refused),
@@ -53,7 +53,7 @@ fn where_it_listens_it_does_not_deliver() {
                 world.names.tell(name, &[addresses(&list)]);
             }
             try_all(&mut world, OURS, &one, &mut table).await;
-            // Every address of this world is this machine's.
+            // In this network every address belongs to this machine.
             for (everywhere, by_ipv6) in [("0.0.0.0", nobody), ("[::]", by_name)] {
                 let all = [
                     case(OURS, PORT, refused),

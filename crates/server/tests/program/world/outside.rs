@@ -1,8 +1,8 @@
-//! Everything outside: whoever comes to any address at one of [`PORTS`] is seen, and answered.
+//! All receivers outside the program: every connection to any address at one of [`PORTS`] is recorded and answered.
 //!
-//! Addresses about which nothing was said belong to good receivers, with a certificate for whatever they
-//! are called. Inside and outside are not told apart here: the ledger names every address that was
-//! visited, and tests compare it with those that should have been.
+//! An address without a configured behaviour belongs to a good receiver, with a certificate for the requested name.
+//! Public and private addresses are treated alike: the ledger lists every address that got a connection, and tests
+//! compare it with the expected ones.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -20,10 +20,9 @@ use tokio_rustls::LazyConfigAcceptor;
 use super::PATIENCE;
 use super::authority::{Authority, VALID};
 
-/// The port of the proxy that the environment names, and that nobody may use.
+/// Port of the proxy that the environment names, and that the program must not use.
 pub(crate) const PROXY_PORT: u16 = 3128;
-/// Where somebody listens, at every address: the ports of the vectors that may be called, and some that
-/// would be worth calling.
+/// Ports with a listener at every address: those of the test vectors that may be called, and some that attackers try.
 const PORTS: [u16; 16] = [
     80, 443, 8080, 8443, 40_000, 65_535, PROXY_PORT, 22, 25, 2375, 3306, 5432, 6379, 9200, 10_250,
     11_211,
@@ -32,41 +31,41 @@ const PORTS: [u16; 16] = [
 /// A connection that was opened.
 #[derive(Clone, Debug)]
 pub(crate) struct Visit {
-    /// To whom.
+    /// Destination address.
     pub(crate) address: IpAddr,
-    /// At which port.
+    /// Destination port.
     pub(crate) port: u16,
-    /// The name that was asked for in the TLS greeting.
+    /// Server name in the ClientHello.
     pub(crate) name: Option<String>,
-    /// Whether it has ended.
+    /// True if it has ended.
     pub(crate) is_over: bool,
 }
 
-/// A request that arrived whole.
+/// A request that arrived completely.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
-    /// Over which connection, as counted in the ledger.
+    /// Index of its connection in the ledger.
     pub(crate) visit: usize,
-    /// The delivery.
+    /// Id of the delivery.
     pub(crate) delivery: String,
 }
 
-/// What was seen.
+/// All recorded connections and requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) visits: Vec<Visit>,
     pub(crate) arrivals: Vec<Arrival>,
-    /// What those heard who do not speak TLS.
+    /// Bytes that receivers without TLS have read.
     pub(crate) overheard: Vec<Vec<u8>>,
 }
 
 impl Ledger {
-    /// Every address that was visited.
+    /// Every address that got a connection.
     pub(crate) fn addresses(&self) -> BTreeSet<IpAddr> {
         self.visits.iter().map(|visit| visit.address).collect()
     }
 
-    /// The connections to this address, by their numbers.
+    /// Indices of the connections to this address.
     pub(crate) fn visits_to(&self, address: IpAddr) -> Vec<usize> {
         let numbered = self.visits.iter().enumerate();
         let there = numbered.filter(|(_, visit)| visit.address == address);
@@ -74,21 +73,21 @@ impl Ledger {
     }
 }
 
-/// Something that is under way.
+/// A boxed future.
 pub(crate) type Act<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// How a bad receiver behaves. A line that is given back goes on as a good receiver's.
+/// The behaviour of a bad receiver. If it returns the line, the connection continues as that of a good receiver.
 #[derive(Clone)]
 pub(crate) enum Conduct {
-    /// Like this, before any TLS; what was heard comes back.
+    /// Behaves like this before any TLS, and returns the bytes it read.
     Bare(fn(TcpStream) -> Act<Vec<u8>>),
-    /// Like this, inside TLS.
+    /// Behaves like this inside TLS.
     Secured(fn(Line) -> Act<Option<Line>>),
-    /// Like this, and then the connection is reset.
+    /// Behaves like this inside TLS, and then resets the connection.
     Abrupt(fn(Line) -> Act<Option<Line>>),
-    /// Like this, where HTTP/2 was agreed on.
+    /// Behaves like this inside TLS with HTTP/2.
     Http2(fn(Line) -> Act<Option<Line>>),
-    /// Like a good one, with this certificate.
+    /// Behaves like a good receiver, with this certificate.
     Certified(Arc<ServerConfig>),
 }
 
@@ -104,7 +103,7 @@ struct Shared {
     ledger: watch::Sender<Ledger>,
 }
 
-/// Everything outside.
+/// All receivers outside the program.
 #[derive(Clone)]
 pub(crate) struct Outside(Arc<Shared>);
 
@@ -124,7 +123,8 @@ impl Outside {
         outside
     }
 
-    /// Puts a bad receiver at an address. When it is good, it closes connections after each answer.
+    /// Puts a bad receiver at an address. After [`Outside::reform`] it is good and closes the connection after each
+    /// answer.
     pub(crate) fn settle(&self, address: IpAddr, conduct: Conduct) {
         let place = Place {
             conduct,
@@ -140,12 +140,12 @@ impl Outside {
         }
     }
 
-    /// What was seen so far.
+    /// Returns the ledger so far.
     pub(crate) fn ledger(&self) -> Ledger {
         self.0.ledger.borrow().clone()
     }
 
-    /// Waits until this was seen.
+    /// Waits until the ledger is as wanted.
     pub(crate) async fn until(&self, what: &str, wanted: impl Fn(&Ledger) -> bool) -> Ledger {
         let mut ledger = self.0.ledger.subscribe();
         let seen = timeout(PATIENCE, ledger.wait_for(wanted)).await;
@@ -213,7 +213,7 @@ impl Outside {
         self.serve(line, visit, is_settled).await
     }
 
-    /// Speaks TLS, by the name that the visitor asks for.
+    /// Performs the TLS handshake, with a certificate for the requested name.
     async fn secure(
         &self,
         socket: TcpStream,
@@ -247,7 +247,7 @@ impl Outside {
         configs.entry(name.to_owned()).or_insert_with(make).clone()
     }
 
-    /// Answers each request with the name of its delivery.
+    /// Answers each request with the id of its delivery.
     async fn serve(&self, mut line: Line, visit: usize, then_close: bool) -> Option<()> {
         loop {
             let delivery = line.hear().await?;
@@ -289,7 +289,7 @@ impl Line {
         }
     }
 
-    /// The head of the next request.
+    /// Reads the head of the next request.
     pub(crate) async fn hear_head(&mut self) -> Option<String> {
         const END: &[u8] = b"\r\n\r\n";
         loop {
@@ -302,7 +302,7 @@ impl Line {
         }
     }
 
-    /// The rest of the request with this head, and the name of its delivery, if it is one.
+    /// Reads the body of the request with this head. Returns the id of its delivery, or an empty text.
     pub(crate) async fn hear_body(&mut self, head: &str) -> Option<String> {
         let header = |wanted: &str| {
             let fields = head.lines().filter_map(|line| line.split_once(": "));
@@ -317,13 +317,13 @@ impl Line {
         Some(header("webhook-id").unwrap_or_default())
     }
 
-    /// The next request: the name of its delivery.
+    /// Reads the next request and returns the id of its delivery.
     pub(crate) async fn hear(&mut self) -> Option<String> {
         let head = self.hear_head().await?;
         self.hear_body(&head).await
     }
 
-    /// The next bytes, so many.
+    /// Reads exactly `count` bytes.
     pub(crate) async fn take(&mut self, count: usize) -> Option<Vec<u8>> {
         while self.read.len() < count {
             self.read_more().await?;
@@ -336,18 +336,18 @@ impl Line {
         (read > 0).then_some(())
     }
 
-    /// Says something.
+    /// Writes these bytes.
     pub(crate) async fn say(&mut self, bytes: impl AsRef<[u8]>) -> Option<()> {
         self.wire.write_all(bytes.as_ref()).await.ok()?;
         self.wire.flush().await.ok()
     }
 
-    /// Says that nothing more is coming.
+    /// Closes the writing side.
     pub(crate) async fn hang_up(&mut self) -> Option<()> {
         self.wire.shutdown().await.ok()
     }
 
-    /// Waits until the other side hangs up.
+    /// Waits until the other side closes.
     pub(crate) async fn gone(&mut self) {
         while self.read_more().await.is_some() {
             self.read.clear();

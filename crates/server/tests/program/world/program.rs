@@ -1,4 +1,4 @@
-//! The real binary with the real rules, in a world that is hostile to it, and what it tells its tenants.
+//! The built program with its real rules, in a hostile network, and everything that it shows to tenants.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,12 +21,12 @@ use super::outside::{Outside, PROXY_PORT};
 use posthaste_testbed::Api;
 
 const ADMIN_KEY: &str = "ph_test_admin_key_for_the_world";
-/// Where the environment would like requests to go.
+/// Address of the proxy that the environment names.
 const PROXY: &str = "10.3.1.28";
-/// How many deliveries are listed at once.
+/// Page size of delivery lists.
 const LISTED: usize = 250;
 
-/// The world: names, everything outside, and the program.
+/// The name server, all receivers, and the program.
 pub(crate) struct World {
     pub(crate) names: NameServer,
     pub(crate) outside: Outside,
@@ -37,7 +37,7 @@ pub(crate) struct World {
     directory: TempDir,
 }
 
-/// How a delivery ended.
+/// The end of a delivery.
 #[derive(Clone, Debug)]
 pub(crate) struct Ended {
     pub(crate) id: String,
@@ -52,16 +52,16 @@ pub(crate) struct Ended {
     told: String,
 }
 
-/// How a delivery is expected to end.
+/// The expected end of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// With a 2xx.
     Delivered,
-    /// Without, for a failure of this kind: all its attempts were spent.
+    /// Failed with this failure kind, after all its attempts.
     Exhausted(&'static str),
-    /// Without, for an answer that is final.
+    /// Failed with this failure kind, by a permanent answer.
     Final(&'static str),
-    /// The destination may not be called.
+    /// The destination is not allowed.
     Unsafe,
 }
 
@@ -75,7 +75,7 @@ impl End {
         }
     }
 
-    /// For the table.
+    /// Text for the table.
     pub(crate) fn shown(self) -> String {
         match self {
             End::Delivered => "delivered".to_owned(),
@@ -107,7 +107,7 @@ impl Ended {
         }
     }
 
-    /// Holds it to what was expected.
+    /// Checks that the delivery ended as expected.
     #[track_caller]
     pub(crate) fn expect(&self, what: &str, end: End) {
         let (status, reason, kind) = end.parts();
@@ -120,7 +120,7 @@ impl Ended {
         assert_eq!(is, (status, reason, kind, 1), "{what}: {}", self.told);
     }
 
-    /// What it says, for the table.
+    /// Text for the table.
     pub(crate) fn shown(&self) -> String {
         match &self.kind {
             Some(kind) => format!("{}, `{kind}`: {}", self.status, self.words),
@@ -130,12 +130,12 @@ impl Ended {
 }
 
 impl World {
-    /// The world with the program listening inside.
+    /// Starts everything, with the program listening on loopback.
     pub(crate) async fn start() -> World {
         World::listening_on("127.0.0.1:8420").await
     }
 
-    /// The world with the program listening on this address.
+    /// Starts everything, with the program listening on this address.
     pub(crate) async fn listening_on(listen: &str) -> World {
         let authority = Arc::new(Authority::named("World Trust"));
         let names = NameServer::start().await;
@@ -154,7 +154,7 @@ impl World {
         }
     }
 
-    /// Starts the program anew, with nothing in its store and listening on this address.
+    /// Starts the program again with an empty store, listening on this address.
     pub(crate) fn listen_on(&mut self, listen: &str) {
         self.kill();
         self.directory = tempfile::tempdir().expect("a directory");
@@ -168,19 +168,19 @@ impl World {
         let _ = self.child.wait();
     }
 
-    /// Another caller of the API.
+    /// Returns another API client.
     pub(crate) fn another_api(&self) -> Api {
         Api::new(&self.address, ADMIN_KEY)
     }
 
-    /// An endpoint whose deliveries are tried once; its id.
+    /// Creates an endpoint whose deliveries are attempted once. Returns its id.
     pub(crate) async fn endpoint(&mut self, tenant: &str, url: &str, fields: Value) -> String {
         let asked = once(url, fields);
         let made = self.api.endpoint(tenant, asked).await;
         made["id"].as_str().expect("an id").to_owned()
     }
 
-    /// Sends an event, waits until all its deliveries have ended, and says how, by endpoint.
+    /// Sends an event, waits until all its deliveries have ended, and returns them by endpoint.
     pub(crate) async fn deliver(
         &mut self,
         tenant: &str,
@@ -209,14 +209,14 @@ impl World {
         ended
     }
 
-    /// Sends an event to a tenant's only endpoint, and says how that ended.
+    /// Sends an event to the only endpoint of a tenant, and returns its delivery.
     pub(crate) async fn deliver_one(&mut self, tenant: &str) -> Ended {
         let mut ended = self.deliver(tenant, "one", &json!({})).await;
         assert_eq!(ended.len(), 1, "only one endpoint");
         ended.pop_first().expect("one").1
     }
 
-    /// Everything that a tenant can read about where its deliveries went, and the metrics.
+    /// Returns the metrics and everything that a tenant can read about its deliveries.
     pub(crate) async fn visible_text(&mut self, tenant: &str) -> String {
         let base = format!("/v1/tenants/{tenant}");
         let mut paths = vec![format!("{base}/stats"), base.clone()];
@@ -260,7 +260,7 @@ impl World {
         String::from_utf8(response.into_body().to_vec()).expect("text")
     }
 
-    /// Fails if any address that a name ever had can be read by a tenant.
+    /// Panics if a tenant can read any address that a name has ever had.
     pub(crate) async fn tells_no_address(&mut self, tenant: &str) {
         let text = self.visible_text(tenant).await;
         assert!(text.contains("posthaste_attempts_total"), "metrics too");
@@ -269,7 +269,7 @@ impl World {
         }
     }
 
-    /// How many sockets and threads the program has, and how much memory, in KiB.
+    /// Returns the number of sockets and threads of the program, and its memory in KiB.
     pub(crate) fn footprint(&self) -> Footprint {
         let process = format!("/proc/{}", self.child.id());
         let files = fs::read_dir(format!("{process}/fd")).expect("it runs");
@@ -289,7 +289,7 @@ impl World {
     }
 }
 
-/// What a process holds.
+/// Resources of a process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Footprint {
     pub(crate) sockets: usize,
@@ -303,7 +303,7 @@ impl Drop for World {
     }
 }
 
-/// Where a program that listens there can be reached from this machine.
+/// Returns the address at which this machine reaches a program that listens there.
 fn reachable(listen: &str) -> String {
     let mut address: SocketAddr = listen.parse().expect("an address");
     if address.ip().is_unspecified() {
@@ -312,7 +312,7 @@ fn reachable(listen: &str) -> String {
     address.to_string()
 }
 
-/// Starts the program and waits until it is ready. It is told whom to trust, and nothing is opened.
+/// Starts the program and waits until it is ready. It trusts the test's authority, and no destination is exempted.
 fn launch(directory: &TempDir, authority: &Authority, listen: &str) -> Child {
     let bundle = directory.path().join("ca.pem");
     fs::write(&bundle, authority.pem()).expect("there is room");
@@ -345,7 +345,7 @@ fn launch(directory: &TempDir, authority: &Authority, listen: &str) -> Child {
     child
 }
 
-/// An endpoint's fields, with a policy of one attempt.
+/// Fields of an endpoint whose deliveries are attempted once.
 pub(crate) fn once(url: &str, fields: Value) -> Value {
     let policy = json!({"backoff": {"kind": "fixed", "interval": "1s"}, "max_attempts": 1});
     let mut asked = json!({"url": url, "retry_policy": policy});
@@ -354,7 +354,7 @@ pub(crate) fn once(url: &str, fields: Value) -> Value {
     asked
 }
 
-/// Whether a text names an address, and not merely one that begins or ends alike.
+/// Returns true if a text contains an address, not only as a part of a longer one.
 fn tells(text: &str, address: IpAddr) -> bool {
     let address = address.to_string();
     let part_of_one = |character: Option<char>| {

@@ -1,7 +1,7 @@
-//! What receivers can do to the program: nothing that lasts.
+//! No receiver can do lasting harm to the program.
 //!
-//! Each bad receiver is called, then turns good and is called again, several rounds long and all at once,
-//! while a healthy one beside them is called all the time.
+//! Each bad receiver is called, becomes good and is called again, in several rounds and all at once. Meanwhile a
+//! healthy receiver is called all the time.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -24,16 +24,16 @@ use super::outside::{Conduct, Ledger};
 use super::program::{End, Ended, Footprint, World};
 use posthaste_testbed::Api;
 
-/// How often everything is done.
+/// Number of rounds.
 const ROUNDS: usize = 3;
-/// How long an attempt may take at a receiver that would take for ever.
+/// Time limit of an attempt to a receiver that never answers.
 const SHORT: &str = "2s";
-/// How long it may take where nobody waits for it to pass.
+/// Time limit of all other attempts.
 const LONG: &str = "30s";
-/// How long it may take as the test sees it, on a machine that is busy with other things.
+/// Maximum duration of an attempt as the test sees it, on a busy machine, in ms.
 const LATEST_MS: u64 = 20_000;
-/// How much memory may be gained between the first round and the last. What receivers send in a round is
-/// many times as much.
+/// Maximum growth of memory between the first round and the last, in KiB. Receivers send much more than this in a
+/// round.
 const MAX_GROWTH_KIB: usize = 48 * 1_024;
 const HEALTHY: &str = "45.63.0.1";
 const LARGE_BYTES: usize = 900_000;
@@ -61,7 +61,7 @@ fn no_receiver_is_trusted_that_should_not_be() {
     );
 }
 
-/// Receivers whose certificates are not good enough. The names are those that [`World`] gives them.
+/// Receivers with invalid certificates. The names are those that [`World`] uses.
 fn certificates(authority: &Authority) -> Vec<Fault> {
     let stranger = Authority::named("Unknown Trust");
     let fault = |nth: usize, what, end, make: &dyn Fn(&str) -> _| Fault {
@@ -167,7 +167,7 @@ async fn suffer(group: &'static str, make: impl FnOnce(&Authority) -> Vec<Fault>
     table.publish();
 }
 
-/// Calls every bad receiver, then lets all turn good and calls them again. Says how the first call ended.
+/// Calls every bad receiver, makes all of them good, and calls them again. Returns the results of the first call.
 async fn one_round(world: &mut World, faults: &[Fault], endpoints: &[String]) -> Vec<[String; 3]> {
     world.outside.reform(false);
     let slow: Vec<&String> = faults
@@ -218,7 +218,7 @@ async fn call_all(world: &mut World, faults: &[Fault]) -> BTreeMap<String, Ended
     ended
 }
 
-/// Once the endpoints are gone, so is everything that was opened for them.
+/// Checks that deleting the endpoints releases all their sockets and threads.
 async fn leaves_nothing(world: &mut World, before: Footprint) {
     for tenant in ["acme", "healthy"] {
         let path = format!("/v1/tenants/{tenant}/endpoints?limit=250");
@@ -241,7 +241,7 @@ async fn leaves_nothing(world: &mut World, before: Footprint) {
     }
 }
 
-/// A healthy receiver, called all the time.
+/// A healthy receiver that is called all the time.
 struct Healthy {
     enough: Arc<AtomicBool>,
     calling: JoinHandle<usize>,
@@ -272,7 +272,7 @@ impl Healthy {
     }
 }
 
-/// One event after the other, each of which must arrive at its first attempt.
+/// Sends one event after the other. Each must succeed at its first attempt.
 async fn call_until(enough: Arc<AtomicBool>, mut api: Api) -> usize {
     let mut calls = 0;
     while !enough.load(Ordering::Relaxed) {

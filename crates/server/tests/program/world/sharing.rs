@@ -1,4 +1,4 @@
-//! Which connections are kept, for whom, and how long.
+//! Kept-alive connections: for which endpoint and how long.
 
 use std::net::IpAddr;
 
@@ -19,7 +19,7 @@ fn here() -> IpAddr {
     parsed(PUBLIC)[0]
 }
 
-/// Over which connection a delivery arrived.
+/// Returns the connection over which a delivery arrived.
 fn visit_of(ledger: &Ledger, ended: &Ended) -> usize {
     let mut arrivals = ledger.arrivals.iter();
     let arrival = arrivals.find(|arrival| arrival.delivery == ended.id);
@@ -94,7 +94,7 @@ fn a_kept_connection_stays_where_it_was_vetted_and_a_new_one_is_judged_anew() {
         assert_eq!(visit_of(&world.outside.ledger(), &second), 0);
         assert_eq!(world.names.asked().len(), lookups, "nobody was asked");
 
-        // It ends by itself, long before the receiver would have closed it.
+        // The program closes the idle connection, long before the receiver would.
         world
             .outside
             .until("the end of the kept connection", |ledger| {

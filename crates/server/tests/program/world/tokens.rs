@@ -1,5 +1,5 @@
-//! Fetching tokens goes through the same door: an authorization server leads nowhere that an endpoint
-//! could not, and without a token its endpoint is not called.
+//! Token requests follow the same rules as deliveries: a token server cannot lead to a forbidden address, and without a
+//! token the endpoint is not called.
 
 use std::net::IpAddr;
 
@@ -12,21 +12,21 @@ use super::namespace::inside;
 use super::outside::Conduct;
 use super::program::{End, World, once};
 
-/// Shorter for those that never answer.
+/// Time limit for token servers that never answer.
 const SHORT: &str = "2s";
 const LONG: &str = "30s";
 const TOKEN: &str = r#"{"access_token":"abc","token_type":"Bearer","expires_in":3600}"#;
 
 struct Case {
     what: &'static str,
-    /// Where the authorization server's name leads.
+    /// Address of the token server's name.
     leads_to: String,
     conduct: Option<Conduct>,
     timeout: &'static str,
     end: End,
 }
 
-/// Hears a request for a token and answers like this.
+/// Reads a token request and answers like this.
 macro_rules! answering {
     ($answer:expr) => {
         Some(Conduct::Secured(|mut line| {

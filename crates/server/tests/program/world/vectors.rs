@@ -1,4 +1,4 @@
-//! Every vector, registered through the API and, if it is accepted, called.
+//! Every test vector, registered through the API and called if it is accepted.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use super::program::{End, World, once};
 
 const VECTORS: &str = include_str!("../../../../core/tests/vectors/ssrf.tsv");
 
-/// What the names among the vectors resolve to. The rest do not exist.
+/// Addresses of the names in the vectors. All other names do not exist.
 const NAMES: [(&str, &str); 10] = [
     ("hooks.customer.com", PUBLIC),
     ("xn--bcher-kva.de", PUBLIC),
@@ -47,7 +47,7 @@ fn vectors() -> Vec<Vector> {
     lines.map(read).collect()
 }
 
-/// Undoes the four escapes that the head of the vector file explains.
+/// Resolves the four escapes that the head of the vector file explains.
 fn unescape(text: &str) -> String {
     let mut plain = String::new();
     let mut characters = text.chars();
@@ -67,7 +67,7 @@ fn unescape(text: &str) -> String {
     plain
 }
 
-/// The host of an accepted URL, as the name server sees it.
+/// Returns the host of an accepted URL, as the name server sees it.
 fn host(url: &str) -> String {
     let url = url::Url::parse(url).expect("it was accepted");
     let host = url.host_str().expect("it has a host").to_owned();

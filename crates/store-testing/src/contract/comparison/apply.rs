@@ -1,4 +1,4 @@
-//! Does an operation to one side, and tells what came of it.
+//! Applies an operation to one store and returns its result as text.
 
 use std::sync::Arc;
 
@@ -354,7 +354,7 @@ impl Side<'_> {
         let tenant = owner.as_ref().map_or(TENANTS[0], |(tenant, _)| tenant);
         let happened = happened(now, tenant, endpoint, code.into());
         self.flushes += 1;
-        // As somebody does who did not hear that it was.
+        // Added twice under the same number, as a caller does that lost the response.
         for happened in [happened.clone(), happened] {
             let added = self.store.add_figures(self.flushes, happened).await;
             added.expect("it is added");
@@ -371,8 +371,8 @@ impl Side<'_> {
         ))
     }
 
-    /// Whether something is blocked may be said too often, but not too seldom, and only where something
-    /// was left unread.
+    /// `blocked` may be true without a blocked delivery, but only if something was left unread. It must not be
+    /// false if a delivery is blocked.
     async fn fetch(
         &self,
         endpoint: EndpointId,
@@ -427,7 +427,7 @@ impl Side<'_> {
         }
     }
 
-    /// The answer to a tenant that is not there is not worth comparing.
+    /// The result for a tenant that does not exist is not compared.
     async fn create_replay(
         &mut self,
         now: Timestamp,
@@ -518,7 +518,7 @@ fn an_event(tenant: &str, draft: &Draft) -> NewEvent {
             event_type: kind(draft.event_type),
             content_type: None,
             payload: Bytes::from(payload),
-            // Some belong to a trace, and some of those say more.
+            // Some events have a trace, and some of those have vendor state.
             trace: draft.ordering.map(|number| trace(number + 1, number == 2)),
         }),
         deliver_at: draft.deliver_at,
@@ -544,7 +544,7 @@ fn an_entry(now: Timestamp, entry: AuditId, tenant: Option<&str>) -> AuditEntry 
     }
 }
 
-/// To everything, to a tenant and to an endpoint.
+/// Returns stats of the whole installation, a tenant and an endpoint.
 fn happened(at: Timestamp, tenant: &str, endpoint: EndpointId, count: u64) -> Vec<Happened> {
     let tally = Tally {
         attempts: count,

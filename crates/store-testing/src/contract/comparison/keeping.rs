@@ -1,4 +1,4 @@
-//! How long things are kept, and removing what is old.
+//! Retention periods and retention runs.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use super::operation::PLANS;
 use super::side::Side;
 use posthaste_store::{Limits, Retention, Tidied};
 
-/// Rounds of tidying that certainly look at everything.
+/// Number of retention runs that are enough to check everything.
 const TIDY_ROUNDS: usize = 3;
 
 impl Side<'_> {
-    /// Tidies until everything has been looked at.
+    /// Makes retention runs until everything has been checked.
     pub(super) async fn tidy(&self, now: Timestamp, retention: &Retention) -> String {
         let (mut removed, mut payloads) = (0, 0);
         for _ in 0..TIDY_ROUNDS {
@@ -32,7 +32,7 @@ impl Side<'_> {
     }
 }
 
-/// Limits that say how long, in hours.
+/// Returns limits with these retention periods, in hours.
 pub(super) fn kept_for(
     deliveries: Option<u64>,
     payloads: Option<u64>,
@@ -46,7 +46,7 @@ pub(super) fn kept_for(
     }
 }
 
-/// What the plans say.
+/// Returns the limits of the plans.
 pub(super) fn plans() -> BTreeMap<String, Limits> {
     let small = kept_for(Some(18), Some(6), None);
     let large = kept_for(Some(100), None, Some(30));

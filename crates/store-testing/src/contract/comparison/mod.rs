@@ -1,13 +1,13 @@
-//! Engine and model, side by side.
+//! Randomised comparison of the store under test with the model.
 //!
-//! From a seed comes a sequence of operations on few tenants, endpoints and keys, at times that mostly
-//! grow. Each is done to the model and to the engine, and both must answer the same; now and then, and at
-//! the end, everything that can be seen of both must be the same. Each makes its own ids, so answers are
-//! compared with ids replaced by what they stand for.
+//! A seed determines a sequence of operations on few tenants, endpoints and keys, at times that mostly
+//! increase. Each operation is applied to both stores, and both must return the same result. From time to time,
+//! and at the end, all readable data of both must be equal. Each store makes its own ids, so ids in results are
+//! replaced by names before the comparison.
 //!
-//! Not compared, since the contract leaves it open: how the deliveries of one event are ordered among
-//! themselves, where one page ends and the next begins, in what pieces sweeping, replaying and tidying
-//! are done, and whether a fetch that left something unread says that something is blocked.
+//! The contract leaves some behaviour open, which is not compared: the order of the deliveries of one event,
+//! the page boundaries, the steps in which sweeps, replays and retention runs proceed, and whether a fetch that
+//! left something unread reports that something is blocked.
 
 mod apply;
 mod keeping;
@@ -27,17 +27,17 @@ use operation::Script;
 use side::Side;
 use view::Extent;
 
-/// How many operations one seed makes.
+/// Number of operations per seed.
 const STEPS: usize = 300;
-/// Everything is compared each time so many operations have been done. Divides [`STEPS`], so also at the end.
+/// Number of operations between full comparisons. Divides [`STEPS`], so that there is also one at the end.
 const VIEW_EVERY: usize = 50;
 const _: () = assert!(STEPS.is_multiple_of(VIEW_EVERY), "the end is compared");
-/// How many operations are told when something differs.
+/// Number of last operations that a failure shows.
 const TOLD: usize = 12;
-/// Names the one seed to run.
+/// Environment variable that selects a single seed.
 const SEED_VARIABLE: &str = "POSTHASTE_SEED";
 
-/// Engine and model do not agree.
+/// The store under test and the model returned different results.
 #[derive(Debug)]
 pub struct Difference {
     seed: u64,
@@ -69,7 +69,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The first line that differs, and what is around the place.
+/// Returns the first line that differs.
 fn first_difference(model: &str, engine: &str) -> (String, String) {
     let mut lines = model.lines().zip(engine.lines());
     match lines.find(|(model, engine)| model != engine) {
@@ -78,7 +78,7 @@ fn first_difference(model: &str, engine: &str) -> (String, String) {
     }
 }
 
-/// Compares an engine with the model for many seeds, or for the one that the environment names.
+/// Compares a store with the model for many seeds, or for the one that the environment selects.
 ///
 /// # Panics
 /// If they differ.
@@ -93,7 +93,7 @@ pub fn assert_agree<H: Harness>(seeds: std::ops::Range<u64>, engine: impl Fn() -
     }
 }
 
-/// Compares an engine with the model for one seed.
+/// Compares a store with the model for one seed.
 pub fn compare(seed: u64, engine: &dyn Harness) -> Result<(), Box<Difference>> {
     let model = ModelHarness::default();
     block_on(run(seed, &model, engine))

@@ -1,18 +1,18 @@
-//! What ids stand for, whoever made them.
+//! Names for ids, which are the same in both stores.
 
 use std::collections::BTreeMap;
 
 use posthaste_core::delivery::Delivery;
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, ReplayId};
 
-/// A delivery: the how manyth event, to which endpoint.
+/// A delivery, named by the index of its event and its endpoint.
 pub(super) type DeliveryName = (usize, EndpointId);
 
-/// How many characters follow the prefix of an id.
+/// Number of characters after the prefix of an id.
 const ID_CHARS: usize = 26;
 const PREFIXES: [&str; 3] = ["evt_", "dlv_", "rpl_"];
 
-/// The ids that one side has made, in the order in which they were heard of.
+/// The ids that one store has made, in the order in which they appeared.
 #[derive(Default)]
 pub(super) struct Names {
     pub(super) events: Vec<EventId>,
@@ -51,7 +51,7 @@ impl Names {
         self.learn_delivery(facts.event, facts.endpoint, facts.id);
     }
 
-    /// The same text with names instead of ids.
+    /// Returns the text with names instead of ids.
     pub(super) fn translate(&self, text: &str) -> String {
         let mut translated = String::with_capacity(text.len());
         let mut rest = text;

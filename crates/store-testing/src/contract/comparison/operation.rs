@@ -1,4 +1,4 @@
-//! What can be done to a store, made up from dice.
+//! Random operations on a store.
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::classify::FailureKind;
@@ -30,7 +30,7 @@ const ALERTS: [AlertName; 2] = [AlertName::RetryRatio, AlertName::BreakerTripped
 const ENDPOINTS: u64 = 7;
 const KEYS: u64 = 5;
 
-/// An event to be accepted, in small numbers.
+/// An event to be accepted.
 #[derive(Clone, Debug)]
 pub(super) struct Draft {
     pub(super) event_type: &'static str,
@@ -41,7 +41,7 @@ pub(super) struct Draft {
     pub(super) only: Option<EndpointId>,
 }
 
-/// How long a tenant's things are kept, in hours, and the plan it is on.
+/// The retention periods of a tenant, in hours, and its plan.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeptDraft {
     pub(super) deliveries: Option<u64>,
@@ -50,17 +50,17 @@ pub(super) struct KeptDraft {
     pub(super) plan: Option<&'static str>,
 }
 
-/// How a record comes to be.
+/// The properties of an attempt record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Effects {
     pub(super) health: Option<(u64, bool)>,
     pub(super) disable: bool,
     pub(super) news: bool,
-    /// It is made of what was known at an earlier time.
+    /// The record is based on an earlier state of the delivery.
     pub(super) stale: bool,
 }
 
-/// Which deliveries, events and replays.
+/// A filter for deliveries, events or replays.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Search {
     pub(super) status: Option<StoredStatus>,
@@ -213,13 +213,13 @@ pub(super) enum Operation {
     Reopen,
 }
 
-/// Makes operations up.
+/// Generates operations.
 pub(super) struct Script {
     pub(super) dice: Dice,
     now: Timestamp,
-    /// The entries of the audit, in the order in which they were begun.
+    /// The ids of the audit entries, in the order in which they were begun.
     entries: Vec<AuditId>,
-    /// The alerts that were raised, or tried to be.
+    /// The ids of all alerts that an operation tried to raise.
     alerts: Vec<AlertId>,
 }
 
@@ -233,7 +233,7 @@ impl Script {
         }
     }
 
-    /// Time mostly goes on, sometimes by much, and now and then it is set back.
+    /// Advances the clock, mostly by little, sometimes by much, and sometimes backwards.
     pub(super) fn tick(&mut self) -> Timestamp {
         let Timestamp(now) = self.now;
         self.now = Timestamp(match self.dice.between(0, 99) {
@@ -255,7 +255,7 @@ impl Script {
         Timestamp(self.now.0 + 2 * HOUR - span)
     }
 
-    /// Mostly the first of them, so that much comes together.
+    /// Returns a tenant, mostly the first, so that much data belongs to one tenant.
     fn tenant(&mut self) -> &'static str {
         match self.dice.chance(6, 10) {
             true => TENANTS[0],
@@ -264,7 +264,7 @@ impl Script {
     }
 
     fn endpoint(&mut self) -> EndpointId {
-        // Their ids are not in the order in which they are made.
+        // The order of ids differs from the order of creation.
         EndpointId(u128::from(self.dice.between(1, ENDPOINTS) * 37 % 11) << 64)
     }
 
@@ -293,7 +293,7 @@ impl Script {
         }
     }
 
-    /// A delivery, mostly one of the latest.
+    /// Returns a delivery, mostly one of the latest.
     fn delivery(&mut self, names: &Names) -> Option<DeliveryName> {
         let known: Vec<DeliveryName> = names.deliveries.keys().copied().collect();
         let last = known.len().checked_sub(1)? as u64;
@@ -535,7 +535,7 @@ impl Script {
         }
     }
 
-    /// The next operation, given what has been heard of.
+    /// Returns the next operation, based on the known ids.
     pub(super) fn next(&mut self, names: &Names) -> Operation {
         let delivery = self.delivery(names);
         match (self.dice.between(0, 99), delivery) {
@@ -587,8 +587,8 @@ impl Script {
     }
 }
 
-/// What a tenant may send at some time. How fast events come is not compared: an engine may forget that when it is
-/// opened again.
+/// Returns the quota of a tenant at a time. Rates other than 0 are not compared, because a store may forget the
+/// rate limit state when it is opened again.
 fn allowance(now: Timestamp) -> Allowance {
     Allowance {
         per_second: now.0.is_multiple_of(41).then_some(0),

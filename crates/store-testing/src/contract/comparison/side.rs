@@ -1,4 +1,4 @@
-//! One of the two that are compared.
+//! One of the two compared stores.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -22,9 +22,9 @@ pub(super) struct Side<'a> {
     pub(super) store: Arc<dyn Store>,
     pub(super) recorder: Arc<Recorder>,
     pub(super) names: Names,
-    /// Deliveries as they were when they were last seen waiting.
+    /// Deliveries as they were when last seen waiting.
     pub(super) seen: BTreeMap<DeliveryId, Delivery>,
-    /// How often figures were added since it was opened.
+    /// Number of stats batches that were added since the store was opened.
     pub(super) flushes: u64,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Closes the store and opens it as the next process would.
+    /// Closes the store and opens it again, as the next process would.
     pub(super) async fn reopen(&mut self) {
         self.store.close().await.expect("it closes");
         self.seed += 1_000_000;
@@ -52,19 +52,20 @@ impl<'a> Side<'a> {
         self.flushes = 0;
     }
 
-    /// An answer in words that do not depend on who made the ids.
+    /// Formats a result with names instead of ids.
     pub(super) fn tell(&self, answer: &impl Debug) -> String {
         self.names.translate(&format!("{answer:?}"))
     }
 
-    /// Answers of which the order does not matter.
+    /// Formats results whose order does not matter.
     pub(super) fn tell_sorted<T: Debug>(&self, answers: &[T]) -> String {
         let mut told: Vec<String> = answers.iter().map(|answer| self.tell(answer)).collect();
         told.sort();
         told.join("\n")
     }
 
-    /// What was handed over since the last time. Its order is that of the ids.
+    /// Returns the deliveries that were handed over since the last call, and checks that they are in the order
+    /// of ids.
     pub(super) fn handed_over(&mut self) -> String {
         let handed_over: Vec<HandedOver> = self.recorder.take();
         let in_order = handed_over.is_sorted_by_key(|it| it.delivery.id());
@@ -123,13 +124,13 @@ impl<'a> Side<'a> {
         found
     }
 
-    /// The how manyth event that was heard of; one past the last stands for none.
+    /// Returns the id of the event with this index; an index past the last gives an unknown id.
     pub(super) fn event(&self, number: usize) -> posthaste_core::id::EventId {
         let none = posthaste_core::id::EventId(7);
         self.names.events.get(number).copied().unwrap_or(none)
     }
 
-    /// Deliveries that a replay has made are heard of in lists only.
+    /// Learns the ids of deliveries that a replay has made, which appear only in lists.
     pub(super) async fn learn_deliveries(&mut self) {
         for tenant in TENANTS {
             for stored in self.deliveries(tenant, &Search::default(), 50).await {

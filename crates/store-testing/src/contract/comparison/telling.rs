@@ -1,4 +1,4 @@
-//! What is done to the outbox.
+//! Operations on notifications and emails.
 
 use posthaste_core::time::{Span, Timestamp};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use super::operation::Script;
 use super::side::Side;
 use posthaste_store::{LetterLine, Longest, Posted};
 
-/// Longer than any list here.
+/// Longer than any list in the comparison.
 const ENOUGH: usize = 100_000;
 
 /// One operation.
@@ -19,7 +19,7 @@ pub(super) enum Telling {
     },
     Tell {
         now: Timestamp,
-        /// Whether it goes on from where people were told last.
+        /// True if it continues after the last dispatched notification.
         current: bool,
         recipients: Vec<u64>,
         due_at: Timestamp,
@@ -74,7 +74,7 @@ impl Side<'_> {
         let store = self.store.clone();
         match telling {
             Telling::Gather { before, limit } => {
-                // A few failures lie further ahead than that.
+                // A few failures are further in the future than that.
                 let now = before.after(Span::from_mins(30));
                 let gathered = store.gather_failures(now, before, limit).await;
                 self.tell(&(gathered, store.notices(0, ENOUGH).await))
@@ -110,7 +110,7 @@ impl Side<'_> {
         }
     }
 
-    /// Tells half of what nobody was told of.
+    /// Dispatches half of the notifications that are not dispatched yet.
     async fn tell_people(
         &self,
         now: Timestamp,

@@ -1,4 +1,4 @@
-//! Everything that can be seen of a store.
+//! All readable data of a store.
 
 use std::fmt::Write;
 
@@ -10,9 +10,9 @@ use super::side::Side;
 use crate::contract::given::{all, at, id};
 use posthaste_store::{AlertFilter, AuditFilter, AuditOf, Named, Scope, Width};
 
-/// Longer than any list here.
+/// Longer than any list in the comparison.
 const ENOUGH: usize = 100_000;
-/// One list in so many is read in short pages.
+/// One list in this many is read in short pages.
 const SHORT_PAGES_IN: u64 = 4;
 
 /// The parts of a store that a view reads.
@@ -20,12 +20,12 @@ const SHORT_PAGES_IN: u64 = 4;
 pub(super) enum Extent {
     /// Lists and counts.
     Lists,
-    /// Also every event and every delivery one by one. What these show does not change between views except by growing.
+    /// Also every event and every delivery individually. Between two views this data only grows.
     Everything,
 }
 
 impl Side<'_> {
-    /// Reads the store and returns it as text, a thing to a line. The dice choose the length of pages.
+    /// Reads the store and returns its contents as text, one item per line. The RNG chooses the page lengths.
     pub(super) async fn view(
         &mut self,
         mut dice: Dice,
@@ -116,7 +116,7 @@ impl Side<'_> {
         view
     }
 
-    /// Reads the figures of each scope, and which of the scopes had failures.
+    /// Reads the stats of each scope, and which of the scopes had failures.
     async fn figures(&self, scopes: &[Scope]) -> String {
         let mut figures = Vec::new();
         for width in Width::ALL {

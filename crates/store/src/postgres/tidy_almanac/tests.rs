@@ -1,4 +1,4 @@
-//! How often what is known is asked for, and that nothing goes too early by it.
+//! Checks that the partition plans cause few reads and that nothing is deleted too early.
 
 use super::*;
 
@@ -24,36 +24,36 @@ fn what_everybody_keeps_as_long_goes_with_its_day() {
     assert_eq!(empties.shortest(), Span::from_days(2));
     let hasty = early(kept(3, 3, 1), whole);
     assert_eq!(hasty, kept(3, 3, 1));
-    // A day that is held up keeps nobody's.
+    // Nothing of a day that is delayed waits for the day.
     assert_eq!(early(kept(30, 30, 7), None), kept(30, 30, 7));
 }
 
-/// An event, all of which ended when it came.
+/// An event whose deliveries ended when it was accepted.
 struct Event {
     tenant: i64,
     at: Timestamp,
     emptied: bool,
 }
 
-/// What is done as the almanac says.
+/// A simulated database that executes the tasks of the almanac.
 #[derive(Default)]
 struct World {
     almanac: Almanac,
     days: Vec<Day>,
     kept: BTreeMap<i64, Kept>,
     events: BTreeMap<Id, Event>,
-    /// Tenants and events that were read, and questions that were asked.
+    /// Numbers of tenants and events that were read, and of tasks that were requested.
     read: usize,
     asked: usize,
-    /// Events that were read though nothing of them goes before its day.
+    /// Events that were read although nothing of them expires before their day.
     strangers: usize,
-    /// Events that went, or were emptied.
+    /// Numbers of deleted events and of deleted payloads.
     gone: usize,
     emptied: usize,
 }
 
 impl World {
-    /// So many days, on each of which every tenant has so many events.
+    /// Creates this number of days, each with this number of events of every tenant.
     fn new(days: u64, each: u64, kept: &[Kept]) -> World {
         let mut world = World::default();
         for (place, kept) in kept.iter().enumerate() {
@@ -84,7 +84,7 @@ impl World {
             .range(Id(day.first_id())..Id(day.next().first_id()))
     }
 
-    /// A round, every so often from one time to another.
+    /// Runs a retention run at each interval from one time to another.
     fn rounds(&mut self, from: u64, to: u64, every: u64) {
         for now in (from..to).step_by(every as usize).map(Timestamp) {
             for day in self.days.clone() {
@@ -181,13 +181,13 @@ impl World {
     }
 }
 
-/// How many events are on a day of [`the_work_is_of_the_order_of_what_goes_however_many_tenants_and_days`].
+/// Number of events on a day of [`the_work_is_of_the_order_of_what_goes_however_many_tenants_and_days`].
 const A_DAY: u64 = 9_600;
 
 #[test]
 fn the_work_is_of_the_order_of_what_goes_however_many_tenants_and_days() {
     for (tenants, days) in [(1, 2), (20, 2), (400, 2), (400, 8)] {
-        // Half of them keep everything for longer than the others; everybody empties events before they go.
+        // Half of the tenants keep everything longer than the others. All delete payloads before events.
         let kept: Vec<Kept> = (0..tenants)
             .map(|no| {
                 if no % 2 == 0 {
@@ -207,7 +207,7 @@ fn the_work_is_of_the_order_of_what_goes_however_many_tenants_and_days() {
             read <= 6 * done,
             "{tenants}, {days}: {read} read for {done}"
         );
-        // A question is asked about a hundred events, or every ten minutes.
+        // One task per hundred events, or one every ten minutes.
         let looks = done / STEP + 144 * 9 * days as usize;
         assert!(
             asked <= 2 * looks,
@@ -237,7 +237,7 @@ fn a_few_who_keep_less_are_found_by_themselves() {
     let mut world = World::new(1, 96, &tenants);
     world.rounds(2 * DAY, 9 * DAY, HOUR / 6);
     assert_eq!((world.gone, world.emptied), (2 * 96, 96));
-    // Nobody else's are looked at, which are a hundred times as many.
+    // The other tenants have a hundred times as many events, and none of them is read.
     assert_eq!(world.strangers, 0);
 }
 
@@ -246,12 +246,12 @@ fn whose_mind_changes_is_heard_at_once() {
     let mut world = World::new(1, 4, &[kept(5, 5, 5), kept(5, 5, 5)]);
     world.rounds(DAY, 5 * DAY, HOUR);
     assert_eq!((world.gone, world.emptied), (0, 0));
-    // Who keeps less does not wait until the day was to go.
+    // A shorter retention takes effect without waiting for the day to be dropped.
     world.kept.insert(2, kept(5, 1, 5));
     world.almanac.minds_changed(&[kept(5, 1, 5)]);
     world.rounds(5 * DAY, 5 * DAY + HOUR, HOUR);
     assert_eq!(world.emptied, 4);
-    // Who keeps more keeps it, though it was about to go.
+    // A longer retention takes effect although the day was about to be dropped.
     world.kept.insert(1, kept(8, 8, 8));
     world.almanac.minds_changed(&[kept(8, 8, 8)]);
     world.rounds(6 * DAY, 7 * DAY, HOUR);

@@ -1,3 +1,5 @@
+//! Tests of the reasons and the order of endpoints that need attention.
+
 use posthaste_core::id::EndpointId;
 use posthaste_core::lane::{Health, RateLimit, StoredTrip};
 use posthaste_core::sign::SignatureStyle;

@@ -1,4 +1,4 @@
-//! Who there is: tenants and their keys.
+//! Commands on tenants and their keys.
 
 use http::Method;
 

@@ -1,4 +1,4 @@
-//! Where events are delivered to.
+//! Commands on endpoints.
 
 use http::Method;
 
@@ -19,7 +19,7 @@ const SECRET_FILE: Field = body(
     "A signing secret to take over, in a file; - reads standard input",
 );
 
-/// What can be said of a new endpoint and of a change alike, between what differs.
+/// The fields that creating and updating an endpoint have in common, between those that differ.
 macro_rules! endpoint_fields {
     ([$($before:expr),*], [$($after:expr),*]) => {
         [
@@ -130,7 +130,7 @@ static ENDPOINT_UPDATE: &[Field] = &endpoint_fields!(
     ]
 );
 
-/// What is done to one endpoint by a single word.
+/// A command on one endpoint without options.
 const fn on_endpoint(
     name: &'static str,
     about: &'static str,

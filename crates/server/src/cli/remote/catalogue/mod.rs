@@ -1,4 +1,4 @@
-//! Every resource and what can be done with it.
+//! All resources and their actions.
 
 mod directory;
 mod endpoints;
@@ -11,7 +11,7 @@ use directory::{KEYS, TENANTS};
 use endpoints::ENDPOINTS;
 use traffic::{DELIVERIES, EVENTS, REPLAYS};
 
-/// Every resource, in the order of the help.
+/// All resources, in the order of the help.
 pub static RESOURCES: &[Resource] = &[
     Resource {
         name: "tenants",
@@ -75,7 +75,7 @@ pub static RESOURCES: &[Resource] = &[
     },
 ];
 
-/// The resource that `send` and `batch` belong to as well.
+/// The resource that `send` and `batch` also belong to.
 pub const EVENTS_NAME: &str = "events";
 
 const fn query(name: &'static str, key: &'static str, kind: Kind, help: &'static str) -> Field {

@@ -1,4 +1,4 @@
-//! What is delivered: events, deliveries and replays.
+//! Commands on events, deliveries and replays.
 
 use http::Method;
 
@@ -16,7 +16,7 @@ const ERROR_KINDS: Kind = Kind::Word(&[
     "unknown",
 ]);
 
-/// What can be sent again is what has ended.
+/// Statuses of finished deliveries, which can be replayed.
 const ENDED: Kind = Kind::Word(&["succeeded", "failed", "cancelled"]);
 
 const STATUSES: Kind = Kind::Word(&[

@@ -1,24 +1,24 @@
-//! Whether a failure can be mended, by whom, and how: what a support engineer says on the telephone.
+//! Advice on dead letters: whether a failure can be fixed, by whom, and how.
 
 use posthaste_core::classify::FailureKind;
 
 use crate::dashboard::pages::addresses::Standing;
 
-/// Who has to do something before sending again helps.
+/// The party that has to act before a replay can succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mender {
-    /// Nobody: it can be sent again now.
+    /// No action is needed: the delivery can be replayed now.
     Nobody,
-    /// Whoever runs the endpoint's settings here.
+    /// The person who manages the endpoint's settings here.
     Here,
-    /// Whoever runs the receiver.
+    /// The operator of the receiver.
     Receiver,
-    /// Nobody can.
+    /// The failure cannot be fixed.
     Lost,
 }
 
 impl Mender {
-    /// Whether it can be mended, in words.
+    /// Returns the answer to "can this be fixed?" in words.
     pub(super) fn in_words(self) -> &'static str {
         match self {
             Mender::Nobody => "Yes: it can be replayed now.",
@@ -29,7 +29,7 @@ impl Mender {
     }
 }
 
-/// Who can mend it, and how.
+/// Returns who can fix the failure, and how.
 pub(super) fn advice(
     kind: Option<FailureKind>,
     status: Option<u16>,
@@ -83,7 +83,7 @@ pub(super) fn advice(
     }
 }
 
-/// What an answer asks for.
+/// Returns the advice for a response with an error status.
 fn on_status(status: Option<u16>) -> (Mender, &'static str) {
     match status {
         Some(300..=399) => (

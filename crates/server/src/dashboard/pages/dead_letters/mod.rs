@@ -1,7 +1,8 @@
-//! Dead letters: which failed, where, why, how often, and whether that can be mended.
+//! Dead letters, grouped by endpoint and cause.
 //!
-//! They stand in groups, by endpoint and cause, since what is mended is a cause and not a delivery. A group
-//! is replayed as a whole, looked into to replay some, or shown to the customer by a link.
+//! Deliveries are grouped because a fix applies to a cause, not to a single delivery. A whole group can be replayed,
+//! opened to replay some of it, or shown to the customer by a portal link. Each group shows what failed, why, how
+//! often, and how to fix it ([`advice()`]).
 
 mod advice;
 
@@ -25,15 +26,15 @@ use crate::dashboard::parts::{Listed, Mood, badge, copied, empty, pager, time};
 use crate::dashboard::visit::{Visit, query_of};
 use crate::picture::words::count;
 
-/// How many groups stand on a page.
+/// Number of groups on a page.
 const PER_PAGE: usize = 25;
-/// How many groups are told where everything is.
+/// Number of groups on the overview page.
 const SUMMED_UP: usize = 5;
-/// Among so many of the newest replays, those that run are shown.
+/// Number of newest replays that are checked for running ones.
 const REPLAYS_LOOKED_AT: usize = 10;
-/// How long a link for a customer may lead here.
+/// Lifetimes that can be chosen for a customer's link.
 const LINK_TIMES: [(&str, &str); 3] = [("1h", "an hour"), ("24h", "a day"), ("7d", "a week")];
-/// How long it does, unless somebody says otherwise.
+/// Default lifetime of a customer's link.
 const LINK_TIME: &str = "24h";
 
 pub(super) const PAGES: &[At<Show>] = &[at(Reach::Tenant, "/dead-letters", |visit| {
@@ -49,7 +50,7 @@ pub(super) const ACTIONS: &[At<Act>] = &[
     }),
 ];
 
-/// Those that failed at one endpoint for one cause.
+/// The dead letters of one endpoint with one cause.
 #[derive(Deserialize)]
 struct Group {
     endpoint_id: String,
@@ -64,7 +65,7 @@ struct Group {
 }
 
 impl Group {
-    /// How many, in words.
+    /// Number of deliveries, in words.
     fn how_many(&self) -> String {
         match self.count_is_exact {
             true => count(self.count),
@@ -76,7 +77,7 @@ impl Group {
         self.error_kind.map_or("", FailureKind::name)
     }
 
-    /// Whether a replay would send them, and nothing but them.
+    /// Returns whether a replay can select exactly these deliveries and would send them.
     fn can_be_replayed(&self) -> bool {
         match self.endpoint_status {
             Standing::Enabled | Standing::Paused => self.error_kind.is_some(),
@@ -84,12 +85,12 @@ impl Group {
         }
     }
 
-    /// The id of something on its card: by it the script finds again what somebody was at.
+    /// Element id on its card. The script uses it to restore the focus after an update.
     fn id(&self, what: &str) -> String {
         format!("{what}-{}-{}", self.endpoint_id, self.kind())
     }
 
-    /// Its deliveries, as a query of their list.
+    /// The query that lists its deliveries.
     fn deliveries(&self) -> String {
         deliveries(&self.endpoint_id, self.kind())
     }
@@ -143,7 +144,7 @@ async fn list(visit: Visit) -> Result<Shown, Problem> {
     Ok(page.into())
 }
 
-/// What is said where there is no group: no more than is known.
+/// Text for an empty list. It claims no more than was checked.
 fn nothing(endpoint: &str, cursor: &str, has_older: bool) -> &'static str {
     match (endpoint, cursor, has_older) {
         (_, _, true) => {
@@ -164,7 +165,7 @@ fn running_now(visit: &Visit, running: &[Replay], addresses: &Addresses) -> Mark
     }
 }
 
-/// The newest groups, for those who look at everything at once.
+/// Renders the newest groups, for the overview page.
 pub(super) async fn summary(visit: &Visit) -> Result<Markup, Problem> {
     let path = format!("/dead-letters?limit={SUMMED_UP}");
     let groups: Listed<Group> = visit.get(&path).await?;
@@ -186,7 +187,7 @@ pub(super) async fn summary(visit: &Visit) -> Result<Markup, Problem> {
     })
 }
 
-/// A group: where, why, how often, since when, can it be mended, and what to do.
+/// Renders a group: endpoint, cause, count, time, advice and actions.
 fn card(visit: &Visit, group: &Group) -> Markup {
     let standing = group.endpoint_status;
     let error = group.newest.last_error.as_ref();
@@ -258,7 +259,7 @@ fn replay_form(visit: &Visit, group: &Group) -> Markup {
     }
 }
 
-/// Which group a form is about.
+/// Hidden fields that identify a group in a form.
 fn named(group: &Group) -> Markup {
     html! {
         input type="hidden" name="endpoint" value=(group.endpoint_id);
@@ -299,7 +300,7 @@ struct PortalLink {
     expires_at: String,
 }
 
-/// Makes a link that shows a group to the customer, and nothing of anybody else's.
+/// Creates a portal link that opens on this group. It gives no access to other tenants' data.
 async fn link(visit: Visit, form: Form) -> Result<After, Problem> {
     let asked = json!({
         "expires_in": form.filled("expires_in").unwrap_or(LINK_TIME),

@@ -1,5 +1,5 @@
-//! Which deliveries are looked for. Everything stands in the address, so that what one sees can be sent to
-//! somebody else; and what is wrong does not keep the rest from counting.
+//! Filters of the delivery list. They are part of the address, so that a filtered list can be shared by its link. An
+//! invalid filter is ignored; the others still apply.
 
 use maud::{Markup, html};
 use posthaste_core::delivery::Status;
@@ -11,7 +11,7 @@ use crate::dashboard::pages::typed::{Typed, moment};
 use crate::dashboard::parts::in_words;
 use crate::dashboard::visit::{Visit, query_of};
 
-/// What can be looked for.
+/// Names of all filters.
 const NAMES: [&str; 7] = [
     "status",
     "endpoint",
@@ -21,9 +21,9 @@ const NAMES: [&str; 7] = [
     "until",
     "id",
 ];
-/// Those of them that are times.
+/// Filters that are times.
 const TIMES: [&str; 2] = ["since", "until"];
-/// Every status there is.
+/// All delivery statuses.
 const STATUSES: [Status; 7] = [
     Status::Pending,
     Status::InProgress,
@@ -34,14 +34,14 @@ const STATUSES: [Status; 7] = [
     Status::Cancelled,
 ];
 
-/// What was asked for.
+/// The filters of a request.
 pub(super) struct Filters {
     typed: Typed,
     cursor: String,
 }
 
 impl Filters {
-    /// Reads what stands in the address.
+    /// Reads the filters from the query.
     pub(super) fn read(visit: &Visit) -> Filters {
         let mut typed = Typed::read(&NAMES, |name| visit.query(name));
         typed.check_times(&TIMES, visit.now);
@@ -51,22 +51,22 @@ impl Filters {
         }
     }
 
-    /// Whether only those that failed are looked for.
+    /// Returns whether the list is limited to failed deliveries.
     pub(super) fn is_of_failed(&self) -> bool {
         self.typed.value("status") == Status::Failed.name()
     }
 
-    /// Whether anything is looked for.
+    /// Returns whether any filter is set.
     pub(super) fn is_set(&self) -> bool {
         self.typed.fields().any(|(_, text)| !text.is_empty())
     }
 
-    /// Whether an older page is looked at.
+    /// Returns whether this is not the first page of the list.
     pub(super) fn is_older(&self) -> bool {
         !self.cursor.is_empty()
     }
 
-    /// Keeps in mind what the API calls wrong. Says whether asking without that makes sense.
+    /// Records the errors that the API returned. Returns whether a request without the invalid parts makes sense.
     pub(super) fn note(&mut self, problem: &Problem) -> bool {
         let mut mistakes = problem.errors.iter().flat_map(|errors| errors.iter());
         let is_lost = mistakes.any(|mistake| mistake.field == "cursor") && self.is_older();
@@ -76,7 +76,7 @@ impl Filters {
         self.typed.note(problem) || is_lost
     }
 
-    /// What is asked of the API: all that is not wrong.
+    /// Builds the API query from all valid filters.
     pub(super) fn asked(&self, now: Timestamp, limit: usize) -> String {
         let right = self.typed.fields();
         let right = right.filter(|(name, _)| self.typed.wrong(name).is_none());
@@ -93,12 +93,12 @@ impl Filters {
         query_of(fields.iter().map(|(name, text)| (*name, text.as_str())))
     }
 
-    /// The same as it stands in an address, beginning at a cursor.
+    /// Builds the page's query with all filters, beginning at a cursor.
     pub(super) fn link(&self, cursor: &str) -> String {
         query_of(self.typed.fields().chain([("cursor", cursor)]))
     }
 
-    /// The form.
+    /// Renders the filter form.
     pub(super) fn form(&self, visit: &Visit, endpoints: &Addresses) -> Markup {
         let here = visit.here("/deliveries");
         let typed = &self.typed;

@@ -1,4 +1,4 @@
-//! Deliveries: what was sent, what is being sent, and what will be.
+//! The list of a tenant's deliveries, with filters and a replay of selected ones.
 
 mod filters;
 pub(super) mod table;
@@ -19,7 +19,7 @@ use crate::dashboard::page::{After, Done, Page, Shown, Tab};
 use crate::dashboard::parts::{Listed, empty, pager};
 use crate::dashboard::visit::{Visit, escaped};
 
-/// How many deliveries stand on a page.
+/// Number of deliveries on a page.
 const PER_PAGE: usize = 50;
 
 pub(super) const PAGES: &[At<Show>] = &[at(Reach::Tenant, "/deliveries", |visit| {
@@ -41,18 +41,18 @@ async fn list(visit: Visit) -> Result<Shown, Problem> {
     Ok(page.into())
 }
 
-/// The endpoints that deliveries go to.
+/// Returns the endpoint ids of deliveries.
 pub(super) fn endpoints(deliveries: &[Delivery]) -> Vec<&str> {
     let ids = deliveries.iter();
     ids.map(|delivery| delivery.endpoint_id.as_str()).collect()
 }
 
-/// What is found, without what is wrong.
+/// Loads the deliveries that match the valid filters.
 async fn found(visit: &Visit, filters: &mut Filters) -> Result<Listed<Delivery>, Problem> {
     let ask = |filters: &Filters| format!("/deliveries{}", filters.asked(visit.now, PER_PAGE));
     loop {
         match visit.get(&ask(filters)).await {
-            // Each time less is asked for, so this ends.
+            // Each round drops at least one invalid filter, so the loop ends.
             Err(problem) if filters.note(&problem) => {}
             answer => return answer,
         }
@@ -99,7 +99,7 @@ fn nothing(filters: &Filters, has_older: bool) -> &'static str {
     }
 }
 
-/// Tries again those that were ticked. What cannot be is told, one by one; the rest is under way.
+/// Retries the selected deliveries. Those that cannot be retried are listed with the reason; the others are retried.
 async fn replay(visit: Visit, form: Form) -> Result<After, Problem> {
     let back = visit.here("/deliveries?status=failed");
     let chosen: Vec<&str> = form.all(CHOSEN).collect();

@@ -1,4 +1,4 @@
-//! Deliveries in lines: what each is, and what happens with it next.
+//! A table of deliveries: each with its status and its next step.
 
 use maud::{Markup, html};
 
@@ -8,19 +8,19 @@ use crate::dashboard::pages::delivery::words;
 use crate::dashboard::parts::{delivery_badge, time};
 use crate::dashboard::visit::Visit;
 
-/// The name under which deliveries are chosen.
+/// Form field of the selected deliveries.
 pub(super) const CHOSEN: &str = "delivery";
 
-/// How a list is shown.
+/// The style of the table.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::dashboard::pages) enum Lines {
-    /// To look at.
+    /// Read-only.
     Plain,
-    /// To choose some of them.
+    /// With checkboxes.
     WithBoxes,
 }
 
-/// The list.
+/// Renders the table.
 pub(in crate::dashboard::pages) fn table(
     visit: &Visit,
     caption: &str,

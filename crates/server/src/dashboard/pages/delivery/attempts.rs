@@ -1,4 +1,4 @@
-//! Every attempt of a delivery: those that were made, each to be looked into, and those that may come.
+//! The attempts of a delivery: past ones with details, and expected ones.
 
 use maud::{Markup, html};
 use posthaste_core::delivery::Status;
@@ -10,13 +10,13 @@ use crate::dashboard::parts::{Mood, badge, duration, time};
 use crate::picture::journey::{Begins, Coming, Journey, Tried};
 use crate::picture::words::count;
 
-/// So many of the attempts are told of one by one.
+/// Maximum number of attempts in the table; the newest are shown.
 const MAX_SHOWN: usize = 100;
-/// So many of them are named to those who cannot see a picture. The tables say the rest.
+/// Maximum number of attempts in the chart's description for screen readers. The tables contain the rest.
 const MAX_DESCRIBED: usize = 12;
 
-/// The attempts as pictures. Where it is not known when the next ones come, what was and what follows have
-/// no time in common: each is a picture of its own.
+/// Returns the attempts as charts. If the time of the next attempt is unknown, past and expected attempts have no
+/// common time axis, so each gets its own chart.
 pub(super) fn journeys(delivery: &Delivery, now: Timestamp) -> Vec<Journey> {
     let (past, coming) = (&delivery.attempts, &delivery.timeline);
     let begins = begins(delivery, now);
@@ -47,7 +47,8 @@ fn journey(delivery: &Delivery, past: &[Attempt], coming: &[Upcoming], begins: B
             (since(&upcoming.earliest_at), since(&upcoming.expected_at));
         let latest_ms = match begins != Begins::Due && is_cut(upcoming, delivery) {
             false => since(&upcoming.latest_at),
-            // Counted from a moment that nobody knows, the end of time would come nearer by itself.
+            // If the start is unknown, the distance to the deadline shrinks with every rendering. A symmetric window
+            // does not change.
             true => (2 * expected_ms).saturating_sub(earliest_ms),
         };
         Coming {
@@ -68,19 +69,19 @@ fn journey(delivery: &Delivery, past: &[Attempt], coming: &[Upcoming], begins: B
         description: description(past, coming.len()),
         past: tried.collect(),
         coming: windows.collect(),
-        // What has ended gives up no more.
+        // A finished delivery has no deadline any more.
         gives_up_ms: (begins == Begins::Due && !delivery.status.is_terminal())
             .then(|| since(&delivery.give_up_at)),
         begins,
     }
 }
 
-/// Whether an attempt could come later, were there time left.
+/// Returns whether the delivery's deadline cuts the attempt's time window short.
 fn is_cut(upcoming: &Upcoming, delivery: &Delivery) -> bool {
     upcoming.latest_at == delivery.give_up_at
 }
 
-/// What the times of the next attempts are counted from.
+/// Returns the start of the time axis for the next attempts.
 fn begins(delivery: &Delivery, now: Timestamp) -> Begins {
     match delivery.status {
         Status::Pending | Status::Retrying if words::is_overdue(delivery, now) => Begins::Turn,
@@ -111,7 +112,7 @@ fn description(past: &[Attempt], coming: usize) -> String {
     format!("{}. The tables below say the same.", parts.join("; "))
 }
 
-/// How an attempt ended, in a word or two.
+/// The outcome of an attempt in a few words.
 fn outcome(attempt: &Attempt) -> String {
     match (attempt.status_code, attempt.error_kind) {
         (Some(status), None) => format!("delivered, {status}"),
@@ -135,7 +136,7 @@ fn removed_in_words(removed: u32) -> String {
     }
 }
 
-/// Those that were made.
+/// Renders the past attempts.
 pub(super) fn past(delivery: &Delivery, content_type: &str) -> Markup {
     if delivery.attempts.is_empty() {
         let words = match delivery.status.is_terminal() {
@@ -200,7 +201,7 @@ fn line(attempt: &Attempt, delivery: &Delivery) -> Markup {
     }
 }
 
-/// How long an attempt took.
+/// The duration of an attempt.
 fn took(ms: u64) -> String {
     match ms {
         0 => "under 1ms".to_owned(),
@@ -208,7 +209,7 @@ fn took(ms: u64) -> String {
     }
 }
 
-/// What came of an attempt.
+/// Renders the consequence of an attempt.
 fn led_to(attempt: &Attempt, delivery: &Delivery) -> Markup {
     let is_last = delivery
         .attempts
@@ -227,7 +228,7 @@ fn led_to(attempt: &Attempt, delivery: &Delivery) -> Markup {
     }
 }
 
-/// What was sent and what came back.
+/// Renders the request and the response of an attempt.
 fn inside(attempt: &Attempt, delivery: &Delivery, content_type: &str) -> Markup {
     html! {
         details #{ "attempt-" (attempt.number) } {
@@ -256,7 +257,7 @@ fn inside(attempt: &Attempt, delivery: &Delivery, content_type: &str) -> Markup 
     }
 }
 
-/// The headers of an attempt, as far as they follow from what is known.
+/// The headers of an attempt, as far as they can be derived from stored data.
 fn sent(attempt: &Attempt, delivery: &Delivery, content_type: &str) -> Vec<(&'static str, String)> {
     let seconds = ms(&attempt.started_at) / 1_000;
     let mut headers = headers(delivery, content_type, attempt.number);
@@ -264,7 +265,7 @@ fn sent(attempt: &Attempt, delivery: &Delivery, content_type: &str) -> Vec<(&'st
     headers
 }
 
-/// The headers of any attempt of a delivery.
+/// The headers that all attempts of a delivery have.
 pub(super) fn headers(
     delivery: &Delivery,
     content_type: &str,
@@ -284,7 +285,7 @@ pub(super) fn headers(
     ]
 }
 
-/// Those that may come.
+/// Renders the expected attempts.
 pub(super) fn coming(delivery: &Delivery, now: Timestamp) -> Markup {
     let Some(first) = delivery.timeline.first() else {
         return html! {};
@@ -293,7 +294,7 @@ pub(super) fn coming(delivery: &Delivery, now: Timestamp) -> Markup {
     let start = ms(&first.earliest_at);
     let at = |at: &str| match begins {
         Begins::Due => time(at),
-        // What follows a moment that is not known yet is told by how long after it.
+        // If the start is unknown, times are shown as durations after it.
         Begins::LetGo | Begins::Turn | Begins::Next => {
             html! { (duration(ms(at).saturating_sub(start))) }
         }
@@ -344,7 +345,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Before the next attempt is due.
+    /// A time before the next attempt is due.
     const NOW: Timestamp = Timestamp(1_794_744_020_000);
 
     #[test]
@@ -375,7 +376,7 @@ mod tests {
         for (status, next_at, word) in [
             ("held", None, "let go"),
             ("in_progress", None, "next"),
-            // It is overdue.
+            // Overdue.
             ("retrying", Some("2026-11-15T11:59:00.000Z"), "turn"),
             ("pending", Some("2026-11-15T11:59:00.000Z"), "turn"),
         ] {
@@ -409,7 +410,7 @@ mod tests {
             };
             let pictures = drawn(&now, now_at);
             assert_eq!(pictures, drawn(&later, later_at), "{status}");
-            // What was is one, what follows another.
+            // One chart for past attempts, one for expected attempts.
             assert_eq!(pictures.len(), 2, "{status}");
             assert!(pictures[1].contains(word), "{}", pictures[1]);
             assert!(pictures[1].contains("3 may still come"), "{}", pictures[1]);

@@ -1,27 +1,27 @@
-//! A command that repeats a delivery by hand.
+//! A `curl` command that repeats a delivery by hand.
 //!
-//! It is pasted into a shell, and all that is in it came from outside: so each word stands in quotes in
-//! which nothing means anything, and what a terminal might act on is read from a file instead.
+//! The command is meant to be pasted into a shell, and its parts come from outside. So every word is in single
+//! quotes, and a payload with control characters is read from a file.
 
 use super::payload::Payload;
 
-/// The longest payload that stands in the command itself.
+/// Maximum size of a payload that is part of the command, in bytes.
 const MAX_INLINE_BYTES: usize = 8 << 10;
-/// Where the payload is read from, if it does not stand in the command.
+/// File that the payload is read from, if it is not part of the command.
 pub(super) const FILE: &str = "payload.bin";
 
-/// What is repeated.
+/// A request to repeat.
 pub(super) struct Repeated<'a> {
-    /// Where it goes.
+    /// URL of the endpoint.
     pub(super) url: &'a str,
-    /// With these headers.
+    /// Headers of the request.
     pub(super) headers: Vec<(&'a str, String)>,
-    /// And this.
+    /// Payload of the event.
     pub(super) payload: &'a Payload,
 }
 
 impl Repeated<'_> {
-    /// Whether the payload has to be in a file.
+    /// Returns whether the payload has to be in a file.
     pub(super) fn needs_file(&self) -> bool {
         match self.payload {
             Payload::Bytes(_) => true,
@@ -32,7 +32,7 @@ impl Repeated<'_> {
         }
     }
 
-    /// The command.
+    /// Returns the command.
     pub(super) fn command(&self) -> String {
         let mut lines = vec![format!(
             "curl --globoff --request POST {}",
@@ -43,7 +43,7 @@ impl Repeated<'_> {
         }
         lines.push(match self.payload {
             Payload::Json(text) | Payload::Text(text) if !self.needs_file() => {
-                // Unlike `--data`, it takes a leading `@` as it stands.
+                // Unlike `--data`, it does not treat a leading `@` as a file name.
                 format!("--data-raw {}", quoted(text))
             }
             Payload::Json(_) | Payload::Text(_) | Payload::Bytes(_) => {
@@ -54,7 +54,7 @@ impl Repeated<'_> {
     }
 }
 
-/// A word of a POSIX shell: within single quotes nothing means anything but the quote that ends them.
+/// Quotes a word for a POSIX shell. Within single quotes only the closing quote has a meaning.
 fn quoted(text: &str) -> String {
     let plain: String = text
         .chars()
@@ -78,7 +78,7 @@ mod tests {
         }
     }
 
-    /// What a shell makes of a command: its words.
+    /// Splits a command into words, as a shell does.
     fn words(command: &str) -> Vec<String> {
         let mut words = Vec::new();
         let mut word: Option<String> = None;

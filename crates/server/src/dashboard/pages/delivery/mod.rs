@@ -1,4 +1,4 @@
-//! One delivery: what happened to my event, and what happens next.
+//! One delivery: status, attempts, next step, payload.
 
 mod attempts;
 mod curl;
@@ -44,7 +44,7 @@ async fn one(visit: Visit) -> Result<Shown, Problem> {
     let endpoint = delivery.endpoint_id.as_str();
     addresses.look_up(&visit, &[endpoint]).await?;
     let address = addresses.of(endpoint);
-    // A payload may be large and never changes: while the page is kept current it is not read again.
+    // A payload may be large and never changes, so live updates do not read it again.
     let event: Option<Event> = match visit.known.get() {
         Some(_) => None,
         None => Some(visit.get(&format!("/events/{}", delivery.event_id)).await?),
@@ -76,7 +76,7 @@ async fn one(visit: Visit) -> Result<Shown, Problem> {
     .into())
 }
 
-/// The attempts as pictures, where there is anything to draw.
+/// Renders the attempts as charts, if there are any.
 fn journey(visit: &Visit, delivery: &Delivery) -> Markup {
     html! {
         h2 { "Attempts" }
@@ -102,7 +102,7 @@ struct Breaker {
     until: Option<String>,
 }
 
-/// When the endpoint of a delivery that is held is tried next, if that is known.
+/// Returns the time of the next probe of a held delivery's endpoint, if it is known.
 async fn probe_at(
     visit: &Visit,
     delivery: &Delivery,
@@ -116,7 +116,7 @@ async fn probe_at(
     Ok(health.breaker.until)
 }
 
-/// How it is, and what can be done.
+/// Renders the current status and the possible actions.
 fn now(visit: &Visit, delivery: &Delivery, address: &Address, probe_at: Option<&str>) -> Markup {
     let link = |verb: &str| visit.here(&path(visit, verb));
     let endpoint = visit.here(&format!("/endpoints/{}", delivery.endpoint_id));
@@ -142,17 +142,17 @@ fn now(visit: &Visit, delivery: &Delivery, address: &Address, probe_at: Option<&
     }
 }
 
-/// What somebody can do about it.
+/// The action that is possible on a delivery.
 enum Step {
-    /// Nothing right now.
+    /// None at the moment.
     Wait,
-    /// Nothing before the endpoint takes part again.
+    /// None until the endpoint is enabled again.
     Enable,
-    /// Nothing at all.
+    /// None, because the endpoint is deleted.
     Gone,
-    /// Send what arrived already.
+    /// Send a delivery again that succeeded.
     Again,
-    /// Try it now, under this name.
+    /// Retry it now; the button has this label.
     Retry(&'static str),
 }
 
@@ -206,7 +206,7 @@ fn facts(visit: &Visit, delivery: &Delivery, event: &Event, address: &Address) -
     }
 }
 
-/// A command that repeats it.
+/// Renders a command that repeats the delivery.
 fn repeat(delivery: &Delivery, event: &Event, address: &Address) -> Markup {
     let Some(url) = address
         .url
@@ -267,7 +267,7 @@ mod tests {
     use serde_json::json;
     use std::collections::BTreeMap;
 
-    /// One that has failed three times and is tried again, with these changes.
+    /// A delivery that failed three times and is waiting for a retry, with these changes.
     pub(super) fn delivery(change: Value) -> Delivery {
         let mut told = json!({
             "id": "dlv_1", "event_id": "evt_1", "event_type": "invoice.paid", "endpoint_id": "ep_1",

@@ -1,7 +1,7 @@
-//! What an event carries, to be read: pretty and raw.
+//! Shows the payload of an event, formatted and raw.
 //!
-//! What is sent is shown as it is sent, byte for byte; laid out for reading, every token stays as it came.
-//! What is too long is cut, and says so.
+//! The raw view shows the payload byte for byte. The formatted view adds only white space between tokens. Both are
+//! cut at a maximum size and say so.
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use maud::{Markup, html};
@@ -12,14 +12,14 @@ use crate::cli::remote::indent::indented;
 use crate::dashboard::parts;
 use crate::picture::words::count;
 
-/// So much of a payload is shown.
+/// Maximum size of a payload that is shown, in bytes.
 const MAX_SHOWN_BYTES: usize = 32 << 10;
-/// So much of what is no text is shown.
+/// Maximum size of a binary payload that is shown, in bytes.
 const MAX_HEX_BYTES: usize = 1 << 10;
-/// Bytes in a line of hex.
+/// Bytes per line of the hex dump.
 const HEX_LINE: usize = 16;
 
-/// An event, as far as its deliveries' pages tell of it.
+/// The fields of an event that pages show.
 #[derive(Deserialize)]
 pub(in crate::dashboard::pages) struct Event {
     pub(in crate::dashboard::pages) id: String,
@@ -35,30 +35,30 @@ pub(in crate::dashboard::pages) struct Event {
     content_type: Option<String>,
 }
 
-/// `null` is a payload, too.
+/// Reads any JSON value, because `null` is a valid payload too.
 fn as_it_stands<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(source).map(Some)
 }
 
-/// What is sent.
+/// The payload of an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::dashboard::pages) enum Payload {
-    /// JSON, as it came.
+    /// JSON, unchanged.
     Json(String),
-    /// Some other text.
+    /// Other text.
     Text(String),
-    /// Bytes that are no text.
+    /// Binary data.
     Bytes(Vec<u8>),
 }
 
 impl Event {
-    /// What it carries.
+    /// Returns the payload.
     pub(in crate::dashboard::pages) fn carried(&self) -> Payload {
         if let Some(payload) = &self.payload {
             return Payload::Json(payload.get().to_owned());
         }
         let body = self.body_base64.as_deref().unwrap_or_default();
-        // The API wrote it.
+        // Decoding cannot fail: the API encoded it.
         let bytes = BASE64_STANDARD.decode(body).unwrap_or_default();
         match String::from_utf8(bytes) {
             Ok(text) => Payload::Text(text),
@@ -66,14 +66,14 @@ impl Event {
         }
     }
 
-    /// The type of content it is sent with.
+    /// Returns the `Content-Type` it is sent with.
     pub(in crate::dashboard::pages) fn content_type(&self) -> &str {
         self.content_type.as_deref().unwrap_or("application/json")
     }
 }
 
 impl Payload {
-    /// How long it is.
+    /// Returns its length in bytes.
     pub(in crate::dashboard::pages) fn len(&self) -> usize {
         match self {
             Payload::Json(text) | Payload::Text(text) => text.len(),
@@ -82,7 +82,7 @@ impl Payload {
     }
 }
 
-/// An event's payload.
+/// Renders the payload of an event.
 pub(in crate::dashboard::pages) fn section(event: &Event) -> Markup {
     if let Some(at) = &event.payload_removed_at {
         return html! {
@@ -133,7 +133,7 @@ fn shown(id: &str, title: &str, what: &str, text: &str, is_open: bool) -> Markup
     }
 }
 
-/// At most so many bytes of a text, and whether that is all of it.
+/// Cuts a text to a maximum number of bytes. Returns whether it is complete.
 fn cut(text: &str, most: usize) -> (&str, bool) {
     if text.len() <= most {
         return (text, true);
@@ -141,7 +141,7 @@ fn cut(text: &str, most: usize) -> (&str, bool) {
     (&text[..text.floor_char_boundary(most)], false)
 }
 
-/// Bytes in hex, with what of them is readable beside it.
+/// Renders bytes as a hex dump with the printable characters beside it.
 fn hex(bytes: &[u8]) -> String {
     let bytes = &bytes[..bytes.len().min(MAX_HEX_BYTES)];
     let mut text = String::new();

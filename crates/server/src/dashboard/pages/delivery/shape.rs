@@ -1,4 +1,4 @@
-//! Deliveries as the API tells of them, as far as pages say it.
+//! Deliveries as the API returns them, with the fields that pages need.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::{DeadReason, Status, Trigger};
@@ -27,14 +27,14 @@ pub(in crate::dashboard::pages) struct Delivery {
     pub(in crate::dashboard::pages) timeline: Vec<Upcoming>,
 }
 
-/// Why a delivery failed last.
+/// The last failure of a delivery.
 #[derive(Clone, Deserialize)]
 pub(in crate::dashboard::pages) struct LastError {
     pub(in crate::dashboard::pages) status_code: Option<u16>,
     pub(in crate::dashboard::pages) detail: String,
 }
 
-/// One attempt that was made.
+/// An attempt that was made.
 #[derive(Clone, Deserialize)]
 pub(in crate::dashboard::pages) struct Attempt {
     pub(in crate::dashboard::pages) number: u32,
@@ -51,13 +51,13 @@ pub(in crate::dashboard::pages) struct Attempt {
 }
 
 impl Attempt {
-    /// Whether it delivered.
+    /// Returns whether it succeeded.
     pub(in crate::dashboard::pages) fn delivered(&self) -> bool {
         self.error_kind.is_none()
     }
 }
 
-/// One attempt that may come.
+/// An expected attempt.
 #[derive(Clone, Deserialize)]
 pub(in crate::dashboard::pages) struct Upcoming {
     pub(in crate::dashboard::pages) number: u32,

@@ -1,7 +1,7 @@
-//! What became of a delivery and what happens next, in words.
+//! The status of a delivery and its next step, in words.
 //!
-//! Nothing here changes from one moment to the next: times are written as times, and only once they have
-//! passed without anything happening that is said.
+//! The text does not change by the second: times are absolute. Only when a due time has passed without an attempt,
+//! the text says so.
 
 use maud::{Markup, html};
 use posthaste_core::classify::FailureKind;
@@ -13,17 +13,18 @@ use super::shape::Delivery;
 use crate::dashboard::pages::addresses::{Address, Standing};
 use crate::dashboard::parts::{time, to_the_second};
 
-/// What is due takes this long to be sent, if nothing stands in its way.
+/// Usual time from due to sent if no limit holds the delivery back.
 const SOON: Span = Span::from_secs(2);
 
-/// Whether it should have been tried by now: others come first, or its endpoint's limits keep it waiting.
+/// Returns whether the delivery should have been attempted by now. It then waits for other deliveries or for limits
+/// of its endpoint.
 pub(super) fn is_overdue(delivery: &Delivery, now: Timestamp) -> bool {
     let due = delivery.next_attempt_at.as_deref();
     let due = due.and_then(|at| at.parse::<Timestamp>().ok());
     due.is_some_and(|due| now > due.after(SOON))
 }
 
-/// What happens next, as a line of a list says it.
+/// Returns the next step, for a row of a list.
 pub(in crate::dashboard::pages) fn next(
     delivery: &Delivery,
     address: &Address,
@@ -43,8 +44,8 @@ pub(in crate::dashboard::pages) fn next(
     }
 }
 
-/// What happened and what is next, in one sentence or two. `probe_at` is when the endpoint is tried next, if
-/// its breaker is tripped.
+/// Returns the past and the next step in one or two sentences. `probe_at` is the time of the endpoint's next probe,
+/// if its breaker is tripped.
 pub(super) fn story(
     delivery: &Delivery,
     address: &Address,
@@ -98,11 +99,11 @@ pub(super) fn story(
     }
 }
 
-/// What is said of one that is overdue.
+/// Text for an overdue delivery.
 const WAITS_ITS_TURN: &str =
     "It waits for its turn: others come first, or the endpoint's limits hold.";
 
-/// Why it is not sent although it could be.
+/// Returns the reason why a delivery is held.
 fn why_held(address: &Address) -> &'static str {
     match address.standing {
         Standing::Paused => "the endpoint is paused",
@@ -120,7 +121,7 @@ fn until_let_go(address: &Address) -> &'static str {
     }
 }
 
-/// Why nothing more is tried.
+/// Returns the reason why a delivery was dead-lettered.
 pub(in crate::dashboard::pages) fn why_given_up(reason: Option<DeadReason>) -> &'static str {
     match reason {
         Some(DeadReason::Permanent) => "the receiver refused it for good",
@@ -133,7 +134,7 @@ pub(in crate::dashboard::pages) fn why_given_up(reason: Option<DeadReason>) -> &
     }
 }
 
-/// What set an attempt going.
+/// Returns the trigger of an attempt, in words.
 pub(super) fn why_tried(trigger: Trigger) -> &'static str {
     match trigger {
         Trigger::Automatic => "by itself",
@@ -142,7 +143,7 @@ pub(super) fn why_tried(trigger: Trigger) -> &'static str {
     }
 }
 
-/// A kind of failure as people say it.
+/// Returns a failure kind in words.
 pub(in crate::dashboard::pages) fn kind(kind: FailureKind) -> &'static str {
     match kind {
         FailureKind::Http => "refused by the receiver",
@@ -156,7 +157,7 @@ pub(in crate::dashboard::pages) fn kind(kind: FailureKind) -> &'static str {
     }
 }
 
-/// `1 attempt`, `3 attempts`.
+/// Formats a number of attempts: `1 attempt`, `3 attempts`.
 pub(in crate::dashboard::pages) fn attempts(count: u32) -> String {
     match count {
         0 => "no attempt".to_owned(),
@@ -173,7 +174,7 @@ fn times(count: u32) -> String {
     }
 }
 
-/// What a sentence may end with.
+/// Removes the full stop, so that the text can end a sentence.
 fn sentence(text: &str) -> &str {
     text.trim_end().trim_end_matches('.')
 }
@@ -206,7 +207,7 @@ mod tests {
         text
     }
 
-    /// Before the next attempt is due.
+    /// A time before the next attempt is due.
     const NOW: Timestamp = Timestamp(1_794_744_020_000);
 
     fn told(change: serde_json::Value, standing: Standing) -> (String, String) {
@@ -258,7 +259,7 @@ mod tests {
              2026-11-15 12:01:10. It waits for its turn: others come first, or the endpoint's \
              limits hold."
         );
-        // Whatever is sent as soon as it is due is not called late meanwhile.
+        // Within `SOON` of its due time a delivery is not called late.
         let due = Timestamp(1_794_744_071_000);
         let (line, _) = told_at(due, json!({}), Standing::Enabled);
         assert_eq!(line, "tries again at 2026-11-15 12:01:10");

@@ -1,5 +1,5 @@
-//! What can be done with an endpoint. What cannot be taken back is asked about first; secrets are shown on
-//! a page that nobody keeps.
+//! Actions on an endpoint. Irreversible ones ask for confirmation first; secrets are shown on a page that is not
+//! cached.
 
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -62,10 +62,10 @@ pub(in crate::dashboard::pages) const ACTIONS: &[At<Act>] = &[
     ),
 ];
 
-/// The field that says that somebody was asked.
+/// Form field that says that the visitor has confirmed.
 const SURE: &str = "sure";
 
-/// Does one of the API's verbs.
+/// Performs an API verb that changes the endpoint status.
 async fn stand(visit: Visit, verb: &str, done: Done) -> Result<After, Problem> {
     let path = path(&visit);
     let _: Value = visit
@@ -79,7 +79,7 @@ async fn enable(visit: Visit) -> Result<After, Problem> {
     let _: Value = visit
         .act(Verb::Post, &format!("{path}/enable"), None)
         .await?;
-    // What it missed meanwhile comes next.
+    // Leads to the form that replays what the endpoint missed while it was disabled.
     let link = format!("{}#missed-form", visit.here(&path));
     Ok(After::Goto(link, Done::Enabled))
 }
@@ -115,7 +115,7 @@ struct Question {
     answer: &'static str,
 }
 
-/// Asks whether somebody is sure.
+/// Shows a page that asks for confirmation.
 async fn ask(visit: &Visit, verb: &str, question: &Question) -> Result<After, Problem> {
     let path = path(visit);
     let endpoint: Endpoint = visit.get(&path).await?;
@@ -138,7 +138,7 @@ async fn ask(visit: &Visit, verb: &str, question: &Question) -> Result<After, Pr
     Ok(After::Show(page))
 }
 
-/// A page below an endpoint's.
+/// Creates a page below the endpoint's page.
 fn below(visit: &Visit, title: &str, url: &str) -> Page {
     Page::new(Tab::Endpoints, title)
         .below("Endpoints", visit.here("/endpoints"))
@@ -205,7 +205,7 @@ async fn replay_missed(visit: Visit, sent: Form) -> Result<After, Problem> {
     }
 }
 
-/// A secret, and those that still sign along.
+/// The current secret, and previous ones that still sign.
 #[derive(Deserialize)]
 struct Secret {
     secret: String,
@@ -253,7 +253,7 @@ async fn secret_page(visit: &Visit, title: &str, secret: &Secret) -> Result<Afte
     ))
 }
 
-/// A secret, for whoever sets up the receiver.
+/// Renders a secret for the person who configures the receiver.
 pub(super) fn shown_secret(secret: &str, public_key: Option<&str>) -> Markup {
     html! {
         p { "Give it to the receiver, and to nobody else. The endpoint's page shows it again to whoever asks for it there." }

@@ -1,4 +1,4 @@
-//! An endpoint as the API tells of it, and what is said of it in words.
+//! An endpoint as the API returns it, and its description in words.
 
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -36,7 +36,7 @@ pub(in crate::dashboard::pages) struct Rate {
     pub(in crate::dashboard::pages) burst: u32,
 }
 
-/// How an endpoint is.
+/// The health of an endpoint.
 #[derive(Deserialize)]
 pub(in crate::dashboard::pages) struct Health {
     pub(in crate::dashboard::pages) breaker: Breaker,
@@ -62,7 +62,7 @@ struct Latency {
 }
 
 impl Endpoint {
-    /// What it takes, in words.
+    /// Returns its subscription in words.
     pub(in crate::dashboard::pages) fn types(&self) -> String {
         match self.event_types.is_empty() {
             true => "all types".to_owned(),
@@ -70,7 +70,7 @@ impl Endpoint {
         }
     }
 
-    /// At most so many a second, in words.
+    /// Returns its rate limit in words.
     pub(in crate::dashboard::pages) fn rate(&self) -> String {
         let rate = &self.rate_limit;
         format!(
@@ -80,7 +80,7 @@ impl Endpoint {
         )
     }
 
-    /// Where its policy comes from.
+    /// Returns the origin of its retry policy.
     pub(in crate::dashboard::pages) fn policy_from(&self) -> &'static str {
         match self.retry_policy_from.as_str() {
             "endpoint" => "set for this endpoint",
@@ -89,7 +89,7 @@ impl Endpoint {
         }
     }
 
-    /// Its state and its breaker at a glance.
+    /// Renders its status and its breaker as badges.
     pub(in crate::dashboard::pages) fn badges(&self, health: &Health) -> Markup {
         let (mood, word) = match self.status.as_str() {
             "enabled" => (Mood::Good, "enabled"),
@@ -106,7 +106,7 @@ impl Endpoint {
         }
     }
 
-    /// What its state means, in a sentence.
+    /// Returns the meaning of its status in a sentence.
     pub(in crate::dashboard::pages) fn state_in_words(&self, health: &Health) -> &'static str {
         match (self.status.as_str(), self.disabled_reason.as_deref()) {
             ("enabled", _) if !health.breaker.is_passing() => {
@@ -131,12 +131,13 @@ impl Endpoint {
 }
 
 impl Breaker {
-    /// Whether attempts go through.
+    /// Returns whether the breaker lets attempts through.
     pub(in crate::dashboard::pages) fn is_passing(&self) -> bool {
         self.state == "passing"
     }
 
-    /// What the breaker does and why, in words; `lets_go` unless the endpoint itself holds everything.
+    /// Returns the state of the breaker and its reason in words. `lets_go` is false while the endpoint is paused or
+    /// disabled, so that nothing is sent anyway.
     pub(in crate::dashboard::pages) fn in_words(&self, lets_go: bool) -> Markup {
         let why = match self.reason.as_deref() {
             Some("failure_ratio") => "too large a share of the latest attempts failed",
@@ -163,7 +164,7 @@ impl Breaker {
     }
 }
 
-/// Below this share of successes an endpoint counts as failing, whatever the last attempt did.
+/// An endpoint with a lower success ratio counts as failing, regardless of its last attempt.
 const FEW_SUCCEED: f64 = 0.9;
 
 impl Health {
@@ -172,16 +173,16 @@ impl Health {
         self.consecutive_failures > 0 || (tried && self.success_ratio < FEW_SUCCEED)
     }
 
-    /// How many of the latest attempts succeeded.
+    /// Returns the share of recent attempts that succeeded.
     pub(in crate::dashboard::pages) fn success(&self) -> String {
         match self.latency_ms.p50 {
             Some(_) => format!("{} %", (self.success_ratio * 1_000.0).round() / 10.0),
-            // Without attempts nothing is known, whatever the ratio says.
+            // Without attempts the ratio means nothing.
             None => "nothing was sent lately".to_owned(),
         }
     }
 
-    /// How long attempts take.
+    /// Returns the latency of attempts in words.
     pub(in crate::dashboard::pages) fn latency(&self) -> Option<String> {
         let ms = |ms: f64| words::duration(ms.ceil() as u64);
         let (p50, p99) = (self.latency_ms.p50?, self.latency_ms.p99?);
@@ -192,7 +193,7 @@ impl Health {
         ))
     }
 
-    /// What waits.
+    /// Returns the size of the backlog in words.
     pub(in crate::dashboard::pages) fn backlog(&self) -> String {
         let waiting = match self.pending {
             0 => "nothing waits".to_owned(),
@@ -204,7 +205,7 @@ impl Health {
         }
     }
 
-    /// When the next attempt comes, and why none does if none does.
+    /// Returns the time of the next attempt, or the reason why there is none.
     pub(in crate::dashboard::pages) fn next(&self, endpoint: &Endpoint) -> Markup {
         html! {
             @match (&self.next_attempt_at, endpoint.status.as_str()) {

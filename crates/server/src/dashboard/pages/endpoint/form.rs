@@ -1,4 +1,4 @@
-//! Making and changing an endpoint: every field, and what is wrong beside the one it is wrong with.
+//! The form that creates or changes an endpoint. Each error is shown beside its field.
 
 use http::StatusCode;
 use maud::{Markup, html};
@@ -16,10 +16,10 @@ use crate::dashboard::page::{After, Done, Page, Shown, Tab};
 use crate::dashboard::parts::{Field, Wrong};
 use crate::dashboard::visit::Visit;
 
-/// The choice of a policy that is written out.
+/// The choice of a custom policy.
 const OWN_POLICY: &str = "own";
 
-/// What stands in the form.
+/// The values of the form.
 #[derive(Default)]
 struct Filled {
     url: String,
@@ -42,7 +42,7 @@ struct Filled {
 }
 
 impl Filled {
-    /// As an endpoint is now. Secrets stay where they are: those fields are empty.
+    /// Fills the form from an existing endpoint. Secrets are not shown: their fields are empty.
     fn of(endpoint: &Endpoint) -> Filled {
         let own = endpoint.retry_policy_from == "endpoint";
         let policy = &endpoint.retry_policy;
@@ -78,7 +78,7 @@ impl Filled {
         }
     }
 
-    /// As somebody filled it in.
+    /// Reads a submitted form.
     fn read(sent: &Form) -> Filled {
         let text = |name: &str| sent.text(name).to_owned();
         Filled {
@@ -102,7 +102,7 @@ impl Filled {
         }
     }
 
-    /// What the API is to be told, or what cannot even be read.
+    /// Builds the API's document, or returns the fields that cannot be parsed.
     fn document(&self, is_new: bool) -> Result<Value, Wrong> {
         let mut wrong = Wrong::default();
         let mut document = json!({
@@ -143,7 +143,7 @@ impl Filled {
             }
             match serde_json::from_str(text) {
                 Ok(value) => document[name] = value,
-                // What was typed may be a secret, and the reason quotes none of it.
+                // The input may contain a secret, so the message does not quote the parser's error.
                 Err(_) => {
                     wrong = wrong.and(name, "is not JSON: look at the example, or leave it empty")
                 }
@@ -176,7 +176,7 @@ fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(str::trim).filter(|line| !line.is_empty())
 }
 
-/// A number, or what was typed instead: the API says what is wrong with it.
+/// Returns a number, or the text if it is none: the API then reports the error.
 fn number(text: &str) -> Value {
     match (text.is_empty(), text.parse::<u64>(), text.parse::<f64>()) {
         (true, _, _) => Value::Null,
@@ -186,7 +186,7 @@ fn number(text: &str) -> Value {
     }
 }
 
-/// Headers, one in a line, as they are sent.
+/// Parses headers, one per line, in the notation of HTTP.
 fn headers(text: &str) -> Result<Map<String, Value>, String> {
     let mut headers = Map::new();
     for line in lines(text) {
@@ -204,7 +204,7 @@ fn headers(text: &str) -> Result<Map<String, Value>, String> {
     Ok(headers)
 }
 
-/// Which field of the form one of the API's belongs to.
+/// Maps an API field to its form field.
 fn place(field: &str) -> Option<&'static str> {
     const PLACES: [(&str, &str); 17] = [
         ("rate_limit.per_second", "per_second"),
@@ -232,7 +232,7 @@ fn place(field: &str) -> Option<&'static str> {
     PLACES.iter().find(belongs).map(|(_, place)| *place)
 }
 
-/// A problem that is told in the form; any other is told instead of it.
+/// Returns a problem that can be shown in the form; other problems replace the form.
 fn in_form(problem: Problem) -> Result<Wrong, Problem> {
     let is_about_it =
         ![Code::NotFound, Code::Unauthorized, Code::Forbidden].contains(&problem.code);
@@ -264,7 +264,7 @@ async fn new_page(visit: &Visit, filled: &Filled, wrong: &Wrong) -> Result<Page,
     ))
 }
 
-/// What the API answers to a new endpoint.
+/// The API's answer to a new endpoint.
 #[derive(Deserialize)]
 struct Created {
     id: String,

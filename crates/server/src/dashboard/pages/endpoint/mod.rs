@@ -1,4 +1,4 @@
-//! One endpoint: how it is, what it is sent and when, and everything that can be done with it.
+//! One endpoint: status, health, stats, settings and actions.
 
 mod actions;
 mod facts;
@@ -35,11 +35,11 @@ pub(super) const PAGES: &[At<Show>] = &[
     }),
 ];
 
-/// So many of the last failures are shown.
+/// Number of recent failures shown.
 const FAILURES_SHOWN: usize = 5;
-/// So many of what is held are looked at: only what was tried before can have failed.
+/// Number of held deliveries that are searched for failures. Only a delivery that was attempted before can have one.
 const HELD_SEEN: usize = 50;
-/// What was missed since so long ago is what is offered to be replayed.
+/// Default range of a replay of missed events.
 const MISSED: Span = Span::from_hours(24);
 
 #[derive(Deserialize)]
@@ -58,7 +58,7 @@ struct LastError {
     detail: String,
 }
 
-/// The path of an endpoint, for pages and for the API alike.
+/// Returns the path of an endpoint, which is the same for pages and for the API.
 fn path(visit: &Visit) -> String {
     format!("/endpoints/{}", visit.name("endpoint"))
 }
@@ -67,7 +67,7 @@ async fn show(visit: Visit) -> Result<Shown, Problem> {
     Ok(whole(&visit, &Wrong::default(), None).await?.into())
 }
 
-/// The page; where a replay was asked for that cannot be, with what is wrong and what was typed.
+/// Renders the page. After a replay request that failed, it shows the errors and the time that was typed.
 async fn whole(visit: &Visit, wrong: &Wrong, since: Option<&str>) -> Result<Page, Problem> {
     let path = path(visit);
     let endpoint: Endpoint = visit.get(&path).await?;
@@ -119,7 +119,7 @@ async fn whole(visit: &Visit, wrong: &Wrong, since: Option<&str>) -> Result<Page
         .still("danger", danger(visit)))
 }
 
-/// A time as a field for times takes it: UTC, to the minute.
+/// Formats a time for a browser's time field: UTC, to the minute.
 fn to_the_minute(at: Timestamp) -> String {
     let text = at.to_string();
     text.get(..16).unwrap_or(&text).to_owned()
@@ -131,7 +131,8 @@ async fn failures(
     health: &Health,
 ) -> Result<Vec<Delivery>, Problem> {
     let mut found = Vec::new();
-    // All that waits for an endpoint is held, or none of it is: looking for the other finds nothing, slowly.
+    // Either all waiting deliveries of an endpoint are held, or none. A query for the other status would scan slowly
+    // and find nothing.
     let holds = endpoint.status != "enabled" || !health.breaker.is_passing();
     let waiting = match holds {
         true => ("held", HELD_SEEN),
@@ -154,7 +155,7 @@ async fn failures(
     Ok(found)
 }
 
-/// An endpoint that needs a look, and why.
+/// An endpoint that needs attention, and why.
 #[derive(Deserialize)]
 struct Needy {
     endpoint_id: String,
@@ -166,7 +167,7 @@ struct Attention {
     data: Vec<Needy>,
 }
 
-/// What is wrong with the endpoint, if anything is.
+/// Returns the reason why the endpoint needs attention, if it does.
 async fn why(visit: &Visit, endpoint: &Endpoint) -> Result<Option<String>, Problem> {
     let attention: Attention = visit.get("/attention").await?;
     let mut needy = attention.data.into_iter();
@@ -366,7 +367,7 @@ fn danger(visit: &Visit) -> Markup {
                 "Pausing holds deliveries and loses none. Disabling fails what waits; it can be replayed after enabling. Deleting ends it for good; its history stays until it ages out."
             }
             div.actions {
-                // Each asks first, on a page of its own.
+                // Each leads to a page that asks for confirmation.
                 (act(visit, &link("disable"), "danger", "Disable…"))
                 (act(visit, &link("delete"), "danger", "Delete…"))
             }

@@ -1,4 +1,4 @@
-//! A replay that somebody asks for: what they filled in, and what is wrong with it.
+//! The form for a new replay: its values and their errors.
 
 use maud::{Markup, html};
 use posthaste_core::time::Timestamp;
@@ -11,7 +11,7 @@ use crate::dashboard::pages::addresses::Addresses;
 use crate::dashboard::pages::typed::{Typed, moment};
 use crate::dashboard::visit::Visit;
 
-/// What can be filled in, by the API's names.
+/// Names of the fields, as in the API.
 const NAMES: [&str; 7] = [
     "status",
     "endpoint",
@@ -21,35 +21,35 @@ const NAMES: [&str; 7] = [
     "until",
     "missed_since",
 ];
-/// Those of them that are times.
+/// Fields that are times.
 const TIMES: [&str; 3] = ["since", "until", "missed_since"];
-/// What has ended like this can be sent again.
+/// Statuses of deliveries that can be replayed, with labels.
 const ENDED: [(&str, &str); 3] = [
     ("failed", "failed"),
     ("succeeded", "succeeded"),
     ("cancelled", "were called off"),
 ];
 
-/// What was filled in.
+/// The values of the form.
 pub(super) struct NewReplay {
     typed: Typed,
 }
 
 impl NewReplay {
-    /// Reads it, field by field.
+    /// Reads the form.
     pub(super) fn read<'a>(field: impl Fn(&str) -> &'a str) -> NewReplay {
         NewReplay {
             typed: Typed::read(&NAMES, field),
         }
     }
 
-    /// What is asked of the API, unless something is wrong already.
+    /// Builds the API's document, or returns `None` if a field is invalid.
     pub(super) fn document(&mut self, now: Timestamp) -> Option<Value> {
         self.typed.check_times(&TIMES, now);
         let is_missed = !self.typed.value("missed_since").is_empty();
         let mut document = Map::new();
         for (name, text) in self.typed.fields() {
-            // A choice that cannot be left empty stands for nothing beside the other way to ask.
+            // The status field always has a value. It is ignored if the replay is for missed events.
             if text.is_empty() || (is_missed && name == "status") {
                 continue;
             }
@@ -62,7 +62,7 @@ impl NewReplay {
         (!self.typed.is_wrong()).then_some(Value::Object(document))
     }
 
-    /// Keeps in mind what the API calls wrong. Says whether that was about what was filled in.
+    /// Records the errors that the API returned. Returns whether they concern the form.
     pub(super) fn note(&mut self, problem: &Problem) -> bool {
         let has_endpoint = !self.typed.value("endpoint").is_empty();
         if problem.code == Code::NotFound && has_endpoint {
@@ -71,7 +71,7 @@ impl NewReplay {
         self.typed.note(problem)
     }
 
-    /// The form.
+    /// Renders the form.
     pub(super) fn form(&self, visit: &Visit, endpoints: &Addresses) -> Markup {
         let typed = &self.typed;
         let is_missed = !typed.value("missed_since").is_empty();

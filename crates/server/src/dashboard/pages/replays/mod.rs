@@ -1,4 +1,4 @@
-//! Replays: what is sent again in bulk, and how far that is.
+//! Replays: list, progress, start and cancellation.
 
 mod form;
 pub(super) mod shape;
@@ -17,7 +17,7 @@ use crate::dashboard::page::{After, Done, Page, Shown, Tab};
 use crate::dashboard::parts::{Listed, copied, empty, pager, time};
 use crate::dashboard::visit::{Visit, query_of};
 
-/// How many replays stand on a page.
+/// Number of replays on a page.
 const PER_PAGE: usize = 50;
 
 pub(super) const PAGES: &[At<Show>] = &[
@@ -65,7 +65,7 @@ async fn whole(visit: &Visit, asked: &NewReplay) -> Result<Page, Problem> {
     Ok(page)
 }
 
-/// Looks up the endpoints that replays are for.
+/// Looks up the endpoints of replays.
 pub(super) async fn look_up(
     visit: &Visit,
     addresses: &mut Addresses,
@@ -77,7 +77,7 @@ pub(super) async fn look_up(
     addresses.look_up(visit, &endpoints).await
 }
 
-/// Replays in lines.
+/// Renders replays as a table.
 pub(super) fn table(visit: &Visit, replays: &[Replay], addresses: &Addresses) -> Markup {
     html! {
         table.stack {
@@ -108,7 +108,7 @@ pub(super) fn table(visit: &Visit, replays: &[Replay], addresses: &Addresses) ->
     }
 }
 
-/// How far a replay is, as a bar and in words.
+/// Renders the progress of a replay as a bar and in words.
 pub(super) fn progress(replay: &Replay) -> Markup {
     let words = replay.progress_in_words();
     html! {

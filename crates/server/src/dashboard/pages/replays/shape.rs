@@ -1,4 +1,4 @@
-//! Replays as the API tells of them, and in words.
+//! Replays as the API returns them, and their description in words.
 
 use maud::Markup;
 use posthaste_core::classify::FailureKind;
@@ -23,19 +23,19 @@ pub(in crate::dashboard::pages) struct Replay {
     pub(in crate::dashboard::pages) finished_at: Option<String>,
 }
 
-/// Whether a replay goes on.
+/// The status of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::dashboard::pages) enum Progress {
-    /// It does.
+    /// In progress.
     Running,
-    /// It is through.
+    /// Completed.
     Done,
-    /// Somebody stopped it.
+    /// Stopped by a request.
     Cancelled,
 }
 
-/// What is sent again.
+/// The filter of a replay.
 #[derive(Default, Deserialize)]
 pub(in crate::dashboard::pages) struct Asked {
     pub(in crate::dashboard::pages) status: Option<String>,
@@ -48,7 +48,7 @@ pub(in crate::dashboard::pages) struct Asked {
 }
 
 impl Replay {
-    /// How it stands.
+    /// Renders the status as a badge.
     pub(in crate::dashboard::pages) fn badge(&self) -> Markup {
         match self.status {
             Progress::Running => badge(Mood::Busy, "running"),
@@ -57,7 +57,7 @@ impl Replay {
         }
     }
 
-    /// How far it is.
+    /// Returns the progress in words.
     pub(in crate::dashboard::pages) fn progress_in_words(&self) -> String {
         match (self.total, self.replayed) {
             (0, 0) => "nothing to send".to_owned(),
@@ -74,7 +74,7 @@ impl Replay {
 }
 
 impl Asked {
-    /// What is sent again, in words.
+    /// Returns the filter in words.
     pub(in crate::dashboard::pages) fn in_words(&self, addresses: &Addresses) -> String {
         let mut said = match (&self.missed_since, &self.status) {
             (Some(_), _) => "Everything missed".to_owned(),
@@ -100,7 +100,8 @@ impl Asked {
         said
     }
 
-    /// The list of deliveries it is about, as a query. Their status has changed since.
+    /// Builds the query that lists its deliveries. It has no status filter, because the replay has changed their
+    /// status.
     pub(super) fn deliveries(&self) -> String {
         let text = |field: &Option<String>| field.clone().unwrap_or_default();
         let since = self.missed_since.as_ref().or(self.since.as_ref());
@@ -122,7 +123,7 @@ fn past(status: &str) -> &str {
     }
 }
 
-/// A time within a sentence that is a link: without how long ago that was.
+/// Formats a time as plain text for use inside a link, where no relative time is added.
 fn plain(at: &str) -> String {
     let at = at.split('.').next().unwrap_or(at);
     at.trim_end_matches('Z').replace('T', " ")

@@ -1,4 +1,4 @@
-//! Nodes on one database, and who owns what.
+//! Several nodes on one database, and the owners of shards and endpoints.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-/// Whose events they are.
+/// Tenant of all events.
 pub(crate) const TENANT: &str = "acme";
 
-/// How often is asked for what nobody announces.
+/// Interval between checks while a test polls.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 const SHARDS: i64 = 256;
-/// So many endpoints spread over three nodes, whatever their ids.
+/// Maximum number of endpoints. Enough to spread over three nodes with any ids.
 const MAX_ENDPOINTS: usize = 60;
 
-/// Nodes on one database. What has ended stays in its place.
+/// Nodes on one database. A node that has ended keeps its index.
 pub(crate) struct Fleet {
     pub(crate) database: Database,
     pub(crate) nodes: Vec<Node>,
@@ -27,12 +27,12 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// None yet, on a database of its own.
+    /// No nodes yet, on a new database.
     pub(crate) fn new(lease: &str) -> Fleet {
         Fleet::on(Database::with_schema(), lease)
     }
 
-    /// None yet, on this database.
+    /// No nodes yet, on this database.
     pub(crate) fn on(database: Database, lease: &str) -> Fleet {
         Fleet {
             database,
@@ -42,7 +42,7 @@ impl Fleet {
         }
     }
 
-    /// So many that do everything, each with its share.
+    /// Starts this number of nodes with all roles, and waits until the shards are balanced.
     pub(crate) async fn of(nodes: usize, lease: &str) -> Fleet {
         let mut fleet = Fleet::new(lease);
         for _ in 0..nodes {
@@ -52,18 +52,18 @@ impl Fleet {
         fleet
     }
 
-    /// Nodes that are started from now on have this setting.
+    /// Adds a setting for all nodes that are started later.
     pub(crate) fn set(&mut self, setting: &str) {
         self.settings.push(setting.to_owned());
     }
 
-    /// Starts another one.
+    /// Starts another node and returns its index.
     pub(crate) fn join(&mut self) -> usize {
         let url = self.database.url();
         self.join_by(&url, "all")
     }
 
-    /// Starts another one that reaches the database by this URL.
+    /// Starts another node with this database URL and role. Returns its index.
     pub(crate) fn join_by(&mut self, url: &str, role: &str) -> usize {
         let program = env!("CARGO_BIN_EXE_posthaste");
         let mut launch = Launch::new(program, url, self.home.path())
@@ -76,18 +76,18 @@ impl Fleet {
         self.nodes.len() - 1
     }
 
-    /// A caller of one of them.
+    /// Returns an API client for one node.
     pub(crate) fn api(&self, node: usize) -> Api {
         self.nodes[node].api()
     }
 
-    /// Where these listen.
+    /// Addresses of these nodes.
     pub(crate) fn addresses(&self, nodes: &[usize]) -> Vec<String> {
         let address = |node: &usize| self.nodes[*node].address.clone();
         nodes.iter().map(address).collect()
     }
 
-    /// The number under which the database knows a node at the moment.
+    /// Number of the node in the database, if it is a member now.
     pub(crate) fn number(&self, node: usize) -> Option<i64> {
         let pid = self.nodes[node].pid();
         let rows = self
@@ -97,7 +97,7 @@ impl Fleet {
         Some(number.parse().expect("a number"))
     }
 
-    /// How many shards each owner has, and `None` for nobody.
+    /// Returns the number of shards of each owner, and of `None` for shards without one.
     pub(crate) fn shares(&self) -> BTreeMap<Option<i64>, i64> {
         let rows = self
             .database
@@ -108,7 +108,7 @@ impl Fleet {
             .collect()
     }
 
-    /// Waits until every shard is owned, by so many nodes as evenly as can be.
+    /// Waits until every shard has an owner and `nodes` nodes own equal shares.
     pub(crate) async fn shared_by(&self, nodes: usize) {
         let nodes = i64::try_from(nodes).expect("few");
         let even = || {
@@ -121,12 +121,12 @@ impl Fleet {
         until(&format!("shares of {nodes} nodes"), async || even()).await;
     }
 
-    /// Waits until all that were started have their share.
+    /// Waits until all started nodes own equal shares.
     pub(crate) async fn balanced(&self) {
         self.shared_by(self.nodes.len()).await;
     }
 
-    /// The node that owns an endpoint, if one does.
+    /// Returns the node that owns an endpoint, if one does.
     pub(crate) fn owner(&self, endpoint: &str) -> Option<usize> {
         let id: posthaste_core::id::EndpointId = endpoint.parse().expect("an id");
         let sql = format!(
@@ -138,8 +138,8 @@ impl Fleet {
         (0..self.nodes.len()).find(|node| self.number(*node) == Some(owner))
     }
 
-    /// Endpoints at this receiver, until each of these nodes owns two at least: `/0`, `/1` and so on, each for the
-    /// events of type `t.0`, `t.1` and so on.
+    /// Creates endpoints at this receiver until each of these nodes owns at least two. Endpoint `/0` subscribes to
+    /// events of type `t.0`, and so on.
     pub(crate) async fn endpoints(
         &self,
         receiver: &Receiver,
@@ -164,7 +164,7 @@ impl Fleet {
         endpoints
     }
 
-    /// An endpoint with these fields that this node owns.
+    /// Creates an endpoint with these fields that this node owns.
     pub(crate) async fn endpoint_of(&self, node: usize, fields: &Value) -> String {
         let mut api = self.api(node);
         for _ in 0..MAX_ENDPOINTS {
@@ -179,7 +179,7 @@ impl Fleet {
         panic!("node {node} never owns what is new: {:?}", self.shares());
     }
 
-    /// No node has broken a rule of its own.
+    /// Checks that no node has logged a panic.
     pub(crate) fn nothing_panicked(&self) {
         for node in &self.nodes {
             let log = node.log();
@@ -189,7 +189,7 @@ impl Fleet {
     }
 }
 
-/// Waits until it has come about.
+/// Waits until the condition holds.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, come: impl Fn() -> F) {
     let deadline = Instant::now() + PATIENCE;
     while !come().await {

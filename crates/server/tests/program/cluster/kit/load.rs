@@ -1,4 +1,4 @@
-//! Applications that send events to whichever node answers, each until it was answered, with the same key.
+//! Load: producers that send events to any node, and resend each with the same idempotency key until it is accepted.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,12 +13,12 @@ use tokio::time::{sleep, timeout};
 use super::TENANT;
 
 const PRODUCERS: usize = 3;
-/// Between two events of one producer, so that the machine has time for the nodes too.
+/// Pause between two events of one producer, to leave CPU time for the nodes.
 const PAUSE: Duration = Duration::from_millis(8);
-/// An application waits no longer for an answer, and asks another node.
+/// Maximum wait for a response. After it the producer tries another node.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
-/// Applications at work.
+/// Running producers.
 pub(crate) struct Load {
     addresses: watch::Sender<Vec<String>>,
     notes: Arc<Mutex<Harvest>>,
@@ -26,21 +26,21 @@ pub(crate) struct Load {
     producers: Vec<JoinHandle<()>>,
 }
 
-/// What the applications know in the end.
+/// The records of the producers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Harvest {
-    /// The event for each key, and the number of its endpoint.
+    /// Event id and endpoint number, by idempotency key.
     pub(crate) events: BTreeMap<usize, (String, usize)>,
-    /// Who answered with an event, and when.
+    /// Time and node of each acceptance.
     pub(crate) accepted: Vec<(Instant, String)>,
-    /// Who asked to come back later, and when.
+    /// Time and node of each 503 with `Retry-After`.
     pub(crate) refused: Vec<(Instant, String)>,
-    /// Who did not answer, and when.
+    /// Time and node of each request without a response.
     pub(crate) unanswered: Vec<(Instant, String)>,
 }
 
 impl Load {
-    /// Events for so many endpoints, spread over these nodes.
+    /// Starts sending events for this number of endpoints to these nodes.
     pub(crate) fn start(endpoints: usize, addresses: Vec<String>) -> Load {
         let addresses = watch::Sender::new(addresses);
         let stopped = watch::Sender::new(false);
@@ -65,17 +65,17 @@ impl Load {
         }
     }
 
-    /// From now on these nodes are asked.
+    /// Sends to these nodes from now on.
     pub(crate) fn ask(&self, addresses: Vec<String>) {
         self.addresses.send_replace(addresses);
     }
 
-    /// What is known so far.
+    /// Returns the records so far.
     pub(crate) fn so_far(&self) -> Harvest {
         self.notes.lock().unwrap().clone()
     }
 
-    /// Waits until so many more events were accepted.
+    /// Waits until `events` more events were accepted.
     pub(crate) async fn more(&self, events: usize) {
         let wanted = self.notes.lock().unwrap().events.len() + events;
         super::until("events to be accepted", async || {
@@ -84,7 +84,7 @@ impl Load {
         .await;
     }
 
-    /// Ends it: whatever was begun is sent until it is accepted.
+    /// Stops the producers. Events already started are sent until they are accepted.
     pub(crate) async fn finish(self) -> Harvest {
         self.stopped.send_replace(true);
         for producer in self.producers {
@@ -117,7 +117,7 @@ impl Producer {
         }
     }
 
-    /// Sends one event, to one node after the other until it is accepted.
+    /// Sends one event to one node after the other, until it is accepted.
     async fn send(&mut self, number: usize) {
         let endpoint = number % self.endpoints;
         let body = json!({
@@ -137,7 +137,7 @@ impl Producer {
             let call = api_now.try_call("POST", &path, Some(body.as_bytes()));
             let answer = timeout(ANSWER_WITHIN, call).await.ok().flatten();
             if answer.is_some() {
-                // Otherwise nothing more is expected on that connection.
+                // A connection without a response is not used again.
                 self.apis.insert(address.clone(), api.expect("it was used"));
             }
             if self.note(number, address, answer) {
@@ -147,7 +147,7 @@ impl Producer {
         }
     }
 
-    /// Notes an answer, or none. Whether the event was accepted.
+    /// Records a response, or none. Returns true if the event was accepted.
     fn note(&self, number: usize, address: String, answer: Option<Reply>) -> bool {
         let now = Instant::now();
         let mut notes = self.notes.lock().unwrap();

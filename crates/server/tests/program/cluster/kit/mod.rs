@@ -1,4 +1,4 @@
-//! What the stories stand on: a fleet of nodes, applications that send events, and a verdict.
+//! Fixture of the cluster tests: several nodes ([`Fleet`]), producers of events ([`Load`]) and checks ([`Verdict`]).
 
 mod fleet;
 mod load;
@@ -8,7 +8,7 @@ pub(crate) use fleet::{Fleet, TENANT, until};
 pub(crate) use load::{Harvest, Load};
 pub(crate) use verdict::{Fault, Verdict, all_ended, ended, explained};
 
-/// Long enough that a busy machine is no fault.
+/// A lease long enough that a busy machine does not lose it.
 pub(crate) const PATIENT_LEASE: &str = "6s";
-/// Short, for stories in which a node must be found dead.
+/// A short lease, for tests in which other nodes must notice that a node is dead.
 pub(crate) const SHORT_LEASE: &str = "2s";

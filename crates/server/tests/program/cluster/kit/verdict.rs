@@ -1,4 +1,4 @@
-//! What is held against the promises when a story has ended.
+//! Checks of the delivery guarantees at the end of a test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -10,24 +10,24 @@ use tokio::time::sleep;
 
 use super::{Fleet, Harvest, TENANT};
 
-/// How often everything is listed.
+/// Interval between listings of all deliveries.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Something that failed, and what was known then.
+/// A fault, and the deliveries recorded at its end.
 #[derive(Debug)]
 pub(crate) struct Fault {
-    /// The process that it hit. None: all of them.
+    /// Process id of the node that the fault hit. `None`: all nodes.
     victim: Option<u32>,
-    /// A moment when all was well.
+    /// A time before the fault.
     since: Instant,
-    /// A moment when it was over: from then on, nothing that is written down comes again.
+    /// A time after the fault. From then on, a delivery that is recorded as ended is not sent again.
     at: Instant,
-    /// What was written down then as delivered.
+    /// Deliveries that were recorded as ended at `at`.
     written: BTreeSet<String>,
 }
 
 impl Fault {
-    /// Notes a fault that has hit a node since then, or all of them. The database answers.
+    /// Records a fault since this time, of one node or of all. Needs the database.
     pub(crate) fn note(fleet: &Fleet, victim: Option<usize>, since: Instant) -> Fault {
         let rows = fleet.database.query("SELECT id FROM ended");
         let id = |row: &Vec<Option<String>>| {
@@ -43,7 +43,7 @@ impl Fault {
         }
     }
 
-    /// Whether it explains why something came again.
+    /// Returns true if the fault explains a duplicate.
     fn explains(&self, first: &Arrival, again: &Arrival) -> bool {
         let hit = self.victim.is_none() || first.sender.is_none() || first.sender == self.victim;
         let between = first.at <= self.at && self.since <= again.at;
@@ -52,7 +52,7 @@ impl Fault {
     }
 }
 
-/// The bounds that a story gave to its endpoints.
+/// The limits that a test gave to its endpoints.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Verdict {
     pub(crate) max_attempts: u32,
@@ -62,8 +62,8 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// Nothing lost, nothing beyond policy, cap or rate, one sender at a time, and nothing twice but for the
-    /// faults. Gives back how much came twice.
+    /// Checks that nothing is lost, that retry policy, in-flight limit and rate limit hold, that one node sends at a
+    /// time, and that faults explain all duplicates. Returns the number of duplicates.
     pub(crate) fn judge(&self, receiver: &Receiver, harvest: &Harvest, faults: &[Fault]) -> usize {
         let ledger = receiver.ledger();
         let checked = self.check(&ledger, harvest, faults);
@@ -118,7 +118,7 @@ impl Verdict {
     }
 }
 
-/// Whatever came again was sent, and not written down, when something failed. How much that is.
+/// Checks that each duplicate was in flight and not recorded when a fault happened. Returns the number of duplicates.
 pub(crate) fn explained(ledger: &[Arrival], faults: &[Fault]) -> Result<usize, String> {
     let mut last: BTreeMap<(String, u32), &Arrival> = BTreeMap::new();
     let mut again = 0;
@@ -142,7 +142,8 @@ pub(crate) fn explained(ledger: &[Arrival], faults: &[Fault]) -> Result<usize, S
     Ok(again)
 }
 
-/// Waits until everything that was accepted has ended, by the API of a node, and gives back how many ended in each way.
+/// Waits until all accepted events have ended, according to the API of a node. Returns the number of deliveries by
+/// status.
 pub(crate) async fn ended(api: &mut Api, harvest: &Harvest) -> BTreeMap<&'static str, usize> {
     let events: BTreeSet<&String> = harvest.events.values().map(|(event, _)| event).collect();
     ends(api, |ended| {
@@ -152,7 +153,7 @@ pub(crate) async fn ended(api: &mut Api, harvest: &Harvest) -> BTreeMap<&'static
     .await
 }
 
-/// Waits until the deliveries of so many events have ended.
+/// Waits until the deliveries of `count` events have ended.
 pub(crate) async fn all_ended(api: &mut Api, count: usize) -> BTreeMap<&'static str, usize> {
     ends(api, |ended| match ended.len() {
         enough if enough >= count => Vec::new(),
@@ -161,8 +162,8 @@ pub(crate) async fn all_ended(api: &mut Api, count: usize) -> BTreeMap<&'static 
     .await
 }
 
-/// Waits until nothing is missing. What moves between two states while they are listed may be in neither list, so
-/// only what has ended counts.
+/// Waits until nothing is missing. A delivery that changes its status between two listings may be in neither, so only
+/// final statuses count.
 async fn ends(
     api: &mut Api,
     missing: impl Fn(&BTreeSet<String>) -> Vec<String>,
@@ -191,7 +192,7 @@ async fn ends(
     }
 }
 
-/// The events of every delivery that is in this state.
+/// Returns the event of every delivery with this status.
 async fn events_of(api: &mut Api, status: &str) -> Vec<String> {
     let path = format!("/v1/tenants/{TENANT}/deliveries?status={status}&limit=250");
     let mut events = Vec::new();

@@ -1,4 +1,4 @@
-//! What a server that died has left on disk.
+//! Reads what a killed server has left in its store.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,12 +13,12 @@ use posthaste_store::{
 };
 use posthaste_testbed::Database;
 
-/// What is known to be delivered, of so many at most, read from a copy: the files themselves are left as they are
-/// for the next start.
+/// Returns up to `most` deliveries that are recorded as succeeded. Reads a copy, so that the next start finds the files
+/// unchanged.
 pub(super) async fn written_in(directory: &Path, most: usize) -> BTreeSet<String> {
     let copy = tempfile::tempdir().expect("a directory");
     for name in ["posthaste.db", "posthaste.db-wal"] {
-        // A log that was not begun yet is no loss.
+        // The write-ahead log may not exist yet.
         let _ = std::fs::copy(directory.join(name), copy.path().join(name));
     }
     let settings = StoreSettings::new(Dice::seeded(1));
@@ -41,7 +41,7 @@ pub(super) async fn written_in(directory: &Path, most: usize) -> BTreeSet<String
     page.items.iter().map(id).collect()
 }
 
-/// What is known to be delivered, as far as is committed.
+/// Returns the deliveries that are recorded as ended in the database.
 pub(super) fn written_to(database: &Database) -> BTreeSet<String> {
     let rows = database.query("SELECT id FROM ended");
     let id = |row: &Vec<Option<String>>| {
@@ -52,7 +52,7 @@ pub(super) fn written_to(database: &Database) -> BTreeSet<String> {
     rows.iter().map(id).collect()
 }
 
-/// Takes nothing over: the copy is only looked at.
+/// A hand-over that ignores all deliveries: the copy is only read.
 struct Nobody;
 
 impl HandOver for Nobody {

@@ -1,5 +1,4 @@
-//! What whole-program tests stand on: the real binary, a receiver that keeps a ledger outside of it,
-//! and a caller of the API.
+//! Fixture of the whole-program tests: the built program, a receiver that records requests, and an API client.
 
 #![allow(
     clippy::disallowed_methods,

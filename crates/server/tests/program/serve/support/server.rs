@@ -1,4 +1,4 @@
-//! The real binary, started, killed and started again.
+//! The built program, which a test starts, kills and starts again.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,17 +8,17 @@ use posthaste_testbed::{Api, Database, Launch, Node, without_settings};
 
 use super::disk;
 
-/// The lease of nodes on PostgreSQL: whoever starts after a crash waits for its end.
+/// Lease of nodes on PostgreSQL. A start after a crash waits until it expires.
 const LEASE: &str = "lease=1500ms";
 
-/// The module whose servers run on PostgreSQL, each in a database of its own. It includes this file a second time; all
-/// others run on SQLite.
+/// The module whose servers run on PostgreSQL, each in a new database. It includes this file a second time. All other
+/// modules run on SQLite.
 const ON_POSTGRES: &str = "::serve_on_postgres::";
 
-/// A running server. Ends with the test, however that ends.
+/// A running server. It is killed when dropped.
 pub(crate) struct Server {
     node: Node,
-    /// Where it listens.
+    /// Address that the server listens on.
     pub(crate) address: String,
     directory: PathBuf,
     arguments: Vec<String>,
@@ -26,22 +26,22 @@ pub(crate) struct Server {
     database: Option<Database>,
 }
 
-/// What the store lies on.
+/// The disk of the store.
 #[derive(Clone, Copy)]
 enum Disk {
-    /// Whatever is there.
+    /// The disk of the machine.
     Roomy,
-    /// A disk of so many bytes, in memory and for the server alone.
+    /// A disk of this size in bytes, in memory and visible to the server only.
     Small(u64),
 }
 
 impl Server {
-    /// Starts a server on a store in this directory, with loopback opened, and waits until it is ready.
+    /// Starts a server on a store in this directory and waits until it is ready. Loopback destinations are allowed.
     pub(crate) fn start(directory: &Path, arguments: &[&str]) -> Server {
         Server::start_on(Disk::Roomy, directory, arguments)
     }
 
-    /// The same on a disk of so many bytes.
+    /// Starts a server on a disk of this size in bytes.
     pub(crate) fn start_on_small_disk(bytes: u64, directory: &Path) -> Server {
         Server::start_on(Disk::Small(bytes), directory, &[])
     }
@@ -62,19 +62,19 @@ impl Server {
         }
     }
 
-    /// A file in its directory.
+    /// Path of a file in the server's directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
-    /// A file on the server's disk, which nobody else may see.
+    /// Path of a file on the server's private disk.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.node.pid()));
         let inside = self.directory.strip_prefix("/").expect("an absolute path");
         root.join(inside).join(name)
     }
 
-    /// What is written down as delivered, of so many at most. For a server that has died.
+    /// Returns up to `most` deliveries that are recorded as succeeded. For a server that was killed.
     pub(crate) async fn written_down(&self, most: usize) -> BTreeSet<String> {
         match &self.database {
             None => disk::written_in(&self.directory, most).await,
@@ -82,32 +82,32 @@ impl Server {
         }
     }
 
-    /// A caller with the admin's key.
+    /// Returns an API client with the admin key.
     pub(crate) fn api(&self) -> Api {
         self.node.api()
     }
 
-    /// What it has logged so far.
+    /// All lines that the server has logged so far.
     pub(crate) fn log(&self) -> Vec<String> {
         self.node.log()
     }
 
-    /// Kills it as a power cut would.
+    /// Kills the server, as a power cut would.
     pub(crate) fn kill(&mut self) {
         self.node.kill();
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Asks the server to stop and waits until it has ended.
     pub(crate) fn stop(&mut self) -> ExitStatus {
         self.node.stop()
     }
 
-    /// Sends it a signal.
+    /// Sends the server a signal.
     pub(crate) fn signal(&self, name: &str) {
         self.node.signal(name);
     }
 
-    /// Starts it again, on another port.
+    /// Starts the server again, on another port.
     pub(crate) fn restart(&mut self) {
         self.node = launch(
             self.disk,
@@ -119,12 +119,12 @@ impl Server {
     }
 }
 
-/// The program, with nothing of the environment that could configure it.
+/// The program, without configuration in its environment.
 pub(crate) fn posthaste() -> Command {
     without_settings(Command::new(env!("CARGO_BIN_EXE_posthaste")))
 }
 
-/// The program on this disk.
+/// Starts the program on this disk.
 fn launch(disk: Disk, directory: &Path, database: Option<&Database>, arguments: &[String]) -> Node {
     let file = || format!("sqlite:{}", directory.join("posthaste.db").display());
     let store = database.map_or_else(file, Database::url);
