@@ -26,7 +26,7 @@ pub struct Allowance {
 
 /// The part of its quota that a tenant has used up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct UsedUp {
+pub struct QuotaUsage {
     /// Theoretical arrival time of the next event, in nanoseconds since the Unix epoch.
     pub arrival_ns: u64,
     /// Number of events in this month.
@@ -35,7 +35,7 @@ pub struct UsedUp {
 
 /// One of the two limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quota {
+pub enum QuotaKind {
     /// The limit per second.
     PerSecond,
     /// The limit per month.
@@ -46,7 +46,7 @@ pub enum Quota {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Over {
     /// The limit that is exceeded. If both are, the one with the longer wait.
-    pub quota: Quota,
+    pub quota: QuotaKind,
     /// Time after which the same number of events would be accepted, if no others arrive; `None` if never.
     pub wait: Option<Span>,
 }
@@ -64,14 +64,14 @@ impl Allowance {
     }
 
     /// Returns what is used up after `count` more events, or the reason if not all of them can be accepted.
-    pub fn take(&self, now: Timestamp, used: UsedUp, count: u64) -> Result<UsedUp, Over> {
+    pub fn take(&self, now: Timestamp, used: QuotaUsage, count: u64) -> Result<QuotaUsage, Over> {
         if count == 0 {
             return Ok(used);
         }
         let arrival = self.take_second(now, used.arrival_ns, count);
         let this_month = self.take_month(now, used.this_month, count);
         match (arrival, this_month) {
-            (Ok(arrival_ns), Ok(this_month)) => Ok(UsedUp {
+            (Ok(arrival_ns), Ok(this_month)) => Ok(QuotaUsage {
                 arrival_ns,
                 this_month,
             }),
@@ -93,7 +93,7 @@ impl Allowance {
             return Ok(arrival_ns);
         };
         let over = |wait| Over {
-            quota: Quota::PerSecond,
+            quota: QuotaKind::PerSecond,
             wait,
         };
         if count > per_second {
@@ -121,7 +121,7 @@ impl Allowance {
         let after = this_month.saturating_add(count);
         match self.per_month {
             Some(limit) if after > limit => Err(Over {
-                quota: Quota::PerMonth,
+                quota: QuotaKind::PerMonth,
                 wait: (count <= limit).then(|| Month::of(now).ends_at().since(now)),
             }),
             Some(_) | None => Ok(after),
@@ -147,7 +147,7 @@ mod tests {
         Timestamp(NOON.0 + ms)
     }
 
-    fn refused(quota: Quota, wait: Option<u64>) -> Result<UsedUp, Over> {
+    fn refused(quota: QuotaKind, wait: Option<u64>) -> Result<QuotaUsage, Over> {
         Err(Over {
             quota,
             wait: wait.map(Span::from_millis),
@@ -157,27 +157,27 @@ mod tests {
     #[test]
     fn a_second_s_worth_at_once_and_then_one_by_one() {
         let ten = a_second(10);
-        let used = ten.take(NOON, UsedUp::default(), 10).expect("a burst");
+        let used = ten.take(NOON, QuotaUsage::default(), 10).expect("a burst");
         assert_eq!(
             ten.take(NOON, used, 1),
-            refused(Quota::PerSecond, Some(100))
+            refused(QuotaKind::PerSecond, Some(100))
         );
         assert_eq!(
             ten.take(later(99), used, 1),
-            refused(Quota::PerSecond, Some(1))
+            refused(QuotaKind::PerSecond, Some(1))
         );
         let used = ten.take(later(100), used, 1).expect("one more");
         assert_eq!(
             ten.take(later(100), used, 10),
-            refused(Quota::PerSecond, Some(1_000))
+            refused(QuotaKind::PerSecond, Some(1_000))
         );
         assert!(ten.take(later(1_100), used, 10).is_ok());
     }
 
     #[test]
     fn what_never_fits_is_told_apart_from_what_must_wait() {
-        let used = UsedUp::default();
-        let never = refused(Quota::PerSecond, None);
+        let used = QuotaUsage::default();
+        let never = refused(QuotaKind::PerSecond, None);
         assert_eq!(a_second(10).take(NOON, used, 11), never);
         assert_eq!(a_second(0).take(NOON, used, 1), never);
         let monthly = |limit| Allowance {
@@ -186,20 +186,20 @@ mod tests {
         };
         assert_eq!(
             monthly(10).take(NOON, used, 11),
-            refused(Quota::PerMonth, None)
+            refused(QuotaKind::PerMonth, None)
         );
         assert_eq!(
             monthly(0).take(NOON, used, 1),
-            refused(Quota::PerMonth, None)
+            refused(QuotaKind::PerMonth, None)
         );
-        let used = UsedUp {
+        let used = QuotaUsage {
             this_month: 9,
             ..used
         };
         let rest = Month::of(NOON).ends_at().0 - NOON.0;
         assert_eq!(
             monthly(10).take(NOON, used, 2),
-            refused(Quota::PerMonth, Some(rest))
+            refused(QuotaKind::PerMonth, Some(rest))
         );
         let full = monthly(10).take(NOON, used, 1).expect("the last");
         assert_eq!(full.this_month, 10);
@@ -214,9 +214,11 @@ mod tests {
             per_second: Some(1),
             per_month: Some(1),
         };
-        let used = both.take(NOON, UsedUp::default(), 1).expect("the first");
+        let used = both
+            .take(NOON, QuotaUsage::default(), 1)
+            .expect("the first");
         let over = both.take(NOON, used, 1).expect_err("both are used up");
-        assert_eq!(over.quota, Quota::PerMonth);
+        assert_eq!(over.quota, QuotaKind::PerMonth);
         let never = both.take(NOON, used, 2).expect_err("neither allows two");
         assert_eq!(never.wait, None);
     }
@@ -225,17 +227,19 @@ mod tests {
     fn a_clock_that_was_wrong_keeps_nobody_waiting() {
         let ten = a_second(10);
         let tomorrow = Timestamp(NOON.0 + 86_400_000);
-        let used = ten.take(tomorrow, UsedUp::default(), 10).expect("a burst");
+        let used = ten
+            .take(tomorrow, QuotaUsage::default(), 10)
+            .expect("a burst");
         let used = ten.take(NOON, used, 10).expect("nothing is known of now");
         // From then on the result is as if the clock had always been right.
         assert_eq!(
             ten.take(NOON, used, 1),
-            refused(Quota::PerSecond, Some(100))
+            refused(QuotaKind::PerSecond, Some(100))
         );
         assert!(ten.take(later(100), used, 1).is_ok());
         // A node whose clock is slightly ahead does not allow the burst twice.
         let used = ten
-            .take(later(5_000), UsedUp::default(), 10)
+            .take(later(5_000), QuotaUsage::default(), 10)
             .expect("a burst");
         assert!(ten.take(NOON, used, 1).is_err());
     }
@@ -247,7 +251,7 @@ mod tests {
             steps in prop::collection::vec((0u64..400, 1u64..40), 1..150),
         ) {
             let limit = a_second(per_second);
-            let (mut used, mut now) = (UsedUp::default(), NOON);
+            let (mut used, mut now) = (QuotaUsage::default(), NOON);
             let mut taken: Vec<(Timestamp, u64)> = Vec::new();
             for (pause, count) in steps {
                 now = Timestamp(now.0 + pause);

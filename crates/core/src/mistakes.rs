@@ -1,7 +1,7 @@
 //! Collects all errors of a JSON document, each with the path of its field.
 //!
 //! `serde` stops at the first error, but the author of a policy wants the complete list. [`Fields`] reads a JSON
-//! object field by field and collects errors in [`Mistakes`]: missing fields, wrong types, values out of range and
+//! object field by field and collects errors in [`ValidationErrors`]: missing fields, wrong types, values out of range and
 //! unknown fields.
 
 use std::fmt;
@@ -12,11 +12,11 @@ use serde_json::{Map, Value};
 use crate::time::Span;
 
 /// Maximum number of errors reported for one document. More would not help.
-pub const MAX_MISTAKES: usize = 100;
+pub const MAX_ERRORS: usize = 100;
 
 /// One error in a document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Mistake {
+pub struct ValidationError {
     /// Path of the field, such as `backoff.base` or `rules[2].on`.
     pub field: String,
     /// The error, and which values are valid.
@@ -26,13 +26,13 @@ pub struct Mistake {
 /// All errors of a document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
-pub struct Mistakes(Vec<Mistake>);
+pub struct ValidationErrors(Vec<ValidationError>);
 
-impl Mistakes {
-    /// Adds an error. Beyond [`MAX_MISTAKES`] it is dropped.
+impl ValidationErrors {
+    /// Adds an error. Beyond [`MAX_ERRORS`] it is dropped.
     pub fn note(&mut self, field: impl Into<String>, message: impl Into<String>) {
-        if self.0.len() < MAX_MISTAKES {
-            self.0.push(Mistake {
+        if self.0.len() < MAX_ERRORS {
+            self.0.push(ValidationError {
                 field: field.into(),
                 message: message.into(),
             });
@@ -45,14 +45,14 @@ impl Mistakes {
     }
 
     /// Returns the errors in the order in which they were found.
-    pub fn iter(&self) -> impl Iterator<Item = &Mistake> {
+    pub fn iter(&self) -> impl Iterator<Item = &ValidationError> {
         self.0.iter()
     }
 
     /// Returns `value` if there is no error, and otherwise all errors.
     ///
     /// # Panics If there is neither a value nor an error.
-    pub fn into_result<T>(self, value: Option<T>) -> Result<T, Mistakes> {
+    pub fn into_result<T>(self, value: Option<T>) -> Result<T, ValidationErrors> {
         match value {
             Some(value) if self.is_empty() => Ok(value),
             Some(_) => Err(self),
@@ -64,7 +64,7 @@ impl Mistakes {
     }
 }
 
-impl fmt::Display for Mistakes {
+impl fmt::Display for ValidationErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, mistake) in self.0.iter().enumerate() {
             if index > 0 {
@@ -76,14 +76,14 @@ impl fmt::Display for Mistakes {
     }
 }
 
-impl std::error::Error for Mistakes {}
+impl std::error::Error for ValidationErrors {}
 
 /// Reads one JSON object field by field.
 pub struct Fields<'doc, 'm> {
     object: &'doc Map<String, Value>,
     path: String,
     asked: Vec<&'static str>,
-    mistakes: &'m mut Mistakes,
+    mistakes: &'m mut ValidationErrors,
 }
 
 impl<'doc, 'm> Fields<'doc, 'm> {
@@ -91,7 +91,7 @@ impl<'doc, 'm> Fields<'doc, 'm> {
     pub fn open(
         value: &'doc Value,
         path: impl Into<String>,
-        mistakes: &'m mut Mistakes,
+        mistakes: &'m mut ValidationErrors,
     ) -> Option<Fields<'doc, 'm>> {
         let path = path.into();
         match value.as_object() {
@@ -305,7 +305,7 @@ mod tests {
             "inner": {"steps": ["1s", 2, "9000d"], "extra": true},
             "strange": 1,
         });
-        let mut mistakes = Mistakes::default();
+        let mut mistakes = ValidationErrors::default();
         let mut fields = Fields::open(&document, "", &mut mistakes).expect("an object");
         fields.need("missing");
         fields.text("name");
@@ -335,10 +335,10 @@ mod tests {
     fn a_hostile_document_does_not_fill_the_answer() {
         let many: Map<String, Value> = (0..1_000).map(|n| (format!("f{n}"), json!(n))).collect();
         let document = Value::Object(many);
-        let mut mistakes = Mistakes::default();
+        let mut mistakes = ValidationErrors::default();
         Fields::open(&document, "", &mut mistakes)
             .expect("an object")
             .finish();
-        assert_eq!(mistakes.iter().count(), MAX_MISTAKES);
+        assert_eq!(mistakes.iter().count(), MAX_ERRORS);
     }
 }

@@ -17,7 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use crate::connector::Connector;
 use crate::explain;
 use crate::meter::Meter;
-use crate::mishap::{Mishap, OwnFault, Phase, Setback, Step};
+use crate::mishap::{AttemptFailure, LocalFault, Phase, SendError, Step};
 use crate::pool::{Lease, Pool};
 use crate::report::Report;
 use crate::request::{self, Message, Permit, PoolKey, Request};
@@ -70,7 +70,7 @@ impl Client {
     pub fn new(settings: ClientSettings) -> Client {
         let settings = Arc::new(settings);
         let pool = Arc::new(Pool::new(Arc::clone(&settings)));
-        tokio::spawn(keep_swept(Arc::downgrade(&pool)));
+        tokio::spawn(run_idle_sweeper(Arc::downgrade(&pool)));
         Client {
             shared: Arc::new(Shared {
                 connector: Connector::new(Arc::clone(&settings)),
@@ -84,7 +84,7 @@ impl Client {
     ///
     /// An error is a fault of this machine: no attempt was made, and nothing is known about the receiver.
     /// Dropping the future cancels the request and closes its connection.
-    pub async fn send(&self, request: Request) -> Result<Report, OwnFault> {
+    pub async fn send(&self, request: Request) -> Result<Report, LocalFault> {
         let started_at = Instant::now();
         let deadline = started_at + request.time_limit.min(MAX_TIME_LIMIT);
         let mut progress = Progress {
@@ -95,7 +95,7 @@ impl Client {
         };
         let shows_nothing = request.identity.is_none();
         let ended = timeout_at(deadline, self.shared.attempt(request, &mut progress)).await;
-        let ended = ended.unwrap_or_else(|_| Err(progress.step.ran_out_of_time(started_at)));
+        let ended = ended.unwrap_or_else(|_| Err(progress.step.timeout_error(started_at)));
         let first_byte_at = match &progress.meter {
             Some(meter) => meter.first_byte_at(),
             None => progress.handed_over_at,
@@ -115,7 +115,7 @@ impl Client {
                 };
                 (outcome, None, headers, snippet, truncated)
             }
-            Err(Setback::Theirs(mishap)) => {
+            Err(AttemptFailure::Theirs(mishap)) => {
                 let mishap = match shows_nothing {
                     true => mishap.without_identity(),
                     false => mishap,
@@ -123,7 +123,7 @@ impl Client {
                 let outcome = Outcome::Failed(mishap.fault());
                 (outcome, Some(mishap), HeaderMap::new(), Vec::new(), false)
             }
-            Err(Setback::Ours(fault)) => return Err(fault),
+            Err(AttemptFailure::Ours(fault)) => return Err(fault),
         };
         Ok(Report {
             outcome,
@@ -149,7 +149,7 @@ impl Client {
 }
 
 /// Closes expired idle connections until the client is dropped.
-async fn keep_swept(pool: Weak<Pool>) {
+async fn run_idle_sweeper(pool: Weak<Pool>) {
     let mut ticks = interval(SWEEP_PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -162,7 +162,11 @@ async fn keep_swept(pool: Weak<Pool>) {
 }
 
 impl Shared {
-    async fn attempt(&self, request: Request, progress: &mut Progress) -> Result<Answer, Setback> {
+    async fn attempt(
+        &self,
+        request: Request,
+        progress: &mut Progress,
+    ) -> Result<Answer, AttemptFailure> {
         let Request {
             pool_key: key,
             destination: to,
@@ -190,7 +194,7 @@ impl Shared {
                     let identity = identity.as_ref();
                     let connecting = self.connector.connect(&to, identity, &mut progress.step);
                     let fresh = Box::pin(connecting).await?;
-                    self.pool.adopt(&key, &to, identity, fresh)
+                    self.pool.insert_new(&key, &to, identity, fresh)
                 }
             };
             lease.connection().address(&mut message, &to)?;
@@ -210,26 +214,26 @@ impl Shared {
         mut lease: Lease,
         keep_bytes: usize,
         progress: &mut Progress,
-    ) -> Result<Answer, Setback> {
+    ) -> Result<Answer, AttemptFailure> {
         progress.step = Step::At(Phase::Reading);
         let (head, mut body) = response.into_parts();
         let code = head.status.as_u16();
         let mut answer = Answer {
-            status: HttpStatus::new(code).ok_or(Mishap::Status(code))?,
-            retry_after: asked_to_wait(&head.headers),
+            status: HttpStatus::new(code).ok_or(SendError::Status(code))?,
+            retry_after: parse_retry_after(&head.headers),
             headers: HeaderMap::new(),
             snippet: Vec::new(),
             truncated: false,
         };
         let read = self.read_body(&mut body, keep_bytes, &mut answer).await;
         let whole = read.map_err(|mishap| match lease.connection().is_flooded() {
-            true => Mishap::Flooded,
+            true => SendError::Flooded,
             false => mishap,
         })?;
         // After status 101 the connection no longer speaks HTTP, and the client never asks for another
         // protocol.
         if whole && head.status != StatusCode::SWITCHING_PROTOCOLS {
-            lease.give_back(kept_alive(&head.headers));
+            lease.give_back(parse_keep_alive(&head.headers));
         }
         if !head.status.is_success() {
             answer.headers = head.headers;
@@ -243,7 +247,7 @@ impl Shared {
         body: &mut Incoming,
         keep_bytes: usize,
         answer: &mut Answer,
-    ) -> Result<bool, Mishap> {
+    ) -> Result<bool, SendError> {
         let mut read_bytes = 0_usize;
         while !body.is_end_stream() {
             let Some(frame) = body.frame().await else {
@@ -275,10 +279,10 @@ async fn exchange(
     message: Message,
     permit: Option<Permit>,
     progress: &mut Progress,
-) -> Result<Response<Incoming>, (Setback, Option<Message>)> {
+) -> Result<Response<Incoming>, (AttemptFailure, Option<Message>)> {
     progress.step = Step::At(Phase::Awaiting);
     if permit.as_ref().is_some_and(|permit| !permit.holds()) {
-        return Err((OwnFault::TooLate.into(), None));
+        return Err((LocalFault::TooLate.into(), None));
     }
     progress.meter = lease.connection().begin_request(permit);
     progress.handed_over_at = progress.meter.is_none().then(Instant::now);
@@ -286,16 +290,16 @@ async fn exchange(
     answered.map_err(|unanswered| {
         let connection = lease.connection();
         let setback = match (connection.is_too_late(), connection.is_flooded()) {
-            (true, _) => OwnFault::TooLate.into(),
-            (false, true) => Mishap::Flooded.into(),
-            (false, false) => explain::awaiting(&unanswered.error).into(),
+            (true, _) => LocalFault::TooLate.into(),
+            (false, true) => SendError::Flooded.into(),
+            (false, false) => explain::response_head_error(&unanswered.error).into(),
         };
         (setback, unanswered.unsent)
     })
 }
 
 /// Parses the `Retry-After` header. Returns `None` if it is missing or invalid.
-fn asked_to_wait(headers: &HeaderMap) -> Option<Span> {
+fn parse_retry_after(headers: &HeaderMap) -> Option<Span> {
     let value = headers.get(RETRY_AFTER)?.to_str().ok()?;
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     let now = Timestamp(u64::try_from(since_epoch.as_millis()).ok()?);
@@ -304,7 +308,7 @@ fn asked_to_wait(headers: &HeaderMap) -> Option<Span> {
 
 /// Parses the time for which the receiver keeps an idle connection (`Keep-Alive: timeout=5`), minus
 /// [`KEEP_ALIVE_MARGIN`]: a request that crosses the receiver's close on the wire fails.
-fn kept_alive(headers: &HeaderMap) -> Option<Duration> {
+fn parse_keep_alive(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(KEEP_ALIVE)?.to_str().ok()?;
     let seconds = value.split(',').find_map(|parameter| {
         let (name, seconds) = parameter.split_once('=')?;
@@ -326,7 +330,7 @@ mod tests {
                 http::HeaderName::from_static("keep-alive"),
                 HeaderValue::from_static(value),
             )]);
-            kept_alive(&headers)
+            parse_keep_alive(&headers)
         };
         assert_eq!(told("timeout=5"), Some(Duration::from_secs(4)));
         assert_eq!(
@@ -339,6 +343,6 @@ mod tests {
         assert_eq!(told("timeout=99999999999999999999"), None);
         assert_eq!(told("timeout"), None);
         assert_eq!(told("max=5"), None);
-        assert_eq!(kept_alive(&HeaderMap::new()), None);
+        assert_eq!(parse_keep_alive(&HeaderMap::new()), None);
     }
 }

@@ -21,8 +21,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::meter::Meter;
-use crate::mishap::Mishap;
-use crate::request::{self, Label, Message, Permit};
+use crate::mishap::SendError;
+use crate::request::{self, Http1Target, Message, Permit};
 use crate::settings::{ClientSettings, MIN_RESPONSE_HEAD_BYTES};
 use crate::stream::Stream;
 
@@ -94,7 +94,7 @@ pub(crate) struct Connection {
     allowance_bytes: u64,
     opened_at: Instant,
     /// The HTTP/1.1 form of the last request's destination, cached.
-    label: Option<Label>,
+    label: Option<Http1Target>,
 }
 
 /// A request without a response. `unsent` is the message, if none of it was written.
@@ -246,17 +246,17 @@ impl Connection {
         &mut self,
         message: &mut Message,
         to: &Destination,
-    ) -> Result<(), Mishap> {
+    ) -> Result<(), SendError> {
         match self.protocol() {
             Protocol::Http1 => {
                 let label = match self.label.take() {
                     Some(label) if label.is_of(to) => label,
-                    Some(_) | None => Label::new(to)?,
+                    Some(_) | None => Http1Target::new(to)?,
                 };
                 self.label.insert(label).put_on(message);
                 Ok(())
             }
-            Protocol::Http2 => request::address_http2(message, to),
+            Protocol::Http2 => request::set_http2_target(message, to),
         }
     }
 

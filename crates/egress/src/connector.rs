@@ -17,7 +17,7 @@ use crate::connection::{Connection, Protocol};
 use crate::dial;
 use crate::explain;
 use crate::identity::Identity;
-use crate::mishap::{Mishap, OwnFault, Phase, Setback, Step};
+use crate::mishap::{AttemptFailure, LocalFault, Phase, SendError, Step};
 use crate::own;
 use crate::proxy::Gateway;
 use crate::resolve::ResolveError;
@@ -62,9 +62,9 @@ impl Connector {
         to: &Destination,
         identity: Option<&Identity>,
         step: &mut Step,
-    ) -> Result<Connection, Setback> {
+    ) -> Result<Connection, AttemptFailure> {
         // The URL was checked when the endpoint was created, perhaps under other rules.
-        Destination::parse(to.as_str(), &self.settings.rules).map_err(Mishap::Unsafe)?;
+        Destination::parse(to.as_str(), &self.settings.rules).map_err(SendError::Unsafe)?;
 
         let wire = match &self.gateway {
             Some(gateway) => self.tunnel(gateway, to, step).await?,
@@ -80,11 +80,11 @@ impl Connector {
 
         *step = Step::At(Phase::Awaiting);
         let opened = Connection::open(stream, protocol, &self.settings).await;
-        Ok(opened.map_err(|error| explain::awaiting(&error))?)
+        Ok(opened.map_err(|error| explain::response_head_error(&error))?)
     }
 
     /// Connects directly.
-    async fn dial(&self, to: &Destination, step: &mut Step) -> Result<Wire, Setback> {
+    async fn dial(&self, to: &Destination, step: &mut Step) -> Result<Wire, AttemptFailure> {
         let addresses = self.vetted(to.host(), to.port(), step).await?;
         *step = Step::At(Phase::Connecting);
         let socket = dial::dial(&self.settings.rules, &addresses, to.port()).await?;
@@ -97,7 +97,7 @@ impl Connector {
         gateway: &Gateway,
         to: &Destination,
         step: &mut Step,
-    ) -> Result<Wire, Setback> {
+    ) -> Result<Wire, AttemptFailure> {
         let targets = match to.host() {
             Host::Name(name) if gateway.resolves() && !is_loopback(name) => {
                 vec![format!("{name}:{}", to.port())]
@@ -118,7 +118,7 @@ impl Connector {
         host: &Host,
         port: u16,
         step: &mut Step,
-    ) -> Result<Vec<IpAddr>, Setback> {
+    ) -> Result<Vec<IpAddr>, AttemptFailure> {
         *step = Step::At(Phase::Resolving);
         let addresses = self.resolve(host).await?;
         dial::vet(&self.settings.rules, &addresses)?;
@@ -126,7 +126,7 @@ impl Connector {
         Ok(addresses)
     }
 
-    async fn resolve(&self, host: &Host) -> Result<Vec<IpAddr>, Setback> {
+    async fn resolve(&self, host: &Host) -> Result<Vec<IpAddr>, AttemptFailure> {
         let name = match host {
             Host::Ip(address) => return Ok(vec![*address]),
             Host::Name(name) if is_loopback(name) => return Ok(vec![Ipv4Addr::LOCALHOST.into()]),
@@ -134,9 +134,9 @@ impl Connector {
         };
         let found = self.settings.resolver.resolve(name).await;
         found.map_err(|error| match error {
-            ResolveError::Failed => Mishap::Unresolved.into(),
-            ResolveError::NoAddress => Mishap::NoAddress.into(),
-            ResolveError::Unable(_) => OwnFault::Resolver.into(),
+            ResolveError::Failed => SendError::Unresolved.into(),
+            ResolveError::NoAddress => SendError::NoAddress.into(),
+            ResolveError::Unable(_) => LocalFault::Resolver.into(),
         })
     }
 
@@ -149,20 +149,20 @@ impl Connector {
         wire: Wire,
         host: &Host,
         identity: Option<&Identity>,
-    ) -> Result<(Stream, Protocol), Mishap> {
+    ) -> Result<(Stream, Protocol), SendError> {
         let name = match host {
             Host::Ip(address) => ServerName::from(*address),
             // DNS allows names for which no certificate can be issued.
             Host::Name(name) => {
-                ServerName::try_from(name.clone()).map_err(|_| Mishap::CertificateWrongHost)?
+                ServerName::try_from(name.clone()).map_err(|_| SendError::CertificateWrongHost)?
             }
         };
         let config = match identity {
-            Some(identity) => Arc::new(identity.shown_by(&self.tls)),
+            Some(identity) => Arc::new(identity.client_config(&self.tls)),
             None => Arc::clone(&self.tls),
         };
         let secured = TlsConnector::from(config).connect(name, wire).await;
-        let secured = secured.map_err(|error| explain::handshaking(&error))?;
+        let secured = secured.map_err(|error| explain::handshake_error(&error))?;
         let protocol = match secured.get_ref().1.alpn_protocol() {
             Some(HTTP2) => Protocol::Http2,
             Some(_) | None => Protocol::Http1,

@@ -94,10 +94,10 @@ async fn open(place: &Place, trust: &Trust) -> io::Result<Box<dyn Wire>> {
 async fn secure(mut socket: TcpStream, host: &str, trust: &Trust) -> io::Result<Box<dyn Wire>> {
     let judge: Arc<dyn ServerCertVerifier> = match trust {
         Trust::Plain => return Ok(Box::new(socket)),
-        Trust::IfOffered | Trust::Anybody => Arc::new(Credulous {
+        Trust::IfOffered | Trust::Anybody => Arc::new(AcceptAnyCertificate {
             provider: ring::default_provider(),
         }),
-        Trust::Authority(roots) => Arc::new(Nameless {
+        Trust::Authority(roots) => Arc::new(IgnoreHostName {
             judge: strict(roots)?,
         }),
         Trust::Host(roots) => strict(roots)?,
@@ -148,11 +148,11 @@ fn strict(roots: &Roots) -> io::Result<Arc<WebPkiServerVerifier>> {
 
 /// Accepts any certificate. Protects against passive eavesdropping, not against a man in the middle.
 #[derive(Debug)]
-struct Credulous {
+struct AcceptAnyCertificate {
     provider: CryptoProvider,
 }
 
-impl ServerCertVerifier for Credulous {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,
@@ -193,11 +193,11 @@ impl ServerCertVerifier for Credulous {
 
 /// Accepts a certificate that a trusted authority issued, for any host name.
 #[derive(Debug)]
-struct Nameless {
+struct IgnoreHostName {
     judge: Arc<WebPkiServerVerifier>,
 }
 
-impl ServerCertVerifier for Nameless {
+impl ServerCertVerifier for IgnoreHostName {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,

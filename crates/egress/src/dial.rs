@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use posthaste_core::address::EgressRules;
 
 use crate::explain;
-use crate::mishap::{Mishap, Setback};
+use crate::mishap::{AttemptFailure, SendError};
 
 /// Maximum number of addresses of a name that are tried.
 const MAX_ADDRESSES_TRIED: usize = 6;
@@ -24,14 +24,14 @@ const HEAD_START: Duration = Duration::from_millis(250);
 
 /// Refuses all addresses of a name if one of them is forbidden. A name that points to both public and internal
 /// addresses is an attack or a mistake, and which address is dialled would be chance.
-pub(crate) fn vet(rules: &EgressRules, addresses: &[IpAddr]) -> Result<(), Mishap> {
+pub(crate) fn vet(rules: &EgressRules, addresses: &[IpAddr]) -> Result<(), SendError> {
     if addresses.is_empty() {
-        return Err(Mishap::NoAddress);
+        return Err(SendError::NoAddress);
     }
     addresses
         .iter()
         .try_for_each(|address| rules.vet(*address))
-        .map_err(Mishap::Forbidden)
+        .map_err(SendError::Forbidden)
 }
 
 /// Connects to one of these addresses and checks the peer address.
@@ -39,10 +39,10 @@ pub(crate) async fn dial(
     rules: &EgressRules,
     vetted: &[IpAddr],
     port: u16,
-) -> Result<TcpStream, Setback> {
+) -> Result<TcpStream, AttemptFailure> {
     let dialled = connect(vetted, port).await;
     let socket = dialled.map_err(|error| explain::dialling(&error))?;
-    let peer = socket.peer_addr().map_err(|_| Mishap::Reset)?;
+    let peer = socket.peer_addr().map_err(|_| SendError::Reset)?;
     check_peer(rules, vetted, peer.ip())?;
     Ok(socket)
 }
@@ -66,7 +66,7 @@ pub(crate) async fn connect(addresses: &[IpAddr], port: u16) -> io::Result<TcpSt
 async fn reach(target: SocketAddr) -> io::Result<TcpStream> {
     let connected = TcpStream::connect(target).await;
     connected.map_err(|error| match error.kind() == ErrorKind::AddrNotAvailable {
-        true => no_port_or_no_way(error, &look_for_a_way(target)),
+        true => classify_address_not_available(error, &check_route(target)),
         false => error,
     })
 }
@@ -74,7 +74,7 @@ async fn reach(target: SocketAddr) -> io::Result<TcpStream> {
 /// Interprets an "address not available" error. Linux reports it in two cases: all local ports are in use,
 /// which is a fault of this machine; or the machine has no address of that family (IPv6 in most containers), so
 /// that the receiver is unreachable.
-fn no_port_or_no_way(error: io::Error, way: &io::Result<()>) -> io::Error {
+fn classify_address_not_available(error: io::Error, way: &io::Result<()>) -> io::Error {
     match way {
         Err(no_way) if no_way.kind() == ErrorKind::AddrNotAvailable => {
             ErrorKind::NetworkUnreachable.into()
@@ -86,7 +86,7 @@ fn no_port_or_no_way(error: io::Error, way: &io::Result<()>) -> io::Error {
 /// Returns an error if this machine has no local address from which the target can be reached. UDP has its own
 /// ports, and connecting a UDP socket sends nothing.
 #[expect(clippy::disallowed_methods, reason = "the door: nothing leaves by it")]
-fn look_for_a_way(target: SocketAddr) -> io::Result<()> {
+fn check_route(target: SocketAddr) -> io::Result<()> {
     let anywhere: IpAddr = match target {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -95,11 +95,11 @@ fn look_for_a_way(target: SocketAddr) -> io::Result<()> {
 }
 
 /// Returns an error if the peer address is forbidden or is not one of the vetted addresses.
-fn check_peer(rules: &EgressRules, vetted: &[IpAddr], peer: IpAddr) -> Result<(), Mishap> {
+fn check_peer(rules: &EgressRules, vetted: &[IpAddr], peer: IpAddr) -> Result<(), SendError> {
     let peer = peer.to_canonical();
-    rules.vet(peer).map_err(Mishap::Forbidden)?;
+    rules.vet(peer).map_err(SendError::Forbidden)?;
     if !vetted.iter().any(|address| address.to_canonical() == peer) {
-        return Err(Mishap::WrongPeer);
+        return Err(SendError::WrongPeer);
     }
     Ok(())
 }
@@ -163,7 +163,7 @@ async fn race(targets: &[SocketAddr]) -> io::Result<TcpStream> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mishap::OwnFault;
+    use crate::mishap::LocalFault;
     use posthaste_core::address::ForbiddenAddress;
 
     fn addresses(list: &str) -> Vec<IpAddr> {
@@ -201,13 +201,13 @@ mod tests {
     #[test]
     fn a_family_that_the_machine_lacks_is_no_lack_of_ports() {
         let no_address = || io::Error::from(ErrorKind::AddrNotAvailable);
-        let told = |way| explain::dialling(&no_port_or_no_way(no_address(), &way));
-        assert_eq!(told(Err(no_address())), Mishap::Unreachable.into());
-        assert_eq!(told(Ok(())), OwnFault::Exhausted.into());
+        let told = |way| explain::dialling(&classify_address_not_available(no_address(), &way));
+        assert_eq!(told(Err(no_address())), SendError::Unreachable.into());
+        assert_eq!(told(Ok(())), LocalFault::Exhausted.into());
         let full = io::Error::from_raw_os_error(24);
-        assert_eq!(told(Err(full)), OwnFault::Exhausted.into());
+        assert_eq!(told(Err(full)), LocalFault::Exhausted.into());
         let home = SocketAddr::from((Ipv4Addr::LOCALHOST, 443));
-        assert!(look_for_a_way(home).is_ok());
+        assert!(check_route(home).is_ok());
     }
 
     #[test]
@@ -215,8 +215,8 @@ mod tests {
         let rules = EgressRules::default();
         let vet = |list| vet(&rules, &addresses(list));
         assert_eq!(vet("1.1.1.1 2a00::1"), Ok(()));
-        assert_eq!(vet(""), Err(Mishap::NoAddress));
-        let private = Err(Mishap::Forbidden(ForbiddenAddress::Private));
+        assert_eq!(vet(""), Err(SendError::NoAddress));
+        let private = Err(SendError::Forbidden(ForbiddenAddress::Private));
         assert_eq!(vet("1.1.1.1 10.0.0.1"), private);
         assert_eq!(vet("10.0.0.1 1.1.1.1"), private);
         assert_eq!(vet("1.1.1.1 ::ffff:10.0.0.1"), private);
@@ -229,8 +229,8 @@ mod tests {
             |peer: &str| check_peer(&rules, &addresses("1.1.1.1 9.9.9.9"), peer.parse().unwrap());
         assert_eq!(check("9.9.9.9"), Ok(()));
         assert_eq!(check("::ffff:1.1.1.1"), Ok(()));
-        assert_eq!(check("8.8.8.8"), Err(Mishap::WrongPeer));
-        let loopback = Err(Mishap::Forbidden(ForbiddenAddress::Loopback));
+        assert_eq!(check("8.8.8.8"), Err(SendError::WrongPeer));
+        let loopback = Err(SendError::Forbidden(ForbiddenAddress::Loopback));
         assert_eq!(check("127.0.0.1"), loopback);
     }
 }

@@ -8,19 +8,19 @@ use std::io::{self, ErrorKind};
 
 use rustls::{AlertDescription, CertificateError, InvalidMessage, OtherError};
 
-use crate::mishap::{Mishap, OwnFault, Setback};
+use crate::mishap::{AttemptFailure, LocalFault, SendError};
 use crate::tls::SelfSigned;
 
 /// `ENFILE`, `EMFILE` and `ENOBUFS` with their Linux numbers: no file descriptors on the machine or in this
 /// process, no memory for sockets.
-const NO_MORE_ROOM: [i32; 3] = [23, 24, 105];
+const RESOURCE_ERRNOS: [i32; 3] = [23, 24, 105];
 
 /// Translates an error of opening a connection.
-pub(crate) fn dialling(error: &io::Error) -> Setback {
+pub(crate) fn dialling(error: &io::Error) -> AttemptFailure {
     if let Some(number) = error.raw_os_error()
-        && NO_MORE_ROOM.contains(&number)
+        && RESOURCE_ERRNOS.contains(&number)
     {
-        return OwnFault::Exhausted.into();
+        return LocalFault::Exhausted.into();
     }
     #[expect(
         clippy::wildcard_enum_match_arm,
@@ -29,44 +29,44 @@ pub(crate) fn dialling(error: &io::Error) -> Setback {
     match error.kind() {
         // No local port is free.
         ErrorKind::AddrNotAvailable | ErrorKind::AddrInUse | ErrorKind::OutOfMemory => {
-            OwnFault::Exhausted.into()
+            LocalFault::Exhausted.into()
         }
-        ErrorKind::ConnectionRefused => Mishap::Refused.into(),
-        ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => Mishap::Reset.into(),
+        ErrorKind::ConnectionRefused => SendError::Refused.into(),
+        ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => SendError::Reset.into(),
         ErrorKind::HostUnreachable
         | ErrorKind::NetworkUnreachable
         | ErrorKind::NetworkDown
-        | ErrorKind::TimedOut => Mishap::Unreachable.into(),
-        _ => Mishap::NotConnected.into(),
+        | ErrorKind::TimedOut => SendError::Unreachable.into(),
+        _ => SendError::NotConnected.into(),
     }
 }
 
 /// Translates an error of the TLS handshake.
-pub(crate) fn handshaking(error: &io::Error) -> Mishap {
+pub(crate) fn handshake_error(error: &io::Error) -> SendError {
     match tls_cause(error) {
         Some(cause) => tls(cause),
-        None if is_reset(error.kind()) => Mishap::TlsClosed,
-        None if error.kind() == ErrorKind::UnexpectedEof => Mishap::TlsClosed,
-        None => Mishap::TlsBroken,
+        None if is_reset(error.kind()) => SendError::TlsClosed,
+        None if error.kind() == ErrorKind::UnexpectedEof => SendError::TlsClosed,
+        None => SendError::TlsBroken,
     }
 }
 
 /// Translates an error that occurred before the response head arrived.
-pub(crate) fn awaiting(error: &hyper::Error) -> Mishap {
-    exchanging(error, Mishap::ClosedBeforeAnswer)
+pub(crate) fn response_head_error(error: &hyper::Error) -> SendError {
+    exchanging(error, SendError::ClosedBeforeAnswer)
 }
 
 /// Translates an error that occurred while the response body was read.
-pub(crate) fn reading(error: &hyper::Error) -> Mishap {
-    exchanging(error, Mishap::ClosedMidAnswer)
+pub(crate) fn reading(error: &hyper::Error) -> SendError {
+    exchanging(error, SendError::ClosedMidAnswer)
 }
 
-fn exchanging(error: &hyper::Error, closed: Mishap) -> Mishap {
+fn exchanging(error: &hyper::Error, closed: SendError) -> SendError {
     if error.is_parse_too_large() {
-        return Mishap::HeadTooLarge;
+        return SendError::HeadTooLarge;
     }
     if error.is_parse() {
-        return Mishap::Malformed;
+        return SendError::Malformed;
     }
     if error.is_incomplete_message() || error.is_closed() {
         return closed;
@@ -81,17 +81,17 @@ fn exchanging(error: &hyper::Error, closed: Mishap) -> Mishap {
         if let Some(error) = inner.downcast_ref::<io::Error>() {
             return match tls_cause(error) {
                 Some(cause) => tls(cause),
-                None if is_reset(error.kind()) => Mishap::Reset,
+                None if is_reset(error.kind()) => SendError::Reset,
                 None if error.kind() == ErrorKind::UnexpectedEof => closed,
                 // Kinds that hyper's body decoder uses for an invalid chunk.
-                None if error.kind() == ErrorKind::InvalidData => Mishap::Malformed,
-                None if error.kind() == ErrorKind::InvalidInput => Mishap::Malformed,
-                None => Mishap::Broken,
+                None if error.kind() == ErrorKind::InvalidData => SendError::Malformed,
+                None if error.kind() == ErrorKind::InvalidInput => SendError::Malformed,
+                None => SendError::Broken,
             };
         }
         cause = inner.source();
     }
-    Mishap::Broken
+    SendError::Broken
 }
 
 fn is_reset(kind: ErrorKind) -> bool {
@@ -108,32 +108,32 @@ fn tls_cause(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
-fn tls(error: &rustls::Error) -> Mishap {
+fn tls(error: &rustls::Error) -> SendError {
     #[expect(clippy::wildcard_enum_match_arm, reason = "rustls adds errors")]
     match error {
         rustls::Error::InvalidCertificate(reason) => certificate(reason),
-        rustls::Error::NoCertificatesPresented => Mishap::CertificateInvalid,
-        rustls::Error::AlertReceived(alert) => alerted(*alert),
-        rustls::Error::NoApplicationProtocol => Mishap::TlsAlert,
-        rustls::Error::PeerIncompatible(_) => Mishap::TlsIncompatible,
+        rustls::Error::NoCertificatesPresented => SendError::CertificateInvalid,
+        rustls::Error::AlertReceived(alert) => alert_error(*alert),
+        rustls::Error::NoApplicationProtocol => SendError::TlsAlert,
+        rustls::Error::PeerIncompatible(_) => SendError::TlsIncompatible,
         // The first bytes are not a TLS record.
-        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => Mishap::NotTls,
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => SendError::NotTls,
         rustls::Error::InvalidMessage(
             InvalidMessage::CertificatePayloadTooLarge | InvalidMessage::HandshakePayloadTooLarge,
-        ) => Mishap::CertificateTooLarge,
-        _ => Mishap::TlsBroken,
+        ) => SendError::CertificateTooLarge,
+        _ => SendError::TlsBroken,
     }
 }
 
 /// Translates a TLS alert of the receiver. Alerts about a certificate are about the client's certificate.
-fn alerted(alert: AlertDescription) -> Mishap {
+fn alert_error(alert: AlertDescription) -> SendError {
     #[expect(clippy::wildcard_enum_match_arm, reason = "rustls adds alerts")]
     match alert {
         AlertDescription::ProtocolVersion | AlertDescription::InsufficientSecurity => {
-            Mishap::TlsIncompatible
+            SendError::TlsIncompatible
         }
         AlertDescription::CertificateRequired | AlertDescription::NoCertificate => {
-            Mishap::ClientCertificateRequired
+            SendError::ClientCertificateRequired
         }
         AlertDescription::BadCertificate
         | AlertDescription::UnsupportedCertificate
@@ -141,28 +141,28 @@ fn alerted(alert: AlertDescription) -> Mishap {
         | AlertDescription::CertificateExpired
         | AlertDescription::CertificateUnknown
         | AlertDescription::UnknownCA
-        | AlertDescription::AccessDenied => Mishap::ClientCertificateRefused,
-        _ => Mishap::TlsAlert,
+        | AlertDescription::AccessDenied => SendError::ClientCertificateRefused,
+        _ => SendError::TlsAlert,
     }
 }
 
-fn certificate(reason: &CertificateError) -> Mishap {
+fn certificate(reason: &CertificateError) -> SendError {
     #[expect(clippy::wildcard_enum_match_arm, reason = "rustls adds reasons")]
     match reason {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            Mishap::CertificateExpired
+            SendError::CertificateExpired
         }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            Mishap::CertificateNotYetValid
+            SendError::CertificateNotYetValid
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            Mishap::CertificateWrongHost
+            SendError::CertificateWrongHost
         }
-        CertificateError::UnknownIssuer => Mishap::CertificateUnknownIssuer,
+        CertificateError::UnknownIssuer => SendError::CertificateUnknownIssuer,
         CertificateError::Other(OtherError(cause)) if cause.is::<SelfSigned>() => {
-            Mishap::CertificateSelfSigned
+            SendError::CertificateSelfSigned
         }
-        _ => Mishap::CertificateInvalid,
+        _ => SendError::CertificateInvalid,
     }
 }
 
@@ -172,20 +172,29 @@ mod tests {
 
     #[test]
     fn what_is_missing_here_is_not_blamed_on_the_receiver() {
-        for number in NO_MORE_ROOM {
+        for number in RESOURCE_ERRNOS {
             let error = io::Error::from_raw_os_error(number);
-            assert_eq!(dialling(&error), Setback::Ours(OwnFault::Exhausted));
+            assert_eq!(
+                dialling(&error),
+                AttemptFailure::Ours(LocalFault::Exhausted)
+            );
         }
         let no_port = io::Error::from(ErrorKind::AddrNotAvailable);
-        assert_eq!(dialling(&no_port), Setback::Ours(OwnFault::Exhausted));
+        assert_eq!(
+            dialling(&no_port),
+            AttemptFailure::Ours(LocalFault::Exhausted)
+        );
         let refused = io::Error::from(ErrorKind::ConnectionRefused);
-        assert_eq!(dialling(&refused), Setback::Theirs(Mishap::Refused));
+        assert_eq!(
+            dialling(&refused),
+            AttemptFailure::Theirs(SendError::Refused)
+        );
     }
 
     #[test]
     fn a_tls_error_is_found_inside_an_io_error() {
         let expired = rustls::Error::InvalidCertificate(CertificateError::Expired);
         let wrapped = io::Error::new(ErrorKind::InvalidData, expired);
-        assert_eq!(handshaking(&wrapped), Mishap::CertificateExpired);
+        assert_eq!(handshake_error(&wrapped), SendError::CertificateExpired);
     }
 }

@@ -92,7 +92,7 @@ impl Identity {
     }
 
     /// Returns a copy of the configuration that presents this identity if the receiver asks for one.
-    pub(crate) fn shown_by(&self, config: &ClientConfig) -> ClientConfig {
+    pub(crate) fn client_config(&self, config: &ClientConfig) -> ClientConfig {
         let mut config = config.clone();
         config.client_auth_cert_resolver = self.shown.clone();
         config

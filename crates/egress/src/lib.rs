@@ -19,7 +19,7 @@
 //! - **No sharing between tenants.** A connection serves one [`PoolKey`] and one origin, never another
 //!   tenant's.
 //! - **No duplicate requests.** A request is repeated on a new connection only if none of it was written.
-//! - **No leaked addresses.** A send error is a type, [`Mishap`], whose message never contains a resolved
+//! - **No leaked addresses.** A send error is a type, [`SendError`], whose message never contains a resolved
 //!   address.
 //!
 //! ```text
@@ -54,7 +54,7 @@ mod wire;
 
 pub use client::Client;
 pub use identity::{Identity, IdentityError, MAX_CHAIN};
-pub use mishap::{Mishap, OwnFault, Phase, ProxyFault};
+pub use mishap::{LocalFault, Phase, ProxyFault, SendError};
 pub use own::refuse_own;
 pub use proxy::{Proxy, ProxyError};
 pub use report::Report;

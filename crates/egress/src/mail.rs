@@ -41,7 +41,7 @@ pub const MAX_LINE_BYTES: usize = 2_048;
 /// Maximum number of lines of a response. Servers usually list 10 to 20 extensions.
 pub const MAX_LINES: usize = 100;
 /// Maximum number of bytes that a server may send in one session. A whole session has about 1,000 bytes.
-pub const MAX_SAID_BYTES: usize = 64 * 1_024;
+pub const MAX_SESSION_BYTES: usize = 64 * 1_024;
 /// Maximum number of characters of a refusal that are kept for display.
 const MAX_SHOWN_CHARS: usize = 200;
 /// Size of the read buffer. A response mostly arrives in one piece.
@@ -308,7 +308,7 @@ enum Carrier {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// A session with a mail server, which may send at most [`MAX_SAID_BYTES`].
+/// A session with a mail server, which may send at most [`MAX_SESSION_BYTES`].
 #[derive(Debug)]
 pub struct Stream {
     carrier: Carrier,
@@ -323,7 +323,7 @@ impl Stream {
         Stream {
             carrier,
             early,
-            allowance: MAX_SAID_BYTES,
+            allowance: MAX_SESSION_BYTES,
         }
     }
 
@@ -361,7 +361,7 @@ impl AsyncRead for Stream {
         if self.allowance == 0 {
             return Poll::Ready(Err(io::Error::other(format!(
                 "the server said more than {} KiB",
-                MAX_SAID_BYTES >> 10
+                MAX_SESSION_BYTES >> 10
             ))));
         }
         let before = buffer.filled().len();

@@ -18,18 +18,18 @@ use crate::request::Permit;
 
 /// Allowance before the first request, for the handshakes of TLS and HTTP/2. rustls itself accepts at most 64
 /// KiB for one handshake message.
-const GREETING_BYTES: u64 = 128 * 1_024;
+const HANDSHAKE_BYTES: u64 = 128 * 1_024;
 
 /// More bytes arrived than the allowance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("more arrived than any answer needs")]
-pub(crate) struct Flood;
+pub(crate) struct AllowanceExceeded;
 
 /// The counters of one connection.
 #[derive(Debug)]
 pub(crate) struct Meter {
     since: Instant,
-    /// Nanoseconds after `since`; [`Meter::SILENT`] before the first byte was sent.
+    /// Nanoseconds after `since`; [`Meter::NOT_SENT`] before the first byte was sent.
     first_byte: AtomicU64,
     /// Number of bytes that have arrived since the connection was opened.
     arrived: AtomicU64,
@@ -47,11 +47,11 @@ pub(crate) struct Meter {
 pub(crate) struct TooLate;
 
 impl Meter {
-    const SILENT: u64 = u64::MAX;
+    const NOT_SENT: u64 = u64::MAX;
 
     /// Creates a meter whose allowance covers the handshakes.
     pub(crate) fn new() -> Meter {
-        Meter::granting(GREETING_BYTES)
+        Meter::granting(HANDSHAKE_BYTES)
     }
 
     /// Creates a meter without a limit.
@@ -62,7 +62,7 @@ impl Meter {
     fn granting(bytes: u64) -> Meter {
         Meter {
             since: Instant::now(),
-            first_byte: AtomicU64::new(Meter::SILENT),
+            first_byte: AtomicU64::new(Meter::NOT_SENT),
             arrived: AtomicU64::new(0),
             granted: AtomicU64::new(bytes),
             is_flooded: AtomicBool::new(false),
@@ -74,13 +74,13 @@ impl Meter {
     /// Prepares for the first byte of the next request, which may be sent only if the permit is valid then.
     pub(crate) fn rearm(&self, permit: Option<Permit>) {
         *self.permit.lock().unwrap_or_else(PoisonError::into_inner) = permit;
-        self.first_byte.store(Meter::SILENT, Ordering::Relaxed);
+        self.first_byte.store(Meter::NOT_SENT, Ordering::Relaxed);
     }
 
     /// Returns an error if the permit has ended. Once the first byte of a request was sent, the rest may always
     /// be sent.
     pub(crate) fn check_permit(&self) -> Result<(), TooLate> {
-        if self.first_byte.load(Ordering::Relaxed) != Meter::SILENT {
+        if self.first_byte.load(Ordering::Relaxed) != Meter::NOT_SENT {
             return Ok(());
         }
         let permit = self.permit.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,15 +98,16 @@ impl Meter {
 
     pub(crate) fn first_byte_at(&self) -> Option<Instant> {
         match self.first_byte.load(Ordering::Relaxed) {
-            Meter::SILENT => None,
+            Meter::NOT_SENT => None,
             nanos => Some(self.since + Duration::from_nanos(nanos)),
         }
     }
 
     /// Records that bytes were sent.
     pub(crate) fn note_sent(&self) {
-        if self.first_byte.load(Ordering::Relaxed) == Meter::SILENT {
-            let nanos = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(Meter::SILENT - 1);
+        if self.first_byte.load(Ordering::Relaxed) == Meter::NOT_SENT {
+            let nanos =
+                u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(Meter::NOT_SENT - 1);
             self.first_byte.store(nanos, Ordering::Relaxed);
         }
     }
@@ -123,12 +124,12 @@ impl Meter {
     }
 
     /// Records that bytes arrived. Must be called only by the one task that reads.
-    pub(crate) fn note_arrived(&self, bytes: usize) -> Result<(), Flood> {
+    pub(crate) fn record_received(&self, bytes: usize) -> Result<(), AllowanceExceeded> {
         let arrived = self.arrived.load(Ordering::Relaxed) + bytes as u64;
         self.arrived.store(arrived, Ordering::Relaxed);
         if arrived > self.granted.load(Ordering::Relaxed) {
             self.is_flooded.store(true, Ordering::Release);
-            return Err(Flood);
+            return Err(AllowanceExceeded);
         }
         Ok(())
     }
@@ -147,10 +148,10 @@ mod tests {
     fn what_was_granted_may_arrive_and_not_a_byte_more() {
         let meter = Meter::granting(0);
         meter.grant(100, 1);
-        assert_eq!(meter.note_arrived(60), Ok(()));
-        assert_eq!(meter.note_arrived(40), Ok(()));
+        assert_eq!(meter.record_received(60), Ok(()));
+        assert_eq!(meter.record_received(40), Ok(()));
         assert!(!meter.is_flooded());
-        assert_eq!(meter.note_arrived(1), Err(Flood));
+        assert_eq!(meter.record_received(1), Err(AllowanceExceeded));
         assert!(meter.is_flooded());
     }
 
@@ -159,10 +160,10 @@ mod tests {
         let meter = Meter::granting(0);
         for _ in 0..10 {
             meter.grant(100, 1);
-            assert_eq!(meter.note_arrived(10), Ok(()));
+            assert_eq!(meter.record_received(10), Ok(()));
         }
-        assert_eq!(meter.note_arrived(90), Ok(()));
-        assert_eq!(meter.note_arrived(1), Err(Flood));
+        assert_eq!(meter.record_received(90), Ok(()));
+        assert_eq!(meter.record_received(1), Err(AllowanceExceeded));
     }
 
     #[test]
@@ -171,13 +172,13 @@ mod tests {
         for _ in 0..10 {
             meter.grant(100, 4);
         }
-        assert_eq!(meter.note_arrived(400), Ok(()));
-        assert_eq!(meter.note_arrived(1), Err(Flood));
+        assert_eq!(meter.record_received(400), Ok(()));
+        assert_eq!(meter.record_received(1), Err(AllowanceExceeded));
     }
 
     #[test]
     fn a_meter_without_limit_stays_without() {
         let meter = Meter::unlimited();
-        assert_eq!(meter.note_arrived(usize::MAX / 2), Ok(()));
+        assert_eq!(meter.record_received(usize::MAX / 2), Ok(()));
     }
 }

@@ -1,7 +1,7 @@
 //! The reasons why no response arrived, as types.
 //!
-//! A [`Mishap`] (send error) is caused by the receiver or the network and maps to exactly one [`Fault`]. An
-//! [`OwnFault`] is caused by this machine or the operator's proxy and does not count as an attempt. Errors are
+//! A [`SendError`] (send error) is caused by the receiver or the network and maps to exactly one [`Fault`]. An
+//! [`LocalFault`] is caused by this machine or the operator's proxy and does not count as an attempt. Errors are
 //! classified where they occur, by the type of the underlying error and never by its message. The messages are
 //! shown to operators and tenants: they name what to check, and never contain a resolved address.
 
@@ -27,7 +27,7 @@ pub enum Phase {
 
 /// A send error: the reason why no response arrived.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Mishap {
+pub enum SendError {
     /// The rules forbid the URL.
     #[error("unsafe destination: {0}")]
     Unsafe(Refusal),
@@ -145,12 +145,12 @@ fn time_limit(phase: Phase) -> &'static str {
     }
 }
 
-impl Mishap {
+impl SendError {
     /// Corrects the error for a request without a client certificate: many receivers report a missing
     /// certificate as a bad one.
-    pub(crate) fn without_identity(self) -> Mishap {
-        match self == Mishap::ClientCertificateRefused {
-            true => Mishap::ClientCertificateRequired,
+    pub(crate) fn without_identity(self) -> SendError {
+        match self == SendError::ClientCertificateRefused {
+            true => SendError::ClientCertificateRequired,
             false => self,
         }
     }
@@ -158,41 +158,42 @@ impl Mishap {
     /// Returns the fault that classification works with.
     pub fn fault(&self) -> Fault {
         match self {
-            Mishap::Unsafe(_) | Mishap::Target | Mishap::Forbidden(_) | Mishap::WrongPeer => {
-                Fault::UnsafeDestination
-            }
-            Mishap::Unresolved | Mishap::NoAddress => Fault::Dns,
-            Mishap::CertificateExpired
-            | Mishap::CertificateNotYetValid
-            | Mishap::CertificateWrongHost
-            | Mishap::CertificateSelfSigned
-            | Mishap::CertificateUnknownIssuer
-            | Mishap::CertificateTooLarge
-            | Mishap::CertificateInvalid
-            | Mishap::TlsIncompatible
-            | Mishap::ClientCertificateRequired
-            | Mishap::ClientCertificateRefused
-            | Mishap::TlsAlert
-            | Mishap::NotTls
-            | Mishap::TlsClosed
-            | Mishap::TlsBroken
-            | Mishap::TimedOut(Phase::Securing) => Fault::Tls,
-            Mishap::Refused
-            | Mishap::Unreachable
-            | Mishap::NotConnected
-            | Mishap::BeyondProxy
-            | Mishap::RefusedByProxy
-            | Mishap::ClosedBeforeAnswer
-            | Mishap::ClosedMidAnswer
-            | Mishap::Reset
-            | Mishap::HeadTooLarge
-            | Mishap::Flooded
-            | Mishap::Malformed
-            | Mishap::Status(_)
-            | Mishap::Broken => Fault::Connection,
+            SendError::Unsafe(_)
+            | SendError::Target
+            | SendError::Forbidden(_)
+            | SendError::WrongPeer => Fault::UnsafeDestination,
+            SendError::Unresolved | SendError::NoAddress => Fault::Dns,
+            SendError::CertificateExpired
+            | SendError::CertificateNotYetValid
+            | SendError::CertificateWrongHost
+            | SendError::CertificateSelfSigned
+            | SendError::CertificateUnknownIssuer
+            | SendError::CertificateTooLarge
+            | SendError::CertificateInvalid
+            | SendError::TlsIncompatible
+            | SendError::ClientCertificateRequired
+            | SendError::ClientCertificateRefused
+            | SendError::TlsAlert
+            | SendError::NotTls
+            | SendError::TlsClosed
+            | SendError::TlsBroken
+            | SendError::TimedOut(Phase::Securing) => Fault::Tls,
+            SendError::Refused
+            | SendError::Unreachable
+            | SendError::NotConnected
+            | SendError::BeyondProxy
+            | SendError::RefusedByProxy
+            | SendError::ClosedBeforeAnswer
+            | SendError::ClosedMidAnswer
+            | SendError::Reset
+            | SendError::HeadTooLarge
+            | SendError::Flooded
+            | SendError::Malformed
+            | SendError::Status(_)
+            | SendError::Broken => Fault::Connection,
             // A slow resolver is more likely the operator's than the receiver's, and `Dns` would soon fail for
             // good.
-            Mishap::TimedOut(
+            SendError::TimedOut(
                 Phase::Resolving | Phase::Connecting | Phase::Awaiting | Phase::Reading,
             ) => Fault::Timeout,
         }
@@ -202,7 +203,7 @@ impl Mishap {
 /// The reason why this machine could not make an attempt. Contains no information about the receiver and does
 /// not count as an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum OwnFault {
+pub enum LocalFault {
     /// No file descriptor, port or memory is left for another connection.
     #[error("this machine has no room for another connection (files, ports or memory)")]
     Exhausted,
@@ -225,10 +226,10 @@ pub enum ProxyFault {
     Unresolved,
     /// The connection to the proxy could not be opened.
     #[error("could not be connected to: {0}")]
-    Unreached(Mishap),
+    Unreached(SendError),
     /// The TLS handshake with the proxy failed.
     #[error("cannot be trusted: {0}")]
-    Insecure(Mishap),
+    Insecure(SendError),
     /// The time limit passed before the connection to the proxy was open.
     #[error("could not be connected to before the time limit passed")]
     TimedOut,
@@ -268,34 +269,34 @@ impl Step {
     /// If less than half of that time was spent on reaching the proxy, the receiver is blamed: resolving its
     /// name took the rest. Otherwise a name that always resolves slowly would never count as an attempt, and
     /// would be retried for ever.
-    pub(crate) fn ran_out_of_time(self, began_at: Instant) -> Setback {
+    pub(crate) fn timeout_error(self, began_at: Instant) -> AttemptFailure {
         match self {
             Step::ReachingProxy(since) if since.elapsed() * 2 < began_at.elapsed() => {
-                Mishap::TimedOut(Phase::Connecting).into()
+                SendError::TimedOut(Phase::Connecting).into()
             }
-            Step::ReachingProxy(_) => OwnFault::Proxy(ProxyFault::TimedOut).into(),
-            Step::At(phase) => Mishap::TimedOut(phase).into(),
+            Step::ReachingProxy(_) => LocalFault::Proxy(ProxyFault::TimedOut).into(),
+            Step::At(phase) => SendError::TimedOut(phase).into(),
         }
     }
 }
 
 /// The reason why an attempt ended without a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Setback {
+pub(crate) enum AttemptFailure {
     /// Caused by the receiver or by the network.
-    Theirs(Mishap),
+    Theirs(SendError),
     /// Caused by this machine or the operator's proxy.
-    Ours(OwnFault),
+    Ours(LocalFault),
 }
 
-impl From<Mishap> for Setback {
-    fn from(mishap: Mishap) -> Setback {
-        Setback::Theirs(mishap)
+impl From<SendError> for AttemptFailure {
+    fn from(mishap: SendError) -> AttemptFailure {
+        AttemptFailure::Theirs(mishap)
     }
 }
 
-impl From<OwnFault> for Setback {
-    fn from(fault: OwnFault) -> Setback {
-        Setback::Ours(fault)
+impl From<LocalFault> for AttemptFailure {
+    fn from(fault: LocalFault) -> AttemptFailure {
+        AttemptFailure::Ours(fault)
     }
 }

@@ -11,7 +11,7 @@ use std::net::{IpAddr, UdpSocket};
 use posthaste_core::address::{Destination, EgressRules, ForbiddenAddress, Host, Refusal};
 
 use crate::explain;
-use crate::mishap::{Mishap, Setback};
+use crate::mishap::{AttemptFailure, SendError};
 
 /// Refuses a destination that names this server by an address of its machine. A host name is checked when it is
 /// resolved, at every connection.
@@ -29,11 +29,15 @@ pub fn refuse_own(rules: &EgressRules, to: &Destination) -> Result<(), Refusal> 
 }
 
 /// Refuses all addresses of a name if one of them leads back to this server.
-pub(crate) fn vet(rules: &EgressRules, addresses: &[IpAddr], port: u16) -> Result<(), Setback> {
+pub(crate) fn vet(
+    rules: &EgressRules,
+    addresses: &[IpAddr],
+    port: u16,
+) -> Result<(), AttemptFailure> {
     for ip in addresses {
         match rules.leads_back(*ip, port, is_local) {
             Ok(false) => {}
-            Ok(true) => return Err(Mishap::Forbidden(ForbiddenAddress::OwnListener).into()),
+            Ok(true) => return Err(SendError::Forbidden(ForbiddenAddress::OwnListener).into()),
             Err(error) => return Err(explain::dialling(&error)),
         }
     }
@@ -82,7 +86,7 @@ mod tests {
     #[test]
     fn a_wildcard_refuses_every_address_of_this_machine() {
         let rules = listening_on("0.0.0.0:8420");
-        let own = Mishap::Forbidden(ForbiddenAddress::OwnListener);
+        let own = SendError::Forbidden(ForbiddenAddress::OwnListener);
         for ours in [ip("127.0.0.1"), ip("127.8.8.8"), ip("::ffff:127.0.0.1")] {
             let mixed = [ip("192.0.2.1"), ours];
             assert_eq!(vet(&rules, &mixed, 8420), Err(own.clone().into()), "{ours}");

@@ -29,7 +29,7 @@ use crate::settings::ClientSettings;
 
 /// Maximum time until a connection is ready again after its response. If the receiver responded early, the rest
 /// of the request has to be written first.
-const READY_GRACE: Duration = Duration::from_secs(1);
+const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The destination of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,9 +62,9 @@ impl Origin {
 
 /// Hasher that uses the precomputed hash of a pool key.
 #[derive(Default)]
-struct Reckoned(u64);
+struct PrecomputedHasher(u64);
 
-impl Hasher for Reckoned {
+impl Hasher for PrecomputedHasher {
     fn write(&mut self, _: &[u8]) {
         unreachable!("a pool key is hashed as a number");
     }
@@ -94,8 +94,8 @@ struct Entry {
 }
 
 #[derive(Default)]
-struct Shelves {
-    by_key: HashMap<PoolKey, Vec<Entry>, BuildHasherDefault<Reckoned>>,
+struct PoolState {
+    by_key: HashMap<PoolKey, Vec<Entry>, BuildHasherDefault<PrecomputedHasher>>,
     /// The pool keys of all idle connections, the longest idle first.
     resting: BTreeMap<u64, PoolKey>,
     next_serial: u64,
@@ -104,7 +104,7 @@ struct Shelves {
 /// The connections of one client.
 pub(crate) struct Pool {
     settings: Arc<ClientSettings>,
-    shelves: Mutex<Shelves>,
+    shelves: Mutex<PoolState>,
     /// Limits the number of connections that are awaited until they are ready again.
     settling: Arc<Semaphore>,
 }
@@ -137,7 +137,7 @@ impl Pool {
     ) -> Option<Lease> {
         let now = Instant::now();
         let mut shelves = self.lock();
-        let Shelves {
+        let PoolState {
             by_key, resting, ..
         } = &mut *shelves;
         let shelf = by_key.get_mut(key)?;
@@ -180,7 +180,7 @@ impl Pool {
     }
 
     /// Takes a new connection into use. An HTTP/2 connection is added to the pool at once.
-    pub(crate) fn adopt(
+    pub(crate) fn insert_new(
         self: &Arc<Pool>,
         key: &PoolKey,
         to: &Destination,
@@ -208,7 +208,7 @@ impl Pool {
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
         let mut shelves = self.lock();
-        let Shelves {
+        let PoolState {
             by_key, resting, ..
         } = &mut *shelves;
         by_key.retain(|_, shelf| {
@@ -229,7 +229,7 @@ impl Pool {
         self.lock().resting.len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shelves> {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         // No code that runs under the lock can leave the state half changed.
         self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -282,7 +282,7 @@ impl Pool {
         self.rest(&mut shelves, key, position, now + idle);
     }
 
-    fn rest(&self, shelves: &mut Shelves, key: &PoolKey, position: usize, until: Instant) {
+    fn rest(&self, shelves: &mut PoolState, key: &PoolKey, position: usize, until: Instant) {
         let serial = shelves.next_serial;
         shelves.next_serial += 1;
         shelves.resting.insert(serial, key.clone());
@@ -328,7 +328,7 @@ impl Pool {
     /// Removes a shared connection, so that it is closed when its remaining requests end.
     fn retire(&self, key: &PoolKey, connection: &Connection) {
         let mut shelves = self.lock();
-        let Shelves {
+        let PoolState {
             by_key, resting, ..
         } = &mut *shelves;
         if let Some(shelf) = by_key.get_mut(key) {
@@ -346,7 +346,7 @@ impl Entry {
     }
 }
 
-impl Shelves {
+impl PoolState {
     fn evict(&mut self, serial: u64) {
         let Some(key) = self.resting.get(&serial).cloned() else {
             return;
@@ -408,7 +408,7 @@ impl Lease {
                 };
                 tokio::spawn(async move {
                     let _place = place;
-                    if let Ok(Ok(())) = timeout(READY_GRACE, connection.ready()).await {
+                    if let Ok(Ok(())) = timeout(READY_TIMEOUT, connection.ready()).await {
                         pool.shelve(&key, origin, connection, idle);
                     }
                 });

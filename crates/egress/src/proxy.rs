@@ -31,11 +31,11 @@ use tokio_rustls::TlsConnector;
 
 use crate::dial;
 use crate::explain;
-use crate::mishap::{Mishap, OwnFault, Phase, ProxyFault, Setback, Step};
+use crate::mishap::{AttemptFailure, LocalFault, Phase, ProxyFault, SendError, Step};
 use crate::resolve::{Resolve, ResolveError, SystemResolver};
 use crate::roots::Roots;
 use crate::tls;
-use crate::wire::{ToProxy, Tunnel};
+use crate::wire::{ProxyStream, Tunnel};
 
 /// Maximum size of the proxy's response head.
 const MAX_HEAD_BYTES: usize = 8 * 1_024;
@@ -184,19 +184,21 @@ impl Gateway {
         &self,
         targets: &[String],
         step: &mut Step,
-    ) -> Result<Tunnel, Setback> {
-        let mut setback = Setback::from(Mishap::NoAddress);
+    ) -> Result<Tunnel, AttemptFailure> {
+        let mut setback = AttemptFailure::from(SendError::NoAddress);
         for target in targets {
             match self.tunnel_to(target, step).await {
                 // The proxy may reach another address of the name, for example IPv4 but not IPv6.
-                Err(Setback::Theirs(Mishap::BeyondProxy)) => setback = Mishap::BeyondProxy.into(),
+                Err(AttemptFailure::Theirs(SendError::BeyondProxy)) => {
+                    setback = SendError::BeyondProxy.into()
+                }
                 ended => return ended,
             }
         }
         Err(setback)
     }
 
-    async fn tunnel_to(&self, target: &str, step: &mut Step) -> Result<Tunnel, Setback> {
+    async fn tunnel_to(&self, target: &str, step: &mut Step) -> Result<Tunnel, AttemptFailure> {
         *step = Step::reaching_proxy();
         let mut to_proxy = self.reach().await?;
         *step = Step::At(Phase::Connecting);
@@ -208,15 +210,15 @@ impl Gateway {
         let (status, early) = read_answer(&mut to_proxy).await.map_err(fault)?;
         match status {
             200..=299 => Ok(Tunnel { early, to_proxy }),
-            403 => Err(Mishap::RefusedByProxy.into()),
+            403 => Err(SendError::RefusedByProxy.into()),
             407 => Err(fault(ProxyFault::Unauthorized)),
-            502..=504 => Err(Mishap::BeyondProxy.into()),
+            502..=504 => Err(SendError::BeyondProxy.into()),
             other => Err(fault(ProxyFault::Status(other))),
         }
     }
 
     /// Connects to the proxy itself.
-    async fn reach(&self) -> Result<ToProxy, Setback> {
+    async fn reach(&self) -> Result<ProxyStream, AttemptFailure> {
         let addresses = match self.proxy.host.parse::<IpAddr>() {
             Ok(address) => vec![address],
             Err(_) => self
@@ -225,16 +227,16 @@ impl Gateway {
                 .await
                 .map_err(|error| match error {
                     ResolveError::Failed | ResolveError::NoAddress => fault(ProxyFault::Unresolved),
-                    ResolveError::Unable(_) => OwnFault::Resolver.into(),
+                    ResolveError::Unable(_) => LocalFault::Resolver.into(),
                 })?,
         };
         let dialled = dial::connect(&addresses, self.proxy.port).await;
         let socket = dialled.map_err(|error| match explain::dialling(&error) {
-            Setback::Ours(ours) => ours.into(),
-            Setback::Theirs(mishap) => fault(ProxyFault::Unreached(mishap)),
+            AttemptFailure::Ours(ours) => ours.into(),
+            AttemptFailure::Theirs(mishap) => fault(ProxyFault::Unreached(mishap)),
         })?;
         if !self.proxy.secure {
-            return Ok(ToProxy::Plain(socket));
+            return Ok(ProxyStream::Plain(socket));
         }
         let secured = self.secured(socket).await;
         secured.map_err(|mishap| fault(ProxyFault::Insecure(mishap)))
@@ -244,16 +246,16 @@ impl Gateway {
         clippy::disallowed_methods,
         reason = "the operator's proxy, to which nothing but the wish for a tunnel is said"
     )]
-    async fn secured(&self, socket: TcpStream) -> Result<ToProxy, Mishap> {
+    async fn secured(&self, socket: TcpStream) -> Result<ProxyStream, SendError> {
         let name = match self.proxy.host.parse::<IpAddr>() {
             Ok(address) => ServerName::from(address),
             Err(_) => ServerName::try_from(self.proxy.host.clone())
-                .map_err(|_| Mishap::CertificateWrongHost)?,
+                .map_err(|_| SendError::CertificateWrongHost)?,
         };
         let connector = TlsConnector::from(Arc::clone(&self.tls));
         let secured = connector.connect(name, socket).await;
-        let secured = secured.map_err(|error| explain::handshaking(&error))?;
-        Ok(ToProxy::Tls(Box::new(secured)))
+        let secured = secured.map_err(|error| explain::handshake_error(&error))?;
+        Ok(ProxyStream::Tls(Box::new(secured)))
     }
 
     fn request(&self, target: &str) -> String {
@@ -265,8 +267,8 @@ impl Gateway {
     }
 }
 
-fn fault(fault: ProxyFault) -> Setback {
-    OwnFault::Proxy(fault).into()
+fn fault(fault: ProxyFault) -> AttemptFailure {
+    LocalFault::Proxy(fault).into()
 }
 
 /// Reads the proxy's response. Returns its status and the bytes after its head.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use http::HeaderMap;
 use posthaste_core::classify::{HttpStatus, Outcome};
 
-use crate::mishap::Mishap;
+use crate::mishap::SendError;
 
 /// The outcome of a request. Every request that was attempted has exactly one.
 ///
@@ -16,7 +16,7 @@ pub struct Report {
     /// The outcome in the form that classification works with.
     pub outcome: Outcome,
     /// The send error, if there is no response.
-    pub mishap: Option<Mishap>,
+    pub mishap: Option<SendError>,
     /// Time from the call to its end, including resolving and connecting.
     pub latency: Duration,
     /// Time at which the first byte of the request was written to the network, if one was. On an HTTP/2

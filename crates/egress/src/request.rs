@@ -17,7 +17,7 @@ use http_body_util::Full;
 use posthaste_core::address::{Destination, Scheme};
 
 use crate::identity::Identity;
-use crate::mishap::Mishap;
+use crate::mishap::SendError;
 
 /// A request in hyper's form.
 pub(crate) type Message = http::Request<Full<Bytes>>;
@@ -82,7 +82,7 @@ pub struct Request {
 ///
 /// Opening a connection takes time, and the process may be suspended at any point. A caller that may send only
 /// for a limited time (a lease) passes a permit. If the permit has ended before the first byte, the request is
-/// not sent and fails with [`OwnFault::TooLate`](crate::OwnFault::TooLate). On a shared HTTP/2 connection the
+/// not sent and fails with [`LocalFault::TooLate`](crate::OwnFault::TooLate). On a shared HTTP/2 connection the
 /// permit is checked when the request is passed to the connection.
 #[derive(Clone)]
 pub struct Permit(Arc<dyn Fn() -> bool + Send + Sync>);
@@ -138,7 +138,7 @@ fn is_ours(name: &HeaderName) -> bool {
 }
 
 /// Removes the headers that the caller may not set.
-fn drop_ours(headers: &mut HeaderMap) {
+fn remove_reserved_headers(headers: &mut HeaderMap) {
     let ours: Vec<HeaderName> = headers
         .keys()
         .filter(|name| is_ours(name))
@@ -151,7 +151,7 @@ fn drop_ours(headers: &mut HeaderMap) {
 
 /// Builds the message without the parts that depend on the HTTP version.
 pub(crate) fn compose(method: Method, mut headers: HeaderMap, body: Bytes) -> Message {
-    drop_ours(&mut headers);
+    remove_reserved_headers(&mut headers);
     let expects_body = [Method::POST, Method::PUT, Method::PATCH].contains(&method);
     if expects_body && body.is_empty() {
         // hyper writes the length only of a body that is not empty. Some receivers answer 411 to an empty POST
@@ -166,18 +166,18 @@ pub(crate) fn compose(method: Method, mut headers: HeaderMap, body: Bytes) -> Me
 
 /// A destination in the form of HTTP/1.1: path and query in the request line, the host in a header. It is
 /// cached with its connection, because most requests of a connection have the same destination.
-pub(crate) struct Label {
+pub(crate) struct Http1Target {
     to: Destination,
     target: Uri,
     host: HeaderValue,
 }
 
-impl Label {
-    pub(crate) fn new(to: &Destination) -> Result<Label, Mishap> {
-        Ok(Label {
+impl Http1Target {
+    pub(crate) fn new(to: &Destination) -> Result<Http1Target, SendError> {
+        Ok(Http1Target {
             to: to.clone(),
             target: Uri::from(target(to)?),
-            host: HeaderValue::from_str(to.authority()).map_err(|_| Mishap::Target)?,
+            host: HeaderValue::from_str(to.authority()).map_err(|_| SendError::Target)?,
         })
     }
 
@@ -193,21 +193,21 @@ impl Label {
 }
 
 /// Writes the destination into the message in the form of HTTP/2: completely in the URI.
-pub(crate) fn address_http2(message: &mut Message, to: &Destination) -> Result<(), Mishap> {
+pub(crate) fn set_http2_target(message: &mut Message, to: &Destination) -> Result<(), SendError> {
     let mut parts = uri::Parts::default();
     parts.scheme = Some(match to.scheme() {
         Scheme::Https => uri::Scheme::HTTPS,
         Scheme::Http => uri::Scheme::HTTP,
     });
-    parts.authority = Some(Authority::try_from(to.authority()).map_err(|_| Mishap::Target)?);
+    parts.authority = Some(Authority::try_from(to.authority()).map_err(|_| SendError::Target)?);
     parts.path_and_query = Some(target(to)?);
-    *message.uri_mut() = Uri::from_parts(parts).map_err(|_| Mishap::Target)?;
+    *message.uri_mut() = Uri::from_parts(parts).map_err(|_| SendError::Target)?;
     message.headers_mut().remove(HOST);
     Ok(())
 }
 
-fn target(to: &Destination) -> Result<PathAndQuery, Mishap> {
-    PathAndQuery::try_from(to.request_target()).map_err(|_| Mishap::Target)
+fn target(to: &Destination) -> Result<PathAndQuery, SendError> {
+    PathAndQuery::try_from(to.request_target()).map_err(|_| SendError::Target)
 }
 
 #[cfg(test)]
@@ -257,10 +257,10 @@ mod tests {
             let raw = format!("https://a.example/p{character}p?q{character}q");
             let to = Destination::parse(&raw, &rules).unwrap();
             let mut message = compose(Method::POST, HeaderMap::new(), Bytes::new());
-            let label = Label::new(&to).unwrap_or_else(|_| panic!("{character}"));
+            let label = Http1Target::new(&to).unwrap_or_else(|_| panic!("{character}"));
             label.put_on(&mut message);
             assert_eq!(message.uri().to_string(), to.request_target());
-            assert_eq!(address_http2(&mut message, &to), Ok(()), "{character}");
+            assert_eq!(set_http2_target(&mut message, &to), Ok(()), "{character}");
             assert_eq!(message.uri().to_string(), to.as_str());
             assert!(!message.headers().contains_key(HOST));
         }

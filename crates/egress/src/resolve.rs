@@ -82,12 +82,12 @@ enum Failure {
 }
 
 /// A lookup that callers wait for.
-struct Inquiry {
+struct PendingLookup {
     name: String,
     answered: watch::Sender<Option<Answer>>,
 }
 
-impl Inquiry {
+impl PendingLookup {
     fn is_wanted(&self) -> bool {
         self.answered.receiver_count() > 0
     }
@@ -95,14 +95,14 @@ impl Inquiry {
 
 /// A lookup that further callers can join.
 struct Open {
-    inquiry: Arc<Inquiry>,
+    inquiry: Arc<PendingLookup>,
     /// Start time, if it has started.
     began: Option<Instant>,
 }
 
 #[derive(Default)]
 struct Ledger {
-    rota: Rota<Arc<Inquiry>>,
+    rota: Rota<Arc<PendingLookup>>,
     open: HashMap<String, Open>,
 }
 
@@ -188,7 +188,7 @@ impl Desk {
             return open.inquiry.answered.subscribe();
         }
         let (answered, waiting) = watch::channel(None);
-        let inquiry = Arc::new(Inquiry {
+        let inquiry = Arc::new(PendingLookup {
             name: name.to_owned(),
             answered,
         });
@@ -209,7 +209,7 @@ impl Desk {
         let mut ledger = self.lock();
         let now = Instant::now();
         let Ledger { rota, open } = &mut *ledger;
-        strike_out(rota, open, Inquiry::is_wanted);
+        remove_unwanted(rota, open, PendingLookup::is_wanted);
         while let Some((zone, inquiry)) = rota.begin(now) {
             if let Some(open) = open.get_mut(&inquiry.name)
                 && Arc::ptr_eq(&open.inquiry, &inquiry)
@@ -233,10 +233,10 @@ impl Desk {
 
 /// Removes the lookups that no caller waits for. `is_wanted` is called once for each: the last caller may leave
 /// at any moment, even while the lock is held, and a removed lookup must not stay joinable.
-fn strike_out(
-    rota: &mut Rota<Arc<Inquiry>>,
+fn remove_unwanted(
+    rota: &mut Rota<Arc<PendingLookup>>,
     open: &mut HashMap<String, Open>,
-    mut is_wanted: impl FnMut(&Inquiry) -> bool,
+    mut is_wanted: impl FnMut(&PendingLookup) -> bool,
 ) {
     rota.strike(|inquiry| {
         let is_wanted = is_wanted(inquiry);
@@ -248,7 +248,7 @@ fn strike_out(
 }
 
 /// Makes a lookup unavailable to further callers.
-fn close(open: &mut HashMap<String, Open>, inquiry: &Arc<Inquiry>) {
+fn close(open: &mut HashMap<String, Open>, inquiry: &Arc<PendingLookup>) {
     let same = |open: &Open| Arc::ptr_eq(&open.inquiry, inquiry);
     if open.get(&inquiry.name).is_some_and(same) {
         open.remove(&inquiry.name);
@@ -259,7 +259,7 @@ fn close(open: &mut HashMap<String, Open>, inquiry: &Arc<Inquiry>) {
 struct Place {
     desk: Arc<Desk>,
     zone: String,
-    inquiry: Arc<Inquiry>,
+    inquiry: Arc<PendingLookup>,
     began: Instant,
     filled: bool,
 }
@@ -495,12 +495,12 @@ mod tests {
         let mut ledger = tarpit.resolver.desk.lock();
         let Ledger { rota, open } = &mut *ledger;
         let mut still_there = true;
-        strike_out(rota, open, |_| std::mem::replace(&mut still_there, false));
+        remove_unwanted(rota, open, |_| std::mem::replace(&mut still_there, false));
         assert_eq!(open.contains_key(name), !rota.is_empty());
-        strike_out(rota, open, Inquiry::is_wanted);
+        remove_unwanted(rota, open, PendingLookup::is_wanted);
         assert!(open.contains_key(name) && !rota.is_empty());
         drop(waiting);
-        strike_out(rota, open, Inquiry::is_wanted);
+        remove_unwanted(rota, open, PendingLookup::is_wanted);
         assert!(!open.contains_key(name) && rota.is_empty());
     }
 

@@ -56,7 +56,7 @@ pub(crate) fn zone(name: &str) -> &str {
 
 /// The speed of a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Repute {
+enum ZoneSpeed {
     /// No lookup yet, or its history was discarded.
     Unknown,
     /// The last lookup was prompt.
@@ -67,7 +67,7 @@ enum Repute {
 
 /// The result of a zone's last lookup.
 struct Memory {
-    repute: Repute,
+    repute: ZoneSpeed,
     at: Instant,
 }
 
@@ -116,9 +116,9 @@ impl<L> Rota<L> {
             let count = lookups.len();
             running += count;
             match self.repute(zone, now) {
-                Repute::Prompt => {}
-                Repute::Unknown => unproven += count,
-                Repute::Slow => {
+                ZoneSpeed::Prompt => {}
+                ZoneSpeed::Unknown => unproven += count,
+                ZoneSpeed::Slow => {
                     slow += count;
                     unproven += count;
                 }
@@ -130,9 +130,9 @@ impl<L> Rota<L> {
         let may_begin = |(zone, _): &(String, L)| {
             let count = self.running.get(zone).map_or(0, Vec::len);
             match self.repute(zone, now) {
-                Repute::Prompt => count < MAX_PER_ZONE,
-                Repute::Unknown => count < MAX_PER_ZONE && unproven < MAX_UNPROVEN,
-                Repute::Slow => count == 0 && slow < MAX_SLOW && unproven < MAX_UNPROVEN,
+                ZoneSpeed::Prompt => count < MAX_PER_ZONE,
+                ZoneSpeed::Unknown => count < MAX_PER_ZONE && unproven < MAX_UNPROVEN,
+                ZoneSpeed::Slow => count == 0 && slow < MAX_SLOW && unproven < MAX_UNPROVEN,
             }
         };
         let next = self.waiting.iter().position(may_begin)?;
@@ -154,8 +154,8 @@ impl<L> Rota<L> {
             self.running.remove(zone);
         }
         let repute = match is_slow(began, now) {
-            true => Repute::Slow,
-            false => Repute::Prompt,
+            true => ZoneSpeed::Slow,
+            false => ZoneSpeed::Prompt,
         };
         let memory = Memory { repute, at: now };
         self.remembered.insert(zone.to_owned(), memory);
@@ -164,13 +164,13 @@ impl<L> Rota<L> {
         }
     }
 
-    fn repute(&self, zone: &str, now: Instant) -> Repute {
+    fn repute(&self, zone: &str, now: Instant) -> ZoneSpeed {
         let lookups = self.running.get(zone).into_iter().flatten();
         if lookups.copied().any(|began| is_slow(began, now)) {
-            return Repute::Slow;
+            return ZoneSpeed::Slow;
         }
         let memory = self.remembered.get(zone);
-        memory.map_or(Repute::Unknown, |memory| memory.repute)
+        memory.map_or(ZoneSpeed::Unknown, |memory| memory.repute)
     }
 
     /// Discards the history of the zone whose last lookup is the oldest. It counts as unknown afterwards.

@@ -37,17 +37,17 @@ pub(crate) fn config(roots: &Roots) -> ClientConfig {
     };
     builder
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Plainspoken { judge }))
+        .with_custom_certificate_verifier(Arc::new(SelfSignedDetector { judge }))
         .with_no_client_auth()
 }
 
 /// Refuses exactly the certificates that rustls refuses, and reports self-signed ones as [`SelfSigned`].
 #[derive(Debug)]
-struct Plainspoken {
+struct SelfSignedDetector {
     judge: Arc<WebPkiServerVerifier>,
 }
 
-impl ServerCertVerifier for Plainspoken {
+impl ServerCertVerifier for SelfSignedDetector {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -63,7 +63,7 @@ impl ServerCertVerifier for Plainspoken {
             ocsp_response,
             now,
         );
-        judged.map_err(|refusal| match speaks_for_itself(&refusal, end_entity) {
+        judged.map_err(|refusal| match is_self_signed(&refusal, end_entity) {
             true => CertificateError::Other(OtherError(Arc::new(SelfSigned))).into(),
             false => refusal,
         })
@@ -96,7 +96,7 @@ impl ServerCertVerifier for Plainspoken {
 
 /// Returns true if a certificate was refused because it is self-signed. `openssl req -x509` marks its
 /// certificates as certificate authorities; rustls refuses those before it looks for an issuer.
-fn speaks_for_itself(refusal: &Error, certificate: &CertificateDer<'_>) -> bool {
+fn is_self_signed(refusal: &Error, certificate: &CertificateDer<'_>) -> bool {
     #[expect(clippy::wildcard_enum_match_arm, reason = "rustls adds errors")]
     let nobody_known = match refusal {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => true,

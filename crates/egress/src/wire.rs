@@ -17,7 +17,7 @@ use crate::meter::Meter;
 
 /// A connection to the proxy.
 #[derive(Debug)]
-pub(crate) enum ToProxy {
+pub(crate) enum ProxyStream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
@@ -27,7 +27,7 @@ pub(crate) enum ToProxy {
 pub(crate) struct Tunnel {
     /// Bytes that the destination sent before the client sent any.
     pub(crate) early: Bytes,
-    pub(crate) to_proxy: ToProxy,
+    pub(crate) to_proxy: ProxyStream,
 }
 
 #[derive(Debug)]
@@ -73,42 +73,42 @@ impl Wire {
     }
 }
 
-impl AsyncRead for ToProxy {
+impl AsyncRead for ProxyStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            ToProxy::Plain(socket) => Pin::new(socket).poll_read(cx, buffer),
-            ToProxy::Tls(secured) => Pin::new(secured).poll_read(cx, buffer),
+            ProxyStream::Plain(socket) => Pin::new(socket).poll_read(cx, buffer),
+            ProxyStream::Tls(secured) => Pin::new(secured).poll_read(cx, buffer),
         }
     }
 }
 
-impl AsyncWrite for ToProxy {
+impl AsyncWrite for ProxyStream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            ToProxy::Plain(socket) => Pin::new(socket).poll_write(cx, bytes),
-            ToProxy::Tls(secured) => Pin::new(secured).poll_write(cx, bytes),
+            ProxyStream::Plain(socket) => Pin::new(socket).poll_write(cx, bytes),
+            ProxyStream::Tls(secured) => Pin::new(secured).poll_write(cx, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            ToProxy::Plain(socket) => Pin::new(socket).poll_flush(cx),
-            ToProxy::Tls(secured) => Pin::new(secured).poll_flush(cx),
+            ProxyStream::Plain(socket) => Pin::new(socket).poll_flush(cx),
+            ProxyStream::Tls(secured) => Pin::new(secured).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            ToProxy::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
-            ToProxy::Tls(secured) => Pin::new(secured).poll_shutdown(cx),
+            ProxyStream::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
+            ProxyStream::Tls(secured) => Pin::new(secured).poll_shutdown(cx),
         }
     }
 }
@@ -141,7 +141,11 @@ impl AsyncRead for Wire {
             Carrier::Tunnel(tunnel) => tunnel.poll_read(cx, buffer),
         })?;
         let arrived = buffer.filled().len() - before;
-        Poll::Ready(self.meter.note_arrived(arrived).map_err(io::Error::other))
+        Poll::Ready(
+            self.meter
+                .record_received(arrived)
+                .map_err(io::Error::other),
+        )
     }
 }
 

@@ -9,7 +9,7 @@ use posthaste_core::time::Span;
 use posthaste_egress::Roots;
 use posthaste_egress::database::{self, Trust};
 use posthaste_store::postgres::{
-    Dial, Dialled, Place, PostgresSettings, ServerUrl, Tls, TlsMode, Wire,
+    Dial, DialFuture, Place, PostgresSettings, ServerUrl, Tls, TlsMode, Wire,
 };
 
 use crate::clock::Clock;
@@ -59,7 +59,7 @@ fn name_of_machine() -> String {
 /// Returns the server with a password. If its URL has none, `PGPASSWORD` is used, as by PostgreSQL's own programs.
 pub fn with_password(server: &ServerUrl) -> ServerUrl {
     match std::env::var("PGPASSWORD") {
-        Ok(password) if !password.is_empty() => server.clone().or_password(&password),
+        Ok(password) if !password.is_empty() => server.clone().with_default_password(&password),
         Ok(_) | Err(_) => server.clone(),
     }
 }
@@ -68,7 +68,7 @@ pub fn with_password(server: &ServerUrl) -> ServerUrl {
 pub struct Door;
 
 impl Dial for Door {
-    fn dial(&self, place: &Place, tls: &Tls) -> Dialled {
+    fn dial(&self, place: &Place, tls: &Tls) -> DialFuture {
         let place = match place.clone() {
             Place::Tcp { host, port } => database::Place::Tcp { host, port },
             Place::Unix { path } => database::Place::Unix(path),

@@ -94,7 +94,7 @@ const PAGE: usize = 250;
 /// many tenants.
 pub fn look_for_lost_plans(store: Arc<dyn Store>, plans: Arc<Plans>) {
     tokio::spawn(async move {
-        if let Err(error) = tell_lost_plans(&*store, &plans).await {
+        if let Err(error) = log_missing_plans(&*store, &plans).await {
             tracing::warn!(%error, "whether every tenant's plan exists could not be looked up");
         }
     });
@@ -102,7 +102,7 @@ pub fn look_for_lost_plans(store: Arc<dyn Store>, plans: Arc<Plans>) {
 
 /// Logs the plans of tenants that the configuration does not have. The server's limits apply to these tenants, which
 /// may be more than they pay for.
-async fn tell_lost_plans(store: &dyn Store, plans: &Plans) -> Result<(), StoreError> {
+async fn log_missing_plans(store: &dyn Store, plans: &Plans) -> Result<(), StoreError> {
     let mut lost: BTreeMap<String, u64> = BTreeMap::new();
     let mut page = PageRequest {
         limit: PAGE,

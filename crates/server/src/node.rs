@@ -40,7 +40,7 @@ use crate::database::SharedStore;
 use crate::engine::{Engine, EngineSettings, Phase};
 use crate::housekeeping;
 use crate::limits;
-use crate::notices::{self, Means, Telling};
+use crate::notices::{self, Channels, Telling};
 use crate::observe::{Observatory, flush};
 use crate::orders::Messenger;
 use crate::replayer::Replayer;
@@ -77,7 +77,7 @@ pub struct NodeSettings {
     /// Thresholds of the breakers.
     pub breaker: BreakerSettings,
     /// Channels of notifications.
-    pub means: Means,
+    pub means: Channels,
     /// Longest `Retry-After` that is honoured.
     pub retry_after_cap: Span,
     /// Settings of metrics.
@@ -157,7 +157,7 @@ pub struct Node {
 
 /// Reason why a running node can no longer work. After a restart it continues from the stored state.
 #[derive(Debug, thiserror::Error)]
-pub enum Breakdown {
+pub enum NodeFailure {
     /// The store can no longer guarantee what it accepted.
     #[error("{0}; nothing that was acknowledged is lost, start the server again")]
     Store(StoreError),
@@ -372,15 +372,15 @@ impl Node {
 
     /// Waits until a part has failed that the node needs, because without it the node would accept events and send
     /// none. The process that started the node must react.
-    pub async fn broken_down(&mut self) -> Breakdown {
+    pub async fn broken_down(&mut self) -> NodeFailure {
         tokio::select! {
-            why = self.engine.store_broken() => Breakdown::Store(why),
+            why = self.engine.store_broken() => NodeFailure::Store(why),
             ended = &mut self.sending => match ended {
-                Ok(Err(why)) => Breakdown::Store(why),
-                Ok(Ok(())) | Err(_) => Breakdown::Ended("the engine"),
+                Ok(Err(why)) => NodeFailure::Store(why),
+                Ok(Ok(())) | Err(_) => NodeFailure::Ended("the engine"),
             },
-            _ = &mut self.serving => Breakdown::Ended("the API"),
-            ended = any_ended(&mut self.keepers) => Breakdown::Ended(ended),
+            _ = &mut self.serving => NodeFailure::Ended("the API"),
+            ended = any_ended(&mut self.keepers) => NodeFailure::Ended(ended),
         }
     }
 
@@ -390,7 +390,7 @@ impl Node {
         self.stopping.send_replace(true);
         // At once, not after all requests are answered. A slow request could use up the grace period, and attempts that
         // started meanwhile would be sent again at the next start.
-        self.engine.calm_down();
+        self.engine.stop_starting();
         let in_flight = self.engine.flight_count();
         tracing::info!(in_flight, "stopping");
         let retired = async {
@@ -498,7 +498,7 @@ mod tests {
         let mut node = node(directory.path()).await;
         node.sending.abort();
         let why = node.broken_down().await;
-        assert!(matches!(why, Breakdown::Ended("the engine")), "{why}");
+        assert!(matches!(why, NodeFailure::Ended("the engine")), "{why}");
         node.stop().await;
     }
 
@@ -509,7 +509,7 @@ mod tests {
         let store = node.store.clone();
         node.serving.abort();
         let why = node.broken_down().await;
-        assert!(matches!(why, Breakdown::Ended("the API")), "{why}");
+        assert!(matches!(why, NodeFailure::Ended("the API")), "{why}");
         node.stop().await;
         assert_eq!(store.told().await, Err(StoreError::Closed));
     }
@@ -521,7 +521,7 @@ mod tests {
         let failed = StoreError::Unavailable("the disk failed".to_owned());
         node.engine.hand_over().broken(&failed);
         let why = node.broken_down().await;
-        assert!(matches!(why, Breakdown::Store(_)), "{why}");
+        assert!(matches!(why, NodeFailure::Store(_)), "{why}");
         node.stop().await;
     }
 

@@ -59,7 +59,7 @@ impl Orders for Messenger {
     }
 
     fn work(&self, work: Vec<(EndpointId, Timestamp)>) {
-        self.engine.heard_of_work(work);
+        self.engine.notify_work_of_others(work);
     }
 
     fn changed(&self, changes: Vec<Change>) {
@@ -72,7 +72,7 @@ impl Orders for Messenger {
                     self.engine.tenant_changed(tenant.clone());
                     if let Some(app) = self.app() {
                         self.runtime
-                            .spawn(async move { app.forget_figures_of(tenant).await });
+                            .spawn(async move { app.drop_counters_of_deleted(tenant).await });
                     }
                 }
                 Change::Endpoint(endpoint) => self.engine.changed(endpoint),

@@ -76,7 +76,7 @@ impl Replayer {
     }
 
     /// Returns the interval at which running replays are looked for without a wake-up.
-    fn look_around(&self) -> Duration {
+    fn poll_interval(&self) -> Duration {
         let switchboard = self.switchboard.as_ref();
         match switchboard.is_some_and(|switchboard| switchboard.is_shared()) {
             true => LOOK_AROUND_SHARED,
@@ -93,7 +93,7 @@ impl Replayer {
                 Ok(()) => {
                     wait = FIRST_WAIT;
                     // A notification that arrived during the round is received now.
-                    let _ = tokio::time::timeout(self.look_around(), self.bell.notified()).await;
+                    let _ = tokio::time::timeout(self.poll_interval(), self.bell.notified()).await;
                 }
                 Err(StoreError::Closed) => return,
                 Err(

@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 /// Signing keys of an endpoint: at least one, newest first.
 #[derive(Clone, Debug)]
 pub struct SigningKeyring {
-    keys: Vec<HeldKey>,
+    keys: Vec<KeyWithEnd>,
 }
 
 #[derive(Clone, Debug)]
-struct HeldKey {
+struct KeyWithEnd {
     key: SigningKey,
     until: Option<Timestamp>,
 }
@@ -58,7 +58,7 @@ impl SigningKeyring {
     /// Creates a keyring with one key.
     pub fn new(key: SigningKey) -> SigningKeyring {
         SigningKeyring {
-            keys: vec![HeldKey { key, until: None }],
+            keys: vec![KeyWithEnd { key, until: None }],
         }
     }
 
@@ -72,9 +72,9 @@ impl SigningKeyring {
         let held = |kept: KeptKey| {
             let key = read(&kept.secret)?;
             let until = kept.until;
-            Ok::<_, KeyError>(HeldKey { key, until })
+            Ok::<_, KeyError>(KeyWithEnd { key, until })
         };
-        let keys: Result<Vec<HeldKey>, KeyError> = kept.keys.into_iter().map(held).collect();
+        let keys: Result<Vec<KeyWithEnd>, KeyError> = kept.keys.into_iter().map(held).collect();
         Ok(SigningKeyring { keys: keys? })
     }
 
@@ -93,7 +93,7 @@ impl SigningKeyring {
     /// Returns the keys to sign with at this time.
     pub fn active(&self, now: Timestamp) -> SigningKeys {
         let (newest, earlier) = self.keys.split_first().expect("never empty");
-        let signs = |held: &&HeldKey| held.until.is_none_or(|until| now < until);
+        let signs = |held: &&KeyWithEnd| held.until.is_none_or(|until| now < until);
         let keys = std::iter::once(newest).chain(earlier.iter().filter(signs));
         let keys = keys.map(|held| held.key.clone()).collect();
         SigningKeys::new(keys).expect("at least one key, and not too many")
@@ -125,11 +125,11 @@ impl SigningKeyring {
             return Err(RotationError::Known);
         }
         let ends = now.after(overlap);
-        let mut keys = vec![HeldKey { key, until: None }];
+        let mut keys = vec![KeyWithEnd { key, until: None }];
         for held in &self.keys {
             let until = held.until.map_or(ends, |until| until.min(ends));
             if now < until {
-                keys.push(HeldKey {
+                keys.push(KeyWithEnd {
                     key: held.key.clone(),
                     until: Some(until),
                 });

@@ -13,7 +13,7 @@ use crate::weather::Site;
 
 /// The record of a delivery.
 #[derive(Clone, Debug)]
-pub(crate) struct Account {
+pub(crate) struct DeliveryRecord {
     pub(crate) endpoint: EndpointId,
     pub(crate) give_up_at: Timestamp,
     pub(crate) spent: u32,

@@ -16,7 +16,7 @@ use posthaste_core::policy::Jitter;
 use posthaste_core::time::{Span, Timestamp};
 
 use crate::disk::{Disk, Epoch};
-use crate::entries::{Account, Book};
+use crate::entries::{Book, DeliveryRecord};
 use crate::oracle::{Broken, Oracle};
 use crate::weather::Site;
 
@@ -32,7 +32,7 @@ const WAVE_NOMINAL: Span = Span::from_secs(10);
 /// Checks the guarantees during a simulation.
 #[derive(Debug)]
 pub struct Ledger {
-    accounts: BTreeMap<DeliveryId, Account>,
+    accounts: BTreeMap<DeliveryId, DeliveryRecord>,
     books: BTreeMap<EndpointId, Book>,
     keys: BTreeMap<u64, EventId>,
     delays_ms: BTreeMap<(EndpointId, u32, u64), Vec<u64>>,
@@ -92,7 +92,7 @@ impl Ledger {
         }
     }
 
-    fn account(&mut self, id: DeliveryId) -> &mut Account {
+    fn account(&mut self, id: DeliveryId) -> &mut DeliveryRecord {
         self.accounts
             .get_mut(&id)
             .expect("only what was accepted is dealt with")
@@ -116,7 +116,7 @@ impl Ledger {
     pub fn accepted(&mut self, delivery: &Delivery) {
         let facts = delivery.facts();
         let settled_under = self.book(facts.endpoint).settings.clone();
-        let account = Account {
+        let account = DeliveryRecord {
             settled_under,
             ended: None,
             endpoint: facts.endpoint,

@@ -1,6 +1,6 @@
 //! Mutations: bugs planted on purpose, to prove that the oracles can fail.
 //!
-//! Each [`Bug`] changes the inputs or commands between the core and the simulated world, so that both together
+//! Each [`Mutation`] changes the inputs or commands between the core and the simulated world, so that both together
 //! behave as if the bug were in the core. The core's code does not know about mutations.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::oracle::Oracle;
 
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bug {
+pub enum Mutation {
     /// Sometimes a result counts as recorded although it was not written.
     ResultLost,
     /// A tripped breaker never sends its probe.
@@ -68,46 +68,49 @@ pub enum Bug {
     OverwritesTheEnd,
 }
 
-impl Bug {
+impl Mutation {
     /// Every mutation, with an oracle that must detect it.
-    pub const ALL: [(Bug, Oracle); 24] = [
-        (Bug::ResultLost, Oracle::OneAtATime),
-        (Bug::NeverProbes, Oracle::EverythingEnds),
-        (Bug::WindowOffByOne, Oracle::WithinTheWindow),
-        (Bug::TenantOffByOne, Oracle::WithinTheTenant),
-        (Bug::TwiceTheRate, Oracle::WithinTheRate),
-        (Bug::RetryAfterDeadline, Oracle::NoRetryBeyondTheDeadline),
-        (Bug::OneAttemptTooMany, Oracle::AttemptsWithinPolicy),
-        (Bug::CountsOurFaults, Oracle::OurFaultsSpendNothing),
-        (Bug::NoJitter, Oracle::NoWave),
-        (Bug::SendsToTheDisabled, Oracle::NothingAfterShut),
-        (Bug::LaneStarved, Oracle::EverythingEnds),
-        (Bug::StaleWrites, Oracle::EveryResultIsKept),
-        (Bug::SendsTheCancelled, Oracle::NothingAfterCancel),
-        (Bug::ForgetsKeys, Oracle::OneEventPerKey),
-        (Bug::ForgetsAfterRestart, Oracle::EverythingEnds),
-        (Bug::HandsOverTwice, Oracle::NothingAfterTheEnd),
-        (Bug::Unfair, Oracle::OthersUndisturbed),
-        (Bug::DeafToRetryAfter, Oracle::RetryAfterIsHonoured),
-        (Bug::IgnoresOrder, Oracle::InOrder),
-        (Bug::HurriesBack, Oracle::GentleRecovery),
-        (Bug::ForgetsTheTrip, Oracle::OneProbe),
-        (Bug::RetriesEarly, Oracle::NotEarly),
-        (Bug::DrainsTooSoon, Oracle::CleanStop),
-        (Bug::OverwritesTheEnd, Oracle::TerminalStays),
+    pub const ALL: [(Mutation, Oracle); 24] = [
+        (Mutation::ResultLost, Oracle::OneAtATime),
+        (Mutation::NeverProbes, Oracle::EverythingEnds),
+        (Mutation::WindowOffByOne, Oracle::WithinTheWindow),
+        (Mutation::TenantOffByOne, Oracle::WithinTheTenant),
+        (Mutation::TwiceTheRate, Oracle::WithinTheRate),
+        (
+            Mutation::RetryAfterDeadline,
+            Oracle::NoRetryBeyondTheDeadline,
+        ),
+        (Mutation::OneAttemptTooMany, Oracle::AttemptsWithinPolicy),
+        (Mutation::CountsOurFaults, Oracle::OurFaultsSpendNothing),
+        (Mutation::NoJitter, Oracle::NoWave),
+        (Mutation::SendsToTheDisabled, Oracle::NothingAfterShut),
+        (Mutation::LaneStarved, Oracle::EverythingEnds),
+        (Mutation::StaleWrites, Oracle::EveryResultIsKept),
+        (Mutation::SendsTheCancelled, Oracle::NothingAfterCancel),
+        (Mutation::ForgetsKeys, Oracle::OneEventPerKey),
+        (Mutation::ForgetsAfterRestart, Oracle::EverythingEnds),
+        (Mutation::HandsOverTwice, Oracle::NothingAfterTheEnd),
+        (Mutation::Unfair, Oracle::OthersUndisturbed),
+        (Mutation::DeafToRetryAfter, Oracle::RetryAfterIsHonoured),
+        (Mutation::IgnoresOrder, Oracle::InOrder),
+        (Mutation::HurriesBack, Oracle::GentleRecovery),
+        (Mutation::ForgetsTheTrip, Oracle::OneProbe),
+        (Mutation::RetriesEarly, Oracle::NotEarly),
+        (Mutation::DrainsTooSoon, Oracle::CleanStop),
+        (Mutation::OverwritesTheEnd, Oracle::TerminalStays),
     ];
 
     /// Changes an input on its way to the dispatcher.
     pub(crate) fn tamper_input(self, input: Input) -> Input {
         match (self, input) {
-            (Bug::CountsOurFaults, Input::Finished { ticket, finish }) => {
+            (Mutation::CountsOurFaults, Input::Finished { ticket, finish }) => {
                 let finish = match finish {
                     Finish::OurFault => Finish::Ran(Outcome::Failed(Fault::Unknown)),
                     ran @ Finish::Ran(_) => ran,
                 };
                 Input::Finished { ticket, finish }
             }
-            (Bug::DeafToRetryAfter, Input::Finished { ticket, finish }) => {
+            (Mutation::DeafToRetryAfter, Input::Finished { ticket, finish }) => {
                 let finish = match finish {
                     Finish::Ran(Outcome::Answered { status, .. }) => {
                         Finish::Ran(Outcome::Answered {
@@ -120,11 +123,11 @@ impl Bug {
                 };
                 Input::Finished { ticket, finish }
             }
-            (Bug::RetryAfterDeadline, Input::Accepted(deliveries)) => {
+            (Mutation::RetryAfterDeadline, Input::Accepted(deliveries)) => {
                 Input::Accepted(deliveries.into_iter().map(without_deadline).collect())
             }
             (
-                Bug::RetryAfterDeadline,
+                Mutation::RetryAfterDeadline,
                 Input::Fetched {
                     ticket,
                     endpoint,
@@ -150,47 +153,47 @@ impl Bug {
         let settings = (*introduction.settings).clone();
         let policy = settings.policy.clone();
         let tampered = match self {
-            Bug::WindowOffByOne => LaneSettings {
+            Mutation::WindowOffByOne => LaneSettings {
                 max_in_flight: settings.max_in_flight + 1,
                 ..settings
             },
-            Bug::TenantOffByOne => LaneSettings {
+            Mutation::TenantOffByOne => LaneSettings {
                 tenant_in_flight: settings.tenant_in_flight.map(|most| most + 1),
                 ..settings
             },
-            Bug::TwiceTheRate => LaneSettings {
+            Mutation::TwiceTheRate => LaneSettings {
                 rate: RateLimit {
                     per_second: settings.rate.per_second * 2.0,
                     burst: settings.rate.burst * 2,
                 },
                 ..settings
             },
-            Bug::OneAttemptTooMany => LaneSettings {
+            Mutation::OneAttemptTooMany => LaneSettings {
                 policy: RetryPolicy {
                     max_attempts: policy.max_attempts + 1,
                     ..policy
                 },
                 ..settings
             },
-            Bug::NoJitter => LaneSettings {
+            Mutation::NoJitter => LaneSettings {
                 policy: RetryPolicy {
                     jitter: Jitter::None,
                     ..policy
                 },
                 ..settings
             },
-            Bug::IgnoresOrder => LaneSettings {
+            Mutation::IgnoresOrder => LaneSettings {
                 ordered: false,
                 ..settings
             },
-            Bug::HurriesBack => LaneSettings {
+            Mutation::HurriesBack => LaneSettings {
                 rate: RateLimit {
                     per_second: settings.rate.per_second + f64::from(settings.rate.burst) / 2.0,
                     burst: 1,
                 },
                 ..settings
             },
-            Bug::ForgetsTheTrip => {
+            Mutation::ForgetsTheTrip => {
                 let trip = None;
                 let health = Health {
                     trip,
@@ -201,28 +204,28 @@ impl Bug {
                     ..introduction
                 };
             }
-            Bug::Unfair => {
+            Mutation::Unfair => {
                 let tenant = "everybody".parse().expect("a name");
                 return Introduction {
                     tenant,
                     ..introduction
                 };
             }
-            Bug::ResultLost
-            | Bug::NeverProbes
-            | Bug::RetryAfterDeadline
-            | Bug::CountsOurFaults
-            | Bug::SendsToTheDisabled
-            | Bug::LaneStarved
-            | Bug::StaleWrites
-            | Bug::SendsTheCancelled
-            | Bug::ForgetsKeys
-            | Bug::ForgetsAfterRestart
-            | Bug::HandsOverTwice
-            | Bug::DeafToRetryAfter
-            | Bug::RetriesEarly
-            | Bug::DrainsTooSoon
-            | Bug::OverwritesTheEnd => settings,
+            Mutation::ResultLost
+            | Mutation::NeverProbes
+            | Mutation::RetryAfterDeadline
+            | Mutation::CountsOurFaults
+            | Mutation::SendsToTheDisabled
+            | Mutation::LaneStarved
+            | Mutation::StaleWrites
+            | Mutation::SendsTheCancelled
+            | Mutation::ForgetsKeys
+            | Mutation::ForgetsAfterRestart
+            | Mutation::HandsOverTwice
+            | Mutation::DeafToRetryAfter
+            | Mutation::RetriesEarly
+            | Mutation::DrainsTooSoon
+            | Mutation::OverwritesTheEnd => settings,
         };
         Introduction {
             settings: Arc::new(tampered),
@@ -233,8 +236,8 @@ impl Bug {
     /// Returns true if a command is dropped on its way to the world.
     pub(crate) fn swallows(self, command: &Command) -> bool {
         match (self, command) {
-            (Bug::NeverProbes, Command::Send(attempt)) => attempt.trigger == Trigger::Probe,
-            (Bug::LaneStarved, Command::Fetch { endpoint, .. }) => *endpoint == EndpointId(1),
+            (Mutation::NeverProbes, Command::Send(attempt)) => attempt.trigger == Trigger::Probe,
+            (Mutation::LaneStarved, Command::Fetch { endpoint, .. }) => *endpoint == EndpointId(1),
             (_, _) => false,
         }
     }

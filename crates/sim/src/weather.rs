@@ -13,7 +13,7 @@ use crate::receiver::Climate;
 /// Duration of the fault phase, in milliseconds.
 pub const STORM_MS: u64 = 2 * 60 * 60 * 1_000;
 /// Duration of the recovery phase after it, in which every delivery must end, in milliseconds.
-pub const HEALING_MS: u64 = 14 * 24 * 60 * 60 * 1_000;
+pub const RECOVERY_PHASE_MS: u64 = 14 * 24 * 60 * 60 * 1_000;
 const MINUTE_MS: u64 = 60_000;
 /// Number of tenants besides the tenant of the watched endpoint.
 const TENANTS: usize = 4;

@@ -1,6 +1,6 @@
 //! Cluster simulations without mutations keep all guarantees, and every mutation is detected by its oracle.
 
-use posthaste_sim::cluster::{ClusterBug, ClusterOracle, run_cluster};
+use posthaste_sim::cluster::{ClusterMutation, ClusterOracle, run_cluster};
 
 /// Maximum number of seeds that are tried until a mutation must be detected.
 const PATIENCE: u64 = 600;
@@ -25,7 +25,7 @@ fn clusters_120_to_240_keep_every_promise() {
 
 #[test]
 fn every_bug_planted_in_a_cluster_is_seen_by_its_oracle() {
-    for (bug, oracle) in ClusterBug::ALL {
+    for (bug, oracle) in ClusterMutation::ALL {
         let mut seen = Vec::new();
         let caught = (0..PATIENCE).any(|seed| match run_cluster(seed, Some(bug)) {
             Ok(_) => false,
@@ -46,7 +46,7 @@ fn every_bug_planted_in_a_cluster_is_seen_by_its_oracle() {
 #[test]
 fn for_every_oracle_of_a_cluster_a_bug_is_planted() {
     for oracle in ClusterOracle::ALL {
-        let planted = ClusterBug::ALL.iter().any(|(_, by)| *by == oracle);
+        let planted = ClusterMutation::ALL.iter().any(|(_, by)| *by == oracle);
         assert!(planted, "nothing shows that {oracle:?} can fail");
     }
 }

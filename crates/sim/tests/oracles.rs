@@ -1,7 +1,7 @@
 //! Simulations without mutations keep all guarantees, and every mutation is detected by its oracle.
 
 use posthaste_sim::oracle::Oracle;
-use posthaste_sim::planted::Bug;
+use posthaste_sim::planted::Mutation;
 use posthaste_sim::world::run;
 
 /// Maximum number of seeds that are tried until a mutation must be detected.
@@ -39,7 +39,7 @@ fn seeds_750_to_1000_keep_every_promise() {
 
 #[test]
 fn every_planted_bug_is_seen_by_its_oracle() {
-    for (bug, oracle) in Bug::ALL {
+    for (bug, oracle) in Mutation::ALL {
         let mut seen = Vec::new();
         let caught = (0..PATIENCE).any(|seed| match run(seed, Some(bug)) {
             Ok(_) => false,
@@ -61,17 +61,17 @@ fn every_planted_bug_is_seen_by_its_oracle() {
 #[test]
 fn for_every_oracle_a_bug_is_planted() {
     for oracle in Oracle::ALL {
-        let planted = Bug::ALL.iter().any(|(_, by)| *by == oracle);
+        let planted = Mutation::ALL.iter().any(|(_, by)| *by == oracle);
         assert!(planted, "nothing shows that {oracle:?} can fail");
     }
 }
 
 #[test]
 fn a_seed_reproduces_a_failure_to_the_last_event() {
-    let failing = (0..PATIENCE).find_map(|seed| run(seed, Some(Bug::WindowOffByOne)).err());
+    let failing = (0..PATIENCE).find_map(|seed| run(seed, Some(Mutation::WindowOffByOne)).err());
     let failure = failing.expect("a planted bug is found");
     let again =
-        run(failure.seed, Some(Bug::WindowOffByOne)).expect_err("the same seed fails again");
+        run(failure.seed, Some(Mutation::WindowOffByOne)).expect_err("the same seed fails again");
     assert!(!failure.trace.is_empty());
     assert_eq!(failure.to_string(), again.to_string());
     assert!(

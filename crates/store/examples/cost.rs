@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use posthaste_core::classify::{HttpStatus, Meaning, Outcome};
-use posthaste_core::delivery::{Delivery, Settlement, State, Trigger};
+use posthaste_core::delivery::{Delivery, SettledAttempt, State, Trigger};
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{EndpointId, TenantId};
@@ -28,7 +28,7 @@ use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::postgres::{PostgresStore, ServerUrl};
 use posthaste_store::sqlite::SqliteStore;
 use posthaste_store::{
-    AttemptDetail, Content, DeliveryFilter, Endpoint, HandOver, HandedOver, Insertion, Limits,
+    AttemptDetail, Content, CreateResult, DeliveryFilter, Endpoint, HandOver, HandedOver, Limits,
     NewEvent, PageRequest, Store, StoreError, StoreSettings, Tenant,
 };
 
@@ -135,10 +135,10 @@ impl Bench {
         for number in 1..=endpoints {
             if (number - 1) % PER_TENANT == 0 {
                 let created = store.create_tenant(now, tenant(now, number)).await;
-                assert_eq!(created, Ok(Insertion::Created));
+                assert_eq!(created, Ok(CreateResult::Created));
             }
             let created = store.create_endpoint(now, endpoint(now, number), u32::MAX);
-            assert_eq!(created.await, Ok(Insertion::Created));
+            assert_eq!(created.await, Ok(CreateResult::Created));
         }
         Bench {
             store,
@@ -291,7 +291,7 @@ fn succeeded(waiting: &Delivery, now: Timestamp) -> Record {
     let mut facts = waiting.facts().clone();
     facts.attempts += 1;
     facts.spent += 1;
-    let settlement = Settlement {
+    let settlement = SettledAttempt {
         number: facts.attempts,
         trigger: Trigger::Automatic,
         started_at: now,

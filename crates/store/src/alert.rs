@@ -7,10 +7,10 @@ use posthaste_core::id::{AlertId, TenantId};
 use posthaste_core::time::{Span, Timestamp};
 use serde_json::{Map, Value};
 
-use crate::{Answer, Insertion, Page, PageRequest, Scope};
+use crate::{Answer, CreateResult, Page, PageRequest, Scope};
 
 /// Retention period of an alert after it is resolved.
-pub const ALERTS_KEPT: Span = Span::from_days(90);
+pub const ALERT_RETENTION: Span = Span::from_days(90);
 
 /// The name of the notification about a new alert.
 pub const RAISED: &str = "alert.raised";
@@ -72,9 +72,9 @@ pub struct AlertFilter {
 /// Persists alerts. Raising and resolving each write one notification in the same transaction.
 pub trait Alerts {
     /// Raises an alert and writes the notification `alert.raised`. If an alert with the same name and scope is open,
-    /// the result is [`Insertion::Taken`]. If the tenant or endpoint does not exist, it is
-    /// [`Insertion::NoSuchTenant`].
-    fn raise_alert(&self, now: Timestamp, alert: Alert) -> Answer<Insertion>;
+    /// the result is [`CreateResult::Taken`]. If the tenant or endpoint does not exist, it is
+    /// [`CreateResult::NoSuchTenant`].
+    fn raise_alert(&self, now: Timestamp, alert: Alert) -> Answer<CreateResult>;
 
     /// Resolves an alert, writes the notification `alert.resolved` and returns the alert; `None` if it is not open.
     /// The object that it is about may have been deleted.

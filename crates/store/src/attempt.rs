@@ -6,7 +6,7 @@
 use std::fmt;
 
 use posthaste_core::classify::{FailureKind, HttpStatus, Meaning};
-use posthaste_core::delivery::{Settlement, Trigger};
+use posthaste_core::delivery::{SettledAttempt, Trigger};
 use posthaste_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -117,7 +117,7 @@ impl fmt::Debug for AttemptEntry {
 
 impl AttemptEntry {
     /// Joins the data of the core and of the attempt runner.
-    pub fn new(settlement: &Settlement, detail: AttemptDetail) -> AttemptEntry {
+    pub fn new(settlement: &SettledAttempt, detail: AttemptDetail) -> AttemptEntry {
         AttemptEntry {
             number: settlement.number,
             trigger: settlement.trigger,

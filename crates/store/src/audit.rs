@@ -8,7 +8,7 @@ use posthaste_core::id::{AuditId, KeyId, TenantId, first_moment, id_of};
 use posthaste_core::time::{Span, Timestamp};
 
 /// Retention period of an entry: a year, and a month to look back at it.
-pub const AUDIT_KEPT: Span = Span::from_days(400);
+pub const AUDIT_RETENTION: Span = Span::from_days(400);
 
 /// Maximum length of each text of an entry, in characters. Longer texts are cut.
 pub const MAX_AUDIT_CHARS: usize = 500;
@@ -146,7 +146,7 @@ pub enum Completed {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditFilter {
     /// By tenant.
-    pub of: AuditOf,
+    pub of: AuditScope,
     /// Started at this time or later, by the time in the id.
     pub since: Option<Timestamp>,
     /// Started before this time.
@@ -155,7 +155,7 @@ pub struct AuditFilter {
 
 /// Selects audit entries by tenant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum AuditOf {
+pub enum AuditScope {
     /// All entries, including those that concern no tenant.
     #[default]
     Everybody,
@@ -177,7 +177,7 @@ impl AuditFilter {
 
 /// Returns the retention limit: entries with a smaller id have expired.
 pub fn first_kept(now: Timestamp) -> u128 {
-    match now.0.checked_sub(AUDIT_KEPT.as_millis()) {
+    match now.0.checked_sub(AUDIT_RETENTION.as_millis()) {
         None => 0,
         Some(oldest) => id_of(first_moment(Timestamp(oldest + 1)), 0),
     }
@@ -213,7 +213,7 @@ mod tests {
     fn an_entry_is_kept_until_its_time_is_up() {
         let made = Timestamp(1_700_000_000_000);
         let id = id_of(first_moment(made) | 0xfff, u64::MAX);
-        let over = made.after(AUDIT_KEPT);
+        let over = made.after(AUDIT_RETENTION);
         assert!(id >= first_kept(Timestamp(over.0 - 1)));
         assert!(id < first_kept(over));
         assert_eq!(first_kept(Timestamp(5)), 0);

@@ -9,9 +9,9 @@ use crate::StoredDelivery;
 use crate::codes::Coded;
 
 /// Maximum number of dead letters counted per group.
-pub const MAX_COUNTED: usize = 1_000;
+pub const MAX_GROUP_COUNT: usize = 1_000;
 /// Maximum number of endpoints that one page visits. Then the page ends, with the groups found so far.
-pub(crate) const MAX_ENDPOINTS_LOOKED_AT: usize = 5_000;
+pub(crate) const MAX_ENDPOINTS_SCANNED: usize = 5_000;
 
 /// Identifies a group: the endpoint and the failure kind. Dead letters without a kind form a group of their own.
 pub type DeadGroupKey = (EndpointId, Option<FailureKind>);
@@ -45,10 +45,10 @@ pub enum BoundedCount {
 }
 
 impl BoundedCount {
-    /// Converts a count that was taken up to [`MAX_COUNTED`] + 1.
+    /// Converts a count that was taken up to [`MAX_GROUP_COUNT`] + 1.
     pub fn of(counted: usize) -> BoundedCount {
-        if counted > MAX_COUNTED {
-            BoundedCount::MoreThan(MAX_COUNTED)
+        if counted > MAX_GROUP_COUNT {
+            BoundedCount::MoreThan(MAX_GROUP_COUNT)
         } else {
             BoundedCount::Exactly(counted)
         }

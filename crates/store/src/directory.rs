@@ -155,7 +155,7 @@ impl EndpointRow {
 
 /// The result of creating an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Insertion {
+pub enum CreateResult {
     /// It has been created.
     Created,
     /// The id is already in use.
@@ -168,7 +168,7 @@ pub enum Insertion {
 
 /// The result of replacing an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Replaced {
+pub enum ReplaceResult {
     /// It has been replaced, and its revision is one higher.
     Done,
     /// Another caller changed it first: read it again.

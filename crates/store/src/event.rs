@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use posthaste_core::allowance::{Over, Quota};
+use posthaste_core::allowance::{Over, QuotaKind};
 use posthaste_core::delivery::{Delivery, OrderingKey};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_core::ingest::Fingerprint;
@@ -106,8 +106,8 @@ impl From<Over> for Ingest {
     fn from(over: Over) -> Ingest {
         Ingest::OverLimit {
             limit: match over.quota {
-                Quota::PerSecond => LimitName::EventsPerSecond,
-                Quota::PerMonth => LimitName::EventsPerMonth,
+                QuotaKind::PerSecond => LimitName::EventsPerSecond,
+                QuotaKind::PerMonth => LimitName::EventsPerMonth,
             },
             wait: over.wait,
         }

@@ -1,7 +1,7 @@
 //! Counts of failed deliveries that no notification has reported yet.
 //!
 //! [`Failures`] sums the deliveries that fail in one transaction, in memory, and the transaction writes the sums: one
-//! row per endpoint and [`Cause`]. The number of rows is bounded, so a thousand dead letters cost as little as one.
+//! row per endpoint and [`FailureCause`]. The number of rows is bounded, so a thousand dead letters cost as little as one.
 //! Deliveries swept because their endpoint was deleted are not counted: the caller who deletes an endpoint accepts
 //! that its waiting deliveries are lost.
 
@@ -23,14 +23,14 @@ const NO_KIND: i64 = -1;
 
 /// The cause of a failure, as two codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cause {
+pub struct FailureCause {
     /// The code of the reason.
     pub reason: i64,
     /// The code of the failure kind, or −1.
     pub kind: i64,
 }
 
-impl Cause {
+impl FailureCause {
     fn words(self) -> (Option<&'static str>, Option<&'static str>) {
         (
             DeadReason::decode(self.reason).map(DeadReason::name),
@@ -64,7 +64,7 @@ impl Sum {
 /// Counts of failed deliveries, sorted by endpoint and cause.
 #[derive(Debug)]
 pub struct Failures<E> {
-    sums: BTreeMap<(E, Cause), Sum>,
+    sums: BTreeMap<(E, FailureCause), Sum>,
 }
 
 impl<E> Default for Failures<E> {
@@ -90,7 +90,7 @@ impl<E: Ord + Copy> Failures<E> {
             | DeadReason::EndpointDisabled
             | DeadReason::UnsafeDestination => {}
         }
-        let cause = Cause {
+        let cause = FailureCause {
             reason: reason.code(),
             kind: kind.map_or(NO_KIND, FailureKind::code),
         };
@@ -104,7 +104,7 @@ impl<E: Ord + Copy> Failures<E> {
     }
 
     /// Adds a count from another source.
-    pub fn add(&mut self, endpoint: E, cause: Cause, sum: Sum) {
+    pub fn add(&mut self, endpoint: E, cause: FailureCause, sum: Sum) {
         self.sums
             .entry((endpoint, cause))
             .and_modify(|known| known.join(sum))
@@ -117,7 +117,7 @@ impl<E: Ord + Copy> Failures<E> {
     }
 
     /// Iterates over each endpoint and cause with its count.
-    pub fn iter(&self) -> impl Iterator<Item = (E, Cause, Sum)> {
+    pub fn iter(&self) -> impl Iterator<Item = (E, FailureCause, Sum)> {
         self.sums
             .iter()
             .map(|((endpoint, cause), sum)| (*endpoint, *cause, *sum))
@@ -125,7 +125,7 @@ impl<E: Ord + Copy> Failures<E> {
 
     /// Returns one notification for each endpoint: its time and detail. Sorted by the time of the first failure.
     pub fn notices(&self) -> Vec<(E, Timestamp, Value)> {
-        let mut endpoints: BTreeMap<E, Vec<(Cause, Sum)>> = BTreeMap::new();
+        let mut endpoints: BTreeMap<E, Vec<(FailureCause, Sum)>> = BTreeMap::new();
         for (endpoint, cause, sum) in self.iter() {
             endpoints.entry(endpoint).or_default().push((cause, sum));
         }
@@ -179,7 +179,7 @@ impl<E: Ord + Copy> Failures<E> {
 }
 
 /// Combines all causes of an endpoint into one count and the notification's detail.
-fn summary(causes: &[(Cause, Sum)]) -> (Sum, Value) {
+fn summary(causes: &[(FailureCause, Sum)]) -> (Sum, Value) {
     let mut all = causes[0].1;
     for (_, sum) in &causes[1..] {
         all.join(*sum);
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn an_endpoint_makes_one_notice_with_all_its_causes() {
         let mut failures = Failures::default();
-        let permanent = |kind: FailureKind| Cause {
+        let permanent = |kind: FailureKind| FailureCause {
             reason: DeadReason::Permanent.code(),
             kind: kind.code(),
         };
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn those_who_have_failed_for_longest_are_taken_first_and_whole() {
         let mut failures = Failures::default();
-        let causes = [0, 1].map(|reason| Cause { reason, kind: 0 });
+        let causes = [0, 1].map(|reason| FailureCause { reason, kind: 0 });
         failures.add(1, causes[0], sum(1, 50, 50, 1));
         failures.add(2, causes[0], sum(1, 60, 60, 1));
         failures.add(2, causes[1], sum(1, 40, 40, 1));

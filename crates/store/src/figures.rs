@@ -1,7 +1,7 @@
 //! Stats: counters of attempts and deliveries, by scope and time bucket.
 //!
 //! Nodes count in memory and add the counts to the store through [`Figures`]. Each count goes into one bucket of
-//! every [`Width`]. Retention runs delete old buckets.
+//! every [`BucketWidth`]. Retention runs delete old buckets.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Answer, Scope};
 
 /// Maximum number of entries that one call adds.
-pub const MAX_TALLIES_ADDED: usize = 2_000;
+pub const MAX_STAT_ENTRIES: usize = 2_000;
 
 /// Counters of one period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,30 +56,30 @@ impl Tally {
 
 /// The width of time buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Width {
+pub enum BucketWidth {
     /// One minute; kept for 2 hours.
     Minute,
     /// 15 minutes; kept for 25 hours.
     Quarter,
 }
 
-impl Width {
+impl BucketWidth {
     /// Every width.
-    pub const ALL: [Width; 2] = [Width::Minute, Width::Quarter];
+    pub const ALL: [BucketWidth; 2] = [BucketWidth::Minute, BucketWidth::Quarter];
 
     /// The length of a bucket.
     pub const fn bucket(self) -> Span {
         match self {
-            Width::Minute => Span::from_mins(1),
-            Width::Quarter => Span::from_mins(15),
+            BucketWidth::Minute => Span::from_mins(1),
+            BucketWidth::Quarter => Span::from_mins(15),
         }
     }
 
     /// The retention period of buckets.
     pub const fn kept(self) -> Span {
         match self {
-            Width::Minute => Span::from_hours(2),
-            Width::Quarter => Span::from_hours(25),
+            BucketWidth::Minute => Span::from_hours(2),
+            BucketWidth::Quarter => Span::from_hours(25),
         }
     }
 
@@ -96,8 +96,8 @@ impl Width {
     /// Its number in stored rows.
     pub(crate) const fn code(self) -> i16 {
         match self {
-            Width::Minute => 0,
-            Width::Quarter => 1,
+            BucketWidth::Minute => 0,
+            BucketWidth::Quarter => 1,
         }
     }
 }
@@ -117,12 +117,12 @@ pub struct Happened {
 /// stats at the same time lock the rows in the same order and cannot deadlock.
 ///
 /// # Panics
-/// If there are more entries than [`MAX_TALLIES_ADDED`].
-pub fn by_bucket(happened: Vec<Happened>) -> BTreeMap<(Width, Timestamp, Scope), Tally> {
-    assert!(happened.len() <= MAX_TALLIES_ADDED, "added piece by piece");
-    let mut buckets: BTreeMap<(Width, Timestamp, Scope), Tally> = BTreeMap::new();
+/// If there are more entries than [`MAX_STAT_ENTRIES`].
+pub fn by_bucket(happened: Vec<Happened>) -> BTreeMap<(BucketWidth, Timestamp, Scope), Tally> {
+    assert!(happened.len() <= MAX_STAT_ENTRIES, "added piece by piece");
+    let mut buckets: BTreeMap<(BucketWidth, Timestamp, Scope), Tally> = BTreeMap::new();
     for it in happened {
-        for width in Width::ALL {
+        for width in BucketWidth::ALL {
             let bucket = (width, width.begin(it.at), it.scope.clone());
             buckets.entry(bucket).or_default().add(&it.tally);
         }
@@ -185,7 +185,7 @@ impl Tally {
 /// Stats of a deleted tenant or endpoint are neither added nor returned, so a later tenant with the same id sees
 /// nothing of them. They remain part of [`Scope::Everything`].
 pub trait Figures {
-    /// Adds counters to their buckets of every width, at most [`MAX_TALLIES_ADDED`] at once.
+    /// Adds counters to their buckets of every width, at most [`MAX_STAT_ENTRIES`] at once.
     ///
     /// The caller numbers its calls from 1 while the store is open. A call with the number of an earlier call, or a
     /// smaller one, adds nothing. So after an error, when it is unknown whether the counters were added, the caller
@@ -197,7 +197,7 @@ pub trait Figures {
     fn figures(
         &self,
         scope: Scope,
-        width: Width,
+        width: BucketWidth,
         since: Timestamp,
     ) -> Answer<Vec<(Timestamp, Tally)>>;
 
@@ -206,7 +206,7 @@ pub trait Figures {
     /// buckets with retries or failures.
     fn failing_figures(
         &self,
-        width: Width,
+        width: BucketWidth,
         since: Timestamp,
         limit: usize,
     ) -> Answer<Vec<(Scope, Tally)>>;

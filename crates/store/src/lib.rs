@@ -42,32 +42,35 @@ mod whose;
 pub use posthaste_core::allowance::Allowance;
 pub use posthaste_core::cluster::NodeNo;
 
-pub use alert::{ALERTS_KEPT, Alert, AlertFilter, Alerts};
+pub use alert::{ALERT_RETENTION, Alert, AlertFilter, Alerts};
 pub use attempt::{
     AttemptDetail, AttemptEntry, MAX_DETAIL_CHARS, MAX_HEADER_NAME_CHARS, MAX_HEADER_VALUE_CHARS,
     MAX_RESPONSE_HEADER_BYTES, MAX_RESPONSE_HEADERS, MAX_SNIPPET_BYTES,
 };
 pub use audit::{
-    AUDIT_KEPT, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Completed, MAX_AUDIT_CHARS, Via,
+    AUDIT_RETENTION, AuditEntry, AuditFilter, AuditOutcome, AuditScope, Completed, MAX_AUDIT_CHARS,
+    Via,
 };
 pub use cluster::{Change, Cluster, Lease, Orders, Owner};
-pub use dead::{BoundedCount, DeadGroup, DeadGroupKey, MAX_COUNTED};
+pub use dead::{BoundedCount, DeadGroup, DeadGroupKey, MAX_GROUP_COUNT};
 pub use delivery::{DeliveryFilter, Retried, StoredDelivery, StoredStatus, Written};
 pub use directory::{
-    ApiKey, DisabledReason, Endpoint, EndpointRow, Insertion, KeyHash, Limits, Replaced, Tenant,
+    ApiKey, CreateResult, DisabledReason, Endpoint, EndpointRow, KeyHash, Limits, ReplaceResult,
+    Tenant,
 };
 pub use error::{OpenError, StoreError};
 pub use event::{
     AcceptedDelivery, AcceptedEvent, Content, EventFilter, HandOver, HandedOver, Idempotency,
     Ingest, Ingested, NewEvent, StoredEvent,
 };
-pub use figures::{Figures, Happened, MAX_TALLIES_ADDED, Tally, Width};
+pub use figures::{BucketWidth, Figures, Happened, MAX_STAT_ENTRIES, Tally};
 pub use maintenance::{Counts, Swept, Tidied};
 pub use outbox::{
-    Letter, LetterLine, Longest, MAX_LETTER_LINES, MAX_NOTICES, NoticeEntry, Outbox, Posted,
+    Letter, LetterLine, Longest, MAX_EMAIL_LINES, MAX_PENDING_NOTIFICATIONS, NoticeEntry, Outbox,
+    Posted,
 };
 pub use page::{Page, PageRequest};
-pub use passes::{Holder, Pass};
+pub use passes::{Pass, SessionIdentity};
 pub use plans::{LimitName, LimitSource, MONTHS_KEPT, Plans, Usage};
 pub use replay::{Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep};
 pub use retention::{Kept, Retention};

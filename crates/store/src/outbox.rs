@@ -9,13 +9,13 @@ use posthaste_core::time::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Answer, AuditEntry, Insertion, Scope};
+use crate::{Answer, AuditEntry, CreateResult, Scope};
 
 /// Maximum number of lines in an email. Further lines are only counted.
-pub const MAX_LETTER_LINES: usize = 50;
+pub const MAX_EMAIL_LINES: usize = 50;
 
 /// Maximum number of unprocessed notifications.
-pub const MAX_NOTICES: u64 = 100_000;
+pub const MAX_PENDING_NOTIFICATIONS: u64 = 100_000;
 
 /// A notification, kept until the notification dispatcher has processed it.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,7 +117,7 @@ pub enum Posted {
 /// marked as processed in the same transaction that adds its lines to the emails. So a crash loses nothing and
 /// repeats nothing.
 ///
-/// Numbers have no gaps and grow in commit order. At most [`MAX_NOTICES`] notifications wait; beyond that the oldest
+/// Numbers have no gaps and grow in commit order. At most [`MAX_PENDING_NOTIFICATIONS`] notifications wait; beyond that the oldest
 /// are deleted, which the notification dispatcher sees as a gap.
 pub trait Outbox {
     /// Returns up to `limit` notifications with a number above `after`, oldest first.
@@ -125,8 +125,8 @@ pub trait Outbox {
 
     /// Writes the audit entry for an action that a notification reports. The entry belongs to the tenant that the
     /// notification is about: a later tenant with the same id cannot read it. If the notification is already
-    /// processed, nothing is written and the result is [`Insertion::Taken`].
-    fn keep_act(&self, notice: u64, act: AuditEntry) -> Answer<Insertion>;
+    /// processed, nothing is written and the result is [`CreateResult::Taken`].
+    fn keep_act(&self, notice: u64, act: AuditEntry) -> Answer<CreateResult>;
 
     /// Creates one `delivery.failed` notification for each endpoint whose first uncollected failure is older than
     /// `before`, with the count, the causes and an example. Takes up to `limit` endpoints, those with the oldest
@@ -169,7 +169,7 @@ pub trait Outbox {
 /// A line as stores persist it: with the revision of the email that it was added in, to know whether it was part of
 /// the email that was sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct KeptLine {
+pub struct StoredEmailLine {
     /// The revision of the email that adding the line produced.
     #[serde(default)]
     pub came: u64,
@@ -185,7 +185,7 @@ pub struct KeptLetter {
     /// Everything but the lines.
     pub letter: Letter,
     /// Its lines, oldest first.
-    pub lines: Vec<KeptLine>,
+    pub lines: Vec<StoredEmailLine>,
     /// The time at which it is sent.
     pub due_at: Timestamp,
 }
@@ -251,9 +251,9 @@ impl KeptLetter {
         }
         let letter = &mut self.letter;
         letter.revision += 1;
-        if self.lines.len() < MAX_LETTER_LINES {
+        if self.lines.len() < MAX_EMAIL_LINES {
             let came = letter.revision;
-            self.lines.push(KeptLine { came, line });
+            self.lines.push(StoredEmailLine { came, line });
         } else {
             letter.omitted += 1;
         }
@@ -266,7 +266,7 @@ impl KeptLetter {
         }
         match posted {
             Posted::Sent { quiet_until } => {
-                self.leave_out_what_came_by(revision);
+                self.remove_sent_lines(revision);
                 self.letter.tries = 0;
                 self.due_at = *quiet_until;
                 Settled::Kept(self)
@@ -277,7 +277,7 @@ impl KeptLetter {
                 Settled::Kept(self)
             }
             Posted::Dropped => {
-                self.leave_out_what_came_by(revision);
+                self.remove_sent_lines(revision);
                 self.letter.tries = 0;
                 match self.is_empty() {
                     true => Settled::Gone,
@@ -290,7 +290,7 @@ impl KeptLetter {
     /// Removes the lines that were part of the email at `revision`, and corrects the number of omitted lines.
     /// Revisions after `revision` without a line here are lines that did not fit, so at most that many stay omitted.
     /// Omitted lines can be older than kept ones, if an email was sent in between.
-    fn leave_out_what_came_by(&mut self, revision: u64) {
+    fn remove_sent_lines(&mut self, revision: u64) {
         let letter = &mut self.letter;
         self.lines.retain(|line| line.came > revision);
         let later = (letter.revision - revision).saturating_sub(self.lines.len() as u64);
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn what_came_while_it_was_being_sent_stays_however_full_it_is() {
-        let most = MAX_LETTER_LINES as u64;
+        let most = MAX_EMAIL_LINES as u64;
         for (before, during) in [(1, 0), (1, 3), (most - 1, 5), (most, 2), (most + 9, 7)] {
             let mut kept = with(0..before);
             let revision = kept.letter.revision;
@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn what_comes_after_a_storm_is_told_however_often_letters_were_sent() {
-        let most = MAX_LETTER_LINES as u64;
+        let most = MAX_EMAIL_LINES as u64;
         let mut kept = with(0..most);
         // Seven more are added while it is sent, and do not fit.
         for number in most..most + 7 {
@@ -391,16 +391,16 @@ mod tests {
 
     #[test]
     fn a_line_is_read_as_it_was_written_and_without_its_revision_too() {
-        let kept = KeptLine {
+        let kept = StoredEmailLine {
             came: 3,
             line: line(1),
         };
         let written = serde_json::to_string(&kept).expect("plain data");
-        let read: KeptLine = serde_json::from_str(&written).expect("it reads");
+        let read: StoredEmailLine = serde_json::from_str(&written).expect("it reads");
         assert_eq!(read, kept);
         let bare = serde_json::to_string(&kept.line).expect("plain data");
-        let read: KeptLine = serde_json::from_str(&bare).expect("it reads");
-        assert_eq!(read, KeptLine { came: 0, ..kept });
+        let read: StoredEmailLine = serde_json::from_str(&bare).expect("it reads");
+        assert_eq!(read, StoredEmailLine { came: 0, ..kept });
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub struct Pass {
     /// The hash that authenticates it. The secret itself is not stored.
     pub hash: KeyHash,
     /// The identity that it logs in as.
-    pub holder: Holder,
+    pub holder: SessionIdentity,
     /// The time of its creation.
     pub created_at: Timestamp,
     /// The time from which it is no longer valid.
@@ -22,7 +22,7 @@ pub struct Pass {
 
 /// The identity that a session logs in as.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Holder {
+pub enum SessionIdentity {
     /// The holder of the API key with this hash, while that key is valid. The key may come from the server's
     /// configuration and not be in the store.
     Key(KeyHash),

@@ -55,7 +55,7 @@ impl Retention {
     }
 
     /// Returns the periods for the data of a deleted tenant: those of the server.
-    pub fn of_nobody(&self) -> Kept {
+    pub fn of_deleted_tenant(&self) -> Kept {
         self.of(&Limits::default(), None)
     }
 }
@@ -121,7 +121,7 @@ mod tests {
         let retention = retention();
         let nothing = Limits::default();
         assert_eq!(retention.of(&nothing, None), kept(30, 14, 30));
-        assert_eq!(retention.of_nobody(), kept(30, 14, 30));
+        assert_eq!(retention.of_deleted_tenant(), kept(30, 14, 30));
         assert_eq!(retention.of(&nothing, Some("small")), kept(7, 2, 7));
         assert_eq!(retention.of(&nothing, Some("large")), kept(90, 14, 60));
         let own = days(None, Some(3), Some(1));

@@ -14,9 +14,9 @@ use posthaste_core::time::Timestamp;
 
 use crate::{
     Alerts, Allowance, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome,
-    Cluster, Completed, Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason,
-    Endpoint, EndpointRow, EventFilter, Figures, Ingest, Insertion, KeyHash, Named, NewEvent,
-    Outbox, Page, PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention,
+    Cluster, Completed, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
+    DisabledReason, Endpoint, EndpointRow, EventFilter, Figures, Ingest, KeyHash, Named, NewEvent,
+    Outbox, Page, PageRequest, Pass, ReplaceResult, Replay, ReplayFilter, ReplayStep, Retention,
     Retried, StoreError, StoredDelivery, StoredEvent, Swept, Tenant, Tidied, Usage, Written,
 };
 
@@ -57,10 +57,10 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
     // Tenants and keys.
 
     /// Creates a tenant. Its revision is stored as 0.
-    fn create_tenant(&self, now: Timestamp, tenant: Tenant) -> Answer<Insertion>;
+    fn create_tenant(&self, now: Timestamp, tenant: Tenant) -> Answer<CreateResult>;
 
     /// Replaces a tenant's name, default retry policy, plan and limits, if its revision is still `tenant.revision`.
-    fn replace_tenant(&self, now: Timestamp, tenant: Tenant) -> Answer<Replaced>;
+    fn replace_tenant(&self, now: Timestamp, tenant: Tenant) -> Answer<ReplaceResult>;
 
     /// Deletes a tenant with its endpoints, revokes its keys and ends its sessions. Returns the endpoints, or `None`
     /// if there is no such tenant. A later tenant with the same id sees nothing of this one.
@@ -76,7 +76,7 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
     ) -> Answer<Page<Tenant, (Timestamp, TenantId)>>;
 
     /// Adds an API key.
-    fn create_key(&self, now: Timestamp, key: ApiKey) -> Answer<Insertion>;
+    fn create_key(&self, now: Timestamp, key: ApiKey) -> Answer<CreateResult>;
 
     /// Revokes a key of a tenant, or an admin key if `tenant` is `None`, and ends the sessions made with it. Returns
     /// false if there is no such key.
@@ -95,7 +95,7 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
     // Sessions. An expired session is never returned, even while its row still exists.
 
     /// Adds a session. The key that it was made with need not be in the store.
-    fn create_pass(&self, now: Timestamp, pass: Pass) -> Answer<Insertion>;
+    fn create_pass(&self, now: Timestamp, pass: Pass) -> Answer<CreateResult>;
 
     /// Returns the session with this hash.
     fn pass(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<Pass>>;
@@ -114,7 +114,7 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
     // Audit log.
 
     /// Records an action before it is executed. Texts are cut to [`MAX_AUDIT_CHARS`](crate::MAX_AUDIT_CHARS).
-    fn begin_audit(&self, now: Timestamp, entry: AuditEntry) -> Answer<Insertion>;
+    fn begin_audit(&self, now: Timestamp, entry: AuditEntry) -> Answer<CreateResult>;
 
     /// Records the outcome of an action, once: a complete entry does not change. `made` is the path of the resource
     /// that the action created. It replaces the path in the entry, which was that of the collection.
@@ -144,11 +144,11 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
         now: Timestamp,
         endpoint: Endpoint,
         at_most: u32,
-    ) -> Answer<Insertion>;
+    ) -> Answer<CreateResult>;
 
     /// Replaces the configuration of an endpoint, if its revision is still `endpoint.revision`. Tenant and creation
     /// time do not change.
-    fn replace_endpoint(&self, now: Timestamp, endpoint: Endpoint) -> Answer<Replaced>;
+    fn replace_endpoint(&self, now: Timestamp, endpoint: Endpoint) -> Answer<ReplaceResult>;
 
     /// Returns an endpoint, even if it is deleted.
     fn endpoint(&self, endpoint: EndpointId) -> Answer<Option<EndpointRow>>;
@@ -239,7 +239,7 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
 
     /// Groups the dead letters of a tenant by endpoint and failure kind, for one endpoint or for all, including
     /// deleted ones: endpoints by descending id, within an endpoint the failure kinds in the order of their codes,
-    /// those without a kind last. A group is counted up to [`MAX_COUNTED`](crate::MAX_COUNTED).
+    /// those without a kind last. A group is counted up to [`MAX_GROUP_COUNT`](crate::MAX_COUNTED).
     ///
     /// The cost depends on the number of endpoints visited and groups returned, not on the number of dead letters.
     fn dead_groups(
@@ -347,8 +347,8 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
     /// Runs one small step of a retention run; the steps cycle through everything that is stored. Deletes what
     /// finished longer ago than the tenant, its plan or the server keeps it: events with all their deliveries,
     /// payloads, all attempts but the last, and replays. Also deletes expired sessions, stats older than
-    /// [`Width::kept`](crate::Width::kept), audit entries older than [`AUDIT_KEPT`](crate::AUDIT_KEPT), and alerts
-    /// resolved longer ago than [`ALERTS_KEPT`](crate::ALERTS_KEPT).
+    /// [`BucketWidth::kept`](crate::Width::kept), audit entries older than [`AUDIT_RETENTION`](crate::AUDIT_KEPT), and alerts
+    /// resolved longer ago than [`ALERT_RETENTION`](crate::ALERTS_KEPT).
     ///
     /// The retention period of an event and its payload starts when its last delivery ends; that of attempts when
     /// their own delivery ends.

@@ -9,18 +9,18 @@ use std::collections::BTreeMap;
 use posthaste_core::time::{Span, Timestamp};
 
 /// Adjacent ranges are merged if their times differ by no more than this.
-const CLOSE: Span = Span::from_mins(5);
+const MAX_MERGE_DISTANCE: Span = Span::from_mins(5);
 /// Maximum number of ranges. When it is reached, all are dropped and the next run scans everything.
 const MAX_STRETCHES: usize = 100_000;
 
 /// Skip ranges by their lower bound. The lower bound is exclusive, the upper bound inclusive.
 #[derive(Debug)]
 pub(crate) struct Stretches<K> {
-    stretches: BTreeMap<K, Stretch<K>>,
+    stretches: BTreeMap<K, SkipRange<K>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Stretch<K> {
+struct SkipRange<K> {
     up_to: K,
     /// Nothing in the range can expire before this time.
     until: Timestamp,
@@ -81,17 +81,17 @@ impl<K: Ord + Copy> Stretches<K> {
         }
         if let Some((_, before)) = self.stretches.range_mut(..above).next_back()
             && before.up_to == above
-            && before.until.0.abs_diff(until.0) <= CLOSE.as_millis()
+            && before.until.0.abs_diff(until.0) <= MAX_MERGE_DISTANCE.as_millis()
         {
             before.up_to = up_to;
             before.until = before.until.min(until);
             return;
         }
-        self.stretches.insert(above, Stretch { up_to, until });
+        self.stretches.insert(above, SkipRange { up_to, until });
     }
 
     /// Drops the range that contains this key, because the data of the key has changed.
-    pub(crate) fn forget_at(&mut self, key: K) {
+    pub(crate) fn invalidate_at(&mut self, key: K) {
         let before = self.stretches.range(..key).next_back();
         if let Some((above, stretch)) = before
             && stretch.up_to >= key
@@ -216,12 +216,12 @@ mod tests {
         let mut stretches = Stretches::default();
         stretches.looked_at(0, 10, later(3_600));
         stretches.looked_at(10, 20, later(7_200));
-        stretches.forget_at(21);
+        stretches.invalidate_at(21);
         assert_eq!(stretches.pass_over(0, NOW), 20);
-        stretches.forget_at(10);
+        stretches.invalidate_at(10);
         assert_eq!(stretches.pass_over(0, NOW), 0);
         assert_eq!(stretches.pass_over(10, NOW), 20);
-        stretches.forget_at(11);
+        stretches.invalidate_at(11);
         assert_eq!(stretches.pass_over(10, NOW), 10);
     }
 

@@ -199,8 +199,8 @@ impl Figures for Flawed {
     }
 
     right! {
-        figures(scope: Scope, width: Width, since: Timestamp) -> Answer<Vec<(Timestamp, Tally)>>;
-        failing_figures(width: Width, since: Timestamp, limit: usize) -> Answer<Vec<(Scope, Tally)>>;
+        figures(scope: Scope, width: BucketWidth, since: Timestamp) -> Answer<Vec<(Timestamp, Tally)>>;
+        failing_figures(width: BucketWidth, since: Timestamp, limit: usize) -> Answer<Vec<(Scope, Tally)>>;
     }
 }
 
@@ -208,7 +208,7 @@ impl Outbox for Flawed {
     right! {
         notices(after: u64, limit: usize) -> Answer<Vec<NoticeEntry>>;
         told() -> Answer<u64>;
-        keep_act(notice: u64, act: AuditEntry) -> Answer<Insertion>;
+        keep_act(notice: u64, act: AuditEntry) -> Answer<CreateResult>;
     }
 
     fn gather_failures(&self, now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {
@@ -277,7 +277,7 @@ impl Alerts for Flawed {
     }
 
     right! {
-        raise_alert(now: Timestamp, alert: Alert) -> Answer<Insertion>;
+        raise_alert(now: Timestamp, alert: Alert) -> Answer<CreateResult>;
         open_alerts() -> Answer<BTreeMap<AlertName, u64>>;
         stored_bytes() -> Answer<Option<u64>>;
         untold_since() -> Answer<Option<Timestamp>>;
@@ -511,31 +511,31 @@ impl Store for Flawed {
         mut filter: AuditFilter,
         page: PageRequest<AuditId>,
     ) -> Answer<Page<AuditEntry, AuditId>> {
-        if let AuditOf::Tenant(tenant) = &filter.of
+        if let AuditScope::Tenant(tenant) = &filter.of
             && self.has(Flaw::ShowsOthersAudit)
         {
-            filter.of = AuditOf::Named(tenant.clone());
+            filter.of = AuditScope::Named(tenant.clone());
         }
         self.inner.audit(filter, page)
     }
 
     right! {
-        create_tenant(now: Timestamp, tenant: Tenant) -> Answer<Insertion>;
-        replace_tenant(now: Timestamp, tenant: Tenant) -> Answer<Replaced>;
+        create_tenant(now: Timestamp, tenant: Tenant) -> Answer<CreateResult>;
+        replace_tenant(now: Timestamp, tenant: Tenant) -> Answer<ReplaceResult>;
         delete_tenant(now: Timestamp, tenant: TenantId) -> Answer<Option<Vec<EndpointId>>>;
         tenant(tenant: TenantId) -> Answer<Option<Tenant>>;
         tenants(page: PageRequest<(Timestamp, TenantId)>) -> Answer<Page<Tenant, (Timestamp, TenantId)>>;
-        create_key(now: Timestamp, key: ApiKey) -> Answer<Insertion>;
+        create_key(now: Timestamp, key: ApiKey) -> Answer<CreateResult>;
         key(hash: KeyHash) -> Answer<Option<ApiKey>>;
         keys(tenant: Option<TenantId>, page: PageRequest<KeyId>) -> Answer<Page<ApiKey, KeyId>>;
-        create_pass(now: Timestamp, pass: Pass) -> Answer<Insertion>;
+        create_pass(now: Timestamp, pass: Pass) -> Answer<CreateResult>;
         pass(now: Timestamp, hash: KeyHash) -> Answer<Option<Pass>>;
         passes(now: Timestamp, tenant: TenantId, page: PageRequest<PassId>) -> Answer<Page<Pass, PassId>>;
         end_pass(now: Timestamp, tenant: Option<TenantId>, pass: PassId) -> Answer<bool>;
-        begin_audit(now: Timestamp, entry: AuditEntry) -> Answer<Insertion>;
+        begin_audit(now: Timestamp, entry: AuditEntry) -> Answer<CreateResult>;
         whose(named: Named) -> Answer<Option<TenantId>>;
-        create_endpoint(now: Timestamp, endpoint: Endpoint, at_most: u32) -> Answer<Insertion>;
-        replace_endpoint(now: Timestamp, endpoint: Endpoint) -> Answer<Replaced>;
+        create_endpoint(now: Timestamp, endpoint: Endpoint, at_most: u32) -> Answer<CreateResult>;
+        replace_endpoint(now: Timestamp, endpoint: Endpoint) -> Answer<ReplaceResult>;
         endpoint(endpoint: EndpointId) -> Answer<Option<EndpointRow>>;
         endpoints(tenant: TenantId, page: PageRequest<EndpointId>) -> Answer<Page<EndpointRow, EndpointId>>;
         troubled(tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>>;

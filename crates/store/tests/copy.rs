@@ -161,7 +161,7 @@ fn a_copy_that_was_cut_off_is_gone_on_with() {
     let (_directory, from) = filled(5_000, 200);
     let database = Database::empty();
     let wire = Wire::to(database.address());
-    let there = to(&database.url_through(&wire));
+    let there = to(&database.url_via_proxy(&wire));
     let mut cuts = 0;
     let mut reached = 0;
     loop {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use posthaste_core::dice::Dice;
 use posthaste_core::time::Timestamp;
-use posthaste_store::{Insertion, Limits, Store, StoreError, StoreSettings, Tenant};
+use posthaste_store::{CreateResult, Limits, Store, StoreError, StoreSettings, Tenant};
 use posthaste_store_testing::contract::Recorder;
 use posthaste_store_testing::model::ModelStore;
 
@@ -37,7 +37,7 @@ fn a_failed_write_changes_nothing_and_reads_go_on() {
         assert_eq!(store.tenant(acme().id).await, Ok(None));
         store.fail_writes(None);
         let made = store.create_tenant(Timestamp(1), acme()).await;
-        assert_eq!(made, Ok(Insertion::Created));
+        assert_eq!(made, Ok(CreateResult::Created));
     });
 }
 
@@ -49,7 +49,7 @@ fn a_failed_read_does_not_keep_a_write_from_succeeding() {
         let broken = StoreError::Unavailable("told to".to_owned());
         store.fail_reads(Some(broken.clone()));
         let made = store.create_tenant(Timestamp(1), acme()).await;
-        assert_eq!(made, Ok(Insertion::Created));
+        assert_eq!(made, Ok(CreateResult::Created));
         assert_eq!(store.tenant(acme().id).await, Err(broken));
         store.fail_reads(None);
         assert_eq!(store.tenant(acme().id).await, Ok(Some(acme())));

@@ -59,7 +59,7 @@ impl Database {
     }
 
     /// URL of the database that connects through the TCP proxy `wire`, which must lead to the same server.
-    pub fn url_through(&self, wire: &Wire) -> String {
+    pub fn url_via_proxy(&self, wire: &Wire) -> String {
         let mut url = self.own_url();
         let address = wire.address();
         url.set_ip_host(address.ip()).expect("a URL with a host");

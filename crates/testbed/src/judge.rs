@@ -12,7 +12,7 @@ use crate::Arrival;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Checks that each of these events has arrived at each of these endpoints.
-pub fn nothing_lost<'a>(
+pub fn check_nothing_lost<'a>(
     ledger: &[Arrival],
     events: impl IntoIterator<Item = &'a String>,
     endpoints: &[&str],
@@ -37,7 +37,7 @@ pub fn nothing_lost<'a>(
 
 /// Checks that no delivery was attempted more often than its retry policy allows. Two arrivals of the same attempt
 /// count once: [`duplicates_within`] limits those.
-pub fn attempts_within(ledger: &[Arrival], most: u32) -> Result<(), String> {
+pub fn check_attempts(ledger: &[Arrival], most: u32) -> Result<(), String> {
     for (delivery, arrivals) in by_delivery(ledger) {
         let attempts: BTreeSet<u32> = arrivals.iter().map(|arrival| arrival.attempt()).collect();
         let past = attempts.last().is_some_and(|last| *last > most);
@@ -70,7 +70,7 @@ pub fn duplicates_within(ledger: &[Arrival], most: usize) -> Result<(), String> 
 }
 
 /// Returns the maximum number of requests that were in flight at once. A request without `left_at` is still in flight.
-pub fn most_at_once(ledger: &[Arrival]) -> usize {
+pub fn max_concurrent(ledger: &[Arrival]) -> usize {
     let mut moments = Vec::new();
     for arrival in ledger {
         moments.push((arrival.at, 1));
@@ -90,8 +90,8 @@ pub fn most_at_once(ledger: &[Arrival]) -> usize {
 }
 
 /// Checks that at most `cap` requests were in flight at once. The ledger is that of one endpoint.
-pub fn in_flight_within(ledger: &[Arrival], cap: usize) -> Result<(), String> {
-    let most = most_at_once(ledger);
+pub fn check_in_flight(ledger: &[Arrival], cap: usize) -> Result<(), String> {
+    let most = max_concurrent(ledger);
     if most <= cap {
         return Ok(());
     }
@@ -126,7 +126,7 @@ pub fn in_flight_within(ledger: &[Arrival], cap: usize) -> Result<(), String> {
 
 /// Checks that requests of two nodes never overlapped. The ledger is that of one endpoint. Requests without a known
 /// sender are ignored: their node ended while they arrived.
-pub fn one_sender_at_a_time(ledger: &[Arrival]) -> Result<(), String> {
+pub fn check_single_sender(ledger: &[Arrival]) -> Result<(), String> {
     let mut arrivals: Vec<&Arrival> = ledger.iter().collect();
     arrivals.retain(|arrival| arrival.sender.is_some());
     arrivals.sort_unstable_by_key(|arrival| arrival.at);
@@ -153,7 +153,7 @@ pub fn one_sender_at_a_time(ledger: &[Arrival]) -> Result<(), String> {
 
 /// Returns the maximum number of arrivals in any window of one second. The window includes its start and excludes its
 /// end.
-pub fn most_in_a_second(ledger: &[Arrival]) -> usize {
+pub fn max_per_second(ledger: &[Arrival]) -> usize {
     let mut moments: Vec<_> = ledger.iter().map(|arrival| arrival.at).collect();
     moments.sort_unstable();
     let mut oldest = 0;
@@ -169,8 +169,8 @@ pub fn most_in_a_second(ledger: &[Arrival]) -> usize {
 
 /// Checks that no window of one second has more arrivals than the rate limit plus the burst. The ledger is that of one
 /// endpoint.
-pub fn rate_within(ledger: &[Arrival], per_second: usize, burst: usize) -> Result<(), String> {
-    let most = most_in_a_second(ledger);
+pub fn check_rate(ledger: &[Arrival], per_second: usize, burst: usize) -> Result<(), String> {
+    let most = max_per_second(ledger);
     if most > per_second + burst {
         return Err(format!(
             "{most} came within a second, where {per_second} may, and {burst} at once"
@@ -221,9 +221,9 @@ mod tests {
     fn what_never_came_is_lost_at_that_endpoint() {
         let ledger = ledger(&[(0, "a", 1)]);
         let (a, b) = ("evt_a".to_owned(), "evt_b".to_owned());
-        assert_eq!(nothing_lost(&ledger, [&a], &["hook"]), Ok(()));
-        assert!(nothing_lost(&ledger, [&a, &b], &["hook"]).is_err());
-        let elsewhere = nothing_lost(&ledger, [&a], &["hook", "other"]);
+        assert_eq!(check_nothing_lost(&ledger, [&a], &["hook"]), Ok(()));
+        assert!(check_nothing_lost(&ledger, [&a, &b], &["hook"]).is_err());
+        let elsewhere = check_nothing_lost(&ledger, [&a], &["hook", "other"]);
         assert_eq!(
             elsewhere.unwrap_err(),
             "1 never arrived, such as evt_a at other"
@@ -233,9 +233,9 @@ mod tests {
     #[test]
     fn one_attempt_too_many_is_seen_and_one_that_came_twice_is_another_matter() {
         let thrice = ledger(&[(0, "a", 1), (1, "a", 2), (2, "a", 2)]);
-        assert_eq!(attempts_within(&thrice, 2), Ok(()));
-        assert!(attempts_within(&thrice, 1).is_err());
-        assert!(attempts_within(&ledger(&[(0, "a", 3)]), 2).is_err());
+        assert_eq!(check_attempts(&thrice, 2), Ok(()));
+        assert!(check_attempts(&thrice, 1).is_err());
+        assert!(check_attempts(&ledger(&[(0, "a", 3)]), 2).is_err());
     }
 
     #[test]
@@ -255,13 +255,13 @@ mod tests {
     #[test]
     fn who_leaves_makes_room() {
         let mut ledger = ledger(&[(0, "a", 1), (50, "b", 1), (100, "c", 1), (400, "d", 1)]);
-        assert_eq!(most_at_once(&ledger), 2);
-        assert_eq!(in_flight_within(&ledger, 2), Ok(()));
-        assert!(in_flight_within(&ledger, 1).is_err());
+        assert_eq!(max_concurrent(&ledger), 2);
+        assert_eq!(check_in_flight(&ledger, 2), Ok(()));
+        assert!(check_in_flight(&ledger, 1).is_err());
         // A request without an answer stays in flight until the end.
         ledger[0].left_at = None;
-        assert_eq!(most_at_once(&ledger), 3);
-        assert_eq!(most_at_once(&[]), 0);
+        assert_eq!(max_concurrent(&ledger), 3);
+        assert_eq!(max_concurrent(&[]), 0);
     }
 
     #[test]
@@ -270,13 +270,13 @@ mod tests {
         for (arrival, sender) in ledger.iter_mut().zip([1, 1, 2]) {
             arrival.sender = Some(sender);
         }
-        assert_eq!(one_sender_at_a_time(&ledger), Ok(()));
+        assert_eq!(check_single_sender(&ledger), Ok(()));
         ledger[1].sender = Some(2);
-        assert!(one_sender_at_a_time(&ledger).is_err());
+        assert!(check_single_sender(&ledger).is_err());
         ledger[1].sender = None;
-        assert_eq!(one_sender_at_a_time(&ledger), Ok(()));
+        assert_eq!(check_single_sender(&ledger), Ok(()));
         ledger[0].left_at = None;
-        assert!(one_sender_at_a_time(&ledger).is_err());
+        assert!(check_single_sender(&ledger).is_err());
     }
 
     #[test]
@@ -288,9 +288,9 @@ mod tests {
             (1_899, "d", 1),
             (1_900, "e", 1),
         ]);
-        assert_eq!(most_in_a_second(&ledger), 4);
-        assert_eq!(rate_within(&ledger, 3, 1), Ok(()));
-        assert!(rate_within(&ledger, 2, 1).is_err());
-        assert_eq!(most_in_a_second(&[]), 0);
+        assert_eq!(max_per_second(&ledger), 4);
+        assert_eq!(check_rate(&ledger, 3, 1), Ok(()));
+        assert!(check_rate(&ledger, 2, 1).is_err());
+        assert_eq!(max_per_second(&[]), 0);
     }
 }

@@ -19,7 +19,7 @@ const PORTS: std::ops::Range<u16> = 15_000..30_000;
 /// Maximum number of ports that are tried.
 const MAX_TRIES: usize = 50;
 /// Interval between start attempts while the killed predecessor is still ending.
-const START_AGAIN_EVERY: Duration = Duration::from_millis(50);
+const RESTART_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The way to stop a server.
 #[derive(Clone, Copy, Debug)]
@@ -141,7 +141,7 @@ impl PrivatePostgres {
                 // Sessions of a killed server end a moment after it.
                 Err(log) => assert!(Instant::now() < deadline, "PostgreSQL stays away: {log}"),
             }
-            thread::sleep(START_AGAIN_EVERY);
+            thread::sleep(RESTART_INTERVAL);
         }
     }
 

@@ -71,7 +71,7 @@ async fn a_page_is_read_clicked_and_typed_into_as_by_a_person() {
     page.open(&site.url_of("form")).await;
     page.fill("input", "").await;
     page.press("x").await;
-    page.follow_key("Enter").await;
+    page.press_and_load("Enter").await;
     assert!(page.url().await.contains("?name=x&kind=a"));
     assert_eq!(page.complaints(), Vec::<String>::new());
 }

@@ -91,7 +91,7 @@ fn it_wants_tls_and_a_password_where_it_is_told_to() {
     let server = MailSetup::new(MailTls::StartTls).start();
     assert_eq!(codes(&said(&server, &LETTER[..2])), ["220", "250", "530"]);
     let server = MailSetup::new(MailTls::None)
-        .only_from("me", "secret")
+        .require_login("me", "secret")
         .start();
     assert_eq!(codes(&said(&server, &LETTER[..2])), ["220", "250", "530"]);
 }

@@ -158,7 +158,7 @@ fn name(database: &Database) -> String {
 fn a_database_is_reached_through_a_wire() {
     let database = Database::with_schema();
     let wire = Wire::to(database.address());
-    let through = database.url_through(&wire);
+    let through = database.url_via_proxy(&wire);
     assert!(through.contains(&wire.address().to_string()), "{through}");
     assert!(through.ends_with(&name(&database)), "{through}");
 }
@@ -217,7 +217,7 @@ async fn a_receiver_notes_who_came_when_and_for_how_long() {
     assert!(stayed >= Duration::from_millis(50), "{stayed:?}");
     assert!(slow[0].at > before);
     assert_eq!(receiver.ledger_of("never")[0].left_at, None);
-    assert_eq!(judge::most_at_once(&receiver.ledger()), 1);
+    assert_eq!(judge::max_concurrent(&receiver.ledger()), 1);
     // A client that disconnects ends its request.
     never.abort();
     let deadline = Instant::now() + PATIENCE;

@@ -75,7 +75,7 @@ impl Destination {
     /// Parses and checks a URL. A URL that is accepted is well formed and not known to be unsafe. If its host is a
     /// name, its addresses are unknown here and must be vetted at every connection.
     pub fn parse(raw: &str, rules: &EgressRules) -> Result<Destination, Refusal> {
-        let scheme = check_spelling(raw)?;
+        let scheme = reject_ambiguous_url(raw)?;
         let mut url = Url::parse(raw)?;
         if url.fragment().is_some() {
             return Err(Refusal::Fragment);
@@ -85,11 +85,11 @@ impl Destination {
         }
         let host = vet_host(&mut url, rules)?;
         let port = url.port().unwrap_or(scheme.default_port());
-        if !rules.opens_port(port) {
+        if !rules.allows_port(port) {
             return Err(Refusal::Port(port));
         }
         if let Some(ip) = known_address(&host)
-            && rules.surely_leads_back(ip, port)
+            && rules.is_certain_self_call(ip, port)
         {
             return Err(Refusal::Address(ForbiddenAddress::OwnListener));
         }
@@ -149,7 +149,7 @@ fn check_length(url: &str) -> Result<(), Refusal> {
 }
 
 /// Refuses everything that a URL parser would silently repair, because the canonical form no longer shows it.
-fn check_spelling(raw: &str) -> Result<Scheme, Refusal> {
+fn reject_ambiguous_url(raw: &str) -> Result<Scheme, Refusal> {
     check_length(raw)?;
     let is_repaired =
         |character: char| character.is_control() || character.is_whitespace() || character == '\\';

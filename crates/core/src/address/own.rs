@@ -37,7 +37,7 @@ impl EgressRules {
 
     /// Like [`EgressRules::leads_back`], but without asking the operating system: returns true only if it is
     /// certain.
-    pub(super) fn surely_leads_back(&self, ip: IpAddr, port: u16) -> bool {
+    pub(super) fn is_certain_self_call(&self, ip: IpAddr, port: u16) -> bool {
         let unknown = |_| Ok::<bool, std::convert::Infallible>(false);
         match self.leads_back(ip, port, unknown) {
             Ok(leads_back) => leads_back,

@@ -157,7 +157,7 @@ const INTERNAL_SERVICES: &[(RangeInclusive<u16>, &str)] = &[
 impl EgressRules {
     /// Returns true if this port may be called, on any host. `deny_ports` win over `allow_ports`, which win over
     /// the built-in list. Port 0 is never allowed.
-    pub fn opens_port(&self, port: u16) -> bool {
+    pub fn allows_port(&self, port: u16) -> bool {
         let is_in = |ranges: &[PortRange]| ranges.iter().any(|range| range.contains(port));
         if port == 0 || is_in(&self.deny_ports) {
             return false;
@@ -206,7 +206,7 @@ mod tests {
             deny_ports: ranges(&["25", "443", "8000-8100", "6379"]),
             ..EgressRules::default()
         };
-        let ours = (0..=u16::MAX).filter(|port| rules.opens_port(*port));
+        let ours = (0..=u16::MAX).filter(|port| rules.allows_port(*port));
         let expected = (1..=u16::MAX).filter(|port| match port {
             25 | 443 | 8000..=8100 => false,
             1..=100 | 5432 => true,
@@ -217,8 +217,8 @@ mod tests {
             allow_ports: ranges(&["1-65535"]),
             ..EgressRules::default()
         };
-        assert!((1..=u16::MAX).all(|port| all.opens_port(port)));
-        assert!(!all.opens_port(0), "nothing listens there");
+        assert!((1..=u16::MAX).all(|port| all.allows_port(port)));
+        assert!(!all.allows_port(0), "nothing listens there");
     }
 
     #[test]

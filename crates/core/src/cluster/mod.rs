@@ -15,7 +15,7 @@ mod timings;
 use std::fmt;
 
 pub use room::{Ask, Room, Share, share};
-pub use roster::{Command, Holding, Input, Owned, Roster, Seen, View};
+pub use roster::{Command, Holding, Input, Roster, Seen, ShardRow, View};
 pub use shard::{SHARD_COUNT, Shard};
 pub use timings::{LONGEST_LEASE, SHORTEST_LEASE, Timings, TimingsError};
 

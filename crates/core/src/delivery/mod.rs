@@ -22,7 +22,7 @@ mod settle;
 mod state;
 mod upcoming;
 
-pub use settle::{Settlement, Terms};
+pub use settle::{SettledAttempt, Terms};
 pub use state::{DeadReason, State, Status, Trigger, Turn};
 pub use upcoming::Upcoming;
 

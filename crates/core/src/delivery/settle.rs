@@ -17,7 +17,7 @@ pub struct Terms<'a> {
 
 /// The recorded result of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settlement {
+pub struct SettledAttempt {
     /// Number of the attempt, over all rounds.
     pub number: u32,
     /// The trigger of the attempt.
@@ -48,7 +48,7 @@ impl Delivery {
         outcome: Outcome,
         terms: Terms<'_>,
         dice: &mut Dice,
-    ) -> Result<Settlement, IllegalTransition> {
+    ) -> Result<SettledAttempt, IllegalTransition> {
         let (trigger, started_at) = match self.state {
             State::InProgress {
                 trigger,
@@ -79,7 +79,7 @@ impl Delivery {
             }
         };
         self.state = state;
-        Ok(Settlement {
+        Ok(SettledAttempt {
             number,
             trigger,
             started_at,

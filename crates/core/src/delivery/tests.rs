@@ -44,7 +44,7 @@ fn attempt(
     now: Timestamp,
     outcome: Outcome,
     policy: &RetryPolicy,
-) -> Settlement {
+) -> SettledAttempt {
     let terms = Terms {
         policy,
         retry_after_cap: Span::from_hours(24),

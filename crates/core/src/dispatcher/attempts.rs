@@ -3,12 +3,12 @@
 use super::command::{Attempt, AttemptRecord, Command, Finish, News, Notice, Record, Ticket};
 use super::flights::{Flight, Stage};
 use super::lanes::Sweep;
-use super::{Dispatcher, LONGEST_TRIAL_PAUSE, Phase, STORE_PAUSE, Trial};
+use super::{Dispatcher, MAX_TRIAL_DELAY, Phase, STORE_PAUSE, Trial};
 use crate::classify::{Meaning, Outcome, Scope};
-use crate::delivery::{DeadReason, Delivery, Settlement, State, Terms};
+use crate::delivery::{DeadReason, Delivery, SettledAttempt, State, Terms};
 use crate::lane::{
-    Admission, Back, Breaker, BreakerState, Concern, DisableCause, LaneSettings, Signal, Standing,
-    StoredTrip, TripReason, Turnover,
+    Admission, Back, Breaker, BreakerChange, BreakerState, Concern, DisableCause, LaneSettings,
+    Signal, Standing, StoredTrip, TripReason,
 };
 use crate::time::{Now, Timestamp};
 
@@ -24,9 +24,9 @@ impl Dispatcher {
             };
             self.lanes[lane].queued = false;
             let sent = self.send_one(now, lane, commands);
-            self.attend(now, lane, commands);
+            self.update_lane(now, lane, commands);
             if sent && let Some(trial) = &mut self.trial {
-                trial.pause = trial.pause.times(2).min(LONGEST_TRIAL_PAUSE);
+                trial.pause = trial.pause.times(2).min(MAX_TRIAL_DELAY);
                 trial.at = now.tick.after(trial.pause);
             }
         }
@@ -50,7 +50,7 @@ impl Dispatcher {
         let trigger = delivery
             .begin(now.wall, probe)
             .expect("what is ready is waiting");
-        self.turns.took_off(known.tenant);
+        self.turns.attempt_started(known.tenant);
         let (endpoint, id, event, number) = (
             entry.endpoint,
             delivery.id(),
@@ -94,11 +94,11 @@ impl Dispatcher {
                 let mut delivery = delivery.clone();
                 delivery.abandon().expect("it was being sent");
                 self.flights.end(ticket);
-                self.take_back(now, lane, &delivery, probe);
+                self.undo_attempt(now, lane, &delivery, probe);
             }
             Finish::Ran(outcome) => {
                 let mut delivery = delivery.clone();
-                self.lanes[lane].stand_up(now.tick);
+                self.lanes[lane].reset_faults(now.tick);
                 let record = self.settle(now, lane, &mut delivery, outcome, probe, commands);
                 let record = Record::Attempt(Box::new(record));
                 let flight = self.flights.get_mut(ticket).expect("it is under way");
@@ -106,11 +106,11 @@ impl Dispatcher {
                 commands.push(Command::Record { ticket, record });
             }
         }
-        self.attend(now, lane, commands);
+        self.update_lane(now, lane, commands);
     }
 
     /// Takes back an attempt that an internal fault ended.
-    fn take_back(&mut self, now: Now, lane: usize, delivery: &Delivery, probe: bool) {
+    fn undo_attempt(&mut self, now: Now, lane: usize, delivery: &Delivery, probe: bool) {
         let entry = &mut self.lanes[lane];
         let known = entry
             .known
@@ -156,7 +156,7 @@ impl Dispatcher {
             .expect("it was being sent");
         let health_before = entry.health.clone();
         let said_before = commands.len();
-        let disable = self.consequences(now, lane, &settlement, &settings, probe, commands);
+        let disable = self.update_endpoint(now, lane, &settlement, &settings, probe, commands);
         self.end_if_endpoint_ended(now, lane, delivery, &mut settlement);
         self.note_if_exhausted(now, lane, delivery, &settlement, &settings, commands);
         let entry = &mut self.lanes[lane];
@@ -184,11 +184,11 @@ impl Dispatcher {
 
     /// Updates the endpoint's gate and health with the result of an attempt. Returns the cause if the endpoint is
     /// now disabled.
-    fn consequences(
+    fn update_endpoint(
         &mut self,
         now: Now,
         lane: usize,
-        settlement: &Settlement,
+        settlement: &SettledAttempt,
         settings: &LaneSettings,
         probe: bool,
         commands: &mut Vec<Command>,
@@ -210,18 +210,18 @@ impl Dispatcher {
             .gate
             .leave(now.tick, back, &settings.breaker, &mut self.dice);
         match turnover {
-            Some(Turnover::Tripped(reason)) => {
+            Some(BreakerChange::Tripped(reason)) => {
                 entry.backlog.spill();
                 notify(News::BreakerTripped(reason));
             }
-            Some(Turnover::Recovered) => {
+            Some(BreakerChange::Recovered) => {
                 entry.health.note_recovered();
                 notify(News::Recovered);
             }
             None => {}
         }
         if let Some(asked) = settlement.retry_after {
-            entry.gate.keep_quiet(now.tick, asked);
+            entry.gate.pause_for(now.tick, asked);
         }
         if entry.gate.standing() == Standing::Disabled || entry.gate.standing() == Standing::Deleted
         {
@@ -248,7 +248,7 @@ impl Dispatcher {
         now: Now,
         lane: usize,
         delivery: &mut Delivery,
-        settlement: &mut Settlement,
+        settlement: &mut SettledAttempt,
     ) {
         if delivery.wanted_at().is_none() {
             return;
@@ -268,7 +268,7 @@ impl Dispatcher {
         now: Now,
         lane: usize,
         delivery: &Delivery,
-        settlement: &Settlement,
+        settlement: &SettledAttempt,
         settings: &LaneSettings,
         commands: &mut Vec<Command>,
     ) {
@@ -344,10 +344,10 @@ impl Dispatcher {
             Record::Cancel { delivery, .. } => {
                 entry.backlog.unclaim(delivery, now.wall);
                 self.recent.remember(delivery);
-                self.turns.vacated(self.flights.spare());
+                self.turns.slot_freed(self.flights.spare());
             }
         }
-        self.attend(now, lane, commands);
+        self.update_lane(now, lane, commands);
     }
 
     pub(super) fn record_failed(&mut self, now: Now, ticket: Ticket) {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::classify::Outcome;
-use crate::delivery::{DeadReason, Delivery, Settlement, Trigger};
+use crate::delivery::{DeadReason, Delivery, SettledAttempt, Trigger};
 use crate::id::{DeliveryId, EndpointId, EventId, TenantId};
 use crate::lane::{DisableCause, Fetched, Health, LaneSettings, Standing, TripReason};
 use crate::time::{Tick, Timestamp};
@@ -238,7 +238,7 @@ pub struct AttemptRecord {
     /// The delivery after the attempt. Nothing is written unless its row has exactly one attempt fewer.
     pub delivery: Delivery,
     /// The attempt and its result.
-    pub settlement: Settlement,
+    pub settlement: SettledAttempt,
     /// The new endpoint health, if it changed.
     pub health: Option<Health>,
     /// Set if this attempt disables the endpoint.

@@ -13,7 +13,7 @@ impl Dispatcher {
         match self.find(endpoint) {
             Some(lane) => {
                 self.lanes[lane].leaving = true;
-                self.attend(now, lane, commands);
+                self.update_lane(now, lane, commands);
             }
             None => commands.push(Command::Disowned(endpoint)),
         }
@@ -21,7 +21,7 @@ impl Dispatcher {
 
     /// Handles a lane that is being released: returns deliveries that were not sent to the store, and forgets the
     /// lane when its attempts in flight are recorded.
-    pub(super) fn part_with(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) {
+    pub(super) fn release_lane(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) {
         self.step_out_of_line(lane);
         self.disarm(lane);
         let entry = &mut self.lanes[lane];
@@ -29,7 +29,7 @@ impl Dispatcher {
             entry.backlog.untaken(&delivery, now.wall);
         }
         // Everything is in the store, where the next owner finds it.
-        entry.backlog.clear_stored();
+        entry.backlog.forget_stored();
         let swept = match entry.sweep {
             Sweep::Idle => true,
             Sweep::AwaitsRecord | Sweep::UnderWay(_) => false,

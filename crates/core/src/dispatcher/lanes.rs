@@ -1,6 +1,6 @@
 //! Lanes: opening, maintaining and forgetting them.
 //!
-//! [`Lane`] is the dispatcher's state of one endpoint. [`Dispatcher::attend`] is called after every change of a
+//! [`Lane`] is the dispatcher's state of one endpoint. [`Dispatcher::update_lane`] is called after every change of a
 //! lane. It applies a requested status, sweeps, fetches, queues the lane for its turn, sets its timers, and forgets
 //! it when idle.
 
@@ -21,13 +21,13 @@ const FETCH_AHEAD: Span = Span::from_secs(1);
 
 /// Maximum number of deliveries of one lane that may wait after internal faults. At this number the lane starts no
 /// more attempts. Each further waiting period without a success halves the limit.
-pub(super) const MAX_RESTING: usize = 64;
+pub(super) const MAX_WAITING_AFTER_FAULT: usize = 64;
 /// Lower bound of that limit, so that one delivery which always causes a fault does not block the others.
-pub(super) const MIN_RESTING: usize = 4;
+pub(super) const MIN_WAITING_AFTER_FAULT: usize = 4;
 /// Waiting time of a delivery after an internal fault.
 const FAULT_PAUSE: Span = Span::from_secs(1);
 /// Maximum waiting time after repeated internal faults.
-pub(super) const LONGEST_FAULT_PAUSE: Span = Span::from_secs(30);
+pub(super) const MAX_FAULT_DELAY: Span = Span::from_secs(30);
 
 /// The state of one endpoint that has work, or had work a moment ago.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub(super) struct Lane {
     pub(super) in_fetch_line: bool,
     /// Deliveries taken back after internal faults, with the end of their waiting time.
     pub(super) resting: VecDeque<(Tick, Delivery)>,
-    pub(super) falls: Falls,
+    pub(super) falls: FaultBackoff,
     /// True while the lane is being released to another node.
     pub(super) leaving: bool,
     armed_tick: Option<Tick>,
@@ -63,20 +63,20 @@ pub(super) struct Lane {
 /// missing key) often persists, so the waiting time grows. Otherwise all waiting deliveries would retry in a tight
 /// loop.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Falls {
+pub(super) struct FaultBackoff {
     /// Number of waiting periods in a row that ended in another fault, including the current one.
     rests: u32,
     /// End of the current waiting period.
     until: Tick,
 }
 
-impl Falls {
+impl FaultBackoff {
     /// Counts a fault and returns the end of the waiting time. Attempts that were in flight at the same time wait
     /// equally long.
     pub(super) fn another(&mut self, now: Tick) -> Tick {
         if self.rests == 0 || now >= self.until {
             let doublings = self.rests.min(8);
-            let pause = FAULT_PAUSE.times(1 << doublings).min(LONGEST_FAULT_PAUSE);
+            let pause = FAULT_PAUSE.times(1 << doublings).min(MAX_FAULT_DELAY);
             self.rests = self.rests.saturating_add(1);
             self.until = now.after(pause);
         }
@@ -85,7 +85,7 @@ impl Falls {
 
     fn most_resting(&self) -> usize {
         let halvings = self.rests.saturating_sub(1).min(8);
-        (MAX_RESTING >> halvings).max(MIN_RESTING)
+        (MAX_WAITING_AFTER_FAULT >> halvings).max(MIN_WAITING_AFTER_FAULT)
     }
 }
 
@@ -133,7 +133,7 @@ impl Dispatcher {
             no_fetch_before: Tick::START,
             in_fetch_line: false,
             resting: VecDeque::new(),
-            falls: Falls::default(),
+            falls: FaultBackoff::default(),
             leaving: false,
             armed_tick: None,
             armed_due: None,
@@ -174,14 +174,14 @@ impl Dispatcher {
                     Sweep::AwaitsRecord | Sweep::UnderWay(_) => entry.gate.standing(),
                 };
                 entry.gate = Gate::new(standing, settings.max_in_flight, settings.rate);
-                entry.gate.use_up_rate(introduction.owned_since);
+                entry.gate.exhaust_rate(introduction.owned_since);
                 if let Some(trip) = health.trip {
                     let breaker = restored(now, trip, settings.breaker.longest_wait);
                     entry.gate.restore_breaker(breaker);
                 }
                 if let Some(quiet_until) = health.quiet_until {
                     let asked = quiet_until.since(now.wall).min(settings.retry_after_cap);
-                    entry.gate.keep_quiet(now.tick, asked);
+                    entry.gate.pause_for(now.tick, asked);
                 }
                 entry.health = health;
                 let tenant = self.turns.join(&introduction.tenant);
@@ -189,7 +189,7 @@ impl Dispatcher {
                 entry.known = Some(Known { tenant, settings });
             }
         }
-        self.attend(now, lane, commands);
+        self.update_lane(now, lane, commands);
     }
 
     pub(super) fn no_such_endpoint(
@@ -205,7 +205,7 @@ impl Dispatcher {
         if entry.known.is_none() {
             entry.gate.stand(Standing::Deleted, now.tick);
             entry.wanted_standing = None;
-            self.attend(now, lane, commands);
+            self.update_lane(now, lane, commands);
         }
     }
 
@@ -238,7 +238,7 @@ impl Dispatcher {
         } else {
             entry.wanted_standing = Some(standing);
         }
-        self.attend(now, lane, commands);
+        self.update_lane(now, lane, commands);
     }
 
     pub(super) fn swept(
@@ -256,18 +256,18 @@ impl Dispatcher {
             entry.sweep = Sweep::Idle;
             // Deliveries that arrived in the meantime may have been swept with the others.
             entry.backlog.spill();
-            self.attend(now, lane, commands);
+            self.update_lane(now, lane, commands);
         }
     }
 
     /// Brings a lane up to date: fetches, queues it for its turn, sets its timers, or forgets it.
-    pub(super) fn attend(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) {
+    pub(super) fn update_lane(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) {
         self.settle_standing(now, lane, commands);
         if self.lanes[lane].leaving {
-            self.part_with(now, lane, commands);
+            self.release_lane(now, lane, commands);
             return;
         }
-        self.let_rested_go(now, lane);
+        self.release_waiting(now, lane);
         self.sweep_if_needed(now, lane, commands);
         let entry = &mut self.lanes[lane];
         let Some(known) = entry.known.clone() else {
@@ -363,7 +363,7 @@ impl Dispatcher {
     }
 
     /// Returns deliveries to the backlog whose waiting time after an internal fault is over.
-    fn let_rested_go(&mut self, now: Now, lane: usize) {
+    fn release_waiting(&mut self, now: Now, lane: usize) {
         let entry = &mut self.lanes[lane];
         while let Some((_, delivery)) = entry.resting.pop_front_if(|(at, _)| *at <= now.tick) {
             entry.backlog.untaken(&delivery, now.wall);
@@ -371,7 +371,7 @@ impl Dispatcher {
     }
 
     /// Ends the waiting time of one delivery early, because it is to be cancelled.
-    pub(super) fn wake_rested(&mut self, now: Now, lane: usize, id: DeliveryId) {
+    pub(super) fn end_wait(&mut self, now: Now, lane: usize, id: DeliveryId) {
         let entry = &mut self.lanes[lane];
         let index = entry
             .resting
@@ -406,7 +406,7 @@ impl Dispatcher {
         while let Some((_, delivery)) = entry.resting.pop_front() {
             entry.backlog.untaken(&delivery, now.wall);
         }
-        entry.backlog.clear_stored();
+        entry.backlog.forget_stored();
         commands.push(Command::Sweep {
             ticket,
             endpoint: entry.endpoint,
@@ -449,8 +449,8 @@ impl Lane {
 
     /// Resets the fault count after an attempt that ended normally: waiting deliveries wait no longer than after a
     /// first fault.
-    pub(super) fn stand_up(&mut self, now: Tick) {
-        self.falls = Falls::default();
+    pub(super) fn reset_faults(&mut self, now: Tick) {
+        self.falls = FaultBackoff::default();
         let soon = now.after(FAULT_PAUSE);
         for (until, _) in &mut self.resting {
             *until = soon.min(*until);

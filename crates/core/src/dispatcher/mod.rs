@@ -55,7 +55,7 @@ const TIMERS_PER_CALL: usize = 1_024;
 /// Delay before a failed write to or read from the store is retried.
 pub const STORE_PAUSE: Span = Span::from_millis(500);
 /// Maximum delay between two trial attempts while records cannot be written.
-pub const LONGEST_TRIAL_PAUSE: Span = Span::from_secs(32);
+pub const MAX_TRIAL_DELAY: Span = Span::from_secs(32);
 /// Maximum number of concurrent fetches. Further lanes wait in a queue.
 pub const MAX_FETCHES: usize = 64;
 
@@ -120,7 +120,7 @@ struct Trial {
 
 /// Number of endpoints by breaker state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BreakerCensus {
+pub struct BreakerCounts {
     /// All attempts pass.
     pub passing: usize,
     /// No attempt passes.
@@ -220,7 +220,7 @@ impl Dispatcher {
                 if let Some(lane) = self.find(endpoint)
                     && self.lanes[lane].backlog.end_fetch(ticket, fetched)
                 {
-                    self.attend(now, lane, commands);
+                    self.update_lane(now, lane, commands);
                 }
             }
             Input::FetchFailed { ticket, endpoint } => {
@@ -231,7 +231,7 @@ impl Dispatcher {
                     && self.lanes[lane].backlog.fail_fetch(ticket, again)
                 {
                     self.lanes[lane].no_fetch_before = now.tick.after(STORE_PAUSE);
-                    self.attend(now, lane, commands);
+                    self.update_lane(now, lane, commands);
                 }
             }
             Input::Finished { ticket, finish } => self.finished(now, ticket, finish, commands),
@@ -286,8 +286,8 @@ impl Dispatcher {
     }
 
     /// Counts the lanes by breaker state.
-    pub fn breakers(&self) -> BreakerCensus {
-        let mut census = BreakerCensus::default();
+    pub fn breakers(&self) -> BreakerCounts {
+        let mut census = BreakerCounts::default();
         for (_, lane) in &self.lanes {
             match lane.gate.breaker().state() {
                 BreakerState::Passing => census.passing += 1,
@@ -330,7 +330,7 @@ impl Dispatcher {
             }
             let lane = self.find_or_open(delivery.facts().endpoint, commands);
             self.lanes[lane].backlog.offer(delivery, now.wall);
-            self.attend(now, lane, commands);
+            self.update_lane(now, lane, commands);
         }
     }
 
@@ -343,7 +343,7 @@ impl Dispatcher {
     ) {
         let lane = self.find_or_open(endpoint, commands);
         self.lanes[lane].backlog.note_stored(due);
-        self.attend(now, lane, commands);
+        self.update_lane(now, lane, commands);
     }
 
     fn cancel(
@@ -354,7 +354,7 @@ impl Dispatcher {
         commands: &mut Vec<Command>,
     ) {
         let lane = self.find_or_open(endpoint, commands);
-        self.wake_rested(now, lane, delivery);
+        self.end_wait(now, lane, delivery);
         match self.lanes[lane].backlog.claim(delivery) {
             Claim::Claimed => {}
             Claim::Repeated => return,
@@ -381,7 +381,7 @@ impl Dispatcher {
             && let Some(lane) = self.fetch_line.pop_front()
         {
             self.lanes[lane].in_fetch_line = false;
-            self.attend(now, lane, commands);
+            self.update_lane(now, lane, commands);
         }
     }
 
@@ -390,7 +390,7 @@ impl Dispatcher {
             let Some(lane) = self.ticks.due(now.tick).or_else(|| self.dues.due(now.wall)) else {
                 break;
             };
-            self.attend(now, lane, commands);
+            self.update_lane(now, lane, commands);
         }
         while let Some((_, ticket)) = self.unwritten.pop_front_if(|(at, _)| *at <= now.tick) {
             if let Some(Flight {

@@ -140,7 +140,7 @@ impl Turns {
         let entry = &mut self.tenants[tenant];
         entry.noted &= entry.granted == usable && !entry.ready.is_empty();
         entry.granted = usable;
-        self.let_in(tenant);
+        self.rejoin_ring(tenant);
         true
     }
 
@@ -189,11 +189,11 @@ impl Turns {
     /// Sets the concurrency limit of a tenant.
     pub(super) fn allow(&mut self, tenant: usize, most: Option<usize>) {
         self.tenants[tenant].most = most;
-        self.let_in(tenant);
+        self.rejoin_ring(tenant);
     }
 
     /// Returns a tenant that had reached its limit to the ring, if it may now have more attempts in flight.
-    fn let_in(&mut self, tenant: usize) {
+    fn rejoin_ring(&mut self, tenant: usize) {
         let shares = self.shares;
         let entry = &mut self.tenants[tenant];
         if entry.place == Place::Outside && !entry.is_full(shares) {
@@ -276,7 +276,7 @@ impl Turns {
     }
 
     /// An attempt of this tenant has started.
-    pub(super) fn took_off(&mut self, tenant: usize) {
+    pub(super) fn attempt_started(&mut self, tenant: usize) {
         self.count(tenant, |flights| flights + 1);
     }
 
@@ -285,12 +285,12 @@ impl Turns {
         self.count(tenant, |flights| {
             flights.checked_sub(1).expect("it had taken off")
         });
-        self.let_in(tenant);
+        self.rejoin_ring(tenant);
         self.unpark_one(spare);
     }
 
     /// A slot has become free that belonged to no tenant, which leaves `spare` slots.
-    pub(super) fn vacated(&mut self, spare: usize) {
+    pub(super) fn slot_freed(&mut self, spare: usize) {
         self.unpark_one(spare);
     }
 
@@ -336,13 +336,13 @@ mod tests {
         }
         let mut taken = 0;
         while turns.next(PLACES - taken).is_some() {
-            turns.took_off(hog);
+            turns.attempt_started(hog);
             taken += 1;
         }
         assert_eq!(taken, 51);
         turns.enqueue(other, 5_000);
         assert_eq!(turns.next(PLACES - taken), Some(5_000));
-        turns.took_off(other);
+        turns.attempt_started(other);
         taken += 1;
         assert_eq!(turns.next(PLACES - taken), None);
         // The tenant "hog" returns when it holds no more slots than its share.
@@ -355,9 +355,9 @@ mod tests {
     fn what_is_under_way_is_known_by_tenant_whether_it_is_limited_or_not() {
         let mut turns = Turns::default();
         let (one, other) = (tenant(&mut turns, "one"), tenant(&mut turns, "other"));
-        turns.took_off(one);
-        turns.took_off(one);
-        turns.took_off(other);
+        turns.attempt_started(one);
+        turns.attempt_started(one);
+        turns.attempt_started(other);
         turns.landed(one, 10);
         let under_way = |name: &str| turns.under_way(&name.parse().unwrap());
         assert_eq!(["one", "other", "nobody"].map(under_way), [1, 1, 0]);
@@ -367,8 +367,8 @@ mod tests {
     fn a_parked_tenant_comes_back_though_the_ring_is_never_empty() {
         let mut turns = Turns::default();
         let (busy, parked) = (tenant(&mut turns, "busy"), tenant(&mut turns, "parked"));
-        turns.took_off(parked);
-        turns.took_off(parked);
+        turns.attempt_started(parked);
+        turns.attempt_started(parked);
         turns.enqueue(parked, 7);
         assert_eq!(turns.next(1), None, "it holds more than is to spare");
         for lane in 0..10 {
@@ -389,19 +389,19 @@ mod tests {
         }
         for lane in [0, 1] {
             assert_eq!(turns.next(100), Some(lane));
-            turns.took_off(few);
+            turns.attempt_started(few);
         }
         assert_eq!(turns.next(100), None);
         turns.enqueue(other, 50);
         assert_eq!(turns.next(100), Some(50), "nobody waits behind it");
         turns.landed(few, 100);
         assert_eq!(turns.next(100), Some(2));
-        turns.took_off(few);
+        turns.attempt_started(few);
         assert_eq!(turns.next(100), None);
         // The limit is raised, and then lowered below the number in flight.
         turns.allow(few, Some(3));
         assert_eq!(turns.next(100), Some(3));
-        turns.took_off(few);
+        turns.attempt_started(few);
         turns.allow(few, Some(1));
         for _ in 0..2 {
             turns.landed(few, 100);
@@ -410,7 +410,7 @@ mod tests {
         turns.landed(few, 100);
         assert_eq!(turns.next(100), Some(4));
         // A tenant whose lanes are withdrawn while it is outside the ring does not come back.
-        turns.took_off(few);
+        turns.attempt_started(few);
         assert_eq!(turns.next(100), None);
         for lane in 5..10 {
             turns.withdraw(few, lane);
@@ -449,7 +449,7 @@ mod tests {
         assert!(!turns.takes_note_of_lack(), "it is said once");
         assert!(turns.grant(&id, 1));
         assert_eq!(turns.next(100), Some(0));
-        turns.took_off(few);
+        turns.attempt_started(few);
         assert_eq!(turns.next(100), None);
         assert_eq!(asks(&turns), (1, 1, 5));
         assert!(
@@ -460,7 +460,7 @@ mod tests {
         turns.grant(&id, 1);
         turns.landed(few, 100);
         assert_eq!(turns.next(100), Some(1));
-        turns.took_off(few);
+        turns.attempt_started(few);
         assert_eq!(turns.next(100), None);
         assert!(!turns.takes_note_of_lack());
         // A share that is withdrawn is not used again after its attempts end.
@@ -494,8 +494,8 @@ mod tests {
         // When its last lane has left the ring, a tenant can be forgotten.
         turns.part(one);
         assert_eq!(turns.next(10), Some(3));
-        turns.took_off(other);
-        turns.took_off(other);
+        turns.attempt_started(other);
+        turns.attempt_started(other);
         turns.enqueue(other, 4);
         assert_eq!(turns.next(1), None, "it is parked");
         turns.withdraw(other, 4);

@@ -139,7 +139,7 @@ impl Backlog {
         let may_overtake = self.ordered
             && delivery.facts().ordering.is_some()
             && (self.tangled || self.fetching.is_some());
-        if wanted_at > now || self.ready.len() >= self.room_for_newcomers(now) || may_overtake {
+        if wanted_at > now || self.ready.len() >= self.capacity_for_accepted(now) || may_overtake {
             self.note_stored(wanted_at);
         } else {
             self.shelve(delivery);
@@ -149,7 +149,7 @@ impl Backlog {
     /// Returns the maximum list length at which a new delivery is still added. While a delivery in the store is
     /// due, half of the list is reserved for it. Otherwise new deliveries arriving as fast as the receiver takes
     /// them would block it for ever.
-    fn room_for_newcomers(&self, now: Timestamp) -> usize {
+    fn capacity_for_accepted(&self, now: Timestamp) -> usize {
         let disk_waits = self.fetching.is_some() || self.stored_due.is_some_and(|due| due <= now);
         if disk_waits {
             self.capacity / 2
@@ -208,7 +208,7 @@ impl Backlog {
         };
         self.tangled = fetched.blocked || self.stored_due.is_some();
         for delivery in fetched.deliveries {
-            self.take_in(delivery, &fetching.settled);
+            self.add_fetched(delivery, &fetching.settled);
         }
         if let Some(due) = fetched.next_due {
             self.note_stored(due);
@@ -228,7 +228,7 @@ impl Backlog {
         awaited
     }
 
-    fn take_in(&mut self, delivery: Delivery, settled: &[(DeliveryId, u32)]) {
+    fn add_fetched(&mut self, delivery: Delivery, settled: &[(DeliveryId, u32)]) {
         let delivery = released(delivery);
         let (id, attempts) = (delivery.id(), delivery.facts().attempts);
         let Some(wanted_at) = delivery.wanted_at() else {
@@ -327,7 +327,7 @@ impl Backlog {
 
     /// Forgets the state of the store and discards a fetch in progress, because all waiting deliveries there are
     /// about to be failed or released.
-    pub fn clear_stored(&mut self) {
+    pub fn forget_stored(&mut self) {
         self.spill();
         self.stored_due = None;
         self.fetching = None;

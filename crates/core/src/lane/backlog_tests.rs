@@ -283,7 +283,7 @@ fn spilling_forgets_what_was_ready_and_nothing_else() {
     backlog.end_fetch(0, fetched((1..=3).map(fresh).collect()));
     assert_eq!(take_all(&mut backlog), [2, 3]);
     backlog.note_stored(NOW);
-    backlog.clear_stored();
+    backlog.forget_stored();
     assert_eq!(backlog.stored_due(), None);
 }
 

@@ -92,7 +92,7 @@ pub enum BreakerState {
 
 /// The breaker's decision about an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Passage {
+pub enum BreakerDecision {
     /// The attempt may start.
     Open,
     /// The attempt may start as the probe.
@@ -105,7 +105,7 @@ pub enum Passage {
 
 /// A state change that causes a notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turnover {
+pub enum BreakerChange {
     /// The breaker tripped.
     Tripped(TripReason),
     /// The destination is back.
@@ -165,12 +165,12 @@ impl Breaker {
     }
 
     /// Returns whether an attempt may pass.
-    pub fn passage(&self, now: Tick) -> Passage {
+    pub fn passage(&self, now: Tick) -> BreakerDecision {
         match self.state {
-            BreakerState::Passing => Passage::Open,
-            BreakerState::Tripped { until, .. } if until <= now => Passage::Probe,
-            BreakerState::Tripped { until, .. } => Passage::Wait(until),
-            BreakerState::Probing { .. } => Passage::AwaitProbe,
+            BreakerState::Passing => BreakerDecision::Open,
+            BreakerState::Tripped { until, .. } if until <= now => BreakerDecision::Probe,
+            BreakerState::Tripped { until, .. } => BreakerDecision::Wait(until),
+            BreakerState::Probing { .. } => BreakerDecision::AwaitProbe,
         }
     }
 
@@ -198,7 +198,7 @@ impl Breaker {
         in_a_row: u32,
         settings: &BreakerSettings,
         dice: &mut Dice,
-    ) -> Option<Turnover> {
+    ) -> Option<BreakerChange> {
         match self.state {
             BreakerState::Passing => {}
             BreakerState::Tripped { .. } | BreakerState::Probing { .. } => return None,
@@ -223,7 +223,7 @@ impl Breaker {
         signal: Signal,
         settings: &BreakerSettings,
         dice: &mut Dice,
-    ) -> Option<Turnover> {
+    ) -> Option<BreakerChange> {
         let reason = match self.state {
             BreakerState::Probing { reason } => reason,
             // The endpoint was enabled by hand while the probe was in flight, which closed the breaker.
@@ -232,7 +232,7 @@ impl Breaker {
         match signal {
             Signal::Up | Signal::Aside => {
                 self.close();
-                Some(Turnover::Recovered)
+                Some(BreakerChange::Recovered)
             }
             Signal::Down => {
                 self.failed_probes = self.failed_probes.saturating_add(1);
@@ -255,11 +255,11 @@ impl Breaker {
         reason: TripReason,
         settings: &BreakerSettings,
         dice: &mut Dice,
-    ) -> Turnover {
+    ) -> BreakerChange {
         self.failed_probes = 0;
         let until = now.after(self.wait(settings, dice));
         self.state = BreakerState::Tripped { until, reason };
-        Turnover::Tripped(reason)
+        BreakerChange::Tripped(reason)
     }
 
     /// Closes the breaker and clears its history.
@@ -322,7 +322,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn feed(breaker: &mut Breaker, signals: &[(u64, Signal)]) -> Option<Turnover> {
+    fn feed(breaker: &mut Breaker, signals: &[(u64, Signal)]) -> Option<BreakerChange> {
         let settings = BreakerSettings::default();
         let mut in_a_row = 0;
         let mut dice = Dice::seeded(1);
@@ -352,7 +352,7 @@ mod tests {
             .map(|n| (n * 100, if n % 2 == 0 { Signal::Up } else { Signal::Down }))
             .collect();
         assert_eq!(feed(&mut Breaker::default(), &mixed[..19]), None);
-        let tripped = Some(Turnover::Tripped(TripReason::FailureRatio));
+        let tripped = Some(BreakerChange::Tripped(TripReason::FailureRatio));
         assert_eq!(feed(&mut Breaker::default(), &mixed), tripped);
         let mostly_well: Vec<_> = (0..200)
             .map(|n| (n * 10, if n % 5 == 0 { Signal::Down } else { Signal::Up }))
@@ -372,7 +372,7 @@ mod tests {
     fn trips_on_failures_in_a_row_however_slow() {
         let slow: Vec<_> = (0..20).map(|n| (n * 3_600_000, Signal::Down)).collect();
         assert_eq!(feed(&mut Breaker::default(), &slow[..19]), None);
-        let tripped = Some(Turnover::Tripped(TripReason::ConsecutiveFailures));
+        let tripped = Some(BreakerChange::Tripped(TripReason::ConsecutiveFailures));
         assert_eq!(feed(&mut Breaker::default(), &slow), tripped);
     }
 
@@ -438,25 +438,25 @@ mod tests {
                 now = Tick(now.0 + pause);
                 let signal = [Signal::Up, Signal::Down, Signal::Down, Signal::Aside][signal as usize];
                 match breaker.passage(now) {
-                    Passage::Open => {
+                    BreakerDecision::Open => {
                         prop_assert_eq!(breaker.state(), BreakerState::Passing);
                         in_a_row = if signal == Signal::Down { in_a_row + 1 } else { 0 };
                         if breaker.result(now, signal, in_a_row, &settings, &mut dice).is_some() {
                             in_a_row = 0;
                         }
                     }
-                    Passage::Probe => {
+                    BreakerDecision::Probe => {
                         prop_assert!(!probe_out);
                         prop_assert!(until(&breaker) <= now);
                         breaker.send_probe(now);
                         probe_out = true;
                     }
-                    Passage::Wait(until) => {
+                    BreakerDecision::Wait(until) => {
                         prop_assert!(until > now);
                         prop_assert!(until.since(now) <= settings.longest_wait.times(2));
-                        prop_assert_eq!(breaker.passage(until), Passage::Probe);
+                        prop_assert_eq!(breaker.passage(until), BreakerDecision::Probe);
                     }
-                    Passage::AwaitProbe => {
+                    BreakerDecision::AwaitProbe => {
                         prop_assert!(probe_out);
                         breaker.probe_result(now, signal, &settings, &mut dice);
                         probe_out = false;

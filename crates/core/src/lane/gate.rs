@@ -6,7 +6,7 @@
 //! delivery that is not admitted uses nothing up.
 
 use super::breaker::{
-    Breaker, BreakerSettings, BreakerState, Passage, Signal, TripReason, Turnover,
+    Breaker, BreakerChange, BreakerDecision, BreakerSettings, BreakerState, Signal, TripReason,
 };
 use super::rate::{RateBucket, RateLimit};
 use super::window::Window;
@@ -75,8 +75,8 @@ impl Gate {
     }
 
     /// Counts the rate as used up at `at`, because another node sent to the endpoint until then.
-    pub fn use_up_rate(&mut self, at: Tick) {
-        self.rate.use_up(at);
+    pub fn exhaust_rate(&mut self, at: Tick) {
+        self.rate.exhaust(at);
     }
 
     /// Changes the limits.
@@ -102,7 +102,7 @@ impl Gate {
             }
             if quiet {
                 self.quiet_until = now;
-                self.rate.undrain(now);
+                self.rate.limit_drain(now);
             }
             if tripped || quiet || was != Standing::Enabled {
                 self.start_slowly(now);
@@ -137,10 +137,10 @@ impl Gate {
             Standing::Paused | Standing::Disabled | Standing::Deleted => return Admission::Shut,
         }
         let probe = match self.breaker.passage(now) {
-            Passage::Open => false,
-            Passage::Probe => true,
-            Passage::Wait(until) => return Admission::Wait(until.max(self.quiet_until)),
-            Passage::AwaitProbe => return Admission::Shut,
+            BreakerDecision::Open => false,
+            BreakerDecision::Probe => true,
+            BreakerDecision::Wait(until) => return Admission::Wait(until.max(self.quiet_until)),
+            BreakerDecision::AwaitProbe => return Admission::Shut,
         };
         if self.quiet_until > now {
             return Admission::Wait(self.quiet_until);
@@ -183,7 +183,7 @@ impl Gate {
         back: Back,
         settings: &BreakerSettings,
         dice: &mut Dice,
-    ) -> Option<Turnover> {
+    ) -> Option<BreakerChange> {
         self.window.leave();
         self.last_left = now;
         match back.signal {
@@ -203,7 +203,7 @@ impl Gate {
             self.breaker
                 .result(now, back.signal, back.failures_in_a_row, settings, dice)
         };
-        if turnover == Some(Turnover::Recovered) {
+        if turnover == Some(BreakerChange::Recovered) {
             self.start_slowly(now);
         }
         turnover
@@ -216,7 +216,7 @@ impl Gate {
         reason: TripReason,
         settings: &BreakerSettings,
         dice: &mut Dice,
-    ) -> Option<Turnover> {
+    ) -> Option<BreakerChange> {
         match self.breaker.state() {
             BreakerState::Passing => Some(self.breaker.trip(now, reason, settings, dice)),
             BreakerState::Tripped { .. } | BreakerState::Probing { .. } => None,
@@ -224,7 +224,7 @@ impl Gate {
     }
 
     /// Stops all attempts to the endpoint for `span`, as the receiver asked, and restarts slowly after it.
-    pub fn keep_quiet(&mut self, now: Tick, span: Span) {
+    pub fn pause_for(&mut self, now: Tick, span: Span) {
         let until = now.after(span);
         if until > self.quiet_until {
             self.quiet_until = until;
@@ -290,7 +290,7 @@ mod tests {
         }
     }
 
-    fn leave(gate: &mut Gate, now: Tick, signal: Signal, probe: bool) -> Option<Turnover> {
+    fn leave(gate: &mut Gate, now: Tick, signal: Signal, probe: bool) -> Option<BreakerChange> {
         gate.leave(
             now,
             back(signal, probe),
@@ -343,8 +343,8 @@ mod tests {
     #[test]
     fn retry_after_silences_the_whole_endpoint() {
         let mut gate = gate();
-        gate.keep_quiet(LATER, Span::from_secs(30));
-        gate.keep_quiet(LATER, Span::from_secs(10));
+        gate.pause_for(LATER, Span::from_secs(30));
+        gate.pause_for(LATER, Span::from_secs(10));
         let until = Tick(LATER.0 + 30_000);
         assert_eq!(gate.admit(LATER), Admission::Wait(until));
         assert_eq!(gate.admit(until), Admission::Admit { probe: false });
@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn enabling_ends_the_quiet() {
         let mut gate = gate();
-        gate.keep_quiet(LATER, Span::from_hours(24));
+        gate.pause_for(LATER, Span::from_hours(24));
         gate.stand(Standing::Enabled, LATER);
         assert_eq!(gate.admit(LATER), Admission::Admit { probe: false });
         leave(&mut gate, LATER, Signal::Up, false);
@@ -400,7 +400,7 @@ mod tests {
         assert_eq!(gate.admit(until), Admission::Shut);
         assert_eq!(
             leave(&mut gate, until, Signal::Up, true),
-            Some(Turnover::Recovered)
+            Some(BreakerChange::Recovered)
         );
         assert!(!gate.holds());
         let mut arrivals = 0;
@@ -474,7 +474,7 @@ mod tests {
                         let back = Back { signal, probe, failures_in_a_row: in_a_row, overloaded };
                         gate.leave(now, back, &settings, &mut dice);
                     }
-                    8 => gate.keep_quiet(now, Span::from_millis(pause)),
+                    8 => gate.pause_for(now, Span::from_millis(pause)),
                     9 => {
                         let paused = gate.standing() == Standing::Paused;
                         gate.stand(if paused { Standing::Enabled } else { Standing::Paused }, now);

@@ -12,7 +12,7 @@ mod rate;
 mod window;
 
 pub use backlog::{Backlog, Claim, Fetched};
-pub use breaker::{Breaker, BreakerSettings, BreakerState, Signal, TripReason, Turnover};
+pub use breaker::{Breaker, BreakerChange, BreakerSettings, BreakerState, Signal, TripReason};
 pub use gate::{Admission, Back, Gate, Standing};
 pub use health::{
     Concern, DisableCause, EXHAUSTED_WINDOW, FAILING_TO_DISABLE, FAILING_TO_WARN, Health,

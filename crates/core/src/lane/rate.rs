@@ -64,9 +64,9 @@ const FULL_PACE: u64 = 1_000_000;
 /// The minimum pace: a hundredth of the limit.
 const SLOWEST_PACE: u64 = FULL_PACE / 100;
 /// The pace after an interruption: a fifth of the limit.
-const FIRST_PACE: u64 = FULL_PACE / 5;
+const RESTART_PACE: u64 = FULL_PACE / 5;
 /// The increase of the pace by each success.
-const WON_BACK: u64 = FULL_PACE / 200;
+const PACE_STEP_UP: u64 = FULL_PACE / 200;
 /// Minimum time between two drops of the pace, in milliseconds: refusals that arrive together count once.
 const DROP_EVERY_MS: u64 = 1_000;
 
@@ -92,12 +92,12 @@ impl RateBucket {
             pace: FULL_PACE,
             may_drop_at: Tick::START,
         };
-        bucket.use_up(Tick::START);
+        bucket.exhaust(Tick::START);
         bucket
     }
 
     /// Counts the bucket as used up at `at`, because the previous owner of the endpoint may have used it up.
-    pub fn use_up(&mut self, at: Tick) {
+    pub fn exhaust(&mut self, at: Tick) {
         let first_ns = self.interval_ns.min(NS_PER_SECOND as u64);
         let used_up_ns = nanoseconds(at)
             .saturating_add(self.tolerance_ns)
@@ -150,17 +150,17 @@ impl RateBucket {
 
     /// Raises the pace a little, because the receiver accepted a request.
     pub fn speed_up(&mut self) {
-        self.pace = (self.pace + WON_BACK).min(FULL_PACE);
+        self.pace = (self.pace + PACE_STEP_UP).min(FULL_PACE);
     }
 
     /// Restarts after an interruption that ends at `at`: no burst, and a fifth of the limit at first.
     pub fn restart(&mut self, at: Tick) {
-        self.pace = self.pace.min(FIRST_PACE);
+        self.pace = self.pace.min(RESTART_PACE);
         self.drain(at);
     }
 
     /// Undoes a [`RateBucket::drain`] at a future time: the bucket is then drained as of `now`.
-    pub fn undrain(&mut self, now: Tick) {
+    pub fn limit_drain(&mut self, now: Tick) {
         let drained_ns = nanoseconds(now).saturating_add(self.tolerance_ns);
         self.theoretical_arrival_ns = self.theoretical_arrival_ns.min(drained_ns);
     }

@@ -94,25 +94,25 @@ impl RetryPolicy {
         }
         let mut ambiguous: Vec<String> = Vec::new();
         for code in [404, 409, 425] {
-            if self.leaves_standing(answer(code)) {
+            if self.is_default_for(answer(code)) {
                 ambiguous.push(code.to_string());
             }
         }
-        if self.leaves_standing(Outcome::Failed(Fault::Dns)) {
+        if self.is_default_for(Outcome::Failed(Fault::Dns)) {
             ambiguous.push("names that do not resolve".to_owned());
         }
         if !ambiguous.is_empty() {
             let (what, often) = (joined(&ambiguous), times(AMBIGUOUS_RETRIES));
             sentences.push(format!("Tries again {often} at most after {what}."));
         }
-        if self.leaves_standing(answer(400)) && self.leaves_standing(answer(301)) {
+        if self.is_default_for(answer(400)) && self.is_default_for(answer(301)) {
             sentences.push("Other 4xx and all 3xx are final.".to_owned());
         }
         sentences.join(" ")
     }
 
     /// Returns true if no rule of the endpoint's own applies to this outcome.
-    fn leaves_standing(&self, outcome: Outcome) -> bool {
+    fn is_default_for(&self, outcome: Outcome) -> bool {
         match classify(outcome, &self.rules) {
             Meaning::Success => true,
             Meaning::Failure(failure) => match failure.row {

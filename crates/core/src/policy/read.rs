@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Backoff, DEFAULT_CAP, Jitter, MAX_DELAY, MIN_DELAY, Preset, RetryPolicy};
 use crate::classify::{MAX_RULES, Rule};
-use crate::mistakes::{Fields, Mistakes};
+use crate::mistakes::{Fields, ValidationErrors};
 use crate::quoted::quoted;
 use crate::time::Span;
 
@@ -21,8 +21,8 @@ impl RetryPolicy {
     /// Reads a policy from JSON: a preset, a complete policy, or a preset with some fields changed. Without a
     /// preset a backoff is required. Other absent fields are as in the preset, or as in `recommended` if none is
     /// named.
-    pub fn from_json(document: &Value) -> Result<RetryPolicy, Mistakes> {
-        let mut mistakes = Mistakes::default();
+    pub fn from_json(document: &Value) -> Result<RetryPolicy, ValidationErrors> {
+        let mut mistakes = ValidationErrors::default();
         let policy = Fields::open(document, "", &mut mistakes).and_then(RetryPolicy::read);
         mistakes.into_result(policy)
     }

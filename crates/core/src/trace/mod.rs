@@ -163,14 +163,14 @@ impl fmt::Display for TraceContext {
 /// The text is not a stored trace context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("not a trace context")]
-pub struct NoTraceContext;
+pub struct TraceContextError;
 
 impl FromStr for TraceContext {
-    type Err = NoTraceContext;
+    type Err = TraceContextError;
 
-    fn from_str(text: &str) -> Result<TraceContext, NoTraceContext> {
+    fn from_str(text: &str) -> Result<TraceContext, TraceContextError> {
         let (parent, state) = text.split_once(' ').unwrap_or((text, ""));
-        TraceContext::read(parent, [state]).ok_or(NoTraceContext)
+        TraceContext::read(parent, [state]).ok_or(TraceContextError)
     }
 }
 

@@ -49,14 +49,14 @@ fn verdict(url: &str) -> &'static str {
 }
 
 /// A vector with a host that can be written in other ways, split into host, port and rest.
-struct Pliable {
+struct RewritableVector {
     expected: &'static str,
     host: String,
     port: String,
     rest: String,
 }
 
-fn pliable() -> Vec<Pliable> {
+fn pliable() -> Vec<RewritableVector> {
     vectors()
         .into_iter()
         .filter_map(|(expected, url)| {
@@ -69,7 +69,7 @@ fn pliable() -> Vec<Pliable> {
                 && !authority.contains(char::is_control)
                 && !host.is_empty()
                 && !port.contains(':');
-            is_plain.then(|| Pliable {
+            is_plain.then(|| RewritableVector {
                 expected,
                 host: host.to_owned(),
                 port: authority[host.len()..].to_owned(),

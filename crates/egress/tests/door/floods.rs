@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use posthaste_core::classify::Fault;
-use posthaste_egress::{Mishap, Report};
+use posthaste_egress::{Report, SendError};
 
 use crate::kit::*;
 
@@ -45,7 +45,7 @@ async fn interim_answers_without_end() {
         format!("HTTP/1.1 103 Hints\r\nlink: {}\r\n\r\n", "x".repeat(4_000)),
     ] {
         let report = flooded("", &interim).await;
-        assert_eq!(report.mishap, Some(Mishap::Flooded));
+        assert_eq!(report.mishap, Some(SendError::Flooded));
         assert!(report.first_byte_at.is_some());
     }
 }
@@ -63,7 +63,12 @@ async fn chunks_that_are_mostly_extensions() {
         let report = flooded(&first, again).await;
         let mishap = report.mishap.unwrap();
         assert!(
-            [Mishap::Flooded, Mishap::Malformed, Mishap::HeadTooLarge].contains(&mishap),
+            [
+                SendError::Flooded,
+                SendError::Malformed,
+                SendError::HeadTooLarge
+            ]
+            .contains(&mishap),
             "{mishap}"
         );
     }
@@ -75,7 +80,12 @@ async fn a_head_of_blank_lines() {
         let report = flooded("", blank).await;
         let mishap = report.mishap.unwrap();
         assert!(
-            [Mishap::Flooded, Mishap::Malformed, Mishap::HeadTooLarge].contains(&mishap),
+            [
+                SendError::Flooded,
+                SendError::Malformed,
+                SendError::HeadTooLarge
+            ]
+            .contains(&mishap),
             "{mishap}"
         );
     }
@@ -106,5 +116,5 @@ async fn what_one_request_left_over_another_cannot_use() {
     }
     let receiver = Receiver::answering(format!("{}{OK}", interims.repeat(8))).await;
     let report = post(&client, &receiver.url()).await;
-    assert_eq!(report.mishap, Some(Mishap::Flooded));
+    assert_eq!(report.mishap, Some(SendError::Flooded));
 }

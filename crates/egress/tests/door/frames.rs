@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use posthaste_core::classify::Fault;
-use posthaste_egress::{Client, Mishap, Phase, Report, Request};
+use posthaste_egress::{Client, Phase, Report, Request, SendError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -116,7 +116,7 @@ async fn listen(mut reader: ReadHalf<TlsStream<TcpStream>>, told: watch::Sender<
 
 /// The misbehaviour of the first connection. The others behave correctly.
 #[derive(Clone, Copy, Debug)]
-enum Vice {
+enum Misbehaviour {
     /// These frames without end, before the response.
     FloodAwaiting(fn(u32) -> Vec<u8>),
     /// A response head, and then these frames without end.
@@ -131,21 +131,21 @@ enum Vice {
     SayAfter(fn(u32) -> Vec<u8>),
 }
 
-async fn practise(vice: Vice, mut line: Line) -> Option<()> {
-    if let Vice::Greet(frames) = vice {
+async fn practise(vice: Misbehaviour, mut line: Line) -> Option<()> {
+    if let Misbehaviour::Greet(frames) = vice {
         line.say(&frames()).await?;
         line.gone().await;
         return Some(());
     }
     let stream = line.asked_after(0).await?;
     match vice {
-        Vice::FloodAwaiting(frames) => {
+        Misbehaviour::FloodAwaiting(frames) => {
             let some = frames(stream).repeat(64);
             loop {
                 line.say(&some).await?;
             }
         }
-        Vice::FloodReading(frames) => {
+        Misbehaviour::FloodReading(frames) => {
             line.say(&frame(HEADERS, END_HEADERS, stream, STATUS_200))
                 .await?;
             let some = frames(stream).repeat(64);
@@ -153,24 +153,24 @@ async fn practise(vice: Vice, mut line: Line) -> Option<()> {
                 line.say(&some).await?;
             }
         }
-        Vice::FloodIdle(frames) => {
+        Misbehaviour::FloodIdle(frames) => {
             line.say(&answer(stream)).await?;
             let some = frames(stream).repeat(64);
             loop {
                 line.say(&some).await?;
             }
         }
-        Vice::Say(frames) => line.say(&frames(stream)).await?,
-        Vice::SayAfter(frames) => {
+        Misbehaviour::Say(frames) => line.say(&frames(stream)).await?,
+        Misbehaviour::SayAfter(frames) => {
             line.say(&answer(stream)).await?;
             line.say(&frames(stream)).await?;
         }
-        Vice::Greet(_) => unreachable!("it has greeted"),
+        Misbehaviour::Greet(_) => unreachable!("it has greeted"),
     }
     line.serve(stream).await
 }
 
-async fn vicious(authority: &Authority, vice: Vice) -> Receiver {
+async fn vicious(authority: &Authority, vice: Misbehaviour) -> Receiver {
     let acceptor = TlsAcceptor::from(authority.server(NAME, (2020, 2100), &["h2"]));
     let first = Arc::new(std::sync::atomic::AtomicBool::new(true));
     Receiver::new(move |peer| {
@@ -191,13 +191,13 @@ async fn vicious(authority: &Authority, vice: Vice) -> Receiver {
 async fn meet(
     client: &Client,
     authority: &Authority,
-    vice: Vice,
+    vice: Misbehaviour,
     within: Duration,
 ) -> (Report, Report) {
     let mut receiver = vicious(authority, vice).await;
     let url = receiver.named("https", NAME);
     let report = post_within(client, &url, within).await;
-    if let Vice::FloodIdle(_) = vice {
+    if let Misbehaviour::FloodIdle(_) = vice {
         // The client closes the idle connection.
         receiver.ended().await;
     }
@@ -250,20 +250,23 @@ async fn floods_end_at_once() {
     let authority = Authority::new();
     let client = trusting(authority.roots());
     for flood in [ping, pong, settings, window, priority, unknown] {
-        for vice in [Vice::FloodAwaiting(flood), Vice::FloodReading(flood)] {
+        for vice in [
+            Misbehaviour::FloodAwaiting(flood),
+            Misbehaviour::FloodReading(flood),
+        ] {
             let (report, next) = meet(&client, &authority, vice, AMPLE).await;
             assert!(!next.reused, "{vice:?}");
             assert_eq!(fault(&report), Fault::Connection, "{vice:?} {report:?}");
-            assert_eq!(report.mishap, Some(Mishap::Flooded), "{vice:?}");
+            assert_eq!(report.mishap, Some(SendError::Flooded), "{vice:?}");
         }
     }
     for flood in [empty_data, padding] {
-        let vice = Vice::FloodReading(flood);
+        let vice = Misbehaviour::FloodReading(flood);
         let (report, next) = meet(&client, &authority, vice, AMPLE).await;
         assert!(!next.reused, "{vice:?}");
         assert_eq!(fault(&report), Fault::Connection, "{vice:?} {report:?}");
     }
-    let vice = Vice::FloodAwaiting(interim);
+    let vice = Misbehaviour::FloodAwaiting(interim);
     let (report, next) = meet(&client, &authority, vice, AMPLE).await;
     assert!(!next.reused, "{vice:?}");
     assert_eq!(fault(&report), Fault::Connection, "{vice:?} {report:?}");
@@ -274,7 +277,7 @@ async fn floods_to_nobody_end_too() {
     let authority = Authority::new();
     let client = trusting(authority.roots());
     for flood in [ping, settings, window, unknown] {
-        let vice = Vice::FloodIdle(flood);
+        let vice = Misbehaviour::FloodIdle(flood);
         let (report, next) = meet(&client, &authority, vice, AMPLE).await;
         assert_eq!(status(&report), 200);
         assert!(!next.reused, "{vice:?}");
@@ -328,7 +331,7 @@ async fn what_breaks_the_protocol_breaks_the_connection() {
         |_| frame(WINDOW_UPDATE, 0, 0, &[0; 4]),
         |_| frame(UNKNOWN, 0, 0, &[0; 20_000]),
     ] {
-        let vice = Vice::Say(frames);
+        let vice = Misbehaviour::Say(frames);
         let (report, next) = meet(&client, &authority, vice, AMPLE).await;
         let said = frames(1);
         let said = &said[..said.len().min(32)];
@@ -342,7 +345,7 @@ async fn a_farewell_after_the_answer_is_heeded() {
     let authority = Authority::new();
     let mut receiver = vicious(
         &authority,
-        Vice::SayAfter(|stream| {
+        Misbehaviour::SayAfter(|stream| {
             frame(GOAWAY, 0, 0, &[&stream.to_be_bytes()[..], &[0; 4]].concat())
         }),
     )
@@ -365,9 +368,9 @@ async fn receivers_that_never_let_anything_through_run_into_the_limit() {
         || frame(SETTINGS, 0, 0, &setting(4, 0)),
         Vec::new,
     ] {
-        let vice = Vice::Greet(greeting);
+        let vice = Misbehaviour::Greet(greeting);
         let (report, next) = meet(&client, &authority, vice, SHORT).await;
-        let late = Mishap::TimedOut(Phase::Awaiting);
+        let late = SendError::TimedOut(Phase::Awaiting);
         assert_eq!(report.mishap, Some(late), "{vice:?}");
         assert!(!next.reused, "{vice:?}");
     }
@@ -380,20 +383,20 @@ async fn nothing_is_left_of_any_of_them() {
     let mut footprint = Footprint::now();
     for round in 0..6 {
         for vice in [
-            Vice::FloodAwaiting(ping),
-            Vice::FloodReading(empty_data),
-            Vice::FloodIdle(settings),
-            Vice::Say(|stream| frame(RST_STREAM, 0, stream, &[0, 0, 0, 2])),
-            Vice::Say(|_| frame(GOAWAY, 0, 0, &[0; 8])),
-            Vice::Greet(|| frame(SETTINGS, 0, 0, &setting(3, 0))),
+            Misbehaviour::FloodAwaiting(ping),
+            Misbehaviour::FloodReading(empty_data),
+            Misbehaviour::FloodIdle(settings),
+            Misbehaviour::Say(|stream| frame(RST_STREAM, 0, stream, &[0, 0, 0, 2])),
+            Misbehaviour::Say(|_| frame(GOAWAY, 0, 0, &[0; 8])),
+            Misbehaviour::Greet(|| frame(SETTINGS, 0, 0, &setting(3, 0))),
         ] {
             let within = match vice {
-                Vice::Greet(_) => SHORT,
-                Vice::FloodAwaiting(_)
-                | Vice::FloodReading(_)
-                | Vice::FloodIdle(_)
-                | Vice::Say(_)
-                | Vice::SayAfter(_) => AMPLE,
+                Misbehaviour::Greet(_) => SHORT,
+                Misbehaviour::FloodAwaiting(_)
+                | Misbehaviour::FloodReading(_)
+                | Misbehaviour::FloodIdle(_)
+                | Misbehaviour::Say(_)
+                | Misbehaviour::SayAfter(_) => AMPLE,
             };
             meet(&client, &authority, vice, within).await;
         }
@@ -437,7 +440,7 @@ async fn a_receiver_that_stops_reading_holds_nothing() {
         ..request(&receiver.named("https", NAME))
     };
     let report = client.send(request).await.unwrap();
-    assert_eq!(report.mishap, Some(Mishap::TimedOut(Phase::Awaiting)));
+    assert_eq!(report.mishap, Some(SendError::TimedOut(Phase::Awaiting)));
     let ended = async {
         // The receiver's own task remains.
         while tasks() > before + 1 {

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use posthaste_core::classify::{Fault, Outcome, retry_after};
 use posthaste_core::time::Timestamp;
-use posthaste_egress::{Client, Mishap, Request};
+use posthaste_egress::{Client, Request, SendError};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -140,7 +140,7 @@ impl World {
         let report = post(&self.client, &self.hostile.url()).await;
         // The receiver has closed the connection, so the request must not time out.
         assert!(
-            !matches!(report.mishap, Some(Mishap::TimedOut(_))),
+            !matches!(report.mishap, Some(SendError::TimedOut(_))),
             "{report:?}"
         );
         match report.outcome {

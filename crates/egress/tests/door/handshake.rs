@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use posthaste_core::classify::Fault;
-use posthaste_egress::{Client, Mishap, Phase, Report, Request, Roots};
+use posthaste_egress::{Client, Phase, Report, Request, Roots, SendError};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
@@ -23,7 +23,7 @@ fn confidential(receiver: &Receiver) -> Request {
 }
 
 /// Returns the error of a failed handshake, after which the client still works.
-async fn failed(client: &Client, receiver: &Receiver) -> Mishap {
+async fn failed(client: &Client, receiver: &Receiver) -> SendError {
     let report = client.send(confidential(receiver)).await.unwrap();
     assert_eq!(fault(&report), Fault::Tls, "{}", report.detail());
     assert!(report.detail().starts_with("TLS failed: "));
@@ -59,22 +59,22 @@ async fn every_bad_certificate_has_words_of_its_own() {
     for (config, expected) in [
         (
             authority.server(NAME, (2020, 2021), &[]),
-            Mishap::CertificateExpired,
+            SendError::CertificateExpired,
         ),
         (
             authority.server(NAME, (2098, 2099), &[]),
-            Mishap::CertificateNotYetValid,
+            SendError::CertificateNotYetValid,
         ),
         (
             authority.server("other.customer.com", (2020, 2100), &[]),
-            Mishap::CertificateWrongHost,
+            SendError::CertificateWrongHost,
         ),
         (
             unknown.server(NAME, (2020, 2100), &[]),
-            Mishap::CertificateUnknownIssuer,
+            SendError::CertificateUnknownIssuer,
         ),
-        (by_itself, Mishap::CertificateSelfSigned),
-        (as_authority, Mishap::CertificateSelfSigned),
+        (by_itself, SendError::CertificateSelfSigned),
+        (as_authority, SendError::CertificateSelfSigned),
     ] {
         let receiver = secured(config, OK).await;
         let mishap = failed(&client, &receiver).await;
@@ -112,7 +112,7 @@ async fn an_enormous_chain_is_not_read_to_its_end() {
     let client = trusting(authority.roots());
     assert_eq!(
         failed(&client, &receiver).await,
-        Mishap::CertificateTooLarge
+        SendError::CertificateTooLarge
     );
 }
 
@@ -163,50 +163,50 @@ async fn what_a_server_can_say_instead_of_a_handshake() {
         (
             OLD_HELLO,
             End::Close,
-            &[Mishap::TlsIncompatible] as &[Mishap],
+            &[SendError::TlsIncompatible] as &[SendError],
         ),
         (
             b"\x15\x03\x01\x00\x02\x02\x46",
             End::Close,
-            &[Mishap::TlsIncompatible],
+            &[SendError::TlsIncompatible],
         ),
         (
             b"\x15\x03\x03\x00\x02\x02\x47",
             End::Close,
-            &[Mishap::TlsIncompatible],
+            &[SendError::TlsIncompatible],
         ),
-        (UNOFFERED_CIPHER, End::Close, &[Mishap::TlsBroken]),
+        (UNOFFERED_CIPHER, End::Close, &[SendError::TlsBroken]),
         (
             b"\x15\x03\x03\x00\x02\x02\x28",
             End::Close,
-            &[Mishap::TlsAlert],
+            &[SendError::TlsAlert],
         ),
         // An alert about a certificate although none was presented.
         (
             b"\x15\x03\x03\x00\x02\x02\x2a",
             End::Close,
-            &[Mishap::ClientCertificateRequired],
+            &[SendError::ClientCertificateRequired],
         ),
         (
             b"220 mail.customer.com ESMTP\r\n",
             End::Close,
-            &[Mishap::NotTls],
+            &[SendError::NotTls],
         ),
         (
             b"HTTP/1.1 400 Bad Request\r\n\r\n",
             End::Close,
-            &[Mishap::NotTls],
+            &[SendError::NotTls],
         ),
-        (b"", End::Close, &[Mishap::TlsClosed]),
-        (OLD_HELLO.split_at(5).0, End::Close, &[Mishap::TlsClosed]),
-        (b"", End::Reset, &[Mishap::TlsClosed]),
-        (b"\x16\x03\x03\x40\x00", End::Reset, &[Mishap::TlsClosed]),
-        (b"\x16\x03\x03\x00\x00", End::Close, &[Mishap::TlsBroken]),
-        (b"\x16\x03\x03\xff\xff", End::Close, &[Mishap::TlsBroken]),
+        (b"", End::Close, &[SendError::TlsClosed]),
+        (OLD_HELLO.split_at(5).0, End::Close, &[SendError::TlsClosed]),
+        (b"", End::Reset, &[SendError::TlsClosed]),
+        (b"\x16\x03\x03\x40\x00", End::Reset, &[SendError::TlsClosed]),
+        (b"\x16\x03\x03\x00\x00", End::Close, &[SendError::TlsBroken]),
+        (b"\x16\x03\x03\xff\xff", End::Close, &[SendError::TlsBroken]),
         (
             b"\x17\x03\x03\x00\x05hello",
             End::Close,
-            &[Mishap::TlsBroken],
+            &[SendError::TlsBroken],
         ),
     ] {
         let (receiver, mut sent) = greeting(said, end).await;
@@ -229,7 +229,7 @@ async fn a_handshake_that_stalls_runs_into_the_limit() {
             ..confidential(&receiver)
         };
         let report: Report = client.send(hurried).await.unwrap();
-        assert_eq!(report.mishap, Some(Mishap::TimedOut(Phase::Securing)));
+        assert_eq!(report.mishap, Some(SendError::TimedOut(Phase::Securing)));
         assert_eq!(fault(&report), Fault::Tls);
         let sent = sent.recv().await.unwrap();
         assert!(!String::from_utf8_lossy(&sent).contains("secret"));

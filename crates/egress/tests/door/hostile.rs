@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use posthaste_core::classify::Fault;
-use posthaste_egress::{Mishap, Phase, Request};
+use posthaste_egress::{Phase, Request, SendError};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use crate::kit::*;
 
 /// Returns the send error for a receiver that sends these bytes and closes the connection.
-async fn mishap(said: &'static [u8]) -> Mishap {
+async fn mishap(said: &'static [u8]) -> SendError {
     let receiver = Receiver::saying(said).await;
     let report = post(&client(), &receiver.url()).await;
     let mishap = report
@@ -30,7 +30,7 @@ async fn nobody_listens() {
     drop(listener);
     let report = post(&client(), &format!("http://{address}/")).await;
     assert_eq!(fault(&report), Fault::Connection);
-    assert_eq!(report.mishap, Some(Mishap::Refused));
+    assert_eq!(report.mishap, Some(SendError::Refused));
     assert_eq!(report.first_byte_at, None);
     assert!(!report.detail().contains("127.0.0.1"));
 }
@@ -41,21 +41,24 @@ async fn the_connection_is_reset() {
     let receiver = Receiver::new(|peer| async move { peer.socket.readable().await.ok() }).await;
     let report = post(&client(), &receiver.url()).await;
     assert_eq!(fault(&report), Fault::Connection);
-    assert_eq!(report.mishap, Some(Mishap::Reset));
+    assert_eq!(report.mishap, Some(SendError::Reset));
 }
 
 #[tokio::test]
 async fn the_answer_stops_short() {
-    assert_eq!(mishap(b"").await, Mishap::ClosedBeforeAnswer);
-    assert_eq!(mishap(b"HTTP/1.1 200 O").await, Mishap::ClosedBeforeAnswer);
+    assert_eq!(mishap(b"").await, SendError::ClosedBeforeAnswer);
+    assert_eq!(
+        mishap(b"HTTP/1.1 200 O").await,
+        SendError::ClosedBeforeAnswer
+    );
     let head = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n";
-    assert_eq!(mishap(head).await, Mishap::ClosedBeforeAnswer);
+    assert_eq!(mishap(head).await, SendError::ClosedBeforeAnswer);
     let interim = b"HTTP/1.1 100 Continue\r\n\r\n";
-    assert_eq!(mishap(interim).await, Mishap::ClosedBeforeAnswer);
+    assert_eq!(mishap(interim).await, SendError::ClosedBeforeAnswer);
     let body = b"HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\nshort";
-    assert_eq!(mishap(body).await, Mishap::ClosedMidAnswer);
+    assert_eq!(mishap(body).await, SendError::ClosedMidAnswer);
     let chunks = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nshort\r\n";
-    assert_eq!(mishap(chunks).await, Mishap::ClosedMidAnswer);
+    assert_eq!(mishap(chunks).await, SendError::ClosedMidAnswer);
 }
 
 #[tokio::test]
@@ -75,16 +78,16 @@ async fn the_answer_is_not_http() {
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nfffffffffffffffff\r\nok",
     ] {
         let said_text = String::from_utf8_lossy(said);
-        assert_eq!(mishap(said).await, Mishap::Malformed, "{said_text}");
+        assert_eq!(mishap(said).await, SendError::Malformed, "{said_text}");
     }
 }
 
 #[tokio::test]
 async fn statuses_that_do_not_exist() {
     let six_hundred = b"HTTP/1.1 600 Odd\r\ncontent-length: 0\r\n\r\n";
-    assert_eq!(mishap(six_hundred).await, Mishap::Status(600));
+    assert_eq!(mishap(six_hundred).await, SendError::Status(600));
     let last = b"HTTP/1.1 999 Odd\r\ncontent-length: 0\r\n\r\n";
-    assert_eq!(mishap(last).await, Mishap::Status(999));
+    assert_eq!(mishap(last).await, SendError::Status(999));
 }
 
 #[tokio::test]
@@ -100,7 +103,7 @@ async fn a_head_without_end() {
     .await;
     let report = post(&client(), &receiver.url()).await;
     assert_eq!(fault(&report), Fault::Connection);
-    assert_eq!(report.mishap, Some(Mishap::HeadTooLarge));
+    assert_eq!(report.mishap, Some(SendError::HeadTooLarge));
     receiver.ended().await;
 }
 
@@ -109,7 +112,7 @@ async fn more_headers_than_anybody_needs() {
     let head = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(101));
     let receiver = Receiver::answering(head).await;
     let report = post(&client(), &receiver.url()).await;
-    assert_eq!(report.mishap, Some(Mishap::HeadTooLarge));
+    assert_eq!(report.mishap, Some(SendError::HeadTooLarge));
 }
 
 #[tokio::test]
@@ -122,7 +125,7 @@ async fn a_head_up_to_the_limit_is_read() {
     assert_eq!(status(&post(&client(), &receiver.url()).await), 200);
     let receiver = Receiver::answering(head(17_000)).await;
     let report = post(&client(), &receiver.url()).await;
-    assert_eq!(report.mishap, Some(Mishap::HeadTooLarge));
+    assert_eq!(report.mishap, Some(SendError::HeadTooLarge));
 }
 
 #[tokio::test]
@@ -215,7 +218,7 @@ async fn a_receiver_that_never_reads_is_let_go() {
         ..request(&receiver.url())
     };
     let report = client.send(big).await.unwrap();
-    assert_eq!(report.mishap, Some(Mishap::TimedOut(Phase::Awaiting)));
+    assert_eq!(report.mishap, Some(SendError::TimedOut(Phase::Awaiting)));
     assert!(report.first_byte_at.is_some());
     // If the connection had stayed open, the receiver would never see its end.
     listen.add_permits(1);

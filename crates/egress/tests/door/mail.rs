@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use posthaste_egress::Roots;
-use posthaste_egress::mail::{MAX_SAID_BYTES, Security, Server, Stream, Undialled, dial};
+use posthaste_egress::mail::{MAX_SESSION_BYTES, Security, Server, Stream, Undialled, dial};
 use rustls::ServerConfig;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio_rustls::TlsAcceptor;
@@ -248,7 +248,7 @@ async fn an_endless_greeting_ends() {
                 let mut heard = Vec::new();
                 let ended = stream.read_to_end(&mut heard).await;
                 assert!(ended.unwrap_err().to_string().contains("64 KiB"));
-                assert!(heard.len() < 2 * MAX_SAID_BYTES, "{}", heard.len());
+                assert!(heard.len() < 2 * MAX_SESSION_BYTES, "{}", heard.len());
             }
         }
         receiver.ended().await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use posthaste_core::classify::Fault;
 use posthaste_egress::{
-    Client, Identity, IdentityError, MAX_CHAIN, Mishap, PoolKey, Report, Request,
+    Client, Identity, IdentityError, MAX_CHAIN, PoolKey, Report, Request, SendError,
 };
 use rcgen::{
     CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519,
@@ -91,8 +91,11 @@ async fn whoever_is_not_is_told_what_is_missing() {
         let mut receiver = guarded(&authority, &guests, version).await;
         let client = trusting(authority.roots());
         for (shown, mishap) in [
-            (None, Mishap::ClientCertificateRequired),
-            (Some(identity(&strangers)), Mishap::ClientCertificateRefused),
+            (None, SendError::ClientCertificateRequired),
+            (
+                Some(identity(&strangers)),
+                SendError::ClientCertificateRefused,
+            ),
         ] {
             let report = post_as(&client, &receiver, shown.as_ref()).await;
             assert_eq!(report.mishap, Some(mishap), "{version:?}");
@@ -124,7 +127,7 @@ async fn who_we_were_is_forgotten_with_the_identity() {
     assert!(!post_as(&client, &receiver, Some(&other)).await.reused);
     // A request without the identity must not use the connection of one with it.
     let report = post_as(&client, &receiver, None).await;
-    assert_eq!(report.mishap, Some(Mishap::ClientCertificateRequired));
+    assert_eq!(report.mishap, Some(SendError::ClientCertificateRequired));
     let of_another = Request {
         pool_key: PoolKey::new("globex"),
         identity: Some(one),

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use posthaste_core::address::{EgressRules, ForbiddenAddress, Refusal};
 use posthaste_core::classify::Fault;
-use posthaste_egress::{Client, ClientSettings, Mishap};
+use posthaste_egress::{Client, ClientSettings, SendError};
 
 use crate::kit::*;
 
@@ -37,7 +37,7 @@ async fn a_name_that_leads_back_is_refused() {
                 Fault::UnsafeDestination,
                 "{own} {addresses}"
             );
-            let forbidden = Mishap::Forbidden(ForbiddenAddress::OwnListener);
+            let forbidden = SendError::Forbidden(ForbiddenAddress::OwnListener);
             assert_eq!(report.mishap, Some(forbidden), "{own} {addresses}");
             assert!(!report.detail().contains("127."), "{}", report.detail());
         }
@@ -49,7 +49,11 @@ async fn a_name_that_leads_back_is_refused() {
         ] {
             let report = post(&client_of(own, ""), &ourselves.named("http", host)).await;
             let refusal = Refusal::Address(ForbiddenAddress::OwnListener);
-            assert_eq!(report.mishap, Some(Mishap::Unsafe(refusal)), "{own} {host}");
+            assert_eq!(
+                report.mishap,
+                Some(SendError::Unsafe(refusal)),
+                "{own} {host}"
+            );
         }
     }
     assert_eq!(ourselves.connections(), 0);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use posthaste_egress::{OwnFault, Permit, Request};
+use posthaste_egress::{LocalFault, Permit, Request};
 
 use crate::kit::*;
 
@@ -33,7 +33,7 @@ async fn nothing_is_sent_once_it_is_too_late() {
         let sent = client()
             .send(permitted(&receiver.url(), holding(times)))
             .await;
-        assert_eq!(sent.unwrap_err(), OwnFault::TooLate);
+        assert_eq!(sent.unwrap_err(), LocalFault::TooLate);
         receiver.ended().await;
     }
 }
@@ -47,7 +47,7 @@ async fn nor_on_a_connection_that_was_used_before() {
         .await;
     assert_eq!(status(&first.unwrap()), 200);
     let sent = client.send(permitted(&receiver.url(), holding(1))).await;
-    assert_eq!(sent.unwrap_err(), OwnFault::TooLate);
+    assert_eq!(sent.unwrap_err(), LocalFault::TooLate);
     receiver.ended().await;
     assert_eq!(receiver.unasked(), 1);
     assert_eq!(receiver.connections(), 1);

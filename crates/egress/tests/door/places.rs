@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use posthaste_core::address::{Destination, EgressRules, ForbiddenAddress, Refusal};
 use posthaste_core::classify::Fault;
 use posthaste_egress::{
-    Client, ClientSettings, Lookup, Mishap, OwnFault, Report, Request, Resolve, ResolveError,
+    Client, ClientSettings, LocalFault, Lookup, Report, Request, Resolve, ResolveError, SendError,
 };
 
 use crate::kit::*;
@@ -24,7 +24,7 @@ fn resolving(answers: &[&str]) -> Client {
 
 fn check_unsafe(report: &Report, kind: ForbiddenAddress) {
     assert_eq!(fault(report), Fault::UnsafeDestination);
-    assert_eq!(report.mishap, Some(Mishap::Forbidden(kind)));
+    assert_eq!(report.mishap, Some(SendError::Forbidden(kind)));
     assert_eq!(report.first_byte_at, None);
     for digits in ["127.", "10.", "169.", "::"] {
         assert!(!report.detail().contains(digits), "{}", report.detail());
@@ -45,10 +45,10 @@ async fn a_name_is_resolved_and_called_by_its_name() {
 async fn a_name_that_does_not_resolve() {
     let report = post(&resolving(&[]), "https://other.example.com/").await;
     assert_eq!(fault(&report), Fault::Dns);
-    assert_eq!(report.mishap, Some(Mishap::Unresolved));
+    assert_eq!(report.mishap, Some(SendError::Unresolved));
     let report = post(&resolving(&[""]), &format!("https://{NAME}/")).await;
     assert_eq!(fault(&report), Fault::Dns);
-    assert_eq!(report.mishap, Some(Mishap::NoAddress));
+    assert_eq!(report.mishap, Some(SendError::NoAddress));
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn the_destination_is_judged_by_the_rules_of_the_client() {
     ] {
         let report = post(&strict(rules), &receiver.named(scheme, "127.0.0.1")).await;
         assert_eq!(fault(&report), Fault::UnsafeDestination);
-        assert_eq!(report.mishap, Some(Mishap::Unsafe(refusal)));
+        assert_eq!(report.mishap, Some(SendError::Unsafe(refusal)));
     }
     assert_eq!(receiver.connections(), 0);
 }
@@ -134,7 +134,7 @@ async fn the_next_address_is_tried_when_one_refuses() {
     let client = resolving(&["127.0.0.2 127.0.0.3 127.0.0.1"]);
     assert_eq!(status(&post(&client, &url).await), 200);
     let report = post(&resolving(&["127.0.0.2 127.0.0.3"]), &url).await;
-    assert_eq!(report.mishap, Some(Mishap::Refused));
+    assert_eq!(report.mishap, Some(SendError::Refused));
 }
 
 #[tokio::test]
@@ -164,7 +164,7 @@ async fn a_resolver_that_cannot_ask_is_our_own_fault() {
         ..settings()
     });
     let sent = client.send(request("https://hooks.customer.com/")).await;
-    assert_eq!(sent.unwrap_err(), OwnFault::Resolver);
+    assert_eq!(sent.unwrap_err(), LocalFault::Resolver);
 }
 
 #[tokio::test]
@@ -206,7 +206,7 @@ async fn of_a_thousand_addresses_every_one_is_vetted_and_few_are_tried() {
     assert_eq!(receiver.connections(), 0);
     // Nothing listens on any of them, and the client stops after a few.
     let report = post(&resolving(&[&many]), &url).await;
-    assert_eq!(report.mishap, Some(Mishap::Refused));
+    assert_eq!(report.mishap, Some(SendError::Refused));
     let report = post(&resolving(&[&format!("127.0.0.1 {many}")]), &url).await;
     assert_eq!(status(&report), 200);
 }
@@ -230,6 +230,6 @@ async fn where_a_connection_ends_is_judged_as_well() {
     let report = post(&opening(&["0.0.0.0/32"]), &url).await;
     check_unsafe(&report, ForbiddenAddress::Loopback);
     let report = post(&opening(&["0.0.0.0/32", "127.0.0.0/8"]), &url).await;
-    assert_eq!(report.mishap, Some(Mishap::WrongPeer));
+    assert_eq!(report.mishap, Some(SendError::WrongPeer));
     assert_eq!(report.first_byte_at, None);
 }

@@ -7,7 +7,7 @@ use http::HeaderValue;
 use posthaste_core::address::{EgressRules, ForbiddenAddress};
 use posthaste_core::classify::Fault;
 use posthaste_egress::{
-    Client, ClientSettings, Mishap, OwnFault, Phase, Proxy, ProxyFault, Request, Roots,
+    Client, ClientSettings, LocalFault, Phase, Proxy, ProxyFault, Request, Roots, SendError,
 };
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
@@ -103,7 +103,7 @@ async fn tls_is_spoken_with_the_receiver_by_its_name() {
         };
         let report = Client::new(distrusting).send(confidential(&url)).await;
         let report = report.unwrap();
-        assert_eq!(report.mishap, Some(Mishap::CertificateUnknownIssuer));
+        assert_eq!(report.mishap, Some(SendError::CertificateUnknownIssuer));
     }
 }
 
@@ -139,8 +139,8 @@ async fn the_proxy_itself_can_speak_tls() {
     };
     let distrusting = Client::new(distrusting);
     let sent = distrusting.send(confidential(&plain.url())).await;
-    let insecure = ProxyFault::Insecure(Mishap::CertificateUnknownIssuer);
-    assert_eq!(sent.unwrap_err(), OwnFault::Proxy(insecure));
+    let insecure = ProxyFault::Insecure(SendError::CertificateUnknownIssuer);
+    assert_eq!(sent.unwrap_err(), LocalFault::Proxy(insecure));
 }
 
 #[tokio::test]
@@ -156,7 +156,7 @@ async fn the_rules_hold_although_the_proxy_would_connect() {
             ..via(&format!("http://{}", proxy.address))
         });
         let report = post(&client, &receiver.named("http", NAME)).await;
-        assert_eq!(report.mishap, Some(Mishap::Forbidden(kind)));
+        assert_eq!(report.mishap, Some(SendError::Forbidden(kind)));
     }
     // The proxy may be at an address that destinations may not have. Literal destinations stay forbidden.
     let strict = Client::new(ClientSettings {
@@ -211,7 +211,7 @@ async fn names_are_passed_on_only_where_the_operator_says_so() {
 }
 
 /// Returns the outcome of a request whose proxy sends these bytes and closes the connection.
-async fn answered(said: &'static [u8]) -> Result<Mishap, ProxyFault> {
+async fn answered(said: &'static [u8]) -> Result<SendError, ProxyFault> {
     let mut proxy = Receiver::new(move |mut peer| async move {
         peer.hear_target().await?;
         peer.say(said).await?;
@@ -233,7 +233,7 @@ async fn answered(said: &'static [u8]) -> Result<Mishap, ProxyFault> {
             assert_eq!(fault(&report), Fault::Connection);
             Ok(report.mishap.unwrap())
         }
-        Err(OwnFault::Proxy(fault)) => Err(fault),
+        Err(LocalFault::Proxy(fault)) => Err(fault),
         Err(other) => panic!("{other}"),
     }
 }
@@ -273,10 +273,10 @@ async fn what_the_proxy_says_about_the_destination_is_the_destinations() {
         b"HTTP/1.1 503 Service Unavailable\r\n\r\n",
         b"HTTP/1.1 504 Gateway Timeout\r\n\r\n",
     ] {
-        assert_eq!(answered(said).await, Ok(Mishap::BeyondProxy));
+        assert_eq!(answered(said).await, Ok(SendError::BeyondProxy));
     }
     let forbidden = answered(b"HTTP/1.1 403 Forbidden\r\n\r\n").await;
-    assert_eq!(forbidden, Ok(Mishap::RefusedByProxy));
+    assert_eq!(forbidden, Ok(SendError::RefusedByProxy));
 }
 
 #[tokio::test]
@@ -293,7 +293,10 @@ async fn a_head_without_end_is_not_read_to_its_end() {
     let sent = through(&proxy)
         .send(confidential("http://127.0.0.1:9999/"))
         .await;
-    assert_eq!(sent.unwrap_err(), OwnFault::Proxy(ProxyFault::HeadTooLarge));
+    assert_eq!(
+        sent.unwrap_err(),
+        LocalFault::Proxy(ProxyFault::HeadTooLarge)
+    );
     proxy.ended().await;
 }
 
@@ -305,7 +308,7 @@ async fn a_proxy_that_is_not_there_is_no_attempt() {
     for (proxy, fault) in [
         (
             format!("http://{address}"),
-            ProxyFault::Unreached(Mishap::Refused),
+            ProxyFault::Unreached(SendError::Refused),
         ),
         (
             "http://posthaste-proxy.invalid:3128".to_owned(),
@@ -314,7 +317,7 @@ async fn a_proxy_that_is_not_there_is_no_attempt() {
     ] {
         let client = Client::new(via(&proxy));
         let sent = client.send(confidential("http://127.0.0.1:9999/")).await;
-        assert_eq!(sent.unwrap_err(), OwnFault::Proxy(fault));
+        assert_eq!(sent.unwrap_err(), LocalFault::Proxy(fault));
     }
 }
 
@@ -330,7 +333,7 @@ async fn time_that_runs_out_is_ours_until_the_proxy_was_asked() {
     let (listener, _queue) = clogged("127.0.0.1:0").await;
     let clogged = format!("http://{}", listener.local_addr().unwrap());
     let sent = late(Client::new(via(&clogged)), "http://127.0.0.1:9999/").await;
-    assert_eq!(sent.unwrap_err(), OwnFault::Proxy(ProxyFault::TimedOut));
+    assert_eq!(sent.unwrap_err(), LocalFault::Proxy(ProxyFault::TimedOut));
 
     let silent = Receiver::new(|mut peer| async move {
         peer.gone().await;
@@ -339,11 +342,11 @@ async fn time_that_runs_out_is_ours_until_the_proxy_was_asked() {
     .await;
     let stalled = format!("https://{}", silent.address);
     let sent = late(Client::new(via(&stalled)), "http://127.0.0.1:9999/").await;
-    assert_eq!(sent.unwrap_err(), OwnFault::Proxy(ProxyFault::TimedOut));
+    assert_eq!(sent.unwrap_err(), LocalFault::Proxy(ProxyFault::TimedOut));
 
     let report = late(through(&silent), "http://127.0.0.1:9999/").await;
     let report = report.unwrap();
-    assert_eq!(report.mishap, Some(Mishap::TimedOut(Phase::Connecting)));
+    assert_eq!(report.mishap, Some(SendError::TimedOut(Phase::Connecting)));
     assert_eq!(fault(&report), Fault::Timeout);
 }
 
@@ -431,7 +434,7 @@ async fn the_next_address_is_tried_if_the_proxy_does_not_reach_the_first() {
     let report = reached("127.0.0.2 127.0.0.3").await;
     assert_eq!(status(&report), 200);
     let report = reached("127.0.0.4 127.0.0.5 127.0.0.6 127.0.0.3").await;
-    assert_eq!(report.mishap, Some(Mishap::BeyondProxy));
+    assert_eq!(report.mishap, Some(SendError::BeyondProxy));
     assert_eq!(proxy.connections(), 5);
     assert_eq!(proxy.unasked(), 5);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use posthaste_core::classify::Fault;
-use posthaste_egress::{Client, ClientSettings, Mishap, PoolKey, Report, Request, Roots};
+use posthaste_egress::{Client, ClientSettings, PoolKey, Report, Request, Roots, SendError};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
 };
@@ -156,14 +156,14 @@ async fn an_end_without_a_farewell_is_an_end() {
 async fn bad_certificates_are_told_apart() {
     let authority = Authority::new();
     for (name, years, mishap) in [
-        (NAME, (2020, 2021), Mishap::CertificateExpired),
-        (NAME, (2099, 2100), Mishap::CertificateNotYetValid),
+        (NAME, (2020, 2021), SendError::CertificateExpired),
+        (NAME, (2099, 2100), SendError::CertificateNotYetValid),
         (
             "other.customer.com",
             (2020, 2100),
-            Mishap::CertificateWrongHost,
+            SendError::CertificateWrongHost,
         ),
-        ("127.0.0.1", (2020, 2100), Mishap::CertificateWrongHost),
+        ("127.0.0.1", (2020, 2100), SendError::CertificateWrongHost),
     ] {
         let receiver = secured(authority.server(name, years, &[]), OK).await;
         let report = failing(authority.roots(), &receiver, NAME).await;
@@ -178,14 +178,14 @@ async fn nobody_vouches_for_the_certificate() {
     let other = Authority::named("Other Trust");
     for roots in [Roots::mozilla(), Roots::none(), other.roots()] {
         let report = failing(roots, &receiver, NAME).await;
-        assert_eq!(report.mishap, Some(Mishap::CertificateUnknownIssuer));
+        assert_eq!(report.mishap, Some(SendError::CertificateUnknownIssuer));
     }
 
     let own = rcgen::generate_simple_self_signed([NAME.to_owned()]).unwrap();
     let receiver = secured(server(own.cert, &own.signing_key, &[]), OK).await;
     for roots in [Roots::mozilla(), authority.roots()] {
         let report = failing(roots, &receiver, NAME).await;
-        assert_eq!(report.mishap, Some(Mishap::CertificateSelfSigned));
+        assert_eq!(report.mishap, Some(SendError::CertificateSelfSigned));
     }
 }
 
@@ -214,15 +214,18 @@ async fn what_is_not_tls_gets_nothing_in_plain_text() {
     for (said, mishap) in [
         (
             b"HTTP/1.1 400 Bad Request\r\n\r\n".as_slice(),
-            Mishap::NotTls,
+            SendError::NotTls,
         ),
-        (b"SSH-2.0-OpenSSH_9.9\r\n", Mishap::NotTls),
-        (b"", Mishap::TlsClosed),
+        (b"SSH-2.0-OpenSSH_9.9\r\n", SendError::NotTls),
+        (b"", SendError::TlsClosed),
         // Alerts: protocol version, handshake failure.
-        (b"\x15\x03\x01\x00\x02\x02\x46", Mishap::TlsIncompatible),
-        (b"\x15\x03\x03\x00\x02\x02\x28", Mishap::TlsAlert),
+        (b"\x15\x03\x01\x00\x02\x02\x46", SendError::TlsIncompatible),
+        (b"\x15\x03\x03\x00\x02\x02\x28", SendError::TlsAlert),
         // A handshake record with invalid content.
-        (b"\x16\x03\x03\x00\x04\x63\x00\x00\x00", Mishap::TlsBroken),
+        (
+            b"\x16\x03\x03\x00\x04\x63\x00\x00\x00",
+            SendError::TlsBroken,
+        ),
     ] {
         let (receiver, mut sent) = greeting(said).await;
         let client = trusting(Roots::mozilla());

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use posthaste_core::classify::Fault;
-use posthaste_egress::{Client, Mishap, Report};
+use posthaste_egress::{Client, Report, SendError};
 use tokio::io::AsyncWriteExt;
 
 use crate::kit::*;
@@ -36,7 +36,7 @@ enum Ends {
     /// A response with this status, and a connection that is not used again.
     Closed(u16),
     /// No response, with this send error.
-    Failed(Mishap),
+    Failed(SendError),
     /// No response; the send error depends on the order of packets.
     Broken,
 }
@@ -70,7 +70,7 @@ fn chunked(rest: &str) -> Vec<u8> {
 
 /// Contradictory or invalid lengths.
 fn lengths() -> Vec<Shape> {
-    let malformed = || Failed(Mishap::Malformed);
+    let malformed = || Failed(SendError::Malformed);
     let with = |lines: &str, body: &str| [head(lines), body.as_bytes().to_vec()].concat();
     let both = "content-length: 3\r\ntransfer-encoding: chunked\r\n";
     let both_turned = "transfer-encoding: chunked\r\ncontent-length: 3\r\n";
@@ -103,7 +103,7 @@ fn lengths() -> Vec<Shape> {
         shape(
             with("content-length: 18446744073709551615\r\n", "ok"),
             HangUp,
-            Failed(Mishap::HeadTooLarge),
+            Failed(SendError::HeadTooLarge),
         ),
         shape(
             with("content-length: 18446744073709551616\r\n", "ok"),
@@ -119,7 +119,7 @@ fn lengths() -> Vec<Shape> {
         shape(
             with("content-length: 4\r\n", "ok"),
             HangUp,
-            Failed(Mishap::ClosedMidAnswer),
+            Failed(SendError::ClosedMidAnswer),
         ),
         // A response without a length lasts until the connection ends.
         shape(with("", "to the end"), HangUp, Closed(200)),
@@ -161,7 +161,7 @@ fn lengths() -> Vec<Shape> {
 
 /// Valid and invalid chunks.
 fn chunks() -> Vec<Shape> {
-    let malformed = || Failed(Mishap::Malformed);
+    let malformed = || Failed(SendError::Malformed);
     vec![
         shape(
             chunked("5;a=b\r\nhello\r\n0\r\n\r\n"),
@@ -184,9 +184,13 @@ fn chunks() -> Vec<Shape> {
         shape(
             chunked("5\r\nhello\r\n"),
             HangUp,
-            Failed(Mishap::ClosedMidAnswer),
+            Failed(SendError::ClosedMidAnswer),
         ),
-        shape(chunked("5\r\nhe"), HangUp, Failed(Mishap::ClosedMidAnswer)),
+        shape(
+            chunked("5\r\nhe"),
+            HangUp,
+            Failed(SendError::ClosedMidAnswer),
+        ),
         // A second response after the last chunk.
         shape(
             chunked("5\r\nhello\r\n0\r\n\r\nHTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n"),
@@ -208,11 +212,11 @@ fn chunks() -> Vec<Shape> {
 
 /// Invalid heads, and old forms that are accepted.
 fn heads() -> Vec<Shape> {
-    let malformed = || Failed(Mishap::Malformed);
+    let malformed = || Failed(SendError::Malformed);
     let many = format!("{}content-length: 0\r\n", "a: b\r\n".repeat(5_000));
     let huge = format!("a: {}\r\ncontent-length: 0\r\n", "b".repeat(100_000));
     vec![
-        shape("", HangUp, Failed(Mishap::ClosedBeforeAnswer)),
+        shape("", HangUp, Failed(SendError::ClosedBeforeAnswer)),
         shape("hello world\r\n", HangUp, malformed()),
         shape("<html>hello</html>", HangUp, malformed()),
         shape("\0\0\0\0", HangUp, malformed()),
@@ -231,12 +235,12 @@ fn heads() -> Vec<Shape> {
         shape("HTTP/1.1 200 OK\r\na\r\n\r\n", HangUp, malformed()),
         shape("HTTP/1.1 200 OK\r\na: b\r\n c\r\n\r\n", HangUp, malformed()),
         shape("HTTP/1.1 200 OK\r\n a: b\r\n\r\n", HangUp, malformed()),
-        shape(head(&many), HangUp, Failed(Mishap::HeadTooLarge)),
-        shape(head(&huge), HangUp, Failed(Mishap::HeadTooLarge)),
+        shape(head(&many), HangUp, Failed(SendError::HeadTooLarge)),
+        shape(head(&huge), HangUp, Failed(SendError::HeadTooLarge)),
         shape(
             "HTTP/1.1 200 OK\r\n",
             HangUp,
-            Failed(Mishap::ClosedBeforeAnswer),
+            Failed(SendError::ClosedBeforeAnswer),
         ),
         // Old forms that are accepted.
         shape("HTTP/1.0 200 OK\r\n\r\nto the end", HangUp, Closed(200)),
@@ -299,11 +303,11 @@ fn endings() -> Vec<Shape> {
         ),
         shape([bomb, gzip.to_vec()].concat(), GoOn, Answered(200, gzip)),
         // Half-closed: before the response, and after it.
-        shape("", ShutDown, Failed(Mishap::ClosedBeforeAnswer)),
+        shape("", ShutDown, Failed(SendError::ClosedBeforeAnswer)),
         shape(
             "HTTP/1.1 200 O",
             ShutDown,
-            Failed(Mishap::ClosedBeforeAnswer),
+            Failed(SendError::ClosedBeforeAnswer),
         ),
         shape(OK, ShutDown, Closed(200)),
         shape("HTTP/1.1 200 OK\r\n\r\nto the end", ShutDown, Closed(200)),

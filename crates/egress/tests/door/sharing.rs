@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use posthaste_core::classify::Fault;
-use posthaste_egress::{Client, ClientSettings, Mishap, PoolKey, Report, Request};
+use posthaste_egress::{Client, ClientSettings, PoolKey, Report, Request, SendError};
 use tokio::sync::Barrier;
 
 use crate::kit::*;
@@ -128,7 +128,7 @@ async fn a_request_that_was_written_is_never_written_again() {
     let report = post(&client, &receiver.url()).await;
     assert!(report.reused);
     assert_eq!(fault(&report), Fault::Connection);
-    assert_eq!(report.mishap, Some(Mishap::ClosedBeforeAnswer));
+    assert_eq!(report.mishap, Some(SendError::ClosedBeforeAnswer));
     receiver.ended().await;
     assert_eq!(receiver.unasked(), 2);
     assert_eq!(receiver.connections(), 1);

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use super::AlertSettings;
 use crate::clock::Clock;
-use crate::notices::{self, Hears};
+use crate::notices::{self, NotificationObserver};
 
 /// Member of an alert's detail with the number of the notification that raised it.
 const NOTICE: &str = "notice";
@@ -32,7 +32,7 @@ pub struct Hearing {
     settings: AlertSettings,
 }
 
-impl Hears for Hearing {
+impl NotificationObserver for Hearing {
     fn heard<'a>(&'a self, notice: &'a NoticeEntry) -> notices::Hearing<'a> {
         Box::pin(self.follow(notice))
     }
@@ -78,7 +78,7 @@ impl Hearing {
             self.end(notice, *name).await?;
         }
         if let Some(name) = begins.filter(|name| self.settings.bound(*name).is_some())
-            && !self.went_on(notice, name).await?
+            && !self.was_open_then(notice, name).await?
         {
             self.store
                 .raise_alert(notice.at, begun(notice, name))
@@ -89,7 +89,11 @@ impl Hearing {
 
     /// Returns true if an alert that is resolved now was open at the time of the notification, so that it already
     /// covers it. An alert with an end in the future ended before the clock was set back, and is ignored.
-    async fn went_on(&self, notice: &NoticeEntry, name: AlertName) -> Result<bool, StoreError> {
+    async fn was_open_then(
+        &self,
+        notice: &NoticeEntry,
+        name: AlertName,
+    ) -> Result<bool, StoreError> {
         let filter = AlertFilter {
             name: Some(name),
             scope: Some(notice.scope.clone()),

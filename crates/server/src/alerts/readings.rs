@@ -2,10 +2,10 @@
 
 use posthaste_core::alert::{AlertName, Seen};
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{Tally, Width};
+use posthaste_store::{BucketWidth, Tally};
 
 /// Alerts that are computed from counters: of all tenants, one tenant or one endpoint.
-pub const OF_TALLIES: [AlertName; 5] = [
+pub const FROM_COUNTERS: [AlertName; 5] = [
     AlertName::RetryRatio,
     AlertName::DeadLetterRatio,
     AlertName::AttemptsPerSuccess,
@@ -13,7 +13,7 @@ pub const OF_TALLIES: [AlertName; 5] = [
     AlertName::DeadLettersGrowing,
 ];
 
-/// Computes the values, in the order of [`OF_TALLIES`].
+/// Computes the values, in the order of [`FROM_COUNTERS`].
 pub fn of_tally(tally: &Tally) -> [(AlertName, Seen); 5] {
     let finished = tally.succeeded.saturating_add(tally.failed);
     // Before the first success, the number of attempts itself is the value.
@@ -24,7 +24,7 @@ pub fn of_tally(tally: &Tally) -> [(AlertName, Seen); 5] {
             samples: attempts,
         },
     };
-    let [retry, dead, attempts, second, growing] = OF_TALLIES;
+    let [retry, dead, attempts, second, growing] = FROM_COUNTERS;
     [
         (retry, Seen::ratio(tally.retries, tally.attempts)),
         (dead, Seen::ratio(tally.failed, finished)),
@@ -38,11 +38,11 @@ pub fn of_tally(tally: &Tally) -> [(AlertName, Seen); 5] {
 }
 
 /// Returns the buckets of a window that ends now: their width, and the start of the first one.
-pub fn buckets(now: Timestamp, window: Span) -> (Width, Timestamp) {
+pub fn buckets(now: Timestamp, window: Span) -> (BucketWidth, Timestamp) {
     // The bucket in which the window begins is read too, so it must not be expired.
-    let fits = |width: &Width| window.plus(width.bucket()) <= width.kept();
-    let mut widths = Width::ALL.into_iter();
-    let width = widths.find(fits).unwrap_or(Width::Quarter);
+    let fits = |width: &BucketWidth| window.plus(width.bucket()) <= width.kept();
+    let mut widths = BucketWidth::ALL.into_iter();
+    let width = widths.find(fits).unwrap_or(BucketWidth::Quarter);
     let since = Timestamp(now.0.saturating_sub(window.as_millis()));
     (width, width.begin(since))
 }
@@ -103,7 +103,7 @@ mod tests {
             assert_eq!(width.begin(since), since, "{minutes}");
             let age = now.since(since);
             assert!(age >= window && age <= width.kept(), "{minutes}: {age:?}");
-            assert_eq!(width == Width::Minute, minutes <= 119, "{minutes}");
+            assert_eq!(width == BucketWidth::Minute, minutes <= 119, "{minutes}");
         }
     }
 }

@@ -8,7 +8,7 @@ use posthaste_core::time::Span;
 /// Longest window. Stats are kept for little longer.
 pub const LONGEST_WINDOW: Span = Span::from_hours(24);
 /// Number of consecutive slow test writes that raise an alert.
-pub const SLOW_WRITES: usize = 3;
+pub const SLOW_WRITES_TO_ALERT: usize = 3;
 
 /// Settings of alerts.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,7 +53,7 @@ impl AlertSettings {
     pub fn rule(&self, name: AlertName) -> Option<Rule> {
         let bound = self.bound(name)?;
         let least_samples = match (name, name.measure()) {
-            (AlertName::StoreSlow, _) => SLOW_WRITES as u64,
+            (AlertName::StoreSlow, _) => SLOW_WRITES_TO_ALERT as u64,
             (AlertName::StoreNearlyFull, _) => 0,
             (_, Measure::Share | Measure::Factor) => u64::from(self.min_attempts),
             (_, Measure::Count | Measure::Seconds | Measure::Happening) => 0,

@@ -16,7 +16,7 @@ use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Now, Span, Tick, Timestamp};
 use posthaste_store::sqlite::SqliteStore;
 use posthaste_store::{
-    AlertFilter, Endpoint, HandOver, HandedOver, Insertion, Limits, PageRequest, Scope, Store,
+    AlertFilter, CreateResult, Endpoint, HandOver, HandedOver, Limits, PageRequest, Scope, Store,
     StoreError, StoreSettings, Tenant,
 };
 use posthaste_store_testing::model::ModelStore;
@@ -92,7 +92,7 @@ impl World {
         };
         world.add_tenant("acme").await;
         let made = world.store.create_endpoint(world.now(), hook(), 10).await;
-        assert_eq!(made, Ok(Insertion::Created));
+        assert_eq!(made, Ok(CreateResult::Created));
         world
     }
 
@@ -111,7 +111,7 @@ impl World {
             revision: 0,
         };
         let made = self.store.create_tenant(self.now(), tenant).await;
-        assert_eq!(made, Ok(Insertion::Created));
+        assert_eq!(made, Ok(CreateResult::Created));
     }
 
     fn now(&self) -> Timestamp {

@@ -13,7 +13,7 @@ use posthaste_core::dice::Dice;
 use posthaste_core::id::{AlertId, Mint, TenantId};
 use posthaste_core::time::{Now, Span, Tick, Timestamp};
 use posthaste_store::{
-    Alert, AlertFilter, Insertion, PageRequest, Scope, Store, StoreError, Tally,
+    Alert, AlertFilter, CreateResult, PageRequest, Scope, Store, StoreError, Tally,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::json;
@@ -22,8 +22,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::hearing::Stage;
-use super::readings::{OF_TALLIES, buckets, of_tally};
-use super::settings::{AlertSettings, SLOW_WRITES};
+use super::readings::{FROM_COUNTERS, buckets, of_tally};
+use super::settings::{AlertSettings, SLOW_WRITES_TO_ALERT};
 use super::{hearing, room, words};
 use crate::api::App;
 use crate::chance;
@@ -224,7 +224,7 @@ impl Watch {
 
     async fn read(&mut self, now: Now, open: &Open) -> Readings {
         let mut readings = Readings::new();
-        if let Err(error) = self.read_tallies(now.wall, open, &mut readings).await {
+        if let Err(error) = self.read_counters(now.wall, open, &mut readings).await {
             tracing::warn!(%error, "figures could not be read");
         }
         if let Err(error) = self.read_retrying(now.wall, open, &mut readings).await {
@@ -234,14 +234,17 @@ impl Watch {
             (AlertName::QueueAge, self.read_queue_age().await),
             (AlertName::StoreSlow, self.read_write_time(now.wall).await),
             (AlertName::StoreNearlyFull, self.read_room().await),
-            (AlertName::NoticesStuck, self.read_untold(now.wall).await),
+            (
+                AlertName::NoticesStuck,
+                self.read_undispatched_age(now.wall).await,
+            ),
         ];
         readings.extend(everything.map(|(name, seen)| (name, Scope::Everything, seen)));
         readings
     }
 
     /// Reads the counters of all tenants together, of failing scopes, and of scopes with an open alert.
-    async fn read_tallies(
+    async fn read_counters(
         &self,
         now: Timestamp,
         open: &Open,
@@ -253,7 +256,7 @@ impl Watch {
             .failing_figures(width, since, MAX_FAILING)
             .await?;
         let mut tallies: FxHashMap<Scope, Tally> = failing.into_iter().collect();
-        let of_open = open.keys().filter(|(name, _)| OF_TALLIES.contains(name));
+        let of_open = open.keys().filter(|(name, _)| FROM_COUNTERS.contains(name));
         let mut others: FxHashSet<Scope> = of_open.map(|(_, scope)| scope.clone()).collect();
         others.insert(Scope::Everything);
         others.retain(|scope| !tallies.contains_key(scope));
@@ -331,7 +334,7 @@ impl Watch {
         }
         let took = self.clock.now().tick.since(begun);
         self.writes.push_back(took.as_secs_f64());
-        if self.writes.len() > SLOW_WRITES {
+        if self.writes.len() > SLOW_WRITES_TO_ALERT {
             self.writes.pop_front();
         }
         Seen::Value {
@@ -361,7 +364,7 @@ impl Watch {
 
     /// Returns the age of the oldest notification or email to the operator that waits. An email that an owner's mail
     /// server refuses is the owner's problem, and is not included.
-    async fn read_untold(&self, now: Timestamp) -> Seen {
+    async fn read_undispatched_age(&self, now: Timestamp) -> Seen {
         // Without a mail server no email can be stuck.
         let operator = self.audience.letters.clone().unwrap_or_default();
         let asked = [
@@ -426,7 +429,7 @@ impl Watch {
         };
         let threshold = self.settings.bound(name).map(|bound| bound.limit());
         let mut detail = json!({ "value": value, "threshold": threshold });
-        if OF_TALLIES.contains(&name) {
+        if FROM_COUNTERS.contains(&name) {
             detail["window"] = json!(self.settings.window.to_string());
         }
         if samples < u64::MAX && name != AlertName::StoreSlow {
@@ -442,7 +445,7 @@ impl Watch {
             resolved_at: None,
             detail,
         };
-        if self.store.raise_alert(now, alert.clone()).await? == Insertion::Created {
+        if self.store.raise_alert(now, alert.clone()).await? == CreateResult::Created {
             let (about, why) = (about(&alert.scope), words::message(&alert));
             tracing::warn!(alert = name.name(), %about, why, "an alert was raised");
         }

@@ -8,7 +8,7 @@ use axum::body::Body;
 use http::Response;
 use posthaste_core::id::{AuditId, KeyId, TenantId};
 use posthaste_core::time::Timestamp;
-use posthaste_store::{AuditEntry, AuditFilter, AuditOf, AuditOutcome, Via};
+use posthaste_store::{AuditEntry, AuditFilter, AuditOutcome, AuditScope, Via};
 use serde::Serialize;
 use serde_json::json;
 
@@ -86,17 +86,17 @@ const OPERATOR: &str = "the operator";
 async fn of_all(call: Call) -> Result<Response<Body>, Problem> {
     let mut query = call.query();
     let tenant: Option<TenantId> = query.parsed("tenant");
-    let of = tenant.map_or(AuditOf::Everybody, AuditOf::Named);
+    let of = tenant.map_or(AuditScope::Everybody, AuditScope::Named);
     list(&call, query, of).await
 }
 
 /// `GET …/audit`.
 async fn of_tenant(call: Call) -> Result<Response<Body>, Problem> {
-    let of = AuditOf::Tenant(call.tenant().tenant.id.clone());
+    let of = AuditScope::Tenant(call.tenant().tenant.id.clone());
     list(&call, call.query(), of).await
 }
 
-async fn list(call: &Call, mut query: Query, of: AuditOf) -> Result<Response<Body>, Problem> {
+async fn list(call: &Call, mut query: Query, of: AuditScope) -> Result<Response<Body>, Problem> {
     let filter = AuditFilter {
         of,
         since: query.parsed("since"),

@@ -17,7 +17,7 @@ use super::App;
 use super::cache::{Cache, Moment};
 use super::code::Code;
 use super::pace::Meter;
-use super::problem::{Noun, Problem};
+use super::problem::{Problem, ResourceKind};
 use super::quota::Refusal;
 use crate::chance::hash_key;
 
@@ -45,7 +45,7 @@ pub enum Credential {
     /// The admin key of the configuration.
     Configured,
     /// A stored key.
-    Key(Arc<KnownKey>),
+    Key(Arc<CachedKey>),
     /// A link to a tenant's portal.
     Link(PassId),
 }
@@ -61,7 +61,7 @@ impl Caller {
     }
 
     /// Refuses portal links. A link expires, so it must not create anything that lasts longer.
-    pub fn must_hold_a_key(&self) -> Result<(), Problem> {
+    pub fn must_have_key(&self) -> Result<(), Problem> {
         match self {
             Caller::Admin(_) | Caller::Tenant(Credential::Configured | Credential::Key(_), _) => {
                 Ok(())
@@ -76,13 +76,13 @@ impl Caller {
 }
 
 /// A cached key.
-pub struct KnownKey {
+pub struct CachedKey {
     pub(super) key: ApiKey,
     pub(super) meter: Meter,
 }
 
 /// A cached tenant.
-pub struct KnownTenant {
+pub struct CachedTenant {
     /// The tenant.
     pub tenant: Tenant,
     pub(super) refusal: Refusal,
@@ -106,7 +106,7 @@ impl App {
             Err(asked) => {
                 let stored = self.store.key(hash).await?;
                 let key = stored.ok_or_else(Problem::unauthorized)?;
-                let known = Arc::new(KnownKey {
+                let known = Arc::new(CachedKey {
                     key,
                     meter: Meter::default(),
                 });
@@ -153,20 +153,22 @@ impl App {
         &self,
         caller: &Caller,
         name: &str,
-    ) -> Result<Arc<KnownTenant>, Problem> {
+    ) -> Result<Arc<CachedTenant>, Problem> {
         let id = match caller {
             Caller::Nobody => return Err(Problem::unauthorized()),
-            Caller::Admin(_) => name.parse().map_err(|_| Problem::missing(Noun::Tenant))?,
+            Caller::Admin(_) => name
+                .parse()
+                .map_err(|_| Problem::missing(ResourceKind::Tenant))?,
             Caller::Tenant(_, own) if own.as_str() == name => own.clone(),
-            Caller::Tenant(..) => return Err(Problem::missing(Noun::Tenant)),
+            Caller::Tenant(..) => return Err(Problem::missing(ResourceKind::Tenant)),
         };
         let asked = match self.recall(&self.tenants, &id) {
             Ok(known) => return Ok(known),
             Err(asked) => asked,
         };
         let stored = self.store.tenant(id.clone()).await?;
-        let tenant = stored.ok_or_else(|| Problem::missing(Noun::Tenant))?;
-        let known = Arc::new(KnownTenant {
+        let tenant = stored.ok_or_else(|| Problem::missing(ResourceKind::Tenant))?;
+        let known = Arc::new(CachedTenant {
             tenant,
             refusal: Refusal::default(),
         });
@@ -199,7 +201,7 @@ impl App {
     /// Drops a deleted tenant's counters that are not written as stats yet, so that a new tenant with the
     /// same id does not get them. A stored tenant with revision 0 may be such a new tenant, so the counters
     /// are dropped then too.
-    pub async fn forget_figures_of(&self, tenant: TenantId) {
+    pub async fn drop_counters_of_deleted(&self, tenant: TenantId) {
         let there = self.store.tenant(tenant.clone()).await;
         let is_another = |stored: Option<Tenant>| stored.is_none_or(|it| it.revision == 0);
         if there.is_ok_and(is_another) {

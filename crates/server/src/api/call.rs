@@ -12,13 +12,13 @@ use http::{HeaderMap, Request, Response};
 use serde_json::Value;
 
 use super::App;
-use super::auth::{Caller, KnownTenant};
+use super::auth::{CachedTenant, Caller};
 use super::body;
 use super::origin::{self, Origin};
 use super::paging::Query;
-use super::problem::{Noun, Problem};
-use super::route::{Access, Handled, Route, Takes, to_the_end};
-use super::trail::{self, Trail};
+use super::problem::{Problem, ResourceKind};
+use super::route::{Access, HandlerFuture, Route, Takes, to_the_end};
+use super::trail::{self, AuditedRequest};
 
 /// An authorized request. Its caller and its tenant are known.
 pub struct Call {
@@ -31,7 +31,7 @@ pub struct Call {
     parts: Parts,
     /// Never contended. The lock makes a call `Sync`, which a body alone is not.
     body: Mutex<Body>,
-    tenant: Option<Arc<KnownTenant>>,
+    tenant: Option<Arc<CachedTenant>>,
     origin: Origin,
 }
 
@@ -84,7 +84,7 @@ pub(super) async fn admit(
         }
     };
     if route.access == Access::TenantKey {
-        caller.must_hold_a_key()?;
+        caller.must_have_key()?;
     }
     let call = Call {
         app,
@@ -99,7 +99,7 @@ pub(super) async fn admit(
         call.query().finish()?;
     }
     match trail::leaves(route) {
-        false => Guarded((route.handler)(call)).await,
+        false => CatchPanic((route.handler)(call)).await,
         true => to_the_end(audited(call)).await,
     }
 }
@@ -109,19 +109,20 @@ async fn audited(call: Call) -> Result<Response<Body>, Problem> {
     let tenant = call.tenant.as_ref().map(|known| known.tenant.id.clone());
     let path = call.parts.uri.path();
     let (app, route) = (&call.app, call.route);
-    let trail = Trail::begin(app, route.name, &call.caller, tenant, &call.origin, path).await?;
-    let answered = Guarded((route.handler)(call)).await;
+    let trail =
+        AuditedRequest::begin(app, route.name, &call.caller, tenant, &call.origin, path).await?;
+    let answered = CatchPanic((route.handler)(call)).await;
     if let Some(outcome) = trail::outcome_of(&answered) {
-        trail.end(outcome, trail::made_by(&answered)).await;
+        trail.end(outcome, trail::created_id(&answered)).await;
     }
     answered
 }
 
 /// Turns a panic of a handler into an internal error: the caller gets a response, and the connection stays
 /// open. The data stays consistent, because the store applies each operation completely or not at all.
-pub(crate) struct Guarded(pub(crate) Handled);
+pub(crate) struct CatchPanic(pub(crate) HandlerFuture);
 
-impl Future for Guarded {
+impl Future for CatchPanic {
     type Output = Result<Response<Body>, Problem>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -142,12 +143,12 @@ impl Call {
     ///
     /// # Panics
     /// If the path of the route has no tenant.
-    pub fn tenant(&self) -> &Arc<KnownTenant> {
+    pub fn tenant(&self) -> &Arc<CachedTenant> {
         self.tenant.as_ref().expect("the route is a tenant's")
     }
 
     /// Returns the id that the path has for `name`. An invalid id is answered like an unknown one.
-    pub fn id<T: std::str::FromStr>(&self, name: &str, noun: Noun) -> Result<T, Problem> {
+    pub fn id<T: std::str::FromStr>(&self, name: &str, noun: ResourceKind) -> Result<T, Problem> {
         segment(&self.parts, self.route.place_of(name))
             .parse()
             .map_err(|_| Problem::missing(noun))
@@ -204,8 +205,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_answered() {
-        let handled: Handled = Box::pin(async { panic!("on purpose") });
-        let problem = Guarded(handled).await.expect_err("a panic");
+        let handled: HandlerFuture = Box::pin(async { panic!("on purpose") });
+        let problem = CatchPanic(handled).await.expect_err("a panic");
         assert_eq!(problem.status, 500);
         assert!(!problem.detail.contains("purpose"));
     }

@@ -8,14 +8,14 @@ use posthaste_core::classify::FailureKind;
 use posthaste_core::id::EndpointId;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::Timestamp;
-use posthaste_store::{BoundedCount, DeadGroup, MAX_COUNTED};
+use posthaste_store::{BoundedCount, DeadGroup, MAX_GROUP_COUNT};
 use serde::Serialize;
 use serde_json::json;
 
 use super::call::Call;
 use super::deliveries::Policies;
 use super::delivery_view::{DeliveryView, Shown};
-use super::endpoints::standing_name;
+use super::endpoints::status_name;
 use super::paging;
 use super::problem::Problem;
 use super::route::{
@@ -97,7 +97,7 @@ impl GroupView {
         GroupView {
             endpoint_id: Shown(group.endpoint),
             endpoint_url: group.url,
-            endpoint_status: standing_name(group.standing),
+            endpoint_status: status_name(group.standing),
             error_kind: group.error_kind,
             count,
             count_is_exact,
@@ -124,7 +124,7 @@ fn schemas() -> Vec<Schema> {
         "count": {
             "type": "integer",
             "minimum": 1,
-            "maximum": MAX_COUNTED,
+            "maximum": MAX_GROUP_COUNT,
             "description": "How many there are; or, unless it is exact, than how many there are more.",
         },
         "count_is_exact": {"type": "boolean"},

@@ -116,7 +116,7 @@ fn describe(html: &mut String, route: &Route) {
         let about = format!("{}{content}", prose(gives.about));
         row(html, &gives.status.to_string(), &about);
     }
-    for (status, code) in route.all_fails() {
+    for (status, code) in route.all_errors() {
         let link = format!(
             "{status} <a href=\"#{0}\"><code>{0}</code></a>",
             code.as_str()

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::id::TenantId;
-use posthaste_core::mistakes::Mistakes;
+use posthaste_core::mistakes::ValidationErrors;
 use posthaste_store::Named;
 use serde::Serialize;
 use serde_json::json;
@@ -67,7 +67,7 @@ async fn find(call: Call) -> Result<Response<Body>, Problem> {
 }
 
 fn wrong(message: &str) -> Problem {
-    let mut mistakes = Mistakes::default();
+    let mut mistakes = ValidationErrors::default();
     mistakes.note("id", message);
     Problem::invalid(mistakes)
 }

@@ -2,7 +2,7 @@
 //!
 //! In a change, an absent field keeps its value, and `null` resets it to the default.
 
-use posthaste_core::mistakes::{Fields, Mistakes};
+use posthaste_core::mistakes::{Fields, ValidationErrors};
 use posthaste_core::policy::RetryPolicy;
 use serde_json::Value;
 
@@ -86,7 +86,7 @@ pub(super) fn policy(
 /// Reads `document` with `reader`, which takes every field it knows. Other fields are errors.
 pub(super) fn read(
     document: &Value,
-    mistakes: &mut Mistakes,
+    mistakes: &mut ValidationErrors,
     reader: impl FnOnce(&mut Fields<'_, '_>),
 ) {
     if let Some(mut fields) = Fields::open(document, "", mistakes) {

@@ -16,7 +16,7 @@ use super::App;
 use super::auth::Caller;
 use super::call;
 use super::origin::Origin;
-use super::problem::{Noun, Problem};
+use super::problem::{Problem, ResourceKind};
 use super::route::{Route, Verb};
 use super::routes;
 
@@ -41,8 +41,9 @@ impl App {
         let uri: Uri = asked
             .target
             .parse()
-            .map_err(|_| Problem::missing(Noun::Path))?;
-        let route = find(asked.verb, uri.path()).ok_or_else(|| Problem::missing(Noun::Path))?;
+            .map_err(|_| Problem::missing(ResourceKind::Path))?;
+        let route =
+            find(asked.verb, uri.path()).ok_or_else(|| Problem::missing(ResourceKind::Path))?;
         let body = match &asked.document {
             None => Body::empty(),
             Some(document) => Body::from(document.to_string()),

@@ -3,14 +3,14 @@
 use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::id::KeyId;
-use posthaste_core::mistakes::Mistakes;
-use posthaste_store::{ApiKey, Insertion, PageRequest};
+use posthaste_core::mistakes::ValidationErrors;
+use posthaste_store::{ApiKey, CreateResult, PageRequest};
 use serde::Serialize;
 use serde_json::json;
 
 use super::call::Call;
 use super::code::Code;
-use super::problem::{Noun, Problem};
+use super::problem::{Problem, ResourceKind};
 use super::quota::too_many_keys;
 use super::route::{
     Access, CURSOR, Content, Gives, Group, LIMIT, Route, Schema, Takes, Verb, to_the_end,
@@ -99,7 +99,7 @@ fn shown<'a>(key: &'a ApiKey, plain: Option<&'a str>) -> Shown<'a> {
 
 async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     let document = call.take_json().await?;
-    let mut mistakes = Mistakes::default();
+    let mut mistakes = ValidationErrors::default();
     let mut name = None;
     form::read(&document, &mut mistakes, |fields| {
         name = form::text(fields, "name", MAX_NAME_CHARS);
@@ -125,12 +125,14 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
         created_at: now,
     };
     match app.store.create_key(now, key.clone()).await? {
-        Insertion::Created => {
+        CreateResult::Created => {
             let answer = body::answer_secret(StatusCode::CREATED, &shown(&key, Some(&plain)));
             Ok(trail::made(key.id, answer))
         }
-        Insertion::NoSuchTenant => Err(Problem::missing(Noun::Tenant)),
-        Insertion::Taken | Insertion::TooMany => Err(Problem::internal(&"a fresh key was refused")),
+        CreateResult::NoSuchTenant => Err(Problem::missing(ResourceKind::Tenant)),
+        CreateResult::Taken | CreateResult::TooMany => {
+            Err(Problem::internal(&"a fresh key was refused"))
+        }
     }
 }
 
@@ -145,7 +147,7 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
 
 async fn revoke(call: Call) -> Result<Response<Body>, Problem> {
     let app = &call.app;
-    let id: KeyId = call.id("key", Noun::Key)?;
+    let id: KeyId = call.id("key", ResourceKind::Key)?;
     let tenant = call.tenant().tenant.id.clone();
     let now = app.clock.wall();
     let revoked = app.store.revoke_key(now, Some(tenant), id).await?;
@@ -153,7 +155,7 @@ async fn revoke(call: Call) -> Result<Response<Body>, Problem> {
     if revoked {
         Ok(body::nothing())
     } else {
-        Err(Problem::missing(Noun::Key))
+        Err(Problem::missing(ResourceKind::Key))
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::body::Body;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Response};
-use posthaste_core::dispatcher::BreakerCensus;
+use posthaste_core::dispatcher::BreakerCounts;
 use posthaste_store::Scope;
 use tokio::time::timeout;
 
@@ -29,7 +29,7 @@ use crate::observe::{EndpointPending, Gauges, exposition};
 /// Maximum time for one value from the engine or the store. An engine that is still starting does not answer.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Maximum time for counting the waiting deliveries of single endpoints.
-const COUNTING: Duration = Duration::from_secs(2);
+const COUNT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of parallel store reads. Sending needs the same readers.
 const ASKED_AT_ONCE: usize = 16;
 
@@ -97,7 +97,7 @@ async fn may_see_endpoints(app: &App, headers: &HeaderMap) -> bool {
 async fn gauges(app: &App) -> Gauges {
     let breakers = match app.engine.phase() {
         // An engine that is starting has no lanes, so no breaker has tripped.
-        Phase::Starting => Some(BreakerCensus::default()),
+        Phase::Starting => Some(BreakerCounts::default()),
         Phase::Running | Phase::Stopped => within(app.engine.breakers()).await,
     };
     let hour = app.switchboard.tally(&Scope::Everything, Window::Hour);
@@ -110,7 +110,7 @@ async fn gauges(app: &App) -> Gauges {
         shards: app.switchboard.shards_owned() as u64,
         nodes: app.switchboard.node_count() as u64,
         // This asks other nodes too, so it gets more time.
-        hour: timeout(COUNTING, hour).await.ok().and_then(Result::ok),
+        hour: timeout(COUNT_TIMEOUT, hour).await.ok().and_then(Result::ok),
         queue_age: timeout(PATIENCE, app.queue_age.read()).await.ok().flatten(),
         store_free_ratio: path.and_then(machine::free_ratio),
         process: Process::read(),
@@ -142,6 +142,6 @@ async fn pending_by_endpoint(app: &App) -> Vec<EndpointPending> {
             }
         }
     };
-    let _ = timeout(COUNTING, counting).await;
+    let _ = timeout(COUNT_TIMEOUT, counting).await;
     known
 }

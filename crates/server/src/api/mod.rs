@@ -70,7 +70,7 @@ use crate::queue_age::KeptAge;
 use crate::switchboard::Switchboard;
 use crate::telemetry::Telemetry;
 use crate::vault::Vault;
-use auth::{KnownKey, KnownTenant, MAX_KNOWN_KEYS, MAX_KNOWN_TENANTS};
+use auth::{CachedKey, CachedTenant, MAX_KNOWN_KEYS, MAX_KNOWN_TENANTS};
 use cache::Cache;
 use pace::Meter;
 
@@ -100,8 +100,8 @@ pub struct App {
     /// Wakes the replay task when a replay is created.
     pub replay_bell: Arc<Notify>,
     admin_keys: FxHashMap<KeyHash, Meter>,
-    keys: Cache<KeyHash, Arc<KnownKey>>,
-    tenants: Cache<TenantId, Arc<KnownTenant>>,
+    keys: Cache<KeyHash, Arc<CachedKey>>,
+    tenants: Cache<TenantId, Arc<CachedTenant>>,
     /// Rate-limit state of each tenant's audited requests.
     acts: Cache<TenantId, Arc<Meter>>,
     mint: Mutex<Mint>,

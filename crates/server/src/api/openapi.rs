@@ -160,7 +160,7 @@ fn responses(route: &Route) -> Value {
         }
         responses.insert(gives.status.to_string(), response);
     }
-    let fails = route.all_fails();
+    let fails = route.all_errors();
     for chunk in fails.chunk_by(|(one, _), (other, _)| one == other) {
         let words: Vec<String> = chunk
             .iter()

@@ -11,7 +11,7 @@ use posthaste_core::classify::FailureKind;
 use posthaste_core::id::{
     AlertId, AuditId, DeliveryId, EndpointId, EventId, KeyId, PassId, ReplayId, TenantId,
 };
-use posthaste_core::mistakes::Mistakes;
+use posthaste_core::mistakes::ValidationErrors;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{DeadGroupKey, Page, PageRequest};
 use serde::Serialize;
@@ -32,14 +32,14 @@ const MAX_PARAMETERS: usize = 32;
 pub struct Query {
     given: Vec<(String, String)>,
     asked: Vec<&'static str>,
-    mistakes: Mistakes,
+    mistakes: ValidationErrors,
 }
 
 impl Query {
     /// Parses the text after the question mark.
     pub fn read(raw: Option<&str>) -> Query {
         let raw = raw.unwrap_or_default();
-        let mut mistakes = Mistakes::default();
+        let mut mistakes = ValidationErrors::default();
         let mut given: Vec<(String, String)> = Vec::new();
         if raw.len() > MAX_QUERY_BYTES {
             let message = format!("must have at most {MAX_QUERY_BYTES} bytes");

@@ -7,7 +7,7 @@ use http::{Response, StatusCode};
 use posthaste_core::lane::{
     DEFAULT_MAX_IN_FLIGHT, MAX_BURST, MAX_IN_FLIGHT, MAX_PER_SECOND, MIN_PER_SECOND, RateLimit,
 };
-use posthaste_core::mistakes::{Fields, Mistakes};
+use posthaste_core::mistakes::{Fields, ValidationErrors};
 use posthaste_core::policy::{Preset, RetryPolicy};
 use posthaste_core::time::Span;
 use posthaste_sim::recovery::{MAX_OUTAGE, Scenario, play};
@@ -139,7 +139,7 @@ fn preset_of(document: &Value) -> Option<Preset> {
 /// `POST /v1/policies/simulate`.
 async fn simulate(mut call: Call) -> Result<Response<Body>, Problem> {
     let document = call.take_json().await?;
-    let mut mistakes = Mistakes::default();
+    let mut mistakes = ValidationErrors::default();
     let policy = match document.get("policy").filter(|policy| !policy.is_null()) {
         None => Some(RetryPolicy::default()),
         Some(policy) => RetryPolicy::from_json(policy)

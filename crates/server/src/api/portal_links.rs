@@ -6,16 +6,16 @@
 use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::id::PassId;
-use posthaste_core::mistakes::Mistakes;
+use posthaste_core::mistakes::ValidationErrors;
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{Holder, Insertion, PageRequest, Pass};
+use posthaste_store::{CreateResult, PageRequest, Pass, SessionIdentity};
 use serde::Serialize;
 use serde_json::json;
 
 use super::call::Call;
 use super::code::Code;
 use super::form;
-use super::problem::{Noun, Problem};
+use super::problem::{Problem, ResourceKind};
 use super::quota;
 use super::route::{
     Access, CURSOR, Content, Gives, Group, LIMIT, Route, Schema, Takes, Verb, to_the_end,
@@ -113,7 +113,7 @@ fn shown(pass: &Pass, url: Option<String>) -> Shown {
 
 async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     let document = call.take_json().await?;
-    let mut mistakes = Mistakes::default();
+    let mut mistakes = ValidationErrors::default();
     let mut life = None;
     let mut path = None;
     form::read(&document, &mut mistakes, |fields| {
@@ -142,12 +142,12 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     let pass = Pass {
         id: app.mint(),
         hash: hash_key(&token),
-        holder: Holder::Tenant(tenant),
+        holder: SessionIdentity::Tenant(tenant),
         created_at: now,
         expires_at: Timestamp(now.0.saturating_add(life.as_millis())),
     };
     match app.store.create_pass(now, pass.clone()).await? {
-        Insertion::Created => {
+        CreateResult::Created => {
             let base = app.settings.public_url.clone().or(call.called());
             let path = path.unwrap_or_default();
             let url = format!("{}/portal/{token}{path}", base.unwrap_or_default());
@@ -155,8 +155,8 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
             let answer = body::answer_secret(StatusCode::CREATED, &shown);
             Ok(trail::made(pass.id, answer))
         }
-        Insertion::NoSuchTenant => Err(Problem::missing(Noun::Tenant)),
-        Insertion::Taken | Insertion::TooMany => {
+        CreateResult::NoSuchTenant => Err(Problem::missing(ResourceKind::Tenant)),
+        CreateResult::Taken | CreateResult::TooMany => {
             Err(Problem::internal(&"a fresh link was refused"))
         }
     }
@@ -192,7 +192,7 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
 }
 
 async fn end(call: Call) -> Result<Response<Body>, Problem> {
-    let id: PassId = call.id("link", Noun::Link)?;
+    let id: PassId = call.id("link", ResourceKind::Link)?;
     let app = &call.app;
     let tenant = call.tenant().tenant.id.clone();
     let ended = app
@@ -201,7 +201,7 @@ async fn end(call: Call) -> Result<Response<Body>, Problem> {
         .await?;
     match ended {
         true => Ok(body::nothing()),
-        false => Err(Problem::missing(Noun::Link)),
+        false => Err(Problem::missing(ResourceKind::Link)),
     }
 }
 

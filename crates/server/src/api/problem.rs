@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use axum::body::Body;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
-use posthaste_core::mistakes::Mistakes;
+use posthaste_core::mistakes::ValidationErrors;
 use posthaste_core::time::Span;
 use posthaste_store::StoreError;
 use serde::Serialize;
@@ -34,7 +34,7 @@ pub struct Problem {
     /// The problem with this request, and what to do.
     pub detail: Cow<'static, str>,
     /// The invalid fields and their problems.
-    pub errors: Option<Mistakes>,
+    pub errors: Option<ValidationErrors>,
     /// Time to wait before a retry.
     pub retry_after: Option<Span>,
     /// The limit that is exceeded.
@@ -51,14 +51,14 @@ struct Told<'a> {
     detail: &'a str,
     code: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    errors: Option<&'a Mistakes>,
+    errors: Option<&'a ValidationErrors>,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<&'a str>,
 }
 
 /// The kinds of things that can be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Noun {
+pub enum ResourceKind {
     /// An unknown path.
     Path,
     /// A tenant.
@@ -77,17 +77,19 @@ pub enum Noun {
     Link,
 }
 
-impl Noun {
+impl ResourceKind {
     fn missing(self) -> &'static str {
         match self {
-            Noun::Path => "There is nothing at this path. GET /docs lists every path.",
-            Noun::Tenant => "There is no such tenant. Check the id in the path.",
-            Noun::Key => "There is no such key. Check the id in the path.",
-            Noun::Endpoint => "There is no such endpoint. Check the id in the path.",
-            Noun::Event => "There is no such event. Check the id in the path.",
-            Noun::Delivery => "There is no such delivery. Check the id in the path.",
-            Noun::Link => "There is no such link, or it has ended. Check the id in the path.",
-            Noun::Replay => "There is no such replay. Check the id in the path.",
+            ResourceKind::Path => "There is nothing at this path. GET /docs lists every path.",
+            ResourceKind::Tenant => "There is no such tenant. Check the id in the path.",
+            ResourceKind::Key => "There is no such key. Check the id in the path.",
+            ResourceKind::Endpoint => "There is no such endpoint. Check the id in the path.",
+            ResourceKind::Event => "There is no such event. Check the id in the path.",
+            ResourceKind::Delivery => "There is no such delivery. Check the id in the path.",
+            ResourceKind::Link => {
+                "There is no such link, or it has ended. Check the id in the path."
+            }
+            ResourceKind::Replay => "There is no such replay. Check the id in the path.",
         }
     }
 }
@@ -107,7 +109,7 @@ impl Problem {
     }
 
     /// The resource does not exist or belongs to another tenant. Both give the same response.
-    pub fn missing(noun: Noun) -> Problem {
+    pub fn missing(noun: ResourceKind) -> Problem {
         Problem::new(Code::NotFound, noun.missing())
     }
 
@@ -134,12 +136,12 @@ impl Problem {
     }
 
     /// Fields are invalid.
-    pub fn invalid(mistakes: Mistakes) -> Problem {
+    pub fn invalid(mistakes: ValidationErrors) -> Problem {
         Problem::invalid_as(Code::Invalid, mistakes)
     }
 
     /// Fields are invalid, with a more specific code.
-    pub fn invalid_as(code: Code, mistakes: Mistakes) -> Problem {
+    pub fn invalid_as(code: Code, mistakes: ValidationErrors) -> Problem {
         let mut detail = String::new();
         for mistake in mistakes.iter() {
             if !detail.is_empty() {
@@ -166,7 +168,7 @@ impl Problem {
 
     /// One field is invalid.
     pub fn invalid_field(field: &str, message: impl Into<String>) -> Problem {
-        let mut mistakes = Mistakes::default();
+        let mut mistakes = ValidationErrors::default();
         mistakes.note(field, message);
         Problem::invalid(mistakes)
     }
@@ -293,8 +295,8 @@ impl From<EngineError> for Problem {
     }
 }
 
-impl From<Mistakes> for Problem {
-    fn from(mistakes: Mistakes) -> Problem {
+impl From<ValidationErrors> for Problem {
+    fn from(mistakes: ValidationErrors) -> Problem {
         Problem::invalid(mistakes)
     }
 }

@@ -12,13 +12,13 @@
 use std::sync::{Mutex, PoisonError};
 
 use http::StatusCode;
-use posthaste_core::mistakes::Mistakes;
+use posthaste_core::mistakes::ValidationErrors;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{Allowance, LimitName, Limits, Tenant};
 
 use super::App;
-use super::auth::KnownTenant;
+use super::auth::CachedTenant;
 use super::code::Code;
 use super::problem::Problem;
 
@@ -64,7 +64,7 @@ impl App {
     /// shows that this many new events exceed a limit.
     pub fn allowance(
         &self,
-        tenant: &KnownTenant,
+        tenant: &CachedTenant,
         now: Timestamp,
         surely_new: u64,
     ) -> Result<Allowance, Problem> {
@@ -83,7 +83,7 @@ impl App {
     /// certainly new do not fit either.
     pub fn over_limit(
         &self,
-        tenant: &KnownTenant,
+        tenant: &CachedTenant,
         now: Timestamp,
         count: u64,
         (limit, wait): (LimitName, Option<Span>),
@@ -116,7 +116,7 @@ impl App {
         policy: &RetryPolicy,
         tenant: &Tenant,
         field: &str,
-        mistakes: &mut Mistakes,
+        mistakes: &mut ValidationErrors,
     ) {
         let Some(allowed) = self.limits_of(tenant).max_attempts else {
             return;

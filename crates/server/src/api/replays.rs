@@ -17,7 +17,7 @@ use super::code::Code;
 use super::deliveries::{ended_status, error_kind};
 use super::delivery_view::Shown;
 use super::paging;
-use super::problem::{Noun, Problem};
+use super::problem::{Problem, ResourceKind};
 use super::route::{Access, CURSOR, Content, Gives, Group, LIMIT, Route, Schema, Takes, Verb};
 use super::trail;
 
@@ -127,21 +127,21 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
 
 /// `GET …/replays/{replay}`.
 async fn get(call: Call) -> Result<Response<Body>, Problem> {
-    let id: ReplayId = call.id("replay", Noun::Replay)?;
+    let id: ReplayId = call.id("replay", ResourceKind::Replay)?;
     let tenant = call.tenant().tenant.id.clone();
     let found = call.app.store.replay(tenant, id).await?;
-    let replay = found.ok_or_else(|| Problem::missing(Noun::Replay))?;
+    let replay = found.ok_or_else(|| Problem::missing(ResourceKind::Replay))?;
     Ok(body::answer(StatusCode::OK, &ReplayView::new(&replay)))
 }
 
 /// `POST …/replays/{replay}/cancel`.
 async fn cancel(mut call: Call) -> Result<Response<Body>, Problem> {
     call.take_nothing().await?;
-    let id: ReplayId = call.id("replay", Noun::Replay)?;
+    let id: ReplayId = call.id("replay", ResourceKind::Replay)?;
     let tenant = call.tenant().tenant.id.clone();
     let now = call.app.clock.wall();
     let found = call.app.store.cancel_replay(now, tenant, id).await?;
-    let replay = found.ok_or_else(|| Problem::missing(Noun::Replay))?;
+    let replay = found.ok_or_else(|| Problem::missing(ResourceKind::Replay))?;
     Ok(body::answer(StatusCode::OK, &ReplayView::new(&replay)))
 }
 

@@ -14,16 +14,16 @@ use super::code::Code;
 use super::problem::Problem;
 
 /// The future of a handler.
-pub type Handled = Pin<Box<dyn Future<Output = Result<Response<Body>, Problem>> + Send>>;
+pub type HandlerFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Problem>> + Send>>;
 
 /// The function that handles a request.
-pub type Handler = fn(Call) -> Handled;
+pub type Handler = fn(Call) -> HandlerFuture;
 
 /// Runs a handler to its end even if the caller disconnects. A change that is on disk must reach the engine
 /// and the caches, for example that of a revoked key.
 pub fn to_the_end(
     handler: impl Future<Output = Result<Response<Body>, Problem>> + Send + 'static,
-) -> Handled {
+) -> HandlerFuture {
     let task = tokio::spawn(handler);
     Box::pin(async move {
         let ended = task.await;
@@ -175,30 +175,30 @@ pub const CURSOR: Parameter = Parameter {
 
 impl Route {
     /// Returns every error the route may answer with, including the common ones.
-    pub fn all_fails(&self) -> Vec<(u16, Code)> {
+    pub fn all_errors(&self) -> Vec<(u16, Code)> {
         let mut codes: Vec<(u16, Code)> = self.fails.to_vec();
         let mut add = |list: &[Code]| {
             codes.extend(list.iter().map(|code| (code.status().as_u16(), *code)));
         };
         match self.access {
             Access::Open => {}
-            Access::AnyKey => add(KEYED),
+            Access::AnyKey => add(KEY_ERRORS),
             Access::Admin => {
-                add(KEYED);
+                add(KEY_ERRORS);
                 add(&[Code::Forbidden]);
             }
             Access::Tenant => {
-                add(KEYED);
+                add(KEY_ERRORS);
                 add(&[Code::NotFound]);
             }
             Access::TenantKey => {
-                add(KEYED);
+                add(KEY_ERRORS);
                 add(&[Code::NotFound, Code::Forbidden]);
             }
         }
         match self.takes {
             Takes::Nothing => {}
-            Takes::Json(_) | Takes::OptionalJson(_) => add(CARRYING),
+            Takes::Json(_) | Takes::OptionalJson(_) => add(BODY_ERRORS),
         }
         match (self.access, self.verb) {
             (Access::Open, _) | (_, Verb::Get) => {}
@@ -226,7 +226,7 @@ impl Route {
 }
 
 /// Errors of every route that needs a key.
-const KEYED: &[Code] = &[
+const KEY_ERRORS: &[Code] = &[
     Code::Unauthorized,
     Code::Invalid,
     Code::RateLimited,
@@ -237,7 +237,7 @@ const KEYED: &[Code] = &[
 ];
 
 /// Errors of every route that takes a body.
-const CARRYING: &[Code] = &[
+const BODY_ERRORS: &[Code] = &[
     Code::MalformedJson,
     Code::RequestTimeout,
     Code::TooLarge,

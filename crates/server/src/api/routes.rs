@@ -10,7 +10,7 @@ use http::Request;
 use super::App;
 use super::call;
 use super::code::Code;
-use super::problem::{Noun, Problem};
+use super::problem::{Problem, ResourceKind};
 use super::route::{Group, Route, Verb};
 use super::{
     alerts, attention, audit, dead_letters, deliveries, endpoints, events, find, keys, metrics,
@@ -51,7 +51,8 @@ pub fn router(app: Arc<App>) -> Router {
             paths.push(route.path);
         }
     }
-    serving(&app, &paths).fallback(|| async { Problem::missing(Noun::Path).into_response() })
+    serving(&app, &paths)
+        .fallback(|| async { Problem::missing(ResourceKind::Path).into_response() })
 }
 
 /// Paths that a node with the role `worker` serves.

@@ -4,10 +4,10 @@ use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::Standing;
-use posthaste_core::mistakes::{Fields, Mistakes};
+use posthaste_core::mistakes::{Fields, ValidationErrors};
 use posthaste_core::policy::{MAX_ATTEMPTS, RetryPolicy};
 use posthaste_core::time::Timestamp;
-use posthaste_store::{Insertion, Limits, Replaced, Tenant};
+use posthaste_store::{CreateResult, Limits, ReplaceResult, Tenant};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::task::{JoinError, JoinSet};
@@ -15,7 +15,7 @@ use tokio::task::{JoinError, JoinSet};
 use super::auth::Caller;
 use super::call::Call;
 use super::code::Code;
-use super::problem::{Noun, Problem};
+use super::problem::{Problem, ResourceKind};
 use super::route::{
     Access, CURSOR, Content, Gives, Group, LIMIT, Route, Schema, Takes, Verb, to_the_end,
 };
@@ -26,7 +26,7 @@ use crate::limits;
 /// Maximum length of a name.
 const MAX_NAME_CHARS: usize = 200;
 /// Maximum number of endpoints of a deleted tenant that are closed in parallel. They share commits.
-const SHUT_AT_ONCE: usize = 256;
+const MAX_PARALLEL_CLOSES: usize = 256;
 /// Maximum number of tries for a change that conflicts with other changes.
 pub(super) const MAX_TRIES: usize = 8;
 
@@ -145,26 +145,26 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     let now = app.clock.wall();
     let tenant = read_new(app, now, &document)?;
     match app.store.create_tenant(now, tenant.clone()).await? {
-        Insertion::Created => {
+        CreateResult::Created => {
             app.forget_tenant(&tenant.id);
             let answer = body::answer(StatusCode::CREATED, &shown(&tenant));
             Ok(trail::made(&tenant.id, answer))
         }
-        Insertion::Taken => {
+        CreateResult::Taken => {
             let detail = format!(
                 "There is a tenant {} already. Choose another id, or change that one.",
                 tenant.id
             );
             Err(Problem::new(Code::AlreadyExists, detail))
         }
-        Insertion::NoSuchTenant | Insertion::TooMany => {
+        CreateResult::NoSuchTenant | CreateResult::TooMany => {
             Err(Problem::internal(&"a tenant was refused for no reason"))
         }
     }
 }
 
 fn read_new(app: &App, now: Timestamp, document: &Value) -> Result<Tenant, Problem> {
-    let mut mistakes = Mistakes::default();
+    let mut mistakes = ValidationErrors::default();
     // A tenant's id has the format of the other ids. `TenantId` is text, so the id generator cannot make one directly.
     let made = app
         .mint::<EndpointId>()
@@ -236,7 +236,7 @@ fn read_plan(app: &App, fields: &mut Fields<'_, '_>) -> Option<String> {
 }
 
 /// Checks fields that depend on each other.
-fn check(app: &App, tenant: &Tenant, mistakes: &mut Mistakes) {
+fn check(app: &App, tenant: &Tenant, mistakes: &mut ValidationErrors) {
     let policy = tenant.default_retry_policy.as_ref();
     if let Some(Ok(policy)) = policy.map(RetryPolicy::from_json) {
         app.check_policy(&policy, tenant, "default_retry_policy", mistakes);
@@ -271,8 +271,8 @@ async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
     let id = &call.tenant().tenant.id;
     for _ in 0..MAX_TRIES {
         let stored = app.store.tenant(id.clone()).await?;
-        let mut tenant = stored.ok_or_else(|| Problem::missing(Noun::Tenant))?;
-        let mut mistakes = Mistakes::default();
+        let mut tenant = stored.ok_or_else(|| Problem::missing(ResourceKind::Tenant))?;
+        let mut mistakes = ValidationErrors::default();
         form::read(&document, &mut mistakes, |fields| {
             read_changes(app, &document, fields, &mut tenant);
         });
@@ -280,13 +280,13 @@ async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
         let tenant = mistakes.into_result(Some(tenant))?;
         let now = app.clock.wall();
         match app.store.replace_tenant(now, tenant.clone()).await? {
-            Replaced::Done => {
+            ReplaceResult::Done => {
                 app.forget_tenant(id);
                 app.engine.tenant_changed(id.clone());
                 return Ok(body::answer(StatusCode::OK, &shown(&tenant)));
             }
-            Replaced::Outdated => {}
-            Replaced::Gone => return Err(Problem::missing(Noun::Tenant)),
+            ReplaceResult::Outdated => {}
+            ReplaceResult::Gone => return Err(Problem::missing(ResourceKind::Tenant)),
         }
     }
     Err(contended())
@@ -310,7 +310,7 @@ async fn delete(call: Call) -> Result<Response<Body>, Problem> {
     let endpoints = app.store.delete_tenant(now, id.clone()).await?;
     app.forget_tenant(&id);
     app.forget_keys(|key| key.tenant.as_ref() == Some(&id));
-    let endpoints = endpoints.ok_or_else(|| Problem::missing(Noun::Tenant))?;
+    let endpoints = endpoints.ok_or_else(|| Problem::missing(ResourceKind::Tenant))?;
     let shut = shut(app, endpoints).await;
     // Last, because closing the endpoints is counted too.
     app.observe.forget(&id);
@@ -323,7 +323,7 @@ async fn shut(app: &App, endpoints: Vec<EndpointId>) -> Result<(), Problem> {
     let mut under_way = JoinSet::new();
     let mut first_error = Ok(());
     for endpoint in endpoints {
-        if under_way.len() >= SHUT_AT_ONCE {
+        if under_way.len() >= MAX_PARALLEL_CLOSES {
             first_error = first_error.and(joined(under_way.join_next().await));
         }
         let switchboard = app.switchboard.clone();

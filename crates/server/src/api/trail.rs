@@ -1,6 +1,6 @@
 //! Writes the audit log.
 //!
-//! [`Trail::begin`] writes an entry before a request is executed, and [`Trail::end`] adds its outcome. So
+//! [`AuditedRequest::begin`] writes an entry before a request is executed, and [`AuditedRequest::end`] adds its outcome. So
 //! nothing is changed without an entry. An entry without an outcome means that the outcome is unknown, for
 //! example because the process died in between. If the request created something, the entry gets its id, as
 //! in `/v1/tenants/acme/endpoints/ep_…`. Reads are not audited, except for reading a secret. Events are not
@@ -30,11 +30,11 @@ const WITHOUT: [&str; 4] = [
     "simulate_policy",
 ];
 /// Reads that are audited.
-const SECRETS: [&str; 1] = ["get_endpoint_secret"];
+const AUDITED_READS: [&str; 1] = ["get_endpoint_secret"];
 
 /// Rate limit of audited requests per tenant, so that a tenant cannot fill the disk with audit entries. It
 /// does not apply to events. To repeat many deliveries, a tenant creates a replay.
-const ACTS: Pace = Pace {
+const AUDITED_RATE: Pace = Pace {
     per_second: 100,
     burst: 2_000,
 };
@@ -52,10 +52,10 @@ fn pace(app: &App, caller: &Caller) -> Result<(), Problem> {
     };
     let meter = meter_of(&app.acts, tenant);
     let now = app.clock.now().tick;
-    meter.spend(now, ACTS, 1).map_err(|wait| {
+    meter.spend(now, AUDITED_RATE, 1).map_err(|wait| {
         let detail = format!(
             "A tenant may change {} things a second, and {} at once. Wait as long as Retry-After says.",
-            ACTS.per_second, ACTS.burst
+            AUDITED_RATE.per_second, AUDITED_RATE.burst
         );
         Problem::new(Code::RateLimited, detail).after(wait)
     })
@@ -70,7 +70,7 @@ pub(super) fn is_tenants_own(entry: &AuditEntry) -> bool {
 pub(super) fn leaves(route: &Route) -> bool {
     match (route.access, route.verb) {
         (Access::Open, _) => false,
-        (_, Verb::Get) => SECRETS.contains(&route.name),
+        (_, Verb::Get) => AUDITED_READS.contains(&route.name),
         (_, Verb::Post | Verb::Patch | Verb::Delete) => !WITHOUT.contains(&route.name),
     }
 }
@@ -87,20 +87,20 @@ pub(super) fn made(id: impl Display, mut answer: Response<Body>) -> Response<Bod
 }
 
 /// Returns the id of the resource that the handler created, if any.
-pub(super) fn made_by(answered: &Result<Response<Body>, Problem>) -> Option<&str> {
+pub(super) fn created_id(answered: &Result<Response<Body>, Problem>) -> Option<&str> {
     let made: &Made = answered.as_ref().ok()?.extensions().get()?;
     Some(&made.0)
 }
 
 /// An audited request in progress.
-pub(crate) struct Trail {
+pub(crate) struct AuditedRequest {
     app: Arc<App>,
     entry: AuditId,
     /// The path of the request.
     resource: String,
 }
 
-impl Trail {
+impl AuditedRequest {
     /// Writes the entry of a request: `action` on the resource at `path`. Refuses tenants above their rate limit.
     pub(crate) async fn begin(
         app: &Arc<App>,
@@ -109,7 +109,7 @@ impl Trail {
         tenant: Option<TenantId>,
         origin: &Origin,
         path: &str,
-    ) -> Result<Trail, Problem> {
+    ) -> Result<AuditedRequest, Problem> {
         pace(app, caller)?;
         let now = app.clock.wall();
         let credential = match caller {
@@ -133,7 +133,7 @@ impl Trail {
         };
         let id = entry.id;
         app.store.begin_audit(now, entry).await?;
-        Ok(Trail {
+        Ok(AuditedRequest {
             app: app.clone(),
             entry: id,
             resource: path.to_owned(),
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn whatever_changes_something_leaves_a_trail() {
         let named = |name: &str| routes::all().any(|route| route.name == name);
-        assert!(WITHOUT.iter().chain(&SECRETS).all(|name| named(name)));
+        assert!(WITHOUT.iter().chain(&AUDITED_READS).all(|name| named(name)));
         let silent = routes::all().filter(|route| route.verb != Verb::Get && !leaves(route));
         let silent: Vec<&str> = silent.map(|route| route.name).collect();
         assert_eq!(

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::body;
 use super::call::Call;
-use super::problem::{Noun, Problem};
+use super::problem::{Problem, ResourceKind};
 use super::route::{Access, Content, Gives, Group, Route, Schema, Takes, Verb};
 use crate::limits;
 
@@ -75,14 +75,14 @@ async fn show(call: Call) -> Result<Response<Body>, Problem> {
     let (app, tenant) = (&call.app, &call.tenant().tenant);
     let now = app.clock.wall();
     let usage = app.store.usage(now, tenant.id.clone()).await?;
-    let usage = usage.ok_or_else(|| Problem::missing(Noun::Tenant))?;
+    let usage = usage.ok_or_else(|| Problem::missing(ResourceKind::Tenant))?;
     let under_way = app.switchboard.under_way(&tenant.id).await;
     let plans = &app.settings.plans;
     let limits = app.limits_of(tenant);
     let view = |limit: LimitName| LimitView {
         limit: value_of(&limits, limit),
         used: used_of(&usage, under_way, limit),
-        source: match plans.source(tenant, decisive(&limits, limit)) {
+        source: match plans.source(tenant, effective_limit(&limits, limit)) {
             LimitSource::Tenant => "tenant",
             LimitSource::Plan => "plan",
             LimitSource::Server => "server",
@@ -102,7 +102,7 @@ async fn show(call: Call) -> Result<Response<Body>, Problem> {
 }
 
 /// Returns the limit that takes effect: payloads and attempts are never kept longer than their deliveries.
-fn decisive(limits: &Limits, limit: LimitName) -> LimitName {
+fn effective_limit(limits: &Limits, limit: LimitName) -> LimitName {
     let own = match limit {
         LimitName::PayloadRetention => limits.payload_retention,
         LimitName::AttemptRetention => limits.attempt_retention,
@@ -124,7 +124,7 @@ fn decisive(limits: &Limits, limit: LimitName) -> LimitName {
 /// Returns the value of a limit; `null` if there is none.
 fn value_of(limits: &Limits, limit: LimitName) -> Value {
     let span = |span: Option<Span>| json!(span.map(|span| span.to_string()));
-    match decisive(limits, limit) {
+    match effective_limit(limits, limit) {
         LimitName::Endpoints => json!(limits.endpoints),
         LimitName::EventsPerSecond => json!(limits.events_per_second),
         LimitName::EventsPerMonth => json!(limits.events_per_month),

@@ -7,28 +7,28 @@ use serde::Serialize;
 
 /// Median and 99th percentile, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Spread {
+pub struct Percentiles {
     /// Median.
     pub p50: f64,
     /// 99th percentile.
     pub p99: f64,
 }
 
-impl Spread {
+impl Percentiles {
     /// Computes the percentiles of values in nanoseconds, in any order; `None` if there are no values.
-    pub fn of_nanos(mut nanos: Vec<u64>) -> Option<Spread> {
+    pub fn of_nanos(mut nanos: Vec<u64>) -> Option<Percentiles> {
         nanos.sort_unstable();
         let ms = |share| Some(percentile(&nanos, share)? as f64 / 1e6);
-        Some(Spread {
+        Some(Percentiles {
             p50: ms(0.50)?,
             p99: ms(0.99)?,
         })
     }
 
     /// Returns the median of each percentile over several rounds.
-    pub fn median(spreads: &[Spread]) -> Option<Spread> {
-        let of = |pick: fn(&Spread) -> f64| median(spreads.iter().map(pick));
-        Some(Spread {
+    pub fn median(spreads: &[Percentiles]) -> Option<Percentiles> {
+        let of = |pick: fn(&Percentiles) -> f64| median(spreads.iter().map(pick));
+        Some(Percentiles {
             p50: of(|spread| spread.p50)?,
             p99: of(|spread| spread.p99)?,
         })
@@ -106,9 +106,9 @@ mod tests {
 
     #[test]
     fn a_spread_is_told_in_milliseconds() {
-        let spread = Spread::of_nanos(vec![3_000_000, 1_000_000, 2_500_000]);
-        assert_eq!(spread, Some(Spread { p50: 2.5, p99: 3.0 }));
-        assert_eq!(Spread::of_nanos(vec![]), None);
+        let spread = Percentiles::of_nanos(vec![3_000_000, 1_000_000, 2_500_000]);
+        assert_eq!(spread, Some(Percentiles { p50: 2.5, p99: 3.0 }));
+        assert_eq!(Percentiles::of_nanos(vec![]), None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use super::failure::Failure;
-use super::figures::Spread;
+use super::figures::Percentiles;
 
 /// Maximum number of wrong arrivals that are reported in detail; others are only counted.
 const MAX_TOLD: usize = 5;
@@ -159,16 +159,16 @@ impl Ledger {
     }
 
     /// Returns the time from sending to acceptance of these events.
-    pub fn accept_latency(&self, events: Range<usize>) -> Option<Spread> {
+    pub fn accept_latency(&self, events: Range<usize>) -> Option<Percentiles> {
         let of = |number: usize| {
             let accepted = moment(&self.accepted[number])?;
             Some(accepted.saturating_sub(moment(&self.sent[number])?))
         };
-        Spread::of_nanos(events.filter_map(of).collect())
+        Percentiles::of_nanos(events.filter_map(of).collect())
     }
 
     /// Returns the time from sending to receipt of these events.
-    pub fn lag(&self, endpoints: Range<usize>, events: Range<usize>) -> Option<Spread> {
+    pub fn lag(&self, endpoints: Range<usize>, events: Range<usize>) -> Option<Percentiles> {
         let arrived = |endpoint: usize, number: usize| {
             let arrived = moment(&self.arrived[endpoint * self.events + number])?;
             Some(arrived.saturating_sub(moment(&self.sent[number])?))
@@ -177,7 +177,7 @@ impl Ledger {
             let events = events.clone();
             events.filter_map(move |number| arrived(endpoint, number))
         });
-        Spread::of_nanos(lags.collect())
+        Percentiles::of_nanos(lags.collect())
     }
 
     /// Returns the accepted events per second, from the first send to the last acceptance.

@@ -103,7 +103,7 @@ impl Receivers {
             let shared = Arc::clone(&shared);
             threads.push(spawn(stopped.clone(), receive(shared, take))?);
         }
-        threads.push(spawn(stopped, deal(listener, takers))?);
+        threads.push(spawn(stopped, distribute_connections(listener, takers))?);
         Ok(Receivers {
             address,
             shared,
@@ -139,7 +139,7 @@ impl Receivers {
     }
 
     /// Starts to record the arrival time of every request, successful or not.
-    pub fn keep_moments(&self) {
+    pub fn record_arrival_times(&self) {
         self.shared.keeps_moments.store(true, Ordering::Release);
     }
 
@@ -193,7 +193,10 @@ fn spawn(
 }
 
 /// Distributes connections over the threads in turn.
-async fn deal(listener: std::net::TcpListener, takers: Vec<mpsc::Sender<std::net::TcpStream>>) {
+async fn distribute_connections(
+    listener: std::net::TcpListener,
+    takers: Vec<mpsc::Sender<std::net::TcpStream>>,
+) {
     let Ok(listener) = TcpListener::from_std(listener) else {
         return;
     };

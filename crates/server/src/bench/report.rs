@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::figures::{Spread, median, ratio};
+use super::figures::{Percentiles, median, ratio};
 use crate::picture::{terminal, words};
 
 /// Measurements of the relay or the server in one round. A value that was not measured is `None`.
@@ -14,11 +14,11 @@ pub struct Figures {
     /// Deliveries, from the first send to the last arrival.
     pub deliveries_per_second: Option<f64>,
     /// Time from request to response, measured by producers.
-    pub accept_latency_ms: Option<Spread>,
+    pub accept_latency_ms: Option<Percentiles>,
     /// Time from acceptance to the first byte sent, as reported by the server's metrics.
-    pub first_attempt_lag_ms: Option<Spread>,
+    pub first_attempt_lag_ms: Option<Percentiles>,
     /// Time from the producer's request to the receiver's receipt.
-    pub delivery_lag_ms: Option<Spread>,
+    pub delivery_lag_ms: Option<Percentiles>,
     /// Processor time of the process.
     pub cpu_us_per_delivery: Option<f64>,
     /// Maximum memory of the process.
@@ -33,9 +33,9 @@ impl Figures {
     /// Returns the median of each figure over several rounds.
     pub fn median(rounds: &[Figures]) -> Figures {
         let of = |pick: fn(&Figures) -> Option<f64>| median(rounds.iter().filter_map(pick));
-        let spread = |pick: fn(&Figures) -> Option<Spread>| {
-            let spreads: Vec<Spread> = rounds.iter().filter_map(pick).collect();
-            Spread::median(&spreads)
+        let spread = |pick: fn(&Figures) -> Option<Percentiles>| {
+            let spreads: Vec<Percentiles> = rounds.iter().filter_map(pick).collect();
+            Percentiles::median(&spreads)
         };
         Figures {
             events_per_second: of(|figures| figures.events_per_second),
@@ -166,7 +166,7 @@ pub fn bytes(value: Option<f64>) -> String {
 }
 
 /// Formats median and 99th percentile, in milliseconds.
-pub fn spread(value: Option<Spread>) -> String {
+pub fn spread(value: Option<Percentiles>) -> String {
     value.map_or_else(
         || "–".to_owned(),
         |spread| format!("{:.2} / {:.2}", spread.p50, spread.p99),

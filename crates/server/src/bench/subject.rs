@@ -23,7 +23,7 @@ const MAX_START: Duration = Duration::from_secs(120);
 /// Maximum time of a clean stop.
 const MAX_STOP: Duration = Duration::from_secs(60);
 /// Number of last lines of standard error that are kept for error messages.
-const MAX_LAST_WORDS: usize = 10;
+const MAX_STDERR_LINES: usize = 10;
 /// The process is idle when it used no processor time for this long.
 const QUIET: Duration = Duration::from_millis(300);
 /// Maximum time to wait until it is idle.
@@ -93,7 +93,7 @@ impl Subject {
             .spawn()
             .map_err(Failure::machine("cannot start this program again"))?;
         let said = listen(child.stderr.take());
-        let told = address_told(child.stdout.take(), started_at);
+        let told = first_address(child.stdout.take(), started_at);
         let mut stdin = child.stdin.take();
         if let (Some(stdin), Some(orders)) = (&mut stdin, orders) {
             // If the process has ended already, its error is reported below.
@@ -216,7 +216,7 @@ fn listen(from: Option<impl Read + Send + 'static>) -> LastWords {
         std::thread::spawn(move || {
             for line in BufReader::new(from).lines().map_while(Result::ok) {
                 let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                if kept.len() == MAX_LAST_WORDS {
+                if kept.len() == MAX_STDERR_LINES {
                     kept.pop_front();
                 }
                 kept.push_back(line);
@@ -227,7 +227,7 @@ fn listen(from: Option<impl Read + Send + 'static>) -> LastWords {
 }
 
 /// Returns the address in the first line that contains one, and the time of that line.
-fn address_told(
+fn first_address(
     from: Option<impl Read + Send + 'static>,
     started_at: Instant,
 ) -> oneshot::Receiver<(SocketAddr, Duration)> {
@@ -282,10 +282,10 @@ mod tests {
     #[test]
     fn the_first_address_is_told_and_only_once() {
         let text = "posthaste 0.1.0\non http://127.0.0.1:1\non http://127.0.0.1:2\n";
-        let told = address_told(Some(text.as_bytes()), Instant::now());
+        let told = first_address(Some(text.as_bytes()), Instant::now());
         let (address, _) = told.blocking_recv().unwrap();
         assert_eq!(address.port(), 1);
-        let silent = address_told(Some(&b"nothing\n"[..]), Instant::now());
+        let silent = first_address(Some(&b"nothing\n"[..]), Instant::now());
         assert!(silent.blocking_recv().is_err());
     }
 
@@ -297,7 +297,7 @@ mod tests {
         while begun_at.elapsed() < Duration::from_secs(10) {
             let said = said.lock().unwrap();
             if said.back().is_some_and(|last| last == "99") {
-                assert_eq!(said.len(), MAX_LAST_WORDS);
+                assert_eq!(said.len(), MAX_STDERR_LINES);
                 return;
             }
             drop(said);

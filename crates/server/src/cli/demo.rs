@@ -131,7 +131,7 @@ async fn play(stage: &Stage, script: Script, narrator: &mut Narrator) -> Result<
     let accepted = AtomicU64::new(0);
     let sending = traffic::send(script, stage.client()?, chance::seed(), &accepted);
     let directing = async {
-        stage.direct().await;
+        stage.run_flaky_script().await;
         Ok(())
     };
     let watching = look_on(stage, script, &accepted, narrator);
@@ -174,7 +174,7 @@ async fn look(
 
 /// The output mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Manner {
+enum OutputMode {
     /// One line of JSON per message or status.
     Json,
     /// The table is redrawn in place, below the messages.
@@ -185,7 +185,7 @@ enum Manner {
 
 /// Prints messages and the table.
 struct Narrator {
-    manner: Manner,
+    manner: OutputMode,
     width: usize,
     seen: Option<Snapshot>,
     /// Number of screen lines that the table occupies.
@@ -200,9 +200,9 @@ impl Narrator {
         let moves = stdout.is_terminal()
             && anstream::AutoStream::choice(&stdout) != anstream::ColorChoice::Never;
         let manner = match (json, moves) {
-            (true, _) => Manner::Json,
-            (false, true) => Manner::Drawn,
-            (false, false) => Manner::Written,
+            (true, _) => OutputMode::Json,
+            (false, true) => OutputMode::Drawn,
+            (false, false) => OutputMode::Written,
         };
         Narrator {
             manner,
@@ -215,8 +215,8 @@ impl Narrator {
 
     fn open(&self, place: &Place, script: &Script) -> Result<(), Failure> {
         match self.manner {
-            Manner::Json => output::print_raw(&format!("{}\n", page::opening_json(place))),
-            Manner::Drawn | Manner::Written => output::print(&page::opening(place, script)),
+            OutputMode::Json => output::print_raw(&format!("{}\n", page::opening_json(place))),
+            OutputMode::Drawn | OutputMode::Written => output::print(&page::opening(place, script)),
         }
     }
 
@@ -229,8 +229,8 @@ impl Narrator {
         self.seen = Some(seen);
         self.looks += 1;
         match self.manner {
-            Manner::Json => output::print_raw(&text),
-            Manner::Drawn | Manner::Written => output::print(&text),
+            OutputMode::Json => output::print_raw(&text),
+            OutputMode::Drawn | OutputMode::Written => output::print(&text),
         }
     }
 
@@ -239,19 +239,19 @@ impl Narrator {
             .iter()
             .map(|moment| page::moment(moment, seen.at, self.width));
         match self.manner {
-            Manner::Json => {
+            OutputMode::Json => {
                 let moments = told.iter().map(|moment| moment.as_json(seen.at));
                 let lines = moments.chain([page::status_json(seen)]);
                 lines.map(|line| format!("{line}\n")).collect()
             }
-            Manner::Written => {
+            OutputMode::Written => {
                 let table = match self.looks % LOOKS_APART {
                     0 if self.looks > 0 => format!("\n{}\n", page::status(seen)),
                     _ => String::new(),
                 };
                 words.chain([table]).collect()
             }
-            Manner::Drawn => {
+            OutputMode::Drawn => {
                 let words: String = words.collect();
                 let table = format!("\n{}", page::status(seen));
                 let drawn = redrawn(self.drawn, &words, &table);
@@ -264,10 +264,10 @@ impl Narrator {
     fn close(&self) -> Result<(), Failure> {
         match (&self.seen, self.manner) {
             (None, _) => Ok(()),
-            (Some(seen), Manner::Json) => {
+            (Some(seen), OutputMode::Json) => {
                 output::print_raw(&format!("{}\n", page::closing_json(seen)))
             }
-            (Some(seen), Manner::Drawn | Manner::Written) => {
+            (Some(seen), OutputMode::Drawn | OutputMode::Written) => {
                 output::print(&page::closing(seen, self.width))
             }
         }

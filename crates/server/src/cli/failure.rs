@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use posthaste_core::mistakes::Mistakes;
+use posthaste_core::mistakes::ValidationErrors;
 use posthaste_store::OpenError;
 use posthaste_store::copy::CopyError;
 
@@ -12,7 +12,7 @@ use super::remote::Trouble;
 use super::source::{Format, MAX_POLICY_BYTES};
 use crate::bench;
 use crate::config::ConfigError;
-use crate::node::{Breakdown, StartError};
+use crate::node::{NodeFailure, StartError};
 use crate::picture::terminal::printable;
 use crate::vault::VaultError;
 
@@ -50,7 +50,7 @@ pub enum Failure {
         /// Name of the source.
         source: String,
         /// All errors in it.
-        mistakes: Mistakes,
+        mistakes: ValidationErrors,
     },
     /// A chart cannot be written.
     Unwritable {
@@ -99,7 +99,7 @@ pub enum Failure {
     /// A second stop signal ended the server without waiting.
     Hurried,
     /// The server failed while it was running.
-    BrokenDown(Breakdown),
+    BrokenDown(NodeFailure),
 }
 
 impl From<Trouble> for Failure {
@@ -199,7 +199,11 @@ impl fmt::Display for Failure {
     }
 }
 
-fn write_mistakes(f: &mut fmt::Formatter<'_>, source: &str, mistakes: &Mistakes) -> fmt::Result {
+fn write_mistakes(
+    f: &mut fmt::Formatter<'_>,
+    source: &str,
+    mistakes: &ValidationErrors,
+) -> fmt::Result {
     write!(f, "{source} is not a retry policy")?;
     for mistake in mistakes.iter() {
         let field = match mistake.field.as_str() {
@@ -218,7 +222,7 @@ mod tests {
 
     #[test]
     fn each_mistake_has_a_line_of_its_own() {
-        let mut mistakes = Mistakes::default();
+        let mut mistakes = ValidationErrors::default();
         mistakes.note("", "must be an object");
         mistakes.note("a\nb\u{1b}", "is not known");
         let failure = Failure::Mistaken {

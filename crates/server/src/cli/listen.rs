@@ -14,7 +14,7 @@ use super::output;
 use super::rate;
 use super::remote::Trouble;
 use crate::clock::Clock;
-use crate::listener::{Answer, Behaviour, Check, Heard, Listener, Settings, Tally, When};
+use crate::listener::{Answer, Behaviour, Check, Heard, ReceiverServer, Settings, Tally, When};
 use crate::picture::terminal::{BAD, GOOD, QUIET, STRONG, printable, styled};
 use crate::signing_keys;
 
@@ -183,7 +183,7 @@ async fn listen(args: ListenArgs) -> Result<(), Failure> {
         seed: args.seed,
         clock: Clock::system(),
     };
-    let (listener, mut heard) = Listener::start(settings).map_err(|error| {
+    let (listener, mut heard) = ReceiverServer::start(settings).map_err(|error| {
         Trouble::EndedBadly(format!(
             "cannot listen on {}: {error}; choose another address with --listen",
             args.listen

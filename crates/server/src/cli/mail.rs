@@ -96,7 +96,7 @@ pub fn test(args: &TestArgs) -> Result<(), Failure> {
     }
     let runtime = runtime()?;
     for recipient in recipients {
-        let sending = post.try_out(recipient, Clock::system().wall());
+        let sending = post.send_test(recipient, Clock::system().wall());
         let answer = runtime
             .block_on(sending)
             .map_err(|error| Failure::LetterRefused {

@@ -18,12 +18,12 @@ use crate::config::{Config, StoreLocation};
 use crate::database::{SharedStore, with_password};
 use crate::logging;
 use crate::node::{Kept, Node, NodeSettings};
-use crate::notices::Means;
+use crate::notices::Channels;
 use crate::notices::mail::Post;
 
 /// A second signal within this time counts as the same request. `timeout` and some supervisors signal the process and
 /// then its group, and a terminal signals all processes in it.
-const SAME_WISH: Duration = Duration::from_secs(1);
+const SAME_SIGNAL_WITHIN: Duration = Duration::from_secs(1);
 
 /// Runs the server until SIGTERM or SIGINT.
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
@@ -59,7 +59,7 @@ async fn serve(settings: NodeSettings) -> Result<(), Failure> {
     let asked = Instant::now();
     // A second signal means: stop without waiting.
     let hurried = async {
-        while asked.elapsed() < SAME_WISH {
+        while asked.elapsed() < SAME_SIGNAL_WITHIN {
             told(&mut terminate, &mut interrupt).await;
         }
     };
@@ -119,9 +119,9 @@ pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
 }
 
 /// Returns the channels for notifications.
-fn means(config: &Config) -> Result<Means, String> {
+fn means(config: &Config) -> Result<Channels, String> {
     let post = config.post()?;
-    Ok(Means {
+    Ok(Channels {
         settings: config.notices.clone(),
         mail: config.mail.clone(),
         post: post.map(|post| Arc::new(post) as Arc<dyn Post>),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use posthaste_core::mistakes::MAX_MISTAKES;
+use posthaste_core::mistakes::MAX_ERRORS;
 
 use crate::picture::terminal::printable;
 
@@ -23,7 +23,7 @@ pub struct ConfigError {
 
 impl ConfigError {
     pub(super) fn note(&mut self, origin: impl Into<String>, message: impl Into<String>) {
-        if self.mistakes.len() < MAX_MISTAKES {
+        if self.mistakes.len() < MAX_ERRORS {
             self.mistakes.push(ConfigMistake {
                 origin: origin.into(),
                 message: message.into(),

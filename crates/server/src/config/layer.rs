@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use posthaste_core::mistakes::Mistakes;
+use posthaste_core::mistakes::ValidationErrors;
 use serde_json::{Map, Value};
 
 use super::file::Lines;
@@ -42,7 +42,7 @@ pub(super) enum Origin {
 impl Layer {
     /// Sets the settings of this source, and reports those that are invalid.
     pub(super) fn apply(&self, config: &mut Config, error: &mut ConfigError) {
-        let mut mistakes = Mistakes::default();
+        let mut mistakes = ValidationErrors::default();
         let master_key_origin = self.origin.of("master_key");
         config.read(&self.document, master_key_origin, &mut mistakes);
         for mistake in mistakes.iter() {
@@ -106,10 +106,10 @@ pub(super) fn environment(
         let setting = SETTINGS.iter().find(|setting| setting.variable() == name);
         match (setting, text.into_string()) {
             // Kubernetes sets `POSTHASTE_ALLOW_PORT=tcp://10.0.0.1:80` for a service named posthaste-allow.
-            (Some(_), Ok(text)) if is_none_of_ours(&name) && text.contains("://") => {}
+            (Some(_), Ok(text)) if is_foreign_variable(&name) && text.contains("://") => {}
             (Some(setting), Ok(text)) => put(&mut document, setting, &text),
             (Some(_), Err(_)) => error.note(name, "is not text in UTF-8"),
-            (None, _) if is_none_of_ours(&name) => {}
+            (None, _) if is_foreign_variable(&name) => {}
             (None, _) if strange.len() < MAX_STRANGE => {
                 strange.push(format!("{name} {}", unknown_variable(&name)));
             }
@@ -129,7 +129,7 @@ pub(super) fn environment(
 
 /// Returns true for a variable of the client, and for one that Kubernetes or Docker sets for a service named
 /// posthaste: `POSTHASTE_PORT`, `POSTHASTE_SERVICE_HOST`, `POSTHASTE_PORT_8420_TCP_ADDR`.
-fn is_none_of_ours(name: &str) -> bool {
+fn is_foreign_variable(name: &str) -> bool {
     CLIENT_VARIABLES.contains(&name)
         || name.ends_with("_PORT")
         || name.ends_with("_SERVICE_HOST")
@@ -229,7 +229,7 @@ mod tests {
             "POSTHASTE_METRICS_SERVICE_HOST",
             "POSTHASTE_KEY",
         ] {
-            assert!(is_none_of_ours(name), "{name}");
+            assert!(is_foreign_variable(name), "{name}");
         }
         for name in [
             "POSTHASTE_PORTS",
@@ -237,11 +237,11 @@ mod tests {
             "POSTHASTE_KEYS",
             "POSTHASTE_",
         ] {
-            assert!(!is_none_of_ours(name), "{name}");
+            assert!(!is_foreign_variable(name), "{name}");
         }
         let doubtful = SETTINGS
             .iter()
-            .filter(|setting| is_none_of_ours(&setting.variable()));
+            .filter(|setting| is_foreign_variable(&setting.variable()));
         let doubtful: Vec<&str> = doubtful.map(|setting| setting.key).collect();
         assert_eq!(
             doubtful,

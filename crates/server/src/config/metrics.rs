@@ -34,8 +34,8 @@ impl MetricSettings {
     /// Creates the counters with these settings. The deliveries of the tenant `apart` are left out of the
     /// global stats.
     pub fn observatory(&self, apart: Option<TenantId>) -> Observatory {
-        let observe = Observatory::new().by_endpoint(self.endpoints_told());
-        let observe = observe.setting_apart(apart);
+        let observe = Observatory::new().by_endpoint(self.max_endpoint_series());
+        let observe = observe.with_operational_tenant(apart);
         match self.enabled {
             true => observe,
             false => observe.blind(),
@@ -43,7 +43,7 @@ impl MetricSettings {
     }
 
     /// Returns the maximum number of endpoints with their own series.
-    pub fn endpoints_told(&self) -> usize {
+    pub fn max_endpoint_series(&self) -> usize {
         match self.per_endpoint {
             true => self.endpoints as usize,
             false => 0,

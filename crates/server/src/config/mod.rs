@@ -305,12 +305,12 @@ impl Config {
         for layer in file.iter().chain([&environment.layer, &flags]) {
             layer.apply(&mut config, &mut error);
         }
-        config.check_together(&mut error);
+        config.check_consistency(&mut error);
         error.unless_empty(config)
     }
 
     /// Reports settings that are valid alone and contradict each other.
-    fn check_together(&self, error: &mut ConfigError) {
+    fn check_consistency(&self, error: &mut ConfigError) {
         let (first, longest) = (self.breaker.first_wait, self.breaker.longest_wait);
         if first > longest {
             error.note(

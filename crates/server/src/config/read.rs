@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use posthaste_core::address::{Nat64Prefix, Nat64PrefixError, PortRange, PortRangeError};
 use posthaste_core::cluster::{LONGEST_LEASE, SHORTEST_LEASE};
 use posthaste_core::lane::{BreakerSettings, MAX_EXHAUSTED};
-use posthaste_core::mistakes::{Fields, Mistakes};
+use posthaste_core::mistakes::{Fields, ValidationErrors};
 use posthaste_core::policy::{MAX_ATTEMPTS, Preset, RetryPolicy, UnknownPreset};
 use posthaste_core::time::{MAX_SPAN, Span};
 use serde_json::{Value, json};
@@ -57,7 +57,12 @@ const NONE: &str = "none";
 impl Config {
     /// Sets the settings that `document` contains, and reports those that are invalid. `origin` describes the
     /// source of a master key, for messages.
-    pub(super) fn read(&mut self, document: &Value, origin: String, mistakes: &mut Mistakes) {
+    pub(super) fn read(
+        &mut self,
+        document: &Value,
+        origin: String,
+        mistakes: &mut ValidationErrors,
+    ) {
         let Some(mut fields) = Fields::open(document, "", mistakes) else {
             return;
         };

@@ -19,7 +19,7 @@ pub struct ClientCertificate {
 
 /// The parts of a certificate that may be shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Glance {
+pub struct CertificateSummary {
     /// `sha256:` and the SHA-256 of the certificate in hexadecimal, as other tools print it.
     pub fingerprint: String,
     /// End of its validity, if it can be parsed.
@@ -33,11 +33,11 @@ impl ClientCertificate {
     }
 
     /// Returns the parts that may be shown, or `None` if the PEM contains no certificate.
-    pub fn glance(&self) -> Option<Glance> {
+    pub fn glance(&self) -> Option<CertificateSummary> {
         let der = first_certificate(&self.certificate)?;
         let hash = digest(&SHA256, &der);
         let digits: String = hash.as_ref().iter().map(|b| format!("{b:02x}")).collect();
-        Some(Glance {
+        Some(CertificateSummary {
             fingerprint: format!("sha256:{digits}"),
             expires_at: expires_at(&der),
         })

@@ -13,7 +13,7 @@ use http::HeaderValue;
 use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use serde::{Deserialize, Serialize};
 
-pub use certificate::{ClientCertificate, Glance};
+pub use certificate::{CertificateSummary, ClientCertificate};
 
 use crate::chance::random_bytes;
 

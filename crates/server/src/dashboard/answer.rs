@@ -20,7 +20,7 @@ use super::pages::{self, Reach};
 use super::visit::{self, Visit, escaped, no_such_page};
 use super::{Answer, Dashboard, Site, layout, live, sign_in};
 use crate::api::auth::Caller;
-use crate::api::call::Guarded;
+use crate::api::call::CatchPanic;
 use crate::api::code::Code;
 use crate::api::origin::Origin;
 use crate::api::problem::Problem;
@@ -32,7 +32,7 @@ pub(super) async fn answer(dashboard: Arc<Dashboard>, request: Request<Body>) ->
         false => Site::Dashboard,
     };
     // A panic in a page is answered as an internal error, and the connection stays open.
-    let answered = Guarded(Box::pin({
+    let answered = CatchPanic(Box::pin({
         let dashboard = dashboard.clone();
         async move {
             match site {
@@ -43,7 +43,7 @@ pub(super) async fn answer(dashboard: Arc<Dashboard>, request: Request<Body>) ->
     }))
     .await;
     let mut answer = answered.unwrap_or_else(|problem| {
-        let page = problem_page(&problem, home_of(site));
+        let page = problem_page(&problem, start_page(site));
         with_wait(
             html(&layout::bare(&dashboard, site, &page), page.status),
             &problem,
@@ -62,10 +62,10 @@ async fn own(dashboard: &Arc<Dashboard>, request: Request<Body>) -> Result<Answe
         "/sign-out" => return sign_in::leave(dashboard, request).await,
         _ => {}
     }
-    if door::comes_from_elsewhere(request.method(), request.headers()) {
+    if door::is_cross_site_navigation(request.method(), request.headers()) {
         return Ok(html(&layout::again(dashboard), StatusCode::OK));
     }
-    let visitor = match door::at_dashboard(dashboard, request.headers()).await {
+    let visitor = match door::authenticate_dashboard(dashboard, request.headers()).await {
         Ok(visitor) => visitor,
         Err(problem) if problem.code == Code::Unauthorized => {
             return Ok(sign_in_first(dashboard, &request, &problem));
@@ -100,7 +100,7 @@ async fn portal(dashboard: &Arc<Dashboard>, request: Request<Body>) -> Result<An
     let end = below.find('/').unwrap_or(below.len());
     let (token, rest) = (below[..end].to_owned(), below[end..].to_owned());
     let rest = rest.strip_suffix('/').unwrap_or(&rest);
-    let visitor = match door::at_portal(dashboard, &token).await {
+    let visitor = match door::authenticate_portal(dashboard, &token).await {
         Ok(visitor) => visitor,
         Err(problem) if problem.code == Code::Unauthorized => {
             if wants_stream(&request) {
@@ -212,7 +212,7 @@ fn with_wait(mut answer: Answer, problem: &Problem) -> Answer {
 
 /// Returns the start page for a visitor who is not authenticated. A portal has none: its visitors have only their
 /// link and may not use the dashboard.
-pub(super) fn home_of(site: Site) -> Option<&'static str> {
+pub(super) fn start_page(site: Site) -> Option<&'static str> {
     match site {
         Site::Dashboard => Some(HOME),
         Site::Portal => None,

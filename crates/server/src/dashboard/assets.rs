@@ -14,7 +14,7 @@ use super::settings::Brand;
 use crate::picture;
 
 const CSS: &str = "text/css; charset=utf-8";
-const FOR_GOOD: &str = "public, max-age=31536000, immutable";
+const CACHE_FOREVER: &str = "public, max-age=31536000, immutable";
 
 const ICON: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 32 32\">\
 <rect width=\"32\" height=\"32\" rx=\"7\" fill=\"#0a58ca\"/>\
@@ -73,7 +73,7 @@ impl Assets {
         let mut answer = Response::new(Body::from(asset.bytes.clone()));
         let headers = answer.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(asset.media_type));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static(FOR_GOOD));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static(CACHE_FOREVER));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         // An SVG file can contain a script. This policy keeps it from running when the file is opened directly.
         let policy =

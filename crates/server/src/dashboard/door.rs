@@ -17,7 +17,7 @@ use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 use http::header::{COOKIE, HOST, ORIGIN};
 use http::{HeaderMap, Method};
 use posthaste_core::id::PassId;
-use posthaste_store::{Holder, KeyHash, Pass};
+use posthaste_store::{KeyHash, Pass, SessionIdentity};
 use ring::digest::{SHA256, digest};
 
 use super::Dashboard;
@@ -40,7 +40,7 @@ const COOKIE_NAME: &str = "posthaste_session";
 /// over TLS.
 const SECURE_COOKIE_NAME: &str = "__Host-posthaste_session";
 /// Rate limit of one portal link: more than a group of people sharing it needs, far less than a script could send.
-const LINK_PACE: Pace = Pace {
+const LINK_RATE_LIMIT: Pace = Pace {
     per_second: 50,
     burst: 500,
 };
@@ -101,7 +101,7 @@ fn csrf_of(token: &str) -> String {
 }
 
 /// Authenticates a visitor of the dashboard.
-pub(super) async fn at_dashboard(
+pub(super) async fn authenticate_dashboard(
     dashboard: &Dashboard,
     headers: &HeaderMap,
 ) -> Result<Visitor, Problem> {
@@ -115,15 +115,18 @@ pub(super) async fn at_dashboard(
     }
     let name = cookie_name(is_secure(dashboard, headers));
     let token = cookie(headers, name).ok_or_else(Problem::unauthorized)?;
-    by_session(dashboard, token).await
+    authenticate_session(dashboard, token).await
 }
 
 /// Authenticates a visitor by session token.
-pub(super) async fn by_session(dashboard: &Dashboard, token: &str) -> Result<Visitor, Problem> {
-    let pass = pass_of(dashboard, token).await?;
+pub(super) async fn authenticate_session(
+    dashboard: &Dashboard,
+    token: &str,
+) -> Result<Visitor, Problem> {
+    let pass = find_session(dashboard, token).await?;
     match pass.holder {
         // The key is looked up at every request: a session ends when its key is revoked.
-        Holder::Key(hash) => Ok(Visitor {
+        SessionIdentity::Key(hash) => Ok(Visitor {
             caller: dashboard.app.holder_of(hash).await?,
             door: Door::Session {
                 token: token.to_owned(),
@@ -131,15 +134,18 @@ pub(super) async fn by_session(dashboard: &Dashboard, token: &str) -> Result<Vis
             },
         }),
         // A portal link opens only the portal, not the dashboard.
-        Holder::Tenant(_) => Err(Problem::unauthorized()),
+        SessionIdentity::Tenant(_) => Err(Problem::unauthorized()),
     }
 }
 
 /// Authenticates a visitor of a portal.
-pub(super) async fn at_portal(dashboard: &Dashboard, token: &str) -> Result<Visitor, Problem> {
-    let pass = pass_of(dashboard, token).await?;
+pub(super) async fn authenticate_portal(
+    dashboard: &Dashboard,
+    token: &str,
+) -> Result<Visitor, Problem> {
+    let pass = find_session(dashboard, token).await?;
     match pass.holder {
-        Holder::Tenant(tenant) => {
+        SessionIdentity::Tenant(tenant) => {
             pace(dashboard, pass.hash)?;
             Ok(Visitor {
                 caller: Caller::Tenant(Credential::Link(pass.id), tenant),
@@ -148,7 +154,7 @@ pub(super) async fn at_portal(dashboard: &Dashboard, token: &str) -> Result<Visi
                 },
             })
         }
-        Holder::Key(_) => Err(Problem::unauthorized()),
+        SessionIdentity::Key(_) => Err(Problem::unauthorized()),
     }
 }
 
@@ -163,14 +169,14 @@ fn pace(dashboard: &Dashboard, link: KeyHash) -> Result<(), Problem> {
         }
     };
     let now = dashboard.app.clock.now().tick;
-    meter.spend(now, LINK_PACE, 1).map_err(|wait| {
+    meter.spend(now, LINK_RATE_LIMIT, 1).map_err(|wait| {
         let detail = "This link is used too often. Wait a little, and load the page again.";
         Problem::new(Code::RateLimited, detail).after(wait)
     })
 }
 
 /// Looks up the stored session or portal link of a token.
-async fn pass_of(dashboard: &Dashboard, token: &str) -> Result<Pass, Problem> {
+async fn find_session(dashboard: &Dashboard, token: &str) -> Result<Pass, Problem> {
     if token.is_empty() || token.len() > MAX_TOKEN_CHARS {
         return Err(Problem::unauthorized());
     }
@@ -237,7 +243,7 @@ pub(super) fn check_origin(dashboard: &Dashboard, headers: &HeaderMap) -> Result
 
 /// Returns whether the browser followed a link from another site and therefore did not send the session cookie. It
 /// sends the cookie when the same page is requested again from here.
-pub(super) fn comes_from_elsewhere(method: &Method, headers: &HeaderMap) -> bool {
+pub(super) fn is_cross_site_navigation(method: &Method, headers: &HeaderMap) -> bool {
     let is = |name: &str, wanted: &[u8]| headers.get(name).is_some_and(|value| value == wanted);
     method == Method::GET
         && is("sec-fetch-site", b"cross-site")

@@ -61,11 +61,11 @@ pub(super) fn whole(visit: &Visit, page: &Page, done: Option<Done>) -> Markup {
 
 /// Renders a page for a visitor who is not authenticated.
 pub(super) fn bare(dashboard: &Dashboard, site: Site, page: &Page) -> Markup {
-    bare_with(dashboard, site, page, None)
+    render_unauthenticated_with_message(dashboard, site, page, None)
 }
 
 /// Like [`bare`], with a message about the action that was just done.
-pub(super) fn bare_with(
+pub(super) fn render_unauthenticated_with_message(
     dashboard: &Dashboard,
     site: Site,
     page: &Page,
@@ -77,7 +77,7 @@ pub(super) fn bare_with(
             (head(dashboard, site, &page.title))
             body.bare {
                 a.skip href="#main" { "Skip to the content" }
-                header.top { (brand(dashboard, site, answer::home_of(site))) }
+                header.top { (brand(dashboard, site, answer::start_page(site))) }
                 main #main tabindex="-1" {
                     @if let Some(done) = done { p.flash role="status" { (done.sentence()) } }
                     (content(page))

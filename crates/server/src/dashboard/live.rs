@@ -38,9 +38,9 @@ const LONGEST_LIFE: Duration = Duration::from_secs(600);
 /// Maximum time that a browser may take to read what was sent.
 const READING_TIME: Duration = Duration::from_secs(30);
 /// After this time without an event a comment is sent, so that no proxy closes the connection as idle.
-const LONGEST_SILENCE: Duration = Duration::from_secs(15);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Number of unread events in the channel at which rendering waits.
-const EVENTS_WAITING: usize = 4;
+const EVENT_BUFFER: usize = 4;
 /// Delay after which the browser reconnects, in milliseconds.
 const RETRY_MS: u32 = 3_000;
 
@@ -49,7 +49,7 @@ pub(super) fn stream(visit: Visit, show: Show) -> Answer {
     let Some(place) = visit.dashboard.places.take(&visit.visitor.caller) else {
         return full();
     };
-    let (events, waiting) = mpsc::channel(EVENTS_WAITING);
+    let (events, waiting) = mpsc::channel(EVENT_BUFFER);
     tokio::spawn(async move {
         let mut stopping = visit.dashboard.stopping.clone();
         let listener = events.clone();
@@ -113,7 +113,7 @@ async fn follow(mut visit: Visit, show: Show, events: mpsc::Sender<Bytes>) {
         };
         let said = match said.is_empty() {
             false => said,
-            true if spoke.elapsed() >= LONGEST_SILENCE => b":\n\n".to_vec(),
+            true if spoke.elapsed() >= KEEP_ALIVE_INTERVAL => b":\n\n".to_vec(),
             true => Vec::new(),
         };
         if !said.is_empty() {
@@ -144,7 +144,7 @@ async fn look(visit: &mut Visit, show: Show) -> Look {
     let dashboard = visit.dashboard.clone();
     let _turn = dashboard.places.turn().await;
     visit.now = dashboard.app.clock.wall();
-    match is_still_welcome(visit).await {
+    match check_access(visit).await {
         Ok(()) => match show(visit.clone()).await {
             Ok(Shown::Page(page)) => Look::Page(page),
             Ok(Shown::Elsewhere(_)) => Look::Elsewhere,
@@ -156,11 +156,11 @@ async fn look(visit: &mut Visit, show: Show) -> Look {
 }
 
 /// Checks that the visitor's session, link or key is still valid.
-async fn is_still_welcome(visit: &Visit) -> Result<(), Problem> {
+async fn check_access(visit: &Visit) -> Result<(), Problem> {
     let dashboard: &Arc<Dashboard> = &visit.dashboard;
     match &visit.visitor.door {
-        Door::Session { token, .. } => door::by_session(dashboard, token).await.map(drop),
-        Door::Portal { token } => door::at_portal(dashboard, token).await.map(drop),
+        Door::Session { token, .. } => door::authenticate_session(dashboard, token).await.map(drop),
+        Door::Portal { token } => door::authenticate_portal(dashboard, token).await.map(drop),
         Door::Key(hash) => dashboard.app.holder_of(*hash).await.map(drop),
     }
 }

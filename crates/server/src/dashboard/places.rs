@@ -15,7 +15,7 @@ use crate::api::auth::Caller;
 /// Maximum number of live pages on one node.
 const MAX_LIVE_STREAMS: usize = 200;
 /// Maximum number of live pages of one tenant.
-const MAX_OF_ONE_TENANT: usize = 20;
+const MAX_LIVE_STREAMS_PER_TENANT: usize = 20;
 /// Maximum number of pages that are rendered at the same time.
 const MAX_RENDERED_AT_ONCE: usize = 4;
 
@@ -67,7 +67,7 @@ impl Places {
         if let Some(tenant) = &tenant {
             let of_all: usize = taken.of_tenants.values().sum();
             let own = taken.of_tenants.get(tenant).copied().unwrap_or_default();
-            if own >= MAX_OF_ONE_TENANT || of_all >= self.most - self.most / 4 {
+            if own >= MAX_LIVE_STREAMS_PER_TENANT || of_all >= self.most - self.most / 4 {
                 return None;
             }
             taken.of_tenants.insert(tenant.clone(), own + 1);
@@ -122,7 +122,7 @@ mod tests {
     fn nobody_takes_the_places_of_others() {
         let places = Arc::new(Places::among(100_000));
         let acme = take_all(&places, &somebody("acme"));
-        assert_eq!(acme.len(), MAX_OF_ONE_TENANT);
+        assert_eq!(acme.len(), MAX_LIVE_STREAMS_PER_TENANT);
         let many = (0..50).map(|number| take_all(&places, &somebody(&format!("t{number}"))));
         let many: Vec<Place> = many.flatten().collect();
         assert_eq!(acme.len() + many.len(), MAX_LIVE_STREAMS / 4 * 3);
@@ -132,7 +132,7 @@ mod tests {
         drop(acme);
         assert_eq!(
             take_all(&places, &somebody("acme")).len(),
-            MAX_OF_ONE_TENANT
+            MAX_LIVE_STREAMS_PER_TENANT
         );
         assert_eq!(take_all(&places, &admin).len(), MAX_LIVE_STREAMS);
         let taken = places.lock();

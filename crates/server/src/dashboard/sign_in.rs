@@ -10,7 +10,7 @@ use http::header::{HeaderMap, HeaderValue, SET_COOKIE};
 use http::{Method, Request, StatusCode};
 use maud::{Markup, html};
 use posthaste_core::time::Timestamp;
-use posthaste_store::{AuditOutcome, Holder, Insertion, Pass, Via};
+use posthaste_store::{AuditOutcome, CreateResult, Pass, SessionIdentity, Via};
 
 use super::door::{self, Door, HOME};
 use super::form::Form;
@@ -21,11 +21,11 @@ use crate::api::code::Code;
 use crate::api::origin::Origin;
 use crate::api::problem::Problem;
 use crate::api::settings::Pace;
-use crate::api::trail::Trail;
+use crate::api::trail::AuditedRequest;
 use crate::chance::{fresh_token, hash_key};
 
 /// Rate limit of failed sign-ins: more than people mistype, fewer than a brute-force search needs.
-const WRONG_KEYS: Pace = Pace {
+const FAILED_SIGN_IN_RATE_LIMIT: Pace = Pace {
     per_second: 5,
     burst: 50,
 };
@@ -50,7 +50,8 @@ fn ask(dashboard: &Dashboard, request: &Request<Body>) -> Answer {
     };
     let done = Done::read(given("done"));
     let page = page(given("next"), None);
-    let markup = layout::bare_with(dashboard, Site::Dashboard, &page, done);
+    let markup =
+        layout::render_unauthenticated_with_message(dashboard, Site::Dashboard, &page, done);
     answer::html(&markup, StatusCode::OK)
 }
 
@@ -68,20 +69,20 @@ async fn enter(dashboard: &Arc<Dashboard>, request: Request<Body>) -> Result<Ans
         }
         Err(problem) => return Err(problem),
     };
-    let trail = leaves_trail(dashboard, "sign_in", &caller, &origin).await?;
+    let trail = write_audit_entry(dashboard, "sign_in", &caller, &origin).await?;
     let now = app.clock.wall();
     let life_ms = dashboard.settings.session.as_millis();
     let token = fresh_token();
     let pass = Pass {
         id: app.mint(),
         hash: hash_key(&token),
-        holder: Holder::Key(hash),
+        holder: SessionIdentity::Key(hash),
         created_at: now,
         expires_at: Timestamp(now.0.saturating_add(life_ms)),
     };
     match app.store.create_pass(now, pass).await? {
-        Insertion::Created => trail.end(AuditOutcome::Done, None).await,
-        Insertion::Taken | Insertion::NoSuchTenant | Insertion::TooMany => {
+        CreateResult::Created => trail.end(AuditOutcome::Done, None).await,
+        CreateResult::Taken | CreateResult::NoSuchTenant | CreateResult::TooMany => {
             return Err(Problem::internal(&"a fresh session was refused"));
         }
     }
@@ -98,7 +99,10 @@ async fn enter(dashboard: &Arc<Dashboard>, request: Request<Body>) -> Result<Ans
 
 fn wrong_key(dashboard: &Dashboard, origin: &Origin, next: &str) -> Result<Answer, Problem> {
     let now = dashboard.app.clock.now().tick;
-    if let Err(wait) = dashboard.wrong_keys.spend(now, WRONG_KEYS, 1) {
+    if let Err(wait) = dashboard
+        .wrong_keys
+        .spend(now, FAILED_SIGN_IN_RATE_LIMIT, 1)
+    {
         let detail = "Too many wrong keys were given. Wait a little, and try again.";
         return Err(Problem::new(Code::RateLimited, detail).after(wait));
     }
@@ -120,14 +124,14 @@ pub(super) async fn leave(
     }
     let (parts, body) = request.into_parts();
     let form = Form::read(&parts.headers, body).await?;
-    match door::at_dashboard(dashboard, &parts.headers).await {
+    match door::authenticate_dashboard(dashboard, &parts.headers).await {
         Ok(visitor) => {
             door::check_form(dashboard, &visitor, &parts.headers, &form)?;
             match visitor.door {
                 Door::Session { pass, .. } => {
                     let origin = Origin::of_page(Via::Page, &parts.headers, &parts.extensions);
                     let caller = &visitor.caller;
-                    let trail = leaves_trail(dashboard, "sign_out", caller, &origin).await?;
+                    let trail = write_audit_entry(dashboard, "sign_out", caller, &origin).await?;
                     let app = &dashboard.app;
                     app.store.end_pass(app.clock.wall(), None, pass).await?;
                     trail.end(AuditOutcome::Done, None).await;
@@ -146,17 +150,17 @@ pub(super) async fn leave(
 }
 
 /// Writes a sign-in or sign-out to the audit log.
-async fn leaves_trail(
+async fn write_audit_entry(
     dashboard: &Dashboard,
     action: &str,
     caller: &Caller,
     origin: &Origin,
-) -> Result<Trail, Problem> {
+) -> Result<AuditedRequest, Problem> {
     let tenant = match caller {
         Caller::Tenant(_, tenant) => Some(tenant.clone()),
         Caller::Admin(_) | Caller::Nobody => None,
     };
-    Trail::begin(&dashboard.app, action, caller, tenant, origin, HOME).await
+    AuditedRequest::begin(&dashboard.app, action, caller, tenant, origin, HOME).await
 }
 
 /// Sets or deletes the session cookie. Scripts cannot read it, and other sites cannot make the browser send it.

@@ -12,11 +12,11 @@ use super::script::Role;
 use super::snapshot::{Breaker, Count, DeadLetter, Endpoint, Snapshot};
 
 /// Number of dead letters of an endpoint that are reported one by one.
-const FIRST_LETTERS: u64 = 3;
+const DEAD_LETTERS_REPORTED_SINGLY: u64 = 3;
 /// After those, one in this number of dead letters is reported.
-const LETTERS_APART: u64 = 20;
+const DEAD_LETTER_REPORT_INTERVAL: u64 = 20;
 /// A drain is reported once it has this number of rates.
-const PACES_TO_TELL: usize = 4;
+const RATES_BEFORE_REPORT: usize = 4;
 /// Maximum number of rates in a message.
 const MAX_PACES_TOLD: usize = 8;
 /// Two times count as the same if they differ by no more than this. The breaker's time is kept by a monotonic clock
@@ -153,7 +153,8 @@ fn probe_failed(is: &Endpoint, next_in: Span) -> What {
 
 fn draining(was: &Endpoint, is: &Endpoint) -> Option<What> {
     let (before, drain) = (was.drain.as_ref()?, is.drain.as_ref()?);
-    let tells = before.paces.len() < PACES_TO_TELL && drain.paces.len() == PACES_TO_TELL;
+    let tells =
+        before.paces.len() < RATES_BEFORE_REPORT && drain.paces.len() == RATES_BEFORE_REPORT;
     tells.then(|| What::Draining {
         paces: drain.paces.clone(),
         waiting: is.look.pending,
@@ -176,8 +177,8 @@ fn drained(was: &Endpoint, is: &Endpoint, now: &Snapshot) -> Option<What> {
 
 fn died(was: &Endpoint, is: &Endpoint) -> Option<What> {
     let (old, dead) = (was.look.dead.number, is.look.dead);
-    let worth_telling =
-        old < dead.number.min(FIRST_LETTERS) || old / LETTERS_APART < dead.number / LETTERS_APART;
+    let worth_telling = old < dead.number.min(DEAD_LETTERS_REPORTED_SINGLY)
+        || old / DEAD_LETTER_REPORT_INTERVAL < dead.number / DEAD_LETTER_REPORT_INTERVAL;
     let known = |letter: &&DeadLetter| was.look.dead_letters.contains(letter);
     let new = is.look.dead_letters.iter().find(|letter| !known(letter));
     new.filter(|_| worth_telling).map(|letter| What::Died {

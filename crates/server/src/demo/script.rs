@@ -133,7 +133,7 @@ impl Script {
     }
 
     /// Returns the time of the next burst after `elapsed`, and its size.
-    pub fn bunch_after(&self, elapsed: Duration) -> (Duration, u32) {
+    pub fn next_burst(&self, elapsed: Duration) -> (Duration, u32) {
         let first = self.duration(FIRST_BUNCH_MS);
         let mut at = first;
         if elapsed >= first {
@@ -291,14 +291,14 @@ mod tests {
     #[test]
     fn bunches_come_again_and_are_more_than_the_limited_one_takes() {
         let second = Duration::from_secs;
-        let (first, count) = NATURAL.bunch_after(Duration::ZERO);
+        let (first, count) = NATURAL.next_burst(Duration::ZERO);
         assert_eq!((first, count), (second(5), 25));
         // Half of the burst goes to it, in addition to its usual traffic.
         let half_a_bunch = f64::from(count) / 2.0 + NATURAL.per_second / 2.0;
         assert!(half_a_bunch > f64::from(NATURAL.limited_per_second()));
-        assert_eq!(NATURAL.bunch_after(second(5)).0, second(15));
-        assert_eq!(NATURAL.bunch_after(second(14)).0, second(15));
-        assert_eq!(NATURAL.bunch_after(second(15)).0, second(25));
+        assert_eq!(NATURAL.next_burst(second(5)).0, second(15));
+        assert_eq!(NATURAL.next_burst(second(14)).0, second(15));
+        assert_eq!(NATURAL.next_burst(second(15)).0, second(25));
     }
 
     #[test]

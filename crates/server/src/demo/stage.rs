@@ -23,7 +23,7 @@ use crate::cli::remote::client::{Call, Client};
 use crate::cli::serve::node_settings;
 use crate::clock::Clock;
 use crate::config::{Config, StoreLocation};
-use crate::listener::{Behaviour, Listener, Settings};
+use crate::listener::{Behaviour, ReceiverServer, Settings};
 use crate::node::{Node, StartError};
 
 /// Prefix of the temporary folder's name.
@@ -41,7 +41,7 @@ pub struct Receiver {
     pub endpoint: String,
     /// Counts of its requests.
     pub ledger: Ledger,
-    listener: Listener,
+    listener: ReceiverServer,
 }
 
 impl Receiver {
@@ -100,7 +100,7 @@ impl Stage {
         let mut receivers = Vec::new();
         let mut ledgers = JoinSet::new();
         for role in Role::ALL {
-            receivers.push(cast(role, &script, &mut client, &mut ledgers).await?);
+            receivers.push(start_receivers(role, &script, &mut client, &mut ledgers).await?);
         }
         Ok(Stage {
             receivers,
@@ -124,7 +124,7 @@ impl Stage {
     }
 
     /// Changes the flaky receiver's behaviour at the times of the script.
-    pub async fn direct(&self) {
+    pub async fn run_flaky_script(&self) {
         let begun_at = Instant::now();
         for (behaviour, until) in self.script.flaky_acts() {
             self.tell_flaky(behaviour);
@@ -148,7 +148,7 @@ impl Stage {
     }
 }
 
-async fn cast(
+async fn start_receivers(
     role: Role,
     script: &Script,
     client: &mut Client,
@@ -157,7 +157,7 @@ async fn cast(
     let secret = chance::fresh_secret();
     let shown = secret.reveal().to_owned();
     let keys = VerifyingKeys::new(vec![SigningKey::Shared(secret).verifying_key()]);
-    let (listener, heard) = Listener::start(Settings {
+    let (listener, heard) = ReceiverServer::start(Settings {
         keys: Some(keys.expect("one key is not too many")),
         opens_after: script.opens_after(role),
         seed: script.seed(role),

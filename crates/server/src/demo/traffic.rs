@@ -52,7 +52,7 @@ impl Timetable {
         Timetable {
             script,
             last: Duration::ZERO,
-            bunch: script.bunch_after(Duration::ZERO),
+            bunch: script.next_burst(Duration::ZERO),
         }
     }
 
@@ -66,7 +66,7 @@ impl Timetable {
                 bunch_at
             }
             (false, None) => {
-                self.bunch = self.script.bunch_after(bunch_at);
+                self.bunch = self.script.next_burst(bunch_at);
                 due
             }
         };

@@ -1,7 +1,7 @@
 //! Endpoint cache: the configuration that attempts need of each endpoint, in memory.
 //!
-//! [`House`] loads a [`Card`] from the endpoint's row when the dispatcher asks for an introduction, and again when the
-//! endpoint changes. [`Cards`] holds at most [`MAX_CARDS`] of them. At most one read per endpoint is in progress; a
+//! [`EndpointLoader`] loads a [`Card`] from the endpoint's row when the dispatcher asks for an introduction, and again when the
+//! endpoint changes. [`EndpointCache`] holds at most [`MAX_CACHED_ENDPOINTS`] of them. At most one read per endpoint is in progress; a
 //! change during a read causes another read, so that the cached value is always the one that was read last.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -26,7 +26,7 @@ use crate::signing_keys::SigningKeyring;
 use crate::vault::{Purpose, Vault};
 
 /// Maximum number of cached endpoints. The dispatcher asks again for an evicted one.
-pub(super) const MAX_CARDS: usize = 16_384;
+pub(super) const MAX_CACHED_ENDPOINTS: usize = 16_384;
 
 /// Configuration of one endpoint, as attempts need it.
 pub(super) struct Card {
@@ -35,11 +35,11 @@ pub(super) struct Card {
     pub(super) pool_key: PoolKey,
     pub(super) time_limit: Duration,
     /// Everything the request needs, or the reason why nothing can be sent.
-    pub(super) outfit: Result<Outfit, Unfit>,
+    pub(super) outfit: Result<RequestConfig, Unfit>,
 }
 
 /// The parts of a request that are the same for every attempt.
-pub(super) struct Outfit {
+pub(super) struct RequestConfig {
     pub(super) destination: Destination,
     /// The endpoint's custom headers, and `Authorization` if it is constant.
     pub(super) headers: HeaderMap,
@@ -56,7 +56,7 @@ pub(super) struct Outfit {
 impl Card {
     /// Returns true if requests of both configurations look the same to the receiver, so that they may share
     /// connections and tokens.
-    pub(super) fn calls_like(&self, other: &Card) -> bool {
+    pub(super) fn looks_same_to_receiver(&self, other: &Card) -> bool {
         let mark = |card: &Card| card.outfit.as_ref().ok()?.mark;
         self.url == other.url && mark(self) == mark(other)
     }
@@ -80,7 +80,7 @@ pub(super) struct Loaded {
 }
 
 /// Loads endpoint configurations. Holds what is the same for every endpoint.
-pub(super) struct House {
+pub(super) struct EndpointLoader {
     pub(super) store_settings: StoreSettings,
     pub(super) breaker: BreakerSettings,
     pub(super) retry_after_cap: Span,
@@ -88,7 +88,7 @@ pub(super) struct House {
     pub(super) vault: Arc<Vault>,
 }
 
-impl House {
+impl EndpointLoader {
     /// Reads an endpoint and the settings that it inherits from its tenant.
     pub(super) async fn load(
         &self,
@@ -155,7 +155,7 @@ impl House {
         }
     }
 
-    fn outfit(&self, row: &EndpointRow) -> Result<Outfit, Unfit> {
+    fn outfit(&self, row: &EndpointRow) -> Result<RequestConfig, Unfit> {
         let endpoint = &row.endpoint;
         let destination = self.allowed(&endpoint.url, "the destination may not be called")?;
         let open = |purpose, sealed: &[u8]| {
@@ -173,7 +173,7 @@ impl House {
                 .map_err(|error| Unfit::Sealed(error.to_string()))?,
         };
         let mark = (!credentials.is_empty()).then(|| credentials.mark());
-        let mut outfit = Outfit {
+        let mut outfit = RequestConfig {
             destination,
             headers: header_map(&headers)?,
             keyring,
@@ -190,7 +190,7 @@ impl House {
 
     fn authorize(
         &self,
-        outfit: &mut Outfit,
+        outfit: &mut RequestConfig,
         endpoint: EndpointId,
         mark: Mark,
         auth: &Auth,
@@ -247,7 +247,7 @@ fn header_map(json: &[u8]) -> Result<HeaderMap, Unfit> {
 
 /// Cached endpoint configurations.
 #[derive(Default)]
-pub(super) struct Cards {
+pub(super) struct EndpointCache {
     entries: FxHashMap<EndpointId, Entry>,
 }
 
@@ -258,7 +258,7 @@ struct Entry {
     again: bool,
 }
 
-impl Cards {
+impl EndpointCache {
     /// Returns the cached configuration of an endpoint.
     pub(super) fn get(&self, endpoint: EndpointId) -> Option<Arc<Card>> {
         self.entries.get(&endpoint)?.card.clone()
@@ -273,21 +273,21 @@ impl Cards {
 
     /// Requests a read of an endpoint. Returns true if the caller must start it. Otherwise a read is in progress, and
     /// another one will follow it.
-    pub(super) fn begin_reading(&mut self, endpoint: EndpointId) -> bool {
+    pub(super) fn begin_load(&mut self, endpoint: EndpointId) -> bool {
         let entry = self.entries.entry(endpoint).or_default();
         entry.again = entry.reading;
         !std::mem::replace(&mut entry.reading, true)
     }
 
     /// Marks a read in progress as possibly outdated, so that another read follows it.
-    pub(super) fn doubt_reading(&mut self, endpoint: EndpointId) {
+    pub(super) fn mark_load_stale(&mut self, endpoint: EndpointId) {
         if let Some(entry) = self.entries.get_mut(&endpoint) {
             entry.again = entry.reading;
         }
     }
 
     /// Stores the result of a read. Returns true if the caller must read again.
-    pub(super) fn end_reading(&mut self, endpoint: EndpointId, card: Option<Arc<Card>>) -> bool {
+    pub(super) fn end_load(&mut self, endpoint: EndpointId, card: Option<Arc<Card>>) -> bool {
         let entry = self.entries.entry(endpoint).or_default();
         if std::mem::take(&mut entry.again) {
             return true;
@@ -341,7 +341,7 @@ impl Cards {
     }
 
     fn make_room(&mut self, kept: EndpointId) {
-        if self.entries.len() > MAX_CARDS {
+        if self.entries.len() > MAX_CACHED_ENDPOINTS {
             // Evicts the first idle entry. The order of the map is as good as random, and an evicted configuration can
             // be read again.
             let idle =
@@ -376,16 +376,16 @@ mod tests {
 
     #[test]
     fn a_card_that_is_being_read_anew_is_not_sent_with() {
-        let mut cards = Cards::default();
+        let mut cards = EndpointCache::default();
         let url = |card: Option<Arc<Card>>| card.map(|card| card.url.clone());
-        assert!(cards.begin_reading(ENDPOINT));
-        assert!(!cards.end_reading(ENDPOINT, Some(card("old"))));
+        assert!(cards.begin_load(ENDPOINT));
+        assert!(!cards.end_load(ENDPOINT, Some(card("old"))));
         assert_eq!(url(cards.current(ENDPOINT)), Some("old".to_owned()));
-        assert!(cards.begin_reading(ENDPOINT));
+        assert!(cards.begin_load(ENDPOINT));
         assert_eq!(url(cards.current(ENDPOINT)), None);
         // The tenant stays known.
         assert_eq!(url(cards.get(ENDPOINT)), Some("old".to_owned()));
-        assert!(!cards.end_reading(ENDPOINT, Some(card("new"))));
+        assert!(!cards.end_load(ENDPOINT, Some(card("new"))));
         assert_eq!(url(cards.current(ENDPOINT)), Some("new".to_owned()));
     }
 }

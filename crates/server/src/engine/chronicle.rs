@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::classify::{FailureKind, HttpStatus, Meaning};
-use posthaste_core::delivery::{Settlement, Status};
+use posthaste_core::delivery::{SettledAttempt, Status};
 use posthaste_core::dispatcher::{AttemptRecord, News, Notice};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_store::StoreError;
@@ -23,7 +23,7 @@ pub(super) struct Story {
     endpoint: EndpointId,
     delivery: DeliveryId,
     event: EventId,
-    settlement: Settlement,
+    settlement: SettledAttempt,
     /// Number of the attempt within its round.
     spent: u32,
     status: Status,

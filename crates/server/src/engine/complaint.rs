@@ -1,6 +1,6 @@
 //! Rate limit for log lines about internal errors.
 //!
-//! A proxy that is down or a limit of open files can fail a thousand attempts per second. [`Complaints`] lets each
+//! A proxy that is down or a limit of open files can fail a thousand attempts per second. [`LogLimiter`] lets each
 //! cause be logged at once, and then at most once per [`QUIET`], with the number of suppressed lines.
 
 use posthaste_core::time::{Span, Tick};
@@ -12,7 +12,7 @@ const MAX_CAUSES: usize = 16;
 
 /// The causes that were logged, and when.
 #[derive(Debug, Default)]
-pub(super) struct Complaints {
+pub(super) struct LogLimiter {
     told: Vec<Told>,
 }
 
@@ -24,7 +24,7 @@ struct Told {
     kept_back: u64,
 }
 
-impl Complaints {
+impl LogLimiter {
     /// Returns `None` if this cause must not be logged now. Otherwise returns the number of lines suppressed since it
     /// was last logged.
     pub(super) fn tell(&mut self, now: Tick, cause: &str) -> Option<u64> {
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_cause_is_told_at_once_and_then_once_in_a_while() {
-        let mut complaints = Complaints::default();
+        let mut complaints = LogLimiter::default();
         let mut tell = |at, cause| complaints.tell(Tick(at), cause);
         assert_eq!(tell(0, "no files"), Some(0));
         assert_eq!(tell(1, "no files"), None);
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn few_causes_are_remembered() {
-        let mut complaints = Complaints::default();
+        let mut complaints = LogLimiter::default();
         for number in 0..100 {
             let cause = format!("cause {number}");
             assert_eq!(complaints.tell(Tick(number), &cause), Some(0));

@@ -1,6 +1,6 @@
 //! Makes one attempt: builds the request, signs it, sends it, and reports the result.
 //!
-//! [`Errand`] describes the attempt, [`Depot`] holds what all attempts share. Exactly one [`Return`] is put into the
+//! [`AttemptJob`] describes the attempt, [`AttemptContext`] holds what all attempts share. Exactly one [`Return`] is put into the
 //! inbox for each attempt, whether it ends by a response, an internal error, a panic or a server shutdown.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,14 +17,14 @@ use posthaste_core::trace::TraceContext;
 use posthaste_egress::{Client, Permit, Report, Request};
 use posthaste_store::{AttemptDetail, Content, Lease, MAX_DETAIL_CHARS, MAX_SNIPPET_BYTES, Store};
 
-use super::cards::{Card, House, Outfit, Unfit};
-use super::complaint::Complaints;
+use super::cards::{Card, EndpointLoader, RequestConfig, Unfit};
+use super::complaint::LogLimiter;
 use super::echo::Told;
 use super::heads;
-use super::holdings::{Hold, Holdings, Losses};
+use super::holdings::{Hold, Holdings, LeaseLosses};
 use super::inbox::{Inbox, Message};
 use super::pantry::Goods;
-use super::tokens::{Absent, Lent, Missing, Tokens};
+use super::tokens::{Absent, Missing, Token, Tokens};
 use crate::clock::Clock;
 use crate::telemetry::{AttemptTrace, Telemetry};
 
@@ -57,25 +57,25 @@ pub(super) struct Return {
 }
 
 /// Dependencies that all attempts share.
-pub(super) struct Depot {
+pub(super) struct AttemptContext {
     pub(super) client: Client,
     pub(super) tokens: Arc<Tokens>,
     pub(super) store: Arc<dyn Store>,
-    pub(super) house: Arc<House>,
+    pub(super) house: Arc<EndpointLoader>,
     pub(super) inbox: Arc<Inbox>,
     pub(super) clock: Clock,
     pub(super) telemetry: Telemetry,
-    pub(super) complaints: Mutex<Complaints>,
+    pub(super) complaints: Mutex<LogLimiter>,
     /// The shards that this node owns.
     pub(super) holdings: Holdings,
     /// Counts the lease losses.
-    pub(super) losses: Losses,
+    pub(super) losses: LeaseLosses,
     /// The lease for these shards.
     pub(super) lease: Lease,
 }
 
 /// One attempt to make, with the cached data for it.
-pub(super) struct Errand {
+pub(super) struct AttemptJob {
     pub(super) attempt: Attempt,
     pub(super) card: Option<Arc<Card>>,
     pub(super) goods: Option<Goods>,
@@ -97,7 +97,7 @@ impl Drop for Promise {
     }
 }
 
-impl Depot {
+impl AttemptContext {
     /// Returns true if this node certainly still owns its shards.
     pub(super) fn holds_lease(&self) -> bool {
         self.clock.now().tick < self.lease.end_by()
@@ -105,8 +105,8 @@ impl Depot {
 
     /// Returns a check for later: true if this node has owned the endpoint without interruption from now until the
     /// check runs.
-    pub(super) fn ours_until_now(
-        self: &Arc<Depot>,
+    pub(super) fn owned_without_break(
+        self: &Arc<AttemptContext>,
         endpoint: EndpointId,
     ) -> impl Fn() -> bool + use<> {
         let (depot, then) = (self.clone(), self.holdings.of_endpoint(endpoint));
@@ -122,7 +122,7 @@ impl Depot {
     }
 
     /// Returns the check that the client makes just before it starts a request.
-    fn permit(self: &Arc<Depot>, losses: u64) -> Option<Permit> {
+    fn permit(self: &Arc<AttemptContext>, losses: u64) -> Option<Permit> {
         if self.lease.is_endless() {
             return None;
         }
@@ -135,7 +135,7 @@ impl Depot {
     }
 
     /// Makes the attempt.
-    pub(super) async fn run(self: Arc<Depot>, errand: Errand) {
+    pub(super) async fn run(self: Arc<AttemptContext>, errand: AttemptJob) {
         let mut promise = Promise {
             inbox: self.inbox.clone(),
             returned: Some(Return {
@@ -170,8 +170,8 @@ impl Depot {
         }
     }
 
-    async fn deliver(self: &Arc<Depot>, errand: Errand) -> Result<Return, String> {
-        let Errand {
+    async fn deliver(self: &Arc<AttemptContext>, errand: AttemptJob) -> Result<Return, String> {
+        let AttemptJob {
             attempt,
             card,
             goods,
@@ -179,7 +179,7 @@ impl Depot {
         } = errand;
         let card = match card {
             Some(card) => card,
-            None => Box::pin(self.fetch_card(&attempt)).await?,
+            None => Box::pin(self.load_config(&attempt)).await?,
         };
         let (accepted_at, content) = match goods {
             Some(goods) => (goods.accepted_at, goods.content),
@@ -200,7 +200,7 @@ impl Depot {
         };
         let mut headers = self.headers(&attempt, outfit, accepted_at, &content)?;
         if let Some(trace) = &trace {
-            tell_trace(&mut headers, &trace.context)?;
+            add_trace_headers(&mut headers, &trace.context)?;
         }
         let mut waited = Duration::ZERO;
         let mut lent = None;
@@ -235,7 +235,7 @@ impl Depot {
         let report = self.client.send(request).await;
         let mut report = report.map_err(|fault| fault.to_string())?;
         report.latency += waited;
-        told.take_out_of(&mut report.snippet);
+        told.redact(&mut report.snippet);
         let heads = heads::kept(&report.headers, &told);
         if let Some((key, token)) = lent
             && was_stale(&token, &report)
@@ -256,7 +256,7 @@ impl Depot {
         }
     }
 
-    async fn fetch_card(&self, attempt: &Attempt) -> Result<Arc<Card>, String> {
+    async fn load_config(&self, attempt: &Attempt) -> Result<Arc<Card>, String> {
         let loaded = self.house.load(&*self.store, attempt.endpoint).await;
         let found = loaded.map_err(|error| error.to_string())?.found;
         let missing = || format!("{} is not in the store", attempt.endpoint);
@@ -266,7 +266,7 @@ impl Depot {
     fn headers(
         &self,
         attempt: &Attempt,
-        outfit: &Outfit,
+        outfit: &RequestConfig,
         accepted_at: Timestamp,
         content: &Content,
     ) -> Result<HeaderMap, String> {
@@ -312,7 +312,7 @@ impl Return {
 
 /// Adds the trace headers, unless the endpoint's custom headers set one of them: the tenant's setting takes precedence.
 /// `traceparent` and `tracestate` belong together, so either one suppresses both.
-fn tell_trace(headers: &mut HeaderMap, context: &TraceContext) -> Result<(), String> {
+fn add_trace_headers(headers: &mut HeaderMap, context: &TraceContext) -> Result<(), String> {
     if headers.contains_key(TRACE_PARENT) || headers.contains_key(TRACE_STATE) {
         return Ok(());
     }
@@ -351,7 +351,7 @@ fn understood(
 
 /// Returns true if a 401 may be caused by a token that expired or was revoked after it was fetched. A 401 to a token
 /// that was fetched for this attempt is an ordinary failure.
-fn was_stale(token: &Lent, report: &Report) -> bool {
+fn was_stale(token: &Token, report: &Report) -> bool {
     !token.fresh && report.outcome.status() == Some(HttpStatus::UNAUTHORIZED)
 }
 

@@ -1,8 +1,8 @@
 //! Endpoint status changes that are not persisted yet.
 //!
 //! A status change (pause, disable, …) takes effect in the dispatcher at once: waiting deliveries are held or failed,
-//! and nothing is sent. [`Decrees`] keeps the change until the store has accepted it, and retries as often as needed.
-//! Until then, the status read from the store is outdated, and [`Decrees::amend`] corrects it.
+//! and nothing is sent. [`PendingStatusWrites`] keeps the change until the store has accepted it, and retries as often as needed.
+//! Until then, the status read from the store is outdated, and [`PendingStatusWrites::overlay`] corrects it.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use posthaste_store::{DisabledReason, StoreError};
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::sleep;
 
-use super::courier::Depot;
+use super::courier::AttemptContext;
 use super::handle::EngineError;
 use super::inbox::Message;
 use super::shell::STORE_PAUSE;
-use super::waiting::Petition;
+use super::waiting::StatusRequest;
 
 /// A status change of one endpoint.
 #[derive(Clone, Debug)]
-pub(super) struct Decree {
+pub(super) struct StatusChange {
     pub(super) standing: Standing,
     pub(super) reason: Option<DisabledReason>,
     pub(super) health: Option<Health>,
@@ -30,37 +30,37 @@ pub(super) struct Decree {
 
 /// The latest unpersisted status change of each endpoint, with a version number.
 #[derive(Default)]
-pub(super) struct Decrees {
-    latest: FxHashMap<EndpointId, (u64, Decree)>,
+pub(super) struct PendingStatusWrites {
+    latest: FxHashMap<EndpointId, (u64, StatusChange)>,
     issued: u64,
 }
 
-impl Decrees {
+impl PendingStatusWrites {
     /// Records a status change, replacing an earlier one of the same endpoint. Returns its version number.
-    pub(super) fn issue(&mut self, endpoint: EndpointId, decree: Decree) -> u64 {
+    pub(super) fn issue(&mut self, endpoint: EndpointId, decree: StatusChange) -> u64 {
         self.issued += 1;
         self.latest.insert(endpoint, (self.issued, decree));
         self.issued
     }
 
     /// Returns the change with this version, unless it is persisted or a newer change has replaced it.
-    fn find(&self, endpoint: EndpointId, number: u64) -> Option<&Decree> {
+    fn find(&self, endpoint: EndpointId, number: u64) -> Option<&StatusChange> {
         let (latest, decree) = self.latest.get(&endpoint)?;
         (*latest == number).then_some(decree)
     }
 
     /// Persists a change and answers the callers that requested it, unless a newer change has replaced it.
-    pub(super) fn proclaim(
+    pub(super) fn persist(
         &self,
-        depot: &Arc<Depot>,
+        depot: &Arc<AttemptContext>,
         endpoint: EndpointId,
         number: u64,
-        petitions: Vec<Petition>,
+        petitions: Vec<StatusRequest>,
     ) {
         let Some(decree) = self.find(endpoint, number).cloned() else {
             return;
         };
-        let Decree {
+        let StatusChange {
             standing,
             reason,
             health,
@@ -69,7 +69,7 @@ impl Decrees {
         let written = depot
             .store
             .set_standing(now, endpoint, standing, reason, health);
-        let (inbox, still_ours) = (depot.inbox.clone(), depot.ours_until_now(endpoint));
+        let (inbox, still_ours) = (depot.inbox.clone(), depot.owned_without_break(endpoint));
         tokio::spawn(async move {
             let result = written.await.map(|_| ());
             inbox.put(Message::Stood {
@@ -93,7 +93,7 @@ impl Decrees {
     /// Handles the result of a write. Schedules a retry if it failed. Returns true if the change is persisted.
     pub(super) fn stood(
         &mut self,
-        depot: &Depot,
+        depot: &AttemptContext,
         endpoint: EndpointId,
         number: u64,
         result: Result<(), StoreError>,
@@ -132,7 +132,7 @@ impl Decrees {
     }
 
     /// Overlays the unpersisted change on a status and health that were read from the store.
-    pub(super) fn amend(&self, introduction: &mut Introduction) {
+    pub(super) fn overlay(&self, introduction: &mut Introduction) {
         let Some((_, decree)) = self.latest.get(&introduction.endpoint) else {
             return;
         };
@@ -147,7 +147,7 @@ impl Decrees {
     /// Handles an endpoint that is being disabled by the result of an attempt. Nothing can have enabled it since, so a
     /// pending change that would enable or pause it is older, and is dropped.
     pub(super) fn disabled(&mut self, endpoint: EndpointId) {
-        let opens = |decree: &Decree| match decree.standing {
+        let opens = |decree: &StatusChange| match decree.standing {
             Standing::Enabled | Standing::Paused => true,
             Standing::Disabled | Standing::Deleted => false,
         };

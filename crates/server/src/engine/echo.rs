@@ -24,7 +24,7 @@ impl Told {
     }
 
     /// Removes the secrets from a response, which may end in the middle of a secret.
-    pub(super) fn take_out_of(&self, answer: &mut Vec<u8>) {
+    pub(super) fn redact(&self, answer: &mut Vec<u8>) {
         if answer.is_empty() {
             return;
         }
@@ -117,7 +117,7 @@ mod tests {
             headers.insert(name, value);
         }
         let mut answer = answer.as_bytes().to_vec();
-        Told::of(&headers).take_out_of(&mut answer);
+        Told::of(&headers).redact(&mut answer);
         String::from_utf8(answer).expect("text")
     }
 

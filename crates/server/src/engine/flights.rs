@@ -12,7 +12,7 @@ use posthaste_store::{AttemptDetail, StoreError, Written};
 use tokio::task::AbortHandle;
 
 use super::chronicle::Story;
-use super::courier::{Errand, Return};
+use super::courier::{AttemptJob, Return};
 use super::handle::{Cancelled, EngineError};
 use super::inbox::Message;
 use super::shell::Shell;
@@ -71,7 +71,7 @@ impl Shell {
         let mut flight = Flight::new(None, attempt.delivery);
         flight.received = goods.as_ref().and_then(|goods| goods.received);
         let ticket = attempt.ticket;
-        let errand = Errand {
+        let errand = AttemptJob {
             attempt,
             card: self.cards.current(attempt.endpoint),
             goods,
@@ -105,7 +105,7 @@ impl Shell {
             }
             Finish::OurFault => {
                 // A flight that was lost with the lease is not counted.
-                if self.land(ticket).is_some() {
+                if self.remove_flight(ticket).is_some() {
                     self.chronicle.not_made();
                 }
             }
@@ -114,7 +114,7 @@ impl Shell {
     }
 
     /// Removes a flight of which nothing remains to be recorded.
-    fn land(&mut self, ticket: Ticket) -> Option<Flight> {
+    fn remove_flight(&mut self, ticket: Ticket) -> Option<Flight> {
         let flight = self.flights.remove(&ticket);
         if let Some(flight) = &flight {
             self.shared.in_flight().remove(&flight.delivery);
@@ -176,7 +176,7 @@ impl Shell {
         match result {
             Ok(written) => {
                 self.unwritten = false;
-                if let Some(flight) = self.land(ticket) {
+                if let Some(flight) = self.remove_flight(ticket) {
                     self.tell(flight, written);
                 }
                 self.hear(Input::Recorded { ticket });

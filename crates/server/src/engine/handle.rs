@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use posthaste_core::cluster::Shard;
-use posthaste_core::dispatcher::{BreakerCensus, Crowd, LaneView};
+use posthaste_core::dispatcher::{BreakerCounts, Crowd, LaneView};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
@@ -14,7 +14,7 @@ use posthaste_store::{DisabledReason, Done, HandOver, StoreError};
 use rustc_hash::FxHashSet;
 use tokio::sync::{Notify, oneshot, watch};
 
-use super::holdings::Losses;
+use super::holdings::LeaseLosses;
 use super::inbox::{Inbox, Message, Reply};
 
 /// Handle of the engine. Clones refer to the same engine.
@@ -26,7 +26,7 @@ pub struct Engine {
 /// State that the handle and the engine task share.
 pub(super) struct Shared {
     pub(super) inbox: Arc<Inbox>,
-    pub(super) losses: Losses,
+    pub(super) losses: LeaseLosses,
     in_flight: Mutex<FxHashSet<DeliveryId>>,
     /// Wakes the sharing task when a tenant starts to wait for a concurrency share that other nodes hold.
     pub(super) room_bell: Notify,
@@ -75,7 +75,7 @@ impl Engine {
         Engine {
             shared: Arc::new(Shared {
                 inbox: Arc::new(Inbox::default()),
-                losses: Losses::default(),
+                losses: LeaseLosses::default(),
                 in_flight: Mutex::default(),
                 room_bell: Notify::new(),
                 phase: watch::Sender::new(Phase::Starting),
@@ -126,11 +126,11 @@ impl Engine {
 
     /// Reports a delivery, due at `due`, that was stored for an endpoint other than by accepting an event.
     pub fn work(&self, endpoint: EndpointId, due: Timestamp) {
-        self.heard_of_work(vec![(endpoint, due)]);
+        self.notify_work_of_others(vec![(endpoint, due)]);
     }
 
     /// Reports deliveries that another node stored for endpoints of this node.
-    pub fn heard_of_work(&self, work: Vec<(EndpointId, Timestamp)>) {
+    pub fn notify_work_of_others(&self, work: Vec<(EndpointId, Timestamp)>) {
         self.shared.inbox.put(Message::Work(work));
     }
 
@@ -176,7 +176,7 @@ impl Engine {
     }
 
     /// Returns the number of breakers in each state.
-    pub async fn breakers(&self) -> Result<BreakerCensus, EngineError> {
+    pub async fn breakers(&self) -> Result<BreakerCounts, EngineError> {
         self.ask(|reply| Message::Census { reply }).await
     }
 
@@ -213,7 +213,7 @@ impl Engine {
     }
 
     /// Starts no attempt from now on. Requests are still answered.
-    pub fn calm_down(&self) {
+    pub fn stop_starting(&self) {
         self.shared.inbox.put(Message::CalmDown);
     }
 

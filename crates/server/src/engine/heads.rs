@@ -60,7 +60,7 @@ fn value_of(headers: &HeaderMap, name: &HeaderName, told: &Told) -> String {
             shown.push_str(", ");
         }
         let mut bytes = value.as_bytes().to_vec();
-        told.take_out_of(&mut bytes);
+        told.redact(&mut bytes);
         show(&bytes, &mut shown);
     }
     shown

@@ -1,6 +1,6 @@
 //! The shards that this node owns.
 //!
-//! Only the engine task changes [`Holdings`]; any task may read it. [`Losses`] counts how often the lease was lost.
+//! Only the engine task changes [`Holdings`]; any task may read it. [`LeaseLosses`] counts how often the lease was lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use posthaste_core::time::Tick;
 /// Value of a shard that this node does not own.
 const NOT_OURS: u64 = u64::MAX;
 /// Bit that is set while a shard is being released.
-const LEAVING: u64 = 1 << 63;
+const RELEASING: u64 = 1 << 63;
 
 /// For each shard, the time since which this node owns it.
 pub(super) struct Holdings {
@@ -33,9 +33,9 @@ pub(super) enum Hold {
 /// Number of lease losses. The store increments it at once; the engine task processes the loss a little later. A new
 /// lease may begin in between, and it must not cover attempts that were decided under the old one.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Losses(Arc<AtomicU64>);
+pub(super) struct LeaseLosses(Arc<AtomicU64>);
 
-impl Losses {
+impl LeaseLosses {
     /// Returns the number of losses.
     pub(super) fn count(&self) -> u64 {
         self.0.load(Ordering::SeqCst)
@@ -65,7 +65,7 @@ impl Holdings {
     pub(super) fn of(&self, shard: Shard) -> Hold {
         match self.since[usize::from(shard.number())].load(Ordering::SeqCst) {
             NOT_OURS => Hold::Not,
-            since if since & LEAVING != 0 => Hold::Leaving(Tick(since & !LEAVING)),
+            since if since & RELEASING != 0 => Hold::Leaving(Tick(since & !RELEASING)),
             since => Hold::Ours(Tick(since)),
         }
     }
@@ -94,7 +94,7 @@ impl Holdings {
         let since = match hold {
             Hold::Not => NOT_OURS,
             Hold::Ours(since) => since.0,
-            Hold::Leaving(since) => since.0 | LEAVING,
+            Hold::Leaving(since) => since.0 | RELEASING,
         };
         self.since[usize::from(shard.number())].store(since, Ordering::SeqCst);
     }

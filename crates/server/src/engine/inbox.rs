@@ -8,7 +8,7 @@
 use std::sync::{Mutex, MutexGuard};
 
 use posthaste_core::cluster::Shard;
-use posthaste_core::dispatcher::{BreakerCensus, Crowd, Input, LaneView, Ticket};
+use posthaste_core::dispatcher::{BreakerCounts, Crowd, Input, LaneView, Ticket};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
@@ -80,7 +80,7 @@ pub(super) enum Message {
         reply: Reply<Option<LaneView>>,
     },
     /// Request for the number of breakers in each state.
-    Census { reply: Reply<BreakerCensus> },
+    Census { reply: Reply<BreakerCounts> },
     /// An endpoint status was written, or the write failed.
     Stood {
         endpoint: EndpointId,

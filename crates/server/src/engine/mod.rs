@@ -9,7 +9,7 @@
 //!   an attempt.
 //! - Every request of the dispatcher is answered, even if the store must be asked several times.
 //! - A caller is answered when its change is persisted.
-//! - After [`Engine::calm_down`] no attempt starts. [`Engine::shut_down`] returns when all attempts in flight are
+//! - After [`Engine::stop_starting`] no attempt starts. [`Engine::shut_down`] returns when all attempts in flight are
 //!   recorded.
 //! - Nothing is sent for a shard that another node may own. Attempts start only while the lease is valid and are
 //!   aborted when it ends. A shard is released when nothing of it is in flight.

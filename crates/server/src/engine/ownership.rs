@@ -20,9 +20,9 @@ use super::inbox::Message;
 use super::shell::{STORE_PAUSE, Shell};
 
 /// Interval at which the store is queried for unfinished work, in case a notification from another node was lost.
-const SLOW_POLL: Duration = Duration::from_secs(5);
+const BACKLOG_POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval at which the lease is checked while no attempt may start, because its renewal causes no message.
-pub(super) const LOOK_AT_LEASE: Duration = Duration::from_millis(50);
+pub(super) const LEASE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Revoked shards that are not released yet.
 pub(super) struct Recall {
@@ -85,7 +85,7 @@ impl Shell {
 
     /// Disowns an endpoint again if its shard is being released, because a caller's request may have created new work
     /// for it.
-    pub(super) fn see_off(&mut self, endpoint: EndpointId) {
+    pub(super) fn disown_again(&mut self, endpoint: EndpointId) {
         let shard = Shard::of(endpoint);
         let mut leaves = false;
         for recall in &mut self.recalls {
@@ -158,7 +158,7 @@ impl Shell {
     }
 
     /// Checks the lease: whether attempts may start, and whether those in flight may continue.
-    pub(super) fn look_at_lease(&mut self, now: Now) {
+    pub(super) fn check_lease(&mut self, now: Now) {
         let may_begin = now.tick < self.depot.lease.begin_by();
         if may_begin == self.suspended {
             self.suspended = !may_begin;
@@ -181,7 +181,7 @@ impl Shell {
             return Duration::MAX;
         }
         if self.suspended {
-            return LOOK_AT_LEASE;
+            return LEASE_CHECK_INTERVAL;
         }
         let left = self.depot.lease.begin_by().since(now.tick);
         Duration::from_millis(left.as_millis())
@@ -199,10 +199,10 @@ impl Shell {
     }
 
     /// Schedules the next periodic query for unfinished work.
-    pub(super) fn look_for_work_now_and_then(&self) {
+    pub(super) fn schedule_backlog_query(&self) {
         let inbox = self.shared.inbox.clone();
         tokio::spawn(async move {
-            sleep(SLOW_POLL).await;
+            sleep(BACKLOG_POLL_INTERVAL).await;
             inbox.put(Message::Poll);
         });
     }
@@ -211,7 +211,7 @@ impl Shell {
         if self.search == Search::Idle && self.depot.holdings.count() > 0 {
             self.search();
         }
-        self.look_for_work_now_and_then();
+        self.schedule_backlog_query();
     }
 
     fn look_for_work(&self, pause: Duration) {
@@ -249,7 +249,7 @@ impl Shell {
 
     /// Applies a status that another node wrote while it believed that it owned the endpoint. If that status forbids
     /// sending, this node stops sending too.
-    pub(super) fn heed(&mut self, endpoint: EndpointId, standing: Standing) {
+    pub(super) fn apply_stored_status(&mut self, endpoint: EndpointId, standing: Standing) {
         let open = self
             .dispatcher
             .lane(endpoint)

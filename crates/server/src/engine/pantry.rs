@@ -1,7 +1,7 @@
 //! In-memory payload cache for first attempts.
 //!
 //! The engine inserts the payload of every committed event that is due, so that the first attempt needs no store read.
-//! [`Pantry`] holds at most [`MAX_BYTES`] and evicts the oldest entries first. An evicted payload is read from the
+//! [`PayloadCache`] holds at most [`MAX_BYTES`] and evicts the oldest entries first. An evicted payload is read from the
 //! store when its delivery is sent.
 
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ const ENTRY_BYTES: usize = 256;
 
 /// Payloads of committed events, by event id, until every delivery has taken its copy.
 #[derive(Default)]
-pub(super) struct Pantry {
+pub(super) struct PayloadCache {
     shelf: FxHashMap<EventId, Portion>,
     /// Insertion order, oldest first. May contain ids that are no longer in `shelf`.
     order: VecDeque<EventId>,
@@ -44,7 +44,7 @@ struct Portion {
     left: usize,
 }
 
-impl Pantry {
+impl PayloadCache {
     /// Inserts a payload for one more delivery of the event.
     pub(super) fn stock(&mut self, event: EventId, goods: Goods) {
         let portion = self.shelf.entry(event).or_insert_with(|| {
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn everybody_gets_their_share_and_then_it_is_gone() {
-        let mut pantry = Pantry::default();
+        let mut pantry = PayloadCache::default();
         for _ in 0..3 {
             pantry.stock(EventId(1), goods(10));
         }
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn the_oldest_leaves_first_and_the_bound_holds() {
-        let mut pantry = Pantry::default();
+        let mut pantry = PayloadCache::default();
         let size = MAX_BYTES / 8;
         for id in 0..100 {
             pantry.stock(EventId(id), goods(size));
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn the_line_does_not_grow_with_what_was_used_up() {
-        let mut pantry = Pantry::default();
+        let mut pantry = PayloadCache::default();
         for id in 0..50_000 {
             pantry.stock(EventId(id), goods(1));
             pantry.take(EventId(id)).unwrap();

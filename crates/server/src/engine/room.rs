@@ -1,6 +1,6 @@
 //! Shares the concurrency limits of tenants with the other nodes.
 //!
-//! A limited tenant's limit applies to all nodes together. [`keep_sharing`] repeatedly asks the engine what it uses and
+//! A limited tenant's limit applies to all nodes together. [`share_limits`] repeatedly asks the engine what it uses and
 //! wants, reports that to the store, and applies the concurrency share that the store answers. Without limited tenants
 //! it does not query the store. A node stops using slots before it reports them as returned, so the attempts in flight
 //! on all nodes together never exceed the tenant's limit.
@@ -23,7 +23,7 @@ use super::shell::Shell;
 const ROUND: Duration = Duration::from_millis(50);
 /// Interval between requests while this node has its fair share and no tenant starts to wait. If there are fewer slots
 /// than nodes, each node keeps a slot for about this long.
-const CALM: Duration = Duration::from_millis(250);
+const CALM_INTERVAL: Duration = Duration::from_millis(250);
 /// Minimum interval between two requests, however often tenants start to wait.
 const LEAST: Duration = Duration::from_millis(5);
 /// Time for which a node keeps one unused slot that no other node wants, so that the next delivery need not request it.
@@ -134,11 +134,11 @@ async fn rest(bell: &Notify, mood: Mood) {
         Mood::Urgent => return sleep(ROUND).await,
     };
     sleep(least).await;
-    let _ = timeout(CALM - least, bell.notified()).await;
+    let _ = timeout(CALM_INTERVAL - least, bell.notified()).await;
 }
 
 /// Shares the limits with the other nodes until the engine has stopped.
-pub(super) async fn keep_sharing(engine: Engine, cluster: Arc<dyn Cluster>) {
+pub(super) async fn share_limits(engine: Engine, cluster: Arc<dyn Cluster>) {
     let mut held = Held::default();
     let mut mood_now = Mood::Content;
     loop {

@@ -19,19 +19,19 @@ use posthaste_store::{DisabledReason, HandedOver, Lease, Store, StoreError, Stor
 use rustc_hash::FxHashMap;
 use tokio::time::{sleep, timeout};
 
-use super::cards::{Cards, House, Loaded};
+use super::cards::{EndpointCache, EndpointLoader, Loaded};
 use super::chronicle::Chronicle;
-use super::courier::Depot;
-use super::decrees::{Decree, Decrees};
+use super::courier::AttemptContext;
+use super::decrees::{PendingStatusWrites, StatusChange};
 use super::flights::Flight;
 use super::handle::{Cancelled, Ending, Engine, EngineError, Phase, Shared};
 use super::holdings::{Hold, Holdings};
 use super::inbox::Message;
 use super::ownership::{Recall, Search};
-use super::pantry::{Goods, Pantry};
+use super::pantry::{Goods, PayloadCache};
 use super::room;
 use super::tokens::Tokens;
-use super::waiting::{Petition, Waiting};
+use super::waiting::{StatusRequest, Waiting};
 use crate::clock::Clock;
 use crate::observe::Observatory;
 use crate::telemetry::Telemetry;
@@ -85,9 +85,9 @@ impl Engine {
                 let cluster = settings.store.cluster();
                 let shell = Shell::new(self, settings);
                 if let Some(cluster) = cluster {
-                    tokio::spawn(room::keep_sharing(self.clone(), cluster));
+                    tokio::spawn(room::share_limits(self.clone(), cluster));
                 }
-                shell.look_for_work_now_and_then();
+                shell.schedule_backlog_query();
                 shell
             }
             None => {
@@ -104,13 +104,13 @@ impl Engine {
 }
 pub(super) struct Shell {
     pub(super) shared: Arc<Shared>,
-    pub(super) depot: Arc<Depot>,
+    pub(super) depot: Arc<AttemptContext>,
     pub(super) dispatcher: Dispatcher,
     pub(super) chronicle: Chronicle,
-    pub(super) cards: Cards,
-    pub(super) pantry: Pantry,
+    pub(super) cards: EndpointCache,
+    pub(super) pantry: PayloadCache,
     pub(super) waiting: Waiting,
-    pub(super) decrees: Decrees,
+    pub(super) decrees: PendingStatusWrites,
     pub(super) flights: FxHashMap<Ticket, Flight>,
     pub(super) commands: Vec<Command>,
     /// Nothing that was sent is in flight, and no attempt will start.
@@ -135,7 +135,7 @@ pub(super) struct Shell {
 
 impl Shell {
     fn new(engine: &Engine, settings: EngineSettings) -> Shell {
-        let house = House {
+        let house = EndpointLoader {
             store_settings: settings.store_settings,
             breaker: settings.breaker,
             retry_after_cap: settings.retry_after_cap,
@@ -153,7 +153,7 @@ impl Shell {
         }
         Shell {
             shared: engine.shared.clone(),
-            depot: Arc::new(Depot {
+            depot: Arc::new(AttemptContext {
                 tokens: Arc::new(Tokens::new(settings.client.clone(), settings.clock.clone())),
                 client: settings.client,
                 store: settings.store,
@@ -168,10 +168,10 @@ impl Shell {
             }),
             dispatcher,
             chronicle: Chronicle::new(settings.observe, settings.clock, settings.telemetry),
-            cards: Cards::default(),
-            pantry: Pantry::default(),
+            cards: EndpointCache::default(),
+            pantry: PayloadCache::default(),
             waiting: Waiting::default(),
-            decrees: Decrees::default(),
+            decrees: PendingStatusWrites::default(),
             flights: FxHashMap::default(),
             commands: Vec::new(),
             drained: false,
@@ -191,7 +191,7 @@ impl Shell {
         // A caller may have cancelled a delivery since the drain ended, so the number of flights is checked as well.
         while !(self.leaving && self.drained && self.dispatcher.flight_count() == 0) {
             if self.is_shared {
-                self.look_at_lease(self.depot.clock.now());
+                self.check_lease(self.depot.clock.now());
             }
             self.shared.inbox.empty_into(&mut messages);
             if messages.is_empty() {
@@ -267,14 +267,14 @@ impl Shell {
                 reason,
                 reply,
             } => {
-                let petition = Petition {
+                let petition = StatusRequest {
                     standing,
                     reason,
                     reply,
                 };
                 self.waiting.for_standing(endpoint, petition);
                 self.hear(Input::Stand { endpoint, standing });
-                self.see_off(endpoint);
+                self.disown_again(endpoint);
             }
             Message::Cancel {
                 endpoint,
@@ -283,7 +283,7 @@ impl Shell {
             } => {
                 self.waiting.for_cancel(endpoint, delivery, reply);
                 self.hear(Input::Cancel { endpoint, delivery });
-                self.see_off(endpoint);
+                self.disown_again(endpoint);
             }
             Message::Look { endpoint, reply } => {
                 let _ = reply.send(Ok(self.dispatcher.lane(endpoint)));
@@ -298,12 +298,12 @@ impl Shell {
             } => {
                 if self.decrees.stood(&self.depot, endpoint, decree, result) {
                     // A read that is in progress may have started before this write.
-                    self.cards.doubt_reading(endpoint);
+                    self.cards.mark_load_stale(endpoint);
                 }
             }
             Message::StandAgain { endpoint, decree } => {
                 self.decrees
-                    .proclaim(&self.depot, endpoint, decree, Vec::new());
+                    .persist(&self.depot, endpoint, decree, Vec::new());
             }
             Message::CalmDown => self.hear(Input::Shutdown),
             Message::Shutdown => {
@@ -392,7 +392,7 @@ impl Shell {
 
     /// Reads an endpoint because the dispatcher asked for its configuration.
     fn load(&mut self, endpoint: EndpointId) {
-        if self.cards.begin_reading(endpoint) {
+        if self.cards.begin_load(endpoint) {
             self.read_endpoint(endpoint);
         }
     }
@@ -428,7 +428,7 @@ impl Shell {
             }
         };
         let Some((mut introduction, card)) = found else {
-            if self.cards.end_reading(endpoint, None) {
+            if self.cards.end_load(endpoint, None) {
                 self.read_endpoint(endpoint);
                 return;
             }
@@ -440,16 +440,16 @@ impl Shell {
             return;
         };
         let before = self.cards.get(endpoint);
-        if let Some(before) = before.filter(|before| !before.calls_like(&card)) {
+        if let Some(before) = before.filter(|before| !before.looks_same_to_receiver(&card)) {
             self.depot.forget(&before);
         }
-        if self.cards.end_reading(endpoint, Some(card)) {
+        if self.cards.end_load(endpoint, Some(card)) {
             self.read_endpoint(endpoint);
         } else {
-            self.decrees.amend(&mut introduction);
+            self.decrees.overlay(&mut introduction);
             introduction.owned_since = owned_since;
             // Before the lane receives the introduction: what the lane decides after that is newer than what was read.
-            self.heed(endpoint, introduction.standing);
+            self.apply_stored_status(endpoint, introduction.standing);
             self.hear(Input::Introduced(introduction));
         }
     }
@@ -537,14 +537,14 @@ impl Shell {
         {
             self.depot.forget(&card);
         }
-        let decree = Decree {
+        let decree = StatusChange {
             standing,
             reason,
             health,
         };
         let number = self.decrees.issue(endpoint, decree);
         self.decrees
-            .proclaim(&self.depot, endpoint, number, petitions);
+            .persist(&self.depot, endpoint, number, petitions);
     }
 }
 

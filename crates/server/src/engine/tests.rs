@@ -578,7 +578,7 @@ async fn a_calm_engine_begins_nothing_and_still_answers() {
         .await;
     let first = world.events(10).await;
     receiver.arrivals(10).await;
-    world.engine.calm_down();
+    world.engine.stop_starting();
     let later = world.events(5).await;
     receiver.answers.send_replace(true);
     for delivery in first {

@@ -9,7 +9,7 @@ use super::handle::{Cancelled, EngineError};
 use super::inbox::Reply;
 
 /// A caller's request to change the status of an endpoint.
-pub(super) struct Petition {
+pub(super) struct StatusRequest {
     pub(super) standing: Standing,
     pub(super) reason: Option<DisabledReason>,
     pub(super) reply: Reply<()>,
@@ -18,19 +18,19 @@ pub(super) struct Petition {
 /// All waiting callers.
 #[derive(Default)]
 pub(super) struct Waiting {
-    standings: FxHashMap<EndpointId, Vec<Petition>>,
+    standings: FxHashMap<EndpointId, Vec<StatusRequest>>,
     cancels: FxHashMap<DeliveryId, (EndpointId, Vec<Reply<Cancelled>>)>,
 }
 
 impl Waiting {
     /// Adds a caller that waits for a status change of an endpoint.
-    pub(super) fn for_standing(&mut self, endpoint: EndpointId, petition: Petition) {
+    pub(super) fn for_standing(&mut self, endpoint: EndpointId, petition: StatusRequest) {
         self.standings.entry(endpoint).or_default().push(petition);
     }
 
     /// Removes and returns all callers that wait for a status change of an endpoint. The status in force is the latest
     /// requested one, and it answers all earlier requests.
-    pub(super) fn take_standing(&mut self, endpoint: EndpointId) -> Vec<Petition> {
+    pub(super) fn take_standing(&mut self, endpoint: EndpointId) -> Vec<StatusRequest> {
         self.standings.remove(&endpoint).unwrap_or_default()
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::cluster::Shard;
-use posthaste_store::{PageRequest, Replaced, Retention, Store, StoreError};
+use posthaste_store::{PageRequest, ReplaceResult, Retention, Store, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -140,13 +140,13 @@ async fn reseal_tenant(
                 Ok(Some(sealed)) => {
                     let replaced = store.replace_endpoint(clock.wall(), sealed).await?;
                     match replaced {
-                        Replaced::Done => {
+                        ReplaceResult::Done => {
                             resealed.done += 1;
                             tracing::debug!(%endpoint, "sealed with the newest master key");
                         }
                         // No other writer is active yet. If one were, its version would be encrypted with the newest
                         // key.
-                        Replaced::Outdated | Replaced::Gone => {}
+                        ReplaceResult::Outdated | ReplaceResult::Gone => {}
                     }
                 }
                 Err(error) => {

@@ -54,14 +54,14 @@ pub(super) struct Stepped {
 
 /// Size and duration of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stride {
+struct StepSample {
     step: usize,
     took: Duration,
 }
 
-impl Stride {
+impl StepSample {
     /// Returns true if the larger of two steps took hardly longer: less than half of what its size would predict.
-    fn lasts_like(self, other: Stride) -> bool {
+    fn is_size_independent(self, other: StepSample) -> bool {
         let (small, large) = match self.step < other.step {
             true => (self, other),
             false => (other, self),
@@ -77,7 +77,7 @@ impl Stride {
 pub(super) struct Pace {
     step: usize,
     /// Size and duration of the previous step.
-    before: Option<Stride>,
+    before: Option<StepSample>,
     /// Time for which steps have been deleting without a break.
     removing_for: Duration,
     /// Duration of the current run, and whether it has deleted anything.
@@ -122,7 +122,7 @@ impl Pace {
         if !stepped.more {
             return self.end_round();
         }
-        let this = Stride {
+        let this = StepSample {
             step: self.step,
             took: stepped.took,
         };
@@ -160,13 +160,14 @@ impl Pace {
 }
 
 /// Returns the size of the next step, so that it takes the target duration, or its unavoidable minimum.
-fn fitted(before: Option<Stride>, this: Stride) -> usize {
-    let Stride { step, took } = this;
+fn fitted(before: Option<StepSample>, this: StepSample) -> usize {
+    let StepSample { step, took } = this;
     let next = if took < STEP_TIME {
         step + step / 4
     } else if took <= 2 * STEP_TIME {
         step
-    } else if before.is_some_and(|before| before.lasts_like(this)) || step == SMALLEST_STEP {
+    } else if before.is_some_and(|before| before.is_size_independent(this)) || step == SMALLEST_STEP
+    {
         // The size is not the reason for the slow step.
         2 * step
     } else {

@@ -1,13 +1,13 @@
 //! A webhook receiver that verifies requests, reports them, and fails on demand.
 //!
-//! It is the receiver of `posthaste listen`, of the demo and of tests. [`Listener::start`] opens a port. Guarantees:
+//! It is the receiver of `posthaste listen`, of the demo and of tests. [`ReceiverServer::start`] opens a port. Guarantees:
 //!
 //! - **Configured answers.** A [`Behaviour`] decides every answer in pure code; this module only executes it.
 //! - **Reports before it answers.** Each request is sent as a [`Heard`] to a channel, even if it is never
 //!   answered. A slow reader of the channel slows the receiver down. If the reader is dropped, the receiver
 //!   continues.
 //! - **Bounded.** Connections, heads and bodies have limits.
-//! - **Stops on drop.** Dropping a [`Listener`] closes the port and every connection.
+//! - **Stops on drop.** Dropping a [`ReceiverServer`] closes the port and every connection.
 
 mod behaviour;
 mod heard;
@@ -42,7 +42,7 @@ pub const MAX_BODY_BYTES: usize = 4 * 1_024 * 1_024;
 /// Maximum number of open connections. Further connections wait.
 pub const MAX_CONNECTIONS: usize = 1_024;
 /// Capacity of the channel of received requests.
-const MAX_UNTOLD: usize = 1_024;
+const MAX_QUEUED_REQUESTS: usize = 1_024;
 /// Maximum time for the head of a request to arrive, and maximum idle time of a connection.
 const HEAD_TIME_LIMIT: Duration = Duration::from_secs(60);
 /// Maximum number of connections that wait to be accepted.
@@ -82,7 +82,7 @@ impl Settings {
 }
 
 /// A running receiver.
-pub struct Listener {
+pub struct ReceiverServer {
     address: SocketAddr,
     shared: Arc<Shared>,
     /// All its tasks; they stop when it is dropped.
@@ -125,9 +125,9 @@ impl State {
     }
 }
 
-impl Listener {
+impl ReceiverServer {
     /// Starts a receiver. Returns it with the channel of received requests.
-    pub fn start(settings: Settings) -> io::Result<(Listener, mpsc::Receiver<Heard>)> {
+    pub fn start(settings: Settings) -> io::Result<(ReceiverServer, mpsc::Receiver<Heard>)> {
         let socket = match settings.address {
             SocketAddr::V4(_) => TcpSocket::new_v4()?,
             SocketAddr::V6(_) => TcpSocket::new_v6()?,
@@ -136,7 +136,7 @@ impl Listener {
         // A socket that is bound and does not listen refuses connections, and keeps the port.
         socket.bind(settings.address)?;
         let address = socket.local_addr()?;
-        let (told, heard) = mpsc::channel(MAX_UNTOLD);
+        let (told, heard) = mpsc::channel(MAX_QUEUED_REQUESTS);
         let shared = Arc::new(Shared {
             keys: settings.keys,
             started_at: settings.clock.now().tick,
@@ -162,7 +162,7 @@ impl Listener {
                 }
             });
         }
-        let listener = Listener {
+        let listener = ReceiverServer {
             address,
             shared,
             _tasks: tasks,

@@ -7,7 +7,10 @@ use posthaste_egress::operator::{self, Origin, Unreached};
 /// Timeout that only a bug exceeds.
 const AMPLE: Duration = Duration::from_secs(20);
 
-async fn post(listener: &Listener, body: impl Into<Bytes>) -> Result<Response<Bytes>, Unreached> {
+async fn post(
+    listener: &ReceiverServer,
+    body: impl Into<Bytes>,
+) -> Result<Response<Bytes>, Unreached> {
     let origin = Origin::plain(listener.address());
     let mut connection = operator::connect(&origin, &Roots::none(), AMPLE).await?;
     let request = Request::post("/hook")
@@ -28,7 +31,7 @@ fn always(failure: Answer) -> Behaviour {
 #[tokio::test]
 async fn it_tells_what_it_heard_and_what_it_answered() {
     let failing = always(Answer::status(429).retry_after(Span::from_millis(1_500)));
-    let (listener, mut heard) = Listener::start(Settings::local(failing)).unwrap();
+    let (listener, mut heard) = ReceiverServer::start(Settings::local(failing)).unwrap();
     let answer = post(&listener, "{}").await.unwrap();
     assert_eq!(answer.status(), 429);
     // 1.5 s is rounded up: a retry after 1 s would be too early.
@@ -52,7 +55,7 @@ async fn it_tells_what_it_heard_and_what_it_answered() {
 
 #[tokio::test]
 async fn it_behaves_otherwise_when_told() {
-    let (listener, heard) = Listener::start(Settings::local(Behaviour::healthy())).unwrap();
+    let (listener, heard) = ReceiverServer::start(Settings::local(Behaviour::healthy())).unwrap();
     // The reader of the channel is dropped, and the receiver continues.
     drop(heard);
     assert_eq!(post(&listener, "").await.unwrap().status(), 200);
@@ -64,7 +67,7 @@ async fn it_behaves_otherwise_when_told() {
 #[tokio::test]
 async fn it_tells_of_what_it_never_answers() {
     let hanging = always(Answer::Hang);
-    let (listener, mut heard) = Listener::start(Settings::local(hanging)).unwrap();
+    let (listener, mut heard) = ReceiverServer::start(Settings::local(hanging)).unwrap();
     tokio::select! {
         _ = post(&listener, "x") => panic!("it answered"),
         heard = heard.recv() => assert_eq!(heard.unwrap().answer, Answer::Hang),
@@ -73,7 +76,8 @@ async fn it_tells_of_what_it_never_answers() {
 
 #[tokio::test]
 async fn it_hangs_up_when_told() {
-    let (listener, _heard) = Listener::start(Settings::local(always(Answer::HangUp))).unwrap();
+    let (listener, _heard) =
+        ReceiverServer::start(Settings::local(always(Answer::HangUp))).unwrap();
     assert!(matches!(
         post(&listener, "x").await,
         Err(Unreached::Broken(_))
@@ -82,7 +86,7 @@ async fn it_hangs_up_when_told() {
 
 #[tokio::test]
 async fn a_body_without_end_is_refused() {
-    let (listener, _heard) = Listener::start(Settings::local(Behaviour::healthy())).unwrap();
+    let (listener, _heard) = ReceiverServer::start(Settings::local(Behaviour::healthy())).unwrap();
     let answer = post(&listener, vec![b'x'; MAX_BODY_BYTES + 1]).await;
     // The receiver may close the connection before the sender has read the answer.
     let told = answer.map(|answer| answer.status().as_u16());
@@ -100,7 +104,7 @@ async fn a_receiver_that_is_down_refuses_connections_and_comes_back_on_its_port(
         opens_after: Span::from_hours(1),
         ..Settings::local(Behaviour::healthy())
     };
-    let (closed, _heard) = Listener::start(settings).unwrap();
+    let (closed, _heard) = ReceiverServer::start(settings).unwrap();
     let refused = post(&closed, "").await;
     assert!(matches!(refused, Err(Unreached::NotConnected(_))));
 
@@ -108,7 +112,7 @@ async fn a_receiver_that_is_down_refuses_connections_and_comes_back_on_its_port(
         opens_after: Span::from_millis(1),
         ..Settings::local(Behaviour::healthy())
     };
-    let (opening, _heard) = Listener::start(settings).unwrap();
+    let (opening, _heard) = ReceiverServer::start(settings).unwrap();
     let opened = tokio::time::timeout(AMPLE, async {
         loop {
             match post(&opening, "").await {
@@ -122,7 +126,7 @@ async fn a_receiver_that_is_down_refuses_connections_and_comes_back_on_its_port(
 
 #[tokio::test]
 async fn it_ends_with_its_owner() {
-    let (listener, _heard) = Listener::start(Settings::local(Behaviour::healthy())).unwrap();
+    let (listener, _heard) = ReceiverServer::start(Settings::local(Behaviour::healthy())).unwrap();
     let origin = Origin::plain(listener.address());
     let mut kept = operator::connect(&origin, &Roots::none(), AMPLE)
         .await

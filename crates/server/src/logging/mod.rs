@@ -28,7 +28,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{Layer, Registry};
 
 pub use filter::{LogFilter, LogFilterError};
-pub use writer::Logs;
+pub use writer::LogGuard;
 
 use crate::clock::Clock;
 
@@ -95,7 +95,7 @@ pub struct LogSettings {
 }
 
 /// Starts to log to standard error. Keep the returned value: dropping it writes the last lines.
-pub fn start(settings: &LogSettings, clock: Clock) -> Logs {
+pub fn start(settings: &LogSettings, clock: Clock) -> LogGuard {
     let is_terminal = io::stderr().is_terminal();
     let is_json = settings.format.is_json(is_terminal);
     let (logs, writer) = writer::start(io::stderr(), is_json);

@@ -27,11 +27,11 @@ enum Message {
 
 /// Handle of the log writer. Dropping it writes the waiting lines.
 #[must_use = "dropping it ends the logging"]
-pub struct Logs {
+pub struct LogGuard {
     messages: SyncSender<Message>,
 }
 
-impl Drop for Logs {
+impl Drop for LogGuard {
     fn drop(&mut self) {
         let (done, is_done) = sync_channel(0);
         // If even this message does not fit, the log has no reader, and waiting would be useless.
@@ -74,7 +74,7 @@ impl<'w> MakeWriter<'w> for LineWriter {
 }
 
 /// Starts the thread.
-pub(super) fn start(out: impl Write + Send + 'static, is_json: bool) -> (Logs, LineWriter) {
+pub(super) fn start(out: impl Write + Send + 'static, is_json: bool) -> (LogGuard, LineWriter) {
     let (messages, waiting) = sync_channel(MAX_WAITING_LINES);
     let left_out = Arc::new(AtomicU64::new(0));
     let writer = LineWriter {
@@ -85,7 +85,7 @@ pub(super) fn start(out: impl Write + Send + 'static, is_json: bool) -> (Logs, L
         .name("log".to_owned())
         .spawn(move || write_all(out, &waiting, &left_out, is_json))
         .expect("a thread can be started");
-    (Logs { messages }, writer)
+    (LogGuard { messages }, writer)
 }
 
 /// Writes until all senders are dropped.

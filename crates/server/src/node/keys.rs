@@ -2,7 +2,7 @@
 
 use posthaste_core::id::KeyId;
 use posthaste_store::postgres::PostgresStore;
-use posthaste_store::{ApiKey, Endpoint, Insertion, PageRequest, Store, StoreError};
+use posthaste_store::{ApiKey, CreateResult, Endpoint, PageRequest, Store, StoreError};
 
 use super::StartError;
 use crate::chance;
@@ -28,13 +28,13 @@ pub(super) async fn shared_vault(
     let kept = store.shared_master_keys().await?;
     let vault = match (configured, kept) {
         (Some(vault), None) => vault,
-        (Some(vault), Some(older)) => vault.and_opens_with(&older, IN_STORE)?,
+        (Some(vault), Some(older)) => vault.with_older_keys(&older, IN_STORE)?,
         (None, Some(text)) => kept_vault(text)?,
         (None, None) => {
             if in_use.is_some() || sealed.is_some() {
                 return Err(StartError::NoMasterKey { in_use });
             }
-            kept_vault(store.offer_master_keys(Vault::fresh_text()).await?)?
+            kept_vault(store.offer_master_keys(Vault::generate_key_text()).await?)?
         }
     };
     if let Some(endpoint) = sealed {
@@ -109,9 +109,9 @@ pub(super) async fn make_first_admin_key(
         created_at: now,
     };
     match store.create_key(now, made).await? {
-        Insertion::Created => Ok(Some(key)),
-        Insertion::Taken if is_shared => Ok(None),
-        Insertion::Taken | Insertion::NoSuchTenant | Insertion::TooMany => Err(
+        CreateResult::Created => Ok(Some(key)),
+        CreateResult::Taken if is_shared => Ok(None),
+        CreateResult::Taken | CreateResult::NoSuchTenant | CreateResult::TooMany => Err(
             StoreError::Unavailable("the first admin key could not be stored".to_owned()),
         ),
     }

@@ -12,7 +12,7 @@ use posthaste_core::id::TenantId;
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::subscription::EventType;
 use posthaste_store::{
-    Content, Idempotency, Ingest, Insertion, Limits, NewEvent, NoticeEntry, Store, StoreError,
+    Content, CreateResult, Idempotency, Ingest, Limits, NewEvent, NoticeEntry, Store, StoreError,
     Tenant,
 };
 use serde_json::Value;
@@ -108,11 +108,11 @@ pub(super) async fn make_tenant(
         revision: 0,
     };
     match store.create_tenant(now, made).await? {
-        Insertion::Created => {
+        CreateResult::Created => {
             tracing::info!(%tenant, "the tenant that gets operational events was made; add an endpoint to it");
         }
         // Another node has created the tenant meanwhile.
-        Insertion::Taken | Insertion::TooMany | Insertion::NoSuchTenant => {}
+        CreateResult::Taken | CreateResult::TooMany | CreateResult::NoSuchTenant => {}
     }
     Ok(())
 }

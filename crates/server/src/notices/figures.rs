@@ -10,7 +10,7 @@ use crate::observe::metric::Metric;
 
 /// Outcome of sending an email.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LetterOutcome {
+pub(super) enum EmailOutcome {
     /// The mail server accepted it.
     Sent,
     /// It will be retried.
@@ -19,35 +19,35 @@ pub(super) enum LetterOutcome {
     Dropped,
 }
 
-impl LetterOutcome {
-    const ALL: [LetterOutcome; 3] = [
-        LetterOutcome::Sent,
-        LetterOutcome::Later,
-        LetterOutcome::Dropped,
+impl EmailOutcome {
+    const ALL: [EmailOutcome; 3] = [
+        EmailOutcome::Sent,
+        EmailOutcome::Later,
+        EmailOutcome::Dropped,
     ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
-            LetterOutcome::Sent => "sent",
-            LetterOutcome::Later => "later",
-            LetterOutcome::Dropped => "dropped",
+            EmailOutcome::Sent => "sent",
+            EmailOutcome::Later => "later",
+            EmailOutcome::Dropped => "dropped",
         }
     }
 }
 
 /// Counters of this node.
 #[derive(Debug, Default)]
-pub struct NoticeFigures {
+pub struct NotificationCounters {
     waiting: AtomicU64,
     /// Time of the oldest waiting notification, in milliseconds; 0 if none waits.
     oldest: AtomicU64,
     told: AtomicU64,
     lost: AtomicU64,
-    letters: [AtomicU64; LetterOutcome::ALL.len()],
+    letters: [AtomicU64; EmailOutcome::ALL.len()],
     bell: Notify,
 }
 
-impl NoticeFigures {
+impl NotificationCounters {
     /// Wakes the notification dispatcher, because there may be a new notification.
     pub fn ring(&self) {
         self.bell.notify_one();
@@ -78,7 +78,7 @@ impl NoticeFigures {
         self.lost.fetch_add(count, Ordering::Relaxed);
     }
 
-    pub(super) fn letter(&self, outcome: LetterOutcome) {
+    pub(super) fn letter(&self, outcome: EmailOutcome) {
         self.letters[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -90,7 +90,7 @@ impl NoticeFigures {
 
     /// Returns the counters as metrics.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
-        let letters = LetterOutcome::ALL
+        let letters = EmailOutcome::ALL
             .map(|it| (it.name(), self.letters[it as usize].load(Ordering::Relaxed)));
         vec![
             Metric::gauge(

@@ -15,7 +15,7 @@ use posthaste_core::cluster::Shard;
 use posthaste_core::id::EndpointId;
 use posthaste_core::lane::Standing;
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{Insertion, NoticeEntry, Scope, Store, StoreError};
+use posthaste_store::{CreateResult, NoticeEntry, Scope, Store, StoreError};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -33,11 +33,11 @@ const AFTER_TROUBLE: Duration = Duration::from_secs(2);
 /// Maximum number of notifications per round, and of endpoints whose failures are summarised per round.
 const ROUND: usize = 200;
 
-/// Future that a [`Hears`] returns.
+/// Future that a [`NotificationObserver`] returns.
 pub type Hearing<'a> = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send + 'a>>;
 
 /// Observer that processes every notification in order. May get one again after a crash.
-pub trait Hears: Send + Sync {
+pub trait NotificationObserver: Send + Sync {
     /// Processes a notification. It is dispatched when this has succeeded. After an error the whole round is repeated.
     fn heard<'a>(&'a self, notice: &'a NoticeEntry) -> Hearing<'a>;
 }
@@ -46,7 +46,7 @@ pub trait Hears: Send + Sync {
 #[derive(Clone, Copy, Debug)]
 pub struct Nobody;
 
-impl Hears for Nobody {
+impl NotificationObserver for Nobody {
     fn heard<'a>(&'a self, _notice: &'a NoticeEntry) -> Hearing<'a> {
         Box::pin(async { Ok(()) })
     }
@@ -65,7 +65,7 @@ pub(super) struct Herald {
     pub(super) switchboard: Arc<Switchboard>,
     pub(super) audience: Audience,
     pub(super) gather: Span,
-    pub(super) hears: Arc<dyn Hears>,
+    pub(super) hears: Arc<dyn NotificationObserver>,
     pub(super) observe: Arc<Observatory>,
 }
 
@@ -105,12 +105,12 @@ impl Herald {
         let before = Timestamp(now.0.saturating_sub(self.gather.as_millis()));
         let gathered = self.store.gather_failures(now, before, ROUND).await;
         // Waiting notifications are dispatched and counted even if the failures could not be summarised.
-        let told = self.tell_what_waits(now).await?;
+        let told = self.dispatch_waiting(now).await?;
         gathered?;
         Ok(told)
     }
 
-    async fn tell_what_waits(&self, now: Timestamp) -> Result<bool, StoreError> {
+    async fn dispatch_waiting(&self, now: Timestamp) -> Result<bool, StoreError> {
         let from = self.store.told().await?;
         let notices = self.store.notices(from, ROUND).await?;
         self.observe.notices.wait(notices.len(), notices.first());
@@ -119,7 +119,7 @@ impl Herald {
         };
         let lost = first.number.saturating_sub(from + 1);
         let up_to = last.number;
-        let lines = self.tell_beforehand(&notices).await?;
+        let lines = self.dispatch_repeatable(&notices).await?;
         let due_at = now.after(self.gather);
         let moved = self.store.tell(now, from, up_to, lines, due_at).await?;
         if moved {
@@ -136,7 +136,7 @@ impl Herald {
     }
 
     /// Does every step that may be repeated. Returns the email lines.
-    async fn tell_beforehand(
+    async fn dispatch_repeatable(
         &self,
         notices: &[NoticeEntry],
     ) -> Result<Vec<(String, posthaste_store::LetterLine)>, StoreError> {
@@ -148,10 +148,10 @@ impl Herald {
             let telling = decide(notice, &about, &self.audience);
             if let Some(act) = telling.act {
                 match self.store.keep_act(notice.number, act).await? {
-                    Insertion::Created
-                    | Insertion::Taken
-                    | Insertion::NoSuchTenant
-                    | Insertion::TooMany => {}
+                    CreateResult::Created
+                    | CreateResult::Taken
+                    | CreateResult::NoSuchTenant
+                    | CreateResult::TooMany => {}
                 }
             }
             if let (Some(payload), Some(tenant)) = (telling.event, &self.audience.tenant) {

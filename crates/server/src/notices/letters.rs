@@ -14,9 +14,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::figures::LetterOutcome;
+use super::figures::EmailOutcome;
 use super::herald::teller;
-use super::mail::{Post, PostError};
+use super::mail::{EmailError, Post};
 use crate::clock::Clock;
 use crate::observe::Observatory;
 use crate::switchboard::Switchboard;
@@ -32,7 +32,7 @@ const FIRST_PAUSE: Span = Span::from_mins(1);
 /// Longest pause between retries.
 const LONGEST_PAUSE: Span = Span::from_hours(1);
 /// Time after which an email is no longer retried.
-pub(super) const TRIED_FOR: Span = Span::from_days(5);
+pub(super) const MAX_RETRY_TIME: Span = Span::from_days(5);
 
 /// Sends emails.
 pub(super) struct Postman {
@@ -90,7 +90,7 @@ impl Postman {
         while let Some(ended) = sending.join_next_with_id().await {
             let (task, sent) = ended.unwrap_or_else(|panicked| {
                 let why = "it could not be written, which is a fault of posthaste".to_owned();
-                (panicked.id(), Err(PostError::Later(why)))
+                (panicked.id(), Err(EmailError::Later(why)))
             });
             let letter = under_way.remove(&task).expect("it was put there");
             if let Err(error) = self.settle(letter, sent).await {
@@ -112,7 +112,7 @@ impl Postman {
     }
 
     /// Records the result of sending an email.
-    async fn settle(&self, letter: Letter, sent: Result<(), PostError>) -> Result<(), StoreError> {
+    async fn settle(&self, letter: Letter, sent: Result<(), EmailError>) -> Result<(), StoreError> {
         let (posted, outcome) = judge(&letter, &sent, self.clock.wall(), self.every);
         self.observe.notices.letter(outcome);
         let recipient = match self.operator.contains(&letter.recipient) {
@@ -140,22 +140,22 @@ impl Postman {
 /// Decides what happens to an email after a send.
 fn judge(
     letter: &Letter,
-    sent: &Result<(), PostError>,
+    sent: &Result<(), EmailError>,
     now: Timestamp,
     every: Span,
-) -> (Posted, LetterOutcome) {
+) -> (Posted, EmailOutcome) {
     match sent {
         Ok(()) => {
             let quiet_until = now.after(every);
-            (Posted::Sent { quiet_until }, LetterOutcome::Sent)
+            (Posted::Sent { quiet_until }, EmailOutcome::Sent)
         }
-        Err(PostError::Never(_)) => (Posted::Dropped, LetterOutcome::Dropped),
-        Err(PostError::Later(_)) if letter.first_at.after(TRIED_FOR) <= now => {
-            (Posted::Dropped, LetterOutcome::Dropped)
+        Err(EmailError::Never(_)) => (Posted::Dropped, EmailOutcome::Dropped),
+        Err(EmailError::Later(_)) if letter.first_at.after(MAX_RETRY_TIME) <= now => {
+            (Posted::Dropped, EmailOutcome::Dropped)
         }
-        Err(PostError::Later(_)) => {
+        Err(EmailError::Later(_)) => {
             let at = now.after(pause(letter.tries));
-            (Posted::Later { at }, LetterOutcome::Later)
+            (Posted::Later { at }, EmailOutcome::Later)
         }
     }
 }
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_letter_is_tried_for_days_and_then_dropped() {
-        let later = Err(PostError::Later("busy".to_owned()));
+        let later = Err(EmailError::Later("busy".to_owned()));
         let (mut now, mut tries) = (Timestamp(0), 0);
         loop {
             match judge(&letter(tries), &later, now, Span::ZERO).0 {
@@ -195,7 +195,7 @@ mod tests {
                 Posted::Sent { .. } => panic!("it was not"),
             }
         }
-        assert!(now >= Timestamp(TRIED_FOR.as_millis()));
+        assert!(now >= Timestamp(MAX_RETRY_TIME.as_millis()));
         assert!((100..200).contains(&tries), "{tries}");
     }
 
@@ -204,9 +204,9 @@ mod tests {
         let every = Span::from_mins(10);
         let sent = judge(&letter(3), &Ok(()), Timestamp(5), every);
         let quiet_until = Timestamp(600_005);
-        assert_eq!(sent, (Posted::Sent { quiet_until }, LetterOutcome::Sent));
-        let refused = Err(PostError::Never("no such user".to_owned()));
+        assert_eq!(sent, (Posted::Sent { quiet_until }, EmailOutcome::Sent));
+        let refused = Err(EmailError::Never("no such user".to_owned()));
         let refused = judge(&letter(0), &refused, Timestamp(5), every);
-        assert_eq!(refused, (Posted::Dropped, LetterOutcome::Dropped));
+        assert_eq!(refused, (Posted::Dropped, EmailOutcome::Dropped));
     }
 }

@@ -7,7 +7,7 @@
 //!                                                             └▶ emails ─▶ mailer ─▶ the operator's mail server
 //! ```
 //!
-//! [`start`] runs the tasks, [`Means`] are the channels. The module guarantees:
+//! [`start`] runs the tasks, [`Channels`] are the channels. The module guarantees:
 //!
 //! - **No loss.** A notification is written in one transaction with the change that it reports. It is removed in one
 //!   transaction with the creation of its email lines.
@@ -35,8 +35,8 @@ use posthaste_store::{Store, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-pub use figures::NoticeFigures;
-pub use herald::{Hearing, Hears, Nobody};
+pub use figures::NotificationCounters;
+pub use herald::{Hearing, Nobody, NotificationObserver};
 pub use settings::{Audience, NoticeSettings};
 
 use crate::clock::Clock;
@@ -45,11 +45,11 @@ use crate::switchboard::Switchboard;
 use herald::Herald;
 use letters::Postman;
 use mail::{MailSettings, Post};
-use unposted::Unposted;
+use unposted::UnsentEmails;
 
 /// Channels and settings of notifications.
 #[derive(Clone)]
-pub struct Means {
+pub struct Channels {
     /// Settings of notifications.
     pub settings: NoticeSettings,
     /// Settings of emails: recipients and intervals.
@@ -58,7 +58,7 @@ pub struct Means {
     pub post: Option<Arc<dyn Post>>,
 }
 
-impl Means {
+impl Channels {
     /// Returns the recipients of notifications.
     pub fn audience(&self) -> Audience {
         Audience {
@@ -77,11 +77,11 @@ pub struct Telling {
     /// Used to check whether this node dispatches notifications.
     pub switchboard: Arc<Switchboard>,
     /// Observer that processes every notification first.
-    pub hears: Arc<dyn Hears>,
+    pub hears: Arc<dyn NotificationObserver>,
     /// Counters, and the wake-up for new notifications.
     pub observe: Arc<Observatory>,
     /// Channels and settings.
-    pub means: Means,
+    pub means: Channels,
     /// Becomes true to stop the tasks.
     pub stopped: watch::Receiver<bool>,
 }
@@ -110,7 +110,7 @@ pub fn start(telling: Telling) -> JoinHandle<()> {
         stopped,
     } = telling;
     let audience = means.audience();
-    let Means {
+    let Channels {
         settings,
         mail,
         post,
@@ -126,7 +126,7 @@ pub fn start(telling: Telling) -> JoinHandle<()> {
     };
     let telling = herald.run(stopped.clone());
     let Some(post) = post else {
-        let unposted = Unposted {
+        let unposted = UnsentEmails {
             store,
             clock,
             switchboard,

@@ -21,17 +21,17 @@ use posthaste_core::policy::RetryPolicy;
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Now, Span, Tick, Timestamp};
 use posthaste_store::{
-    Alert, AttemptDetail, AuditFilter, AuditOf, Content, Endpoint, EventFilter, Idempotency,
-    Ingest, Insertion, Letter, Limits, Longest, NewEvent, NoticeEntry, PageRequest, Scope, Store,
+    Alert, AttemptDetail, AuditFilter, AuditScope, Content, CreateResult, Endpoint, EventFilter,
+    Idempotency, Ingest, Letter, Limits, Longest, NewEvent, NoticeEntry, PageRequest, Scope, Store,
     StoreError, StoreSettings, Tenant, Via, Written,
 };
 use posthaste_store_testing::model::ModelStore;
 use serde_json::json;
 use tokio::sync::Notify;
 
-use super::herald::{Hearing, Hears, Herald, Nobody};
+use super::herald::{Hearing, Herald, Nobody, NotificationObserver};
 use super::letters::Postman;
-use super::mail::{Post, PostError, Sending};
+use super::mail::{EmailError, Post, Sending};
 use super::settings::Audience;
 use crate::clock::Clock;
 use crate::engine::Engine;
@@ -167,7 +167,7 @@ impl World {
         self.store.record(at, record, detail, done);
     }
 
-    fn herald(&self, hears: Arc<dyn Hears>, letters: bool) -> Herald {
+    fn herald(&self, hears: Arc<dyn NotificationObserver>, letters: bool) -> Herald {
         Herald {
             store: self.store.clone(),
             clock: self.clock.clone(),
@@ -330,7 +330,7 @@ async fn an_alert_about_the_operators_own_tenant_makes_no_event() {
     ] {
         let alert = alert(at, number, scope);
         let raised = world.store.raise_alert(at, alert).await;
-        assert_eq!(raised, Ok(Insertion::Created));
+        assert_eq!(raised, Ok(CreateResult::Created));
         let resolved = world.store.resolve_alert(at, AlertId(number)).await;
         assert!(resolved.is_ok_and(|it| it.is_some()));
     }
@@ -349,7 +349,7 @@ async fn a_later_tenant_of_the_same_id_reads_nothing_of_an_earlier() {
     let at = world.clock.wall();
     let alert = alert(at, 1, Scope::Tenant(tenant("acme")));
     let raised = world.store.raise_alert(at, alert).await;
-    assert_eq!(raised, Ok(Insertion::Created));
+    assert_eq!(raised, Ok(CreateResult::Created));
     let deleted = world.store.delete_tenant(at, tenant("acme")).await;
     deleted.expect("it is deleted");
     // With the same timestamp.
@@ -358,7 +358,7 @@ async fn a_later_tenant_of_the_same_id_reads_nothing_of_an_earlier() {
     assert_eq!(herald.round().await, Ok(true));
     assert_eq!(world.acts().await, ["alert.raised"]);
     let theirs = AuditFilter {
-        of: AuditOf::Tenant(tenant("acme")),
+        of: AuditScope::Tenant(tenant("acme")),
         ..AuditFilter::default()
     };
     let theirs = world.store.audit(theirs, everything()).await;
@@ -400,7 +400,7 @@ struct HardOfHearing {
     heard: AtomicUsize,
 }
 
-impl Hears for HardOfHearing {
+impl NotificationObserver for HardOfHearing {
     fn heard<'a>(&'a self, _notice: &'a NoticeEntry) -> Hearing<'a> {
         let heard = self.heard.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move {
@@ -435,7 +435,7 @@ struct Slow {
     go_on: Notify,
 }
 
-impl Hears for Slow {
+impl NotificationObserver for Slow {
     fn heard<'a>(&'a self, _notice: &'a NoticeEntry) -> Hearing<'a> {
         Box::pin(async {
             self.begun.notify_one();
@@ -466,7 +466,7 @@ async fn two_heralds_tell_as_one() {
 
 /// Mail server that gives the configured answers in turn, and keeps the emails.
 struct FakePost {
-    answers: Mutex<Vec<Result<(), PostError>>>,
+    answers: Mutex<Vec<Result<(), EmailError>>>,
     given: Mutex<Vec<Letter>>,
 }
 
@@ -489,8 +489,8 @@ async fn a_letter_goes_when_it_is_due_and_again_if_it_was_not_taken() {
     let herald = world.herald(Arc::new(Nobody), true);
     let post = Arc::new(FakePost {
         answers: Mutex::new(vec![
-            Err(PostError::Later("busy".to_owned())),
-            Err(PostError::Never("nobody of that name".to_owned())),
+            Err(EmailError::Later("busy".to_owned())),
+            Err(EmailError::Never("nobody of that name".to_owned())),
         ]),
         given: Mutex::default(),
     });

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::herald::teller;
-use super::letters::TRIED_FOR;
+use super::letters::MAX_RETRY_TIME;
 use crate::clock::Clock;
 use crate::switchboard::Switchboard;
 
@@ -24,13 +24,13 @@ const LEFT_ALONE: Span = Span::from_mins(10);
 const STEP: usize = 50;
 
 /// Drops emails that cannot be sent and are too old.
-pub(super) struct Unposted {
+pub(super) struct UnsentEmails {
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: Clock,
     pub(super) switchboard: Arc<Switchboard>,
 }
 
-impl Unposted {
+impl UnsentEmails {
     /// Runs until `stopped` is true.
     pub(super) async fn run(self, mut stopped: watch::Receiver<bool>) {
         loop {
@@ -59,7 +59,7 @@ impl Unposted {
         let letters = self.store.claim_letters(now, until, longest, STEP).await?;
         let more = letters.len() == STEP;
         for letter in letters {
-            if letter.first_at.after(TRIED_FOR) > now {
+            if letter.first_at.after(MAX_RETRY_TIME) > now {
                 continue;
             }
             let (since, lines) = (letter.first_at, letter.lines.len());

@@ -1,6 +1,6 @@
 //! Recent attempts of one endpoint.
 //!
-//! [`LatelySeen`] keeps the last [`ATTEMPTS_SEEN`] attempts in a ring buffer. [`EndpointFigures`] and [`Lately`] are
+//! [`LatelySeen`] keeps the last [`RECENT_ATTEMPTS`] attempts in a ring buffer. [`EndpointFigures`] and [`Lately`] are
 //! summaries of it.
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use posthaste_core::time::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Number of recent attempts that are kept.
-pub const ATTEMPTS_SEEN: usize = 128;
+pub const RECENT_ATTEMPTS: usize = 128;
 /// An endpoint with fewer attempts than this is not judged.
 const MIN_TO_JUDGE: u32 = 5;
 /// An endpoint with a lower success ratio than this is failing.
@@ -84,7 +84,7 @@ impl Lately {
 #[derive(Clone, Debug)]
 pub struct LatelySeen {
     /// Ring buffer of latencies, in microseconds.
-    micros: Box<[u32; ATTEMPTS_SEEN]>,
+    micros: Box<[u32; RECENT_ATTEMPTS]>,
     /// One bit per attempt, set if it succeeded.
     succeeded: u128,
     /// Total number of attempts seen.
@@ -97,7 +97,7 @@ pub struct LatelySeen {
 impl Default for LatelySeen {
     fn default() -> LatelySeen {
         LatelySeen {
-            micros: Box::new([0; ATTEMPTS_SEEN]),
+            micros: Box::new([0; RECENT_ATTEMPTS]),
             succeeded: 0,
             count: 0,
             last_at: None,
@@ -109,7 +109,7 @@ impl Default for LatelySeen {
 impl LatelySeen {
     /// Adds an attempt that ended now, and its failure if it failed.
     pub fn add(&mut self, now: Timestamp, latency: Duration, failure: Option<LastFailure>) {
-        let place = (self.count % ATTEMPTS_SEEN as u64) as usize;
+        let place = (self.count % RECENT_ATTEMPTS as u64) as usize;
         self.micros[place] = u32::try_from(latency.as_micros()).unwrap_or(u32::MAX);
         self.succeeded &= !(1 << place);
         self.succeeded |= u128::from(failure.is_none()) << place;
@@ -120,9 +120,9 @@ impl LatelySeen {
 
     /// Returns the summary.
     pub fn lately(&self) -> Lately {
-        let attempts = self.count.min(ATTEMPTS_SEEN as u64) as u32;
+        let attempts = self.count.min(RECENT_ATTEMPTS as u64) as u32;
         // Rotated so that the newest attempt is the highest bit.
-        let next = (self.count % ATTEMPTS_SEEN as u64) as u32;
+        let next = (self.count % RECENT_ATTEMPTS as u64) as u32;
         let newest_first = self.succeeded.rotate_right(next);
         Lately {
             attempts,
@@ -136,7 +136,7 @@ impl LatelySeen {
 
     /// Returns success ratio and latencies.
     pub fn figures(&self) -> EndpointFigures {
-        let seen = self.count.min(ATTEMPTS_SEEN as u64) as usize;
+        let seen = self.count.min(RECENT_ATTEMPTS as u64) as usize;
         let mut micros = self.micros[..seen].to_vec();
         micros.sort_unstable();
         let success_ratio = match seen {
@@ -207,11 +207,11 @@ mod tests {
     #[test]
     fn only_the_last_attempts_count() {
         let mut lately = LatelySeen::default();
-        for _ in 0..ATTEMPTS_SEEN {
+        for _ in 0..RECENT_ATTEMPTS {
             lately.note(ms(9_000), false);
         }
         assert_eq!(lately.figures().success_ratio, 0.0);
-        for _ in 0..ATTEMPTS_SEEN {
+        for _ in 0..RECENT_ATTEMPTS {
             lately.note(ms(2), true);
         }
         let figures = lately.figures();

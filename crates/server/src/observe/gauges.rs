@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use posthaste_core::alert::AlertName;
-use posthaste_core::dispatcher::BreakerCensus;
+use posthaste_core::dispatcher::BreakerCounts;
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::time::Span;
 use posthaste_store::{Counts, Tally};
@@ -20,7 +20,7 @@ pub struct Gauges {
     /// Attempts in flight.
     pub in_flight: u64,
     /// Number of breakers in each state, of endpoints that are in memory.
-    pub breakers: Option<BreakerCensus>,
+    pub breakers: Option<BreakerCounts>,
     /// Deliveries that have been in retry for longer than 24 hours.
     pub retrying_over_24h: Option<u64>,
     /// Shards that this node owns.

@@ -75,7 +75,7 @@ use metric::Metric;
 use pending::Pending;
 use remembered::Remembered;
 
-use crate::notices::NoticeFigures;
+use crate::notices::NotificationCounters;
 
 /// Maximum number of endpoints whose recent attempts are kept: 1 KB each.
 pub const MAX_ENDPOINTS_SEEN: usize = 10_000;
@@ -116,7 +116,7 @@ pub struct Observatory {
     failures: [AtomicU64; FailureKind::ALL.len()],
     not_made: AtomicU64,
     /// Counters of notifications.
-    pub notices: NoticeFigures,
+    pub notices: NotificationCounters,
     attempt: Histogram,
     first_attempt_lag: Histogram,
     commit: Histogram,
@@ -180,7 +180,7 @@ impl Observatory {
             successes: AtomicU64::new(0),
             failures: [const { AtomicU64::new(0) }; FailureKind::ALL.len()],
             not_made: AtomicU64::new(0),
-            notices: NoticeFigures::default(),
+            notices: NotificationCounters::default(),
             attempt: Histogram::new(),
             first_attempt_lag: Histogram::new(),
             commit: Histogram::new(),
@@ -202,7 +202,7 @@ impl Observatory {
 
     /// Sets the operational tenant. Its deliveries report on those of other tenants, so they are left out of the
     /// totals.
-    pub fn setting_apart(mut self, tenant: Option<TenantId>) -> Observatory {
+    pub fn with_operational_tenant(mut self, tenant: Option<TenantId>) -> Observatory {
         self.apart = tenant;
         self
     }
@@ -254,7 +254,7 @@ impl Observatory {
         let mut ledger = self.ledger();
         let pending = &mut ledger.pending;
         match is_apart {
-            true => pending.add_apart(now.wall, seen.tenant, seen.endpoint, &tally),
+            true => pending.add_without_totals(now.wall, seen.tenant, seen.endpoint, &tally),
             false => pending.add(now.wall, seen.tenant, seen.endpoint, &tally),
         }
         let (tenant, ok) = (seen.tenant, seen.failure.is_none());
@@ -279,7 +279,7 @@ impl Observatory {
         let tally = tally::of_ended(Status::Failed, given_up);
         let pending = &mut self.ledger().pending;
         if self.apart() == Some(tenant) {
-            pending.add_apart(now.wall, tenant, endpoint, &tally);
+            pending.add_without_totals(now.wall, tenant, endpoint, &tally);
             return;
         }
         self.count_ended(Status::Failed, given_up);

@@ -7,7 +7,7 @@ use std::hash::Hash;
 
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::time::Timestamp;
-use posthaste_store::{Happened, Scope, Tally, Width};
+use posthaste_store::{BucketWidth, Happened, Scope, Tally};
 use rustc_hash::FxHashMap;
 
 /// Maximum number of counter rows of tenants and endpoints that wait: about 10 MB. Reached only if the store is
@@ -58,11 +58,11 @@ impl Pending {
     /// Adds the counters of an attempt to an endpoint, its tenant and the totals.
     pub fn add(&mut self, at: Timestamp, tenant: &TenantId, endpoint: EndpointId, tally: &Tally) {
         self.minute(at).0.everything.add(tally);
-        self.add_apart(at, tenant, endpoint, tally);
+        self.add_without_totals(at, tenant, endpoint, tally);
     }
 
     /// Adds the counters of an attempt to an endpoint and its tenant, but not to the totals.
-    pub fn add_apart(
+    pub fn add_without_totals(
         &mut self,
         at: Timestamp,
         tenant: &TenantId,
@@ -178,7 +178,7 @@ impl Pending {
 
     /// Returns the minute that contains `at`, and the number of rows that may still be added.
     fn minute(&mut self, at: Timestamp) -> (&mut Minute, usize) {
-        let at = Width::Minute.begin(at);
+        let at = BucketWidth::Minute.begin(at);
         if self.minutes.len() >= MAX_MINUTES
             && !self.minutes.contains_key(&at)
             && let Some((_, oldest)) = self.minutes.pop_first()

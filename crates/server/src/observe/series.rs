@@ -4,7 +4,7 @@
 //! coincide.
 
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{Scope, Tally, Width};
+use posthaste_store::{BucketWidth, Scope, Tally};
 
 use super::window::{Gathered, Window};
 
@@ -23,15 +23,14 @@ impl Series {
     pub fn new(now: Timestamp, scope: &Scope, window: Window, seen: &Gathered) -> Series {
         let width = window.width();
         let bucket = match (scope, width) {
-            (Scope::Endpoint(_), Width::Quarter) => Span::from_hours(1),
-            (Scope::Everything | Scope::Tenant(_), _) | (Scope::Endpoint(_), Width::Minute) => {
-                width.bucket()
-            }
+            (Scope::Endpoint(_), BucketWidth::Quarter) => Span::from_hours(1),
+            (Scope::Everything | Scope::Tenant(_), _)
+            | (Scope::Endpoint(_), BucketWidth::Minute) => width.bucket(),
         };
         let mut series = Series::empty(now, window, bucket);
         series.add(match width {
-            Width::Minute => &seen.minutes,
-            Width::Quarter => &seen.quarters,
+            BucketWidth::Minute => &seen.minutes,
+            BucketWidth::Quarter => &seen.quarters,
         });
         series.add(&seen.pending);
         series

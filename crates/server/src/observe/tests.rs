@@ -3,10 +3,11 @@ use std::sync::Arc;
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::dice::Dice;
-use posthaste_core::dispatcher::BreakerCensus;
+use posthaste_core::dispatcher::BreakerCounts;
 use posthaste_core::time::{Span, Tick};
 use posthaste_store::{
-    Counts, Figures, HandOver, HandedOver, Limits, Store, StoreError, StoreSettings, Tenant, Width,
+    BucketWidth, Counts, Figures, HandOver, HandedOver, Limits, Store, StoreError, StoreSettings,
+    Tenant,
 };
 use posthaste_store_testing::model::ModelStore;
 
@@ -113,7 +114,7 @@ fn prometheus_finds_exactly_the_promised_metrics() {
 fn everything_known() -> Gauges {
     Gauges {
         counts: Some(Counts::default()),
-        breakers: Some(BreakerCensus::default()),
+        breakers: Some(BreakerCounts::default()),
         alerts: Some(BTreeMap::new()),
         retrying_over_24h: Some(0),
         hour: Some(Tally::default()),
@@ -278,7 +279,7 @@ fn everything_that_happened_is_counted_once() {
             dead_letters: 6,
         }),
         in_flight: 2,
-        breakers: Some(BreakerCensus {
+        breakers: Some(BreakerCounts {
             passing: 3,
             tripped: 4,
             probing: 5,
@@ -367,8 +368,8 @@ async fn gathered(observatory: &Observatory, store: &ModelStore, scope: &Scope) 
     let still = observatory.still().await;
     let figures = |width| store.figures(scope.clone(), width, Timestamp(0));
     Gathered {
-        minutes: figures(Width::Minute).await.expect("it reads"),
-        quarters: figures(Width::Quarter).await.expect("it reads"),
+        minutes: figures(BucketWidth::Minute).await.expect("it reads"),
+        quarters: figures(BucketWidth::Quarter).await.expect("it reads"),
         pending: still.pending(scope),
     }
 }
@@ -431,10 +432,10 @@ async fn what_cannot_be_written_is_kept_and_written_later() {
     assert_eq!(minutes().await, (2, 0));
     // A piece that was written without a confirmation is not written again.
     observatory.attempt(at(0), &seen(&acme));
-    store.lose_answers(Some(StoreError::Full));
+    store.lose_write_responses(Some(StoreError::Full));
     assert_eq!(observatory.flush(&store).await, Err(StoreError::Full));
     observatory.attempt(at(61_000), &seen(&acme));
-    store.lose_answers(None);
+    store.lose_write_responses(None);
     assert_eq!(observatory.flush(&store).await, Ok(()));
     let all = gathered(&observatory, &store, &Scope::Everything).await;
     assert_eq!(all.over(at(61_000).wall, Window::Hour).attempts, 4);

@@ -4,7 +4,7 @@
 //! nominal length, and at most one bucket more.
 
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{Tally, Width};
+use posthaste_store::{BucketWidth, Tally};
 
 /// Time window of the stats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,10 +40,10 @@ impl Window {
     }
 
     /// Returns the width of the buckets that the window is summed from.
-    pub const fn width(self) -> Width {
+    pub const fn width(self) -> BucketWidth {
         match self {
-            Window::FiveMinutes | Window::Hour => Width::Minute,
-            Window::Day => Width::Quarter,
+            Window::FiveMinutes | Window::Hour => BucketWidth::Minute,
+            Window::Day => BucketWidth::Quarter,
         }
     }
 
@@ -71,8 +71,8 @@ impl Gathered {
     pub fn over(&self, now: Timestamp, window: Window) -> Tally {
         let (width, first) = (window.width(), window.first(now));
         let stored = match width {
-            Width::Minute => &self.minutes,
-            Width::Quarter => &self.quarters,
+            BucketWidth::Minute => &self.minutes,
+            BucketWidth::Quarter => &self.quarters,
         };
         let mut sum = Tally::default();
         for (began, tally) in stored.iter().chain(&self.pending) {
@@ -100,18 +100,18 @@ mod tests {
 
     /// Returns the counters with everything written, or with nothing written.
     fn gathered(all: &[(u64, u64)], written: bool) -> Gathered {
-        let by = |width: Width| {
+        let by = |width: BucketWidth| {
             let begin = |(at, count): &(u64, u64)| (width.begin(Timestamp(*at)), attempts(*count));
             all.iter().map(begin).collect()
         };
         match written {
             true => Gathered {
-                minutes: by(Width::Minute),
-                quarters: by(Width::Quarter),
+                minutes: by(BucketWidth::Minute),
+                quarters: by(BucketWidth::Quarter),
                 pending: Vec::new(),
             },
             false => Gathered {
-                pending: by(Width::Minute),
+                pending: by(BucketWidth::Minute),
                 ..Gathered::default()
             },
         }

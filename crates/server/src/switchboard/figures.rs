@@ -8,7 +8,7 @@
 
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::time::Timestamp;
-use posthaste_store::{NodeNo, Scope, StoreError, Tally, Width};
+use posthaste_store::{BucketWidth, NodeNo, Scope, StoreError, Tally};
 use rustc_hash::FxHashMap;
 use tokio::time::timeout;
 
@@ -66,7 +66,7 @@ impl Switchboard {
                 return Ok((now, seen));
             }
             let after = self.unwritten(scope).await;
-            if round == MAX_ROUNDS || nobody_wrote(&before, &after) {
+            if round == MAX_ROUNDS || unchanged(&before, &after) {
                 seen.pending
                     .extend(after.into_iter().flat_map(|it| it.minutes));
                 return Ok((now, seen));
@@ -88,8 +88,8 @@ impl Switchboard {
         })?;
         let mut seen = Gathered::default();
         for (width, buckets) in [
-            (Width::Minute, &mut seen.minutes),
-            (Width::Quarter, &mut seen.quarters),
+            (BucketWidth::Minute, &mut seen.minutes),
+            (BucketWidth::Quarter, &mut seen.quarters),
         ] {
             let of_width = windows.iter().filter(|window| window.width() == width);
             if let Some(first) = of_width.map(|window| window.first(now)).min() {
@@ -140,7 +140,7 @@ impl Switchboard {
             tenant: tenant.cloned().map(Named),
             others: others.iter().copied().map(Named).collect(),
         };
-        for reply in self.ask_everybody(&question).await {
+        for reply in self.ask_all(&question).await {
             if let Reply::Lately { endpoints } = reply {
                 for (Named(endpoint), lately) in endpoints {
                     learn(endpoint, lately);
@@ -163,7 +163,7 @@ impl Switchboard {
 }
 
 /// Returns true if no node wrote between the two answers.
-fn nobody_wrote(before: &[Unwritten], after: &[Unwritten]) -> bool {
+fn unchanged(before: &[Unwritten], after: &[Unwritten]) -> bool {
     before.iter().all(|it| {
         let mut after = after.iter();
         after.any(|later| later.node == it.node && later.flushes == it.flushes)

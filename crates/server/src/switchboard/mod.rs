@@ -37,14 +37,14 @@ pub use self::question::{BreakerReport, LaneReport};
 /// Time for which an owner is looked for and asked, before the caller gets an error and must retry.
 const PATIENCE: Duration = Duration::from_secs(12);
 /// Time limit for one request to an owner. After that, the current owner is determined and asked again.
-const DOING: Duration = Duration::from_secs(3);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit for another node to answer a read.
 const TELLING: Duration = Duration::from_secs(1);
 /// Pause before the owner is determined again.
 const PAUSE: Duration = Duration::from_millis(25);
 /// Time for which enabling an unowned endpoint waits for an owner. Only an owner also resets the endpoint's failure
 /// history.
-const AWAITS_OWNER: Duration = Duration::from_secs(3);
+const ENABLE_OWNER_WAIT: Duration = Duration::from_secs(3);
 
 /// Routes requests to the owner of an endpoint.
 pub struct Switchboard {
@@ -133,12 +133,12 @@ impl Switchboard {
                     self.here(self.engine.stand(endpoint, standing, reason))
                         .await
                 }
-                Owner::Other(node) => match self.ask(node, &question, DOING).await {
+                Owner::Other(node) => match self.ask(node, &question, CHANGE_TIMEOUT).await {
                     Some(Reply::Stands) => Ok(()),
                     other => Err(refused(other)?),
                 },
                 Owner::Nobody
-                    if standing == Standing::Enabled && began.elapsed() < AWAITS_OWNER =>
+                    if standing == Standing::Enabled && began.elapsed() < ENABLE_OWNER_WAIT =>
                 {
                     Err(EngineError::Elsewhere)
                 }
@@ -176,7 +176,7 @@ impl Switchboard {
         while began.elapsed() < self.patience {
             let answered = match cluster.owner(Shard::of(endpoint)) {
                 Owner::Me => self.here(self.engine.cancel(endpoint, delivery)).await,
-                Owner::Other(node) => match self.ask(node, &question, DOING).await {
+                Owner::Other(node) => match self.ask(node, &question, CHANGE_TIMEOUT).await {
                     Some(Reply::Cancelled { outcome }) => Ok(outcome.into()),
                     other => Err(refused(other)?),
                 },
@@ -204,7 +204,7 @@ impl Switchboard {
         &self,
         done: impl Future<Output = Result<T, EngineError>>,
     ) -> Result<T, EngineError> {
-        let done = timeout(DOING.min(self.patience), done).await;
+        let done = timeout(CHANGE_TIMEOUT.min(self.patience), done).await;
         done.unwrap_or(Err(EngineError::Elsewhere))
     }
 
@@ -293,7 +293,7 @@ impl Switchboard {
         let question = Question::UnderWay {
             tenant: Named(tenant.clone()),
         };
-        for reply in self.ask_everybody(&question).await {
+        for reply in self.ask_all(&question).await {
             if let Reply::UnderWay { attempts: more } = reply {
                 attempts += more;
             }
@@ -304,7 +304,7 @@ impl Switchboard {
     /// Returns every delivery in flight on any node that answers, newest first.
     pub async fn flights(&self) -> Vec<DeliveryId> {
         let mut flights = self.engine.flights();
-        for reply in self.ask_everybody(&Question::Flights).await {
+        for reply in self.ask_all(&Question::Flights).await {
             if let Reply::Deliveries { deliveries } = reply {
                 flights.extend(deliveries.into_iter().map(|Named(id)| id));
             }
@@ -315,7 +315,7 @@ impl Switchboard {
     }
 
     /// Asks all other nodes at once. Nodes that do not answer in time are left out.
-    async fn ask_everybody(&self, question: &Question) -> Vec<Reply> {
+    async fn ask_all(&self, question: &Question) -> Vec<Reply> {
         let replies = self.ask_each(question).await.into_iter();
         replies.map(|(_, reply)| reply).collect()
     }

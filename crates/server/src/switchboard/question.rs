@@ -42,31 +42,31 @@ impl<'de, T: FromStr> Deserialize<'de> for Named<T> {
 /// Requested status of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Stance {
+pub(super) enum WireStatus {
     Enabled,
     Paused,
     Disabled,
     Deleted,
 }
 
-impl From<Standing> for Stance {
-    fn from(standing: Standing) -> Stance {
+impl From<Standing> for WireStatus {
+    fn from(standing: Standing) -> WireStatus {
         match standing {
-            Standing::Enabled => Stance::Enabled,
-            Standing::Paused => Stance::Paused,
-            Standing::Disabled => Stance::Disabled,
-            Standing::Deleted => Stance::Deleted,
+            Standing::Enabled => WireStatus::Enabled,
+            Standing::Paused => WireStatus::Paused,
+            Standing::Disabled => WireStatus::Disabled,
+            Standing::Deleted => WireStatus::Deleted,
         }
     }
 }
 
-impl From<Stance> for Standing {
-    fn from(stance: Stance) -> Standing {
+impl From<WireStatus> for Standing {
+    fn from(stance: WireStatus) -> Standing {
         match stance {
-            Stance::Enabled => Standing::Enabled,
-            Stance::Paused => Standing::Paused,
-            Stance::Disabled => Standing::Disabled,
-            Stance::Deleted => Standing::Deleted,
+            WireStatus::Enabled => Standing::Enabled,
+            WireStatus::Paused => Standing::Paused,
+            WireStatus::Disabled => Standing::Disabled,
+            WireStatus::Deleted => Standing::Deleted,
         }
     }
 }
@@ -78,7 +78,7 @@ pub(super) enum Question {
     /// Changes the status of an endpoint.
     Stand {
         endpoint: Named<EndpointId>,
-        standing: Stance,
+        standing: WireStatus,
         #[serde(default)]
         reason: Option<DisabledReason>,
     },
@@ -301,7 +301,7 @@ mod tests {
         for question in [
             Question::Stand {
                 endpoint,
-                standing: Stance::Disabled,
+                standing: WireStatus::Disabled,
                 reason: Some(DisabledReason::Manual),
             },
             Question::Cancel { endpoint, delivery },

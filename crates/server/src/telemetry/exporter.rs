@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::line::{Line, Taken};
-use super::{Station, otlp, unix_time};
+use super::{TelemetryState, otlp, unix_time};
 use crate::observe::metric::Metric;
 
 /// Time for which spans wait for others, to be sent in one request.
@@ -27,10 +27,10 @@ pub type Source = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Vec<Metric>> + Sen
 pub struct Exporter {
     stopping: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
-    station: Arc<Station>,
+    station: Arc<TelemetryState>,
 }
 
-pub(super) fn start(station: Arc<Station>, roots: Roots, source: Source) -> Exporter {
+pub(super) fn start(station: Arc<TelemetryState>, roots: Roots, source: Source) -> Exporter {
     let (stopping, stopped) = watch::channel(false);
     let mut tasks = Vec::new();
     let line = |path: &str| Line::new(&station, &roots, path, stopped.clone());
@@ -70,7 +70,11 @@ impl Exporter {
     }
 }
 
-async fn tell_spans(station: Arc<Station>, mut line: Line, mut stopped: watch::Receiver<bool>) {
+async fn tell_spans(
+    station: Arc<TelemetryState>,
+    mut line: Line,
+    mut stopped: watch::Receiver<bool>,
+) {
     loop {
         let stopping = tokio::select! {
             () = station.queue.enough() => false,
@@ -96,7 +100,7 @@ async fn tell_spans(station: Arc<Station>, mut line: Line, mut stopped: watch::R
 }
 
 async fn tell_metrics(
-    station: Arc<Station>,
+    station: Arc<TelemetryState>,
     mut line: Line,
     source: Source,
     mut stopped: watch::Receiver<bool>,

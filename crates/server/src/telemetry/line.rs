@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::Station;
+use super::TelemetryState;
 use crate::clock::Clock;
 
 /// Time limit for one request, and for connecting before it.
@@ -67,7 +67,7 @@ pub(super) struct Line {
 
 impl Line {
     pub(super) fn new(
-        station: &Station,
+        station: &TelemetryState,
         roots: &Roots,
         path: &str,
         stopped: watch::Receiver<bool>,

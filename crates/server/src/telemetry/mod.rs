@@ -37,7 +37,7 @@ use posthaste_core::trace::{SpanId, TraceContext, TraceFlags, TraceId, TraceStat
 
 pub use exporter::{Exporter, Source};
 pub use settings::OtlpSettings;
-pub use span::{AcceptSeen, AttemptTold};
+pub use span::{AcceptSpan, AttemptTold};
 
 use crate::clock::Clock;
 use crate::observe::metric::Metric;
@@ -48,10 +48,10 @@ const PARTS: u32 = 1_000_000;
 
 /// Creates spans. Clones put them into the same queue; the default instance creates none.
 #[derive(Clone, Default)]
-pub struct Telemetry(Option<Arc<Station>>);
+pub struct Telemetry(Option<Arc<TelemetryState>>);
 
 /// State of an enabled [`Telemetry`].
-struct Station {
+struct TelemetryState {
     settings: OtlpSettings,
     clock: Clock,
     dice: Mutex<Dice>,
@@ -100,7 +100,7 @@ impl Telemetry {
         if settings.endpoint.is_none() {
             return Telemetry::off();
         }
-        Telemetry(Some(Arc::new(Station {
+        Telemetry(Some(Arc::new(TelemetryState {
             settings,
             began: unix_time(&clock),
             clock,
@@ -179,7 +179,7 @@ impl Telemetry {
     }
 
     /// Ends the span of a request that brought events.
-    pub fn accepted(&self, accepting: Accepting, seen: &AcceptSeen<'_>) {
+    pub fn accepted(&self, accepting: Accepting, seen: &AcceptSpan<'_>) {
         if let (Some(station), Some(open)) = (self.tracing(), accepting.open) {
             let ended = unix_time(&station.clock);
             station.queue.put(span::of_accepting(open, ended, seen));
@@ -220,13 +220,13 @@ impl Telemetry {
         }
     }
 
-    fn tracing(&self) -> Option<&Station> {
+    fn tracing(&self) -> Option<&TelemetryState> {
         let station = self.0.as_deref();
         station.filter(|station| station.settings.traces)
     }
 }
 
-impl Station {
+impl TelemetryState {
     fn dice(&self) -> std::sync::MutexGuard<'_, Dice> {
         self.dice.lock().unwrap_or_else(PoisonError::into_inner)
     }

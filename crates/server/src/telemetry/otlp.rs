@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::span::{Attribute, Kind, Span};
-use super::{OtlpSettings, Station};
+use super::{OtlpSettings, TelemetryState};
 use crate::observe::histogram::{BOUNDS, Snapshot};
 use crate::observe::metric::{Labelled, Metric, Number, Values};
 
@@ -25,7 +25,7 @@ const CUMULATIVE: u8 = 2;
 const STATUS_ERROR: u8 = 2;
 
 /// Builds a request with these spans.
-pub(super) fn traces(station: &Station, spans: &[Span]) -> Vec<u8> {
+pub(super) fn traces(station: &TelemetryState, spans: &[Span]) -> Vec<u8> {
     let spans: Vec<Value> = spans.iter().map(span).collect();
     let request = json!({"resourceSpans": [{
         "resource": resource(&station.settings, &station.instance),
@@ -35,7 +35,7 @@ pub(super) fn traces(station: &Station, spans: &[Span]) -> Vec<u8> {
 }
 
 /// Builds a request with these metrics, as of `now`.
-pub(super) fn metrics(station: &Station, now: Duration, metrics: &[Metric]) -> Vec<u8> {
+pub(super) fn metrics(station: &TelemetryState, now: Duration, metrics: &[Metric]) -> Vec<u8> {
     let moment = Moment {
         began: nanos(station.began),
         now: nanos(now),

@@ -44,7 +44,7 @@ pub(super) enum Attribute {
 
 /// A request that brought events, as its span describes it.
 #[derive(Clone, Copy, Debug)]
-pub struct AcceptSeen<'a> {
+pub struct AcceptSpan<'a> {
     /// Path template of the route.
     pub route: &'static str,
     /// The tenant.
@@ -83,7 +83,7 @@ pub struct AttemptTold<'a> {
 }
 
 /// Builds the span of a request that brought events.
-pub(super) fn of_accepting(open: OpenSpan, ended: Duration, seen: &AcceptSeen<'_>) -> Span {
+pub(super) fn of_accepting(open: OpenSpan, ended: Duration, seen: &AcceptSpan<'_>) -> Span {
     let mut said = vec![
         ("http.request.method", text("POST")),
         ("http.route", text(seen.route)),

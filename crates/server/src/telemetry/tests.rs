@@ -66,7 +66,7 @@ fn deliver(telemetry: &Telemetry, given: Option<TraceContext>) -> Option<TraceCo
     let (tenant, event_type) = (acme(), event_type());
     let accepting = telemetry.accepting(given);
     let stored = accepting.context.clone();
-    let seen = AcceptSeen {
+    let seen = AcceptSpan {
         route: "/v1/tenants/{tenant}/events",
         tenant: &tenant,
         events: 1,

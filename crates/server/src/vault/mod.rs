@@ -134,12 +134,12 @@ impl Vault {
     }
 
     /// Returns a new master key in its text form.
-    pub fn fresh_text() -> String {
+    pub fn generate_key_text() -> String {
         MasterKey::fresh(&[]).line().trim_end().to_owned()
     }
 
     /// Adds older keys, so that the vault also opens data that was sealed with them.
-    pub fn and_opens_with(self, text: &str, origin: &str) -> Result<Vault, VaultError> {
+    pub fn with_older_keys(self, text: &str, origin: &str) -> Result<Vault, VaultError> {
         let older = Vault::new(keys::read_text(text, origin)?);
         let mut all: Vec<_> = self.keys.to_vec();
         for (id, key) in older.keys.iter() {

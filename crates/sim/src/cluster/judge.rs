@@ -2,7 +2,7 @@
 
 use posthaste_core::cluster::Shard;
 
-use super::{ClusterBug, ClusterOracle, Judged, LATEST_MS, STORM_MS, World};
+use super::{ClusterMutation, ClusterOracle, Judged, LATEST_MS, STORM_MS, World};
 
 impl World {
     /// Checks that at most one node may send for each shard. Called after every change that can allow a node to
@@ -12,7 +12,9 @@ impl World {
         let mut owners = [None; 256];
         for (at, node) in self.nodes.iter().enumerate() {
             let late = node.clock(now_ms) >= node.end_by;
-            if !node.is_alive || node.frozen || (late && self.bug != Some(ClusterBug::NeverLetsGo))
+            if !node.is_alive
+                || node.frozen
+                || (late && self.bug != Some(ClusterMutation::NeverLetsGo))
             {
                 continue;
             }

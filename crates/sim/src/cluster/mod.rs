@@ -11,11 +11,11 @@ mod node;
 mod planted;
 mod table;
 
-pub use planted::{ClusterBug, ClusterOracle};
+pub use planted::{ClusterMutation, ClusterOracle};
 
 use std::fmt;
 
-use posthaste_core::cluster::{Command, Holding, Input, NodeNo, Owned, Timings};
+use posthaste_core::cluster::{Command, Holding, Input, NodeNo, ShardRow, Timings};
 use posthaste_core::dice::Dice;
 use posthaste_core::time::Tick;
 
@@ -76,7 +76,10 @@ pub struct ClusterSummary {
 }
 
 /// Runs one simulation.
-pub fn run_cluster(seed: u64, bug: Option<ClusterBug>) -> Result<ClusterSummary, ClusterFailure> {
+pub fn run_cluster(
+    seed: u64,
+    bug: Option<ClusterMutation>,
+) -> Result<ClusterSummary, ClusterFailure> {
     let mut world = World::new(seed, bug);
     match world.live() {
         Ok(()) => Ok(world.summary),
@@ -126,7 +129,7 @@ struct World {
     agenda: Agenda<Event>,
     table: Table,
     nodes: Vec<Node>,
-    bug: Option<ClusterBug>,
+    bug: Option<ClusterMutation>,
     stormy: bool,
     bells: bool,
     timings: Timings,
@@ -136,7 +139,7 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, bug: Option<ClusterBug>) -> World {
+    fn new(seed: u64, bug: Option<ClusterMutation>) -> World {
         let mut dice = Dice::seeded(seed);
         let bells = dice.chance(3, 4);
         World {
@@ -356,7 +359,7 @@ impl World {
                 begin_by: _,
                 end_by,
             } => {
-                self.nodes[at].end_by = if self.bug == Some(ClusterBug::LeaseFromTheAnswer) {
+                self.nodes[at].end_by = if self.bug == Some(ClusterMutation::LeaseFromTheAnswer) {
                     now.after(self.timings.end_within)
                 } else {
                     end_by
@@ -381,7 +384,7 @@ impl World {
                     life,
                     holding,
                 };
-                if self.bug == Some(ClusterBug::GivesUpTooSoon) {
+                if self.bug == Some(ClusterMutation::GivesUpTooSoon) {
                     let reach = Event::Reach {
                         node: at,
                         life,
@@ -395,7 +398,10 @@ impl World {
             }
             Command::Expire => {
                 self.summary.expiries += 1;
-                let keeps = [ClusterBug::NeverLetsGo, ClusterBug::LeaseFromTheAnswer];
+                let keeps = [
+                    ClusterMutation::NeverLetsGo,
+                    ClusterMutation::LeaseFromTheAnswer,
+                ];
                 if !self.bug.is_some_and(|bug| keeps.contains(&bug)) {
                     self.nodes[at].held.clear();
                 }
@@ -539,7 +545,7 @@ impl World {
         self.pass(EVEN_WITHIN_MS)?;
         self.judge_owned(when)?;
         self.judge_balance(when)?;
-        let before: Vec<Owned> = self.table.owned().collect();
+        let before: Vec<ShardRow> = self.table.owned().collect();
         self.pass(STILL_MS)?;
         let moved = before
             .iter()

@@ -31,7 +31,7 @@ impl ClusterOracle {
 
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClusterBug {
+pub enum ClusterMutation {
     /// The lease is counted from the response of the heartbeat, not from its request.
     LeaseFromTheAnswer,
     /// A node is fenced although it has sent a heartbeat since.
@@ -58,21 +58,21 @@ pub enum ClusterBug {
     LeavesItsName,
 }
 
-impl ClusterBug {
+impl ClusterMutation {
     /// Every mutation, with an oracle that must detect it.
-    pub const ALL: [(ClusterBug, ClusterOracle); 12] = [
-        (ClusterBug::LeaseFromTheAnswer, ClusterOracle::OneOwner),
-        (ClusterBug::FencesTheLiving, ClusterOracle::OneOwner),
-        (ClusterBug::FencesEarly, ClusterOracle::OneOwner),
-        (ClusterBug::GivesUpTooSoon, ClusterOracle::OneOwner),
-        (ClusterBug::NeverLetsGo, ClusterOracle::OneOwner),
-        (ClusterBug::ReleasesAnyEpoch, ClusterOracle::OneOwner),
-        (ClusterBug::NeverFences, ClusterOracle::SoonOwned),
-        (ClusterBug::TakesNothing, ClusterOracle::SoonOwned),
-        (ClusterBug::ForgetsStrays, ClusterOracle::SoonOwned),
-        (ClusterBug::Greedy, ClusterOracle::Balanced),
-        (ClusterBug::Restless, ClusterOracle::Still),
-        (ClusterBug::LeavesItsName, ClusterOracle::CleanLeave),
+    pub const ALL: [(ClusterMutation, ClusterOracle); 12] = [
+        (ClusterMutation::LeaseFromTheAnswer, ClusterOracle::OneOwner),
+        (ClusterMutation::FencesTheLiving, ClusterOracle::OneOwner),
+        (ClusterMutation::FencesEarly, ClusterOracle::OneOwner),
+        (ClusterMutation::GivesUpTooSoon, ClusterOracle::OneOwner),
+        (ClusterMutation::NeverLetsGo, ClusterOracle::OneOwner),
+        (ClusterMutation::ReleasesAnyEpoch, ClusterOracle::OneOwner),
+        (ClusterMutation::NeverFences, ClusterOracle::SoonOwned),
+        (ClusterMutation::TakesNothing, ClusterOracle::SoonOwned),
+        (ClusterMutation::ForgetsStrays, ClusterOracle::SoonOwned),
+        (ClusterMutation::Greedy, ClusterOracle::Balanced),
+        (ClusterMutation::Restless, ClusterOracle::Still),
+        (ClusterMutation::LeavesItsName, ClusterOracle::CleanLeave),
     ];
 
     /// Changes a response on its way to the membership state machine of a node.
@@ -96,24 +96,24 @@ impl ClusterBug {
             .find(|seen| Some(seen.node) == me)
             .map_or(0, |seen| seen.beat);
         match self {
-            ClusterBug::FencesEarly => {
+            ClusterMutation::FencesEarly => {
                 for seen in &mut view.nodes {
                     seen.lease = Span::from_millis(seen.lease.as_millis() / 2);
                 }
             }
-            ClusterBug::ForgetsStrays => {
+            ClusterMutation::ForgetsStrays => {
                 for owned in &mut view.shards {
                     if owned.owner == me && !holds(owned.holding) {
                         owned.owner = Some(NodeNo(u64::MAX));
                     }
                 }
             }
-            ClusterBug::Greedy => {
+            ClusterMutation::Greedy => {
                 for seen in &mut view.nodes {
                     seen.works = Some(seen.node) == me;
                 }
             }
-            ClusterBug::Restless if own_beat % 10 == 0 => {
+            ClusterMutation::Restless if own_beat % 10 == 0 => {
                 let ghost = Seen {
                     node: NodeNo(u64::MAX),
                     beat: own_beat,
@@ -122,15 +122,15 @@ impl ClusterBug {
                 };
                 view.nodes.push(ghost);
             }
-            ClusterBug::Restless
-            | ClusterBug::LeaseFromTheAnswer
-            | ClusterBug::FencesTheLiving
-            | ClusterBug::GivesUpTooSoon
-            | ClusterBug::NeverLetsGo
-            | ClusterBug::ReleasesAnyEpoch
-            | ClusterBug::NeverFences
-            | ClusterBug::TakesNothing
-            | ClusterBug::LeavesItsName => {}
+            ClusterMutation::Restless
+            | ClusterMutation::LeaseFromTheAnswer
+            | ClusterMutation::FencesTheLiving
+            | ClusterMutation::GivesUpTooSoon
+            | ClusterMutation::NeverLetsGo
+            | ClusterMutation::ReleasesAnyEpoch
+            | ClusterMutation::NeverFences
+            | ClusterMutation::TakesNothing
+            | ClusterMutation::LeavesItsName => {}
         }
     }
 }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use posthaste_core::cluster::{Command, Epoch, Holding, Input, NodeNo, Owned, Seen, Shard, View};
+use posthaste_core::cluster::{
+    Command, Epoch, Holding, Input, NodeNo, Seen, Shard, ShardRow, View,
+};
 use posthaste_core::time::Span;
 
-use super::planted::ClusterBug;
+use super::planted::ClusterMutation;
 
 #[derive(Clone, Copy, Debug)]
 struct Row {
@@ -20,7 +22,7 @@ pub(super) struct Table {
     next: u64,
     nodes: BTreeMap<NodeNo, Row>,
     shards: BTreeMap<Shard, (Epoch, Option<NodeNo>)>,
-    bug: Option<ClusterBug>,
+    bug: Option<ClusterMutation>,
 }
 
 /// The result of a request.
@@ -32,7 +34,7 @@ pub(super) struct Done {
 }
 
 impl Table {
-    pub(super) fn new(bug: Option<ClusterBug>) -> Table {
+    pub(super) fn new(bug: Option<ClusterMutation>) -> Table {
         Table {
             next: 0,
             nodes: BTreeMap::new(),
@@ -79,9 +81,9 @@ impl Table {
             }
             Command::Fence { node, beat } => {
                 let silent = self.nodes.get(node).is_some_and(|row| {
-                    row.beat == *beat || self.bug == Some(ClusterBug::FencesTheLiving)
+                    row.beat == *beat || self.bug == Some(ClusterMutation::FencesTheLiving)
                 });
-                if silent && self.bug != Some(ClusterBug::NeverFences) {
+                if silent && self.bug != Some(ClusterMutation::NeverFences) {
                     self.strike_off(*node);
                 }
                 loud(Input::Fenced)
@@ -90,8 +92,8 @@ impl Table {
             Command::Release(holdings) => {
                 for holding in holdings {
                     let (epoch, owner) = self.shards.get_mut(&holding.shard).expect("it exists");
-                    let current =
-                        *epoch == holding.epoch || self.bug == Some(ClusterBug::ReleasesAnyEpoch);
+                    let current = *epoch == holding.epoch
+                        || self.bug == Some(ClusterMutation::ReleasesAnyEpoch);
                     if *owner == Some(me) && current {
                         *owner = None;
                     }
@@ -99,7 +101,7 @@ impl Table {
                 loud(Input::Released)
             }
             Command::Leave => {
-                if self.bug != Some(ClusterBug::LeavesItsName) {
+                if self.bug != Some(ClusterMutation::LeavesItsName) {
                     self.strike_off(me);
                 }
                 loud(Input::Left)
@@ -122,7 +124,7 @@ impl Table {
     }
 
     fn claim(&mut self, me: NodeNo, own: &[Holding], free: usize) -> Vec<Holding> {
-        if self.bug == Some(ClusterBug::TakesNothing) {
+        if self.bug == Some(ClusterMutation::TakesNothing) {
             return Vec::new();
         }
         let mut left = free;
@@ -164,11 +166,13 @@ impl Table {
     }
 
     /// Returns the owner of every shard.
-    pub(super) fn owned(&self) -> impl Iterator<Item = Owned> {
-        self.shards.iter().map(|(&shard, &(epoch, owner))| Owned {
-            holding: Holding { shard, epoch },
-            owner,
-        })
+    pub(super) fn owned(&self) -> impl Iterator<Item = ShardRow> {
+        self.shards
+            .iter()
+            .map(|(&shard, &(epoch, owner))| ShardRow {
+                holding: Holding { shard, epoch },
+                owner,
+            })
     }
 
     /// Returns true if the node is registered or owns a shard.

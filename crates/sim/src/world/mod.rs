@@ -24,9 +24,9 @@ use crate::agenda::Agenda;
 use crate::disk::{Disk, EndpointRow, Epoch};
 use crate::ledger::Ledger;
 use crate::oracle::Broken;
-use crate::planted::Bug;
+use crate::planted::Mutation;
 use crate::receiver::Receiver;
-use crate::weather::{HEALING_MS, STORM_MS, Site, Weather};
+use crate::weather::{RECOVERY_PHASE_MS, STORM_MS, Site, Weather};
 
 /// Number of last events that a failure shows.
 const TRACE_LINES: usize = 60;
@@ -89,7 +89,7 @@ impl Summary {
 }
 
 /// Runs the simulation of `seed`, with a mutation if one is given.
-pub fn run(seed: u64, bug: Option<Bug>) -> Result<Summary, Box<Failure>> {
+pub fn run(seed: u64, bug: Option<Mutation>) -> Result<Summary, Box<Failure>> {
     match World::new(seed, bug, false).run() {
         Ok(summary) => Ok(summary),
         Err(_) => World::new(seed, bug, true).run(),
@@ -161,7 +161,7 @@ struct Process {
 
 struct World {
     seed: u64,
-    bug: Option<Bug>,
+    bug: Option<Mutation>,
     dice: Dice,
     mint: Mint,
     weather: Weather,
@@ -183,7 +183,7 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, bug: Option<Bug>, traced: bool) -> World {
+    fn new(seed: u64, bug: Option<Mutation>, traced: bool) -> World {
         let mut dice = Dice::seeded(seed);
         let weather = Weather::draw(&mut dice);
         let mut disk = Disk::default();
@@ -229,7 +229,7 @@ impl World {
 
     fn run(mut self) -> Result<Summary, Box<Failure>> {
         self.plan_the_storm();
-        while let Some(event) = self.agenda.advance(STORM_MS + HEALING_MS) {
+        while let Some(event) = self.agenda.advance(STORM_MS + RECOVERY_PHASE_MS) {
             self.summary.events += 1;
             let wall = self.now().wall;
             self.ledger.wall(wall);
@@ -322,7 +322,7 @@ impl World {
     }
 
     /// Returns true with a probability of `per_mille`/1,000 during the fault phase.
-    fn strikes(&mut self, per_mille: u32) -> bool {
+    fn fault_occurs(&mut self, per_mille: u32) -> bool {
         !self.healed && per_mille > 0 && self.dice.chance(per_mille, 1_000)
     }
 
@@ -367,7 +367,7 @@ impl World {
         self.ledger.settled_at(self.agenda.now_ms() + 2_000);
         for (endpoint, due) in self.disk.unfinished_work() {
             let forgotten =
-                self.bug == Some(Bug::ForgetsAfterRestart) && endpoint.0.is_multiple_of(2);
+                self.bug == Some(Mutation::ForgetsAfterRestart) && endpoint.0.is_multiple_of(2);
             if !forgotten {
                 self.hear(epoch, Input::Work { endpoint, due });
             }
@@ -405,7 +405,7 @@ impl World {
             let epoch = process.epoch;
             self.note(|| format!("process {} is asked to stop", epoch.0));
             self.ledger.disturbed(u64::MAX);
-            if self.bug == Some(Bug::DrainsTooSoon) {
+            if self.bug == Some(Mutation::DrainsTooSoon) {
                 self.drained();
             } else {
                 self.hear(epoch, Input::Shutdown);

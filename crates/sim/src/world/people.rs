@@ -10,7 +10,7 @@ use posthaste_core::lane::{Health, LaneSettings, Standing};
 use posthaste_core::time::{Span, Timestamp};
 
 use super::{Event, World};
-use crate::planted::Bug;
+use crate::planted::Mutation;
 use crate::weather::{self, STORM_MS};
 
 impl World {
@@ -41,7 +41,7 @@ impl World {
         else {
             return;
         };
-        if self.strikes(self.weather.faults.disk_error) {
+        if self.fault_occurs(self.weather.faults.disk_error) {
             // The event is refused, so nothing was acknowledged.
             return;
         }
@@ -57,7 +57,7 @@ impl World {
             .keys
             .get(&key)
             .copied()
-            .filter(|_| self.bug != Some(Bug::ForgetsKeys));
+            .filter(|_| self.bug != Some(Mutation::ForgetsKeys));
         match judge(stored, content) {
             Ingest::New => {
                 let wall = self.now().wall;
@@ -128,7 +128,7 @@ impl World {
             4 | 5 => self.open_one(),
             6 => self.cancel_some(),
             7 => self.replay_some(),
-            8 => self.hasten_some(),
+            8 => self.retry_some_now(),
             9.. => self.edit_one(),
         }
     }
@@ -176,7 +176,7 @@ impl World {
             return;
         };
         self.note(|| format!("somebody wants {endpoint} {standing:?}"));
-        if self.bug == Some(Bug::SendsToTheDisabled) {
+        if self.bug == Some(Mutation::SendsToTheDisabled) {
             self.stands(endpoint, standing, None);
         } else {
             self.hear(epoch, Input::Stand { endpoint, standing });
@@ -245,7 +245,7 @@ impl World {
                 continue;
             }
             self.note(|| format!("somebody cancels {delivery}"));
-            if self.bug == Some(Bug::SendsTheCancelled) {
+            if self.bug == Some(Mutation::SendsTheCancelled) {
                 let now = self.now().wall;
                 let _ = self.disk.change(delivery, |delivery| delivery.cancel(now));
                 continue;
@@ -281,7 +281,7 @@ impl World {
         }
     }
 
-    fn hasten_some(&mut self) {
+    fn retry_some_now(&mut self) {
         for (delivery, endpoint) in self.some_deliveries(|delivery| delivery.wanted_at().is_some())
         {
             let Some(epoch) = self.living() else {

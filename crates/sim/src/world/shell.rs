@@ -8,7 +8,7 @@ use posthaste_core::time::Span;
 
 use super::{Event, Query, World};
 use crate::disk::{Epoch, Written};
-use crate::planted::Bug;
+use crate::planted::Mutation;
 
 impl World {
     /// Returns the epoch of the running process.
@@ -32,7 +32,7 @@ impl World {
             process.dispatcher.handle(now, input, &mut commands);
         }
         for command in commands {
-            if self.strikes(self.weather.faults.crash_between_commands) {
+            if self.fault_occurs(self.weather.faults.crash_between_commands) {
                 self.crash();
                 return;
             }
@@ -60,7 +60,7 @@ impl World {
                 limit,
                 ordered,
             } => {
-                let early = self.bug == Some(Bug::RetriesEarly);
+                let early = self.bug == Some(Mutation::RetriesEarly);
                 let due_by = due_by.after(if early {
                     Span::from_hours(1)
                 } else {
@@ -78,12 +78,12 @@ impl World {
             }
             Command::Send(attempt) => self.send(epoch, attempt),
             Command::Record { ticket, record } => {
-                if self.bug == Some(Bug::ResultLost) && self.dice.chance(1, 20) {
+                if self.bug == Some(Mutation::ResultLost) && self.dice.chance(1, 20) {
                     self.answer(epoch, Input::Recorded { ticket });
                     return;
                 }
                 // Sometimes a write hangs and may outlive the process that requested it.
-                let hangs = self.strikes(self.weather.faults.answer_lost);
+                let hangs = self.fault_occurs(self.weather.faults.answer_lost);
                 let delay_ms = self.dice.between(0, if hangs { 10_000 } else { 5 });
                 if hangs {
                     self.disk_fails(delay_ms);
@@ -156,7 +156,7 @@ impl World {
 
     /// May schedule a repetition of the input, much later.
     fn perhaps_again(&mut self, epoch: Epoch, input: &Input) {
-        if self.strikes(self.weather.faults.repeated) {
+        if self.fault_occurs(self.weather.faults.repeated) {
             let (again_ms, input) = (self.dice.between(1, 60_000), input.clone());
             self.agenda.plan(again_ms, Event::Hear { epoch, input });
         }
@@ -176,7 +176,7 @@ impl World {
                 self.ledger.handed_over(delivery.id(), at_ms);
             }
         }
-        if self.bug == Some(Bug::HandsOverTwice) {
+        if self.bug == Some(Mutation::HandsOverTwice) {
             let input = Input::Accepted(deliveries.clone());
             self.agenda.plan(300_000, Event::Hear { epoch, input });
         }
@@ -194,7 +194,7 @@ impl World {
         self.note(|| format!("sends {delivery} to {endpoint}, attempt {number}, {trigger:?}"));
         self.ledger
             .sending(&attempt, self.agenda.now_ms(), &self.disk);
-        if self.strikes(self.weather.faults.worker) {
+        if self.fault_occurs(self.weather.faults.worker) {
             self.fall_over(epoch, attempt);
         } else {
             let delay_ms = self.dice.between(1, 30);
@@ -241,7 +241,7 @@ impl World {
         if self.living() != Some(epoch) {
             return;
         }
-        if self.strikes(self.weather.faults.worker) {
+        if self.fault_occurs(self.weather.faults.worker) {
             self.fall_over(epoch, attempt);
             return;
         }
@@ -260,7 +260,7 @@ impl World {
             limit,
             ordered,
         } = query;
-        let input = if self.strikes(self.weather.faults.disk_error) {
+        let input = if self.fault_occurs(self.weather.faults.disk_error) {
             self.disk_fails(0);
             Input::FetchFailed { ticket, endpoint }
         } else {
@@ -278,13 +278,13 @@ impl World {
     }
 
     pub(super) fn write(&mut self, epoch: Epoch, ticket: Ticket, record: Record) {
-        if self.strikes(self.weather.faults.disk_error) {
+        if self.fault_occurs(self.weather.faults.disk_error) {
             self.disk_fails(0);
             self.answer(epoch, Input::RecordFailed { ticket });
             return;
         }
         let writer = match (self.bug, self.living()) {
-            (Some(Bug::StaleWrites), Some(living)) => living,
+            (Some(Mutation::StaleWrites), Some(living)) => living,
             (_, _) => epoch,
         };
         let id = match &record {
@@ -299,7 +299,7 @@ impl World {
                 self.ledger.written(epoch, &before, attempt);
             }
             (Record::Attempt(attempt), Written::Superseded)
-                if self.bug == Some(Bug::OverwritesTheEnd) =>
+                if self.bug == Some(Mutation::OverwritesTheEnd) =>
             {
                 self.disk.overwrite(attempt);
                 self.ledger.written(epoch, &before, attempt);
@@ -312,7 +312,7 @@ impl World {
             }
             (Record::Attempt(_) | Record::Cancel { .. }, Written::Fenced) => return,
         }
-        if self.bug == Some(Bug::OverwritesTheEnd) {
+        if self.bug == Some(Mutation::OverwritesTheEnd) {
             let record = record.clone();
             let again = Event::Write {
                 epoch,
@@ -321,7 +321,7 @@ impl World {
             };
             self.agenda.plan(600_000, again);
         }
-        if self.strikes(self.weather.faults.answer_lost) {
+        if self.fault_occurs(self.weather.faults.answer_lost) {
             self.disk_fails(0);
             self.answer(epoch, Input::RecordFailed { ticket });
         } else {

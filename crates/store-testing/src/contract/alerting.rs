@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::Harness;
 use super::given::{DAY, World, all, at, endpoint, id};
-use posthaste_store::{ALERTS_KEPT, Alert, AlertFilter, Insertion, NoticeEntry, Scope};
+use posthaste_store::{ALERT_RETENTION, Alert, AlertFilter, CreateResult, NoticeEntry, Scope};
 
 /// Returns the id of an alert that was raised at a time.
 fn named(at: Timestamp, number: u64) -> AlertId {
@@ -41,7 +41,7 @@ fn endpoint_no(number: u128) -> Scope {
     Scope::Endpoint(EndpointId(number))
 }
 
-async fn raise(world: &World<'_>, alert: &Alert) -> Insertion {
+async fn raise(world: &World<'_>, alert: &Alert) -> CreateResult {
     let raised = world.store.raise_alert(alert.raised_at, alert.clone());
     raised.await.expect("it writes")
 }
@@ -60,19 +60,19 @@ pub(super) async fn an_alert_is_raised_once_and_resolved_once(harness: &dyn Harn
     let world = World::with_acme(harness).await;
     let name = AlertName::DeadLetterRatio;
     let first = alert(at(5), 1, name, tenant("acme"));
-    assert_eq!(raise(&world, &first).await, Insertion::Created);
+    assert_eq!(raise(&world, &first).await, CreateResult::Created);
     // The same name and scope is the same alert. Another name or scope is another alert.
     let again = alert(at(6), 2, name, tenant("acme"));
-    assert_eq!(raise(&world, &again).await, Insertion::Taken);
+    assert_eq!(raise(&world, &again).await, CreateResult::Taken);
     let other = alert(at(7), 3, AlertName::RetryRatio, tenant("acme"));
-    assert_eq!(raise(&world, &other).await, Insertion::Created);
+    assert_eq!(raise(&world, &other).await, CreateResult::Created);
     let wide = alert(at(7), 4, name, Scope::Everything);
-    assert_eq!(raise(&world, &wide).await, Insertion::Created);
+    assert_eq!(raise(&world, &wide).await, CreateResult::Created);
     let taken = alert(at(7), 4, AlertName::QueueAge, Scope::Everything);
-    assert_eq!(raise(&world, &taken).await, Insertion::Taken, "the id");
+    assert_eq!(raise(&world, &taken).await, CreateResult::Taken, "the id");
 
     let world = world.reopened().await;
-    assert_eq!(raise(&world, &again).await, Insertion::Taken);
+    assert_eq!(raise(&world, &again).await, CreateResult::Taken);
     let resolved = Alert {
         resolved_at: Some(at(9)),
         ..first.clone()
@@ -82,7 +82,7 @@ pub(super) async fn an_alert_is_raised_once_and_resolved_once(harness: &dyn Harn
     assert_eq!(end(at(10), &first).await, Ok(None));
     assert_eq!(end(at(10), &again).await, Ok(None));
     // It can be raised again, as a new alert.
-    assert_eq!(raise(&world, &again).await, Insertion::Created);
+    assert_eq!(raise(&world, &again).await, CreateResult::Created);
     let found = listed(&world, &AlertFilter::default(), 9).await;
     let expected = [wide.clone(), other.clone(), again.clone(), resolved];
     assert_eq!(found, expected);
@@ -120,17 +120,17 @@ pub(super) async fn alerts_are_about_what_is_there(harness: &dyn Harness) {
     let name = AlertName::BreakerTripped;
     for scope in [tenant("nobody"), endpoint_no(77)] {
         let stray = alert(at(1), 1, name, scope);
-        assert_eq!(raise(&world, &stray).await, Insertion::NoSuchTenant);
+        assert_eq!(raise(&world, &stray).await, CreateResult::NoSuchTenant);
     }
     world.add(endpoint(7, "acme", &["*"])).await;
     let made = alert(at(2), 2, name, endpoint_no(7));
-    assert_eq!(raise(&world, &made).await, Insertion::Created);
+    assert_eq!(raise(&world, &made).await, CreateResult::Created);
     let deleted = world
         .store
         .set_standing(at(3), EndpointId(7), Standing::Deleted, None, None);
     assert_eq!(deleted.await, Ok(true));
     let late = alert(at(4), 3, AlertName::DisableWarning, endpoint_no(7));
-    assert_eq!(raise(&world, &late).await, Insertion::NoSuchTenant);
+    assert_eq!(raise(&world, &late).await, CreateResult::NoSuchTenant);
     // An alert of a deleted object still exists and can be resolved.
     let made = Alert {
         is_gone: true,
@@ -168,7 +168,7 @@ pub(super) async fn alerts_are_found_by_all_that_is_known_of_them(harness: &dyn 
         let name = names[number / scopes.len()];
         let scope = scopes[number % scopes.len()].clone();
         let mut alert = alert(at(ms), number as u64, name, scope);
-        assert_eq!(raise(&world, &alert).await, Insertion::Created);
+        assert_eq!(raise(&world, &alert).await, CreateResult::Created);
         if ms % 3 == 0 {
             alert.resolved_at = Some(at(ms + 1));
             let ended = world.store.resolve_alert(at(ms + 1), alert.id).await;
@@ -229,11 +229,11 @@ pub(super) async fn a_later_tenant_sees_no_alert_of_an_earlier(harness: &dyn Har
     let first = alert(at(1), 1, name, tenant("acme"));
     let below = alert(at(2), 2, name, endpoint_no(7));
     for alert in [&first, &below] {
-        assert_eq!(raise(&world, alert).await, Insertion::Created);
+        assert_eq!(raise(&world, alert).await, CreateResult::Created);
     }
     world.store.delete_tenant(at(3), id("acme")).await.unwrap();
     let late = alert(at(3), 3, name, tenant("acme"));
-    assert_eq!(raise(&world, &late).await, Insertion::NoSuchTenant);
+    assert_eq!(raise(&world, &late).await, CreateResult::NoSuchTenant);
     world.add_tenant("acme").await;
     let theirs = AlertFilter {
         tenant: Some(id("acme")),
@@ -247,7 +247,7 @@ pub(super) async fn a_later_tenant_sees_no_alert_of_an_earlier(harness: &dyn Har
     assert_eq!(listed(&world, &about, 9).await, []);
     // The alert of the earlier tenant does not count as raised for the later one.
     let own = alert(at(4), 4, name, tenant("acme"));
-    assert_eq!(raise(&world, &own).await, Insertion::Created);
+    assert_eq!(raise(&world, &own).await, CreateResult::Created);
     assert_eq!(listed(&world, &theirs, 9).await, std::slice::from_ref(&own));
     assert_eq!(listed(&world, &about, 9).await, std::slice::from_ref(&own));
     let everybodys = AlertFilter::default();
@@ -278,14 +278,14 @@ pub(super) async fn resolved_alerts_are_kept_for_long_and_removed_in_small_steps
     let world = World::with_acme(harness).await;
     for number in 1..=8 {
         let made = alert(at(number), number, AlertName::QueueAge, Scope::Everything);
-        assert_eq!(raise(&world, &made).await, Insertion::Created);
+        assert_eq!(raise(&world, &made).await, CreateResult::Created);
         if number < 8 {
             let end = at(if number > 5 { DAY } else { 10 });
             let ended = world.store.resolve_alert(end, made.id).await;
             assert!(ended.unwrap().is_some());
         }
     }
-    let over = at(10).after(ALERTS_KEPT);
+    let over = at(10).after(ALERT_RETENTION);
     let before = Timestamp(over.0 - 1);
     assert!(!world.tidy_step(before, DAY, 2).await.more);
     let everything = AlertFilter::default();

@@ -6,7 +6,7 @@ use posthaste_core::time::Timestamp;
 use super::Harness;
 use super::given::{DAY, World, all, at, id};
 use posthaste_store::{
-    AUDIT_KEPT, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Completed, Insertion,
+    AUDIT_RETENTION, AuditEntry, AuditFilter, AuditOutcome, AuditScope, Completed, CreateResult,
     MAX_AUDIT_CHARS, Via,
 };
 
@@ -59,12 +59,12 @@ pub(super) async fn an_act_is_written_down_and_completed_once(harness: &dyn Harn
     let mut first = entry(at(1), 1, Some("acme"));
     for made in [&first, &bare, &complete, &cut_short] {
         let begun = world.store.begin_audit(at(9), made.clone()).await;
-        assert_eq!(begun, Ok(Insertion::Created));
+        assert_eq!(begun, Ok(CreateResult::Created));
     }
     let mut again = first.clone();
     again.actor = "somebody else".to_owned();
     let begun = world.store.begin_audit(at(9), again).await;
-    assert_eq!(begun, Ok(Insertion::Taken));
+    assert_eq!(begun, Ok(CreateResult::Taken));
 
     let finish = |entry: &AuditEntry, outcome| {
         let made = (outcome == AuditOutcome::Done).then(|| "/v1/tenants/acme/keys/ü".to_owned());
@@ -103,14 +103,14 @@ pub(super) async fn long_texts_are_cut(harness: &dyn Harness) {
         ..entry(at(1), 1, None)
     };
     let begun = world.store.begin_audit(at(1), made.clone()).await;
-    assert_eq!(begun, Ok(Insertion::Created));
+    assert_eq!(begun, Ok(CreateResult::Created));
     let finished = world
         .store
         .finish_audit(made.id, AuditOutcome::Refused(long.clone()), None);
     assert_eq!(finished.await, Ok(Completed::Done));
     let other = entry(at(0), 2, None);
     let begun = world.store.begin_audit(at(0), other.clone()).await;
-    assert_eq!(begun, Ok(Insertion::Created));
+    assert_eq!(begun, Ok(CreateResult::Created));
     let finished = world
         .store
         .finish_audit(other.id, AuditOutcome::Done, Some(long));
@@ -139,24 +139,24 @@ pub(super) async fn entries_are_found_by_tenant_and_time(harness: &dyn Harness) 
         let begun = world
             .store
             .begin_audit(at(ms), entry(at(ms), number, tenant));
-        assert_eq!(begun.await, Ok(Insertion::Created));
+        assert_eq!(begun.await, Ok(CreateResult::Created));
     }
     let times = [None, Some(0), Some(3), Some(4), Some(9), Some(100)];
     for of in [
-        AuditOf::Everybody,
-        AuditOf::Named(id("acme")),
-        AuditOf::Tenant(id("acme")),
-        AuditOf::Tenant(id("Acme")),
-        AuditOf::Named(id("nobody")),
-        AuditOf::Tenant(id("nobody")),
+        AuditScope::Everybody,
+        AuditScope::Named(id("acme")),
+        AuditScope::Tenant(id("acme")),
+        AuditScope::Tenant(id("Acme")),
+        AuditScope::Named(id("nobody")),
+        AuditScope::Tenant(id("nobody")),
     ] {
         for (since, until) in times.iter().flat_map(|a| times.map(|b| (*a, b))) {
             let mut expected: Vec<AuditId> = made
                 .iter()
                 .filter(|(ms, _, tenant)| {
                     let theirs = match &of {
-                        AuditOf::Everybody => true,
-                        AuditOf::Named(wanted) | AuditOf::Tenant(wanted) => {
+                        AuditScope::Everybody => true,
+                        AuditScope::Named(wanted) | AuditScope::Tenant(wanted) => {
                             *tenant == Some(wanted.as_str())
                         }
                     };
@@ -187,14 +187,14 @@ pub(super) async fn a_later_tenant_sees_no_entry_of_an_earlier(harness: &dyn Har
     let begin = async |ms, number| {
         let entry = entry(at(ms), number, Some("acme"));
         let begun = world.store.begin_audit(at(ms), entry).await;
-        assert_eq!(begun, Ok(Insertion::Created));
+        assert_eq!(begun, Ok(CreateResult::Created));
     };
     begin(1, 1).await;
     world.add_tenant("acme").await;
     begin(2, 2).await;
     world.store.delete_tenant(at(3), id("acme")).await.unwrap();
     begin(3, 3).await;
-    let numbers = async |of: AuditOf| {
+    let numbers = async |of: AuditScope| {
         let filter = AuditFilter {
             of,
             ..AuditFilter::default()
@@ -206,14 +206,14 @@ pub(super) async fn a_later_tenant_sees_no_entry_of_an_earlier(harness: &dyn Har
             .collect::<Vec<_>>()
     };
     assert_eq!(
-        numbers(AuditOf::Tenant(id("acme"))).await,
+        numbers(AuditScope::Tenant(id("acme"))).await,
         Vec::<u64>::new()
     );
     world.add_tenant("acme").await;
     begin(4, 4).await;
-    assert_eq!(numbers(AuditOf::Tenant(id("acme"))).await, [4]);
-    assert_eq!(numbers(AuditOf::Named(id("acme"))).await, [4, 3, 2, 1]);
-    assert_eq!(numbers(AuditOf::Everybody).await, [4, 3, 2, 1]);
+    assert_eq!(numbers(AuditScope::Tenant(id("acme"))).await, [4]);
+    assert_eq!(numbers(AuditScope::Named(id("acme"))).await, [4, 3, 2, 1]);
+    assert_eq!(numbers(AuditScope::Everybody).await, [4, 3, 2, 1]);
 }
 
 pub(super) async fn entries_are_kept_for_long_and_removed_in_small_steps(harness: &dyn Harness) {
@@ -221,9 +221,9 @@ pub(super) async fn entries_are_kept_for_long_and_removed_in_small_steps(harness
     for number in 1..=7 {
         let now = at(if number > 5 { DAY } else { 0 });
         let begun = world.store.begin_audit(now, entry(now, number, None));
-        assert_eq!(begun.await, Ok(Insertion::Created));
+        assert_eq!(begun.await, Ok(CreateResult::Created));
     }
-    let over = at(0).after(AUDIT_KEPT);
+    let over = at(0).after(AUDIT_RETENTION);
     let before = Timestamp(over.0 - 1);
     assert!(!world.tidy_step(before, DAY, 2).await.more);
     let everything = AuditFilter::default();

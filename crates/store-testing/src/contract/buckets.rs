@@ -8,7 +8,7 @@ use posthaste_core::time::Timestamp;
 
 use super::Harness;
 use super::given::{World, at, endpoint, id};
-use posthaste_store::{Happened, MAX_TALLIES_ADDED, Scope, Tally, Width};
+use posthaste_store::{BucketWidth, Happened, MAX_STAT_ENTRIES, Scope, Tally};
 
 const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
@@ -63,7 +63,7 @@ impl World<'_> {
     }
 
     /// Returns the buckets of a scope: milliseconds after [`WHOLE`], and number of attempts.
-    async fn told(&self, scope: &Scope, width: Width) -> Vec<(u64, u64)> {
+    async fn told(&self, scope: &Scope, width: BucketWidth) -> Vec<(u64, u64)> {
         let told = self.store.figures(scope.clone(), width, at(0)).await;
         let told = told.expect("it reads");
         let began = |began: Timestamp| began.since(at(WHOLE)).as_millis();
@@ -75,7 +75,10 @@ impl World<'_> {
 
 pub(super) async fn what_happened_is_added_up_and_is_there_after_a_restart(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
-    assert_eq!(world.told(&Scope::Everything, Width::Minute).await, []);
+    assert_eq!(
+        world.told(&Scope::Everything, BucketWidth::Minute).await,
+        []
+    );
     let scope = acme();
     world
         .happens(vec![
@@ -95,7 +98,7 @@ pub(super) async fn what_happened_is_added_up_and_is_there_after_a_restart(harne
         .await;
     let minutes = world
         .store
-        .figures(scope.clone(), Width::Minute, at(0))
+        .figures(scope.clone(), BucketWidth::Minute, at(0))
         .await;
     let mut first = tally(60);
     for more in [120, 61, 240] {
@@ -109,17 +112,19 @@ pub(super) async fn what_happened_is_added_up_and_is_there_after_a_restart(harne
         (minute(15), tally(6_000)),
     ];
     assert_eq!(minutes, Ok(expected.clone()));
-    let later = world.store.figures(scope.clone(), Width::Minute, minute(1));
+    let later = world
+        .store
+        .figures(scope.clone(), BucketWidth::Minute, minute(1));
     assert_eq!(later.await, Ok(expected[1..].to_vec()));
     let after = world
         .store
-        .figures(scope.clone(), Width::Minute, at(WHOLE + 1));
+        .figures(scope.clone(), BucketWidth::Minute, at(WHOLE + 1));
     assert_eq!(
         after.await,
         Ok(expected[1..].to_vec()),
         "one that has begun"
     );
-    let quarters = world.told(&scope, Width::Quarter).await;
+    let quarters = world.told(&scope, BucketWidth::Quarter).await;
     assert_eq!(quarters, [(0, 1_081), (15 * MINUTE, 6_000)]);
 }
 
@@ -138,7 +143,7 @@ pub(super) async fn what_was_added_under_a_number_is_not_added_again(harness: &d
             let happened = vec![happened(&all, 0, healthy(attempts))];
             world.flushes(number, happened).await;
         }
-        assert_eq!(world.told(&all, Width::Minute).await, [(0, expected)]);
+        assert_eq!(world.told(&all, BucketWidth::Minute).await, [(0, expected)]);
         // After reopening, the numbers start again.
         world = world.reopened().await;
     }
@@ -147,12 +152,12 @@ pub(super) async fn what_was_added_under_a_number_is_not_added_again(harness: &d
 pub(super) async fn many_things_happen_at_once(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let all = |number: u64| happened(&Scope::Everything, number * SECOND, healthy(1));
-    let many: Vec<Happened> = (0..MAX_TALLIES_ADDED as u64).map(all).collect();
+    let many: Vec<Happened> = (0..MAX_STAT_ENTRIES as u64).map(all).collect();
     world.happens(many).await;
-    let told = world.told(&Scope::Everything, Width::Minute).await;
-    assert_eq!(told.len(), MAX_TALLIES_ADDED.div_ceil(60));
+    let told = world.told(&Scope::Everything, BucketWidth::Minute).await;
+    assert_eq!(told.len(), MAX_STAT_ENTRIES.div_ceil(60));
     let attempts: u64 = told.iter().map(|(_, attempts)| attempts).sum();
-    assert_eq!(attempts, MAX_TALLIES_ADDED as u64);
+    assert_eq!(attempts, MAX_STAT_ENTRIES as u64);
 }
 
 pub(super) async fn scopes_are_apart(harness: &dyn Harness) {
@@ -172,21 +177,21 @@ pub(super) async fn scopes_are_apart(harness: &dyn Harness) {
         .await;
     for (number, scope) in scopes.iter().enumerate() {
         let expected = [(0, number as u64 + 1)];
-        assert_eq!(world.told(scope, Width::Minute).await, expected);
-        assert_eq!(world.told(scope, Width::Quarter).await, expected);
+        assert_eq!(world.told(scope, BucketWidth::Minute).await, expected);
+        assert_eq!(world.told(scope, BucketWidth::Quarter).await, expected);
     }
     let nobody = [Scope::Tenant(id("nobody")), Scope::Endpoint(EndpointId(77))];
     let mut some: Vec<Happened> = nobody.iter().map(|it| happened(it, 0, tally(6))).collect();
     some.push(happened(&acme(), 0, healthy(10)));
     world.happens(some).await;
     for scope in &nobody {
-        assert_eq!(world.told(scope, Width::Minute).await, []);
+        assert_eq!(world.told(scope, BucketWidth::Minute).await, []);
     }
-    let told = world.told(&acme(), Width::Minute).await;
+    let told = world.told(&acme(), BucketWidth::Minute).await;
     assert_eq!(told, [(0, 12)], "what is known is not lost with the rest");
     world.stand(EndpointId(1), Standing::Deleted).await;
     world.happens(vec![happened(&hers, 0, healthy(1))]).await;
-    assert_eq!(world.told(&hers, Width::Minute).await, []);
+    assert_eq!(world.told(&hers, BucketWidth::Minute).await, []);
 }
 
 pub(super) async fn a_later_tenant_sees_nothing_of_what_happened_before(harness: &dyn Harness) {
@@ -199,20 +204,23 @@ pub(super) async fn a_later_tenant_sees_nothing_of_what_happened_before(harness:
     };
     world.happens(all(tally(60))).await;
     world.store.delete_tenant(at(1), id("acme")).await.unwrap();
-    assert_eq!(world.told(&acme(), Width::Minute).await, []);
+    assert_eq!(world.told(&acme(), BucketWidth::Minute).await, []);
     world.happens(all(tally(60))).await;
     world.add_tenant("acme").await;
     let world = world.reopened().await;
     for scope in [acme(), endpoint] {
-        assert_eq!(world.told(&scope, Width::Minute).await, []);
+        assert_eq!(world.told(&scope, BucketWidth::Minute).await, []);
     }
-    let told = world.told(&Scope::Everything, Width::Minute).await;
+    let told = world.told(&Scope::Everything, BucketWidth::Minute).await;
     assert_eq!(told, [(0, 120)]);
-    let failing = world.store.failing_figures(Width::Minute, at(0), 9).await;
+    let failing = world
+        .store
+        .failing_figures(BucketWidth::Minute, at(0), 9)
+        .await;
     let failing: Vec<Scope> = failing.unwrap().into_iter().map(|it| it.0).collect();
     assert_eq!(failing, [Scope::Everything]);
     world.happens(vec![happened(&acme(), 0, healthy(3))]).await;
-    assert_eq!(world.told(&acme(), Width::Minute).await, [(0, 3)]);
+    assert_eq!(world.told(&acme(), BucketWidth::Minute).await, [(0, 3)]);
 }
 
 pub(super) async fn old_buckets_go_in_small_steps(harness: &dyn Harness) {
@@ -220,8 +228,8 @@ pub(super) async fn old_buckets_go_in_small_steps(harness: &dyn Harness) {
     let scope = Scope::Everything;
     let each = |minute: u64| happened(&scope, minute * MINUTE, healthy(1));
     world.happens((0..150).map(each).collect()).await;
-    let minutes = async || world.told(&scope, Width::Minute).await.len();
-    let quarters = async || world.told(&scope, Width::Quarter).await.len();
+    let minutes = async || world.told(&scope, BucketWidth::Minute).await.len();
+    let quarters = async || world.told(&scope, BucketWidth::Quarter).await.len();
     let hour = 60 * MINUTE;
     // At this time the buckets of two hours are kept.
     let now = at(WHOLE + 150 * MINUTE);
@@ -232,7 +240,7 @@ pub(super) async fn old_buckets_go_in_small_steps(harness: &dyn Harness) {
         "a step is small"
     );
     world.tidy(now, hour).await;
-    let told = world.told(&scope, Width::Minute).await;
+    let told = world.told(&scope, BucketWidth::Minute).await;
     assert_eq!((told[0].0, told.len()), (30 * MINUTE, 120));
     assert_eq!(quarters().await, 10);
     world.tidy(at(WHOLE + 25 * hour), hour).await;
@@ -274,7 +282,7 @@ pub(super) async fn the_worst_come_first(harness: &dyn Harness) {
     let since = |ms: u64, limit: usize| {
         let failing = world
             .store
-            .failing_figures(Width::Minute, at(WHOLE + ms), limit);
+            .failing_figures(BucketWidth::Minute, at(WHOLE + ms), limit);
         async move { failing.await.expect("it reads") }
     };
     let mut worst = healthy(500);
@@ -293,7 +301,7 @@ pub(super) async fn the_worst_come_first(harness: &dyn Harness) {
     assert_eq!(since(0, 1).await, [(once.clone(), retried(1_000))]);
     let quarter = world
         .store
-        .failing_figures(Width::Quarter, at(WHOLE), 9)
+        .failing_figures(BucketWidth::Quarter, at(WHOLE), 9)
         .await;
     let scopes: Vec<Scope> = quarter.unwrap().into_iter().map(|it| it.0).collect();
     let all = [once, bad.clone(), Scope::Tenant(id("other")), acme()];

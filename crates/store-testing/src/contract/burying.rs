@@ -8,8 +8,8 @@ use posthaste_core::lane::{DisableCause, Health, Standing, StoredTrip, TripReaso
 use super::Harness;
 use super::given::{World, all, at, endpoint, event, id};
 use posthaste_store::{
-    BoundedCount, DeadGroup, DeliveryFilter, DisabledReason, EndpointRow, MAX_COUNTED, PageRequest,
-    ReplayFilter, ReplayScope, ReplayStatus, StoredStatus,
+    BoundedCount, DeadGroup, DeliveryFilter, DisabledReason, EndpointRow, MAX_GROUP_COUNT,
+    PageRequest, ReplayFilter, ReplayScope, ReplayStatus, StoredStatus,
 };
 
 async fn groups(world: &World<'_>, only: Option<EndpointId>, limit: usize) -> Vec<DeadGroup> {
@@ -140,9 +140,9 @@ pub(super) async fn a_group_is_counted_only_so_far(harness: &dyn Harness) {
     let made = world.add_endpoint(1).await;
     let reason = DeadReason::EndpointDisabled;
     for (more, expected) in [
-        (MAX_COUNTED, BoundedCount::Exactly(MAX_COUNTED)),
-        (1, BoundedCount::MoreThan(MAX_COUNTED)),
-        (30, BoundedCount::MoreThan(MAX_COUNTED)),
+        (MAX_GROUP_COUNT, BoundedCount::Exactly(MAX_GROUP_COUNT)),
+        (1, BoundedCount::MoreThan(MAX_GROUP_COUNT)),
+        (30, BoundedCount::MoreThan(MAX_GROUP_COUNT)),
     ] {
         let events = vec![event("acme", "a.b"); more];
         world.accept_all(at(5), events).await;

@@ -6,7 +6,7 @@ use posthaste_core::time::Span;
 
 use super::Harness;
 use super::given::{World, all, at, endpoint, event, id, policy};
-use posthaste_store::{DisabledReason, Endpoint, EndpointRow, Insertion, Replaced};
+use posthaste_store::{CreateResult, DisabledReason, Endpoint, EndpointRow, ReplaceResult};
 
 async fn row(world: &World<'_>, endpoint: EndpointId) -> EndpointRow {
     let row = world.store.endpoint(endpoint).await;
@@ -47,10 +47,10 @@ pub(super) async fn an_endpoint_comes_back_as_it_went_in(harness: &dyn Harness) 
     };
     assert_eq!(row(&world, made).await, expected);
     let again = world.store.create_endpoint(at(0), unusual(), 9).await;
-    assert_eq!(again, Ok(Insertion::Taken));
+    assert_eq!(again, Ok(CreateResult::Taken));
     let orphan = endpoint(2, "nobody", &[]);
     let orphan = world.store.create_endpoint(at(0), orphan, 9).await;
-    assert_eq!(orphan, Ok(Insertion::NoSuchTenant));
+    assert_eq!(orphan, Ok(CreateResult::NoSuchTenant));
 }
 
 pub(super) async fn a_tenant_has_no_more_endpoints_than_it_may(harness: &dyn Harness) {
@@ -60,16 +60,16 @@ pub(super) async fn a_tenant_has_no_more_endpoints_than_it_may(harness: &dyn Har
         let made = endpoint(number, tenant, &[]);
         world.store.create_endpoint(at(0), made, at_most)
     };
-    assert_eq!(create(1, "acme", 0).await, Ok(Insertion::TooMany));
-    assert_eq!(create(1, "acme", 2).await, Ok(Insertion::Created));
-    assert_eq!(create(2, "acme", 2).await, Ok(Insertion::Created));
-    assert_eq!(create(3, "acme", 2).await, Ok(Insertion::TooMany));
-    assert_eq!(create(3, "other", 2).await, Ok(Insertion::Created));
+    assert_eq!(create(1, "acme", 0).await, Ok(CreateResult::TooMany));
+    assert_eq!(create(1, "acme", 2).await, Ok(CreateResult::Created));
+    assert_eq!(create(2, "acme", 2).await, Ok(CreateResult::Created));
+    assert_eq!(create(3, "acme", 2).await, Ok(CreateResult::TooMany));
+    assert_eq!(create(3, "other", 2).await, Ok(CreateResult::Created));
     // A disabled endpoint counts, a deleted one does not.
     world.stand(EndpointId(1), Standing::Disabled).await;
-    assert_eq!(create(4, "acme", 2).await, Ok(Insertion::TooMany));
+    assert_eq!(create(4, "acme", 2).await, Ok(CreateResult::TooMany));
     world.stand(EndpointId(1), Standing::Deleted).await;
-    assert_eq!(create(4, "acme", 2).await, Ok(Insertion::Created));
+    assert_eq!(create(4, "acme", 2).await, Ok(CreateResult::Created));
 }
 
 pub(super) async fn a_change_keeps_tenant_and_birth_and_counts(harness: &dyn Harness) {
@@ -84,8 +84,8 @@ pub(super) async fn a_change_keeps_tenant_and_birth_and_counts(harness: &dyn Har
         ..unusual()
     };
     let replace = |endpoint: &Endpoint| world.store.replace_endpoint(at(1), endpoint.clone());
-    assert_eq!(replace(&changed).await, Ok(Replaced::Done));
-    assert_eq!(replace(&changed).await, Ok(Replaced::Outdated));
+    assert_eq!(replace(&changed).await, Ok(ReplaceResult::Done));
+    assert_eq!(replace(&changed).await, Ok(ReplaceResult::Outdated));
     let stored = row(&world, made).await;
     let expected = Endpoint {
         revision: 1,
@@ -93,13 +93,16 @@ pub(super) async fn a_change_keeps_tenant_and_birth_and_counts(harness: &dyn Har
     };
     assert_eq!(stored.endpoint, expected);
     assert_eq!(stored.standing, Standing::Paused, "it stands as it stood");
-    assert_eq!(replace(&endpoint(2, "acme", &[])).await, Ok(Replaced::Gone));
+    assert_eq!(
+        replace(&endpoint(2, "acme", &[])).await,
+        Ok(ReplaceResult::Gone)
+    );
     world.stand(made, Standing::Deleted).await;
     let late = Endpoint {
         revision: 1,
         ..unusual()
     };
-    assert_eq!(replace(&late).await, Ok(Replaced::Gone));
+    assert_eq!(replace(&late).await, Ok(ReplaceResult::Gone));
 }
 
 fn health(revision: u64, failures: u32) -> Health {
@@ -172,7 +175,11 @@ pub(super) async fn what_is_deleted_stays_deleted(harness: &dyn Harness) {
     assert_eq!(accepted.deliveries, []);
     let again = endpoint(1, "acme", &[]);
     let again = world.store.create_endpoint(at(1), again, 9).await;
-    assert_eq!(again, Ok(Insertion::Taken), "its deliveries still name it");
+    assert_eq!(
+        again,
+        Ok(CreateResult::Taken),
+        "its deliveries still name it"
+    );
 }
 
 pub(super) async fn endpoints_are_listed_without_deleted_ones(harness: &dyn Harness) {

@@ -21,10 +21,10 @@ use tokio::sync::oneshot;
 
 use super::{Harness, Recorder};
 use posthaste_store::{
-    AcceptedEvent, ApiKey, AttemptDetail, AttemptEntry, Content, DeliveryFilter, DisabledReason,
-    Endpoint, EventFilter, Idempotency, Ingest, Ingested, Insertion, KeyHash, Limits, NewEvent,
-    Page, PageRequest, Retention, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent,
-    Tenant, Tidied, Written,
+    AcceptedEvent, ApiKey, AttemptDetail, AttemptEntry, Content, CreateResult, DeliveryFilter,
+    DisabledReason, Endpoint, EventFilter, Idempotency, Ingest, Ingested, KeyHash, Limits,
+    NewEvent, Page, PageRequest, Retention, Store, StoreError, StoreSettings, StoredDelivery,
+    StoredEvent, Tenant, Tidied, Written,
 };
 
 /// The time at which every case starts.
@@ -252,13 +252,13 @@ impl<'a> World<'a> {
 
     pub(super) async fn add_tenant(&self, name: &str) {
         let made = self.store.create_tenant(at(0), tenant(name)).await;
-        assert_eq!(made, Ok(Insertion::Created));
+        assert_eq!(made, Ok(CreateResult::Created));
     }
 
     pub(super) async fn add(&self, endpoint: Endpoint) -> EndpointId {
         let id = endpoint.id;
         let made = self.store.create_endpoint(at(0), endpoint, 1_000).await;
-        assert_eq!(made, Ok(Insertion::Created));
+        assert_eq!(made, Ok(CreateResult::Created));
         id
     }
 

@@ -10,8 +10,8 @@ use super::Harness;
 use super::given::{DAY, HOUR, World, at, event, id, keyed, tenant};
 use super::replaying;
 use posthaste_store::{
-    EventFilter, Ingest, Limits, Replaced, ReplayStatus, Retention, Retried, StoredEvent, Tenant,
-    Tidied, Written,
+    EventFilter, Ingest, Limits, ReplaceResult, ReplayStatus, Retention, Retried, StoredEvent,
+    Tenant, Tidied, Written,
 };
 
 const EVER: u64 = 1_000 * DAY;
@@ -348,7 +348,7 @@ pub(super) async fn a_change_of_mind_counts_at_once(harness: &dyn Harness) {
             ..tenant("acme")
         };
         let replaced = world.store.replace_tenant(at(HOUR), changed).await;
-        assert_eq!(replaced, Ok(Replaced::Done));
+        assert_eq!(replaced, Ok(ReplaceResult::Done));
     };
     keep(0, 48).await;
     assert_eq!(counted(world.tidy_as(at(DAY), &apart()).await), went(0, 0));

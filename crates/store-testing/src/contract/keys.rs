@@ -4,13 +4,13 @@ use posthaste_core::id::KeyId;
 
 use super::Harness;
 use super::given::{World, all, at, id, key};
-use posthaste_store::Insertion;
+use posthaste_store::CreateResult;
 
 pub(super) async fn a_key_is_found_by_its_hash_until_it_is_revoked(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     for made in [key(1, Some("acme")), key(2, None)] {
         let created = world.store.create_key(at(0), made.clone()).await;
-        assert_eq!(created, Ok(Insertion::Created));
+        assert_eq!(created, Ok(CreateResult::Created));
         assert_eq!(world.store.key(made.hash).await, Ok(Some(made)));
     }
     let revoke =
@@ -29,15 +29,18 @@ pub(super) async fn keys_need_their_tenant_and_are_unique(harness: &dyn Harness)
     let create = |key| world.store.create_key(at(0), key);
     assert_eq!(
         create(key(1, Some("nobody"))).await,
-        Ok(Insertion::NoSuchTenant)
+        Ok(CreateResult::NoSuchTenant)
     );
-    assert_eq!(create(key(1, Some("acme"))).await, Ok(Insertion::Created));
-    assert_eq!(create(key(1, None)).await, Ok(Insertion::Taken));
+    assert_eq!(
+        create(key(1, Some("acme"))).await,
+        Ok(CreateResult::Created)
+    );
+    assert_eq!(create(key(1, None)).await, Ok(CreateResult::Taken));
     let mut copy = key(2, None);
     copy.hash = key(1, None).hash;
     assert_eq!(
         create(copy).await,
-        Ok(Insertion::Taken),
+        Ok(CreateResult::Taken),
         "two keys of one hash"
     );
     let found = world.store.key(key(1, None).hash).await.unwrap();

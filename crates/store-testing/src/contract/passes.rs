@@ -4,10 +4,10 @@ use posthaste_core::id::{KeyId, PassId};
 
 use super::Harness;
 use super::given::{DAY, HOUR, World, all, at, id, key};
-use posthaste_store::{Holder, Insertion, KeyHash, Pass};
+use posthaste_store::{CreateResult, KeyHash, Pass, SessionIdentity};
 
 /// Returns a session that is valid for one hour.
-fn pass(number: u8, holder: Holder) -> Pass {
+fn pass(number: u8, holder: SessionIdentity) -> Pass {
     Pass {
         id: PassId(u128::from(number) << 64),
         hash: hash(number),
@@ -21,8 +21,8 @@ fn hash(number: u8) -> KeyHash {
     KeyHash([number ^ 0x5a; 32])
 }
 
-fn tenants(name: &str) -> Holder {
-    Holder::Tenant(id(name))
+fn tenants(name: &str) -> SessionIdentity {
+    SessionIdentity::Tenant(id(name))
 }
 
 pub(super) async fn a_pass_is_found_by_its_hash_until_it_ends(harness: &dyn Harness) {
@@ -30,11 +30,11 @@ pub(super) async fn a_pass_is_found_by_its_hash_until_it_ends(harness: &dyn Harn
     let store = &world.store;
     for made in [
         pass(1, tenants("acme")),
-        pass(2, Holder::Key(hash(77))),
+        pass(2, SessionIdentity::Key(hash(77))),
         pass(3, tenants("acme")),
     ] {
         let created = store.create_pass(at(0), made.clone()).await;
-        assert_eq!(created, Ok(Insertion::Created));
+        assert_eq!(created, Ok(CreateResult::Created));
         assert_eq!(store.pass(at(0), made.hash).await, Ok(Some(made)));
     }
     assert_eq!(store.pass(at(0), hash(4)).await, Ok(None));
@@ -55,7 +55,7 @@ pub(super) async fn a_pass_is_found_by_its_hash_until_it_ends(harness: &dyn Harn
         assert_eq!(store.pass(at(1), hash(number)).await, Ok(None));
     }
     let again = store.create_pass(at(2), pass(3, tenants("acme"))).await;
-    assert_eq!(again, Ok(Insertion::Created));
+    assert_eq!(again, Ok(CreateResult::Created));
     let world = world.reopened().await;
     let found = world.store.pass(at(2), hash(3)).await;
     assert_eq!(found, Ok(Some(pass(3, tenants("acme")))));
@@ -66,22 +66,22 @@ pub(super) async fn passes_need_their_tenant_and_are_unique(harness: &dyn Harnes
     let create = |pass| world.store.create_pass(at(0), pass);
     assert_eq!(
         create(pass(1, tenants("nobody"))).await,
-        Ok(Insertion::NoSuchTenant)
+        Ok(CreateResult::NoSuchTenant)
     );
     assert_eq!(
         create(pass(1, tenants("acme"))).await,
-        Ok(Insertion::Created)
+        Ok(CreateResult::Created)
     );
     let same_id = Pass {
         hash: hash(2),
         ..pass(1, tenants("acme"))
     };
-    assert_eq!(create(same_id).await, Ok(Insertion::Taken));
+    assert_eq!(create(same_id).await, Ok(CreateResult::Taken));
     let same_hash = Pass {
         hash: hash(1),
-        ..pass(2, Holder::Key(hash(9)))
+        ..pass(2, SessionIdentity::Key(hash(9)))
     };
-    assert_eq!(create(same_hash).await, Ok(Insertion::Taken));
+    assert_eq!(create(same_hash).await, Ok(CreateResult::Taken));
 }
 
 pub(super) async fn passes_are_listed_by_whose_they_are(harness: &dyn Harness) {
@@ -89,7 +89,7 @@ pub(super) async fn passes_are_listed_by_whose_they_are(harness: &dyn Harness) {
     world.add_tenant("other").await;
     for number in 1..=6 {
         let holder = match number {
-            2 => Holder::Key(hash(9)),
+            2 => SessionIdentity::Key(hash(9)),
             3 => tenants("other"),
             _ => tenants("acme"),
         };
@@ -98,7 +98,7 @@ pub(super) async fn passes_are_listed_by_whose_they_are(harness: &dyn Harness) {
             made.expires_at = at(10);
         }
         let created = world.store.create_pass(at(0), made).await;
-        assert_eq!(created, Ok(Insertion::Created));
+        assert_eq!(created, Ok(CreateResult::Created));
     }
     for (now, tenant, expected) in [
         (9, "acme", vec![6, 5, 4, 1]),
@@ -122,7 +122,7 @@ pub(super) async fn passes_end_with_their_key_and_their_tenant(harness: &dyn Har
     for (number, tenant) in [(1, Some("acme")), (2, Some("acme")), (3, None)] {
         store.create_key(at(0), key(number, tenant)).await.unwrap();
     }
-    let with = |number: u128| Holder::Key(key(number, None).hash);
+    let with = |number: u128| SessionIdentity::Key(key(number, None).hash);
     for (number, holder) in [
         (1, with(1)),
         (2, with(2)),
@@ -132,7 +132,7 @@ pub(super) async fn passes_end_with_their_key_and_their_tenant(harness: &dyn Har
         (6, with(1)),
     ] {
         let created = store.create_pass(at(0), pass(number, holder)).await;
-        assert_eq!(created, Ok(Insertion::Created));
+        assert_eq!(created, Ok(CreateResult::Created));
     }
     let left = async || {
         let mut left = Vec::new();

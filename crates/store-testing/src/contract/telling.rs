@@ -14,8 +14,8 @@ use serde_json::json;
 use super::Harness;
 use super::given::{DAY, World, all, answered, at, attempt, endpoint, event, id};
 use posthaste_store::{
-    Alert, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Insertion, Letter, LetterLine, Longest,
-    MAX_LETTER_LINES, MAX_NOTICES, Posted, Retried, Scope, Via, Written,
+    Alert, AuditEntry, AuditFilter, AuditOutcome, AuditScope, CreateResult, Letter, LetterLine,
+    Longest, MAX_EMAIL_LINES, MAX_PENDING_NOTIFICATIONS, Posted, Retried, Scope, Via, Written,
 };
 
 const OPS: &str = "ops@example.com";
@@ -208,14 +208,14 @@ pub(super) async fn an_act_is_its_own_whom_its_notice_is_about(harness: &dyn Har
     ];
     for (number, scope) in (1..).zip(scopes.clone()) {
         let raised = world.store.raise_alert(at(1), alert(number, scope)).await;
-        assert_eq!(raised, Ok(Insertion::Created));
+        assert_eq!(raised, Ok(CreateResult::Created));
     }
     let deleted = world.store.delete_tenant(at(1), id("acme")).await;
     assert!(deleted.unwrap().is_some());
     world.add_tenant("acme").await;
     let own = alert(9, Scope::Tenant(id("acme")));
     let raised = world.store.raise_alert(at(1), own).await;
-    assert_eq!(raised, Ok(Insertion::Created));
+    assert_eq!(raised, Ok(CreateResult::Created));
     let act = |notice: u64, tenant| AuditEntry {
         id: AuditId(id_of(first_moment(at(1)), notice)),
         at: at(1),
@@ -238,9 +238,9 @@ pub(super) async fn an_act_is_its_own_whom_its_notice_is_about(harness: &dyn Har
         .collect();
     for (notice, act) in notices.iter().zip(&acts) {
         let kept = world.store.keep_act(notice.number, act.clone()).await;
-        assert_eq!(kept, Ok(Insertion::Created));
+        assert_eq!(kept, Ok(CreateResult::Created));
         let again = world.store.keep_act(notice.number, act.clone()).await;
-        assert_eq!(again, Ok(Insertion::Taken), "once");
+        assert_eq!(again, Ok(CreateResult::Taken), "once");
     }
     // After a notification was dispatched, no audit entry can be added for it.
     let told = world.store.told().await.unwrap();
@@ -248,7 +248,7 @@ pub(super) async fn an_act_is_its_own_whom_its_notice_is_about(harness: &dyn Har
     let moved = world.store.tell(at(2), told, last, vec![], at(2)).await;
     assert_eq!(moved, Ok(true));
     let late = world.store.keep_act(last, act(99, acme())).await;
-    assert_eq!(late, Ok(Insertion::Taken));
+    assert_eq!(late, Ok(CreateResult::Taken));
     let world = world.reopened().await;
     let read = async |of| {
         let filter = AuditFilter {
@@ -259,16 +259,16 @@ pub(super) async fn an_act_is_its_own_whom_its_notice_is_about(harness: &dyn Har
         found.reverse();
         found
     };
-    assert_eq!(read(AuditOf::Everybody).await, acts);
+    assert_eq!(read(AuditScope::Everybody).await, acts);
     let named = [&acts[..2], &acts[3..]].concat();
-    assert_eq!(read(AuditOf::Named(id("acme"))).await, named);
-    assert_eq!(read(AuditOf::Tenant(id("acme"))).await, acts[3..]);
+    assert_eq!(read(AuditScope::Named(id("acme"))).await, named);
+    assert_eq!(read(AuditScope::Tenant(id("acme"))).await, acts[3..]);
 }
 
 pub(super) async fn at_most_so_many_notices_wait(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
-    let most = MAX_NOTICES as usize;
+    let most = MAX_PENDING_NOTIFICATIONS as usize;
     for (ms, count) in [(1, most), (2, 3)] {
         let sent = world.send(at(ms), "a.b").await;
         let mut settled = attempt(&world.delivery(sent).await, at(ms), answered(200));
@@ -280,7 +280,10 @@ pub(super) async fn at_most_so_many_notices_wait(harness: &dyn Harness) {
     assert_eq!(waiting.len(), most);
     // The oldest were removed, which shows as a gap in the numbers.
     assert_eq!(waiting[0].number, told + 4);
-    assert_eq!(waiting[most - 1].number, told + 3 + MAX_NOTICES);
+    assert_eq!(
+        waiting[most - 1].number,
+        told + 3 + MAX_PENDING_NOTIFICATIONS
+    );
     let up_to = waiting[most - 1].number;
     let moved = world.store.tell(at(9), told, up_to, vec![], at(9)).await;
     assert_eq!(moved, Ok(true));
@@ -304,7 +307,7 @@ pub(super) async fn what_waits_to_be_told_is_known_by_its_age(harness: &dyn Harn
             detail: json!({}),
         };
         let raised = world.store.raise_alert(at(ms), alert).await;
-        assert_eq!(raised, Ok(Insertion::Created));
+        assert_eq!(raised, Ok(CreateResult::Created));
         assert_eq!(untold().await, Ok(Some(at(50))), "the first");
     }
     let mut told = world.store.told().await.unwrap();
@@ -500,10 +503,10 @@ pub(super) async fn a_clock_that_is_put_back_keeps_nobody_in_the_dark(harness: &
 
 pub(super) async fn a_long_letter_counts_what_it_leaves_out(harness: &dyn Harness) {
     let world = World::open(harness);
-    let most = MAX_LETTER_LINES as u64;
+    let most = MAX_EMAIL_LINES as u64;
     world.tell(at(0), lines(OPS, 0..most + 5), at(10)).await;
     let letter = world.claim(at(10)).await.remove(0);
-    assert_eq!(letter.lines.len(), MAX_LETTER_LINES);
+    assert_eq!(letter.lines.len(), MAX_EMAIL_LINES);
     assert_eq!((letter.omitted, letter.revision), (5, most + 5));
     world.tell(at(11), lines(OPS, 0..3), at(20)).await;
     let sent = Posted::Sent {

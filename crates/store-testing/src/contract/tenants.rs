@@ -7,8 +7,8 @@ use serde_json::json;
 use super::Harness;
 use super::given::{World, all, at, endpoint, event, id, key, keyed, set, tenant};
 use posthaste_store::{
-    DeliveryFilter, EventFilter, Ingest, Insertion, Limits, Page, PageRequest, Replaced, Retried,
-    Tenant,
+    CreateResult, DeliveryFilter, EventFilter, Ingest, Limits, Page, PageRequest, ReplaceResult,
+    Retried, Tenant,
 };
 
 pub(super) async fn a_tenant_is_created_once_and_read_back(harness: &dyn Harness) {
@@ -30,8 +30,8 @@ pub(super) async fn a_tenant_is_created_once_and_read_back(harness: &dyn Harness
     };
     assert_eq!(world.store.tenant(id("acme")).await, Ok(None));
     let create = || world.store.create_tenant(at(0), acme.clone());
-    assert_eq!(create().await, Ok(Insertion::Created));
-    assert_eq!(create().await, Ok(Insertion::Taken));
+    assert_eq!(create().await, Ok(CreateResult::Created));
+    assert_eq!(create().await, Ok(CreateResult::Taken));
     let stored = Tenant {
         revision: 0,
         ..acme.clone()
@@ -52,14 +52,14 @@ pub(super) async fn an_outdated_change_of_a_tenant_is_refused(harness: &dyn Harn
         };
         world.store.replace_tenant(at(5), changed)
     };
-    assert_eq!(change("first", 0).await, Ok(Replaced::Done));
-    assert_eq!(change("second", 0).await, Ok(Replaced::Outdated));
+    assert_eq!(change("first", 0).await, Ok(ReplaceResult::Done));
+    assert_eq!(change("second", 0).await, Ok(ReplaceResult::Outdated));
     let stored = world.store.tenant(id("acme")).await.unwrap().unwrap();
     assert_eq!((stored.name.as_str(), stored.revision), ("first", 1));
     assert_eq!(stored.created_at, at(0), "its birthday stays");
-    assert_eq!(change("second", 1).await, Ok(Replaced::Done));
+    assert_eq!(change("second", 1).await, Ok(ReplaceResult::Done));
     let nobody = world.store.replace_tenant(at(5), tenant("nobody")).await;
-    assert_eq!(nobody, Ok(Replaced::Gone));
+    assert_eq!(nobody, Ok(ReplaceResult::Gone));
 }
 
 pub(super) async fn tenants_are_listed_newest_first(harness: &dyn Harness) {

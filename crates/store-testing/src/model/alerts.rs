@@ -11,11 +11,11 @@ use super::tables::{AlertRow, Owner, Tables, page};
 use super::{ModelStore, answer};
 use posthaste_store::rules::{RAISED, RESOLVED};
 use posthaste_store::{
-    ALERTS_KEPT, Alert, AlertFilter, Alerts, Answer, Insertion, Page, PageRequest, Scope,
+    ALERT_RETENTION, Alert, AlertFilter, Alerts, Answer, CreateResult, Page, PageRequest, Scope,
 };
 
 impl Alerts for ModelStore {
-    fn raise_alert(&self, now: Timestamp, alert: Alert) -> Answer<Insertion> {
+    fn raise_alert(&self, now: Timestamp, alert: Alert) -> Answer<CreateResult> {
         answer(self.write(|tables| tables.raise_alert(now, alert)))
     }
 
@@ -95,22 +95,22 @@ impl Tables {
         open
     }
 
-    fn raise_alert(&mut self, now: Timestamp, alert: Alert) -> Insertion {
+    fn raise_alert(&mut self, now: Timestamp, alert: Alert) -> CreateResult {
         let Some(owner) = self.owner_of(&alert.scope) else {
-            return Insertion::NoSuchTenant;
+            return CreateResult::NoSuchTenant;
         };
         let goes_on = |row: &AlertRow| {
             let same = row.alert.name == alert.name && row.alert.scope == alert.scope;
             same && row.owner == owner && row.alert.resolved_at.is_none()
         };
         if self.alerts.contains_key(&alert.id) || self.alerts.values().any(goes_on) {
-            return Insertion::Taken;
+            return CreateResult::Taken;
         }
         self.tell(now, RAISED, &alert, owner);
         let tenant = self.tenant_of(&alert.scope);
         let alert = Alert { tenant, ..alert };
         self.alerts.insert(alert.id, AlertRow { owner, alert });
-        Insertion::Created
+        CreateResult::Created
     }
 
     fn resolve_alert(&mut self, now: Timestamp, alert: AlertId) -> Option<Alert> {
@@ -163,7 +163,7 @@ impl Tables {
         let rows = self.alerts.iter();
         let over = rows.filter_map(|(id, row)| {
             let end = row.alert.resolved_at?;
-            (end.after(ALERTS_KEPT) <= now).then_some((end, *id))
+            (end.after(ALERT_RETENTION) <= now).then_some((end, *id))
         });
         let mut over: Vec<(Timestamp, AlertId)> = over.collect();
         over.sort_unstable();

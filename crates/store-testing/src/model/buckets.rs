@@ -9,7 +9,7 @@ use posthaste_core::time::Timestamp;
 use super::tables::{Tables, Whole};
 use super::{ModelStore, answer};
 use posthaste_store::rules::by_bucket;
-use posthaste_store::{Answer, Figures, Happened, Scope, Tally, Width};
+use posthaste_store::{Answer, BucketWidth, Figures, Happened, Scope, Tally};
 
 impl Figures for ModelStore {
     fn add_figures(&self, number: u64, happened: Vec<Happened>) -> Answer<()> {
@@ -23,7 +23,7 @@ impl Figures for ModelStore {
     fn figures(
         &self,
         scope: Scope,
-        width: Width,
+        width: BucketWidth,
         since: Timestamp,
     ) -> Answer<Vec<(Timestamp, Tally)>> {
         answer(self.read(|tables| tables.figures(&scope, width, since)))
@@ -31,7 +31,7 @@ impl Figures for ModelStore {
 
     fn failing_figures(
         &self,
-        width: Width,
+        width: BucketWidth,
         since: Timestamp,
         limit: usize,
     ) -> Answer<Vec<(Scope, Tally)>> {
@@ -49,7 +49,12 @@ impl Tables {
         }
     }
 
-    fn figures(&self, scope: &Scope, width: Width, since: Timestamp) -> Vec<(Timestamp, Tally)> {
+    fn figures(
+        &self,
+        scope: &Scope,
+        width: BucketWidth,
+        since: Timestamp,
+    ) -> Vec<(Timestamp, Tally)> {
         let Some(whole) = self.whole(scope) else {
             return Vec::new();
         };
@@ -63,7 +68,12 @@ impl Tables {
     }
 
     /// The order of scopes with the same number of failures is not defined.
-    fn failing_figures(&self, width: Width, since: Timestamp, limit: usize) -> Vec<(Scope, Tally)> {
+    fn failing_figures(
+        &self,
+        width: BucketWidth,
+        since: Timestamp,
+        limit: usize,
+    ) -> Vec<(Scope, Tally)> {
         let mut sums: BTreeMap<Whole, Tally> = BTreeMap::new();
         for ((its_width, began, of), tally) in &self.figures {
             if *its_width == width && *began >= since {
@@ -109,7 +119,7 @@ impl Tables {
     /// Removes a few buckets whose retention period has passed. Returns true if there may be more.
     pub(super) fn tidy_figures(&mut self, now: Timestamp, step: usize) -> bool {
         let mut removed = 0;
-        for width in Width::ALL {
+        for width in BucketWidth::ALL {
             let buckets = self.figures.keys().copied();
             let old = buckets
                 .filter(|(its_width, began, _)| {

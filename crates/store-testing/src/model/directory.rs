@@ -6,14 +6,14 @@ use posthaste_core::time::Timestamp;
 
 use super::tables::{OwnedEndpoint, Owner, Tables, TenantRow, page};
 use posthaste_store::{
-    ApiKey, DisabledReason, Endpoint, EndpointRow, Insertion, KeyHash, Page, PageRequest, Replaced,
-    Tenant,
+    ApiKey, CreateResult, DisabledReason, Endpoint, EndpointRow, KeyHash, Page, PageRequest,
+    ReplaceResult, Tenant,
 };
 
 impl Tables {
-    pub(super) fn create_tenant(&mut self, tenant: Tenant) -> Insertion {
+    pub(super) fn create_tenant(&mut self, tenant: Tenant) -> CreateResult {
         if self.tenants.contains_key(&tenant.id) {
-            return Insertion::Taken;
+            return CreateResult::Taken;
         }
         self.last_owner = Owner(self.last_owner.0 + 1);
         let row = TenantRow {
@@ -24,22 +24,22 @@ impl Tables {
             },
         };
         self.tenants.insert(row.tenant.id.clone(), row);
-        Insertion::Created
+        CreateResult::Created
     }
 
-    pub(super) fn replace_tenant(&mut self, tenant: Tenant) -> Replaced {
+    pub(super) fn replace_tenant(&mut self, tenant: Tenant) -> ReplaceResult {
         let Some(row) = self.tenants.get_mut(&tenant.id) else {
-            return Replaced::Gone;
+            return ReplaceResult::Gone;
         };
         if row.tenant.revision != tenant.revision {
-            return Replaced::Outdated;
+            return ReplaceResult::Outdated;
         }
         row.tenant = Tenant {
             created_at: row.tenant.created_at,
             revision: tenant.revision + 1,
             ..tenant
         };
-        Replaced::Done
+        ReplaceResult::Done
     }
 
     /// Returns the endpoints that this call deleted, without those that were deleted before.
@@ -82,17 +82,17 @@ impl Tables {
     }
 
     /// A known hash is refused like a known id: a key must identify one caller.
-    pub(super) fn create_key(&mut self, key: ApiKey) -> Insertion {
+    pub(super) fn create_key(&mut self, key: ApiKey) -> CreateResult {
         if let Some(tenant) = &key.tenant
             && !self.tenants.contains_key(tenant)
         {
-            return Insertion::NoSuchTenant;
+            return CreateResult::NoSuchTenant;
         }
         if self.keys.contains_key(&key.id) || self.key(key.hash).is_some() {
-            return Insertion::Taken;
+            return CreateResult::Taken;
         }
         self.keys.insert(key.id, key);
-        Insertion::Created
+        CreateResult::Created
     }
 
     pub(super) fn revoke_key(&mut self, tenant: Option<&TenantId>, key: KeyId) -> bool {
@@ -121,15 +121,15 @@ impl Tables {
         page(owned.map(|(id, key)| (*id, key.clone())), request)
     }
 
-    pub(super) fn create_endpoint(&mut self, endpoint: Endpoint, at_most: u32) -> Insertion {
+    pub(super) fn create_endpoint(&mut self, endpoint: Endpoint, at_most: u32) -> CreateResult {
         let Some(owner) = self.owner(&endpoint.tenant) else {
-            return Insertion::NoSuchTenant;
+            return CreateResult::NoSuchTenant;
         };
         if self.endpoints.contains_key(&endpoint.id) {
-            return Insertion::Taken;
+            return CreateResult::Taken;
         }
         if self.standing_of(owner).count() >= at_most as usize {
-            return Insertion::TooMany;
+            return CreateResult::TooMany;
         }
         let row = EndpointRow {
             endpoint: Endpoint {
@@ -142,20 +142,20 @@ impl Tables {
         };
         self.endpoints
             .insert(row.endpoint.id, OwnedEndpoint { owner, row });
-        Insertion::Created
+        CreateResult::Created
     }
 
-    pub(super) fn replace_endpoint(&mut self, endpoint: Endpoint) -> Replaced {
+    pub(super) fn replace_endpoint(&mut self, endpoint: Endpoint) -> ReplaceResult {
         let Some(row) = self
             .endpoints
             .get_mut(&endpoint.id)
             .map(|owned| &mut owned.row)
             .filter(|row| row.standing != Standing::Deleted)
         else {
-            return Replaced::Gone;
+            return ReplaceResult::Gone;
         };
         if row.endpoint.revision != endpoint.revision {
-            return Replaced::Outdated;
+            return ReplaceResult::Outdated;
         }
         row.endpoint = Endpoint {
             tenant: row.endpoint.tenant.clone(),
@@ -163,7 +163,7 @@ impl Tables {
             revision: endpoint.revision + 1,
             ..endpoint
         };
-        Replaced::Done
+        ReplaceResult::Done
     }
 
     pub(super) fn endpoint(&self, endpoint: EndpointId) -> Option<EndpointRow> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use posthaste_core::allowance::UsedUp;
+use posthaste_core::allowance::QuotaUsage;
 use posthaste_core::delivery::Delivery;
 use posthaste_core::id::{EndpointId, EventId, TenantId};
 use posthaste_core::ingest::{self, Fingerprint, judge};
@@ -43,7 +43,7 @@ impl Tables {
             return refused(Ingest::NoSuchEndpoint);
         }
         let month = (owner, Month::of(now));
-        let used = UsedUp {
+        let used = QuotaUsage {
             arrival_ns: self.arrivals.get(&owner).copied().unwrap_or(0),
             this_month: self.usage.get(&month).copied().unwrap_or(0),
         };

@@ -95,7 +95,7 @@ impl Tables {
         let row = self.tenants.get(tenant);
         match row.filter(|row| row.owner == owner) {
             Some(row) => retention.of(&row.tenant.limits, row.tenant.plan.as_deref()),
-            None => retention.of_nobody(),
+            None => retention.of_deleted_tenant(),
         }
     }
 

@@ -33,11 +33,11 @@ use posthaste_core::time::Timestamp;
 
 use posthaste_store::{
     Allowance, Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome,
-    Completed, Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Done,
-    Endpoint, EndpointRow, EventFilter, HandOver, HandedOver, Ingest, Insertion, KeyHash, Named,
-    NewEvent, Page, PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention,
-    Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept, Tenant, Tidied,
-    Usage, Written,
+    Completed, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
+    DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, HandedOver, Ingest,
+    KeyHash, Named, NewEvent, Page, PageRequest, Pass, ReplaceResult, Replay, ReplayFilter,
+    ReplayStep, Retention, Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent,
+    Swept, Tenant, Tidied, Usage, Written,
 };
 use tables::Tables;
 
@@ -77,7 +77,7 @@ impl ModelStore {
 
     /// Makes every following write take effect and return this error, as if its response were lost; `None` ends
     /// this.
-    pub fn lose_answers(&self, error: Option<StoreError>) {
+    pub fn lose_write_responses(&self, error: Option<StoreError>) {
         *lock(&self.lost_answers) = error;
     }
 
@@ -144,11 +144,11 @@ fn answer<T: Send + 'static>(result: Result<T, StoreError>) -> Answer<T> {
 }
 
 impl Store for ModelStore {
-    fn create_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<Insertion> {
+    fn create_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<CreateResult> {
         answer(self.write(|tables| tables.create_tenant(tenant)))
     }
 
-    fn replace_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<Replaced> {
+    fn replace_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<ReplaceResult> {
         answer(self.write(|tables| tables.replace_tenant(tenant)))
     }
 
@@ -167,7 +167,7 @@ impl Store for ModelStore {
         answer(self.read(|tables| tables.tenants(page)))
     }
 
-    fn create_key(&self, _now: Timestamp, key: ApiKey) -> Answer<Insertion> {
+    fn create_key(&self, _now: Timestamp, key: ApiKey) -> Answer<CreateResult> {
         answer(self.write(|tables| tables.create_key(key)))
     }
 
@@ -187,7 +187,7 @@ impl Store for ModelStore {
         answer(self.read(|tables| tables.keys(tenant.as_ref(), page)))
     }
 
-    fn create_pass(&self, _now: Timestamp, pass: Pass) -> Answer<Insertion> {
+    fn create_pass(&self, _now: Timestamp, pass: Pass) -> Answer<CreateResult> {
         answer(self.write(|tables| tables.create_pass(pass)))
     }
 
@@ -208,7 +208,7 @@ impl Store for ModelStore {
         answer(self.write(|tables| tables.end_pass(now, tenant.as_ref(), pass)))
     }
 
-    fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<Insertion> {
+    fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<CreateResult> {
         answer(self.write(|tables| tables.begin_audit(entry)))
     }
 
@@ -238,11 +238,11 @@ impl Store for ModelStore {
         _now: Timestamp,
         endpoint: Endpoint,
         at_most: u32,
-    ) -> Answer<Insertion> {
+    ) -> Answer<CreateResult> {
         answer(self.write(|tables| tables.create_endpoint(endpoint, at_most)))
     }
 
-    fn replace_endpoint(&self, _now: Timestamp, endpoint: Endpoint) -> Answer<Replaced> {
+    fn replace_endpoint(&self, _now: Timestamp, endpoint: Endpoint) -> Answer<ReplaceResult> {
         answer(self.write(|tables| tables.replace_endpoint(endpoint)))
     }
 

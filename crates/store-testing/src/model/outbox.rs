@@ -5,13 +5,13 @@ use posthaste_core::id::EndpointId;
 use posthaste_core::time::Timestamp;
 use serde_json::{Value, json};
 
-use super::tables::{NoticeRow, Owner, Tables};
+use super::tables::{NotificationRow, Owner, Tables};
 use super::{ModelStore, answer};
 use posthaste_store::rules::DELIVERY_FAILED;
 use posthaste_store::rules::{KeptLetter, Settled, by_recipient, too_far_ahead};
 use posthaste_store::{
-    Answer, AuditEntry, Insertion, Letter, LetterLine, Longest, MAX_NOTICES, NoticeEntry, Outbox,
-    Posted, Scope,
+    Answer, AuditEntry, CreateResult, Letter, LetterLine, Longest, MAX_PENDING_NOTIFICATIONS,
+    NoticeEntry, Outbox, Posted, Scope,
 };
 
 impl Outbox for ModelStore {
@@ -23,12 +23,12 @@ impl Outbox for ModelStore {
         }))
     }
 
-    fn keep_act(&self, notice: u64, act: AuditEntry) -> Answer<Insertion> {
+    fn keep_act(&self, notice: u64, act: AuditEntry) -> Answer<CreateResult> {
         answer(self.write(|tables| {
             let mut rows = tables.notices.iter();
             let owner = match rows.find(|row| row.notice.number == notice) {
                 Some(row) => row.owner,
-                None => return Insertion::Taken,
+                None => return CreateResult::Taken,
             };
             tables.add_audit(owner, act)
         }))
@@ -115,8 +115,8 @@ impl Tables {
             name: name.to_owned(),
             detail,
         };
-        self.notices.push(NoticeRow { owner, notice });
-        let oldest = self.last_notice.saturating_sub(MAX_NOTICES);
+        self.notices.push(NotificationRow { owner, notice });
+        let oldest = self.last_notice.saturating_sub(MAX_PENDING_NOTIFICATIONS);
         let over = self
             .notices
             .partition_point(|row| row.notice.number <= oldest);

@@ -4,28 +4,28 @@ use posthaste_core::id::{AuditId, PassId, TenantId};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
 
-use super::tables::{AuditRow, Owner, PassRow, Tables, page};
+use super::tables::{AuditRow, Owner, SessionRow, Tables, page};
 use posthaste_store::rules::{first_kept, fitted};
 use posthaste_store::{
-    AuditEntry, AuditFilter, AuditOf, AuditOutcome, Completed, Holder, Insertion, KeyHash, Named,
-    Page, PageRequest, Pass,
+    AuditEntry, AuditFilter, AuditOutcome, AuditScope, Completed, CreateResult, KeyHash, Named,
+    Page, PageRequest, Pass, SessionIdentity,
 };
 
 impl Tables {
-    pub(super) fn create_pass(&mut self, pass: Pass) -> Insertion {
+    pub(super) fn create_pass(&mut self, pass: Pass) -> CreateResult {
         let owner = match &pass.holder {
-            Holder::Key(_) => None,
-            Holder::Tenant(tenant) => match self.owner(tenant) {
-                None => return Insertion::NoSuchTenant,
+            SessionIdentity::Key(_) => None,
+            SessionIdentity::Tenant(tenant) => match self.owner(tenant) {
+                None => return CreateResult::NoSuchTenant,
                 owner @ Some(_) => owner,
             },
         };
         let known = self.passes.values().any(|row| row.pass.hash == pass.hash);
         if known || self.passes.contains_key(&pass.id) {
-            return Insertion::Taken;
+            return CreateResult::Taken;
         }
-        self.passes.insert(pass.id, PassRow { owner, pass });
-        Insertion::Created
+        self.passes.insert(pass.id, SessionRow { owner, pass });
+        CreateResult::Created
     }
 
     pub(super) fn pass(&self, now: Timestamp, hash: KeyHash) -> Option<Pass> {
@@ -71,22 +71,22 @@ impl Tables {
     /// Ends the sessions of a revoked key.
     pub(super) fn end_passes_with(&mut self, key: KeyHash) {
         self.passes
-            .retain(|_, row| row.pass.holder != Holder::Key(key));
+            .retain(|_, row| row.pass.holder != SessionIdentity::Key(key));
     }
 
-    pub(super) fn begin_audit(&mut self, entry: AuditEntry) -> Insertion {
+    pub(super) fn begin_audit(&mut self, entry: AuditEntry) -> CreateResult {
         let owner = entry.tenant.as_ref().and_then(|tenant| self.owner(tenant));
         self.add_audit(owner, entry)
     }
 
     /// Adds an entry of this tenant.
-    pub(super) fn add_audit(&mut self, owner: Option<Owner>, entry: AuditEntry) -> Insertion {
+    pub(super) fn add_audit(&mut self, owner: Option<Owner>, entry: AuditEntry) -> CreateResult {
         if self.audit.contains_key(&entry.id) {
-            return Insertion::Taken;
+            return CreateResult::Taken;
         }
         let entry = entry.fitted();
         self.audit.insert(entry.id, AuditRow { owner, entry });
-        Insertion::Created
+        CreateResult::Created
     }
 
     pub(super) fn finish_audit(
@@ -116,9 +116,11 @@ impl Tables {
         let (from, below) = filter.range(None);
         let rows = self.audit.iter().rev().filter(|(id, row)| {
             let theirs = match &filter.of {
-                AuditOf::Everybody => true,
-                AuditOf::Named(tenant) => row.entry.tenant.as_ref() == Some(tenant),
-                AuditOf::Tenant(tenant) => row.owner.is_some() && row.owner == self.owner(tenant),
+                AuditScope::Everybody => true,
+                AuditScope::Named(tenant) => row.entry.tenant.as_ref() == Some(tenant),
+                AuditScope::Tenant(tenant) => {
+                    row.owner.is_some() && row.owner == self.owner(tenant)
+                }
             };
             theirs && (from..below).contains(&id.0)
         });

@@ -15,8 +15,8 @@ use posthaste_core::time::{Month, Span, Timestamp};
 use posthaste_store::rules::Failures;
 use posthaste_store::rules::KeptLetter;
 use posthaste_store::{
-    AcceptedDelivery, Alert, ApiKey, AttemptEntry, AuditEntry, Content, EndpointRow, NoticeEntry,
-    Page, PageRequest, Pass, Replay, StoreSettings, Tally, Tenant, Width,
+    AcceptedDelivery, Alert, ApiKey, AttemptEntry, AuditEntry, BucketWidth, Content, EndpointRow,
+    NoticeEntry, Page, PageRequest, Pass, Replay, StoreSettings, Tally, Tenant,
 };
 
 /// Distinguishes a tenant from an earlier tenant with the same id.
@@ -73,7 +73,7 @@ pub(super) struct ReplayRow {
 }
 
 #[derive(Debug)]
-pub(super) struct PassRow {
+pub(super) struct SessionRow {
     /// The tenant that the session is for; `None` for a session of a key.
     pub(super) owner: Option<Owner>,
     pub(super) pass: Pass,
@@ -102,7 +102,7 @@ pub(super) struct AlertRow {
 }
 
 #[derive(Debug)]
-pub(super) struct NoticeRow {
+pub(super) struct NotificationRow {
     /// The tenant that it is about; `None` if it is about the whole installation.
     pub(super) owner: Option<Owner>,
     pub(super) notice: NoticeEntry,
@@ -115,7 +115,7 @@ pub(super) struct Tables {
     pub(super) last_owner: Owner,
     pub(super) tenants: BTreeMap<TenantId, TenantRow>,
     pub(super) keys: BTreeMap<KeyId, ApiKey>,
-    pub(super) passes: BTreeMap<PassId, PassRow>,
+    pub(super) passes: BTreeMap<PassId, SessionRow>,
     pub(super) audit: BTreeMap<AuditId, AuditRow>,
     pub(super) endpoints: BTreeMap<EndpointId, OwnedEndpoint>,
     pub(super) events: BTreeMap<EventId, EventRow>,
@@ -126,8 +126,8 @@ pub(super) struct Tables {
     pub(super) arrivals: BTreeMap<Owner, u64>,
     pub(super) usage: BTreeMap<(Owner, Month), u64>,
     pub(super) alerts: BTreeMap<AlertId, AlertRow>,
-    pub(super) notices: Vec<NoticeRow>,
-    pub(super) figures: BTreeMap<(Width, Timestamp, Whole), Tally>,
+    pub(super) notices: Vec<NotificationRow>,
+    pub(super) figures: BTreeMap<(BucketWidth, Timestamp, Whole), Tally>,
     pub(super) last_notice: u64,
     /// The number of the last notification that was dispatched.
     pub(super) told: u64,

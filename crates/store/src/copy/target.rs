@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::stages::Rows;
 use super::{CopyError, Destination};
-use crate::postgres::{COPIED_FROM, COPY_DONE, CopyLink, Fault, Given, Id};
+use crate::postgres::{COPIED_FROM, COPY_DONE, CopyConnection, Fault, Given, Id};
 use crate::sqlite::Export;
 
 /// Prefix of the names in `meta` under which the position of each stage is stored.
@@ -25,16 +25,16 @@ pub(super) enum Mark {
 
 /// The database that a store is copied to.
 pub(super) struct Target {
-    link: CopyLink,
+    link: CopyConnection,
     /// Holds the lock that excludes nodes and other copies while it is open.
-    _keeper: Option<CopyLink>,
+    _keeper: Option<CopyConnection>,
     server: String,
 }
 
 impl Target {
     /// Opens it for writing, migrates it to the newest schema version, and excludes all other users.
     pub(super) async fn open(to: &Destination) -> Result<Target, CopyError> {
-        let link = CopyLink::open(to).await?;
+        let link = CopyConnection::open(to).await?;
         let mut target = Target {
             link,
             _keeper: None,
@@ -43,7 +43,7 @@ impl Target {
         if target.beats().await? {
             return Err(target.in_use());
         }
-        let keeper = CopyLink::open(to).await?;
+        let keeper = CopyConnection::open(to).await?;
         let kept = keeper
             .batch("SET idle_in_transaction_session_timeout = 0; BEGIN; LOCK TABLE nodes IN EXCLUSIVE MODE NOWAIT")
             .await;
@@ -57,7 +57,7 @@ impl Target {
     /// Opens it for reading, without excluding other users. Migrates it as well.
     pub(super) async fn look(to: &Destination) -> Result<Target, CopyError> {
         Ok(Target {
-            link: CopyLink::open(to).await?,
+            link: CopyConnection::open(to).await?,
             _keeper: None,
             server: to.server.to_string(),
         })

@@ -17,13 +17,15 @@ use super::readers::Pace;
 use super::scene::Scene;
 use super::store::PostgresStore;
 use crate::alert::{RAISED, RESOLVED};
-use crate::{ALERTS_KEPT, Alert, AlertFilter, Alerts, Answer, Insertion, Page, PageRequest, Scope};
+use crate::{
+    ALERT_RETENTION, Alert, AlertFilter, Alerts, Answer, CreateResult, Page, PageRequest, Scope,
+};
 
 /// The scope number of everything.
 const EVERYTHING: i64 = 0;
 
 impl Alerts for PostgresStore {
-    fn raise_alert(&self, now: Timestamp, alert: Alert) -> Answer<Insertion> {
+    fn raise_alert(&self, now: Timestamp, alert: Alert) -> Answer<CreateResult> {
         self.write(async move |scene: &mut Scene| raise(scene, now, &alert).await)
     }
 
@@ -87,10 +89,10 @@ async fn numbers(link: &Link, scope: &Scope) -> Result<Option<(i64, Option<i64>)
     }
 }
 
-async fn raise(scene: &mut Scene, now: Timestamp, alert: &Alert) -> Result<Insertion, Fault> {
+async fn raise(scene: &mut Scene, now: Timestamp, alert: &Alert) -> Result<CreateResult, Fault> {
     let link = scene.link.clone();
     let Some((scope, tenant)) = numbers(&link, &alert.scope).await? else {
-        return Ok(Insertion::NoSuchTenant);
+        return Ok(CreateResult::NoSuchTenant);
     };
     let sql = "INSERT INTO alerts (id, name, scope, tenant_no, raised_at, resolved_at, detail) \
                VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING";
@@ -109,10 +111,10 @@ async fn raise(scene: &mut Scene, now: Timestamp, alert: &Alert) -> Result<Inser
         )
         .await?;
     if added == 0 {
-        return Ok(Insertion::Taken);
+        return Ok(CreateResult::Taken);
     }
     tell(&link, now, scope, RAISED, alert).await?;
-    Ok(Insertion::Created)
+    Ok(CreateResult::Created)
 }
 
 async fn resolve(
@@ -243,7 +245,7 @@ async fn number(link: &Link, scope: &Scope) -> Result<Option<i64>, Fault> {
 
 /// Deletes alerts that were resolved long enough ago. Returns their number.
 pub(super) async fn tidy(link: &Link, now: Timestamp, limit: usize) -> Result<usize, Fault> {
-    let Some(over) = now.0.checked_sub(ALERTS_KEPT.as_millis()) else {
+    let Some(over) = now.0.checked_sub(ALERT_RETENTION.as_millis()) else {
         return Ok(0);
     };
     let sql = "DELETE FROM alerts WHERE id IN (SELECT id FROM alerts WHERE resolved_at <= $1 \

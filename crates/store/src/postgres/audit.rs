@@ -12,11 +12,12 @@ use super::link::Link;
 use super::scene::Scene;
 use crate::audit::{OutcomeWord, first_kept};
 use crate::{
-    AuditEntry, AuditFilter, AuditOf, AuditOutcome, Completed, Insertion, Page, PageRequest, Via,
+    AuditEntry, AuditFilter, AuditOutcome, AuditScope, Completed, CreateResult, Page, PageRequest,
+    Via,
 };
 
 /// Inserts an entry before its action is executed.
-pub(super) async fn begin(scene: &mut Scene, entry: &AuditEntry) -> Result<Insertion, Fault> {
+pub(super) async fn begin(scene: &mut Scene, entry: &AuditEntry) -> Result<CreateResult, Fault> {
     let theirs = "(SELECT no FROM tenants WHERE id = $8 AND NOT deleted)";
     add(&scene.link, entry, theirs, None).await
 }
@@ -26,7 +27,7 @@ pub(super) async fn insert(
     link: &Link,
     entry: &AuditEntry,
     tenant_no: Option<i64>,
-) -> Result<Insertion, Fault> {
+) -> Result<CreateResult, Fault> {
     add(link, entry, "$12::bigint", Some(&tenant_no)).await
 }
 
@@ -36,7 +37,7 @@ async fn add(
     entry: &AuditEntry,
     tenant_no: &str,
     by: Option<&(dyn ToSql + Sync)>,
-) -> Result<Insertion, Fault> {
+) -> Result<CreateResult, Fault> {
     let outcome = entry.outcome.as_ref().map(AuditOutcome::columns);
     let sql = format!(
         "INSERT INTO audit (id, at, actor, actor_key, via, source, action, tenant, tenant_no, \
@@ -65,8 +66,8 @@ async fn add(
     ];
     given.extend(by);
     Ok(match link.execute(&sql, &given).await? {
-        1 => Insertion::Created,
-        _ => Insertion::Taken,
+        1 => CreateResult::Created,
+        _ => CreateResult::Taken,
     })
 }
 
@@ -130,19 +131,19 @@ pub(super) async fn list(
     let (from, below) = filter.range(page.before);
     let (from, below, limit) = (Id(from), Id(below), one_more(page.limit));
     let rows = match &filter.of {
-        AuditOf::Everybody => {
+        AuditScope::Everybody => {
             let sql =
                 format!("SELECT {COLUMNS} WHERE id >= $1 AND id < $2 ORDER BY id DESC LIMIT $3");
             link.query(&sql, &[&from, &below, &limit]).await?
         }
-        AuditOf::Named(tenant) => {
+        AuditScope::Named(tenant) => {
             link.query(
                 &select("tenant"),
                 &[&from, &below, &limit, &tenant.as_str()],
             )
             .await?
         }
-        AuditOf::Tenant(tenant) => {
+        AuditScope::Tenant(tenant) => {
             let no = live_tenant(link, tenant).await?;
             link.query(&select("tenant_no"), &[&from, &below, &limit, &no])
                 .await?

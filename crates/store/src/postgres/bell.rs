@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 use tokio_postgres::AsyncMessage;
 
-use super::link::{Link, Pump, connect};
+use super::link::{ConnectionDriver, Link, connect};
 use super::member::News;
 use super::membership::Membership;
 use super::notice::{EVERYBODY, Notice, channel_of};
@@ -25,22 +25,22 @@ use super::settings::PostgresSettings;
 use crate::StoreError;
 
 /// Time limit for receiving the own test message.
-const TEST: Duration = Duration::from_secs(2);
+const TEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval of the test.
-const TEST_AGAIN: Duration = Duration::from_secs(30);
+const TEST_INTERVAL: Duration = Duration::from_secs(30);
 /// Maximum number of unprocessed `NOTIFY` messages. Dropped ones are made up for by polling.
-const MAX_UNHEARD: usize = 4_096;
+const MAX_UNPROCESSED: usize = 4_096;
 
 /// Listens until the store is closed.
 pub(super) async fn listen(membership: Arc<Membership>, settings: Rc<PostgresSettings>) {
     let mut failures: u32 = 0;
     let mut told_deaf = false;
     while !membership.is_closing() {
-        match Ear::open(&membership, &settings).await {
+        match ListenerConnection::open(&membership, &settings).await {
             Ok(mut ear) => {
                 failures = 0;
                 // Polling finds everything that was notified before the connection was open.
-                look_at_everything(&membership);
+                poll_all(&membership);
                 ear.hear(&mut told_deaf).await;
             }
             Err(why) => {
@@ -50,7 +50,7 @@ pub(super) async fn listen(membership: Arc<Membership>, settings: Rc<PostgresSet
                 }
             }
         }
-        membership.set_hears(false);
+        membership.set_receives_notify(false);
         let pause = settings.pauses.after(failures.max(1));
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
@@ -67,7 +67,7 @@ async fn closing(membership: &Membership) {
 }
 
 /// Makes every task poll once.
-fn look_at_everything(membership: &Membership) {
+fn poll_all(membership: &Membership) {
     membership.changed.notify_one();
     membership.work.notify_one();
     membership.post.wake();
@@ -75,7 +75,7 @@ fn look_at_everything(membership: &Membership) {
 }
 
 /// One listener connection.
-struct Ear<'a> {
+struct ListenerConnection<'a> {
     membership: &'a Arc<Membership>,
     link: Link,
     pump: AbortHandle,
@@ -83,23 +83,23 @@ struct Ear<'a> {
     me: NodeNo,
 }
 
-impl Drop for Ear<'_> {
+impl Drop for ListenerConnection<'_> {
     fn drop(&mut self) {
         self.pump.abort();
     }
 }
 
-impl<'a> Ear<'a> {
+impl<'a> ListenerConnection<'a> {
     async fn open(
         membership: &'a Arc<Membership>,
         settings: &PostgresSettings,
-    ) -> Result<Ear<'a>, String> {
+    ) -> Result<ListenerConnection<'a>, String> {
         let url = settings.listen.as_ref().unwrap_or(&settings.server);
         let connected = connect(settings, url).await;
         let (link, pump) = connected.map_err(|unlinked| unlinked.to_string())?;
-        let (unheard, heard) = mpsc::channel(MAX_UNHEARD);
+        let (unheard, heard) = mpsc::channel(MAX_UNPROCESSED);
         let pump = tokio::task::spawn_local(drive(pump, unheard)).abort_handle();
-        let ear = Ear {
+        let ear = ListenerConnection {
             membership,
             link,
             pump,
@@ -113,7 +113,7 @@ impl<'a> Ear<'a> {
     }
 
     async fn run(&self, sql: &str) -> Result<(), String> {
-        let ran = timeout(TEST, self.link.batch(sql)).await;
+        let ran = timeout(TEST_TIMEOUT, self.link.batch(sql)).await;
         let ran = ran.map_err(|_| "no answer in time".to_owned())?;
         ran.map_err(|fault| fault.to_string())
     }
@@ -131,8 +131,8 @@ impl<'a> Ear<'a> {
             let now = Instant::now();
             if now >= test_at {
                 called = self.test();
-                test_at = now + TEST_AGAIN;
-                deaf_at = Some(now + TEST);
+                test_at = now + TEST_INTERVAL;
+                deaf_at = Some(now + TEST_TIMEOUT);
             }
             let until = deaf_at.unwrap_or(test_at);
             let membership = self.membership.clone();
@@ -150,7 +150,7 @@ impl<'a> Ear<'a> {
                                 tracing::info!("notices arrive again");
                                 *told_deaf = false;
                             }
-                            self.membership.set_hears(true);
+                            self.membership.set_receives_notify(true);
                         }
                         Some(notice) => self.pass_on(notice),
                         None => tracing::debug!("a notice that cannot be read"),
@@ -158,10 +158,10 @@ impl<'a> Ear<'a> {
                 },
                 () = tokio::time::sleep_until(until) => {
                     if deaf_at.take().is_some() {
-                        self.membership.set_hears(false);
+                        self.membership.set_receives_notify(false);
                         // If the test message could not be sent, silence means nothing.
                         if !AtomicBool::load(&called, Ordering::SeqCst) {
-                            test_at = Instant::now() + TEST;
+                            test_at = Instant::now() + TEST_TIMEOUT;
                         } else if heard_before {
                             tracing::info!("the connection that listens has fallen silent: another is opened");
                             return;
@@ -231,7 +231,7 @@ impl<'a> Ear<'a> {
 }
 
 /// Drives the connection, and passes `NOTIFY` messages on.
-async fn drive(mut pump: Pump, unheard: mpsc::Sender<String>) {
+async fn drive(mut pump: ConnectionDriver, unheard: mpsc::Sender<String>) {
     loop {
         let message = std::future::poll_fn(|context| pump.poll_message(context)).await;
         match message {

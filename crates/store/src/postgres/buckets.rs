@@ -18,7 +18,7 @@ use super::readers::Pace;
 use super::scene::Scene;
 use super::store::PostgresStore;
 use crate::figures::by_bucket;
-use crate::{Answer, Figures, Happened, Scope, Tally, Width};
+use crate::{Answer, BucketWidth, Figures, Happened, Scope, Tally};
 
 impl Figures for PostgresStore {
     fn add_figures(&self, number: u64, happened: Vec<Happened>) -> Answer<()> {
@@ -29,7 +29,7 @@ impl Figures for PostgresStore {
     fn figures(
         &self,
         scope: Scope,
-        width: Width,
+        width: BucketWidth,
         since: Timestamp,
     ) -> Answer<Vec<(Timestamp, Tally)>> {
         self.read_whole(Pace::Quick, async move |link: &Link| {
@@ -39,7 +39,7 @@ impl Figures for PostgresStore {
 
     fn failing_figures(
         &self,
-        width: Width,
+        width: BucketWidth,
         since: Timestamp,
         limit: usize,
     ) -> Answer<Vec<(Scope, Tally)>> {
@@ -140,7 +140,7 @@ const BUCKETS: &str = "buckets (began) AS (\
 async fn read(
     link: &Link,
     scope: &Scope,
-    width: Width,
+    width: BucketWidth,
     since: Timestamp,
 ) -> Result<Vec<(Timestamp, Tally)>, Fault> {
     let Some(no) = number(link, scope).await? else {
@@ -168,7 +168,7 @@ fn tally(row: &Row) -> Tally {
 
 async fn failing(
     link: &Link,
-    width: Width,
+    width: BucketWidth,
     since: Timestamp,
     limit: usize,
 ) -> Result<Vec<(Scope, Tally)>, Fault> {
@@ -198,7 +198,7 @@ async fn failing(
 /// Rows that another node is deleting are skipped.
 pub(super) async fn tidy(link: &Link, now: Timestamp, limit: usize) -> Result<usize, Fault> {
     let mut removed = 0;
-    for width in Width::ALL {
+    for width in BucketWidth::ALL {
         let sql = "DELETE FROM figures WHERE (width, bucket, scope) IN \
                    (SELECT width, bucket, scope FROM figures WHERE width = $1 AND bucket < $2 \
                    ORDER BY bucket, scope LIMIT $3 FOR UPDATE SKIP LOCKED)";
@@ -209,7 +209,7 @@ pub(super) async fn tidy(link: &Link, now: Timestamp, limit: usize) -> Result<us
     // The number of a flush must be kept as long as its stats, so that it is not added again.
     let sql = "DELETE FROM flushes WHERE flusher IN (SELECT flusher FROM flushes WHERE at < $1 \
                LIMIT $2 FOR UPDATE SKIP LOCKED)";
-    let before = ms(Width::Quarter.first_kept(now));
+    let before = ms(BucketWidth::Quarter.first_kept(now));
     link.execute(sql, &[&before, &most(limit)]).await?;
     Ok(removed)
 }

@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// The same while `NOTIFY` messages do not arrive.
 const LOOK_DEAF: Duration = Duration::from_millis(250);
 /// Interval of looking for work.
-const LOOK_FOR_WORK: Duration = Duration::from_secs(5);
+const WORK_POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// The same while `NOTIFY` messages do not arrive.
 const LOOK_FOR_WORK_DEAF: Duration = Duration::from_secs(1);
 /// Maximum number of changes per read.
@@ -93,7 +93,7 @@ pub(super) async fn follow(membership: Arc<Membership>) {
                 }
                 seen = Some(verdict.seen);
                 if !verdict.more {
-                    membership.inform(since);
+                    membership.set_informed_at(since);
                 }
                 verdict.more
             }
@@ -148,7 +148,7 @@ async fn read(membership: &Membership, seen: Option<i64>) -> Result<(Verdict, bo
 pub(super) async fn look_for_work(membership: Arc<Membership>) {
     loop {
         let pause = if membership.hears() {
-            LOOK_FOR_WORK
+            WORK_POLL_INTERVAL
         } else {
             LOOK_FOR_WORK_DEAF
         };

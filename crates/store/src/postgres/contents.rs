@@ -1,6 +1,6 @@
 //! Cache of payloads that a fetch has read.
 //!
-//! A fetch also reads the payloads of its deliveries, so that sending them needs no further read. [`Contents`] holds
+//! A fetch also reads the payloads of its deliveries, so that sending them needs no further read. [`FetchedPayloadCache`] holds
 //! at most 16 MiB and evicts the oldest entries first.
 
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ pub(super) type Carried = (Timestamp, Arc<Content>);
 
 /// Payloads by event id.
 #[derive(Default)]
-pub(super) struct Contents {
+pub(super) struct FetchedPayloadCache {
     inner: Mutex<Inner>,
 }
 
@@ -34,7 +34,7 @@ struct Inner {
     bytes: usize,
 }
 
-impl Contents {
+impl FetchedPayloadCache {
     /// Returns the payload of an event, if it is cached.
     pub(super) fn get(&self, event: EventId) -> Option<Carried> {
         self.lock().contents.get(&event).cloned()
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn the_oldest_makes_room() {
-        let contents = Contents::default();
+        let contents = FetchedPayloadCache::default();
         for number in 0..20 {
             contents.keep(EventId(number), carried(1_024 * 1_024));
         }

@@ -14,14 +14,14 @@ use crate::OpenError;
 use crate::copy::Destination;
 
 /// A connection to copy a store over.
-pub(crate) struct CopyLink {
+pub(crate) struct CopyConnection {
     link: Link,
     partitions: Partitions,
 }
 
-impl CopyLink {
+impl CopyConnection {
     /// Connects, and migrates the database to the newest schema version. Must run inside a `LocalSet`.
-    pub(crate) async fn open(to: &Destination) -> Result<CopyLink, OpenError> {
+    pub(crate) async fn open(to: &Destination) -> Result<CopyConnection, OpenError> {
         let clock = Arc::new(Tick::default);
         let settings = PostgresSettings::new(to.server.clone(), to.dial.clone(), clock);
         let connected = connect(&settings, &to.server).await;
@@ -37,7 +37,7 @@ impl CopyLink {
         );
         let explain = |fault: Fault| open::explain(&to.server, &fault);
         patient.await.map_err(explain)?;
-        Ok(CopyLink {
+        Ok(CopyConnection {
             link,
             partitions: Partitions::default(),
         })

@@ -2,7 +2,7 @@
 //!
 //! No query scans all dead letters. The table `tally` knows which endpoints have some. An index on group and id then
 //! finds the next group of an endpoint in one step, and also the oldest and the newest delivery of a group. Only the
-//! count of a group reads more rows, up to [`MAX_COUNTED`].
+//! count of a group reads more rows, up to [`MAX_GROUP_COUNT`].
 //!
 //! A group is called a *plot* here: endpoint number and failure kind combined into one number, so that no other index
 //! starts with the same column. With several such indexes the planner may choose the wrong one and sort all rows. For
@@ -21,8 +21,8 @@ use super::link::Link;
 use super::lists::stored;
 use super::walk::endpoint_of;
 use crate::codes::Coded;
-use crate::dead::{FIRST_RANK, MAX_ENDPOINTS_LOOKED_AT, Start, rank};
-use crate::{BoundedCount, DeadGroup, DeadGroupKey, MAX_COUNTED, Page, PageRequest};
+use crate::dead::{FIRST_RANK, MAX_ENDPOINTS_SCANNED, Start, rank};
+use crate::{BoundedCount, DeadGroup, DeadGroupKey, MAX_GROUP_COUNT, Page, PageRequest};
 
 /// An endpoint with dead letters.
 struct Place {
@@ -96,7 +96,7 @@ async fn places(
                     &tenant_no,
                     &Id(0),
                     &Id(below.0),
-                    &most(MAX_ENDPOINTS_LOOKED_AT),
+                    &most(MAX_ENDPOINTS_SCANNED),
                     &most(wanted),
                 ],
             )
@@ -212,7 +212,7 @@ async fn groups(
         return Ok(Vec::new());
     }
     let rows = link
-        .query(&groups_sql(), &[&plots, &most(MAX_COUNTED + 1)])
+        .query(&groups_sql(), &[&plots, &most(MAX_GROUP_COUNT + 1)])
         .await?;
     let looks: FxHashMap<usize, Look> = rows
         .iter()

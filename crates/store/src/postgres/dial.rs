@@ -76,13 +76,13 @@ pub trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 
 /// The future that [`Dial::dial`] returns.
-pub type Dialled = Pin<Box<dyn Future<Output = io::Result<Box<dyn Wire>>> + Send>>;
+pub type DialFuture = Pin<Box<dyn Future<Output = io::Result<Box<dyn Wire>>> + Send>>;
 
 /// Opens connections to a server.
 pub trait Dial: Send + Sync {
     /// Connects to an address and negotiates TLS as PostgreSQL does: a request of eight bytes, an answer of one byte,
     /// then the handshake. The returned stream is ready for the PostgreSQL protocol.
-    fn dial(&self, place: &Place, tls: &Tls) -> Dialled;
+    fn dial(&self, place: &Place, tls: &Tls) -> DialFuture;
 }
 
 /// The addresses, user, database and TLS settings of a server. Its password is never shown.
@@ -119,14 +119,14 @@ impl ServerUrl {
     }
 
     /// Returns the addresses with their indexes, starting with the one that is most likely to answer.
-    pub(super) fn in_turn(&self) -> impl Iterator<Item = (usize, &Place)> {
+    pub(super) fn addresses_to_try(&self) -> impl Iterator<Item = (usize, &Place)> {
         let first = self.first.load(Ordering::Relaxed) % self.places.len();
         let numbered = || self.places.iter().enumerate();
         numbered().skip(first).chain(numbered().take(first))
     }
 
     /// Sets the address that the next connection attempt starts with.
-    pub(super) fn begin_with(&self, place: usize) {
+    pub(super) fn set_first_address(&self, place: usize) {
         self.first.store(place, Ordering::Relaxed);
     }
 
@@ -152,7 +152,7 @@ impl ServerUrl {
     }
 
     /// Sets this password, unless the URL has one.
-    pub fn or_password(mut self, password: &str) -> ServerUrl {
+    pub fn with_default_password(mut self, password: &str) -> ServerUrl {
         if !self.has_password() {
             self.config.password(password);
         }
@@ -166,7 +166,7 @@ impl ServerUrl {
     }
 
     /// Replaces the addresses with a single one.
-    pub fn with_place(mut self, place: Place) -> ServerUrl {
+    pub fn with_address(mut self, place: Place) -> ServerUrl {
         self.places = vec![place];
         self.first = Arc::default();
         self
@@ -339,11 +339,15 @@ mod tests {
     #[test]
     fn a_place_that_keeps_silent_is_tried_last_the_next_time() {
         let url = read("postgres://ada@one:1,two:2,three:3/hooks");
-        let order = |url: &ServerUrl| url.in_turn().map(|(number, _)| number).collect::<Vec<_>>();
+        let order = |url: &ServerUrl| {
+            url.addresses_to_try()
+                .map(|(number, _)| number)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(order(&url), [0, 1, 2]);
-        url.clone().begin_with(1);
+        url.clone().set_first_address(1);
         assert_eq!(order(&url), [1, 2, 0]);
-        url.begin_with(3);
+        url.set_first_address(3);
         assert_eq!(order(&url), [0, 1, 2]);
     }
 

@@ -9,7 +9,7 @@ use super::fault::Fault;
 use super::link::Link;
 use super::passes;
 use super::scene::Scene;
-use crate::{ApiKey, Change, Insertion, KeyHash, Page, PageRequest, Replaced, Tenant};
+use crate::{ApiKey, Change, CreateResult, KeyHash, Page, PageRequest, ReplaceResult, Tenant};
 
 /// The tenant number of admin keys. No tenant has it.
 const NOBODY: i64 = 0;
@@ -26,10 +26,13 @@ pub(super) async fn live_tenant(link: &Link, tenant: &TenantId) -> Result<Option
 }
 
 /// Creates a tenant.
-pub(super) async fn create_tenant(scene: &mut Scene, tenant: &Tenant) -> Result<Insertion, Fault> {
-    scene.own_directory().await?;
+pub(super) async fn create_tenant(
+    scene: &mut Scene,
+    tenant: &Tenant,
+) -> Result<CreateResult, Fault> {
+    scene.lock_directory().await?;
     if scene.tenant(&tenant.id).is_some() {
-        return Ok(Insertion::Taken);
+        return Ok(CreateResult::Taken);
     }
     let no = scene.next_no().await?;
     let sql = "INSERT INTO tenants (no, id, name, policy, limits, created_at, revision, deleted, plan) \
@@ -53,14 +56,17 @@ pub(super) async fn create_tenant(scene: &mut Scene, tenant: &Tenant) -> Result<
         )
         .await?;
     scene.change(Change::Tenant(tenant.id.clone()));
-    Ok(Insertion::Created)
+    Ok(CreateResult::Created)
 }
 
 /// Replaces a tenant's settings.
-pub(super) async fn replace_tenant(scene: &mut Scene, tenant: &Tenant) -> Result<Replaced, Fault> {
-    scene.own_directory().await?;
+pub(super) async fn replace_tenant(
+    scene: &mut Scene,
+    tenant: &Tenant,
+) -> Result<ReplaceResult, Fault> {
+    scene.lock_directory().await?;
     let Some(routes) = scene.tenant(&tenant.id) else {
-        return Ok(Replaced::Gone);
+        return Ok(ReplaceResult::Gone);
     };
     let sql = "UPDATE tenants SET name = $3, policy = $4, limits = $5, plan = $6, revision = revision + 1 \
          WHERE no = $1 AND revision = $2";
@@ -82,10 +88,10 @@ pub(super) async fn replace_tenant(scene: &mut Scene, tenant: &Tenant) -> Result
         )
         .await?;
     if changed == 0 {
-        return Ok(Replaced::Outdated);
+        return Ok(ReplaceResult::Outdated);
     }
     scene.change(Change::Tenant(tenant.id.clone()));
-    Ok(Replaced::Done)
+    Ok(ReplaceResult::Done)
 }
 
 /// Deletes a tenant. Its row stays, because other rows still refer to it, but reads do not return it.
@@ -93,7 +99,7 @@ pub(super) async fn delete_tenant(
     scene: &mut Scene,
     tenant: &TenantId,
 ) -> Result<Option<Vec<EndpointId>>, Fault> {
-    scene.own_directory().await?;
+    scene.lock_directory().await?;
     let Some(no) = scene.tenant(tenant).map(|routes| routes.no) else {
         return Ok(None);
     };
@@ -119,7 +125,7 @@ pub(super) async fn delete_tenant(
         .iter()
         .map(|row| hash_of(row, 0))
         .collect::<Result<Vec<_>, _>>()?;
-    passes::end_of_keys(&link, &keys).await?;
+    passes::delete_of_keys(&link, &keys).await?;
     for key in keys {
         scene.change(Change::Key(key));
     }
@@ -187,11 +193,11 @@ async fn scope_of(link: &Link, tenant: Option<&TenantId>) -> Result<Option<i64>,
 }
 
 /// Creates a key.
-pub(super) async fn create_key(scene: &mut Scene, key: &ApiKey) -> Result<Insertion, Fault> {
+pub(super) async fn create_key(scene: &mut Scene, key: &ApiKey) -> Result<CreateResult, Fault> {
     // Deleting a tenant deletes its keys, so the tenant must not be deleted while a key is added.
-    scene.share_directory().await?;
+    scene.lock_directory_shared().await?;
     let Some(scope) = scope_of(&scene.link, key.tenant.as_ref()).await? else {
-        return Ok(Insertion::NoSuchTenant);
+        return Ok(CreateResult::NoSuchTenant);
     };
     let sql = "INSERT INTO keys (id, tenant_no, name, hash, created_at) \
          VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING";
@@ -201,9 +207,9 @@ pub(super) async fn create_key(scene: &mut Scene, key: &ApiKey) -> Result<Insert
         .execute(sql, &[&id, &scope, &key.name, &hash, &created_at])
         .await?;
     Ok(if added == 1 {
-        Insertion::Created
+        CreateResult::Created
     } else {
-        Insertion::Taken
+        CreateResult::Taken
     })
 }
 
@@ -213,7 +219,7 @@ pub(super) async fn revoke_key(
     tenant: Option<&TenantId>,
     key: KeyId,
 ) -> Result<bool, Fault> {
-    scene.own_directory().await?;
+    scene.lock_directory().await?;
     let Some(scope) = scope_of(&scene.link, tenant).await? else {
         return Ok(false);
     };
@@ -223,7 +229,7 @@ pub(super) async fn revoke_key(
         return Ok(false);
     };
     let hash = hash_of(&row, 0)?;
-    passes::end_of_keys(&scene.link, &[hash]).await?;
+    passes::delete_of_keys(&scene.link, &[hash]).await?;
     scene.change(Change::Key(hash));
     Ok(true)
 }

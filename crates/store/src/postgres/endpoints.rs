@@ -14,7 +14,7 @@ use super::link::Link;
 use super::routes::{policy, read_patterns};
 use super::scene::Scene;
 use crate::{
-    Change, DisabledReason, Endpoint, EndpointRow, Insertion, Page, PageRequest, Replaced,
+    Change, CreateResult, DisabledReason, Endpoint, EndpointRow, Page, PageRequest, ReplaceResult,
 };
 
 /// Creates an endpoint.
@@ -22,17 +22,17 @@ pub(super) async fn create(
     scene: &mut Scene,
     endpoint: &Endpoint,
     at_most: u32,
-) -> Result<Insertion, Fault> {
-    scene.own_directory().await?;
+) -> Result<CreateResult, Fault> {
+    scene.lock_directory().await?;
     let Some(tenant) = scene.tenant(&endpoint.tenant) else {
-        return Ok(Insertion::NoSuchTenant);
+        return Ok(CreateResult::NoSuchTenant);
     };
     let link = scene.link.clone();
     if find(&link, endpoint.id).await?.is_some() {
-        return Ok(Insertion::Taken);
+        return Ok(CreateResult::Taken);
     }
     if tenant.endpoints.len() >= at_most as usize {
-        return Ok(Insertion::TooMany);
+        return Ok(CreateResult::TooMany);
     }
     let no = scene.next_no().await?;
     let shard = Shard::of(endpoint.id).number() as i16;
@@ -52,25 +52,28 @@ pub(super) async fn create(
     )
     .await?;
     scene.change(Change::Endpoint(endpoint.id));
-    Ok(Insertion::Created)
+    Ok(CreateResult::Created)
 }
 
 /// Replaces the configuration of an endpoint.
-pub(super) async fn replace(scene: &mut Scene, endpoint: &Endpoint) -> Result<Replaced, Fault> {
-    scene.own_directory().await?;
+pub(super) async fn replace(
+    scene: &mut Scene,
+    endpoint: &Endpoint,
+) -> Result<ReplaceResult, Fault> {
+    scene.lock_directory().await?;
     let link = scene.link.clone();
     let found = find(&link, endpoint.id).await?;
     let Some(found) = found.filter(|found| found.standing != Standing::Deleted) else {
-        return Ok(Replaced::Gone);
+        return Ok(ReplaceResult::Gone);
     };
     if found.revision != endpoint.revision {
-        return Ok(Replaced::Outdated);
+        return Ok(ReplaceResult::Outdated);
     }
     configure(&link, found.no, endpoint).await?;
     let sql = "UPDATE endpoints SET revision = revision + 1 WHERE no = $1";
     link.execute(sql, &[&found.no]).await?;
     scene.change(Change::Endpoint(endpoint.id));
-    Ok(Replaced::Done)
+    Ok(ReplaceResult::Done)
 }
 
 async fn configure(link: &Link, no: i64, endpoint: &Endpoint) -> Result<(), Fault> {

@@ -7,7 +7,7 @@ use super::columns::{Id, most, ms};
 use super::directory::live_tenant;
 use super::fault::Fault;
 use super::link::Link;
-use super::tally::EVERYWHERE;
+use super::tally::ALL_ENDPOINTS;
 use crate::Counts;
 
 /// Returns the total counts: the sum over all nodes' slots.
@@ -16,7 +16,7 @@ pub(super) async fn counts(link: &Link) -> Result<Counts, Fault> {
         .query_one(
             "SELECT coalesce(sum(waiting), 0)::bigint, coalesce(sum(dead), 0)::bigint FROM tally \
              WHERE endpoint_no = $1",
-            &[&EVERYWHERE],
+            &[&ALL_ENDPOINTS],
         )
         .await?;
     Ok(Counts {

@@ -16,20 +16,20 @@ const MAX_FLOORS: usize = 100_000;
 
 /// The due watermarks of endpoints.
 #[derive(Default)]
-pub(super) struct Floors {
+pub(super) struct DueWatermarks {
     inner: Mutex<Inner>,
 }
 
 #[derive(Default)]
 struct Inner {
-    floors: FxHashMap<EndpointId, Floor>,
+    floors: FxHashMap<EndpointId, DueWatermark>,
     /// Counts calls that lowered a watermark. Serves as a logical clock.
     lowered: u64,
     /// The value of `lowered` when all watermarks were last dropped.
     forgotten: u64,
 }
 
-struct Floor {
+struct DueWatermark {
     due: Timestamp,
     /// The value of `Inner::lowered` when this watermark was last lowered.
     lowered: u64,
@@ -42,7 +42,7 @@ pub(super) struct Begun {
     at: u64,
 }
 
-impl Floors {
+impl DueWatermarks {
     /// Starts a fetch.
     pub(super) fn begin(&self, endpoint: EndpointId) -> Begun {
         let inner = self.lock();
@@ -66,7 +66,7 @@ impl Floors {
             inner.forgotten = inner.lowered;
             return;
         }
-        let floor = inner.floors.entry(endpoint).or_insert(Floor {
+        let floor = inner.floors.entry(endpoint).or_insert(DueWatermark {
             due: earliest,
             lowered: 0,
         });
@@ -85,7 +85,7 @@ impl Floors {
             floor.lowered = now;
         } else if inner.floors.len() < MAX_FLOORS {
             // A fetch that is in progress must not raise the watermark above this.
-            let floor = Floor {
+            let floor = DueWatermark {
                 due: Timestamp(0),
                 lowered: now,
             };
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_fetch_begins_where_the_last_one_saw_something() {
-        let floors = Floors::default();
+        let floors = DueWatermarks::default();
         let begun = floors.begin(HERE);
         assert_eq!(begun.floor, Timestamp(0));
         floors.saw(HERE, begun, Timestamp(500));
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_fetch_does_not_raise_what_was_lowered_meanwhile() {
-        let floors = Floors::default();
+        let floors = DueWatermarks::default();
         for known in [true, false] {
             if known {
                 let begun = floors.begin(HERE);

@@ -120,7 +120,7 @@ impl Holdings {
     }
 
     /// Reports that the database refused a write as owner: another node has taken the shard over.
-    pub(super) fn tell_fenced(&self) {
+    pub(super) fn report_fenced(&self) {
         self.fenced.notify_one();
     }
 

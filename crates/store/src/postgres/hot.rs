@@ -14,7 +14,7 @@ use super::accept::{self, Acceptance, Desk, Known};
 use super::columns::Id;
 use super::fault::{Fault, Verdict};
 use super::holdings::Tenure;
-use super::link::{Link, NotConnected, QUICK_ANSWER};
+use super::link::{Link, NotConnected, QUICK_ANSWER_TIMEOUT};
 use super::operation::{Accepting, Recording};
 use super::outbox;
 use super::partitions::Day;
@@ -29,7 +29,7 @@ use super::writer::{MAX_TRIES, PATIENCE, Writer};
 use crate::{HandedOver, Ingest, StoreError, Written};
 
 /// Number of batches that look up their idempotency keys first, after a batch met a key that was stored already.
-const WARY_BATCHES: u32 = 64;
+const KEY_LOOKUP_BATCHES: u32 = 64;
 /// Maximum number of cached endpoint numbers.
 const MAX_NUMBERS: usize = 200_000;
 /// After this number of directory changes during one batch, the batch locks the directory, so that the next change
@@ -144,7 +144,7 @@ impl Batch {
 
 impl Writer {
     /// Writes a batch, and answers all its operations. Fails if the database cannot be reached.
-    pub(super) async fn write_hot(&mut self, mut batch: Batch) -> Result<(), NotConnected> {
+    pub(super) async fn write_batch(&mut self, mut batch: Batch) -> Result<(), NotConnected> {
         if batch.len() == 0 {
             return Ok(());
         }
@@ -158,15 +158,15 @@ impl Writer {
                 batch.refuse(&failed.why);
                 return Err(failed);
             }
-            self.scene.link.wait_for(QUICK_ANSWER);
-            let fault = match self.try_hot(&mut batch).await {
+            self.scene.link.wait_for(QUICK_ANSWER_TIMEOUT);
+            let fault = match self.try_batch(&mut batch).await {
                 Ok((ingests, handed_over)) => {
                     if !handed_over.is_empty() {
                         self.hand_over.accepted(handed_over);
                     }
                     let month = batch.accepts.last().map(|it| Month::of(it.now));
                     batch.answer(ingests);
-                    self.forget_usage(month).await;
+                    self.delete_old_usage(month).await;
                     return Ok(());
                 }
                 Err(fault) => fault,
@@ -181,15 +181,15 @@ impl Writer {
                     Ok(())
                 }
                 Verdict::Duplicate => {
-                    self.wary = WARY_BATCHES;
+                    self.wary = KEY_LOOKUP_BATCHES;
                     Ok(())
                 }
                 Verdict::InTheWay | Verdict::NoPartition | Verdict::Unprepared => Ok(()),
                 Verdict::Fenced => {
-                    self.scene.holdings.tell_fenced();
+                    self.scene.holdings.report_fenced();
                     drop_lost_shards(&self.scene, &mut batch).await
                 }
-                Verdict::Superseded => drop_moved(&self.scene.link, &mut batch).await,
+                Verdict::Superseded => drop_superseded(&self.scene.link, &mut batch).await,
                 Verdict::Lost | Verdict::Guilty => Err(fault),
             };
             match again {
@@ -210,7 +210,7 @@ impl Writer {
         // One of the operations is at fault, and only that one must fail.
         let mut singles = batch.one_by_one().into_iter();
         while let Some(single) = singles.next() {
-            if let Err(failed) = Box::pin(self.write_hot(single)).await {
+            if let Err(failed) = Box::pin(self.write_batch(single)).await {
                 singles.for_each(|rest| rest.refuse(&failed.why));
                 return Err(failed);
             }
@@ -219,7 +219,7 @@ impl Writer {
     }
 
     /// Plans a batch and commits it.
-    async fn try_hot(
+    async fn try_batch(
         &mut self,
         batch: &mut Batch,
     ) -> Result<(Vec<Ingest>, Vec<HandedOver>), Fault> {
@@ -231,11 +231,11 @@ impl Writer {
             // Takes the quota locks before the directory lock, so that a transaction that waits for a quota lock
             // never blocks the one that holds it. The locks are taken again below, which has no effect.
             Meters::hold(&link, begun, &self.scene.routes, &batch.accepts).await?;
-            self.scene.share_directory().await?;
+            self.scene.lock_directory_shared().await?;
         } else if self.scene.routes.is_stale() {
             self.scene
                 .routes
-                .catch_up(&link, &self.scene.settings)
+                .refresh(&link, &self.scene.settings)
                 .await?;
         }
         let holdings = self.scene.holdings.clone();
@@ -256,7 +256,7 @@ impl Writer {
         };
         if make_partitions(&mut self.scene, &plan.accepted, begun).await? {
             // The rollback released the quota locks, so another node may have changed the quotas since.
-            return Box::pin(self.try_hot(batch)).await;
+            return Box::pin(self.try_batch(batch)).await;
         }
         let leads = self.scene.leads;
         commit(&self.scene, batch, &plan, begun).await?;
@@ -426,8 +426,8 @@ async fn commit(scene: &Scene, batch: &Batch, plan: &Plan<'_>, begun: bool) -> R
         (waits, accept::INSERT_WAITING),
         (told.is_some(), &*tell),
         (end, record::END),
-        (wait_on, record::WAIT_ON),
-        (healths, record::REMEMBER),
+        (wait_on, record::UPDATE_WAITING),
+        (healths, record::WRITE_HEALTHS),
         (failed, outbox::FAIL),
         (notices, outbox::NOTICE),
         (counted.is_some(), tally::COUNT),
@@ -544,7 +544,7 @@ async fn drop_lost_shards(scene: &Scene, batch: &mut Batch) -> Result<(), Fault>
 }
 
 /// Marks the records of deliveries that have changed since their attempts started as superseded.
-async fn drop_moved(link: &Link, batch: &mut Batch) -> Result<(), Fault> {
+async fn drop_superseded(link: &Link, batch: &mut Batch) -> Result<(), Fault> {
     let ids: Vec<Id> = batch
         .current()
         .map(|it| Id(it.attempt.delivery.id().0))

@@ -31,20 +31,20 @@ const IDLE_TRANSACTION_MS: u32 = 5_000;
 /// Time that a live server needs at most, in addition to its own timeout, to report that the timeout was reached.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
 /// Default time limit for an answer.
-pub(super) const ANSWER: Duration =
+pub(super) const ANSWER_TIMEOUT: Duration =
     Duration::from_millis(STATEMENT_MS as u64).saturating_add(GRACE);
 /// Time limit for an answer where every request and every delivery waits: a slower server counts as unavailable.
-pub(super) const QUICK_ANSWER: Duration = Duration::from_secs(6);
+pub(super) const QUICK_ANSWER_TIMEOUT: Duration = Duration::from_secs(6);
 /// Time limit for an answer to a cold operation, while the next writes wait.
-pub(super) const WRITTEN: Duration = Duration::from_secs(12);
+pub(super) const COLD_WRITE_TIMEOUT: Duration = Duration::from_secs(12);
 /// The oldest supported server version.
-pub(super) const OLDEST_SERVER: u32 = 130_000;
+pub(super) const MIN_SERVER_VERSION: u32 = 130_000;
 
 /// Parameters of a statement.
 pub(crate) type Given<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// The I/O half of a connection. The task that opened the connection must poll it.
-pub(super) type Pump = Connection<Box<dyn Wire>, NoTlsStream>;
+pub(super) type ConnectionDriver = Connection<Box<dyn Wire>, NoTlsStream>;
 
 /// A connection to the server.
 pub(super) struct Link {
@@ -103,11 +103,11 @@ impl From<Fault> for Unlinked {
 pub(super) async fn connect(
     settings: &PostgresSettings,
     url: &ServerUrl,
-) -> Result<(Link, Pump), Unlinked> {
+) -> Result<(Link, ConnectionDriver), Unlinked> {
     let mut last = None;
-    for (number, place) in url.in_turn() {
+    for (number, place) in url.addresses_to_try() {
         // If the caller stops waiting while this address is silent, the next call starts with the next address.
-        url.begin_with(number + 1);
+        url.set_first_address(number + 1);
         let linked = match timeout(CONNECT, reach(settings, url, place)).await {
             Ok(linked) => linked,
             Err(_) => Err(Unlinked::Unreachable {
@@ -117,7 +117,7 @@ pub(super) async fn connect(
         };
         match linked {
             Ok(linked) => {
-                url.begin_with(number);
+                url.set_first_address(number);
                 return Ok(linked);
             }
             Err(why) => last = Some(why),
@@ -130,7 +130,7 @@ async fn reach(
     settings: &PostgresSettings,
     url: &ServerUrl,
     place: &Place,
-) -> Result<(Link, Pump), Unlinked> {
+) -> Result<(Link, ConnectionDriver), Unlinked> {
     let dialled = settings.dial.dial(place, url.tls()).await;
     let wire = dialled.map_err(|error| Unlinked::Unreachable {
         place: place.clone(),
@@ -145,7 +145,7 @@ async fn reach(
         version: version(&pump),
         patience: Cell::default(),
     };
-    if link.version < OLDEST_SERVER {
+    if link.version < MIN_SERVER_VERSION {
         return Err(Unlinked::TooOld(link.version));
     }
     let standby = tokio::select! {
@@ -163,7 +163,7 @@ async fn reach(
 }
 
 /// Returns the server's version as a number like 150004.
-fn version(pump: &Pump) -> u32 {
+fn version(pump: &ConnectionDriver) -> u32 {
     let text = pump.parameter("server_version").unwrap_or_default();
     let mut parts = text.split(|letter: char| !letter.is_ascii_digit());
     let mut number = || parts.next().and_then(|part| part.parse::<u32>().ok());
@@ -201,7 +201,7 @@ impl Link {
     }
 
     /// Replaces the time limit, and returns the former one.
-    pub(super) fn swap_patience(&self, patience: Option<Duration>) -> Option<Duration> {
+    pub(super) fn replace_time_limit(&self, patience: Option<Duration>) -> Option<Duration> {
         self.patience.replace(patience)
     }
 
@@ -356,7 +356,7 @@ impl Connector {
             // The next statement on the connection reports its end.
             let _ = pump.await;
         });
-        link.wait_for(ANSWER);
+        link.wait_for(ANSWER_TIMEOUT);
         let link = Rc::new(link);
         self.link = Some(link.clone());
         self.pump = Some(pump.abort_handle());

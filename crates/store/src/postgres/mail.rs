@@ -32,7 +32,7 @@ use crate::{Answer, Done, StoreError};
 /// Maximum size of a question or an answer.
 const MAX_BODY_BYTES: usize = 1_024 * 1_024;
 /// Maximum number of open questions of this node.
-const MAX_ASKED: usize = 1_024;
+const MAX_OPEN_QUESTIONS: usize = 1_024;
 /// Maximum number of questions of other nodes that this node answers at once.
 const MAX_ANSWERING: usize = 1_024;
 /// Maximum number of messages that wait to be sent.
@@ -49,7 +49,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const LOOK_DEAF: Duration = Duration::from_millis(250);
 
 /// Time for which a reading of the database's clock is used.
-const TIME_HOLDS: Duration = Duration::from_secs(10);
+const CLOCK_READING_VALID_FOR: Duration = Duration::from_secs(10);
 
 /// Reads the database's clock, in milliseconds.
 const TIME: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
@@ -152,7 +152,7 @@ impl Post {
         if body.len() > MAX_BODY_BYTES {
             return Err((too_large(), done));
         }
-        if inner.asked.len() >= MAX_ASKED || inner.outbox.len() >= MAX_OUTBOX {
+        if inner.asked.len() >= MAX_OPEN_QUESTIONS || inner.outbox.len() >= MAX_OUTBOX {
             return Err((StoreError::Overloaded, done));
         }
         inner.last_reference += 1;
@@ -261,21 +261,21 @@ impl Post {
 }
 
 /// A question of another node that is being answered. Dropping it sends the answer, or an error if there is none.
-struct Answering {
+struct PendingAnswer {
     membership: Arc<Membership>,
     node: NodeNo,
     reference: i64,
     result: Result<Value, StoreError>,
 }
 
-impl Answering {
+impl PendingAnswer {
     /// Sets the answer and sends it.
     fn give(mut self, result: Result<Value, StoreError>) {
         self.result = result;
     }
 }
 
-impl Drop for Answering {
+impl Drop for PendingAnswer {
     fn drop(&mut self) {
         let post = &self.membership.post;
         post.lock().answering -= 1;
@@ -422,7 +422,7 @@ async fn exchange(
     let me = membership.holdings.me();
     if !unsent.is_empty() {
         let letters = *unsent;
-        let known = time.filter(|time| time.at.elapsed() < TIME_HOLDS);
+        let known = time.filter(|time| time.at.elapsed() < CLOCK_READING_VALID_FOR);
         let sending = async {
             let known = match known {
                 Some(known) => known,
@@ -523,7 +523,7 @@ fn open(membership: &Arc<Membership>, letter: Taken) {
     if !post.begin_answer() {
         return post.put_answer(sender, reference, &Err(StoreError::Overloaded));
     }
-    let answering = Answering {
+    let answering = PendingAnswer {
         membership: membership.clone(),
         node: sender,
         reference,
@@ -561,7 +561,7 @@ mod tests {
         assert!(post.give_up(soon).is_none());
         let why = first.await.expect_err("nobody answered");
         assert!(why.to_string().contains("node 3 did not answer"), "{why}");
-        let waiting: Vec<_> = (0..MAX_ASKED)
+        let waiting: Vec<_> = (0..MAX_OPEN_QUESTIONS)
             .map(|_| post.ask(NodeNo(3), &json!("who"), within))
             .collect();
         let more = post.ask(NodeNo(3), &json!("who"), within).await;

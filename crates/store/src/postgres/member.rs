@@ -79,7 +79,7 @@ impl Member {
         // The roster sends one request at a time.
         let (requests, asked) = mpsc::channel(1);
         let table = Table::new(settings.clone(), timings);
-        tokio::task::spawn_local(ask_the_table(table, asked, membership.clone()));
+        tokio::task::spawn_local(send_requests(table, asked, membership.clone()));
         Member {
             roster: Roster::new(timings, settings.works, membership.now()),
             membership,
@@ -338,7 +338,7 @@ fn barrier(past: impl FnOnce() + Send + 'static) -> Operation {
 }
 
 /// Sends requests to the database, one after the other.
-async fn ask_the_table(
+async fn send_requests(
     mut table: Table,
     mut requests: mpsc::Receiver<(Option<NodeNo>, Command)>,
     membership: Arc<Membership>,

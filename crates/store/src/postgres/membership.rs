@@ -31,7 +31,7 @@ use super::{bell, changes, mail, room, unowned};
 use crate::{Answer, Cluster, DisabledReason, Lease, Owner, StoreError, Written};
 
 /// Time after a complete read of the changes during which this node counts as informed, in milliseconds.
-const INFORMED_FOR_MS: u64 = 1_000;
+const INFORMED_PERIOD_MS: u64 = 1_000;
 /// Maximum time that opening waits for the first shards.
 const OPENING: Duration = Duration::from_secs(10);
 
@@ -119,7 +119,7 @@ impl Membership {
     }
 
     /// Notes that all changes before this time have been read.
-    pub(super) fn inform(&self, since: Tick) {
+    pub(super) fn set_informed_at(&self, since: Tick) {
         self.informed_at
             .store(since.0.saturating_add(1), Ordering::SeqCst);
     }
@@ -130,7 +130,7 @@ impl Membership {
     }
 
     /// Sets whether `NOTIFY` messages arrive.
-    pub(super) fn set_hears(&self, hears: bool) {
+    pub(super) fn set_receives_notify(&self, hears: bool) {
         self.hears.store(hears, Ordering::SeqCst);
     }
 
@@ -212,7 +212,7 @@ impl Cluster for Membership {
 
     fn is_informed(&self) -> bool {
         let informed_at = self.informed_at.load(Ordering::SeqCst);
-        informed_at > 0 && self.now().0 < informed_at.saturating_add(INFORMED_FOR_MS)
+        informed_at > 0 && self.now().0 < informed_at.saturating_add(INFORMED_PERIOD_MS)
     }
 
     fn ask(&self, node: NodeNo, question: Value, within: Duration) -> Answer<Value> {

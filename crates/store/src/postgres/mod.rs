@@ -90,8 +90,8 @@ mod work;
 mod writer;
 
 pub(crate) use columns::Id;
-pub(crate) use copy_link::CopyLink;
-pub use dial::{Dial, Dialled, Place, ServerUrl, ServerUrlError, Tls, TlsMode, Wire};
+pub(crate) use copy_link::CopyConnection;
+pub use dial::{Dial, DialFuture, Place, ServerUrl, ServerUrlError, Tls, TlsMode, Wire};
 pub(crate) use fault::Fault;
 pub(crate) use link::Given;
 pub(crate) use schema::meta::{COPIED_FROM, COPY_DONE};

@@ -7,7 +7,7 @@ use tokio_postgres::error::SqlState;
 
 use super::dial::ServerUrl;
 use super::fault::Fault;
-use super::link::{Link, OLDEST_SERVER, Unlinked};
+use super::link::{Link, MIN_SERVER_VERSION, Unlinked};
 use super::schema::{FORMAT, STEPS, lock, meta};
 use crate::OpenError;
 
@@ -22,7 +22,7 @@ pub(super) async fn migrate(link: &Link, url: &ServerUrl) -> Result<(), OpenErro
         return Ok(());
     }
     // Building an index over a large table takes longer than any other statement.
-    let usual = link.swap_patience(Some(MIGRATION));
+    let usual = link.replace_time_limit(Some(MIGRATION));
     let migrated = async {
         link.batch("BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
             .await?;
@@ -42,7 +42,7 @@ pub(super) async fn migrate(link: &Link, url: &ServerUrl) -> Result<(), OpenErro
         Ok(found)
     };
     let migrated = migrated.await;
-    link.swap_patience(usual);
+    link.replace_time_limit(usual);
     let found = match migrated {
         Ok(found) => found,
         Err(fault) => {
@@ -108,7 +108,7 @@ pub(super) fn explain_unlinked(url: &ServerUrl, unlinked: &Unlinked) -> OpenErro
         Unlinked::TooOld(version) => OpenError::ServerTooOld {
             server,
             found: version / 10_000,
-            needed: OLDEST_SERVER / 10_000,
+            needed: MIN_SERVER_VERSION / 10_000,
         },
     }
 }

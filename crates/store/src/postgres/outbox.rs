@@ -18,11 +18,11 @@ use super::link::Link;
 use super::readers::Pace;
 use super::scene::Scene;
 use super::store::PostgresStore;
-use crate::failures::{Cause, DELIVERY_FAILED, Failures, Sum};
+use crate::failures::{DELIVERY_FAILED, FailureCause, Failures, Sum};
 use crate::outbox::{KeptLetter, Settled, by_recipient, too_far_ahead};
 use crate::{
-    Answer, AuditEntry, Insertion, Letter, LetterLine, Longest, MAX_NOTICES, NoticeEntry, Outbox,
-    Posted, Scope,
+    Answer, AuditEntry, CreateResult, Letter, LetterLine, Longest, MAX_PENDING_NOTIFICATIONS,
+    NoticeEntry, Outbox, Posted, Scope,
 };
 
 impl Outbox for PostgresStore {
@@ -32,7 +32,7 @@ impl Outbox for PostgresStore {
         })
     }
 
-    fn keep_act(&self, notice: u64, act: AuditEntry) -> Answer<Insertion> {
+    fn keep_act(&self, notice: u64, act: AuditEntry) -> Answer<CreateResult> {
         let act = act.fitted();
         self.write(async move |scene: &mut Scene| {
             let sql = "SELECT coalesce(e.tenant_no, t.no) FROM notices n \
@@ -41,7 +41,7 @@ impl Outbox for PostgresStore {
             let found = scene.link.query_opt(sql, &[&(notice as i64)]).await?;
             match found {
                 Some(row) => audit::insert(&scene.link, &act, row.get(0)).await,
-                None => Ok(Insertion::Taken),
+                None => Ok(CreateResult::Taken),
             }
         })
     }
@@ -150,7 +150,7 @@ pub(super) const NOTICE: &str = "WITH last AS (UPDATE meta SET value = value + c
 
 /// Inserts notices.
 pub(super) async fn keep_notices(link: &Link, it: &NoticeColumns) -> Result<(), Fault> {
-    let most = MAX_NOTICES as i64;
+    let most = MAX_PENDING_NOTIFICATIONS as i64;
     let given: [&(dyn ToSql + Sync); 5] = [&it.scopes, &it.at, &it.names, &it.details, &most];
     link.execute(NOTICE, &given).await?;
     Ok(())
@@ -187,7 +187,7 @@ pub(super) const FAIL: &str = "INSERT INTO failures AS f (endpoint_no, reason, k
 
 /// Writes failures.
 pub(super) async fn fail(link: &Link, failed: &Failed) -> Result<(), Fault> {
-    let rows: Vec<(i64, Cause, Sum)> = failed.failures.iter().collect();
+    let rows: Vec<(i64, FailureCause, Sum)> = failed.failures.iter().collect();
     let endpoints: Vec<i64> = rows.iter().map(|(no, ..)| *no).collect();
     let reasons: Vec<i16> = rows.iter().map(|(_, it, _)| it.reason as i16).collect();
     let kinds: Vec<i16> = rows.iter().map(|(_, it, _)| it.kind as i16).collect();
@@ -225,7 +225,7 @@ async fn gather(
     let (mut endpoints, mut reasons, mut kinds) = (Vec::new(), Vec::new(), Vec::new());
     for row in &rows {
         let (endpoint_no, reason, kind): (i64, i16, i16) = (row.get(1), row.get(2), row.get(3));
-        let cause = Cause {
+        let cause = FailureCause {
             reason: reason.into(),
             kind: kind.into(),
         };

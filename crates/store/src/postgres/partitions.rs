@@ -96,7 +96,7 @@ impl Partitions {
     }
 
     /// Notes that the transaction was rolled back.
-    pub(super) fn undo(&mut self) {
+    pub(super) fn rolled_back(&mut self) {
         for day in self.made.drain(..) {
             self.known.remove(&day);
         }

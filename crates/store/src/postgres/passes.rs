@@ -9,17 +9,17 @@ use super::directory::{cut, hash_of, live_tenant, one_more};
 use super::fault::Fault;
 use super::link::Link;
 use super::scene::Scene;
-use crate::{Holder, Insertion, KeyHash, Page, PageRequest, Pass};
+use crate::{CreateResult, KeyHash, Page, PageRequest, Pass, SessionIdentity};
 
 /// Creates a session.
-pub(super) async fn create(scene: &mut Scene, pass: &Pass) -> Result<Insertion, Fault> {
+pub(super) async fn create(scene: &mut Scene, pass: &Pass) -> Result<CreateResult, Fault> {
     let (tenant_no, key) = match &pass.holder {
-        Holder::Key(hash) => (None, Some(hash.0.as_slice())),
-        Holder::Tenant(tenant) => {
+        SessionIdentity::Key(hash) => (None, Some(hash.0.as_slice())),
+        SessionIdentity::Tenant(tenant) => {
             // Deleting a tenant deletes its sessions, so the tenant must not be deleted while a session is added.
-            scene.share_directory().await?;
+            scene.lock_directory_shared().await?;
             let Some(no) = live_tenant(&scene.link, tenant).await? else {
-                return Ok(Insertion::NoSuchTenant);
+                return Ok(CreateResult::NoSuchTenant);
             };
             (Some(no), None)
         }
@@ -36,9 +36,9 @@ pub(super) async fn create(scene: &mut Scene, pass: &Pass) -> Result<Insertion, 
         )
         .await?;
     Ok(if added == 1 {
-        Insertion::Created
+        CreateResult::Created
     } else {
-        Insertion::Taken
+        CreateResult::Taken
     })
 }
 
@@ -73,7 +73,7 @@ pub(super) async fn end_of_tenant(link: &Link, tenant_no: i64) -> Result<(), Fau
 }
 
 /// Ends the sessions of keys that are being revoked.
-pub(super) async fn end_of_keys(link: &Link, keys: &[KeyHash]) -> Result<(), Fault> {
+pub(super) async fn delete_of_keys(link: &Link, keys: &[KeyHash]) -> Result<(), Fault> {
     let keys: Vec<&[u8]> = keys.iter().map(|hash| hash.0.as_slice()).collect();
     let sql = "DELETE FROM passes WHERE key_hash = ANY ($1)";
     link.execute(sql, &[&keys]).await?;
@@ -86,8 +86,8 @@ const COLUMNS: &str = "p.id, p.hash, p.key_hash, t.id, p.created_at, p.expires_a
 fn read(row: &Row) -> Result<Pass, Fault> {
     let (key, tenant): (Option<&[u8]>, Option<&str>) = (row.get(2), row.get(3));
     let holder = match (key, tenant) {
-        (Some(_), _) => Holder::Key(hash_of(row, 2)?),
-        (None, Some(tenant)) => Holder::Tenant(parse(tenant)?),
+        (Some(_), _) => SessionIdentity::Key(hash_of(row, 2)?),
+        (None, Some(tenant)) => SessionIdentity::Tenant(parse(tenant)?),
         (None, None) => return Err(Fault::Unreadable("a pass of nobody".to_owned())),
     };
     Ok(Pass {

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::fault::{Fault, Verdict};
-use super::link::{ANSWER, Connector, GRACE, Link, NotConnected, QUICK_ANSWER};
+use super::link::{ANSWER_TIMEOUT, Connector, GRACE, Link, NotConnected, QUICK_ANSWER_TIMEOUT};
 use super::reply::Reply;
 use super::settings::PostgresSettings;
 use crate::{Done, StoreError};
@@ -53,8 +53,8 @@ impl Pace {
     /// The time limit of one read.
     fn time_limit(self) -> Duration {
         match self {
-            Pace::Quick => QUICK_ANSWER,
-            Pace::Long => ANSWER,
+            Pace::Quick => QUICK_ANSWER_TIMEOUT,
+            Pace::Long => ANSWER_TIMEOUT,
             Pace::Endless => Duration::from_millis(ENDLESS_MS.into()) + GRACE,
         }
     }
@@ -245,12 +245,12 @@ struct Waiting {
 }
 
 /// Counts a worker in [`Inner::connected`] while it has a connection, also if it ends or panics.
-struct Presence<'a> {
+struct ConnectedGuard<'a> {
     desk: &'a Desk,
     is_connected: bool,
 }
 
-impl Presence<'_> {
+impl ConnectedGuard<'_> {
     fn set(&mut self, is_connected: bool) {
         if is_connected == self.is_connected {
             return;
@@ -264,7 +264,7 @@ impl Presence<'_> {
     }
 }
 
-impl Drop for Presence<'_> {
+impl Drop for ConnectedGuard<'_> {
     fn drop(&mut self) {
         self.set(false);
     }
@@ -322,7 +322,7 @@ impl Desk {
     /// Serves reads on one connection until the desk is shut. A worker that failed to connect takes no read before it
     /// has succeeded, so that it takes none from workers that are connected.
     async fn work(self: Arc<Self>, mut connector: Connector, pace: Pace) {
-        let mut presence = Presence {
+        let mut presence = ConnectedGuard {
             desk: &self,
             is_connected: false,
         };
@@ -350,7 +350,7 @@ impl Desk {
     async fn serve(
         &self,
         connector: &mut Connector,
-        presence: &mut Presence<'_>,
+        presence: &mut ConnectedGuard<'_>,
         pace: Pace,
         mut waiting: Waiting,
     ) {

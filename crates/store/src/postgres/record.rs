@@ -162,7 +162,7 @@ pub(super) const END: &str = "WITH gone AS (DELETE FROM waiting w USING unnest($
 
 /// Updates deliveries that keep waiting, and inserts their attempts. A delivery that has changed since its attempt
 /// started aborts the transaction.
-pub(super) const WAIT_ON: &str = "WITH moved AS (UPDATE waiting w SET attempts = g.attempts, \
+pub(super) const UPDATE_WAITING: &str = "WITH moved AS (UPDATE waiting w SET attempts = g.attempts, \
     spent = g.spent, due = g.due, status = g.status, trigger = g.trigger, kind = g.kind, \
     delay_ms = g.delay_ms, granted = g.granted, last = g.last \
     FROM unnest($1::uuid[], $2::int[], $3::int[], $4::bigint[], $5::smallint[], $6::smallint[], \
@@ -173,7 +173,7 @@ pub(super) const WAIT_ON: &str = "WITH moved AS (UPDATE waiting w SET attempts =
     SELECT demand(count(*) = cardinality($1)) FROM moved";
 
 /// Writes endpoint healths that are newer than the stored ones. The rows must be sorted by endpoint.
-pub(super) const REMEMBER: &str = "INSERT INTO healths AS h (endpoint_no, revision, tripped, health) \
+pub(super) const WRITE_HEALTHS: &str = "INSERT INTO healths AS h (endpoint_no, revision, tripped, health) \
     SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::boolean[], $4::text[]) \
     ON CONFLICT (endpoint_no) DO UPDATE SET revision = excluded.revision, tripped = excluded.tripped, \
     health = excluded.health WHERE h.revision < excluded.revision";
@@ -202,7 +202,7 @@ pub(super) async fn end(link: &Link, it: &EndedColumns) -> Result<(), Fault> {
 /// Updates deliveries that keep waiting.
 pub(super) async fn wait_on(link: &Link, it: &WaitingColumns) -> Result<(), Fault> {
     link.execute(
-        WAIT_ON,
+        UPDATE_WAITING,
         &[
             &it.ids,
             &it.attempts,
@@ -228,7 +228,7 @@ pub(super) async fn remember(link: &Link, healths: &FxHashMap<i64, Health>) -> R
     let revisions: Vec<i64> = sorted.iter().map(|(_, it)| it.revision as i64).collect();
     let tripped: Vec<bool> = sorted.iter().map(|(_, it)| it.trip.is_some()).collect();
     let texts: Vec<String> = sorted.iter().map(|(_, it)| to_json(it)).collect();
-    link.execute(REMEMBER, &[&numbers, &revisions, &tripped, &texts])
+    link.execute(WRITE_HEALTHS, &[&numbers, &revisions, &tripped, &texts])
         .await?;
     Ok(())
 }
@@ -268,7 +268,7 @@ async fn cancel_as_owner(
     delivery: DeliveryId,
     at: Timestamp,
 ) -> Result<Written, Fault> {
-    let Some(row) = rows::find_to_change(&scene.link, delivery).await? else {
+    let Some(row) = rows::find_for_update(&scene.link, delivery).await? else {
         return Ok(Written::Superseded);
     };
     scene.guard(row.delivery.facts().endpoint).await?;
@@ -297,11 +297,11 @@ async fn disable(
     detail: &AttemptDetail,
     tenure: Tenure,
 ) -> Result<Written, Fault> {
-    scene.own_directory().await?;
+    scene.lock_directory().await?;
     let endpoint = attempt.delivery.facts().endpoint;
-    scene.guard_as(tenure).await?;
+    scene.guard_ownership(tenure).await?;
     let id = attempt.delivery.id();
-    let Some(row) = rows::find_to_change(&scene.link, id).await? else {
+    let Some(row) = rows::find_for_update(&scene.link, id).await? else {
         return Ok(Written::Superseded);
     };
     let attempts = row.delivery.facts().attempts;
@@ -341,11 +341,11 @@ pub(super) async fn retry(
     tenant: &TenantId,
     delivery: DeliveryId,
 ) -> Result<Retried, Fault> {
-    scene.share_directory().await?;
+    scene.lock_directory_shared().await?;
     let Some(routes) = scene.tenant(tenant) else {
         return Ok(Retried::NoSuchDelivery);
     };
-    let row = rows::find_to_change(&scene.link, delivery).await?;
+    let row = rows::find_for_update(&scene.link, delivery).await?;
     let Some(row) = row.filter(|row| row.tenant_no == routes.no) else {
         return Ok(Retried::NoSuchDelivery);
     };

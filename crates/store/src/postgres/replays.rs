@@ -23,7 +23,7 @@ use super::lead::{lead_of, note_lead};
 use super::link::Link;
 use super::replays_plan::unpack;
 pub(super) use super::replays_plan::{Plan, plan};
-use super::replays_rows::NewWaiting;
+use super::replays_rows::NewWaitingRows;
 use super::routes::Route;
 use super::rows::{self, DeliveryRow};
 use super::scene::Scene;
@@ -45,7 +45,7 @@ pub(super) async fn create(
     filter: &ReplayFilter,
     plan: &Plan,
 ) -> Result<Replay, Fault> {
-    scene.own_directory().await?;
+    scene.lock_directory().await?;
     let id: ReplayId = scene.mint.borrow_mut().next(now);
     let mut replay = Replay {
         id,
@@ -130,7 +130,7 @@ pub(super) async fn step(
     id: ReplayId,
     limit: usize,
 ) -> Result<Option<ReplayStep>, Fault> {
-    scene.share_directory().await?;
+    scene.lock_directory_shared().await?;
     let link = scene.link.clone();
     let Some(mut replay) = find(&link, None, id, Hold::Mine).await? else {
         return Ok(None);
@@ -169,7 +169,7 @@ struct Original {
 
 /// The deliveries that a step made due.
 #[derive(Default)]
-struct Going {
+struct ReplayedBatch {
     /// Endpoints that have new work.
     endpoints: BTreeSet<EndpointId>,
     count: usize,
@@ -181,7 +181,7 @@ async fn set_going(
     now: Timestamp,
     scope: ReplayScope,
     targets: &[(EventId, i64)],
-) -> Result<Going, Fault> {
+) -> Result<ReplayedBatch, Fault> {
     let routes = routes_to(scene, targets).await?;
     let originals = originals(&scene.link, targets).await?;
     let mut again = Vec::new();
@@ -195,8 +195,8 @@ async fn set_going(
             None => anew.push((*event, *endpoint_no)),
         }
     }
-    let mut going = send_again(scene, now, scope, &again, &routes).await?;
-    let made = send_anew(scene, now, &anew, &originals, &routes).await?;
+    let mut going = replay_ended(scene, now, scope, &again, &routes).await?;
+    let made = create_deliveries(scene, now, &anew, &originals, &routes).await?;
     going.endpoints.extend(made.endpoints);
     going.count += made.count;
     Ok(going)
@@ -285,16 +285,16 @@ async fn originals(
 }
 
 /// Replays deliveries that have ended with the requested status.
-async fn send_again(
+async fn replay_ended(
     scene: &mut Scene,
     now: Timestamp,
     scope: ReplayScope,
     ids: &[DeliveryId],
     routes: &FxHashMap<i64, Route>,
-) -> Result<Going, Fault> {
+) -> Result<ReplayedBatch, Fault> {
     let mut ids: Vec<Id> = ids.iter().map(|id| Id(id.0)).collect();
     ids.sort_unstable();
-    let mut going = Going::default();
+    let mut going = ReplayedBatch::default();
     let (Some(first), Some(last)) = (ids.first(), ids.last()) else {
         return Ok(going);
     };
@@ -308,7 +308,7 @@ async fn send_again(
     let found = link
         .query(&sql, &[&ids, first, last, &status.map(Code)])
         .await?;
-    let mut revived = NewWaiting::default();
+    let mut revived = NewWaitingRows::default();
     let mut kept = (Vec::new(), Vec::new(), Vec::new());
     for row in &found {
         let before = rows::read(row)?;
@@ -356,14 +356,14 @@ fn ended_as(status: StoredStatus) -> Option<RowStatus> {
 
 /// Creates deliveries of stored events, due now unless the event is scheduled for later. If another transaction
 /// creates a delivery of the same event for the same endpoint at the same time, only one of them does.
-async fn send_anew(
+async fn create_deliveries(
     scene: &mut Scene,
     now: Timestamp,
     targets: &[(EventId, i64)],
     originals: &FxHashMap<EventId, Original>,
     routes: &FxHashMap<i64, Route>,
-) -> Result<Going, Fault> {
-    let mut going = Going::default();
+) -> Result<ReplayedBatch, Fault> {
+    let mut going = ReplayedBatch::default();
     if targets.is_empty() {
         return Ok(going);
     }
@@ -385,7 +385,7 @@ async fn send_anew(
         )
         .await?;
     let added: FxHashSet<Id> = rows.iter().map(|row| row.get(0)).collect();
-    let mut made = NewWaiting::default();
+    let mut made = NewWaitingRows::default();
     let mut lead = 0;
     for ((event, endpoint_no), id) in targets.iter().zip(ids) {
         if !added.contains(&Id(id.0)) {
@@ -435,7 +435,7 @@ pub(super) async fn cancel(
     tenant: &TenantId,
     id: ReplayId,
 ) -> Result<Option<Replay>, Fault> {
-    scene.own_directory().await?;
+    scene.lock_directory().await?;
     let Some(tenant_no) = scene.tenant(tenant).map(|routes| routes.no) else {
         return Ok(None);
     };

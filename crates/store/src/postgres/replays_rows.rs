@@ -12,7 +12,7 @@ use crate::codes::Coded;
 
 /// Rows to insert into `waiting`, as columns.
 #[derive(Debug, Default)]
-pub(super) struct NewWaiting {
+pub(super) struct NewWaitingRows {
     ids: Vec<Id>,
     events: Vec<Id>,
     endpoints: Vec<i64>,
@@ -41,7 +41,7 @@ const ADD_WAITING: &str = "INSERT INTO waiting (id, event_id, endpoint_no, tenan
     $12::integer[], $13::smallint[], $14::smallint[], $15::smallint[], $16::text[], $17::text[], \
     $18::text[])";
 
-impl NewWaiting {
+impl NewWaitingRows {
     /// Adds a waiting delivery: `before` is its row before the change, or as it would have been, `after` its new
     /// state. Its last attempt failed with `kind`.
     pub(super) fn push(

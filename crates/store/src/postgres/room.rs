@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::fault::{Fault, Verdict};
 use super::holdings::Holdings;
-use super::link::{Connector, Link, QUICK_ANSWER};
+use super::link::{Connector, Link, QUICK_ANSWER_TIMEOUT};
 use super::pipeline::Pipeline;
 use super::reply::Reply;
 use super::schema::lock;
@@ -32,7 +32,7 @@ const NOTHING: Room = Room {
     fair: 0,
 };
 
-const HAS_NOTHING: Share = Share { slots: 0, wants: 0 };
+const NO_SHARE: Share = Share { slots: 0, wants: 0 };
 
 /// Locks the shares of these tenants until the end of the transaction. All nodes lock in the same order, so they
 /// cannot deadlock.
@@ -81,7 +81,7 @@ pub(super) async fn answer(
                 continue;
             }
         };
-        link.wait_for(QUICK_ANSWER);
+        link.wait_for(QUICK_ANSWER_TIMEOUT);
         let me = holdings.me().0 as i64;
         let shared = match share(&link, me, &crowds).await {
             Ok((rooms, gone)) if gone || swept_at.is_none_or(|at| at.elapsed() >= SWEEP) => {
@@ -133,7 +133,7 @@ async fn share(link: &Link, me: i64, crowds: &[Crowd]) -> Result<(Vec<Room>, boo
             continue;
         };
         let beside = others.get(no).map_or(&[][..], Vec::as_slice);
-        let before = mine.get(no).copied().unwrap_or(HAS_NOTHING);
+        let before = mine.get(no).copied().unwrap_or(NO_SHARE);
         let room = decide(crowd.most, before.slots, crowd.ask, beside);
         let after = Share {
             slots: room.slots,
@@ -155,7 +155,10 @@ async fn hold(link: &Link, crowds: &[Crowd]) -> Result<FxHashMap<String, i64>, F
     let mut pipeline = Pipeline::default();
     pipeline.then(link.batch("BEGIN"));
     pipeline.then(async {
-        for row in link.query(HOLD, &[&lock::ROOM, &names]).await? {
+        for row in link
+            .query(HOLD, &[&lock::CONCURRENCY_SHARES, &names])
+            .await?
+        {
             held.insert(row.get(0), row.get(1));
         }
         Ok(())
@@ -177,7 +180,7 @@ impl Changes {
         if after == before {
             return;
         }
-        if after == HAS_NOTHING {
+        if after == NO_SHARE {
             self.given_back.push(tenant_no);
             return;
         }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use posthaste_core::cluster::{
-    Command, Epoch, Holding, Input, NodeNo, Owned, Seen, Shard, Timings, View,
+    Command, Epoch, Holding, Input, NodeNo, Seen, Shard, ShardRow, Timings, View,
 };
 use posthaste_core::time::Span;
 use tokio::time::timeout;
@@ -185,7 +185,7 @@ fn read_view(row: &tokio_postgres::Row) -> Result<View, Fault> {
     let epochs: Vec<i64> = row.get(8);
     let shards = shards.into_iter().zip(owners).zip(epochs);
     let shards = shards.map(|((shard, owner), epoch)| {
-        Ok(Owned {
+        Ok(ShardRow {
             holding: holding(shard, epoch)?,
             owner: owner.map(|owner| NodeNo(owner as u64)),
         })

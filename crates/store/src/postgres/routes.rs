@@ -98,7 +98,7 @@ impl Routes {
     }
 
     /// Reads the changes. The data may be newer than the recorded change number, but never older.
-    pub(super) async fn catch_up(
+    pub(super) async fn refresh(
         &mut self,
         link: &Link,
         settings: &StoreSettings,

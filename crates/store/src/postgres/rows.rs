@@ -97,7 +97,7 @@ pub(super) fn read(row: &Row) -> Result<DeliveryRow, Fault> {
 }
 
 /// Returns the delivery with this id and locks its row until the commit.
-pub(super) async fn find_to_change(
+pub(super) async fn find_for_update(
     link: &Link,
     id: DeliveryId,
 ) -> Result<Option<DeliveryRow>, Fault> {
@@ -119,7 +119,7 @@ pub(super) async fn find_to_change(
 }
 
 /// Writes a delivery that changed without an attempt, to the table that its new state belongs to, and updates the
-/// counts. The caller must hold the row's lock, by [`find_to_change`].
+/// counts. The caller must hold the row's lock, by [`find_for_update`].
 pub(super) async fn put(
     scene: &mut Scene,
     before: &DeliveryRow,

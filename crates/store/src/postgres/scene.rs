@@ -1,7 +1,7 @@
 //! The context of a write transaction: [`Scene`], and the side effects that are written with it.
 //!
-//! A cold operation first takes what it relies on, in this order: [`Scene::own_directory`] if it changes tenants,
-//! endpoints or keys, [`Scene::share_directory`] if it routes by them, [`Scene::guard`] if only the owner may do it.
+//! A cold operation first takes what it relies on, in this order: [`Scene::lock_directory`] if it changes tenants,
+//! endpoints or keys, [`Scene::lock_directory_shared`] if it routes by them, [`Scene::guard`] if only the owner may do it.
 //! Then it reads and writes through [`Scene::link`] and registers side effects ([`Scene::change`], [`Scene::count`],
 //! [`Scene::tell`]), which are written at the end of the same transaction.
 
@@ -18,7 +18,7 @@ use tokio_postgres::types::ToSql;
 use super::changelog;
 use super::columns::Id;
 use super::fault::Fault;
-use super::floors::Floors;
+use super::floors::DueWatermarks;
 use super::holdings::{Holdings, Tenure};
 use super::link::Link;
 use super::partitions::{Day, Partitions};
@@ -40,7 +40,7 @@ pub(super) struct Scene {
     pub(super) mint: Rc<RefCell<Mint>>,
     pub(super) settings: StoreSettings,
     pub(super) holdings: Arc<Holdings>,
-    pub(super) floors: Arc<Floors>,
+    pub(super) floors: Arc<DueWatermarks>,
     pub(super) partitions: Partitions,
     /// Endpoint numbers by id. A number never changes.
     pub(super) numbers: FxHashMap<EndpointId, i64>,
@@ -85,28 +85,28 @@ impl Scene {
     /// Locks the directory exclusively and brings the routing table up to date. Until the commit no other transaction
     /// changes the directory or routes events by it. Must be the first lock of a transaction, so that no other
     /// transaction waits for locks that this one holds while it waits for the directory.
-    pub(super) async fn own_directory(&mut self) -> Result<(), Fault> {
+    pub(super) async fn lock_directory(&mut self) -> Result<(), Fault> {
         let sql = "SELECT pg_advisory_xact_lock($1)";
         self.link.execute(sql, &[&lock::DIRECTORY]).await?;
-        self.routes.catch_up(&self.link, &self.settings).await
+        self.routes.refresh(&self.link, &self.settings).await
     }
 
     /// Locks the directory against changes until the commit, and brings the routing table up to date.
-    pub(super) async fn share_directory(&mut self) -> Result<(), Fault> {
+    pub(super) async fn lock_directory_shared(&mut self) -> Result<(), Fault> {
         let sql = "SELECT pg_advisory_xact_lock_shared($1)";
         self.link.execute(sql, &[&lock::DIRECTORY]).await?;
-        self.routes.catch_up(&self.link, &self.settings).await
+        self.routes.refresh(&self.link, &self.settings).await
     }
 
     /// Checks that this node owns the endpoint, and keeps it so until the commit. Otherwise the operation ends with
     /// its answer for a lost ownership.
     pub(super) async fn guard(&self, endpoint: EndpointId) -> Result<(), Fault> {
-        self.guard_as(self.holdings.tenure(endpoint)).await
+        self.guard_ownership(self.holdings.tenure(endpoint)).await
     }
 
     /// The same for an ownership at an earlier time. Fails if that ownership has ended, even if this node owns the
     /// shard again.
-    pub(super) async fn guard_as(&self, tenure: Tenure) -> Result<(), Fault> {
+    pub(super) async fn guard_ownership(&self, tenure: Tenure) -> Result<(), Fault> {
         let me = Some(tenure.me.0 as i64);
         let held = vec![tenure.shard.number() as i16];
         let epochs = vec![tenure.epoch.unwrap_or(-1)];
@@ -215,6 +215,6 @@ impl Scene {
     /// Drops the side effects after a rollback.
     pub(super) fn forget(&mut self) {
         self.effects = Effects::default();
-        self.partitions.undo();
+        self.partitions.rolled_back();
     }
 }

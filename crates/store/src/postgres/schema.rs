@@ -29,7 +29,7 @@ pub(super) mod lock {
     /// The schema version, held during a migration.
     pub(crate) const FORMAT: i64 = 70_530_002;
     /// The concurrency shares of one tenant, held while a node asks for its share. The tenant's number is added.
-    pub(crate) const ROOM: i64 = 70_530_004 << 32;
+    pub(crate) const CONCURRENCY_SHARES: i64 = 70_530_004 << 32;
     /// The partitions, held while some are created or dropped.
     pub(crate) const PARTITIONS: i64 = 70_530_003;
 }
@@ -43,7 +43,7 @@ pub(crate) mod meta {
     /// The same for delivery ids.
     pub(crate) const DELIVERY_LEAD: &str = "delivery_lead";
     /// The greatest time part of an id that is no longer stored.
-    pub(crate) const LAST_MOMENT: &str = "last_moment";
+    pub(crate) const LAST_ID_TIME: &str = "last_moment";
     /// Fingerprint of the file that this database is a copy of.
     pub(crate) const COPIED_FROM: &str = "copied_from";
     /// Set when the copy is complete.

@@ -17,9 +17,9 @@ use posthaste_core::lane::{Fetched, Health, Standing};
 use posthaste_core::time::Timestamp;
 
 use super::columns::ms;
-use super::contents::Contents;
+use super::contents::FetchedPayloadCache;
 use super::fault::Fault;
-use super::floors::Floors;
+use super::floors::DueWatermarks;
 use super::link::Link;
 use super::membership::Membership;
 use super::operation::{Accepting, Operation, Task};
@@ -37,9 +37,9 @@ use super::{
 use crate::audit::fitted;
 use crate::{
     Allowance, Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome,
-    Cluster, Completed, Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason,
-    Done, Endpoint, EndpointRow, EventFilter, HandOver, Ingest, Insertion, KeyHash, Named,
-    NewEvent, OpenError, Orders, Page, PageRequest, Pass, Replaced, Replay, ReplayFilter,
+    Cluster, Completed, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
+    DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, Ingest, KeyHash, Named,
+    NewEvent, OpenError, Orders, Page, PageRequest, Pass, ReplaceResult, Replay, ReplayFilter,
     ReplayStep, Retention, Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent,
     Swept, Tenant, Tidied, Usage, Written,
 };
@@ -68,8 +68,8 @@ impl PostgresStore {
             metered: Arc::new(Queue::new(store.max_waiting_writes)),
             readers: Arc::new(Readers::new()),
             closed: Arc::new(Closed::default()),
-            floors: Arc::new(Floors::default()),
-            contents: Arc::new(Contents::default()),
+            floors: Arc::new(DueWatermarks::default()),
+            contents: Arc::new(FetchedPayloadCache::default()),
             hand_over,
             orders,
         };
@@ -140,11 +140,11 @@ impl Drop for PostgresStore {
 }
 
 impl Store for PostgresStore {
-    fn create_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<Insertion> {
+    fn create_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<CreateResult> {
         self.write(async move |scene: &mut Scene| directory::create_tenant(scene, &tenant).await)
     }
 
-    fn replace_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<Replaced> {
+    fn replace_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<ReplaceResult> {
         self.write(async move |scene: &mut Scene| directory::replace_tenant(scene, &tenant).await)
     }
 
@@ -167,7 +167,7 @@ impl Store for PostgresStore {
         })
     }
 
-    fn create_key(&self, _now: Timestamp, key: ApiKey) -> Answer<Insertion> {
+    fn create_key(&self, _now: Timestamp, key: ApiKey) -> Answer<CreateResult> {
         self.write(async move |scene: &mut Scene| directory::create_key(scene, &key).await)
     }
 
@@ -193,7 +193,7 @@ impl Store for PostgresStore {
         })
     }
 
-    fn create_pass(&self, _now: Timestamp, pass: Pass) -> Answer<Insertion> {
+    fn create_pass(&self, _now: Timestamp, pass: Pass) -> Answer<CreateResult> {
         self.write(async move |scene: &mut Scene| passes::create(scene, &pass).await)
     }
 
@@ -220,7 +220,7 @@ impl Store for PostgresStore {
         })
     }
 
-    fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<Insertion> {
+    fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<CreateResult> {
         let entry = entry.fitted();
         self.write(async move |scene: &mut Scene| audit::begin(scene, &entry).await)
     }
@@ -258,13 +258,13 @@ impl Store for PostgresStore {
         _now: Timestamp,
         endpoint: Endpoint,
         at_most: u32,
-    ) -> Answer<Insertion> {
+    ) -> Answer<CreateResult> {
         self.write(async move |scene: &mut Scene| {
             endpoints::create(scene, &endpoint, at_most).await
         })
     }
 
-    fn replace_endpoint(&self, _now: Timestamp, endpoint: Endpoint) -> Answer<Replaced> {
+    fn replace_endpoint(&self, _now: Timestamp, endpoint: Endpoint) -> Answer<ReplaceResult> {
         self.write(async move |scene: &mut Scene| endpoints::replace(scene, &endpoint).await)
     }
 
@@ -300,10 +300,10 @@ impl Store for PostgresStore {
     ) -> Answer<bool> {
         let tenure = self.membership.holdings.tenure(endpoint);
         self.write(async move |scene: &mut Scene| {
-            scene.own_directory().await?;
+            scene.lock_directory().await?;
             // If this node has lost the shard since, it must not undo a status change that the next owner
             // acknowledged.
-            scene.guard_as(tenure).await?;
+            scene.guard_ownership(tenure).await?;
             endpoints::set_standing(scene, endpoint, standing, reason, health.as_ref()).await
         })
     }
@@ -449,7 +449,7 @@ impl Store for PostgresStore {
         let tenure = self.membership.holdings.tenure(endpoint);
         let run = async move |scene: &mut Scene| {
             // The endpoint was disabled or deleted then, but a later owner may have enabled it since.
-            scene.guard_as(tenure).await?;
+            scene.guard_ownership(tenure).await?;
             record::sweep(scene, now, endpoint, reason, &except, limit).await
         };
         // If this node lost the shard, the present owner sweeps the endpoint.

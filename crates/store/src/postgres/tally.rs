@@ -16,7 +16,7 @@ pub(super) const COUNT: &str = "INSERT INTO tally AS t (endpoint_no, slot, waiti
     DO UPDATE SET waiting = t.waiting + excluded.waiting, dead = t.dead + excluded.dead";
 
 /// The endpoint number for all endpoints together.
-pub(super) const EVERYWHERE: i64 = 0;
+pub(super) const ALL_ENDPOINTS: i64 = 0;
 
 /// The differences that one transaction makes, by endpoint: waiting and failed deliveries.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl Tally {
         if (waiting, dead) == (0, 0) {
             return;
         }
-        for no in [endpoint_no, EVERYWHERE] {
+        for no in [endpoint_no, ALL_ENDPOINTS] {
             let change = self.changes.entry(no).or_default();
             change.0 += waiting;
             change.1 += dead;

@@ -18,9 +18,9 @@ use tokio::runtime::Builder;
 use tokio::task::LocalSet;
 
 use super::columns::Id;
-use super::contents::Contents;
+use super::contents::FetchedPayloadCache;
 use super::fault::{Fault, stopped};
-use super::floors::Floors;
+use super::floors::DueWatermarks;
 use super::holdings::Holdings;
 use super::link::{Connector, Link};
 use super::membership::Membership;
@@ -47,8 +47,8 @@ pub(super) struct Shared {
     pub(super) metered: Arc<Queue>,
     pub(super) readers: Arc<Readers>,
     pub(super) closed: Arc<Closed>,
-    pub(super) floors: Arc<Floors>,
-    pub(super) contents: Arc<Contents>,
+    pub(super) floors: Arc<DueWatermarks>,
+    pub(super) contents: Arc<FetchedPayloadCache>,
     pub(super) hand_over: Arc<dyn HandOver>,
     /// Receives ownership changes from the membership.
     pub(super) orders: Arc<dyn Orders>,
@@ -216,7 +216,7 @@ async fn open(
     // The membership sets the node number later.
     let holdings = Arc::new(Holdings::new(NodeNo(0)));
     let mut routes = Routes::default();
-    routes.catch_up(&link, &store).await.map_err(explain)?;
+    routes.refresh(&link, &store).await.map_err(explain)?;
     let scene = |routes: Routes, is_metered: bool| Scene {
         link: link.clone(),
         routes,
@@ -254,7 +254,7 @@ async fn open(
 /// Creates an id generator that continues after the greatest id that is or was stored.
 async fn resume(link: &Link, dice: Dice) -> Result<Mint, Fault> {
     let sql = "SELECT value FROM meta WHERE name = $1";
-    let row = link.query_one(sql, &[&meta::LAST_MOMENT]).await?;
+    let row = link.query_one(sql, &[&meta::LAST_ID_TIME]).await?;
     let mut last = row.get::<_, i64>(0) as u64;
     for table in ["events", "waiting", "ended", "replays"] {
         let sql = format!("SELECT id FROM {table} ORDER BY id DESC LIMIT 1");

@@ -16,12 +16,12 @@ use super::fault::Fault;
 use super::link::Link;
 use super::partitions::Day;
 use super::scene::Scene;
-use super::tidy_almanac::Almanac;
+use super::tidy_almanac::PartitionPlans;
 use super::tidy_minds::Heard;
 use super::tidy_rows::{
     Among, hold, name_added, remember, remove, remove_attempts, remove_payloads,
 };
-use super::tidy_strolls::last_settled;
+use super::tidy_strolls::last_safe_id;
 use super::{alerts, audit, buckets, passes, tidy_days, tidy_minds};
 use crate::retention::is_over;
 use crate::stretches::Stretches;
@@ -43,7 +43,7 @@ pub(super) struct Progress {
     /// The large days, as found at the start of the run.
     pub(super) large: Option<Vec<Day>>,
     /// The partition plans of the large days.
-    pub(super) almanac: Almanac,
+    pub(super) almanac: PartitionPlans,
     /// The retention settings of the last step, and the last change of tenants that was read.
     pub(super) heard: Heard,
     /// The last replay that was read; `None` after the last one.
@@ -112,7 +112,7 @@ async fn step_on(
         .filter(|_| more)
         .or(large.map(|day| Id(day.first_id() - 1)));
     let kept = kept_of_events(&scene.link, &looked_at, retention).await?;
-    let settled = last_settled(&looked_at, now);
+    let settled = last_safe_id(&looked_at, now);
     let (tidied, until) = act(scene, now, looked_at, |event| kept[&event.tenant_no]).await?;
     if let Some(settled) = settled {
         progress.stretches.looked_at(Id(above), settled, until);
@@ -219,7 +219,7 @@ pub(super) async fn kept_by_tenant(
     tenants: &[i64],
     retention: &Retention,
 ) -> Result<FxHashMap<i64, Kept>, Fault> {
-    let nobody = retention.of_nobody();
+    let nobody = retention.of_deleted_tenant();
     let mut kept: FxHashMap<i64, Kept> = tenants.iter().map(|no| (*no, nobody)).collect();
     let rows = link
         .query(

@@ -7,7 +7,7 @@
 //!
 //! A change of retention settings invalidates all skip times, keeps a day that a tenant now keeps longer, and causes
 //! a new survey in the next run. Rows are judged by the settings of their tenant at that time, and a day is surveyed
-//! again before it is dropped. So nothing is deleted too early. [`Almanac`] itself reads and deletes nothing: it
+//! again before it is dropped. So nothing is deleted too early. [`PartitionPlans`] itself reads and deletes nothing: it
 //! returns the next [`Task`], and the caller reports the result.
 
 use std::collections::BTreeMap;
@@ -24,19 +24,19 @@ use crate::stretches::Stretches;
 const FEW_TENANTS: usize = 50;
 /// Validity of a survey that started when new tenants could still appear in the day. Later surveys are valid until
 /// retention settings change.
-const SURVEYED_EARLY_FOR: Span = Span::from_hours(1);
+const EARLY_SURVEY_VALID_FOR: Span = Span::from_hours(1);
 /// Wait before dropping a day or its attempts is tried again, if something prevented it.
-const TRIED_AGAIN: Span = Span::from_mins(10);
+const DROP_RETRY_AFTER: Span = Span::from_mins(10);
 /// Time for which waiting or late deliveries may delay dropping a day, before its expired rows are deleted row by
 /// row.
-const HELD_UP: Span = Span::from_days(1);
+const MAX_DROP_DELAY: Span = Span::from_days(1);
 /// Clocks of other nodes may be behind by this much. Younger ranges do not become skip ranges, because rows can still
 /// be inserted there.
 pub(super) const SETTLED: Span = Span::from_mins(10);
 /// Maximum number of skip ranges over all days. Above it, only those of the present day are kept.
 const MAX_REMEMBERED: usize = 100_000;
 /// Retention period of data that is deleted with its day, not before.
-const WITH_ITS_DAY: Span = Span::from_millis(u64::MAX);
+const UNTIL_DAY_IS_DROPPED: Span = Span::from_millis(u64::MAX);
 
 /// The next action for a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub(super) struct Walked {
 
 /// The partition plans of all large days.
 #[derive(Debug, Default)]
-pub(super) struct Almanac {
+pub(super) struct PartitionPlans {
     pages: BTreeMap<Day, Page>,
 }
 
@@ -137,7 +137,7 @@ struct Stroll {
     rests_until: Option<Timestamp>,
 }
 
-impl Almanac {
+impl PartitionPlans {
     /// Drops the plans of all other days.
     pub(super) fn keep_only(&mut self, days: &[Day]) {
         self.pages.retain(|day, _| days.contains(day));
@@ -215,15 +215,15 @@ impl Survey {
             tenants: Vec::new(),
             longest: NOTHING,
             early: Vec::new(),
-            soonest: WITH_ITS_DAY,
-            soonest_of_all: WITH_ITS_DAY,
+            soonest: UNTIL_DAY_IS_DROPPED,
+            soonest_of_all: UNTIL_DAY_IS_DROPPED,
             outdated: false,
         }
     }
 
     fn holds_until(&self, day: Day) -> Timestamp {
         if self.began < day.next().begins().after(SETTLED) {
-            self.began.after(SURVEYED_EARLY_FOR)
+            self.began.after(EARLY_SURVEY_VALID_FOR)
         } else {
             Timestamp(u64::MAX)
         }
@@ -243,11 +243,11 @@ impl Survey {
                 .iter()
                 .map(|(_, kept)| early(*kept, whole).shortest())
         };
-        self.soonest = spans().min().unwrap_or(WITH_ITS_DAY);
+        self.soonest = spans().min().unwrap_or(UNTIL_DAY_IS_DROPPED);
         let all = tenants.iter().map(|(_, kept)| kept.shortest());
-        self.soonest_of_all = all.min().unwrap_or(WITH_ITS_DAY);
+        self.soonest_of_all = all.min().unwrap_or(UNTIL_DAY_IS_DROPPED);
         let early = tenants.iter().zip(spans());
-        let early = early.filter(|(_, shortest)| *shortest < WITH_ITS_DAY);
+        let early = early.filter(|(_, shortest)| *shortest < UNTIL_DAY_IS_DROPPED);
         self.early = early.map(|((no, _), _)| Whose::Tenant(*no)).collect();
         if self.early.len() > FEW_TENANTS || 2 * self.early.len() > tenants.len() {
             self.early = vec![Whose::Everybody];
@@ -297,13 +297,19 @@ impl Page {
         {
             return Task::DropAttempts { longest };
         }
-        let whole = (!is_over(goes_at, HELD_UP, now)).then_some(longest);
+        let whole = (!is_over(goes_at, MAX_DROP_DELAY, now)).then_some(longest);
         let mut until = survey.holds_until(day);
         for at in [Some(goes_at), attempts_go.then_some(attempts_at)] {
-            let at = at.map(|at| if at > now { at } else { now.after(TRIED_AGAIN) });
+            let at = at.map(|at| {
+                if at > now {
+                    at
+                } else {
+                    now.after(DROP_RETRY_AFTER)
+                }
+            });
             until = at.map_or(until, |at| at.min(until));
         }
-        match self.stroll_on(day, now, whole) {
+        match self.next_scan_step(day, now, whole) {
             Ok(walk) => Task::Walk(walk),
             Err(strolls_until) => {
                 self.round = Round::default();
@@ -315,7 +321,7 @@ impl Page {
     }
 
     /// Returns the next step, or the time at which something can expire if nothing can now.
-    fn stroll_on(
+    fn next_scan_step(
         &mut self,
         day: Day,
         now: Timestamp,
@@ -445,7 +451,13 @@ pub(super) fn early(kept: Kept, whole: Option<Kept>) -> Kept {
     let Some(whole) = whole else {
         return kept;
     };
-    let than = |own: Span, whole: Span| if own < whole { own } else { WITH_ITS_DAY };
+    let than = |own: Span, whole: Span| {
+        if own < whole {
+            own
+        } else {
+            UNTIL_DAY_IS_DROPPED
+        }
+    };
     Kept {
         deliveries: than(kept.deliveries, whole.deliveries),
         // A payload is in the row of its event, and is deleted alone.

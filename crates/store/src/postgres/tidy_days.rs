@@ -23,7 +23,7 @@ use super::partitions::{Day, PARTITIONED};
 use super::scene::Scene;
 use super::schema::lock;
 use super::tidy::kept_by_tenant;
-use super::tidy_almanac::{Almanac, Task};
+use super::tidy_almanac::{PartitionPlans, Task};
 use super::tidy_rows::{Among, hold_ended, remember, remove_deliveries};
 use super::tidy_strolls::stroll;
 use crate::retention::is_over;
@@ -46,7 +46,7 @@ const EMPTY_EVERY: Span = Span::from_hours(1);
 const EMPTY_AT_ONCE: usize = 8;
 /// Time before midnight in which an accepted event can have deliveries with ids of the next day. The ids of
 /// deliveries directly follow the event's own id.
-const OVER_MIDNIGHT: Span = Span::from_secs(60);
+const MIDNIGHT_OVERLAP: Span = Span::from_secs(60);
 /// Number of tenants per read of a survey.
 const TENANTS_AT_ONCE: usize = 1_000;
 
@@ -109,7 +109,7 @@ pub(super) async fn step(
     now: Timestamp,
     retention: &Retention,
     day: Day,
-    almanac: &mut Almanac,
+    almanac: &mut PartitionPlans,
 ) -> Result<Step, Fault> {
     let link = scene.link.clone();
     // Small BRIN indexes show which pages of a large table can contain matching rows. The other pages must not be
@@ -129,7 +129,7 @@ pub(super) async fn step(
                 if !has_ended(&link, now, day, keep).await? {
                     continue;
                 }
-                match forget_added(scene, now, day, keep).await? {
+                match delete_added_deliveries(scene, now, day, keep).await? {
                     Added::Few if !forget_keys(&link, day).await? => {}
                     Added::Held => continue,
                     Added::Few | Added::Went => {
@@ -334,7 +334,7 @@ enum Added {
 
 /// Deletes some of the deliveries that were added to a day's events later, if they are many. All other transactions
 /// wait while the day itself is dropped, so that must be short.
-async fn forget_added(
+async fn delete_added_deliveries(
     scene: &mut Scene,
     now: Timestamp,
     day: Day,
@@ -474,7 +474,7 @@ async fn strays(link: &Link, day: Day) -> Result<Vec<DeliveryId>, Fault> {
         day.next()
             .begins()
             .0
-            .saturating_sub(OVER_MIDNIGHT.as_millis()),
+            .saturating_sub(MIDNIGHT_OVERLAP.as_millis()),
     ) << 80;
     let sql = format!(
         "SELECT deliveries FROM {} WHERE id >= $1 AND substring(deliveries FROM \

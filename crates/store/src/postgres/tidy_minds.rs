@@ -16,10 +16,10 @@ use super::tidy::Progress;
 use crate::{Kept, Limits, Retention};
 
 /// From this number of changes on, all skip ranges and partition plans are dropped.
-const MAX_HEARD: i64 = 1_000;
+const MAX_TRACKED_CHANGES: i64 = 1_000;
 
 /// A clock that moves back by more than this was wrong before, so everything that was computed by it is dropped.
-const BACK: Span = Span::from_mins(1);
+const MAX_CLOCK_STEP_BACK: Span = Span::from_mins(1);
 
 /// The retention settings and the change number of the last step.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ pub(super) async fn hear(
         .query(
             "SELECT d.last_change, c.id FROM directory d LEFT JOIN LATERAL (SELECT id FROM changes \
              WHERE no > $1 AND kind = $2 LIMIT $3) c ON true",
-            &[&since, &TENANT, &MAX_HEARD],
+            &[&since, &TENANT, &MAX_TRACKED_CHANGES],
         )
         .await?;
     let last: Option<i64> = rows.first().map(|row| row.get(0));
@@ -73,8 +73,8 @@ pub(super) async fn hear(
     let same = progress.heard.is_kept_as(retention);
     let missed = last.is_none_or(|last| last < since || last - since > MAX_CHANGES);
     let before = std::mem::replace(&mut progress.heard.at, now);
-    let back = now.after(BACK) < before;
-    if !same || missed || back || rows.len() as i64 >= MAX_HEARD {
+    let back = now.after(MAX_CLOCK_STEP_BACK) < before;
+    if !same || missed || back || rows.len() as i64 >= MAX_TRACKED_CHANGES {
         progress.forget();
         return Ok(());
     }
@@ -85,7 +85,7 @@ pub(super) async fn hear(
     if changed.is_empty() {
         return Ok(());
     }
-    let minds = minds_of(link, retention, &changed).await?;
+    let minds = changed_retention(link, retention, &changed).await?;
     if !minds.is_empty() {
         progress.minds_changed(&minds);
     }
@@ -95,7 +95,7 @@ pub(super) async fn hear(
 /// Returns the new retention periods of the changed tenants, given with their numbers of changes. Data of a deleted
 /// tenant is kept for the server's periods. These are included if a tenant is not found or changed more than once,
 /// because an earlier tenant with the same id may have been deleted.
-async fn minds_of(
+async fn changed_retention(
     link: &Link,
     retention: &Retention,
     changed: &BTreeMap<&str, usize>,
@@ -118,7 +118,7 @@ async fn minds_of(
     }
     let deleted = |(tenant, times): (&&str, &usize)| *times > 1 || !there.contains(tenant);
     if changed.iter().any(deleted) {
-        minds.push(retention.of_nobody());
+        minds.push(retention.of_deleted_tenant());
     }
     Ok(minds)
 }

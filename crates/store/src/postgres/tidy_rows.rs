@@ -200,7 +200,7 @@ pub(super) async fn remove_deliveries(scene: &mut Scene, ids: &[DeliveryId]) -> 
 pub(super) async fn remember(link: &Link, gone: Id) -> Result<(), Fault> {
     link.execute(
         "UPDATE meta SET value = $2 WHERE name = $1 AND value < $2",
-        &[&meta::LAST_MOMENT, &(moment_of(gone.0) as i64)],
+        &[&meta::LAST_ID_TIME, &(moment_of(gone.0) as i64)],
     )
     .await?;
     Ok(())

@@ -26,7 +26,7 @@ pub(super) async fn stroll(
     let (events, more) = look_at(&scene.link, day, walk, retention.step).await?;
     let kept = kept_of_events(&scene.link, &events, retention).await?;
     let last = events.last().map(|event| event.id);
-    let settled = last_settled(&events, now);
+    let settled = last_safe_id(&events, now);
     let kept = |event: &Old| early(kept[&event.tenant_no], walk.whole);
     let (tidied, until) = act(scene, now, events, kept).await?;
     let walked = Walked {
@@ -39,7 +39,7 @@ pub(super) async fn stroll(
 }
 
 /// Returns the last of these events before which no other can be inserted any more.
-pub(super) fn last_settled(events: &[Old], now: Timestamp) -> Option<Id> {
+pub(super) fn last_safe_id(events: &[Old], now: Timestamp) -> Option<Id> {
     let settled = now.0.saturating_sub(SETTLED.as_millis());
     let older = |event: &&Old| ((event.id.0 >> 80) as u64) < settled;
     events.iter().rev().find(older).map(|event| event.id)

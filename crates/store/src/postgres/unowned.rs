@@ -17,8 +17,8 @@ pub(super) async fn stand(
     standing: Standing,
     reason: Option<DisabledReason>,
 ) -> Result<Option<bool>, Fault> {
-    scene.own_directory().await?;
-    if !hold_off(scene, endpoint).await? {
+    scene.lock_directory().await?;
+    if !lock_unowned(scene, endpoint).await? {
         return Ok(None);
     }
     let stands = endpoints::set_standing(scene, endpoint, standing, reason, None).await?;
@@ -32,10 +32,10 @@ pub(super) async fn cancel(
     endpoint: EndpointId,
     delivery: DeliveryId,
 ) -> Result<Option<Written>, Fault> {
-    if !hold_off(scene, endpoint).await? {
+    if !lock_unowned(scene, endpoint).await? {
         return Ok(None);
     }
-    let Some(row) = rows::find_to_change(&scene.link, delivery).await? else {
+    let Some(row) = rows::find_for_update(&scene.link, delivery).await? else {
         return Ok(Some(Written::Superseded));
     };
     if row.delivery.facts().endpoint != endpoint {
@@ -45,7 +45,7 @@ pub(super) async fn cancel(
 }
 
 /// Returns whether an endpoint's shard has no owner. If so, no node can claim it before the commit.
-async fn hold_off(scene: &Scene, endpoint: EndpointId) -> Result<bool, Fault> {
+async fn lock_unowned(scene: &Scene, endpoint: EndpointId) -> Result<bool, Fault> {
     let shard = Shard::of(endpoint).number() as i16;
     let sql = "SELECT 1 FROM shards WHERE no = $1 AND owner IS NULL FOR SHARE";
     Ok(scene.link.query_opt(sql, &[&shard]).await?.is_some())

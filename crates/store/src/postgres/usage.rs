@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use posthaste_core::allowance::{Allowance, Over, UsedUp};
+use posthaste_core::allowance::{Allowance, Over, QuotaUsage};
 use posthaste_core::id::TenantId;
 use posthaste_core::time::{Month, Timestamp};
 use rustc_hash::FxHashMap;
@@ -125,7 +125,7 @@ impl Meters {
         if allowance.is_limited() {
             let read = self.months.get(&at).copied().unwrap_or(0);
             let arrival_ns = self.arrivals.entry(tenant_no).or_default();
-            let used = UsedUp {
+            let used = QuotaUsage {
                 arrival_ns: *arrival_ns,
                 this_month: read + *counted,
             };
@@ -172,7 +172,7 @@ async fn forget(link: &Link, month: Month) -> Result<(), Fault> {
 impl Writer {
     /// Deletes old usage once a month, after events were accepted. A failure does no harm: the next month deletes
     /// more.
-    pub(super) async fn forget_usage(&mut self, month: Option<Month>) {
+    pub(super) async fn delete_old_usage(&mut self, month: Option<Month>) {
         let Some(month) = month.filter(|month| self.scene.memory.forgot_in != Some(*month)) else {
             return;
         };

@@ -9,10 +9,10 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::columns::{Id, at, most, ms};
-use super::contents::Contents;
+use super::contents::FetchedPayloadCache;
 use super::events::read_content;
 use super::fault::Fault;
-use super::floors::Floors;
+use super::floors::DueWatermarks;
 use super::link::Link;
 use super::rows::{self, COLUMN_COUNT, WAITING};
 use crate::Content;
@@ -28,7 +28,7 @@ const MAX_CONTENT_BYTES: i64 = 4 * 1_024 * 1_024;
 /// endpoint.
 pub(super) async fn unfinished(
     link: &Link,
-    floors: &Floors,
+    floors: &DueWatermarks,
 ) -> Result<Vec<(EndpointId, Timestamp)>, Fault> {
     let rows = link
         .query(
@@ -53,8 +53,8 @@ pub(super) async fn unfinished(
 /// Returns deliveries of an endpoint that are due, and caches their payloads.
 pub(super) async fn fetch(
     link: &Link,
-    floors: &Floors,
-    contents: &Contents,
+    floors: &DueWatermarks,
+    contents: &FetchedPayloadCache,
     endpoint: EndpointId,
     due_by: Timestamp,
     limit: usize,
@@ -104,7 +104,7 @@ pub(super) async fn fetch(
         begun,
         earliest.unwrap_or(Timestamp(i64::MAX as u64)),
     );
-    bring_contents(link, contents, &fetched).await?;
+    cache_payloads(link, contents, &fetched).await?;
     Ok(fetched)
 }
 
@@ -172,7 +172,11 @@ async fn by_key(
 }
 
 /// Reads the payloads of fetched deliveries that are not cached yet.
-async fn bring_contents(link: &Link, contents: &Contents, fetched: &Fetched) -> Result<(), Fault> {
+async fn cache_payloads(
+    link: &Link,
+    contents: &FetchedPayloadCache,
+    fetched: &Fetched,
+) -> Result<(), Fault> {
     let mut missing: Vec<Id> = Vec::new();
     for delivery in fetched.deliveries.iter().take(MAX_CONTENTS) {
         let event = delivery.facts().event;

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::fault::{Fault, Verdict};
 use super::hot::Batch;
-use super::link::{Connector, NotConnected, WRITTEN};
+use super::link::{COLD_WRITE_TIMEOUT, Connector, NotConnected};
 use super::operation::{Cold, Operation};
 use super::queue::Queue;
 use super::scene::Scene;
@@ -49,7 +49,7 @@ impl Writer {
         let mut batch = Batch::default();
         let failed = loop {
             let Some(operation) = rest.next() else {
-                break self.write_hot(std::mem::take(&mut batch)).await.err();
+                break self.write_batch(std::mem::take(&mut batch)).await.err();
             };
             let written = match operation {
                 Operation::Accept(accepting) => {
@@ -61,11 +61,11 @@ impl Writer {
                     Ok(())
                 }
                 Operation::Record(recording) => {
-                    let written = self.write_hot(std::mem::take(&mut batch)).await;
+                    let written = self.write_batch(std::mem::take(&mut batch)).await;
                     batch.record(*recording);
                     written
                 }
-                Operation::Cold(cold) => match self.write_hot(std::mem::take(&mut batch)).await {
+                Operation::Cold(cold) => match self.write_batch(std::mem::take(&mut batch)).await {
                     Ok(()) => self.write_cold(cold).await,
                     Err(failed) => {
                         cold.answer(Err(failed.why.clone()));
@@ -104,7 +104,7 @@ impl Writer {
                 cold.answer(Err(failed.why.clone()));
                 return Err(failed);
             }
-            self.scene.link.wait_for(WRITTEN);
+            self.scene.link.wait_for(COLD_WRITE_TIMEOUT);
             let fault = match commit_cold(&mut self.scene, &mut *cold).await {
                 Ok(()) => {
                     self.scene.keep();
@@ -116,7 +116,7 @@ impl Writer {
             self.roll_back(&fault).await;
             match fault.verdict() {
                 Verdict::Fenced => {
-                    self.scene.holdings.tell_fenced();
+                    self.scene.holdings.report_fenced();
                     let answer = match cold.fenced() {
                         true => Ok(()),
                         false => Err(fault.into_store_error()),

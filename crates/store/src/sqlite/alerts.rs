@@ -16,13 +16,15 @@ use super::reader::Pace;
 use super::rows::{from_json, parse, to_json};
 use super::store::SqliteStore;
 use crate::alert::{RAISED, RESOLVED};
-use crate::{ALERTS_KEPT, Alert, AlertFilter, Alerts, Answer, Insertion, Page, PageRequest, Scope};
+use crate::{
+    ALERT_RETENTION, Alert, AlertFilter, Alerts, Answer, CreateResult, Page, PageRequest, Scope,
+};
 
 /// The scope number of [`Scope::Everything`].
 const EVERYTHING: i64 = 0;
 
 impl Alerts for SqliteStore {
-    fn raise_alert(&self, now: Timestamp, alert: Alert) -> Answer<Insertion> {
+    fn raise_alert(&self, now: Timestamp, alert: Alert) -> Answer<CreateResult> {
         self.write(move |scene| raise(scene, now, &alert))
     }
 
@@ -68,10 +70,10 @@ fn numbers(conn: &Connection, scope: &Scope) -> rusqlite::Result<Option<(i64, Op
     }
 }
 
-fn raise(scene: &mut Scene<'_>, now: Timestamp, alert: &Alert) -> rusqlite::Result<Insertion> {
+fn raise(scene: &mut Scene<'_>, now: Timestamp, alert: &Alert) -> rusqlite::Result<CreateResult> {
     let conn = scene.conn;
     let Some((scope, tenant)) = numbers(conn, &alert.scope)? else {
-        return Ok(Insertion::NoSuchTenant);
+        return Ok(CreateResult::NoSuchTenant);
     };
     let added = conn
         .prepare_cached(
@@ -88,10 +90,10 @@ fn raise(scene: &mut Scene<'_>, now: Timestamp, alert: &Alert) -> rusqlite::Resu
             to_json(&alert.detail),
         ])?;
     if added == 0 {
-        return Ok(Insertion::Taken);
+        return Ok(CreateResult::Taken);
     }
     tell(conn, now, scope, RAISED, alert)?;
-    Ok(Insertion::Created)
+    Ok(CreateResult::Created)
 }
 
 fn resolve(
@@ -121,7 +123,7 @@ fn tell(
     name: &str,
     alert: &Alert,
 ) -> rusqlite::Result<()> {
-    outbox::keep_notice(conn, now, scope, name, &alert.told())
+    outbox::add_notification(conn, now, scope, name, &alert.told())
 }
 
 /// The columns that [`read`] needs: five of the alert, its tenant, whether its object is deleted, then those of its
@@ -254,7 +256,7 @@ fn number(conn: &Connection, scope: &Scope) -> rusqlite::Result<Option<i64>> {
 
 /// Deletes alerts that were resolved long enough ago. Returns their number.
 pub(super) fn tidy(conn: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<usize> {
-    let Some(over) = now.0.checked_sub(ALERTS_KEPT.as_millis()) else {
+    let Some(over) = now.0.checked_sub(ALERT_RETENTION.as_millis()) else {
         return Ok(0);
     };
     conn.prepare_cached(

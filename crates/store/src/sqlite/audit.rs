@@ -12,11 +12,12 @@ use super::keys::{at, id_bytes, most, ms};
 use super::rows::parse;
 use crate::audit::{OutcomeWord, first_kept};
 use crate::{
-    AuditEntry, AuditFilter, AuditOf, AuditOutcome, Completed, Insertion, Page, PageRequest, Via,
+    AuditEntry, AuditFilter, AuditOutcome, AuditScope, Completed, CreateResult, Page, PageRequest,
+    Via,
 };
 
 /// Records an action before it is executed.
-pub(super) fn begin(scene: &mut Scene<'_>, entry: &AuditEntry) -> rusqlite::Result<Insertion> {
+pub(super) fn begin(scene: &mut Scene<'_>, entry: &AuditEntry) -> rusqlite::Result<CreateResult> {
     let tenant = entry.tenant.as_ref();
     let tenant_no = tenant.and_then(|tenant| scene.routes.tenant(tenant).map(|routes| routes.no));
     insert(scene.conn, entry, tenant_no)
@@ -27,7 +28,7 @@ pub(super) fn insert(
     conn: &Connection,
     entry: &AuditEntry,
     tenant_no: Option<i64>,
-) -> rusqlite::Result<Insertion> {
+) -> rusqlite::Result<CreateResult> {
     let outcome = entry.outcome.as_ref().map(AuditOutcome::columns);
     let added = conn
         .prepare_cached(
@@ -50,9 +51,9 @@ pub(super) fn insert(
             outcome.and_then(|(_, code)| code),
         ])?;
     Ok(if added == 1 {
-        Insertion::Created
+        CreateResult::Created
     } else {
-        Insertion::Taken
+        CreateResult::Taken
     })
 }
 
@@ -119,9 +120,9 @@ pub(super) fn list(
         Value::Integer(one_more(page.limit)),
     ];
     match &filter.of {
-        AuditOf::Everybody => {}
-        AuditOf::Named(tenant) => given.push(Value::Text(tenant.to_string())),
-        AuditOf::Tenant(tenant) => given.push(Value::from(live_tenant(conn, tenant)?)),
+        AuditScope::Everybody => {}
+        AuditScope::Named(tenant) => given.push(Value::Text(tenant.to_string())),
+        AuditScope::Tenant(tenant) => given.push(Value::from(live_tenant(conn, tenant)?)),
     }
     let items = conn
         .prepare_cached(&select(&filter.of))?
@@ -130,11 +131,11 @@ pub(super) fn list(
     Ok(cut(items, page.limit, |last| last.id))
 }
 
-fn select(of: &AuditOf) -> String {
+fn select(of: &AuditScope) -> String {
     let theirs = match of {
-        AuditOf::Everybody => "",
-        AuditOf::Named(_) => "tenant = ?4 AND ",
-        AuditOf::Tenant(_) => "tenant_no = ?4 AND ",
+        AuditScope::Everybody => "",
+        AuditScope::Named(_) => "tenant = ?4 AND ",
+        AuditScope::Tenant(_) => "tenant_no = ?4 AND ",
     };
     format!("SELECT {COLUMNS} WHERE {theirs}id >= ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3")
 }
@@ -159,15 +160,15 @@ mod tests {
         let acme = || "acme".parse().unwrap();
         for (of, index) in [
             (
-                AuditOf::Everybody,
+                AuditScope::Everybody,
                 "sqlite_autoindex_audit_1 (id>? AND id<?)",
             ),
             (
-                AuditOf::Named(acme()),
+                AuditScope::Named(acme()),
                 "audit_by_name (tenant=? AND id>? AND id<?)",
             ),
             (
-                AuditOf::Tenant(acme()),
+                AuditScope::Tenant(acme()),
                 "audit_by_tenant (tenant_no=? AND id>? AND id<?)",
             ),
         ] {

@@ -13,9 +13,9 @@ use super::outbox;
 use super::reader::Pace;
 use super::store::SqliteStore;
 use crate::figures::by_bucket;
-use crate::{Answer, Figures, Happened, Scope, Tally, Width};
+use crate::{Answer, BucketWidth, Figures, Happened, Scope, Tally};
 
-type Buckets = Vec<((Width, Timestamp, Scope), Tally)>;
+type Buckets = Vec<((BucketWidth, Timestamp, Scope), Tally)>;
 
 impl Figures for SqliteStore {
     fn add_figures(&self, number: u64, happened: Vec<Happened>) -> Answer<()> {
@@ -33,7 +33,7 @@ impl Figures for SqliteStore {
     fn figures(
         &self,
         scope: Scope,
-        width: Width,
+        width: BucketWidth,
         since: Timestamp,
     ) -> Answer<Vec<(Timestamp, Tally)>> {
         self.read(Pace::Quick, move |conn| read(conn, &scope, width, since))
@@ -41,7 +41,7 @@ impl Figures for SqliteStore {
 
     fn failing_figures(
         &self,
-        width: Width,
+        width: BucketWidth,
         since: Timestamp,
         limit: usize,
     ) -> Answer<Vec<(Scope, Tally)>> {
@@ -94,7 +94,7 @@ const BUCKETS: &str = "buckets (began) AS (\
 fn read(
     conn: &Connection,
     scope: &Scope,
-    width: Width,
+    width: BucketWidth,
     since: Timestamp,
 ) -> rusqlite::Result<Vec<(Timestamp, Tally)>> {
     let Some(no) = number(conn, scope)? else {
@@ -123,7 +123,7 @@ fn tally(row: &Row<'_>) -> rusqlite::Result<Tally> {
 
 fn failing(
     conn: &Connection,
-    width: Width,
+    width: BucketWidth,
     since: Timestamp,
     limit: usize,
 ) -> rusqlite::Result<Vec<(Scope, Tally)>> {
@@ -152,7 +152,7 @@ fn failing(
 /// Deletes expired buckets, a few of each width. Returns the greatest number deleted for one width.
 pub(super) fn tidy(conn: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<usize> {
     let mut removed = 0;
-    for width in Width::ALL {
+    for width in BucketWidth::ALL {
         let gone = conn
             .prepare_cached(
                 "DELETE FROM figures WHERE (width, bucket, scope) IN \

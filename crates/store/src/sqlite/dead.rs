@@ -1,7 +1,7 @@
 //! Groups dead letters by endpoint and failure kind.
 //!
 //! Nothing scans them: the index contains them by endpoint and kind. So one lookup finds the next kind of an
-//! endpoint, or the oldest or newest dead letter of a group. Only the count reads more rows, up to [`MAX_COUNTED`].
+//! endpoint, or the oldest or newest dead letter of a group. Only the count reads more rows, up to [`MAX_GROUP_COUNT`].
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::id::{EndpointId, TenantId};
@@ -14,8 +14,8 @@ use super::keys::{Key, id_bytes, most};
 use super::lists::{Wanted, wanted_at};
 use super::rows::endpoint_id;
 use crate::codes::Coded;
-use crate::dead::{FIRST_RANK, LAST_RANK, MAX_ENDPOINTS_LOOKED_AT, Start, rank};
-use crate::{BoundedCount, DeadGroup, DeadGroupKey, MAX_COUNTED, Page, PageRequest};
+use crate::dead::{FIRST_RANK, LAST_RANK, MAX_ENDPOINTS_SCANNED, Start, rank};
+use crate::{BoundedCount, DeadGroup, DeadGroupKey, MAX_GROUP_COUNT, Page, PageRequest};
 
 /// The dead letters `d` of an endpoint.
 const DEAD: &str = "deliveries d INDEXED BY dead_by_kind WHERE d.endpoint_no = ?1 AND d.status = 3";
@@ -40,7 +40,7 @@ fn read_place(row: &Row<'_>) -> rusqlite::Result<Place> {
 }
 
 /// A page in construction.
-struct Filling<'a> {
+struct PageBuilder<'a> {
     conn: &'a Connection,
     tenant_no: i64,
     limit: usize,
@@ -61,7 +61,7 @@ pub(super) fn dead_groups(
             next: None,
         });
     };
-    let mut filling = Filling {
+    let mut filling = PageBuilder {
         conn,
         tenant_no,
         limit: page.limit,
@@ -74,7 +74,7 @@ pub(super) fn dead_groups(
     })
 }
 
-impl Filling<'_> {
+impl PageBuilder<'_> {
     /// Fills the page. Returns the start of the next one, if there may be one.
     fn fill(&mut self, start: Start) -> rusqlite::Result<Option<DeadGroupKey>> {
         if let Some((endpoint, past)) = start.first {
@@ -95,7 +95,7 @@ impl Filling<'_> {
         let conn = self.conn;
         let mut statement =
             conn.prepare_cached(&format!("{PLACE} AND id < ?2 ORDER BY id DESC LIMIT ?3"))?;
-        let limit = most(MAX_ENDPOINTS_LOOKED_AT);
+        let limit = most(MAX_ENDPOINTS_SCANNED);
         let places = statement.query_map((self.tenant_no, id_bytes(below.0), limit), read_place)?;
         let mut looked_at = 0;
         let mut last = None;
@@ -107,7 +107,7 @@ impl Filling<'_> {
             looked_at += 1;
             last = Some((place.id, None));
         }
-        Ok(last.filter(|_| looked_at >= MAX_ENDPOINTS_LOOKED_AT))
+        Ok(last.filter(|_| looked_at >= MAX_ENDPOINTS_SCANNED))
     }
 
     /// Adds the groups of an endpoint whose rank is above `past`. Returns false if the page is full and there are
@@ -196,7 +196,9 @@ fn group(
     let kind = error_kind.map(Coded::code);
     let counted: i64 = conn
         .prepare_cached(&count_sql())?
-        .query_row((place.no, kind, most(MAX_COUNTED + 1)), |row| row.get(0))?;
+        .query_row((place.no, kind, most(MAX_GROUP_COUNT + 1)), |row| {
+            row.get(0)
+        })?;
     Ok(Some(DeadGroup {
         endpoint: place.id,
         url: place.url.clone(),

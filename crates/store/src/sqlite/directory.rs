@@ -9,7 +9,7 @@ use super::keys::{at, id_bytes, most, ms};
 use super::passes;
 use super::routes::{TenantRoutes, policy};
 use super::rows::{from_json, parse, to_json};
-use crate::{ApiKey, Insertion, KeyHash, Page, PageRequest, Replaced, Tenant};
+use crate::{ApiKey, CreateResult, KeyHash, Page, PageRequest, ReplaceResult, Tenant};
 
 /// The scope of admin keys. No tenant has this number.
 const NOBODY: i64 = 0;
@@ -22,9 +22,12 @@ pub(super) fn live_tenant(conn: &Connection, tenant: &TenantId) -> rusqlite::Res
 }
 
 /// Creates a tenant.
-pub(super) fn create_tenant(scene: &mut Scene<'_>, tenant: &Tenant) -> rusqlite::Result<Insertion> {
+pub(super) fn create_tenant(
+    scene: &mut Scene<'_>,
+    tenant: &Tenant,
+) -> rusqlite::Result<CreateResult> {
     if scene.routes.tenant(&tenant.id).is_some() {
-        return Ok(Insertion::Taken);
+        return Ok(CreateResult::Taken);
     }
     let no = scene.next_no()?;
     scene
@@ -48,15 +51,18 @@ pub(super) fn create_tenant(scene: &mut Scene<'_>, tenant: &Tenant) -> rusqlite:
         endpoints: Vec::new(),
     };
     scene.routes.add(tenant.id.clone(), routes);
-    Ok(Insertion::Created)
+    Ok(CreateResult::Created)
 }
 
 /// Replaces a tenant.
-pub(super) fn replace_tenant(scene: &mut Scene<'_>, tenant: &Tenant) -> rusqlite::Result<Replaced> {
+pub(super) fn replace_tenant(
+    scene: &mut Scene<'_>,
+    tenant: &Tenant,
+) -> rusqlite::Result<ReplaceResult> {
     let Some(no) = scene.routes.tenant(&tenant.id).map(|routes| routes.no) else {
-        return Ok(Replaced::Gone);
+        return Ok(ReplaceResult::Gone);
     };
-    scene.memory.tidying.kept_otherwise();
+    scene.memory.tidying.invalidate_all();
     let changed = scene
         .conn
         .prepare_cached(
@@ -72,7 +78,7 @@ pub(super) fn replace_tenant(scene: &mut Scene<'_>, tenant: &Tenant) -> rusqlite
             tenant.plan,
         ])?;
     if changed == 0 {
-        return Ok(Replaced::Outdated);
+        return Ok(ReplaceResult::Outdated);
     }
     let settings = scene.settings;
     scene.routes.change(&tenant.id, |routes| {
@@ -84,7 +90,7 @@ pub(super) fn replace_tenant(scene: &mut Scene<'_>, tenant: &Tenant) -> rusqlite
             }
         }
     });
-    Ok(Replaced::Done)
+    Ok(ReplaceResult::Done)
 }
 
 /// Deletes a tenant. Its row stays, because events and deliveries refer to it, but no lookup by id finds it.
@@ -96,7 +102,7 @@ pub(super) fn delete_tenant(
         return Ok(None);
     };
     let conn = scene.conn;
-    scene.memory.tidying.kept_otherwise();
+    scene.memory.tidying.invalidate_all();
     passes::end_of_tenant(conn, routes.no)?;
     for sql in [
         "UPDATE tenants SET deleted = 1 WHERE no = ?1",
@@ -160,12 +166,12 @@ pub(super) fn tenants(
 }
 
 /// Adds an API key.
-pub(super) fn create_key(scene: &mut Scene<'_>, key: &ApiKey) -> rusqlite::Result<Insertion> {
+pub(super) fn create_key(scene: &mut Scene<'_>, key: &ApiKey) -> rusqlite::Result<CreateResult> {
     let scope = match &key.tenant {
         None => NOBODY,
         Some(tenant) => match scene.routes.tenant(tenant) {
             Some(routes) => routes.no,
-            None => return Ok(Insertion::NoSuchTenant),
+            None => return Ok(CreateResult::NoSuchTenant),
         },
     };
     let added = scene
@@ -182,9 +188,9 @@ pub(super) fn create_key(scene: &mut Scene<'_>, key: &ApiKey) -> rusqlite::Resul
             ms(key.created_at),
         ])?;
     Ok(if added == 1 {
-        Insertion::Created
+        CreateResult::Created
     } else {
-        Insertion::Taken
+        CreateResult::Taken
     })
 }
 

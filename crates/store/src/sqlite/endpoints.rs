@@ -14,22 +14,24 @@ use super::group::Scene;
 use super::keys::{at, id_bytes, most, ms};
 use super::routes::{Route, policy, read_patterns};
 use super::rows::{endpoint_id, from_json, parse, to_json};
-use crate::{DisabledReason, Endpoint, EndpointRow, Insertion, Page, PageRequest, Replaced};
+use crate::{
+    CreateResult, DisabledReason, Endpoint, EndpointRow, Page, PageRequest, ReplaceResult,
+};
 
 /// Creates an endpoint.
 pub(super) fn create(
     scene: &mut Scene<'_>,
     endpoint: &Endpoint,
     at_most: u32,
-) -> rusqlite::Result<Insertion> {
+) -> rusqlite::Result<CreateResult> {
     let Some(tenant) = scene.routes.tenant(&endpoint.tenant).cloned() else {
-        return Ok(Insertion::NoSuchTenant);
+        return Ok(CreateResult::NoSuchTenant);
     };
     if find(scene.conn, endpoint.id)?.is_some() {
-        return Ok(Insertion::Taken);
+        return Ok(CreateResult::Taken);
     }
     if tenant.endpoints.len() >= at_most as usize {
-        return Ok(Insertion::TooMany);
+        return Ok(CreateResult::TooMany);
     }
     let no = scene.next_no()?;
     scene
@@ -66,19 +68,22 @@ pub(super) fn create(
     scene
         .routes
         .change(&endpoint.tenant, |routes| routes.endpoints.push(route));
-    Ok(Insertion::Created)
+    Ok(CreateResult::Created)
 }
 
 /// Replaces the configuration of an endpoint.
-pub(super) fn replace(scene: &mut Scene<'_>, endpoint: &Endpoint) -> rusqlite::Result<Replaced> {
+pub(super) fn replace(
+    scene: &mut Scene<'_>,
+    endpoint: &Endpoint,
+) -> rusqlite::Result<ReplaceResult> {
     let Some(found) = find(scene.conn, endpoint.id)? else {
-        return Ok(Replaced::Gone);
+        return Ok(ReplaceResult::Gone);
     };
     if found.standing == Standing::Deleted {
-        return Ok(Replaced::Gone);
+        return Ok(ReplaceResult::Gone);
     }
     if found.revision != endpoint.revision {
-        return Ok(Replaced::Outdated);
+        return Ok(ReplaceResult::Outdated);
     }
     configure(scene.conn, found.no, endpoint)?;
     scene
@@ -101,7 +106,7 @@ pub(super) fn replace(scene: &mut Scene<'_>, endpoint: &Endpoint) -> rusqlite::R
             route.give_up_after = give_up_after;
         }
     });
-    Ok(Replaced::Done)
+    Ok(ReplaceResult::Done)
 }
 
 fn configure(conn: &Connection, no: i64, endpoint: &Endpoint) -> rusqlite::Result<()> {

@@ -12,11 +12,11 @@ use super::reader::Pace;
 use super::rows::{endpoint_id, from_json, parse, to_json};
 use super::schema::meta;
 use super::store::SqliteStore;
-use crate::failures::{Cause, DELIVERY_FAILED, Failures, Sum};
+use crate::failures::{DELIVERY_FAILED, FailureCause, Failures, Sum};
 use crate::outbox::{KeptLetter, Settled, by_recipient, too_far_ahead};
 use crate::{
-    Answer, AuditEntry, Insertion, Letter, LetterLine, Longest, MAX_NOTICES, NoticeEntry, Outbox,
-    Posted, Scope,
+    Answer, AuditEntry, CreateResult, Letter, LetterLine, Longest, MAX_PENDING_NOTIFICATIONS,
+    NoticeEntry, Outbox, Posted, Scope,
 };
 
 impl Outbox for SqliteStore {
@@ -24,7 +24,7 @@ impl Outbox for SqliteStore {
         self.read(Pace::Long, move |conn| notices(conn, after, limit))
     }
 
-    fn keep_act(&self, notice: u64, act: AuditEntry) -> Answer<Insertion> {
+    fn keep_act(&self, notice: u64, act: AuditEntry) -> Answer<CreateResult> {
         let act = act.fitted();
         self.write(move |scene| {
             let owner = scene
@@ -37,7 +37,7 @@ impl Outbox for SqliteStore {
                 .optional()?;
             match owner {
                 Some(owner) => audit::insert(scene.conn, &act, owner),
-                None => Ok(Insertion::Taken),
+                None => Ok(CreateResult::Taken),
             }
         })
     }
@@ -106,7 +106,7 @@ impl Outbox for SqliteStore {
 }
 
 /// Adds a notification about the object with this scope number. Beyond the limit the oldest is deleted.
-pub(super) fn keep_notice(
+pub(super) fn add_notification(
     conn: &Connection,
     now: Timestamp,
     scope: i64,
@@ -116,7 +116,7 @@ pub(super) fn keep_notice(
     conn.prepare_cached("INSERT INTO notices (scope, at, name, detail) VALUES (?1, ?2, ?3, ?4)")?
         .execute(params![scope, ms(now), name, to_json(detail)])?;
     conn.prepare_cached("DELETE FROM notices WHERE number <= ?1")?
-        .execute([conn.last_insert_rowid() - MAX_NOTICES as i64])?;
+        .execute([conn.last_insert_rowid() - MAX_PENDING_NOTIFICATIONS as i64])?;
     Ok(())
 }
 
@@ -165,7 +165,7 @@ fn gather(
         let ahead = too_far_ahead(now, before);
         let mut rows = statement.query((ms(before), most(limit), ms(ahead)))?;
         while let Some(row) = rows.next()? {
-            let cause = Cause {
+            let cause = FailureCause {
                 reason: row.get(2)?,
                 kind: row.get(3)?,
             };
@@ -180,7 +180,7 @@ fn gather(
     }
     let notices = failures.notices();
     for ((_, endpoint_no), last_at, detail) in &notices {
-        keep_notice(scene.conn, *last_at, *endpoint_no, DELIVERY_FAILED, detail)?;
+        add_notification(scene.conn, *last_at, *endpoint_no, DELIVERY_FAILED, detail)?;
         scene
             .conn
             .prepare_cached("DELETE FROM failures WHERE endpoint_no = ?1")?

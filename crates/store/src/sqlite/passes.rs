@@ -8,15 +8,15 @@ use super::directory::{cut, live_tenant, one_more};
 use super::group::Scene;
 use super::keys::{at, id_bytes, most, ms};
 use super::rows::parse;
-use crate::{Holder, Insertion, KeyHash, Page, PageRequest, Pass};
+use crate::{CreateResult, KeyHash, Page, PageRequest, Pass, SessionIdentity};
 
 /// Adds a session.
-pub(super) fn create(scene: &mut Scene<'_>, pass: &Pass) -> rusqlite::Result<Insertion> {
+pub(super) fn create(scene: &mut Scene<'_>, pass: &Pass) -> rusqlite::Result<CreateResult> {
     let (tenant_no, key) = match &pass.holder {
-        Holder::Key(hash) => (None, Some(hash.0)),
-        Holder::Tenant(tenant) => match scene.routes.tenant(tenant) {
+        SessionIdentity::Key(hash) => (None, Some(hash.0)),
+        SessionIdentity::Tenant(tenant) => match scene.routes.tenant(tenant) {
             Some(routes) => (Some(routes.no), None),
-            None => return Ok(Insertion::NoSuchTenant),
+            None => return Ok(CreateResult::NoSuchTenant),
         },
     };
     let added = scene
@@ -34,9 +34,9 @@ pub(super) fn create(scene: &mut Scene<'_>, pass: &Pass) -> rusqlite::Result<Ins
             ms(pass.expires_at),
         ])?;
     Ok(if added == 1 {
-        Insertion::Created
+        CreateResult::Created
     } else {
-        Insertion::Taken
+        CreateResult::Taken
     })
 }
 
@@ -92,8 +92,8 @@ const COLUMNS: &str = "p.id, p.hash, p.key_hash, t.id, p.created_at, p.expires_a
 fn read(row: &Row<'_>) -> rusqlite::Result<Pass> {
     let key: Option<[u8; 32]> = row.get(2)?;
     let holder = match key {
-        Some(hash) => Holder::Key(KeyHash(hash)),
-        None => Holder::Tenant(parse(row.get_ref(3)?.as_str()?)?),
+        Some(hash) => SessionIdentity::Key(KeyHash(hash)),
+        None => SessionIdentity::Tenant(parse(row.get_ref(3)?.as_str()?)?),
     };
     Ok(Pass {
         id: PassId(u128::from_be_bytes(row.get(0)?)),

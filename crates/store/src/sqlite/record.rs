@@ -112,7 +112,7 @@ fn record_attempt(
     }
     for news in &attempt.news {
         let detail = detail_of(*news);
-        outbox::keep_notice(scene.conn, now, before.endpoint_no, news.name(), &detail)?;
+        outbox::add_notification(scene.conn, now, before.endpoint_no, news.name(), &detail)?;
     }
     Ok(Written::Applied)
 }
@@ -186,7 +186,7 @@ pub(super) fn retry(
         if events::payload_gone(scene.conn, event)? == Some(true) {
             return Ok(Retried::PayloadGone);
         }
-        scene.memory.tidying.begins_anew(event);
+        scene.memory.tidying.invalidate_event(event);
         after
             .replay(now, route.give_up_after)
             .expect("what does not wait has ended");

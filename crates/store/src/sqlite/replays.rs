@@ -337,7 +337,7 @@ fn set_going(
     let Some(list) = list.map(DeliveryList::from_bytes) else {
         return Ok(None);
     };
-    scene.memory.tidying.begins_anew(event);
+    scene.memory.tidying.invalidate_event(event);
     let made = list.iter().find(|listed| listed.endpoint_no == endpoint_no);
     let Some(made) = made else {
         make(scene, now, event, &route, list)?;

@@ -11,7 +11,7 @@
 pub(super) const APPLICATION_ID: i32 = 0x7073_7468;
 
 /// The migration steps from an empty file to the newest schema version. Published steps never change.
-pub(super) const STEPS: &[&str] = &[FIRST, CREDENTIALS, PEOPLE, NIGHT];
+pub(super) const STEPS: &[&str] = &[FIRST, CREDENTIALS, DASHBOARD, OPERATIONS];
 
 /// The newest schema version that this program knows.
 pub(super) const FORMAT: u32 = STEPS.len() as u32;
@@ -37,7 +37,7 @@ pub(super) mod meta {
 }
 
 /// Unattended operation: plans, retention periods, stats, alerts, notifications, emails, usage and trace contexts.
-const NIGHT: &str = include_str!("fourth.sql");
+const OPERATIONS: &str = include_str!("fourth.sql");
 
 /// Signature styles and credentials of endpoints.
 const CREDENTIALS: &str = "
@@ -49,7 +49,7 @@ ALTER TABLE endpoints ADD COLUMN sealed_credentials BLOB NOT NULL DEFAULT x'';
 ///
 /// The audit log stores a tenant twice: by its id, for readers of the whole log, and by its number, so that a later
 /// tenant with the same id cannot read the entry.
-const PEOPLE: &str = "
+const DASHBOARD: &str = "
 CREATE TABLE passes (
     id BLOB PRIMARY KEY,
     hash BLOB NOT NULL UNIQUE,

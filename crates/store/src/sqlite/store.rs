@@ -37,11 +37,11 @@ use super::{
 use crate::audit::fitted;
 use crate::{
     Allowance, Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome,
-    Completed, Content, Counts, DeadGroup, DeadGroupKey, DeliveryFilter, DisabledReason, Done,
-    Endpoint, EndpointRow, EventFilter, HandOver, Ingest, Insertion, KeyHash, Named, NewEvent,
-    OpenError, Page, PageRequest, Pass, Replaced, Replay, ReplayFilter, ReplayStep, Retention,
-    Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept, Tenant, Tidied,
-    Usage, Written,
+    Completed, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
+    DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, Ingest, KeyHash, Named,
+    NewEvent, OpenError, Page, PageRequest, Pass, ReplaceResult, Replay, ReplayFilter, ReplayStep,
+    Retention, Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept,
+    Tenant, Tidied, Usage, Written,
 };
 
 /// Size that an event adds to a transaction besides its payload, in bytes. Without it, a group of many empty events
@@ -205,11 +205,11 @@ impl Drop for SqliteStore {
 }
 
 impl Store for SqliteStore {
-    fn create_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<Insertion> {
+    fn create_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<CreateResult> {
         self.write(move |scene| directory::create_tenant(scene, &tenant))
     }
 
-    fn replace_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<Replaced> {
+    fn replace_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<ReplaceResult> {
         self.write(move |scene| directory::replace_tenant(scene, &tenant))
     }
 
@@ -228,7 +228,7 @@ impl Store for SqliteStore {
         self.read(Pace::Long, move |conn| directory::tenants(conn, &page))
     }
 
-    fn create_key(&self, _now: Timestamp, key: ApiKey) -> Answer<Insertion> {
+    fn create_key(&self, _now: Timestamp, key: ApiKey) -> Answer<CreateResult> {
         self.write(move |scene| directory::create_key(scene, &key))
     }
 
@@ -250,7 +250,7 @@ impl Store for SqliteStore {
         })
     }
 
-    fn create_pass(&self, _now: Timestamp, pass: Pass) -> Answer<Insertion> {
+    fn create_pass(&self, _now: Timestamp, pass: Pass) -> Answer<CreateResult> {
         self.write(move |scene| passes::create(scene, &pass))
     }
 
@@ -273,7 +273,7 @@ impl Store for SqliteStore {
         self.write(move |scene| passes::end(scene, now, tenant.as_ref(), pass))
     }
 
-    fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<Insertion> {
+    fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<CreateResult> {
         let entry = entry.fitted();
         self.write(move |scene| audit::begin(scene, &entry))
     }
@@ -305,11 +305,11 @@ impl Store for SqliteStore {
         _now: Timestamp,
         endpoint: Endpoint,
         at_most: u32,
-    ) -> Answer<Insertion> {
+    ) -> Answer<CreateResult> {
         self.write(move |scene| endpoints::create(scene, &endpoint, at_most))
     }
 
-    fn replace_endpoint(&self, _now: Timestamp, endpoint: Endpoint) -> Answer<Replaced> {
+    fn replace_endpoint(&self, _now: Timestamp, endpoint: Endpoint) -> Answer<ReplaceResult> {
         self.write(move |scene| endpoints::replace(scene, &endpoint))
     }
 

@@ -45,13 +45,13 @@ pub(super) struct Progress {
 
 impl Progress {
     /// Drops all skip ranges, because the retention settings of a tenant have changed.
-    pub(super) fn kept_otherwise(&mut self) {
+    pub(super) fn invalidate_all(&mut self) {
         self.stretches.forget();
     }
 
     /// Drops the skip range of an event of which a finished delivery was started again.
-    pub(super) fn begins_anew(&mut self, event: Key) {
-        self.stretches.forget_at(event);
+    pub(super) fn invalidate_event(&mut self, event: Key) {
+        self.stretches.invalidate_at(event);
     }
 
     fn keep_as(&mut self, retention: &Retention) {
@@ -188,7 +188,7 @@ fn kept_of(conn: &Connection, retention: &Retention, tenant_no: i64) -> rusqlite
             Ok(retention.of(&limits, row.get_ref(1)?.as_str_or_null()?))
         })
         .optional()?;
-    Ok(found.unwrap_or_else(|| retention.of_nobody()))
+    Ok(found.unwrap_or_else(|| retention.of_deleted_tenant()))
 }
 
 /// The state of a delivery.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use posthaste_core::allowance::{Allowance, Over, UsedUp};
+use posthaste_core::allowance::{Allowance, Over, QuotaUsage};
 use posthaste_core::id::TenantId;
 use posthaste_core::time::{Month, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
@@ -50,7 +50,7 @@ impl Meters {
                 Some(_) => self.this_month(conn, month, tenant_no)?,
                 None => 0,
             };
-            let used = UsedUp {
+            let used = QuotaUsage {
                 arrival_ns: arrival_ns.unwrap_or(0),
                 this_month,
             };

@@ -137,7 +137,7 @@ impl Writer {
                 Taken::Nothing => {}
                 Taken::Closed => break,
             }
-            self.keep_house();
+            self.maintain();
         }
         self.readers.stop();
         self.checkpoints.stop(&self.conn);
@@ -255,7 +255,7 @@ impl Writer {
     }
 
     /// Does a small part of the deferred work.
-    fn keep_house(&mut self) {
+    fn maintain(&mut self) {
         if self.closed.broken.get().is_some() {
             return;
         }

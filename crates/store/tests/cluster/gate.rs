@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use posthaste_store::postgres::{Dial, Dialled, Place, Tls, Wire};
+use posthaste_store::postgres::{Dial, DialFuture, Place, Tls, Wire};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::postgres::PlainDial;
@@ -71,7 +71,7 @@ impl Gate {
 }
 
 impl Dial for Gate {
-    fn dial(&self, place: &Place, tls: &Tls) -> Dialled {
+    fn dial(&self, place: &Place, tls: &Tls) -> DialFuture {
         let gate = self.clone();
         let dialled = PlainDial.dial(place, tls);
         Box::pin(async move {

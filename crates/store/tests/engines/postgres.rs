@@ -7,7 +7,7 @@ use posthaste_core::cluster::Shard;
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::{Tick, Timestamp};
 use posthaste_store::postgres::{
-    Dial, Dialled, Place, PostgresSettings, PostgresStore, ServerUrl, Tls, Wire,
+    Dial, DialFuture, Place, PostgresSettings, PostgresStore, ServerUrl, Tls, Wire,
 };
 use posthaste_store::{Change, Done, HandOver, Orders, Store, StoreSettings};
 use posthaste_store_testing::contract::Harness;
@@ -17,7 +17,7 @@ use serde_json::Value;
 pub(crate) struct PlainDial;
 
 impl Dial for PlainDial {
-    fn dial(&self, place: &Place, _: &Tls) -> Dialled {
+    fn dial(&self, place: &Place, _: &Tls) -> DialFuture {
         let place = place.clone();
         Box::pin(async move {
             let wire: Box<dyn Wire> = match place {

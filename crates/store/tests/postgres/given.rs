@@ -5,7 +5,7 @@ use std::sync::mpsc::Receiver;
 
 use bytes::Bytes;
 use posthaste_core::classify::{HttpStatus, Meaning, Outcome};
-use posthaste_core::delivery::{Delivery, Settlement, State, Trigger};
+use posthaste_core::delivery::{Delivery, SettledAttempt, State, Trigger};
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{EndpointId, TenantId};
@@ -15,7 +15,7 @@ use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::postgres::{PostgresSettings, PostgresStore};
 use posthaste_store::{
-    Answer, AttemptDetail, Content, Endpoint, Idempotency, Ingest, Ingested, Insertion, Limits,
+    Answer, AttemptDetail, Content, CreateResult, Endpoint, Idempotency, Ingest, Ingested, Limits,
     NewEvent, Store, StoreError, StoreSettings, Tenant, Written,
 };
 use posthaste_store_testing::contract::Recorder;
@@ -57,13 +57,13 @@ impl Node {
     pub(crate) fn furnish(&self) {
         self.furnish_tenant(acme());
         let made = run(self.store.create_endpoint(NOW, endpoint(HERE), 99));
-        assert_eq!(made, Ok(Insertion::Created));
+        assert_eq!(made, Ok(CreateResult::Created));
     }
 
     /// Creates a tenant without endpoints.
     pub(crate) fn furnish_tenant(&self, id: TenantId) {
         let made = run(self.store.create_tenant(NOW, tenant(id)));
-        assert_eq!(made, Ok(Insertion::Created));
+        assert_eq!(made, Ok(CreateResult::Created));
     }
 
     /// Accepts one event, and returns the result.
@@ -166,7 +166,7 @@ pub(crate) fn hand_in_success(
     let mut facts = waiting.facts().clone();
     facts.attempts += 1;
     facts.spent += 1;
-    let settlement = Settlement {
+    let settlement = SettledAttempt {
         number: facts.attempts,
         trigger: Trigger::Automatic,
         started_at: NOW,

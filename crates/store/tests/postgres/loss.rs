@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::postgres::{Dial, Dialled, Pauses, Place, Tls, Wire};
+use posthaste_store::postgres::{Dial, DialFuture, Pauses, Place, Tls, Wire};
 use posthaste_store::{
-    Figures, Happened, Insertion, Retention, Scope, Store, StoreError, Tally, Width,
+    BucketWidth, CreateResult, Figures, Happened, Retention, Scope, Store, StoreError, Tally,
 };
 use tokio::task::AbortHandle;
 
@@ -51,7 +51,7 @@ impl Cable {
 struct ByCable(Arc<Cable>);
 
 impl Dial for ByCable {
-    fn dial(&self, place: &Place, tls: &Tls) -> Dialled {
+    fn dial(&self, place: &Place, tls: &Tls) -> DialFuture {
         let cable = self.0.clone();
         let dialled = PlainDial.dial(place, tls);
         Box::pin(async move {
@@ -185,7 +185,7 @@ fn what_a_server_never_had_is_not_routed_by() {
     node.furnish();
     let other = EndpointId(2);
     let made = run(node.store.create_endpoint(NOW, endpoint(other), 99));
-    assert_eq!(made, Ok(Insertion::Created));
+    assert_eq!(made, Ok(CreateResult::Created));
     assert_eq!(node.accept(event(None)).event.deliveries.len(), 2);
     cable.cut();
     database.run(
@@ -249,7 +249,7 @@ fn figures_whose_commit_nobody_heard_of_are_not_added_again() {
     // The number is kept as long as the stats that were added with it.
     let number = "SELECT number FROM flushes";
     assert_eq!(database.run(number), ["2"]);
-    let later = Timestamp(NOW.0 + 2 * Width::Quarter.kept().as_millis());
+    let later = Timestamp(NOW.0 + 2 * BucketWidth::Quarter.kept().as_millis());
     run(node
         .store
         .tidy(later, Retention::all(Span::from_days(1), 9)))

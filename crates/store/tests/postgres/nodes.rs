@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use posthaste_core::cluster::Shard;
 use posthaste_core::delivery::{DeadReason, Status};
 use posthaste_core::lane::Standing;
-use posthaste_store::{Allowance, DisabledReason, Ingest, Insertion, Store, Swept, Written};
+use posthaste_store::{Allowance, CreateResult, DisabledReason, Ingest, Store, Swept, Written};
 
 use crate::engines::{Database, settings};
 use crate::given::{
@@ -72,7 +72,7 @@ fn a_record_is_not_written_under_a_later_ownership() {
         std::thread::sleep(Duration::from_millis(5));
     }
     held.finish();
-    assert_eq!(run(blocked), Ok(Insertion::Created));
+    assert_eq!(run(blocked), Ok(CreateResult::Created));
     let written = recorded.recv().expect("it is answered");
     assert_eq!(written, Ok(Written::Superseded));
     // Records from here on are written.

@@ -86,7 +86,7 @@ fn the_operator_is_told_what_to_do() {
     let nowhere = Place::Unix {
         path: "/nowhere/.s.PGSQL.5432".into(),
     };
-    let error = refusal(url.clone().with_place(nowhere));
+    let error = refusal(url.clone().with_address(nowhere));
     assert!(matches!(error, OpenError::Unreachable { .. }), "{error}");
     let error = refusal(url.clone().with_database("there_is_none"));
     assert!(matches!(error, OpenError::NoSuchDatabase { .. }), "{error}");

@@ -1,7 +1,7 @@
 //! Groups of dead letters: the rows read do not depend on the number of dead letters.
 
 use posthaste_core::classify::FailureKind;
-use posthaste_store::{BoundedCount, MAX_COUNTED, PageRequest, Store};
+use posthaste_store::{BoundedCount, MAX_GROUP_COUNT, PageRequest, Store};
 
 use crate::given::{DAY, Given, MIDNIGHT, at, id, run};
 use crate::plans::wait_for_quiet;
@@ -57,7 +57,7 @@ fn groups_are_found_and_counted_without_walking_through_them() {
             before: None,
         };
         let found = run(given.store.dead_groups(id("acme"), None, page)).expect("groups");
-        let more = BoundedCount::MoreThan(MAX_COUNTED);
+        let more = BoundedCount::MoreThan(MAX_GROUP_COUNT);
         let told: Vec<_> = found
             .items
             .iter()
@@ -77,7 +77,7 @@ fn groups_are_found_and_counted_without_walking_through_them() {
         drop(given);
         wait_for_quiet(&database);
         // Two groups are counted up to the limit, and each is looked up from both ends, on each day.
-        let most = 2 * (MAX_COUNTED as u64 + 1) + 1_000;
+        let most = 2 * (MAX_GROUP_COUNT as u64 + 1) + 1_000;
         for (counted, tables) in [
             (
                 "sum(seq_tup_read + coalesce(idx_tup_fetch, 0))",

@@ -15,8 +15,8 @@ use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::postgres::{PostgresSettings, PostgresStore};
 use posthaste_store::{
-    AcceptedEvent, Answer, AttemptDetail, Content, Endpoint, HandOver, HandedOver, Idempotency,
-    Ingest, Insertion, Limits, NewEvent, Retention, Store, StoreError, StoreSettings, Tenant,
+    AcceptedEvent, Answer, AttemptDetail, Content, CreateResult, Endpoint, HandOver, HandedOver,
+    Idempotency, Ingest, Limits, NewEvent, Retention, Store, StoreError, StoreSettings, Tenant,
     Tidied, Written,
 };
 
@@ -108,14 +108,14 @@ impl Given {
             revision: 0,
         };
         let made = run(self.store.create_tenant(at(0), tenant));
-        assert_eq!(made, Ok(Insertion::Created));
+        assert_eq!(made, Ok(CreateResult::Created));
     }
 
     pub(crate) fn add_endpoint(&self, number: u128, tenant: &str) -> EndpointId {
         let made = run(self
             .store
             .create_endpoint(at(0), endpoint(number, tenant), 999));
-        assert_eq!(made, Ok(Insertion::Created));
+        assert_eq!(made, Ok(CreateResult::Created));
         EndpointId(number)
     }
 

@@ -3,7 +3,7 @@
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::Span;
 use posthaste_store::{
-    AuditFilter, AuditOf, DeliveryFilter, EventFilter, Named, PageRequest, ReplayFilter,
+    AuditFilter, AuditScope, DeliveryFilter, EventFilter, Named, PageRequest, ReplayFilter,
     ReplayScope, Retention, Store, StoredStatus,
 };
 
@@ -121,9 +121,9 @@ fn ask_everything(given: &Given) {
 fn ask_as_people_do(given: &Given) {
     let now = at(9 * DAY);
     for of in [
-        AuditOf::Everybody,
-        AuditOf::Named(id("acme")),
-        AuditOf::Tenant(id("acme")),
+        AuditScope::Everybody,
+        AuditScope::Named(id("acme")),
+        AuditScope::Tenant(id("acme")),
     ] {
         let filter = AuditFilter {
             of,

@@ -5,8 +5,8 @@ use std::thread::JoinHandle;
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{
-    Limits, Replaced, ReplayFilter, ReplayScope, ReplayStatus, Retention, Retried, Store, Tenant,
-    Tidied,
+    Limits, ReplaceResult, ReplayFilter, ReplayScope, ReplayStatus, Retention, Retried, Store,
+    Tenant, Tidied,
 };
 
 use crate::given::{DAY, Given, HOUR, at, event, id, run};
@@ -53,7 +53,7 @@ fn keep(given: &Given, name: &str, retention: Span) {
         ..tenant.expect("it is there")
     };
     let replaced = run(given.store.replace_tenant(at(DAY), tenant));
-    assert_eq!(replaced, Ok(Replaced::Done));
+    assert_eq!(replaced, Ok(ReplaceResult::Done));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::process::Command;
 use posthaste_core::id::EndpointId;
 use posthaste_core::sign::SignatureStyle;
 use posthaste_store::sqlite::{backup, recognise};
-use posthaste_store::{OpenError, Outbox, Replaced, Store};
+use posthaste_store::{OpenError, Outbox, ReplaceResult, Store};
 
 use crate::given::{Given, NOW, event, id, open, run};
 
@@ -109,7 +109,7 @@ fn an_older_format_is_brought_up_with_everything_in_it() {
     endpoint.signature_style = SignatureStyle::Stripe;
     endpoint.sealed_credentials = b"sealed".to_vec();
     let replaced = run(store.replace_endpoint(NOW, endpoint.clone())).unwrap();
-    assert_eq!(replaced, Replaced::Done);
+    assert_eq!(replaced, ReplaceResult::Done);
     run(store.close()).unwrap();
     drop(store);
     let store = open(&given.path()).unwrap();

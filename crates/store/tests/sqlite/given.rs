@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use bytes::Bytes;
 use posthaste_core::classify::{HttpStatus, Meaning, Outcome};
-use posthaste_core::delivery::{Delivery, Settlement, State, Trigger};
+use posthaste_core::delivery::{Delivery, SettledAttempt, State, Trigger};
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{EndpointId, TenantId};
@@ -14,7 +14,7 @@ use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::sqlite::{Faults, SqliteStore};
 use posthaste_store::{
-    Answer, AttemptDetail, Content, Endpoint, HandOver, HandedOver, Ingest, Insertion, Limits,
+    Answer, AttemptDetail, Content, CreateResult, Endpoint, HandOver, HandedOver, Ingest, Limits,
     NewEvent, Store, StoreError, StoreSettings, Tenant, Written,
 };
 
@@ -97,7 +97,7 @@ impl Given {
         };
         assert_eq!(
             run(given.store.create_tenant(NOW, tenant("acme"))),
-            Ok(Insertion::Created)
+            Ok(CreateResult::Created)
         );
         given.add_endpoint(1, "acme");
         given
@@ -107,7 +107,7 @@ impl Given {
         let made = self
             .store
             .create_endpoint(NOW, endpoint(number, tenant), 99);
-        assert_eq!(run(made), Ok(Insertion::Created));
+        assert_eq!(run(made), Ok(CreateResult::Created));
     }
 
     pub(crate) fn path(&self) -> PathBuf {
@@ -199,7 +199,7 @@ pub(crate) fn succeed(
     let mut facts = waiting.facts().clone();
     facts.attempts += 1;
     facts.spent += 1;
-    let settlement = Settlement {
+    let settlement = SettledAttempt {
         number: facts.attempts,
         trigger: Trigger::Automatic,
         started_at: NOW,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{
-    DeliveryFilter, EventFilter, Ingest, Insertion, PageRequest, Retention, Store, StoredStatus,
+    CreateResult, DeliveryFilter, EventFilter, Ingest, PageRequest, Retention, Store, StoredStatus,
 };
 
 use crate::given::{Given, NOW, event, id, open, run, succeed, tenant};
@@ -46,7 +46,7 @@ fn listed(given: &dyn Store, tenant: &str, filter: &DeliveryFilter) -> Vec<Deliv
 fn lists_go_on_beyond_the_mark() {
     let given = Given::acme();
     let other = given.store.create_tenant(NOW, tenant("other"));
-    assert_eq!(run(other), Ok(Insertion::Created));
+    assert_eq!(run(other), Ok(CreateResult::Created));
     given.add_endpoint(2, "acme");
     given.add_endpoint(3, "other");
     let mut events = 0;

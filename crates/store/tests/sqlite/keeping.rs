@@ -2,7 +2,7 @@
 
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::sqlite::backup;
-use posthaste_store::{Ingest, Insertion, ReplayFilter, ReplayScope, Retention, Store};
+use posthaste_store::{CreateResult, Ingest, ReplayFilter, ReplayScope, Retention, Store};
 
 use crate::given::{Given, NOW, event, id, open, run, tenant};
 
@@ -18,7 +18,7 @@ fn day(number: u64) -> Timestamp {
 fn quiet() -> Given {
     let given = Given::acme();
     let made = run(given.store.create_tenant(NOW, tenant("quiet")));
-    assert_eq!(made, Ok(Insertion::Created));
+    assert_eq!(made, Ok(CreateResult::Created));
     given
 }
 

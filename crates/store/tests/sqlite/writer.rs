@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use posthaste_core::id::EndpointId;
 use posthaste_store::sqlite::SqliteStore;
-use posthaste_store::{HandOver, HandedOver, Ingest, Insertion, Store, StoreError, StoreSettings};
+use posthaste_store::{
+    CreateResult, HandOver, HandedOver, Ingest, Store, StoreError, StoreSettings,
+};
 
 use crate::given::{Given, NOW, event, id, open, run, settings, succeed, tenant};
 
@@ -100,11 +102,11 @@ fn the_guilty_one_fails_alone() {
     let taken = given.store.create_tenant(NOW, tenant("before"));
     given.hand.open();
     assert!(run(first).is_ok());
-    assert_eq!(run(before), Ok(Insertion::Created));
+    assert_eq!(run(before), Ok(CreateResult::Created));
     assert!(run(small).is_ok());
     assert_eq!(run(large), Err(StoreError::Full));
-    assert_eq!(run(after), Ok(Insertion::Created));
-    assert_eq!(run(taken), Ok(Insertion::Taken));
+    assert_eq!(run(after), Ok(CreateResult::Created));
+    assert_eq!(run(taken), Ok(CreateResult::Taken));
     assert_eq!(run(given.store.counts()).unwrap().pending, 2);
     // The changes of the routing table by the rolled-back group were undone, and then made once.
     for name in ["before", "after"] {

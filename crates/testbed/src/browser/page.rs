@@ -123,7 +123,7 @@ impl Page {
     }
 
     /// Presses a key that leads to another page, waits until that has loaded, and returns the response.
-    pub async fn follow_key(&self, key: &str) -> Document {
+    pub async fn press_and_load(&self, key: &str) -> Document {
         let loads = self.diary.loads();
         self.press(key).await;
         self.diary.loaded_after(loads).await;
@@ -131,13 +131,13 @@ impl Page {
     }
 
     /// Returns the value of a script, or its error.
-    pub async fn try_ask(&self, script: &str) -> Result<Value, String> {
+    pub async fn try_eval(&self, script: &str) -> Result<Value, String> {
         self.evaluate(script, None).await
     }
 
     /// Returns the value of a script. Panics if it fails.
     pub async fn ask(&self, script: &str) -> Value {
-        let answer = self.try_ask(script).await;
+        let answer = self.try_eval(script).await;
         answer.unwrap_or_else(|error| panic!("{script}: {error}"))
     }
 
@@ -169,7 +169,7 @@ impl Page {
     }
 
     /// Returns the value of a script in the first frame of the page. `None` if the frame cannot run it yet.
-    pub async fn ask_frame(&self, script: &str) -> Option<Value> {
+    pub async fn eval_in_frame(&self, script: &str) -> Option<Value> {
         let tree = self.call("Page.getFrameTree", json!({})).await;
         let frame = &tree["frameTree"]["childFrames"][0]["frame"];
         let context = self.diary.context(frame["id"].as_str()?)?;
@@ -178,13 +178,13 @@ impl Page {
 
     /// Waits until a script returns neither null nor false, and returns the value.
     pub async fn until(&self, script: &str) -> Value {
-        let wanted = async || self.try_ask(script).await.ok();
+        let wanted = async || self.try_eval(script).await.ok();
         self.until_some(script, wanted).await
     }
 
     /// Waits until a script returns neither null nor false in the first frame, and returns the value.
     pub async fn until_in_frame(&self, script: &str) -> Value {
-        let wanted = async || self.ask_frame(script).await;
+        let wanted = async || self.eval_in_frame(script).await;
         self.until_some(script, wanted).await
     }
 
@@ -198,7 +198,7 @@ impl Page {
             }
             if Instant::now() >= deadline {
                 let shown = "document.body && document.body.innerText";
-                let shown = self.try_ask(shown).await.unwrap_or_default();
+                let shown = self.try_eval(shown).await.unwrap_or_default();
                 panic!(
                     "never so: {script}\nThe page at {} says:\n{}\nComplaints: {:?}",
                     self.url().await,
@@ -240,7 +240,7 @@ impl Page {
 
     /// URL of the page.
     pub async fn url(&self) -> String {
-        text(&self.try_ask("location.href").await.unwrap_or_default())
+        text(&self.try_eval("location.href").await.unwrap_or_default())
     }
 
     /// Clicks on this element as soon as a user could: it is visible, enabled and not covered.

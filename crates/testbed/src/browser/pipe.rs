@@ -22,7 +22,7 @@ use super::diary::Diary;
 use crate::PATIENCE;
 
 /// Shell command: the standard descriptors become 3 and 4, and other output of the browser goes to stderr.
-const BECOME_THE_BROWSER: &str = r#"exec "$0" "$@" 3<&0 4>&1 </dev/null >&2"#;
+const EXEC_BROWSER: &str = r#"exec "$0" "$@" 3<&0 4>&1 </dev/null >&2"#;
 
 /// Command line flags. The browser can resolve no host but this machine, so its background requests fail.
 const FLAGS: [&str; 18] = [
@@ -77,7 +77,7 @@ impl Pipe {
             .tempdir()
             .expect("a directory");
         let mut child = Command::new("sh")
-            .args(["-c", BECOME_THE_BROWSER])
+            .args(["-c", EXEC_BROWSER])
             .arg(program)
             .args(FLAGS)
             .arg(format!("--user-data-dir={}", home.path().display()))
@@ -107,7 +107,7 @@ impl Pipe {
         thread::spawn(move || tell(told, stdin));
         let hears = shared.clone();
         thread::spawn(move || hears.hear(stdout));
-        thread::spawn(move || grumble(stderr));
+        thread::spawn(move || forward_stderr(stderr));
         Pipe {
             shared,
             child,
@@ -253,7 +253,7 @@ fn tell(orders: mpsc::Receiver<Vec<u8>>, mut stream: impl Write) {
 }
 
 /// Prints the browser's log lines with the test output, except those that appear in every container.
-fn grumble(stream: impl Read) {
+fn forward_stderr(stream: impl Read) {
     for line in BufReader::new(stream).lines().map_while(Result::ok) {
         let usual = ["dbus", "vaapi", "sandbox_linux", "devtools_pipe"];
         if !usual.iter().any(|word| line.contains(word)) {

@@ -154,7 +154,7 @@ impl MailSetup {
     }
 
     /// Accepts emails from this user only.
-    pub fn only_from(mut self, user: &str, password: &str) -> MailSetup {
+    pub fn require_login(mut self, user: &str, password: &str) -> MailSetup {
         self.user = Some((user.to_owned(), password.to_owned()));
         self
     }
@@ -310,7 +310,7 @@ impl MailServer {
 
     /// Waits until the arrived emails are as wanted.
     pub async fn until(&self, wanted: impl Fn(&[Arrived]) -> bool) -> Vec<Arrived> {
-        let found = self.await_news(|| Some(self.letters()).filter(|letters| wanted(letters)));
+        let found = self.wait_for_state(|| Some(self.letters()).filter(|letters| wanted(letters)));
         found.await.unwrap_or_else(|| {
             let subjects: Vec<String> = self
                 .letters()
@@ -329,14 +329,14 @@ impl MailServer {
 
     /// Waits until such a step was reached `wanted` times.
     pub async fn reached(&self, step: MailStep, wanted: usize) {
-        let found = self.await_news(|| (self.times_reached(step) >= wanted).then_some(()));
+        let found = self.wait_for_state(|| (self.times_reached(step) >= wanted).then_some(()));
         let found = found.await;
         let count = self.times_reached(step);
         assert!(found.is_some(), "{step:?} was reached {count} times");
     }
 
     /// Waits until `found` returns a value. `None` if that takes too long.
-    async fn await_news<T>(&self, found: impl Fn() -> Option<T>) -> Option<T> {
+    async fn wait_for_state<T>(&self, found: impl Fn() -> Option<T>) -> Option<T> {
         let mut news = self.news.subscribe();
         let waiting = async {
             loop {

@@ -27,7 +27,7 @@ pub struct Seen {
 
 /// A shard, as the shared table shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owned {
+pub struct ShardRow {
     /// The shard and its epoch.
     pub holding: Holding,
     /// The owner, if the shard has one.
@@ -40,7 +40,7 @@ pub struct View {
     /// Every node, including this one.
     pub nodes: Vec<Seen>,
     /// Every shard.
-    pub shards: Vec<Owned>,
+    pub shards: Vec<ShardRow>,
 }
 
 /// An event that the roster reacts to.

@@ -26,7 +26,7 @@ mod shares;
 #[cfg(test)]
 mod tests;
 
-pub use command::{Command, Holding, Input, Owned, Seen, View};
+pub use command::{Command, Holding, Input, Seen, ShardRow, View};
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -42,7 +42,7 @@ pub struct Roster {
     works: bool,
     retiring: bool,
     membership: Membership,
-    underway: Option<Underway>,
+    underway: Option<PendingRequest>,
     /// Time of the next heartbeat or registration.
     beat_at: Tick,
     /// After a failure: no request before this time.
@@ -59,7 +59,7 @@ enum Membership {
 
 /// The request to the table that is not answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Underway {
+enum PendingRequest {
     Register,
     Beat { sent: Tick },
     Fence,
@@ -139,14 +139,14 @@ impl Roster {
             Input::Registered(node) => self.registered(now, node),
             Input::Beaten(view) => self.beaten(now, &view, commands),
             Input::Fenced => {
-                self.answered(Underway::Fence);
+                self.answered(PendingRequest::Fence);
                 // Read the table at once, because the freed shards can be claimed now.
                 self.beat_at = now;
             }
             Input::Claimed(holdings) => self.claimed(holdings, commands),
-            Input::Released => self.answered(Underway::Release),
+            Input::Released => self.answered(PendingRequest::Release),
             Input::Left => {
-                self.answered(Underway::Leave);
+                self.answered(PendingRequest::Leave);
                 self.gone(commands);
             }
             Input::Failed => self.failed(now, commands),
@@ -168,13 +168,13 @@ impl Roster {
     }
 
     /// Removes the outstanding request, which must be `to`.
-    fn answered(&mut self, to: Underway) {
+    fn answered(&mut self, to: PendingRequest) {
         let asked = self.underway.take();
         assert_eq!(asked, Some(to), "an answer to what was not asked");
     }
 
     fn registered(&mut self, now: Tick, node: NodeNo) {
-        self.answered(Underway::Register);
+        self.answered(PendingRequest::Register);
         self.membership = Membership::Inside(Inside {
             node,
             end_by: None,
@@ -189,7 +189,7 @@ impl Roster {
     }
 
     fn beaten(&mut self, now: Tick, view: &View, commands: &mut Vec<Command>) {
-        let Some(Underway::Beat { sent }) = self.underway.take() else {
+        let Some(PendingRequest::Beat { sent }) = self.underway.take() else {
             panic!("an answer to a beat that was not asked for");
         };
         let Membership::Inside(inside) = &mut self.membership else {
@@ -211,7 +211,7 @@ impl Roster {
         inside.compare(view, commands);
         if inside.end_by.is_some() {
             let works = self.works && !self.retiring;
-            inside.share_out(works, view, commands);
+            inside.plan_shards(works, view, commands);
             // Last, because a fence may have to wait for writes that the dead node has in progress.
             inside.plan.extend(dead);
             inside.fresh = true;
@@ -221,7 +221,7 @@ impl Roster {
     }
 
     fn claimed(&mut self, holdings: Vec<Holding>, commands: &mut Vec<Command>) {
-        self.answered(Underway::Claim);
+        self.answered(PendingRequest::Claim);
         if let Membership::Inside(inside) = &mut self.membership
             && inside.end_by.is_some()
             && !holdings.is_empty()
@@ -249,7 +249,7 @@ impl Roster {
             Membership::Inside(inside) => {
                 inside.plan.clear();
                 // Leaving does not wait for the database: other nodes will notice the silence.
-                if asked == Some(Underway::Leave) && inside.end_by.is_none() {
+                if asked == Some(PendingRequest::Leave) && inside.end_by.is_none() {
                     self.gone(commands);
                 }
             }
@@ -325,25 +325,25 @@ impl Roster {
         let retiring = self.retiring;
         let (command, underway) = match &mut self.membership {
             Membership::Gone => return,
-            Membership::Outside if due => (Command::Register, Underway::Register),
+            Membership::Outside if due => (Command::Register, PendingRequest::Register),
             Membership::Outside => return,
             Membership::Inside(inside) if !inside.given_up.is_empty() => {
                 let holdings = std::mem::take(&mut inside.given_up);
-                (Command::Release(holdings), Underway::Release)
+                (Command::Release(holdings), PendingRequest::Release)
             }
             Membership::Inside(inside) if retiring && inside.held.is_empty() => {
-                (Command::Leave, Underway::Leave)
+                (Command::Leave, PendingRequest::Leave)
             }
             Membership::Inside(inside) if due && (!inside.fresh || inside.plan.is_empty()) => {
                 self.last_beat = Some(now);
                 self.beat_at = now.after(self.timings.beat_every);
                 let works = self.works && !retiring;
-                (Command::Beat { works }, Underway::Beat { sent: now })
+                (Command::Beat { works }, PendingRequest::Beat { sent: now })
             }
             Membership::Inside(inside) => match inside.plan.pop_front() {
                 Some(command) => {
                     inside.fresh = false;
-                    let underway = Underway::of(&command);
+                    let underway = PendingRequest::of(&command);
                     (command, underway)
                 }
                 None => return,
@@ -354,13 +354,13 @@ impl Roster {
     }
 }
 
-impl Underway {
+impl PendingRequest {
     /// Returns the outstanding request that a planned command becomes.
-    fn of(command: &Command) -> Underway {
+    fn of(command: &Command) -> PendingRequest {
         match command {
-            Command::Fence { .. } => Underway::Fence,
-            Command::Claim { .. } => Underway::Claim,
-            Command::Release(_) => Underway::Release,
+            Command::Fence { .. } => PendingRequest::Fence,
+            Command::Claim { .. } => PendingRequest::Claim,
+            Command::Release(_) => PendingRequest::Release,
             Command::Register
             | Command::Beat { .. }
             | Command::Leave

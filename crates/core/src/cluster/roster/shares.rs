@@ -42,7 +42,7 @@ impl Inside {
     }
 
     /// Plans claims for the missing part of this node's shards, and revokes surplus ones.
-    pub(super) fn share_out(&mut self, works: bool, view: &View, commands: &mut Vec<Command>) {
+    pub(super) fn plan_shards(&mut self, works: bool, view: &View, commands: &mut Vec<Command>) {
         let quota = quota(self.node, works, view);
         // Shards that the table shows as this node's and that it does not hold: an answer was lost, or the lease
         // ended.

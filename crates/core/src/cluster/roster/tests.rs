@@ -25,7 +25,7 @@ fn seen(node: u64, beat: u64) -> Seen {
 impl Bench {
     /// A node that has registered and sends its first heartbeat.
     fn joined(others: &[Seen]) -> Bench {
-        let shards = Shard::all().map(|shard| Owned {
+        let shards = Shard::all().map(|shard| ShardRow {
             holding: Holding {
                 shard,
                 epoch: Epoch(0),

@@ -32,7 +32,7 @@ pub(super) struct Asked {
 
 /// A sweep that is not answered yet.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Broom {
+pub(super) struct PendingSweep {
     ticket: u64,
     pub(super) endpoint: EndpointId,
     pub(super) reason: DeadReason,
@@ -57,7 +57,7 @@ pub(super) struct Bench {
     pub(super) flying: BTreeMap<DeliveryId, Attempt>,
     pub(super) fetches: VecDeque<Asked>,
     pub(super) records: VecDeque<(Ticket, Record)>,
-    pub(super) sweeps: VecDeque<Broom>,
+    pub(super) sweeps: VecDeque<PendingSweep>,
     /// All commands since the test last took them.
     pub(super) said: Vec<Command>,
     /// All attempts since the test last took them.
@@ -500,7 +500,7 @@ impl Bench {
                 reason,
                 except,
             } => {
-                self.sweeps.push_back(Broom {
+                self.sweeps.push_back(PendingSweep {
                     ticket,
                     endpoint,
                     reason,

@@ -3,7 +3,7 @@
 use super::bench::Bench;
 use super::given::{DAY, RETRY, down, ok, settings, throttled, unhurried};
 use crate::delivery::Status;
-use crate::dispatcher::lanes::{LONGEST_FAULT_PAUSE, MAX_RESTING, MIN_RESTING};
+use crate::dispatcher::lanes::{MAX_FAULT_DELAY, MAX_WAITING_AFTER_FAULT, MIN_WAITING_AFTER_FAULT};
 use crate::dispatcher::{Command, Input, Limits, Record, STORE_PAUSE};
 use crate::lane::{BreakerSettings, BreakerState, LaneSettings, Standing};
 use crate::time::Span;
@@ -39,7 +39,7 @@ fn a_fault_of_our_own_spends_no_attempt_and_comes_again_after_a_rest() {
             bench.finish(other, ok());
         }
         assert!(!bench.flying.contains_key(&poor), "it came back at once");
-        bench.pass(LONGEST_FAULT_PAUSE);
+        bench.pass(MAX_FAULT_DELAY);
         assert_eq!(bench.sent.last().unwrap().number, 1);
     }
     assert_eq!(bench.disk.status(other), Status::Succeeded);
@@ -254,10 +254,10 @@ fn what_rests_after_our_own_faults_is_bounded() {
         }
         falls
     };
-    let most = MAX_RESTING + 4;
+    let most = MAX_WAITING_AFTER_FAULT + 4;
     let falls = fall_all(&mut bench);
     assert!(
-        (MAX_RESTING..=most).contains(&falls),
+        (MAX_WAITING_AFTER_FAULT..=most).contains(&falls),
         "{falls} falls in no time"
     );
     bench.pass(Span::from_secs(1));
@@ -274,11 +274,14 @@ fn what_rests_after_our_own_faults_is_bounded() {
     };
     fall_for(5);
     let falls = fall_for(60);
-    let rests = 60 * 60_000 / LONGEST_FAULT_PAUSE.as_millis() as usize;
+    let rests = 60 * 60_000 / MAX_FAULT_DELAY.as_millis() as usize;
     assert!(falls >= rests - 1, "{falls} falls: it was given up");
-    assert!(falls <= (rests + 1) * (MIN_RESTING + 4), "{falls} falls");
+    assert!(
+        falls <= (rests + 1) * (MIN_WAITING_AFTER_FAULT + 4),
+        "{falls} falls"
+    );
     // After a success, waiting deliveries do not wait for the longest pause to end.
-    bench.run(LONGEST_FAULT_PAUSE, ok());
+    bench.run(MAX_FAULT_DELAY, ok());
     let is_over = |id: &_| bench.disk.status(*id) == Status::Succeeded;
     assert!(ids.iter().any(is_over));
     bench.run(Span::from_secs(10), ok());

@@ -18,7 +18,7 @@ use posthaste_store::{
 use posthaste_store_testing::model::ModelStore;
 
 use super::{HOOK, Nobody, START, World, acme};
-use crate::alerts::readings::OF_TALLIES;
+use crate::alerts::readings::FROM_COUNTERS;
 
 /// Returns counters that cross the threshold of this alert only.
 fn bad(name: AlertName) -> Tally {
@@ -85,7 +85,7 @@ async fn a_figure_out_of_range_is_told_once_and_its_end_once() {
         Scope::Tenant(acme()),
         Scope::Endpoint(HOOK),
     ];
-    for name in OF_TALLIES {
+    for name in FROM_COUNTERS {
         for scope in &scopes {
             let mut world = World::new().await;
             world.watch_for(Span::from_mins(1)).await;
@@ -138,7 +138,7 @@ async fn thresholds_are_the_operators() {
     let mut world = World::new().await;
     world.only(AlertName::RetryRatio, Bound::Above(0.5));
     let everything = Scope::Everything;
-    for name in OF_TALLIES {
+    for name in FROM_COUNTERS {
         happen(&world, &everything, bad(name)).await;
     }
     world.watch_for(Span::from_mins(5)).await;

@@ -21,7 +21,7 @@ use super::body;
 use super::call::Call;
 use super::problem::Problem;
 use super::route::{Access, Content, Gives, Group, Route, Schema, Takes, Verb};
-use crate::alerts::readings::OF_TALLIES;
+use crate::alerts::readings::FROM_COUNTERS;
 use crate::observe::Lately;
 use judge::{Finding, Reason, Suspect};
 
@@ -172,7 +172,7 @@ async fn alerts(
     let mut alerts = FxHashMap::default();
     for alert in open {
         if let Scope::Endpoint(endpoint) = alert.scope
-            && OF_TALLIES.contains(&alert.name)
+            && FROM_COUNTERS.contains(&alert.name)
         {
             alerts.entry(endpoint).or_insert(alert);
         }

@@ -17,7 +17,7 @@ use super::call::Call;
 use super::code::Code;
 use super::delivery_view::{DeliveryView, status_now};
 use super::paging;
-use super::problem::{Noun, Problem};
+use super::problem::{Problem, ResourceKind};
 use crate::engine::Cancelled;
 use filter::Wanted;
 
@@ -106,7 +106,7 @@ async fn in_flight(
 
 /// `GET …/deliveries/{delivery}`.
 async fn get(call: Call) -> Result<Response<Body>, Problem> {
-    let id = call.id("delivery", Noun::Delivery)?;
+    let id = call.id("delivery", ResourceKind::Delivery)?;
     show(&call.app, &call.tenant().tenant, id, StatusCode::OK).await
 }
 
@@ -114,7 +114,7 @@ async fn get(call: Call) -> Result<Response<Body>, Problem> {
 async fn retry(mut call: Call) -> Result<Response<Body>, Problem> {
     call.take_nothing().await?;
     let app = &call.app;
-    let id: DeliveryId = call.id("delivery", Noun::Delivery)?;
+    let id: DeliveryId = call.id("delivery", ResourceKind::Delivery)?;
     let tenant = &call.tenant().tenant.id;
     // A delivery of another tenant is not found, in flight or not.
     let (stored, _) = find(app, tenant, id).await?;
@@ -137,7 +137,7 @@ async fn retry(mut call: Call) -> Result<Response<Body>, Problem> {
                 "What the delivery carried has been removed since it ended, as its retention says.";
             return Err(Problem::new(Code::PayloadGone, detail));
         }
-        Retried::NoSuchDelivery => return Err(Problem::missing(Noun::Delivery)),
+        Retried::NoSuchDelivery => return Err(Problem::missing(ResourceKind::Delivery)),
     };
     app.engine.work(endpoint, now);
     show(&call.app, &call.tenant().tenant, id, StatusCode::ACCEPTED).await
@@ -147,7 +147,7 @@ async fn retry(mut call: Call) -> Result<Response<Body>, Problem> {
 async fn cancel(mut call: Call) -> Result<Response<Body>, Problem> {
     call.take_nothing().await?;
     let app = &call.app;
-    let id: DeliveryId = call.id("delivery", Noun::Delivery)?;
+    let id: DeliveryId = call.id("delivery", ResourceKind::Delivery)?;
     let tenant = &call.tenant().tenant.id;
     let (stored, _) = find(app, tenant, id).await?;
     if !stored.delivery.status().is_terminal() {
@@ -190,7 +190,7 @@ async fn find(
     id: DeliveryId,
 ) -> Result<(StoredDelivery, Vec<AttemptEntry>), Problem> {
     let found = app.store.delivery(tenant.clone(), id).await?;
-    found.ok_or_else(|| Problem::missing(Noun::Delivery))
+    found.ok_or_else(|| Problem::missing(ResourceKind::Delivery))
 }
 
 async fn show(

@@ -133,7 +133,7 @@ async fn among(
     filter: &DeliveryFilter,
     mut page: PageRequest<DeliveryId>,
 ) -> Result<Page<StoredDelivery, DeliveryId>, Problem> {
-    let end = just_past(ids.end().0).map(DeliveryId);
+    let end = first_id_after(ids.end().0).map(DeliveryId);
     page.before = match (page.before, end) {
         (Some(before), Some(end)) => Some(before.min(end)),
         (before, end) => before.or(end),
@@ -158,7 +158,7 @@ async fn events(
     }
     let page = PageRequest {
         limit: MAX_EVENTS + 1,
-        before: just_past(ids.end().0).map(EventId),
+        before: first_id_after(ids.end().0).map(EventId),
     };
     let filter = EventFilter::default();
     let found = app.store.events(tenant.clone(), filter, page).await?;
@@ -203,7 +203,7 @@ async fn of_events(
 
 /// Returns the smallest id of the moment after that of `id`, or `None` after the last moment. A store may
 /// keep only the moment of an id.
-fn just_past(id: u128) -> Option<u128> {
+fn first_id_after(id: u128) -> Option<u128> {
     let moment = moment_of(id) + 1;
     // A millisecond contains as many moments as the counter in an id has values.
     let end = first_moment(Timestamp(u64::MAX)) | (first_moment(Timestamp(1)) - 1);
@@ -243,12 +243,12 @@ mod tests {
     #[test]
     fn what_is_just_past_an_id_is_of_a_later_moment_and_the_least_of_it() {
         let id = id_of(first_moment(Timestamp(5_000)) + 3, u64::MAX);
-        let past = just_past(id).expect("there is one");
+        let past = first_id_after(id).expect("there is one");
         assert_eq!(moment_of(past), moment_of(id) + 1);
         assert_eq!(past as u64, 0);
         let end = id_of(first_moment(Timestamp(5_000)) + 4_095, 0);
-        let next = just_past(end).expect("there is one");
+        let next = first_id_after(end).expect("there is one");
         assert_eq!(moment_of(next), first_moment(Timestamp(5_001)));
-        assert_eq!(just_past(u128::MAX), None);
+        assert_eq!(first_id_after(u128::MAX), None);
     }
 }

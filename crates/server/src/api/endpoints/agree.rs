@@ -4,7 +4,7 @@
 //! error is reported for the field in the request, and names the other one.
 
 use http::header::AUTHORIZATION;
-use posthaste_core::mistakes::Mistakes;
+use posthaste_core::mistakes::ValidationErrors;
 use posthaste_core::sign::{SignatureStyle, SigningKey};
 use serde_json::{Map, Value};
 
@@ -21,7 +21,7 @@ pub(super) struct Whole<'a> {
 }
 
 /// Reports parts that contradict each other, for an endpoint that `document` creates or changes.
-pub(super) fn check(whole: &Whole<'_>, document: &Value, mistakes: &mut Mistakes) {
+pub(super) fn check(whole: &Whole<'_>, document: &Value, mistakes: &mut ValidationErrors) {
     let says = |name: &str| document.get(name).is_some();
     let header = |wanted: &str| {
         let mut names = whole.headers.keys();

@@ -2,7 +2,7 @@
 
 use posthaste_core::address::{Destination, Refusal};
 use posthaste_core::lane::{MAX_BURST, MAX_IN_FLIGHT, MAX_PER_SECOND, MIN_PER_SECOND, RateLimit};
-use posthaste_core::mistakes::{Fields, Mistakes};
+use posthaste_core::mistakes::{Fields, ValidationErrors};
 use posthaste_core::sign::{SignatureStyle, SigningKey};
 use posthaste_core::subscription::{MAX_PATTERNS, Pattern};
 use posthaste_core::time::Span;
@@ -48,7 +48,7 @@ pub(super) fn read(
     endpoint: &mut Endpoint,
     is_new: bool,
 ) -> Result<Beside, Problem> {
-    let mut mistakes = Mistakes::default();
+    let mut mistakes = ValidationErrors::default();
     let mut beside = Beside::default();
     let mut refused = None;
     let mut asks_for = None;

@@ -114,12 +114,12 @@ fn wrong_value(value: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use posthaste_core::mistakes::Mistakes;
+    use posthaste_core::mistakes::ValidationErrors;
     use serde_json::json;
 
     fn wrong(headers: Value) -> Vec<String> {
         let document = json!({"headers": headers});
-        let mut mistakes = Mistakes::default();
+        let mut mistakes = ValidationErrors::default();
         let mut fields = Fields::open(&document, "", &mut mistakes).expect("an object");
         read(&mut fields);
         mistakes.iter().map(|one| one.field.clone()).collect()

@@ -15,11 +15,11 @@ use http::{Response, StatusCode};
 use posthaste_core::id::EndpointId;
 use posthaste_core::lane::{Health, Standing};
 use posthaste_core::sign::SignatureStyle;
-use posthaste_store::{DisabledReason, Endpoint, EndpointRow, Insertion, Replaced};
+use posthaste_store::{CreateResult, DisabledReason, Endpoint, EndpointRow, ReplaceResult};
 
 use super::call::Call;
 use super::code::Code;
-use super::problem::{Noun, Problem};
+use super::problem::{Problem, ResourceKind};
 use super::quota::too_many_endpoints;
 use super::route::{
     Access, CURSOR, Content, Gives, Group, Handler, LIMIT, Parameter, Route, Takes, Verb,
@@ -30,7 +30,7 @@ use super::{body, paging, trail};
 use crate::signing_keys::{SigningKeyring, reveal};
 use show::{seal_credentials, seal_headers, shown};
 
-pub(super) use show::standing_name;
+pub(super) use show::status_name;
 
 const ALL: &str = "/v1/tenants/{tenant}/endpoints";
 const ONE: &str = "/v1/tenants/{tenant}/endpoints/{endpoint}";
@@ -123,7 +123,7 @@ pub(super) static GROUP: Group = Group {
             Takes::OptionalJson("Nothing"),
             THE_ENDPOINT,
             &[],
-            |call| Box::pin(stand(call, Wish::Enable)),
+            |call| Box::pin(stand(call, StatusChangeRequest::Enable)),
         ),
         route(
             Verb::Post,
@@ -134,7 +134,7 @@ pub(super) static GROUP: Group = Group {
             Takes::OptionalJson("Nothing"),
             THE_ENDPOINT,
             &[],
-            |call| Box::pin(stand(call, Wish::Disable)),
+            |call| Box::pin(stand(call, StatusChangeRequest::Disable)),
         ),
         route(
             Verb::Post,
@@ -145,7 +145,7 @@ pub(super) static GROUP: Group = Group {
             Takes::OptionalJson("Nothing"),
             THE_ENDPOINT,
             &[(409, Code::WrongState)],
-            |call| Box::pin(stand(call, Wish::Pause)),
+            |call| Box::pin(stand(call, StatusChangeRequest::Pause)),
         ),
         route(
             Verb::Post,
@@ -156,7 +156,7 @@ pub(super) static GROUP: Group = Group {
             Takes::OptionalJson("Nothing"),
             THE_ENDPOINT,
             &[(409, Code::WrongState)],
-            |call| Box::pin(stand(call, Wish::Resume)),
+            |call| Box::pin(stand(call, StatusChangeRequest::Resume)),
         ),
         route(
             Verb::Get,
@@ -242,12 +242,12 @@ const fn route(
 
 /// Returns the endpoint in the path, if it belongs to the tenant and is not deleted.
 pub(super) async fn find(call: &Call) -> Result<EndpointRow, Problem> {
-    let id: EndpointId = call.id("endpoint", Noun::Endpoint)?;
+    let id: EndpointId = call.id("endpoint", ResourceKind::Endpoint)?;
     let row = call.app.store.endpoint(id).await?;
     row.filter(|row| {
         row.endpoint.tenant == call.tenant().tenant.id && row.standing != Standing::Deleted
     })
-    .ok_or_else(|| Problem::missing(Noun::Endpoint))
+    .ok_or_else(|| Problem::missing(ResourceKind::Endpoint))
 }
 
 async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
@@ -287,7 +287,7 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
     let allowed = app.endpoints_allowed(tenant);
     let inserted = app.store.create_endpoint(now, endpoint.clone(), allowed);
     match inserted.await? {
-        Insertion::Created => {
+        CreateResult::Created => {
             let row = EndpointRow {
                 endpoint,
                 standing: Standing::Enabled,
@@ -300,9 +300,9 @@ async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
             let answer = body::answer_secret(StatusCode::CREATED, &shown);
             Ok(trail::made(row.endpoint.id, answer))
         }
-        Insertion::NoSuchTenant => Err(Problem::missing(Noun::Tenant)),
-        Insertion::TooMany => Err(too_many_endpoints(allowed)),
-        Insertion::Taken => Err(Problem::internal(&"a fresh id was taken")),
+        CreateResult::NoSuchTenant => Err(Problem::missing(ResourceKind::Tenant)),
+        CreateResult::TooMany => Err(too_many_endpoints(allowed)),
+        CreateResult::Taken => Err(Problem::internal(&"a fresh id was taken")),
     }
 }
 
@@ -349,12 +349,12 @@ async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
         let now = app.clock.wall();
         let replaced = app.store.replace_endpoint(now, row.endpoint.clone());
         match replaced.await? {
-            Replaced::Done => {
+            ReplaceResult::Done => {
                 app.engine.changed(row.endpoint.id);
                 return answer_with(&call, &row);
             }
-            Replaced::Outdated => {}
-            Replaced::Gone => return Err(Problem::missing(Noun::Endpoint)),
+            ReplaceResult::Outdated => {}
+            ReplaceResult::Gone => return Err(Problem::missing(ResourceKind::Endpoint)),
         }
     }
     Err(contended())
@@ -369,17 +369,17 @@ async fn delete(call: Call) -> Result<Response<Body>, Problem> {
 
 /// A requested change of the endpoint status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wish {
+enum StatusChangeRequest {
     Enable,
     Disable,
     Pause,
     Resume,
 }
 
-async fn stand(mut call: Call, wish: Wish) -> Result<Response<Body>, Problem> {
+async fn stand(mut call: Call, wish: StatusChangeRequest) -> Result<Response<Body>, Problem> {
     call.take_nothing().await?;
     let row = find(&call).await?;
-    if let Some((standing, reason)) = next_standing(wish, row.standing)? {
+    if let Some((standing, reason)) = next_status(wish, row.standing)? {
         let switchboard = &call.app.switchboard;
         let endpoint = row.endpoint.id;
         switchboard.stand(endpoint, standing, reason).await?;
@@ -389,26 +389,32 @@ async fn stand(mut call: Call, wish: Wish) -> Result<Response<Body>, Problem> {
 }
 
 /// Returns the new status, or `None` if the endpoint has it already.
-fn next_standing(
-    wish: Wish,
+fn next_status(
+    wish: StatusChangeRequest,
     standing: Standing,
 ) -> Result<Option<(Standing, Option<DisabledReason>)>, Problem> {
     match (wish, standing) {
-        (_, Standing::Deleted) => Err(Problem::missing(Noun::Endpoint)),
+        (_, Standing::Deleted) => Err(Problem::missing(ResourceKind::Endpoint)),
         // For an enabled endpoint, this allows a tripped breaker to close.
-        (Wish::Enable, Standing::Enabled | Standing::Paused | Standing::Disabled)
-        | (Wish::Resume, Standing::Enabled | Standing::Paused) => {
+        (
+            StatusChangeRequest::Enable,
+            Standing::Enabled | Standing::Paused | Standing::Disabled,
+        )
+        | (StatusChangeRequest::Resume, Standing::Enabled | Standing::Paused) => {
             Ok(Some((Standing::Enabled, None)))
         }
         // Keeps the original reason why the endpoint was disabled.
-        (Wish::Disable, Standing::Disabled) | (Wish::Pause, Standing::Paused) => Ok(None),
-        (Wish::Disable, Standing::Enabled | Standing::Paused) => {
+        (StatusChangeRequest::Disable, Standing::Disabled)
+        | (StatusChangeRequest::Pause, Standing::Paused) => Ok(None),
+        (StatusChangeRequest::Disable, Standing::Enabled | Standing::Paused) => {
             Ok(Some((Standing::Disabled, Some(DisabledReason::Manual))))
         }
-        (Wish::Pause, Standing::Enabled) => Ok(Some((Standing::Paused, None))),
-        (Wish::Pause | Wish::Resume, Standing::Disabled) => Err(Problem::new(
-            Code::WrongState,
-            "The endpoint is disabled, so nothing waits for it. Enable it first: POST …/enable.",
-        )),
+        (StatusChangeRequest::Pause, Standing::Enabled) => Ok(Some((Standing::Paused, None))),
+        (StatusChangeRequest::Pause | StatusChangeRequest::Resume, Standing::Disabled) => {
+            Err(Problem::new(
+                Code::WrongState,
+                "The endpoint is disabled, so nothing waits for it. Enable it first: POST …/enable.",
+            ))
+        }
     }
 }

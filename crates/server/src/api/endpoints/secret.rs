@@ -2,17 +2,17 @@
 
 use axum::body::Body;
 use http::{Response, StatusCode};
-use posthaste_core::mistakes::{Fields, Mistakes};
+use posthaste_core::mistakes::{Fields, ValidationErrors};
 use posthaste_core::sign::{KeyError, MAX_KEYS, SignatureStyle, SigningKey, VerifyingKey};
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{Endpoint, Replaced};
+use posthaste_store::{Endpoint, ReplaceResult};
 use serde::Serialize;
 
 use super::find;
 use super::form::style_name;
 use crate::api::call::Call;
 use crate::api::code::Code;
-use crate::api::problem::{Noun, Problem};
+use crate::api::problem::{Problem, ResourceKind};
 use crate::api::tenants::{MAX_TRIES, contended};
 use crate::api::{App, body, form};
 use crate::chance::{fresh_private_key, fresh_secret};
@@ -79,7 +79,7 @@ impl Wanted {
     pub(super) fn settle(
         &self,
         style: SignatureStyle,
-        mistakes: &mut Mistakes,
+        mistakes: &mut ValidationErrors,
     ) -> Option<SigningKey> {
         if self.wrong {
             return None;
@@ -203,7 +203,7 @@ pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
 pub(super) async fn rotate(mut call: Call) -> Result<Response<Body>, Problem> {
     let document = call.take_json().await?;
     let app = &call.app;
-    let mut mistakes = Mistakes::default();
+    let mut mistakes = ValidationErrors::default();
     let mut wanted = Wanted::default();
     let mut overlap = DEFAULT_OVERLAP;
     form::read(&document, &mut mistakes, |fields| {
@@ -217,19 +217,19 @@ pub(super) async fn rotate(mut call: Call) -> Result<Response<Body>, Problem> {
         let mut endpoint = find(&call).await?.endpoint;
         let now = app.clock.wall();
         let mut keyring = open(app, &endpoint)?;
-        let mut mistakes = Mistakes::default();
+        let mut mistakes = ValidationErrors::default();
         let key = wanted.settle(endpoint.signature_style, &mut mistakes);
         let key = mistakes.into_result(key)?;
         keyring.rotate(key, now, overlap).map_err(refusal)?;
         endpoint.sealed_keys = seal(app, &endpoint, &keyring);
         let id = endpoint.id;
         match app.store.replace_endpoint(now, endpoint).await? {
-            Replaced::Done => {
+            ReplaceResult::Done => {
                 app.engine.changed(id);
                 return Ok(body::answer_secret(StatusCode::OK, &shown(&keyring, now)));
             }
-            Replaced::Outdated => {}
-            Replaced::Gone => return Err(Problem::missing(Noun::Endpoint)),
+            ReplaceResult::Outdated => {}
+            ReplaceResult::Gone => return Err(Problem::missing(ResourceKind::Endpoint)),
         }
     }
     Err(contended())

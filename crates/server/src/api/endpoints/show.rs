@@ -64,7 +64,7 @@ pub(super) fn shown(app: &App, tenant: &Tenant, row: &EndpointRow) -> Result<Sho
             .iter()
             .map(|one| one.to_string())
             .collect(),
-        status: standing_name(row.standing),
+        status: status_name(row.standing),
         disabled_reason: match row.standing {
             Standing::Disabled => row.disabled_reason.map(reason),
             Standing::Enabled | Standing::Paused | Standing::Deleted => None,
@@ -89,7 +89,7 @@ pub(super) fn shown(app: &App, tenant: &Tenant, row: &EndpointRow) -> Result<Sho
     })
 }
 
-pub(in crate::api) fn standing_name(standing: Standing) -> &'static str {
+pub(in crate::api) fn status_name(standing: Standing) -> &'static str {
     match standing {
         Standing::Enabled => "enabled",
         Standing::Paused => "paused",

@@ -15,7 +15,7 @@ use http::HeaderMap;
 use posthaste_core::delivery::OrderingKey;
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::ingest::Fingerprint;
-use posthaste_core::mistakes::Mistakes;
+use posthaste_core::mistakes::ValidationErrors;
 use posthaste_core::subscription::EventType;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_core::trace::TraceContext;
@@ -38,7 +38,7 @@ pub const MAX_AHEAD: Span = Span::from_days(365);
 /// Maximum number of unknown fields that are reported for an event.
 const MAX_UNKNOWN: usize = 16;
 /// Default content type of a raw body.
-const UNSAID_CONTENT_TYPE: &str = "application/octet-stream";
+const DEFAULT_CONTENT_TYPE: &str = "application/octet-stream";
 /// The header that may contain the idempotency key.
 const IDEMPOTENCY_HEADER: &str = "Idempotency-Key";
 
@@ -70,7 +70,7 @@ pub(super) struct Draft {
 pub(super) struct Reader {
     now: Timestamp,
     payload_limit_bytes: u64,
-    mistakes: Mistakes,
+    mistakes: ValidationErrors,
     too_large: bool,
 }
 
@@ -80,7 +80,7 @@ impl Reader {
         Reader {
             now,
             payload_limit_bytes,
-            mistakes: Mistakes::default(),
+            mistakes: ValidationErrors::default(),
             too_large: false,
         }
     }
@@ -262,7 +262,7 @@ impl Reader {
             self.wrong(format!("{path}body_base64"), message);
         }
         let content_type = match content_type {
-            None => Some(UNSAID_CONTENT_TYPE.to_owned()),
+            None => Some(DEFAULT_CONTENT_TYPE.to_owned()),
             Some(raw) => self.content_type(raw, path),
         };
         let bytes = self.raw_body(body_base64, path);

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use posthaste_core::id::{EndpointId, EventId};
 use posthaste_core::lane::Standing;
-use posthaste_core::mistakes::Mistakes;
+use posthaste_core::mistakes::ValidationErrors;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{
     Content, DeliveryFilter, EventFilter, Ingest, Ingested, LimitName, LimitSource, NewEvent,
@@ -24,17 +24,17 @@ use posthaste_store::{
 };
 
 use super::App;
-use super::auth::KnownTenant;
+use super::auth::CachedTenant;
 use super::body;
 use super::call::Call;
 use super::code::Code;
 use super::delivery_view::{Shown, status_now};
 use super::paging;
-use super::problem::{Noun, Problem};
+use super::problem::{Problem, ResourceKind};
 use super::trail;
 use intake::{Draft, Reader};
 use trace::Traced;
-use view::{EventSummary, EventView, Fate, write_accepted};
+use view::{DeliveryStatusView, EventSummary, EventView, write_accepted};
 
 pub use batch::MAX_BATCH;
 pub use intake::{MAX_AHEAD, MAX_PAYLOAD_DEPTH, MAX_TEXT_CHARS};
@@ -117,7 +117,7 @@ async fn test(call: Call) -> Result<Response<Body>, Problem> {
 
 async fn accept_test(mut call: Call, traced: &mut Traced) -> Result<Response<Body>, Problem> {
     let (app, tenant) = (call.app.clone(), call.tenant().clone());
-    let endpoint: EndpointId = call.id("endpoint", Noun::Endpoint)?;
+    let endpoint: EndpointId = call.id("endpoint", ResourceKind::Endpoint)?;
     let limit = event_bytes(&app, &tenant.tenant);
     let bytes = call.take_body(limit).await?;
     let now = app.clock.wall();
@@ -138,7 +138,7 @@ async fn accept_test(mut call: Call, traced: &mut Traced) -> Result<Response<Bod
     let row = app.store.endpoint(endpoint).await?;
     let row = row.filter(|row| row.endpoint.tenant == tenant.tenant.id);
     match row.map(|row| row.standing) {
-        None | Some(Standing::Deleted) => return Err(Problem::missing(Noun::Endpoint)),
+        None | Some(Standing::Deleted) => return Err(Problem::missing(ResourceKind::Endpoint)),
         Some(Standing::Disabled) => return Err(endpoint_disabled()),
         Some(Standing::Enabled | Standing::Paused) => {}
     }
@@ -166,7 +166,7 @@ fn event_bytes(app: &App, tenant: &Tenant) -> u64 {
 
 async fn accept_one(
     app: &App,
-    tenant: &KnownTenant,
+    tenant: &CachedTenant,
     now: Timestamp,
     event: NewEvent,
     traced: &mut Traced,
@@ -196,7 +196,7 @@ fn status_of(accepted: &[Ingested]) -> StatusCode {
 
 async fn store(
     app: &App,
-    tenant: &KnownTenant,
+    tenant: &CachedTenant,
     now: Timestamp,
     events: Vec<NewEvent>,
 ) -> Result<Vec<Ingested>, Problem> {
@@ -214,7 +214,7 @@ async fn store(
             Ok(accepted)
         }
         Ingest::Conflict(places) => Err(conflict(count, &places)),
-        Ingest::NoSuchTenant => Err(Problem::missing(Noun::Tenant)),
+        Ingest::NoSuchTenant => Err(Problem::missing(ResourceKind::Tenant)),
         Ingest::NoSuchEndpoint => Err(endpoint_disabled()),
         Ingest::OverLimit { limit, wait } => {
             Err(app.over_limit(tenant, now, count as u64, (limit, wait)))
@@ -235,7 +235,7 @@ fn conflict(events: usize, places: &[usize]) -> Problem {
         "This idempotency key was used before, with other content. Nothing was accepted; use another key for other content.",
     );
     if events > 1 {
-        let mut mistakes = Mistakes::default();
+        let mut mistakes = ValidationErrors::default();
         for place in places {
             let field = format!("events[{place}].idempotency_key");
             mistakes.note(field, "was used before, with other content");
@@ -278,10 +278,10 @@ async fn list(call: Call) -> Result<Response<Body>, Problem> {
 async fn get(call: Call) -> Result<Response<Body>, Problem> {
     let app = &call.app;
     let tenant = &call.tenant().tenant.id;
-    let id: EventId = call.id("event", Noun::Event)?;
+    let id: EventId = call.id("event", ResourceKind::Event)?;
     let stored = app.store.event(tenant.clone(), id).await?;
-    let stored = stored.ok_or_else(|| Problem::missing(Noun::Event))?;
-    let mut fates: Vec<Fate> = Vec::new();
+    let stored = stored.ok_or_else(|| Problem::missing(ResourceKind::Event))?;
+    let mut fates: Vec<DeliveryStatusView> = Vec::new();
     let mut before = None;
     while fates.len() < MAX_DELIVERIES_SHOWN {
         let page = PageRequest {
@@ -294,7 +294,7 @@ async fn get(call: Call) -> Result<Response<Body>, Problem> {
         };
         let found = app.store.deliveries(tenant.clone(), filter, page).await?;
         let aloft = app.switchboard.aloft(&found.items).await;
-        fates.extend(found.items.iter().map(|stored| Fate {
+        fates.extend(found.items.iter().map(|stored| DeliveryStatusView {
             id: Shown(stored.delivery.id()),
             endpoint_id: Shown(stored.delivery.facts().endpoint),
             status: status_now(stored, aloft.contains(&stored.delivery.id())),

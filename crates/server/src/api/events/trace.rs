@@ -9,7 +9,7 @@ use posthaste_store::Ingested;
 
 use super::super::call::Call;
 use super::super::problem::Problem;
-use crate::telemetry::{AcceptSeen, Accepting, Telemetry};
+use crate::telemetry::{AcceptSpan, Accepting, Telemetry};
 
 /// The header with the trace id.
 const TRACE_PARENT: &str = "traceparent";
@@ -63,7 +63,7 @@ impl Traced {
             Err(problem) => (problem.status, Some(problem.code.as_str())),
         };
         let event = self.event.as_ref();
-        let seen = AcceptSeen {
+        let seen = AcceptSpan {
             route: self.route,
             tenant: &self.tenant,
             events: self.events,

@@ -71,7 +71,7 @@ impl EventSummary {
 
 /// The status of one delivery of an event.
 #[derive(Serialize)]
-pub(super) struct Fate {
+pub(super) struct DeliveryStatusView {
     pub(super) id: Shown<DeliveryId>,
     pub(super) endpoint_id: Shown<EndpointId>,
     pub(super) status: Status,
@@ -88,11 +88,14 @@ pub(super) struct EventView<'a> {
     body_base64: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     content_type: Option<&'a str>,
-    deliveries: Vec<Fate>,
+    deliveries: Vec<DeliveryStatusView>,
 }
 
 impl<'a> EventView<'a> {
-    pub(super) fn new(stored: &'a StoredEvent, deliveries: Vec<Fate>) -> EventView<'a> {
+    pub(super) fn new(
+        stored: &'a StoredEvent,
+        deliveries: Vec<DeliveryStatusView>,
+    ) -> EventView<'a> {
         let content = &stored.content;
         let content_type = content.content_type.as_deref();
         // A payload that was accepted as JSON is JSON. Otherwise it would be shown as base64.

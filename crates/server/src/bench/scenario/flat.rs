@@ -24,7 +24,7 @@ use crate::bench::stage::Stage;
 use crate::picture::words;
 
 /// Default number of rows in the way.
-const IN_THE_WAY: usize = 1_000_000;
+const BLOAT_ROWS: usize = 1_000_000;
 /// Number of events delivered directly, and number of events fetched.
 const SAMPLE: usize = 20_000;
 /// Number of events before the measurement.
@@ -67,7 +67,7 @@ struct Measured {
 
 /// Runs the scenario.
 pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
-    let count = settings.events.unwrap_or(IN_THE_WAY);
+    let count = settings.events.unwrap_or(BLOAT_ROWS);
     let heads = [
         "in the way",
         "straight, deliveries/s",

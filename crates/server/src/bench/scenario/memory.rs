@@ -45,7 +45,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     };
     let stage = Stage::server(settings, ledger, wanted).await?;
     turn_all(&stage, "pause").await?;
-    stage.receivers.keep_moments();
+    stage.receivers.record_arrival_times();
     let called = Arc::clone(&names);
     let event_type = Arc::new(move |number: usize| Arc::clone(&called[number % ENDPOINTS]));
     let fed = fill(&stage, settings, 0..pending, event_type).await?;

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use super::unlimited;
 use crate::bench::api::Wanted;
 use crate::bench::failure::Failure;
-use crate::bench::figures::{Spread, median, ratio};
+use crate::bench::figures::{Percentiles, median, ratio};
 use crate::bench::ledger::Ledger;
 use crate::bench::producer::{Load, feed, produce};
 use crate::bench::progress::Progress;
@@ -73,7 +73,7 @@ async fn healthy_lag(
     start: usize,
     count: usize,
     what: &str,
-) -> Result<Spread, Failure> {
+) -> Result<Percentiles, Failure> {
     let progress = Progress::new(what, (start + count) as u64);
     let load = load(settings, start, count, HEALTHY_TYPE);
     stage.run(load, HEALTHY..HEALTHY + 1, &progress).await?;
@@ -88,13 +88,13 @@ pub async fn hanging(settings: &Settings) -> Result<Outcome, Failure> {
     for nth in 1..=settings.rounds {
         pairs.push(hanging_round(settings, sample, nth).await?);
     }
-    let (quiet, beside): (Vec<Spread>, Vec<Spread>) = pairs.iter().copied().unzip();
+    let (quiet, beside): (Vec<Percentiles>, Vec<Percentiles>) = pairs.iter().copied().unzip();
     let ratios = pairs
         .iter()
         .filter_map(|(quiet, beside)| ratio(beside.p99, quiet.p99));
     let ratios: Vec<f64> = ratios.collect();
     let middle = median(ratios.iter().copied());
-    let (quiet, beside) = (Spread::median(&quiet), Spread::median(&beside));
+    let (quiet, beside) = (Percentiles::median(&quiet), Percentiles::median(&beside));
     Ok(Outcome {
         name: "hanging",
         setting: format!(
@@ -131,7 +131,7 @@ async fn hanging_round(
     settings: &Settings,
     sample: usize,
     nth: usize,
-) -> Result<(Spread, Spread), Failure> {
+) -> Result<(Percentiles, Percentiles), Failure> {
     let healthy = WARM_UP + 2 * sample;
     let ledger = Arc::new(Ledger::new(2, healthy + HEAD_START + sample));
     let wanted = |index, url| wanted(settings, index, url);
@@ -197,7 +197,7 @@ pub async fn backlog(settings: &Settings) -> Result<Outcome, Failure> {
         return Err(Failure::Broken("the backlog did not drain".to_owned()));
     }
 
-    let line = |name: &str, lag: Spread, peak: u64| {
+    let line = |name: &str, lag: Percentiles, peak: u64| {
         let share = number(ratio(lag.p99, quiet.p99));
         row(&[name, &spread(Some(lag)), &share, &bytes(Some(peak as f64))])
     };
@@ -252,7 +252,7 @@ pub async fn backlog(settings: &Settings) -> Result<Outcome, Failure> {
 }
 
 /// The result of sending many events.
-pub(super) struct Fed {
+pub(super) struct FillResult {
     /// Events per second.
     pub(super) per_second: f64,
     /// Bytes written per event.
@@ -267,7 +267,7 @@ pub(super) async fn fill(
     settings: &Settings,
     events: std::ops::Range<usize>,
     event_type: Arc<dyn Fn(usize) -> Arc<str> + Send + Sync>,
-) -> Result<Fed, Failure> {
+) -> Result<FillResult, Failure> {
     let count = events.len();
     let load = Load {
         events,
@@ -287,7 +287,7 @@ pub(super) async fn fill(
     let seconds = begun_at.elapsed().as_secs_f64();
     let after = stage.subject.settled_usage().await?;
     let written = after.written_bytes.saturating_sub(before.written_bytes);
-    Ok(Fed {
+    Ok(FillResult {
         per_second: count as f64 / seconds.max(f64::MIN_POSITIVE),
         written_each: written as f64 / count.max(1) as f64,
         before,

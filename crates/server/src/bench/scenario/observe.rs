@@ -12,7 +12,7 @@ use crate::bench::subject::Kind;
 use crate::picture::words;
 
 /// Settings that switch off metrics and attempt logs.
-const UNSEEN: [&str; 2] = [
+const METRICS_OFF: [&str; 2] = [
     "metrics.enabled=false",
     "log.level=info,posthaste::attempt=off",
 ];
@@ -21,7 +21,7 @@ const UNSEEN: [&str; 2] = [
 pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let events = settings.events.unwrap_or(EVENTS);
     let mut unseen = settings.clone();
-    unseen.set.extend(UNSEEN.map(str::to_owned));
+    unseen.set.extend(METRICS_OFF.map(str::to_owned));
     let mut rounds = Vec::new();
     for nth in 1..=settings.rounds {
         let run = |seen| Run {

@@ -14,7 +14,7 @@ use super::neighbour::fill;
 use super::unlimited;
 use crate::bench::api::{Api, Wanted};
 use crate::bench::failure::Failure;
-use crate::bench::figures::{Spread, ratio};
+use crate::bench::figures::{Percentiles, ratio};
 use crate::bench::ledger::Ledger;
 use crate::bench::prometheus;
 use crate::bench::receiver::Mood;
@@ -45,7 +45,7 @@ const MAX_SILENCE: Duration = Duration::from_secs(60);
 /// Interval between two checks whether all deliveries have finished.
 const LOOK: Duration = Duration::from_millis(100);
 /// Settings that lift the API's rate limit, which the benchmark would exceed.
-const UNHURRIED: [&str; 2] = [
+const NO_RATE_LIMIT: [&str; 2] = [
     "limits.requests_per_second=1000000",
     "limits.request_burst=1000000",
 ];
@@ -54,7 +54,7 @@ const UNHURRIED: [&str; 2] = [
 pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let stored = settings.events.unwrap_or(STORED).max(A_FEW);
     let mut patient = settings.clone();
-    patient.set.extend(UNHURRIED.map(str::to_owned));
+    patient.set.extend(NO_RATE_LIMIT.map(str::to_owned));
     let ledger = Arc::new(Ledger::new(ENDPOINTS, stored));
     let wanted = |index: usize, url| Wanted {
         event_types: vec![event_type(index).to_string()],
@@ -117,7 +117,7 @@ async fn store(
 /// The measurement of one page.
 struct Look {
     page: &'static str,
-    spread: Option<Spread>,
+    spread: Option<Percentiles>,
     bytes: usize,
 }
 
@@ -145,7 +145,7 @@ async fn look(stage: &Stage, rounds: usize) -> Result<Vec<Look>, Failure> {
     }
     let look = |(page, bytes, nanos)| Look {
         page,
-        spread: Spread::of_nanos(nanos),
+        spread: Percentiles::of_nanos(nanos),
         bytes,
     };
     Ok(looks.into_iter().map(look).collect())
@@ -303,7 +303,7 @@ mod tests {
     fn what_is_too_slow_is_named() {
         let look = |page, p50| Look {
             page,
-            spread: Some(Spread { p50, p99: 99.0 }),
+            spread: Some(Percentiles { p50, p99: 99.0 }),
             bytes: 12_000,
         };
         let few = [look("overview", 2.0), look("tenant", 4.0)];

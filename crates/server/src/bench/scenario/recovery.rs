@@ -54,7 +54,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     };
     let stage = Stage::server(settings, ledger, wanted).await?;
     stage.receivers.set_mood(0, Mood::Down);
-    stage.receivers.keep_moments();
+    stage.receivers.record_arrival_times();
     fill(&stage, settings, 0..waiting, Load::named(EVENT_TYPE)).await?;
     sleep(OUTAGE).await;
     let recovered_at = stage.ledger.now();

@@ -81,7 +81,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
         sent: 0,
         piece,
     };
-    sender.spoil_the_day().await?;
+    sender.prevent_partition_drop().await?;
     sender.send(stored, "storing").await?;
     sender = sender.keep_for(LONG).await?;
     let before = sender.measure("before").await?;
@@ -136,7 +136,7 @@ impl Sender<'_> {
 
     /// On PostgreSQL, a complete day is dropped as one partition, which costs almost nothing. To make the server
     /// delete row by row, another tenant keeps one event of the day for longer.
-    async fn spoil_the_day(&mut self) -> Result<(), Failure> {
+    async fn prevent_partition_drop(&mut self) -> Result<(), Failure> {
         let mut api = self.api().await?;
         let patient = json!({"id": "patient", "name": "Patient"});
         api.post("/v1/tenants", Some(&patient)).await?;

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::unlimited;
 use crate::bench::failure::Failure;
-use crate::bench::figures::Spread;
+use crate::bench::figures::Percentiles;
 use crate::bench::ledger::Ledger;
 use crate::bench::producer::Load;
 use crate::bench::progress::Progress;
@@ -222,7 +222,7 @@ pub(super) async fn measure(settings: &Settings, run: Run, what: &str) -> Result
         .await?;
     let before = stage.settled_usage().await?;
     let database_before = stage.database_cpu().await;
-    let told_before = told_lag(&stage, seen).await?;
+    let told_before = lag_histogram(&stage, seen).await?;
 
     load.events = warm_up..all;
     let running = stage.run(load, 0..settings.endpoints, &progress);
@@ -235,7 +235,7 @@ pub(super) async fn measure(settings: &Settings, run: Run, what: &str) -> Result
     }
     let after = stage.settled_usage().await?;
     let database_after = stage.database_cpu().await;
-    let told_after = told_lag(&stage, seen).await?;
+    let told_after = lag_histogram(&stage, seen).await?;
     stage.check(0..settings.endpoints, 0..all).await?;
 
     let counted = warm_up..all;
@@ -289,7 +289,7 @@ async fn scrape(stage: &Stage) -> Failure {
 }
 
 /// Returns the server's lag histogram, if metrics are on.
-async fn told_lag(stage: &Stage, seen: Seen) -> Result<Option<Histogram>, Failure> {
+async fn lag_histogram(stage: &Stage, seen: Seen) -> Result<Option<Histogram>, Failure> {
     match seen {
         Seen::Nothing => Ok(None),
         Seen::Asked | Seen::Scraped => {
@@ -299,14 +299,14 @@ async fn told_lag(stage: &Stage, seen: Seen) -> Result<Option<Histogram>, Failur
     }
 }
 
-fn since(before: Option<Histogram>, after: Option<Histogram>) -> Option<Spread> {
+fn since(before: Option<Histogram>, after: Option<Histogram>) -> Option<Percentiles> {
     let after = after?;
     let counted = match before {
         Some(before) => after.since(&before),
         None => after,
     };
     let ms = |share| Some(counted.quantile(share)? * 1e3);
-    Some(Spread {
+    Some(Percentiles {
         p50: ms(0.50)?,
         p99: ms(0.99)?,
     })
@@ -329,7 +329,7 @@ fn outcome(name: &'static str, setting: String, rounds: &[Round], settings: &Set
     let sized = |name: &str, pick: fn(&Figures) -> Option<f64>| {
         line(name, &|figures| bytes(pick(figures)), share(&pick))
     };
-    let timed = |name: &str, pick: fn(&Figures) -> Option<Spread>| {
+    let timed = |name: &str, pick: fn(&Figures) -> Option<Percentiles>| {
         line(name, &|figures| spread(pick(figures)), None)
     };
     let mut table = vec![

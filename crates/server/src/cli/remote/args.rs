@@ -202,7 +202,8 @@ fn action(resource: &'static Resource, action: &'static Action, command: Command
         Place::Body(_) | Place::Bare(..) => true,
         Place::Query(_) => false,
     });
-    let argument = |field| argument(field).conflicts_with_all(rivals(field, action.fields));
+    let argument =
+        |field| argument(field).conflicts_with_all(conflicting_options(field, action.fields));
     command = command.args(action.fields.iter().map(argument));
     if bodied {
         let body = Arg::new(BODY).long(BODY).value_name("FILE");
@@ -228,7 +229,7 @@ pub fn examples(lines: &[&str]) -> String {
 }
 
 /// Returns the options that conflict with an option that removes a setting: those that set it or a part of it.
-fn rivals(field: &'static Field, all: &'static [Field]) -> Vec<&'static str> {
+fn conflicting_options(field: &'static Field, all: &'static [Field]) -> Vec<&'static str> {
     let place = |field: &Field| match field.place {
         Place::Body(place) | Place::Bare(place, _) => Some(place),
         Place::Query(_) => None,

@@ -26,7 +26,7 @@ pub(super) const ACTIONS: &[At<Act>] = &[
 ];
 
 #[derive(Deserialize)]
-struct Working {
+struct ActiveLink {
     id: String,
     created_at: String,
     expires_at: String,
@@ -34,12 +34,12 @@ struct Working {
 
 /// Adds the sections about portal links to a page.
 pub(super) async fn on(visit: &Visit, page: Page) -> Result<Page, Problem> {
-    let listed: Listed<Working> = visit.get(&format!("/portal-links?limit={LISTED}")).await?;
+    let listed: Listed<ActiveLink> = visit.get(&format!("/portal-links?limit={LISTED}")).await?;
     let page = page.still("share", share(visit, "1h", &Wrong::default()));
     Ok(page.live("links", table(visit, &listed.data)))
 }
 
-fn table(visit: &Visit, links: &[Working]) -> Markup {
+fn table(visit: &Visit, links: &[ActiveLink]) -> Markup {
     if links.is_empty() {
         return html! {};
     }

@@ -27,13 +27,13 @@ use super::visit::{Visit, fits};
 use crate::api::problem::Problem;
 
 /// Renders a page.
-pub(super) type Show = fn(Visit) -> Showing;
+pub(super) type Show = fn(Visit) -> PageFuture;
 /// The future of a rendered page.
-pub(super) type Showing = Pin<Box<dyn Future<Output = Result<Shown, Problem>> + Send>>;
+pub(super) type PageFuture = Pin<Box<dyn Future<Output = Result<Shown, Problem>> + Send>>;
 /// Performs the action that a form requests.
-pub(super) type Act = fn(Visit, Form) -> Acting;
+pub(super) type Act = fn(Visit, Form) -> ActionFuture;
 /// The future of an action.
-pub(super) type Acting = Pin<Box<dyn Future<Output = Result<After, Problem>> + Send>>;
+pub(super) type ActionFuture = Pin<Box<dyn Future<Output = Result<After, Problem>> + Send>>;
 
 /// The part of the site that a page or an action belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

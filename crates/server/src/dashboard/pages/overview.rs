@@ -18,7 +18,7 @@ pub(super) const PAGES: &[At<Show>] = &[
 ];
 
 /// URL of this server if neither the settings nor the request name one.
-const USUAL_URL: &str = "http://127.0.0.1:8420";
+const DEFAULT_URL: &str = "http://127.0.0.1:8420";
 
 /// An endpoint that needs attention.
 #[derive(Deserialize)]
@@ -148,7 +148,7 @@ fn reason(reason: &str) -> Markup {
 fn own_url(visit: &Visit) -> &str {
     let told = visit.dashboard.settings.public_url.as_deref();
     let called = visit.origin.called.as_deref();
-    told.or(called).unwrap_or(USUAL_URL)
+    told.or(called).unwrap_or(DEFAULT_URL)
 }
 
 fn command(url: &str, path: &str, body: &str) -> String {

@@ -12,7 +12,7 @@ use super::delivery::words;
 use crate::api::problem::Problem;
 
 /// Error message for a time that cannot be parsed.
-pub(super) const NO_TIME: &str =
+pub(super) const INVALID_TIME: &str =
     "must be a time, such as 2026-11-15 14:30, or how long ago that is, such as 2h";
 
 /// The fields of a form, by their API names.
@@ -56,7 +56,7 @@ impl Typed {
     }
 
     /// Marks a field as wrong. An earlier error of the same field is kept. Returns whether the error is new.
-    pub(super) fn call_wrong(&mut self, name: &str, message: impl Into<String>) -> bool {
+    pub(super) fn add_error(&mut self, name: &str, message: impl Into<String>) -> bool {
         let known = self.fields.iter().find(|(field, _)| *field == name);
         match known.map(|(field, _)| *field) {
             Some(field) if self.wrong(field).is_none() => {
@@ -72,7 +72,7 @@ impl Typed {
         let mistakes = problem.errors.iter().flat_map(|errors| errors.iter());
         let mut has_news = false;
         for mistake in mistakes {
-            has_news |= self.call_wrong(&mistake.field, mistake.message.clone());
+            has_news |= self.add_error(&mistake.field, mistake.message.clone());
         }
         has_news
     }
@@ -82,7 +82,7 @@ impl Typed {
         for name in names {
             let text = self.value(name);
             if !text.is_empty() && moment(text, now).is_none() {
-                self.call_wrong(name, NO_TIME);
+                self.add_error(name, INVALID_TIME);
             }
         }
     }

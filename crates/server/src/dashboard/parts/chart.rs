@@ -71,7 +71,7 @@ pub(in crate::dashboard) fn columns(
 ) -> Markup {
     let good = |column: &Column| (0.0, column.good);
     let bad = |column: &Column| (column.good, column.good + column.bad);
-    let mut picture = sheet("plot", words.title, words.told);
+    let mut picture = svg_element("plot", words.title, words.told);
     if let Some(share) = marks.shaded.filter(|share| *share > 0.0) {
         picture = picture.child(rect(0.0, 0.0, WIDTH * share, HEIGHT).class("shade"));
     }
@@ -94,7 +94,7 @@ pub(in crate::dashboard) fn lines(
     most: f64,
     words: Words<'_>,
 ) -> Markup {
-    let mut picture = sheet("plot", words.title, words.told);
+    let mut picture = svg_element("plot", words.title, words.told);
     for (class, values) in lines {
         picture = picture.child(line(values, most, HEIGHT).class(class));
     }
@@ -109,7 +109,8 @@ pub(in crate::dashboard) fn spark(values: &[Option<f64>], title: &str) -> Markup
     }
     let told = format!("Highest {}.", short(most));
     let most = if most > 0.0 { most } else { 1.0 };
-    let picture = sheet("spark", title, &told).child(line(values, most, HEIGHT).class("trend"));
+    let picture =
+        svg_element("spark", title, &told).child(line(values, most, HEIGHT).class("trend"));
     PreEscaped(picture.write_for_page())
 }
 
@@ -117,7 +118,7 @@ fn short(value: f64) -> String {
     format!("{}", (value * 100.0).round() / 100.0)
 }
 
-fn sheet(class: &'static str, title: &str, told: &str) -> Element {
+fn svg_element(class: &'static str, title: &str, told: &str) -> Element {
     Element::new("svg")
         .with(
             "viewBox",

@@ -147,10 +147,10 @@ impl Field<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use posthaste_core::mistakes::Mistakes;
+    use posthaste_core::mistakes::ValidationErrors;
 
     fn problem() -> Problem {
-        let mut mistakes = Mistakes::default();
+        let mut mistakes = ValidationErrors::default();
         mistakes.note("url", "must be https");
         mistakes.note("headers.Host", "cannot be set");
         mistakes.note("headers.X Y", "is not the name of a header");

@@ -14,7 +14,7 @@ use posthaste_core::delivery::Status;
 use posthaste_core::id::EndpointId;
 use posthaste_core::lane::Standing;
 use posthaste_core::sign::SignatureStyle;
-use posthaste_store::{Endpoint, Replaced, Store};
+use posthaste_store::{Endpoint, ReplaceResult, Store};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
@@ -157,7 +157,7 @@ async fn a_changed_credential_arrives_and_on_another_connection() {
     let mut row = world.store.endpoint(id).await.unwrap().unwrap().endpoint;
     world.seal_auth(&mut row, bearer("abc"));
     let replaced = world.store.replace_endpoint(world.clock.wall(), row).await;
-    assert_eq!(replaced, Ok(Replaced::Done));
+    assert_eq!(replaced, Ok(ReplaceResult::Done));
     world.engine.changed(id);
     let delivery = world.events(1).await[0];
     world.until(delivery, Status::Succeeded).await;
@@ -180,7 +180,7 @@ async fn a_connection_that_comes_back_late_does_not_serve_another_url() {
     let mut row = world.store.endpoint(id).await.unwrap().unwrap().endpoint;
     row.url.push_str("other");
     let replaced = world.store.replace_endpoint(world.clock.wall(), row).await;
-    assert_eq!(replaced, Ok(Replaced::Done));
+    assert_eq!(replaced, Ok(ReplaceResult::Done));
     world.engine.changed(id);
     deliveries.extend(world.events(1).await);
     gate.arrivals(2).await;

@@ -17,7 +17,7 @@ use super::PATIENCE;
 use super::token_server::{TokenServer, token};
 use crate::clock::Clock;
 use crate::credentials::{Auth, ClientAuthentication, Credentials, OAuth2};
-use crate::engine::tokens::{Absent, Grant, Lent, Missing, Tokens};
+use crate::engine::tokens::{Absent, Grant, Missing, Token, Tokens};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -91,7 +91,7 @@ impl Office {
         Arc::new(Grant::new(EndpointId(endpoint), mark, &oauth2, destination))
     }
 
-    async fn lend(&self, grant: &Arc<Grant>) -> Result<Lent, Absent> {
+    async fn lend(&self, grant: &Arc<Grant>) -> Result<Token, Absent> {
         let lending = self.tokens.lend(grant, LIMIT);
         timeout(PATIENCE, lending).await.expect("it ends")
     }

@@ -126,7 +126,7 @@ fn known_error(body: &[u8]) -> Option<&'static str> {
 mod tests {
     use super::*;
     use posthaste_core::classify::HttpStatus;
-    use posthaste_egress::{Mishap, Phase};
+    use posthaste_egress::{Phase, SendError};
     use proptest::prelude::*;
     use serde_json::json;
     use std::time::Duration;
@@ -265,11 +265,11 @@ mod tests {
     #[test]
     fn a_mishap_keeps_its_fault_and_speaks_of_the_right_server() {
         for (mishap, fault) in [
-            (Mishap::Unresolved, Fault::Dns),
-            (Mishap::TlsAlert, Fault::Tls),
-            (Mishap::TimedOut(Phase::Awaiting), Fault::Timeout),
-            (Mishap::WrongPeer, Fault::UnsafeDestination),
-            (Mishap::Refused, Fault::Connection),
+            (SendError::Unresolved, Fault::Dns),
+            (SendError::TlsAlert, Fault::Tls),
+            (SendError::TimedOut(Phase::Awaiting), Fault::Timeout),
+            (SendError::WrongPeer, Fault::UnsafeDestination),
+            (SendError::Refused, Fault::Connection),
         ] {
             let report = Report {
                 outcome: Outcome::Failed(mishap.fault()),

@@ -30,14 +30,14 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 pub(super) use grant::Grant;
-pub(super) use shelf::Lent;
+pub(super) use shelf::Token;
 
 use crate::clock::Clock;
 use crate::credentials::Mark;
-use shelf::{Advice, Ended, Shelf};
+use shelf::{Advice, Ended, TokenState};
 
 /// Maximum number of endpoints with cached tokens. An evicted token is fetched again.
-pub(super) const MAX_SHELVES: usize = 4_096;
+pub(super) const MAX_CACHED_TOKENS: usize = 4_096;
 
 /// Key of a cached token: the endpoint, and the credentials that it was fetched with.
 pub(super) type TokenKey = (EndpointId, Mark);
@@ -70,7 +70,7 @@ impl Missing {
 }
 
 /// Result of a fetch, for the deliveries that wait for it.
-type News = Result<Lent, Absent>;
+type News = Result<Token, Absent>;
 
 /// Cache of access tokens.
 pub(super) struct Tokens {
@@ -81,7 +81,7 @@ pub(super) struct Tokens {
 
 #[derive(Default)]
 struct Place {
-    shelf: Shelf,
+    shelf: TokenState,
     /// Channel that receives the result of the fetch in progress.
     news: Option<watch::Receiver<Option<News>>>,
 }
@@ -100,7 +100,7 @@ impl Tokens {
         self: &Arc<Tokens>,
         grant: &Arc<Grant>,
         time_limit: Duration,
-    ) -> Result<Lent, Absent> {
+    ) -> Result<Token, Absent> {
         let now = self.clock.now().tick;
         let mut news = {
             let mut places = self.places();
@@ -132,7 +132,7 @@ impl Tokens {
     }
 
     /// Reports that a receiver rejected this token: the next caller gets another one.
-    pub(super) fn rejected(&self, key: TokenKey, lent: &Lent) {
+    pub(super) fn rejected(&self, key: TokenKey, lent: &Token) {
         let now = self.clock.now().tick;
         if let Some(place) = self.places().get_mut(&key) {
             place.shelf.rejected(now, lent.serial);
@@ -181,7 +181,7 @@ fn fell_over() -> Absent {
 }
 
 fn make_room(places: &mut FxHashMap<TokenKey, Place>, wanted: TokenKey) {
-    if places.len() >= MAX_SHELVES && !places.contains_key(&wanted) {
+    if places.len() >= MAX_CACHED_TOKENS && !places.contains_key(&wanted) {
         // Evicts the first idle entry: the order of the map is as good as random.
         let mut idle = places
             .iter()
@@ -215,7 +215,7 @@ impl Drop for Fetching {
             news.is_some_and(|news| news.same_channel(&self.tell.subscribe()))
         };
         let place = places.get_mut(&self.key).filter(awaited);
-        let mut cleared = Shelf::default();
+        let mut cleared = TokenState::default();
         let shelf = place.map_or(&mut cleared, |place| &mut place.shelf);
         let news = match self.ended.take() {
             Some(ended) => shelf.fetched(self.asked_at, now, ended),
@@ -241,11 +241,11 @@ mod tests {
         let mut place = Place::default();
         assert_eq!(place.shelf.advise(Tick(0)), Advice::Fetch);
         places.insert(awaited, place);
-        for number in 1..2 * MAX_SHELVES as u128 {
+        for number in 1..2 * MAX_CACHED_TOKENS as u128 {
             let key = (EndpointId(number), mark);
             make_room(&mut places, key);
             places.insert(key, Place::default());
-            assert!(places.len() <= MAX_SHELVES);
+            assert!(places.len() <= MAX_CACHED_TOKENS);
             assert!(places.contains_key(&key) && places.contains_key(&awaited));
         }
         // A key that is already present evicts nothing.

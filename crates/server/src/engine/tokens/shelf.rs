@@ -1,6 +1,6 @@
 //! Decides when a token is used, renewed, waited for, or not even requested.
 //!
-//! [`Shelf`] is the state of one endpoint's token. It is pure: time is a parameter, and the caller makes the requests.
+//! [`TokenState`] is the state of one endpoint's token. It is pure: time is a parameter, and the caller makes the requests.
 
 use http::HeaderValue;
 use posthaste_core::time::{Span, Tick};
@@ -26,7 +26,7 @@ pub(super) const MAX_REJECTED: Span = Span::from_secs(10);
 
 /// A token for one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::engine) struct Lent {
+pub(in crate::engine) struct Token {
     /// The complete `Authorization` header value.
     pub(in crate::engine) header: HeaderValue,
     /// True if the token was fetched while this attempt waited for it.
@@ -60,9 +60,9 @@ pub(super) enum Ended {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Advice {
     /// Use this token.
-    Use(Lent),
+    Use(Token),
     /// Use this token, and fetch its successor in the background.
-    Renew(Lent),
+    Renew(Token),
     /// Fetch a token.
     Fetch,
     /// Wait for the fetch in progress.
@@ -73,7 +73,7 @@ pub(super) enum Advice {
 
 /// State of one endpoint's token.
 #[derive(Debug, Default)]
-pub(super) struct Shelf {
+pub(super) struct TokenState {
     held: Option<Held>,
     fetching: bool,
     trouble: Option<Trouble>,
@@ -84,7 +84,7 @@ pub(super) struct Shelf {
 
 #[derive(Debug)]
 struct Held {
-    lent: Lent,
+    lent: Token,
     since: Tick,
     renew_at: Tick,
     ends_at: Tick,
@@ -98,7 +98,7 @@ struct Trouble {
     missing: Missing,
 }
 
-impl Shelf {
+impl TokenState {
     /// Returns the decision. A caller that gets `Fetch` or `Renew` must fetch: no other caller gets either until the
     /// fetch has ended.
     pub(super) fn advise(&mut self, now: Tick) -> Advice {
@@ -131,7 +131,7 @@ impl Shelf {
             Ended::Got { header, lifetime } => {
                 self.trouble = None;
                 self.serial += 1;
-                let lent = Lent {
+                let lent = Token {
                     header,
                     fresh: false,
                     serial: self.serial,
@@ -145,7 +145,7 @@ impl Shelf {
                     renew_at: asked_at.after(Span::from_millis(until_renewal)),
                     ends_at: asked_at.after(lifetime),
                 });
-                Ok(Lent {
+                Ok(Token {
                     fresh: true,
                     ..lent
                 })
@@ -225,21 +225,21 @@ mod tests {
     }
 
     /// Returns a shelf that holds a token requested at tick 0.
-    fn holding(seconds: Option<u64>) -> Shelf {
-        let mut shelf = Shelf::default();
+    fn holding(seconds: Option<u64>) -> TokenState {
+        let mut shelf = TokenState::default();
         assert_eq!(shelf.advise(Tick(0)), Advice::Fetch);
         let news = shelf.fetched(Tick(0), Tick(5_000), got("one", seconds));
         assert!(news.is_ok_and(|lent| lent.fresh));
         shelf
     }
 
-    fn uses(shelf: &mut Shelf, now: u64) -> bool {
+    fn uses(shelf: &mut TokenState, now: u64) -> bool {
         matches!(shelf.advise(Tick(now)), Advice::Use(lent) if !lent.fresh)
     }
 
     #[test]
     fn one_fetches_and_the_others_wait() {
-        let mut shelf = Shelf::default();
+        let mut shelf = TokenState::default();
         assert_eq!(shelf.advise(Tick(0)), Advice::Fetch);
         assert_eq!(shelf.advise(Tick(1)), Advice::Wait);
         assert_eq!(shelf.advise(Tick(900_000)), Advice::Wait);
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn failures_are_remembered_for_a_growing_and_bounded_time() {
-        let mut shelf = Shelf::default();
+        let mut shelf = TokenState::default();
         let mut now = Tick(0);
         // The first failure may be transient and is not cached.
         assert_eq!(shelf.advise(now), Advice::Fetch);
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn a_server_that_asks_for_time_gets_it_within_bounds() {
         for (asked, given) in [(1, 1), (30, 30), (3_600, 60)] {
-            let mut shelf = Shelf::default();
+            let mut shelf = TokenState::default();
             assert_eq!(shelf.advise(Tick(0)), Advice::Fetch);
             let _ = shelf.fetched(Tick(0), Tick(0), failed(Some(asked)));
             let last = Tick(given * 1_000 - 1);
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_fault_of_ours_is_not_held_against_the_server() {
-        let mut shelf = Shelf::default();
+        let mut shelf = TokenState::default();
         assert_eq!(shelf.advise(Tick(0)), Advice::Fetch);
         let news = shelf.fetched(Tick(0), Tick(0), Ended::Ours("no room".to_owned()));
         assert_eq!(news, Err(Absent::Ours("no room".to_owned())));
@@ -394,7 +394,7 @@ mod tests {
         /// For any sequence of steps: never two fetches at once, never a token past its expiry.
         #[test]
         fn it_holds_whatever_happens(steps in prop::collection::vec((0_u64..120_000, 0_u8..6), 1..200)) {
-            let mut shelf = Shelf::default();
+            let mut shelf = TokenState::default();
             let (mut now, mut begun, mut end) = (Tick(0), None, Tick(0));
             for (passed, step) in steps {
                 now = Tick(now.0 + passed);

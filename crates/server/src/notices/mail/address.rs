@@ -49,22 +49,22 @@ impl Sender {
 }
 
 impl FromStr for Sender {
-    type Err = NoSender;
+    type Err = SenderError;
 
-    fn from_str(text: &str) -> Result<Sender, NoSender> {
+    fn from_str(text: &str) -> Result<Sender, SenderError> {
         let (name, address) = match text.trim().strip_suffix('>') {
             None => (None, text.trim()),
             Some(text) => {
-                let (name, address) = text.rsplit_once('<').ok_or(NoSender)?;
+                let (name, address) = text.rsplit_once('<').ok_or(SenderError)?;
                 (Some(name.trim().trim_matches('"').trim()), address)
             }
         };
-        let address = read(address).map_err(|_| NoSender)?;
+        let address = read(address).map_err(|_| SenderError)?;
         let name = name.filter(|name| !name.is_empty());
         let strange = |c: char| c.is_control() || "<>\"".contains(c);
         let fits = |name: &str| name.chars().count() <= MAX_NAME_CHARS && !name.contains(strange);
         if !name.is_none_or(fits) {
-            return Err(NoSender);
+            return Err(SenderError);
         }
         Ok(Sender(Mailbox::new(name.map(str::to_owned), address)))
     }
@@ -87,7 +87,7 @@ impl fmt::Debug for Sender {
 #[error(
     "must be one e-mail address, such as \"posthaste@example.com\" or \"posthaste <posthaste@example.com>\""
 )]
-pub struct NoSender;
+pub struct SenderError;
 
 #[cfg(test)]
 mod tests {
@@ -147,7 +147,7 @@ mod tests {
             "a <b",
             "<<a@b.c>>",
         ] {
-            assert_eq!(wrong.parse::<Sender>(), Err(NoSender), "{wrong:?}");
+            assert_eq!(wrong.parse::<Sender>(), Err(SenderError), "{wrong:?}");
         }
     }
 }

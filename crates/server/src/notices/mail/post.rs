@@ -50,7 +50,7 @@ pub const DIALLING: Duration = Duration::from_secs(15);
 /// Time limit for sending an email, including connecting. A claim on an email must last longer than this.
 pub const SENDING: Duration = Duration::from_secs(60);
 /// Time limit for QUIT. The server has accepted the email by then.
-const PARTING: Duration = Duration::from_secs(2);
+const QUIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Prefix of the RFC 3463 status codes about policy: the server does not send for this client.
 const NOT_ALLOWED: &str = "5.7.";
 /// Maximum length of a server response in logs and errors, in characters.
@@ -58,7 +58,7 @@ const MAX_ANSWER_CHARS: usize = 300;
 
 /// Reason why an email was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PostError {
+pub enum EmailError {
     /// It may be accepted later.
     #[error("{0}")]
     Later(String),
@@ -68,7 +68,7 @@ pub enum PostError {
 }
 
 /// Future that [`Post::send`] returns.
-pub type Sending<'a> = Pin<Box<dyn Future<Output = Result<(), PostError>> + Send + 'a>>;
+pub type Sending<'a> = Pin<Box<dyn Future<Output = Result<(), EmailError>> + Send + 'a>>;
 
 /// Sends emails. `Ok` means that the mail server has taken responsibility. If that is uncertain, the result is an
 /// error, and the email may arrive twice.
@@ -109,7 +109,7 @@ impl Post for SmtpPost {
     fn send<'a>(&'a self, letter: &'a Letter, now: Timestamp) -> Sending<'a> {
         Box::pin(async move {
             let message = compose::message(letter, &self.from, self.page.as_deref(), now);
-            let message = message.map_err(|error| PostError::Never(error.to_string()))?;
+            let message = message.map_err(|error| EmailError::Never(error.to_string()))?;
             self.hand_over(&message).await.map(|_| ())
         })
     }
@@ -140,20 +140,20 @@ impl SmtpPost {
     }
 
     /// Sends a test email. Returns the server's response.
-    pub async fn try_out(&self, recipient: &str, now: Timestamp) -> Result<String, PostError> {
+    pub async fn send_test(&self, recipient: &str, now: Timestamp) -> Result<String, EmailError> {
         let message = compose::trial(recipient, &self.from, now);
-        let message = message.map_err(|error| PostError::Never(error.to_string()))?;
+        let message = message.map_err(|error| EmailError::Never(error.to_string()))?;
         self.hand_over(&message).await
     }
 
     /// Sends a message. Returns the server's response.
-    async fn hand_over(&self, message: &Message) -> Result<String, PostError> {
+    async fn hand_over(&self, message: &Message) -> Result<String, EmailError> {
         let late =
-            |_| PostError::Later(format!("not taken within {} s", self.within.as_secs_f64()));
+            |_| EmailError::Later(format!("not taken within {} s", self.within.as_secs_f64()));
         let conversation = self.converse(message.envelope(), message.formatted());
         let (mut connection, answer) = timeout(self.within, conversation).await.map_err(late)??;
         // The email is accepted at this point, even if QUIT fails.
-        let _ = timeout(PARTING, connection.quit()).await;
+        let _ = timeout(QUIT_TIMEOUT, connection.quit()).await;
         Ok(answer)
     }
 
@@ -161,10 +161,10 @@ impl SmtpPost {
         &self,
         envelope: &Envelope,
         letter: Vec<u8>,
-    ) -> Result<(AsyncSmtpConnection, String), PostError> {
+    ) -> Result<(AsyncSmtpConnection, String), EmailError> {
         let dialling = DIALLING.min(self.within);
         let stream = mail::dial(&self.server, &self.roots, dialling).await;
-        let stream = stream.map_err(|error| PostError::Later(error.to_string()))?;
+        let stream = stream.map_err(|error| EmailError::Later(error.to_string()))?;
         let hello = ClientId::Domain(self.server.hello.clone());
         let connected = AsyncSmtpConnection::connect_with_transport(Box::new(Line(stream)), &hello);
         let mut connection = connected
@@ -192,12 +192,12 @@ impl SmtpPost {
     }
 
     /// Classifies a refusal of the server.
-    fn no(&self, step: Step, error: &SmtpError) -> PostError {
+    fn no(&self, step: Step, error: &SmtpError) -> EmailError {
         let told = self.shown(&format!("{step}: {error}"));
         let words = error.source().map(ToString::to_string).unwrap_or_default();
         match judge(step, error.status().map(u16::from), &words) {
-            Verdict::Later => PostError::Later(told),
-            Verdict::Never => PostError::Never(told),
+            Verdict::Later => EmailError::Later(told),
+            Verdict::Never => EmailError::Never(told),
         }
     }
 
@@ -220,7 +220,7 @@ impl SmtpPost {
 fn parameters(
     envelope: &Envelope,
     connection: &AsyncSmtpConnection,
-) -> Result<Vec<MailParameter>, PostError> {
+) -> Result<Vec<MailParameter>, EmailError> {
     let is_ascii = |address: &Address| AsRef::<str>::as_ref(address).is_ascii();
     let mut addresses = envelope.from().into_iter().chain(envelope.to());
     if addresses.all(is_ascii) {
@@ -229,7 +229,7 @@ fn parameters(
     let server = connection.server_info();
     match server.supports_feature(Extension::SmtpUtfEight) {
         true => Ok(vec![MailParameter::SmtpUtfEight]),
-        false => Err(PostError::Never(
+        false => Err(EmailError::Never(
             "the server does not take addresses that are not ASCII".to_owned(),
         )),
     }

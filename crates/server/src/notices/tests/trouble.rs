@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{Letter, MAX_NOTICES, Outbox, StoreError};
+use posthaste_store::{Letter, MAX_PENDING_NOTIFICATIONS, Outbox, StoreError};
 
 use super::{FakePost, GATHER, Nobody, OPS, World, tripped};
 use crate::notices::mail::{Post, Sending};
-use crate::notices::unposted::Unposted;
+use crate::notices::unposted::UnsentEmails;
 use crate::observe::Gauges;
 
 #[tokio::test]
@@ -16,7 +16,7 @@ async fn without_a_mail_server_letters_are_kept_for_a_while_and_then_let_go() {
     world.fail("acme", vec![tripped()]).await;
     let herald = world.herald(Arc::new(Nobody), true);
     assert_eq!(herald.round().await, Ok(true));
-    let unposted = Unposted {
+    let unposted = UnsentEmails {
         store: world.store.clone(),
         clock: world.clock.clone(),
         switchboard: world.switchboard.clone(),
@@ -76,7 +76,10 @@ fn counted(world: &World, sample: &str) -> u64 {
 async fn notices_that_found_no_room_are_counted_as_lost() {
     let world = World::start().await;
     world
-        .fail("acme", vec![tripped(); MAX_NOTICES as usize + 3])
+        .fail(
+            "acme",
+            vec![tripped(); MAX_PENDING_NOTIFICATIONS as usize + 3],
+        )
         .await;
     let herald = world.herald(Arc::new(Nobody), false);
     assert_eq!(herald.round().await, Ok(true));

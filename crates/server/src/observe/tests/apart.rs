@@ -11,7 +11,7 @@ fn what_happens_to_the_operators_own_notices_is_theirs_alone() {
     let (operator, acme) = (tenant("operator"), tenant("acme"));
     let observatory = Observatory::new()
         .by_endpoint(9)
-        .setting_apart(Some(operator.clone()));
+        .with_operational_tenant(Some(operator.clone()));
     observatory.attempt(at(0), &seen(&acme));
     let own = EndpointId(8);
     for _ in 0..5 {

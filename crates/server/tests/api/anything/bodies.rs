@@ -18,7 +18,7 @@ use super::kit::{ADMIN, World};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The routes that take a body. `{}` stands for an endpoint id.
-const TAKERS: &[(&str, &str)] = &[
+const BODY_ROUTES: &[(&str, &str)] = &[
     ("POST", "/v1/tenants"),
     ("PATCH", "/v1/tenants/acme"),
     ("POST", "/v1/tenants/acme/keys"),
@@ -62,7 +62,7 @@ fn say(taker: usize, headers: &[(&str, &str)], body: &[u8]) -> u16 {
     let stage = stage();
     // The clock advances, so that the rate limit does not refuse the requests.
     stage.world.wall_ms.fetch_add(1_000, Ordering::SeqCst);
-    let (verb, path) = TAKERS[taker];
+    let (verb, path) = BODY_ROUTES[taker];
     let path = path.replace("{}", &stage.endpoint);
     let mut request = Request::builder()
         .method(verb)
@@ -310,7 +310,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_document_is_taken_or_refused(taker in 0..TAKERS.len(), body in document()) {
+    fn any_document_is_taken_or_refused(taker in 0..BODY_ROUTES.len(), body in document()) {
         say(taker, &[], body.to_string().as_bytes());
     }
 
@@ -321,7 +321,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_taken_or_refused(
-        taker in 0..TAKERS.len(),
+        taker in 0..BODY_ROUTES.len(),
         body in vec(any::<u8>(), 0..512),
         json in document(),
         cut in any::<prop::sample::Index>(),
@@ -347,7 +347,7 @@ fn what_is_right_is_taken() {
 /// Very deep and very long documents are what parsers fail on.
 #[test]
 fn what_is_deep_long_or_wide_is_refused_without_falling() {
-    for taker in 0..TAKERS.len() {
+    for taker in 0..BODY_ROUTES.len() {
         for unit in ["[", "{\"a\":", "[{\"payload\":"] {
             say(taker, &[], unit.repeat(50_000).as_bytes());
         }

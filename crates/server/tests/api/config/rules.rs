@@ -55,7 +55,7 @@ fn the_rules_are_what_was_set() {
         .load()
         .expect("valid");
     let rules = config.api_settings().egress_rules;
-    let open = [443, 5432, 6379, 8443, 9092].map(|port| rules.opens_port(port));
+    let open = [443, 5432, 6379, 8443, 9092].map(|port| rules.allows_port(port));
     assert_eq!(open, [false, true, false, true, true]);
     assert_eq!(
         rules.vet("64:ff9b::808:808".parse().expect("an address")),

@@ -53,14 +53,15 @@ async fn alerts_stand_at_the_top_and_on_a_page_of_their_own() {
     let some = world
         .page("/dashboard/alerts?name=retry_ratio&tenant=acme")
         .await;
-    some.never_says("left alone");
+    some.assert_no_text("left alone");
     // A tenant sees its own alerts only.
     for path in ["/dashboard/t/acme", "/dashboard/t/acme/alerts"] {
         let page = world.page(path).await;
-        page.says("left alone").never_says("of the attempts within");
+        page.says("left alone")
+            .assert_no_text("of the attempts within");
     }
     let theirs = world.page_as(&key, "/dashboard/t/other/alerts").await;
-    theirs.never_says("left alone");
+    theirs.assert_no_text("left alone");
     assert_eq!(world.page_as(&key, "/dashboard/alerts").await.status, 404);
     let wrong = world.page("/dashboard/alerts?since=soon").await;
     assert_eq!(wrong.status, 422);

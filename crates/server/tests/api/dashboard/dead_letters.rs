@@ -105,7 +105,7 @@ async fn a_link_shows_the_customer_just_that_group() {
     portal.says(&failed);
     let base = link.strip_suffix(&query).expect("a base");
     let dead = world.page_as("", &format!("{base}/dead-letters")).await;
-    dead.says("Replay all 1").never_says("Make a link");
+    dead.says("Replay all 1").assert_no_text("Make a link");
     let refused = world
         .submit_as("", &format!("{base}/dead-letters/link"), &named)
         .await;

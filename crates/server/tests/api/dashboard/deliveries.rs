@@ -86,7 +86,7 @@ async fn what_is_wrong_is_told_beside_its_field_and_the_rest_counts() {
     }
     let filters = list.section_html("filters");
     assert!(filters.contains("name=\"id\" value=\"dlv_1\""), "{filters}");
-    list.says(&id).never_says(&other);
+    list.says(&id).assert_no_text(&other);
     // The URL contains all filters, so that a user can share it.
     let beginning = &other[.."dlv_".len() + 8];
     let query = format!("status=failed&error_kind=http&since=2h&id={beginning}");
@@ -108,11 +108,11 @@ async fn a_long_list_has_pages_that_keep_the_filters() {
         ids.extend(world.event(&invoice()).await);
     }
     let first = world.page(&format!("{HERE}/deliveries?status=held")).await;
-    first.says(&ids[50]).says(&ids[1]).never_says(&ids[0]);
+    first.says(&ids[50]).says(&ids[1]).assert_no_text(&ids[0]);
     let older = first.link("Older");
     assert!(older.contains("status=held&cursor="), "{older}");
     let second = world.page(&older).await;
-    second.says(&ids[0]).never_says(&ids[1]);
+    second.says(&ids[0]).assert_no_text(&ids[1]);
     assert_eq!(
         second.link("Newest"),
         format!("{HERE}/deliveries?status=held")

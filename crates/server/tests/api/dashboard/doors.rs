@@ -91,7 +91,9 @@ async fn a_key_opens_a_session_that_signing_out_ends() {
     assert_eq!(wrong.status, 401);
     assert_eq!(wrong.headers.get(SET_COOKIE), None);
     let wrong = Seen::of(wrong);
-    wrong.says("That key is not known").never_says("ph_wrong");
+    wrong
+        .says("That key is not known")
+        .assert_no_text("ph_wrong");
     assert!(
         wrong.html.contains("/dashboard/t/acme"),
         "where to go is kept"
@@ -176,7 +178,7 @@ async fn over_tls_a_cookie_that_a_neighbour_could_have_set_counts_for_nothing() 
 
 #[tokio::test]
 async fn a_link_is_not_for_machines() {
-    let world = World::at_noon().await;
+    let world = World::with_manual_clock().await;
     let (_, path) = link(&world, json!({})).await;
     let (_, another) = link(&world, json!({})).await;
     let browser = Browser::new(&world).await;
@@ -197,7 +199,7 @@ async fn a_link_is_not_for_machines() {
 
 #[tokio::test]
 async fn a_session_ends_with_its_time_and_with_its_key() {
-    let world = World::at_noon().await;
+    let world = World::with_manual_clock().await;
     let browser = Browser::signed_in(&world, ADMIN).await;
     world.pass_ms(12 * HOUR_MS - 1);
     assert_eq!(browser.get("/dashboard").await.status, 200);
@@ -295,13 +297,13 @@ async fn link(world: &World, document: Value) -> (String, String) {
 
 #[tokio::test]
 async fn a_link_opens_its_tenants_portal_until_it_ends() {
-    let world = World::at_noon().await;
+    let world = World::with_manual_clock().await;
     world.tenant("other").await;
     let browser = Browser::new(&world).await;
     let (_, path) = link(&world, json!({})).await;
     let page = browser.get(&path).await;
     assert_eq!(page.status, 200);
-    page.never_says("other");
+    page.assert_no_text("other");
     assert_eq!(page.link("Endpoints"), format!("{path}/endpoints"));
     for (link, _) in page.links() {
         assert!(!link.starts_with("/dashboard"), "{link}");
@@ -340,15 +342,15 @@ async fn a_link_is_seen_and_ended_on_the_page_of_its_tenant() {
     let page = world.page("/dashboard/t/acme").await;
     page.says("Links that work").says(&id);
     let token = path.strip_prefix("/portal/").unwrap();
-    page.never_says(token);
+    page.assert_no_text(token);
     let portal = world.page(&path).await;
     assert_eq!(portal.status, 200);
-    portal.never_says("Links that work").never_says(&id);
+    portal.assert_no_text("Links that work").assert_no_text(&id);
     let done = world
         .submit(&format!("/dashboard/t/acme/portal-link/{id}/end"), &[])
         .await;
     assert_eq!(done.sent_to(), "/dashboard/t/acme?done=link-ended");
-    world.page("/dashboard/t/acme").await.never_says(&id);
+    world.page("/dashboard/t/acme").await.assert_no_text(&id);
     assert_eq!(world.page(&path).await.status, 401);
 }
 

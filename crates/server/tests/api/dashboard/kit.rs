@@ -137,7 +137,7 @@ impl World {
     }
 
     /// A server with a manual clock that starts at [`NOON`].
-    pub(crate) async fn at_noon() -> World {
+    pub(crate) async fn with_manual_clock() -> World {
         let wall_ms = Arc::new(AtomicU64::new(NOON.0));
         let told = wall_ms.clone();
         let clock = Clock::told(move || {

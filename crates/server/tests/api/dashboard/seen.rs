@@ -32,7 +32,7 @@ impl Seen {
             html: String::from_utf8(answer.bytes.to_vec()).expect("text"),
         };
         if seen.status != StatusCode::SEE_OTHER {
-            seen.keeps_promises();
+            seen.check_common_rules();
         }
         seen
     }
@@ -72,7 +72,7 @@ impl Seen {
 
     /// Checks that neither the text nor the HTML contains these words.
     #[track_caller]
-    pub(crate) fn never_says(&self, words: &str) -> &Seen {
+    pub(crate) fn assert_no_text(&self, words: &str) -> &Seen {
         let text = self.text();
         assert!(!text.contains(words), "{words:?} in: {text}");
         assert!(!self.html.contains(words), "{words:?} in: {}", self.html);
@@ -190,7 +190,7 @@ impl Seen {
             .map_or(&self.html, |start| &self.html[start..])
     }
 
-    fn keeps_promises(&self) {
+    fn check_common_rules(&self) {
         let html = &self.html;
         let mut headings = 0;
         let mut ids = BTreeSet::new();

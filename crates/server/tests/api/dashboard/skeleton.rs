@@ -20,7 +20,7 @@ async fn somebody_with_a_key_sees_what_is_theirs() {
 
 #[tokio::test]
 async fn a_path_that_leads_nowhere_says_so() {
-    let world = World::at_noon().await;
+    let world = World::with_manual_clock().await;
     world.pass_ms(1_000);
     let lost = world.page("/dashboard/nowhere").await;
     assert_eq!(lost.status, 404);

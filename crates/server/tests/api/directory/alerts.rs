@@ -3,7 +3,7 @@
 use posthaste_core::alert::AlertName;
 use posthaste_core::id::{AlertId, EndpointId, first_moment, id_of};
 use posthaste_core::time::Timestamp;
-use posthaste_store::{Alert, Alerts, Insertion, Scope};
+use posthaste_store::{Alert, Alerts, CreateResult, Scope};
 use serde_json::{Value, json};
 
 use super::kit::World;
@@ -24,7 +24,7 @@ async fn raise(world: &World, ms: u64, name: AlertName, scope: Scope, detail: Va
         detail,
     };
     let raised = world.store.raise_alert(at, alert.clone()).await;
-    assert_eq!(raised, Ok(Insertion::Created));
+    assert_eq!(raised, Ok(CreateResult::Created));
     alert
 }
 

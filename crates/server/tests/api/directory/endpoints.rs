@@ -2,7 +2,7 @@
 
 use posthaste_core::lane::{Health, StoredTrip, TripReason};
 use posthaste_core::time::Timestamp;
-use posthaste_store::{Endpoint, Replaced, Store};
+use posthaste_store::{Endpoint, ReplaceResult, Store};
 use serde_json::{Value, json};
 
 use super::kit::World;
@@ -189,7 +189,7 @@ async fn of_two_changes_at_once_none_is_lost() {
     let mut row = stored(&world, id).await;
     row.revision = 0;
     let replaced = world.store.replace_endpoint(Timestamp(0), row).await;
-    assert_eq!(replaced, Ok(Replaced::Outdated));
+    assert_eq!(replaced, Ok(ReplaceResult::Outdated));
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use posthaste_core::alert::AlertName;
 use posthaste_core::id::AlertId;
 use posthaste_core::lane::{DisableCause, Health, Standing, StoredTrip, TripReason};
-use posthaste_store::{Alert, Alerts, DisabledReason, Insertion, Scope, Store};
+use posthaste_store::{Alert, Alerts, CreateResult, DisabledReason, Scope, Store};
 use serde_json::{Value, json};
 
 use super::kit::{NOON, World};
@@ -83,7 +83,7 @@ async fn one_that_nobody_remembers_is_named_as_long_as_its_figures_are_alarming(
             detail: json!({"value": 0.25, "threshold": 0.1, "window": "1h"}),
         };
         let raised = world.store.raise_alert(NOON, alert).await;
-        assert_eq!(raised, Ok(Insertion::Created));
+        assert_eq!(raised, Ok(CreateResult::Created));
     };
     raise(1, AlertName::RetryRatio, &bad).await;
     raise(2, AlertName::DisableWarning, &other).await;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 /// Kinds of resource that a path can name. A new kind needs an instance in [`Household`](super::household::Household).
-pub(crate) const NOUNS: [&str; 7] = [
+pub(crate) const RESOURCE_KINDS: [&str; 7] = [
     "tenant", "key", "link", "endpoint", "event", "delivery", "replay",
 ];
 
@@ -94,7 +94,7 @@ fn route(document: &Value, path: &str, verb: &str, operation: &Value) -> Route {
         match parameter["in"].as_str() {
             Some("path") => {
                 assert!(
-                    NOUNS.contains(&name.as_str()),
+                    RESOURCE_KINDS.contains(&name.as_str()),
                     "{here}: nobody has told this test of {{{name}}}"
                 );
                 nouns.extend((name != "tenant").then_some(name));
@@ -103,7 +103,7 @@ fn route(document: &Value, path: &str, verb: &str, operation: &Value) -> Route {
                 let known = PLAIN_PARAMETERS.contains(&name.as_str())
                     || name == "cursor"
                     || (name == "id" && NAMED_BY_TEXT.contains(&path))
-                    || NOUNS.contains(&name.as_str());
+                    || RESOURCE_KINDS.contains(&name.as_str());
                 assert!(known, "{here}: nobody has told this test of ?{name}=");
                 if name == "status" {
                     let all = parameter["schema"]["enum"].as_array();
@@ -170,11 +170,13 @@ fn name_fields(document: &Value, shape: &Value, at: &str, found: &mut Vec<String
         let path = format!("{at}{name}");
         let bare = name.trim_end_matches("_ids").trim_end_matches("_id");
         let single = bare.strip_suffix('s').unwrap_or(bare);
-        let is_noun = NOUNS.contains(&bare) || NOUNS.contains(&single) || name.ends_with("_id");
+        let is_noun = RESOURCE_KINDS.contains(&bare)
+            || RESOURCE_KINDS.contains(&single)
+            || name.ends_with("_id");
         let is_noun = is_noun && !FOREIGN.contains(&name.as_str());
         if is_noun && may_be_text(inner) {
             assert!(
-                at.is_empty() && NOUNS.contains(&name.as_str()),
+                at.is_empty() && RESOURCE_KINDS.contains(&name.as_str()),
                 "{here}: nobody has told this test what {path} names"
             );
             found.push(path.clone());

@@ -70,12 +70,12 @@ impl<'w> MakeWriter<'w> for Heard {
 }
 
 /// A resolver that panics while `falls` is true.
-struct Falling {
+struct PanickingResolver {
     falls: Arc<AtomicBool>,
     fell: Arc<Notify>,
 }
 
-impl Resolve for Falling {
+impl Resolve for PanickingResolver {
     fn resolve<'a>(&'a self, _: &'a str) -> Lookup<'a> {
         if self.falls.load(Ordering::SeqCst) {
             self.fell.notify_one();
@@ -128,7 +128,7 @@ fn world(canaries: &Canaries) -> World {
         client: Client::new(ClientSettings {
             rules: rules.clone(),
             roots: Roots::none(),
-            resolver: Arc::new(Falling {
+            resolver: Arc::new(PanickingResolver {
                 falls: resolver_falls.clone(),
                 fell: fell.clone(),
             }),

@@ -15,7 +15,7 @@ use super::program::{Program, Setting};
 use super::story::secrets;
 
 /// Starts a proxy that gives these answers in turn. It reports each request, and true if it had a password.
-async fn moody(answers: Vec<String>) -> (SocketAddr, mpsc::UnboundedReceiver<bool>) {
+async fn scripted_proxy(answers: Vec<String>) -> (SocketAddr, mpsc::UnboundedReceiver<bool>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("it is bound");
     let (asked, heard) = mpsc::unbounded_channel();
@@ -46,7 +46,7 @@ pub(crate) async fn live(canaries: &Canaries, setting: Setting, root: &Path) {
         format!("HTTP/1.1 407 {said}\r\n{head}"),
     ];
     let count = answers.len();
-    let (proxy, mut heard) = moody(answers).await;
+    let (proxy, mut heard) = scripted_proxy(answers).await;
     let proxy = format!("http://me:{}@{proxy}", canaries.plant("proxy password"));
     let mut program = Program::start(root, setting, secrets(canaries, Some(proxy)));
     let mut admin = Caller::new(&program.address, canaries.plant("admin key"));

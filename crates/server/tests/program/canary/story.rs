@@ -38,7 +38,7 @@ async fn nobody() -> SocketAddr {
 }
 
 /// Starts a receiver that answers with canary words, and with the status in its path.
-async fn talkative(canaries: &Canaries) -> Receiver {
+async fn echoing_receiver(canaries: &Canaries) -> Receiver {
     let body = canaries.plant("answer body");
     let header = canaries.plant("answer header");
     let cookie = canaries.plant("answer cookie");
@@ -151,7 +151,7 @@ async fn begin(setting: Setting, root: &std::path::Path) -> Life {
     if setting == Setting::Json {
         add_master_keys(&mut canaries, &program);
     }
-    let receiver = talkative(&canaries).await;
+    let receiver = echoing_receiver(&canaries).await;
     let mut admin = Caller::new(&program.address, canaries.plant("admin key"));
     admin
         .post("/v1/tenants", json!({"id": "acme"}))

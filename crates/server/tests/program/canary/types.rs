@@ -158,7 +158,7 @@ fn one_that_does_is_noticed() {
     let source = "
 /// An account.
 #[derive(Clone, Debug)]
-pub struct Account {
+pub struct DeliveryRecord {
     /// Who.
     pub name: String,
     /// What for.
@@ -182,7 +182,7 @@ enum Login {
 }
 ";
     let found = telling(source);
-    let expected = [("Account", "password"), ("Login", "token")];
+    let expected = [("DeliveryRecord", "password"), ("Login", "token")];
     let expected = expected.map(|(name, field)| (name.to_owned(), field.to_owned()));
     assert_eq!(found, expected);
 }

@@ -6,7 +6,7 @@ use posthaste_testbed::{Api, Receiver};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::kit::{Fleet, PATIENT_LEASE, TENANT, until};
+use super::kit::{Fleet, LONG_LEASE, TENANT, until};
 
 /// Maximum time until every node applies a change.
 const WITHIN: Duration = Duration::from_secs(1);
@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_edited_endpoint_is_sent_to_where_it_is_now() {
-    let fleet = Fleet::of(3, PATIENT_LEASE).await;
+    let fleet = Fleet::of(3, LONG_LEASE).await;
     let receiver = Receiver::healthy().await;
     let mut apis: Vec<Api> = (0..3).map(|node| fleet.api(node)).collect();
     apis[0].tenant(TENANT).await;
@@ -65,7 +65,7 @@ async fn an_edited_endpoint_is_sent_to_where_it_is_now() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revoked_key_opens_no_node() {
-    let fleet = Fleet::of(3, PATIENT_LEASE).await;
+    let fleet = Fleet::of(3, LONG_LEASE).await;
     let mut admin = fleet.api(0);
     admin.tenant(TENANT).await;
     let keys = format!("/v1/tenants/{TENANT}/keys");
@@ -98,7 +98,7 @@ async fn a_revoked_key_opens_no_node() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tenant_and_an_endpoint_of_one_node_are_known_to_the_others_at_once() {
-    let fleet = Fleet::of(3, PATIENT_LEASE).await;
+    let fleet = Fleet::of(3, LONG_LEASE).await;
     let receiver = Receiver::healthy().await;
     for round in 0..6 {
         let (one, other) = (round % 3, (round + 1) % 3);

@@ -37,7 +37,7 @@ async fn wired() -> (Fleet, Wire) {
     let mut fleet = Fleet::new(SHORT_LEASE);
     fleet.join();
     let wire = Wire::to(fleet.database.address());
-    let url = fleet.database.url_through(&wire);
+    let url = fleet.database.url_via_proxy(&wire);
     fleet.join_by(&url, "all");
     fleet.balanced().await;
     (fleet, wire)
@@ -124,7 +124,7 @@ async fn a_statement_or_its_answer_that_is_cut_makes_one_event_or_none() {
         arrived.len() == keys
     };
     until("every event to arrive", all).await;
-    fleet.nothing_panicked();
+    fleet.assert_no_panics();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -149,7 +149,7 @@ async fn a_greeting_that_is_cut_is_tried_again() {
         }
     }
     receiver.arrivals(13).await;
-    fleet.nothing_panicked();
+    fleet.assert_no_panics();
 }
 
 /// Ways to lose the database for longer than the lease.
@@ -191,7 +191,7 @@ async fn comes_back_after(loss: Loss) {
     let mut api = fleet.api(1);
     assert!(try_event(&mut api, "meanwhile").await.is_none(), "{loss:?}");
     // The other node takes over and continues.
-    fleet.shared_by(1).await;
+    fleet.wait_shared_by(1).await;
     let fault = Fault::note(&fleet, Some(1), lost_at);
     let taken_at = Instant::now();
     load.more(60).await;
@@ -207,7 +207,7 @@ async fn comes_back_after(loss: Loss) {
         Loss::Refused => wire.admit(),
     }
     let back_at = Instant::now();
-    fleet.shared_by(2).await;
+    fleet.wait_shared_by(2).await;
     assert_ne!(fleet.number(1), number, "{loss:?}: it is a new member");
     load.ask(fleet.addresses(&[0, 1]));
     load.more(60).await;
@@ -227,5 +227,5 @@ async fn comes_back_after(loss: Loss) {
         "{loss:?}: away {:?}, {again} came again",
         taken_at - lost_at
     );
-    fleet.nothing_panicked();
+    fleet.assert_no_panics();
 }

@@ -11,7 +11,7 @@ use posthaste_testbed::{Answer, Api, Arrival, Receiver};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::kit::{Fleet, Harvest, Load, PATIENT_LEASE, TENANT, all_ended, ended, until};
+use super::kit::{Fleet, LONG_LEASE, Load, LoadReport, TENANT, all_ended, ended, until};
 
 const ROUNDS: usize = 8;
 /// Maximum time between the acknowledgement and the arrival of a request that was already in flight.
@@ -47,7 +47,7 @@ fn fields(receiver: &Receiver, number: usize) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_begins_after_an_endpoint_was_shut_by_another_node() {
-    let fleet = Fleet::of(2, PATIENT_LEASE).await;
+    let fleet = Fleet::of(2, LONG_LEASE).await;
     let receiver = Receiver::start(|_| Answer::status(200).after(Duration::from_millis(3))).await;
     fleet.api(0).tenant(TENANT).await;
     let mut endpoints = Vec::new();
@@ -104,11 +104,11 @@ async fn nothing_begins_after_an_endpoint_was_shut_by_another_node() {
     for shut in &shuts {
         none_begins(&mut api, &receiver.ledger(), shut).await;
     }
-    fleet.nothing_panicked();
+    fleet.assert_no_panics();
 }
 
 /// Removes events that were sent while their endpoint was disabled. They have no delivery.
-fn forget_unrouted(fleet: &Fleet, harvest: &mut Harvest) {
+fn forget_unrouted(fleet: &Fleet, harvest: &mut LoadReport) {
     let rows = fleet
         .database
         .query("SELECT id FROM events WHERE length(deliveries) = 0");
@@ -148,7 +148,7 @@ async fn none_begins(api: &mut Api, ledger: &[Arrival], shut: &Shut) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_sent_that_another_node_called_off() {
-    let fleet = Fleet::of(2, PATIENT_LEASE).await;
+    let fleet = Fleet::of(2, LONG_LEASE).await;
     let receiver = Receiver::healthy().await;
     fleet.api(0).tenant(TENANT).await;
     for owner in [0, 1] {
@@ -197,5 +197,5 @@ async fn nothing_is_sent_that_another_node_called_off() {
         );
     }
     assert_eq!(receiver.count(), ends["succeeded"]);
-    fleet.nothing_panicked();
+    fleet.assert_no_panics();
 }

@@ -37,7 +37,7 @@ async fn whoever_slept_past_its_lease_owns_nothing() {
     fleet.nodes[sleeper].freeze();
     load.ask(fleet.addresses(&[0, 2]));
     // The other nodes take over and send.
-    fleet.shared_by(2).await;
+    fleet.wait_shared_by(2).await;
     let fault = Fault::note(&fleet, Some(sleeper), frozen_at);
     load.more(100).await;
     let attempts_written = attempts_of(&fleet);
@@ -47,7 +47,7 @@ async fn whoever_slept_past_its_lease_owns_nothing() {
     let came_back = async || fleet.number(sleeper).is_some_and(|now| now != number);
     until("the sleeper to come back under a new number", came_back).await;
     load.ask(fleet.addresses(&[0, 1, 2]));
-    fleet.shared_by(3).await;
+    fleet.wait_shared_by(3).await;
     let shared_at = Instant::now();
     load.more(100).await;
     let harvest = load.finish().await;
@@ -76,7 +76,7 @@ async fn whoever_slept_past_its_lease_owns_nothing() {
         .until(|ledger| ledger.iter().any(from_sleeper))
         .await;
     println!("back in its share after {:?}", shared_at - woken_at);
-    fleet.nothing_panicked();
+    fleet.assert_no_panics();
 }
 
 /// Returns the final state of each finished delivery, from the database.

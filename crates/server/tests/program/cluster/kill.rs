@@ -59,14 +59,14 @@ async fn another_node_goes_on_within_the_lease() {
     assert!(away < LEASE + SLACK, "taken over after {away:?}");
     load.more(100).await;
     let harvest = load.finish().await;
-    fleet.shared_by(2).await;
+    fleet.wait_shared_by(2).await;
 
     for node in [0, 2] {
         let ends = ended(&mut fleet.api(node), &harvest).await;
         assert_eq!(ends["succeeded"], harvest.events.len());
     }
     BOUNDS.judge(&receiver, &harvest, &[fault]);
-    fleet.nothing_panicked();
+    fleet.assert_no_panics();
 }
 
 /// All nodes are killed, and one comes back.
@@ -91,9 +91,9 @@ async fn when_all_have_died_the_next_one_delivers_everything() {
     load.ask(fleet.addresses(&[2]));
     load.more(50).await;
     let harvest = load.finish().await;
-    fleet.shared_by(1).await;
+    fleet.wait_shared_by(1).await;
     let ends = ended(&mut fleet.api(2), &harvest).await;
     assert_eq!(ends["succeeded"], harvest.events.len());
     BOUNDS.judge(&receiver, &harvest, &faults);
-    fleet.nothing_panicked();
+    fleet.assert_no_panics();
 }

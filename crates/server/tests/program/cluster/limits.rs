@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use posthaste_testbed::{Answer, Arrival, Receiver, judge};
 use serde_json::{Value, json};
 
-use super::kit::{Fault, Fleet, PATIENT_LEASE, SHORT_LEASE, TENANT, all_ended, explained, until};
+use super::kit::{Fault, Fleet, LONG_LEASE, SHORT_LEASE, TENANT, all_ended, explained, until};
 
 const PER_SECOND: usize = 20;
 /// Much larger than the variation of the rate on a busy machine, so that a burst is recognised.
@@ -22,19 +22,19 @@ const TRIPPED_FOR: Duration = Duration::from_millis(3_200);
 
 /// The way the owner ends.
 #[derive(Clone, Copy, Debug)]
-enum Parting {
+enum OwnerEnd {
     Leaves,
     Dies,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn limits_hold_when_the_owner_leaves() {
-    limits_hold(Parting::Leaves).await;
+    limits_hold(OwnerEnd::Leaves).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn limits_hold_when_the_owner_dies() {
-    limits_hold(Parting::Dies).await;
+    limits_hold(OwnerEnd::Dies).await;
 }
 
 /// Behaviour of the receiver. The first request to `/asks` is answered with `Retry-After`.
@@ -51,10 +51,10 @@ fn behaviour(asked: &AtomicBool, arrival: &Arrival) -> Answer {
     }
 }
 
-async fn limits_hold(parting: Parting) {
+async fn limits_hold(parting: OwnerEnd) {
     let lease = match parting {
-        Parting::Leaves => PATIENT_LEASE,
-        Parting::Dies => SHORT_LEASE,
+        OwnerEnd::Leaves => LONG_LEASE,
+        OwnerEnd::Dies => SHORT_LEASE,
     };
     let mut fleet = Fleet::new(lease);
     fleet.set("breaker.consecutive_failures=4");
@@ -121,8 +121,8 @@ async fn limits_hold(parting: Parting) {
     let parts_at = Instant::now();
     let mut faults = Vec::new();
     match parting {
-        Parting::Leaves => assert!(fleet.nodes[owner].stop().success()),
-        Parting::Dies => {
+        OwnerEnd::Leaves => assert!(fleet.nodes[owner].stop().success()),
+        OwnerEnd::Dies => {
             fleet.nodes[owner].kill();
             faults.push(Fault::note(&fleet, Some(owner), parts_at));
         }
@@ -157,19 +157,19 @@ async fn limits_hold(parting: Parting) {
     let ends = all_ended(&mut api, 71 + PACED).await;
     assert_eq!(ends["succeeded"], 71 + PACED, "{ends:?}");
     let narrow = receiver.ledger_of("narrow");
-    judge::in_flight_within(&narrow, WINDOW).expect("a window is a window");
+    judge::check_in_flight(&narrow, WINDOW).expect("a window is a window");
     let paced = receiver.ledger_of("paced");
-    judge::rate_within(&paced, PER_SECOND + READ_LATE, BURST).expect("a rate is a rate");
+    judge::check_rate(&paced, PER_SECOND + READ_LATE, BURST).expect("a rate is a rate");
     // The burst was used up at the beginning and has not refilled.
     let later: Vec<Arrival> = paced.into_iter().filter(|it| it.at > parts_at).collect();
-    let most = judge::most_in_a_second(&later);
+    let most = judge::max_per_second(&later);
     assert!(
         most < PER_SECOND + BURST / 2,
         "{parting:?}: a burst of {most}"
     );
     let again = explained(&receiver.ledger(), &faults).expect("nothing twice but for the fault");
     println!("{parting:?}: {most} in the busiest second, {again} came again");
-    fleet.nothing_panicked();
+    fleet.assert_no_panics();
 }
 
 /// Time of the last arrival at this endpoint.

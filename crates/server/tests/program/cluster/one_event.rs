@@ -6,7 +6,7 @@ use posthaste_testbed::Receiver;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::kit::{Fleet, PATIENT_LEASE, TENANT};
+use super::kit::{Fleet, LONG_LEASE, TENANT};
 
 const KEYS: usize = 40;
 const NODES: usize = 3;
@@ -15,7 +15,7 @@ const CALLERS: usize = 2;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_is_sent_to_all_nodes_at_once_makes_one_event() {
-    let fleet = Fleet::of(NODES, PATIENT_LEASE).await;
+    let fleet = Fleet::of(NODES, LONG_LEASE).await;
     let receiver = Receiver::healthy().await;
     let mut api = fleet.api(0);
     api.tenant(TENANT).await;

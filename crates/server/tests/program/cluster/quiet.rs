@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use posthaste_testbed::Receiver;
 use serde_json::json;
 
-use super::kit::{Fleet, Load, PATIENT_LEASE, Verdict, ended};
+use super::kit::{Fleet, LONG_LEASE, Load, Verdict, ended};
 
 const BOUNDS: Verdict = Verdict {
     max_attempts: 1,
@@ -16,7 +16,7 @@ const BOUNDS: Verdict = Verdict {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_nodes_share_the_work_and_nothing_comes_twice() {
-    let fleet = Fleet::of(3, PATIENT_LEASE).await;
+    let fleet = Fleet::of(3, LONG_LEASE).await;
     let receiver = Receiver::healthy().await;
     let fields = json!({
         "max_in_flight": BOUNDS.max_in_flight,
@@ -39,5 +39,5 @@ async fn three_nodes_share_the_work_and_nothing_comes_twice() {
         let owner = fleet.owner(endpoint).map(|node| fleet.nodes[node].pid());
         assert_eq!(senders, BTreeSet::from([owner]), "{endpoint}");
     }
-    fleet.nothing_panicked();
+    fleet.assert_no_panics();
 }

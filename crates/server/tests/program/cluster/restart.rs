@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use posthaste_testbed::{Answer, Database, PrivatePostgres, Receiver, Stop};
 use serde_json::json;
 
-use super::kit::{Fault, Fleet, Load, PATIENT_LEASE, SHORT_LEASE, TENANT, Verdict, ended, until};
+use super::kit::{Fault, Fleet, LONG_LEASE, Load, SHORT_LEASE, TENANT, Verdict, ended, until};
 
 const BOUNDS: Verdict = Verdict {
     max_attempts: 1,
@@ -23,7 +23,7 @@ const IN_PASSING: Duration = Duration::from_millis(100);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_restarts_is_waited_for() {
     let server = PrivatePostgres::start(&[]);
-    let fleet = Fleet::on(Database::on(&server), PATIENT_LEASE);
+    let fleet = Fleet::on(Database::on(&server), LONG_LEASE);
     // The database is away for a moment: the nodes stay members.
     survives(&server, fleet, Duration::ZERO, Duration::from_secs(6)).await;
 }
@@ -46,7 +46,7 @@ async fn a_database_that_is_away_for_longer_than_the_lease_is_waited_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_read_is_refused_once_the_database_is_back() {
     let server = PrivatePostgres::start(&[]);
-    let mut fleet = Fleet::on(Database::on(&server), PATIENT_LEASE);
+    let mut fleet = Fleet::on(Database::on(&server), LONG_LEASE);
     fleet.join();
     fleet.join();
     fleet.balanced().await;
@@ -82,7 +82,7 @@ async fn no_read_is_refused_once_the_database_is_back() {
             }
         }
     }
-    fleet.nothing_panicked();
+    fleet.assert_no_panics();
 }
 
 async fn survives(server: &PrivatePostgres, mut fleet: Fleet, away: Duration, lease: Duration) {
@@ -140,5 +140,5 @@ async fn survives(server: &PrivatePostgres, mut fleet: Fleet, away: Duration, le
     }
     let again = BOUNDS.judge(&receiver, &harvest, &faults);
     println!("{} refused, {again} came again", harvest.refused.len());
-    fleet.nothing_panicked();
+    fleet.assert_no_panics();
 }

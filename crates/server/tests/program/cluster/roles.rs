@@ -20,7 +20,7 @@ async fn when_no_worker_is_left_events_are_taken_and_sent_by_the_next_one() {
     let url = fleet.database.url();
     let front = fleet.join_by(&url, "api");
     let workers = [fleet.join_by(&url, "worker"), fleet.join_by(&url, "worker")];
-    fleet.shared_by(2).await;
+    fleet.wait_shared_by(2).await;
     let share = fleet.shares();
     assert!(!share.contains_key(&fleet.number(front)), "{share:?}");
     let receiver = Receiver::healthy().await;
@@ -41,7 +41,7 @@ async fn when_no_worker_is_left_events_are_taken_and_sent_by_the_next_one() {
     receiver.arrivals(30).await;
     // One worker stops normally, the other is killed.
     assert!(fleet.nodes[workers[0]].stop().success());
-    fleet.shared_by(1).await;
+    fleet.wait_shared_by(1).await;
     let died_at = Instant::now();
     fleet.nodes[workers[1]].kill();
     let fault = Fault::note(&fleet, Some(workers[1]), died_at);
@@ -82,7 +82,7 @@ async fn when_no_worker_is_left_events_are_taken_and_sent_by_the_next_one() {
         .retain(|_, (id, endpoint)| *endpoint != 0 && event != id.as_str());
     assert!(ends["succeeded"] >= harvest.events.len(), "{ends:?}");
     BOUNDS.judge(&receiver, &harvest, &[fault]);
-    fleet.nothing_panicked();
+    fleet.assert_no_panics();
 }
 
 async fn endpoints(

@@ -6,7 +6,7 @@ use std::time::Duration;
 use posthaste_testbed::{Answer, Receiver, judge};
 use serde_json::{Value, json};
 
-use super::kit::{Fleet, PATIENT_LEASE, TENANT, all_ended};
+use super::kit::{Fleet, LONG_LEASE, TENANT, all_ended};
 
 const EACH: usize = 25;
 
@@ -21,7 +21,7 @@ async fn two_nodes_share_several_slots() {
 }
 
 async fn shared(most: usize) {
-    let fleet = Fleet::of(2, PATIENT_LEASE).await;
+    let fleet = Fleet::of(2, LONG_LEASE).await;
     let receiver = Receiver::start(|_| Answer::status(200).after(Duration::from_millis(15))).await;
     let mut api = fleet.api(0);
     api.tenant(TENANT).await;
@@ -47,15 +47,15 @@ async fn shared(most: usize) {
     let ends = all_ended(&mut api, 2 * EACH).await;
     assert_eq!(ends["succeeded"], 2 * EACH, "{ends:?}");
     let ledger = receiver.ledger();
-    judge::in_flight_within(&ledger, most).expect("no more than the tenant may");
+    judge::check_in_flight(&ledger, most).expect("no more than the tenant may");
     let senders: BTreeSet<_> = ledger.iter().map(|arrival| arrival.sender).collect();
     assert_eq!(senders.len(), 2, "both nodes have their turn");
-    fleet.nothing_panicked();
+    fleet.assert_no_panics();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn usage_counts_what_is_under_way_on_every_node() {
-    let fleet = Fleet::of(2, PATIENT_LEASE).await;
+    let fleet = Fleet::of(2, LONG_LEASE).await;
     let receiver = Receiver::start(|_| Answer::hang()).await;
     let mut api = fleet.api(0);
     api.tenant(TENANT).await;
@@ -73,5 +73,5 @@ async fn usage_counts_what_is_under_way_on_every_node() {
         let usage = fleet.api(node).get(&usage).await.expect(200);
         assert_eq!(usage["limits"]["in_flight"]["used"], 2, "{usage}");
     }
-    fleet.nothing_panicked();
+    fleet.assert_no_panics();
 }

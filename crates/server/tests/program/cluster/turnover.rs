@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use posthaste_testbed::{Answer, Arrival, Receiver};
 use serde_json::json;
 
-use super::kit::{Fleet, Load, PATIENT_LEASE, Verdict, ended};
+use super::kit::{Fleet, LONG_LEASE, Load, Verdict, ended};
 
 const BOUNDS: Verdict = Verdict {
     max_attempts: 1,
@@ -19,7 +19,7 @@ const HAND_OVER: Duration = Duration::from_secs(2);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_come_and_go_and_nothing_comes_twice() {
-    let mut fleet = Fleet::of(1, PATIENT_LEASE).await;
+    let mut fleet = Fleet::of(1, LONG_LEASE).await;
     let receiver = Receiver::start(|_| Answer::status(200).after(Duration::from_millis(20))).await;
     let fields = json!({
         "max_in_flight": BOUNDS.max_in_flight,
@@ -43,7 +43,7 @@ async fn nodes_come_and_go_and_nothing_comes_twice() {
         load.more(12).await;
         left_at.push(Instant::now());
         assert!(fleet.nodes[leaver].stop().success());
-        fleet.shared_by(rest.len()).await;
+        fleet.wait_shared_by(rest.len()).await;
         load.more(60).await;
     }
     let harvest = load.finish().await;
@@ -64,7 +64,7 @@ async fn nodes_come_and_go_and_nothing_comes_twice() {
         }
     }
     println!("the longest hand-over took {longest:?}");
-    fleet.nothing_panicked();
+    fleet.assert_no_panics();
 }
 
 fn by_endpoint(receiver: &Receiver) -> BTreeMap<String, Vec<Arrival>> {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use posthaste_testbed::{Answer, Api, PATIENCE, Receiver};
 use serde_json::json;
 
-use super::pair::{A_SECOND, Pair, delivery, event};
+use super::pair::{PROPAGATION_LIMIT, Pair, delivery, event};
 
 const ENDPOINTS: &str = "/v1/tenants/acme/endpoints";
 /// More deliveries than an endpoint with 200 per second can send during a test.
@@ -60,7 +60,7 @@ async fn nothing_begins_after_the_answer_whoever_was_asked() {
         let answered_at = Instant::now();
         assert_eq!(answer["status"], status);
         // Attempts in flight arrive within 100 ms. No attempt starts after that.
-        tokio::time::sleep(A_SECOND).await;
+        tokio::time::sleep(PROPAGATION_LIMIT).await;
         let late = |ledger: &[posthaste_testbed::Arrival]| {
             let late = ledger.iter().filter(|it| it.path.ends_with(verb));
             late.filter(|it| it.at > answered_at + Duration::from_millis(100))
@@ -124,7 +124,7 @@ async fn an_edit_is_followed_by_the_owner_within_a_second() {
     let path = format!("{ENDPOINTS}/{endpoint}");
     let changed = api.call("PATCH", &path, Some(&body)).await;
     changed.expect(200);
-    tokio::time::sleep(A_SECOND).await;
+    tokio::time::sleep(PROPAGATION_LIMIT).await;
     api.event("acme", event()).await;
     let ledger = receiver.arrivals(2).await;
     assert!(ledger[1].path.ends_with("new"), "{}", ledger[1].path);
@@ -144,7 +144,7 @@ async fn a_key_that_is_revoked_opens_nothing_within_a_second() {
     let path = format!("/v1/tenants/acme/keys/{id}");
     let revoked = admin.call("DELETE", &path, None);
     assert_eq!(revoked.await.status, 204);
-    tokio::time::sleep(A_SECOND).await;
+    tokio::time::sleep(PROPAGATION_LIMIT).await;
     assert_eq!(there.get("/v1/tenants/acme").await.status, 401);
 }
 
@@ -160,7 +160,7 @@ async fn a_stop_hands_everything_over_at_once() {
     let began = Instant::now();
     assert!(pair.nodes[0].stop().success());
     let owner = pair.number(&pair.nodes[1]);
-    pair.until_all_is_of(&pair.nodes[1]).await;
+    pair.wait_owns_all(&pair.nodes[1]).await;
     assert!(began.elapsed() < PATIENCE / 2, "node {owner} has it");
     pair.api(1).event("acme", event()).await;
     receiver.arrivals(2).await;

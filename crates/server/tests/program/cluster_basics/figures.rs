@@ -69,7 +69,7 @@ async fn each_node_tells_the_same_also_of_one_that_died() {
     until_attempts(&mut api, ALL, 2 * EACH).await;
     until_attempts(&mut api, &of(&endpoints[1]), EACH).await;
     // The other node continues with its endpoint and its stats.
-    pair.until_all_is_of(&pair.nodes[0]).await;
+    pair.wait_owns_all(&pair.nodes[0]).await;
     send(&mut api, 1).await;
     until_attempts(&mut api, &of(&endpoints[1]), EACH + 1).await;
     until_attempts(&mut api, ALL, 2 * EACH + 1).await;

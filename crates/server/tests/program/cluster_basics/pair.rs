@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Maximum time until every node applies a change.
-pub(crate) const A_SECOND: Duration = Duration::from_secs(1);
+pub(crate) const PROPAGATION_LIMIT: Duration = Duration::from_secs(1);
 
 /// Two nodes on one database.
 pub(crate) struct Pair {
@@ -79,7 +79,7 @@ impl Pair {
     }
 
     /// Waits until this node owns all shards.
-    pub(crate) async fn until_all_is_of(&self, node: &Node) {
+    pub(crate) async fn wait_owns_all(&self, node: &Node) {
         let deadline = Instant::now() + PATIENCE;
         while self.shards(node) != 256 {
             assert!(Instant::now() < deadline, "others own something");

@@ -8,7 +8,7 @@ use super::pair::{Pair, delivery, event};
 #[tokio::test(flavor = "multi_thread")]
 async fn one_answers_and_the_other_sends() {
     let pair = Pair::with_roles(["api", "worker"]).await;
-    pair.until_all_is_of(&pair.nodes[1]).await;
+    pair.wait_owns_all(&pair.nodes[1]).await;
     let receiver = Receiver::healthy().await;
     let mut api = pair.api(0);
     api.tenant("acme").await;

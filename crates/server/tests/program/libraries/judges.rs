@@ -85,11 +85,11 @@ pub(crate) struct Claim {
 
 /// Claims that are verified together, because starting a verifier is slow.
 #[derive(Default)]
-pub(crate) struct Claims(Vec<Claim>);
+pub(crate) struct SignatureChecks(Vec<Claim>);
 
-impl Claims {
+impl SignatureChecks {
     /// Claims that this request verifies with this secret.
-    pub(crate) fn genuine(&mut self, what: &str, method: Method, secret: &str, seen: &Seen) {
+    pub(crate) fn expect_valid(&mut self, what: &str, method: Method, secret: &str, seen: &Seen) {
         self.claim(what, method, secret, seen, true);
     }
 
@@ -110,7 +110,7 @@ impl Claims {
 
     /// Claims that this request verifies, and that every modified copy does not.
     pub(crate) fn sound(&mut self, what: &str, method: Method, secret: &str, seen: &Seen) {
-        self.genuine(what, method, secret, seen);
+        self.expect_valid(what, method, secret, seen);
         let mut longer = seen.body.to_vec();
         longer.push(b' ');
         let timestamp: u64 = text(seen, "webhook-timestamp").parse().expect("seconds");

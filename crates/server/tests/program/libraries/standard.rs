@@ -3,7 +3,7 @@
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 
-use super::judges::{Claims, Method, Seen, text};
+use super::judges::{Method, Seen, SignatureChecks, text};
 use super::support::{Answer, Api, Receiver, Server};
 
 const HOUR: &str = "1h";
@@ -41,7 +41,7 @@ async fn whatever_is_sent_verifies_and_nothing_that_was_changed_does() {
     api.tenant("acme").await;
     let endpoint = api.endpoint("acme", json!({"url": receiver.url()})).await;
     let secret = secret_of(&endpoint);
-    let mut claims = Claims::default();
+    let mut claims = SignatureChecks::default();
     for payload in [
         json!({"invoice": 42, "paid": true}),
         json!("just a text"),
@@ -114,7 +114,7 @@ async fn retries_and_replays_are_signed_afresh() {
     assert_eq!(replay["total"], 1);
     let ledger = receiver.arrivals(4).await;
 
-    let mut claims = Claims::default();
+    let mut claims = SignatureChecks::default();
     let mut last = 0;
     for (number, arrival) in ledger.iter().enumerate() {
         let seen = Seen::from(arrival);
@@ -153,7 +153,7 @@ async fn old_and_new_secrets_verify_while_they_overlap_and_the_old_ones_no_longe
     let id = id_of(&endpoint);
     let first = secret_of(&endpoint);
     assert_eq!(first, brought);
-    let mut claims = Claims::default();
+    let mut claims = SignatureChecks::default();
     let standard = Method::Standard;
 
     let second = rotate(&mut api, &id, json!({"overlap": HOUR})).await;
@@ -176,7 +176,7 @@ async fn old_and_new_secrets_verify_while_they_overlap_and_the_old_ones_no_longe
     for number in 3..20 {
         let fresh = rotate(&mut api, &id, json!({"overlap": "0s"})).await;
         let at_once = seen(&mut api, &receiver, json!(number)).await;
-        claims.genuine("the only secret", standard, &fresh, &at_once);
+        claims.expect_valid("the only secret", standard, &fresh, &at_once);
         claims.refused("one that was ended at once", standard, &leaked, &at_once);
         leaked = fresh;
     }
@@ -196,7 +196,7 @@ async fn a_public_key_verifies_and_stands_beside_a_shared_secret() {
     let path = format!("/v1/tenants/acme/endpoints/{id}/secret");
     let public = |shown: &Value| shown["public_key"].as_str().expect("a key").to_owned();
     let first = public(&api.get(&path).await.expect(200));
-    let mut claims = Claims::default();
+    let mut claims = SignatureChecks::default();
     let arrived = seen(&mut api, &receiver, json!({"größe": "🦀"})).await;
     assert!(text(&arrived, "webhook-signature").starts_with("v1a,"));
     claims.sound("a public key", Method::Ed25519, &first, &arrived);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::judges::{Claims, Method, Seen, text};
+use super::judges::{Method, Seen, SignatureChecks, text};
 use super::standard::{id_of, rotate, secret_of, seen};
 use super::support::{Receiver, Server};
 
@@ -16,7 +16,7 @@ async fn judge_style(style: &str, method: Method, header: &'static str) {
     let receiver = Receiver::healthy().await;
     let mut api = server.api();
     api.tenant("acme").await;
-    let mut claims = Claims::default();
+    let mut claims = SignatureChecks::default();
     let fields = json!({"url": receiver.url(), "signature_style": style});
     let endpoint = api.endpoint("acme", fields).await;
     let id = id_of(&endpoint);
@@ -27,9 +27,9 @@ async fn judge_style(style: &str, method: Method, header: &'static str) {
     ] {
         let arrived = seen(&mut api, &receiver, payload.clone()).await;
         let what = format!("{style} {payload}");
-        claims.genuine(&what, method, &made, &arrived);
+        claims.expect_valid(&what, method, &made, &arrived);
         // The standard signature is always present, with the same secret.
-        claims.genuine(&what, Method::Standard, &made, &arrived);
+        claims.expect_valid(&what, Method::Standard, &made, &arrived);
         refuse_changes(&mut claims, method, &made, &arrived, header);
         claims.refused(
             &what,
@@ -46,7 +46,7 @@ async fn judge_style(style: &str, method: Method, header: &'static str) {
         json!({"id": "evt_2", "object": "event"}),
     )
     .await;
-    claims.genuine("a secret that was brought", method, BROUGHT, &arrived);
+    claims.expect_valid("a secret that was brought", method, BROUGHT, &arrived);
     claims.refused("one that was ended", method, &made, &arrived);
     refuse_changes(&mut claims, method, BROUGHT, &arrived, header);
     // The style's own header is present.
@@ -55,7 +55,7 @@ async fn judge_style(style: &str, method: Method, header: &'static str) {
 }
 
 fn refuse_changes(
-    claims: &mut Claims,
+    claims: &mut SignatureChecks,
     method: Method,
     secret: &str,
     arrived: &Seen,
@@ -103,8 +103,8 @@ async fn a_changed_time_is_refused_where_the_style_has_one() {
     let (time, rest) = time.expect("a time first");
     let later = time.parse::<u64>().expect("seconds") + 1;
     let changed = arrived.with_header("stripe-signature", &format!("t={later},{rest}"));
-    let mut claims = Claims::default();
-    claims.genuine(
+    let mut claims = SignatureChecks::default();
+    claims.expect_valid(
         "as it came",
         Method::Stripe,
         &secret_of(&endpoint),
@@ -132,9 +132,9 @@ async fn both_secrets_verify_in_stripes_style_while_they_overlap() {
     let old = secret_of(&endpoint);
     let new = rotate(&mut api, &id_of(&endpoint), json!({"overlap": "1h"})).await;
     let arrived = seen(&mut api, &receiver, json!({"object": "event"})).await;
-    let mut claims = Claims::default();
+    let mut claims = SignatureChecks::default();
     for (what, secret) in [("the old secret", &old), ("the new secret", &new)] {
-        claims.genuine(what, Method::Stripe, secret, &arrived);
+        claims.expect_valid(what, Method::Stripe, secret, &arrived);
     }
     claims.judge();
 }
@@ -151,7 +151,7 @@ async fn a_pair_that_the_server_made_verifies_by_its_public_key() {
     let endpoint = api.endpoint("acme", fields).await;
     let public = |shown: &Value| shown["public_key"].as_str().expect("a key").to_owned();
     let first = public(&endpoint);
-    let mut claims = Claims::default();
+    let mut claims = SignatureChecks::default();
     let arrived = seen(&mut api, &receiver, json!({"größe": "🦀"})).await;
     claims.sound("a pair that was made", Method::Ed25519, &first, &arrived);
     let path = format!(

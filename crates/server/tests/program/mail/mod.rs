@@ -13,7 +13,7 @@ mod ways;
 use std::time::Duration;
 
 use posthaste::config::Secret;
-use posthaste::notices::mail::{MailSettings, MailTls, Post, PostError, SmtpPost};
+use posthaste::notices::mail::{EmailError, MailSettings, MailTls, Post, SmtpPost};
 use posthaste_core::time::Timestamp;
 use posthaste_egress::Roots;
 use posthaste_store::{Letter, LetterLine};
@@ -76,6 +76,6 @@ fn letter(recipient: &str) -> Letter {
 }
 
 /// Sends an email to this address and returns the result.
-async fn sent(post: &SmtpPost, recipient: &str) -> Result<(), PostError> {
+async fn sent(post: &SmtpPost, recipient: &str) -> Result<(), EmailError> {
     post.send(&letter(recipient), NOW).await
 }

@@ -45,7 +45,7 @@ impl Desk {
 
 #[tokio::test]
 async fn the_operator_sees_what_the_server_answered() {
-    let setup = MailSetup::new(Serves::StartTls).only_from("me", PASSWORD);
+    let setup = MailSetup::new(Serves::StartTls).require_login("me", PASSWORD);
     let server = setup.start();
     let url = format!("smtp://me@localhost:{}", server.port);
     let desk = Desk::new(

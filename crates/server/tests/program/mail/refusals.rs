@@ -1,6 +1,6 @@
 //! Mail servers that refuse, hang or do not listen.
 
-use posthaste::notices::mail::{MailTls, Post, PostError};
+use posthaste::notices::mail::{EmailError, MailTls, Post};
 use posthaste_testbed::{MailSetup, MailStep, MailTls as Serves, PATIENCE};
 
 use super::{NOW, PASSWORD, SHORT, letter, post, sent, settings};
@@ -18,7 +18,7 @@ const STEPS: [MailStep; 7] = [
 #[tokio::test]
 async fn a_refusal_counts_by_its_code_and_where_it_comes() {
     let server = MailSetup::new(Serves::None)
-        .only_from("me", PASSWORD)
+        .require_login("me", PASSWORD)
         .start();
     let post = post(&server, &settings(&server, MailTls::None, Some("me")));
     for step in STEPS {
@@ -33,8 +33,8 @@ async fn a_refusal_counts_by_its_code_and_where_it_comes() {
             server.refuse(step, answer);
             let refused = sent(&post, "ops@customer.com").await;
             let (why, never) = match refused {
-                Err(PostError::Later(why)) => (why, false),
-                Err(PostError::Never(why)) => (why, true),
+                Err(EmailError::Later(why)) => (why, false),
+                Err(EmailError::Never(why)) => (why, true),
                 Ok(()) => panic!("{step:?} {answer}: it was taken"),
             };
             assert_eq!(never, for_good, "{step:?} {answer}: {why}");
@@ -50,7 +50,7 @@ async fn a_refusal_counts_by_its_code_and_where_it_comes() {
 
 #[tokio::test]
 async fn a_server_that_hangs_is_given_up_at_every_step() {
-    let setup = MailSetup::new(Serves::None).only_from("me", PASSWORD);
+    let setup = MailSetup::new(Serves::None).require_login("me", PASSWORD);
     let server = setup.start();
     let settings = settings(&server, MailTls::None, Some("me"));
     for step in STEPS {
@@ -61,7 +61,7 @@ async fn a_server_that_hangs_is_given_up_at_every_step() {
             let post = post(&server, &settings).within(within);
             let hanging = sent(&post, "ops@customer.com").await;
             let late = format!("not taken within {} s", within.as_secs_f64());
-            assert_eq!(hanging, Err(PostError::Later(late)), "{step:?}");
+            assert_eq!(hanging, Err(EmailError::Later(late)), "{step:?}");
             within *= 2;
             assert!(within < PATIENCE, "{step:?} is never reached");
         }
@@ -81,11 +81,11 @@ async fn a_letter_that_was_taken_stays_taken_without_a_goodbye() {
 
 #[tokio::test]
 async fn a_wrong_password_concerns_the_operator_and_not_the_letter() {
-    let setup = MailSetup::new(Serves::StartTls).only_from("me", "another one");
+    let setup = MailSetup::new(Serves::StartTls).require_login("me", "another one");
     let server = setup.start();
     let post = post(&server, &settings(&server, MailTls::Required, Some("me")));
     let refused = sent(&post, "ops@customer.com").await;
-    let Err(PostError::Later(why)) = refused else {
+    let Err(EmailError::Later(why)) = refused else {
         panic!("{refused:?}");
     };
     assert!(
@@ -98,12 +98,12 @@ async fn a_wrong_password_concerns_the_operator_and_not_the_letter() {
 #[tokio::test]
 async fn a_server_that_gives_the_password_away_is_not_quoted() {
     let server = MailSetup::new(Serves::None)
-        .only_from("me", PASSWORD)
+        .require_login("me", PASSWORD)
         .start();
     let post = post(&server, &settings(&server, MailTls::None, Some("me")));
     server.refuse(MailStep::Recipient, &format!("550 hello {PASSWORD}"));
     let refused = sent(&post, "ops@customer.com").await;
-    let Err(PostError::Never(why)) = refused else {
+    let Err(EmailError::Never(why)) = refused else {
         panic!("{refused:?}");
     };
     assert!(!why.contains(PASSWORD), "{why}");
@@ -115,7 +115,10 @@ async fn a_letter_to_nobody_is_never_sent() {
     let post = post(&server, &settings(&server, MailTls::None, None));
     for recipient in ["", "nobody", "a@b.example\r\nRCPT TO:<c@d.example>"] {
         let refused = sent(&post, recipient).await;
-        assert!(matches!(refused, Err(PostError::Never(_))), "{recipient:?}");
+        assert!(
+            matches!(refused, Err(EmailError::Never(_))),
+            "{recipient:?}"
+        );
     }
     assert!(server.letters().is_empty());
 }
@@ -132,7 +135,7 @@ async fn a_server_that_comes_back_gets_the_same_letter() {
     let first = server.arrivals(1).await.remove(0);
     drop(server);
     let refused = sent(&post, "ops@customer.com").await;
-    let Err(PostError::Later(why)) = refused else {
+    let Err(EmailError::Later(why)) = refused else {
         panic!("{refused:?}");
     };
     assert!(why.starts_with("cannot connect: "), "{why}");

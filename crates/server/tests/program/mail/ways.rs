@@ -1,6 +1,6 @@
 //! Emails with and without TLS and a password, and their content.
 
-use posthaste::notices::mail::{MailTls, Post, PostError};
+use posthaste::notices::mail::{EmailError, MailTls, Post};
 use posthaste_egress::Roots;
 use posthaste_testbed::{MailSetup, MailTls as Serves, PATIENCE};
 use serde_json::json;
@@ -53,7 +53,7 @@ async fn every_way_to_a_server_is_taken_as_it_is_told() {
         (Serves::None, MailTls::None),
     ] {
         for without in ["PLAIN", "LOGIN"] {
-            let setup = MailSetup::new(serves).only_from("me@example.com", PASSWORD);
+            let setup = MailSetup::new(serves).require_login("me@example.com", PASSWORD);
             let server = setup.without(without).start();
             let settings = settings(&server, tls, Some("me%40example.com"));
             let taken = sent(&post(&server, &settings), "ops@customer.com").await;
@@ -73,7 +73,7 @@ async fn nothing_is_said_to_a_server_that_is_not_believed() {
         (Serves::StartTls, MailTls::Required),
         (Serves::Implicit, MailTls::Implicit),
     ] {
-        let setup = MailSetup::new(serves).only_from("me", PASSWORD);
+        let setup = MailSetup::new(serves).require_login("me", PASSWORD);
         let unknown = setup.start();
         let settings_of_unknown = settings(&unknown, tls, Some("me"));
         let post_to_unknown = settings_of_unknown.post(None, Roots::mozilla());
@@ -87,7 +87,7 @@ async fn nothing_is_said_to_a_server_that_is_not_believed() {
             (&another, post_to_another),
         ] {
             let refused = sent(&post, "ops@customer.com").await;
-            let Err(PostError::Later(why)) = refused else {
+            let Err(EmailError::Later(why)) = refused else {
                 panic!("{serves:?}: {refused:?}");
             };
             assert!(why.starts_with("no secure connection: "), "{why}");
@@ -101,7 +101,7 @@ async fn nothing_is_said_to_a_server_that_is_not_believed() {
 async fn a_server_without_tls_gets_no_letter() {
     let server = MailSetup::new(Serves::None).start();
     let post = post(&server, &settings(&server, MailTls::Required, None));
-    let Err(PostError::Later(why)) = sent(&post, "ops@customer.com").await else {
+    let Err(EmailError::Later(why)) = sent(&post, "ops@customer.com").await else {
         panic!("it is not taken");
     };
     assert!(why.contains("does not offer STARTTLS"), "{why}");
@@ -123,5 +123,5 @@ async fn an_address_in_any_script_is_written_as_the_server_can_read_it() {
     let post = super::post(&server, &settings(&server, MailTls::None, None));
     assert_eq!(sent(&post, "ops@bücher.example").await, Ok(()));
     let refused = sent(&post, "jürgen@example.com").await;
-    assert!(matches!(refused, Err(PostError::Never(_))), "{refused:?}");
+    assert!(matches!(refused, Err(EmailError::Never(_))), "{refused:?}");
 }

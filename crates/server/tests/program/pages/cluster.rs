@@ -81,7 +81,7 @@ async fn a_page_is_live_wherever_it_is_served() {
     page.open(&url(&serves, &at)).await;
     says(&page, "failed").await;
     put_marker(&page).await;
-    receivers.heals("billing");
+    receivers.recover("billing");
     let acts = page.another().await;
     acts.open(&url(&serves, &at)).await;
     acts.follow(Spot::saying("main button", "Send again")).await;

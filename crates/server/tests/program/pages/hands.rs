@@ -96,7 +96,9 @@ async fn what_can_be_done_can_be_done_without_script() {
         .await;
     page.fill(Spot::labelled("Key"), ADMIN_KEY).await;
     page.follow(Spot::saying("button", "Sign in")).await;
-    stage.receivers.heals(&format!("{}/billing", mark("acme")));
+    stage
+        .receivers
+        .recover(&format!("{}/billing", mark("acme")));
     page.follow(Spot::saying("main button", "Replay all 3"))
         .await;
     assert!(page.url().await.contains("/replays/rpl_"));

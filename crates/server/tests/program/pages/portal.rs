@@ -170,7 +170,9 @@ async fn only_the_sites_that_the_operator_names_show_it_within_theirs() {
     }
     page.until_in_frame("location.pathname.includes('/replays/rpl_')")
         .await;
-    stage.receivers.heals(&format!("{}/billing", mark("acme")));
+    stage
+        .receivers
+        .recover(&format!("{}/billing", mark("acme")));
     page.until_in_frame("document.querySelector('main')?.innerText.includes('done')")
         .await;
     quiet(&page, "the portal within a friend's page");

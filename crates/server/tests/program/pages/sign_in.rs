@@ -32,7 +32,7 @@ async fn a_key_opens_the_pages_until_somebody_signs_out() {
     assert!(page.cookies().await.is_empty());
 
     page.fill(Spot::labelled("Key"), ADMIN_KEY).await;
-    page.follow_key("Enter").await;
+    page.press_and_load("Enter").await;
     assert_eq!(page.url().await, wanted);
     let cookies = page.cookies().await;
     assert_eq!(cookies.len(), 1, "{cookies:?}");

@@ -165,7 +165,7 @@ impl Receivers {
     }
 
     /// Answers 200 again from now on.
-    pub(crate) fn heals(&self, name: &str) {
+    pub(crate) fn recover(&self, name: &str) {
         self.answers.lock().unwrap().remove(name);
     }
 }

@@ -93,7 +93,7 @@ async fn a_failure_is_found_understood_mended_and_seen_to_turn_green() {
     let acts = page.another().await;
     acts.open(&page.url().await).await;
     let before = stage.receivers.receiver.count();
-    stage.receivers.heals("billing");
+    stage.receivers.recover("billing");
     acts.follow(Spot::saying("main button", "Send again")).await;
     put_marker(&acts).await;
     for watching in [&page, &acts] {
@@ -133,7 +133,7 @@ async fn dead_letters_are_replayed_some_or_all_and_the_progress_is_seen() {
     stage
         .delivered("acme", "customer.created", json!({}), "failed")
         .await;
-    stage.receivers.heals("billing");
+    stage.receivers.recover("billing");
 
     let page = stage.signed_in().await;
     page.open(&stage.url("/dashboard/t/acme/dead-letters"))

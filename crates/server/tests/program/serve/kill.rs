@@ -97,7 +97,7 @@ async fn survives(kills: &[Kill]) {
     for kill in kills {
         await_kill_point(*kill, &receiver, &accepted).await;
         server.kill();
-        cuts.push(Cut {
+        cuts.push(KillSnapshot {
             arrived: receiver.count(),
             written_down: server.written_down(EVENTS).await,
         });
@@ -153,7 +153,7 @@ async fn survives(kills: &[Kill]) {
 }
 
 /// The state when the server was killed.
-struct Cut {
+struct KillSnapshot {
     /// Number of arrivals.
     arrived: usize,
     /// Deliveries that were recorded as succeeded.

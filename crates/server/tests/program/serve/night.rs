@@ -20,7 +20,7 @@ const OWNER: &str = "owner@example.com";
 const OPERATOR: &str = "ops@example.com";
 
 /// Short times for everything that normally takes minutes or hours.
-const HASTE: [&str; 11] = [
+const SHORT_TIMES: [&str; 11] = [
     "notices.tenant=operator",
     "notices.gather=500ms",
     "mail.tls=none",
@@ -61,7 +61,7 @@ impl Night {
         let directory = tempfile::tempdir().expect("a directory");
         let mail = MailSetup::new(MailTls::None).start();
         let to_mail = format!("mail.server=smtp://localhost:{}", mail.port);
-        let settings = HASTE.into_iter().chain([to_mail.as_str()]);
+        let settings = SHORT_TIMES.into_iter().chain([to_mail.as_str()]);
         let settings: Vec<&str> = settings.flat_map(|setting| ["--set", setting]).collect();
         let server = Server::start(directory.path(), &settings);
         let answer = Arc::new(AtomicU16::new(200));

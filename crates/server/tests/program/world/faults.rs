@@ -9,7 +9,7 @@ use super::outside::{Conduct, Line};
 use super::program::End;
 
 /// Pause between two pieces of a receiver that sends slowly.
-pub(crate) const DRIP: Duration = Duration::from_millis(50);
+pub(crate) const SLOW_SEND_INTERVAL: Duration = Duration::from_millis(50);
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
@@ -56,7 +56,7 @@ macro_rules! last_saying {
             Box::pin(async move {
                 line.hear().await?;
                 line.say($bytes).await?;
-                line.hang_up().await?;
+                line.close_write().await?;
                 line.gone().await;
                 None
             })
@@ -137,7 +137,7 @@ fn heads() -> Vec<Fault> {
         fault(
             "a head that drips, a byte at a time",
             late,
-            endless!("HTTP/1.1 200 OK\r\nx-slow: ", "z", DRIP),
+            endless!("HTTP/1.1 200 OK\r\nx-slow: ", "z", SLOW_SEND_INTERVAL),
         ),
         fault(
             "a head with one header of a megabyte",
@@ -167,7 +167,7 @@ fn heads() -> Vec<Fault> {
         fault(
             "an interim answer now and then, and never a final one",
             late,
-            endless!("", "HTTP/1.1 100 Continue\r\n\r\n", DRIP),
+            endless!("", "HTTP/1.1 100 Continue\r\n\r\n", SLOW_SEND_INTERVAL),
         ),
         fault(
             "an interim answer, then a final one",
@@ -223,7 +223,7 @@ fn heads() -> Vec<Fault> {
                     let answer = "HTTP/1.1 413 Content Too Large\r\nconnection: close\r\n\
                                   content-length: 0\r\n\r\n";
                     line.say(answer).await?;
-                    line.hang_up().await?;
+                    line.close_write().await?;
                     line.gone().await;
                     None
                 })
@@ -275,7 +275,7 @@ fn bodies() -> Vec<Fault> {
             endless!(
                 "HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n",
                 "z",
-                DRIP
+                SLOW_SEND_INTERVAL
             ),
         ),
         fault(
@@ -412,7 +412,7 @@ fn endings() -> Vec<Fault> {
             broken,
             Conduct::Secured(|mut line| {
                 Box::pin(async move {
-                    line.hang_up().await?;
+                    line.close_write().await?;
                     line.gone().await;
                     None
                 })

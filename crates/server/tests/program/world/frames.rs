@@ -101,7 +101,7 @@ pub(crate) fn in_http2() -> Vec<Fault> {
                     hear(&mut line).await?;
                     let answer = frame(HEADERS, END_STREAM | END_HEADERS, STREAM, OK);
                     line.say(answer).await?;
-                    line.hang_up().await?;
+                    line.close_write().await?;
                     line.gone().await;
                     None
                 })

@@ -3,7 +3,7 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::sleep;
 
-use super::faults::{DRIP, Fault, fault};
+use super::faults::{Fault, SLOW_SEND_INTERVAL, fault};
 use super::outside::Conduct;
 use super::program::End;
 
@@ -113,7 +113,7 @@ pub(crate) fn before_tls() -> Vec<Fault> {
                         if socket.write_u8(byte).await.is_err() {
                             break;
                         }
-                        sleep(DRIP * 2).await;
+                        sleep(SLOW_SEND_INTERVAL * 2).await;
                     }
                     Vec::new()
                 })

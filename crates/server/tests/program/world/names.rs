@@ -186,7 +186,7 @@ async fn every_name() {
         strangers.is_empty(),
         "nobody else is visited: {strangers:?}"
     );
-    world.tells_no_address("acme").await;
+    world.assert_no_address_visible("acme").await;
     rebind(&mut world, &mut table).await;
     table.publish();
 }
@@ -229,6 +229,6 @@ async fn rebind(world: &mut World, table: &mut Table) {
     let inner = |address: &IpAddr| matches!(address, IpAddr::V4(v4) if v4.is_private());
     let visited = world.outside.ledger().addresses();
     assert!(!visited.iter().any(inner), "{visited:?}");
-    world.tells_no_address("rebound").await;
-    world.tells_no_address("weather").await;
+    world.assert_no_address_visible("rebound").await;
+    world.assert_no_address_visible("weather").await;
 }

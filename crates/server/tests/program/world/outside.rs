@@ -123,7 +123,7 @@ impl Outside {
         outside
     }
 
-    /// Puts a bad receiver at an address. After [`Outside::reform`] it is good and closes the connection after each
+    /// Puts a bad receiver at an address. After [`Outside::set_good`] it is good and closes the connection after each
     /// answer.
     pub(crate) fn settle(&self, address: IpAddr, conduct: Conduct) {
         let place = Place {
@@ -134,7 +134,7 @@ impl Outside {
     }
 
     /// Makes every bad receiver good from now on, or bad again.
-    pub(crate) fn reform(&self, is_good: bool) {
+    pub(crate) fn set_good(&self, is_good: bool) {
         for place in self.places().values_mut() {
             place.is_good = is_good;
         }
@@ -263,7 +263,7 @@ impl Outside {
             );
             line.say(answer).await?;
             if then_close {
-                line.hang_up().await?;
+                line.close_write().await?;
                 line.gone().await;
                 return Some(());
             }
@@ -343,7 +343,7 @@ impl Line {
     }
 
     /// Closes the writing side.
-    pub(crate) async fn hang_up(&mut self) -> Option<()> {
+    pub(crate) async fn close_write(&mut self) -> Option<()> {
         self.wire.shutdown().await.ok()
     }
 

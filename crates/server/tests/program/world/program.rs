@@ -261,7 +261,7 @@ impl World {
     }
 
     /// Panics if a tenant can read any address that a name has ever had.
-    pub(crate) async fn tells_no_address(&mut self, tenant: &str) {
+    pub(crate) async fn assert_no_address_visible(&mut self, tenant: &str) {
         let text = self.visible_text(tenant).await;
         assert!(text.contains("posthaste_attempts_total"), "metrics too");
         for address in self.names.addresses() {

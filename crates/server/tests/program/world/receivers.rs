@@ -42,7 +42,7 @@ const POLL_EVERY: Duration = Duration::from_millis(50);
 #[test]
 fn no_receiver_does_harm_that_lasts() {
     inside("receivers::no_receiver_does_harm_that_lasts", || {
-        suffer("receivers", |_| faults::in_http())
+        run_rounds("receivers", |_| faults::in_http())
     });
 }
 
@@ -51,7 +51,7 @@ fn no_receiver_is_trusted_that_should_not_be() {
     inside(
         "receivers::no_receiver_is_trusted_that_should_not_be",
         || {
-            suffer("tls", |authority| {
+            run_rounds("tls", |authority| {
                 [certificates(authority), handshakes::before_tls()]
                     .into_iter()
                     .flatten()
@@ -110,7 +110,7 @@ fn name(group: &str, nth: usize) -> String {
     format!("{group}-{nth}.customer.com")
 }
 
-async fn suffer(group: &'static str, make: impl FnOnce(&Authority) -> Vec<Fault>) {
+async fn run_rounds(group: &'static str, make: impl FnOnce(&Authority) -> Vec<Fault>) {
     let mut world = World::start().await;
     let faults = make(&world.authority);
     world.api.tenant("acme").await;
@@ -143,7 +143,7 @@ async fn suffer(group: &'static str, make: impl FnOnce(&Authority) -> Vec<Fault>
         .saturating_sub(after_one.resident_kib);
     assert!(growth_kib < MAX_GROWTH_KIB, "{growth_kib} KiB more");
     healthy.end().await;
-    world.tells_no_address("acme").await;
+    world.assert_no_address_visible("acme").await;
     leaves_nothing(&mut world, before).await;
 
     let all_over = |ledger: &Ledger| ledger.visits.iter().all(|visit| visit.is_over);
@@ -169,7 +169,7 @@ async fn suffer(group: &'static str, make: impl FnOnce(&Authority) -> Vec<Fault>
 
 /// Calls every bad receiver, makes all of them good, and calls them again. Returns the results of the first call.
 async fn one_round(world: &mut World, faults: &[Fault], endpoints: &[String]) -> Vec<[String; 3]> {
-    world.outside.reform(false);
+    world.outside.set_good(false);
     let slow: Vec<&String> = faults
         .iter()
         .zip(endpoints)
@@ -178,7 +178,7 @@ async fn one_round(world: &mut World, faults: &[Fault], endpoints: &[String]) ->
         .collect();
     give_time(world, &slow, SHORT).await;
     let bad = call_all(world, faults).await;
-    world.outside.reform(true);
+    world.outside.set_good(true);
     give_time(world, &slow, LONG).await;
     let good = call_all(world, faults).await;
     let mut rows = Vec::new();

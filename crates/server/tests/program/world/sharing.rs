@@ -105,7 +105,7 @@ fn a_kept_connection_stays_where_it_was_vetted_and_a_new_one_is_judged_anew() {
         third.expect("over a new connection", End::Unsafe);
         assert!(world.names.asked().len() > lookups);
         assert_eq!(world.outside.ledger().addresses(), [here()].into());
-        world.tells_no_address("acme").await;
+        world.assert_no_address_visible("acme").await;
     });
 }
 

@@ -169,7 +169,7 @@ fn a_token_is_fetched_through_the_same_door() {
             let stray = |one: &&IpAddr| !may_be_visited.contains(one);
             let strays: Vec<_> = visited.iter().filter(stray).collect();
             assert!(strays.is_empty(), "nobody else is visited: {strays:?}");
-            world.tells_no_address("acme").await;
+            world.assert_no_address_visible("acme").await;
             table.publish();
         },
     );

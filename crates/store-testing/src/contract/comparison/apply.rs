@@ -20,7 +20,7 @@ use crate::contract::given::{
     tenant, trace,
 };
 use posthaste_store::{
-    Alert, Allowance, AttemptDetail, AuditEntry, AuditFilter, AuditOf, AuditOutcome, Content,
+    Alert, Allowance, AttemptDetail, AuditEntry, AuditFilter, AuditOutcome, AuditScope, Content,
     DisabledReason, Endpoint, Happened, Idempotency, Ingest, Named, NewEvent, ReplayFilter,
     ReplayScope, ReplayStatus, Retention, Retried, Scope, Tally, Tenant, Via,
 };
@@ -242,9 +242,9 @@ impl Side<'_> {
             } => {
                 let mut told = Vec::new();
                 for of in [
-                    AuditOf::Everybody,
-                    AuditOf::Named(id(tenant)),
-                    AuditOf::Tenant(id(tenant)),
+                    AuditScope::Everybody,
+                    AuditScope::Named(id(tenant)),
+                    AuditScope::Tenant(id(tenant)),
                 ] {
                     let filter = AuditFilter { of, since, until };
                     told.push(all(limit, |page| store.audit(filter.clone(), page)).await);

@@ -8,7 +8,7 @@ use posthaste_core::id::EndpointId;
 use super::operation::{STATUSES, Search, TENANTS};
 use super::side::Side;
 use crate::contract::given::{all, at, id};
-use posthaste_store::{AlertFilter, AuditFilter, AuditOf, Named, Scope, Width};
+use posthaste_store::{AlertFilter, AuditFilter, AuditScope, BucketWidth, Named, Scope};
 
 /// Longer than any list in the comparison.
 const ENOUGH: usize = 100_000;
@@ -74,7 +74,7 @@ impl Side<'_> {
             let replays = all(limit(), |page| self.store.replays(name(), page)).await;
             put(self.tell(&replays));
             let theirs = AuditFilter {
-                of: AuditOf::Tenant(name()),
+                of: AuditScope::Tenant(name()),
                 ..AuditFilter::default()
             };
             put(self.tell(&all(limit(), |page| self.store.audit(theirs.clone(), page)).await));
@@ -119,7 +119,7 @@ impl Side<'_> {
     /// Reads the stats of each scope, and which of the scopes had failures.
     async fn figures(&self, scopes: &[Scope]) -> String {
         let mut figures = Vec::new();
-        for width in Width::ALL {
+        for width in BucketWidth::ALL {
             let failing = self.store.failing_figures(width, at(0), ENOUGH).await;
             let failing = failing.expect("it reads");
             for scope in scopes {

@@ -18,7 +18,7 @@ fn kept(deliveries: u64, payloads: u64, attempts: u64) -> Kept {
 fn what_everybody_keeps_as_long_goes_with_its_day() {
     let whole = Some(kept(30, 30, 7));
     let patient = early(kept(30, 30, 7), whole);
-    assert_eq!(patient.shortest(), WITH_ITS_DAY);
+    assert_eq!(patient.shortest(), UNTIL_DAY_IS_DROPPED);
     let empties = early(kept(30, 2, 7), whole);
     assert_eq!(empties.payloads, Span::from_days(2));
     assert_eq!(empties.shortest(), Span::from_days(2));
@@ -38,7 +38,7 @@ struct Event {
 /// A simulated database that executes the tasks of the almanac.
 #[derive(Default)]
 struct World {
-    almanac: Almanac,
+    almanac: PartitionPlans,
     days: Vec<Day>,
     kept: BTreeMap<i64, Kept>,
     events: BTreeMap<Id, Event>,
@@ -154,7 +154,7 @@ impl World {
         for id in &looked_at {
             let event = self.events.get_mut(id).expect("it is there");
             let kept = early(self.kept[&event.tenant], walk.whole);
-            self.strangers += usize::from(kept.shortest() == WITH_ITS_DAY);
+            self.strangers += usize::from(kept.shortest() == UNTIL_DAY_IS_DROPPED);
             if is_over(event.at, kept.deliveries, now) {
                 self.events.remove(id);
                 self.gone += 1;
@@ -289,7 +289,7 @@ fn minds_that_change_all_the_time_keep_nothing_from_going() {
 
 #[test]
 fn no_more_than_so_much_is_remembered() {
-    let mut almanac = Almanac::default();
+    let mut almanac = PartitionPlans::default();
     let now = Timestamp(1_000 * DAY);
     for day in (0..30).map(|day| Day::at(Timestamp(day * DAY))) {
         assert_eq!(almanac.next(day, now), Task::Survey { above: 0 });
@@ -316,7 +316,7 @@ fn no_more_than_so_much_is_remembered() {
 fn a_day_that_somebody_has_just_decided_to_keep_does_not_go() {
     let (day, now) = (Day::at(Timestamp(0)), Timestamp(7 * DAY));
     for minds in [kept(5, 5, 5), kept(8, 8, 8)] {
-        let mut almanac = Almanac::default();
+        let mut almanac = PartitionPlans::default();
         assert_eq!(almanac.next(day, now), Task::Survey { above: 0 });
         almanac.surveyed(day, vec![(1, kept(5, 5, 5))], None);
         almanac.minds_changed(&[minds]);

@@ -6,7 +6,7 @@ use crate::dashboard::pages::addresses::Standing;
 
 /// The party that has to act before a replay can succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mender {
+pub(super) enum FixableBy {
     /// No action is needed: the delivery can be replayed now.
     Nobody,
     /// The person who manages the endpoint's settings here.
@@ -17,14 +17,14 @@ pub(super) enum Mender {
     Lost,
 }
 
-impl Mender {
+impl FixableBy {
     /// Returns the answer to "can this be fixed?" in words.
     pub(super) fn in_words(self) -> &'static str {
         match self {
-            Mender::Nobody => "Yes: it can be replayed now.",
-            Mender::Here => "Yes, here:",
-            Mender::Receiver => "Yes, by whoever runs the receiver:",
-            Mender::Lost => "No:",
+            FixableBy::Nobody => "Yes: it can be replayed now.",
+            FixableBy::Here => "Yes, here:",
+            FixableBy::Receiver => "Yes, by whoever runs the receiver:",
+            FixableBy::Lost => "No:",
         }
     }
 }
@@ -34,17 +34,17 @@ pub(super) fn advice(
     kind: Option<FailureKind>,
     status: Option<u16>,
     standing: Standing,
-) -> (Mender, &'static str) {
+) -> (FixableBy, &'static str) {
     match standing {
         Standing::Unknown => {
             return (
-                Mender::Lost,
+                FixableBy::Lost,
                 "the endpoint was deleted, and these cannot be sent any more.",
             );
         }
         Standing::Disabled => {
             return (
-                Mender::Here,
+                FixableBy::Here,
                 "the endpoint is disabled. Mend what disabled it, enable it, then replay.",
             );
         }
@@ -53,66 +53,66 @@ pub(super) fn advice(
     match kind {
         Some(FailureKind::Http) => on_status(status),
         Some(FailureKind::Timeout) => (
-            Mender::Receiver,
+            FixableBy::Receiver,
             "it took too long to answer. It should answer first and work afterwards; or the endpoint is given more time.",
         ),
         Some(FailureKind::Dns) => (
-            Mender::Here,
+            FixableBy::Here,
             "the host's name was not found. Check how the URL is written, and the name's DNS records.",
         ),
         Some(FailureKind::Tls) => (
-            Mender::Receiver,
+            FixableBy::Receiver,
             "no secure connection came about. Its certificate may have expired, be for another name, or be signed by nobody known.",
         ),
         Some(FailureKind::Connection) => (
-            Mender::Receiver,
+            FixableBy::Receiver,
             "nobody took the connection, or it broke off. Check that the receiver runs and that its firewall lets us in.",
         ),
         Some(FailureKind::Validation) => (
-            Mender::Here,
+            FixableBy::Here,
             "the address may not be called. Change the URL to one that is public and uses https.",
         ),
         Some(FailureKind::WebhookDisabled) => (
-            Mender::Nobody,
+            FixableBy::Nobody,
             "The endpoint was disabled then and is not any more.",
         ),
         Some(FailureKind::Unknown) | None => (
-            Mender::Receiver,
+            FixableBy::Receiver,
             "what went wrong is not known. Look at the attempts of one of them.",
         ),
     }
 }
 
 /// Returns the advice for a response with an error status.
-fn on_status(status: Option<u16>) -> (Mender, &'static str) {
+fn on_status(status: Option<u16>) -> (FixableBy, &'static str) {
     match status {
         Some(300..=399) => (
-            Mender::Here,
+            FixableBy::Here,
             "the receiver has moved, and nobody follows it there. Change the URL to where it is now.",
         ),
         Some(401 | 403 | 407) => (
-            Mender::Receiver,
+            FixableBy::Receiver,
             "it refuses our credentials. Check the secret or token it expects, and what stands before it.",
         ),
         Some(404 | 405 | 410) => (
-            Mender::Here,
+            FixableBy::Here,
             "nothing takes this at that address. Check the path in the URL.",
         ),
-        Some(413) => (Mender::Receiver, "the payload is too large for it."),
+        Some(413) => (FixableBy::Receiver, "the payload is too large for it."),
         Some(429) => (
-            Mender::Here,
+            FixableBy::Here,
             "it asks to be sent less. Lower the endpoint's rate, then replay.",
         ),
         Some(400..=499) => (
-            Mender::Receiver,
+            FixableBy::Receiver,
             "it refuses the content. Its answer may say why; the same will be refused again until it changes.",
         ),
         Some(500..=599) => (
-            Mender::Receiver,
+            FixableBy::Receiver,
             "it had a fault of its own. Once that is mended, replay.",
         ),
         Some(_) | None => (
-            Mender::Receiver,
+            FixableBy::Receiver,
             "it did not answer 2xx. Look at the attempts of one of them.",
         ),
     }
@@ -125,12 +125,18 @@ mod tests {
     #[test]
     fn how_the_endpoint_stands_comes_before_what_went_wrong() {
         let http = Some(FailureKind::Http);
-        assert_eq!(advice(http, Some(503), Standing::Unknown).0, Mender::Lost);
+        assert_eq!(
+            advice(http, Some(503), Standing::Unknown).0,
+            FixableBy::Lost
+        );
         let (mender, words) = advice(http, Some(503), Standing::Disabled);
-        assert_eq!(mender, Mender::Here);
+        assert_eq!(mender, FixableBy::Here);
         assert!(words.contains("enable it"), "{words}");
         let disabled = Some(FailureKind::WebhookDisabled);
-        assert_eq!(advice(disabled, None, Standing::Enabled).0, Mender::Nobody);
+        assert_eq!(
+            advice(disabled, None, Standing::Enabled).0,
+            FixableBy::Nobody
+        );
     }
 
     #[test]

@@ -33,9 +33,9 @@ const SUMMED_UP: usize = 5;
 /// Number of newest replays that are checked for running ones.
 const REPLAYS_LOOKED_AT: usize = 10;
 /// Lifetimes that can be chosen for a customer's link.
-const LINK_TIMES: [(&str, &str); 3] = [("1h", "an hour"), ("24h", "a day"), ("7d", "a week")];
+const LINK_LIFETIMES: [(&str, &str); 3] = [("1h", "an hour"), ("24h", "a day"), ("7d", "a week")];
 /// Default lifetime of a customer's link.
-const LINK_TIME: &str = "24h";
+const DEFAULT_LINK_LIFETIME: &str = "24h";
 
 pub(super) const PAGES: &[At<Show>] = &[at(Reach::Tenant, "/dead-letters", |visit| {
     Box::pin(list(visit))
@@ -275,8 +275,8 @@ fn link_form(visit: &Visit, group: &Group) -> Markup {
             (named(group))
             label.unseen for=(id) { "How long the link leads here" }
             select #(id) name="expires_in" {
-                @for (value, words) in LINK_TIMES {
-                    option value=(value) selected[value == LINK_TIME] { "for " (words) }
+                @for (value, words) in LINK_LIFETIMES {
+                    option value=(value) selected[value == DEFAULT_LINK_LIFETIME] { "for " (words) }
                 }
             }
             button #(group.id("link")) type="submit" { "Make a link for the customer" }
@@ -303,7 +303,7 @@ struct PortalLink {
 /// Creates a portal link that opens on this group. It gives no access to other tenants' data.
 async fn link(visit: Visit, form: Form) -> Result<After, Problem> {
     let asked = json!({
-        "expires_in": form.filled("expires_in").unwrap_or(LINK_TIME),
+        "expires_in": form.filled("expires_in").unwrap_or(DEFAULT_LINK_LIFETIME),
         "path": deliveries(form.text("endpoint"), form.text("error_kind")),
     });
     let made: PortalLink = visit.act(Verb::Post, "/portal-links", Some(asked)).await?;

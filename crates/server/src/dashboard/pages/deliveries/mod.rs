@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use self::filters::Filters;
-use self::table::{CHOSEN, Lines};
+use self::table::{Lines, SELECTED_FIELD};
 use super::addresses::Addresses;
 use super::delivery::shape::Delivery;
 use super::{Act, At, Reach, Show, at};
@@ -102,13 +102,13 @@ fn nothing(filters: &Filters, has_older: bool) -> &'static str {
 /// Retries the selected deliveries. Those that cannot be retried are listed with the reason; the others are retried.
 async fn replay(visit: Visit, form: Form) -> Result<After, Problem> {
     let back = visit.here("/deliveries?status=failed");
-    let chosen: Vec<&str> = form.all(CHOSEN).collect();
+    let chosen: Vec<&str> = form.all(SELECTED_FIELD).collect();
     if chosen.is_empty() {
         return Ok(After::Show(none_chosen(&back)));
     }
     if chosen.len() > PER_PAGE {
         let message = format!("may be at most {PER_PAGE}; replay by filter what is more");
-        return Err(Problem::invalid_field(CHOSEN, message));
+        return Err(Problem::invalid_field(SELECTED_FIELD, message));
     }
     let mut refused: Vec<(&str, Problem)> = Vec::new();
     for id in &chosen {

@@ -9,7 +9,7 @@ use crate::dashboard::parts::{delivery_badge, time};
 use crate::dashboard::visit::Visit;
 
 /// Form field of the selected deliveries.
-pub(super) const CHOSEN: &str = "delivery";
+pub(super) const SELECTED_FIELD: &str = "delivery";
 
 /// The style of the table.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(in crate::dashboard::pages) fn table(
                     @if has_boxes {
                         th scope="col" {
                             label.choice {
-                                input type="checkbox" data-all=(CHOSEN);
+                                input type="checkbox" data-all=(SELECTED_FIELD);
                                 span.unseen { "Choose all" }
                             }
                         }
@@ -65,7 +65,7 @@ fn line(visit: &Visit, delivery: &Delivery, addresses: &Addresses, has_box: bool
             @if has_box {
                 td {
                     label.choice {
-                        input type="checkbox" name=(CHOSEN) value=(delivery.id);
+                        input type="checkbox" name=(SELECTED_FIELD) value=(delivery.id);
                         span.unseen { "Choose " (delivery.id) }
                     }
                 }

@@ -45,7 +45,7 @@ fn journey(delivery: &Delivery, past: &[Attempt], coming: &[Upcoming], begins: B
     let windows = coming.iter().map(|upcoming| {
         let (earliest_ms, expected_ms) =
             (since(&upcoming.earliest_at), since(&upcoming.expected_at));
-        let latest_ms = match begins != Begins::Due && is_cut(upcoming, delivery) {
+        let latest_ms = match begins != Begins::Due && is_cut_by_deadline(upcoming, delivery) {
             false => since(&upcoming.latest_at),
             // If the start is unknown, the distance to the deadline shrinks with every rendering. A symmetric window
             // does not change.
@@ -77,7 +77,7 @@ fn journey(delivery: &Delivery, past: &[Attempt], coming: &[Upcoming], begins: B
 }
 
 /// Returns whether the delivery's deadline cuts the attempt's time window short.
-fn is_cut(upcoming: &Upcoming, delivery: &Delivery) -> bool {
+fn is_cut_by_deadline(upcoming: &Upcoming, delivery: &Delivery) -> bool {
     upcoming.latest_at == delivery.give_up_at
 }
 
@@ -195,8 +195,8 @@ fn line(attempt: &Attempt, delivery: &Delivery) -> Markup {
                 @match attempt.status_code { Some(code) => (code), None => "none" }
             }
             td.number data-label="Took" { (took(attempt.latency_ms)) }
-            td data-label="Tried" { (words::why_tried(attempt.trigger)) }
-            td data-label="Led to" { (led_to(attempt, delivery)) }
+            td data-label="Tried" { (words::trigger_text(attempt.trigger)) }
+            td data-label="Led to" { (consequence(attempt, delivery)) }
         }
     }
 }
@@ -210,7 +210,7 @@ fn took(ms: u64) -> String {
 }
 
 /// Renders the consequence of an attempt.
-fn led_to(attempt: &Attempt, delivery: &Delivery) -> Markup {
+fn consequence(attempt: &Attempt, delivery: &Delivery) -> Markup {
     let is_last = delivery
         .attempts
         .last()
@@ -223,7 +223,7 @@ fn led_to(attempt: &Attempt, delivery: &Delivery) -> Markup {
                 ", since the receiver asked to wait " (duration(asked))
             }
         }
-        @else if is_last && delivery.status == Status::Failed { (words::why_given_up(delivery.reason)) }
+        @else if is_last && delivery.status == Status::Failed { (words::dead_reason_text(delivery.reason)) }
         @else { "given up" }
     }
 }
@@ -324,7 +324,7 @@ pub(super) fn coming(delivery: &Delivery, now: Timestamp) -> Markup {
                         td data-label="Earliest" { (at(&upcoming.earliest_at)) }
                         td data-label="Expected" { (at(&upcoming.expected_at)) }
                         td data-label="Latest" {
-                            @if begins != Begins::Due && is_cut(upcoming, delivery) { "when it is given up" }
+                            @if begins != Begins::Due && is_cut_by_deadline(upcoming, delivery) { "when it is given up" }
                             @else { (at(&upcoming.latest_at)) }
                         }
                     }

@@ -135,7 +135,7 @@ fn now(visit: &Visit, delivery: &Delivery, address: &Address, probe_at: Option<&
                 }
                 Step::Retry(word) => div.actions {
                     (act(visit, &link("/retry"), "primary", word))
-                    @if !delivery.status.is_terminal() { (call_off(visit, &link("/cancel"))) }
+                    @if !delivery.status.is_terminal() { (cancel_form(visit, &link("/cancel"))) }
                 }
             }
         }
@@ -172,7 +172,7 @@ fn next_step(delivery: &Delivery, address: &Address) -> Step {
     }
 }
 
-fn call_off(visit: &Visit, link: &str) -> Markup {
+fn cancel_form(visit: &Visit, link: &str) -> Markup {
     html! {
         form.act method="post" action=(link) data-ask="Call this delivery off? Nothing more is sent." {
             (csrf(visit))

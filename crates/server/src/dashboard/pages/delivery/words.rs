@@ -39,7 +39,7 @@ pub(in crate::dashboard::pages) fn next(
         Status::Retrying => html! { "tries again at " (maybe(&delivery.next_attempt_at)) },
         Status::Held => html! { "held: " (why_held(address)) },
         Status::Succeeded => html! { "delivered at " (maybe(&delivery.finished_at)) },
-        Status::Failed => html! { "given up: " (why_given_up(delivery.reason)) },
+        Status::Failed => html! { "given up: " (dead_reason_text(delivery.reason)) },
         Status::Cancelled => html! { "called off at " (maybe(&delivery.finished_at)) },
     }
 }
@@ -90,7 +90,7 @@ pub(super) fn story(
         },
         Status::Failed => html! {
             "Given up at " (maybe(&delivery.finished_at)) " after " (tried) ": "
-            (why_given_up(delivery.reason)) "."
+            (dead_reason_text(delivery.reason)) "."
             @if let Some(last) = last { " The last failure: " (last) "." }
         },
         Status::Cancelled => html! {
@@ -122,7 +122,7 @@ fn until_let_go(address: &Address) -> &'static str {
 }
 
 /// Returns the reason why a delivery was dead-lettered.
-pub(in crate::dashboard::pages) fn why_given_up(reason: Option<DeadReason>) -> &'static str {
+pub(in crate::dashboard::pages) fn dead_reason_text(reason: Option<DeadReason>) -> &'static str {
     match reason {
         Some(DeadReason::Permanent) => "the receiver refused it for good",
         Some(DeadReason::Exhausted) => "no attempt left",
@@ -135,7 +135,7 @@ pub(in crate::dashboard::pages) fn why_given_up(reason: Option<DeadReason>) -> &
 }
 
 /// Returns the trigger of an attempt, in words.
-pub(super) fn why_tried(trigger: Trigger) -> &'static str {
+pub(super) fn trigger_text(trigger: Trigger) -> &'static str {
     match trigger {
         Trigger::Automatic => "by itself",
         Trigger::Manual => "by hand",

@@ -63,7 +63,7 @@ pub(in crate::dashboard::pages) const ACTIONS: &[At<Act>] = &[
 ];
 
 /// Form field that says that the visitor has confirmed.
-const SURE: &str = "sure";
+const CONFIRMED_FIELD: &str = "sure";
 
 /// Performs an API verb that changes the endpoint status.
 async fn stand(visit: Visit, verb: &str, done: Done) -> Result<After, Problem> {
@@ -85,7 +85,7 @@ async fn enable(visit: Visit) -> Result<After, Problem> {
 }
 
 async fn disable(visit: Visit, sent: Form) -> Result<After, Problem> {
-    if sent.is_ticked(SURE) {
+    if sent.is_ticked(CONFIRMED_FIELD) {
         return stand(visit, "disable", Done::Disabled).await;
     }
     let question = Question {
@@ -97,7 +97,7 @@ async fn disable(visit: Visit, sent: Form) -> Result<After, Problem> {
 }
 
 async fn delete(visit: Visit, sent: Form) -> Result<After, Problem> {
-    if !sent.is_ticked(SURE) {
+    if !sent.is_ticked(CONFIRMED_FIELD) {
         let question = Question {
             title: "Delete the endpoint?",
             meaning: "What waits for it fails, nothing more is sent to it, and that cannot be undone. What was delivered can be looked up until it ages out.",
@@ -126,7 +126,7 @@ async fn ask(visit: &Visit, verb: &str, question: &Question) -> Result<After, Pr
             p { (question.meaning) }
             form method="post" action={ (link) "/" (verb) } {
                 (csrf(visit))
-                input type="hidden" name=(SURE) value="yes";
+                input type="hidden" name=(CONFIRMED_FIELD) value="yes";
                 div.actions {
                     button.danger type="submit" { (question.answer) }
                     a href=(link) { "No, go back" }

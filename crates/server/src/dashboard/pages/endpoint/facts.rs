@@ -165,12 +165,12 @@ impl Breaker {
 }
 
 /// An endpoint with a lower success ratio counts as failing, regardless of its last attempt.
-const FEW_SUCCEED: f64 = 0.9;
+const FAILING_BELOW_RATIO: f64 = 0.9;
 
 impl Health {
     fn is_failing(&self) -> bool {
         let tried = self.latency_ms.p50.is_some();
-        self.consecutive_failures > 0 || (tried && self.success_ratio < FEW_SUCCEED)
+        self.consecutive_failures > 0 || (tried && self.success_ratio < FAILING_BELOW_RATIO)
     }
 
     /// Returns the share of recent attempts that succeeded.

@@ -38,9 +38,9 @@ pub(super) const PAGES: &[At<Show>] = &[
 /// Number of recent failures shown.
 const FAILURES_SHOWN: usize = 5;
 /// Number of held deliveries that are searched for failures. Only a delivery that was attempted before can have one.
-const HELD_SEEN: usize = 50;
+const HELD_SEARCHED: usize = 50;
 /// Default range of a replay of missed events.
-const MISSED: Span = Span::from_hours(24);
+const DEFAULT_MISSED_RANGE: Span = Span::from_hours(24);
 
 #[derive(Deserialize)]
 struct Delivery {
@@ -82,7 +82,7 @@ async fn whole(visit: &Visit, wrong: &Wrong, since: Option<&str>) -> Result<Page
         .await?;
     let failures = failures(visit, &endpoint, &health).await?;
     let why = why(visit, &endpoint).await?;
-    let default_since = Timestamp(visit.now.0.saturating_sub(MISSED.as_millis()));
+    let default_since = Timestamp(visit.now.0.saturating_sub(DEFAULT_MISSED_RANGE.as_millis()));
     let since = since.map_or_else(|| to_the_minute(default_since), str::to_owned);
     let link = visit.here(&path);
     let status = match wrong.is_empty() {
@@ -135,7 +135,7 @@ async fn failures(
     // and find nothing.
     let holds = endpoint.status != "enabled" || !health.breaker.is_passing();
     let waiting = match holds {
-        true => ("held", HELD_SEEN),
+        true => ("held", HELD_SEARCHED),
         false => ("retrying", FAILURES_SHOWN),
     };
     for (status, most) in [("failed", FAILURES_SHOWN), waiting] {

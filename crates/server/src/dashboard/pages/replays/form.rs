@@ -66,7 +66,7 @@ impl NewReplay {
     pub(super) fn note(&mut self, problem: &Problem) -> bool {
         let has_endpoint = !self.typed.value("endpoint").is_empty();
         if problem.code == Code::NotFound && has_endpoint {
-            return self.typed.call_wrong("endpoint", "is not there any more");
+            return self.typed.add_error("endpoint", "is not there any more");
         }
         self.typed.note(problem)
     }
@@ -107,7 +107,7 @@ impl NewReplay {
 mod tests {
     use super::*;
     use crate::dashboard::form::Form;
-    use crate::dashboard::pages::typed::NO_TIME;
+    use crate::dashboard::pages::typed::INVALID_TIME;
 
     const NOON: Timestamp = Timestamp(1_794_744_000_000);
 
@@ -139,8 +139,8 @@ mod tests {
     fn a_time_that_is_none_is_told_and_nothing_is_asked() {
         let mut asked = filled(&[("status", "failed"), ("since", "soon"), ("until", "later")]);
         assert_eq!(asked.document(NOON), None);
-        assert_eq!(asked.typed.wrong("since"), Some(NO_TIME));
-        assert_eq!(asked.typed.wrong("until"), Some(NO_TIME));
+        assert_eq!(asked.typed.wrong("since"), Some(INVALID_TIME));
+        assert_eq!(asked.typed.wrong("until"), Some(INVALID_TIME));
         assert_eq!(asked.typed.value("since"), "soon");
     }
 }

@@ -109,7 +109,7 @@ impl Fleet {
     }
 
     /// Waits until every shard has an owner and `nodes` nodes own equal shares.
-    pub(crate) async fn shared_by(&self, nodes: usize) {
+    pub(crate) async fn wait_shared_by(&self, nodes: usize) {
         let nodes = i64::try_from(nodes).expect("few");
         let even = || {
             let shares = self.shares();
@@ -123,7 +123,7 @@ impl Fleet {
 
     /// Waits until all started nodes own equal shares.
     pub(crate) async fn balanced(&self) {
-        self.shared_by(self.nodes.len()).await;
+        self.wait_shared_by(self.nodes.len()).await;
     }
 
     /// Returns the node that owns an endpoint, if one does.
@@ -180,7 +180,7 @@ impl Fleet {
     }
 
     /// Checks that no node has logged a panic.
-    pub(crate) fn nothing_panicked(&self) {
+    pub(crate) fn assert_no_panics(&self) {
         for node in &self.nodes {
             let log = node.log();
             let panicked = log.iter().find(|line| line.contains("panicked"));

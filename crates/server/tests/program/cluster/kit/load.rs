@@ -21,14 +21,14 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// Running producers.
 pub(crate) struct Load {
     addresses: watch::Sender<Vec<String>>,
-    notes: Arc<Mutex<Harvest>>,
+    notes: Arc<Mutex<LoadReport>>,
     stopped: watch::Sender<bool>,
     producers: Vec<JoinHandle<()>>,
 }
 
 /// The records of the producers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Harvest {
+pub(crate) struct LoadReport {
     /// Event id and endpoint number, by idempotency key.
     pub(crate) events: BTreeMap<usize, (String, usize)>,
     /// Time and node of each acceptance.
@@ -44,7 +44,7 @@ impl Load {
     pub(crate) fn start(endpoints: usize, addresses: Vec<String>) -> Load {
         let addresses = watch::Sender::new(addresses);
         let stopped = watch::Sender::new(false);
-        let notes = Arc::new(Mutex::new(Harvest::default()));
+        let notes = Arc::new(Mutex::new(LoadReport::default()));
         let producers = (0..PRODUCERS).map(|producer| {
             let producer = Producer {
                 number: producer,
@@ -71,7 +71,7 @@ impl Load {
     }
 
     /// Returns the records so far.
-    pub(crate) fn so_far(&self) -> Harvest {
+    pub(crate) fn so_far(&self) -> LoadReport {
         self.notes.lock().unwrap().clone()
     }
 
@@ -85,7 +85,7 @@ impl Load {
     }
 
     /// Stops the producers. Events already started are sent until they are accepted.
-    pub(crate) async fn finish(self) -> Harvest {
+    pub(crate) async fn finish(self) -> LoadReport {
         self.stopped.send_replace(true);
         for producer in self.producers {
             let ended = timeout(PATIENCE, producer).await;
@@ -103,7 +103,7 @@ struct Producer {
     endpoints: usize,
     addresses: watch::Receiver<Vec<String>>,
     stopped: watch::Receiver<bool>,
-    notes: Arc<Mutex<Harvest>>,
+    notes: Arc<Mutex<LoadReport>>,
     apis: BTreeMap<String, Api>,
 }
 

@@ -5,10 +5,10 @@ mod load;
 mod verdict;
 
 pub(crate) use fleet::{Fleet, TENANT, until};
-pub(crate) use load::{Harvest, Load};
+pub(crate) use load::{Load, LoadReport};
 pub(crate) use verdict::{Fault, Verdict, all_ended, ended, explained};
 
 /// A lease long enough that a busy machine does not lose it.
-pub(crate) const PATIENT_LEASE: &str = "6s";
+pub(crate) const LONG_LEASE: &str = "6s";
 /// A short lease, for tests in which other nodes must notice that a node is dead.
 pub(crate) const SHORT_LEASE: &str = "2s";

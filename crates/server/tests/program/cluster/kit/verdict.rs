@@ -8,7 +8,7 @@ use posthaste_testbed::{Api, Arrival, PATIENCE, Receiver, judge};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::{Fleet, Harvest, TENANT};
+use super::{Fleet, LoadReport, TENANT};
 
 /// Interval between listings of all deliveries.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -64,7 +64,12 @@ pub(crate) struct Verdict {
 impl Verdict {
     /// Checks that nothing is lost, that retry policy, in-flight limit and rate limit hold, that one node sends at a
     /// time, and that faults explain all duplicates. Returns the number of duplicates.
-    pub(crate) fn judge(&self, receiver: &Receiver, harvest: &Harvest, faults: &[Fault]) -> usize {
+    pub(crate) fn judge(
+        &self,
+        receiver: &Receiver,
+        harvest: &LoadReport,
+        faults: &[Fault],
+    ) -> usize {
         let ledger = receiver.ledger();
         let checked = self.check(&ledger, harvest, faults);
         checked.unwrap_or_else(|why| {
@@ -85,7 +90,7 @@ impl Verdict {
     fn check(
         &self,
         ledger: &[Arrival],
-        harvest: &Harvest,
+        harvest: &LoadReport,
         faults: &[Fault],
     ) -> Result<usize, String> {
         let mut by_endpoint: BTreeMap<String, Vec<Arrival>> = BTreeMap::new();
@@ -102,16 +107,16 @@ impl Verdict {
         let mut twice = 0;
         for (endpoint, events) in &expected {
             let ledger = by_endpoint.get(endpoint).unwrap_or(&none);
-            judge::nothing_lost(ledger, events.iter().copied(), &[endpoint])?;
+            judge::check_nothing_lost(ledger, events.iter().copied(), &[endpoint])?;
             let arrived: BTreeSet<String> = ledger.iter().map(Arrival::event).collect();
             let stranger = arrived.iter().find(|event| !events.contains(event));
             if let Some(stranger) = stranger {
                 return Err(format!("{stranger} arrived, and nobody was told its id"));
             }
-            judge::attempts_within(ledger, self.max_attempts)?;
-            judge::in_flight_within(ledger, self.max_in_flight)?;
-            judge::rate_within(ledger, self.per_second, self.burst)?;
-            judge::one_sender_at_a_time(ledger)?;
+            judge::check_attempts(ledger, self.max_attempts)?;
+            judge::check_in_flight(ledger, self.max_in_flight)?;
+            judge::check_rate(ledger, self.per_second, self.burst)?;
+            judge::check_single_sender(ledger)?;
             twice += explained(ledger, faults)?;
         }
         Ok(twice)
@@ -144,7 +149,7 @@ pub(crate) fn explained(ledger: &[Arrival], faults: &[Fault]) -> Result<usize, S
 
 /// Waits until all accepted events have ended, according to the API of a node. Returns the number of deliveries by
 /// status.
-pub(crate) async fn ended(api: &mut Api, harvest: &Harvest) -> BTreeMap<&'static str, usize> {
+pub(crate) async fn ended(api: &mut Api, harvest: &LoadReport) -> BTreeMap<&'static str, usize> {
     let events: BTreeSet<&String> = harvest.events.values().map(|(event, _)| event).collect();
     ends(api, |ended| {
         let forgotten = events.iter().filter(|event| !ended.contains(**event));

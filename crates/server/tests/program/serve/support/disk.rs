@@ -15,7 +15,7 @@ use posthaste_testbed::Database;
 
 /// Returns up to `most` deliveries that are recorded as succeeded. Reads a copy, so that the next start finds the files
 /// unchanged.
-pub(super) async fn written_in(directory: &Path, most: usize) -> BTreeSet<String> {
+pub(super) async fn recorded_in_file(directory: &Path, most: usize) -> BTreeSet<String> {
     let copy = tempfile::tempdir().expect("a directory");
     for name in ["posthaste.db", "posthaste.db-wal"] {
         // The write-ahead log may not exist yet.
@@ -42,7 +42,7 @@ pub(super) async fn written_in(directory: &Path, most: usize) -> BTreeSet<String
 }
 
 /// Returns the deliveries that are recorded as ended in the database.
-pub(super) fn written_to(database: &Database) -> BTreeSet<String> {
+pub(super) fn recorded_in_database(database: &Database) -> BTreeSet<String> {
     let rows = database.query("SELECT id FROM ended");
     let id = |row: &Vec<Option<String>>| {
         let text = row[0].as_ref().expect("an id").replace('-', "");

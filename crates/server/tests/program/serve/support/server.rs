@@ -77,8 +77,8 @@ impl Server {
     /// Returns up to `most` deliveries that are recorded as succeeded. For a server that was killed.
     pub(crate) async fn written_down(&self, most: usize) -> BTreeSet<String> {
         match &self.database {
-            None => disk::written_in(&self.directory, most).await,
-            Some(database) => disk::written_to(database),
+            None => disk::recorded_in_file(&self.directory, most).await,
+            Some(database) => disk::recorded_in_database(database),
         }
     }
 
