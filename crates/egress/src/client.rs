@@ -17,7 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use crate::connector::Connector;
 use crate::explain;
 use crate::meter::Meter;
-use crate::mishap::{AttemptFailure, LocalFault, Phase, SendError, Step};
+use crate::mishap::{AttemptFailure, AttemptStep, LocalFault, Phase, SendError};
 use crate::pool::{Lease, Pool};
 use crate::report::Report;
 use crate::request::{self, Message, Permit, PoolKey, Request};
@@ -46,7 +46,7 @@ struct Shared {
 
 /// Progress of a request, for the report of a request that runs out of time.
 struct Progress {
-    step: Step,
+    step: AttemptStep,
     handed_over_at: Option<Instant>,
     meter: Option<Arc<Meter>>,
     reused: bool,
@@ -88,7 +88,7 @@ impl Client {
         let started_at = Instant::now();
         let deadline = started_at + request.time_limit.min(MAX_TIME_LIMIT);
         let mut progress = Progress {
-            step: Step::At(Phase::Resolving),
+            step: AttemptStep::At(Phase::Resolving),
             handed_over_at: None,
             meter: None,
             reused: false,
@@ -215,7 +215,7 @@ impl Shared {
         keep_bytes: usize,
         progress: &mut Progress,
     ) -> Result<Answer, AttemptFailure> {
-        progress.step = Step::At(Phase::Reading);
+        progress.step = AttemptStep::At(Phase::Reading);
         let (head, mut body) = response.into_parts();
         let code = head.status.as_u16();
         let mut answer = Answer {
@@ -233,7 +233,7 @@ impl Shared {
         // After status 101 the connection no longer speaks HTTP, and the client never asks for another
         // protocol.
         if whole && head.status != StatusCode::SWITCHING_PROTOCOLS {
-            lease.give_back(parse_keep_alive(&head.headers));
+            lease.release(parse_keep_alive(&head.headers));
         }
         if !head.status.is_success() {
             answer.headers = head.headers;
@@ -253,7 +253,7 @@ impl Shared {
             let Some(frame) = body.frame().await else {
                 break;
             };
-            let frame = frame.map_err(|error| explain::reading(&error))?;
+            let frame = frame.map_err(|error| explain::response_body_error(&error))?;
             // Trailers are ignored.
             let Ok(data) = frame.into_data() else {
                 continue;
@@ -280,7 +280,7 @@ async fn exchange(
     permit: Option<Permit>,
     progress: &mut Progress,
 ) -> Result<Response<Incoming>, (AttemptFailure, Option<Message>)> {
-    progress.step = Step::At(Phase::Awaiting);
+    progress.step = AttemptStep::At(Phase::Awaiting);
     if permit.as_ref().is_some_and(|permit| !permit.holds()) {
         return Err((LocalFault::TooLate.into(), None));
     }

@@ -253,7 +253,7 @@ impl Connection {
                     Some(label) if label.is_of(to) => label,
                     Some(_) | None => Http1Target::new(to)?,
                 };
-                self.label.insert(label).put_on(message);
+                self.label.insert(label).write_to(message);
                 Ok(())
             }
             Protocol::Http2 => request::set_http2_target(message, to),

@@ -17,7 +17,7 @@ use crate::connection::{Connection, Protocol};
 use crate::dial;
 use crate::explain;
 use crate::identity::Identity;
-use crate::mishap::{AttemptFailure, LocalFault, Phase, SendError, Step};
+use crate::mishap::{AttemptFailure, AttemptStep, LocalFault, Phase, SendError};
 use crate::own;
 use crate::proxy::Gateway;
 use crate::resolve::ResolveError;
@@ -61,7 +61,7 @@ impl Connector {
         &self,
         to: &Destination,
         identity: Option<&Identity>,
-        step: &mut Step,
+        step: &mut AttemptStep,
     ) -> Result<Connection, AttemptFailure> {
         // The URL was checked when the endpoint was created, perhaps under other rules.
         Destination::parse(to.as_str(), &self.settings.rules).map_err(SendError::Unsafe)?;
@@ -73,20 +73,20 @@ impl Connector {
         let (stream, protocol) = match to.scheme() {
             Scheme::Http => (Stream::plain(wire), Protocol::Http1),
             Scheme::Https => {
-                *step = Step::At(Phase::Securing);
+                *step = AttemptStep::At(Phase::Securing);
                 self.secure(wire, to.host(), identity).await?
             }
         };
 
-        *step = Step::At(Phase::Awaiting);
+        *step = AttemptStep::At(Phase::Awaiting);
         let opened = Connection::open(stream, protocol, &self.settings).await;
         Ok(opened.map_err(|error| explain::response_head_error(&error))?)
     }
 
     /// Connects directly.
-    async fn dial(&self, to: &Destination, step: &mut Step) -> Result<Wire, AttemptFailure> {
+    async fn dial(&self, to: &Destination, step: &mut AttemptStep) -> Result<Wire, AttemptFailure> {
         let addresses = self.vetted(to.host(), to.port(), step).await?;
-        *step = Step::At(Phase::Connecting);
+        *step = AttemptStep::At(Phase::Connecting);
         let socket = dial::dial(&self.settings.rules, &addresses, to.port()).await?;
         Ok(Wire::metered(socket))
     }
@@ -96,7 +96,7 @@ impl Connector {
         &self,
         gateway: &Gateway,
         to: &Destination,
-        step: &mut Step,
+        step: &mut AttemptStep,
     ) -> Result<Wire, AttemptFailure> {
         let targets = match to.host() {
             Host::Name(name) if gateway.resolves() && !is_loopback(name) => {
@@ -117,9 +117,9 @@ impl Connector {
         &self,
         host: &Host,
         port: u16,
-        step: &mut Step,
+        step: &mut AttemptStep,
     ) -> Result<Vec<IpAddr>, AttemptFailure> {
-        *step = Step::At(Phase::Resolving);
+        *step = AttemptStep::At(Phase::Resolving);
         let addresses = self.resolve(host).await?;
         dial::vet(&self.settings.rules, &addresses)?;
         own::vet(&self.settings.rules, &addresses, port)?;

@@ -31,7 +31,7 @@ use tokio_rustls::TlsConnector;
 use crate::Roots;
 
 /// Time limit for connecting, including TLS.
-const DIALLING: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// PostgreSQL's `SSLRequest` message: its length and its code.
 const TLS_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 
@@ -72,7 +72,9 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 /// Connects to a server. The returned stream is ready for the PostgreSQL protocol.
 pub async fn dial(place: &Place, trust: &Trust) -> io::Result<Box<dyn Wire>> {
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer within 5 s");
-    timeout(DIALLING, open(place, trust)).await.map_err(late)?
+    timeout(CONNECT_TIMEOUT, open(place, trust))
+        .await
+        .map_err(late)?
 }
 
 #[expect(

@@ -1,7 +1,7 @@
 //! Connects to one of several vetted addresses.
 //!
 //! Addresses are tried in order, alternating between IPv6 and IPv4 (RFC 8305). The next attempt starts when the
-//! last one has failed or [`HEAD_START`] has passed. The first connection wins and the other attempts are
+//! last one has failed or [`NEXT_ADDRESS_DELAY`] has passed. The first connection wins and the other attempts are
 //! cancelled. The caller sets the time limit.
 
 use std::io::{self, ErrorKind};
@@ -20,7 +20,7 @@ use crate::mishap::{AttemptFailure, SendError};
 /// Maximum number of addresses of a name that are tried.
 const MAX_ADDRESSES_TRIED: usize = 6;
 /// Time after which the next address is tried in parallel (RFC 8305).
-const HEAD_START: Duration = Duration::from_millis(250);
+const NEXT_ADDRESS_DELAY: Duration = Duration::from_millis(250);
 
 /// Refuses all addresses of a name if one of them is forbidden. A name that points to both public and internal
 /// addresses is an attack or a mistake, and which address is dialled would be chance.
@@ -41,7 +41,7 @@ pub(crate) async fn dial(
     port: u16,
 ) -> Result<TcpStream, AttemptFailure> {
     let dialled = connect(vetted, port).await;
-    let socket = dialled.map_err(|error| explain::dialling(&error))?;
+    let socket = dialled.map_err(|error| explain::connect_error(&error))?;
     let peer = socket.peer_addr().map_err(|_| SendError::Reset)?;
     check_peer(rules, vetted, peer.ip())?;
     Ok(socket)
@@ -138,7 +138,7 @@ async fn race(targets: &[SocketAddr]) -> io::Result<TcpStream> {
         let joined = if targets.len() == 0 {
             attempts.join_next().await
         } else {
-            match timeout(HEAD_START, attempts.join_next()).await {
+            match timeout(NEXT_ADDRESS_DELAY, attempts.join_next()).await {
                 Ok(joined) => joined,
                 Err(_) => {
                     next = targets.next();
@@ -201,7 +201,8 @@ mod tests {
     #[test]
     fn a_family_that_the_machine_lacks_is_no_lack_of_ports() {
         let no_address = || io::Error::from(ErrorKind::AddrNotAvailable);
-        let told = |way| explain::dialling(&classify_address_not_available(no_address(), &way));
+        let told =
+            |way| explain::connect_error(&classify_address_not_available(no_address(), &way));
         assert_eq!(told(Err(no_address())), SendError::Unreachable.into());
         assert_eq!(told(Ok(())), LocalFault::Exhausted.into());
         let full = io::Error::from_raw_os_error(24);

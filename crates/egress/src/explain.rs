@@ -16,7 +16,7 @@ use crate::tls::SelfSigned;
 const RESOURCE_ERRNOS: [i32; 3] = [23, 24, 105];
 
 /// Translates an error of opening a connection.
-pub(crate) fn dialling(error: &io::Error) -> AttemptFailure {
+pub(crate) fn connect_error(error: &io::Error) -> AttemptFailure {
     if let Some(number) = error.raw_os_error()
         && RESOURCE_ERRNOS.contains(&number)
     {
@@ -57,7 +57,7 @@ pub(crate) fn response_head_error(error: &hyper::Error) -> SendError {
 }
 
 /// Translates an error that occurred while the response body was read.
-pub(crate) fn reading(error: &hyper::Error) -> SendError {
+pub(crate) fn response_body_error(error: &hyper::Error) -> SendError {
     exchanging(error, SendError::ClosedMidAnswer)
 }
 
@@ -175,18 +175,18 @@ mod tests {
         for number in RESOURCE_ERRNOS {
             let error = io::Error::from_raw_os_error(number);
             assert_eq!(
-                dialling(&error),
+                connect_error(&error),
                 AttemptFailure::Ours(LocalFault::Exhausted)
             );
         }
         let no_port = io::Error::from(ErrorKind::AddrNotAvailable);
         assert_eq!(
-            dialling(&no_port),
+            connect_error(&no_port),
             AttemptFailure::Ours(LocalFault::Exhausted)
         );
         let refused = io::Error::from(ErrorKind::ConnectionRefused);
         assert_eq!(
-            dialling(&refused),
+            connect_error(&refused),
             AttemptFailure::Theirs(SendError::Refused)
         );
     }

@@ -189,7 +189,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     expect(socket, Asked::Connecting, 220).await?;
-    say(socket, &format!("EHLO {hello}\r\n")).await?;
+    send_command(socket, &format!("EHLO {hello}\r\n")).await?;
     let offered = expect(socket, Asked::Ehlo, 250).await?;
     // The first line is only a greeting.
     let offers_tls = offered
@@ -199,12 +199,12 @@ where
     if !offers_tls {
         return Err(Undialled::NotOffered);
     }
-    say(socket, "STARTTLS\r\n").await?;
+    send_command(socket, "STARTTLS\r\n").await?;
     expect(socket, Asked::StartTls, 220).await?;
     Ok(())
 }
 
-async fn say<S: AsyncWrite + Unpin>(socket: &mut S, line: &str) -> Result<(), Undialled> {
+async fn send_command<S: AsyncWrite + Unpin>(socket: &mut S, line: &str) -> Result<(), Undialled> {
     let written = socket.write_all(line.as_bytes()).await;
     written.map_err(Undialled::Broken)
 }
@@ -215,7 +215,7 @@ async fn expect<S: AsyncRead + Unpin>(
     asked: Asked,
     wanted: u16,
 ) -> Result<Vec<String>, Undialled> {
-    let Answer { code, lines } = hear(socket).await?;
+    let Answer { code, lines } = read_reply(socket).await?;
     if code == wanted {
         return Ok(lines);
     }
@@ -237,7 +237,7 @@ struct Answer {
 
 /// Reads one response. Fails if more bytes follow it: they were sent before the next command and could be
 /// mistaken for a response inside TLS.
-async fn hear<S: AsyncRead + Unpin>(socket: &mut S) -> Result<Answer, Undialled> {
+async fn read_reply<S: AsyncRead + Unpin>(socket: &mut S) -> Result<Answer, Undialled> {
     let mut said: Vec<u8> = Vec::with_capacity(READ_BYTES);
     let mut lines = Vec::new();
     let mut begin = 0;

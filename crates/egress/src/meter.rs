@@ -104,7 +104,7 @@ impl Meter {
     }
 
     /// Records that bytes were sent.
-    pub(crate) fn note_sent(&self) {
+    pub(crate) fn record_sent(&self) {
         if self.first_byte.load(Ordering::Relaxed) == Meter::NOT_SENT {
             let nanos =
                 u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(Meter::NOT_SENT - 1);

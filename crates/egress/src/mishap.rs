@@ -252,16 +252,16 @@ pub enum ProxyFault {
 
 /// The progress of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum AttemptStep {
     /// Connecting to the operator's proxy since this time.
     ReachingProxy(Instant),
     /// Any other phase.
     At(Phase),
 }
 
-impl Step {
-    pub(crate) fn reaching_proxy() -> Step {
-        Step::ReachingProxy(Instant::now())
+impl AttemptStep {
+    pub(crate) fn reaching_proxy() -> AttemptStep {
+        AttemptStep::ReachingProxy(Instant::now())
     }
 
     /// Returns the error for an attempt that began at `began_at` and runs out of time in this step.
@@ -271,11 +271,11 @@ impl Step {
     /// would be retried for ever.
     pub(crate) fn timeout_error(self, began_at: Instant) -> AttemptFailure {
         match self {
-            Step::ReachingProxy(since) if since.elapsed() * 2 < began_at.elapsed() => {
+            AttemptStep::ReachingProxy(since) if since.elapsed() * 2 < began_at.elapsed() => {
                 SendError::TimedOut(Phase::Connecting).into()
             }
-            Step::ReachingProxy(_) => LocalFault::Proxy(ProxyFault::TimedOut).into(),
-            Step::At(phase) => SendError::TimedOut(phase).into(),
+            AttemptStep::ReachingProxy(_) => LocalFault::Proxy(ProxyFault::TimedOut).into(),
+            AttemptStep::At(phase) => SendError::TimedOut(phase).into(),
         }
     }
 }

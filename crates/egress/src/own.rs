@@ -38,7 +38,7 @@ pub(crate) fn vet(
         match rules.leads_back(*ip, port, is_local) {
             Ok(false) => {}
             Ok(true) => return Err(SendError::Forbidden(ForbiddenAddress::OwnListener).into()),
-            Err(error) => return Err(explain::dialling(&error)),
+            Err(error) => return Err(explain::connect_error(&error)),
         }
     }
     Ok(())

@@ -79,7 +79,7 @@ impl Hasher for PrecomputedHasher {
 }
 
 /// The idle state of a connection: its position in the order of becoming idle, and when it expires.
-struct Rest {
+struct IdleState {
     serial: u64,
     until: Instant,
 }
@@ -90,7 +90,7 @@ struct Entry {
     /// Number of requests on it; always 0 for HTTP/1.1.
     streams: usize,
     /// `None` while requests are in progress on it.
-    rest: Option<Rest>,
+    rest: Option<IdleState>,
 }
 
 #[derive(Default)]
@@ -212,7 +212,7 @@ impl Pool {
             by_key, resting, ..
         } = &mut *shelves;
         by_key.retain(|_, shelf| {
-            tidy(shelf, resting, |entry| self.is_usable(entry, now));
+            retain_entries(shelf, resting, |entry| self.is_usable(entry, now));
             !shelf.is_empty()
         });
     }
@@ -221,7 +221,7 @@ impl Pool {
     pub(crate) fn forget(&self, key: &PoolKey) {
         let mut shelves = self.lock();
         if let Some(mut shelf) = shelves.by_key.remove(key) {
-            tidy(&mut shelf, &mut shelves.resting, |_| false);
+            retain_entries(&mut shelf, &mut shelves.resting, |_| false);
         }
     }
 
@@ -264,7 +264,13 @@ impl Pool {
 
     /// Adds an idle connection for at most `idle`. Closes the longest idle connection if there are too many
     /// then.
-    fn shelve(&self, key: &PoolKey, origin: Arc<Origin>, connection: Connection, idle: Duration) {
+    fn insert_idle(
+        &self,
+        key: &PoolKey,
+        origin: Arc<Origin>,
+        connection: Connection,
+        idle: Duration,
+    ) {
         let now = Instant::now();
         if connection.is_closed() || !self.is_young(&connection, now) || idle.is_zero() {
             return;
@@ -287,7 +293,7 @@ impl Pool {
         shelves.next_serial += 1;
         shelves.resting.insert(serial, key.clone());
         if let Some(shelf) = shelves.by_key.get_mut(key) {
-            shelf[position].rest = Some(Rest { serial, until });
+            shelf[position].rest = Some(IdleState { serial, until });
             let serials = || shelf.iter().filter_map(Entry::serial);
             // Idle connections are counted only if there could be too many of them.
             if shelf.len() > self.settings.max_idle_per_key
@@ -326,13 +332,13 @@ impl Pool {
     }
 
     /// Removes a shared connection, so that it is closed when its remaining requests end.
-    fn retire(&self, key: &PoolKey, connection: &Connection) {
+    fn remove_shared(&self, key: &PoolKey, connection: &Connection) {
         let mut shelves = self.lock();
         let PoolState {
             by_key, resting, ..
         } = &mut *shelves;
         if let Some(shelf) = by_key.get_mut(key) {
-            tidy(shelf, resting, |entry| !entry.connection.is(connection));
+            retain_entries(shelf, resting, |entry| !entry.connection.is(connection));
             if shelf.is_empty() {
                 by_key.remove(key);
             }
@@ -352,7 +358,7 @@ impl PoolState {
             return;
         };
         if let Some(shelf) = self.by_key.get_mut(&key) {
-            tidy(shelf, &mut self.resting, |entry| {
+            retain_entries(shelf, &mut self.resting, |entry| {
                 entry.serial() != Some(serial)
             });
             if shelf.is_empty() {
@@ -363,7 +369,7 @@ impl PoolState {
 }
 
 /// Keeps the entries that `keep` accepts, and removes the others from the idle order too.
-fn tidy(
+fn retain_entries(
     shelf: &mut Vec<Entry>,
     resting: &mut BTreeMap<u64, PoolKey>,
     keep: impl Fn(&Entry) -> bool,
@@ -387,7 +393,7 @@ impl Lease {
 
     /// Returns the connection to the pool after a complete response. `keep_alive` is the time for which the
     /// receiver announced to keep it open.
-    pub(crate) fn give_back(mut self, keep_alive: Option<Duration>) {
+    pub(crate) fn release(mut self, keep_alive: Option<Duration>) {
         let Some(mut connection) = self.connection.take() else {
             return;
         };
@@ -397,7 +403,7 @@ impl Lease {
             Protocol::Http2 => self.pool.end_stream(&self.key, &connection, idle),
             Protocol::Http1 if connection.is_ready() => {
                 let origin = Arc::clone(&self.origin);
-                self.pool.shelve(&self.key, origin, connection, idle);
+                self.pool.insert_idle(&self.key, origin, connection, idle);
             }
             Protocol::Http1 if connection.is_closed() => {}
             Protocol::Http1 => {
@@ -409,7 +415,7 @@ impl Lease {
                 tokio::spawn(async move {
                     let _place = place;
                     if let Ok(Ok(())) = timeout(READY_TIMEOUT, connection.ready()).await {
-                        pool.shelve(&key, origin, connection, idle);
+                        pool.insert_idle(&key, origin, connection, idle);
                     }
                 });
             }
@@ -422,7 +428,7 @@ impl Drop for Lease {
         if let Some(connection) = self.connection.take()
             && connection.protocol() == Protocol::Http2
         {
-            self.pool.retire(&self.key, &connection);
+            self.pool.remove_shared(&self.key, &connection);
         }
     }
 }

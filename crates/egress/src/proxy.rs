@@ -31,7 +31,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::dial;
 use crate::explain;
-use crate::mishap::{AttemptFailure, LocalFault, Phase, ProxyFault, SendError, Step};
+use crate::mishap::{AttemptFailure, AttemptStep, LocalFault, Phase, ProxyFault, SendError};
 use crate::resolve::{Resolve, ResolveError, SystemResolver};
 use crate::roots::Roots;
 use crate::tls;
@@ -183,7 +183,7 @@ impl Gateway {
     pub(crate) async fn tunnel(
         &self,
         targets: &[String],
-        step: &mut Step,
+        step: &mut AttemptStep,
     ) -> Result<Tunnel, AttemptFailure> {
         let mut setback = AttemptFailure::from(SendError::NoAddress);
         for target in targets {
@@ -198,10 +198,14 @@ impl Gateway {
         Err(setback)
     }
 
-    async fn tunnel_to(&self, target: &str, step: &mut Step) -> Result<Tunnel, AttemptFailure> {
-        *step = Step::reaching_proxy();
+    async fn tunnel_to(
+        &self,
+        target: &str,
+        step: &mut AttemptStep,
+    ) -> Result<Tunnel, AttemptFailure> {
+        *step = AttemptStep::reaching_proxy();
         let mut to_proxy = self.reach().await?;
-        *step = Step::At(Phase::Connecting);
+        *step = AttemptStep::At(Phase::Connecting);
         let asked = async {
             to_proxy.write_all(self.request(target).as_bytes()).await?;
             to_proxy.flush().await
@@ -231,7 +235,7 @@ impl Gateway {
                 })?,
         };
         let dialled = dial::connect(&addresses, self.proxy.port).await;
-        let socket = dialled.map_err(|error| match explain::dialling(&error) {
+        let socket = dialled.map_err(|error| match explain::connect_error(&error) {
             AttemptFailure::Ours(ours) => ours.into(),
             AttemptFailure::Theirs(mishap) => fault(ProxyFault::Unreached(mishap)),
         })?;

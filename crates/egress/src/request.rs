@@ -186,7 +186,7 @@ impl Http1Target {
     }
 
     /// Writes the destination into the message.
-    pub(crate) fn put_on(&self, message: &mut Message) {
+    pub(crate) fn write_to(&self, message: &mut Message) {
         *message.uri_mut() = self.target.clone();
         message.headers_mut().insert(HOST, self.host.clone());
     }
@@ -258,7 +258,7 @@ mod tests {
             let to = Destination::parse(&raw, &rules).unwrap();
             let mut message = compose(Method::POST, HeaderMap::new(), Bytes::new());
             let label = Http1Target::new(&to).unwrap_or_else(|_| panic!("{character}"));
-            label.put_on(&mut message);
+            label.write_to(&mut message);
             assert_eq!(message.uri().to_string(), to.request_target());
             assert_eq!(set_http2_target(&mut message, &to), Ok(()), "{character}");
             assert_eq!(message.uri().to_string(), to.as_str());

@@ -64,12 +64,12 @@ pub trait Resolve: Send + Sync {
 }
 
 /// Looks a name up, blocking the thread.
-type Ask = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
+type LookupFn = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
 
 /// The resolver of the operating system. Clones share the lookups and their limits.
 #[derive(Clone)]
 pub struct SystemResolver {
-    desk: Arc<Desk>,
+    desk: Arc<LookupQueue>,
 }
 
 /// The result of a lookup, shared by all callers that wait for it.
@@ -94,38 +94,40 @@ impl PendingLookup {
 }
 
 /// A lookup that further callers can join.
-struct Open {
+struct JoinableLookup {
     inquiry: Arc<PendingLookup>,
     /// Start time, if it has started.
     began: Option<Instant>,
 }
 
 #[derive(Default)]
-struct Ledger {
+struct LookupState {
     rota: Rota<Arc<PendingLookup>>,
-    open: HashMap<String, Open>,
+    open: HashMap<String, JoinableLookup>,
 }
 
-struct Desk {
-    ask: Box<Ask>,
-    ledger: Mutex<Ledger>,
+struct LookupQueue {
+    ask: Box<LookupFn>,
+    ledger: Mutex<LookupState>,
 }
 
 impl SystemResolver {
     /// Creates a resolver that runs at most [`MAX_LOOKUPS`] at once.
     pub fn new() -> SystemResolver {
-        SystemResolver::asking(|name| look_up(&absolute(name)))
+        SystemResolver::with_lookup_fn(|name| look_up(&absolute(name)))
     }
 
     /// Creates a resolver for names that the operator configured. They are resolved as in every other program
     /// on the machine, with search domains and `/etc/hosts`.
     pub(crate) fn as_configured() -> SystemResolver {
-        SystemResolver::asking(look_up)
+        SystemResolver::with_lookup_fn(look_up)
     }
 
-    fn asking(ask: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static) -> Self {
+    fn with_lookup_fn(
+        ask: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static,
+    ) -> Self {
         SystemResolver {
-            desk: Arc::new(Desk {
+            desk: Arc::new(LookupQueue {
                 ask: Box::new(ask),
                 ledger: Mutex::default(),
             }),
@@ -171,16 +173,16 @@ impl Resolve for SystemResolver {
     }
 }
 
-impl Desk {
-    fn lock(&self) -> MutexGuard<'_, Ledger> {
+impl LookupQueue {
+    fn lock(&self) -> MutexGuard<'_, LookupState> {
         // No code that runs under the lock can leave the ledger half changed.
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Joins a running or queued lookup of the name, or queues a new one.
-    fn join(self: &Arc<Desk>, name: &str) -> watch::Receiver<Option<Answer>> {
+    fn join(self: &Arc<LookupQueue>, name: &str) -> watch::Receiver<Option<Answer>> {
         let mut ledger = self.lock();
-        let is_fresh = |open: &&Open| {
+        let is_fresh = |open: &&JoinableLookup| {
             let began = open.began;
             began.is_none_or(|began| began.elapsed() < MAX_SHARED_TIME)
         };
@@ -192,8 +194,8 @@ impl Desk {
             name: name.to_owned(),
             answered,
         });
-        ledger.rota.queue(rota::zone(name), Arc::clone(&inquiry));
-        let open = Open {
+        ledger.rota.enqueue(rota::zone(name), Arc::clone(&inquiry));
+        let open = JoinableLookup {
             inquiry,
             began: None,
         };
@@ -204,11 +206,11 @@ impl Desk {
     }
 
     /// Starts as many queued lookups as the limits allow.
-    fn begin(self: &Arc<Desk>) {
+    fn begin(self: &Arc<LookupQueue>) {
         let mut places = Vec::new();
         let mut ledger = self.lock();
         let now = Instant::now();
-        let Ledger { rota, open } = &mut *ledger;
+        let LookupState { rota, open } = &mut *ledger;
         remove_unwanted(rota, open, PendingLookup::is_wanted);
         while let Some((zone, inquiry)) = rota.begin(now) {
             if let Some(open) = open.get_mut(&inquiry.name)
@@ -216,7 +218,7 @@ impl Desk {
             {
                 open.began = Some(now);
             }
-            places.push(Place {
+            places.push(LookupSlot {
                 desk: Arc::clone(self),
                 zone,
                 inquiry,
@@ -235,10 +237,10 @@ impl Desk {
 /// at any moment, even while the lock is held, and a removed lookup must not stay joinable.
 fn remove_unwanted(
     rota: &mut Rota<Arc<PendingLookup>>,
-    open: &mut HashMap<String, Open>,
+    open: &mut HashMap<String, JoinableLookup>,
     mut is_wanted: impl FnMut(&PendingLookup) -> bool,
 ) {
-    rota.strike(|inquiry| {
+    rota.retain_waiting(|inquiry| {
         let is_wanted = is_wanted(inquiry);
         if !is_wanted {
             close(open, inquiry);
@@ -248,23 +250,23 @@ fn remove_unwanted(
 }
 
 /// Makes a lookup unavailable to further callers.
-fn close(open: &mut HashMap<String, Open>, inquiry: &Arc<PendingLookup>) {
-    let same = |open: &Open| Arc::ptr_eq(&open.inquiry, inquiry);
+fn close(open: &mut HashMap<String, JoinableLookup>, inquiry: &Arc<PendingLookup>) {
+    let same = |open: &JoinableLookup| Arc::ptr_eq(&open.inquiry, inquiry);
     if open.get(&inquiry.name).is_some_and(same) {
         open.remove(&inquiry.name);
     }
 }
 
 /// A slot for one running lookup. It belongs to the thread, which cannot be cancelled, and not to the callers.
-struct Place {
-    desk: Arc<Desk>,
+struct LookupSlot {
+    desk: Arc<LookupQueue>,
     zone: String,
     inquiry: Arc<PendingLookup>,
     began: Instant,
     filled: bool,
 }
 
-impl Place {
+impl LookupSlot {
     fn fill(mut self) {
         self.filled = true;
         let found = (self.desk.ask)(&self.inquiry.name);
@@ -282,7 +284,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for LookupSlot {
     fn drop(&mut self) {
         let mut ledger = self.desk.lock();
         close(&mut ledger.open, &self.inquiry);
@@ -349,7 +351,7 @@ mod tests {
         let told = Mutex::new(told);
         let asked = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&asked);
-        let resolver = SystemResolver::asking(move |name| {
+        let resolver = SystemResolver::with_lookup_fn(move |name| {
             counted.fetch_add(1, Ordering::SeqCst);
             if name.ends_with("tarpit.example") {
                 let _ = stuck_in.send(name.to_owned());
@@ -468,7 +470,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_looks_up_and_panics_leaves_its_place() {
-        let resolver = SystemResolver::asking(|name| match name {
+        let resolver = SystemResolver::with_lookup_fn(|name| match name {
             "a.example" => panic!("looked up"),
             _ => Ok(vec![HOME]),
         });
@@ -493,7 +495,7 @@ mod tests {
         let name = "wanted.tarpit.example";
         let waiting = tarpit.resolver.desk.join(name);
         let mut ledger = tarpit.resolver.desk.lock();
-        let Ledger { rota, open } = &mut *ledger;
+        let LookupState { rota, open } = &mut *ledger;
         let mut still_there = true;
         remove_unwanted(rota, open, |_| std::mem::replace(&mut still_there, false));
         assert_eq!(open.contains_key(name), !rota.is_empty());
@@ -530,7 +532,7 @@ mod tests {
 
     #[tokio::test]
     async fn faults_are_told_apart_for_everybody() {
-        let resolver = SystemResolver::asking(|name| match name {
+        let resolver = SystemResolver::with_lookup_fn(|name| match name {
             "full.example" => Err(io::Error::from_raw_os_error(24)),
             "none.example" => Ok(Vec::new()),
             "many.example" => Ok(vec![HOME; MAX_ADDRESSES]),

@@ -66,7 +66,7 @@ enum ZoneSpeed {
 }
 
 /// The result of a zone's last lookup.
-struct Memory {
+struct ZoneHistory {
     repute: ZoneSpeed,
     at: Instant,
 }
@@ -76,7 +76,7 @@ pub(crate) struct Rota<L> {
     waiting: VecDeque<(String, L)>,
     /// Start times of the running lookups of each zone.
     running: HashMap<String, Vec<Instant>>,
-    remembered: HashMap<String, Memory>,
+    remembered: HashMap<String, ZoneHistory>,
 }
 
 impl<L> Default for Rota<L> {
@@ -91,12 +91,12 @@ impl<L> Default for Rota<L> {
 
 impl<L> Rota<L> {
     /// Enqueues a lookup in a zone.
-    pub(crate) fn queue(&mut self, zone: &str, lookup: L) {
+    pub(crate) fn enqueue(&mut self, zone: &str, lookup: L) {
         self.waiting.push_back((zone.to_owned(), lookup));
     }
 
     /// Removes the waiting lookups for which `is_wanted` returns false.
-    pub(crate) fn strike(&mut self, mut is_wanted: impl FnMut(&L) -> bool) {
+    pub(crate) fn retain_waiting(&mut self, mut is_wanted: impl FnMut(&L) -> bool) {
         self.waiting.retain(|(_, lookup)| is_wanted(lookup));
     }
 
@@ -157,7 +157,7 @@ impl<L> Rota<L> {
             true => ZoneSpeed::Slow,
             false => ZoneSpeed::Prompt,
         };
-        let memory = Memory { repute, at: now };
+        let memory = ZoneHistory { repute, at: now };
         self.remembered.insert(zone.to_owned(), memory);
         if self.remembered.len() > MAX_REMEMBERED {
             self.forget_one();
@@ -218,9 +218,9 @@ mod tests {
         let now = Instant::now();
         let mut rota = Rota::default();
         for lookup in 0..1_000 {
-            rota.queue("tarpit.example", lookup);
+            rota.enqueue("tarpit.example", lookup);
         }
-        rota.queue("prompt.example", 1_000);
+        rota.enqueue("prompt.example", 1_000);
         assert_eq!(begin_all(&mut rota, now), [0, 1, 2, 3, 1_000]);
         rota.end("tarpit.example", now, now);
         assert_eq!(begin_all(&mut rota, now), [4]);
@@ -234,7 +234,7 @@ mod tests {
             prove(&mut rota, &format!("{nth}.example"), now);
         }
         for lookup in 0..100 {
-            rota.queue(&format!("{lookup}.example"), lookup);
+            rota.enqueue(&format!("{lookup}.example"), lookup);
         }
         assert_eq!(begin_all(&mut rota, now).len(), MAX_RUNNING);
         rota.end("3.example", now, now);
@@ -243,7 +243,7 @@ mod tests {
 
     /// Makes a zone answer promptly once.
     fn prove(rota: &mut Rota<u32>, zone: &str, now: Instant) {
-        rota.queue(zone, u32::MAX);
+        rota.enqueue(zone, u32::MAX);
         assert_eq!(begin_all(rota, now), [u32::MAX]);
         rota.end(zone, now, now);
     }
@@ -254,19 +254,19 @@ mod tests {
         let mut rota = Rota::default();
         prove(&mut rota, "prompt.example", began);
         for nth in 0..1_000 {
-            rota.queue(&format!("{nth}.example"), nth);
+            rota.enqueue(&format!("{nth}.example"), nth);
         }
         assert_eq!(begin_all(&mut rota, began).len(), MAX_UNPROVEN);
         for now in [began, began + SLOW_AFTER, began + 10 * SLOW_AFTER] {
-            rota.queue("prompt.example", 1_000);
+            rota.enqueue("prompt.example", 1_000);
             assert_eq!(begin_all(&mut rota, now), [1_000]);
             rota.end("prompt.example", now, now);
         }
         // The remaining slots are only for zones that answered promptly.
-        rota.queue("prompt.example", 1_001);
+        rota.enqueue("prompt.example", 1_001);
         assert_eq!(begin_all(&mut rota, began), [1_001]);
         rota.end("prompt.example", began, began + SLOW_AFTER);
-        rota.queue("prompt.example", 1_002);
+        rota.enqueue("prompt.example", 1_002);
         assert!(begin_all(&mut rota, began + SLOW_AFTER).is_empty());
     }
 
@@ -278,20 +278,20 @@ mod tests {
         let tarpits: Vec<String> = (0..200).map(|n| format!("{n}.example")).collect();
         // One slow lookup in each zone.
         for tarpit in &tarpits {
-            rota.queue(tarpit, 0);
+            rota.enqueue(tarpit, 0);
             assert_eq!(begin_all(&mut rota, began), [0]);
             rota.end(tarpit, began, now);
         }
         for tarpit in &tarpits {
-            rota.queue(tarpit, 1);
-            rota.queue(tarpit, 2);
+            rota.enqueue(tarpit, 1);
+            rota.enqueue(tarpit, 2);
         }
         assert_eq!(begin_all(&mut rota, now), [1; MAX_SLOW]);
-        rota.queue("prompt.example", 3);
+        rota.enqueue("prompt.example", 3);
         assert_eq!(begin_all(&mut rota, now), [3]);
         // A zone that answers promptly again is treated like any other.
         rota.end(&tarpits[0], now, now);
-        rota.queue(&tarpits[0], 4);
+        rota.enqueue(&tarpits[0], 4);
         assert!(begin_all(&mut rota, now).ends_with(&[4]));
     }
 
@@ -299,9 +299,9 @@ mod tests {
     fn a_lookup_that_is_still_running_is_known_to_be_slow() {
         let began = Instant::now();
         let mut rota = Rota::default();
-        rota.queue("tarpit.example", 0);
+        rota.enqueue("tarpit.example", 0);
         assert_eq!(begin_all(&mut rota, began), [0]);
-        rota.queue("tarpit.example", 1);
+        rota.enqueue("tarpit.example", 1);
         assert!(begin_all(&mut rota, began + SLOW_AFTER).is_empty());
     }
 
@@ -311,7 +311,7 @@ mod tests {
         let mut rota = Rota::default();
         for nth in 0..5_000 {
             let zone = format!("{nth}.example");
-            rota.queue(&zone, nth);
+            rota.enqueue(&zone, nth);
             assert_eq!(begin_all(&mut rota, began), [nth]);
             rota.end(&zone, began, began + SLOW_AFTER);
         }

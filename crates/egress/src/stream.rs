@@ -48,7 +48,7 @@ impl Stream {
 
     fn noted(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(1..)) = written {
-            self.meter.note_sent();
+            self.meter.record_sent();
         }
         written
     }

@@ -89,7 +89,7 @@ impl Replayer {
     pub async fn run(self) {
         let mut wait = FIRST_WAIT;
         loop {
-            match self.go_round().await {
+            match self.run_all().await {
                 Ok(()) => {
                     wait = FIRST_WAIT;
                     // A notification that arrived during the round is received now.
@@ -110,7 +110,7 @@ impl Replayer {
 
     /// Runs one step of every running replay, repeatedly until none is left. Each round reads the running replays
     /// again, so that a new one need not wait for the others to end.
-    async fn go_round(&self) -> Result<(), StoreError> {
+    async fn run_all(&self) -> Result<(), StoreError> {
         loop {
             let mut running = self.store.running_replays().await?;
             running.retain(|replay| self.is_mine(replay));

@@ -22,7 +22,7 @@ struct KeyWithEnd {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredKeyring {
     keys: Vec<KeptKey>,
 }
 
@@ -65,7 +65,8 @@ impl SigningKeyring {
     /// Parses what [`keep`](SigningKeyring::keep) wrote.
     pub fn open(json: &[u8]) -> Result<SigningKeyring, KeyringError> {
         // serde's error may quote the text, which may contain a key.
-        let kept: Kept = serde_json::from_slice(json).map_err(|_| KeyringError::Unreadable)?;
+        let kept: StoredKeyring =
+            serde_json::from_slice(json).map_err(|_| KeyringError::Unreadable)?;
         if !(1..=MAX_KEYS).contains(&kept.keys.len()) {
             return Err(KeyringError::Unreadable);
         }
@@ -84,7 +85,7 @@ impl SigningKeyring {
             secret: reveal(&held.key),
             until: held.until,
         });
-        let kept = Kept {
+        let kept = StoredKeyring {
             keys: keys.collect(),
         };
         serde_json::to_vec(&kept).expect("plain data")

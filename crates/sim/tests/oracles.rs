@@ -5,7 +5,7 @@ use posthaste_sim::planted::Mutation;
 use posthaste_sim::world::run;
 
 /// Maximum number of seeds that are tried until a mutation must be detected.
-const PATIENCE: u64 = 400;
+const MAX_SEEDS: u64 = 400;
 
 fn all_clean(seeds: std::ops::Range<u64>) {
     for seed in seeds {
@@ -41,7 +41,7 @@ fn seeds_750_to_1000_keep_every_promise() {
 fn every_planted_bug_is_seen_by_its_oracle() {
     for (bug, oracle) in Mutation::ALL {
         let mut seen = Vec::new();
-        let caught = (0..PATIENCE).any(|seed| match run(seed, Some(bug)) {
+        let caught = (0..MAX_SEEDS).any(|seed| match run(seed, Some(bug)) {
             Ok(_) => false,
             Err(failure) => {
                 let by = failure.broken.oracle;
@@ -68,7 +68,7 @@ fn for_every_oracle_a_bug_is_planted() {
 
 #[test]
 fn a_seed_reproduces_a_failure_to_the_last_event() {
-    let failing = (0..PATIENCE).find_map(|seed| run(seed, Some(Mutation::WindowOffByOne)).err());
+    let failing = (0..MAX_SEEDS).find_map(|seed| run(seed, Some(Mutation::WindowOffByOne)).err());
     let failure = failing.expect("a planted bug is found");
     let again =
         run(failure.seed, Some(Mutation::WindowOffByOne)).expect_err("the same seed fails again");

@@ -11,7 +11,7 @@ use posthaste_core::time::{Span, Timestamp};
 /// Adjacent ranges are merged if their times differ by no more than this.
 const MAX_MERGE_DISTANCE: Span = Span::from_mins(5);
 /// Maximum number of ranges. When it is reached, all are dropped and the next run scans everything.
-const MAX_STRETCHES: usize = 100_000;
+const MAX_SKIP_RANGES: usize = 100_000;
 
 /// Skip ranges by their lower bound. The lower bound is exclusive, the upper bound inclusive.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl<K: Ord + Copy> Stretches<K> {
         let Some(until) = until else {
             return;
         };
-        if self.stretches.len() >= MAX_STRETCHES {
+        if self.stretches.len() >= MAX_SKIP_RANGES {
             self.stretches.clear();
         }
         if let Some((_, before)) = self.stretches.range_mut(..above).next_back()
@@ -228,9 +228,9 @@ mod tests {
     #[test]
     fn no_more_than_so_many_are_remembered() {
         let mut stretches = Stretches::default();
-        for piece in 0..2 * MAX_STRETCHES as u64 {
+        for piece in 0..2 * MAX_SKIP_RANGES as u64 {
             stretches.looked_at(piece, piece + 1, later(3_600 * (piece + 1)));
         }
-        assert!(stretches.stretches.len() <= MAX_STRETCHES);
+        assert!(stretches.stretches.len() <= MAX_SKIP_RANGES);
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use crate::PATIENCE;
 
 /// Interval between requests while a test polls for a state.
-const POLL_EVERY: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Calls the API with a key. Uses one connection at a time and reconnects when it fails.
 pub struct Api {
@@ -154,7 +154,7 @@ impl Api {
                 return body;
             }
             assert!(Instant::now() < deadline, "{path} stays {body}");
-            sleep(POLL_EVERY).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::{Api, PATIENCE, sender};
 pub const ADMIN_KEY: &str = "ph_test_admin_key_for_whole_program_tests";
 
 /// Interval between checks of whether a node is ready or has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The program, store, directory and arguments to start a node with.
 #[derive(Clone, Debug)]
@@ -98,8 +98,8 @@ impl Node {
         let mut child = command.spawn().expect("the program can be started");
         sender::started(child.id());
         let log = Arc::new(Mutex::new(Vec::new()));
-        let told = hear(child.stdout.take().expect("it is piped"), &log);
-        hear(child.stderr.take().expect("it is piped"), &log);
+        let told = collect_lines(child.stdout.take().expect("it is piped"), &log);
+        collect_lines(child.stderr.take().expect("it is piped"), &log);
         // Created before the node listens, so that dropping it ends the process in every case.
         let mut node = Node {
             child,
@@ -132,7 +132,7 @@ impl Node {
                 return;
             }
             assert!(Instant::now() < deadline, "not ready: {reply:?}");
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -183,7 +183,7 @@ impl Node {
                 return status;
             }
             assert!(Instant::now() < deadline, "it does not end");
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -204,7 +204,7 @@ impl Drop for Node {
 }
 
 /// Collects every line, prints it with the output of the test, and sends it to the returned channel.
-fn hear(
+fn collect_lines(
     stream: impl Read + Send + 'static,
     log: &Arc<Mutex<Vec<String>>>,
 ) -> mpsc::Receiver<String> {

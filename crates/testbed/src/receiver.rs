@@ -217,12 +217,12 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 /// Records the end of a request, also if its connection ends before the answer.
-struct Visit<'a> {
+struct RequestGuard<'a> {
     shared: &'a Shared,
     index: usize,
 }
 
-impl Drop for Visit<'_> {
+impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
         let mut ledger = self.shared.ledger.lock().unwrap();
         ledger[self.index].left_at = Some(Instant::now());
@@ -253,7 +253,7 @@ async fn receive(
         };
         ledger.push(arrival.clone());
         let index = arrival.number - 1;
-        (arrival, Visit { shared, index })
+        (arrival, RequestGuard { shared, index })
     };
     shared.arrived.send_modify(|count| *count += 1);
     let behaviour = shared.behaviour.lock().unwrap().clone();

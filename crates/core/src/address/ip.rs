@@ -34,7 +34,7 @@ impl EgressRules {
             return self.vet_translated(outer);
         }
         self.vet_one(ip)?;
-        match carried_ipv4(outer) {
+        match embedded_ipv4(outer) {
             Some(inner) => self.vet_one(IpAddr::V4(inner)),
             None => Ok(()),
         }
@@ -89,7 +89,7 @@ fn unmapped(network: IpNet) -> IpNet {
 /// bits, 6to4, and ISATAP with any value of the interface identifier's universal and group bits.
 ///
 /// Teredo is omitted: it contains the addresses of its server and its client, and is always refused.
-fn carried_ipv4(outer: Ipv6Addr) -> Option<Ipv4Addr> {
+fn embedded_ipv4(outer: Ipv6Addr) -> Option<Ipv4Addr> {
     const UNIVERSAL_AND_GROUP: u16 = 0x0300;
     let join = |high: u16, low: u16| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
     let segments = outer.segments();

@@ -21,11 +21,11 @@ impl EgressRules {
         mut is_local: impl FnMut(IpAddr) -> Result<bool, E>,
     ) -> Result<bool, E> {
         for own in self.own_sockets.iter().filter(|own| own.port() == port) {
-            for ip in self.readings(ip) {
-                let leads_back = match meets(own, ip) {
-                    Meeting::Never => false,
-                    Meeting::Always => true,
-                    Meeting::IfLocal => is_local(ip)?,
+            for ip in self.equivalent_addresses(ip) {
+                let leads_back = match reaches(own, ip) {
+                    Reach::Never => false,
+                    Reach::Always => true,
+                    Reach::IfLocal => is_local(ip)?,
                 };
                 if leads_back {
                     return Ok(true);
@@ -46,7 +46,7 @@ impl EgressRules {
     }
 
     /// Returns the address itself, and the IPv4 addresses that it contains for NAT64 translators.
-    fn readings(&self, ip: IpAddr) -> impl Iterator<Item = IpAddr> {
+    fn equivalent_addresses(&self, ip: IpAddr) -> impl Iterator<Item = IpAddr> {
         let ip = ip.to_canonical();
         let carried: Vec<Ipv4Addr> = match ip {
             IpAddr::V4(_) => Vec::new(),
@@ -62,28 +62,28 @@ impl EgressRules {
 }
 
 /// The condition under which a connection to an address ends at a socket with the same port.
-enum Meeting {
+enum Reach {
     Never,
     Always,
     /// Only if the address belongs to this machine.
     IfLocal,
 }
 
-fn meets(own: &SocketAddr, ip: IpAddr) -> Meeting {
+fn reaches(own: &SocketAddr, ip: IpAddr) -> Reach {
     let listens_on = own.ip().to_canonical();
     // Operating systems treat the unspecified address as the machine itself.
     if listens_on == ip || ip.is_unspecified() {
-        return Meeting::Always;
+        return Reach::Always;
     }
     // On most systems a socket on `[::]` accepts IPv4 too.
     let takes_its_family = listens_on.is_ipv6() || ip.is_ipv4();
     if !listens_on.is_unspecified() || !takes_its_family {
-        return Meeting::Never;
+        return Reach::Never;
     }
     if ip.is_loopback() {
-        Meeting::Always
+        Reach::Always
     } else {
-        Meeting::IfLocal
+        Reach::IfLocal
     }
 }
 

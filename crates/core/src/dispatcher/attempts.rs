@@ -1,7 +1,7 @@
 //! Attempts: starting them, evaluating their results and recording them.
 
 use super::command::{Attempt, AttemptRecord, Command, Finish, News, Notice, Record, Ticket};
-use super::flights::{Flight, Stage};
+use super::flights::{InFlight, Stage};
 use super::lanes::Sweep;
 use super::{Dispatcher, MAX_TRIAL_DELAY, Phase, STORE_PAUSE, Trial};
 use crate::classify::{Meaning, Outcome, Scope};
@@ -14,7 +14,7 @@ use crate::time::{Now, Timestamp};
 
 impl Dispatcher {
     /// Starts attempts while there are free slots and a lane is waiting for its turn.
-    pub(super) fn take_turns(&mut self, now: Now, commands: &mut Vec<Command>) {
+    pub(super) fn start_attempts(&mut self, now: Now, commands: &mut Vec<Command>) {
         while self.phase == Phase::Running && !self.suspended && self.flights.free() > 0 {
             if self.trial.is_some_and(|trial| trial.at > now.tick) {
                 break;
@@ -39,7 +39,7 @@ impl Dispatcher {
             return false;
         };
         // The lane may have changed while it waited for its turn.
-        if !entry.backlog.has_ready() || !entry.is_steady() {
+        if !entry.backlog.has_ready() || !entry.may_start() {
             return false;
         }
         let probe = match entry.gate.admit(now.tick) {
@@ -57,7 +57,7 @@ impl Dispatcher {
             delivery.facts().event,
             delivery.attempt_number(),
         );
-        let ticket = self.flights.begin(Flight {
+        let ticket = self.flights.begin(InFlight {
             lane,
             stage: Stage::Sending { delivery, probe },
             retries: false,
@@ -125,10 +125,10 @@ impl Dispatcher {
         entry
             .gate
             .leave(now.tick, back, &known.settings.breaker, &mut self.dice);
-        let until = entry.falls.another(now.tick);
+        let until = entry.falls.add(now.tick);
         entry.resting.push_back((until, delivery.clone()));
         let tenant = known.tenant;
-        self.turns.landed(tenant, self.flights.spare());
+        self.turns.attempt_ended(tenant, self.flights.spare());
     }
 
     /// Applies the result of an attempt to its delivery and to its endpoint.
@@ -315,7 +315,7 @@ impl Dispatcher {
         if !recording {
             return;
         }
-        let Some(Flight {
+        let Some(InFlight {
             lane,
             stage: Stage::Recording(record),
             ..
@@ -336,7 +336,7 @@ impl Dispatcher {
                     .expect("only the introduced are sent to");
                 let tenant = known.tenant;
                 let awaited = record.disable.is_some() && entry.sweep == Sweep::AwaitsRecord;
-                self.turns.landed(tenant, self.flights.spare());
+                self.turns.attempt_ended(tenant, self.flights.spare());
                 if awaited {
                     self.sweep(now, lane, commands);
                 }

@@ -55,7 +55,7 @@ impl Dispatcher {
 
     /// Forgets everything except the recently settled deliveries. Results that arrive later are ignored because
     /// their tickets are unknown.
-    pub(super) fn lose_everything(&mut self) {
+    pub(super) fn forget_all(&mut self) {
         self.lanes.clear();
         self.by_endpoint.clear();
         self.turns = Turns::sharing(self.turns.shares());

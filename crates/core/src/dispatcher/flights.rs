@@ -7,7 +7,7 @@ use crate::delivery::Delivery;
 
 /// One attempt from the moment it is sent until its result is recorded, or one cancellation being recorded.
 #[derive(Debug)]
-pub(super) struct Flight {
+pub(super) struct InFlight {
     pub(super) lane: usize,
     pub(super) stage: Stage,
     /// True while its record could not be written and waits to be retried.
@@ -26,7 +26,7 @@ pub(super) enum Stage {
 /// therefore slows down sending, instead of letting results pile up.
 #[derive(Debug)]
 pub(super) struct Flights {
-    places: Slab<(u32, Flight)>,
+    places: Slab<(u32, InFlight)>,
     capacity: usize,
     next_serial: u32,
 }
@@ -64,7 +64,7 @@ impl Flights {
         self.places.len()
     }
 
-    pub(super) fn begin(&mut self, flight: Flight) -> Ticket {
+    pub(super) fn begin(&mut self, flight: InFlight) -> Ticket {
         let serial = self.next_serial;
         self.next_serial = serial.wrapping_add(1);
         let index = self.places.insert((serial, flight));
@@ -75,7 +75,7 @@ impl Flights {
     }
 
     /// Returns the flight with this ticket, or `None` if it has ended.
-    pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Flight> {
+    pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut InFlight> {
         self.places
             .get_mut(ticket.index as usize)
             .filter(|(serial, _)| *serial == ticket.serial)
@@ -87,7 +87,7 @@ impl Flights {
         self.places.clear();
     }
 
-    pub(super) fn end(&mut self, ticket: Ticket) -> Option<Flight> {
+    pub(super) fn end(&mut self, ticket: Ticket) -> Option<InFlight> {
         self.get_mut(ticket)?;
         Some(self.places.remove(ticket.index as usize).1)
     }

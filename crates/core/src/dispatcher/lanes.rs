@@ -34,7 +34,7 @@ pub(super) const MAX_FAULT_DELAY: Span = Span::from_secs(30);
 pub(super) struct Lane {
     pub(super) endpoint: EndpointId,
     /// `None` until the endpoint's configuration has been loaded.
-    pub(super) known: Option<Known>,
+    pub(super) known: Option<LaneConfig>,
     pub(super) gate: Gate,
     pub(super) health: Health,
     pub(super) backlog: Backlog,
@@ -73,7 +73,7 @@ pub(super) struct FaultBackoff {
 impl FaultBackoff {
     /// Counts a fault and returns the end of the waiting time. Attempts that were in flight at the same time wait
     /// equally long.
-    pub(super) fn another(&mut self, now: Tick) -> Tick {
+    pub(super) fn add(&mut self, now: Tick) -> Tick {
         if self.rests == 0 || now >= self.until {
             let doublings = self.rests.min(8);
             let pause = FAULT_PAUSE.times(1 << doublings).min(MAX_FAULT_DELAY);
@@ -101,7 +101,7 @@ pub(super) enum Sweep {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct LaneConfig {
     pub(super) tenant: usize,
     pub(super) settings: Arc<LaneSettings>,
 }
@@ -184,9 +184,9 @@ impl Dispatcher {
                     entry.gate.pause_for(now.tick, asked);
                 }
                 entry.health = health;
-                let tenant = self.turns.join(&introduction.tenant);
+                let tenant = self.turns.add_lane(&introduction.tenant);
                 self.turns.allow(tenant, most_of(&settings));
-                entry.known = Some(Known { tenant, settings });
+                entry.known = Some(LaneConfig { tenant, settings });
             }
         }
         self.update_lane(now, lane, commands);
@@ -271,7 +271,7 @@ impl Dispatcher {
         self.sweep_if_needed(now, lane, commands);
         let entry = &mut self.lanes[lane];
         let Some(known) = entry.known.clone() else {
-            self.look_again(now, lane, None, None);
+            self.set_timers(now, lane, None, None);
             return;
         };
         let outlook = entry.gate.outlook(now.tick);
@@ -286,7 +286,7 @@ impl Dispatcher {
         }
         let entry = &mut self.lanes[lane];
         let ready = entry.backlog.has_ready();
-        let may_go = matches!(outlook, Admission::Admit { .. }) && entry.is_steady();
+        let may_go = matches!(outlook, Admission::Admit { .. }) && entry.may_start();
         if ready && may_go && !entry.queued {
             entry.queued = true;
             self.turns.enqueue(known.tenant, lane);
@@ -298,7 +298,7 @@ impl Dispatcher {
         let rested = entry.resting.front().map(|(at, _)| *at);
         let again_at = [gate_opens, disk_opens, rested].into_iter().flatten().min();
         let later = due.filter(|due| *due > now.wall);
-        self.look_again(now, lane, again_at, later);
+        self.set_timers(now, lane, again_at, later);
     }
 
     /// Issues a fetch for a lane, or queues the lane if [`MAX_FETCHES`] fetches are in progress.
@@ -322,7 +322,7 @@ impl Dispatcher {
     }
 
     /// Sets a lane's timers. An idle lane is forgotten when its gate no longer needs to be remembered.
-    fn look_again(&mut self, now: Now, lane: usize, tick: Option<Tick>, due: Option<Timestamp>) {
+    fn set_timers(&mut self, now: Now, lane: usize, tick: Option<Tick>, due: Option<Timestamp>) {
         let entry = &mut self.lanes[lane];
         let rests_at = if entry.is_idle() {
             entry.gate.rests_at()
@@ -431,7 +431,7 @@ impl Dispatcher {
         let entry = self.lanes.remove(lane);
         self.by_endpoint.remove(&entry.endpoint);
         if let Some(known) = entry.known {
-            self.turns.part(known.tenant);
+            self.turns.remove_lane(known.tenant);
         }
     }
 }
@@ -443,7 +443,7 @@ impl Lane {
     }
 
     /// Returns false while too many deliveries wait after internal faults. This bounds the memory that they take.
-    pub(super) fn is_steady(&self) -> bool {
+    pub(super) fn may_start(&self) -> bool {
         self.resting.len() < self.falls.most_resting()
     }
 

@@ -38,7 +38,7 @@ use std::collections::VecDeque;
 use rustc_hash::{FxHashMap, FxHashSet};
 use slab::Slab;
 
-use self::flights::{Flight, Flights, Stage};
+use self::flights::{Flights, InFlight, Stage};
 use self::lanes::Lane;
 use self::recent::Recent;
 use self::timers::Timers;
@@ -194,7 +194,7 @@ impl Dispatcher {
     /// Returns true if, since the last call, a tenant has started to wait for a larger concurrency share although
     /// its limit allows more. Resets the flag.
     pub fn lacks_room(&mut self) -> bool {
-        self.turns.takes_note_of_lack()
+        self.turns.take_share_wanted()
     }
 
     /// Sets this node's concurrency share of a tenant. Takes effect with the next input. Returns false if the
@@ -240,7 +240,7 @@ impl Dispatcher {
             Input::Cancel { endpoint, delivery } => self.cancel(now, endpoint, delivery, commands),
             Input::Swept { ticket, endpoint } => self.swept(now, ticket, endpoint, commands),
             Input::Disown(endpoint) => self.disown(now, endpoint, commands),
-            Input::Lost => self.lose_everything(),
+            Input::Lost => self.forget_all(),
             Input::Suspend => self.suspended = true,
             Input::Resume => self.suspended = false,
             Input::Tick => {}
@@ -252,7 +252,7 @@ impl Dispatcher {
         }
         self.look_at_timers(now, commands);
         self.serve_fetch_line(now, commands);
-        self.take_turns(now, commands);
+        self.start_attempts(now, commands);
         if self.phase == Phase::Draining && self.flights.is_empty() {
             self.phase = Phase::Drained;
             commands.push(Command::Drained);
@@ -367,7 +367,7 @@ impl Dispatcher {
             delivery,
             at: now.wall,
         };
-        let ticket = self.flights.begin(Flight {
+        let ticket = self.flights.begin(InFlight {
             lane,
             stage: Stage::Recording(record.clone()),
             retries: false,
@@ -393,7 +393,7 @@ impl Dispatcher {
             self.update_lane(now, lane, commands);
         }
         while let Some((_, ticket)) = self.unwritten.pop_front_if(|(at, _)| *at <= now.tick) {
-            if let Some(Flight {
+            if let Some(InFlight {
                 stage: Stage::Recording(record),
                 retries,
                 ..

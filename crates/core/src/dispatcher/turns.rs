@@ -21,7 +21,7 @@ fn count(number: usize) -> u32 {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Place {
+enum QueueState {
     Idle,
     InRing,
     Parked,
@@ -41,7 +41,7 @@ struct Tenant {
     /// True if it has been noted that the tenant wants more than its share, and the share has not changed since.
     noted: bool,
     ready: VecDeque<usize>,
-    place: Place,
+    place: QueueState,
 }
 
 impl Tenant {
@@ -96,7 +96,7 @@ impl Turns {
 
     /// Returns true if, since the last call, a tenant has left the ring that would stay in it with a larger share.
     /// A tenant that keeps wanting more than the same share is reported once.
-    pub(super) fn takes_note_of_lack(&mut self) -> bool {
+    pub(super) fn take_share_wanted(&mut self) -> bool {
         std::mem::take(&mut self.lacks_room)
     }
 
@@ -145,7 +145,7 @@ impl Turns {
     }
 
     /// Adds one lane to a tenant. Returns the tenant's index.
-    pub(super) fn join(&mut self, id: &TenantId) -> usize {
+    pub(super) fn add_lane(&mut self, id: &TenantId) -> usize {
         let index = match self.by_id.get(id) {
             Some(index) => *index,
             None => {
@@ -157,7 +157,7 @@ impl Turns {
                     granted: 0,
                     noted: false,
                     ready: VecDeque::new(),
-                    place: Place::Idle,
+                    place: QueueState::Idle,
                 });
                 self.by_id.insert(id.clone(), index);
                 index
@@ -168,7 +168,7 @@ impl Turns {
     }
 
     /// Removes one lane from a tenant. A tenant without lanes is forgotten.
-    pub(super) fn part(&mut self, tenant: usize) {
+    pub(super) fn remove_lane(&mut self, tenant: usize) {
         let entry = &mut self.tenants[tenant];
         entry.lanes -= 1;
         if entry.lanes == 0 {
@@ -178,7 +178,7 @@ impl Turns {
             );
             assert_eq!(
                 entry.place,
-                Place::Idle,
+                QueueState::Idle,
                 "a lane was forgotten while it waited its turn"
             );
             let entry = self.tenants.remove(tenant);
@@ -196,8 +196,8 @@ impl Turns {
     fn rejoin_ring(&mut self, tenant: usize) {
         let shares = self.shares;
         let entry = &mut self.tenants[tenant];
-        if entry.place == Place::Outside && !entry.is_full(shares) {
-            entry.place = Place::InRing;
+        if entry.place == QueueState::Outside && !entry.is_full(shares) {
+            entry.place = QueueState::InRing;
             self.ring.push_back(tenant);
         }
     }
@@ -206,8 +206,8 @@ impl Turns {
     pub(super) fn enqueue(&mut self, tenant: usize, lane: usize) {
         let entry = &mut self.tenants[tenant];
         entry.ready.push_back(lane);
-        if entry.place == Place::Idle {
-            entry.place = Place::InRing;
+        if entry.place == QueueState::Idle {
+            entry.place = QueueState::InRing;
             self.ring.push_back(tenant);
         }
     }
@@ -219,10 +219,10 @@ impl Turns {
         if !entry.ready.is_empty() {
             return;
         }
-        match std::mem::replace(&mut entry.place, Place::Idle) {
-            Place::Idle | Place::Outside => {}
-            Place::InRing => self.ring.retain(|other| *other != tenant),
-            Place::Parked => {
+        match std::mem::replace(&mut entry.place, QueueState::Idle) {
+            QueueState::Idle | QueueState::Outside => {}
+            QueueState::InRing => self.ring.retain(|other| *other != tenant),
+            QueueState::Parked => {
                 self.parked.remove(&(entry.flights, tenant));
             }
         }
@@ -238,20 +238,20 @@ impl Turns {
             let shares = self.shares;
             let entry = &mut self.tenants[tenant];
             if entry.is_full(shares) {
-                entry.place = Place::Outside;
+                entry.place = QueueState::Outside;
                 if entry.most.is_some_and(|most| entry.flights < most) {
                     self.lacks_room |= !std::mem::replace(&mut entry.noted, true);
                 }
                 continue;
             }
             if entry.flights > spare {
-                entry.place = Place::Parked;
+                entry.place = QueueState::Parked;
                 self.parked.insert((entry.flights, tenant));
                 continue;
             }
             let lane = entry.ready.pop_front();
             if entry.ready.is_empty() {
-                entry.place = Place::Idle;
+                entry.place = QueueState::Idle;
             } else {
                 self.ring.push_back(tenant);
             }
@@ -270,7 +270,7 @@ impl Turns {
             .is_some_and(|(flights, _)| *flights <= spare)
             && let Some((_, tenant)) = self.parked.pop_first()
         {
-            self.tenants[tenant].place = Place::InRing;
+            self.tenants[tenant].place = QueueState::InRing;
             self.ring.push_back(tenant);
         }
     }
@@ -281,7 +281,7 @@ impl Turns {
     }
 
     /// An attempt of this tenant has ended, which leaves `spare` slots.
-    pub(super) fn landed(&mut self, tenant: usize, spare: usize) {
+    pub(super) fn attempt_ended(&mut self, tenant: usize, spare: usize) {
         self.count(tenant, |flights| {
             flights.checked_sub(1).expect("it had taken off")
         });
@@ -298,7 +298,7 @@ impl Turns {
         let entry = &mut self.tenants[tenant];
         let before = entry.flights;
         entry.flights = change(before);
-        if entry.place == Place::Parked {
+        if entry.place == QueueState::Parked {
             self.parked.remove(&(before, tenant));
             self.parked.insert((entry.flights, tenant));
         }
@@ -310,7 +310,7 @@ mod tests {
     use super::*;
 
     fn tenant(turns: &mut Turns, name: &str) -> usize {
-        turns.join(&name.parse().unwrap())
+        turns.add_lane(&name.parse().unwrap())
     }
 
     #[test]
@@ -346,8 +346,8 @@ mod tests {
         taken += 1;
         assert_eq!(turns.next(PLACES - taken), None);
         // The tenant "hog" returns when it holds no more slots than its share.
-        turns.landed(hog, PLACES - taken + 1);
-        turns.landed(hog, PLACES - taken + 2);
+        turns.attempt_ended(hog, PLACES - taken + 1);
+        turns.attempt_ended(hog, PLACES - taken + 2);
         assert!(turns.next(PLACES - taken + 2).is_some());
     }
 
@@ -358,7 +358,7 @@ mod tests {
         turns.attempt_started(one);
         turns.attempt_started(one);
         turns.attempt_started(other);
-        turns.landed(one, 10);
+        turns.attempt_ended(one, 10);
         let under_way = |name: &str| turns.under_way(&name.parse().unwrap());
         assert_eq!(["one", "other", "nobody"].map(under_way), [1, 1, 0]);
     }
@@ -374,7 +374,7 @@ mod tests {
         for lane in 0..10 {
             turns.enqueue(busy, lane);
         }
-        turns.landed(parked, 1);
+        turns.attempt_ended(parked, 1);
         let served: Vec<usize> = (0..3).map_while(|_| turns.next(1)).collect();
         assert!(served.contains(&7), "{served:?}");
     }
@@ -394,7 +394,7 @@ mod tests {
         assert_eq!(turns.next(100), None);
         turns.enqueue(other, 50);
         assert_eq!(turns.next(100), Some(50), "nobody waits behind it");
-        turns.landed(few, 100);
+        turns.attempt_ended(few, 100);
         assert_eq!(turns.next(100), Some(2));
         turns.attempt_started(few);
         assert_eq!(turns.next(100), None);
@@ -404,10 +404,10 @@ mod tests {
         turns.attempt_started(few);
         turns.allow(few, Some(1));
         for _ in 0..2 {
-            turns.landed(few, 100);
+            turns.attempt_ended(few, 100);
             assert_eq!(turns.next(100), None);
         }
-        turns.landed(few, 100);
+        turns.attempt_ended(few, 100);
         assert_eq!(turns.next(100), Some(4));
         // A tenant whose lanes are withdrawn while it is outside the ring does not come back.
         turns.attempt_started(few);
@@ -415,7 +415,7 @@ mod tests {
         for lane in 5..10 {
             turns.withdraw(few, lane);
         }
-        turns.landed(few, 100);
+        turns.attempt_ended(few, 100);
         assert_eq!(turns.next(100), None);
         turns.allow(few, None);
         turns.enqueue(few, 11);
@@ -445,27 +445,24 @@ mod tests {
             (in_force, under_way, wants)
         };
         assert_eq!(asks(&turns), (0, 0, 5));
-        assert!(turns.takes_note_of_lack(), "five are allowed, none granted");
-        assert!(!turns.takes_note_of_lack(), "it is said once");
+        assert!(turns.take_share_wanted(), "five are allowed, none granted");
+        assert!(!turns.take_share_wanted(), "it is said once");
         assert!(turns.grant(&id, 1));
         assert_eq!(turns.next(100), Some(0));
         turns.attempt_started(few);
         assert_eq!(turns.next(100), None);
         assert_eq!(asks(&turns), (1, 1, 5));
-        assert!(
-            turns.takes_note_of_lack(),
-            "one is granted, more are wanted"
-        );
+        assert!(turns.take_share_wanted(), "one is granted, more are wanted");
         // A tenant that keeps wanting more under the same grant has already been reported.
         turns.grant(&id, 1);
-        turns.landed(few, 100);
+        turns.attempt_ended(few, 100);
         assert_eq!(turns.next(100), Some(1));
         turns.attempt_started(few);
         assert_eq!(turns.next(100), None);
-        assert!(!turns.takes_note_of_lack());
+        assert!(!turns.take_share_wanted());
         // A share that is withdrawn is not used again after its attempts end.
         turns.grant(&id, 0);
-        turns.landed(few, 100);
+        turns.attempt_ended(few, 100);
         assert_eq!(turns.next(100), None);
         assert_eq!(asks(&turns), (0, 0, 5));
         for lane in 2..10 {
@@ -476,9 +473,9 @@ mod tests {
         turns.grant(&id, 0);
         turns.enqueue(few, 2);
         assert_eq!(turns.next(100), None);
-        assert!(turns.takes_note_of_lack());
+        assert!(turns.take_share_wanted());
         turns.withdraw(few, 2);
-        turns.part(few);
+        turns.remove_lane(few);
         assert!(!turns.grant(&id, 1), "nobody is there to use it");
     }
 
@@ -492,16 +489,16 @@ mod tests {
         turns.withdraw(one, 1);
         turns.withdraw(other, 2);
         // When its last lane has left the ring, a tenant can be forgotten.
-        turns.part(one);
+        turns.remove_lane(one);
         assert_eq!(turns.next(10), Some(3));
         turns.attempt_started(other);
         turns.attempt_started(other);
         turns.enqueue(other, 4);
         assert_eq!(turns.next(1), None, "it is parked");
         turns.withdraw(other, 4);
-        turns.landed(other, 1);
-        turns.landed(other, 2);
-        turns.part(other);
+        turns.attempt_ended(other, 1);
+        turns.attempt_ended(other, 2);
+        turns.remove_lane(other);
         assert_eq!(turns.next(10), None);
     }
 
@@ -510,8 +507,8 @@ mod tests {
         let mut turns = Turns::default();
         let first = tenant(&mut turns, "acme");
         assert_eq!(tenant(&mut turns, "acme"), first);
-        turns.part(first);
-        turns.part(first);
+        turns.remove_lane(first);
+        turns.remove_lane(first);
         assert!(turns.tenants.is_empty() && turns.by_id.is_empty());
     }
 }

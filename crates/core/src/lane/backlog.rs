@@ -142,7 +142,7 @@ impl Backlog {
         if wanted_at > now || self.ready.len() >= self.capacity_for_accepted(now) || may_overtake {
             self.note_stored(wanted_at);
         } else {
-            self.shelve(delivery);
+            self.push_ready(delivery);
         }
     }
 
@@ -247,7 +247,7 @@ impl Backlog {
             return;
         }
         if self.ready.len() < self.capacity {
-            self.shelve(delivery);
+            self.push_ready(delivery);
         } else {
             self.note_stored(wanted_at);
         }
@@ -351,7 +351,7 @@ impl Backlog {
             .is_none_or(|key| !self.busy_keys.contains_key(&key))
     }
 
-    fn shelve(&mut self, delivery: Delivery) {
+    fn push_ready(&mut self, delivery: Delivery) {
         self.known.insert(delivery.id(), delivery.facts().attempts);
         self.ready.push_back(delivery);
     }

@@ -54,7 +54,7 @@ pub struct Gate {
 }
 
 /// Time after the last result for which a gate is remembered, with its window and its recent failures.
-const LINGER: Span = Span::from_secs(60);
+const KEEP_AFTER_LAST_RESULT: Span = Span::from_secs(60);
 
 impl Gate {
     /// Creates a gate for an endpoint with this status and these limits.
@@ -239,7 +239,7 @@ impl Gate {
             .rate
             .full_at()
             .max(self.quiet_until)
-            .max(self.last_left.after(LINGER));
+            .max(self.last_left.after(KEEP_AFTER_LAST_RESULT));
         (self.window.in_flight() == 0).then_some(at)
     }
 

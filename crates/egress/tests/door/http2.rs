@@ -123,7 +123,7 @@ async fn an_http2_connection_takes_only_so_many_requests_at_once() {
     let client = Client::new(ClientSettings {
         max_streams_per_connection: 2,
         roots: authority.roots(),
-        resolver: Book::with(NAME, &["127.0.0.1"]),
+        resolver: FixedResolver::with(NAME, &["127.0.0.1"]),
         ..settings()
     });
     for _ in 0..2 {

@@ -37,7 +37,7 @@ pub(crate) fn development() -> EgressRules {
 pub(crate) fn settings() -> ClientSettings {
     ClientSettings {
         rules: development(),
-        resolver: Arc::new(Book::default()),
+        resolver: Arc::new(FixedResolver::default()),
         ..ClientSettings::default()
     }
 }
@@ -90,12 +90,12 @@ pub(crate) fn fault(report: &Report) -> Fault {
 
 /// One request as it arrived.
 #[derive(Debug)]
-pub(crate) struct Heard {
+pub(crate) struct ReceivedRequest {
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
 }
 
-impl Heard {
+impl ReceivedRequest {
     pub(crate) fn lines(&self) -> Vec<&str> {
         self.head.trim_end().split("\r\n").collect()
     }
@@ -104,16 +104,16 @@ impl Heard {
 /// One connection, seen from the receiver.
 pub(crate) struct Peer<S = TcpStream> {
     pub(crate) socket: S,
-    heard: mpsc::UnboundedSender<Heard>,
+    heard: mpsc::UnboundedSender<ReceivedRequest>,
 }
 
 impl<S> Peer<S> {
     /// Splits off the socket, to be wrapped, for example in TLS.
-    pub(crate) fn apart(self) -> (S, mpsc::UnboundedSender<Heard>) {
+    pub(crate) fn apart(self) -> (S, mpsc::UnboundedSender<ReceivedRequest>) {
         (self.socket, self.heard)
     }
 
-    pub(crate) fn joined(socket: S, heard: mpsc::UnboundedSender<Heard>) -> Peer<S> {
+    pub(crate) fn joined(socket: S, heard: mpsc::UnboundedSender<ReceivedRequest>) -> Peer<S> {
         Peer { socket, heard }
     }
 }
@@ -132,7 +132,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         });
         let mut body = vec![0; length.unwrap_or(0)];
         self.socket.read_exact(&mut body).await.ok()?;
-        let _ = self.heard.send(Heard { head, body });
+        let _ = self.heard.send(ReceivedRequest { head, body });
         Some(())
     }
 
@@ -145,7 +145,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         let head = String::from_utf8(head).unwrap();
         let target = head.split(' ').nth(1).unwrap().to_owned();
         assert!(head.starts_with("CONNECT "), "{head}");
-        let _ = self.heard.send(Heard {
+        let _ = self.heard.send(ReceivedRequest {
             head,
             body: Vec::new(),
         });
@@ -177,7 +177,7 @@ pub(crate) struct Receiver {
     connections: Arc<AtomicUsize>,
     /// Connections that have ended.
     ended: mpsc::UnboundedReceiver<()>,
-    heard: mpsc::UnboundedReceiver<Heard>,
+    heard: mpsc::UnboundedReceiver<ReceivedRequest>,
     listening: AbortHandle,
 }
 
@@ -280,7 +280,7 @@ impl Receiver {
     }
 
     /// Returns the next request that arrived.
-    pub(crate) async fn heard(&mut self) -> Heard {
+    pub(crate) async fn heard(&mut self) -> ReceivedRequest {
         self.heard.recv().await.unwrap()
     }
 
@@ -313,25 +313,25 @@ pub(crate) async fn clogged(address: &str) -> (TcpListener, Vec<TcpStream>) {
 
 /// A resolver with a fixed list of names. Each name has a list of answers; the last one is repeated.
 #[derive(Default)]
-pub(crate) struct Book {
+pub(crate) struct FixedResolver {
     names: std::sync::Mutex<std::collections::HashMap<String, Vec<Vec<IpAddr>>>>,
     pub(crate) asked: AtomicUsize,
 }
 
-impl Book {
-    pub(crate) fn with(name: &str, answers: &[&str]) -> Arc<Book> {
+impl FixedResolver {
+    pub(crate) fn with(name: &str, answers: &[&str]) -> Arc<FixedResolver> {
         let answers = answers.iter().map(|answer| {
             let addresses = answer.split_whitespace();
             addresses.map(|address| address.parse().unwrap()).collect()
         });
-        let book = Book::default();
+        let book = FixedResolver::default();
         let answers = answers.rev().collect();
         book.names.lock().unwrap().insert(name.to_owned(), answers);
         Arc::new(book)
     }
 }
 
-impl Resolve for Book {
+impl Resolve for FixedResolver {
     fn resolve<'a>(&'a self, name: &'a str) -> Lookup<'a> {
         Box::pin(async move {
             self.asked.fetch_add(1, Ordering::SeqCst);

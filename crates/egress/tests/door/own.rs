@@ -17,7 +17,7 @@ fn client_of(own: SocketAddr, addresses: &str) -> Client {
             own_sockets: vec![own],
             ..development()
         },
-        resolver: Book::with(NAME, &[addresses]),
+        resolver: FixedResolver::with(NAME, &[addresses]),
         ..settings()
     })
 }

@@ -17,7 +17,7 @@ const NAME: &str = "hooks.customer.com";
 /// Creates a client for which [`NAME`] has these addresses, one answer after the other.
 fn resolving(answers: &[&str]) -> Client {
     Client::new(ClientSettings {
-        resolver: Book::with(NAME, answers),
+        resolver: FixedResolver::with(NAME, answers),
         ..settings()
     })
 }
@@ -114,7 +114,7 @@ async fn the_destination_is_judged_by_the_rules_of_the_client() {
 #[tokio::test]
 async fn localhost_is_this_machine_and_nobody_is_asked() {
     let receiver = Receiver::answering(OK).await;
-    let book = Book::with("api.localhost", &["10.0.0.1"]);
+    let book = FixedResolver::with("api.localhost", &["10.0.0.1"]);
     let client = Client::new(ClientSettings {
         resolver: Arc::clone(&book) as Arc<dyn Resolve>,
         ..settings()
@@ -223,7 +223,7 @@ async fn where_a_connection_ends_is_judged_as_well() {
                 allow_networks: networks.iter().map(|it| it.parse().unwrap()).collect(),
                 ..development()
             },
-            resolver: Book::with(NAME, &["0.0.0.0"]),
+            resolver: FixedResolver::with(NAME, &["0.0.0.0"]),
             ..settings()
         })
     };

@@ -36,7 +36,7 @@ async fn honest() -> Receiver {
 fn via(proxy: &str) -> ClientSettings {
     ClientSettings {
         proxy: Some(proxy.parse().unwrap()),
-        resolver: Book::with(NAME, &["127.0.0.1"]),
+        resolver: FixedResolver::with(NAME, &["127.0.0.1"]),
         ..settings()
     }
 }
@@ -152,7 +152,7 @@ async fn the_rules_hold_although_the_proxy_would_connect() {
         ("169.254.169.254", ForbiddenAddress::Metadata),
     ] {
         let client = Client::new(ClientSettings {
-            resolver: Book::with(NAME, &[answer]),
+            resolver: FixedResolver::with(NAME, &[answer]),
             ..via(&format!("http://{}", proxy.address))
         });
         let report = post(&client, &receiver.named("http", NAME)).await;
@@ -174,7 +174,7 @@ async fn names_are_passed_on_only_where_the_operator_says_so() {
     let mut proxy = honest().await;
     let receiver = Receiver::answering(OK).await;
     let address = format!("http://{}", proxy.address);
-    let book = Book::with(NAME, &["10.0.0.1"]);
+    let book = FixedResolver::with(NAME, &["10.0.0.1"]);
     let client = Client::new(ClientSettings {
         proxy: Some(address.parse::<Proxy>().unwrap().resolving(true)),
         resolver: book.clone(),
@@ -425,7 +425,7 @@ async fn the_next_address_is_tried_if_the_proxy_does_not_reach_the_first() {
     .await;
     let reached = |addresses: &str| {
         let client = Client::new(ClientSettings {
-            resolver: Book::with(NAME, &[addresses]),
+            resolver: FixedResolver::with(NAME, &[addresses]),
             ..via(&format!("http://{}", proxy.address))
         });
         let url = receiver.named("http", NAME);

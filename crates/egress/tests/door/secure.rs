@@ -78,7 +78,7 @@ fn server(certificate: rcgen::Certificate, key: &KeyPair, protocols: &[&str]) ->
 pub(crate) fn trusting(roots: Roots) -> Client {
     Client::new(ClientSettings {
         roots,
-        resolver: Book::with(NAME, &["127.0.0.1"]),
+        resolver: FixedResolver::with(NAME, &["127.0.0.1"]),
         ..settings()
     })
 }

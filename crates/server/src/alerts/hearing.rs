@@ -39,13 +39,13 @@ impl NotificationObserver for Hearing {
 }
 
 /// Alerts that a notification raises and resolves.
-struct Meaning {
+struct Effect {
     begins: Option<AlertName>,
     ends: &'static [AlertName],
 }
 
 /// Returns the effect of the notification with this name on the alerts of its endpoint.
-fn meaning(name: &str) -> Option<Meaning> {
+fn meaning(name: &str) -> Option<Effect> {
     let (begins, ends): (_, &[AlertName]) = match name {
         "endpoint.breaker_tripped" => (Some(AlertName::BreakerTripped), &[]),
         "endpoint.disable_warning" => (Some(AlertName::DisableWarning), &[]),
@@ -56,7 +56,7 @@ fn meaning(name: &str) -> Option<Meaning> {
         "endpoint.recovered" => (None, &[AlertName::DisableWarning]),
         _ => return None,
     };
-    Some(Meaning { begins, ends })
+    Some(Effect { begins, ends })
 }
 
 impl Hearing {
@@ -71,7 +71,7 @@ impl Hearing {
 
     /// Raises and resolves the alerts that follow from a notification.
     pub async fn follow(&self, notice: &NoticeEntry) -> Result<(), StoreError> {
-        let Some(Meaning { begins, ends }) = meaning(&notice.name) else {
+        let Some(Effect { begins, ends }) = meaning(&notice.name) else {
             return Ok(());
         };
         for name in ends {
@@ -149,7 +149,7 @@ fn begun(notice: &NoticeEntry, name: AlertName) -> Alert {
 
 /// State of an alert, as far as its endpoint alone determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum AlertState {
     /// The alert stays open, or something other than the endpoint decides.
     GoesOn,
     /// The alert is resolved if this lasts for a while.
@@ -158,34 +158,34 @@ pub(super) enum Stage {
     Over,
 }
 
-impl Stage {
-    fn over_if(is_over: bool) -> Stage {
+impl AlertState {
+    fn over_if(is_over: bool) -> AlertState {
         match is_over {
-            true => Stage::Over,
-            false => Stage::GoesOn,
+            true => AlertState::Over,
+            false => AlertState::GoesOn,
         }
     }
 }
 
 /// Returns the state of an alert about this endpoint.
-pub(super) fn stage(name: AlertName, row: &EndpointRow) -> Stage {
+pub(super) fn stage(name: AlertName, row: &EndpointRow) -> AlertState {
     if row.standing == Standing::Deleted {
-        return Stage::Over;
+        return AlertState::Over;
     }
     let health = &row.health;
     match name {
-        AlertName::BreakerTripped if row.standing != Standing::Enabled => Stage::Over,
+        AlertName::BreakerTripped if row.standing != Standing::Enabled => AlertState::Over,
         AlertName::BreakerTripped => match health.trip {
-            Some(_) => Stage::GoesOn,
-            None => Stage::Calm,
+            Some(_) => AlertState::GoesOn,
+            None => AlertState::Calm,
         },
         AlertName::DisableWarning => {
             let warned = health.warned_of_days_at.is_some() || health.warned_of_refusals;
-            Stage::over_if(row.standing == Standing::Disabled || !warned)
+            AlertState::over_if(row.standing == Standing::Disabled || !warned)
         }
         AlertName::EndpointDisabled => {
             let by_itself = matches!(row.disabled_reason, Some(DisabledReason::Automatic(_)));
-            Stage::over_if(row.standing != Standing::Disabled || !by_itself)
+            AlertState::over_if(row.standing != Standing::Disabled || !by_itself)
         }
         AlertName::RetryRatio
         | AlertName::DeadLetterRatio
@@ -196,6 +196,6 @@ pub(super) fn stage(name: AlertName, row: &EndpointRow) -> Stage {
         | AlertName::QueueAge
         | AlertName::StoreSlow
         | AlertName::StoreNearlyFull
-        | AlertName::NoticesStuck => Stage::GoesOn,
+        | AlertName::NoticesStuck => AlertState::GoesOn,
     }
 }

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::hearing::Stage;
+use super::hearing::AlertState;
 use super::readings::{FROM_COUNTERS, buckets, of_tally};
 use super::settings::{AlertSettings, SLOW_WRITES_TO_ALERT};
 use super::{hearing, room, words};
@@ -43,7 +43,7 @@ const PAGE: usize = 500;
 /// after them.
 const MAX_LOOKED_AT: usize = 500;
 /// Interval at which a node that does not own the first shard checks its ownership.
-const UNTIL_MINE: Duration = Duration::from_secs(10);
+const OWNERSHIP_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Returns the time for which the oldest delivery that could be sent has been due, if it is known.
 pub type QueueAge =
@@ -121,8 +121,8 @@ impl Watch {
             loop {
                 let pause = match switchboard.is_mine(mine) {
                     false => {
-                        self.forget();
-                        UNTIL_MINE.min(every)
+                        self.reset();
+                        OWNERSHIP_CHECK_INTERVAL.min(every)
                     }
                     true => match self.round().await {
                         Ok(()) => every,
@@ -142,7 +142,7 @@ impl Watch {
     }
 
     /// Clears the state in memory. It is outdated when this node checks again.
-    fn forget(&mut self) {
+    fn reset(&mut self) {
         self.calm.clear();
         self.passing.clear();
         self.writes.clear();
@@ -210,12 +210,12 @@ impl Watch {
     /// for a while.
     async fn is_over(&mut self, now: Tick, alert: &Alert) -> Result<bool, StoreError> {
         match stage(&*self.store, alert).await? {
-            Stage::Over => Ok(true),
-            Stage::Calm => {
+            AlertState::Over => Ok(true),
+            AlertState::Calm => {
                 let since = *self.passing.entry(alert.id).or_insert(now);
                 Ok(now.since(since) >= self.settings.calm)
             }
-            Stage::GoesOn => {
+            AlertState::GoesOn => {
                 self.passing.remove(&alert.id);
                 Ok(false)
             }
@@ -469,12 +469,12 @@ fn tenant_of(scope: &Scope) -> Option<TenantId> {
 }
 
 /// Returns the state of an alert, as far as its subject determines it.
-async fn stage(store: &dyn Store, alert: &Alert) -> Result<Stage, StoreError> {
+async fn stage(store: &dyn Store, alert: &Alert) -> Result<AlertState, StoreError> {
     match &alert.scope {
-        Scope::Everything | Scope::Tenant(_) => Ok(Stage::GoesOn),
+        Scope::Everything | Scope::Tenant(_) => Ok(AlertState::GoesOn),
         Scope::Endpoint(endpoint) => {
             let row = store.endpoint(*endpoint).await?;
-            Ok(row.map_or(Stage::Over, |row| hearing::stage(alert.name, &row)))
+            Ok(row.map_or(AlertState::Over, |row| hearing::stage(alert.name, &row)))
         }
     }
 }

@@ -101,7 +101,7 @@ impl App {
             self.pace(meter)?;
             return Ok(Caller::Admin(Credential::Configured));
         }
-        let known = match self.recall(&self.keys, &hash) {
+        let known = match self.cached(&self.keys, &hash) {
             Ok(known) => known,
             Err(asked) => {
                 let stored = self.store.key(hash).await?;
@@ -125,7 +125,7 @@ impl App {
     }
 
     /// Returns the cached value, unless this node may have missed changes by other nodes.
-    fn recall<K: Hash + Eq + Clone, V: Clone>(
+    fn cached<K: Hash + Eq + Clone, V: Clone>(
         &self,
         cache: &Cache<K, V>,
         key: &K,
@@ -162,7 +162,7 @@ impl App {
             Caller::Tenant(_, own) if own.as_str() == name => own.clone(),
             Caller::Tenant(..) => return Err(Problem::missing(ResourceKind::Tenant)),
         };
-        let asked = match self.recall(&self.tenants, &id) {
+        let asked = match self.cached(&self.tenants, &id) {
             Ok(known) => return Ok(known),
             Err(asked) => asked,
         };

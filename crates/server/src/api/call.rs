@@ -59,12 +59,12 @@ async fn handle(
         }
     };
     let origin = Origin::of(request.headers(), request.extensions());
-    admit(app, route, caller, origin, request).await
+    authorize_and_run(app, route, caller, origin, request).await
 }
 
 /// Checks that the caller may use the route, and runs its handler. Every request passes here, independent of
 /// how its caller was authenticated.
-pub(super) async fn admit(
+pub(super) async fn authorize_and_run(
     app: Arc<App>,
     route: &'static Route,
     caller: Caller,
@@ -98,7 +98,7 @@ pub(super) async fn admit(
     if route.query.is_empty() && route.access != Access::Open {
         call.query().finish()?;
     }
-    match trail::leaves(route) {
+    match trail::is_audited(route) {
         false => CatchPanic((route.handler)(call)).await,
         true => to_the_end(audited(call)).await,
     }

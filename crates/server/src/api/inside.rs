@@ -53,7 +53,8 @@ impl App {
         let json = HeaderValue::from_static("application/json");
         request.headers_mut().insert(CONTENT_TYPE, json);
         let response =
-            call::admit(self.clone(), route, asked.caller, asked.origin, request).await?;
+            call::authorize_and_run(self.clone(), route, asked.caller, asked.origin, request)
+                .await?;
         // The body is already in memory, and its route bounds its size.
         let whole = response.into_body().collect().await;
         let whole = whole.map_err(|error| Problem::internal(&error))?;

@@ -27,11 +27,11 @@ use crate::observe::window::Window;
 use crate::observe::{EndpointPending, Gauges, exposition};
 
 /// Maximum time for one value from the engine or the store. An engine that is still starting does not answer.
-const PATIENCE: Duration = Duration::from_millis(500);
+const READ_TIMEOUT: Duration = Duration::from_millis(500);
 /// Maximum time for counting the waiting deliveries of single endpoints.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of parallel store reads. Sending needs the same readers.
-const ASKED_AT_ONCE: usize = 16;
+const MAX_PARALLEL_READS: usize = 16;
 
 pub(super) static GROUP: Group = Group {
     name: "Metrics",
@@ -111,7 +111,10 @@ async fn gauges(app: &App) -> Gauges {
         nodes: app.switchboard.node_count() as u64,
         // This asks other nodes too, so it gets more time.
         hour: timeout(COUNT_TIMEOUT, hour).await.ok().and_then(Result::ok),
-        queue_age: timeout(PATIENCE, app.queue_age.read()).await.ok().flatten(),
+        queue_age: timeout(READ_TIMEOUT, app.queue_age.read())
+            .await
+            .ok()
+            .flatten(),
         store_free_ratio: path.and_then(machine::free_ratio),
         process: Process::read(),
         alerts: within(app.store.open_alerts()).await,
@@ -120,7 +123,7 @@ async fn gauges(app: &App) -> Gauges {
 }
 
 async fn within<T, E>(asked: impl Future<Output = Result<T, E>>) -> Option<T> {
-    timeout(PATIENCE, asked).await.ok().and_then(Result::ok)
+    timeout(READ_TIMEOUT, asked).await.ok().and_then(Result::ok)
 }
 
 /// Counts the waiting deliveries of each endpoint with its own series. Leaves out those that are not counted in time.
@@ -128,7 +131,7 @@ async fn pending_by_endpoint(app: &App) -> Vec<EndpointPending> {
     let mut known = Vec::new();
     let busy = app.observe.busy().unwrap_or_default();
     let counting = async {
-        for some in busy.chunks(ASKED_AT_ONCE) {
+        for some in busy.chunks(MAX_PARALLEL_READS) {
             let asked: Vec<_> = some.iter().map(|(id, _)| app.store.pending(*id)).collect();
             for ((endpoint, counted), asked) in some.iter().zip(asked) {
                 let Ok(pending) = asked.await else {

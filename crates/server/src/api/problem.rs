@@ -44,7 +44,7 @@ pub struct Problem {
 }
 
 #[derive(Serialize)]
-struct Told<'a> {
+struct ProblemBody<'a> {
     r#type: String,
     title: &'a str,
     status: u16,
@@ -211,7 +211,7 @@ impl Problem {
 
     /// Returns the HTTP response.
     pub fn into_response(self) -> Response<Body> {
-        let told = Told {
+        let told = ProblemBody {
             r#type: format!("/docs/errors#{}", self.code.as_str()),
             title: self.code.title(),
             status: self.status.as_u16(),

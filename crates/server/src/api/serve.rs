@@ -31,7 +31,7 @@ use tower::Service;
 
 use super::origin::Peer;
 use super::settings::ApiSettings;
-use rest::{Rest, throw_away};
+use rest::{UnreadBody, throw_away};
 
 /// Maximum size of a head.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
@@ -98,7 +98,7 @@ async fn answer(
     }
     // A caller that sent `Expect: 100-continue` sends no body before the response.
     let waits = request.headers().contains_key(EXPECT);
-    let rest = Rest::default();
+    let rest = UnreadBody::default();
     let request = request.map(|body| Body::new(rest.watch(body)));
     let response = router.call(request).await?;
     let is_late = response.status() == StatusCode::REQUEST_TIMEOUT;

@@ -23,7 +23,7 @@ use super::route::{Access, Route, Verb};
 use super::settings::Pace;
 
 /// Routes that are not audited although they are not reads: they change nothing, or they are their own record.
-const WITHOUT: [&str; 4] = [
+const UNAUDITED_ROUTES: [&str; 4] = [
     "create_event",
     "create_events",
     "preview_policy",
@@ -67,28 +67,28 @@ pub(super) fn is_tenants_own(entry: &AuditEntry) -> bool {
 }
 
 /// Returns true if the route is audited.
-pub(super) fn leaves(route: &Route) -> bool {
+pub(super) fn is_audited(route: &Route) -> bool {
     match (route.access, route.verb) {
         (Access::Open, _) => false,
         (_, Verb::Get) => AUDITED_READS.contains(&route.name),
-        (_, Verb::Post | Verb::Patch | Verb::Delete) => !WITHOUT.contains(&route.name),
+        (_, Verb::Post | Verb::Patch | Verb::Delete) => !UNAUDITED_ROUTES.contains(&route.name),
     }
 }
 
 /// The id of a created resource, which the handler attaches to its response. Not a secret, because the audit
 /// log has more readers than the response.
 #[derive(Clone, Debug)]
-struct Made(String);
+struct CreatedId(String);
 
 /// Attaches the id of a created resource to the response.
 pub(super) fn made(id: impl Display, mut answer: Response<Body>) -> Response<Body> {
-    answer.extensions_mut().insert(Made(id.to_string()));
+    answer.extensions_mut().insert(CreatedId(id.to_string()));
     answer
 }
 
 /// Returns the id of the resource that the handler created, if any.
 pub(super) fn created_id(answered: &Result<Response<Body>, Problem>) -> Option<&str> {
-    let made: &Made = answered.as_ref().ok()?.extensions().get()?;
+    let made: &CreatedId = answered.as_ref().ok()?.extensions().get()?;
     Some(&made.0)
 }
 
@@ -235,11 +235,16 @@ mod tests {
     #[test]
     fn whatever_changes_something_leaves_a_trail() {
         let named = |name: &str| routes::all().any(|route| route.name == name);
-        assert!(WITHOUT.iter().chain(&AUDITED_READS).all(|name| named(name)));
-        let silent = routes::all().filter(|route| route.verb != Verb::Get && !leaves(route));
+        assert!(
+            UNAUDITED_ROUTES
+                .iter()
+                .chain(&AUDITED_READS)
+                .all(|name| named(name))
+        );
+        let silent = routes::all().filter(|route| route.verb != Verb::Get && !is_audited(route));
         let silent: Vec<&str> = silent.map(|route| route.name).collect();
         assert_eq!(
-            silent, WITHOUT,
+            silent, UNAUDITED_ROUTES,
             "new routes leave one unless somebody decides otherwise"
         );
     }

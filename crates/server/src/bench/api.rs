@@ -17,7 +17,7 @@ use super::failure::Failure;
 /// Maximum time to wait for a response.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 /// Maximum length of an error response in a failure message.
-const MAX_TOLD_CHARS: usize = 300;
+const MAX_ERROR_CHARS: usize = 300;
 
 /// The settings of an endpoint to create.
 #[derive(Clone, Debug)]
@@ -95,7 +95,7 @@ impl Api {
         Err(Failure::Refused {
             what,
             status: head.status.as_u16(),
-            answer: answer.chars().take(MAX_TOLD_CHARS).collect(),
+            answer: answer.chars().take(MAX_ERROR_CHARS).collect(),
         })
     }
 

@@ -70,7 +70,7 @@ impl Load {
 pub async fn produce(intake: &Intake, load: Load, ledger: &Arc<Ledger>) -> Result<(), Failure> {
     let counter = Arc::new(Counter::new(load.events.clone()));
     let path = format!("/v1/tenants/{}/events", intake.tenant);
-    let line = Arc::new(Line::new(intake, &path)?);
+    let line = Arc::new(RequestTemplate::new(intake, &path)?);
     let ledger = Arc::clone(ledger);
     on_a_thread(move || async move {
         let start = Instant::now();
@@ -93,7 +93,7 @@ pub async fn produce(intake: &Intake, load: Load, ledger: &Arc<Ledger>) -> Resul
 pub async fn feed(intake: &Intake, load: Load, taken: Arc<AtomicUsize>) -> Result<(), Failure> {
     let counter = Arc::new(Counter::new(load.events.clone()));
     let path = format!("/v1/tenants/{}/events/batch", intake.tenant);
-    let line = Arc::new(Line::new(intake, &path)?);
+    let line = Arc::new(RequestTemplate::new(intake, &path)?);
     on_a_thread(move || async move {
         let mut connections = JoinSet::new();
         for _ in 0..load.connections.max(1) {
@@ -172,20 +172,20 @@ impl Counter {
 }
 
 /// The parts that all requests have in common.
-struct Line {
+struct RequestTemplate {
     address: SocketAddr,
     uri: Uri,
     host: HeaderValue,
     authorization: HeaderValue,
 }
 
-impl Line {
-    fn new(intake: &Intake, path: &str) -> Result<Line, Failure> {
+impl RequestTemplate {
+    fn new(intake: &Intake, path: &str) -> Result<RequestTemplate, Failure> {
         let header = |value: String| {
             let refused = |_| Failure::Usage(format!("{value:?} cannot be a header"));
             HeaderValue::from_str(&value).map_err(refused)
         };
-        Ok(Line {
+        Ok(RequestTemplate {
             address: intake.address,
             uri: path
                 .parse()
@@ -243,7 +243,7 @@ impl Line {
 }
 
 async fn singly(
-    line: &Line,
+    line: &RequestTemplate,
     counter: &Counter,
     load: &Load,
     ledger: &Ledger,
@@ -265,7 +265,7 @@ async fn singly(
 }
 
 async fn in_batches(
-    line: &Line,
+    line: &RequestTemplate,
     counter: &Counter,
     load: &Load,
     taken: &AtomicUsize,

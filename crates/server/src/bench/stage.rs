@@ -23,9 +23,9 @@ use super::subject::{Kind, Subject};
 use super::usage::Usage;
 
 /// Time without an arrival after which a run fails.
-const MAX_SILENCE: Duration = Duration::from_secs(60);
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval between two checks of the arrivals.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The tenant of all events.
 const TENANT: &str = "bench";
@@ -240,7 +240,7 @@ impl Stage {
         let producing = produce(&self.intake, load, &self.ledger);
         let at = || self.ledger.arrivals(endpoints.clone());
         progress.beside(producing, at).await?;
-        self.await_arrivals(wanted, endpoints.clone(), MAX_SILENCE, progress)
+        self.await_arrivals(wanted, endpoints.clone(), STALL_TIMEOUT, progress)
             .await
     }
 
@@ -252,7 +252,7 @@ impl Stage {
         max_silence: Duration,
         progress: &Progress,
     ) -> Result<(), Failure> {
-        let mut looks = interval(LOOK);
+        let mut looks = interval(POLL_INTERVAL);
         let arrivals = || self.ledger.arrivals(endpoints.clone());
         let (mut seen, mut seen_at) = (arrivals(), Instant::now());
         while seen < wanted {

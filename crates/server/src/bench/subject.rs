@@ -25,7 +25,7 @@ const MAX_STOP: Duration = Duration::from_secs(60);
 /// Number of last lines of standard error that are kept for error messages.
 const MAX_STDERR_LINES: usize = 10;
 /// The process is idle when it used no processor time for this long.
-const QUIET: Duration = Duration::from_millis(300);
+const IDLE_PERIOD: Duration = Duration::from_millis(300);
 /// Maximum time to wait until it is idle.
 const MAX_SETTLE: Duration = Duration::from_secs(20);
 
@@ -56,10 +56,10 @@ pub struct Subject {
     orders: Option<ChildStdin>,
     address: SocketAddr,
     started_within: Duration,
-    said: LastWords,
+    said: StderrTail,
 }
 
-type LastWords = Arc<Mutex<VecDeque<String>>>;
+type StderrTail = Arc<Mutex<VecDeque<String>>>;
 
 impl Subject {
     /// Starts the process in a folder, writes its configuration to standard input, and waits until it prints its
@@ -92,7 +92,7 @@ impl Subject {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(Failure::machine("cannot start this program again"))?;
-        let said = listen(child.stderr.take());
+        let said = keep_stderr_tail(child.stderr.take());
         let told = first_address(child.stdout.take(), started_at);
         let mut stdin = child.stdin.take();
         if let (Some(stdin), Some(orders)) = (&mut stdin, orders) {
@@ -164,7 +164,7 @@ impl Subject {
         let begun_at = Instant::now();
         let mut usage = self.usage()?;
         loop {
-            sleep(QUIET).await;
+            sleep(IDLE_PERIOD).await;
             let later = self.usage()?;
             // Timers alone cost a clock tick now and then.
             let resting = later.cpu.saturating_sub(usage.cpu) <= Duration::from_millis(10);
@@ -209,8 +209,8 @@ impl Drop for Subject {
 }
 
 /// Reads standard error and keeps the last lines, so that the process never blocks on a full pipe.
-fn listen(from: Option<impl Read + Send + 'static>) -> LastWords {
-    let said = LastWords::default();
+fn keep_stderr_tail(from: Option<impl Read + Send + 'static>) -> StderrTail {
+    let said = StderrTail::default();
     let kept = Arc::clone(&said);
     if let Some(from) = from {
         std::thread::spawn(move || {
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn only_the_last_words_are_kept() {
         let text: String = (0..100).map(|n| format!("{n}\n")).collect();
-        let said = listen(Some(std::io::Cursor::new(text)));
+        let said = keep_stderr_tail(Some(std::io::Cursor::new(text)));
         let begun_at = Instant::now();
         while begun_at.elapsed() < Duration::from_secs(10) {
             let said = said.lock().unwrap();

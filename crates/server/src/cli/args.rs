@@ -25,7 +25,7 @@ use super::serve_args::{SERVE_EXAMPLES, ServeArgs};
 use super::upkeep::{BACKUP_EXAMPLES, BackupArgs, ROTATE_EXAMPLES, RotateArgs};
 
 /// First steps for new users, below the help.
-const BEGIN: &str = "\
+const FIRST_STEPS: &str = "\
 Begin with `posthaste demo`, or with a server of your own and a receiver beside it:
   posthaste serve --allow-http --allow-network 127.0.0.0/8
   posthaste listen
@@ -33,7 +33,7 @@ Each command has examples: posthaste send --help";
 
 /// A webhook delivery server that keeps its word
 #[derive(Debug, Parser)]
-#[command(name = "posthaste", version, arg_required_else_help = true, after_help = BEGIN)]
+#[command(name = "posthaste", version, arg_required_else_help = true, after_help = FIRST_STEPS)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]

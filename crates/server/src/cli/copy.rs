@@ -87,7 +87,7 @@ pub fn run(args: &CopyArgs) -> Result<(), Failure> {
     let compared = compared.map_err(Failure::CopyFailed)?;
     let agree = compared.iter().all(Compared::agrees);
     let key = if args.verify {
-        Key::NotAsked
+        KeyLocation::NotAsked
     } else {
         place(&to, keys.as_deref())?
     };
@@ -101,7 +101,7 @@ pub fn run(args: &CopyArgs) -> Result<(), Failure> {
 
 /// The location of the master key after a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Key {
+enum KeyLocation {
     /// Not requested.
     NotAsked,
     /// Written to the database now.
@@ -112,22 +112,22 @@ enum Key {
     Elsewhere,
 }
 
-fn place(to: &Destination, keys: Option<&str>) -> Result<Key, Failure> {
+fn place(to: &Destination, keys: Option<&str>) -> Result<KeyLocation, Failure> {
     let placed = match keys {
         Some(keys) => copy::place_keys(to, keys).map_err(Failure::CopyFailed)?,
         None => false,
     };
     if placed {
-        return Ok(Key::Placed);
+        return Ok(KeyLocation::Placed);
     }
     match copy::shared_keys(to).map_err(Failure::CopyFailed)? {
-        Some(_) => Ok(Key::There),
-        None => Ok(Key::Elsewhere),
+        Some(_) => Ok(KeyLocation::There),
+        None => Ok(KeyLocation::Elsewhere),
     }
 }
 
 /// Formats the result as text or JSON.
-fn told(compared: &[Compared], key: Key, from: &Path, json: bool) -> String {
+fn told(compared: &[Compared], key: KeyLocation, from: &Path, json: bool) -> String {
     if json {
         let rows = compared.iter().map(|kind| {
             json!({"what": kind.what, "from": kind.from, "to": kind.to, "agrees": kind.agrees()})
@@ -152,12 +152,12 @@ fn told(compared: &[Compared], key: Key, from: &Path, json: bool) -> String {
     let mut page = terminal::table(&["", "from", "to", ""], &rows, output::width());
     let file = format!("{}.key", from.display());
     match key {
-        Key::NotAsked => {}
-        Key::Placed => page.push_str("\nThe master keys are in the database now, for all its nodes.\n"),
-        Key::There => page.push_str(
+        KeyLocation::NotAsked => {}
+        KeyLocation::Placed => page.push_str("\nThe master keys are in the database now, for all its nodes.\n"),
+        KeyLocation::There => page.push_str(
             "\nThe database has master keys of its own. If they are not those of the file, give every node the file's.\n",
         ),
-        Key::Elsewhere => page.push_str(&format!(
+        KeyLocation::Elsewhere => page.push_str(&format!(
             "\nGive every node the master key that sealed these secrets ({file}, or POSTHASTE_MASTER_KEY), or run this\n\
              again with --place-key {file} to place it in the database.\n"
         )),

@@ -36,7 +36,7 @@ use mail::MailCommand;
 
 /// Parses the arguments, runs the command, and returns the exit code.
 pub fn run() -> ExitCode {
-    match obey(parse()) {
+    match run_command(parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             output::complain(&failure.to_string());
@@ -71,7 +71,7 @@ fn hide(error: &mut clap::Error) {
     }
 }
 
-fn obey(cli: Cli) -> Result<(), Failure> {
+fn run_command(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Serve(args) => serve::run(&args),
         Command::Demo(args) => demo::run(&args),

@@ -53,14 +53,14 @@ async fn serve(settings: NodeSettings) -> Result<(), Failure> {
     }
     output::print(&format!("posthaste listens on http://{}\n", node.address()))?;
     tokio::select! {
-        () = told(&mut terminate, &mut interrupt) => {}
+        () = stop_signal(&mut terminate, &mut interrupt) => {}
         why = node.broken_down() => return Err(Failure::BrokenDown(why)),
     }
     let asked = Instant::now();
     // A second signal means: stop without waiting.
     let hurried = async {
         while asked.elapsed() < SAME_SIGNAL_WITHIN {
-            told(&mut terminate, &mut interrupt).await;
+            stop_signal(&mut terminate, &mut interrupt).await;
         }
     };
     tokio::select! {
@@ -70,7 +70,7 @@ async fn serve(settings: NodeSettings) -> Result<(), Failure> {
 }
 
 /// Waits for a stop signal.
-async fn told(terminate: &mut Signal, interrupt: &mut Signal) {
+async fn stop_signal(terminate: &mut Signal, interrupt: &mut Signal) {
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
@@ -89,7 +89,7 @@ pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
     config.check_mail().map_err(Failure::Misconfigured)?;
     Ok(NodeSettings {
         listen: config.listen,
-        store: kept(config),
+        store: store_location(config),
         role: config.role,
         store_settings: StoreSettings {
             default_policy: config.retry_policy.clone(),
@@ -129,7 +129,7 @@ fn means(config: &Config) -> Result<Channels, String> {
 }
 
 /// Returns the location of the store.
-fn kept(config: &Config) -> Kept {
+fn store_location(config: &Config) -> Kept {
     match &config.store {
         StoreLocation::Sqlite(path) => Kept::File(path.clone()),
         StoreLocation::Postgres(url) => {

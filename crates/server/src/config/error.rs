@@ -22,7 +22,7 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    pub(super) fn note(&mut self, origin: impl Into<String>, message: impl Into<String>) {
+    pub(super) fn add(&mut self, origin: impl Into<String>, message: impl Into<String>) {
         if self.mistakes.len() < MAX_ERRORS {
             self.mistakes.push(ConfigMistake {
                 origin: origin.into(),
@@ -31,7 +31,7 @@ impl ConfigError {
         }
     }
 
-    pub(super) fn unless_empty<T>(self, value: T) -> Result<T, ConfigError> {
+    pub(super) fn into_result<T>(self, value: T) -> Result<T, ConfigError> {
         if self.mistakes.is_empty() {
             Ok(value)
         } else {

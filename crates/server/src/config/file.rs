@@ -19,7 +19,7 @@ pub(super) fn layer(path: &Path, named_by: &str, error: &mut ConfigError) -> Opt
     let text = match read(path) {
         Ok(text) => text,
         Err(failure) => {
-            error.note(named_by, format!("cannot read {name}: {failure}"));
+            error.add(named_by, format!("cannot read {name}: {failure}"));
             return None;
         }
     };
@@ -35,7 +35,7 @@ pub(super) fn layer(path: &Path, named_by: &str, error: &mut ConfigError) -> Opt
         }),
         Err(failure) => {
             let message = toml_error(&failure, text);
-            error.note(name, format!("is not valid TOML: {message}"));
+            error.add(name, format!("is not valid TOML: {message}"));
             None
         }
     }

@@ -46,7 +46,7 @@ impl Layer {
         let master_key_origin = self.origin.of("master_key");
         config.read(&self.document, master_key_origin, &mut mistakes);
         for mistake in mistakes.iter() {
-            error.note(self.origin.of(&mistake.field), mistake.message.as_str());
+            error.add(self.origin.of(&mistake.field), mistake.message.as_str());
         }
     }
 }
@@ -54,7 +54,7 @@ impl Layer {
 impl Origin {
     /// Describes where this source sets the field at `path`.
     fn of(&self, path: &str) -> String {
-        let named = |name: &dyn Fn(&Setting) -> String| match Setting::holding(path) {
+        let named = |name: &dyn Fn(&Setting) -> String| match Setting::containing(path) {
             None => path.to_owned(),
             Some(setting) => {
                 let inside = path[setting.key.len()..].trim_start_matches('.');
@@ -108,7 +108,7 @@ pub(super) fn environment(
             // Kubernetes sets `POSTHASTE_ALLOW_PORT=tcp://10.0.0.1:80` for a service named posthaste-allow.
             (Some(_), Ok(text)) if is_foreign_variable(&name) && text.contains("://") => {}
             (Some(setting), Ok(text)) => put(&mut document, setting, &text),
-            (Some(_), Err(_)) => error.note(name, "is not text in UTF-8"),
+            (Some(_), Err(_)) => error.add(name, "is not text in UTF-8"),
             (None, _) if is_foreign_variable(&name) => {}
             (None, _) if strange.len() < MAX_STRANGE => {
                 strange.push(format!("{name} {}", unknown_variable(&name)));
@@ -168,15 +168,15 @@ pub(super) fn flags(args: &ServeArgs, error: &mut ConfigError) -> Layer {
     for pair in &args.set {
         let Some((key, text)) = pair.split_once('=') else {
             // The text may be a key, so the message must not show it.
-            error.note("--set", "must be KEY=VALUE, such as limits.connections=500");
+            error.add("--set", "must be KEY=VALUE, such as limits.connections=500");
             continue;
         };
         let Some(setting) = Setting::named(key.trim()) else {
-            error.note(format!("--set {key}"), unknown_key(key));
+            error.add(format!("--set {key}"), unknown_key(key));
             continue;
         };
         if given.contains(&setting) {
-            error.note(format!("--set {key}"), "is given twice");
+            error.add(format!("--set {key}"), "is given twice");
             continue;
         }
         given.push(setting);

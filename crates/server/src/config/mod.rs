@@ -306,14 +306,14 @@ impl Config {
             layer.apply(&mut config, &mut error);
         }
         config.check_consistency(&mut error);
-        error.unless_empty(config)
+        error.into_result(config)
     }
 
     /// Reports settings that are valid alone and contradict each other.
     fn check_consistency(&self, error: &mut ConfigError) {
         let (first, longest) = (self.breaker.first_wait, self.breaker.longest_wait);
         if first > longest {
-            error.note(
+            error.add(
                 "breaker.longest_wait",
                 format!(
                     "must not be below breaker.first_wait: it is {longest}, and that is {first}"
@@ -326,7 +326,7 @@ impl Config {
             self.tenant_limits.max_attempts,
         );
         if asked > allowed {
-            error.note(
+            error.add(
                 "retry_policy",
                 format!(
                     "asks for {asked} attempts, and tenant_limits.max_attempts allows {allowed}: \
@@ -341,7 +341,7 @@ impl Config {
         let mut error = ConfigError::default();
         let alone = matches!(self.store, StoreLocation::Sqlite(_));
         if alone && self.role != Role::All {
-            error.note(
+            error.add(
                 "role",
                 format!(
                     "is \"{}\", which is for nodes that share a PostgreSQL database: a SQLite file has one \
@@ -350,16 +350,16 @@ impl Config {
                 ),
             );
         }
-        error.unless_empty(())
+        error.into_result(())
     }
 
     /// Checks that the email settings are complete and consistent.
     pub fn check_mail(&self) -> Result<(), ConfigError> {
         let mut error = ConfigError::default();
         for (key, message) in self.mail.mistakes() {
-            error.note(key, message);
+            error.add(key, message);
         }
-        error.unless_empty(())
+        error.into_result(())
     }
 
     /// Returns the source of the master keys, or `None` if the nodes share a key in their database. Call it

@@ -21,7 +21,7 @@ const LONGEST_INTERVAL: Span = Span::from_hours(1);
 const MAX_NAME_CHARS: usize = 100;
 
 /// Headers that the exporter sets itself.
-const OURS: &[&str] = &[
+const RESERVED_HEADERS: &[&str] = &[
     "connection",
     "content-encoding",
     "content-length",
@@ -62,7 +62,7 @@ fn header(item: &Value) -> Result<(HeaderName, Secret), &'static str> {
     if !fits {
         return Err(WRONG);
     }
-    if OURS.contains(&name.as_str()) {
+    if RESERVED_HEADERS.contains(&name.as_str()) {
         return Err("is a header that posthaste sets itself");
     }
     Ok((name, Secret::new(value)))

@@ -80,7 +80,7 @@ impl Config {
         let most = u64::from(self.limits.batch_body_bytes);
         for (name, limits) in &self.plans {
             if let Some(payload) = limits.payload_bytes.filter(|payload| *payload > most) {
-                error.note(
+                error.add(
                     format!("plans.{name}.payload_bytes"),
                     format!("is {payload}, and limits.batch_body_bytes lets in {most}: change one of them"),
                 );

@@ -153,7 +153,7 @@ impl Setting {
     }
 
     /// Returns the setting that contains the field at `path` of a document.
-    pub(super) fn holding(path: &str) -> Option<&'static Setting> {
+    pub(super) fn containing(path: &str) -> Option<&'static Setting> {
         let lies_in = |setting: &&Setting| {
             let rest = path.strip_prefix(setting.key);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
@@ -246,9 +246,9 @@ mod tests {
         for setting in SETTINGS {
             let same = |other: &&Setting| other.variable() == setting.variable();
             assert_eq!(SETTINGS.iter().filter(same).count(), 1, "{}", setting.key);
-            assert_eq!(Setting::holding(setting.key), Some(setting));
+            assert_eq!(Setting::containing(setting.key), Some(setting));
         }
-        let key = |path: &str| Setting::holding(path).map(|setting| setting.key);
+        let key = |path: &str| Setting::containing(path).map(|setting| setting.key);
         assert_eq!(key("allow_network[2]"), Some("allow_network"));
         assert_eq!(key("retry_policy.backoff.base"), Some("retry_policy"));
         assert_eq!(key("master_key_file"), Some("master_key_file"));

@@ -90,15 +90,15 @@ fn expires_at(der: &[u8]) -> Option<Timestamp> {
         UTC_TIME => {
             // Two digits mean 1950 to 2049.
             let century = if time.get(..2)? < "50" { "20" } else { "19" };
-            written(&format!("{century}{time}"))
+            parse_time(&format!("{century}{time}"))
         }
-        GENERALIZED_TIME => written(time),
+        GENERALIZED_TIME => parse_time(time),
         _ => None,
     }
 }
 
 /// Reads `YYYYMMDDhhmmssZ`.
-fn written(time: &str) -> Option<Timestamp> {
+fn parse_time(time: &str) -> Option<Timestamp> {
     let part = |from, to| time.get(from..to);
     let (year, month, day) = (part(0, 4)?, part(4, 6)?, part(6, 8)?);
     let (hour, minute, rest) = (part(8, 10)?, part(10, 12)?, part(12, time.len())?);

@@ -13,21 +13,21 @@ use maud::html;
 use posthaste_core::id::TenantId;
 use posthaste_store::Via;
 
-use super::door::{self, Door, HOME, PORTAL, Visitor};
+use super::door::{self, DASHBOARD_PATH, LoginMethod, PORTAL_PATH, Visitor};
 use super::form::Form;
-use super::page::{After, Done, Page, Shown, Tab};
+use super::page::{ActionResult, Done, Page, PageResult, Tab};
 use super::pages::{self, Reach};
-use super::visit::{self, Visit, escaped, no_such_page};
-use super::{Answer, Dashboard, Site, layout, live, sign_in};
+use super::visit::{self, PageRequest, escaped, no_such_page};
+use super::{Dashboard, HtmlResponse, Site, layout, live, sign_in};
 use crate::api::auth::Caller;
 use crate::api::call::CatchPanic;
 use crate::api::code::Code;
 use crate::api::origin::Origin;
 use crate::api::problem::Problem;
 
-/// Answers a request below `/dashboard` or `/portal`.
-pub(super) async fn answer(dashboard: Arc<Dashboard>, request: Request<Body>) -> Answer {
-    let site = match request.uri().path().starts_with(PORTAL) {
+/// Answers a request below `/dashboard` or `/portal_response`.
+pub(super) async fn answer(dashboard: Arc<Dashboard>, request: Request<Body>) -> HtmlResponse {
+    let site = match request.uri().path().starts_with(PORTAL_PATH) {
         true => Site::Portal,
         false => Site::Dashboard,
     };
@@ -36,7 +36,7 @@ pub(super) async fn answer(dashboard: Arc<Dashboard>, request: Request<Body>) ->
         let dashboard = dashboard.clone();
         async move {
             match site {
-                Site::Portal => portal(&dashboard, request).await,
+                Site::Portal => portal_response(&dashboard, request).await,
                 Site::Dashboard => own(&dashboard, request).await,
             }
         }
@@ -44,18 +44,18 @@ pub(super) async fn answer(dashboard: Arc<Dashboard>, request: Request<Body>) ->
     .await;
     let mut answer = answered.unwrap_or_else(|problem| {
         let page = problem_page(&problem, start_page(site));
-        with_wait(
+        with_retry_after(
             html(&layout::bare(&dashboard, site, &page), page.status),
             &problem,
         )
     });
-    secure(&dashboard, site, &mut answer);
+    set_security_headers(&dashboard, site, &mut answer);
     answer
 }
 
-async fn own(dashboard: &Arc<Dashboard>, request: Request<Body>) -> Result<Answer, Problem> {
+async fn own(dashboard: &Arc<Dashboard>, request: Request<Body>) -> Result<HtmlResponse, Problem> {
     let path = request.uri().path().to_owned();
-    let path = path.strip_prefix(HOME).unwrap_or_default();
+    let path = path.strip_prefix(DASHBOARD_PATH).unwrap_or_default();
     let path = path.strip_suffix('/').unwrap_or(path);
     match path {
         "/sign-in" => return sign_in::answer(dashboard, request).await,
@@ -63,7 +63,7 @@ async fn own(dashboard: &Arc<Dashboard>, request: Request<Body>) -> Result<Answe
         _ => {}
     }
     if door::is_cross_site_navigation(request.method(), request.headers()) {
-        return Ok(html(&layout::again(dashboard), StatusCode::OK));
+        return Ok(html(&layout::reload_page(dashboard), StatusCode::OK));
     }
     let visitor = match door::authenticate_dashboard(dashboard, request.headers()).await {
         Ok(visitor) => visitor,
@@ -85,17 +85,20 @@ async fn own(dashboard: &Arc<Dashboard>, request: Request<Body>) -> Result<Answe
     {
         // A tenant's key opens no pages above its tenant.
         return match path {
-            "" => Ok(to(&format!("{HOME}/t/{own}"))),
+            "" => Ok(to(&format!("{DASHBOARD_PATH}/t/{own}"))),
             _ => Err(no_such_page()),
         };
     }
     let rest = rest.to_owned();
-    go(dashboard, visitor, tenant, &rest, request).await
+    show_or_act(dashboard, visitor, tenant, &rest, request).await
 }
 
-async fn portal(dashboard: &Arc<Dashboard>, request: Request<Body>) -> Result<Answer, Problem> {
+async fn portal_response(
+    dashboard: &Arc<Dashboard>,
+    request: Request<Body>,
+) -> Result<HtmlResponse, Problem> {
     let path = request.uri().path();
-    let below = path.strip_prefix(PORTAL).unwrap_or_default();
+    let below = path.strip_prefix(PORTAL_PATH).unwrap_or_default();
     let below = below.strip_prefix('/').ok_or_else(no_such_page)?;
     let end = below.find('/').unwrap_or(below.len());
     let (token, rest) = (below[..end].to_owned(), below[end..].to_owned());
@@ -118,26 +121,26 @@ async fn portal(dashboard: &Arc<Dashboard>, request: Request<Body>) -> Result<An
         Caller::Tenant(_, tenant) => Some(tenant.clone()),
         Caller::Admin(_) | Caller::Nobody => None,
     };
-    go(dashboard, visitor, tenant, rest, request).await
+    show_or_act(dashboard, visitor, tenant, rest, request).await
 }
 
 /// Shows a page, or performs the action that a form requests.
-async fn go(
+async fn show_or_act(
     dashboard: &Arc<Dashboard>,
     visitor: Visitor,
     tenant: Option<TenantId>,
     path: &str,
     request: Request<Body>,
-) -> Result<Answer, Problem> {
+) -> Result<HtmlResponse, Problem> {
     let reach = match tenant {
         None => Reach::Everything,
         Some(_) => Reach::Tenant,
     };
     let via = match visitor.door {
-        Door::Portal { .. } => Via::Portal,
-        Door::Session { .. } | Door::Key(_) => Via::Page,
+        LoginMethod::Portal { .. } => Via::Portal,
+        LoginMethod::Session { .. } | LoginMethod::Key(_) => Via::Page,
     };
-    let mut visit = Visit {
+    let mut visit = PageRequest {
         dashboard: dashboard.clone(),
         visitor: Arc::new(visitor),
         tenant,
@@ -151,7 +154,7 @@ async fn go(
     let method = request.method().clone();
     if method == Method::POST {
         let Some((act, names)) = pages::action(reach, path) else {
-            return Ok(told(&visit, &no_such_page()));
+            return Ok(problem_response(&visit, &no_such_page()));
         };
         visit.names = names;
         let (parts, body) = request.into_parts();
@@ -162,16 +165,16 @@ async fn go(
             Err(problem) => Err(problem),
         };
         return Ok(match done {
-            Ok(After::Goto(link, done)) => to(&with_done(&link, done)),
-            Ok(After::Show(page)) => shown(&visit, &page, None),
-            Err(problem) => told(&visit, &problem),
+            Ok(ActionResult::Goto(link, done)) => to(&with_done(&link, done)),
+            Ok(ActionResult::Show(page)) => page_response(&visit, &page, None),
+            Err(problem) => problem_response(&visit, &problem),
         });
     }
     if method != Method::GET && method != Method::HEAD {
         return Err(Problem::method_not_allowed("GET, POST".to_owned()));
     }
     let Some((show, names)) = pages::page(reach, path) else {
-        return Ok(told(&visit, &no_such_page()));
+        return Ok(problem_response(&visit, &no_such_page()));
     };
     visit.names = names;
     if wants_stream(&request) {
@@ -179,9 +182,9 @@ async fn go(
     }
     let done = Done::read(visit.query("done"));
     Ok(match show(visit.clone()).await {
-        Ok(Shown::Page(page)) => shown(&visit, &page, done),
-        Ok(Shown::Elsewhere(link)) => to(&link),
-        Err(problem) => told(&visit, &problem),
+        Ok(PageResult::Page(page)) => page_response(&visit, &page, done),
+        Ok(PageResult::Elsewhere(link)) => to(&link),
+        Err(problem) => problem_response(&visit, &problem),
     })
 }
 
@@ -190,17 +193,17 @@ fn wants_stream(request: &Request<Body>) -> bool {
     *request.method() == Method::GET && accept.is_some_and(|value| value == "text/event-stream")
 }
 
-fn shown(visit: &Visit, page: &Page, done: Option<Done>) -> Answer {
+fn page_response(visit: &PageRequest, page: &Page, done: Option<Done>) -> HtmlResponse {
     html(&layout::whole(visit, page, done), page.status)
 }
 
 /// Renders a problem as a page for a visitor who is authenticated.
-fn told(visit: &Visit, problem: &Problem) -> Answer {
+fn problem_response(visit: &PageRequest, problem: &Problem) -> HtmlResponse {
     let page = problem_page(problem, Some(&visit.link("")));
-    with_wait(shown(visit, &page, None), problem)
+    with_retry_after(page_response(visit, &page, None), problem)
 }
 
-fn with_wait(mut answer: Answer, problem: &Problem) -> Answer {
+fn with_retry_after(mut answer: HtmlResponse, problem: &Problem) -> HtmlResponse {
     if let Some(wait) = problem.retry_after {
         let seconds = wait.as_millis().div_ceil(1_000).max(1);
         answer
@@ -214,7 +217,7 @@ fn with_wait(mut answer: Answer, problem: &Problem) -> Answer {
 /// link and may not use the dashboard.
 pub(super) fn start_page(site: Site) -> Option<&'static str> {
     match site {
-        Site::Dashboard => Some(HOME),
+        Site::Dashboard => Some(DASHBOARD_PATH),
         Site::Portal => None,
     }
 }
@@ -229,7 +232,7 @@ fn problem_page(problem: &Problem, home: Option<&str>) -> Page {
         @if let Some(home) = home { p { a href=(home) { "To the overview" } } }
     };
     Page::new(Tab::None, problem.code.title())
-        .still("problem", body)
+        .static_section("problem", body)
         .with_status(problem.status)
 }
 
@@ -238,26 +241,30 @@ fn link_ended() -> Page {
         p { "This link has expired or was ended. Ask whoever gave it to you for a new one." }
     };
     Page::new(Tab::None, "The link has ended")
-        .still("problem", body)
+        .static_section("problem", body)
         .with_status(StatusCode::UNAUTHORIZED)
 }
 
-fn sign_in_first(dashboard: &Dashboard, request: &Request<Body>, problem: &Problem) -> Answer {
+fn sign_in_first(
+    dashboard: &Dashboard,
+    request: &Request<Body>,
+    problem: &Problem,
+) -> HtmlResponse {
     if wants_stream(request) {
         return live::ended();
     }
     if *request.method() != Method::GET {
-        let page = problem_page(problem, Some(HOME));
+        let page = problem_page(problem, Some(DASHBOARD_PATH));
         return html(
             &layout::bare(dashboard, Site::Dashboard, &page),
             page.status,
         );
     }
     let wanted = request.uri().path_and_query();
-    let wanted = wanted.map_or(HOME, |wanted| wanted.as_str());
+    let wanted = wanted.map_or(DASHBOARD_PATH, |wanted| wanted.as_str());
     to(&match wanted {
-        HOME => format!("{HOME}/sign-in"),
-        wanted => format!("{HOME}/sign-in?next={}", escaped(wanted)),
+        DASHBOARD_PATH => format!("{DASHBOARD_PATH}/sign-in"),
+        wanted => format!("{DASHBOARD_PATH}/sign-in?next={}", escaped(wanted)),
     })
 }
 
@@ -271,16 +278,16 @@ fn with_done(link: &str, done: Done) -> String {
 }
 
 /// Redirects the browser to a link.
-pub(super) fn to(link: &str) -> Answer {
+pub(super) fn to(link: &str) -> HtmlResponse {
     let mut answer = Response::new(Body::empty());
     *answer.status_mut() = StatusCode::SEE_OTHER;
-    let link = HeaderValue::from_str(link).unwrap_or(HeaderValue::from_static(HOME));
+    let link = HeaderValue::from_str(link).unwrap_or(HeaderValue::from_static(DASHBOARD_PATH));
     answer.headers_mut().insert(LOCATION, link);
     answer
 }
 
 /// Returns a page as a response. It is marked `no-store`, because it is valid only now and only for this visitor.
-pub(super) fn html(markup: &maud::Markup, status: StatusCode) -> Answer {
+pub(super) fn html(markup: &maud::Markup, status: StatusCode) -> HtmlResponse {
     let mut answer = Response::new(Body::from(markup.0.clone()));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
@@ -297,7 +304,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
     connect-src 'self'; form-action 'self'; base-uri 'none'; ";
 
 /// Sets the security headers: what pages may do, and which sites may show them in a frame.
-fn secure(dashboard: &Dashboard, site: Site, answer: &mut Answer) {
+fn set_security_headers(dashboard: &Dashboard, site: Site, answer: &mut HtmlResponse) {
     let framed_by = match (site, dashboard.settings.frame_ancestors.as_slice()) {
         (Site::Dashboard, _) | (Site::Portal, []) => "'none'".to_owned(),
         (Site::Portal, origins) => origins.join(" "),
@@ -332,6 +339,6 @@ fn secure(dashboard: &Dashboard, site: Site, answer: &mut Answer) {
 }
 
 /// Returns whether the visitor signed in, so that the page offers to sign out.
-pub(super) fn is_session(visit: &Visit) -> bool {
-    matches!(visit.visitor.door, Door::Session { .. })
+pub(super) fn is_session(visit: &PageRequest) -> bool {
+    matches!(visit.visitor.door, LoginMethod::Session { .. })
 }

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
 
-use super::Answer;
-use super::page::print_of;
+use super::HtmlResponse;
+use super::page::content_hash;
 use super::settings::Brand;
 use crate::picture;
 
@@ -64,7 +64,7 @@ impl Assets {
     }
 
     /// Answers a request for an asset.
-    pub(super) fn answer(&self, name: &str) -> Answer {
+    pub(super) fn answer(&self, name: &str) -> HtmlResponse {
         let Some(asset) = self.all.iter().find(|asset| asset.name == name) else {
             let mut answer = Response::new(Body::empty());
             *answer.status_mut() = StatusCode::NOT_FOUND;
@@ -88,7 +88,7 @@ fn asset(name: &'static str, media_type: &'static str, bytes: impl Into<Bytes>) 
     Asset {
         name,
         media_type,
-        print: print_of(&bytes),
+        print: content_hash(&bytes),
         bytes,
     }
 }

@@ -1,6 +1,6 @@
 //! Authentication of visitors, and protection against cross-site requests.
 //!
-//! A [`Visitor`] is authenticated in one of three ways ([`Door`]):
+//! A [`Visitor`] is authenticated in one of three ways ([`LoginMethod`]):
 //! - by a session. Signing in with a key creates it. No script can read its cookie, and no other site can make the
 //!   browser send it.
 //! - by a portal link. Its token is part of the path, so that it works inside a frame, where cookies do not.
@@ -31,9 +31,9 @@ use crate::api::settings::Pace;
 use crate::chance::hash_key;
 
 /// Path of the dashboard.
-pub(super) const HOME: &str = "/dashboard";
+pub(super) const DASHBOARD_PATH: &str = "/dashboard";
 /// Path below which all portals are.
-pub(super) const PORTAL: &str = "/portal";
+pub(super) const PORTAL_PATH: &str = "/portal";
 /// Name of the session cookie without TLS.
 const COOKIE_NAME: &str = "posthaste_session";
 /// Name of the session cookie over TLS. The prefix `__Host-` makes browsers accept it only from this host and only
@@ -56,11 +56,11 @@ pub(super) struct Visitor {
     /// The visitor as the API's caller.
     pub(super) caller: Caller,
     /// The means of authentication.
-    pub(super) door: Door,
+    pub(super) door: LoginMethod,
 }
 
 /// The means by which a visitor authenticated.
-pub(super) enum Door {
+pub(super) enum LoginMethod {
     /// A session cookie.
     Session {
         /// The token in the cookie.
@@ -81,16 +81,16 @@ impl Visitor {
     /// Returns the path that all links of this visitor begin with.
     pub(super) fn base(&self) -> String {
         match &self.door {
-            Door::Session { .. } | Door::Key(_) => HOME.to_owned(),
-            Door::Portal { token } => format!("{PORTAL}/{token}"),
+            LoginMethod::Session { .. } | LoginMethod::Key(_) => DASHBOARD_PATH.to_owned(),
+            LoginMethod::Portal { token } => format!("{PORTAL_PATH}/{token}"),
         }
     }
 
     /// Returns the CSRF token that this visitor's forms carry.
     pub(super) fn csrf(&self) -> String {
         match &self.door {
-            Door::Session { token, .. } | Door::Portal { token } => csrf_of(token),
-            Door::Key(_) => String::new(),
+            LoginMethod::Session { token, .. } | LoginMethod::Portal { token } => csrf_of(token),
+            LoginMethod::Key(_) => String::new(),
         }
     }
 }
@@ -110,7 +110,7 @@ pub(super) async fn authenticate_dashboard(
         let hash = hash_key(key);
         return Ok(Visitor {
             caller: app.holder_of(hash).await?,
-            door: Door::Key(hash),
+            door: LoginMethod::Key(hash),
         });
     }
     let name = cookie_name(is_secure(dashboard, headers));
@@ -128,7 +128,7 @@ pub(super) async fn authenticate_session(
         // The key is looked up at every request: a session ends when its key is revoked.
         SessionIdentity::Key(hash) => Ok(Visitor {
             caller: dashboard.app.holder_of(hash).await?,
-            door: Door::Session {
+            door: LoginMethod::Session {
                 token: token.to_owned(),
                 pass: pass.id,
             },
@@ -149,7 +149,7 @@ pub(super) async fn authenticate_portal(
             pace(dashboard, pass.hash)?;
             Ok(Visitor {
                 caller: Caller::Tenant(Credential::Link(pass.id), tenant),
-                door: Door::Portal {
+                door: LoginMethod::Portal {
                     token: token.to_owned(),
                 },
             })
@@ -194,8 +194,8 @@ pub(super) fn check_form(
 ) -> Result<(), Problem> {
     match &visitor.door {
         // Browsers do not send a key in a header unless a script of ours does.
-        Door::Key(_) => return Ok(()),
-        Door::Session { .. } | Door::Portal { .. } => {}
+        LoginMethod::Key(_) => return Ok(()),
+        LoginMethod::Session { .. } | LoginMethod::Portal { .. } => {}
     }
     check_origin(dashboard, headers)?;
     let given = digest(&SHA256, form.raw(CSRF_FIELD).as_bytes());

@@ -2,13 +2,13 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::door::{CSRF_FIELD, HOME};
+use super::door::{CSRF_FIELD, DASHBOARD_PATH};
 use super::page::{Done, Page, Section, Tab};
-use super::visit::Visit;
+use super::visit::PageRequest;
 use super::{Dashboard, Site, answer};
 
 /// Navigation for visitors with an admin key.
-const ALL: [Tab; 5] = [
+const ADMIN_TABS: [Tab; 5] = [
     Tab::Overview,
     Tab::Alerts,
     Tab::Tenants,
@@ -16,7 +16,7 @@ const ALL: [Tab; 5] = [
     Tab::Audit,
 ];
 /// Navigation of one tenant's pages.
-const TENANTS: [Tab; 7] = [
+const TENANT_TABS: [Tab; 7] = [
     Tab::Overview,
     Tab::Alerts,
     Tab::Endpoints,
@@ -27,7 +27,7 @@ const TENANTS: [Tab; 7] = [
 ];
 
 /// Renders a page with its complete layout.
-pub(super) fn whole(visit: &Visit, page: &Page, done: Option<Done>) -> Markup {
+pub(super) fn whole(visit: &PageRequest, page: &Page, done: Option<Done>) -> Markup {
     let dashboard = &visit.dashboard;
     let is_live = page.sections.iter().any(|section| section.is_live);
     let site = visit.site();
@@ -89,7 +89,7 @@ pub(super) fn render_unauthenticated_with_message(
 }
 
 /// Renders a page that only reloads itself. The second request comes from this site, so the browser sends its cookie.
-pub(super) fn again(dashboard: &Dashboard) -> Markup {
+pub(super) fn reload_page(dashboard: &Dashboard) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -145,13 +145,13 @@ const MARK: PreEscaped<&str> = PreEscaped(
      <path d=\"M4 8h8M1 13h9M4 18h8\" stroke=\"currentColor\" stroke-width=\"2\" stroke-linecap=\"round\"/></svg>",
 );
 
-fn site_nav(visit: &Visit, page: &Page) -> Markup {
+fn site_nav(visit: &PageRequest, page: &Page) -> Markup {
     if !visit.is_admin() {
         return html! {};
     }
     html! {
         nav aria-label="Site" {
-            ul { @for tab in ALL { li { (tab_link(&visit.link(tab.path()), tab, is_here(visit, page, tab))) } } }
+            ul { @for tab in ADMIN_TABS { li { (tab_link(&visit.link(tab.path()), tab, is_here(visit, page, tab))) } } }
         }
         form.find role="search" action=(visit.link("/find")) {
             label.unseen for="find" { "Find by id" }
@@ -162,14 +162,14 @@ fn site_nav(visit: &Visit, page: &Page) -> Markup {
 }
 
 /// Returns whether a tab of the site navigation is the current one.
-fn is_here(visit: &Visit, page: &Page, tab: Tab) -> bool {
+fn is_here(visit: &PageRequest, page: &Page, tab: Tab) -> bool {
     match visit.tenant {
         None => page.tab == tab,
         Some(_) => tab == Tab::Tenants,
     }
 }
 
-fn tenant_nav(visit: &Visit, page: &Page) -> Markup {
+fn tenant_nav(visit: &PageRequest, page: &Page) -> Markup {
     let Some(tenant) = &visit.tenant else {
         return html! {};
     };
@@ -177,7 +177,7 @@ fn tenant_nav(visit: &Visit, page: &Page) -> Markup {
         div.tenant role="region" aria-label="Whose pages these are" {
             @if !visit.is_portal() { p.tenant-name { span.unseen { "Tenant " } (tenant) } }
             nav aria-label="Tenant" {
-                ul { @for tab in TENANTS { li { (tab_link(&visit.here(tab.path()), tab, page.tab == tab)) } } }
+                ul { @for tab in TENANT_TABS { li { (tab_link(&visit.here(tab.path()), tab, page.tab == tab)) } } }
             }
             @if !visit.is_admin() {
                 form.find role="search" action=(visit.here("/find")) {
@@ -194,12 +194,12 @@ fn tab_link(link: &str, tab: Tab, is_here: bool) -> Markup {
     html! { a href=(link) aria-current=[is_here.then_some("page")] { (tab.name()) } }
 }
 
-fn leave(visit: &Visit) -> Markup {
+fn leave(visit: &PageRequest) -> Markup {
     if !answer::is_session(visit) {
         return html! {};
     }
     html! {
-        form.leave method="post" action={ (HOME) "/sign-out" } {
+        form.leave method="post" action={ (DASHBOARD_PATH) "/sign-out" } {
             (csrf(visit))
             button.quiet type="submit" { "Sign out" }
         }
@@ -207,7 +207,7 @@ fn leave(visit: &Visit) -> Markup {
 }
 
 /// Returns the hidden CSRF field that every form contains.
-pub(super) fn csrf(visit: &Visit) -> Markup {
+pub(super) fn csrf(visit: &PageRequest) -> Markup {
     html! { input type="hidden" name=(CSRF_FIELD) value=(visit.visitor.csrf()); }
 }
 

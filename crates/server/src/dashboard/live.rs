@@ -4,7 +4,7 @@
 //! a second and sends the sections that changed. Pages therefore show current data, also about deliveries that other
 //! nodes send, and every section has only one rendering.
 //!
-//! A stream ends after [`LONGEST_LIFE`], when the server stops, and when the visitor's session or link ends. The
+//! A stream ends after [`MAX_STREAM_AGE`], when the server stops, and when the visitor's session or link ends. The
 //! browser reconnects automatically, except in the last case.
 
 use std::convert::Infallible;
@@ -23,20 +23,20 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::door::{self, Door};
-use super::page::{Page, Shown};
+use super::door::{self, LoginMethod};
+use super::page::{Page, PageResult};
 use super::pages::Show;
-use super::visit::Visit;
-use super::{Answer, Dashboard};
+use super::visit::PageRequest;
+use super::{Dashboard, HtmlResponse};
 use crate::api::code::Code;
 use crate::api::problem::Problem;
 
 /// Interval between two renderings of a page.
-const EVERY: Duration = Duration::from_secs(1);
+const RENDER_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum duration of a stream. The browser then opens another one.
-const LONGEST_LIFE: Duration = Duration::from_secs(600);
+const MAX_STREAM_AGE: Duration = Duration::from_secs(600);
 /// Maximum time that a browser may take to read what was sent.
-const READING_TIME: Duration = Duration::from_secs(30);
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// After this time without an event a comment is sent, so that no proxy closes the connection as idle.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Number of unread events in the channel at which rendering waits.
@@ -45,9 +45,9 @@ const EVENT_BUFFER: usize = 4;
 const RETRY_MS: u32 = 3_000;
 
 /// Sends a page's sections as they change.
-pub(super) fn stream(visit: Visit, show: Show) -> Answer {
+pub(super) fn stream(visit: PageRequest, show: Show) -> HtmlResponse {
     let Some(place) = visit.dashboard.places.take(&visit.visitor.caller) else {
-        return full();
+        return too_many_streams();
     };
     let (events, waiting) = mpsc::channel(EVENT_BUFFER);
     tokio::spawn(async move {
@@ -67,19 +67,19 @@ pub(super) fn stream(visit: Visit, show: Show) -> Answer {
 }
 
 /// Answers that the maximum number of streams is open.
-fn full() -> Answer {
+fn too_many_streams() -> HtmlResponse {
     let mut answer = Response::new(Body::empty());
     *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
     answer
 }
 
 /// Returns a stream with one event: the visitor's session or link has ended.
-pub(super) fn ended() -> Answer {
+pub(super) fn ended() -> HtmlResponse {
     let said = event("ended", &json!({}));
     response(Body::from(said))
 }
 
-fn response(body: Body) -> Answer {
+fn response(body: Body) -> HtmlResponse {
     let mut answer = Response::new(body);
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -91,7 +91,7 @@ fn response(body: Body) -> Answer {
 }
 
 /// Renders the page repeatedly until the browser disconnects, the visitor loses access, or time is up.
-async fn follow(mut visit: Visit, show: Show, events: mpsc::Sender<Bytes>) {
+async fn follow(mut visit: PageRequest, show: Show, events: mpsc::Sender<Bytes>) {
     let began = Instant::now();
     let mut spoke = began;
     let mut prints = FxHashMap::default();
@@ -99,14 +99,14 @@ async fn follow(mut visit: Visit, show: Show, events: mpsc::Sender<Bytes>) {
     if events.send(hello).await.is_err() {
         return;
     }
-    while began.elapsed() < LONGEST_LIFE {
-        let said = match look(&mut visit, show).await {
-            Look::Page(page) if page.sections.iter().any(|section| section.is_live) => {
+    while began.elapsed() < MAX_STREAM_AGE {
+        let said = match render_once(&mut visit, show).await {
+            Rendered::Page(page) if page.sections.iter().any(|section| section.is_live) => {
                 changes(&page, &mut prints)
             }
-            Look::Page(_) | Look::Elsewhere => return,
-            Look::Later => Vec::new(),
-            Look::Never => {
+            Rendered::Page(_) | Rendered::Elsewhere => return,
+            Rendered::Later => Vec::new(),
+            Rendered::Never => {
                 let _ = events.send(event("ended", &json!({})).into()).await;
                 return;
             }
@@ -118,17 +118,17 @@ async fn follow(mut visit: Visit, show: Show, events: mpsc::Sender<Bytes>) {
         };
         if !said.is_empty() {
             spoke = Instant::now();
-            match timeout(READING_TIME, events.send(said.into())).await {
+            match timeout(SEND_TIMEOUT, events.send(said.into())).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) | Err(_) => return,
             }
         }
-        sleep(EVERY).await;
+        sleep(RENDER_INTERVAL).await;
     }
 }
 
 /// The result of rendering the page once.
-enum Look {
+enum Rendered {
     /// The rendered page.
     Page(Page),
     /// The address redirects to another page.
@@ -140,28 +140,32 @@ enum Look {
 }
 
 /// Waits for a rendering permit and renders the page.
-async fn look(visit: &mut Visit, show: Show) -> Look {
+async fn render_once(visit: &mut PageRequest, show: Show) -> Rendered {
     let dashboard = visit.dashboard.clone();
     let _turn = dashboard.places.turn().await;
     visit.now = dashboard.app.clock.wall();
     match check_access(visit).await {
         Ok(()) => match show(visit.clone()).await {
-            Ok(Shown::Page(page)) => Look::Page(page),
-            Ok(Shown::Elsewhere(_)) => Look::Elsewhere,
-            Err(_) => Look::Later,
+            Ok(PageResult::Page(page)) => Rendered::Page(page),
+            Ok(PageResult::Elsewhere(_)) => Rendered::Elsewhere,
+            Err(_) => Rendered::Later,
         },
-        Err(problem) if problem.code == Code::Unauthorized => Look::Never,
-        Err(_) => Look::Later,
+        Err(problem) if problem.code == Code::Unauthorized => Rendered::Never,
+        Err(_) => Rendered::Later,
     }
 }
 
 /// Checks that the visitor's session, link or key is still valid.
-async fn check_access(visit: &Visit) -> Result<(), Problem> {
+async fn check_access(visit: &PageRequest) -> Result<(), Problem> {
     let dashboard: &Arc<Dashboard> = &visit.dashboard;
     match &visit.visitor.door {
-        Door::Session { token, .. } => door::authenticate_session(dashboard, token).await.map(drop),
-        Door::Portal { token } => door::authenticate_portal(dashboard, token).await.map(drop),
-        Door::Key(hash) => dashboard.app.holder_of(*hash).await.map(drop),
+        LoginMethod::Session { token, .. } => {
+            door::authenticate_session(dashboard, token).await.map(drop)
+        }
+        LoginMethod::Portal { token } => {
+            door::authenticate_portal(dashboard, token).await.map(drop)
+        }
+        LoginMethod::Key(hash) => dashboard.app.holder_of(*hash).await.map(drop),
     }
 }
 
@@ -210,7 +214,7 @@ mod tests {
     fn page(text: &str) -> Page {
         Page::new(Tab::Overview, "A page")
             .live("facts", html! { p { (text) } })
-            .still("form", html! { p { (text) } })
+            .static_section("form", html! { p { (text) } })
     }
 
     #[test]

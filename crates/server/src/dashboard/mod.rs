@@ -80,7 +80,7 @@ impl Dashboard {
     ) -> Dashboard {
         Dashboard {
             assets: assets::Assets::new(&settings.portal),
-            places: Arc::new(Places::among(app.settings.max_connections)),
+            places: Arc::new(Places::for_connections(app.settings.max_connections)),
             brand: Brand::default(),
             app,
             settings,
@@ -124,7 +124,7 @@ pub fn router(dashboard: Arc<Dashboard>) -> Router {
         async move { dashboard.assets.answer(&name) }
     };
     Router::new()
-        .route("/", get(|| async { answer::to(door::HOME) }))
+        .route("/", get(|| async { answer::to(door::DASHBOARD_PATH) }))
         .route("/dashboard", axum::routing::any(show.clone()))
         .route("/dashboard/", axum::routing::any(show.clone()))
         .route("/dashboard/{*rest}", axum::routing::any(show.clone()))
@@ -133,4 +133,4 @@ pub fn router(dashboard: Arc<Dashboard>) -> Router {
 }
 
 /// A response to a browser.
-type Answer = Response<Body>;
+type HtmlResponse = Response<Body>;

@@ -51,7 +51,7 @@ impl Page {
     }
 
     /// Adds a section that is never updated, such as a form.
-    pub(super) fn still(self, id: &'static str, markup: Markup) -> Page {
+    pub(super) fn static_section(self, id: &'static str, markup: Markup) -> Page {
         self.section(id, false, markup)
     }
 
@@ -88,12 +88,12 @@ pub(super) struct Section {
 impl Section {
     /// Returns a hash of the content, to detect changes.
     pub(super) fn print(&self) -> String {
-        print_of(self.markup.0.as_bytes())
+        content_hash(self.markup.0.as_bytes())
     }
 }
 
 /// Returns the first eight bytes of the SHA-256 hash, in hexadecimal.
-pub(super) fn print_of(bytes: &[u8]) -> String {
+pub(super) fn content_hash(bytes: &[u8]) -> String {
     let hash = ring::digest::digest(&ring::digest::SHA256, bytes);
     hash.as_ref()[..8]
         .iter()
@@ -160,21 +160,21 @@ impl Tab {
 }
 
 /// The result of requesting a page.
-pub(super) enum Shown {
+pub(super) enum PageResult {
     /// The page to show.
     Page(Page),
     /// A redirect to this link.
     Elsewhere(String),
 }
 
-impl From<Page> for Shown {
-    fn from(page: Page) -> Shown {
-        Shown::Page(page)
+impl From<Page> for PageResult {
+    fn from(page: Page) -> PageResult {
+        PageResult::Page(page)
     }
 }
 
 /// The result of an action.
-pub(super) enum After {
+pub(super) enum ActionResult {
     /// A redirect to a page that shows a message about the action.
     Goto(String, Done),
     /// A page that is shown directly and never cached: it may contain a secret, or errors in a form.

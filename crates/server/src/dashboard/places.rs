@@ -22,25 +22,25 @@ const MAX_RENDERED_AT_ONCE: usize = 4;
 /// The slots for live pages.
 pub(super) struct Places {
     most: usize,
-    taken: Mutex<Taken>,
+    taken: Mutex<SlotUsage>,
     turns: Semaphore,
 }
 
 #[derive(Default)]
-struct Taken {
+struct SlotUsage {
     all: usize,
     of_tenants: FxHashMap<TenantId, usize>,
 }
 
 /// A slot in use. Dropping it frees the slot.
-pub(super) struct Place {
+pub(super) struct LiveSlot {
     places: Arc<Places>,
     tenant: Option<TenantId>,
 }
 
 impl Places {
     /// Creates the slots of a server with this connection limit. They use at most half of the connections.
-    pub(super) fn among(connections: usize) -> Places {
+    pub(super) fn for_connections(connections: usize) -> Places {
         Places {
             most: MAX_LIVE_STREAMS.min(connections / 2),
             taken: Mutex::default(),
@@ -48,13 +48,13 @@ impl Places {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Taken> {
+    fn lock(&self) -> MutexGuard<'_, SlotUsage> {
         // No code panics while it holds the lock half-way through a change.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a slot for the caller, or returns `None` if its share is used up.
-    pub(super) fn take(self: &Arc<Places>, caller: &Caller) -> Option<Place> {
+    pub(super) fn take(self: &Arc<Places>, caller: &Caller) -> Option<LiveSlot> {
         let tenant = match caller {
             Caller::Tenant(_, tenant) => Some(tenant.clone()),
             Caller::Admin(_) => None,
@@ -74,7 +74,7 @@ impl Places {
         }
         taken.all += 1;
         drop(taken);
-        Some(Place {
+        Some(LiveSlot {
             places: self.clone(),
             tenant,
         })
@@ -87,7 +87,7 @@ impl Places {
     }
 }
 
-impl Drop for Place {
+impl Drop for LiveSlot {
     fn drop(&mut self) {
         let mut taken = self.places.lock();
         taken.all -= 1;
@@ -114,17 +114,17 @@ mod tests {
         Caller::Tenant(Credential::Link(PassId(1)), tenant)
     }
 
-    fn take_all(places: &Arc<Places>, caller: &Caller) -> Vec<Place> {
+    fn take_all(places: &Arc<Places>, caller: &Caller) -> Vec<LiveSlot> {
         std::iter::from_fn(|| places.take(caller)).collect()
     }
 
     #[test]
     fn nobody_takes_the_places_of_others() {
-        let places = Arc::new(Places::among(100_000));
+        let places = Arc::new(Places::for_connections(100_000));
         let acme = take_all(&places, &somebody("acme"));
         assert_eq!(acme.len(), MAX_LIVE_STREAMS_PER_TENANT);
         let many = (0..50).map(|number| take_all(&places, &somebody(&format!("t{number}"))));
-        let many: Vec<Place> = many.flatten().collect();
+        let many: Vec<LiveSlot> = many.flatten().collect();
         assert_eq!(acme.len() + many.len(), MAX_LIVE_STREAMS / 4 * 3);
         let admin = Caller::Admin(Credential::Configured);
         assert_eq!(take_all(&places, &admin).len(), MAX_LIVE_STREAMS / 4);
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn connections_are_left_for_everything_else() {
-        let places = Arc::new(Places::among(10));
+        let places = Arc::new(Places::for_connections(10));
         let admin = Caller::Admin(Credential::Configured);
         assert_eq!(take_all(&places, &admin).len(), 5);
     }

@@ -12,10 +12,10 @@ use maud::{Markup, html};
 use posthaste_core::time::Timestamp;
 use posthaste_store::{AuditOutcome, CreateResult, Pass, SessionIdentity, Via};
 
-use super::door::{self, Door, HOME};
+use super::door::{self, DASHBOARD_PATH, LoginMethod};
 use super::form::Form;
 use super::page::{Done, Page, Tab};
-use super::{Answer, Dashboard, Site, answer, layout, visit};
+use super::{Dashboard, HtmlResponse, Site, answer, layout, visit};
 use crate::api::auth::Caller;
 use crate::api::code::Code;
 use crate::api::origin::Origin;
@@ -34,15 +34,15 @@ const FAILED_SIGN_IN_RATE_LIMIT: Pace = Pace {
 pub(super) async fn answer(
     dashboard: &Arc<Dashboard>,
     request: Request<Body>,
-) -> Result<Answer, Problem> {
+) -> Result<HtmlResponse, Problem> {
     match *request.method() {
         Method::GET | Method::HEAD => Ok(ask(dashboard, &request)),
-        Method::POST => enter(dashboard, request).await,
+        Method::POST => sign_in(dashboard, request).await,
         _ => Err(Problem::method_not_allowed("GET, POST".to_owned())),
     }
 }
 
-fn ask(dashboard: &Dashboard, request: &Request<Body>) -> Answer {
+fn ask(dashboard: &Dashboard, request: &Request<Body>) -> HtmlResponse {
     let query = visit::read_query(request.uri());
     let given = |wanted: &str| {
         let found = query.iter().find(|(name, _)| name == wanted);
@@ -55,7 +55,10 @@ fn ask(dashboard: &Dashboard, request: &Request<Body>) -> Answer {
     answer::html(&markup, StatusCode::OK)
 }
 
-async fn enter(dashboard: &Arc<Dashboard>, request: Request<Body>) -> Result<Answer, Problem> {
+async fn sign_in(
+    dashboard: &Arc<Dashboard>,
+    request: Request<Body>,
+) -> Result<HtmlResponse, Problem> {
     let (parts, body) = request.into_parts();
     let form = Form::read(&parts.headers, body).await?;
     door::check_origin(dashboard, &parts.headers)?;
@@ -97,7 +100,7 @@ async fn enter(dashboard: &Arc<Dashboard>, request: Request<Body>) -> Result<Ans
     Ok(answer)
 }
 
-fn wrong_key(dashboard: &Dashboard, origin: &Origin, next: &str) -> Result<Answer, Problem> {
+fn wrong_key(dashboard: &Dashboard, origin: &Origin, next: &str) -> Result<HtmlResponse, Problem> {
     let now = dashboard.app.clock.now().tick;
     if let Err(wait) = dashboard
         .wrong_keys
@@ -118,7 +121,7 @@ fn wrong_key(dashboard: &Dashboard, origin: &Origin, next: &str) -> Result<Answe
 pub(super) async fn leave(
     dashboard: &Arc<Dashboard>,
     request: Request<Body>,
-) -> Result<Answer, Problem> {
+) -> Result<HtmlResponse, Problem> {
     if *request.method() != Method::POST {
         return Err(Problem::method_not_allowed("POST".to_owned()));
     }
@@ -128,7 +131,7 @@ pub(super) async fn leave(
         Ok(visitor) => {
             door::check_form(dashboard, &visitor, &parts.headers, &form)?;
             match visitor.door {
-                Door::Session { pass, .. } => {
+                LoginMethod::Session { pass, .. } => {
                     let origin = Origin::of_page(Via::Page, &parts.headers, &parts.extensions);
                     let caller = &visitor.caller;
                     let trail = write_audit_entry(dashboard, "sign_out", caller, &origin).await?;
@@ -136,7 +139,7 @@ pub(super) async fn leave(
                     app.store.end_pass(app.clock.wall(), None, pass).await?;
                     trail.end(AuditOutcome::Done, None).await;
                 }
-                Door::Portal { .. } | Door::Key(_) => {}
+                LoginMethod::Portal { .. } | LoginMethod::Key(_) => {}
             }
         }
         // The session has ended already.
@@ -144,7 +147,7 @@ pub(super) async fn leave(
         Err(problem) => return Err(problem),
     }
     let done = Done::SignedOut.word();
-    let mut answer = answer::to(&format!("{HOME}/sign-in?done={done}"));
+    let mut answer = answer::to(&format!("{DASHBOARD_PATH}/sign-in?done={done}"));
     set_cookie(dashboard, &parts.headers, &mut answer, "", 0);
     Ok(answer)
 }
@@ -160,14 +163,22 @@ async fn write_audit_entry(
         Caller::Tenant(_, tenant) => Some(tenant.clone()),
         Caller::Admin(_) | Caller::Nobody => None,
     };
-    AuditedRequest::begin(&dashboard.app, action, caller, tenant, origin, HOME).await
+    AuditedRequest::begin(
+        &dashboard.app,
+        action,
+        caller,
+        tenant,
+        origin,
+        DASHBOARD_PATH,
+    )
+    .await
 }
 
 /// Sets or deletes the session cookie. Scripts cannot read it, and other sites cannot make the browser send it.
 fn set_cookie(
     dashboard: &Dashboard,
     headers: &HeaderMap,
-    answer: &mut Answer,
+    answer: &mut HtmlResponse,
     token: &str,
     life_secs: u64,
 ) {
@@ -183,7 +194,7 @@ fn set_cookie(
 /// The sign-in page.
 fn page(next: &str, wrong: Option<&str>) -> Page {
     let form: Markup = html! {
-        form method="post" action={ (HOME) "/sign-in" } class="card narrow" {
+        form method="post" action={ (DASHBOARD_PATH) "/sign-in" } class="card narrow" {
             @if let Some(wrong) = wrong { p.wrong role="alert" id="wrong" { (wrong) } }
             input type="hidden" name="next" value=(next);
             label for="key" { "Key" }
@@ -193,17 +204,17 @@ fn page(next: &str, wrong: Option<&str>) -> Page {
             button.primary type="submit" { "Sign in" }
         }
     };
-    Page::new(Tab::None, "Sign in").still("sign-in", form)
+    Page::new(Tab::None, "Sign in").static_section("sign-in", form)
 }
 
 /// Returns the page to open after signing in, if it is one of ours.
 fn wanted(next: &str) -> &str {
-    let below = next.strip_prefix(HOME);
+    let below = next.strip_prefix(DASHBOARD_PATH);
     let is_ours = below
         .is_some_and(|below| below.is_empty() || below.starts_with('/') || below.starts_with('?'));
     match is_ours && next.is_ascii() && !next.contains(['\\', '\r', '\n']) {
         true => next,
-        false => HOME,
+        false => DASHBOARD_PATH,
     }
 }
 
@@ -225,7 +236,7 @@ mod tests {
             "/dashboard\r\nset-cookie: a=b",
             "javascript:alert(1)",
         ] {
-            assert_eq!(wanted(other), HOME, "{other}");
+            assert_eq!(wanted(other), DASHBOARD_PATH, "{other}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One request to a page: [`Visit`] holds the visitor, the path and the query, builds links, and calls the API in the
+//! One request to a page: [`PageRequest`] holds the visitor, the path and the query, builds links, and calls the API in the
 //! visitor's name.
 
 use std::sync::{Arc, OnceLock};
@@ -9,7 +9,7 @@ use posthaste_core::time::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::door::{Door, Visitor};
+use super::door::{LoginMethod, Visitor};
 use super::{Dashboard, Site};
 use crate::api::auth::Caller;
 use crate::api::code::Code;
@@ -20,7 +20,7 @@ use crate::api::route::Verb;
 
 /// One request to a page.
 #[derive(Clone)]
-pub(super) struct Visit {
+pub(super) struct PageRequest {
     /// Shared state of the dashboard.
     pub(super) dashboard: Arc<Dashboard>,
     /// The authenticated visitor.
@@ -41,7 +41,7 @@ pub(super) struct Visit {
     pub(super) known: Arc<OnceLock<String>>,
 }
 
-impl Visit {
+impl PageRequest {
     /// Returns a parameter of the path.
     ///
     /// # Panics If the page's path has no such parameter.
@@ -74,8 +74,8 @@ impl Visit {
     /// Returns the site of the visitor: dashboard or portal.
     pub(super) fn site(&self) -> Site {
         match self.visitor.door {
-            Door::Portal { .. } => Site::Portal,
-            Door::Session { .. } | Door::Key(_) => Site::Dashboard,
+            LoginMethod::Portal { .. } => Site::Portal,
+            LoginMethod::Session { .. } | LoginMethod::Key(_) => Site::Dashboard,
         }
     }
 

@@ -35,7 +35,7 @@ pub(super) struct Card {
     pub(super) pool_key: PoolKey,
     pub(super) time_limit: Duration,
     /// Everything the request needs, or the reason why nothing can be sent.
-    pub(super) outfit: Result<RequestConfig, Unfit>,
+    pub(super) outfit: Result<RequestConfig, ConfigError>,
 }
 
 /// The parts of a request that are the same for every attempt.
@@ -64,7 +64,7 @@ impl Card {
 
 /// Reason why nothing can be sent to an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Unfit {
+pub(super) enum ConfigError {
     /// The operator's rules no longer allow the endpoint's URL or its token URL. Counts as a failure of the endpoint;
     /// the text describes it.
     Forbidden(&'static str),
@@ -155,22 +155,22 @@ impl EndpointLoader {
         }
     }
 
-    fn outfit(&self, row: &EndpointRow) -> Result<RequestConfig, Unfit> {
+    fn outfit(&self, row: &EndpointRow) -> Result<RequestConfig, ConfigError> {
         let endpoint = &row.endpoint;
         let destination = self.allowed(&endpoint.url, "the destination may not be called")?;
         let open = |purpose, sealed: &[u8]| {
             self.vault
                 .open(&endpoint.tenant, endpoint.id, purpose, sealed)
-                .map_err(|error| Unfit::Sealed(error.to_string()))
+                .map_err(|error| ConfigError::Sealed(error.to_string()))
         };
         let headers = open(Purpose::Headers, &endpoint.sealed_headers)?;
         let keys = open(Purpose::SigningKeys, &endpoint.sealed_keys)?;
         let keyring =
-            SigningKeyring::open(&keys).map_err(|error| Unfit::Sealed(error.to_string()))?;
+            SigningKeyring::open(&keys).map_err(|error| ConfigError::Sealed(error.to_string()))?;
         let credentials = match endpoint.sealed_credentials.as_slice() {
             [] => Credentials::default(),
             sealed => Credentials::open(&open(Purpose::Credentials, sealed)?)
-                .map_err(|error| Unfit::Sealed(error.to_string()))?,
+                .map_err(|error| ConfigError::Sealed(error.to_string()))?,
         };
         let mark = (!credentials.is_empty()).then(|| credentials.mark());
         let mut outfit = RequestConfig {
@@ -194,14 +194,14 @@ impl EndpointLoader {
         endpoint: EndpointId,
         mark: Mark,
         auth: &Auth,
-    ) -> Result<(), Unfit> {
+    ) -> Result<(), ConfigError> {
         match auth {
             Auth::Basic { username, password } => {
                 let value = basic(username, password);
                 outfit.headers.insert(AUTHORIZATION, value);
             }
             Auth::Bearer { token } => {
-                let unfit = || Unfit::Sealed("its token cannot stand in a header".to_owned());
+                let unfit = || ConfigError::Sealed("its token cannot stand in a header".to_owned());
                 let value = bearer(token).ok_or_else(unfit)?;
                 outfit.headers.insert(AUTHORIZATION, value);
             }
@@ -215,23 +215,24 @@ impl EndpointLoader {
         Ok(())
     }
 
-    fn allowed(&self, url: &str, words: &'static str) -> Result<Destination, Unfit> {
-        Destination::parse(url, &self.rules).map_err(|_| Unfit::Forbidden(words))
+    fn allowed(&self, url: &str, words: &'static str) -> Result<Destination, ConfigError> {
+        Destination::parse(url, &self.rules).map_err(|_| ConfigError::Forbidden(words))
     }
 }
 
-fn identity(credentials: &Credentials) -> Result<Option<Identity>, Unfit> {
+fn identity(credentials: &Credentials) -> Result<Option<Identity>, ConfigError> {
     let certificate = credentials.client_certificate.as_ref();
     let identity = certificate.map(|certificate| certificate.identity());
     // The error text was written for the tenant and quotes no part of the certificate or key.
     identity
         .transpose()
-        .map_err(|error| Unfit::Sealed(format!("its client certificate {error}")))
+        .map_err(|error| ConfigError::Sealed(format!("its client certificate {error}")))
 }
 
 /// Builds the custom headers. They are encrypted as a JSON object of names and values.
-fn header_map(json: &[u8]) -> Result<HeaderMap, Unfit> {
-    let unreadable = || Unfit::Sealed("its custom headers are not what was sealed".to_owned());
+fn header_map(json: &[u8]) -> Result<HeaderMap, ConfigError> {
+    let unreadable =
+        || ConfigError::Sealed("its custom headers are not what was sealed".to_owned());
     let headers: serde_json::Map<String, serde_json::Value> =
         serde_json::from_slice(json).map_err(|_| unreadable())?;
     let mut map = HeaderMap::with_capacity(headers.len());
@@ -298,7 +299,7 @@ impl EndpointCache {
         } else {
             self.entries.remove(&endpoint);
         }
-        self.make_room(endpoint);
+        self.evict(endpoint);
         false
     }
 
@@ -315,7 +316,7 @@ impl EndpointCache {
     }
 
     /// Ends a read whose result is not needed.
-    pub(super) fn drop_reading(&mut self, endpoint: EndpointId) {
+    pub(super) fn discard_load(&mut self, endpoint: EndpointId) {
         self.entries.remove(&endpoint);
     }
 
@@ -336,11 +337,11 @@ impl EndpointCache {
     }
 
     /// Returns true if the endpoint is cached or being read.
-    pub(super) fn knows(&self, endpoint: EndpointId) -> bool {
+    pub(super) fn contains(&self, endpoint: EndpointId) -> bool {
         self.entries.contains_key(&endpoint)
     }
 
-    fn make_room(&mut self, kept: EndpointId) {
+    fn evict(&mut self, kept: EndpointId) {
         if self.entries.len() > MAX_CACHED_ENDPOINTS {
             // Evicts the first idle entry. The order of the map is as good as random, and an evicted configuration can
             // be read again.
@@ -370,7 +371,7 @@ mod tests {
             url: url.to_owned(),
             pool_key: PoolKey::new("one"),
             time_limit: Duration::from_secs(1),
-            outfit: Err(Unfit::Forbidden("for the test")),
+            outfit: Err(ConfigError::Forbidden("for the test")),
         })
     }
 

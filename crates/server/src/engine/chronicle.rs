@@ -56,7 +56,7 @@ impl Story {
     }
 
     /// Sets the attempt's span.
-    pub(super) fn within(mut self, trace: Option<Box<AttemptTrace>>) -> Story {
+    pub(super) fn with_trace(mut self, trace: Option<Box<AttemptTrace>>) -> Story {
         self.trace = trace;
         self
     }

@@ -1,23 +1,23 @@
 //! Rate limit for log lines about internal errors.
 //!
 //! A proxy that is down or a limit of open files can fail a thousand attempts per second. [`LogLimiter`] lets each
-//! cause be logged at once, and then at most once per [`QUIET`], with the number of suppressed lines.
+//! cause be logged at once, and then at most once per [`SUPPRESS_FOR`], with the number of suppressed lines.
 
 use posthaste_core::time::{Span, Tick};
 
 /// Time for which a logged cause is suppressed.
-const QUIET: Span = Span::from_secs(30);
+const SUPPRESS_FOR: Span = Span::from_secs(30);
 /// Maximum number of causes that are tracked. Beyond it, the least recently logged cause is forgotten.
 const MAX_CAUSES: usize = 16;
 
 /// The causes that were logged, and when.
 #[derive(Debug, Default)]
 pub(super) struct LogLimiter {
-    told: Vec<Told>,
+    told: Vec<LoggedCause>,
 }
 
 #[derive(Debug)]
-struct Told {
+struct LoggedCause {
     cause: String,
     at: Tick,
     /// Number of lines suppressed since.
@@ -30,7 +30,7 @@ impl LogLimiter {
     pub(super) fn tell(&mut self, now: Tick, cause: &str) -> Option<u64> {
         let known = self.told.iter_mut().find(|told| told.cause == cause);
         if let Some(told) = known {
-            if now < told.at.after(QUIET) {
+            if now < told.at.after(SUPPRESS_FOR) {
                 told.kept_back += 1;
                 return None;
             }
@@ -42,7 +42,7 @@ impl LogLimiter {
             let oldest = (0..MAX_CAUSES).min_by_key(|place| self.told[*place].at);
             self.told.swap_remove(oldest.expect("there are some"));
         }
-        self.told.push(Told {
+        self.told.push(LoggedCause {
             cause: cause.to_owned(),
             at: now,
             kept_back: 0,

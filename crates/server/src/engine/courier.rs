@@ -17,11 +17,11 @@ use posthaste_core::trace::TraceContext;
 use posthaste_egress::{Client, Permit, Report, Request};
 use posthaste_store::{AttemptDetail, Content, Lease, MAX_DETAIL_CHARS, MAX_SNIPPET_BYTES, Store};
 
-use super::cards::{Card, EndpointLoader, RequestConfig, Unfit};
+use super::cards::{Card, ConfigError, EndpointLoader, RequestConfig};
 use super::complaint::LogLimiter;
 use super::echo::Told;
 use super::heads;
-use super::holdings::{Hold, Holdings, LeaseLosses};
+use super::holdings::{Holdings, LeaseLosses, Ownership};
 use super::inbox::{Inbox, Message};
 use super::pantry::Goods;
 use super::tokens::{Absent, Missing, Token, Tokens};
@@ -84,12 +84,12 @@ pub(super) struct AttemptJob {
 }
 
 /// Drop guard that reports the attempt as ended by an internal error, unless a result has replaced that.
-struct Promise {
+struct ResultGuard {
     inbox: Arc<Inbox>,
     returned: Option<Return>,
 }
 
-impl Drop for Promise {
+impl Drop for ResultGuard {
     fn drop(&mut self) {
         if let Some(returned) = self.returned.take() {
             self.inbox.put(Message::Returned(returned));
@@ -112,10 +112,11 @@ impl AttemptContext {
         let (depot, then) = (self.clone(), self.holdings.of_endpoint(endpoint));
         move || {
             let same = match (then, depot.holdings.of_endpoint(endpoint)) {
-                (Hold::Not, _) | (_, Hold::Not) => false,
-                (Hold::Ours(then) | Hold::Leaving(then), Hold::Ours(now) | Hold::Leaving(now)) => {
-                    then == now
-                }
+                (Ownership::Not, _) | (_, Ownership::Not) => false,
+                (
+                    Ownership::Ours(then) | Ownership::Leaving(then),
+                    Ownership::Ours(now) | Ownership::Leaving(now),
+                ) => then == now,
             };
             same && depot.holds_lease()
         }
@@ -136,7 +137,7 @@ impl AttemptContext {
 
     /// Makes the attempt.
     pub(super) async fn run(self: Arc<AttemptContext>, errand: AttemptJob) {
-        let mut promise = Promise {
+        let mut promise = ResultGuard {
             inbox: self.inbox.clone(),
             returned: Some(Return {
                 ticket: errand.attempt.ticket,
@@ -151,11 +152,11 @@ impl AttemptContext {
         let attempt = errand.attempt;
         match self.deliver(errand).await {
             Ok(ran) => promise.returned = Some(ran),
-            Err(why) => self.complain(&attempt, &why),
+            Err(why) => self.log_prevented(&attempt, &why),
         }
     }
 
-    fn complain(&self, attempt: &Attempt, why: &str) {
+    fn log_prevented(&self, attempt: &Attempt, why: &str) {
         let now = self.clock.now().tick;
         let complaints = self.complaints.lock();
         let mut complaints = complaints.unwrap_or_else(PoisonError::into_inner);
@@ -193,10 +194,10 @@ impl AttemptContext {
         let trace = self.telemetry.attempting(trace, &content.event_type);
         let outfit = match &card.outfit {
             Ok(outfit) => outfit,
-            Err(Unfit::Forbidden(words)) => {
+            Err(ConfigError::Forbidden(words)) => {
                 return Ok(refused(&attempt, &card, words).traced(trace));
             }
-            Err(Unfit::Sealed(why)) => return Err(why.clone()),
+            Err(ConfigError::Sealed(why)) => return Err(why.clone()),
         };
         let mut headers = self.headers(&attempt, outfit, accepted_at, &content)?;
         if let Some(trace) = &trace {
@@ -243,7 +244,7 @@ impl AttemptContext {
             self.tokens.rejected(key, &token);
             report.outcome = Outcome::StaleToken;
         }
-        Ok(understood(&attempt, &card, report, heads).traced(trace))
+        Ok(result_of(&attempt, &card, report, heads).traced(trace))
     }
 
     /// Closes idle connections to an endpoint and drops its token, because the endpoint was changed or deleted.
@@ -325,7 +326,7 @@ fn add_trace_headers(headers: &mut HeaderMap, context: &TraceContext) -> Result<
 }
 
 /// Builds the attempt result from the HTTP report.
-fn understood(
+fn result_of(
     attempt: &Attempt,
     card: &Card,
     report: Report,

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use super::courier::AttemptContext;
 use super::handle::EngineError;
 use super::inbox::Message;
-use super::shell::STORE_PAUSE;
+use super::shell::STORE_RETRY_PAUSE;
 use super::waiting::StatusRequest;
 
 /// A status change of one endpoint.
@@ -109,7 +109,7 @@ impl PendingStatusWrites {
             Err(StoreError::Full | StoreError::Overloaded | StoreError::Unavailable(_)) => {
                 let inbox = depot.inbox.clone();
                 tokio::spawn(async move {
-                    sleep(STORE_PAUSE).await;
+                    sleep(STORE_RETRY_PAUSE).await;
                     inbox.put(Message::StandAgain {
                         endpoint,
                         decree: number,

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue};
 /// Minimum length of a secret, in bytes. Removing shorter values would damage ordinary responses.
 const MIN_SECRET_BYTES: usize = 8;
 /// Replacement for a removed secret.
-const GAP: &[u8] = "…".as_bytes();
+const REDACTED: &[u8] = "…".as_bytes();
 
 /// The secrets of a request.
 pub(super) struct Told(Vec<HeaderValue>);
@@ -79,8 +79,8 @@ fn take_out(answer: &mut Vec<u8>, secret: &[u8]) {
     let mut from = 0;
     while let Some(at) = find(&answer[from..], secret) {
         let at = from + at;
-        answer.splice(at..at + secret.len(), GAP.iter().copied());
-        from = at + GAP.len();
+        answer.splice(at..at + secret.len(), REDACTED.iter().copied());
+        from = at + REDACTED.len();
     }
     let longest = (secret.len() - 1).min(answer.len());
     let begun = (MIN_SECRET_BYTES..=longest)
@@ -88,7 +88,7 @@ fn take_out(answer: &mut Vec<u8>, secret: &[u8]) {
         .find(|length| answer.ends_with(&secret[..*length]));
     if let Some(length) = begun {
         answer.truncate(answer.len() - length);
-        answer.extend_from_slice(GAP);
+        answer.extend_from_slice(REDACTED);
     }
 }
 

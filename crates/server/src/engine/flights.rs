@@ -110,7 +110,7 @@ impl Shell {
                 }
             }
         }
-        self.hear(Input::Finished { ticket, finish });
+        self.dispatch(Input::Finished { ticket, finish });
     }
 
     /// Removes a flight of which nothing remains to be recorded.
@@ -151,7 +151,7 @@ impl Shell {
                 // When a record is retried, the report of the first try holds the trace.
                 let trace = flight.trace.take();
                 let known = flight.story.take().and_then(|story| story.trace);
-                flight.story = Some(story.within(trace.or(known)));
+                flight.story = Some(story.with_trace(trace.or(known)));
                 flight.detail.clone()
             }
             Record::Cancel { delivery, .. } => {
@@ -177,9 +177,9 @@ impl Shell {
             Ok(written) => {
                 self.unwritten = false;
                 if let Some(flight) = self.remove_flight(ticket) {
-                    self.tell(flight, written);
+                    self.report(flight, written);
                 }
-                self.hear(Input::Recorded { ticket });
+                self.dispatch(Input::Recorded { ticket });
             }
             Err(error) => {
                 // Logged once: there may be thousands of failed records, and each is retried many times.
@@ -191,12 +191,12 @@ impl Shell {
                     let answer = Err(EngineError::Store(error));
                     self.waiting.answer_cancel(flight.delivery, &answer);
                 }
-                self.hear(Input::RecordFailed { ticket });
+                self.dispatch(Input::RecordFailed { ticket });
             }
         }
     }
 
-    fn tell(&mut self, flight: Flight, written: Written) {
+    fn report(&mut self, flight: Flight, written: Written) {
         match (flight.story, written) {
             (Some(story), Written::Applied) => self.chronicle.attempted(story),
             (Some(_), Written::Superseded) => {}

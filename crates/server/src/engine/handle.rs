@@ -258,9 +258,9 @@ impl Default for Engine {
 }
 
 /// Drop guard that marks the end of the engine, however it ends, so that no caller waits for a reply any more.
-pub(super) struct Ending(pub(super) Arc<Shared>);
+pub(super) struct StopGuard(pub(super) Arc<Shared>);
 
-impl Drop for Ending {
+impl Drop for StopGuard {
     fn drop(&mut self) {
         self.0.phase.send_replace(Phase::Stopped);
         self.0.inbox.close();

@@ -21,7 +21,7 @@ pub(super) struct Holdings {
 
 /// Ownership of one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hold {
+pub(super) enum Ownership {
     /// Owned by another node, or by none.
     Not,
     /// Owned by this node since that time.
@@ -62,46 +62,46 @@ impl Holdings {
         }
     }
 
-    pub(super) fn of(&self, shard: Shard) -> Hold {
+    pub(super) fn of(&self, shard: Shard) -> Ownership {
         match self.since[usize::from(shard.number())].load(Ordering::SeqCst) {
-            NOT_OURS => Hold::Not,
-            since if since & RELEASING != 0 => Hold::Leaving(Tick(since & !RELEASING)),
-            since => Hold::Ours(Tick(since)),
+            NOT_OURS => Ownership::Not,
+            since if since & RELEASING != 0 => Ownership::Leaving(Tick(since & !RELEASING)),
+            since => Ownership::Ours(Tick(since)),
         }
     }
 
-    pub(super) fn of_endpoint(&self, endpoint: EndpointId) -> Hold {
+    pub(super) fn of_endpoint(&self, endpoint: EndpointId) -> Ownership {
         self.of(Shard::of(endpoint))
     }
 
     /// Returns true if this node is the only one that may change the endpoint.
     pub(super) fn owns(&self, endpoint: EndpointId) -> bool {
         match self.of_endpoint(endpoint) {
-            Hold::Ours(_) | Hold::Leaving(_) => true,
-            Hold::Not => false,
+            Ownership::Ours(_) | Ownership::Leaving(_) => true,
+            Ownership::Not => false,
         }
     }
 
     /// Returns true if attempts to the endpoint may start.
-    pub(super) fn keeps(&self, endpoint: EndpointId) -> bool {
+    pub(super) fn may_start(&self, endpoint: EndpointId) -> bool {
         match self.of_endpoint(endpoint) {
-            Hold::Ours(_) => true,
-            Hold::Not | Hold::Leaving(_) => false,
+            Ownership::Ours(_) => true,
+            Ownership::Not | Ownership::Leaving(_) => false,
         }
     }
 
-    pub(super) fn set(&self, shard: Shard, hold: Hold) {
+    pub(super) fn set(&self, shard: Shard, hold: Ownership) {
         let since = match hold {
-            Hold::Not => NOT_OURS,
-            Hold::Ours(since) => since.0,
-            Hold::Leaving(since) => since.0 | RELEASING,
+            Ownership::Not => NOT_OURS,
+            Ownership::Ours(since) => since.0,
+            Ownership::Leaving(since) => since.0 | RELEASING,
         };
         self.since[usize::from(shard.number())].store(since, Ordering::SeqCst);
     }
 
     /// Returns the number of owned shards, including those being released.
     pub(super) fn count(&self) -> usize {
-        let ours = |shard: &Shard| self.of(*shard) != Hold::Not;
+        let ours = |shard: &Shard| self.of(*shard) != Ownership::Not;
         Shard::all().filter(ours).count()
     }
 }
@@ -115,15 +115,15 @@ mod tests {
         let holdings = Holdings::nothing();
         let shard = Shard::numbered(7).expect("a shard");
         for hold in [
-            Hold::Not,
-            Hold::Ours(Tick::START),
-            Hold::Ours(Tick(5)),
-            Hold::Leaving(Tick(5)),
-            Hold::Leaving(Tick::START),
+            Ownership::Not,
+            Ownership::Ours(Tick::START),
+            Ownership::Ours(Tick(5)),
+            Ownership::Leaving(Tick(5)),
+            Ownership::Leaving(Tick::START),
         ] {
             holdings.set(shard, hold);
             assert_eq!(holdings.of(shard), hold);
-            assert_eq!(holdings.count(), usize::from(hold != Hold::Not));
+            assert_eq!(holdings.count(), usize::from(hold != Ownership::Not));
         }
         assert_eq!(Holdings::everything().count(), usize::from(SHARD_COUNT));
     }

@@ -108,7 +108,7 @@ pub(super) enum Message {
 }
 
 #[derive(Default)]
-struct Waiting {
+struct Queue {
     messages: Vec<Message>,
     handed_over: usize,
     handed_over_bytes: usize,
@@ -120,7 +120,7 @@ struct Waiting {
 
 /// Messages to the engine task, in order of arrival.
 pub(super) struct Inbox {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<Queue>,
     bell: Notify,
     /// The error of the store, if it has failed.
     broken: watch::Sender<Option<StoreError>>,
@@ -188,7 +188,7 @@ impl Inbox {
         self.bell.notified().await;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
         self.waiting.lock().expect("nobody panics while holding it")
     }
 }

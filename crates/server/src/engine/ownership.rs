@@ -1,6 +1,6 @@
 //! Ownership of shards: grants, revocations, releases and the end of the lease.
 //!
-//! Attempts start only for owned shards and only while the lease is valid. [`Recall`] tracks revoked shards until
+//! Attempts start only for owned shards and only while the lease is valid. [`Release`] tracks revoked shards until
 //! nothing of them is in flight; then they are released.
 
 use std::time::Duration;
@@ -15,9 +15,9 @@ use rustc_hash::FxHashSet;
 use tokio::time::sleep;
 
 use super::handle::EngineError;
-use super::holdings::Hold;
+use super::holdings::Ownership;
 use super::inbox::Message;
-use super::shell::{STORE_PAUSE, Shell};
+use super::shell::{STORE_RETRY_PAUSE, Shell};
 
 /// Interval at which the store is queried for unfinished work, in case a notification from another node was lost.
 const BACKLOG_POLL_INTERVAL: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ const BACKLOG_POLL_INTERVAL: Duration = Duration::from_secs(5);
 pub(super) const LEASE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Revoked shards that are not released yet.
-pub(super) struct Recall {
+pub(super) struct Release {
     shards: FxHashSet<Shard>,
     /// Endpoints of these shards that may have attempts in flight.
     endpoints: FxHashSet<EndpointId>,
@@ -34,7 +34,7 @@ pub(super) struct Recall {
 
 /// State of the query for unfinished work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Search {
+pub(super) enum BacklogQuery {
     /// No query is running.
     #[default]
     Idle,
@@ -48,7 +48,7 @@ impl Shell {
     pub(super) fn granted(&mut self, shards: Vec<Shard>) {
         let now = self.depot.clock.now();
         for shard in shards {
-            self.depot.holdings.set(shard, Hold::Ours(now.tick));
+            self.depot.holdings.set(shard, Ownership::Ours(now.tick));
         }
         self.search();
     }
@@ -58,13 +58,13 @@ impl Shell {
         let mut leaving = FxHashSet::default();
         for shard in shards {
             match self.depot.holdings.of(shard) {
-                Hold::Ours(since) => {
-                    self.depot.holdings.set(shard, Hold::Leaving(since));
+                Ownership::Ours(since) => {
+                    self.depot.holdings.set(shard, Ownership::Leaving(since));
                     leaving.insert(shard);
                 }
                 // Nothing of it is in flight on this node.
-                Hold::Not => {}
-                Hold::Leaving(_) => {
+                Ownership::Not => {}
+                Ownership::Leaving(_) => {
                     leaving.insert(shard);
                 }
             }
@@ -72,15 +72,15 @@ impl Shell {
         let theirs = |endpoint: &EndpointId| leaving.contains(&Shard::of(*endpoint));
         let endpoints: FxHashSet<EndpointId> = self.dispatcher.endpoints().filter(theirs).collect();
         let disowned: Vec<EndpointId> = endpoints.iter().copied().collect();
-        self.recalls.push(Recall {
+        self.recalls.push(Release {
             shards: leaving,
             endpoints,
             done,
         });
         for endpoint in disowned {
-            self.hear(Input::Disown(endpoint));
+            self.dispatch(Input::Disown(endpoint));
         }
-        self.give_up();
+        self.release_drained();
     }
 
     /// Disowns an endpoint again if its shard is being released, because a caller's request may have created new work
@@ -95,7 +95,7 @@ impl Shell {
             }
         }
         if leaves {
-            self.hear(Input::Disown(endpoint));
+            self.dispatch(Input::Disown(endpoint));
         }
     }
 
@@ -107,14 +107,14 @@ impl Shell {
     }
 
     /// Releases the revoked shards of which nothing is in flight, and reports it.
-    pub(super) fn give_up(&mut self) {
+    pub(super) fn release_drained(&mut self) {
         let decrees = &self.decrees;
         let over =
-            |recall: &mut Recall| recall.endpoints.is_empty() && !decrees.any_in(&recall.shards);
-        let ended: Vec<Recall> = self.recalls.extract_if(.., over).collect();
-        for Recall { shards, done, .. } in ended {
+            |recall: &mut Release| recall.endpoints.is_empty() && !decrees.any_in(&recall.shards);
+        let ended: Vec<Release> = self.recalls.extract_if(.., over).collect();
+        for Release { shards, done, .. } in ended {
             for shard in &shards {
-                self.depot.holdings.set(*shard, Hold::Not);
+                self.depot.holdings.set(*shard, Ownership::Not);
             }
             self.cards
                 .forget_where(|endpoint| shards.contains(&Shard::of(endpoint)));
@@ -134,9 +134,9 @@ impl Shell {
             );
         }
         for shard in Shard::all() {
-            self.depot.holdings.set(shard, Hold::Not);
+            self.depot.holdings.set(shard, Ownership::Not);
         }
-        self.hear(Input::Lost);
+        self.dispatch(Input::Lost);
         self.cut_off();
         self.flights.clear();
         self.shared.in_flight().clear();
@@ -165,7 +165,7 @@ impl Shell {
             if self.suspended && self.depot.holdings.count() > 0 {
                 tracing::warn!("the lease could not be renewed: nothing is sent until it is");
             }
-            self.hear(match self.suspended {
+            self.dispatch(match self.suspended {
                 true => Input::Suspend,
                 false => Input::Resume,
             });
@@ -190,11 +190,11 @@ impl Shell {
     /// Queries the store for unfinished work, because shards were granted.
     fn search(&mut self) {
         self.search = match self.search {
-            Search::Idle => {
-                self.look_for_work(Duration::ZERO);
-                Search::UnderWay
+            BacklogQuery::Idle => {
+                self.query_backlog(Duration::ZERO);
+                BacklogQuery::UnderWay
             }
-            Search::UnderWay | Search::Again => Search::Again,
+            BacklogQuery::UnderWay | BacklogQuery::Again => BacklogQuery::Again,
         };
     }
 
@@ -208,13 +208,13 @@ impl Shell {
     }
 
     pub(super) fn polled(&mut self) {
-        if self.search == Search::Idle && self.depot.holdings.count() > 0 {
+        if self.search == BacklogQuery::Idle && self.depot.holdings.count() > 0 {
             self.search();
         }
         self.schedule_backlog_query();
     }
 
-    fn look_for_work(&self, pause: Duration) {
+    fn query_backlog(&self, pause: Duration) {
         let depot = self.depot.clone();
         tokio::spawn(async move {
             sleep(pause).await;
@@ -222,7 +222,7 @@ impl Shell {
                 match depot.store.unfinished_work().await {
                     Ok(found) => break found,
                     Err(StoreError::Closed) => return,
-                    Err(_) => sleep(STORE_PAUSE).await,
+                    Err(_) => sleep(STORE_RETRY_PAUSE).await,
                 }
             };
             depot.inbox.put(Message::Found(found));
@@ -231,7 +231,7 @@ impl Shell {
 
     /// Handles the result of the query for unfinished work.
     pub(super) fn found(&mut self, found: Vec<(EndpointId, Timestamp)>) {
-        let again = std::mem::take(&mut self.search) == Search::Again;
+        let again = std::mem::take(&mut self.search) == BacklogQuery::Again;
         self.work(found);
         if again {
             self.search();
@@ -241,8 +241,8 @@ impl Shell {
     /// Passes stored work to the dispatcher. Work of other nodes' endpoints is ignored.
     pub(super) fn work(&mut self, work: Vec<(EndpointId, Timestamp)>) {
         for (endpoint, due) in work {
-            if self.depot.holdings.keeps(endpoint) {
-                self.hear(Input::Work { endpoint, due });
+            if self.depot.holdings.may_start(endpoint) {
+                self.dispatch(Input::Work { endpoint, due });
             }
         }
     }
@@ -256,7 +256,7 @@ impl Shell {
             .is_some_and(|lane| lane.standing == Standing::Enabled);
         if self.is_shared && open && standing != Standing::Enabled && !self.waiting.has(endpoint) {
             self.heeded.insert(endpoint, standing);
-            self.hear(Input::Stand { endpoint, standing });
+            self.dispatch(Input::Stand { endpoint, standing });
             self.heeded.remove(&endpoint);
         }
     }

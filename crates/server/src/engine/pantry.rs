@@ -46,7 +46,7 @@ struct Portion {
 
 impl PayloadCache {
     /// Inserts a payload for one more delivery of the event.
-    pub(super) fn stock(&mut self, event: EventId, goods: Goods) {
+    pub(super) fn insert(&mut self, event: EventId, goods: Goods) {
         let portion = self.shelf.entry(event).or_insert_with(|| {
             self.order.push_back(event);
             self.bytes += cost(&goods.content);
@@ -113,7 +113,7 @@ mod tests {
     fn everybody_gets_their_share_and_then_it_is_gone() {
         let mut pantry = PayloadCache::default();
         for _ in 0..3 {
-            pantry.stock(EventId(1), goods(10));
+            pantry.insert(EventId(1), goods(10));
         }
         for _ in 0..3 {
             assert_eq!(pantry.take(EventId(1)).unwrap().accepted_at, Timestamp(7));
@@ -128,7 +128,7 @@ mod tests {
         let mut pantry = PayloadCache::default();
         let size = MAX_BYTES / 8;
         for id in 0..100 {
-            pantry.stock(EventId(id), goods(size));
+            pantry.insert(EventId(id), goods(size));
             assert!(pantry.bytes <= MAX_BYTES);
         }
         assert!(pantry.take(EventId(0)).is_none());
@@ -139,7 +139,7 @@ mod tests {
     fn the_line_does_not_grow_with_what_was_used_up() {
         let mut pantry = PayloadCache::default();
         for id in 0..50_000 {
-            pantry.stock(EventId(id), goods(1));
+            pantry.insert(EventId(id), goods(1));
             pantry.take(EventId(id)).unwrap();
         }
         assert!(pantry.order.len() <= 1_025, "{}", pantry.order.len());

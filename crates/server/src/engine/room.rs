@@ -20,14 +20,14 @@ use super::handle::{Engine, EngineError};
 use super::shell::Shell;
 
 /// Interval between requests while this node has less than its fair share, or must return slots.
-const ROUND: Duration = Duration::from_millis(50);
+const URGENT_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval between requests while this node has its fair share and no tenant starts to wait. If there are fewer slots
 /// than nodes, each node keeps a slot for about this long.
 const CALM_INTERVAL: Duration = Duration::from_millis(250);
 /// Minimum interval between two requests, however often tenants start to wait.
-const LEAST: Duration = Duration::from_millis(5);
+const MIN_INTERVAL: Duration = Duration::from_millis(5);
 /// Time for which a node keeps one unused slot that no other node wants, so that the next delivery need not request it.
-const LINGER: Duration = Duration::from_secs(5);
+const KEEP_IDLE_SLOT: Duration = Duration::from_secs(5);
 /// No attempt is in flight and none is wanted.
 const IDLE: Ask = Ask {
     in_force: 0,
@@ -45,14 +45,14 @@ impl Shell {
         for (tenant, usable) in rooms {
             self.dispatcher.grant(tenant, *usable);
         }
-        self.hear(Input::Tick);
+        self.dispatch(Input::Tick);
     }
 }
 
 /// Tenants of which this node may hold slots, with their limits. An entry exists from the first request until the store
 /// reports that no slots are held. So slots granted in a lost answer are still returned.
 #[derive(Default)]
-struct Held(FxHashMap<TenantId, Holding>);
+struct HeldShares(FxHashMap<TenantId, Holding>);
 
 #[derive(Clone, Copy)]
 struct Holding {
@@ -61,7 +61,7 @@ struct Holding {
     busy_at: Instant,
 }
 
-impl Held {
+impl HeldShares {
     /// Returns the requests to the store: for tenants that want slots, and for tenants that have slots to return.
     fn ask(&mut self, now: Instant, mut crowds: Vec<Crowd>) -> Vec<Crowd> {
         crowds.retain(|crowd| crowd.ask != IDLE || self.0.contains_key(&crowd.tenant));
@@ -79,7 +79,7 @@ impl Held {
             holding.most = most;
             if crowd.ask.wants > 0 {
                 holding.busy_at = now;
-            } else if crowd.ask.in_force > 0 && now - holding.busy_at < LINGER {
+            } else if crowd.ask.in_force > 0 && now - holding.busy_at < KEEP_IDLE_SLOT {
                 // Only while the node holds a slot, so that this never takes a slot from a node that needs it.
                 crowd.ask.wants = 1;
             }
@@ -102,7 +102,7 @@ impl Held {
 
 /// Urgency of the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Mood {
+enum Urgency {
     /// Every tenant has what it wants.
     Content,
     /// A tenant wants more, and gets it only when another node wants less.
@@ -112,26 +112,26 @@ enum Mood {
 }
 
 /// Derives the urgency from the store's answer.
-fn mood(crowds: &[Crowd], rooms: &[Room]) -> Mood {
+fn mood(crowds: &[Crowd], rooms: &[Room]) -> Urgency {
     let moods = crowds.iter().zip(rooms).map(|(crowd, room)| {
         if room.usable >= crowd.ask.wants {
-            Mood::Content
+            Urgency::Content
         } else if room.usable >= room.fair && room.usable == room.slots {
-            Mood::Settled
+            Urgency::Settled
         } else {
-            Mood::Urgent
+            Urgency::Urgent
         }
     });
-    moods.max().unwrap_or(Mood::Content)
+    moods.max().unwrap_or(Urgency::Content)
 }
 
 /// Waits until it is time for the next request, or until a tenant starts to wait.
-async fn rest(bell: &Notify, mood: Mood) {
+async fn wait_for_next_request(bell: &Notify, mood: Urgency) {
     let least = match mood {
-        Mood::Content => LEAST,
+        Urgency::Content => MIN_INTERVAL,
         // A tenant that keeps wanting more does not shorten the interval.
-        Mood::Settled => ROUND,
-        Mood::Urgent => return sleep(ROUND).await,
+        Urgency::Settled => URGENT_INTERVAL,
+        Urgency::Urgent => return sleep(URGENT_INTERVAL).await,
     };
     sleep(least).await;
     let _ = timeout(CALM_INTERVAL - least, bell.notified()).await;
@@ -139,23 +139,23 @@ async fn rest(bell: &Notify, mood: Mood) {
 
 /// Shares the limits with the other nodes until the engine has stopped.
 pub(super) async fn share_limits(engine: Engine, cluster: Arc<dyn Cluster>) {
-    let mut held = Held::default();
-    let mut mood_now = Mood::Content;
+    let mut held = HeldShares::default();
+    let mut mood_now = Urgency::Content;
     loop {
-        rest(&engine.shared.room_bell, mood_now).await;
+        wait_for_next_request(&engine.shared.room_bell, mood_now).await;
         let (losses, crowds) = match engine.crowds().await {
             Ok(crowds) => crowds,
             Err(EngineError::Stopped) => return,
             Err(EngineError::Elsewhere | EngineError::Store(_)) => continue,
         };
         let crowds = held.ask(Instant::now(), crowds);
-        mood_now = Mood::Content;
+        mood_now = Urgency::Content;
         if crowds.is_empty() {
             continue;
         }
         let Ok(rooms) = cluster.share_room(crowds.clone()).await else {
             // Shares granted before stay valid as long as the lease.
-            mood_now = Mood::Urgent;
+            mood_now = Urgency::Urgent;
             continue;
         };
         mood_now = mood(&crowds, &rooms);
@@ -183,7 +183,7 @@ mod tests {
             usable: slots,
             fair: slots,
         };
-        let (mut held, now) = (Held::default(), Instant::now());
+        let (mut held, now) = (HeldShares::default(), Instant::now());
         assert_eq!(held.ask(now, vec![crowd("acme", IDLE)]), []);
         let asked = vec![crowd("acme", wants)];
         assert_eq!(held.ask(now, asked.clone()), asked);
@@ -201,8 +201,8 @@ mod tests {
     #[test]
     fn one_slot_is_kept_for_a_while() {
         let begun = Instant::now();
-        let mut held = Held::default();
-        let wanted = |held: &mut Held, after, ask| {
+        let mut held = HeldShares::default();
+        let wanted = |held: &mut HeldShares, after, ask| {
             held.ask(begun + after, vec![crowd("acme", ask)])[0]
                 .ask
                 .wants
@@ -218,25 +218,25 @@ mod tests {
             ..busy
         };
         assert_eq!(wanted(&mut held, Duration::ZERO, busy), 3);
-        assert_eq!(wanted(&mut held, LINGER / 2, done), 1);
-        assert_eq!(wanted(&mut held, LINGER, done), 0);
+        assert_eq!(wanted(&mut held, KEEP_IDLE_SLOT / 2, done), 1);
+        assert_eq!(wanted(&mut held, KEEP_IDLE_SLOT, done), 0);
         // A node that has lost the slot does not request it again.
-        assert_eq!(wanted(&mut held, LINGER, busy), 3);
-        assert_eq!(wanted(&mut held, LINGER, IDLE), 0);
+        assert_eq!(wanted(&mut held, KEEP_IDLE_SLOT, busy), 3);
+        assert_eq!(wanted(&mut held, KEEP_IDLE_SLOT, IDLE), 0);
     }
 
     #[tokio::test]
     async fn who_begins_to_wait_is_heard_by_who_is_content() {
         let bell = Notify::new();
         let still_rings = async || timeout(Duration::ZERO, bell.notified()).await.is_ok();
-        for calm in [Mood::Content, Mood::Settled] {
+        for calm in [Urgency::Content, Urgency::Settled] {
             bell.notify_one();
-            rest(&bell, calm).await;
+            wait_for_next_request(&bell, calm).await;
             assert!(!still_rings().await, "it was heard");
         }
         // An urgent node asks often anyway and ignores the notification.
         bell.notify_one();
-        rest(&bell, Mood::Urgent).await;
+        wait_for_next_request(&bell, Urgency::Urgent).await;
         assert!(still_rings().await);
     }
 
@@ -248,13 +248,13 @@ mod tests {
             usable,
             fair,
         };
-        assert_eq!(mood(&[], &[]), Mood::Content);
-        assert_eq!(mood(&[wants(5)], &[room(5, 5, 2)]), Mood::Content);
-        assert_eq!(mood(&[wants(5)], &[room(2, 2, 2)]), Mood::Settled);
-        assert_eq!(mood(&[wants(5)], &[room(1, 1, 2)]), Mood::Urgent);
+        assert_eq!(mood(&[], &[]), Urgency::Content);
+        assert_eq!(mood(&[wants(5)], &[room(5, 5, 2)]), Urgency::Content);
+        assert_eq!(mood(&[wants(5)], &[room(2, 2, 2)]), Urgency::Settled);
+        assert_eq!(mood(&[wants(5)], &[room(1, 1, 2)]), Urgency::Urgent);
         // Another node waits for the slots that must be returned.
-        assert_eq!(mood(&[wants(5)], &[room(5, 2, 2)]), Mood::Urgent);
+        assert_eq!(mood(&[wants(5)], &[room(5, 2, 2)]), Urgency::Urgent);
         let both = mood(&[wants(5), wants(5)], &[room(2, 2, 2), room(0, 0, 1)]);
-        assert_eq!(both, Mood::Urgent);
+        assert_eq!(both, Urgency::Urgent);
     }
 }

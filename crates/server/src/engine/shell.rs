@@ -24,10 +24,10 @@ use super::chronicle::Chronicle;
 use super::courier::AttemptContext;
 use super::decrees::{PendingStatusWrites, StatusChange};
 use super::flights::Flight;
-use super::handle::{Cancelled, Ending, Engine, EngineError, Phase, Shared};
-use super::holdings::{Hold, Holdings};
+use super::handle::{Cancelled, Engine, EngineError, Phase, Shared, StopGuard};
+use super::holdings::{Holdings, Ownership};
 use super::inbox::Message;
-use super::ownership::{Recall, Search};
+use super::ownership::{BacklogQuery, Release};
 use super::pantry::{Goods, PayloadCache};
 use super::room;
 use super::tokens::Tokens;
@@ -38,7 +38,7 @@ use crate::telemetry::Telemetry;
 use crate::vault::Vault;
 
 /// Pause before a failed read or write of the store is retried.
-pub(super) const STORE_PAUSE: Duration = Duration::from_millis(500);
+pub(super) const STORE_RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// Number of deliveries that are failed in one transaction when an endpoint is disabled.
 const SWEEP_STEP: usize = 1_000;
 /// Longest sleep before the clocks are read again, because the wall clock may have been changed.
@@ -78,7 +78,7 @@ pub struct EngineSettings {
 impl Engine {
     /// Reads the stored backlog, then sends until the engine is shut down.
     pub async fn run(&self, settings: EngineSettings) -> Result<(), StoreError> {
-        let _ending = Ending(self.shared.clone());
+        let _ending = StopGuard(self.shared.clone());
         let mut shell = match settings.lease {
             // The backlog of a shard is read when the shard is granted.
             Some(_) => {
@@ -126,9 +126,9 @@ pub(super) struct Shell {
     /// Number of lease losses that this task has processed.
     pub(super) losses: u64,
     /// Revoked shards that are not released yet.
-    pub(super) recalls: Vec<Recall>,
+    pub(super) recalls: Vec<Release>,
     /// State of the query for unfinished work.
-    pub(super) search: Search,
+    pub(super) search: BacklogQuery,
     /// Endpoint statuses that are already persisted and must not be written again.
     pub(super) heeded: FxHashMap<EndpointId, Standing>,
 }
@@ -181,7 +181,7 @@ impl Shell {
             suspended: false,
             losses: 0,
             recalls: Vec::new(),
-            search: Search::Idle,
+            search: BacklogQuery::Idle,
             heeded: FxHashMap::default(),
         }
     }
@@ -195,20 +195,20 @@ impl Shell {
             }
             self.shared.inbox.empty_into(&mut messages);
             if messages.is_empty() {
-                self.rest().await;
-                self.hear(Input::Tick);
+                self.wait().await;
+                self.dispatch(Input::Tick);
             }
             for message in messages.drain(..) {
                 self.take(message);
             }
             if !self.recalls.is_empty() {
-                self.give_up();
+                self.release_drained();
             }
         }
     }
 
     /// Waits until a message arrives or the dispatcher's wake-up time is reached.
-    async fn rest(&mut self) {
+    async fn wait(&mut self) {
         let now = self.depot.clock.now();
         let pause = until(self.dispatcher.wake(), now);
         let pause = pause.min(self.until_lease(now)).min(LONGEST_SLEEP);
@@ -219,7 +219,7 @@ impl Shell {
 
     fn take(&mut self, message: Message) {
         match message {
-            Message::Hear(input) => self.hear(input),
+            Message::Hear(input) => self.dispatch(input),
             Message::HandedOver(handed_over) => self.handed_over(handed_over),
             Message::Returned(returned) => self.returned(returned),
             Message::Recorded { ticket, result } => self.recorded(ticket, result),
@@ -273,7 +273,7 @@ impl Shell {
                     reply,
                 };
                 self.waiting.for_standing(endpoint, petition);
-                self.hear(Input::Stand { endpoint, standing });
+                self.dispatch(Input::Stand { endpoint, standing });
                 self.disown_again(endpoint);
             }
             Message::Cancel {
@@ -282,7 +282,7 @@ impl Shell {
                 reply,
             } => {
                 self.waiting.for_cancel(endpoint, delivery, reply);
-                self.hear(Input::Cancel { endpoint, delivery });
+                self.dispatch(Input::Cancel { endpoint, delivery });
                 self.disown_again(endpoint);
             }
             Message::Look { endpoint, reply } => {
@@ -305,21 +305,21 @@ impl Shell {
                 self.decrees
                     .persist(&self.depot, endpoint, decree, Vec::new());
             }
-            Message::CalmDown => self.hear(Input::Shutdown),
+            Message::CalmDown => self.dispatch(Input::Shutdown),
             Message::Shutdown => {
                 self.leaving = true;
-                self.hear(Input::Shutdown);
+                self.dispatch(Input::Shutdown);
             }
         }
     }
 
     /// Passes an input to the dispatcher and executes the resulting commands.
-    pub(super) fn hear(&mut self, input: Input) {
+    pub(super) fn dispatch(&mut self, input: Input) {
         let now = self.depot.clock.now();
         let mut commands = std::mem::take(&mut self.commands);
         self.dispatcher.handle(now, input, &mut commands);
         for command in commands.drain(..) {
-            self.act(now, command);
+            self.execute(now, command);
         }
         self.commands = commands;
         if self.dispatcher.lacks_room() {
@@ -327,7 +327,7 @@ impl Shell {
         }
     }
 
-    fn act(&mut self, now: Now, command: Command) {
+    fn execute(&mut self, now: Now, command: Command) {
         match command {
             Command::Introduce(endpoint) => self.load(endpoint),
             Command::Fetch { .. } => self.fetch(command),
@@ -337,7 +337,7 @@ impl Shell {
                 endpoint,
                 standing,
                 health,
-            } => self.stands(endpoint, standing, health),
+            } => self.persist_status(endpoint, standing, health),
             Command::TooLateToCancel(delivery) => {
                 self.waiting
                     .answer_cancel(delivery, &Ok(Cancelled::TooLate));
@@ -369,7 +369,7 @@ impl Shell {
         {
             let facts = delivery.facts();
             // The shard was revoked since. The next owner reads the delivery from the store.
-            if !self.depot.holdings.keeps(facts.endpoint) {
+            if !self.depot.holdings.may_start(facts.endpoint) {
                 continue;
             }
             // The payload of a delivery that is due later is read from the store when it is due.
@@ -379,11 +379,11 @@ impl Shell {
                     content,
                     received,
                 };
-                self.pantry.stock(facts.event, goods);
+                self.pantry.insert(facts.event, goods);
             }
             deliveries.push(delivery);
         }
-        self.hear(Input::Accepted(deliveries));
+        self.dispatch(Input::Accepted(deliveries));
     }
 
     pub(super) fn tenant_of(&self, endpoint: EndpointId) -> Option<TenantId> {
@@ -399,7 +399,7 @@ impl Shell {
 
     /// Reads an endpoint because it was changed, if it is cached or has a lane.
     fn reload(&mut self, endpoint: EndpointId) {
-        if self.cards.knows(endpoint) || self.dispatcher.lane(endpoint).is_some() {
+        if self.cards.contains(endpoint) || self.dispatcher.lane(endpoint).is_some() {
             self.load(endpoint);
         }
     }
@@ -411,7 +411,7 @@ impl Shell {
                 match depot.house.load(&*depot.store, endpoint).await {
                     Ok(loaded) => break loaded,
                     Err(StoreError::Closed) => return,
-                    Err(_) => sleep(STORE_PAUSE).await,
+                    Err(_) => sleep(STORE_RETRY_PAUSE).await,
                 }
             };
             depot.inbox.put(Message::Loaded(Box::new(loaded)));
@@ -421,9 +421,9 @@ impl Shell {
     fn loaded(&mut self, loaded: Loaded) {
         let Loaded { endpoint, found } = loaded;
         let owned_since = match self.depot.holdings.of_endpoint(endpoint) {
-            Hold::Ours(since) | Hold::Leaving(since) => since,
-            Hold::Not => {
-                self.cards.drop_reading(endpoint);
+            Ownership::Ours(since) | Ownership::Leaving(since) => since,
+            Ownership::Not => {
+                self.cards.discard_load(endpoint);
                 return;
             }
         };
@@ -436,7 +436,7 @@ impl Shell {
                 let gone = StoreError::Unavailable(format!("{endpoint} is not in it"));
                 let _ = petition.reply.send(Err(gone.into()));
             }
-            self.hear(Input::NoSuchEndpoint(endpoint));
+            self.dispatch(Input::NoSuchEndpoint(endpoint));
             return;
         };
         let before = self.cards.get(endpoint);
@@ -450,7 +450,7 @@ impl Shell {
             introduction.owned_since = owned_since;
             // Before the lane receives the introduction: what the lane decides after that is newer than what was read.
             self.apply_stored_status(endpoint, introduction.standing);
-            self.hear(Input::Introduced(introduction));
+            self.dispatch(Input::Introduced(introduction));
         }
     }
 
@@ -492,7 +492,7 @@ impl Shell {
         let tenant = self.tenant_of(endpoint);
         let except: Arc<[DeliveryId]> = except.into();
         let hold = depot.holdings.of_endpoint(endpoint);
-        let kept = depot.holdings.keeps(endpoint);
+        let kept = depot.holdings.may_start(endpoint);
         tokio::spawn(async move {
             // If the shard is revoked meanwhile, its next owner continues the sweep. If the shard is granted again, the
             // endpoint may have been enabled since, so this sweep must not continue.
@@ -509,7 +509,7 @@ impl Shell {
                         }
                     }
                     Err(StoreError::Closed) => return,
-                    Err(_) => sleep(STORE_PAUSE).await,
+                    Err(_) => sleep(STORE_RETRY_PAUSE).await,
                 }
             }
             let swept = Input::Swept { ticket, endpoint };
@@ -518,7 +518,7 @@ impl Shell {
     }
 
     /// Persists the status of an endpoint, then answers the callers that requested it.
-    fn stands(&mut self, endpoint: EndpointId, standing: Standing, health: Option<Health>) {
+    fn persist_status(&mut self, endpoint: EndpointId, standing: Standing, health: Option<Health>) {
         if self.heeded.get(&endpoint) == Some(&standing) {
             return;
         }

@@ -48,7 +48,7 @@ const HEAD_TIME_LIMIT: Duration = Duration::from_secs(60);
 /// Maximum number of connections that wait to be accepted.
 const BACKLOG: u32 = 1_024;
 /// Pause after a failed accept, for example when no socket is left.
-const BREATHER: Duration = Duration::from_millis(50);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Settings of a receiver.
 #[derive(Clone)]
@@ -209,7 +209,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
                 connections.spawn(serve(socket, Arc::clone(&shared)));
             }
             // The client closed the connection before it was accepted, or the machine has no socket left.
-            Err(_) => tokio::time::sleep(BREATHER).await,
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
     }
 }

@@ -17,7 +17,7 @@ const CHUNK_BYTES: usize = 64 * 1_024;
 /// line, so a busy server does not pay for a wake-up per line.
 const GATHERING: Duration = Duration::from_millis(10);
 /// Time for which the end of the program waits for the last lines.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const FINAL_FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 enum Message {
     Line(Vec<u8>),
@@ -36,7 +36,7 @@ impl Drop for LogGuard {
         let (done, is_done) = sync_channel(0);
         // If even this message does not fit, the log has no reader, and waiting would be useless.
         if self.messages.try_send(Message::Flush(done)).is_ok() {
-            let _ = is_done.recv_timeout(LAST_WORDS);
+            let _ = is_done.recv_timeout(FINAL_FLUSH_TIMEOUT);
         }
     }
 }

@@ -54,7 +54,7 @@ impl NotificationCounters {
     }
 
     /// Waits until there may be a new notification.
-    pub(super) async fn rung(&self) {
+    pub(super) async fn woken(&self) {
         self.bell.notified().await;
     }
 

@@ -54,7 +54,7 @@ impl NotificationObserver for Nobody {
 
 /// Returns the shard whose owner dispatches notifications. It is the second shard, because the owner of the first makes
 /// the retention runs.
-pub(super) fn teller() -> Shard {
+pub(super) fn dispatching_shard() -> Shard {
     Shard::all().nth(1).expect("there are shards")
 }
 
@@ -74,7 +74,7 @@ impl Herald {
     pub(super) async fn run(self, mut stopped: watch::Receiver<bool>) {
         loop {
             let mut pause = LOOKING;
-            if self.switchboard.is_mine(teller()) {
+            if self.switchboard.is_mine(dispatching_shard()) {
                 match self.round().await {
                     Ok(true) => pause = Duration::ZERO,
                     Ok(false) => {}
@@ -93,7 +93,7 @@ impl Herald {
             tokio::select! {
                 biased;
                 () = stopping => return,
-                () = self.observe.notices.rung() => {}
+                () = self.observe.notices.woken() => {}
                 () = sleep(pause) => {}
             }
         }

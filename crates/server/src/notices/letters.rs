@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::figures::EmailOutcome;
-use super::herald::teller;
+use super::herald::dispatching_shard;
 use super::mail::{EmailError, Post};
 use crate::clock::Clock;
 use crate::observe::Observatory;
@@ -54,7 +54,7 @@ impl Postman {
     pub(super) async fn run(self, mut stopped: watch::Receiver<bool>) {
         loop {
             let mut pause = LOOKING;
-            if self.switchboard.is_mine(teller()) {
+            if self.switchboard.is_mine(dispatching_shard()) {
                 match self.round().await {
                     Ok(true) => pause = Duration::ZERO,
                     Ok(false) => {}

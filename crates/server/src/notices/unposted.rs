@@ -11,7 +11,7 @@ use posthaste_store::{Longest, Posted, Store, StoreError};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::herald::teller;
+use super::herald::dispatching_shard;
 use super::letters::MAX_RETRY_TIME;
 use crate::clock::Clock;
 use crate::switchboard::Switchboard;
@@ -35,7 +35,7 @@ impl UnsentEmails {
     pub(super) async fn run(self, mut stopped: watch::Receiver<bool>) {
         loop {
             let mut pause = LOOKING;
-            if self.switchboard.is_mine(teller()) {
+            if self.switchboard.is_mine(dispatching_shard()) {
                 match self.round().await {
                     Ok(true) => pause = Duration::ZERO,
                     Ok(false) => {}

@@ -19,7 +19,7 @@ use super::Observatory;
 /// Interval between writes. A killed process loses at most the counters of this interval.
 pub const EVERY: Duration = Duration::from_secs(2);
 /// Time that the store may take for the final write at a shutdown.
-const AT_THE_END: Duration = Duration::from_secs(5);
+const FINAL_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of counter rows per write. Each is one short transaction, so that other writes do not wait for it.
 const PIECE: usize = 500;
 
@@ -48,7 +48,7 @@ pub fn start(
 
 /// Writes the remaining counters at a shutdown, if the store accepts them in time.
 pub async fn last(observe: &Observatory, store: &dyn Store) {
-    match timeout(AT_THE_END, observe.flush(store)).await {
+    match timeout(FINAL_FLUSH_TIMEOUT, observe.flush(store)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(%error, "the last figures are lost"),
         Err(_) => tracing::warn!("the last figures are lost: the store did not take them in time"),

@@ -120,7 +120,7 @@ pub struct Observatory {
     attempt: Histogram,
     first_attempt_lag: Histogram,
     commit: Histogram,
-    ledger: Mutex<Ledger>,
+    ledger: Mutex<CountersByTime>,
     /// Held for writing from when counters are taken out of the ledger until they are in the store.
     writing: RwLock<()>,
     /// Number of pieces that have been written.
@@ -129,7 +129,7 @@ pub struct Observatory {
 
 /// Counters by time, tenant and endpoint.
 #[derive(Debug)]
-struct Ledger {
+struct CountersByTime {
     pending: Pending,
     endpoints: Remembered<EndpointId, EndpointSeen>,
     busy: Busy,
@@ -184,7 +184,7 @@ impl Observatory {
             attempt: Histogram::new(),
             first_attempt_lag: Histogram::new(),
             commit: Histogram::new(),
-            ledger: Mutex::new(Ledger {
+            ledger: Mutex::new(CountersByTime {
                 pending: Pending::default(),
                 endpoints: Remembered::new(MAX_ENDPOINTS_SEEN),
                 busy: Busy::default(),
@@ -383,7 +383,7 @@ impl Observatory {
         counter.fetch_add(deliveries, Relaxed);
     }
 
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+    fn ledger(&self) -> MutexGuard<'_, CountersByTime> {
         // A panic while the lock was held can only leave inexact counts, so a poisoned lock is ignored.
         self.ledger
             .lock()

@@ -16,7 +16,7 @@ pub const MAX_ROWS: usize = 24;
 /// Number of rows at the start that are always shown.
 const FIRST_ROWS: usize = 3;
 /// A deadline later than the last attempt by more than this factor is not drawn, because it would compress the rest.
-const FAR_AWAY: u64 = 10;
+const MAX_LIMIT_RATIO: u64 = 10;
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 72.0;
@@ -162,7 +162,7 @@ impl Journey {
     /// Returns the deadline, if it is near enough to be drawn.
     fn shown_limit_ms(&self) -> Option<u64> {
         let end_ms = self.end_ms();
-        let reach_ms = end_ms.saturating_mul(FAR_AWAY);
+        let reach_ms = end_ms.saturating_mul(MAX_LIMIT_RATIO);
         self.gives_up_ms
             .filter(|limit_ms| end_ms == 0 || *limit_ms <= reach_ms)
     }

@@ -12,8 +12,8 @@ use posthaste_store::{BucketWidth, NodeNo, Scope, StoreError, Tally};
 use rustc_hash::FxHashMap;
 use tokio::time::timeout;
 
-use super::question::{Named, Question, Reply};
-use super::{Switchboard, TELLING};
+use super::question::{NodeRequest, NodeResponse, TextId};
+use super::{READ_TIMEOUT, Switchboard};
 use crate::observe::window::{Gathered, Window};
 use crate::observe::{Lately, Series};
 
@@ -82,7 +82,7 @@ impl Switchboard {
         scope: &Scope,
         windows: &[Window],
     ) -> Result<Gathered, StoreError> {
-        let still = timeout(TELLING, self.observe.still()).await;
+        let still = timeout(READ_TIMEOUT, self.observe.still()).await;
         let still = still.map_err(|_| {
             StoreError::Unavailable("figures are being written, which takes long".to_owned())
         })?;
@@ -102,12 +102,12 @@ impl Switchboard {
 
     /// Reads what other nodes have not written yet.
     async fn unwritten(&self, scope: &Scope) -> Vec<Unwritten> {
-        let question = Question::Pending {
+        let question = NodeRequest::Pending {
             of: scope.clone().into(),
         };
         let replies = self.ask_each(&question).await.into_iter();
         let unwritten = |(node, reply)| {
-            let Reply::Pending { flushes, minutes } = reply else {
+            let NodeResponse::Pending { flushes, minutes } = reply else {
                 return None;
             };
             Some(Unwritten {
@@ -136,13 +136,13 @@ impl Switchboard {
         for (endpoint, lately) in self.lately_here(tenant, others) {
             learn(endpoint, lately);
         }
-        let question = Question::Lately {
-            tenant: tenant.cloned().map(Named),
-            others: others.iter().copied().map(Named).collect(),
+        let question = NodeRequest::Lately {
+            tenant: tenant.cloned().map(TextId),
+            others: others.iter().copied().map(TextId).collect(),
         };
         for reply in self.ask_all(&question).await {
-            if let Reply::Lately { endpoints } = reply {
-                for (Named(endpoint), lately) in endpoints {
+            if let NodeResponse::Lately { endpoints } = reply {
+                for (TextId(endpoint), lately) in endpoints {
                     learn(endpoint, lately);
                 }
             }

@@ -27,7 +27,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use self::question::{Named, Question, Reply};
+use self::question::{NodeRequest, NodeResponse, TextId};
 use crate::clock::Clock;
 use crate::engine::{Cancelled, Engine, EngineError};
 use crate::observe::{EndpointFigures, Observatory};
@@ -35,11 +35,11 @@ use crate::observe::{EndpointFigures, Observatory};
 pub use self::question::{BreakerReport, LaneReport};
 
 /// Time for which an owner is looked for and asked, before the caller gets an error and must retry.
-const PATIENCE: Duration = Duration::from_secs(12);
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(12);
 /// Time limit for one request to an owner. After that, the current owner is determined and asked again.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit for another node to answer a read.
-const TELLING: Duration = Duration::from_secs(1);
+const READ_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause before the owner is determined again.
 const PAUSE: Duration = Duration::from_millis(25);
 /// Time for which enabling an unowned endpoint waits for an owner. Only an owner also resets the endpoint's failure
@@ -71,7 +71,7 @@ impl Switchboard {
             clock,
             store,
             cluster,
-            patience: PATIENCE,
+            patience: TOTAL_TIMEOUT,
         }
     }
 
@@ -121,8 +121,8 @@ impl Switchboard {
         let Some(cluster) = &self.cluster else {
             return self.engine.stand(endpoint, standing, reason).await;
         };
-        let question = Question::Stand {
-            endpoint: Named(endpoint),
+        let question = NodeRequest::Stand {
+            endpoint: TextId(endpoint),
             standing: standing.into(),
             reason,
         };
@@ -134,7 +134,7 @@ impl Switchboard {
                         .await
                 }
                 Owner::Other(node) => match self.ask(node, &question, CHANGE_TIMEOUT).await {
-                    Some(Reply::Stands) => Ok(()),
+                    Some(NodeResponse::Stands) => Ok(()),
                     other => Err(refused(other)?),
                 },
                 Owner::Nobody
@@ -168,16 +168,16 @@ impl Switchboard {
         let Some(cluster) = &self.cluster else {
             return self.engine.cancel(endpoint, delivery).await;
         };
-        let question = Question::Cancel {
-            endpoint: Named(endpoint),
-            delivery: Named(delivery),
+        let question = NodeRequest::Cancel {
+            endpoint: TextId(endpoint),
+            delivery: TextId(delivery),
         };
         let began = Instant::now();
         while began.elapsed() < self.patience {
             let answered = match cluster.owner(Shard::of(endpoint)) {
                 Owner::Me => self.here(self.engine.cancel(endpoint, delivery)).await,
                 Owner::Other(node) => match self.ask(node, &question, CHANGE_TIMEOUT).await {
-                    Some(Reply::Cancelled { outcome }) => Ok(outcome.into()),
+                    Some(NodeResponse::Cancelled { outcome }) => Ok(outcome.into()),
                     other => Err(refused(other)?),
                 },
                 Owner::Nobody => {
@@ -225,11 +225,11 @@ impl Switchboard {
             },
             Owner::Nobody => Ok(nothing()),
             Owner::Other(node) => {
-                let question = Question::Look {
-                    endpoint: Named(endpoint),
+                let question = NodeRequest::Look {
+                    endpoint: TextId(endpoint),
                 };
-                match self.ask(node, &question, TELLING).await {
-                    Some(Reply::Lane { lane, figures }) => Ok((lane, figures.into())),
+                match self.ask(node, &question, READ_TIMEOUT).await {
+                    Some(NodeResponse::Lane { lane, figures }) => Ok((lane, figures.into())),
                     Some(_) | None => Ok(nothing()),
                 }
             }
@@ -249,7 +249,7 @@ impl Switchboard {
     /// Returns those of the deliveries that are in flight on any node.
     pub async fn aloft(&self, stored: &[StoredDelivery]) -> FxHashSet<DeliveryId> {
         let mut aloft = FxHashSet::default();
-        let mut elsewhere: FxHashMap<NodeNo, Vec<Named<DeliveryId>>> = FxHashMap::default();
+        let mut elsewhere: FxHashMap<NodeNo, Vec<TextId<DeliveryId>>> = FxHashMap::default();
         for item in stored {
             let facts = item.delivery.facts();
             if item.delivery.status().is_terminal() {
@@ -262,18 +262,18 @@ impl Switchboard {
             let cluster = self.cluster.as_ref();
             match cluster.map(|cluster| cluster.owner(Shard::of(facts.endpoint))) {
                 Some(Owner::Other(node)) => {
-                    elsewhere.entry(node).or_default().push(Named(facts.id));
+                    elsewhere.entry(node).or_default().push(TextId(facts.id));
                 }
                 Some(Owner::Me | Owner::Nobody) | None => {}
             }
         }
         let mut asked = JoinSet::new();
         for (node, deliveries) in elsewhere {
-            asked.spawn(self.asking(node, &Question::Aloft { deliveries }, TELLING));
+            asked.spawn(self.asking(node, &NodeRequest::Aloft { deliveries }, READ_TIMEOUT));
         }
         while let Some(reply) = asked.join_next().await {
-            if let Ok(Some(Reply::Deliveries { deliveries })) = reply {
-                aloft.extend(deliveries.into_iter().map(|Named(id)| id));
+            if let Ok(Some(NodeResponse::Deliveries { deliveries })) = reply {
+                aloft.extend(deliveries.into_iter().map(|TextId(id)| id));
             }
         }
         aloft
@@ -288,13 +288,13 @@ impl Switchboard {
     /// Returns the number of attempts that a tenant has in flight, on all nodes that answer. `None` if this node's
     /// engine does not answer.
     pub async fn under_way(&self, tenant: &TenantId) -> Option<u64> {
-        let here = timeout(TELLING, self.engine.under_way(tenant.clone())).await;
+        let here = timeout(READ_TIMEOUT, self.engine.under_way(tenant.clone())).await;
         let mut attempts = here.ok()?.ok()? as u64;
-        let question = Question::UnderWay {
-            tenant: Named(tenant.clone()),
+        let question = NodeRequest::UnderWay {
+            tenant: TextId(tenant.clone()),
         };
         for reply in self.ask_all(&question).await {
-            if let Reply::UnderWay { attempts: more } = reply {
+            if let NodeResponse::UnderWay { attempts: more } = reply {
                 attempts += more;
             }
         }
@@ -304,9 +304,9 @@ impl Switchboard {
     /// Returns every delivery in flight on any node that answers, newest first.
     pub async fn flights(&self) -> Vec<DeliveryId> {
         let mut flights = self.engine.flights();
-        for reply in self.ask_all(&Question::Flights).await {
-            if let Reply::Deliveries { deliveries } = reply {
-                flights.extend(deliveries.into_iter().map(|Named(id)| id));
+        for reply in self.ask_all(&NodeRequest::Flights).await {
+            if let NodeResponse::Deliveries { deliveries } = reply {
+                flights.extend(deliveries.into_iter().map(|TextId(id)| id));
             }
         }
         flights.sort_unstable_by(|a, b| b.cmp(a));
@@ -315,26 +315,31 @@ impl Switchboard {
     }
 
     /// Asks all other nodes at once. Nodes that do not answer in time are left out.
-    async fn ask_all(&self, question: &Question) -> Vec<Reply> {
+    async fn ask_all(&self, question: &NodeRequest) -> Vec<NodeResponse> {
         let replies = self.ask_each(question).await.into_iter();
         replies.map(|(_, reply)| reply).collect()
     }
 
     /// Asks all other nodes at once, and returns the answers with their nodes.
-    async fn ask_each(&self, question: &Question) -> Vec<(NodeNo, Reply)> {
+    async fn ask_each(&self, question: &NodeRequest) -> Vec<(NodeNo, NodeResponse)> {
         let Some(cluster) = &self.cluster else {
             return Vec::new();
         };
         let me = cluster.me();
         let mut asked = JoinSet::new();
         for node in cluster.nodes().into_iter().filter(|node| *node != me) {
-            let asking = self.asking(node, question, TELLING);
+            let asking = self.asking(node, question, READ_TIMEOUT);
             asked.spawn(async move { Some((node, asking.await?)) });
         }
         asked.join_all().await.into_iter().flatten().collect()
     }
 
-    async fn ask(&self, node: NodeNo, question: &Question, within: Duration) -> Option<Reply> {
+    async fn ask(
+        &self,
+        node: NodeNo,
+        question: &NodeRequest,
+        within: Duration,
+    ) -> Option<NodeResponse> {
         self.asking(node, question, within).await
     }
 
@@ -342,35 +347,35 @@ impl Switchboard {
     fn asking(
         &self,
         node: NodeNo,
-        question: &Question,
+        question: &NodeRequest,
         within: Duration,
-    ) -> impl Future<Output = Option<Reply>> + Send + use<> {
+    ) -> impl Future<Output = Option<NodeResponse>> + Send + use<> {
         let question = serde_json::to_value(question).expect("a question is plain data");
         let cluster = self.cluster.clone();
         async move {
             let answer = cluster?.ask(node, question, within).await.ok()?;
-            Some(serde_json::from_value(answer).unwrap_or(Reply::NotUnderstood))
+            Some(serde_json::from_value(answer).unwrap_or(NodeResponse::NotUnderstood))
         }
     }
 }
 
 /// Interprets the answer of an owner that did not make the change. Mostly the owner must be determined again.
-fn refused(reply: Option<Reply>) -> Result<EngineError, EngineError> {
+fn refused(reply: Option<NodeResponse>) -> Result<EngineError, EngineError> {
     match reply {
-        Some(Reply::Unable { why }) => Err(EngineError::Store(
+        Some(NodeResponse::Unable { why }) => Err(EngineError::Store(
             posthaste_store::StoreError::Unavailable(why),
         )),
         // A node that does not understand the request runs another version. A newer node may own the endpoint soon.
         Some(
-            Reply::Stands
-            | Reply::Cancelled { .. }
-            | Reply::Lane { .. }
-            | Reply::Deliveries { .. }
-            | Reply::UnderWay { .. }
-            | Reply::Pending { .. }
-            | Reply::Lately { .. }
-            | Reply::Elsewhere
-            | Reply::NotUnderstood,
+            NodeResponse::Stands
+            | NodeResponse::Cancelled { .. }
+            | NodeResponse::Lane { .. }
+            | NodeResponse::Deliveries { .. }
+            | NodeResponse::UnderWay { .. }
+            | NodeResponse::Pending { .. }
+            | NodeResponse::Lately { .. }
+            | NodeResponse::Elsewhere
+            | NodeResponse::NotUnderstood,
         )
         | None => Ok(EngineError::Elsewhere),
     }

@@ -1,7 +1,7 @@
 //! Requests and answers between nodes (node RPC).
 //!
-//! Nodes of different versions may share a store during an upgrade. So [`Question`] and [`Reply`] are JSON: an unknown
-//! request gets [`Reply::NotUnderstood`], unknown fields are ignored, and missing fields have a default where one makes
+//! Nodes of different versions may share a store during an upgrade. So [`NodeRequest`] and [`NodeResponse`] are JSON: an unknown
+//! request gets [`NodeResponse::NotUnderstood`], unknown fields are ignored, and missing fields have a default where one makes
 //! sense.
 
 use std::fmt::Display;
@@ -23,19 +23,19 @@ pub(super) const MAX_DELIVERIES_TOLD: usize = 10_000;
 
 /// An id in the text form of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Named<T>(pub(super) T);
+pub(super) struct TextId<T>(pub(super) T);
 
-impl<T: Display> Serialize for Named<T> {
+impl<T: Display> Serialize for TextId<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&self.0)
     }
 }
 
-impl<'de, T: FromStr> Deserialize<'de> for Named<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Named<T>, D::Error> {
+impl<'de, T: FromStr> Deserialize<'de> for TextId<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<TextId<T>, D::Error> {
         let text = String::deserialize(deserializer)?;
         let id = text.parse().map_err(|_| D::Error::custom("no such id"))?;
-        Ok(Named(id))
+        Ok(TextId(id))
     }
 }
 
@@ -74,63 +74,63 @@ impl From<WireStatus> for Standing {
 /// Request of one node to another. All requests are idempotent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
-pub(super) enum Question {
+pub(super) enum NodeRequest {
     /// Changes the status of an endpoint.
     Stand {
-        endpoint: Named<EndpointId>,
+        endpoint: TextId<EndpointId>,
         standing: WireStatus,
         #[serde(default)]
         reason: Option<DisabledReason>,
     },
     /// Cancels a delivery.
     Cancel {
-        endpoint: Named<EndpointId>,
-        delivery: Named<DeliveryId>,
+        endpoint: TextId<EndpointId>,
+        delivery: TextId<DeliveryId>,
     },
     /// Asks for the state of an endpoint.
-    Look { endpoint: Named<EndpointId> },
+    Look { endpoint: TextId<EndpointId> },
     /// Asks which of these deliveries are in flight.
-    Aloft { deliveries: Vec<Named<DeliveryId>> },
+    Aloft { deliveries: Vec<TextId<DeliveryId>> },
     /// Asks for all deliveries in flight.
     Flights,
     /// Asks for the number of attempts that a tenant has in flight.
-    UnderWay { tenant: Named<TenantId> },
+    UnderWay { tenant: TextId<TenantId> },
     /// Asks for counters that are not in the store yet.
-    Pending { of: Whole },
+    Pending { of: WireScope },
     /// Asks for the failing endpoints of all tenants or of one, and for the recent attempts of these others.
     Lately {
         #[serde(default)]
-        tenant: Option<Named<TenantId>>,
+        tenant: Option<TextId<TenantId>>,
         #[serde(default)]
-        others: Vec<Named<EndpointId>>,
+        others: Vec<TextId<EndpointId>>,
     },
 }
 
 /// Scope of the requested counters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Whole {
+pub(super) enum WireScope {
     All,
-    Tenant(Named<TenantId>),
-    Endpoint(Named<EndpointId>),
+    Tenant(TextId<TenantId>),
+    Endpoint(TextId<EndpointId>),
 }
 
-impl From<Scope> for Whole {
-    fn from(scope: Scope) -> Whole {
+impl From<Scope> for WireScope {
+    fn from(scope: Scope) -> WireScope {
         match scope {
-            Scope::Everything => Whole::All,
-            Scope::Tenant(tenant) => Whole::Tenant(Named(tenant)),
-            Scope::Endpoint(endpoint) => Whole::Endpoint(Named(endpoint)),
+            Scope::Everything => WireScope::All,
+            Scope::Tenant(tenant) => WireScope::Tenant(TextId(tenant)),
+            Scope::Endpoint(endpoint) => WireScope::Endpoint(TextId(endpoint)),
         }
     }
 }
 
-impl From<Whole> for Scope {
-    fn from(whole: Whole) -> Scope {
+impl From<WireScope> for Scope {
+    fn from(whole: WireScope) -> Scope {
         match whole {
-            Whole::All => Scope::Everything,
-            Whole::Tenant(Named(tenant)) => Scope::Tenant(tenant),
-            Whole::Endpoint(Named(endpoint)) => Scope::Endpoint(endpoint),
+            WireScope::All => Scope::Everything,
+            WireScope::Tenant(TextId(tenant)) => Scope::Tenant(tenant),
+            WireScope::Endpoint(TextId(endpoint)) => Scope::Endpoint(endpoint),
         }
     }
 }
@@ -138,7 +138,7 @@ impl From<Whole> for Scope {
 /// Answer to a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
-pub(super) enum Reply {
+pub(super) enum NodeResponse {
     /// The status is in force and persisted.
     Stands,
     /// Outcome of the cancellation.
@@ -150,7 +150,7 @@ pub(super) enum Reply {
         figures: Figures,
     },
     /// Deliveries in flight.
-    Deliveries { deliveries: Vec<Named<DeliveryId>> },
+    Deliveries { deliveries: Vec<TextId<DeliveryId>> },
     /// Number of attempts in flight.
     UnderWay { attempts: u64 },
     /// Counters that are not in the store yet, by minute, and the number of writes so far.
@@ -160,7 +160,7 @@ pub(super) enum Reply {
     },
     /// Recent attempts of these endpoints.
     Lately {
-        endpoints: Vec<(Named<EndpointId>, Lately)>,
+        endpoints: Vec<(TextId<EndpointId>, Lately)>,
     },
     /// Another node owns the endpoint.
     Elsewhere,
@@ -297,30 +297,30 @@ mod tests {
 
     #[test]
     fn what_is_asked_and_answered_arrives() {
-        let (endpoint, delivery) = (Named(EndpointId(7)), Named(DeliveryId(8)));
+        let (endpoint, delivery) = (TextId(EndpointId(7)), TextId(DeliveryId(8)));
         for question in [
-            Question::Stand {
+            NodeRequest::Stand {
                 endpoint,
                 standing: WireStatus::Disabled,
                 reason: Some(DisabledReason::Manual),
             },
-            Question::Cancel { endpoint, delivery },
-            Question::Look { endpoint },
-            Question::Aloft {
+            NodeRequest::Cancel { endpoint, delivery },
+            NodeRequest::Look { endpoint },
+            NodeRequest::Aloft {
                 deliveries: vec![delivery],
             },
-            Question::Flights,
-            Question::UnderWay {
-                tenant: Named("acme".parse().expect("an id")),
+            NodeRequest::Flights,
+            NodeRequest::UnderWay {
+                tenant: TextId("acme".parse().expect("an id")),
             },
-            Question::Pending { of: Whole::All },
-            Question::Pending {
-                of: Whole::Tenant(Named("acme".parse().expect("a name"))),
+            NodeRequest::Pending { of: WireScope::All },
+            NodeRequest::Pending {
+                of: WireScope::Tenant(TextId("acme".parse().expect("a name"))),
             },
-            Question::Pending {
-                of: Whole::Endpoint(endpoint),
+            NodeRequest::Pending {
+                of: WireScope::Endpoint(endpoint),
             },
-            Question::Lately {
+            NodeRequest::Lately {
                 tenant: None,
                 others: vec![endpoint],
             },
@@ -351,29 +351,29 @@ mod tests {
             ..Lately::default()
         };
         for reply in [
-            Reply::Stands,
-            Reply::Cancelled {
+            NodeResponse::Stands,
+            NodeResponse::Cancelled {
                 outcome: Outcome::TooLate,
             },
-            Reply::Lane {
+            NodeResponse::Lane {
                 lane: Some(lane),
                 figures,
             },
-            Reply::Deliveries {
+            NodeResponse::Deliveries {
                 deliveries: vec![delivery],
             },
-            Reply::Pending {
+            NodeResponse::Pending {
                 flushes: 3,
                 minutes: vec![(Timestamp(7), Tally::default())],
             },
-            Reply::Lately {
+            NodeResponse::Lately {
                 endpoints: vec![(endpoint, lately)],
             },
-            Reply::Elsewhere,
-            Reply::Unable {
+            NodeResponse::Elsewhere,
+            NodeResponse::Unable {
                 why: "full".to_owned(),
             },
-            Reply::NotUnderstood,
+            NodeResponse::NotUnderstood,
         ] {
             assert_eq!(there_and_back(&reply), reply);
         }
@@ -382,27 +382,28 @@ mod tests {
     #[test]
     fn another_version_is_borne() {
         let newer = json!({"ask": "look", "endpoint": EndpointId(7).to_string(), "colour": "red"});
-        let question: Question = serde_json::from_value(newer).expect("it is understood");
+        let question: NodeRequest = serde_json::from_value(newer).expect("it is understood");
         assert_eq!(
             question,
-            Question::Look {
-                endpoint: Named(EndpointId(7))
+            NodeRequest::Look {
+                endpoint: TextId(EndpointId(7))
             }
         );
-        let unknown = |value: Value| serde_json::from_value::<Question>(value).is_err();
+        let unknown = |value: Value| serde_json::from_value::<NodeRequest>(value).is_err();
         assert!(unknown(json!({"ask": "sing"})));
         // An answer of an older version that has fewer fields is accepted.
         let older =
             json!({"answer": "pending", "flushes": 1, "minutes": [[60_000, {"attempts": 3}]]});
-        let older: Reply = serde_json::from_value(older).expect("a reply");
+        let older: NodeResponse = serde_json::from_value(older).expect("a reply");
         let tally = Tally {
             attempts: 3,
             ..Tally::default()
         };
         let minutes = vec![(Timestamp(60_000), tally)];
         let flushes = 1;
-        assert_eq!(older, Reply::Pending { flushes, minutes });
-        let strange: Reply = serde_json::from_value(json!({"answer": "sung"})).expect("a reply");
-        assert_eq!(strange, Reply::NotUnderstood);
+        assert_eq!(older, NodeResponse::Pending { flushes, minutes });
+        let strange: NodeResponse =
+            serde_json::from_value(json!({"answer": "sung"})).expect("a reply");
+        assert_eq!(strange, NodeResponse::NotUnderstood);
     }
 }

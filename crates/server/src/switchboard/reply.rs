@@ -4,8 +4,8 @@ use posthaste_core::id::{DeliveryId, EndpointId};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::question::{MAX_DELIVERIES_TOLD, Named, Question, Reply};
-use super::{Switchboard, TELLING};
+use super::question::{MAX_DELIVERIES_TOLD, NodeRequest, NodeResponse, TextId};
+use super::{READ_TIMEOUT, Switchboard};
 use crate::engine::EngineError;
 
 impl Switchboard {
@@ -13,73 +13,75 @@ impl Switchboard {
     pub async fn answer(&self, question: Value) -> Value {
         let reply = match serde_json::from_value(question) {
             Ok(question) => self.reply(question).await,
-            Err(_) => Reply::NotUnderstood,
+            Err(_) => NodeResponse::NotUnderstood,
         };
         serde_json::to_value(reply).expect("a reply is plain data")
     }
 
-    async fn reply(&self, question: Question) -> Reply {
+    async fn reply(&self, question: NodeRequest) -> NodeResponse {
         match question {
-            Question::Stand {
-                endpoint: Named(endpoint),
+            NodeRequest::Stand {
+                endpoint: TextId(endpoint),
                 standing,
                 reason,
             } => match self.engine.stand(endpoint, standing.into(), reason).await {
-                Ok(()) => Reply::Stands,
+                Ok(()) => NodeResponse::Stands,
                 Err(error) => unable(error),
             },
-            Question::Cancel {
-                endpoint: Named(endpoint),
-                delivery: Named(delivery),
+            NodeRequest::Cancel {
+                endpoint: TextId(endpoint),
+                delivery: TextId(delivery),
             } => match self.engine.cancel(endpoint, delivery).await {
-                Ok(cancelled) => Reply::Cancelled {
+                Ok(cancelled) => NodeResponse::Cancelled {
                     outcome: cancelled.into(),
                 },
                 Err(error) => unable(error),
             },
-            Question::Look {
-                endpoint: Named(endpoint),
+            NodeRequest::Look {
+                endpoint: TextId(endpoint),
             } => match self.look_here(endpoint).await {
-                Ok((lane, figures)) => Reply::Lane {
+                Ok((lane, figures)) => NodeResponse::Lane {
                     lane,
                     figures: figures.into(),
                 },
                 Err(error) => unable(error),
             },
-            Question::Aloft { deliveries } => {
-                let aloft = |Named(id): &Named<DeliveryId>| self.engine.is_in_flight(*id);
+            NodeRequest::Aloft { deliveries } => {
+                let aloft = |TextId(id): &TextId<DeliveryId>| self.engine.is_in_flight(*id);
                 let deliveries = deliveries.into_iter().filter(aloft).collect();
-                Reply::Deliveries { deliveries }
+                NodeResponse::Deliveries { deliveries }
             }
-            Question::Flights => {
+            NodeRequest::Flights => {
                 let flights = self.engine.flights().into_iter();
-                let deliveries = flights.take(MAX_DELIVERIES_TOLD).map(Named).collect();
-                Reply::Deliveries { deliveries }
+                let deliveries = flights.take(MAX_DELIVERIES_TOLD).map(TextId).collect();
+                NodeResponse::Deliveries { deliveries }
             }
-            Question::UnderWay {
-                tenant: Named(tenant),
+            NodeRequest::UnderWay {
+                tenant: TextId(tenant),
             } => match self.engine.under_way(tenant).await {
-                Ok(attempts) => Reply::UnderWay {
+                Ok(attempts) => NodeResponse::UnderWay {
                     attempts: attempts as u64,
                 },
                 Err(error) => unable(error),
             },
-            Question::Pending { of } => match timeout(TELLING, self.observe.still()).await {
-                Ok(still) => Reply::Pending {
-                    flushes: still.flushes(),
-                    minutes: still.pending(&of.into()),
-                },
-                Err(_) => Reply::Unable {
-                    why: "figures are being written".to_owned(),
-                },
-            },
-            Question::Lately { tenant, others } => {
-                let tenant = tenant.map(|Named(tenant)| tenant);
+            NodeRequest::Pending { of } => {
+                match timeout(READ_TIMEOUT, self.observe.still()).await {
+                    Ok(still) => NodeResponse::Pending {
+                        flushes: still.flushes(),
+                        minutes: still.pending(&of.into()),
+                    },
+                    Err(_) => NodeResponse::Unable {
+                        why: "figures are being written".to_owned(),
+                    },
+                }
+            }
+            NodeRequest::Lately { tenant, others } => {
+                let tenant = tenant.map(|TextId(tenant)| tenant);
                 let others = others.into_iter().take(MAX_DELIVERIES_TOLD);
-                let others: Vec<EndpointId> = others.map(|Named(endpoint)| endpoint).collect();
+                let others: Vec<EndpointId> = others.map(|TextId(endpoint)| endpoint).collect();
                 let lately = self.lately_here(tenant.as_ref(), &others).into_iter();
-                let endpoints = lately.map(|(endpoint, lately)| (Named(endpoint), lately));
-                Reply::Lately {
+                let endpoints = lately.map(|(endpoint, lately)| (TextId(endpoint), lately));
+                NodeResponse::Lately {
                     endpoints: endpoints.collect(),
                 }
             }
@@ -87,11 +89,11 @@ impl Switchboard {
     }
 }
 
-fn unable(error: EngineError) -> Reply {
+fn unable(error: EngineError) -> NodeResponse {
     match error {
         // A node that stops releases all its shards, so the caller must ask the next owner.
-        EngineError::Elsewhere | EngineError::Stopped => Reply::Elsewhere,
-        EngineError::Store(error) => Reply::Unable {
+        EngineError::Elsewhere | EngineError::Stopped => NodeResponse::Elsewhere,
+        EngineError::Store(error) => NodeResponse::Unable {
             why: error.to_string(),
         },
     }

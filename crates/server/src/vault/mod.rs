@@ -181,7 +181,7 @@ impl Vault {
         let tag = key
             .seal_in_place_separate_tag(
                 Nonce::assume_unique_for_key(nonce),
-                Aad::from(place(FORMAT, tenant, endpoint, purpose)),
+                Aad::from(associated_data(FORMAT, tenant, endpoint, purpose)),
                 &mut sealed[HEAD_BYTES..],
             )
             .expect("nothing in memory is too long to be sealed");
@@ -207,7 +207,7 @@ impl Vault {
         let length = key
             .open_in_place(
                 Nonce::assume_unique_for_key(nonce),
-                Aad::from(place(FORMAT, tenant, endpoint, purpose)),
+                Aad::from(associated_data(FORMAT, tenant, endpoint, purpose)),
                 &mut plain,
             )
             .map_err(|_| VaultError::Altered)?
@@ -279,7 +279,12 @@ fn parts(sealed: &[u8]) -> Option<(MasterKeyId, [u8; NONCE_LEN], &[u8])> {
 
 /// Returns the authenticated data that binds a secret to its row. The length precedes each part, so that no
 /// two combinations give the same bytes.
-fn place(format: u8, tenant: &TenantId, endpoint: EndpointId, purpose: Purpose) -> Vec<u8> {
+fn associated_data(
+    format: u8,
+    tenant: &TenantId,
+    endpoint: EndpointId,
+    purpose: Purpose,
+) -> Vec<u8> {
     let endpoint = endpoint.0.to_be_bytes();
     let (format, purpose) = ([format], [purpose.code()]);
     let parts: [&[u8]; 5] = [

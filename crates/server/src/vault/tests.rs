@@ -115,7 +115,7 @@ fn the_layout_stays() {
     assert_eq!(sealed[1..5], vault.newest_key().0);
     assert_eq!(sealed.len(), 1 + 4 + 12 + 5 + 16);
     assert_eq!(
-        place(FORMAT, &acme(), ENDPOINT, Purpose::SigningKeys),
+        associated_data(FORMAT, &acme(), ENDPOINT, Purpose::SigningKeys),
         b"\0\0\0\x0fposthaste vault\0\0\0\x01\x01\0\0\0\x04acme\
           \0\0\0\x10\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x07\0\0\0\x01\x01"
     );

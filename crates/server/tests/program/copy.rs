@@ -22,9 +22,9 @@ use posthaste_testbed::{Database, without_settings};
 const EVENTS: usize = 20_000;
 
 /// A hand-over that ignores all deliveries.
-struct Nobody;
+struct IgnoreHandOver;
 
-impl HandOver for Nobody {
+impl HandOver for IgnoreHandOver {
     fn accepted(&self, _: Vec<HandedOver>) {}
 
     fn broken(&self, why: &StoreError) {
@@ -36,7 +36,7 @@ impl HandOver for Nobody {
 async fn filled(directory: &Path, events: usize) -> PathBuf {
     let path = directory.join("posthaste.db");
     let settings = StoreSettings::new(Dice::seeded(1));
-    let store = SqliteStore::open(&path, settings, Arc::new(Nobody)).expect("it opens");
+    let store = SqliteStore::open(&path, settings, Arc::new(IgnoreHandOver)).expect("it opens");
     let now = Timestamp(1_700_000_000_000);
     let tenant = Tenant {
         id: "acme".parse().expect("an id"),

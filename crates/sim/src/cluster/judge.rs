@@ -2,12 +2,12 @@
 
 use posthaste_core::cluster::Shard;
 
-use super::{ClusterMutation, ClusterOracle, Judged, LATEST_MS, STORM_MS, World};
+use super::{CheckResult, ClusterMutation, ClusterOracle, LATEST_MS, STORM_MS, World};
 
 impl World {
     /// Checks that at most one node may send for each shard. Called after every change that can allow a node to
     /// send.
-    pub(super) fn judge_one_owner(&self) -> Judged {
+    pub(super) fn judge_one_owner(&self) -> CheckResult {
         let now_ms = self.agenda.now_ms();
         let mut owners = [None; 256];
         for (at, node) in self.nodes.iter().enumerate() {
@@ -29,7 +29,7 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn judge_leave(&mut self, at: usize) -> Judged {
+    pub(super) fn judge_leave(&mut self, at: usize) -> CheckResult {
         let node = &mut self.nodes[at];
         node.retired = true;
         // During the fault phase a node may have to leave without deregistering.
@@ -45,7 +45,7 @@ impl World {
     }
 
     /// Checks that every shard is held by a running node with a valid lease.
-    pub(super) fn judge_owned(&self, when: &str) -> Judged {
+    pub(super) fn judge_owned(&self, when: &str) -> CheckResult {
         let now_ms = self.agenda.now_ms();
         let missing: Vec<u16> = Shard::all()
             .filter(|shard| {
@@ -64,7 +64,7 @@ impl World {
         Err((ClusterOracle::SoonOwned, detail))
     }
 
-    pub(super) fn judge_balance(&self, when: &str) -> Judged {
+    pub(super) fn judge_balance(&self, when: &str) -> CheckResult {
         let shares: Vec<usize> = self
             .nodes
             .iter()

@@ -92,7 +92,7 @@ pub fn run_cluster(
     }
 }
 
-type Judged = Result<(), (ClusterOracle, String)>;
+type CheckResult = Result<(), (ClusterOracle, String)>;
 
 #[derive(Clone, Debug)]
 enum Event {
@@ -157,7 +157,7 @@ impl World {
         }
     }
 
-    fn live(&mut self) -> Judged {
+    fn live(&mut self) -> CheckResult {
         for _ in 0..self.dice.between(1, 4) {
             self.join(true)?;
         }
@@ -194,7 +194,7 @@ impl World {
         (!running.is_empty()).then(|| *self.dice.pick(&running))
     }
 
-    fn join(&mut self, works: bool) -> Judged {
+    fn join(&mut self, works: bool) -> CheckResult {
         let origin = self.dice.between(0, 1_000_000);
         let parts_per_million = self.dice.between(0, 2_000) as i64 - 1_000;
         let mut node = Node::new(works, origin, parts_per_million, self.timings);
@@ -204,7 +204,7 @@ impl World {
     }
 
     /// Processes all events of the next `for_ms` milliseconds.
-    fn pass(&mut self, for_ms: u64) -> Judged {
+    fn pass(&mut self, for_ms: u64) -> CheckResult {
         let until_ms = self.agenda.now_ms() + for_ms;
         while let Some(event) = self.agenda.advance(until_ms) {
             self.happen(event)?;
@@ -212,7 +212,7 @@ impl World {
         Ok(())
     }
 
-    fn happen(&mut self, event: Event) -> Judged {
+    fn happen(&mut self, event: Event) -> CheckResult {
         match event {
             Event::Wake { node, life } => {
                 if self.nodes[node].is_awake(life) {
@@ -267,7 +267,7 @@ impl World {
     }
 
     /// Triggers a random fault and schedules the next one.
-    fn strike(&mut self) -> Judged {
+    fn strike(&mut self) -> CheckResult {
         if !self.stormy {
             return Ok(());
         }
@@ -313,7 +313,7 @@ impl World {
     }
 
     /// Ends the fault phase and all current faults.
-    fn heal(&mut self) -> Judged {
+    fn heal(&mut self) -> CheckResult {
         self.note(|| "the world is well".to_owned());
         self.stormy = false;
         for at in 0..self.nodes.len() {
@@ -329,7 +329,7 @@ impl World {
     }
 
     /// Passes an input to a node and executes its commands.
-    fn tell(&mut self, at: usize, input: Input) -> Judged {
+    fn tell(&mut self, at: usize, input: Input) -> CheckResult {
         let now_ms = self.agenda.now_ms();
         let now = self.nodes[at].clock(now_ms);
         let commands = self.nodes[at].handle(now, input);
@@ -343,7 +343,7 @@ impl World {
         Ok(())
     }
 
-    fn obey(&mut self, at: usize, now: Tick, command: Command) -> Judged {
+    fn obey(&mut self, at: usize, now: Tick, command: Command) -> CheckResult {
         self.note_command(at, &command);
         match command {
             Command::Register
@@ -460,7 +460,7 @@ impl World {
         me: Option<NodeNo>,
         request: &Command,
         answer_in: Option<(u64, u64)>,
-    ) -> Judged {
+    ) -> CheckResult {
         let done = self.table.apply(me, request, self.timings.lease);
         if let Some((in_ms, number)) = answer_in {
             let life = self.nodes[at].life;
@@ -491,7 +491,7 @@ impl World {
         Ok(())
     }
 
-    fn reach(&mut self, at: usize, life: u64, input: Input, answers: Option<u64>) -> Judged {
+    fn reach(&mut self, at: usize, life: u64, input: Input, answers: Option<u64>) -> CheckResult {
         let node = &mut self.nodes[at];
         if !node.lives(life) {
             return Ok(());
@@ -537,7 +537,7 @@ impl World {
     }
 
     /// Waits until all shards must be owned and evenly distributed, and then checks that none moves.
-    fn settle(&mut self, when: &str, settled: bool) -> Judged {
+    fn settle(&mut self, when: &str, settled: bool) -> CheckResult {
         if !settled {
             self.pass(OWNED_WITHIN_MS)?;
         }

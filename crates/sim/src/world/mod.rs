@@ -233,7 +233,7 @@ impl World {
             self.summary.events += 1;
             let wall = self.now().wall;
             self.ledger.wall(wall);
-            self.happen(event);
+            self.process_event(event);
             if self.ledger.broken().is_some() {
                 return Err(self.failure());
             }
@@ -273,7 +273,7 @@ impl World {
         self.agenda.plan(STORM_MS, Event::Heal);
     }
 
-    fn happen(&mut self, event: Event) {
+    fn process_event(&mut self, event: Event) {
         match event {
             Event::Produce => self.produce(),
             Event::Intervene => self.intervene(),

@@ -120,7 +120,7 @@ pub(super) async fn of_an_ordering_key_only_the_oldest_comes(harness: &dyn Harne
     assert!(fetched.blocked);
 
     // A delivery that waits for a retry still blocks; one that has ended does not.
-    world.stumble(sent[0], at(60)).await;
+    world.fail_retryably(sent[0], at(60)).await;
     let fetched = world.fetch(made, at(61), 10, true).await;
     assert_eq!(ids(&fetched), [sent[2], free]);
     world.succeed(sent[0], at(62)).await;
@@ -178,7 +178,7 @@ pub(super) async fn unfinished_work_names_every_endpoint_with_its_earliest(harne
     let ended = send(2, 10).await.deliveries[0].id;
     world.succeed(ended, at(10)).await;
     let again = send(3, 10).await.deliveries[0].id;
-    world.stumble(again, at(10)).await;
+    world.fail_retryably(again, at(10)).await;
     let again_at = world.delivery(again).await.wanted_at().unwrap();
     send(4, HOUR).await;
     // Waiting deliveries of a deleted endpoint must still be failed.

@@ -56,7 +56,7 @@ pub(super) async fn counts_are_what_a_recount_says(harness: &dyn Harness) {
     world.succeed(sent[0], at(10)).await;
     world.fail(sent[1], at(10)).await;
     world.fail(sent[2], at(10)).await;
-    world.stumble(sent[3], at(10)).await;
+    world.fail_retryably(sent[3], at(10)).await;
     assert_eq!(world.cancel(sent[4], at(10)).await, Written::Applied);
     assert_counted(&world, "attempts").await;
     world
@@ -108,7 +108,7 @@ pub(super) async fn those_retrying_for_long_are_counted(harness: &dyn Harness) {
     let stumbled = attempt(&others, at(1), answered(503));
     assert_eq!(world.record(at(1), stumbled).await, Written::Applied);
     for delivery in &sent[..4] {
-        world.stumble(*delivery, at(4 * HOUR)).await;
+        world.fail_retryably(*delivery, at(4 * HOUR)).await;
     }
     world.succeed(sent[0], at(5 * HOUR)).await;
     let count = |tenant: Option<&str>, since, limit| {
@@ -128,7 +128,7 @@ pub(super) async fn those_retrying_for_long_are_counted(harness: &dyn Harness) {
         .retry(at(7 * HOUR), id("acme"), sent[1])
         .await
         .unwrap();
-    world.stumble(sent[1], at(7 * HOUR)).await;
+    world.fail_retryably(sent[1], at(7 * HOUR)).await;
     assert_eq!(count(Some("acme"), 7 * HOUR, 99).await, Ok(2));
     assert_eq!(count(Some("acme"), 7 * HOUR + 1, 99).await, Ok(3));
 }

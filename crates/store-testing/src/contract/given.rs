@@ -342,7 +342,7 @@ impl<'a> World<'a> {
     }
 
     /// Makes an attempt that fails and is retried.
-    pub(super) async fn stumble(&self, delivery: DeliveryId, now: Timestamp) {
+    pub(super) async fn fail_retryably(&self, delivery: DeliveryId, now: Timestamp) {
         self.try_once(delivery, now, Outcome::Failed(Fault::Timeout))
             .await;
     }

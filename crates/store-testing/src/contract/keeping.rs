@@ -54,8 +54,8 @@ pub(super) async fn each_goes_at_its_own_time(harness: &dyn Harness) {
     world.add_endpoint(1).await;
     let accepted = world.accept(at(0), event("acme", "a.b")).await;
     let sent = accepted.deliveries[0].id;
-    world.stumble(sent, at(1)).await;
-    world.stumble(sent, at(2)).await;
+    world.fail_retryably(sent, at(1)).await;
+    world.fail_retryably(sent, at(2)).await;
     world.fail(sent, at(HOUR)).await;
     let before = stored(&world, accepted.id).await;
     let (delivery, attempts) = world.find(sent).await;
@@ -118,8 +118,8 @@ pub(super) async fn what_is_unfinished_stays_complete(harness: &dyn Harness) {
     let accepted = world.accept(at(0), event("acme", "a.b")).await;
     let (ended, waits) = (accepted.deliveries[0].id, accepted.deliveries[1].id);
     for delivery in [ended, waits] {
-        world.stumble(delivery, at(1)).await;
-        world.stumble(delivery, at(2)).await;
+        world.fail_retryably(delivery, at(1)).await;
+        world.fail_retryably(delivery, at(2)).await;
     }
     world.succeed(ended, at(3)).await;
     let content = world.store.content(accepted.id).await;
@@ -158,7 +158,7 @@ pub(super) async fn what_is_sent_again_keeps_what_it_needs(harness: &dyn Harness
     world.add_endpoint(1).await;
     let accepted = world.accept(at(0), event("acme", "a.b")).await;
     let sent = accepted.deliveries[0].id;
-    world.stumble(sent, at(1)).await;
+    world.fail_retryably(sent, at(1)).await;
     world.fail(sent, at(2)).await;
     let content = world.store.content(accepted.id).await;
     let retried = world.store.retry(at(HOUR), id("acme"), sent).await;
@@ -194,8 +194,8 @@ pub(super) async fn attempts_go_on_where_they_were(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     let sent = world.send(at(0), "a.b").await;
-    world.stumble(sent, at(1)).await;
-    world.stumble(sent, at(2)).await;
+    world.fail_retryably(sent, at(1)).await;
+    world.fail_retryably(sent, at(2)).await;
     assert_eq!(world.cancel(sent, at(3)).await, Written::Applied);
     let brief = Retention {
         attempts: Some(Span::from_days(1)),
@@ -209,7 +209,7 @@ pub(super) async fn attempts_go_on_where_they_were(harness: &dyn Harness) {
         .await
         .unwrap();
     assert_eq!(numbers(&world, sent).await, [2]);
-    world.stumble(sent, at(2 * DAY)).await;
+    world.fail_retryably(sent, at(2 * DAY)).await;
     assert_eq!(numbers(&world, sent).await, [2, 3]);
     world.succeed(sent, at(2 * DAY + 1)).await;
     assert_eq!(numbers(&world, sent).await, [2, 3, 4]);

@@ -78,7 +78,7 @@ pub(super) async fn everything_is_there_after_a_restart(harness: &dyn Harness) {
         match ms {
             0 => world.succeed(sent, at(10)).await,
             1 => world.fail(sent, at(10)).await,
-            2 => world.stumble(sent, at(10)).await,
+            2 => world.fail_retryably(sent, at(10)).await,
             3.. => {}
         }
     }

@@ -46,7 +46,7 @@ async fn a_bit_of_everything(world: &World<'_>) {
             match (ms / 3 + u64::from(delivery.endpoint == paused)) % 5 {
                 0 => world.succeed(sent, at(100)).await,
                 1 => world.fail(sent, at(100)).await,
-                2 => world.stumble(sent, at(100)).await,
+                2 => world.fail_retryably(sent, at(100)).await,
                 3 => assert_eq!(world.cancel(sent, at(100)).await, Written::Applied),
                 4.. => {}
             }
@@ -263,7 +263,7 @@ pub(super) async fn held_follows_from_the_endpoint(harness: &dyn Harness) {
     let made = world.add_endpoint(1).await;
     let pending = world.send(at(1), "a.b").await;
     let retrying = world.send(at(1), "a.b").await;
-    world.stumble(retrying, at(2)).await;
+    world.fail_retryably(retrying, at(2)).await;
     let ended = world.send(at(1), "a.b").await;
     world.succeed(ended, at(2)).await;
     let health = |revision, tripped: bool| Health {

@@ -223,7 +223,7 @@ pub(super) async fn what_waits_can_be_cancelled_once(harness: &dyn Harness) {
     let made = world.add_endpoint(1).await;
     let waiting = world.send(at(1), "a.b").await;
     let retrying = world.send(at(1), "a.b").await;
-    world.stumble(retrying, at(2)).await;
+    world.fail_retryably(retrying, at(2)).await;
     for sent in [waiting, retrying] {
         let attempts = world.find(sent).await.1;
         assert_eq!(world.cancel(sent, at(5)).await, Written::Applied);

@@ -27,7 +27,7 @@ pub(super) async fn one_that_waits_is_hastened(harness: &dyn Harness) {
     let endpoint = world.add_endpoint(1).await;
     let waiting = world.send(at(1), "a.b").await;
     let retrying = world.send(at(1), "a.b").await;
-    world.stumble(retrying, at(2)).await;
+    world.fail_retryably(retrying, at(2)).await;
     let spent = world.delivery(retrying).await.facts().clone();
     world.stand(endpoint, Standing::Paused).await;
     for sent in [waiting, retrying] {
@@ -51,7 +51,7 @@ pub(super) async fn one_that_has_ended_begins_all_over(harness: &dyn Harness) {
     let succeeded = world.send(at(1), "a.b").await;
     world.succeed(succeeded, at(2)).await;
     let failed = world.send(at(1), "a.b").await;
-    world.stumble(failed, at(2)).await;
+    world.fail_retryably(failed, at(2)).await;
     world.fail(failed, at(3)).await;
     let cancelled = world.send(at(1), "a.b").await;
     assert_eq!(world.cancel(cancelled, at(2)).await, Written::Applied);

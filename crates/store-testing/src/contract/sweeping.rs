@@ -20,7 +20,7 @@ pub(super) async fn a_sweep_ends_a_piece_at_a_time_and_spares_what_is_in_flight(
     for ms in 0..10 {
         sent.push(world.send(at(ms), "swept").await);
     }
-    world.stumble(sent[4], at(20)).await;
+    world.fail_retryably(sent[4], at(20)).await;
     world.succeed(sent[5], at(20)).await;
     let elsewhere = world
         .accept(at(1), event("acme", "spared"))
@@ -72,7 +72,7 @@ pub(super) async fn a_sweep_says_why(harness: &dyn Harness) {
     for reason in [DeadReason::EndpointDisabled, DeadReason::EndpointDeleted] {
         let fresh = world.send(at(1), "a.b").await;
         let tried = world.send(at(1), "a.b").await;
-        world.stumble(tried, at(2)).await;
+        world.fail_retryably(tried, at(2)).await;
         world.sweep(at(9), made, reason).await;
         for sent in [fresh, tried] {
             let stored = world.find(sent).await.0;

@@ -15,7 +15,7 @@ pub(super) async fn what_is_unfinished_stays(harness: &dyn Harness) {
     world.add_endpoint(1).await;
     let pending = world.send(at(0), "a.b").await;
     let retrying = world.send(at(0), "a.b").await;
-    world.stumble(retrying, at(1)).await;
+    world.fail_retryably(retrying, at(1)).await;
     let again = world.send(at(0), "a.b").await;
     world.fail(again, at(1)).await;
     world.store.retry(at(2), id("acme"), again).await.unwrap();
@@ -39,7 +39,7 @@ pub(super) async fn what_ended_long_ago_goes_with_all_its_rows(harness: &dyn Har
     world.add_endpoint(1).await;
     let first = world.accept(at(0), event("acme", "a.b")).await;
     let sent = first.deliveries[0].id;
-    world.stumble(sent, at(1)).await;
+    world.fail_retryably(sent, at(1)).await;
     world.fail(sent, at(2)).await;
     let second = world.accept(at(0), event("acme", "a.b")).await;
     assert_eq!(

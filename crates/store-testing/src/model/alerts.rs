@@ -7,7 +7,7 @@ use posthaste_core::id::{AlertId, TenantId};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
 
-use super::tables::{AlertRow, Owner, Tables, page};
+use super::tables::{AlertRow, Tables, TenantVersion, page};
 use super::{ModelStore, answer};
 use posthaste_store::rules::{RAISED, RESOLVED};
 use posthaste_store::{
@@ -55,7 +55,7 @@ impl Alerts for ModelStore {
 
 impl Tables {
     /// Returns the tenant of an existing scope; `None` if the scope does not exist.
-    fn owner_of(&self, scope: &Scope) -> Option<Option<Owner>> {
+    fn owner_of(&self, scope: &Scope) -> Option<Option<TenantVersion>> {
         match scope {
             Scope::Everything => Some(None),
             Scope::Tenant(tenant) => self.owner(tenant).map(Some),
@@ -78,7 +78,7 @@ impl Tables {
     }
 
     /// Returns true if the subject of an alert was deleted since.
-    fn is_gone(&self, scope: &Scope, owner: Option<Owner>) -> bool {
+    fn is_gone(&self, scope: &Scope, owner: Option<TenantVersion>) -> bool {
         match scope {
             Scope::Everything => false,
             Scope::Tenant(tenant) => self.owner(tenant) != owner,
@@ -125,7 +125,7 @@ impl Tables {
         Some(Alert { is_gone, ..alert })
     }
 
-    fn tell(&mut self, at: Timestamp, name: &str, alert: &Alert, owner: Option<Owner>) {
+    fn tell(&mut self, at: Timestamp, name: &str, alert: &Alert, owner: Option<TenantVersion>) {
         self.notice(at, (alert.scope.clone(), owner), name, alert.told());
     }
 

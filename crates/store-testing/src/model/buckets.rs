@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
 
-use super::tables::{Tables, Whole};
+use super::tables::{StatsSubject, Tables};
 use super::{ModelStore, answer};
 use posthaste_store::rules::by_bucket;
 use posthaste_store::{Answer, BucketWidth, Figures, Happened, Scope, Tally};
@@ -74,7 +74,7 @@ impl Tables {
         since: Timestamp,
         limit: usize,
     ) -> Vec<(Scope, Tally)> {
-        let mut sums: BTreeMap<Whole, Tally> = BTreeMap::new();
+        let mut sums: BTreeMap<StatsSubject, Tally> = BTreeMap::new();
         for ((its_width, began, of), tally) in &self.figures {
             if *its_width == width && *began >= since {
                 sums.entry(*of).or_default().add(tally);
@@ -92,26 +92,26 @@ impl Tables {
     }
 
     /// Returns the subject of a scope, if it exists now.
-    fn whole(&self, scope: &Scope) -> Option<Whole> {
+    fn whole(&self, scope: &Scope) -> Option<StatsSubject> {
         match scope {
-            Scope::Everything => Some(Whole::Everything),
-            Scope::Tenant(tenant) => self.owner(tenant).map(Whole::Tenant),
+            Scope::Everything => Some(StatsSubject::Everything),
+            Scope::Tenant(tenant) => self.owner(tenant).map(StatsSubject::Tenant),
             Scope::Endpoint(endpoint) => {
                 let row = &self.endpoints.get(endpoint)?.row;
-                (row.standing != Standing::Deleted).then_some(Whole::Endpoint(*endpoint))
+                (row.standing != Standing::Deleted).then_some(StatsSubject::Endpoint(*endpoint))
             }
         }
     }
 
-    fn scope(&self, whole: Whole) -> Option<Scope> {
+    fn scope(&self, whole: StatsSubject) -> Option<Scope> {
         let scope = match whole {
-            Whole::Everything => Scope::Everything,
-            Whole::Tenant(owner) => {
+            StatsSubject::Everything => Scope::Everything,
+            StatsSubject::Tenant(owner) => {
                 let mut tenants = self.tenants.iter();
                 let (tenant, _) = tenants.find(|(_, row)| row.owner == owner)?;
                 Scope::Tenant(tenant.clone())
             }
-            Whole::Endpoint(endpoint) => Scope::Endpoint(endpoint),
+            StatsSubject::Endpoint(endpoint) => Scope::Endpoint(endpoint),
         };
         self.whole(&scope).map(|_| scope)
     }

@@ -4,7 +4,7 @@ use posthaste_core::id::{EndpointId, KeyId, TenantId};
 use posthaste_core::lane::{Health, Standing};
 use posthaste_core::time::Timestamp;
 
-use super::tables::{OwnedEndpoint, Owner, Tables, TenantRow, page};
+use super::tables::{OwnedEndpoint, Tables, TenantRow, TenantVersion, page};
 use posthaste_store::{
     ApiKey, CreateResult, DisabledReason, Endpoint, EndpointRow, KeyHash, Page, PageRequest,
     ReplaceResult, Tenant,
@@ -15,7 +15,7 @@ impl Tables {
         if self.tenants.contains_key(&tenant.id) {
             return CreateResult::Taken;
         }
-        self.last_owner = Owner(self.last_owner.0 + 1);
+        self.last_owner = TenantVersion(self.last_owner.0 + 1);
         let row = TenantRow {
             owner: self.last_owner,
             tenant: Tenant {
@@ -200,7 +200,7 @@ impl Tables {
     }
 
     /// Returns the endpoints of a tenant that are not deleted, newest first.
-    pub(super) fn standing_of(&self, owner: Owner) -> impl Iterator<Item = &EndpointRow> {
+    pub(super) fn standing_of(&self, owner: TenantVersion) -> impl Iterator<Item = &EndpointRow> {
         let owned = self.endpoints.values().rev();
         owned
             .filter(move |endpoint| endpoint.owner == owner)

@@ -11,7 +11,7 @@ use posthaste_core::lane::Standing;
 use posthaste_core::subscription::wants;
 use posthaste_core::time::{Month, Timestamp};
 
-use super::tables::{DeliveryRow, EventRow, Owner, Tables, older, page};
+use super::tables::{DeliveryRow, EventRow, Tables, TenantVersion, older, page};
 use posthaste_store::{
     AcceptedDelivery, AcceptedEvent, Allowance, Content, EndpointRow, EventFilter, HandedOver,
     Ingest, Ingested, NewEvent, Page, PageRequest, StoredEvent, Usage,
@@ -72,7 +72,7 @@ impl Tables {
     }
 
     /// Returns the number of events that are neither stored nor repeated within the list.
-    fn fresh(&self, owner: Owner, events: &[NewEvent]) -> u64 {
+    fn fresh(&self, owner: TenantVersion, events: &[NewEvent]) -> u64 {
         let mut offered: BTreeSet<&str> = BTreeSet::new();
         let mut fresh = 0;
         for event in events {
@@ -98,7 +98,7 @@ impl Tables {
 
     /// Returns the indexes of events whose idempotency key was used with other content, stored or earlier in
     /// the list.
-    fn conflicts(&self, owner: Owner, events: &[NewEvent]) -> Vec<usize> {
+    fn conflicts(&self, owner: TenantVersion, events: &[NewEvent]) -> Vec<usize> {
         let mut offered: BTreeMap<&str, Fingerprint> = BTreeMap::new();
         let mut conflicts = Vec::new();
         for (index, event) in events.iter().enumerate() {
@@ -120,13 +120,17 @@ impl Tables {
         conflicts
     }
 
-    fn stored_under(&self, owner: Owner, event: &NewEvent) -> Option<(EventId, Fingerprint)> {
+    fn stored_under(
+        &self,
+        owner: TenantVersion,
+        event: &NewEvent,
+    ) -> Option<(EventId, Fingerprint)> {
         let key = event.idempotency.as_ref()?.key.clone();
         self.idempotency.get(&(owner, key)).copied()
     }
 
     /// Returns the endpoints that get an event.
-    fn routes(&self, owner: Owner, event: &NewEvent) -> Vec<EndpointId> {
+    fn routes(&self, owner: TenantVersion, event: &NewEvent) -> Vec<EndpointId> {
         let takes_part = |row: &&EndpointRow| match row.standing {
             Standing::Enabled | Standing::Paused => true,
             Standing::Disabled | Standing::Deleted => false,
@@ -144,7 +148,7 @@ impl Tables {
     fn store_event(
         &mut self,
         now: Timestamp,
-        owner: Owner,
+        owner: TenantVersion,
         event: NewEvent,
         handed_over: &mut Vec<HandedOver>,
     ) -> AcceptedEvent {

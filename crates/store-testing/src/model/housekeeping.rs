@@ -8,7 +8,7 @@ use posthaste_core::delivery::Status;
 use posthaste_core::id::{EndpointId, EventId, ReplayId, TenantId};
 use posthaste_core::time::{Span, Timestamp};
 
-use super::tables::{Owner, ReplayRow, Tables};
+use super::tables::{ReplayRow, Tables, TenantVersion};
 use posthaste_store::rules::is_over;
 use posthaste_store::{Content, Counts, Kept, Retention, Tidied};
 
@@ -91,7 +91,7 @@ impl Tables {
 
     /// Returns the retention periods of a tenant. The data of a deleted tenant is kept for the server's
     /// default.
-    fn kept_for(&self, retention: &Retention, tenant: &TenantId, owner: Owner) -> Kept {
+    fn kept_for(&self, retention: &Retention, tenant: &TenantId, owner: TenantVersion) -> Kept {
         let row = self.tenants.get(tenant);
         match row.filter(|row| row.owner == owner) {
             Some(row) => retention.of(&row.tenant.limits, row.tenant.plan.as_deref()),

@@ -5,7 +5,7 @@ use posthaste_core::id::EndpointId;
 use posthaste_core::time::Timestamp;
 use serde_json::{Value, json};
 
-use super::tables::{NotificationRow, Owner, Tables};
+use super::tables::{NotificationRow, Tables, TenantVersion};
 use super::{ModelStore, answer};
 use posthaste_store::rules::DELIVERY_FAILED;
 use posthaste_store::rules::{KeptLetter, Settled, by_recipient, too_far_ahead};
@@ -103,7 +103,7 @@ impl Tables {
     pub(super) fn notice(
         &mut self,
         at: Timestamp,
-        (scope, owner): (Scope, Option<Owner>),
+        (scope, owner): (Scope, Option<TenantVersion>),
         name: &str,
         detail: Value,
     ) {
@@ -124,7 +124,7 @@ impl Tables {
     }
 
     /// Returns the scope of an endpoint and its tenant.
-    fn about(&self, endpoint: EndpointId) -> (Scope, Option<Owner>) {
+    fn about(&self, endpoint: EndpointId) -> (Scope, Option<TenantVersion>) {
         let owner = self.endpoints.get(&endpoint).map(|it| it.owner);
         (Scope::Endpoint(endpoint), owner)
     }

@@ -4,7 +4,7 @@ use posthaste_core::id::{AuditId, PassId, TenantId};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
 
-use super::tables::{AuditRow, Owner, SessionRow, Tables, page};
+use super::tables::{AuditRow, SessionRow, Tables, TenantVersion, page};
 use posthaste_store::rules::{first_kept, fitted};
 use posthaste_store::{
     AuditEntry, AuditFilter, AuditOutcome, AuditScope, Completed, CreateResult, KeyHash, Named,
@@ -64,7 +64,7 @@ impl Tables {
     }
 
     /// Ends the sessions of a deleted tenant.
-    pub(super) fn end_passes_of(&mut self, owner: Owner) {
+    pub(super) fn end_passes_of(&mut self, owner: TenantVersion) {
         self.passes.retain(|_, row| row.owner != Some(owner));
     }
 
@@ -80,7 +80,11 @@ impl Tables {
     }
 
     /// Adds an entry of this tenant.
-    pub(super) fn add_audit(&mut self, owner: Option<Owner>, entry: AuditEntry) -> CreateResult {
+    pub(super) fn add_audit(
+        &mut self,
+        owner: Option<TenantVersion>,
+        entry: AuditEntry,
+    ) -> CreateResult {
         if self.audit.contains_key(&entry.id) {
             return CreateResult::Taken;
         }

@@ -21,23 +21,23 @@ use posthaste_store::{
 
 /// Distinguishes a tenant from an earlier tenant with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Owner(pub(super) u64);
+pub(super) struct TenantVersion(pub(super) u64);
 
 #[derive(Debug)]
 pub(super) struct TenantRow {
-    pub(super) owner: Owner,
+    pub(super) owner: TenantVersion,
     pub(super) tenant: Tenant,
 }
 
 #[derive(Debug)]
 pub(super) struct OwnedEndpoint {
-    pub(super) owner: Owner,
+    pub(super) owner: TenantVersion,
     pub(super) row: EndpointRow,
 }
 
 #[derive(Debug)]
 pub(super) struct EventRow {
-    pub(super) owner: Owner,
+    pub(super) owner: TenantVersion,
     pub(super) tenant: TenantId,
     pub(super) created_at: Timestamp,
     pub(super) content: Arc<Content>,
@@ -66,7 +66,7 @@ pub(super) struct Target {
 
 #[derive(Debug)]
 pub(super) struct ReplayRow {
-    pub(super) owner: Owner,
+    pub(super) owner: TenantVersion,
     pub(super) replay: Replay,
     /// Targets that are not processed yet.
     pub(super) left: VecDeque<Target>,
@@ -75,36 +75,36 @@ pub(super) struct ReplayRow {
 #[derive(Debug)]
 pub(super) struct SessionRow {
     /// The tenant that the session is for; `None` for a session of a key.
-    pub(super) owner: Option<Owner>,
+    pub(super) owner: Option<TenantVersion>,
     pub(super) pass: Pass,
 }
 
 #[derive(Debug)]
 pub(super) struct AuditRow {
     /// The tenant that had the id when the entry was written.
-    pub(super) owner: Option<Owner>,
+    pub(super) owner: Option<TenantVersion>,
     pub(super) entry: AuditEntry,
 }
 
 /// The subject of stats, with the tenant distinguished from an earlier one with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Whole {
+pub(super) enum StatsSubject {
     Everything,
-    Tenant(Owner),
+    Tenant(TenantVersion),
     Endpoint(EndpointId),
 }
 
 #[derive(Debug)]
 pub(super) struct AlertRow {
     /// The tenant that it belongs to; `None` if it is about the whole installation.
-    pub(super) owner: Option<Owner>,
+    pub(super) owner: Option<TenantVersion>,
     pub(super) alert: Alert,
 }
 
 #[derive(Debug)]
 pub(super) struct NotificationRow {
     /// The tenant that it is about; `None` if it is about the whole installation.
-    pub(super) owner: Option<Owner>,
+    pub(super) owner: Option<TenantVersion>,
     pub(super) notice: NoticeEntry,
 }
 
@@ -112,22 +112,22 @@ pub(super) struct NotificationRow {
 pub(super) struct Tables {
     pub(super) settings: StoreSettings,
     pub(super) mint: Mint,
-    pub(super) last_owner: Owner,
+    pub(super) last_owner: TenantVersion,
     pub(super) tenants: BTreeMap<TenantId, TenantRow>,
     pub(super) keys: BTreeMap<KeyId, ApiKey>,
     pub(super) passes: BTreeMap<PassId, SessionRow>,
     pub(super) audit: BTreeMap<AuditId, AuditRow>,
     pub(super) endpoints: BTreeMap<EndpointId, OwnedEndpoint>,
     pub(super) events: BTreeMap<EventId, EventRow>,
-    pub(super) idempotency: BTreeMap<(Owner, String), (EventId, Fingerprint)>,
+    pub(super) idempotency: BTreeMap<(TenantVersion, String), (EventId, Fingerprint)>,
     pub(super) deliveries: BTreeMap<DeliveryId, DeliveryRow>,
     pub(super) replays: BTreeMap<ReplayId, ReplayRow>,
     /// The rate limit state of each tenant; the next field counts events per month.
-    pub(super) arrivals: BTreeMap<Owner, u64>,
-    pub(super) usage: BTreeMap<(Owner, Month), u64>,
+    pub(super) arrivals: BTreeMap<TenantVersion, u64>,
+    pub(super) usage: BTreeMap<(TenantVersion, Month), u64>,
     pub(super) alerts: BTreeMap<AlertId, AlertRow>,
     pub(super) notices: Vec<NotificationRow>,
-    pub(super) figures: BTreeMap<(BucketWidth, Timestamp, Whole), Tally>,
+    pub(super) figures: BTreeMap<(BucketWidth, Timestamp, StatsSubject), Tally>,
     pub(super) last_notice: u64,
     /// The number of the last notification that was dispatched.
     pub(super) told: u64,
@@ -143,7 +143,7 @@ impl Tables {
         Tables {
             mint: Mint::new(settings.dice.clone()),
             settings,
-            last_owner: Owner(0),
+            last_owner: TenantVersion(0),
             tenants: BTreeMap::new(),
             keys: BTreeMap::new(),
             passes: BTreeMap::new(),
@@ -167,7 +167,7 @@ impl Tables {
     }
 
     /// Returns the tenant that has this id now.
-    pub(super) fn owner(&self, tenant: &TenantId) -> Option<Owner> {
+    pub(super) fn owner(&self, tenant: &TenantId) -> Option<TenantVersion> {
         self.tenants.get(tenant).map(|row| row.owner)
     }
 

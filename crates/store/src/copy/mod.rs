@@ -32,7 +32,7 @@ use crate::postgres::{Dial, ServerUrl};
 use crate::sqlite::Export;
 use counted::COUNTED;
 use stages::STAGES;
-use target::{Mark, Target};
+use target::{CopyState, Target};
 
 /// The target database, and the way to connect to it.
 #[derive(Clone)]
@@ -137,17 +137,17 @@ pub fn copy(
         let mut target = Target::open(to).await?;
         let fingerprint = export.fingerprint()?;
         match target.mark().await? {
-            Mark::Done(of) if of == fingerprint => {}
-            Mark::Done(_) => return Err(target.another_copy()),
-            Mark::Begun(of) if of != fingerprint => return Err(target.another_copy()),
-            Mark::None => {
+            CopyState::Done(of) if of == fingerprint => {}
+            CopyState::Done(_) => return Err(target.another_copy()),
+            CopyState::Begun(of) if of != fingerprint => return Err(target.another_copy()),
+            CopyState::None => {
                 if let Some(what) = target.holds().await? {
                     return Err(target.holds_already(what));
                 }
                 target.begin(fingerprint).await?;
                 carry(&export, &mut target, &mut tell).await?;
             }
-            Mark::Begun(_) => carry(&export, &mut target, &mut tell).await?,
+            CopyState::Begun(_) => carry(&export, &mut target, &mut tell).await?,
         }
         compared(&export, &target).await
     })
@@ -159,8 +159,8 @@ pub fn verify(from: &Path, to: &Destination) -> Result<Vec<Compared>, CopyError>
     block(async {
         let target = Target::look(to).await?;
         match target.mark().await? {
-            Mark::None => Err(target.not_begun()),
-            Mark::Begun(_) | Mark::Done(_) => compared(&export, &target).await,
+            CopyState::None => Err(target.not_begun()),
+            CopyState::Begun(_) | CopyState::Done(_) => compared(&export, &target).await,
         }
     })
 }

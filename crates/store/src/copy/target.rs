@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use super::stages::Rows;
 use super::{CopyError, Destination};
-use crate::postgres::{COPIED_FROM, COPY_DONE, CopyConnection, Fault, Given, Id};
+use crate::postgres::{COPIED_FROM, COPY_DONE, CopyConnection, DbError, Id, Params};
 use crate::sqlite::Export;
 
 /// Prefix of the names in `meta` under which the position of each stage is stored.
 const REACHED: &str = "copied ";
 /// Time to watch for the heartbeat of a node, which comes every second.
-const LISTEN: Duration = Duration::from_secs(3);
+const HEARTBEAT_WATCH: Duration = Duration::from_secs(3);
 
 /// The state of copies into a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum CopyState {
     /// There was none.
     None,
     /// A copy of the file with this fingerprint was started.
@@ -40,7 +40,7 @@ impl Target {
             _keeper: None,
             server: to.server.to_string(),
         };
-        if target.beats().await? {
+        if target.has_live_node().await? {
             return Err(target.in_use());
         }
         let keeper = CopyConnection::open(to).await?;
@@ -65,14 +65,14 @@ impl Target {
 
     /// Returns whether a node is alive, by its heartbeat. A node that was killed left its row behind and does not
     /// count.
-    async fn beats(&self) -> Result<bool, CopyError> {
+    async fn has_live_node(&self) -> Result<bool, CopyError> {
         let sum =
             "SELECT coalesce(sum(b.beat), 0)::bigint FROM beats b JOIN nodes n ON n.no = b.node";
         if self.number("SELECT count(*) FROM nodes").await? == 0 {
             return Ok(false);
         }
         let before = self.number(sum).await?;
-        tokio::time::sleep(LISTEN).await;
+        tokio::time::sleep(HEARTBEAT_WATCH).await;
         Ok(self.number(sum).await? != before)
     }
 
@@ -90,13 +90,13 @@ impl Target {
     }
 
     /// Returns the state of copies into it.
-    pub(super) async fn mark(&self) -> Result<Mark, CopyError> {
+    pub(super) async fn mark(&self) -> Result<CopyState, CopyError> {
         let Some(from) = self.named(COPIED_FROM).await? else {
-            return Ok(Mark::None);
+            return Ok(CopyState::None);
         };
         Ok(match self.named(COPY_DONE).await? {
-            Some(_) => Mark::Done(from),
-            None => Mark::Begun(from),
+            Some(_) => CopyState::Done(from),
+            None => CopyState::Begun(from),
         })
     }
 
@@ -138,7 +138,7 @@ impl Target {
         self.execute(sql, &[&name, &value]).await
     }
 
-    async fn execute(&self, sql: &str, given: Given<'_>) -> Result<(), CopyError> {
+    async fn execute(&self, sql: &str, given: Params<'_>) -> Result<(), CopyError> {
         let done = self.link.execute(sql, given).await;
         done.map(|_| ()).map_err(|fault| self.refused(&fault))
     }
@@ -215,7 +215,7 @@ impl Target {
         Ok(placed.map_err(|fault| self.refused(&fault))? > 0)
     }
 
-    fn refused(&self, fault: &Fault) -> CopyError {
+    fn refused(&self, fault: &DbError) -> CopyError {
         CopyError::Write {
             server: self.server.clone(),
             why: fault.to_string(),

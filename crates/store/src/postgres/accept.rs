@@ -14,15 +14,15 @@ use rustc_hash::FxHashMap;
 
 use super::columns::{Id, at, ms, parse};
 use super::events::{read_list, write_list};
-use super::fault::Fault;
-use super::lead::lead_of;
-use super::link::Link;
+use super::fault::DbError;
+use super::lead::clock_skew_of;
+use super::link::PgConnection;
 use super::operation::Accepting;
 use super::partitions::Day;
-use super::routes::{Route, Routes, TenantRoutes};
+use super::routes::{EndpointRoute, RoutingTable, TenantRoutes};
 use super::tally::Tally;
 use super::tidings::Work;
-use super::usage::Meters;
+use super::usage::UsageMeters;
 use crate::codes::RowStatus;
 use crate::{AcceptedDelivery, AcceptedEvent, HandedOver, Ingest, Ingested, NewEvent};
 
@@ -86,7 +86,7 @@ pub(super) struct KeyColumns<'a> {
 }
 
 /// The decision about one event of a request.
-enum Plan {
+enum EventDecision {
     /// Store it.
     Store,
     /// It is stored already, or this batch stores it.
@@ -97,11 +97,11 @@ enum Plan {
 
 /// The state that accepting events uses.
 pub(super) struct Desk<'s> {
-    pub(super) routes: &'s Routes,
+    pub(super) routes: &'s RoutingTable,
     pub(super) mint: &'s mut Mint,
     pub(super) tally: &'s mut Tally,
     /// Usage of tenants, for their limits.
-    pub(super) meters: &'s mut Meters,
+    pub(super) meters: &'s mut UsageMeters,
     /// Events that are stored under idempotency keys, or that this batch stores.
     pub(super) known: Known,
 }
@@ -126,13 +126,17 @@ impl<'a> Acceptance<'a> {
             Err(conflicts) => return Ingest::Conflict(conflicts),
         };
         for (event, plan) in events.iter().zip(&plans) {
-            if let (Plan::Store, Some(only)) = (plan, event.only)
-                && !tenant.endpoint(only).is_some_and(Route::takes_part)
+            if let (EventDecision::Store, Some(only)) = (plan, event.only)
+                && !tenant
+                    .endpoint(only)
+                    .is_some_and(EndpointRoute::accepts_deliveries)
             {
                 return Ingest::NoSuchEndpoint;
             }
         }
-        let fresh = plans.iter().filter(|plan| matches!(plan, Plan::Store));
+        let fresh = plans
+            .iter()
+            .filter(|plan| matches!(plan, EventDecision::Store));
         let fresh = fresh.count() as u64;
         let taken = desk.meters.take(tenant.no, now, accepting.allowance, fresh);
         if let Err(over) = taken {
@@ -141,9 +145,9 @@ impl<'a> Acceptance<'a> {
         let mut done: Vec<Ingested> = Vec::with_capacity(events.len());
         for (event, plan) in events.iter().zip(plans) {
             let (fresh, event) = match plan {
-                Plan::Store => (true, self.store(desk, now, &tenant, event)),
-                Plan::Stored(event) => (false, event),
-                Plan::SameAs(place) => (false, done[place].event.clone()),
+                EventDecision::Store => (true, self.store(desk, now, &tenant, event)),
+                EventDecision::Stored(event) => (false, event),
+                EventDecision::SameAs(place) => (false, done[place].event.clone()),
             };
             done.push(Ingested { fresh, event });
         }
@@ -160,7 +164,7 @@ impl<'a> Acceptance<'a> {
     ) -> AcceptedEvent {
         let id: EventId = desk.mint.next(now);
         let due_at = event.deliver_at.map_or(now, |at| at.max(now));
-        let wanted = |route: &&Route| match event.only {
+        let wanted = |route: &&EndpointRoute| match event.only {
             Some(only) => route.id == only,
             None => route.gets(&event.content.event_type),
         };
@@ -228,7 +232,7 @@ impl<'a> Acceptance<'a> {
             self.keys.events.push(id);
         }
         self.days.insert(Day::of(id.0));
-        self.leads.0 = self.leads.0.max(lead_of(id.0, now));
+        self.leads.0 = self.leads.0.max(clock_skew_of(id.0, now));
     }
 
     fn wait(
@@ -251,7 +255,7 @@ impl<'a> Acceptance<'a> {
         to.orderings.push(facts.ordering.map(|key| key.0 as i64));
         to.types.push(event.content.event_type.as_str());
         self.days.insert(Day::of(facts.id.0));
-        self.leads.1 = self.leads.1.max(lead_of(facts.id.0, now));
+        self.leads.1 = self.leads.1.max(clock_skew_of(facts.id.0, now));
         self.work.add(facts.endpoint, facts.due_at);
         self.handed_over.push(HandedOver {
             delivery: delivery.clone(),
@@ -274,13 +278,13 @@ fn plan(
     known: &Known,
     tenant: &TenantRoutes,
     events: &[NewEvent],
-) -> Result<Vec<Plan>, Vec<usize>> {
+) -> Result<Vec<EventDecision>, Vec<usize>> {
     let mut plans = Vec::with_capacity(events.len());
     let mut conflicts = Vec::new();
     let mut earlier: FxHashMap<&str, (usize, Fingerprint)> = FxHashMap::default();
     for (place, event) in events.iter().enumerate() {
         let Some(idempotency) = &event.idempotency else {
-            plans.push(Plan::Store);
+            plans.push(EventDecision::Store);
             continue;
         };
         let key = idempotency.key.as_str();
@@ -289,7 +293,7 @@ fn plan(
             if *content != offered {
                 conflicts.push(place);
             }
-            plans.push(Plan::SameAs(*first));
+            plans.push(EventDecision::SameAs(*first));
             continue;
         }
         let stored = known.get(&(tenant.no, key.to_owned()));
@@ -299,14 +303,14 @@ fn plan(
         ) {
             (None, _) => {
                 earlier.insert(key, (place, offered));
-                plans.push(Plan::Store);
+                plans.push(EventDecision::Store);
             }
             (Some((event, _)), judged) => {
                 match judged {
                     ingest::Ingest::Conflict(_) => conflicts.push(place),
                     ingest::Ingest::New | ingest::Ingest::Same(_) => {}
                 }
-                plans.push(Plan::Stored(event.clone()));
+                plans.push(EventDecision::Stored(event.clone()));
             }
         }
     }
@@ -319,10 +323,10 @@ fn plan(
 
 /// Returns the events that are stored under the idempotency keys of these requests.
 pub(super) async fn look_up(
-    link: &Link,
-    routes: &Routes,
+    link: &PgConnection,
+    routes: &RoutingTable,
     accepts: &[Accepting],
-) -> Result<Known, Fault> {
+) -> Result<Known, DbError> {
     let (mut tenants, mut keys): (Vec<i64>, Vec<&str>) = (Vec::new(), Vec::new());
     for event in accepts.iter().flat_map(|accepting| &accepting.events) {
         if let (Some(tenant), Some(idempotency)) =
@@ -349,7 +353,7 @@ pub(super) async fn look_up(
         let fingerprint: [u8; 32] = row
             .get::<_, &[u8]>(2)
             .try_into()
-            .map_err(|_| Fault::Unreadable("a fingerprint has another length".to_owned()))?;
+            .map_err(|_| DbError::Unreadable("a fingerprint has another length".to_owned()))?;
         let event = AcceptedEvent {
             id: EventId(row.get::<_, Id>(3).0),
             event_type: parse(row.get(4))?,
@@ -383,7 +387,7 @@ pub(super) const INSERT_KEYS: &str = "INSERT INTO idempotency (tenant_no, key, f
     AS k (tenant_no, key, fingerprint, event_id) ORDER BY tenant_no, key COLLATE \"C\"";
 
 /// Inserts idempotency keys.
-pub(super) async fn insert_keys(link: &Link, it: &KeyColumns<'_>) -> Result<(), Fault> {
+pub(super) async fn insert_keys(link: &PgConnection, it: &KeyColumns<'_>) -> Result<(), DbError> {
     let sql = INSERT_KEYS;
     link.execute(sql, &[&it.tenants, &it.keys, &it.fingerprints, &it.events])
         .await?;
@@ -391,7 +395,10 @@ pub(super) async fn insert_keys(link: &Link, it: &KeyColumns<'_>) -> Result<(), 
 }
 
 /// Inserts events.
-pub(super) async fn insert_events(link: &Link, it: &EventColumns<'_>) -> Result<(), Fault> {
+pub(super) async fn insert_events(
+    link: &PgConnection,
+    it: &EventColumns<'_>,
+) -> Result<(), DbError> {
     link.execute(
         INSERT_EVENTS,
         &[
@@ -414,7 +421,10 @@ pub(super) async fn insert_events(link: &Link, it: &EventColumns<'_>) -> Result<
 }
 
 /// Inserts waiting deliveries.
-pub(super) async fn insert_waiting(link: &Link, it: &WaitingColumns<'_>) -> Result<(), Fault> {
+pub(super) async fn insert_waiting(
+    link: &PgConnection,
+    it: &WaitingColumns<'_>,
+) -> Result<(), DbError> {
     link.execute(
         INSERT_WAITING,
         &[

@@ -10,11 +10,11 @@ use tokio_postgres::types::ToSql;
 
 use super::columns::{Id, at, from_json, most, ms, parse, to_json};
 use super::directory::{cut, live_tenant, one_more};
-use super::fault::Fault;
-use super::link::Link;
+use super::fault::DbError;
+use super::link::PgConnection;
 use super::outbox::{NoticeColumns, keep_notices, scope};
-use super::readers::Pace;
-use super::scene::Scene;
+use super::readers::ReadKind;
+use super::scene::WriteContext;
 use super::store::PostgresStore;
 use crate::alert::{RAISED, RESOLVED};
 use crate::{
@@ -26,11 +26,11 @@ const EVERYTHING: i64 = 0;
 
 impl Alerts for PostgresStore {
     fn raise_alert(&self, now: Timestamp, alert: Alert) -> Answer<CreateResult> {
-        self.write(async move |scene: &mut Scene| raise(scene, now, &alert).await)
+        self.write(async move |scene: &mut WriteContext| raise(scene, now, &alert).await)
     }
 
     fn resolve_alert(&self, now: Timestamp, alert: AlertId) -> Answer<Option<Alert>> {
-        self.write(async move |scene: &mut Scene| resolve(scene, now, alert).await)
+        self.write(async move |scene: &mut WriteContext| resolve(scene, now, alert).await)
     }
 
     fn alerts(
@@ -38,17 +38,17 @@ impl Alerts for PostgresStore {
         filter: AlertFilter,
         page: PageRequest<AlertId>,
     ) -> Answer<Page<Alert, AlertId>> {
-        self.read_whole(Pace::Long, async move |link: &Link| {
+        self.read_whole(ReadKind::Long, async move |link: &PgConnection| {
             list(link, &filter, page).await
         })
     }
 
     fn open_alerts(&self) -> Answer<BTreeMap<AlertName, u64>> {
-        self.read(Pace::Long, async |link: &Link| open(link).await)
+        self.read(ReadKind::Long, async |link: &PgConnection| open(link).await)
     }
 
     fn stored_bytes(&self) -> Answer<Option<u64>> {
-        self.read(Pace::Long, async |link: &Link| {
+        self.read(ReadKind::Long, async |link: &PgConnection| {
             let sql = "SELECT pg_database_size(current_database())";
             let bytes: i64 = link.query_one(sql, &[]).await?.get(0);
             Ok(u64::try_from(bytes).ok())
@@ -56,7 +56,7 @@ impl Alerts for PostgresStore {
     }
 
     fn untold_since(&self) -> Answer<Option<Timestamp>> {
-        self.read(Pace::Long, async |link: &Link| {
+        self.read(ReadKind::Long, async |link: &PgConnection| {
             let sql = "SELECT at FROM notices WHERE number > \
                        (SELECT value FROM meta WHERE name = 'told') ORDER BY number LIMIT 1";
             let oldest = link.query_opt(sql, &[]).await?;
@@ -65,7 +65,7 @@ impl Alerts for PostgresStore {
     }
 
     fn unsent_since(&self, recipients: Vec<String>) -> Answer<Option<Timestamp>> {
-        self.read(Pace::Long, async move |link: &Link| {
+        self.read(ReadKind::Long, async move |link: &PgConnection| {
             let sql = "SELECT min(first_at) FROM letters WHERE tries > 0 AND recipient = ANY ($1)";
             let oldest: Option<i64> = link.query_one(sql, &[&recipients]).await?.get(0);
             Ok(oldest.map(at))
@@ -74,7 +74,10 @@ impl Alerts for PostgresStore {
 }
 
 /// Returns the number of a scope that exists, and of the tenant that it belongs to.
-async fn numbers(link: &Link, scope: &Scope) -> Result<Option<(i64, Option<i64>)>, Fault> {
+async fn numbers(
+    link: &PgConnection,
+    scope: &Scope,
+) -> Result<Option<(i64, Option<i64>)>, DbError> {
     match scope {
         Scope::Everything => Ok(Some((EVERYTHING, None))),
         Scope::Tenant(tenant) => {
@@ -89,7 +92,11 @@ async fn numbers(link: &Link, scope: &Scope) -> Result<Option<(i64, Option<i64>)
     }
 }
 
-async fn raise(scene: &mut Scene, now: Timestamp, alert: &Alert) -> Result<CreateResult, Fault> {
+async fn raise(
+    scene: &mut WriteContext,
+    now: Timestamp,
+    alert: &Alert,
+) -> Result<CreateResult, DbError> {
     let link = scene.link.clone();
     let Some((scope, tenant)) = numbers(&link, &alert.scope).await? else {
         return Ok(CreateResult::NoSuchTenant);
@@ -118,10 +125,10 @@ async fn raise(scene: &mut Scene, now: Timestamp, alert: &Alert) -> Result<Creat
 }
 
 async fn resolve(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     now: Timestamp,
     alert: AlertId,
-) -> Result<Option<Alert>, Fault> {
+) -> Result<Option<Alert>, DbError> {
     let link = scene.link.clone();
     let sql = "UPDATE alerts SET resolved_at = $2 WHERE id = $1 AND resolved_at IS NULL";
     if link.execute(sql, &[&Id(alert.0), &ms(now)]).await? == 0 {
@@ -135,12 +142,12 @@ async fn resolve(
 }
 
 async fn tell(
-    link: &Link,
+    link: &PgConnection,
     now: Timestamp,
     scope: i64,
     name: &'static str,
     alert: &Alert,
-) -> Result<(), Fault> {
+) -> Result<(), DbError> {
     let mut notice = NoticeColumns::default();
     notice.push(scope, now, name, &alert.told());
     keep_notices(link, &notice).await
@@ -153,7 +160,7 @@ const COLUMNS: &str = "a.id, a.name, a.raised_at, a.resolved_at, a.detail, o.id,
 const FROM: &str = "FROM alerts a LEFT JOIN endpoints e ON e.no = a.scope \
     LEFT JOIN tenants t ON t.no = a.scope LEFT JOIN tenants o ON o.no = a.tenant_no";
 
-fn read(row: &Row) -> Result<Alert, Fault> {
+fn read(row: &Row) -> Result<Alert, DbError> {
     Ok(Alert {
         id: AlertId(row.get::<_, Id>(0).0),
         name: parse(row.get(1))?,
@@ -167,10 +174,10 @@ fn read(row: &Row) -> Result<Alert, Fault> {
 }
 
 async fn list(
-    link: &Link,
+    link: &PgConnection,
     filter: &AlertFilter,
     page: PageRequest<AlertId>,
-) -> Result<Page<Alert, AlertId>, Fault> {
+) -> Result<Page<Alert, AlertId>, DbError> {
     let nothing = Page {
         items: Vec::new(),
         next: None,
@@ -220,7 +227,7 @@ async fn list(
     Ok(cut(items, page.limit, |last| last.id))
 }
 
-async fn open(link: &Link) -> Result<BTreeMap<AlertName, u64>, Fault> {
+async fn open(link: &PgConnection) -> Result<BTreeMap<AlertName, u64>, DbError> {
     let sql = "SELECT name, count(*) FROM alerts WHERE resolved_at IS NULL GROUP BY name";
     let rows = link.query(sql, &[]).await?;
     let counted = rows.iter().map(|row| {
@@ -231,7 +238,7 @@ async fn open(link: &Link) -> Result<BTreeMap<AlertName, u64>, Fault> {
 }
 
 /// Returns the scope number of alerts. A deleted endpoint keeps its number.
-async fn number(link: &Link, scope: &Scope) -> Result<Option<i64>, Fault> {
+async fn number(link: &PgConnection, scope: &Scope) -> Result<Option<i64>, DbError> {
     match scope {
         Scope::Everything => Ok(Some(EVERYTHING)),
         Scope::Tenant(tenant) => live_tenant(link, tenant).await,
@@ -244,7 +251,11 @@ async fn number(link: &Link, scope: &Scope) -> Result<Option<i64>, Fault> {
 }
 
 /// Deletes alerts that were resolved long enough ago. Returns their number.
-pub(super) async fn tidy(link: &Link, now: Timestamp, limit: usize) -> Result<usize, Fault> {
+pub(super) async fn tidy(
+    link: &PgConnection,
+    now: Timestamp,
+    limit: usize,
+) -> Result<usize, DbError> {
     let Some(over) = now.0.checked_sub(ALERT_RETENTION.as_millis()) else {
         return Ok(0);
     };

@@ -5,11 +5,11 @@ use posthaste_core::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::columns::{Code, Id, at, most, ms, parse, word};
+use super::columns::{EnumCode, Id, at, most, ms, parse, word};
 use super::directory::{cut, live_tenant, one_more};
-use super::fault::Fault;
-use super::link::Link;
-use super::scene::Scene;
+use super::fault::DbError;
+use super::link::PgConnection;
+use super::scene::WriteContext;
 use crate::audit::{OutcomeWord, first_kept};
 use crate::{
     AuditEntry, AuditFilter, AuditOutcome, AuditScope, Completed, CreateResult, Page, PageRequest,
@@ -17,27 +17,30 @@ use crate::{
 };
 
 /// Inserts an entry before its action is executed.
-pub(super) async fn begin(scene: &mut Scene, entry: &AuditEntry) -> Result<CreateResult, Fault> {
+pub(super) async fn begin(
+    scene: &mut WriteContext,
+    entry: &AuditEntry,
+) -> Result<CreateResult, DbError> {
     let theirs = "(SELECT no FROM tenants WHERE id = $8 AND NOT deleted)";
     add(&scene.link, entry, theirs, None).await
 }
 
 /// Inserts an entry for the tenant with this number.
 pub(super) async fn insert(
-    link: &Link,
+    link: &PgConnection,
     entry: &AuditEntry,
     tenant_no: Option<i64>,
-) -> Result<CreateResult, Fault> {
+) -> Result<CreateResult, DbError> {
     add(link, entry, "$12::bigint", Some(&tenant_no)).await
 }
 
 /// Inserts an entry. `tenant_no` is the SQL expression for the tenant's number, `by` an additional parameter for it.
 async fn add(
-    link: &Link,
+    link: &PgConnection,
     entry: &AuditEntry,
     tenant_no: &str,
     by: Option<&(dyn ToSql + Sync)>,
-) -> Result<CreateResult, Fault> {
+) -> Result<CreateResult, DbError> {
     let outcome = entry.outcome.as_ref().map(AuditOutcome::columns);
     let sql = format!(
         "INSERT INTO audit (id, at, actor, actor_key, via, source, action, tenant, tenant_no, \
@@ -47,9 +50,9 @@ async fn add(
     let id = Id(entry.id.0);
     let at = ms(entry.at);
     let key = entry.actor_key.map(|key| Id(key.0));
-    let via = Code(entry.via);
+    let via = EnumCode(entry.via);
     let tenant = entry.tenant.as_ref().map(|tenant| tenant.as_str());
-    let word = outcome.map(|(word, _)| Code(word));
+    let word = outcome.map(|(word, _)| EnumCode(word));
     let code = outcome.and_then(|(_, code)| code);
     let mut given: Vec<&(dyn ToSql + Sync)> = vec![
         &id,
@@ -73,17 +76,17 @@ async fn add(
 
 /// Writes the outcome of an action.
 pub(super) async fn finish(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     entry: AuditId,
     outcome: &AuditOutcome,
     made: Option<&str>,
-) -> Result<Completed, Fault> {
+) -> Result<Completed, DbError> {
     let link = &scene.link;
     let (word, code) = outcome.columns();
     let id = Id(entry.0);
     let sql = "UPDATE audit SET outcome = $2, code = $3, resource = coalesce($4, resource) \
                WHERE id = $1 AND outcome IS NULL";
-    let given: [&(dyn ToSql + Sync); 4] = [&id, &Code(word), &code, &made];
+    let given: [&(dyn ToSql + Sync); 4] = [&id, &EnumCode(word), &code, &made];
     if link.execute(sql, &given).await? == 1 {
         return Ok(Completed::Done);
     }
@@ -99,7 +102,7 @@ pub(super) async fn finish(
 const COLUMNS: &str =
     "id, at, actor, actor_key, via, source, action, tenant, resource, outcome, code FROM audit";
 
-fn read(row: &Row) -> Result<AuditEntry, Fault> {
+fn read(row: &Row) -> Result<AuditEntry, DbError> {
     let tenant: Option<&str> = row.get(7);
     let outcome = match row.get::<_, Option<i16>>(9) {
         None => None,
@@ -124,10 +127,10 @@ fn read(row: &Row) -> Result<AuditEntry, Fault> {
 
 /// Lists entries, the newest first.
 pub(super) async fn list(
-    link: &Link,
+    link: &PgConnection,
     filter: &AuditFilter,
     page: PageRequest<AuditId>,
-) -> Result<Page<AuditEntry, AuditId>, Fault> {
+) -> Result<Page<AuditEntry, AuditId>, DbError> {
     let (from, below) = filter.range(page.before);
     let (from, below, limit) = (Id(from), Id(below), one_more(page.limit));
     let rows = match &filter.of {
@@ -163,7 +166,11 @@ fn select(column: &str) -> String {
 }
 
 /// Deletes expired entries. Returns their number. Rows that another node is deleting are skipped.
-pub(super) async fn tidy(link: &Link, now: Timestamp, limit: usize) -> Result<usize, Fault> {
+pub(super) async fn tidy(
+    link: &PgConnection,
+    now: Timestamp,
+    limit: usize,
+) -> Result<usize, DbError> {
     let sql = "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE id < $1 \
                ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)";
     let removed = link

@@ -16,11 +16,11 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 use tokio_postgres::AsyncMessage;
 
-use super::link::{ConnectionDriver, Link, connect};
+use super::link::{ConnectionDriver, PgConnection, connect};
 use super::member::News;
 use super::membership::Membership;
-use super::notice::{EVERYBODY, Notice, channel_of};
-use super::readers::Pace;
+use super::notice::{CLUSTER_CHANNEL, NotifyMessage, channel_of};
+use super::readers::ReadKind;
 use super::settings::PostgresSettings;
 use crate::StoreError;
 
@@ -41,7 +41,7 @@ pub(super) async fn listen(membership: Arc<Membership>, settings: Rc<PostgresSet
                 failures = 0;
                 // Polling finds everything that was notified before the connection was open.
                 poll_all(&membership);
-                ear.hear(&mut told_deaf).await;
+                ear.receive(&mut told_deaf).await;
             }
             Err(why) => {
                 failures = failures.saturating_add(1);
@@ -77,7 +77,7 @@ fn poll_all(membership: &Membership) {
 /// One listener connection.
 struct ListenerConnection<'a> {
     membership: &'a Arc<Membership>,
-    link: Link,
+    link: PgConnection,
     pump: AbortHandle,
     heard: mpsc::Receiver<String>,
     me: NodeNo,
@@ -107,7 +107,7 @@ impl<'a> ListenerConnection<'a> {
             me: membership.holdings.me(),
         };
         let own = channel_of(ear.me);
-        ear.run(&format!("LISTEN {EVERYBODY}; LISTEN {own}"))
+        ear.run(&format!("LISTEN {CLUSTER_CHANNEL}; LISTEN {own}"))
             .await?;
         Ok(ear)
     }
@@ -119,7 +119,7 @@ impl<'a> ListenerConnection<'a> {
     }
 
     /// Receives `NOTIFY` messages until the connection is lost or unusable.
-    async fn hear(&mut self, told_deaf: &mut bool) {
+    async fn receive(&mut self, told_deaf: &mut bool) {
         let mut test_at = Instant::now();
         let mut deaf_at = None;
         let mut called = Arc::default();
@@ -142,8 +142,8 @@ impl<'a> ListenerConnection<'a> {
                         tracing::info!("the connection that listens for notices is lost");
                         return;
                     }
-                    Some(payload) => match Notice::decode(&payload) {
-                        Some(Notice::Test(node)) if node == self.me => {
+                    Some(payload) => match NotifyMessage::decode(&payload) {
+                        Some(NotifyMessage::Test(node)) if node == self.me => {
                             deaf_at = None;
                             heard_before = true;
                             if *told_deaf {
@@ -174,7 +174,7 @@ impl<'a> ListenerConnection<'a> {
                     }
                 }
                 () = membership.renamed.notified() => {
-                    if self.rename().await.is_err() {
+                    if self.listen_as_new_node().await.is_err() {
                         return;
                     }
                     test_at = Instant::now();
@@ -185,9 +185,9 @@ impl<'a> ListenerConnection<'a> {
 
     /// Sends a test message on another connection. The returned flag is set once it was sent.
     fn test(&self) -> Arc<AtomicBool> {
-        let payload = Notice::Test(self.me).encode();
-        let call = async move |link: &Link| {
-            link.execute("SELECT pg_notify($1, $2)", &[&EVERYBODY, &payload])
+        let payload = NotifyMessage::Test(self.me).encode();
+        let call = async move |link: &PgConnection| {
+            link.execute("SELECT pg_notify($1, $2)", &[&CLUSTER_CHANNEL, &payload])
                 .await
         };
         let called = Arc::new(AtomicBool::new(false));
@@ -196,12 +196,12 @@ impl<'a> ListenerConnection<'a> {
             was_called.store(result.is_ok(), Ordering::SeqCst);
         });
         let readers = &self.membership.shared.readers;
-        readers.read(Pace::Quick, false, call, done);
+        readers.read(ReadKind::Quick, false, call, done);
         called
     }
 
     /// Listens on the channel of this node's new number.
-    async fn rename(&mut self) -> Result<(), String> {
+    async fn listen_as_new_node(&mut self) -> Result<(), String> {
         let me = self.membership.holdings.me();
         if me != self.me {
             let (old, new) = (channel_of(self.me), channel_of(me));
@@ -211,21 +211,21 @@ impl<'a> ListenerConnection<'a> {
         Ok(())
     }
 
-    fn pass_on(&self, notice: Notice) {
+    fn pass_on(&self, notice: NotifyMessage) {
         let membership = self.membership;
         match notice {
-            Notice::Changes => membership.changed.notify_one(),
-            Notice::Members(node) if node == self.me => {}
-            Notice::Members(_) => membership.tell(News::Rang),
-            Notice::Test(_) => {}
-            Notice::Work(work) => {
+            NotifyMessage::Changes => membership.changed.notify_one(),
+            NotifyMessage::Members(node) if node == self.me => {}
+            NotifyMessage::Members(_) => membership.tell(News::Rang),
+            NotifyMessage::Test(_) => {}
+            NotifyMessage::Work(work) => {
                 for (endpoint, due) in &work {
                     membership.shared.floors.lower(*endpoint, *due);
                 }
                 membership.shared.orders.work(work);
             }
-            Notice::MuchWork => membership.work.notify_one(),
-            Notice::Mail => membership.post.wake(),
+            NotifyMessage::MuchWork => membership.work.notify_one(),
+            NotifyMessage::Mail => membership.post.wake(),
         }
     }
 }

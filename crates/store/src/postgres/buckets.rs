@@ -11,19 +11,19 @@ use tokio_postgres::types::ToSql;
 
 use super::columns::{Id, at, most, ms};
 use super::directory::live_tenant;
-use super::fault::Fault;
-use super::link::Link;
+use super::fault::DbError;
+use super::link::PgConnection;
 use super::outbox;
-use super::readers::Pace;
-use super::scene::Scene;
+use super::readers::ReadKind;
+use super::scene::WriteContext;
 use super::store::PostgresStore;
 use crate::figures::by_bucket;
 use crate::{Answer, BucketWidth, Figures, Happened, Scope, Tally};
 
 impl Figures for PostgresStore {
     fn add_figures(&self, number: u64, happened: Vec<Happened>) -> Answer<()> {
-        let rows = Rows::of(happened);
-        self.write(async move |scene: &mut Scene| rows.add(scene, number).await)
+        let rows = StatsColumns::of(happened);
+        self.write(async move |scene: &mut WriteContext| rows.add(scene, number).await)
     }
 
     fn figures(
@@ -32,7 +32,7 @@ impl Figures for PostgresStore {
         width: BucketWidth,
         since: Timestamp,
     ) -> Answer<Vec<(Timestamp, Tally)>> {
-        self.read_whole(Pace::Quick, async move |link: &Link| {
+        self.read_whole(ReadKind::Quick, async move |link: &PgConnection| {
             read(link, &scope, width, since).await
         })
     }
@@ -43,7 +43,7 @@ impl Figures for PostgresStore {
         since: Timestamp,
         limit: usize,
     ) -> Answer<Vec<(Scope, Tally)>> {
-        self.read(Pace::Long, async move |link: &Link| {
+        self.read(ReadKind::Long, async move |link: &PgConnection| {
             failing(link, width, since, limit).await
         })
     }
@@ -51,7 +51,7 @@ impl Figures for PostgresStore {
 
 /// Rows to add, as columns.
 #[derive(Default)]
-struct Rows {
+struct StatsColumns {
     widths: Vec<i16>,
     began: Vec<i64>,
     tenants: Vec<Option<String>>,
@@ -59,9 +59,9 @@ struct Rows {
     counts: [Vec<i64>; Tally::COLUMNS],
 }
 
-impl Rows {
-    fn of(happened: Vec<Happened>) -> Rows {
-        let mut rows = Rows::default();
+impl StatsColumns {
+    fn of(happened: Vec<Happened>) -> StatsColumns {
+        let mut rows = StatsColumns::default();
         for ((width, began, scope), tally) in by_bucket(happened) {
             let (tenant, endpoint) = match scope {
                 Scope::Everything => (None, None),
@@ -79,7 +79,7 @@ impl Rows {
         rows
     }
 
-    async fn add(&self, scene: &Scene, number: u64) -> Result<(), Fault> {
+    async fn add(&self, scene: &WriteContext, number: u64) -> Result<(), DbError> {
         let mut given: Vec<&(dyn ToSql + Sync)> =
             vec![&self.widths, &self.began, &self.tenants, &self.endpoints];
         given.extend(self.counts.iter().map(|it| it as &(dyn ToSql + Sync)));
@@ -119,7 +119,7 @@ const ADD: &str = "WITH fresh AS (INSERT INTO flushes AS l (flusher, number, at)
     slowest_micros = greatest(f.slowest_micros, EXCLUDED.slowest_micros)";
 
 /// Returns the number of a scope, or `None` if the tenant or endpoint does not exist.
-async fn number(link: &Link, scope: &Scope) -> Result<Option<i64>, Fault> {
+async fn number(link: &PgConnection, scope: &Scope) -> Result<Option<i64>, DbError> {
     match scope {
         Scope::Everything => Ok(Some(0)),
         Scope::Tenant(tenant) => live_tenant(link, tenant).await,
@@ -138,11 +138,11 @@ const BUCKETS: &str = "buckets (began) AS (\
      FROM buckets WHERE began IS NOT NULL)";
 
 async fn read(
-    link: &Link,
+    link: &PgConnection,
     scope: &Scope,
     width: BucketWidth,
     since: Timestamp,
-) -> Result<Vec<(Timestamp, Tally)>, Fault> {
+) -> Result<Vec<(Timestamp, Tally)>, DbError> {
     let Some(no) = number(link, scope).await? else {
         return Ok(Vec::new());
     };
@@ -167,11 +167,11 @@ fn tally(row: &Row) -> Tally {
 }
 
 async fn failing(
-    link: &Link,
+    link: &PgConnection,
     width: BucketWidth,
     since: Timestamp,
     limit: usize,
-) -> Result<Vec<(Scope, Tally)>, Fault> {
+) -> Result<Vec<(Scope, Tally)>, DbError> {
     let sql = format!(
         "WITH RECURSIVE {BUCKETS}, \
          bad AS (SELECT scope, sum(retries + failed) AS much FROM figures \
@@ -196,7 +196,11 @@ async fn failing(
 
 /// Deletes expired buckets, at most `limit` of each width. Returns the greatest number that was deleted of one width.
 /// Rows that another node is deleting are skipped.
-pub(super) async fn tidy(link: &Link, now: Timestamp, limit: usize) -> Result<usize, Fault> {
+pub(super) async fn tidy(
+    link: &PgConnection,
+    now: Timestamp,
+    limit: usize,
+) -> Result<usize, DbError> {
     let mut removed = 0;
     for width in BucketWidth::ALL {
         let sql = "DELETE FROM figures WHERE (width, bucket, scope) IN \

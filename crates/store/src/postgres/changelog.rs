@@ -6,9 +6,9 @@
 
 use posthaste_core::id::TenantId;
 
-use super::fault::Fault;
-use super::link::Link;
-use super::notice::{CHANGES, EVERYBODY};
+use super::fault::DbError;
+use super::link::PgConnection;
+use super::notice::{CHANGES, CLUSTER_CHANNEL};
 use crate::{Change, KeyHash};
 
 /// Number of changes that are kept for nodes that were disconnected.
@@ -52,7 +52,7 @@ pub(super) fn read(kind: i16, id: &str) -> Option<Change> {
 }
 
 /// Appends changes. The caller must hold the directory exclusively.
-pub(super) async fn append(link: &Link, changes: &[Change]) -> Result<(), Fault> {
+pub(super) async fn append(link: &PgConnection, changes: &[Change]) -> Result<(), DbError> {
     let (kinds, ids): (Vec<i16>, Vec<String>) = changes.iter().map(written).unzip();
     let count = changes.len() as i64;
     link.execute(
@@ -63,7 +63,7 @@ pub(super) async fn append(link: &Link, changes: &[Change]) -> Result<(), Fault>
         &[&kinds, &ids, &count, &MAX_CHANGES],
     )
     .await?;
-    link.execute("SELECT pg_notify($1, $2)", &[&EVERYBODY, &CHANGES])
+    link.execute("SELECT pg_notify($1, $2)", &[&CLUSTER_CHANNEL, &CHANGES])
         .await?;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Follows the change log, and looks for work that other nodes committed.
 //!
 //! Changes are numbered in commit order, so a node that has read up to a number has missed nothing before it.
-//! [`follow`] reads them when a `NOTIFY` message arrives, and at least twice a second. [`look_for_work`] looks for
+//! [`follow_change_log`] reads them when a `NOTIFY` message arrives, and at least twice a second. [`look_for_work`] looks for
 //! waiting deliveries every few seconds, because a `NOTIFY` message may be lost.
 
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::changelog;
-use super::fault::Fault;
-use super::link::Link;
+use super::fault::DbError;
+use super::link::PgConnection;
 use super::membership::Membership;
-use super::readers::Pace;
+use super::readers::ReadKind;
 use super::work;
 use crate::{Change, StoreError};
 
 /// Interval of reading changes.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The same while `NOTIFY` messages do not arrive.
 const LOOK_DEAF: Duration = Duration::from_millis(250);
 /// Interval of looking for work.
@@ -74,7 +74,7 @@ fn judge(seen: i64, found: Found) -> Verdict {
 }
 
 /// Follows the changes until the store is closed.
-pub(super) async fn follow(membership: Arc<Membership>) {
+pub(super) async fn follow_change_log(membership: Arc<Membership>) {
     let mut seen = None;
     while !membership.is_closing() {
         let since = membership.now();
@@ -105,7 +105,11 @@ pub(super) async fn follow(membership: Arc<Membership>) {
         if more {
             continue;
         }
-        let pause = if membership.hears() { LOOK } else { LOOK_DEAF };
+        let pause = if membership.hears() {
+            POLL_INTERVAL
+        } else {
+            LOOK_DEAF
+        };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = membership.changed.notified() => {}
@@ -116,12 +120,12 @@ pub(super) async fn follow(membership: Arc<Membership>) {
 /// Reads the changes after `seen`. The first read returns only the last number, and `true`.
 async fn read(membership: &Membership, seen: Option<i64>) -> Result<(Verdict, bool), StoreError> {
     let (after, limit) = seen.map_or((0, 0), |seen| (seen, MAX_AT_ONCE));
-    let look = async move |link: &Link| {
+    let look = async move |link: &PgConnection| {
         let rows = link.query(READ, &[&after, &limit]).await?;
         let last = rows
             .first()
             .map(|row| row.get(0))
-            .ok_or_else(|| Fault::Unreadable("the directory is missing".to_owned()))?;
+            .ok_or_else(|| DbError::Unreadable("the directory is missing".to_owned()))?;
         let changes = rows.iter().filter_map(|row| {
             let no: Option<i64> = row.get(1);
             no.map(|no| (no, changelog::read(row.get(2), row.get(3))))
@@ -129,7 +133,7 @@ async fn read(membership: &Membership, seen: Option<i64>) -> Result<(Verdict, bo
         let changes = changes.collect();
         Ok(Found { last, changes })
     };
-    let found = ask(membership, Pace::Quick, look).await?;
+    let found = ask(membership, ReadKind::Quick, look).await?;
     Ok(match seen {
         Some(seen) => (judge(seen, found), false),
         None => {
@@ -163,8 +167,8 @@ pub(super) async fn look_for_work(membership: Arc<Membership>) {
             continue;
         }
         let floors = membership.shared.floors.clone();
-        let look = async move |link: &Link| work::unfinished(link, &floors).await;
-        match ask(&membership, Pace::Long, look).await {
+        let look = async move |link: &PgConnection| work::endpoints_with_work(link, &floors).await;
+        match ask(&membership, ReadKind::Long, look).await {
             Ok(mut found) => {
                 found.retain(|(endpoint, _)| membership.holdings.owns(*endpoint));
                 if !found.is_empty() {
@@ -177,10 +181,10 @@ pub(super) async fn look_for_work(membership: Arc<Membership>) {
 }
 
 /// Reads through the readers.
-async fn ask<T, F>(membership: &Membership, pace: Pace, read: F) -> Result<T, StoreError>
+async fn ask<T, F>(membership: &Membership, pace: ReadKind, read: F) -> Result<T, StoreError>
 where
     T: Send + 'static,
-    F: AsyncFn(&Link) -> Result<T, Fault> + Send + 'static,
+    F: AsyncFn(&PgConnection) -> Result<T, DbError> + Send + 'static,
 {
     let (sender, receiver) = oneshot::channel();
     let done = Box::new(move |result| {

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
-use super::fault::Fault;
+use super::fault::DbError;
 use crate::codes::Coded;
 
 /// An id, stored as a `uuid`: 16 bytes that sort like the ids.
@@ -41,9 +41,9 @@ impl<'a> FromSql<'a> for Id {
 
 /// An enum value, stored as a `smallint` code.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Code<T>(pub(super) T);
+pub(super) struct EnumCode<T>(pub(super) T);
 
-impl<T: Coded + std::fmt::Debug> ToSql for Code<T> {
+impl<T: Coded + std::fmt::Debug> ToSql for EnumCode<T> {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
         out.put_i16(i16::try_from(self.0.code())?);
         Ok(IsNull::No)
@@ -56,11 +56,11 @@ impl<T: Coded + std::fmt::Debug> ToSql for Code<T> {
     to_sql_checked!();
 }
 
-impl<'a, T: Coded> FromSql<'a> for Code<T> {
-    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Code<T>, Box<dyn Error + Sync + Send>> {
+impl<'a, T: Coded> FromSql<'a> for EnumCode<T> {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<EnumCode<T>, Box<dyn Error + Sync + Send>> {
         let code = i64::from(i16::from_be_bytes(raw.try_into()?));
         let word = T::decode(code);
-        word.map(Code)
+        word.map(EnumCode)
             .ok_or_else(|| format!("{code} is no word of this kind").into())
     }
 
@@ -70,10 +70,10 @@ impl<'a, T: Coded> FromSql<'a> for Code<T> {
 }
 
 /// Reads an enum code. A code that a later version added is an error, not a panic.
-pub(super) fn word<T: Coded>(row: &Row, column: usize) -> Result<T, Fault> {
+pub(super) fn word<T: Coded>(row: &Row, column: usize) -> Result<T, DbError> {
     let code: Option<i16> = row.get(column);
     let word = code.and_then(|code| T::decode(code.into()));
-    word.ok_or_else(|| Fault::Unreadable(format!("{code:?} is no word of its kind")))
+    word.ok_or_else(|| DbError::Unreadable(format!("{code:?} is no word of its kind")))
 }
 
 /// Converts a time to stored milliseconds. Times later than 292 million years after 1970 are stored as that limit.
@@ -92,8 +92,8 @@ pub(super) fn most(count: usize) -> i64 {
 }
 
 /// Parses stored JSON.
-pub(super) fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, Fault> {
-    serde_json::from_str(text).map_err(|error| Fault::Unreadable(error.to_string()))
+pub(super) fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, DbError> {
+    serde_json::from_str(text).map_err(|error| DbError::Unreadable(error.to_string()))
 }
 
 /// Serialises a value as JSON. The types that this crate stores can always be serialised.
@@ -102,10 +102,10 @@ pub(super) fn to_json<T: Serialize>(value: &T) -> String {
 }
 
 /// Parses stored text.
-pub(super) fn parse<T>(text: &str) -> Result<T, Fault>
+pub(super) fn parse<T>(text: &str) -> Result<T, DbError>
 where
     T: std::str::FromStr<Err: std::error::Error>,
 {
     text.parse()
-        .map_err(|error: T::Err| Fault::Unreadable(error.to_string()))
+        .map_err(|error: T::Err| DbError::Unreadable(error.to_string()))
 }

@@ -18,7 +18,7 @@ const MAX_BYTES: usize = 16 * 1_024 * 1_024;
 const ENTRY_BYTES: usize = 256;
 
 /// An event's payload, and the time at which the event was accepted.
-pub(super) type Carried = (Timestamp, Arc<Content>);
+pub(super) type CachedPayload = (Timestamp, Arc<Content>);
 
 /// Payloads by event id.
 #[derive(Default)]
@@ -28,7 +28,7 @@ pub(super) struct FetchedPayloadCache {
 
 #[derive(Default)]
 struct Inner {
-    contents: FxHashMap<EventId, Carried>,
+    contents: FxHashMap<EventId, CachedPayload>,
     /// Insertion order, oldest first.
     order: VecDeque<EventId>,
     bytes: usize,
@@ -36,7 +36,7 @@ struct Inner {
 
 impl FetchedPayloadCache {
     /// Returns the payload of an event, if it is cached.
-    pub(super) fn get(&self, event: EventId) -> Option<Carried> {
+    pub(super) fn get(&self, event: EventId) -> Option<CachedPayload> {
         self.lock().contents.get(&event).cloned()
     }
 
@@ -46,7 +46,7 @@ impl FetchedPayloadCache {
     }
 
     /// Adds the payload of an event.
-    pub(super) fn keep(&self, event: EventId, carried: Carried) {
+    pub(super) fn keep(&self, event: EventId, carried: CachedPayload) {
         let cost = cost(&carried);
         if cost > MAX_BYTES {
             return;
@@ -75,7 +75,7 @@ impl FetchedPayloadCache {
     }
 }
 
-fn cost((_, content): &Carried) -> usize {
+fn cost((_, content): &CachedPayload) -> usize {
     ENTRY_BYTES + content.payload.len()
 }
 
@@ -83,7 +83,7 @@ fn cost((_, content): &Carried) -> usize {
 mod tests {
     use super::*;
 
-    fn carried(bytes: usize) -> Carried {
+    fn carried(bytes: usize) -> CachedPayload {
         let content = Content {
             event_type: "a.b".parse().expect("a type"),
             content_type: None,

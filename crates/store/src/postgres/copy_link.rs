@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tokio_postgres::Row;
 
 use super::columns::Id;
-use super::fault::Fault;
-use super::link::{Given, Link, connect};
+use super::fault::DbError;
+use super::link::{Params, PgConnection, connect};
 use super::open;
 use super::partitions::{Day, PARTITIONED, Partitions};
 use super::settings::PostgresSettings;
@@ -15,7 +15,7 @@ use crate::copy::Destination;
 
 /// A connection to copy a store over.
 pub(crate) struct CopyConnection {
-    link: Link,
+    link: PgConnection,
     partitions: Partitions,
 }
 
@@ -35,7 +35,7 @@ impl CopyConnection {
             "SET statement_timeout = 0; SET lock_timeout = 0; \
              SET idle_in_transaction_session_timeout = 0",
         );
-        let explain = |fault: Fault| open::explain(&to.server, &fault);
+        let explain = |fault: DbError| open::explain(&to.server, &fault);
         patient.await.map_err(explain)?;
         Ok(CopyConnection {
             link,
@@ -47,28 +47,28 @@ impl CopyConnection {
     pub(crate) async fn query_opt(
         &self,
         sql: &str,
-        given: Given<'_>,
-    ) -> Result<Option<Row>, Fault> {
+        given: Params<'_>,
+    ) -> Result<Option<Row>, DbError> {
         self.link.query_opt(sql, given).await
     }
 
     /// Returns the first row, or an error if there is none.
-    pub(crate) async fn query_one(&self, sql: &str, given: Given<'_>) -> Result<Row, Fault> {
+    pub(crate) async fn query_one(&self, sql: &str, given: Params<'_>) -> Result<Row, DbError> {
         self.link.query_one(sql, given).await
     }
 
     /// Runs a statement, and returns the number of affected rows.
-    pub(crate) async fn execute(&self, sql: &str, given: Given<'_>) -> Result<u64, Fault> {
+    pub(crate) async fn execute(&self, sql: &str, given: Params<'_>) -> Result<u64, DbError> {
         self.link.execute(sql, given).await
     }
 
     /// Runs several statements without parameters.
-    pub(crate) async fn batch(&self, sql: &str) -> Result<(), Fault> {
+    pub(crate) async fn batch(&self, sql: &str) -> Result<(), DbError> {
         self.link.batch(sql).await
     }
 
     /// Creates the partitions for rows with these ids, if the table is partitioned.
-    pub(crate) async fn make_room(&mut self, table: &str, ids: &[Id]) -> Result<(), Fault> {
+    pub(crate) async fn make_room(&mut self, table: &str, ids: &[Id]) -> Result<(), DbError> {
         if !PARTITIONED.contains(&table) {
             return Ok(());
         }

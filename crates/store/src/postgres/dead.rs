@@ -16,8 +16,8 @@ use tokio_postgres::Row;
 
 use super::columns::{Id, at, most, word};
 use super::directory::live_tenant;
-use super::fault::Fault;
-use super::link::Link;
+use super::fault::DbError;
+use super::link::PgConnection;
 use super::lists::stored;
 use super::walk::endpoint_of;
 use crate::codes::Coded;
@@ -25,7 +25,7 @@ use crate::dead::{FIRST_RANK, MAX_ENDPOINTS_SCANNED, Start, rank};
 use crate::{BoundedCount, DeadGroup, DeadGroupKey, MAX_GROUP_COUNT, Page, PageRequest};
 
 /// An endpoint with dead letters.
-struct Place {
+struct DeadEndpoint {
     no: i64,
     id: EndpointId,
     url: String,
@@ -34,13 +34,13 @@ struct Place {
 
 /// A group without its details.
 struct Found<'a> {
-    place: &'a Place,
+    place: &'a DeadEndpoint,
     plot: i64,
     kind: Option<FailureKind>,
 }
 
 /// The details of a group.
-struct Look {
+struct GroupDetails {
     newest: DeliveryId,
     oldest_at: i64,
     counted: i64,
@@ -48,11 +48,11 @@ struct Look {
 
 /// Lists groups, of one endpoint or of all.
 pub(super) async fn dead_groups(
-    link: &Link,
+    link: &PgConnection,
     tenant: &TenantId,
     endpoint: Option<EndpointId>,
     page: PageRequest<DeadGroupKey>,
-) -> Result<Page<DeadGroup, DeadGroupKey>, Fault> {
+) -> Result<Page<DeadGroup, DeadGroupKey>, DbError> {
     let nothing = Page {
         items: Vec::new(),
         next: None,
@@ -78,11 +78,11 @@ pub(super) async fn dead_groups(
 /// Returns the endpoints with dead letters, the newest first, and the endpoint at which the search stopped if there
 /// may be more.
 async fn places(
-    link: &Link,
+    link: &PgConnection,
     tenant_no: i64,
     start: Start,
     wanted: usize,
-) -> Result<(Vec<Place>, Option<EndpointId>), Fault> {
+) -> Result<(Vec<DeadEndpoint>, Option<EndpointId>), DbError> {
     let mut numbers: Vec<i64> = Vec::new();
     if let Some((first, _)) = start.first {
         numbers.extend(endpoint_of(link, tenant_no, first).await?);
@@ -131,8 +131,8 @@ fn places_sql() -> String {
     )
 }
 
-fn read_place(row: &Row) -> Result<Place, Fault> {
-    Ok(Place {
+fn read_place(row: &Row) -> Result<DeadEndpoint, DbError> {
+    Ok(DeadEndpoint {
         no: row.get(0),
         id: EndpointId(row.get::<_, Id>(1).0),
         url: row.get(2),
@@ -142,10 +142,10 @@ fn read_place(row: &Row) -> Result<Place, Fault> {
 
 /// Returns the groups of these endpoints in order, from the start of the page.
 async fn kinds<'a>(
-    link: &Link,
-    places: &'a [Place],
+    link: &PgConnection,
+    places: &'a [DeadEndpoint],
     start: Start,
-) -> Result<Vec<Found<'a>>, Fault> {
+) -> Result<Vec<Found<'a>>, DbError> {
     let numbers: Vec<i64> = places.iter().map(|place| place.no).collect();
     if numbers.is_empty() {
         return Ok(Vec::new());
@@ -154,7 +154,7 @@ async fn kinds<'a>(
     for row in link.query(&plots_sql(), &[&numbers]).await? {
         let place = &places[row.get::<_, i64>(0) as usize - 1];
         let plot: i64 = row.get(1);
-        let kind = FailureKind::decode(plot % PLOTS);
+        let kind = FailureKind::decode(plot % GROUPS_PER_ENDPOINT);
         let past = start.first.filter(|(first, _)| *first == place.id);
         if rank(kind) > past.map_or(FIRST_RANK, |(_, told)| told) {
             found.push(Found { place, plot, kind });
@@ -164,9 +164,9 @@ async fn kinds<'a>(
 }
 
 /// Number of plots of an endpoint: one for each failure kind, and the last for deliveries without one.
-const PLOTS: i64 = 16;
+const GROUPS_PER_ENDPOINT: i64 = 16;
 /// The plot of a dead letter `d`, as in the index.
-const PLOT: &str = "d.endpoint_no * 16 + coalesce(d.kind, 15)";
+const GROUP_EXPRESSION: &str = "d.endpoint_no * 16 + coalesce(d.kind, 15)";
 /// The condition for rows in the plot `e.plot`.
 const IN_PLOT: &str = ">= (e.plot, '00000000-0000-0000-0000-000000000000'::uuid) AND \
     (d.endpoint_no * 16 + coalesce(d.kind, 15), d.id) <= (e.plot, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)";
@@ -175,10 +175,10 @@ const IN_PLOT: &str = ">= (e.plot, '00000000-0000-0000-0000-000000000000'::uuid)
 fn plots_sql() -> String {
     format!(
         "SELECT e.place, f.plot FROM unnest($1::bigint[]) WITH ORDINALITY AS e (no, place) \
-         CROSS JOIN LATERAL (WITH RECURSIVE f (plot) AS (SELECT e.no * {PLOTS} - 1 UNION ALL SELECT \
-         (SELECT {PLOT} FROM ended d WHERE {PLOT} > f.plot AND {PLOT} < e.no * {PLOTS} + {PLOTS} \
-         AND d.status = 3 ORDER BY {PLOT} LIMIT 1) FROM f WHERE f.plot IS NOT NULL) \
-         SELECT f.plot FROM f WHERE f.plot >= e.no * {PLOTS}) f ORDER BY e.place, f.plot"
+         CROSS JOIN LATERAL (WITH RECURSIVE f (plot) AS (SELECT e.no * {GROUPS_PER_ENDPOINT} - 1 UNION ALL SELECT \
+         (SELECT {GROUP_EXPRESSION} FROM ended d WHERE {GROUP_EXPRESSION} > f.plot AND {GROUP_EXPRESSION} < e.no * {GROUPS_PER_ENDPOINT} + {GROUPS_PER_ENDPOINT} \
+         AND d.status = 3 ORDER BY {GROUP_EXPRESSION} LIMIT 1) FROM f WHERE f.plot IS NOT NULL) \
+         SELECT f.plot FROM f WHERE f.plot >= e.no * {GROUPS_PER_ENDPOINT}) f ORDER BY e.place, f.plot"
     )
 }
 
@@ -186,8 +186,8 @@ fn plots_sql() -> String {
 fn groups_sql() -> String {
     let lying = |columns: &str, order: &str, limit: &str| {
         format!(
-            "SELECT {columns} FROM ended d WHERE ({PLOT}, d.id) {IN_PLOT} AND d.status = 3 \
-             ORDER BY {PLOT} {order}, d.id {order} LIMIT {limit}"
+            "SELECT {columns} FROM ended d WHERE ({GROUP_EXPRESSION}, d.id) {IN_PLOT} AND d.status = 3 \
+             ORDER BY {GROUP_EXPRESSION} {order}, d.id {order} LIMIT {limit}"
         )
     };
     let newest = lying("d.id", "DESC", "1");
@@ -202,11 +202,11 @@ fn groups_sql() -> String {
 
 /// Reads the details of groups. A group that has been deleted since is left out.
 async fn groups(
-    link: &Link,
+    link: &PgConnection,
     tenant: &TenantId,
     tenant_no: i64,
     found: &[Found<'_>],
-) -> Result<Vec<DeadGroup>, Fault> {
+) -> Result<Vec<DeadGroup>, DbError> {
     let plots: Vec<i64> = found.iter().map(|found| found.plot).collect();
     if plots.is_empty() {
         return Ok(Vec::new());
@@ -214,10 +214,10 @@ async fn groups(
     let rows = link
         .query(&groups_sql(), &[&plots, &most(MAX_GROUP_COUNT + 1)])
         .await?;
-    let looks: FxHashMap<usize, Look> = rows
+    let looks: FxHashMap<usize, GroupDetails> = rows
         .iter()
         .map(|row| {
-            let look = Look {
+            let look = GroupDetails {
                 newest: DeliveryId(row.get::<_, Id>(1).0),
                 oldest_at: row.get(2),
                 counted: row.get(3),
@@ -253,12 +253,15 @@ mod tests {
     #[test]
     fn every_kind_has_a_plot_and_so_have_those_without() {
         for kind in FailureKind::ALL {
-            assert!(kind.code() < PLOTS - 1);
+            assert!(kind.code() < GROUPS_PER_ENDPOINT - 1);
         }
-        assert_eq!(FailureKind::decode(PLOTS - 1), None);
-        let own = format!("coalesce(d.kind, {})", PLOTS - 1);
-        assert!(PLOT.ends_with(&own) && PLOT.contains(&format!("* {PLOTS} +")));
-        let index = include_str!("second.sql").contains(&PLOT.replace("d.", ""));
+        assert_eq!(FailureKind::decode(GROUPS_PER_ENDPOINT - 1), None);
+        let own = format!("coalesce(d.kind, {})", GROUPS_PER_ENDPOINT - 1);
+        assert!(
+            GROUP_EXPRESSION.ends_with(&own)
+                && GROUP_EXPRESSION.contains(&format!("* {GROUPS_PER_ENDPOINT} +"))
+        );
+        let index = include_str!("second.sql").contains(&GROUP_EXPRESSION.replace("d.", ""));
         assert!(index, "the index is not by plot");
     }
 }

@@ -5,17 +5,20 @@ use posthaste_core::time::Timestamp;
 use tokio_postgres::Row;
 
 use super::columns::{Id, at, from_json, most, ms, parse, to_json};
-use super::fault::Fault;
-use super::link::Link;
+use super::fault::DbError;
+use super::link::PgConnection;
 use super::passes;
-use super::scene::Scene;
+use super::scene::WriteContext;
 use crate::{ApiKey, Change, CreateResult, KeyHash, Page, PageRequest, ReplaceResult, Tenant};
 
 /// The tenant number of admin keys. No tenant has it.
-const NOBODY: i64 = 0;
+const ADMIN_KEYS_TENANT: i64 = 0;
 
 /// Returns the number of a tenant, unless it is deleted.
-pub(super) async fn live_tenant(link: &Link, tenant: &TenantId) -> Result<Option<i64>, Fault> {
+pub(super) async fn live_tenant(
+    link: &PgConnection,
+    tenant: &TenantId,
+) -> Result<Option<i64>, DbError> {
     let row = link
         .query_opt(
             "SELECT no FROM tenants WHERE id = $1 AND NOT deleted",
@@ -27,14 +30,14 @@ pub(super) async fn live_tenant(link: &Link, tenant: &TenantId) -> Result<Option
 
 /// Creates a tenant.
 pub(super) async fn create_tenant(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     tenant: &Tenant,
-) -> Result<CreateResult, Fault> {
+) -> Result<CreateResult, DbError> {
     scene.lock_directory().await?;
     if scene.tenant(&tenant.id).is_some() {
         return Ok(CreateResult::Taken);
     }
-    let no = scene.next_no().await?;
+    let no = scene.next_number().await?;
     let sql = "INSERT INTO tenants (no, id, name, policy, limits, created_at, revision, deleted, plan) \
          VALUES ($1, $2, $3, $4, $5, $6, 0, false, $7)";
     let policy = tenant.default_retry_policy.as_ref().map(to_json);
@@ -61,9 +64,9 @@ pub(super) async fn create_tenant(
 
 /// Replaces a tenant's settings.
 pub(super) async fn replace_tenant(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     tenant: &Tenant,
-) -> Result<ReplaceResult, Fault> {
+) -> Result<ReplaceResult, DbError> {
     scene.lock_directory().await?;
     let Some(routes) = scene.tenant(&tenant.id) else {
         return Ok(ReplaceResult::Gone);
@@ -96,9 +99,9 @@ pub(super) async fn replace_tenant(
 
 /// Deletes a tenant. Its row stays, because other rows still refer to it, but reads do not return it.
 pub(super) async fn delete_tenant(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     tenant: &TenantId,
-) -> Result<Option<Vec<EndpointId>>, Fault> {
+) -> Result<Option<Vec<EndpointId>>, DbError> {
     scene.lock_directory().await?;
     let Some(no) = scene.tenant(tenant).map(|routes| routes.no) else {
         return Ok(None);
@@ -120,7 +123,7 @@ pub(super) async fn delete_tenant(
     for endpoint in &deleted {
         scene.change(Change::Endpoint(*endpoint));
     }
-    passes::end_of_tenant(&link, no).await?;
+    passes::delete_of_tenant(&link, no).await?;
     let keys = keys
         .iter()
         .map(|row| hash_of(row, 0))
@@ -134,7 +137,7 @@ pub(super) async fn delete_tenant(
 
 const TENANT_COLUMNS: &str = "id, name, policy, limits, created_at, revision, plan";
 
-fn read_tenant(row: &Row) -> Result<Tenant, Fault> {
+fn read_tenant(row: &Row) -> Result<Tenant, DbError> {
     let policy: Option<&str> = row.get(2);
     Ok(Tenant {
         id: parse(row.get(0))?,
@@ -148,7 +151,10 @@ fn read_tenant(row: &Row) -> Result<Tenant, Fault> {
 }
 
 /// Returns a tenant.
-pub(super) async fn tenant(link: &Link, tenant: &TenantId) -> Result<Option<Tenant>, Fault> {
+pub(super) async fn tenant(
+    link: &PgConnection,
+    tenant: &TenantId,
+) -> Result<Option<Tenant>, DbError> {
     let sql = format!("SELECT {TENANT_COLUMNS} FROM tenants WHERE id = $1 AND NOT deleted");
     let row = link.query_opt(&sql, &[&tenant.as_str()]).await?;
     row.as_ref().map(read_tenant).transpose()
@@ -156,9 +162,9 @@ pub(super) async fn tenant(link: &Link, tenant: &TenantId) -> Result<Option<Tena
 
 /// Lists tenants, the newest first.
 pub(super) async fn tenants(
-    link: &Link,
+    link: &PgConnection,
     page: &PageRequest<(Timestamp, TenantId)>,
-) -> Result<Page<Tenant, (Timestamp, TenantId)>, Fault> {
+) -> Result<Page<Tenant, (Timestamp, TenantId)>, DbError> {
     let order = "ORDER BY created_at DESC, id DESC LIMIT";
     let limit = one_more(page.limit);
     let rows = match &page.before {
@@ -185,15 +191,18 @@ pub(super) async fn tenants(
 }
 
 /// Returns the tenant number of keys: that of the tenant, or that of admin keys.
-async fn scope_of(link: &Link, tenant: Option<&TenantId>) -> Result<Option<i64>, Fault> {
+async fn scope_of(link: &PgConnection, tenant: Option<&TenantId>) -> Result<Option<i64>, DbError> {
     match tenant {
-        None => Ok(Some(NOBODY)),
+        None => Ok(Some(ADMIN_KEYS_TENANT)),
         Some(tenant) => live_tenant(link, tenant).await,
     }
 }
 
 /// Creates a key.
-pub(super) async fn create_key(scene: &mut Scene, key: &ApiKey) -> Result<CreateResult, Fault> {
+pub(super) async fn create_key(
+    scene: &mut WriteContext,
+    key: &ApiKey,
+) -> Result<CreateResult, DbError> {
     // Deleting a tenant deletes its keys, so the tenant must not be deleted while a key is added.
     scene.lock_directory_shared().await?;
     let Some(scope) = scope_of(&scene.link, key.tenant.as_ref()).await? else {
@@ -215,10 +224,10 @@ pub(super) async fn create_key(scene: &mut Scene, key: &ApiKey) -> Result<Create
 
 /// Revokes a key.
 pub(super) async fn revoke_key(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     tenant: Option<&TenantId>,
     key: KeyId,
-) -> Result<bool, Fault> {
+) -> Result<bool, DbError> {
     scene.lock_directory().await?;
     let Some(scope) = scope_of(&scene.link, tenant).await? else {
         return Ok(false);
@@ -237,14 +246,14 @@ pub(super) async fn revoke_key(
 const KEY_COLUMNS: &str = "k.id, t.id, k.name, k.hash, k.created_at \
     FROM keys k LEFT JOIN tenants t ON t.no = k.tenant_no";
 
-pub(super) fn hash_of(row: &Row, column: usize) -> Result<KeyHash, Fault> {
+pub(super) fn hash_of(row: &Row, column: usize) -> Result<KeyHash, DbError> {
     let bytes: &[u8] = row.get(column);
     let hash = bytes.try_into();
     hash.map(KeyHash)
-        .map_err(|_| Fault::Unreadable("the hash of a key".to_owned()))
+        .map_err(|_| DbError::Unreadable("the hash of a key".to_owned()))
 }
 
-fn read_key(row: &Row) -> Result<ApiKey, Fault> {
+fn read_key(row: &Row) -> Result<ApiKey, DbError> {
     let tenant: Option<&str> = row.get(1);
     Ok(ApiKey {
         id: KeyId(row.get::<_, Id>(0).0),
@@ -256,7 +265,7 @@ fn read_key(row: &Row) -> Result<ApiKey, Fault> {
 }
 
 /// Returns the key with this hash.
-pub(super) async fn key(link: &Link, hash: KeyHash) -> Result<Option<ApiKey>, Fault> {
+pub(super) async fn key(link: &PgConnection, hash: KeyHash) -> Result<Option<ApiKey>, DbError> {
     let sql = format!("SELECT {KEY_COLUMNS} WHERE k.hash = $1");
     let row = link.query_opt(&sql, &[&hash.0.as_slice()]).await?;
     row.as_ref().map(read_key).transpose()
@@ -264,10 +273,10 @@ pub(super) async fn key(link: &Link, hash: KeyHash) -> Result<Option<ApiKey>, Fa
 
 /// Lists the keys of a tenant, or the admin keys, the newest first.
 pub(super) async fn keys(
-    link: &Link,
+    link: &PgConnection,
     tenant: Option<&TenantId>,
     page: PageRequest<KeyId>,
-) -> Result<Page<ApiKey, KeyId>, Fault> {
+) -> Result<Page<ApiKey, KeyId>, DbError> {
     let scope = scope_of(link, tenant).await?;
     let sql = format!(
         "SELECT {KEY_COLUMNS} WHERE k.tenant_no = $1 AND k.id < $2 ORDER BY k.id DESC LIMIT $3"

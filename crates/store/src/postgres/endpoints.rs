@@ -7,22 +7,22 @@ use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::Span;
 use tokio_postgres::Row;
 
-use super::columns::{Code, Id, at, from_json, most, ms, parse, to_json, word};
+use super::columns::{EnumCode, Id, at, from_json, most, ms, parse, to_json, word};
 use super::directory::{cut, live_tenant, one_more};
-use super::fault::Fault;
-use super::link::Link;
+use super::fault::DbError;
+use super::link::PgConnection;
 use super::routes::{policy, read_patterns};
-use super::scene::Scene;
+use super::scene::WriteContext;
 use crate::{
     Change, CreateResult, DisabledReason, Endpoint, EndpointRow, Page, PageRequest, ReplaceResult,
 };
 
 /// Creates an endpoint.
 pub(super) async fn create(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     endpoint: &Endpoint,
     at_most: u32,
-) -> Result<CreateResult, Fault> {
+) -> Result<CreateResult, DbError> {
     scene.lock_directory().await?;
     let Some(tenant) = scene.tenant(&endpoint.tenant) else {
         return Ok(CreateResult::NoSuchTenant);
@@ -34,7 +34,7 @@ pub(super) async fn create(
     if tenant.endpoints.len() >= at_most as usize {
         return Ok(CreateResult::TooMany);
     }
-    let no = scene.next_no().await?;
+    let no = scene.next_number().await?;
     let shard = Shard::of(endpoint.id).number() as i16;
     let (id, created_at) = (Id(endpoint.id.0), ms(endpoint.created_at));
     link.execute(
@@ -57,9 +57,9 @@ pub(super) async fn create(
 
 /// Replaces the configuration of an endpoint.
 pub(super) async fn replace(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     endpoint: &Endpoint,
-) -> Result<ReplaceResult, Fault> {
+) -> Result<ReplaceResult, DbError> {
     scene.lock_directory().await?;
     let link = scene.link.clone();
     let found = find(&link, endpoint.id).await?;
@@ -76,7 +76,7 @@ pub(super) async fn replace(
     Ok(ReplaceResult::Done)
 }
 
-async fn configure(link: &Link, no: i64, endpoint: &Endpoint) -> Result<(), Fault> {
+async fn configure(link: &PgConnection, no: i64, endpoint: &Endpoint) -> Result<(), DbError> {
     let patterns: Vec<String> = endpoint
         .event_types
         .iter()
@@ -101,7 +101,7 @@ async fn configure(link: &Link, no: i64, endpoint: &Endpoint) -> Result<(), Faul
             &endpoint.sealed_headers,
             &endpoint.sealed_keys,
             &endpoint.owner_email,
-            &Code(endpoint.signature_style),
+            &EnumCode(endpoint.signature_style),
             &endpoint.sealed_credentials,
         ],
     )
@@ -118,7 +118,7 @@ pub(super) struct Found {
 }
 
 /// Returns the endpoint with this id, deleted or not.
-pub(super) async fn find(link: &Link, id: EndpointId) -> Result<Option<Found>, Fault> {
+pub(super) async fn find(link: &PgConnection, id: EndpointId) -> Result<Option<Found>, DbError> {
     let row = link
         .query_opt(
             "SELECT no, tenant_no, standing, revision FROM endpoints WHERE id = $1",
@@ -138,12 +138,12 @@ pub(super) async fn find(link: &Link, id: EndpointId) -> Result<Option<Found>, F
 
 /// Sets the status of an endpoint, unless it is deleted, and its health if that is newer.
 pub(super) async fn set_standing(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     endpoint: EndpointId,
     standing: Standing,
     reason: Option<DisabledReason>,
     health: Option<&Health>,
-) -> Result<bool, Fault> {
+) -> Result<bool, DbError> {
     let Some(found) = find(&scene.link, endpoint).await? else {
         return Ok(false);
     };
@@ -157,17 +157,17 @@ pub(super) async fn set_standing(
 /// Changes the status of an endpoint. A deleted endpoint stays deleted. The caller must hold the directory
 /// exclusively.
 pub(super) async fn stand(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     endpoint: EndpointId,
     standing: Standing,
     reason: Option<DisabledReason>,
-) -> Result<(), Fault> {
+) -> Result<(), DbError> {
     let reason = reason.filter(|_| standing == Standing::Disabled);
     let reason = reason.as_ref().map(to_json);
     let sql = "UPDATE endpoints SET standing = $2, reason = $3 WHERE id = $1 AND standing <> 3";
     let changed = scene
         .link
-        .execute(sql, &[&Id(endpoint.0), &Code(standing), &reason])
+        .execute(sql, &[&Id(endpoint.0), &EnumCode(standing), &reason])
         .await?;
     if changed == 1 {
         scene.change(Change::Endpoint(endpoint));
@@ -176,7 +176,7 @@ pub(super) async fn stand(
 }
 
 /// Writes the health of an endpoint, if it is newer than the stored one.
-pub(super) async fn remember(link: &Link, no: i64, health: &Health) -> Result<(), Fault> {
+pub(super) async fn remember(link: &PgConnection, no: i64, health: &Health) -> Result<(), DbError> {
     link.execute(
         "UPDATE healths SET health = $2, revision = $3, tripped = $4 \
          WHERE endpoint_no = $1 AND revision < $3",
@@ -197,7 +197,7 @@ const COLUMNS: &str = "e.id, t.id, e.url, e.description, e.event_types, e.policy
     e.signature_style, e.sealed_credentials \
     FROM endpoints e JOIN tenants t ON t.no = e.tenant_no JOIN healths h ON h.endpoint_no = e.no";
 
-fn read(row: &Row) -> Result<EndpointRow, Fault> {
+fn read(row: &Row) -> Result<EndpointRow, DbError> {
     let small = |column: usize| u32::try_from(row.get::<_, i64>(column)).unwrap_or(u32::MAX);
     let reason: Option<&str> = row.get(17);
     Ok(EndpointRow {
@@ -231,9 +231,9 @@ fn read(row: &Row) -> Result<EndpointRow, Fault> {
 
 /// Returns an endpoint, also if it is deleted.
 pub(super) async fn endpoint(
-    link: &Link,
+    link: &PgConnection,
     endpoint: EndpointId,
-) -> Result<Option<EndpointRow>, Fault> {
+) -> Result<Option<EndpointRow>, DbError> {
     let sql = format!("SELECT {COLUMNS} WHERE e.id = $1");
     let row = link.query_opt(&sql, &[&Id(endpoint.0)]).await?;
     row.as_ref().map(read).transpose()
@@ -241,10 +241,10 @@ pub(super) async fn endpoint(
 
 /// Lists the endpoints of a tenant that are not deleted, the newest first.
 pub(super) async fn endpoints(
-    link: &Link,
+    link: &PgConnection,
     tenant: &TenantId,
     page: PageRequest<EndpointId>,
-) -> Result<Page<EndpointRow, EndpointId>, Fault> {
+) -> Result<Page<EndpointRow, EndpointId>, DbError> {
     let tenant_no = live_tenant(link, tenant).await?;
     let sql = format!(
         "SELECT {COLUMNS} WHERE e.tenant_no = $1 AND e.standing <> 3 AND e.id < $2 \
@@ -260,10 +260,10 @@ pub(super) async fn endpoints(
 
 /// Returns endpoints that need attention, of one tenant or of all. Paused endpoints come last.
 pub(super) async fn troubled(
-    link: &Link,
+    link: &PgConnection,
     tenant: Option<&TenantId>,
     limit: usize,
-) -> Result<Vec<EndpointRow>, Fault> {
+) -> Result<Vec<EndpointRow>, DbError> {
     let tenant_no = match tenant {
         None => None,
         Some(tenant) => match live_tenant(link, tenant).await? {

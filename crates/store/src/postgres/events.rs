@@ -9,7 +9,7 @@ use posthaste_core::time::Timestamp;
 use tokio_postgres::Row;
 
 use super::columns::{Id, at, parse};
-use super::fault::Fault;
+use super::fault::DbError;
 use crate::{AcceptedDelivery, AcceptedEvent, Content, StoredEvent};
 
 /// The columns that [`read`] expects, for an event `v`.
@@ -43,7 +43,7 @@ pub(super) fn read_list(bytes: &[u8]) -> Vec<AcceptedDelivery> {
 }
 
 /// Reads an event from a row of [`COLUMNS`].
-pub(super) fn read(row: &Row) -> Result<StoredEvent, Fault> {
+pub(super) fn read(row: &Row) -> Result<StoredEvent, DbError> {
     let event_type: EventType = parse(row.get(1))?;
     Ok(StoredEvent {
         event: AcceptedEvent {
@@ -66,7 +66,7 @@ pub(super) fn read(row: &Row) -> Result<StoredEvent, Fault> {
 
 /// Reads an event's payload and the time at which it was accepted, from five columns: time, type, content type,
 /// payload, trace.
-pub(super) fn read_content(row: &Row, from: usize) -> Result<(Timestamp, Arc<Content>), Fault> {
+pub(super) fn read_content(row: &Row, from: usize) -> Result<(Timestamp, Arc<Content>), DbError> {
     let content = Content {
         event_type: parse(row.get(from + 1))?,
         content_type: row.get(from + 2),

@@ -1,6 +1,6 @@
 //! Errors of the connection to PostgreSQL, and how the caller must react to each.
 //!
-//! [`Fault`] is the error; [`Fault::verdict`] classifies it once into a [`Verdict`].
+//! [`DbError`] is the error; [`DbError::verdict`] classifies it once into a [`Verdict`].
 
 use std::fmt;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(super) const SUPERSEDED: &str = "PH003";
 
 /// The reason why a database operation failed.
 #[derive(Debug)]
-pub(crate) enum Fault {
+pub(crate) enum DbError {
     /// The server returned an error, or the connection failed.
     Server(tokio_postgres::Error),
     /// The server did not answer within this time.
@@ -27,7 +27,7 @@ pub(crate) enum Fault {
     Unreadable(String),
 }
 
-/// The consequence of a [`Fault`].
+/// The consequence of a [`DbError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The connection is lost or unusable. If a commit was in progress, its outcome is unknown.
@@ -51,28 +51,28 @@ pub(super) enum Verdict {
     Guilty,
 }
 
-impl Fault {
+impl DbError {
     /// Classifies this fault.
     pub(super) fn verdict(&self) -> Verdict {
         let error = match self {
-            Fault::Server(error) => error,
-            Fault::Silent(_) => return Verdict::Lost,
-            Fault::Unreadable(_) => return Verdict::Guilty,
+            DbError::Server(error) => error,
+            DbError::Silent(_) => return Verdict::Lost,
+            DbError::Unreadable(_) => return Verdict::Guilty,
         };
         let Some(state) = error.code() else {
             // An error without an SQLSTATE is not from the server: the connection failed.
             return Verdict::Lost;
         };
-        follows(state)
+        classify(state)
     }
 
     /// Converts this fault to the error for the caller.
     pub(super) fn into_store_error(self) -> StoreError {
         match self {
-            Fault::Server(ref error) if error.code() == Some(&SqlState::DISK_FULL) => {
+            DbError::Server(ref error) if error.code() == Some(&SqlState::DISK_FULL) => {
                 StoreError::Full
             }
-            Fault::Server(_) | Fault::Silent(_) | Fault::Unreadable(_) => {
+            DbError::Server(_) | DbError::Silent(_) | DbError::Unreadable(_) => {
                 StoreError::Unavailable(self.to_string())
             }
         }
@@ -80,7 +80,7 @@ impl Fault {
 }
 
 /// Classifies an SQLSTATE.
-fn follows(state: &SqlState) -> Verdict {
+fn classify(state: &SqlState) -> Verdict {
     let class = state.code().get(..2).unwrap_or_default();
     if state.code() == OUTDATED {
         Verdict::Outdated
@@ -122,10 +122,10 @@ fn is_unprepared(state: &SqlState) -> bool {
 }
 
 /// Shows only the server's main message: its details may contain stored data.
-impl fmt::Display for Fault {
+impl fmt::Display for DbError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Server(error) => match error.as_db_error() {
+            DbError::Server(error) => match error.as_db_error() {
                 Some(said) => write!(formatter, "{} ({})", said.message(), said.code().code()),
                 None => {
                     let source = std::error::Error::source(error);
@@ -135,17 +135,17 @@ impl fmt::Display for Fault {
                     }
                 }
             },
-            Fault::Silent(patience) => {
+            DbError::Silent(patience) => {
                 write!(formatter, "no answer within {} s", patience.as_secs())
             }
-            Fault::Unreadable(why) => write!(formatter, "what is stored cannot be read: {why}"),
+            DbError::Unreadable(why) => write!(formatter, "what is stored cannot be read: {why}"),
         }
     }
 }
 
-impl From<tokio_postgres::Error> for Fault {
-    fn from(error: tokio_postgres::Error) -> Fault {
-        Fault::Server(error)
+impl From<tokio_postgres::Error> for DbError {
+    fn from(error: tokio_postgres::Error) -> DbError {
+        DbError::Server(error)
     }
 }
 
@@ -182,7 +182,7 @@ mod tests {
             (&["PH003"], Verdict::Superseded),
         ] {
             for code in codes {
-                assert_eq!(follows(&SqlState::from_code(code)), verdict, "{code}");
+                assert_eq!(classify(&SqlState::from_code(code)), verdict, "{code}");
             }
         }
     }

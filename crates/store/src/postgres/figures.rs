@@ -5,13 +5,13 @@ use posthaste_core::time::Timestamp;
 
 use super::columns::{Id, most, ms};
 use super::directory::live_tenant;
-use super::fault::Fault;
-use super::link::Link;
+use super::fault::DbError;
+use super::link::PgConnection;
 use super::tally::ALL_ENDPOINTS;
 use crate::Counts;
 
 /// Returns the total counts: the sum over all nodes' slots.
-pub(super) async fn counts(link: &Link) -> Result<Counts, Fault> {
+pub(super) async fn counts(link: &PgConnection) -> Result<Counts, DbError> {
     let row = link
         .query_one(
             "SELECT coalesce(sum(waiting), 0)::bigint, coalesce(sum(dead), 0)::bigint FROM tally \
@@ -26,7 +26,7 @@ pub(super) async fn counts(link: &Link) -> Result<Counts, Fault> {
 }
 
 /// Returns the number of deliveries that wait for an endpoint.
-pub(super) async fn pending(link: &Link, endpoint: EndpointId) -> Result<u64, Fault> {
+pub(super) async fn pending(link: &PgConnection, endpoint: EndpointId) -> Result<u64, DbError> {
     let row = link
         .query_one(
             "SELECT coalesce(sum(waiting), 0)::bigint FROM tally \
@@ -40,11 +40,11 @@ pub(super) async fn pending(link: &Link, endpoint: EndpointId) -> Result<u64, Fa
 /// Returns the number of deliveries that have been retrying since before `since`: those that were first due before it
 /// in their present round of attempts.
 pub(super) async fn retrying_since(
-    link: &Link,
+    link: &PgConnection,
     tenant: Option<&TenantId>,
     since: Timestamp,
     limit: usize,
-) -> Result<u64, Fault> {
+) -> Result<u64, DbError> {
     let (since, limit) = (ms(since), most(limit));
     // Sorted like the index, so that only deliveries that have been retrying for this long are read.
     let row = match tenant {

@@ -113,7 +113,7 @@ impl Holdings {
     }
 
     /// Gives this node a new number, and removes all shards.
-    pub(super) fn begin_anew(&self, me: NodeNo) {
+    pub(super) fn reset(&self, me: NodeNo) {
         let mut inner = self.lock();
         inner.me = me;
         inner.epochs.fill(None);

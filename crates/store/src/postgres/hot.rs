@@ -12,19 +12,19 @@ use tokio::time::Instant;
 
 use super::accept::{self, Acceptance, Desk, Known};
 use super::columns::Id;
-use super::fault::{Fault, Verdict};
+use super::fault::{DbError, Verdict};
 use super::holdings::Tenure;
-use super::link::{Link, NotConnected, QUICK_ANSWER_TIMEOUT};
+use super::link::{NotConnected, PgConnection, QUICK_ANSWER_TIMEOUT};
 use super::operation::{Accepting, Recording};
 use super::outbox;
 use super::partitions::Day;
 use super::pipeline::Pipeline;
 use super::record::{self, Recorded};
-use super::scene::{GUARD, Scene};
+use super::scene::{GUARD, WriteContext};
 use super::schema::meta;
 use super::tally::{self, Tally};
 use super::tidings;
-use super::usage::{self, Meters};
+use super::usage::{self, UsageMeters};
 use super::writer::{MAX_TRIES, PATIENCE, Writer};
 use crate::{HandedOver, Ingest, StoreError, Written};
 
@@ -158,7 +158,7 @@ impl Writer {
                 batch.refuse(&failed.why);
                 return Err(failed);
             }
-            self.scene.link.wait_for(QUICK_ANSWER_TIMEOUT);
+            self.scene.link.set_time_limit(QUICK_ANSWER_TIMEOUT);
             let fault = match self.try_batch(&mut batch).await {
                 Ok((ingests, handed_over)) => {
                     if !handed_over.is_empty() {
@@ -222,7 +222,7 @@ impl Writer {
     async fn try_batch(
         &mut self,
         batch: &mut Batch,
-    ) -> Result<(Vec<Ingest>, Vec<HandedOver>), Fault> {
+    ) -> Result<(Vec<Ingest>, Vec<HandedOver>), DbError> {
         let link = self.scene.link.clone();
         let mut begun = false;
         if batch.outdated >= MAX_OUTDATED {
@@ -230,7 +230,7 @@ impl Writer {
             begun = true;
             // Takes the quota locks before the directory lock, so that a transaction that waits for a quota lock
             // never blocks the one that holds it. The locks are taken again below, which has no effect.
-            Meters::hold(&link, begun, &self.scene.routes, &batch.accepts).await?;
+            UsageMeters::hold(&link, begun, &self.scene.routes, &batch.accepts).await?;
             self.scene.lock_directory_shared().await?;
         } else if self.scene.routes.is_stale() {
             self.scene
@@ -242,7 +242,7 @@ impl Writer {
         batch.drop_if(|it| !holdings.is_current(it.tenure));
         let mut known = self.known_keys(&link, batch).await?;
         let numbers = self.numbers(&link, batch).await?;
-        let held = Meters::hold(&link, begun, &self.scene.routes, &batch.accepts).await?;
+        let held = UsageMeters::hold(&link, begun, &self.scene.routes, &batch.accepts).await?;
         begun |= held.is_some();
         let meters = held.unwrap_or_default();
         let plan = loop {
@@ -276,7 +276,11 @@ impl Writer {
     }
 
     /// Returns the events that are stored under the idempotency keys of a batch, if there probably are some.
-    async fn known_keys(&mut self, link: &Link, batch: &Batch) -> Result<Option<Known>, Fault> {
+    async fn known_keys(
+        &mut self,
+        link: &PgConnection,
+        batch: &Batch,
+    ) -> Result<Option<Known>, DbError> {
         if self.wary == 0 || batch.accepts.is_empty() {
             return Ok(None);
         }
@@ -288,9 +292,9 @@ impl Writer {
     /// Returns the numbers of the endpoints of all records. A number never changes.
     async fn numbers(
         &mut self,
-        link: &Link,
+        link: &PgConnection,
         batch: &Batch,
-    ) -> Result<FxHashMap<EndpointId, i64>, Fault> {
+    ) -> Result<FxHashMap<EndpointId, i64>, DbError> {
         let known = &mut self.scene.numbers;
         let mut numbers = FxHashMap::default();
         let mut missing: Vec<Id> = Vec::new();
@@ -319,7 +323,7 @@ impl Writer {
             .iter()
             .any(|id| !numbers.contains_key(&EndpointId(id.0)))
         {
-            return Err(Fault::Unreadable(
+            return Err(DbError::Unreadable(
                 "a record is about an endpoint that never was".to_owned(),
             ));
         }
@@ -332,16 +336,16 @@ struct Plan<'a> {
     accepted: Acceptance<'a>,
     recorded: Recorded,
     tally: Tally,
-    meters: Meters,
+    meters: UsageMeters,
 }
 
 /// Turns a batch into rows.
 fn plan<'a>(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     batch: &'a Batch,
     numbers: &FxHashMap<EndpointId, i64>,
     known: Known,
-    mut meters: Meters,
+    mut meters: UsageMeters,
 ) -> Plan<'a> {
     let mut tally = Tally::default();
     let mut recorded = Recorded::default();
@@ -370,10 +374,10 @@ fn plan<'a>(
 
 /// Creates the partitions for the new rows. Returns whether this ended a transaction that was `begun` before.
 async fn make_partitions(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     accepted: &Acceptance<'_>,
     begun: bool,
-) -> Result<bool, Fault> {
+) -> Result<bool, DbError> {
     let missing = |day: &&Day| !scene.partitions.has(**day);
     let missing: Vec<Day> = accepted.days.iter().filter(missing).copied().collect();
     if missing.is_empty() {
@@ -392,7 +396,12 @@ async fn make_partitions(
 }
 
 /// Writes the plan in one transaction, sent as one pipeline.
-async fn commit(scene: &Scene, batch: &Batch, plan: &Plan<'_>, begun: bool) -> Result<(), Fault> {
+async fn commit(
+    scene: &WriteContext,
+    batch: &Batch,
+    plan: &Plan<'_>,
+    begun: bool,
+) -> Result<(), DbError> {
     let link = &*scene.link;
     let (accepted, recorded) = (&plan.accepted, &plan.recorded);
     let counted = plan.tally.columns();
@@ -425,7 +434,7 @@ async fn commit(scene: &Scene, batch: &Batch, plan: &Plan<'_>, begun: bool) -> R
         (events, accept::INSERT_EVENTS),
         (waits, accept::INSERT_WAITING),
         (told.is_some(), &*tell),
-        (end, record::END),
+        (end, record::MOVE_ENDED),
         (wait_on, record::UPDATE_WAITING),
         (healths, record::WRITE_HEALTHS),
         (failed, outbox::FAIL),
@@ -512,7 +521,7 @@ async fn commit(scene: &Scene, batch: &Batch, plan: &Plan<'_>, begun: bool) -> R
 
 /// Checks what the plan relies on: the directory version if it routes events, this node's shards if it records
 /// attempts.
-async fn guard(scene: &Scene, batch: &Batch) -> Result<(), Fault> {
+async fn guard(scene: &WriteContext, batch: &Batch) -> Result<(), DbError> {
     let known = (!batch.accepts.is_empty()).then(|| scene.routes.known());
     let mut held: FxHashMap<i16, i64> = FxHashMap::default();
     let mut me = None;
@@ -531,7 +540,7 @@ async fn guard(scene: &Scene, batch: &Batch) -> Result<(), Fault> {
 }
 
 /// Marks the records of shards that this node does not own according to the database as superseded.
-async fn drop_lost_shards(scene: &Scene, batch: &mut Batch) -> Result<(), Fault> {
+async fn drop_lost_shards(scene: &WriteContext, batch: &mut Batch) -> Result<(), DbError> {
     let me = scene.holdings.me().0 as i64;
     let sql = "SELECT s.no, s.epoch FROM shards s JOIN nodes n ON n.no = s.owner WHERE n.no = $1";
     let rows = scene.link.query(sql, &[&me]).await?;
@@ -544,7 +553,7 @@ async fn drop_lost_shards(scene: &Scene, batch: &mut Batch) -> Result<(), Fault>
 }
 
 /// Marks the records of deliveries that have changed since their attempts started as superseded.
-async fn drop_superseded(link: &Link, batch: &mut Batch) -> Result<(), Fault> {
+async fn drop_superseded(link: &PgConnection, batch: &mut Batch) -> Result<(), DbError> {
     let ids: Vec<Id> = batch
         .current()
         .map(|it| Id(it.attempt.delivery.id().0))

@@ -6,13 +6,13 @@
 use posthaste_core::id::{first_moment, moment_of};
 use posthaste_core::time::Timestamp;
 
-use super::fault::Fault;
-use super::link::Link;
+use super::fault::DbError;
+use super::link::PgConnection;
 use super::walk::Range;
 
 /// Returns the milliseconds by which an id is ahead of a time, rounded up to a power of two so that the stored value
 /// rarely changes.
-pub(super) fn lead_of(id: u128, accepted_at: Timestamp) -> i64 {
+pub(super) fn clock_skew_of(id: u128, accepted_at: Timestamp) -> i64 {
     let moments = moment_of(id).saturating_sub(first_moment(accepted_at));
     match moments >> 12 {
         0 => 0,
@@ -21,7 +21,7 @@ pub(super) fn lead_of(id: u128, accepted_at: Timestamp) -> i64 {
 }
 
 /// Stores a lead under one of the two names, if it is the greatest so far.
-pub(super) async fn note_lead(link: &Link, name: &str, lead: i64) -> Result<(), Fault> {
+pub(super) async fn note_lead(link: &PgConnection, name: &str, lead: i64) -> Result<(), DbError> {
     if lead > 0 {
         let sql = "UPDATE meta SET value = $2 WHERE name = $1 AND value < $2";
         link.execute(sql, &[&name, &lead]).await?;
@@ -31,11 +31,11 @@ pub(super) async fn note_lead(link: &Link, name: &str, lead: i64) -> Result<(), 
 
 /// Returns the range of ids that rows accepted in a time range can have, using the lead with this name.
 pub(super) async fn ids_between(
-    link: &Link,
+    link: &PgConnection,
     name: &str,
     since: Option<Timestamp>,
     until: Option<Timestamp>,
-) -> Result<Range, Fault> {
+) -> Result<Range, DbError> {
     let lead = match until {
         None => 0,
         Some(_) => {
@@ -61,7 +61,7 @@ mod tests {
         for ms in (0..500).chain(0..500) {
             let at = Timestamp(1_800_000_000_000 + 200 * ms);
             let id: u128 = mint.next(at);
-            lead = lead.max(lead_of(id, at));
+            lead = lead.max(clock_skew_of(id, at));
             made.push((at, id));
         }
         assert!(lead >= 90_000, "{lead}");

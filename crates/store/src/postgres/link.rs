@@ -1,6 +1,6 @@
 //! One database connection. Statements are prepared once and found by their SQL text.
 //!
-//! [`Link`] runs statements with a time limit; [`Connector`] keeps one link open and reconnects. Correctness does not
+//! [`PgConnection`] runs statements with a time limit; [`Connector`] keeps one link open and reconnects. Correctness does not
 //! depend on the session settings made here, only speed and time limits do. So a proxy that pools by transaction does
 //! no harm.
 
@@ -15,13 +15,13 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Connection, NoTls, Row, Statement};
 
 use super::dial::{Place, ServerUrl, Wire};
-use super::fault::Fault;
+use super::fault::DbError;
 use super::settings::PostgresSettings;
 use super::statements::Statements;
 use crate::StoreError;
 
 /// Time limit for connecting, including the setup statements.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Statement timeout, unless a statement sets its own.
 const STATEMENT_MS: u32 = 30_000;
 /// Maximum wait for another transaction's lock.
@@ -29,10 +29,10 @@ pub(super) const LOCK_MS: u32 = 10_000;
 /// Maximum idle time of an open transaction: other nodes wait for the locks of a frozen node.
 const IDLE_TRANSACTION_MS: u32 = 5_000;
 /// Time that a live server needs at most, in addition to its own timeout, to report that the timeout was reached.
-pub(super) const GRACE: Duration = Duration::from_secs(5);
+pub(super) const TIMEOUT_GRACE: Duration = Duration::from_secs(5);
 /// Default time limit for an answer.
 pub(super) const ANSWER_TIMEOUT: Duration =
-    Duration::from_millis(STATEMENT_MS as u64).saturating_add(GRACE);
+    Duration::from_millis(STATEMENT_MS as u64).saturating_add(TIMEOUT_GRACE);
 /// Time limit for an answer where every request and every delivery waits: a slower server counts as unavailable.
 pub(super) const QUICK_ANSWER_TIMEOUT: Duration = Duration::from_secs(6);
 /// Time limit for an answer to a cold operation, while the next writes wait.
@@ -41,13 +41,13 @@ pub(super) const COLD_WRITE_TIMEOUT: Duration = Duration::from_secs(12);
 pub(super) const MIN_SERVER_VERSION: u32 = 130_000;
 
 /// Parameters of a statement.
-pub(crate) type Given<'a> = &'a [&'a (dyn ToSql + Sync)];
+pub(crate) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// The I/O half of a connection. The task that opened the connection must poll it.
 pub(super) type ConnectionDriver = Connection<Box<dyn Wire>, NoTlsStream>;
 
 /// A connection to the server.
-pub(super) struct Link {
+pub(super) struct PgConnection {
     client: Client,
     statements: Statements<Statement>,
     version: u32,
@@ -57,7 +57,7 @@ pub(super) struct Link {
 
 /// The reason why there is no connection.
 #[derive(Debug)]
-pub(super) enum Unlinked {
+pub(super) enum ConnectError {
     /// The server does not answer.
     Unreachable {
         /// The address.
@@ -66,24 +66,24 @@ pub(super) enum Unlinked {
         why: String,
     },
     /// The server refuses the connection, or its answer is an error.
-    Refused(Fault),
+    Refused(DbError),
     /// The server is a read-only standby.
     Standby(Place),
     /// The server is too old.
     TooOld(u32),
 }
 
-impl std::fmt::Display for Unlinked {
+impl std::fmt::Display for ConnectError {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Unlinked::Unreachable { place, why } => {
+            ConnectError::Unreachable { place, why } => {
                 write!(formatter, "{place} cannot be reached: {why}")
             }
-            Unlinked::Refused(fault) => fault.fmt(formatter),
-            Unlinked::Standby(place) => {
+            ConnectError::Refused(fault) => fault.fmt(formatter),
+            ConnectError::Standby(place) => {
                 write!(formatter, "{place} is a standby and takes no writes")
             }
-            Unlinked::TooOld(version) => write!(
+            ConnectError::TooOld(version) => write!(
                 formatter,
                 "it is PostgreSQL {}, and 13 is needed",
                 version / 10_000
@@ -92,9 +92,9 @@ impl std::fmt::Display for Unlinked {
     }
 }
 
-impl From<Fault> for Unlinked {
-    fn from(fault: Fault) -> Unlinked {
-        Unlinked::Refused(fault)
+impl From<DbError> for ConnectError {
+    fn from(fault: DbError) -> ConnectError {
+        ConnectError::Refused(fault)
     }
 }
 
@@ -103,16 +103,16 @@ impl From<Fault> for Unlinked {
 pub(super) async fn connect(
     settings: &PostgresSettings,
     url: &ServerUrl,
-) -> Result<(Link, ConnectionDriver), Unlinked> {
+) -> Result<(PgConnection, ConnectionDriver), ConnectError> {
     let mut last = None;
     for (number, place) in url.addresses_to_try() {
         // If the caller stops waiting while this address is silent, the next call starts with the next address.
         url.set_first_address(number + 1);
-        let linked = match timeout(CONNECT, reach(settings, url, place)).await {
+        let linked = match timeout(CONNECT_TIMEOUT, reach(settings, url, place)).await {
             Ok(linked) => linked,
-            Err(_) => Err(Unlinked::Unreachable {
+            Err(_) => Err(ConnectError::Unreachable {
                 place: place.clone(),
-                why: format!("no answer within {} s", CONNECT.as_secs()),
+                why: format!("no answer within {} s", CONNECT_TIMEOUT.as_secs()),
             }),
         };
         match linked {
@@ -130,34 +130,37 @@ async fn reach(
     settings: &PostgresSettings,
     url: &ServerUrl,
     place: &Place,
-) -> Result<(Link, ConnectionDriver), Unlinked> {
+) -> Result<(PgConnection, ConnectionDriver), ConnectError> {
     let dialled = settings.dial.dial(place, url.tls()).await;
-    let wire = dialled.map_err(|error| Unlinked::Unreachable {
+    let wire = dialled.map_err(|error| ConnectError::Unreachable {
         place: place.clone(),
         why: error.to_string(),
     })?;
     let mut config = url.config().clone();
     config.application_name("posthaste");
-    let (client, mut pump) = config.connect_raw(wire, NoTls).await.map_err(Fault::from)?;
-    let link = Link {
+    let (client, mut pump) = config
+        .connect_raw(wire, NoTls)
+        .await
+        .map_err(DbError::from)?;
+    let link = PgConnection {
         client,
         statements: Statements::default(),
         version: version(&pump),
         patience: Cell::default(),
     };
     if link.version < MIN_SERVER_VERSION {
-        return Err(Unlinked::TooOld(link.version));
+        return Err(ConnectError::TooOld(link.version));
     }
     let standby = tokio::select! {
         standby = set_up(&link) => standby?,
         lost = &mut pump => {
             let why = lost.err().map_or("it hung up".to_owned(), |error| error.to_string());
             let place = place.clone();
-            return Err(Unlinked::Unreachable { place, why });
+            return Err(ConnectError::Unreachable { place, why });
         }
     };
     if standby {
-        return Err(Unlinked::Standby(place.clone()));
+        return Err(ConnectError::Standby(place.clone()));
     }
     Ok((link, pump))
 }
@@ -172,7 +175,7 @@ fn version(pump: &ConnectionDriver) -> u32 {
 }
 
 /// Sets the session settings, and returns whether the server is a standby.
-async fn set_up(link: &Link) -> Result<bool, Fault> {
+async fn set_up(link: &PgConnection) -> Result<bool, DbError> {
     // Custom plans would be made again for every batch, over all partitions. Sequential scans are off, because a
     // generic plan that was made while a table was small must not scan it when it is large.
     link.batch(&format!(
@@ -188,7 +191,7 @@ async fn set_up(link: &Link) -> Result<bool, Fault> {
     Ok(standby.get(0))
 }
 
-impl Link {
+impl PgConnection {
     /// Returns whether the connection is closed.
     pub(super) fn is_closed(&self) -> bool {
         self.client.is_closed()
@@ -196,7 +199,7 @@ impl Link {
 
     /// Sets the time limit for all further answers. A server that does not report its own timeout within this time is
     /// unreachable: the network drops everything that is sent.
-    pub(super) fn wait_for(&self, patience: Duration) {
+    pub(super) fn set_time_limit(&self, patience: Duration) {
         self.patience.set(Some(patience));
     }
 
@@ -206,32 +209,32 @@ impl Link {
     }
 
     /// Waits for an answer, up to the time limit.
-    async fn heard<T>(
+    async fn within_time_limit<T>(
         &self,
         answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
-    ) -> Result<T, Fault> {
+    ) -> Result<T, DbError> {
         let Some(patience) = self.patience.get() else {
             return Ok(answer.await?);
         };
         match timeout(patience, answer).await {
             Ok(answer) => Ok(answer?),
-            Err(_) => Err(Fault::Silent(patience)),
+            Err(_) => Err(DbError::Silent(patience)),
         }
     }
 
     /// Prepares a statement, once.
-    pub(super) async fn statement(&self, sql: &str) -> Result<Statement, Fault> {
+    pub(super) async fn statement(&self, sql: &str) -> Result<Statement, DbError> {
         if let Some(statement) = self.statements.get(sql) {
             return Ok(statement);
         }
-        let statement = self.heard(self.client.prepare(sql)).await?;
+        let statement = self.within_time_limit(self.client.prepare(sql)).await?;
         self.statements.keep(sql, statement.clone());
         Ok(statement)
     }
 
     /// Prepares statements that are to be sent as one pipeline. A statement that was prepared inside the pipeline
     /// would be sent after the commit that it belongs to.
-    pub(super) async fn prepare_all(&self, statements: &[&str]) -> Result<(), Fault> {
+    pub(super) async fn prepare_all(&self, statements: &[&str]) -> Result<(), DbError> {
         self.statements.make_room(statements.len());
         for sql in statements {
             self.statement(sql).await?;
@@ -240,35 +243,37 @@ impl Link {
     }
 
     /// Returns rows.
-    pub(super) async fn query(&self, sql: &str, given: Given<'_>) -> Result<Vec<Row>, Fault> {
+    pub(super) async fn query(&self, sql: &str, given: Params<'_>) -> Result<Vec<Row>, DbError> {
         let statement = self.statement(sql).await?;
-        self.heard(self.client.query(&statement, given)).await
+        self.within_time_limit(self.client.query(&statement, given))
+            .await
     }
 
     /// Returns the first row, if there is one.
     pub(super) async fn query_opt(
         &self,
         sql: &str,
-        given: Given<'_>,
-    ) -> Result<Option<Row>, Fault> {
+        given: Params<'_>,
+    ) -> Result<Option<Row>, DbError> {
         Ok(self.query(sql, given).await?.into_iter().next())
     }
 
     /// Returns the first row, or an error if there is none.
-    pub(super) async fn query_one(&self, sql: &str, given: Given<'_>) -> Result<Row, Fault> {
+    pub(super) async fn query_one(&self, sql: &str, given: Params<'_>) -> Result<Row, DbError> {
         let row = self.query_opt(sql, given).await?;
-        row.ok_or_else(|| Fault::Unreadable("a row is missing".to_owned()))
+        row.ok_or_else(|| DbError::Unreadable("a row is missing".to_owned()))
     }
 
     /// Runs a statement, and returns the number of affected rows.
-    pub(super) async fn execute(&self, sql: &str, given: Given<'_>) -> Result<u64, Fault> {
+    pub(super) async fn execute(&self, sql: &str, given: Params<'_>) -> Result<u64, DbError> {
         let statement = self.statement(sql).await?;
-        self.heard(self.client.execute(&statement, given)).await
+        self.within_time_limit(self.client.execute(&statement, given))
+            .await
     }
 
     /// Runs several statements without parameters.
-    pub(super) async fn batch(&self, sql: &str) -> Result<(), Fault> {
-        self.heard(self.client.batch_execute(sql)).await
+    pub(super) async fn batch(&self, sql: &str) -> Result<(), DbError> {
+        self.within_time_limit(self.client.batch_execute(sql)).await
     }
 }
 
@@ -283,7 +288,7 @@ pub(super) struct NotConnected {
 /// Keeps one connection, and opens another when it is lost, with increasing pauses while connecting fails.
 pub(super) struct Connector {
     settings: Rc<PostgresSettings>,
-    link: Option<Rc<Link>>,
+    link: Option<Rc<PgConnection>>,
     /// The task that drives the connection.
     pump: Option<AbortHandle>,
     failures: u32,
@@ -307,7 +312,7 @@ impl Connector {
     ///
     /// After a failed attempt the next one waits for the pause, and so does the caller: answering at once would
     /// refuse callers for up to [`Pauses::most`](super::settings::Pauses) after the server has come back.
-    pub(super) async fn link(&mut self) -> Result<Rc<Link>, NotConnected> {
+    pub(super) async fn link(&mut self) -> Result<Rc<PgConnection>, NotConnected> {
         if let Some(link) = self.link.as_ref().filter(|link| !link.is_closed()) {
             return Ok(link.clone());
         }
@@ -350,13 +355,13 @@ impl Connector {
     }
 
     /// Opens a new connection.
-    pub(super) async fn open(&mut self) -> Result<Rc<Link>, Unlinked> {
+    pub(super) async fn open(&mut self) -> Result<Rc<PgConnection>, ConnectError> {
         let (link, pump) = connect(&self.settings, &self.settings.server).await?;
         let pump = tokio::task::spawn_local(async move {
             // The next statement on the connection reports its end.
             let _ = pump.await;
         });
-        link.wait_for(ANSWER_TIMEOUT);
+        link.set_time_limit(ANSWER_TIMEOUT);
         let link = Rc::new(link);
         self.link = Some(link.clone());
         self.pump = Some(pump.abort_handle());

@@ -8,12 +8,12 @@ use tokio_postgres::Row;
 use super::columns::{Id, from_json, most, ms, parse};
 use super::directory::live_tenant;
 use super::events::{self, read_list};
-use super::fault::Fault;
+use super::fault::DbError;
 use super::lead::ids_between;
-use super::link::Link;
+use super::link::PgConnection;
 use super::rows;
 use super::schema::meta;
-use super::walk::{Hit, Range, Source, Wanted, among, endpoint_of, sources};
+use super::walk::{Hit, Range, SearchFilter, SearchSource, among, endpoint_of, sources};
 use crate::{
     AttemptEntry, DeliveryFilter, EventFilter, Page, PageRequest, StoredDelivery, StoredEvent,
 };
@@ -94,12 +94,12 @@ impl<T> Search<T> {
 /// Searches deliveries, the newest first. Also returns the id below which the next page continues, if there may be
 /// more.
 async fn search(
-    link: &Link,
-    sources: &[Source],
-    wanted: &Wanted,
+    link: &PgConnection,
+    sources: &[SearchSource],
+    wanted: &SearchFilter,
     range: Range,
     limit: usize,
-) -> Result<(Vec<Hit>, Option<u128>), Fault> {
+) -> Result<(Vec<Hit>, Option<u128>), DbError> {
     let mut search = Search::new(range, limit);
     if limit == 0 {
         return Ok((Vec::new(), None));
@@ -129,11 +129,11 @@ async fn search(
 
 /// Lists deliveries of a tenant.
 pub(super) async fn deliveries(
-    link: &Link,
+    link: &PgConnection,
     tenant: &TenantId,
     filter: &DeliveryFilter,
     page: PageRequest<DeliveryId>,
-) -> Result<Page<StoredDelivery, DeliveryId>, Fault> {
+) -> Result<Page<StoredDelivery, DeliveryId>, DbError> {
     let nothing = Page {
         items: Vec::new(),
         next: None,
@@ -152,7 +152,7 @@ pub(super) async fn deliveries(
     if let Some(before) = page.before {
         range.below = range.below.min(before.0);
     }
-    let wanted = Wanted {
+    let wanted = SearchFilter {
         tenant_no,
         endpoint_no,
         status: filter.status,
@@ -178,11 +178,11 @@ pub(super) async fn deliveries(
 
 /// Returns the deliveries with these ids, if they belong to the tenant, the newest first.
 pub(super) async fn stored(
-    link: &Link,
+    link: &PgConnection,
     tenant: &TenantId,
     tenant_no: i64,
     ids: &[DeliveryId],
-) -> Result<Vec<StoredDelivery>, Fault> {
+) -> Result<Vec<StoredDelivery>, DbError> {
     let mut ids: Vec<Id> = ids.iter().map(|id| Id(id.0)).collect();
     ids.sort_unstable();
     let (Some(first), Some(last)) = (ids.first(), ids.last()) else {
@@ -207,7 +207,7 @@ pub(super) async fn stored(
     Ok(deliveries)
 }
 
-fn read_stored(row: &Row, tenant: &TenantId) -> Result<StoredDelivery, Fault> {
+fn read_stored(row: &Row, tenant: &TenantId) -> Result<StoredDelivery, DbError> {
     let found = rows::read(row)?;
     Ok(StoredDelivery {
         last_attempt: found.last_attempt()?,
@@ -221,10 +221,10 @@ fn read_stored(row: &Row, tenant: &TenantId) -> Result<StoredDelivery, Fault> {
 
 /// Returns a delivery of a tenant, with its attempts.
 pub(super) async fn delivery(
-    link: &Link,
+    link: &PgConnection,
     tenant: &TenantId,
     id: DeliveryId,
-) -> Result<Option<(StoredDelivery, Vec<AttemptEntry>)>, Fault> {
+) -> Result<Option<(StoredDelivery, Vec<AttemptEntry>)>, DbError> {
     let Some(tenant_no) = live_tenant(link, tenant).await? else {
         return Ok(None);
     };
@@ -240,7 +240,7 @@ pub(super) async fn delivery(
     let mut attempts = rows
         .iter()
         .map(|row| from_json(row.get(0)))
-        .collect::<Result<Vec<AttemptEntry>, Fault>>()?;
+        .collect::<Result<Vec<AttemptEntry>, DbError>>()?;
     // The last attempt of a waiting delivery is stored in both tables.
     if let Some(last) = &found.last_attempt
         && attempts
@@ -254,10 +254,10 @@ pub(super) async fn delivery(
 
 /// Returns all deliveries of an event, including those that were added later.
 async fn deliveries_of(
-    link: &Link,
+    link: &PgConnection,
     tenant_no: i64,
     event: EventId,
-) -> Result<Vec<DeliveryId>, Fault> {
+) -> Result<Vec<DeliveryId>, DbError> {
     let row = link
         .query_opt(
             "SELECT deliveries, ARRAY(SELECT delivery_id FROM added WHERE event_id = $1) \
@@ -277,9 +277,9 @@ async fn deliveries_of(
 
 /// Returns the ids of the endpoints with these numbers.
 pub(super) async fn endpoints_numbered(
-    link: &Link,
+    link: &PgConnection,
     numbers: &[i64],
-) -> Result<FxHashMap<i64, EndpointId>, Fault> {
+) -> Result<FxHashMap<i64, EndpointId>, DbError> {
     if numbers.is_empty() {
         return Ok(FxHashMap::default());
     }
@@ -297,10 +297,10 @@ pub(super) async fn endpoints_numbered(
 
 /// Returns an event of a tenant.
 pub(super) async fn event(
-    link: &Link,
+    link: &PgConnection,
     tenant: &TenantId,
     event: EventId,
-) -> Result<Option<StoredEvent>, Fault> {
+) -> Result<Option<StoredEvent>, DbError> {
     let Some(tenant_no) = live_tenant(link, tenant).await? else {
         return Ok(None);
     };
@@ -314,11 +314,11 @@ pub(super) async fn event(
 
 /// Lists events of a tenant.
 pub(super) async fn events(
-    link: &Link,
+    link: &PgConnection,
     tenant: &TenantId,
     filter: &EventFilter,
     page: PageRequest<EventId>,
-) -> Result<Page<StoredEvent, EventId>, Fault> {
+) -> Result<Page<StoredEvent, EventId>, DbError> {
     let tenant_no = live_tenant(link, tenant).await?;
     let Some(tenant_no) = tenant_no.filter(|_| page.limit > 0) else {
         return Ok(Page {
@@ -358,11 +358,11 @@ pub(super) async fn events(
 }
 
 async fn look_at_events(
-    link: &Link,
+    link: &PgConnection,
     tenant_no: i64,
     filter: &EventFilter,
     search: &Search<Id>,
-) -> Result<(Vec<Id>, usize, Option<u128>), Fault> {
+) -> Result<(Vec<Id>, usize, Option<u128>), DbError> {
     let count = search.count();
     let row = link
         .query_one(

@@ -1,7 +1,7 @@
 //! Node RPC: questions and answers between nodes, through the table `mail`.
 //!
 //! A question is a row for the receiving node. That node is notified, deletes the row, and answers in the same way.
-//! [`Post`] keeps the open questions and the rows to send. A crash loses questions and answers, so a question must be
+//! [`NodeRpc`] keeps the open questions and the rows to send. A crash loses questions and answers, so a question must be
 //! safe to repeat. The number of open questions, their size and the wait for an answer are bounded.
 //!
 //! An expired question is not executed: the asking node may have reported a failure and asked for the opposite since.
@@ -21,8 +21,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 use tokio_postgres::types::ToSql;
 
-use super::fault::{Fault, Verdict};
-use super::link::Link;
+use super::fault::{DbError, Verdict};
+use super::link::PgConnection;
 use super::membership::Membership;
 use super::reply::promise;
 use super::settings::PostgresSettings;
@@ -46,7 +46,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Interval of polling for messages.
 const LOOK: Duration = Duration::from_secs(1);
 /// The same while `NOTIFY` messages do not arrive.
-const LOOK_DEAF: Duration = Duration::from_millis(250);
+const POLL_INTERVAL_WITHOUT_NOTIFY: Duration = Duration::from_millis(250);
 
 /// Time for which a reading of the database's clock is used.
 const CLOCK_READING_VALID_FOR: Duration = Duration::from_secs(10);
@@ -69,7 +69,7 @@ const TAKE: &str = "DELETE FROM mail WHERE no IN \
 
 /// Messages that wait to be sent, and questions that wait for an answer.
 #[derive(Default)]
-pub(super) struct Post {
+pub(super) struct NodeRpc {
     inner: Mutex<Inner>,
     stir: Notify,
     /// Set when a `NOTIFY` message announces new rows in `mail`.
@@ -78,15 +78,15 @@ pub(super) struct Post {
 
 #[derive(Default)]
 struct Inner {
-    outbox: VecDeque<Letter>,
-    asked: FxHashMap<i64, Asked>,
+    outbox: VecDeque<RpcMessage>,
+    asked: FxHashMap<i64, OpenQuestion>,
     last_reference: i64,
     answering: usize,
     closed: bool,
 }
 
 #[derive(Clone)]
-struct Letter {
+struct RpcMessage {
     receiver: NodeNo,
     reference: i64,
     answer: bool,
@@ -95,14 +95,14 @@ struct Letter {
     until: Option<Instant>,
 }
 
-struct Asked {
+struct OpenQuestion {
     node: NodeNo,
     until: Instant,
     done: Done<Value>,
 }
 
 /// A message that was read.
-struct Taken {
+struct ReceivedMessage {
     sender: NodeNo,
     reference: i64,
     answer: bool,
@@ -114,12 +114,12 @@ struct Taken {
 /// A reading of the database's clock. The local time `at` is taken afterwards, so `ms` is a lower bound of the
 /// database's time at that moment.
 #[derive(Clone, Copy, Debug)]
-struct Time {
+struct DatabaseTime {
     at: Instant,
     ms: i64,
 }
 
-impl Time {
+impl DatabaseTime {
     /// Returns a lower bound of the database's time at a later local time.
     fn by(&self, moment: Instant) -> i64 {
         let later = moment.saturating_duration_since(self.at).as_millis();
@@ -127,7 +127,7 @@ impl Time {
     }
 }
 
-impl Post {
+impl NodeRpc {
     /// Sends a question to another node.
     pub(super) fn ask(&self, node: NodeNo, question: &Value, within: Duration) -> Answer<Value> {
         let (done, answer) = promise();
@@ -158,8 +158,10 @@ impl Post {
         inner.last_reference += 1;
         let reference = inner.last_reference;
         let until = Instant::now() + within.min(MAX_WAIT);
-        inner.asked.insert(reference, Asked { node, until, done });
-        inner.outbox.push_back(Letter {
+        inner
+            .asked
+            .insert(reference, OpenQuestion { node, until, done });
+        inner.outbox.push_back(RpcMessage {
             receiver: node,
             reference,
             answer: false,
@@ -177,7 +179,7 @@ impl Post {
         }
         let mut inner = self.lock();
         if !inner.closed && inner.outbox.len() < MAX_OUTBOX {
-            inner.outbox.push_back(Letter {
+            inner.outbox.push_back(RpcMessage {
                 receiver: node,
                 reference,
                 answer: true,
@@ -210,10 +212,10 @@ impl Post {
     }
 
     /// Fails the questions that were not answered in time. Returns the next expiry time.
-    fn give_up(&self, now: Instant) -> Option<Instant> {
+    fn fail_expired(&self, now: Instant) -> Option<Instant> {
         let (late, next) = {
             let mut inner = self.lock();
-            let late: Vec<Asked> = inner
+            let late: Vec<OpenQuestion> = inner
                 .asked
                 .extract_if(|_, asked| asked.until <= now)
                 .map(|(_, asked)| asked)
@@ -228,7 +230,7 @@ impl Post {
     }
 
     /// Completes an open question with its answer or an error. Only the node that was asked can answer.
-    fn settle(&self, sender: NodeNo, reference: i64, result: Result<Value, StoreError>) {
+    fn complete(&self, sender: NodeNo, reference: i64, result: Result<Value, StoreError>) {
         let asked = {
             let mut inner = self.lock();
             match inner.asked.get(&reference) {
@@ -249,7 +251,7 @@ impl Post {
         room
     }
 
-    fn outgoing(&self) -> Vec<Letter> {
+    fn outgoing(&self) -> Vec<RpcMessage> {
         let mut inner = self.lock();
         let count = inner.outbox.len().min(MAX_AT_ONCE);
         inner.outbox.drain(..count).collect()
@@ -349,10 +351,14 @@ pub(super) async fn deliver(membership: Arc<Membership>, settings: Rc<PostgresSe
                 }
             }
             now = Instant::now();
-            let pause = if membership.hears() { LOOK } else { LOOK_DEAF };
+            let pause = if membership.hears() {
+                LOOK
+            } else {
+                POLL_INTERVAL_WITHOUT_NOTIFY
+            };
             look_at = now + pause;
         }
-        let patience = post.give_up(now);
+        let patience = post.fail_expired(now);
         if busy {
             post.called.store(true, Ordering::SeqCst);
             continue;
@@ -380,14 +386,14 @@ enum ExchangeError {
     NotConnected(String),
     /// The connection is dead. Another one may work, and questions are safe to repeat.
     #[error("{0}")]
-    FoundDead(Fault),
+    FoundDead(DbError),
     /// The server refused.
     #[error("{0}")]
-    Refused(Fault),
+    Refused(DbError),
 }
 
-impl From<Fault> for ExchangeError {
-    fn from(fault: Fault) -> ExchangeError {
+impl From<DbError> for ExchangeError {
+    fn from(fault: DbError) -> ExchangeError {
         match fault.verdict() {
             Verdict::Lost | Verdict::Unprepared => ExchangeError::FoundDead(fault),
             Verdict::InTheWay
@@ -402,9 +408,9 @@ impl From<Fault> for ExchangeError {
 }
 
 /// Completes questions that were not sent with an error.
-fn refuse(post: &Post, letters: &[Letter], why: &StoreError) {
+fn refuse(post: &NodeRpc, letters: &[RpcMessage], why: &StoreError) {
     for letter in letters.iter().filter(|letter| !letter.answer) {
-        post.settle(letter.receiver, letter.reference, Err(why.clone()));
+        post.complete(letter.receiver, letter.reference, Err(why.clone()));
     }
 }
 
@@ -412,8 +418,8 @@ fn refuse(post: &Post, letters: &[Letter], why: &StoreError) {
 async fn exchange(
     tether: &mut Tether,
     membership: &Arc<Membership>,
-    time: &mut Option<Time>,
-    unsent: &mut &[Letter],
+    time: &mut Option<DatabaseTime>,
+    unsent: &mut &[RpcMessage],
     looks: bool,
 ) -> Result<bool, ExchangeError> {
     let late = |_| ExchangeError::TimedOut;
@@ -429,13 +435,13 @@ async fn exchange(
                 None => read_time(&link).await?,
             };
             let sent = send(&link, me, letters, known).await?;
-            Ok::<_, Fault>((sent, known))
+            Ok::<_, DbError>((sent, known))
         };
         let (sent, known) = timeout(PATIENCE, sending).await.map_err(late)??;
         // If reading fails from here on, these messages are not sent again.
         *unsent = &[];
         *time = Some(known);
-        let gone: Vec<Letter> = letters
+        let gone: Vec<RpcMessage> = letters
             .iter()
             .filter(|letter| !sent.contains(&(letter.receiver, letter.reference, letter.answer)))
             .cloned()
@@ -455,9 +461,9 @@ async fn exchange(
 }
 
 /// Reads the database's clock.
-async fn read_time(link: &Link) -> Result<Time, Fault> {
+async fn read_time(link: &PgConnection) -> Result<DatabaseTime, DbError> {
     let row = link.query_one(TIME, &[]).await?;
-    Ok(Time {
+    Ok(DatabaseTime {
         at: Instant::now(),
         ms: row.get(0),
     })
@@ -465,16 +471,16 @@ async fn read_time(link: &Link) -> Result<Time, Fault> {
 
 /// Sends messages. Returns those that were inserted.
 async fn send(
-    link: &Link,
+    link: &PgConnection,
     me: NodeNo,
-    letters: &[Letter],
-    time: Time,
-) -> Result<Vec<(NodeNo, i64, bool)>, Fault> {
+    letters: &[RpcMessage],
+    time: DatabaseTime,
+) -> Result<Vec<(NodeNo, i64, bool)>, DbError> {
     let receivers: Vec<i64> = letters.iter().map(|one| one.receiver.0 as i64).collect();
     let references: Vec<i64> = letters.iter().map(|one| one.reference).collect();
     let answers: Vec<bool> = letters.iter().map(|one| one.answer).collect();
     let bodies: Vec<&str> = letters.iter().map(|one| one.body.as_str()).collect();
-    let expire = |one: &Letter| one.until.map(|until| time.by(until));
+    let expire = |one: &RpcMessage| one.until.map(|until| time.by(until));
     let expires: Vec<Option<i64>> = letters.iter().map(expire).collect();
     let me = me.0 as i64;
     let given: [&(dyn ToSql + Sync); 6] =
@@ -488,11 +494,11 @@ async fn send(
 }
 
 /// Reads and deletes the messages for this node, in the order in which they were sent.
-async fn take(link: &Link, me: NodeNo) -> Result<Vec<Taken>, Fault> {
+async fn take(link: &PgConnection, me: NodeNo) -> Result<Vec<ReceivedMessage>, DbError> {
     let limit = MAX_AT_ONCE as i64;
     let mut rows = link.query(TAKE, &[&(me.0 as i64), &limit]).await?;
     rows.sort_by_key(|row| row.get::<_, i64>(0));
-    let taken = rows.iter().map(|row| Taken {
+    let taken = rows.iter().map(|row| ReceivedMessage {
         sender: NodeNo(row.get::<_, i64>(1) as u64),
         reference: row.get(2),
         answer: row.get(3),
@@ -502,8 +508,8 @@ async fn take(link: &Link, me: NodeNo) -> Result<Vec<Taken>, Fault> {
     Ok(taken.collect())
 }
 
-fn open(membership: &Arc<Membership>, letter: Taken) {
-    let Taken {
+fn open(membership: &Arc<Membership>, letter: ReceivedMessage) {
+    let ReceivedMessage {
         sender,
         reference,
         answer,
@@ -512,7 +518,7 @@ fn open(membership: &Arc<Membership>, letter: Taken) {
     } = letter;
     let post = &membership.post;
     if answer {
-        return post.settle(sender, reference, read_answer(&body));
+        return post.complete(sender, reference, read_answer(&body));
     }
     if late {
         return tracing::debug!(%sender, "a question came too late to be answered");
@@ -554,11 +560,11 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_waits_for_ever_and_not_everybody_may_wait() {
-        let post = Post::default();
+        let post = NodeRpc::default();
         let within = Duration::from_secs(5);
         let first = post.ask(NodeNo(3), &json!("who"), within);
-        let soon = post.give_up(Instant::now()).expect("somebody waits");
-        assert!(post.give_up(soon).is_none());
+        let soon = post.fail_expired(Instant::now()).expect("somebody waits");
+        assert!(post.fail_expired(soon).is_none());
         let why = first.await.expect_err("nobody answered");
         assert!(why.to_string().contains("node 3 did not answer"), "{why}");
         let waiting: Vec<_> = (0..MAX_OPEN_QUESTIONS)
@@ -576,11 +582,11 @@ mod tests {
 
     #[tokio::test]
     async fn only_who_was_asked_answers() {
-        let post = Post::default();
+        let post = NodeRpc::default();
         let answer = post.ask(NodeNo(3), &json!("who"), Duration::from_secs(5));
-        post.settle(NodeNo(4), 1, Ok(json!("I")));
-        post.settle(NodeNo(3), 2, Ok(json!("I")));
-        post.settle(NodeNo(3), 1, Ok(json!("me")));
+        post.complete(NodeNo(4), 1, Ok(json!("I")));
+        post.complete(NodeNo(3), 2, Ok(json!("I")));
+        post.complete(NodeNo(3), 1, Ok(json!("me")));
         assert_eq!(answer.await, Ok(json!("me")));
     }
 }

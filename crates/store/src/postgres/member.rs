@@ -16,12 +16,12 @@ use tokio::sync::{mpsc, oneshot};
 use super::membership::Membership;
 use super::operation::{Operation, Task};
 use super::roster::Table;
-use super::scene::Scene;
+use super::scene::WriteContext;
 use super::settings::PostgresSettings;
 use crate::Done;
 
 /// Maximum time between two calls of the roster.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 /// Input of the membership task.
 pub(super) enum News {
@@ -114,7 +114,7 @@ impl Member {
             while let Ok(news) = self.inbox.try_recv() {
                 self.take(news);
             }
-            self.pass();
+            self.pass_barrier();
         }
         for done in self.retires.drain(..) {
             done(Ok(()));
@@ -132,8 +132,8 @@ impl Member {
     /// Returns the time until the roster next has something to do.
     fn sleep(&self) -> Duration {
         let now = self.membership.now();
-        self.roster.wake().map_or(LONGEST_SLEEP, |wake| {
-            Duration::from_millis(wake.since(now).as_millis()).min(LONGEST_SLEEP)
+        self.roster.wake().map_or(MAX_SLEEP, |wake| {
+            Duration::from_millis(wake.since(now).as_millis()).min(MAX_SLEEP)
         })
     }
 
@@ -182,7 +182,7 @@ impl Member {
 
     /// Passes a barrier through the writers for shards that the node is done with, so that no earlier operation is
     /// written after the release.
-    fn pass(&mut self) {
+    fn pass_barrier(&mut self) {
         if self.done.is_empty() {
             return;
         }
@@ -209,7 +209,7 @@ impl Member {
         match &answer {
             Input::Registered(node) => {
                 self.me = Some(*node);
-                self.membership.holdings.begin_anew(*node);
+                self.membership.holdings.reset(*node);
                 self.membership.renamed.notify_one();
                 tracing::info!(%node, "this node has a number among those that share the database");
             }
@@ -222,7 +222,7 @@ impl Member {
             }
             Input::Released => {
                 if let Some(Command::Release(holdings)) = &self.asked {
-                    self.membership.freed(holdings);
+                    self.membership.mark_released(holdings);
                 }
             }
             Input::Tick
@@ -259,11 +259,11 @@ impl Member {
         self.roster
             .handle(self.membership.now(), input, &mut commands);
         for command in commands {
-            self.obey(command);
+            self.execute(command);
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    fn execute(&mut self, command: Command) {
         match command {
             Command::Register
             | Command::Beat { .. }
@@ -333,7 +333,7 @@ impl Member {
 /// database did not answer.
 fn barrier(past: impl FnOnce() + Send + 'static) -> Operation {
     let passed = Box::new(move |_: Result<(), crate::StoreError>| past());
-    let nothing = async |_: &mut Scene| Ok(());
+    let nothing = async |_: &mut WriteContext| Ok(());
     Task::boxed(0, nothing, passed)
 }
 

@@ -19,12 +19,12 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::holdings::Holdings;
-use super::mail::Post;
+use super::mail::NodeRpc;
 use super::member::{Member, News};
 use super::operation::Task;
 use super::reply::{Reply, promise};
-use super::room::Question;
-use super::scene::Scene;
+use super::room::ShareRequest;
+use super::scene::WriteContext;
 use super::settings::PostgresSettings;
 use super::thread::Shared;
 use super::{bell, changes, mail, room, unowned};
@@ -33,7 +33,7 @@ use crate::{Answer, Cluster, DisabledReason, Lease, Owner, StoreError, Written};
 /// Time after a complete read of the changes during which this node counts as informed, in milliseconds.
 const INFORMED_PERIOD_MS: u64 = 1_000;
 /// Maximum time that opening waits for the first shards.
-const OPENING: Duration = Duration::from_secs(10);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// This node's view of the cluster.
 pub(super) struct Membership {
@@ -43,8 +43,8 @@ pub(super) struct Membership {
     pub(super) lease: Lease,
     known: Mutex<Known>,
     news: mpsc::UnboundedSender<News>,
-    pub(super) post: Post,
-    rooms: mpsc::UnboundedSender<Question>,
+    pub(super) post: NodeRpc,
+    rooms: mpsc::UnboundedSender<ShareRequest>,
     /// Start of the last read that returned all changes, in ticks, plus one. 0 before the first.
     informed_at: AtomicU64,
     /// Set while `NOTIFY` messages arrive. Otherwise all tasks poll more often.
@@ -84,7 +84,7 @@ impl Membership {
                 owners: vec![None; usize::from(SHARD_COUNT)],
             }),
             news,
-            post: Post::default(),
+            post: NodeRpc::default(),
             rooms,
             informed_at: AtomicU64::new(0),
             hears: AtomicBool::new(false),
@@ -97,10 +97,10 @@ impl Membership {
         let member = Member::new(membership.clone(), settings, timings, inbox, entered);
         let mut tasks = vec![tokio::task::spawn_local(member.live())];
         // If joining takes longer, it completes in the background.
-        let _ = tokio::time::timeout(OPENING, enters).await;
+        let _ = tokio::time::timeout(JOIN_TIMEOUT, enters).await;
         tasks.extend([
             tokio::task::spawn_local(bell::listen(membership.clone(), settings.clone())),
-            tokio::task::spawn_local(changes::follow(membership.clone())),
+            tokio::task::spawn_local(changes::follow_change_log(membership.clone())),
             tokio::task::spawn_local(changes::look_for_work(membership.clone())),
             tokio::task::spawn_local(mail::deliver(membership.clone(), settings.clone())),
             tokio::task::spawn_local(room::answer(holdings.clone(), settings.clone(), questions)),
@@ -159,7 +159,7 @@ impl Membership {
     }
 
     /// Notes that these shards were released.
-    pub(super) fn freed(&self, holdings: &[Holding]) {
+    pub(super) fn mark_released(&self, holdings: &[Holding]) {
         let mut known = self.known();
         for holding in holdings {
             known.owners[usize::from(holding.shard.number())] = None;
@@ -173,7 +173,7 @@ impl Membership {
     fn write<T, F>(&self, run: F) -> Answer<T>
     where
         T: Send + 'static,
-        F: AsyncFnMut(&mut Scene) -> Result<T, super::fault::Fault> + Send + 'static,
+        F: AsyncFnMut(&mut WriteContext) -> Result<T, super::fault::DbError> + Send + 'static,
     {
         let (done, answer) = promise();
         self.shared.queue.push(Task::boxed(0, run, done));
@@ -226,7 +226,7 @@ impl Cluster for Membership {
         standing: Standing,
         reason: Option<DisabledReason>,
     ) -> Answer<Option<bool>> {
-        self.write(async move |scene: &mut Scene| {
+        self.write(async move |scene: &mut WriteContext| {
             unowned::stand(scene, endpoint, standing, reason).await
         })
     }
@@ -237,7 +237,7 @@ impl Cluster for Membership {
         endpoint: EndpointId,
         delivery: DeliveryId,
     ) -> Answer<Option<Written>> {
-        self.write(async move |scene: &mut Scene| {
+        self.write(async move |scene: &mut WriteContext| {
             unowned::cancel(scene, now, endpoint, delivery).await
         })
     }
@@ -246,7 +246,7 @@ impl Cluster for Membership {
         let (done, answer) = promise();
         let reply = Reply::new(done);
         // After the task has ended, dropping the reply answers the caller.
-        let _ = self.rooms.send(Question { crowds, reply });
+        let _ = self.rooms.send(ShareRequest { crowds, reply });
         answer
     }
 

@@ -1,6 +1,6 @@
 //! The payloads that nodes send each other by `NOTIFY`.
 //!
-//! A [`Notice`] is only a hint: a node that receives it looks immediately, and a node that does not looks a little
+//! A [`NotifyMessage`] is only a hint: a node that receives it looks immediately, and a node that does not looks a little
 //! later. So a notice may be lost, duplicated or truncated, and one that cannot be parsed is ignored.
 //!
 //! | channel | payload | |
@@ -17,27 +17,27 @@ use posthaste_core::id::EndpointId;
 use posthaste_core::time::Timestamp;
 
 /// The channel for all nodes.
-pub(super) const EVERYBODY: &str = "posthaste";
-/// The payload on [`EVERYBODY`] for new entries of the change log.
+pub(super) const CLUSTER_CHANNEL: &str = "posthaste";
+/// The payload on [`CLUSTER_CHANNEL`] for new entries of the change log.
 pub(super) const CHANGES: &str = "changes";
 /// The payload for a node that has questions or answers to read.
 pub(super) const MAIL: &str = "mail";
 /// Maximum number of endpoints in a payload. PostgreSQL allows less than 8,000 bytes; an endpoint takes at most 57.
-const MAX_LISTED: usize = 128;
+const MAX_LISTED_ENDPOINTS: usize = 128;
 
 /// The payload that notifies an owner of work, as an SQL aggregate over rows with an endpoint's `id` and the `due`
 /// time of its earliest work.
-pub(super) const WORK_AGGREGATE: &str = "CASE WHEN count(*) <= 128 \
+pub(super) const WORK_PAYLOAD_SQL: &str = "CASE WHEN count(*) <= 128 \
      THEN 'work ' || string_agg(id::text || '=' || due::text, ' ') ELSE 'work' END";
 
 /// Returns the channel of one node.
 pub(super) fn channel_of(node: NodeNo) -> String {
-    format!("{EVERYBODY}_{}", node.0)
+    format!("{CLUSTER_CHANNEL}_{}", node.0)
 }
 
 /// A parsed `NOTIFY` message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Notice {
+pub(super) enum NotifyMessage {
     /// The change log has new entries.
     Changes,
     /// This node saw or made a change of ownership.
@@ -52,42 +52,44 @@ pub(super) enum Notice {
     Mail,
 }
 
-impl Notice {
-    /// Returns the payload. For work it is the same text that [`WORK_AGGREGATE`] produces in SQL.
+impl NotifyMessage {
+    /// Returns the payload. For work it is the same text that [`WORK_PAYLOAD_SQL`] produces in SQL.
     pub(super) fn encode(&self) -> String {
         match self {
-            Notice::Changes => CHANGES.to_owned(),
-            Notice::Members(node) => format!("members {}", node.0),
-            Notice::Test(node) => format!("test {}", node.0),
-            Notice::Work(work) if work.len() > MAX_LISTED => Notice::MuchWork.encode(),
-            Notice::Work(work) => {
+            NotifyMessage::Changes => CHANGES.to_owned(),
+            NotifyMessage::Members(node) => format!("members {}", node.0),
+            NotifyMessage::Test(node) => format!("test {}", node.0),
+            NotifyMessage::Work(work) if work.len() > MAX_LISTED_ENDPOINTS => {
+                NotifyMessage::MuchWork.encode()
+            }
+            NotifyMessage::Work(work) => {
                 let listed = work
                     .iter()
                     .map(|(endpoint, due)| format!(" {}={}", hyphenated(endpoint.0), due.0));
                 format!("work{}", listed.collect::<String>())
             }
-            Notice::MuchWork => "work".to_owned(),
-            Notice::Mail => MAIL.to_owned(),
+            NotifyMessage::MuchWork => "work".to_owned(),
+            NotifyMessage::Mail => MAIL.to_owned(),
         }
     }
 
     /// Parses a payload. Returns `None` for an unknown one, which a later version may send.
-    pub(super) fn decode(payload: &str) -> Option<Notice> {
+    pub(super) fn decode(payload: &str) -> Option<NotifyMessage> {
         let (word, rest) = payload.split_once(' ').unwrap_or((payload, ""));
         let node = || rest.parse().ok().map(NodeNo);
         match word {
-            CHANGES if rest.is_empty() => Some(Notice::Changes),
-            MAIL if rest.is_empty() => Some(Notice::Mail),
-            "members" => node().map(Notice::Members),
-            "test" => node().map(Notice::Test),
-            "work" if rest.is_empty() => Some(Notice::MuchWork),
+            CHANGES if rest.is_empty() => Some(NotifyMessage::Changes),
+            MAIL if rest.is_empty() => Some(NotifyMessage::Mail),
+            "members" => node().map(NotifyMessage::Members),
+            "test" => node().map(NotifyMessage::Test),
+            "work" if rest.is_empty() => Some(NotifyMessage::MuchWork),
             "work" => {
-                let mut listed = rest.split(' ').take(MAX_LISTED + 1);
+                let mut listed = rest.split(' ').take(MAX_LISTED_ENDPOINTS + 1);
                 let work: Option<Vec<_>> = listed.by_ref().map(read_work).collect();
                 // A list that cannot be parsed still means that there is work.
                 Some(
-                    work.filter(|work| work.len() <= MAX_LISTED)
-                        .map_or(Notice::MuchWork, Notice::Work),
+                    work.filter(|work| work.len() <= MAX_LISTED_ENDPOINTS)
+                        .map_or(NotifyMessage::MuchWork, NotifyMessage::Work),
                 )
             }
             _ => None,
@@ -120,33 +122,43 @@ mod tests {
     #[test]
     fn payloads_are_what_the_statements_write() {
         let endpoint = EndpointId(0x0192_4567_89ab_7cde_8f01_2345_6789_abcd);
-        let work = Notice::Work(vec![(endpoint, Timestamp(1_800_000_000_000))]);
+        let work = NotifyMessage::Work(vec![(endpoint, Timestamp(1_800_000_000_000))]);
         assert_eq!(
             work.encode(),
             "work 01924567-89ab-7cde-8f01-23456789abcd=1800000000000"
         );
-        assert_eq!(Notice::decode("changes"), Some(Notice::Changes));
         assert_eq!(
-            Notice::decode("members 7"),
-            Some(Notice::Members(NodeNo(7)))
+            NotifyMessage::decode("changes"),
+            Some(NotifyMessage::Changes)
         );
-        assert_eq!(Notice::decode("test 8"), Some(Notice::Test(NodeNo(8))));
-        assert_eq!(Notice::decode("mail"), Some(Notice::Mail));
-        assert_eq!(Notice::decode("work"), Some(Notice::MuchWork));
-        assert!(WORK_AGGREGATE.contains(&format!("<= {MAX_LISTED} ")));
+        assert_eq!(
+            NotifyMessage::decode("members 7"),
+            Some(NotifyMessage::Members(NodeNo(7)))
+        );
+        assert_eq!(
+            NotifyMessage::decode("test 8"),
+            Some(NotifyMessage::Test(NodeNo(8)))
+        );
+        assert_eq!(NotifyMessage::decode("mail"), Some(NotifyMessage::Mail));
+        assert_eq!(NotifyMessage::decode("work"), Some(NotifyMessage::MuchWork));
+        assert!(WORK_PAYLOAD_SQL.contains(&format!("<= {MAX_LISTED_ENDPOINTS} ")));
     }
 
     #[test]
     fn what_cannot_be_read_is_none_and_work_is_work() {
         for unknown in ["", "members", "members x", "party 3", "mail 3"] {
-            assert_eq!(Notice::decode(unknown), None, "{unknown}");
+            assert_eq!(NotifyMessage::decode(unknown), None, "{unknown}");
         }
         for work in [
             "work x",
             "work 1=2",
             "work 01924567-89ab-7cde-8f01-23456789abcd=-1",
         ] {
-            assert_eq!(Notice::decode(work), Some(Notice::MuchWork), "{work}");
+            assert_eq!(
+                NotifyMessage::decode(work),
+                Some(NotifyMessage::MuchWork),
+                "{work}"
+            );
         }
     }
 
@@ -157,15 +169,15 @@ mod tests {
                 .into_iter()
                 .map(|(id, due)| (EndpointId(id), Timestamp(due.unsigned_abs())))
                 .collect();
-            let payload = Notice::Work(work.clone()).encode();
+            let payload = NotifyMessage::Work(work.clone()).encode();
             prop_assert!(payload.len() < 8_000, "{} bytes", payload.len());
-            let expected = if work.len() > 128 { Notice::MuchWork } else { Notice::Work(work) };
-            prop_assert_eq!(Notice::decode(&payload), Some(expected));
+            let expected = if work.len() > 128 { NotifyMessage::MuchWork } else { NotifyMessage::Work(work) };
+            prop_assert_eq!(NotifyMessage::decode(&payload), Some(expected));
         }
 
         #[test]
         fn no_payload_panics(payload in ".*") {
-            let _ = Notice::decode(&payload);
+            let _ = NotifyMessage::decode(&payload);
         }
     }
 }

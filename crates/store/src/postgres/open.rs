@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio_postgres::error::SqlState;
 
 use super::dial::ServerUrl;
-use super::fault::Fault;
-use super::link::{Link, MIN_SERVER_VERSION, Unlinked};
-use super::schema::{FORMAT, STEPS, lock, meta};
+use super::fault::DbError;
+use super::link::{ConnectError, MIN_SERVER_VERSION, PgConnection};
+use super::schema::{FORMAT, MIGRATIONS, lock, meta};
 use crate::OpenError;
 
 /// Time limit for a migration, including the wait for a migration by another node.
@@ -16,7 +16,7 @@ const MIGRATION: Duration = Duration::from_secs(3_600);
 
 /// Migrates the database to the newest schema version. Several nodes may call this at once: one migrates, the others
 /// wait for it.
-pub(super) async fn migrate(link: &Link, url: &ServerUrl) -> Result<(), OpenError> {
+pub(super) async fn migrate(link: &PgConnection, url: &ServerUrl) -> Result<(), OpenError> {
     let found = format(link).await.map_err(|fault| explain(url, &fault))?;
     if found == FORMAT {
         return Ok(());
@@ -30,7 +30,7 @@ pub(super) async fn migrate(link: &Link, url: &ServerUrl) -> Result<(), OpenErro
             .await?;
         let found = format(link).await?;
         for step in found..FORMAT {
-            link.batch(STEPS[step as usize]).await?;
+            link.batch(MIGRATIONS[step as usize]).await?;
             let sql = format!(
                 "UPDATE meta SET value = {} WHERE name = '{}'",
                 step + 1,
@@ -62,7 +62,10 @@ pub(super) async fn migrate(link: &Link, url: &ServerUrl) -> Result<(), OpenErro
 }
 
 /// Refuses to open a database whose copy was started and not finished.
-pub(super) async fn refuse_half_copied(link: &Link, url: &ServerUrl) -> Result<(), OpenError> {
+pub(super) async fn refuse_half_copied(
+    link: &PgConnection,
+    url: &ServerUrl,
+) -> Result<(), OpenError> {
     let sql =
         "SELECT count(*) FILTER (WHERE name = $1) > count(*) FILTER (WHERE name = $2) FROM meta";
     let row = link
@@ -77,7 +80,7 @@ pub(super) async fn refuse_half_copied(link: &Link, url: &ServerUrl) -> Result<(
 }
 
 /// Returns the schema version of the database, or 0 if it has no posthaste tables yet.
-async fn format(link: &Link) -> Result<u32, Fault> {
+async fn format(link: &PgConnection) -> Result<u32, DbError> {
     // Reads the catalog with a query. The server process's catalog cache may not show a table that another node
     // created while this one waited for the lock.
     let sql = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_class c \
@@ -93,19 +96,19 @@ async fn format(link: &Link) -> Result<u32, Fault> {
 }
 
 /// Converts a failed connection attempt to an error for the operator.
-pub(super) fn explain_unlinked(url: &ServerUrl, unlinked: &Unlinked) -> OpenError {
+pub(super) fn explain_unlinked(url: &ServerUrl, unlinked: &ConnectError) -> OpenError {
     let server = url.to_string();
     match unlinked {
-        Unlinked::Unreachable { why, .. } => OpenError::Unreachable {
+        ConnectError::Unreachable { why, .. } => OpenError::Unreachable {
             server,
             why: why.clone(),
         },
-        Unlinked::Refused(fault) => explain(url, fault),
-        Unlinked::Standby(_) => OpenError::Server {
+        ConnectError::Refused(fault) => explain(url, fault),
+        ConnectError::Standby(_) => OpenError::Server {
             server,
             why: format!("{unlinked}; name the primary in the URL"),
         },
-        Unlinked::TooOld(version) => OpenError::ServerTooOld {
+        ConnectError::TooOld(version) => OpenError::ServerTooOld {
             server,
             found: version / 10_000,
             needed: MIN_SERVER_VERSION / 10_000,
@@ -114,13 +117,13 @@ pub(super) fn explain_unlinked(url: &ServerUrl, unlinked: &Unlinked) -> OpenErro
 }
 
 /// Converts a database error to an error for the operator.
-pub(super) fn explain(url: &ServerUrl, fault: &Fault) -> OpenError {
+pub(super) fn explain(url: &ServerUrl, fault: &DbError) -> OpenError {
     let server = url.to_string();
     let user = url.user().to_owned();
     let why = fault.to_string();
     let state = match fault {
-        Fault::Server(error) => error.code(),
-        Fault::Silent(_) | Fault::Unreadable(_) => None,
+        DbError::Server(error) => error.code(),
+        DbError::Silent(_) | DbError::Unreadable(_) => None,
     };
     match state {
         Some(state) if is_refusal(state) => OpenError::WrongPassword { server, user, why },

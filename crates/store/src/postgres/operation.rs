@@ -10,10 +10,10 @@ use std::pin::Pin;
 use posthaste_core::dispatcher::AttemptRecord;
 use posthaste_core::time::Timestamp;
 
-use super::fault::Fault;
+use super::fault::DbError;
 use super::holdings::Tenure;
 use super::reply::Reply;
-use super::scene::Scene;
+use super::scene::WriteContext;
 use crate::{Allowance, AttemptDetail, Done, Ingest, NewEvent, StoreError, Written};
 
 /// An operation of the write queue.
@@ -66,12 +66,12 @@ impl Operation {
 }
 
 /// The future of a running cold operation.
-pub(super) type Running<'a> = Pin<Box<dyn Future<Output = Result<(), Fault>> + 'a>>;
+pub(super) type Running<'a> = Pin<Box<dyn Future<Output = Result<(), DbError>> + 'a>>;
 
 /// An operation that runs in its own transaction.
 pub(super) trait Cold: Send {
     /// Runs the operation. May be called again after a rollback.
-    fn run<'a>(&'a mut self, scene: &'a mut Scene) -> Running<'a>;
+    fn run<'a>(&'a mut self, scene: &'a mut WriteContext) -> Running<'a>;
     /// Answers the caller.
     fn answer(self: Box<Self>, committed: Result<(), StoreError>);
     /// Called when the operation is the owner's and this node is not the owner any more. Sets the answer for that
@@ -94,7 +94,7 @@ pub(super) struct Task<T, F> {
 impl<T, F> Task<T, F>
 where
     T: Send + 'static,
-    F: AsyncFnMut(&mut Scene) -> Result<T, Fault> + Send + 'static,
+    F: AsyncFnMut(&mut WriteContext) -> Result<T, DbError> + Send + 'static,
 {
     /// Creates an operation that runs `run` and answers through `done`.
     pub(super) fn boxed(bytes: usize, run: F, done: Done<T>) -> Operation {
@@ -117,9 +117,9 @@ where
 impl<T, F> Cold for Task<T, F>
 where
     T: Send + 'static,
-    F: AsyncFnMut(&mut Scene) -> Result<T, Fault> + Send + 'static,
+    F: AsyncFnMut(&mut WriteContext) -> Result<T, DbError> + Send + 'static,
 {
-    fn run<'a>(&'a mut self, scene: &'a mut Scene) -> Running<'a> {
+    fn run<'a>(&'a mut self, scene: &'a mut WriteContext) -> Running<'a> {
         Box::pin(async move {
             self.result = Some((self.run)(scene).await?);
             Ok(())

@@ -13,10 +13,10 @@ use tokio_postgres::types::ToSql;
 
 use super::audit;
 use super::columns::{Id, at, from_json, most, ms, parse, to_json};
-use super::fault::Fault;
-use super::link::Link;
-use super::readers::Pace;
-use super::scene::Scene;
+use super::fault::DbError;
+use super::link::PgConnection;
+use super::readers::ReadKind;
+use super::scene::WriteContext;
 use super::store::PostgresStore;
 use crate::failures::{DELIVERY_FAILED, FailureCause, Failures, Sum};
 use crate::outbox::{KeptLetter, Settled, by_recipient, too_far_ahead};
@@ -27,14 +27,14 @@ use crate::{
 
 impl Outbox for PostgresStore {
     fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>> {
-        self.read(Pace::Long, async move |link: &Link| {
+        self.read(ReadKind::Long, async move |link: &PgConnection| {
             notices(link, after, limit).await
         })
     }
 
     fn keep_act(&self, notice: u64, act: AuditEntry) -> Answer<CreateResult> {
         let act = act.fitted();
-        self.write(async move |scene: &mut Scene| {
+        self.write(async move |scene: &mut WriteContext| {
             let sql = "SELECT coalesce(e.tenant_no, t.no) FROM notices n \
                        LEFT JOIN endpoints e ON e.no = n.endpoint_no \
                        LEFT JOIN tenants t ON t.no = n.endpoint_no WHERE n.number = $1";
@@ -47,11 +47,13 @@ impl Outbox for PostgresStore {
     }
 
     fn gather_failures(&self, now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {
-        self.write(async move |scene: &mut Scene| gather(&scene.link, now, before, limit).await)
+        self.write(async move |scene: &mut WriteContext| {
+            gather(&scene.link, now, before, limit).await
+        })
     }
 
     fn told(&self) -> Answer<u64> {
-        self.read(Pace::Quick, async |link: &Link| {
+        self.read(ReadKind::Quick, async |link: &PgConnection| {
             let sql = "SELECT value FROM meta WHERE name = 'told'";
             Ok(link.query_one(sql, &[]).await?.get::<_, i64>(0) as u64)
         })
@@ -67,7 +69,7 @@ impl Outbox for PostgresStore {
     ) -> Answer<bool> {
         let (from, up_to) = (from as i64, up_to as i64);
         let lines = by_recipient(lines);
-        self.write(async move |scene: &mut Scene| {
+        self.write(async move |scene: &mut WriteContext| {
             let sql = "UPDATE meta SET value = $2 WHERE name = 'told' AND value = $1";
             if scene.link.execute(sql, &[&from, &up_to]).await? == 0 {
                 return Ok(false);
@@ -93,13 +95,13 @@ impl Outbox for PostgresStore {
         longest: Longest,
         limit: usize,
     ) -> Answer<Vec<Letter>> {
-        self.write(async move |scene: &mut Scene| {
+        self.write(async move |scene: &mut WriteContext| {
             claim(&scene.link, now, until, longest, limit).await
         })
     }
 
     fn settle_letter(&self, recipient: String, revision: u64, posted: Posted) -> Answer<bool> {
-        self.write(async move |scene: &mut Scene| {
+        self.write(async move |scene: &mut WriteContext| {
             let Some(kept) = letter(&scene.link, &recipient).await? else {
                 return Ok(false);
             };
@@ -149,7 +151,7 @@ pub(super) const NOTICE: &str = "WITH last AS (UPDATE meta SET value = value + c
     WITH ORDINALITY AS n (scope, at, name, detail, place)";
 
 /// Inserts notices.
-pub(super) async fn keep_notices(link: &Link, it: &NoticeColumns) -> Result<(), Fault> {
+pub(super) async fn keep_notices(link: &PgConnection, it: &NoticeColumns) -> Result<(), DbError> {
     let most = MAX_PENDING_NOTIFICATIONS as i64;
     let given: [&(dyn ToSql + Sync); 5] = [&it.scopes, &it.at, &it.names, &it.details, &most];
     link.execute(NOTICE, &given).await?;
@@ -186,7 +188,7 @@ pub(super) const FAIL: &str = "INSERT INTO failures AS f (endpoint_no, reason, k
     last_at = GREATEST(f.last_at, excluded.last_at), example = LEAST(f.example, excluded.example)";
 
 /// Writes failures.
-pub(super) async fn fail(link: &Link, failed: &Failed) -> Result<(), Fault> {
+pub(super) async fn fail(link: &PgConnection, failed: &Failed) -> Result<(), DbError> {
     let rows: Vec<(i64, FailureCause, Sum)> = failed.failures.iter().collect();
     let endpoints: Vec<i64> = rows.iter().map(|(no, ..)| *no).collect();
     let reasons: Vec<i16> = rows.iter().map(|(_, it, _)| it.reason as i16).collect();
@@ -204,11 +206,11 @@ pub(super) async fn fail(link: &Link, failed: &Failed) -> Result<(), Fault> {
 
 /// Turns failures into notices. Failures that are added in the meantime stay for the next call.
 async fn gather(
-    link: &Link,
+    link: &PgConnection,
     now: Timestamp,
     before: Timestamp,
     limit: usize,
-) -> Result<usize, Fault> {
+) -> Result<usize, DbError> {
     let ahead = too_far_ahead(now, before);
     let rows = link
         .query(
@@ -259,10 +261,10 @@ async fn gather(
     Ok(columns.scopes.len())
 }
 
-const LETTER: &str =
+const SELECT_EMAIL: &str =
     "SELECT recipient, revision, first_at, due_at, tries, omitted, lines FROM letters";
 
-fn read_letter(row: &Row) -> Result<KeptLetter, Fault> {
+fn read_letter(row: &Row) -> Result<KeptLetter, DbError> {
     Ok(KeptLetter {
         letter: Letter {
             recipient: row.get(0),
@@ -278,13 +280,13 @@ fn read_letter(row: &Row) -> Result<KeptLetter, Fault> {
 }
 
 /// Returns the pending email of a recipient, and locks it until the commit.
-async fn letter(link: &Link, recipient: &str) -> Result<Option<KeptLetter>, Fault> {
-    let sql = format!("{LETTER} WHERE recipient = $1 FOR UPDATE");
+async fn letter(link: &PgConnection, recipient: &str) -> Result<Option<KeptLetter>, DbError> {
+    let sql = format!("{SELECT_EMAIL} WHERE recipient = $1 FOR UPDATE");
     let row = link.query_opt(&sql, &[&recipient]).await?;
     row.as_ref().map(read_letter).transpose()
 }
 
-async fn keep(link: &Link, kept: &KeptLetter) -> Result<(), Fault> {
+async fn keep(link: &PgConnection, kept: &KeptLetter) -> Result<(), DbError> {
     let letter = &kept.letter;
     link.execute(
         "INSERT INTO letters (recipient, revision, first_at, due_at, tries, omitted, lines) \
@@ -308,12 +310,12 @@ async fn keep(link: &Link, kept: &KeptLetter) -> Result<(), Fault> {
 /// Claims emails that are due and that no other node is claiming. Also deletes the rows of recipients that have no
 /// pending email and whose pause between emails is over.
 async fn claim(
-    link: &Link,
+    link: &PgConnection,
     now: Timestamp,
     until: Timestamp,
     longest: Longest,
     limit: usize,
-) -> Result<Vec<Letter>, Fault> {
+) -> Result<Vec<Letter>, DbError> {
     const DUE: &str =
         "(due_at <= $1 OR due_at > CASE tries WHEN 0 THEN $3::bigint ELSE $4::bigint END)";
     let (untried, tried) = longest.latest(now);
@@ -325,14 +327,14 @@ async fn claim(
     );
     link.execute(&over, &given).await?;
     let due = format!(
-        "{LETTER} WHERE {DUE} AND (lines <> '[]' OR omitted > 0) ORDER BY due_at, recipient LIMIT $2 \
+        "{SELECT_EMAIL} WHERE {DUE} AND (lines <> '[]' OR omitted > 0) ORDER BY due_at, recipient LIMIT $2 \
          FOR UPDATE SKIP LOCKED"
     );
     let rows = link.query(&due, &given).await?;
     let letters: Vec<Letter> = rows
         .iter()
         .map(|row| Ok(read_letter(row)?.into_letter()))
-        .collect::<Result<_, Fault>>()?;
+        .collect::<Result<_, DbError>>()?;
     let recipients: Vec<&str> = letters.iter().map(|it| it.recipient.as_str()).collect();
     if !recipients.is_empty() {
         let sql = "UPDATE letters SET due_at = $2 WHERE recipient = ANY ($1)";
@@ -342,7 +344,7 @@ async fn claim(
 }
 
 /// Reads a scope from two columns, starting at this one: the endpoint's id, then the tenant's.
-pub(super) fn scope(row: &Row, first: usize) -> Result<Scope, Fault> {
+pub(super) fn scope(row: &Row, first: usize) -> Result<Scope, DbError> {
     if let Some(endpoint) = row.get::<_, Option<Id>>(first) {
         return Ok(Scope::Endpoint(EndpointId(endpoint.0)));
     }
@@ -353,7 +355,11 @@ pub(super) fn scope(row: &Row, first: usize) -> Result<Scope, Fault> {
 }
 
 /// Returns notices after a number.
-async fn notices(link: &Link, after: u64, limit: usize) -> Result<Vec<NoticeEntry>, Fault> {
+async fn notices(
+    link: &PgConnection,
+    after: u64,
+    limit: usize,
+) -> Result<Vec<NoticeEntry>, DbError> {
     let after = i64::try_from(after).unwrap_or(i64::MAX);
     let rows = link
         .query(

@@ -7,8 +7,8 @@ use posthaste_core::id::first_moment;
 use posthaste_core::time::{Span, Timestamp};
 use rustc_hash::FxHashSet;
 
-use super::fault::Fault;
-use super::link::Link;
+use super::fault::DbError;
+use super::link::PgConnection;
 use super::schema::lock;
 
 /// The partitioned tables.
@@ -71,7 +71,7 @@ impl Partitions {
     }
 
     /// Creates the partitions of a day and of the next, within a transaction.
-    pub(super) async fn make(&mut self, link: &Link, day: Day) -> Result<(), Fault> {
+    pub(super) async fn make(&mut self, link: &PgConnection, day: Day) -> Result<(), DbError> {
         if self.has(day) {
             return Ok(());
         }
@@ -111,7 +111,7 @@ impl Partitions {
 
 /// Creates one partition, if it does not exist. It is created as a table and then attached, so that no other
 /// transaction has to wait.
-async fn make_one(link: &Link, table: &str, day: Day) -> Result<(), Fault> {
+async fn make_one(link: &PgConnection, table: &str, day: Day) -> Result<(), DbError> {
     let name = day.partition(table);
     let row = link
         .query_one("SELECT to_regclass($1) IS NOT NULL", &[&name])

@@ -6,13 +6,13 @@ use tokio_postgres::Row;
 
 use super::columns::{Id, at, most, ms, parse};
 use super::directory::{cut, hash_of, live_tenant, one_more};
-use super::fault::Fault;
-use super::link::Link;
-use super::scene::Scene;
+use super::fault::DbError;
+use super::link::PgConnection;
+use super::scene::WriteContext;
 use crate::{CreateResult, KeyHash, Page, PageRequest, Pass, SessionIdentity};
 
 /// Creates a session.
-pub(super) async fn create(scene: &mut Scene, pass: &Pass) -> Result<CreateResult, Fault> {
+pub(super) async fn create(scene: &mut WriteContext, pass: &Pass) -> Result<CreateResult, DbError> {
     let (tenant_no, key) = match &pass.holder {
         SessionIdentity::Key(hash) => (None, Some(hash.0.as_slice())),
         SessionIdentity::Tenant(tenant) => {
@@ -44,11 +44,11 @@ pub(super) async fn create(scene: &mut Scene, pass: &Pass) -> Result<CreateResul
 
 /// Ends a session: of this tenant, or of any if no tenant is given.
 pub(super) async fn end(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     now: Timestamp,
     tenant: Option<&TenantId>,
     pass: PassId,
-) -> Result<bool, Fault> {
+) -> Result<bool, DbError> {
     let link = &scene.link;
     let (id, now) = (Id(pass.0), ms(now));
     let ended = match tenant {
@@ -66,14 +66,14 @@ pub(super) async fn end(
 }
 
 /// Ends the sessions of a tenant that is being deleted.
-pub(super) async fn end_of_tenant(link: &Link, tenant_no: i64) -> Result<(), Fault> {
+pub(super) async fn delete_of_tenant(link: &PgConnection, tenant_no: i64) -> Result<(), DbError> {
     let sql = "DELETE FROM passes WHERE tenant_no = $1";
     link.execute(sql, &[&tenant_no]).await?;
     Ok(())
 }
 
 /// Ends the sessions of keys that are being revoked.
-pub(super) async fn delete_of_keys(link: &Link, keys: &[KeyHash]) -> Result<(), Fault> {
+pub(super) async fn delete_of_keys(link: &PgConnection, keys: &[KeyHash]) -> Result<(), DbError> {
     let keys: Vec<&[u8]> = keys.iter().map(|hash| hash.0.as_slice()).collect();
     let sql = "DELETE FROM passes WHERE key_hash = ANY ($1)";
     link.execute(sql, &[&keys]).await?;
@@ -83,12 +83,12 @@ pub(super) async fn delete_of_keys(link: &Link, keys: &[KeyHash]) -> Result<(), 
 const COLUMNS: &str = "p.id, p.hash, p.key_hash, t.id, p.created_at, p.expires_at \
     FROM passes p LEFT JOIN tenants t ON t.no = p.tenant_no";
 
-fn read(row: &Row) -> Result<Pass, Fault> {
+fn read(row: &Row) -> Result<Pass, DbError> {
     let (key, tenant): (Option<&[u8]>, Option<&str>) = (row.get(2), row.get(3));
     let holder = match (key, tenant) {
         (Some(_), _) => SessionIdentity::Key(hash_of(row, 2)?),
         (None, Some(tenant)) => SessionIdentity::Tenant(parse(tenant)?),
-        (None, None) => return Err(Fault::Unreadable("a pass of nobody".to_owned())),
+        (None, None) => return Err(DbError::Unreadable("a pass of nobody".to_owned())),
     };
     Ok(Pass {
         id: PassId(row.get::<_, Id>(0).0),
@@ -101,10 +101,10 @@ fn read(row: &Row) -> Result<Pass, Fault> {
 
 /// Returns the session with this hash, unless it has expired.
 pub(super) async fn pass(
-    link: &Link,
+    link: &PgConnection,
     now: Timestamp,
     hash: KeyHash,
-) -> Result<Option<Pass>, Fault> {
+) -> Result<Option<Pass>, DbError> {
     let sql = format!("SELECT {COLUMNS} WHERE p.hash = $1 AND p.expires_at > $2");
     let row = link
         .query_opt(&sql, &[&hash.0.as_slice(), &ms(now)])
@@ -114,11 +114,11 @@ pub(super) async fn pass(
 
 /// Lists the sessions of a tenant, the newest first.
 pub(super) async fn passes(
-    link: &Link,
+    link: &PgConnection,
     now: Timestamp,
     tenant: &TenantId,
     page: PageRequest<PassId>,
-) -> Result<Page<Pass, PassId>, Fault> {
+) -> Result<Page<Pass, PassId>, DbError> {
     let tenant_no = live_tenant(link, tenant).await?;
     let before = Id(page.before.map_or(u128::MAX, |id| id.0));
     // Sorted like the index; otherwise the sessions of all tenants would be read to find those of a small one.
@@ -136,7 +136,11 @@ pub(super) async fn passes(
 }
 
 /// Deletes expired sessions. Returns their number. Rows that another node is deleting are skipped.
-pub(super) async fn tidy(link: &Link, now: Timestamp, limit: usize) -> Result<usize, Fault> {
+pub(super) async fn tidy(
+    link: &PgConnection,
+    now: Timestamp,
+    limit: usize,
+) -> Result<usize, DbError> {
     let sql = "DELETE FROM passes WHERE id IN (SELECT id FROM passes WHERE expires_at <= $1 \
                ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)";
     Ok(link.execute(sql, &[&ms(now), &most(limit)]).await? as usize)

@@ -3,10 +3,10 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::fault::Fault;
+use super::fault::DbError;
 
 /// One statement of a pipeline. Its first poll sends it completely; nothing is sent before.
-pub(super) type Step<'a> = Pin<Box<dyn Future<Output = Result<(), Fault>> + 'a>>;
+pub(super) type Step<'a> = Pin<Box<dyn Future<Output = Result<(), DbError>> + 'a>>;
 
 /// Statements in order. All of them are sent before the first is answered. The pipeline ends when all are answered,
 /// with the error of the first one that failed; the later ones fail because of it. If a statement cannot be sent,
@@ -14,21 +14,21 @@ pub(super) type Step<'a> = Pin<Box<dyn Future<Output = Result<(), Fault>> + 'a>>
 #[derive(Default)]
 pub(super) struct Pipeline<'a> {
     steps: Vec<Option<Step<'a>>>,
-    fault: Option<(usize, Fault)>,
+    fault: Option<(usize, DbError)>,
     sent: bool,
 }
 
 impl<'a> Pipeline<'a> {
     /// Adds a statement.
-    pub(super) fn then(&mut self, step: impl Future<Output = Result<(), Fault>> + 'a) {
+    pub(super) fn then(&mut self, step: impl Future<Output = Result<(), DbError>> + 'a) {
         self.steps.push(Some(Box::pin(step)));
     }
 }
 
 impl Future for Pipeline<'_> {
-    type Output = Result<(), Fault>;
+    type Output = Result<(), DbError>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), DbError>> {
         let this = &mut *self;
         let sending = !std::mem::replace(&mut this.sent, true);
         let mut waits = false;
@@ -67,9 +67,9 @@ mod tests {
     use std::task::Waker;
 
     /// A step that is answered at the second poll, or fails at the first poll if it cannot be sent.
-    async fn step(sent: &RefCell<Vec<u8>>, name: u8, fits: bool) -> Result<(), Fault> {
+    async fn step(sent: &RefCell<Vec<u8>>, name: u8, fits: bool) -> Result<(), DbError> {
         if !fits {
-            return Err(Fault::Unreadable(name.to_string()));
+            return Err(DbError::Unreadable(name.to_string()));
         }
         sent.borrow_mut().push(name);
         tokio::task::yield_now().await;

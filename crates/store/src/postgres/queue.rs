@@ -34,7 +34,7 @@ struct Inner {
 
 /// The position at which an operation is added.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum QueuePosition {
     /// Behind all others, if there is room.
     InTurn,
     /// Behind all others.
@@ -60,23 +60,23 @@ impl Queue {
 
     /// Adds an operation, or refuses it immediately.
     pub(super) fn push(&self, operation: Operation) {
-        self.add(operation, Place::InTurn);
+        self.add(operation, QueuePosition::InTurn);
     }
 
     /// Adds an operation behind all others, even if the queue is full. For rare internal operations only.
     pub(super) fn push_last(&self, operation: Operation) {
-        self.add(operation, Place::Last);
+        self.add(operation, QueuePosition::Last);
     }
 
     /// Adds an operation that runs as soon as the current group is written, before all others.
     pub(super) fn push_first(&self, operation: Operation) {
-        self.add(operation, Place::First);
+        self.add(operation, QueuePosition::First);
     }
 
-    fn add(&self, operation: Operation, place: Place) {
+    fn add(&self, operation: Operation, place: QueuePosition) {
         let refused = {
             let mut inner = self.lock();
-            let is_full = place == Place::InTurn && inner.waiting.len() >= self.limit;
+            let is_full = place == QueuePosition::InTurn && inner.waiting.len() >= self.limit;
             if let Some(why) = &inner.shut {
                 Err((operation, why.clone()))
             } else if is_full {
@@ -84,10 +84,10 @@ impl Queue {
             } else {
                 let was_empty = inner.waiting.is_empty() && inner.ahead.is_empty();
                 match place {
-                    Place::InTurn | Place::Last => {
+                    QueuePosition::InTurn | QueuePosition::Last => {
                         inner.waiting.push_back((Instant::now(), operation));
                     }
-                    Place::First => inner.ahead.push_back(operation),
+                    QueuePosition::First => inner.ahead.push_back(operation),
                 }
                 inner.used = true;
                 Ok(was_empty)
@@ -198,7 +198,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::super::operation::Task;
-    use super::super::scene::Scene;
+    use super::super::scene::WriteContext;
     use super::*;
 
     /// Creates an operation that is identified by its size and records that it was answered.
@@ -207,7 +207,7 @@ mod tests {
         let refused = Box::new(move |_: Result<(), StoreError>| {
             told.lock().expect("no panic").push(bytes);
         });
-        Task::boxed(bytes, async |_: &mut Scene| Ok(()), refused)
+        Task::boxed(bytes, async |_: &mut WriteContext| Ok(()), refused)
     }
 
     #[tokio::test]

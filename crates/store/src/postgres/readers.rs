@@ -18,8 +18,10 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::fault::{Fault, Verdict};
-use super::link::{ANSWER_TIMEOUT, Connector, GRACE, Link, NotConnected, QUICK_ANSWER_TIMEOUT};
+use super::fault::{DbError, Verdict};
+use super::link::{
+    ANSWER_TIMEOUT, Connector, NotConnected, PgConnection, QUICK_ANSWER_TIMEOUT, TIMEOUT_GRACE,
+};
 use super::reply::Reply;
 use super::settings::PostgresSettings;
 use crate::{Done, StoreError};
@@ -40,7 +42,7 @@ const MAX_TRIES: u32 = 2;
 
 /// The expected duration of a read. Each kind has its own connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pace {
+pub(super) enum ReadKind {
     /// Reads a few rows.
     Quick,
     /// Reads up to thousands of rows.
@@ -49,20 +51,20 @@ pub(super) enum Pace {
     Endless,
 }
 
-impl Pace {
+impl ReadKind {
     /// The time limit of one read.
     fn time_limit(self) -> Duration {
         match self {
-            Pace::Quick => QUICK_ANSWER_TIMEOUT,
-            Pace::Long => ANSWER_TIMEOUT,
-            Pace::Endless => Duration::from_millis(ENDLESS_MS.into()) + GRACE,
+            ReadKind::Quick => QUICK_ANSWER_TIMEOUT,
+            ReadKind::Long => ANSWER_TIMEOUT,
+            ReadKind::Endless => Duration::from_millis(ENDLESS_MS.into()) + TIMEOUT_GRACE,
         }
     }
 }
 
 /// The result of running a read on one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ran {
+enum RunOutcome {
     /// The caller has its answer, and the connection can be used again.
     Answered,
     /// The caller has its answer (an error), and the connection must be dropped.
@@ -76,9 +78,9 @@ trait Job: Send {
     /// Runs the read. If this is not its last try and the connection is dead, it may be run again.
     fn run<'a>(
         &'a mut self,
-        link: &'a Link,
+        link: &'a PgConnection,
         is_last_try: bool,
-    ) -> Pin<Box<dyn Future<Output = Ran> + 'a>>;
+    ) -> Pin<Box<dyn Future<Output = RunOutcome> + 'a>>;
 
     /// Answers the caller with an error.
     fn refuse(self: Box<Self>, why: StoreError);
@@ -102,13 +104,13 @@ impl<T, F> Read<T, F> {
 impl<T, F> Job for Read<T, F>
 where
     T: Send + 'static,
-    F: AsyncFn(&Link) -> Result<T, Fault> + Send + 'static,
+    F: AsyncFn(&PgConnection) -> Result<T, DbError> + Send + 'static,
 {
     fn run<'a>(
         &'a mut self,
-        link: &'a Link,
+        link: &'a PgConnection,
         is_last_try: bool,
-    ) -> Pin<Box<dyn Future<Output = Ran> + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = RunOutcome> + 'a>> {
         Box::pin(async move {
             let result = if self.whole {
                 snapshot(link, &self.read).await
@@ -119,15 +121,15 @@ where
                 .as_ref()
                 .is_err_and(|fault| matches!(fault.verdict(), Verdict::Lost | Verdict::Unprepared));
             // A read that timed out has used up its time limit.
-            let timed_out = matches!(result, Err(Fault::Silent(_)));
+            let timed_out = matches!(result, Err(DbError::Silent(_)));
             if is_unusable && !timed_out && !is_last_try {
-                return Ran::FoundDead;
+                return RunOutcome::FoundDead;
             }
-            self.answer(result.map_err(Fault::into_store_error));
+            self.answer(result.map_err(DbError::into_store_error));
             if is_unusable {
-                Ran::Failed
+                RunOutcome::Failed
             } else {
-                Ran::Answered
+                RunOutcome::Answered
             }
         })
     }
@@ -139,9 +141,9 @@ where
 
 /// Runs a read in a transaction with one snapshot.
 async fn snapshot<T>(
-    link: &Link,
-    read: impl AsyncFn(&Link) -> Result<T, Fault>,
-) -> Result<T, Fault> {
+    link: &PgConnection,
+    read: impl AsyncFn(&PgConnection) -> Result<T, DbError>,
+) -> Result<T, DbError> {
     link.batch("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         .await?;
     let result = read(link).await;
@@ -154,18 +156,18 @@ async fn snapshot<T>(
 
 /// The read queues, one for each kind of read.
 pub(super) struct Readers {
-    quick: Arc<Desk>,
-    long: Arc<Desk>,
-    endless: Arc<Desk>,
+    quick: Arc<ReadQueue>,
+    long: Arc<ReadQueue>,
+    endless: Arc<ReadQueue>,
 }
 
 impl Readers {
     /// Creates queues without workers.
     pub(super) fn new() -> Readers {
         Readers {
-            quick: Arc::new(Desk::default()),
-            long: Arc::new(Desk::default()),
-            endless: Arc::new(Desk::default()),
+            quick: Arc::new(ReadQueue::default()),
+            long: Arc::new(ReadQueue::default()),
+            endless: Arc::new(ReadQueue::default()),
         }
     }
 
@@ -173,9 +175,9 @@ impl Readers {
     pub(super) fn start(&self, settings: &Rc<PostgresSettings>) -> Vec<JoinHandle<()>> {
         let mut tasks = Vec::new();
         for (desk, count, pace) in [
-            (&self.quick, settings.quick_readers.max(1), Pace::Quick),
-            (&self.long, LONG_READERS, Pace::Long),
-            (&self.endless, ENDLESS_READERS, Pace::Endless),
+            (&self.quick, settings.quick_readers.max(1), ReadKind::Quick),
+            (&self.long, LONG_READERS, ReadKind::Long),
+            (&self.endless, ENDLESS_READERS, ReadKind::Endless),
         ] {
             for _ in 0..count {
                 let desk = desk.clone();
@@ -188,15 +190,15 @@ impl Readers {
 
     /// Enqueues a read, and answers through `done`. If `whole` is set, all its statements see one snapshot. A single
     /// statement does so anyway.
-    pub(super) fn read<T, F>(&self, pace: Pace, whole: bool, read: F, done: Done<T>)
+    pub(super) fn read<T, F>(&self, pace: ReadKind, whole: bool, read: F, done: Done<T>)
     where
         T: Send + 'static,
-        F: AsyncFn(&Link) -> Result<T, Fault> + Send + 'static,
+        F: AsyncFn(&PgConnection) -> Result<T, DbError> + Send + 'static,
     {
         let desk = match pace {
-            Pace::Quick => &self.quick,
-            Pace::Long => &self.long,
-            Pace::Endless => &self.endless,
+            ReadKind::Quick => &self.quick,
+            ReadKind::Long => &self.long,
+            ReadKind::Endless => &self.endless,
         };
         let reply = Some(Reply::new(done));
         desk.push(Box::new(Read { read, whole, reply }));
@@ -222,7 +224,7 @@ impl Readers {
 
 /// The reads that wait for one kind of connection, and the workers that serve them.
 #[derive(Default)]
-struct Desk {
+struct ReadQueue {
     inner: Mutex<Inner>,
     filled: Notify,
 }
@@ -246,7 +248,7 @@ struct Waiting {
 
 /// Counts a worker in [`Inner::connected`] while it has a connection, also if it ends or panics.
 struct ConnectedGuard<'a> {
-    desk: &'a Desk,
+    desk: &'a ReadQueue,
     is_connected: bool,
 }
 
@@ -270,7 +272,7 @@ impl Drop for ConnectedGuard<'_> {
     }
 }
 
-impl Desk {
+impl ReadQueue {
     fn push(&self, job: Box<dyn Job>) {
         let refused = {
             let mut inner = self.lock();
@@ -321,7 +323,7 @@ impl Desk {
 
     /// Serves reads on one connection until the desk is shut. A worker that failed to connect takes no read before it
     /// has succeeded, so that it takes none from workers that are connected.
-    async fn work(self: Arc<Self>, mut connector: Connector, pace: Pace) {
+    async fn work(self: Arc<Self>, mut connector: Connector, pace: ReadKind) {
         let mut presence = ConnectedGuard {
             desk: &self,
             is_connected: false,
@@ -351,7 +353,7 @@ impl Desk {
         &self,
         connector: &mut Connector,
         presence: &mut ConnectedGuard<'_>,
-        pace: Pace,
+        pace: ReadKind,
         mut waiting: Waiting,
     ) {
         let deadline = Instant::now() + pace.time_limit();
@@ -369,8 +371,8 @@ impl Desk {
             };
             presence.set(true);
             let remaining = deadline.saturating_duration_since(Instant::now());
-            link.wait_for(remaining.max(MIN_ANSWER));
-            if pace == Pace::Endless {
+            link.set_time_limit(remaining.max(MIN_ANSWER));
+            if pace == ReadKind::Endless {
                 // If this fails, so does the read.
                 let _ = link
                     .batch(&format!("SET statement_timeout = {ENDLESS_MS}"))
@@ -378,9 +380,9 @@ impl Desk {
             }
             waiting.tries += 1;
             match waiting.job.run(&link, waiting.tries == MAX_TRIES).await {
-                Ran::Answered => return,
-                Ran::Failed => return connector.drop_link(),
-                Ran::FoundDead => connector.drop_link(),
+                RunOutcome::Answered => return,
+                RunOutcome::Failed => return connector.drop_link(),
+                RunOutcome::FoundDead => connector.drop_link(),
             }
         }
     }

@@ -13,16 +13,16 @@ use posthaste_core::time::Timestamp;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::json;
 
-use super::columns::{Code, Id, most, ms, to_json};
+use super::columns::{EnumCode, Id, most, ms, to_json};
 use super::endpoints;
-use super::fault::Fault;
+use super::fault::DbError;
 use super::holdings::Tenure;
-use super::link::Link;
+use super::link::PgConnection;
 use super::operation::{Operation, Recording, Task};
 use super::outbox::{self, Failed, NoticeColumns};
 use super::reply::Reply;
 use super::rows::{self, failed_with, granted, standing_of};
-use super::scene::Scene;
+use super::scene::WriteContext;
 use super::tally::Tally;
 use crate::codes::Coded;
 use crate::{AttemptDetail, AttemptEntry, DisabledReason, Done, Retried, Swept, Written};
@@ -148,7 +148,7 @@ fn detail_of(news: News) -> serde_json::Value {
 
 /// Moves ended deliveries from `waiting` to `ended`. A delivery that has changed since its attempt started aborts the
 /// transaction.
-pub(super) const END: &str = "WITH gone AS (DELETE FROM waiting w USING unnest($1::uuid[], $2::int[], \
+pub(super) const MOVE_ENDED: &str = "WITH gone AS (DELETE FROM waiting w USING unnest($1::uuid[], $2::int[], \
     $3::int[], $4::bigint[], $5::smallint[], $6::smallint[], $7::smallint[], $8::bigint[], $9::text[], \
     $10::text[]) AS g (id, attempts, spent, ended_at, status, reason, kind, delay_ms, granted, last) \
     WHERE w.id = g.id AND w.attempts = g.attempts - 1 \
@@ -179,9 +179,9 @@ pub(super) const WRITE_HEALTHS: &str = "INSERT INTO healths AS h (endpoint_no, r
     health = excluded.health WHERE h.revision < excluded.revision";
 
 /// Moves deliveries that have ended.
-pub(super) async fn end(link: &Link, it: &EndedColumns) -> Result<(), Fault> {
+pub(super) async fn end(link: &PgConnection, it: &EndedColumns) -> Result<(), DbError> {
     link.execute(
-        END,
+        MOVE_ENDED,
         &[
             &it.ids,
             &it.attempts,
@@ -200,7 +200,7 @@ pub(super) async fn end(link: &Link, it: &EndedColumns) -> Result<(), Fault> {
 }
 
 /// Updates deliveries that keep waiting.
-pub(super) async fn wait_on(link: &Link, it: &WaitingColumns) -> Result<(), Fault> {
+pub(super) async fn wait_on(link: &PgConnection, it: &WaitingColumns) -> Result<(), DbError> {
     link.execute(
         UPDATE_WAITING,
         &[
@@ -221,7 +221,10 @@ pub(super) async fn wait_on(link: &Link, it: &WaitingColumns) -> Result<(), Faul
 }
 
 /// Writes endpoint healths.
-pub(super) async fn remember(link: &Link, healths: &FxHashMap<i64, Health>) -> Result<(), Fault> {
+pub(super) async fn remember(
+    link: &PgConnection,
+    healths: &FxHashMap<i64, Health>,
+) -> Result<(), DbError> {
     let mut sorted: Vec<(&i64, &Health)> = healths.iter().collect();
     sorted.sort_unstable_by_key(|(no, _)| **no);
     let numbers: Vec<i64> = sorted.iter().map(|(no, _)| **no).collect();
@@ -243,8 +246,9 @@ pub(super) fn recording(
     done: Done<Written>,
 ) -> Operation {
     if attempt.disable.is_some() {
-        let run =
-            async move |scene: &mut Scene| disable(scene, now, &attempt, &detail, tenure).await;
+        let run = async move |scene: &mut WriteContext| {
+            disable(scene, now, &attempt, &detail, tenure).await
+        };
         return Task::owners(0, Some(Written::Superseded), run, done);
     }
     Operation::Record(Box::new(Recording {
@@ -258,16 +262,16 @@ pub(super) fn recording(
 
 /// Creates the operation that cancels a delivery as the owner of its endpoint.
 pub(super) fn cancelling(delivery: DeliveryId, at: Timestamp, done: Done<Written>) -> Operation {
-    let run = async move |scene: &mut Scene| cancel_as_owner(scene, delivery, at).await;
+    let run = async move |scene: &mut WriteContext| cancel_as_owner(scene, delivery, at).await;
     Task::owners(0, Some(Written::Superseded), run, done)
 }
 
 /// Cancels a delivery as the owner of its endpoint, if it still waits.
 async fn cancel_as_owner(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     delivery: DeliveryId,
     at: Timestamp,
-) -> Result<Written, Fault> {
+) -> Result<Written, DbError> {
     let Some(row) = rows::find_for_update(&scene.link, delivery).await? else {
         return Ok(Written::Superseded);
     };
@@ -277,26 +281,26 @@ async fn cancel_as_owner(
 
 /// Cancels a delivery, if it waits. The caller must hold the row's lock.
 pub(super) async fn cancel(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     row: &rows::DeliveryRow,
     at: Timestamp,
-) -> Result<Written, Fault> {
+) -> Result<Written, DbError> {
     let mut after = row.delivery.clone();
     if after.cancel(at).is_err() {
         return Ok(Written::Superseded);
     }
-    rows::put(scene, row, &after).await?;
+    rows::write_changed(scene, row, &after).await?;
     Ok(Written::Applied)
 }
 
 /// Records an attempt that disables its endpoint, under the ownership under which it was submitted.
 async fn disable(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     now: Timestamp,
     attempt: &AttemptRecord,
     detail: &AttemptDetail,
     tenure: Tenure,
-) -> Result<Written, Fault> {
+) -> Result<Written, DbError> {
     scene.lock_directory().await?;
     let endpoint = attempt.delivery.facts().endpoint;
     scene.guard_ownership(tenure).await?;
@@ -336,11 +340,11 @@ async fn disable(
 
 /// Makes a delivery due now, or replays it if it has ended, at a user's request.
 pub(super) async fn retry(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     now: Timestamp,
     tenant: &TenantId,
     delivery: DeliveryId,
-) -> Result<Retried, Fault> {
+) -> Result<Retried, DbError> {
     scene.lock_directory_shared().await?;
     let Some(routes) = scene.tenant(tenant) else {
         return Ok(Retried::NoSuchDelivery);
@@ -353,7 +357,7 @@ pub(super) async fn retry(
     let Some(route) = routes.endpoint(endpoint) else {
         return Ok(Retried::EndpointDeleted);
     };
-    if !route.takes_part() {
+    if !route.accepts_deliveries() {
         return Ok(Retried::EndpointDisabled);
     }
     let mut after = row.delivery.clone();
@@ -368,13 +372,13 @@ pub(super) async fn retry(
             .expect("what does not wait has ended");
         Retried::Replayed { endpoint }
     };
-    rows::put(scene, &row, &after).await?;
+    rows::write_changed(scene, &row, &after).await?;
     scene.tell(endpoint, after.wanted_at().unwrap_or(now));
     Ok(retried)
 }
 
 /// Returns whether the payload of an event has been deleted. If it has not, it stays until the commit.
-async fn payload_gone(link: &Link, event: EventId) -> Result<bool, Fault> {
+async fn payload_gone(link: &PgConnection, event: EventId) -> Result<bool, DbError> {
     let sql = "SELECT payload_removed_at IS NOT NULL FROM events WHERE id = $1 FOR KEY SHARE";
     let row = link.query_opt(sql, &[&Id(event.0)]).await?;
     Ok(row.is_some_and(|row| row.get(0)))
@@ -382,13 +386,13 @@ async fn payload_gone(link: &Link, event: EventId) -> Result<bool, Fault> {
 
 /// Fails a number of waiting deliveries of an endpoint.
 pub(super) async fn sweep(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     now: Timestamp,
     endpoint: EndpointId,
     reason: DeadReason,
     except: &Arc<[DeliveryId]>,
     limit: usize,
-) -> Result<Swept, Fault> {
+) -> Result<Swept, DbError> {
     let looked_at = limit.saturating_add(except.len()).saturating_add(1);
     let sql = format!(
         "SELECT {} FROM waiting w JOIN endpoints e ON e.no = w.endpoint_no \
@@ -431,9 +435,9 @@ pub(super) async fn sweep(
 
 /// Moves deliveries that failed for the same reason, with one statement.
 async fn fail_all(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     doomed: &[(rows::DeliveryRow, posthaste_core::delivery::Delivery)],
-) -> Result<(), Fault> {
+) -> Result<(), DbError> {
     let Some((_, first)) = doomed.first() else {
         return Ok(());
     };
@@ -454,8 +458,8 @@ async fn fail_all(
         );
     }
     let ended_at = state.ended_at().map(ms);
-    let reason = state.dead_reason().map(Code);
-    let status = Code(rows::status_of(first));
+    let reason = state.dead_reason().map(EnumCode);
+    let status = EnumCode(rows::status_of(first));
     scene
         .link
         .execute(

@@ -15,18 +15,18 @@ use posthaste_core::time::Timestamp;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio_postgres::Row;
 
-use super::columns::{Code, Id, at, most, ms, parse, word};
+use super::columns::{EnumCode, Id, at, most, ms, parse, word};
 use super::directory::{cut, live_tenant, one_more};
 use super::events::read_list;
-use super::fault::Fault;
-use super::lead::{lead_of, note_lead};
-use super::link::Link;
+use super::fault::DbError;
+use super::lead::{clock_skew_of, note_lead};
+use super::link::PgConnection;
 use super::replays_plan::unpack;
 pub(super) use super::replays_plan::{Plan, plan};
 use super::replays_rows::NewWaitingRows;
-use super::routes::Route;
+use super::routes::EndpointRoute;
 use super::rows::{self, DeliveryRow};
-use super::scene::Scene;
+use super::scene::WriteContext;
 use super::schema::meta;
 use crate::codes::RowStatus;
 use crate::{
@@ -35,16 +35,16 @@ use crate::{
 };
 
 /// Number of targets in one row.
-const PIECE: usize = 4_096;
+const TARGETS_PER_ROW: usize = 4_096;
 
 /// Starts a replay. A replay for a tenant that does not exist is done immediately and is not stored.
 pub(super) async fn create(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     now: Timestamp,
     tenant: &TenantId,
     filter: &ReplayFilter,
     plan: &Plan,
-) -> Result<Replay, Fault> {
+) -> Result<Replay, DbError> {
     scene.lock_directory().await?;
     let id: ReplayId = scene.mint.borrow_mut().next(now);
     let mut replay = Replay {
@@ -73,10 +73,10 @@ pub(super) async fn create(
         &[
             &Id(id.0),
             &tenant_no,
-            &Code(filter.scope),
+            &EnumCode(filter.scope),
             &filter.endpoint.map(|endpoint| Id(endpoint.0)),
             &filter.event_type.as_ref().map(EventType::as_str),
-            &filter.error_kind.map(Code),
+            &filter.error_kind.map(EnumCode),
             &filter.since.map(ms),
             &filter.until.map(ms),
             &(replay.total as i64),
@@ -84,7 +84,7 @@ pub(super) async fn create(
         ],
     )
     .await?;
-    for (piece, targets) in plan.targets.chunks(PIECE).enumerate() {
+    for (piece, targets) in plan.targets.chunks(TARGETS_PER_ROW).enumerate() {
         let mut packed = Vec::new();
         for target in targets {
             target.pack(&mut packed);
@@ -101,16 +101,16 @@ pub(super) async fn create(
 
 /// Returns the next targets of a replay, starting at index `place`: events and endpoint numbers.
 async fn targets(
-    link: &Link,
+    link: &PgConnection,
     replay: ReplayId,
     place: usize,
     limit: usize,
-) -> Result<Vec<(EventId, i64)>, Fault> {
+) -> Result<Vec<(EventId, i64)>, DbError> {
     if limit == 0 {
         return Ok(Vec::new());
     }
-    let first = place / PIECE;
-    let last = place.saturating_add(limit - 1) / PIECE;
+    let first = place / TARGETS_PER_ROW;
+    let last = place.saturating_add(limit - 1) / TARGETS_PER_ROW;
     let rows = link
         .query(
             "SELECT targets FROM replay_targets WHERE replay_id = $1 AND piece >= $2 AND piece <= $3 \
@@ -119,20 +119,20 @@ async fn targets(
         )
         .await?;
     let packed = rows.iter().map(|row| row.get::<_, &[u8]>(0));
-    let from = place - first * PIECE;
+    let from = place - first * TARGETS_PER_ROW;
     Ok(packed.flat_map(unpack).skip(from).take(limit).collect())
 }
 
 /// Replays the next targets. Counts all of them, also those that it skips.
 pub(super) async fn step(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     now: Timestamp,
     id: ReplayId,
     limit: usize,
-) -> Result<Option<ReplayStep>, Fault> {
+) -> Result<Option<ReplayStep>, DbError> {
     scene.lock_directory_shared().await?;
     let link = scene.link.clone();
-    let Some(mut replay) = find(&link, None, id, Hold::Mine).await? else {
+    let Some(mut replay) = find(&link, None, id, RowLock::Mine).await? else {
         return Ok(None);
     };
     let mut going = BTreeSet::new();
@@ -140,7 +140,7 @@ pub(super) async fn step(
         ReplayStatus::Running => {
             let next = targets(&link, id, replay.replayed as usize, limit).await?;
             replay.replayed += next.len() as u64;
-            let set = set_going(scene, now, replay.filter.scope, &next).await?;
+            let set = replay_batch(scene, now, replay.filter.scope, &next).await?;
             replay.skipped += (next.len() - set.count) as u64;
             going = set.endpoints;
             if replay.replayed >= replay.total {
@@ -176,12 +176,12 @@ struct ReplayedBatch {
 }
 
 /// Replays events to endpoints that are not disabled or deleted, unless another request has already done so.
-async fn set_going(
-    scene: &mut Scene,
+async fn replay_batch(
+    scene: &mut WriteContext,
     now: Timestamp,
     scope: ReplayScope,
     targets: &[(EventId, i64)],
-) -> Result<ReplayedBatch, Fault> {
+) -> Result<ReplayedBatch, DbError> {
     let routes = routes_to(scene, targets).await?;
     let originals = originals(&scene.link, targets).await?;
     let mut again = Vec::new();
@@ -204,9 +204,9 @@ async fn set_going(
 
 /// Returns the endpoints of these targets that are not disabled or deleted.
 async fn routes_to(
-    scene: &Scene,
+    scene: &WriteContext,
     targets: &[(EventId, i64)],
-) -> Result<FxHashMap<i64, Route>, Fault> {
+) -> Result<FxHashMap<i64, EndpointRoute>, DbError> {
     let mut numbers: Vec<i64> = targets.iter().map(|(_, no)| *no).collect();
     numbers.sort_unstable();
     numbers.dedup();
@@ -223,7 +223,7 @@ async fn routes_to(
         let (no, id) = (row.get(0), EndpointId(row.get::<_, Id>(1).0));
         let tenant = scene.tenant(&parse(row.get(2))?);
         let route = tenant.as_ref().and_then(|tenant| tenant.endpoint(id));
-        if let Some(route) = route.filter(|route| route.takes_part()) {
+        if let Some(route) = route.filter(|route| route.accepts_deliveries()) {
             routes.insert(no, route.clone());
         }
     }
@@ -233,9 +233,9 @@ async fn routes_to(
 /// Returns the events of these targets whose payloads still exist, with their deliveries. Locks them until the
 /// commit.
 async fn originals(
-    link: &Link,
+    link: &PgConnection,
     targets: &[(EventId, i64)],
-) -> Result<FxHashMap<EventId, Original>, Fault> {
+) -> Result<FxHashMap<EventId, Original>, DbError> {
     let mut events: Vec<Id> = targets.iter().map(|(event, _)| Id(event.0)).collect();
     events.sort_unstable();
     events.dedup();
@@ -286,12 +286,12 @@ async fn originals(
 
 /// Replays deliveries that have ended with the requested status.
 async fn replay_ended(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     now: Timestamp,
     scope: ReplayScope,
     ids: &[DeliveryId],
-    routes: &FxHashMap<i64, Route>,
-) -> Result<ReplayedBatch, Fault> {
+    routes: &FxHashMap<i64, EndpointRoute>,
+) -> Result<ReplayedBatch, DbError> {
     let mut ids: Vec<Id> = ids.iter().map(|id| Id(id.0)).collect();
     ids.sort_unstable();
     let mut going = ReplayedBatch::default();
@@ -306,7 +306,7 @@ async fn replay_ended(
     );
     let status = ended_as(scope.status());
     let found = link
-        .query(&sql, &[&ids, first, last, &status.map(Code)])
+        .query(&sql, &[&ids, first, last, &status.map(EnumCode)])
         .await?;
     let mut revived = NewWaitingRows::default();
     let mut kept = (Vec::new(), Vec::new(), Vec::new());
@@ -357,12 +357,12 @@ fn ended_as(status: StoredStatus) -> Option<RowStatus> {
 /// Creates deliveries of stored events, due now unless the event is scheduled for later. If another transaction
 /// creates a delivery of the same event for the same endpoint at the same time, only one of them does.
 async fn create_deliveries(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     now: Timestamp,
     targets: &[(EventId, i64)],
     originals: &FxHashMap<EventId, Original>,
-    routes: &FxHashMap<i64, Route>,
-) -> Result<ReplayedBatch, Fault> {
+    routes: &FxHashMap<i64, EndpointRoute>,
+) -> Result<ReplayedBatch, DbError> {
     let mut going = ReplayedBatch::default();
     if targets.is_empty() {
         return Ok(going);
@@ -421,7 +421,7 @@ async fn create_deliveries(
         scene.tell(route.id, due_at);
         going.endpoints.insert(route.id);
         going.count += 1;
-        lead = lead.max(lead_of(id.0, original.created_at));
+        lead = lead.max(clock_skew_of(id.0, original.created_at));
     }
     made.insert(&link).await?;
     note_lead(&link, meta::DELIVERY_LEAD, lead).await?;
@@ -430,17 +430,17 @@ async fn create_deliveries(
 
 /// Cancels a replay.
 pub(super) async fn cancel(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     now: Timestamp,
     tenant: &TenantId,
     id: ReplayId,
-) -> Result<Option<Replay>, Fault> {
+) -> Result<Option<Replay>, DbError> {
     scene.lock_directory().await?;
     let Some(tenant_no) = scene.tenant(tenant).map(|routes| routes.no) else {
         return Ok(None);
     };
     let link = scene.link.clone();
-    let Some(mut replay) = find(&link, Some(tenant_no), id, Hold::Mine).await? else {
+    let Some(mut replay) = find(&link, Some(tenant_no), id, RowLock::Mine).await? else {
         return Ok(None);
     };
     match replay.status {
@@ -456,13 +456,13 @@ pub(super) async fn cancel(
 }
 
 /// Stores the progress of a replay. Deletes its list of targets when it ends.
-async fn save(link: &Link, replay: &Replay) -> Result<(), Fault> {
+async fn save(link: &PgConnection, replay: &Replay) -> Result<(), DbError> {
     let id = Id(replay.id.0);
     link.execute(
         "UPDATE replays SET status = $2, replayed = $3, finished_at = $4, skipped = $5 WHERE id = $1",
         &[
             &id,
-            &Code(replay.status),
+            &EnumCode(replay.status),
             &(replay.replayed as i64),
             &replay.finished_at.map(ms),
             &(replay.skipped as i64),
@@ -480,7 +480,7 @@ const COLUMNS: &str = "r.id, t.id, r.status, r.scope, r.endpoint, r.event_type, 
     r.until, r.total, r.replayed, r.created_at, r.finished_at, r.skipped \
     FROM replays r JOIN tenants t ON t.no = r.tenant_no";
 
-fn read(row: &Row) -> Result<Replay, Fault> {
+fn read(row: &Row) -> Result<Replay, DbError> {
     let time = |column: usize| row.get::<_, Option<i64>>(column).map(at);
     let endpoint: Option<Id> = row.get(4);
     let event_type: Option<&str> = row.get(5);
@@ -510,21 +510,21 @@ fn read(row: &Row) -> Result<Replay, Fault> {
 
 /// The way in which a replay's row is read: without a lock, or locked until the commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hold {
+enum RowLock {
     Look,
     Mine,
 }
 
 /// Returns a replay, of this tenant or of any.
 async fn find(
-    link: &Link,
+    link: &PgConnection,
     tenant_no: Option<i64>,
     id: ReplayId,
-    hold: Hold,
-) -> Result<Option<Replay>, Fault> {
+    hold: RowLock,
+) -> Result<Option<Replay>, DbError> {
     let held = match hold {
-        Hold::Look => "",
-        Hold::Mine => "FOR UPDATE OF r",
+        RowLock::Look => "",
+        RowLock::Mine => "FOR UPDATE OF r",
     };
     let sql = format!(
         "SELECT {COLUMNS} WHERE r.id = $1 AND ($2::bigint IS NULL OR r.tenant_no = $2) {held}"
@@ -535,22 +535,22 @@ async fn find(
 
 /// Returns a replay of a tenant.
 pub(super) async fn replay(
-    link: &Link,
+    link: &PgConnection,
     tenant: &TenantId,
     id: ReplayId,
-) -> Result<Option<Replay>, Fault> {
+) -> Result<Option<Replay>, DbError> {
     match live_tenant(link, tenant).await? {
-        Some(no) => find(link, Some(no), id, Hold::Look).await,
+        Some(no) => find(link, Some(no), id, RowLock::Look).await,
         None => Ok(None),
     }
 }
 
 /// Lists the replays of a tenant, the newest first.
 pub(super) async fn replays(
-    link: &Link,
+    link: &PgConnection,
     tenant: &TenantId,
     page: PageRequest<ReplayId>,
-) -> Result<Page<Replay, ReplayId>, Fault> {
+) -> Result<Page<Replay, ReplayId>, DbError> {
     let tenant_no = live_tenant(link, tenant).await?;
     let sql = format!(
         "SELECT {COLUMNS} WHERE r.tenant_no = $1 AND r.id < $2 ORDER BY r.id DESC LIMIT $3"
@@ -564,7 +564,7 @@ pub(super) async fn replays(
 }
 
 /// Returns the replays that are running.
-pub(super) async fn running(link: &Link) -> Result<Vec<ReplayId>, Fault> {
+pub(super) async fn running(link: &PgConnection) -> Result<Vec<ReplayId>, DbError> {
     let rows = link
         .query("SELECT id FROM replays WHERE status = 0 ORDER BY id", &[])
         .await?;

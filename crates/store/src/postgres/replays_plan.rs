@@ -7,12 +7,12 @@ use super::columns::{Id, most, ms, parse};
 use super::directory::live_tenant;
 use super::endpoints;
 use super::events::read_list;
-use super::fault::Fault;
+use super::fault::DbError;
 use super::lead::ids_between;
-use super::link::Link;
+use super::link::PgConnection;
 use super::lists::endpoints_numbered;
 use super::schema::meta;
-use super::walk::{Wanted, endpoint_of, sources};
+use super::walk::{SearchFilter, endpoint_of, sources};
 use crate::{ReplayFilter, ReplayScope, StoredStatus};
 
 /// Number of rows per step.
@@ -64,10 +64,10 @@ impl Plan {
 
 /// Searches the targets of a replay, in steps of [`LOOK`] rows.
 pub(super) async fn plan(
-    link: &Link,
+    link: &PgConnection,
     tenant: &TenantId,
     filter: &ReplayFilter,
-) -> Result<Plan, Fault> {
+) -> Result<Plan, DbError> {
     let mut plan = Plan {
         tenant_no: live_tenant(link, tenant).await?,
         targets: Vec::new(),
@@ -90,7 +90,7 @@ pub(super) async fn plan(
         StoredStatus::Succeeded | StoredStatus::Failed | StoredStatus::Cancelled => {}
         StoredStatus::Pending | StoredStatus::Retrying | StoredStatus::Held => return Ok(plan),
     }
-    let wanted = Wanted {
+    let wanted = SearchFilter {
         tenant_no,
         endpoint_no,
         status: Some(status),
@@ -103,7 +103,7 @@ pub(super) async fn plan(
     match (filter.scope, filter.endpoint, endpoint_no) {
         // An event without a delivery has no failure kind.
         (ReplayScope::Missed, Some(endpoint), Some(no)) if filter.error_kind.is_none() => {
-            let events = never_tried(link, &wanted, (endpoint, no)).await?;
+            let events = events_without_delivery(link, &wanted, (endpoint, no)).await?;
             targets.extend(events.into_iter().map(|event| (event, no)));
         }
         (ReplayScope::Missed | ReplayScope::Ended(_), _, _) => {}
@@ -127,7 +127,7 @@ pub(super) async fn plan(
 }
 
 /// Returns deliveries that have ended as wanted.
-async fn ended(link: &Link, wanted: &Wanted) -> Result<Vec<(EventId, i64)>, Fault> {
+async fn ended(link: &PgConnection, wanted: &SearchFilter) -> Result<Vec<(EventId, i64)>, DbError> {
     let mut targets = Vec::new();
     let range = ids_between(link, meta::DELIVERY_LEAD, wanted.since, wanted.until).await?;
     for source in sources(link, wanted).await? {
@@ -146,11 +146,11 @@ async fn ended(link: &Link, wanted: &Wanted) -> Result<Vec<(EventId, i64)>, Faul
 
 /// Returns events that the endpoint subscribes to now and that have no delivery to it. Test events of other endpoints
 /// are left out.
-async fn never_tried(
-    link: &Link,
-    wanted: &Wanted,
+async fn events_without_delivery(
+    link: &PgConnection,
+    wanted: &SearchFilter,
     (endpoint, endpoint_no): (EndpointId, i64),
-) -> Result<Vec<EventId>, Fault> {
+) -> Result<Vec<EventId>, DbError> {
     let Some(row) = endpoints::endpoint(link, endpoint).await? else {
         return Ok(Vec::new());
     };

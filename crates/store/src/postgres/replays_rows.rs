@@ -5,8 +5,8 @@ use posthaste_core::delivery::Delivery;
 use tokio_postgres::types::ToSql;
 
 use super::columns::{Id, ms};
-use super::fault::Fault;
-use super::link::Link;
+use super::fault::DbError;
+use super::link::PgConnection;
 use super::rows::{DeliveryRow, granted, standing_of};
 use crate::codes::Coded;
 
@@ -97,7 +97,7 @@ impl NewWaitingRows {
     }
 
     /// Inserts the rows.
-    pub(super) async fn insert(&self, link: &Link) -> Result<(), Fault> {
+    pub(super) async fn insert(&self, link: &PgConnection) -> Result<(), DbError> {
         if !self.ids.is_empty() {
             link.execute(ADD_WAITING, &self.given()).await?;
         }

@@ -47,12 +47,12 @@ pub(super) fn promise<T: Send + 'static>() -> (Done<T>, Answer<T>) {
 /// Reports the end of the store's thread to the caller that closes the store.
 #[derive(Default)]
 pub(super) struct Closed {
-    door: Mutex<Door>,
+    door: Mutex<CloseState>,
     broken: OnceLock<StoreError>,
 }
 
 #[derive(Default)]
-struct Door {
+struct CloseState {
     /// The caller that waits for the end of the thread.
     waits: Option<Done<()>>,
     /// Set when the thread has ended.
@@ -92,7 +92,7 @@ impl Closed {
         self.broken.get().map_or(Ok(()), |why| Err(why.clone()))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Door> {
+    fn lock(&self) -> MutexGuard<'_, CloseState> {
         self.door.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

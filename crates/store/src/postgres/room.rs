@@ -15,9 +15,9 @@ use rustc_hash::FxHashMap;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::fault::{Fault, Verdict};
+use super::fault::{DbError, Verdict};
 use super::holdings::Holdings;
-use super::link::{Connector, Link, QUICK_ANSWER_TIMEOUT};
+use super::link::{Connector, PgConnection, QUICK_ANSWER_TIMEOUT};
 use super::pipeline::Pipeline;
 use super::reply::Reply;
 use super::schema::lock;
@@ -60,7 +60,7 @@ const FORGET: &str = "DELETE FROM grants WHERE (tenant_no, node) IN (SELECT g.te
     FOR UPDATE OF g SKIP LOCKED)";
 
 /// A request of this node, and the caller that waits for the answer.
-pub(super) struct Question {
+pub(super) struct ShareRequest {
     pub(super) crowds: Vec<Crowd>,
     pub(super) reply: Reply<Vec<Room>>,
 }
@@ -69,11 +69,11 @@ pub(super) struct Question {
 pub(super) async fn answer(
     holdings: Arc<Holdings>,
     settings: Rc<PostgresSettings>,
-    mut questions: mpsc::UnboundedReceiver<Question>,
+    mut questions: mpsc::UnboundedReceiver<ShareRequest>,
 ) {
     let mut connector = Connector::new(settings);
     let mut swept_at: Option<Instant> = None;
-    while let Some(Question { crowds, reply }) = questions.recv().await {
+    while let Some(ShareRequest { crowds, reply }) = questions.recv().await {
         let link = match connector.link().await {
             Ok(link) => link,
             Err(not_connected) => {
@@ -81,7 +81,7 @@ pub(super) async fn answer(
                 continue;
             }
         };
-        link.wait_for(QUICK_ANSWER_TIMEOUT);
+        link.set_time_limit(QUICK_ANSWER_TIMEOUT);
         let me = holdings.me().0 as i64;
         let shared = match share(&link, me, &crowds).await {
             Ok((rooms, gone)) if gone || swept_at.is_none_or(|at| at.elapsed() >= SWEEP) => {
@@ -97,12 +97,16 @@ pub(super) async fn answer(
                 connector.drop_link();
             }
         }
-        reply.give(shared.map_err(Fault::into_store_error));
+        reply.give(shared.map_err(DbError::into_store_error));
     }
 }
 
 /// Computes and stores this node's shares. Also returns whether one of the tenants is deleted.
-async fn share(link: &Link, me: i64, crowds: &[Crowd]) -> Result<(Vec<Room>, bool), Fault> {
+async fn share(
+    link: &PgConnection,
+    me: i64,
+    crowds: &[Crowd],
+) -> Result<(Vec<Room>, bool), DbError> {
     let numbers = hold(link, crowds).await?;
     let tenants: Vec<i64> = numbers.values().copied().collect();
     let mut lives = false;
@@ -147,7 +151,7 @@ async fn share(link: &Link, me: i64, crowds: &[Crowd]) -> Result<(Vec<Room>, boo
 }
 
 /// Begins a transaction and locks the tenants that exist. Returns their numbers.
-async fn hold(link: &Link, crowds: &[Crowd]) -> Result<FxHashMap<String, i64>, Fault> {
+async fn hold(link: &PgConnection, crowds: &[Crowd]) -> Result<FxHashMap<String, i64>, DbError> {
     let names: Vec<&str> = crowds.iter().map(|crowd| crowd.tenant.as_str()).collect();
     let mut numbers = FxHashMap::default();
     let held = &mut numbers;
@@ -190,7 +194,7 @@ impl Changes {
     }
 
     /// Writes the changes, and commits the transaction.
-    async fn commit(&self, link: &Link, me: i64) -> Result<(), Fault> {
+    async fn commit(&self, link: &PgConnection, me: i64) -> Result<(), DbError> {
         let (tenants, slots, wants) = &self.set;
         link.prepare_all(&[SET, GIVE_BACK]).await?;
         let mut pipeline = Pipeline::default();

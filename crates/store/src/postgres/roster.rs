@@ -14,8 +14,8 @@ use posthaste_core::cluster::{
 use posthaste_core::time::Span;
 use tokio::time::timeout;
 
-use super::fault::{Fault, Verdict};
-use super::link::Link;
+use super::fault::{DbError, Verdict};
+use super::link::PgConnection;
 use super::settings::PostgresSettings;
 use super::tether::Tether;
 
@@ -93,12 +93,12 @@ impl Table {
 }
 
 async fn ask(
-    link: &Link,
+    link: &PgConnection,
     settings: &PostgresSettings,
     lease: Span,
     me: Option<NodeNo>,
     request: &Command,
-) -> Result<Input, Fault> {
+) -> Result<Input, DbError> {
     let lease_ms = lease.as_millis() as i64;
     let me = me.map_or(0, |node| node.0 as i64);
     match request {
@@ -128,7 +128,7 @@ async fn ask(
             let (shards, epochs) = columns(own);
             let free = *free as i64;
             let rows = link.query(CLAIM, &[&me, &shards, &epochs, &free]).await?;
-            let claimed: Result<Vec<Holding>, Fault> = rows
+            let claimed: Result<Vec<Holding>, DbError> = rows
                 .iter()
                 .map(|row| holding(row.get(0), row.get(1)))
                 .collect();
@@ -159,16 +159,16 @@ fn columns(holdings: &[Holding]) -> (Vec<i16>, Vec<i64>) {
         .unzip()
 }
 
-fn holding(shard: i16, epoch: i64) -> Result<Holding, Fault> {
+fn holding(shard: i16, epoch: i64) -> Result<Holding, DbError> {
     let number = u16::try_from(shard).ok();
     let shard = number
         .and_then(Shard::numbered)
-        .ok_or_else(|| Fault::Unreadable(format!("there is no shard {shard}")))?;
+        .ok_or_else(|| DbError::Unreadable(format!("there is no shard {shard}")))?;
     let epoch = Epoch(epoch as u64);
     Ok(Holding { shard, epoch })
 }
 
-fn read_view(row: &tokio_postgres::Row) -> Result<View, Fault> {
+fn read_view(row: &tokio_postgres::Row) -> Result<View, DbError> {
     let nodes: Vec<i64> = row.get::<_, Option<_>>(2).unwrap_or_default();
     let beats: Vec<i64> = row.get::<_, Option<_>>(3).unwrap_or_default();
     let works: Vec<bool> = row.get::<_, Option<_>>(4).unwrap_or_default();
@@ -192,6 +192,6 @@ fn read_view(row: &tokio_postgres::Row) -> Result<View, Fault> {
     });
     Ok(View {
         nodes: nodes.collect(),
-        shards: shards.collect::<Result<_, Fault>>()?,
+        shards: shards.collect::<Result<_, DbError>>()?,
     })
 }

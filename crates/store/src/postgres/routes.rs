@@ -16,13 +16,13 @@ use tokio_postgres::Row;
 
 use super::changelog;
 use super::columns::{Id, from_json, parse, word};
-use super::fault::Fault;
-use super::link::Link;
+use super::fault::DbError;
+use super::link::PgConnection;
 use crate::{Change, StoreSettings};
 
 /// An endpoint that is not deleted.
 #[derive(Clone, Debug)]
-pub(super) struct Route {
+pub(super) struct EndpointRoute {
     pub(super) no: i64,
     pub(super) id: EndpointId,
     pub(super) standing: Standing,
@@ -30,9 +30,9 @@ pub(super) struct Route {
     pub(super) give_up_after: Span,
 }
 
-impl Route {
+impl EndpointRoute {
     /// Returns whether events make deliveries for this endpoint at all.
-    pub(super) fn takes_part(&self) -> bool {
+    pub(super) fn accepts_deliveries(&self) -> bool {
         match self.standing {
             Standing::Enabled | Standing::Paused => true,
             Standing::Disabled | Standing::Deleted => false,
@@ -41,7 +41,7 @@ impl Route {
 
     /// Returns whether the endpoint gets events of this type.
     pub(super) fn gets(&self, event_type: &EventType) -> bool {
-        self.takes_part() && wants(&self.patterns, event_type)
+        self.accepts_deliveries() && wants(&self.patterns, event_type)
     }
 }
 
@@ -50,12 +50,12 @@ impl Route {
 pub(super) struct TenantRoutes {
     pub(super) no: i64,
     pub(super) policy: Option<Value>,
-    pub(super) endpoints: Vec<Route>,
+    pub(super) endpoints: Vec<EndpointRoute>,
 }
 
 impl TenantRoutes {
     /// Returns the endpoint with this id, unless it is deleted.
-    pub(super) fn endpoint(&self, id: EndpointId) -> Option<&Route> {
+    pub(super) fn endpoint(&self, id: EndpointId) -> Option<&EndpointRoute> {
         let place = self.endpoints.binary_search_by_key(&id, |route| route.id);
         place.ok().map(|place| &self.endpoints[place])
     }
@@ -63,7 +63,7 @@ impl TenantRoutes {
 
 /// The routing table of all tenants.
 #[derive(Debug, Default)]
-pub(super) struct Routes {
+pub(super) struct RoutingTable {
     tenants: FxHashMap<TenantId, Arc<TenantRoutes>>,
     /// The number of the last change that is included; `None` before the first read.
     known: Option<i64>,
@@ -71,7 +71,7 @@ pub(super) struct Routes {
     stale: bool,
 }
 
-impl Routes {
+impl RoutingTable {
     /// Returns a tenant.
     pub(super) fn tenant(&self, tenant: &TenantId) -> Option<&Arc<TenantRoutes>> {
         self.tenants.get(tenant)
@@ -100,9 +100,9 @@ impl Routes {
     /// Reads the changes. The data may be newer than the recorded change number, but never older.
     pub(super) async fn refresh(
         &mut self,
-        link: &Link,
+        link: &PgConnection,
         settings: &StoreSettings,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DbError> {
         let row = link
             .query_one("SELECT last_change FROM directory", &[])
             .await?;
@@ -123,10 +123,10 @@ impl Routes {
     /// Reads some tenants, or all, with their endpoints.
     async fn reload(
         &mut self,
-        link: &Link,
+        link: &PgConnection,
         settings: &StoreSettings,
         only: Option<Vec<String>>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DbError> {
         if only.as_ref().is_some_and(Vec::is_empty) {
             return Ok(());
         }
@@ -175,7 +175,11 @@ impl Routes {
 }
 
 /// Returns the tenants that these changes concern, or `None` if some of the changes have been trimmed.
-async fn touched(link: &Link, known: i64, last: i64) -> Result<Option<Vec<String>>, Fault> {
+async fn touched(
+    link: &PgConnection,
+    known: i64,
+    last: i64,
+) -> Result<Option<Vec<String>>, DbError> {
     let rows = link
         .query(
             "SELECT kind, id FROM changes WHERE no > $1 AND no <= $2",
@@ -209,9 +213,13 @@ async fn touched(link: &Link, known: i64, last: i64) -> Result<Option<Vec<String
     Ok(Some(tenants.into_iter().collect()))
 }
 
-fn route(row: &Row, settings: &StoreSettings, tenant: Option<&Value>) -> Result<Route, Fault> {
+fn route(
+    row: &Row,
+    settings: &StoreSettings,
+    tenant: Option<&Value>,
+) -> Result<EndpointRoute, DbError> {
     let own = policy(row.get(5))?;
-    Ok(Route {
+    Ok(EndpointRoute {
         no: row.get(1),
         id: EndpointId(row.get::<_, Id>(2).0),
         standing: word(row, 3)?,
@@ -221,12 +229,12 @@ fn route(row: &Row, settings: &StoreSettings, tenant: Option<&Value>) -> Result<
 }
 
 /// Parses stored subscription patterns.
-pub(super) fn read_patterns(text: &str) -> Result<Vec<Pattern>, Fault> {
+pub(super) fn read_patterns(text: &str) -> Result<Vec<Pattern>, DbError> {
     let patterns: Vec<String> = from_json(text)?;
     patterns.iter().map(|pattern| parse(pattern)).collect()
 }
 
 /// Parses a stored retry policy.
-pub(super) fn policy(text: Option<&str>) -> Result<Option<Value>, Fault> {
+pub(super) fn policy(text: Option<&str>) -> Result<Option<Value>, DbError> {
     text.map(from_json).transpose()
 }

@@ -6,10 +6,10 @@ use posthaste_core::id::{DeliveryId, EndpointId, EventId};
 use posthaste_core::time::{Span, Timestamp};
 use tokio_postgres::Row;
 
-use super::columns::{Code, Id, at, from_json, ms, to_json, word};
-use super::fault::Fault;
-use super::link::Link;
-use super::scene::Scene;
+use super::columns::{EnumCode, Id, at, from_json, ms, to_json, word};
+use super::fault::DbError;
+use super::link::PgConnection;
+use super::scene::WriteContext;
 use crate::AttemptEntry;
 use crate::codes::RowStatus;
 
@@ -41,13 +41,13 @@ pub(super) struct DeliveryRow {
 
 impl DeliveryRow {
     /// Parses the last attempt.
-    pub(super) fn last_attempt(&self) -> Result<Option<AttemptEntry>, Fault> {
+    pub(super) fn last_attempt(&self) -> Result<Option<AttemptEntry>, DbError> {
         self.last.as_deref().map(from_json).transpose()
     }
 }
 
 /// Reads a delivery from a row that starts with [`WAITING`] or [`ENDED`].
-pub(super) fn read(row: &Row) -> Result<DeliveryRow, Fault> {
+pub(super) fn read(row: &Row) -> Result<DeliveryRow, DbError> {
     let status = word(row, 11)?;
     let facts = Facts {
         id: DeliveryId(row.get::<_, Id>(0).0),
@@ -68,7 +68,7 @@ pub(super) fn read(row: &Row) -> Result<DeliveryRow, Fault> {
             None => Vec::new(),
         },
     };
-    let turn = || -> Result<Turn, Fault> {
+    let turn = || -> Result<Turn, DbError> {
         Ok(Turn {
             at: at(row.get(16)),
             trigger: word::<Trigger>(row, 17)?,
@@ -98,9 +98,9 @@ pub(super) fn read(row: &Row) -> Result<DeliveryRow, Fault> {
 
 /// Returns the delivery with this id and locks its row until the commit.
 pub(super) async fn find_for_update(
-    link: &Link,
+    link: &PgConnection,
     id: DeliveryId,
-) -> Result<Option<DeliveryRow>, Fault> {
+) -> Result<Option<DeliveryRow>, DbError> {
     let waiting = format!(
         "SELECT {WAITING} FROM waiting w JOIN endpoints e ON e.no = w.endpoint_no WHERE w.id = $1 \
          FOR UPDATE OF w"
@@ -120,11 +120,11 @@ pub(super) async fn find_for_update(
 
 /// Writes a delivery that changed without an attempt, to the table that its new state belongs to, and updates the
 /// counts. The caller must hold the row's lock, by [`find_for_update`].
-pub(super) async fn put(
-    scene: &mut Scene,
+pub(super) async fn write_changed(
+    scene: &mut WriteContext,
     before: &DeliveryRow,
     after: &Delivery,
-) -> Result<(), Fault> {
+) -> Result<(), DbError> {
     let link = scene.link.clone();
     let id = Id(after.id().0);
     let status = status_of(after);
@@ -148,7 +148,7 @@ pub(super) async fn put(
 }
 
 /// Copies the last attempt of an ended delivery to `attempts`. Until then it is stored only in the delivery's row.
-async fn keep_last(link: &Link, before: &DeliveryRow) -> Result<(), Fault> {
+async fn keep_last(link: &PgConnection, before: &DeliveryRow) -> Result<(), DbError> {
     let (Some(entry), Some(last)) = (&before.last, before.last_attempt()?) else {
         return Ok(());
     };
@@ -161,7 +161,11 @@ async fn keep_last(link: &Link, before: &DeliveryRow) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn insert_waiting(link: &Link, row: &DeliveryRow, after: &Delivery) -> Result<(), Fault> {
+async fn insert_waiting(
+    link: &PgConnection,
+    row: &DeliveryRow,
+    after: &Delivery,
+) -> Result<(), DbError> {
     let facts = after.facts();
     let (status, due, trigger) = standing_of(after);
     let kind = shown_kind(row, after)?;
@@ -182,9 +186,9 @@ async fn insert_waiting(link: &Link, row: &DeliveryRow, after: &Delivery) -> Res
             &facts.ordering.map(|key| key.0 as i64),
             &(facts.attempts as i32),
             &(facts.spent as i32),
-            &Code(status),
-            &Code(trigger),
-            &kind.map(Code),
+            &EnumCode(status),
+            &EnumCode(trigger),
+            &kind.map(EnumCode),
             &row.event_type,
             &granted(facts),
             &row.last,
@@ -194,7 +198,11 @@ async fn insert_waiting(link: &Link, row: &DeliveryRow, after: &Delivery) -> Res
     Ok(())
 }
 
-async fn insert_ended(link: &Link, row: &DeliveryRow, after: &Delivery) -> Result<(), Fault> {
+async fn insert_ended(
+    link: &PgConnection,
+    row: &DeliveryRow,
+    after: &Delivery,
+) -> Result<(), DbError> {
     let facts = after.facts();
     let state = after.state();
     let kind = shown_kind(row, after)?;
@@ -215,9 +223,9 @@ async fn insert_ended(link: &Link, row: &DeliveryRow, after: &Delivery) -> Resul
             &facts.ordering.map(|key| key.0 as i64),
             &(facts.attempts as i32),
             &(facts.spent as i32),
-            &Code(status_of(after)),
-            &state.dead_reason().map(Code),
-            &kind.map(Code),
+            &EnumCode(status_of(after)),
+            &state.dead_reason().map(EnumCode),
+            &kind.map(EnumCode),
             &row.event_type,
             &granted(facts),
             &row.last,
@@ -227,7 +235,7 @@ async fn insert_ended(link: &Link, row: &DeliveryRow, after: &Delivery) -> Resul
     Ok(())
 }
 
-fn shown_kind(row: &DeliveryRow, after: &Delivery) -> Result<Option<FailureKind>, Fault> {
+fn shown_kind(row: &DeliveryRow, after: &Delivery) -> Result<Option<FailureKind>, DbError> {
     let last = row.last_attempt()?.and_then(|last| last.error_kind);
     Ok(failed_with(after, last))
 }

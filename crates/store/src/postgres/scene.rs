@@ -1,9 +1,9 @@
-//! The context of a write transaction: [`Scene`], and the side effects that are written with it.
+//! The context of a write transaction: [`WriteContext`], and the side effects that are written with it.
 //!
-//! A cold operation first takes what it relies on, in this order: [`Scene::lock_directory`] if it changes tenants,
-//! endpoints or keys, [`Scene::lock_directory_shared`] if it routes by them, [`Scene::guard`] if only the owner may do it.
-//! Then it reads and writes through [`Scene::link`] and registers side effects ([`Scene::change`], [`Scene::count`],
-//! [`Scene::tell`]), which are written at the end of the same transaction.
+//! A cold operation first takes what it relies on, in this order: [`WriteContext::lock_directory`] if it changes tenants,
+//! endpoints or keys, [`WriteContext::lock_directory_shared`] if it routes by them, [`WriteContext::guard`] if only the owner may do it.
+//! Then it reads and writes through [`WriteContext::link`] and registers side effects ([`WriteContext::change`], [`WriteContext::count`],
+//! [`WriteContext::tell`]), which are written at the end of the same transaction.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,25 +17,25 @@ use tokio_postgres::types::ToSql;
 
 use super::changelog;
 use super::columns::Id;
-use super::fault::Fault;
+use super::fault::DbError;
 use super::floors::DueWatermarks;
 use super::holdings::{Holdings, Tenure};
-use super::link::Link;
+use super::link::PgConnection;
 use super::partitions::{Day, Partitions};
-use super::routes::{Routes, TenantRoutes};
+use super::routes::{RoutingTable, TenantRoutes};
 use super::schema::lock;
 use super::tally::{self, Tally};
 use super::tidings::{self, Work};
-use super::tidy::Progress;
+use super::tidy::RunProgress;
 use crate::codes::RowStatus;
 use crate::{Change, StoreSettings};
 
 /// The state of one writer that operations use.
-pub(super) struct Scene {
+pub(super) struct WriteContext {
     /// The writer's connection.
-    pub(super) link: Rc<Link>,
+    pub(super) link: Rc<PgConnection>,
     /// The routing table. Exact once the directory is locked, shared or exclusively.
-    pub(super) routes: Routes,
+    pub(super) routes: RoutingTable,
     /// The id generator. Both writers share it, so ids grow in the order in which this node assigns them.
     pub(super) mint: Rc<RefCell<Mint>>,
     pub(super) settings: StoreSettings,
@@ -46,8 +46,8 @@ pub(super) struct Scene {
     pub(super) numbers: FxHashMap<EndpointId, i64>,
     /// The leads of event ids and of delivery ids that are known to be stored (see `lead`).
     pub(super) leads: (i64, i64),
-    pub(super) effects: Effects,
-    pub(super) memory: Memory,
+    pub(super) effects: SideEffects,
+    pub(super) memory: WriterCache,
     /// Size from which a day's partition is dropped instead of deleted row by row.
     pub(super) large_day_bytes: u64,
     /// Identifies the flushes of this process.
@@ -58,16 +58,16 @@ pub(super) struct Scene {
 
 /// State of the writer that may be wrong without harm.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct WriterCache {
     /// Progress of the retention run.
-    pub(super) tidying: Progress,
+    pub(super) tidying: RunProgress,
     /// The month in which the usage of old months was last deleted.
     pub(super) forgot_in: Option<Month>,
 }
 
 /// Side effects of a transaction, besides its rows.
 #[derive(Debug, Default)]
-pub(super) struct Effects {
+pub(super) struct SideEffects {
     /// Changes of the counts of waiting and failed deliveries.
     pub(super) tally: Tally,
     /// Entries for the change log.
@@ -75,24 +75,24 @@ pub(super) struct Effects {
     /// Endpoints that have new work.
     pub(super) work: Work,
     /// Progress of the retention run, if this transaction is a step of one.
-    pub(super) tidying: Option<Progress>,
+    pub(super) tidying: Option<RunProgress>,
 }
 
 /// Checks the directory version and the ownership that a transaction relies on.
 pub(super) const GUARD: &str = "SELECT guard($1, $2, $3, $4)";
 
-impl Scene {
+impl WriteContext {
     /// Locks the directory exclusively and brings the routing table up to date. Until the commit no other transaction
     /// changes the directory or routes events by it. Must be the first lock of a transaction, so that no other
     /// transaction waits for locks that this one holds while it waits for the directory.
-    pub(super) async fn lock_directory(&mut self) -> Result<(), Fault> {
+    pub(super) async fn lock_directory(&mut self) -> Result<(), DbError> {
         let sql = "SELECT pg_advisory_xact_lock($1)";
         self.link.execute(sql, &[&lock::DIRECTORY]).await?;
         self.routes.refresh(&self.link, &self.settings).await
     }
 
     /// Locks the directory against changes until the commit, and brings the routing table up to date.
-    pub(super) async fn lock_directory_shared(&mut self) -> Result<(), Fault> {
+    pub(super) async fn lock_directory_shared(&mut self) -> Result<(), DbError> {
         let sql = "SELECT pg_advisory_xact_lock_shared($1)";
         self.link.execute(sql, &[&lock::DIRECTORY]).await?;
         self.routes.refresh(&self.link, &self.settings).await
@@ -100,13 +100,13 @@ impl Scene {
 
     /// Checks that this node owns the endpoint, and keeps it so until the commit. Otherwise the operation ends with
     /// its answer for a lost ownership.
-    pub(super) async fn guard(&self, endpoint: EndpointId) -> Result<(), Fault> {
+    pub(super) async fn guard(&self, endpoint: EndpointId) -> Result<(), DbError> {
         self.guard_ownership(self.holdings.tenure(endpoint)).await
     }
 
     /// The same for an ownership at an earlier time. Fails if that ownership has ended, even if this node owns the
     /// shard again.
-    pub(super) async fn guard_ownership(&self, tenure: Tenure) -> Result<(), Fault> {
+    pub(super) async fn guard_ownership(&self, tenure: Tenure) -> Result<(), DbError> {
         let me = Some(tenure.me.0 as i64);
         let held = vec![tenure.shard.number() as i16];
         let epochs = vec![tenure.epoch.unwrap_or(-1)];
@@ -128,7 +128,7 @@ impl Scene {
     }
 
     /// Returns a number that no tenant or endpoint has had. The caller must hold the directory exclusively.
-    pub(super) async fn next_no(&self) -> Result<i64, Fault> {
+    pub(super) async fn next_number(&self) -> Result<i64, DbError> {
         let sql = "UPDATE directory SET last_no = last_no + 1 RETURNING last_no";
         Ok(self.link.query_one(sql, &[]).await?.get(0))
     }
@@ -154,21 +154,21 @@ impl Scene {
     }
 
     /// Creates the partitions for rows that are inserted now. Call before the first such insert.
-    pub(super) async fn make_room(&mut self, now: Timestamp) -> Result<(), Fault> {
+    pub(super) async fn make_room(&mut self, now: Timestamp) -> Result<(), DbError> {
         // Ids never go back, so an id may be ahead of the time at which it is made.
         let ahead: u128 = self.mint.borrow().clone().next(now);
         self.partitions.make(&self.link, Day::of(ahead)).await
     }
 
     /// Sets a number in the table `meta`.
-    pub(super) async fn set_number(&self, name: &str, value: i64) -> Result<(), Fault> {
+    pub(super) async fn set_number(&self, name: &str, value: i64) -> Result<(), DbError> {
         let sql = "UPDATE meta SET value = $2 WHERE name = $1";
         self.link.execute(sql, &[&name, &value]).await?;
         Ok(())
     }
 
     /// Writes the side effects of the operation. The last step before the commit.
-    pub(super) async fn write_effects(&mut self) -> Result<(), Fault> {
+    pub(super) async fn write_effects(&mut self) -> Result<(), DbError> {
         let slot = self.slot();
         if let Some((endpoints, waiting, dead)) = self.effects.tally.columns() {
             let given: [&(dyn ToSql + Sync); 4] = [&endpoints, &waiting, &dead, &slot];
@@ -204,7 +204,7 @@ impl Scene {
     /// Drops cached state after a reconnect. The new connection may lead to another server that lacks the last
     /// commits of the old one, so nothing that was read before is valid. Clearing the due watermarks also finds
     /// deliveries whose commit was never confirmed.
-    pub(super) fn start_over(&mut self) {
+    pub(super) fn reset_caches(&mut self) {
         self.routes.forget();
         self.numbers.clear();
         self.leads = (0, 0);
@@ -214,7 +214,7 @@ impl Scene {
 
     /// Drops the side effects after a rollback.
     pub(super) fn forget(&mut self) {
-        self.effects = Effects::default();
+        self.effects = SideEffects::default();
         self.partitions.rolled_back();
     }
 }

@@ -6,7 +6,7 @@
 pub(super) const FORMAT: u32 = 3;
 
 /// The migrations, each from the version before it.
-pub(super) const STEPS: [&str; FORMAT as usize] = [
+pub(super) const MIGRATIONS: [&str; FORMAT as usize] = [
     include_str!("first.sql"),
     include_str!("second.sql"),
     include_str!("third.sql"),
@@ -19,7 +19,7 @@ pub fn schema_sql() -> String {
         "UPDATE meta SET value = {FORMAT} WHERE name = '{}'",
         meta::FORMAT
     );
-    format!("{};\n{set_format}", STEPS.join(";\n"))
+    format!("{};\n{set_format}", MIGRATIONS.join(";\n"))
 }
 
 /// Keys of PostgreSQL advisory locks. The stored functions use the first one too.

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use posthaste_core::time::Tick;
 
 use super::dial::{Dial, ServerUrl};
-use super::fault::Fault;
-use super::link::{Link, connect};
+use super::fault::DbError;
+use super::link::{PgConnection, connect};
 use super::open;
 use super::settings::PostgresSettings;
 use crate::OpenError;
 
 /// A connection without statement timeouts that runs arbitrary SQL.
 pub struct Session {
-    link: Link,
+    link: PgConnection,
     server: ServerUrl,
 }
 
@@ -60,7 +60,7 @@ impl Session {
         Ok(row.map_err(|fault| self.explain(&fault))?.get(0))
     }
 
-    fn explain(&self, fault: &Fault) -> OpenError {
+    fn explain(&self, fault: &DbError) -> OpenError {
         open::explain(&self.server, fault)
     }
 }

@@ -18,15 +18,15 @@ use posthaste_core::time::Timestamp;
 
 use super::columns::ms;
 use super::contents::FetchedPayloadCache;
-use super::fault::Fault;
+use super::fault::DbError;
 use super::floors::DueWatermarks;
-use super::link::Link;
+use super::link::PgConnection;
 use super::membership::Membership;
 use super::operation::{Accepting, Operation, Task};
 use super::queue::Queue;
-use super::readers::{Pace, Readers};
+use super::readers::{ReadKind, Readers};
 use super::reply::{Closed, Reply, promise};
-use super::scene::Scene;
+use super::scene::WriteContext;
 use super::schema::meta;
 use super::settings::PostgresSettings;
 use super::thread::{self, Shared};
@@ -91,7 +91,7 @@ impl PostgresStore {
     pub(super) fn write<T, F>(&self, run: F) -> Answer<T>
     where
         T: Send + 'static,
-        F: AsyncFnMut(&mut Scene) -> Result<T, Fault> + Send + 'static,
+        F: AsyncFnMut(&mut WriteContext) -> Result<T, DbError> + Send + 'static,
     {
         let (done, answer) = promise();
         self.shared.queue.push(Task::boxed(0, run, done));
@@ -99,10 +99,10 @@ impl PostgresStore {
     }
 
     /// Reads with a single statement.
-    pub(super) fn read<T, F>(&self, pace: Pace, read: F) -> Answer<T>
+    pub(super) fn read<T, F>(&self, pace: ReadKind, read: F) -> Answer<T>
     where
         T: Send + 'static,
-        F: AsyncFn(&Link) -> Result<T, Fault> + Send + 'static,
+        F: AsyncFn(&PgConnection) -> Result<T, DbError> + Send + 'static,
     {
         let (done, answer) = promise();
         self.shared.readers.read(pace, false, read, done);
@@ -111,10 +111,10 @@ impl PostgresStore {
 
     /// Reads with several statements that see one snapshot, so a row that moves from one table to another in between
     /// is neither missed nor returned twice.
-    pub(super) fn read_whole<T, F>(&self, pace: Pace, read: F) -> Answer<T>
+    pub(super) fn read_whole<T, F>(&self, pace: ReadKind, read: F) -> Answer<T>
     where
         T: Send + 'static,
-        F: AsyncFn(&Link) -> Result<T, Fault> + Send + 'static,
+        F: AsyncFn(&PgConnection) -> Result<T, DbError> + Send + 'static,
     {
         let (done, answer) = promise();
         self.shared.readers.read(pace, true, read, done);
@@ -141,19 +141,25 @@ impl Drop for PostgresStore {
 
 impl Store for PostgresStore {
     fn create_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<CreateResult> {
-        self.write(async move |scene: &mut Scene| directory::create_tenant(scene, &tenant).await)
+        self.write(async move |scene: &mut WriteContext| {
+            directory::create_tenant(scene, &tenant).await
+        })
     }
 
     fn replace_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<ReplaceResult> {
-        self.write(async move |scene: &mut Scene| directory::replace_tenant(scene, &tenant).await)
+        self.write(async move |scene: &mut WriteContext| {
+            directory::replace_tenant(scene, &tenant).await
+        })
     }
 
     fn delete_tenant(&self, _now: Timestamp, tenant: TenantId) -> Answer<Option<Vec<EndpointId>>> {
-        self.write(async move |scene: &mut Scene| directory::delete_tenant(scene, &tenant).await)
+        self.write(async move |scene: &mut WriteContext| {
+            directory::delete_tenant(scene, &tenant).await
+        })
     }
 
     fn tenant(&self, tenant: TenantId) -> Answer<Option<Tenant>> {
-        self.read(Pace::Quick, async move |link: &Link| {
+        self.read(ReadKind::Quick, async move |link: &PgConnection| {
             directory::tenant(link, &tenant).await
         })
     }
@@ -162,23 +168,23 @@ impl Store for PostgresStore {
         &self,
         page: PageRequest<(Timestamp, TenantId)>,
     ) -> Answer<Page<Tenant, (Timestamp, TenantId)>> {
-        self.read(Pace::Long, async move |link: &Link| {
+        self.read(ReadKind::Long, async move |link: &PgConnection| {
             directory::tenants(link, &page).await
         })
     }
 
     fn create_key(&self, _now: Timestamp, key: ApiKey) -> Answer<CreateResult> {
-        self.write(async move |scene: &mut Scene| directory::create_key(scene, &key).await)
+        self.write(async move |scene: &mut WriteContext| directory::create_key(scene, &key).await)
     }
 
     fn revoke_key(&self, _now: Timestamp, tenant: Option<TenantId>, key: KeyId) -> Answer<bool> {
-        self.write(async move |scene: &mut Scene| {
+        self.write(async move |scene: &mut WriteContext| {
             directory::revoke_key(scene, tenant.as_ref(), key).await
         })
     }
 
     fn key(&self, hash: KeyHash) -> Answer<Option<ApiKey>> {
-        self.read(Pace::Quick, async move |link: &Link| {
+        self.read(ReadKind::Quick, async move |link: &PgConnection| {
             directory::key(link, hash).await
         })
     }
@@ -188,17 +194,17 @@ impl Store for PostgresStore {
         tenant: Option<TenantId>,
         page: PageRequest<KeyId>,
     ) -> Answer<Page<ApiKey, KeyId>> {
-        self.read(Pace::Long, async move |link: &Link| {
+        self.read(ReadKind::Long, async move |link: &PgConnection| {
             directory::keys(link, tenant.as_ref(), page).await
         })
     }
 
     fn create_pass(&self, _now: Timestamp, pass: Pass) -> Answer<CreateResult> {
-        self.write(async move |scene: &mut Scene| passes::create(scene, &pass).await)
+        self.write(async move |scene: &mut WriteContext| passes::create(scene, &pass).await)
     }
 
     fn pass(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<Pass>> {
-        self.read(Pace::Quick, async move |link: &Link| {
+        self.read(ReadKind::Quick, async move |link: &PgConnection| {
             passes::pass(link, now, hash).await
         })
     }
@@ -209,20 +215,20 @@ impl Store for PostgresStore {
         tenant: TenantId,
         page: PageRequest<PassId>,
     ) -> Answer<Page<Pass, PassId>> {
-        self.read(Pace::Long, async move |link: &Link| {
+        self.read(ReadKind::Long, async move |link: &PgConnection| {
             passes::passes(link, now, &tenant, page).await
         })
     }
 
     fn end_pass(&self, now: Timestamp, tenant: Option<TenantId>, pass: PassId) -> Answer<bool> {
-        self.write(async move |scene: &mut Scene| {
+        self.write(async move |scene: &mut WriteContext| {
             passes::end(scene, now, tenant.as_ref(), pass).await
         })
     }
 
     fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<CreateResult> {
         let entry = entry.fitted();
-        self.write(async move |scene: &mut Scene| audit::begin(scene, &entry).await)
+        self.write(async move |scene: &mut WriteContext| audit::begin(scene, &entry).await)
     }
 
     fn finish_audit(
@@ -232,7 +238,7 @@ impl Store for PostgresStore {
         made: Option<String>,
     ) -> Answer<Completed> {
         let (outcome, made) = (outcome.fitted(), fitted(made));
-        self.write(async move |scene: &mut Scene| {
+        self.write(async move |scene: &mut WriteContext| {
             audit::finish(scene, entry, &outcome, made.as_deref()).await
         })
     }
@@ -242,13 +248,13 @@ impl Store for PostgresStore {
         filter: AuditFilter,
         page: PageRequest<AuditId>,
     ) -> Answer<Page<AuditEntry, AuditId>> {
-        self.read(Pace::Long, async move |link: &Link| {
+        self.read(ReadKind::Long, async move |link: &PgConnection| {
             audit::list(link, &filter, page).await
         })
     }
 
     fn whose(&self, named: Named) -> Answer<Option<TenantId>> {
-        self.read(Pace::Quick, async move |link: &Link| {
+        self.read(ReadKind::Quick, async move |link: &PgConnection| {
             whose::whose(link, named).await
         })
     }
@@ -259,17 +265,17 @@ impl Store for PostgresStore {
         endpoint: Endpoint,
         at_most: u32,
     ) -> Answer<CreateResult> {
-        self.write(async move |scene: &mut Scene| {
+        self.write(async move |scene: &mut WriteContext| {
             endpoints::create(scene, &endpoint, at_most).await
         })
     }
 
     fn replace_endpoint(&self, _now: Timestamp, endpoint: Endpoint) -> Answer<ReplaceResult> {
-        self.write(async move |scene: &mut Scene| endpoints::replace(scene, &endpoint).await)
+        self.write(async move |scene: &mut WriteContext| endpoints::replace(scene, &endpoint).await)
     }
 
     fn endpoint(&self, endpoint: EndpointId) -> Answer<Option<EndpointRow>> {
-        self.read(Pace::Quick, async move |link: &Link| {
+        self.read(ReadKind::Quick, async move |link: &PgConnection| {
             endpoints::endpoint(link, endpoint).await
         })
     }
@@ -279,13 +285,13 @@ impl Store for PostgresStore {
         tenant: TenantId,
         page: PageRequest<EndpointId>,
     ) -> Answer<Page<EndpointRow, EndpointId>> {
-        self.read(Pace::Long, async move |link: &Link| {
+        self.read(ReadKind::Long, async move |link: &PgConnection| {
             endpoints::endpoints(link, &tenant, page).await
         })
     }
 
     fn troubled(&self, tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>> {
-        self.read(Pace::Long, async move |link: &Link| {
+        self.read(ReadKind::Long, async move |link: &PgConnection| {
             endpoints::troubled(link, tenant.as_ref(), limit).await
         })
     }
@@ -299,7 +305,7 @@ impl Store for PostgresStore {
         health: Option<Health>,
     ) -> Answer<bool> {
         let tenure = self.membership.holdings.tenure(endpoint);
-        self.write(async move |scene: &mut Scene| {
+        self.write(async move |scene: &mut WriteContext| {
             scene.lock_directory().await?;
             // If this node has lost the shard since, it must not undo a status change that the next owner
             // acknowledged.
@@ -309,7 +315,7 @@ impl Store for PostgresStore {
     }
 
     fn usage(&self, now: Timestamp, tenant: TenantId) -> Answer<Option<Usage>> {
-        self.read(Pace::Quick, async move |link: &Link| {
+        self.read(ReadKind::Quick, async move |link: &PgConnection| {
             usage::usage(link, now, &tenant).await
         })
     }
@@ -342,7 +348,7 @@ impl Store for PostgresStore {
     }
 
     fn event(&self, tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>> {
-        self.read(Pace::Quick, async move |link: &Link| {
+        self.read(ReadKind::Quick, async move |link: &PgConnection| {
             lists::event(link, &tenant, event).await
         })
     }
@@ -353,7 +359,7 @@ impl Store for PostgresStore {
         filter: EventFilter,
         page: PageRequest<EventId>,
     ) -> Answer<Page<StoredEvent, EventId>> {
-        self.read(Pace::Long, async move |link: &Link| {
+        self.read(ReadKind::Long, async move |link: &PgConnection| {
             lists::events(link, &tenant, &filter, page).await
         })
     }
@@ -362,7 +368,7 @@ impl Store for PostgresStore {
         if let Some(carried) = self.shared.contents.get(event) {
             return Box::pin(ready(Ok(Some(carried))));
         }
-        self.read(Pace::Quick, async move |link: &Link| {
+        self.read(ReadKind::Quick, async move |link: &PgConnection| {
             work::content(link, event).await
         })
     }
@@ -372,7 +378,7 @@ impl Store for PostgresStore {
         tenant: TenantId,
         delivery: DeliveryId,
     ) -> Answer<Option<(StoredDelivery, Vec<AttemptEntry>)>> {
-        self.read_whole(Pace::Quick, async move |link: &Link| {
+        self.read_whole(ReadKind::Quick, async move |link: &PgConnection| {
             lists::delivery(link, &tenant, delivery).await
         })
     }
@@ -383,7 +389,7 @@ impl Store for PostgresStore {
         filter: DeliveryFilter,
         page: PageRequest<DeliveryId>,
     ) -> Answer<Page<StoredDelivery, DeliveryId>> {
-        self.read_whole(Pace::Long, async move |link: &Link| {
+        self.read_whole(ReadKind::Long, async move |link: &PgConnection| {
             lists::deliveries(link, &tenant, &filter, page).await
         })
     }
@@ -394,13 +400,13 @@ impl Store for PostgresStore {
         endpoint: Option<EndpointId>,
         page: PageRequest<DeadGroupKey>,
     ) -> Answer<Page<DeadGroup, DeadGroupKey>> {
-        self.read_whole(Pace::Long, async move |link: &Link| {
+        self.read_whole(ReadKind::Long, async move |link: &PgConnection| {
             dead::dead_groups(link, &tenant, endpoint, page).await
         })
     }
 
     fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<Retried> {
-        self.write(async move |scene: &mut Scene| {
+        self.write(async move |scene: &mut WriteContext| {
             record::retry(scene, now, &tenant, delivery).await
         })
     }
@@ -419,8 +425,8 @@ impl Store for PostgresStore {
 
     fn unfinished_work(&self) -> Answer<Vec<(EndpointId, Timestamp)>> {
         let floors = self.shared.floors.clone();
-        self.read(Pace::Long, async move |link: &Link| {
-            work::unfinished(link, &floors).await
+        self.read(ReadKind::Long, async move |link: &PgConnection| {
+            work::endpoints_with_work(link, &floors).await
         })
     }
 
@@ -432,7 +438,7 @@ impl Store for PostgresStore {
         ordered: bool,
     ) -> Answer<Fetched> {
         let (floors, contents) = (self.shared.floors.clone(), self.shared.contents.clone());
-        self.read(Pace::Quick, async move |link: &Link| {
+        self.read(ReadKind::Quick, async move |link: &PgConnection| {
             work::fetch(link, &floors, &contents, endpoint, due_by, limit, ordered).await
         })
     }
@@ -447,7 +453,7 @@ impl Store for PostgresStore {
     ) -> Answer<Swept> {
         let (done, answer) = promise();
         let tenure = self.membership.holdings.tenure(endpoint);
-        let run = async move |scene: &mut Scene| {
+        let run = async move |scene: &mut WriteContext| {
             // The endpoint was disabled or deleted then, but a later owner may have enabled it since.
             scene.guard_ownership(tenure).await?;
             record::sweep(scene, now, endpoint, reason, &except, limit).await
@@ -481,16 +487,16 @@ impl Store for PostgresStore {
                 Err(why) => done(Err(why)),
                 Ok(plan) => {
                     let bytes = plan.bytes();
-                    let run = async move |scene: &mut Scene| {
+                    let run = async move |scene: &mut WriteContext| {
                         replays::create(scene, now, &tenant, &filter, &plan).await
                     };
                     queue.push(Task::boxed(bytes, run, done));
                 }
             };
-            let search = async move |link: &Link| replays::plan(link, &of, &by).await;
-            readers.read(Pace::Endless, true, search, Box::new(insert));
+            let search = async move |link: &PgConnection| replays::plan(link, &of, &by).await;
+            readers.read(ReadKind::Endless, true, search, Box::new(insert));
         };
-        let barrier = async |_: &mut Scene| Ok(());
+        let barrier = async |_: &mut WriteContext| Ok(());
         self.shared
             .queue
             .push(Task::boxed(0, barrier, Box::new(plan)));
@@ -503,7 +509,9 @@ impl Store for PostgresStore {
         replay: ReplayId,
         limit: usize,
     ) -> Answer<Option<ReplayStep>> {
-        self.write(async move |scene: &mut Scene| replays::step(scene, now, replay, limit).await)
+        self.write(async move |scene: &mut WriteContext| {
+            replays::step(scene, now, replay, limit).await
+        })
     }
 
     fn cancel_replay(
@@ -512,13 +520,13 @@ impl Store for PostgresStore {
         tenant: TenantId,
         replay: ReplayId,
     ) -> Answer<Option<Replay>> {
-        self.write(async move |scene: &mut Scene| {
+        self.write(async move |scene: &mut WriteContext| {
             replays::cancel(scene, now, &tenant, replay).await
         })
     }
 
     fn replay(&self, tenant: TenantId, replay: ReplayId) -> Answer<Option<Replay>> {
-        self.read(Pace::Quick, async move |link: &Link| {
+        self.read(ReadKind::Quick, async move |link: &PgConnection| {
             replays::replay(link, &tenant, replay).await
         })
     }
@@ -528,21 +536,25 @@ impl Store for PostgresStore {
         tenant: TenantId,
         page: PageRequest<ReplayId>,
     ) -> Answer<Page<Replay, ReplayId>> {
-        self.read(Pace::Long, async move |link: &Link| {
+        self.read(ReadKind::Long, async move |link: &PgConnection| {
             replays::replays(link, &tenant, page).await
         })
     }
 
     fn running_replays(&self) -> Answer<Vec<ReplayId>> {
-        self.read(Pace::Long, async |link: &Link| replays::running(link).await)
+        self.read(ReadKind::Long, async |link: &PgConnection| {
+            replays::running(link).await
+        })
     }
 
     fn counts(&self) -> Answer<Counts> {
-        self.read(Pace::Quick, async |link: &Link| figures::counts(link).await)
+        self.read(ReadKind::Quick, async |link: &PgConnection| {
+            figures::counts(link).await
+        })
     }
 
     fn pending(&self, endpoint: EndpointId) -> Answer<u64> {
-        self.read(Pace::Quick, async move |link: &Link| {
+        self.read(ReadKind::Quick, async move |link: &PgConnection| {
             figures::pending(link, endpoint).await
         })
     }
@@ -553,16 +565,16 @@ impl Store for PostgresStore {
         since: Timestamp,
         limit: usize,
     ) -> Answer<u64> {
-        self.read(Pace::Long, async move |link: &Link| {
+        self.read(ReadKind::Long, async move |link: &PgConnection| {
             figures::retrying_since(link, tenant.as_ref(), since, limit).await
         })
     }
 
     fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<Tidied> {
         let contents = self.shared.contents.clone();
-        self.write(async move |scene: &mut Scene| {
+        self.write(async move |scene: &mut WriteContext| {
             let mut tidied = tidy::step(scene, now, &retention).await?;
-            tidied.more |= tidy::let_go(&scene.link, now, retention.step).await?;
+            tidied.more |= tidy::delete_expired_entries(&scene.link, now, retention.step).await?;
             if tidied.events + tidied.payloads > 0 {
                 contents.forget();
             }
@@ -571,7 +583,9 @@ impl Store for PostgresStore {
     }
 
     fn probe(&self, now: Timestamp) -> Answer<()> {
-        self.write(async move |scene: &mut Scene| scene.set_number(meta::PROBED_AT, ms(now)).await)
+        self.write(async move |scene: &mut WriteContext| {
+            scene.set_number(meta::PROBED_AT, ms(now)).await
+        })
     }
 
     fn close(&self) -> Answer<()> {

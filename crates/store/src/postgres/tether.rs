@@ -4,13 +4,13 @@ use std::rc::Rc;
 
 use tokio::task::AbortHandle;
 
-use super::link::{Link, connect};
+use super::link::{PgConnection, connect};
 use super::settings::PostgresSettings;
 
 /// Keeps one connection, and opens another when it is lost or was cut.
 pub(super) struct Tether {
     settings: Rc<PostgresSettings>,
-    held: Option<(Rc<Link>, AbortHandle)>,
+    held: Option<(Rc<PgConnection>, AbortHandle)>,
 }
 
 impl Tether {
@@ -23,7 +23,7 @@ impl Tether {
     }
 
     /// Returns the connection, opening one if there is none.
-    pub(super) async fn link(&mut self) -> Result<Rc<Link>, String> {
+    pub(super) async fn link(&mut self) -> Result<Rc<PgConnection>, String> {
         if let Some((link, _)) = self.held.as_ref().filter(|(link, _)| !link.is_closed()) {
             return Ok(link.clone());
         }

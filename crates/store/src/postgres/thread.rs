@@ -19,18 +19,18 @@ use tokio::task::LocalSet;
 
 use super::columns::Id;
 use super::contents::FetchedPayloadCache;
-use super::fault::{Fault, stopped};
+use super::fault::{DbError, stopped};
 use super::floors::DueWatermarks;
 use super::holdings::Holdings;
-use super::link::{Connector, Link};
+use super::link::{Connector, PgConnection};
 use super::membership::Membership;
 use super::open::{explain, explain_unlinked, migrate, refuse_half_copied};
 use super::partitions::Partitions;
 use super::queue::Queue;
 use super::readers::Readers;
 use super::reply::Closed;
-use super::routes::Routes;
-use super::scene::{Effects, Memory, Scene};
+use super::routes::RoutingTable;
+use super::scene::{SideEffects, WriteContext, WriterCache};
 use super::schema::meta;
 use super::settings::PostgresSettings;
 use super::writer::Writer;
@@ -86,11 +86,11 @@ pub(super) fn start(
 }
 
 /// Marks the end of the thread, also if it panics.
-struct Ending<'a>(&'a Shared);
+struct EndGuard<'a>(&'a Shared);
 
-impl Drop for Ending<'_> {
+impl Drop for EndGuard<'_> {
     fn drop(&mut self) {
-        let Ending(shared) = self;
+        let EndGuard(shared) = self;
         shared.readers.close();
         shared.readers.refuse_all();
         if std::thread::panicking() {
@@ -108,7 +108,7 @@ impl Drop for Ending<'_> {
 type Opened = mpsc::Sender<Result<Arc<Membership>, OpenError>>;
 
 fn run(settings: PostgresSettings, store: StoreSettings, shared: &Shared, opened: &Opened) {
-    let _ending = Ending(shared);
+    let _ending = EndGuard(shared);
     let runtime = match Builder::new_current_thread()
         .enable_time()
         .enable_io()
@@ -134,7 +134,7 @@ fn run(settings: PostgresSettings, store: StoreSettings, shared: &Shared, opened
                 let (membership, tasks) =
                     Membership::begin(shared, holdings, &settings, timings).await;
                 if opened.send(Ok(membership.clone())).is_ok() {
-                    live(writers, &settings, shared, &membership, tasks).await;
+                    run_until_closed(writers, &settings, shared, &membership, tasks).await;
                 }
             }
         }
@@ -155,7 +155,7 @@ impl Writers {
 }
 
 /// Runs the store from opening to closing.
-async fn live(
+async fn run_until_closed(
     mut writers: Writers,
     settings: &Rc<PostgresSettings>,
     shared: &Shared,
@@ -207,7 +207,7 @@ async fn open(
         .map_err(|unlinked| explain_unlinked(url, &unlinked))?;
     migrate(&link, url).await?;
     refuse_half_copied(&link, url).await?;
-    let explain = |fault: Fault| explain(url, &fault);
+    let explain = |fault: DbError| explain(url, &fault);
     let dice = store.dice.split();
     let mint = resume(&link, dice).await.map_err(explain)?;
     let mint = Rc::new(RefCell::new(mint));
@@ -215,9 +215,9 @@ async fn open(
     let flusher: Id = flusher.map_err(explain)?.get(0);
     // The membership sets the node number later.
     let holdings = Arc::new(Holdings::new(NodeNo(0)));
-    let mut routes = Routes::default();
+    let mut routes = RoutingTable::default();
     routes.refresh(&link, &store).await.map_err(explain)?;
-    let scene = |routes: Routes, is_metered: bool| Scene {
+    let scene = |routes: RoutingTable, is_metered: bool| WriteContext {
         link: link.clone(),
         routes,
         mint: mint.clone(),
@@ -227,8 +227,8 @@ async fn open(
         partitions: Partitions::default(),
         numbers: FxHashMap::default(),
         leads: (0, 0),
-        effects: Effects::default(),
-        memory: Memory::default(),
+        effects: SideEffects::default(),
+        memory: WriterCache::default(),
         large_day_bytes: settings.large_day_bytes,
         flusher,
         is_metered,
@@ -244,7 +244,7 @@ async fn open(
     let metered = Writer {
         queue: shared.metered.clone(),
         connector: Connector::new(settings.clone()),
-        scene: scene(Routes::default(), true),
+        scene: scene(RoutingTable::default(), true),
         hand_over: shared.hand_over.clone(),
         wary: 0,
     };
@@ -252,7 +252,7 @@ async fn open(
 }
 
 /// Creates an id generator that continues after the greatest id that is or was stored.
-async fn resume(link: &Link, dice: Dice) -> Result<Mint, Fault> {
+async fn resume(link: &PgConnection, dice: Dice) -> Result<Mint, DbError> {
     let sql = "SELECT value FROM meta WHERE name = $1";
     let row = link.query_one(sql, &[&meta::LAST_ID_TIME]).await?;
     let mut last = row.get::<_, i64>(0) as u64;

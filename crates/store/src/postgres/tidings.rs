@@ -6,13 +6,13 @@ use posthaste_core::time::Timestamp;
 use rustc_hash::FxHashMap;
 
 use super::columns::{Id, ms};
-use super::notice::{EVERYBODY, WORK_AGGREGATE};
+use super::notice::{CLUSTER_CHANNEL, WORK_PAYLOAD_SQL};
 
 /// The statement that notifies the owners of these shards, except this node. Takes shards, endpoints, due times, and
 /// this node's number.
 pub(super) fn tell() -> String {
     format!(
-        "SELECT pg_notify('{EVERYBODY}_' || owner, {WORK_AGGREGATE}) \
+        "SELECT pg_notify('{CLUSTER_CHANNEL}_' || owner, {WORK_PAYLOAD_SQL}) \
          FROM unnest($1::smallint[], $2::uuid[], $3::bigint[]) AS g (shard, id, due) \
          JOIN shards s ON s.no = g.shard WHERE s.owner <> $4 GROUP BY s.owner"
     )

@@ -12,10 +12,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::columns::{Id, at, from_json, most};
 use super::events::read_list;
-use super::fault::Fault;
-use super::link::Link;
+use super::fault::DbError;
+use super::link::PgConnection;
 use super::partitions::Day;
-use super::scene::Scene;
+use super::scene::WriteContext;
 use super::tidy_almanac::PartitionPlans;
 use super::tidy_minds::Heard;
 use super::tidy_rows::{
@@ -35,7 +35,7 @@ const REPLAYS_AT_ONCE: usize = 500;
 
 /// The progress of a retention run.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct RunProgress {
     /// The last event of the previous step; `None` at the start of a run.
     pub(super) up_to: Option<Id>,
     /// Skip ranges of the days that are not large.
@@ -64,10 +64,10 @@ pub(super) struct Old {
 
 /// Runs one step.
 pub(super) async fn step(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     now: Timestamp,
     retention: &Retention,
-) -> Result<Tidied, Fault> {
+) -> Result<Tidied, DbError> {
     if retention.step == 0 {
         return Ok(Tidied::default());
     }
@@ -80,11 +80,11 @@ pub(super) async fn step(
 }
 
 async fn step_on(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     now: Timestamp,
     retention: &Retention,
-    progress: &mut Progress,
-) -> Result<Tidied, Fault> {
+    progress: &mut RunProgress,
+) -> Result<Tidied, DbError> {
     if progress.up_to.is_none() || progress.large.is_none() {
         let large = tidy_days::large_days(scene).await?;
         progress.almanac.keep_only(&large);
@@ -128,7 +128,7 @@ async fn step_on(
     })
 }
 
-impl Progress {
+impl RunProgress {
     /// Drops all skip ranges and partition plans.
     pub(super) fn forget(&mut self) {
         self.stretches.forget();
@@ -150,7 +150,7 @@ impl Progress {
             if past <= above {
                 continue;
             }
-            if day.first_id() > above.saturating_add(1) || !self.almanac.rests(*day, now) {
+            if day.first_id() > above.saturating_add(1) || !self.almanac.can_skip(*day, now) {
                 return (above, Some(*day));
             }
             above = past;
@@ -160,7 +160,11 @@ impl Progress {
 }
 
 /// Deletes some expired sessions, stats, audit entries and alerts. Returns whether there may be more.
-pub(super) async fn let_go(link: &Link, now: Timestamp, step: usize) -> Result<bool, Fault> {
+pub(super) async fn delete_expired_entries(
+    link: &PgConnection,
+    now: Timestamp,
+    step: usize,
+) -> Result<bool, DbError> {
     let passes = passes::tidy(link, now, step).await?;
     let entries = audit::tidy(link, now, step).await?;
     let alerts = alerts::tidy(link, now, step).await?;
@@ -169,10 +173,10 @@ pub(super) async fn let_go(link: &Link, now: Timestamp, step: usize) -> Result<b
 }
 
 /// The columns that [`read_old`] expects.
-pub(super) const OLD: &str = "id, tenant_no, created_at, idempotency_key, deliveries, \
+pub(super) const EVENT_COLUMNS: &str = "id, tenant_no, created_at, idempotency_key, deliveries, \
     payload_removed_at IS NOT NULL";
 
-/// Reads an event from a row of [`OLD`].
+/// Reads an event from a row of [`EVENT_COLUMNS`].
 pub(super) fn read_old(row: &tokio_postgres::Row) -> Old {
     let accepted = read_list(row.get(4)).into_iter();
     Old {
@@ -201,12 +205,14 @@ pub(super) fn a_step(rows: &[tokio_postgres::Row], count: usize) -> (Vec<Old>, b
 }
 
 async fn look_at(
-    link: &Link,
+    link: &PgConnection,
     above: u128,
     below: u128,
     count: usize,
-) -> Result<(Vec<Old>, bool), Fault> {
-    let sql = format!("SELECT {OLD} FROM events WHERE id > $1 AND id < $2 ORDER BY id LIMIT $3");
+) -> Result<(Vec<Old>, bool), DbError> {
+    let sql = format!(
+        "SELECT {EVENT_COLUMNS} FROM events WHERE id > $1 AND id < $2 ORDER BY id LIMIT $3"
+    );
     let rows = link
         .query(&sql, &[&Id(above), &Id(below), &most(count)])
         .await?;
@@ -214,11 +220,11 @@ async fn look_at(
 }
 
 /// Returns the retention periods of some tenants. Data of a deleted tenant is kept for the server's default periods.
-pub(super) async fn kept_by_tenant(
-    link: &Link,
+pub(super) async fn retention_by_tenant(
+    link: &PgConnection,
     tenants: &[i64],
     retention: &Retention,
-) -> Result<FxHashMap<i64, Kept>, Fault> {
+) -> Result<FxHashMap<i64, Kept>, DbError> {
     let nobody = retention.of_deleted_tenant();
     let mut kept: FxHashMap<i64, Kept> = tenants.iter().map(|no| (*no, nobody)).collect();
     let rows = link
@@ -236,19 +242,19 @@ pub(super) async fn kept_by_tenant(
 
 /// The same for the tenants of some events.
 pub(super) async fn kept_of_events(
-    link: &Link,
+    link: &PgConnection,
     events: &[Old],
     retention: &Retention,
-) -> Result<FxHashMap<i64, Kept>, Fault> {
+) -> Result<FxHashMap<i64, Kept>, DbError> {
     let mut tenants: Vec<i64> = events.iter().map(|event| event.tenant_no).collect();
     tenants.sort_unstable();
     tenants.dedup();
-    kept_by_tenant(link, &tenants, retention).await
+    retention_by_tenant(link, &tenants, retention).await
 }
 
 /// The parts of some events that have expired.
 #[derive(Default)]
-struct Doomed {
+struct Expired {
     events: FxHashSet<Id>,
     payloads: FxHashSet<Id>,
     attempts: FxHashSet<Id>,
@@ -259,11 +265,11 @@ struct Doomed {
 /// Deletes the expired parts of some events, which must be sorted by id. Also returns the earliest time at which a
 /// part of the rest can expire, or `None` if there is no rest.
 pub(super) async fn act(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     now: Timestamp,
     mut events: Vec<Old>,
     kept: impl Fn(&Old) -> Kept,
-) -> Result<(Tidied, Option<Timestamp>), Fault> {
+) -> Result<(Tidied, Option<Timestamp>), DbError> {
     let link = scene.link.clone();
     let (mut doomed, _) = judge(&link, now, &mut events, &kept).await?;
     if !doomed.is_empty() {
@@ -293,7 +299,7 @@ pub(super) async fn act(
     Ok((tidied, until))
 }
 
-impl Doomed {
+impl Expired {
     /// Notes that a part of the rest can expire at this time.
     fn note(&mut self, at: Option<Timestamp>) {
         let Some(at) = at else {
@@ -319,10 +325,10 @@ impl Doomed {
     fn confirm(
         mut self,
         now: Timestamp,
-        again: Doomed,
+        again: Expired,
         events: &[Old],
         is_held: impl Fn(Id) -> bool,
-    ) -> Doomed {
+    ) -> Expired {
         let before = (self.events.len(), self.payloads.len(), self.attempts.len());
         let mut held = FxHashSet::default();
         for event in events {
@@ -360,12 +366,12 @@ struct End {
 
 /// Decides which parts of some events have expired.
 async fn judge(
-    link: &Link,
+    link: &PgConnection,
     now: Timestamp,
     events: &mut [Old],
     kept: impl Fn(&Old) -> Kept,
-) -> Result<(Doomed, FxHashMap<Id, End>), Fault> {
-    let mut doomed = Doomed::default();
+) -> Result<(Expired, FxHashMap<Id, End>), DbError> {
+    let mut doomed = Expired::default();
     let mut worth = Vec::new();
     for event in events.iter() {
         let shortest = kept(event).shortest();
@@ -389,7 +395,7 @@ fn judge_one(
     event: &Old,
     kept: Kept,
     ends: &FxHashMap<Id, End>,
-    doomed: &mut Doomed,
+    doomed: &mut Expired,
 ) {
     let found = || {
         let ids = event.deliveries.iter();
@@ -432,9 +438,9 @@ fn judge_one(
 
 /// Returns the ends of the deliveries of some events.
 async fn ends<'a>(
-    link: &Link,
+    link: &PgConnection,
     events: impl Iterator<Item = &'a Old>,
-) -> Result<FxHashMap<Id, End>, Fault> {
+) -> Result<FxHashMap<Id, End>, DbError> {
     let Some(deliveries) = Among::of(events) else {
         return Ok(FxHashMap::default());
     };
@@ -459,11 +465,11 @@ async fn ends<'a>(
 
 /// Deletes old replays, some in each run. Their lists of targets were deleted when they ended.
 async fn remove_replays(
-    scene: &Scene,
+    scene: &WriteContext,
     now: Timestamp,
     retention: &Retention,
-    progress: &mut Progress,
-) -> Result<(), Fault> {
+    progress: &mut RunProgress,
+) -> Result<(), DbError> {
     let link = &scene.link;
     let above = progress.replays_up_to.unwrap_or(Id(0));
     let rows = link
@@ -477,7 +483,7 @@ async fn remove_replays(
     let mut tenants: Vec<i64> = rows.iter().map(|row| row.get(1)).collect();
     tenants.sort_unstable();
     tenants.dedup();
-    let kept = kept_by_tenant(link, &tenants, retention).await?;
+    let kept = retention_by_tenant(link, &tenants, retention).await?;
     let old = rows.iter().filter(|row| {
         let kept = kept[&row.get::<_, i64>(1)];
         let ended_at = row.get::<_, Option<i64>>(2).map(at);

@@ -32,9 +32,9 @@ const DROP_RETRY_AFTER: Span = Span::from_mins(10);
 const MAX_DROP_DELAY: Span = Span::from_days(1);
 /// Clocks of other nodes may be behind by this much. Younger ranges do not become skip ranges, because rows can still
 /// be inserted there.
-pub(super) const SETTLED: Span = Span::from_mins(10);
+pub(super) const MAX_CLOCK_LAG: Span = Span::from_mins(10);
 /// Maximum number of skip ranges over all days. Above it, only those of the present day are kept.
-const MAX_REMEMBERED: usize = 100_000;
+const MAX_SKIP_RANGES: usize = 100_000;
 /// Retention period of data that is deleted with its day, not before.
 const UNTIL_DAY_IS_DROPPED: Span = Span::from_millis(u64::MAX);
 
@@ -56,7 +56,7 @@ pub(super) enum Task {
 /// One step of a scan through a day's events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Walk {
-    pub(super) whose: Whose,
+    pub(super) whose: ScanScope,
     pub(super) above: Id,
     /// The retention periods after which the day is dropped as a whole; `None` if all of it is deleted row by row.
     pub(super) whole: Option<Kept>,
@@ -64,7 +64,7 @@ pub(super) struct Walk {
 
 /// The tenants whose events are scanned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Whose {
+pub(super) enum ScanScope {
     Everybody,
     Tenant(i64),
 }
@@ -85,14 +85,14 @@ pub(super) struct Walked {
 /// The partition plans of all large days.
 #[derive(Debug, Default)]
 pub(super) struct PartitionPlans {
-    pages: BTreeMap<Day, Page>,
+    pages: BTreeMap<Day, PartitionPlan>,
 }
 
 /// The partition plan of one day.
 #[derive(Debug, Default)]
-struct Page {
+struct PartitionPlan {
     survey: Option<Survey>,
-    strolls: BTreeMap<Whose, Stroll>,
+    strolls: BTreeMap<ScanScope, Stroll>,
     round: Round,
     rests_until: Option<Timestamp>,
 }
@@ -107,7 +107,7 @@ struct Survey {
     tenants: Vec<(i64, Kept)>,
     longest: Kept,
     /// The tenants with rows that expire before the day is dropped.
-    early: Vec<Whose>,
+    early: Vec<ScanScope>,
     /// The shortest retention period of such rows, and the shortest of all rows if nothing is dropped as a whole.
     soonest: Span,
     soonest_of_all: Span,
@@ -122,7 +122,7 @@ struct Round {
     tried: bool,
     tried_attempts: bool,
     /// The last tenant whose scan is complete.
-    done: Option<Whose>,
+    done: Option<ScanScope>,
 }
 
 /// The scan of the events of one tenant, or of all, in one day.
@@ -161,7 +161,7 @@ impl PartitionPlans {
     }
 
     /// Returns whether nothing of a day can expire yet.
-    pub(super) fn rests(&self, day: Day, now: Timestamp) -> bool {
+    pub(super) fn can_skip(&self, day: Day, now: Timestamp) -> bool {
         let page = self.pages.get(&day);
         page.and_then(|page| page.rests_until)
             .is_some_and(|until| until > now)
@@ -191,7 +191,7 @@ impl PartitionPlans {
         if let Some(page) = self.pages.get_mut(&day) {
             page.walked(day, now, walk, walked);
         }
-        if self.remembered() > MAX_REMEMBERED {
+        if self.remembered() > MAX_SKIP_RANGES {
             for (other, page) in &mut self.pages {
                 if *other != day {
                     page.strolls.clear();
@@ -222,7 +222,7 @@ impl Survey {
     }
 
     fn holds_until(&self, day: Day) -> Timestamp {
-        if self.began < day.next().begins().after(SETTLED) {
+        if self.began < day.next().begins().after(MAX_CLOCK_LAG) {
             self.began.after(EARLY_SURVEY_VALID_FOR)
         } else {
             Timestamp(u64::MAX)
@@ -248,14 +248,14 @@ impl Survey {
         self.soonest_of_all = all.min().unwrap_or(UNTIL_DAY_IS_DROPPED);
         let early = tenants.iter().zip(spans());
         let early = early.filter(|(_, shortest)| *shortest < UNTIL_DAY_IS_DROPPED);
-        self.early = early.map(|((no, _), _)| Whose::Tenant(*no)).collect();
+        self.early = early.map(|((no, _), _)| ScanScope::Tenant(*no)).collect();
         if self.early.len() > FEW_TENANTS || 2 * self.early.len() > tenants.len() {
-            self.early = vec![Whose::Everybody];
+            self.early = vec![ScanScope::Everybody];
         }
     }
 }
 
-impl Page {
+impl PartitionPlan {
     fn minds_changed(&mut self, to: &[Kept]) {
         if let Some(survey) = &mut self.survey {
             survey.outdated = true;
@@ -336,7 +336,7 @@ impl Page {
         if first_goes_at > now {
             return Err(first_goes_at);
         }
-        let everybody = [Whose::Everybody];
+        let everybody = [ScanScope::Everybody];
         let early = whole.map_or(everybody.as_slice(), |_| &survey.early);
         self.strolls.retain(|whose, _| early.contains(whose));
         for whose in early.iter().filter(|whose| Some(**whose) > self.round.done) {

@@ -17,12 +17,12 @@ use posthaste_core::time::{Span, Timestamp};
 
 use super::columns::{Id, most, ms};
 use super::events::read_list;
-use super::fault::{Fault, Verdict};
-use super::link::{LOCK_MS, Link};
+use super::fault::{DbError, Verdict};
+use super::link::{LOCK_MS, PgConnection};
 use super::partitions::{Day, PARTITIONED};
-use super::scene::Scene;
+use super::scene::WriteContext;
 use super::schema::lock;
-use super::tidy::kept_by_tenant;
+use super::tidy::retention_by_tenant;
 use super::tidy_almanac::{PartitionPlans, Task};
 use super::tidy_rows::{Among, hold_ended, remember, remove_deliveries};
 use super::tidy_strolls::stroll;
@@ -67,7 +67,7 @@ impl Step {
 }
 
 /// Returns the days that have partitions, the oldest first, with the size of each in bytes.
-async fn days(link: &Link) -> Result<Vec<(Day, u64)>, Fault> {
+async fn days(link: &PgConnection) -> Result<Vec<(Day, u64)>, DbError> {
     let rows = link
         .query(
             // A partition that another node is dropping has no size any more.
@@ -96,7 +96,7 @@ fn day_named(name: &str) -> Option<Day> {
 }
 
 /// Returns the large days, the oldest first.
-pub(super) async fn large_days(scene: &Scene) -> Result<Vec<Day>, Fault> {
+pub(super) async fn large_days(scene: &WriteContext) -> Result<Vec<Day>, DbError> {
     let days = days(&scene.link).await?.into_iter();
     let large = days.filter(|(_, bytes)| *bytes >= scene.large_day_bytes);
     Ok(large.map(|(day, _)| day).collect())
@@ -105,12 +105,12 @@ pub(super) async fn large_days(scene: &Scene) -> Result<Vec<Day>, Fault> {
 /// Runs one step with a large day: drops it, or the parts that have expired for all tenants, when it is time;
 /// otherwise deletes rows that some tenants keep for a shorter time than others.
 pub(super) async fn step(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     now: Timestamp,
     retention: &Retention,
     day: Day,
     almanac: &mut PartitionPlans,
-) -> Result<Step, Fault> {
+) -> Result<Step, DbError> {
     let link = scene.link.clone();
     // Small BRIN indexes show which pages of a large table can contain matching rows. The other pages must not be
     // read.
@@ -130,14 +130,16 @@ pub(super) async fn step(
                     continue;
                 }
                 match delete_added_deliveries(scene, now, day, keep).await? {
-                    Added::Few if !forget_keys(&link, day).await? => {}
+                    Added::Few if !delete_idempotency_keys(&link, day).await? => {}
                     Added::Held => continue,
                     Added::Few | Added::Went => {
                         almanac.try_again(day);
                         return Ok(Step::on(Tidied::default()));
                     }
                 }
-                if let Some(events) = alone(&link, day, drop_large(scene, now, day, keep)).await? {
+                if let Some(events) =
+                    with_exclusive_locks(&link, day, drop_large(scene, now, day, keep)).await?
+                {
                     almanac.forget_day(day);
                     let tidied = Tidied {
                         events,
@@ -149,9 +151,10 @@ pub(super) async fn step(
             Task::DropAttempts { longest } => {
                 let keep = longest.attempts;
                 if has_ended(&link, now, day, keep).await?
-                    && !is_bare(&link, day).await?
+                    && !has_no_attempts(&link, day).await?
                     && let Some(attempts) =
-                        alone(&link, day, drop_attempts(&link, now, day, keep)).await?
+                        with_exclusive_locks(&link, day, drop_attempts(&link, now, day, keep))
+                            .await?
                 {
                     return Ok(Step::on(Tidied {
                         attempts,
@@ -178,11 +181,11 @@ pub(super) async fn step(
 
 /// Runs an action that needs exclusive locks. Rolls it back and returns `None` if other transactions hold locks for
 /// too long.
-async fn alone<T>(
-    link: &Link,
+async fn with_exclusive_locks<T>(
+    link: &PgConnection,
     day: Day,
-    act: impl Future<Output = Result<Option<T>, Fault>>,
-) -> Result<Option<T>, Fault> {
+    act: impl Future<Output = Result<Option<T>, DbError>>,
+) -> Result<Option<T>, DbError> {
     link.batch(&format!(
         "SAVEPOINT day; SET LOCAL lock_timeout = {DROP_LOCK_MS}"
     ))
@@ -213,11 +216,11 @@ async fn alone<T>(
 /// Returns the next tenants that have rows in a day, their retention periods, and the number after which to continue
 /// if there may be more.
 async fn survey(
-    link: &Link,
+    link: &PgConnection,
     retention: &Retention,
     day: Day,
     above: i64,
-) -> Result<(Vec<(i64, Kept)>, Option<i64>), Fault> {
+) -> Result<(Vec<(i64, Kept)>, Option<i64>), DbError> {
     let mut tenants: Vec<i64> = Vec::new();
     let mut up_to = None;
     for table in ["events", "ended"] {
@@ -245,19 +248,24 @@ async fn survey(
     tenants.retain(|no| up_to.is_none_or(|up_to| *no <= up_to));
     tenants.sort_unstable();
     tenants.dedup();
-    let kept = kept_by_tenant(link, &tenants, retention).await?;
+    let kept = retention_by_tenant(link, &tenants, retention).await?;
     let found = tenants.iter().map(|no| (*no, kept[no])).collect();
     Ok((found, up_to))
 }
 
 /// Returns whether all deliveries of a day ended at least this long ago.
-async fn has_ended(link: &Link, now: Timestamp, day: Day, keep: Span) -> Result<bool, Fault> {
+async fn has_ended(
+    link: &PgConnection,
+    now: Timestamp,
+    day: Day,
+    keep: Span,
+) -> Result<bool, DbError> {
     let young = !is_over(day.next().begins(), keep, now);
     Ok(!young && !waits(link, day).await? && !ended_after(link, day, now, keep).await?)
 }
 
 /// Returns whether a day has no rows in `attempts`.
-async fn is_bare(link: &Link, day: Day) -> Result<bool, Fault> {
+async fn has_no_attempts(link: &PgConnection, day: Day) -> Result<bool, DbError> {
     let name = day.partition("attempts");
     let sql = format!("SELECT NOT EXISTS (SELECT 1 FROM {name})");
     Ok(link.query_one(&sql, &[]).await?.get(0))
@@ -266,12 +274,12 @@ async fn is_bare(link: &Link, day: Day) -> Result<bool, Fault> {
 /// Deletes all rows of a day in `attempts`. The last attempt of a delivery is in its own row and stays. Returns the
 /// server's estimate of their number, or `None` if a delivery of the day has started to wait again.
 async fn drop_attempts(
-    link: &Link,
+    link: &PgConnection,
     now: Timestamp,
     day: Day,
     keep: Span,
-) -> Result<Option<usize>, Fault> {
-    hold(link, day).await?;
+) -> Result<Option<usize>, DbError> {
+    lock_partitions(link, day).await?;
     if !has_ended(link, now, day, keep).await? {
         return Ok(None);
     }
@@ -285,7 +293,7 @@ async fn drop_attempts(
 }
 
 /// Returns whether a delivery of a day waits.
-async fn waits(link: &Link, day: Day) -> Result<bool, Fault> {
+async fn waits(link: &PgConnection, day: Day) -> Result<bool, DbError> {
     let row = link
         .query_one(
             "SELECT EXISTS (SELECT 1 FROM waiting WHERE id >= $1 AND id < $2) OR EXISTS \
@@ -298,7 +306,12 @@ async fn waits(link: &Link, day: Day) -> Result<bool, Fault> {
 }
 
 /// Returns whether a delivery of a day ended too recently to expire.
-async fn ended_after(link: &Link, day: Day, now: Timestamp, keep: Span) -> Result<bool, Fault> {
+async fn ended_after(
+    link: &PgConnection,
+    day: Day,
+    now: Timestamp,
+    keep: Span,
+) -> Result<bool, DbError> {
     let name = day.partition("ended");
     let last = now.0.saturating_sub(keep.as_millis());
     let sql = format!("SELECT EXISTS (SELECT 1 FROM {name} WHERE ended_at > $1)");
@@ -307,7 +320,7 @@ async fn ended_after(link: &Link, day: Day, now: Timestamp, keep: Span) -> Resul
 }
 
 /// Deletes some of the idempotency keys of a day. Returns false if there are none.
-async fn forget_keys(link: &Link, day: Day) -> Result<bool, Fault> {
+async fn delete_idempotency_keys(link: &PgConnection, day: Day) -> Result<bool, DbError> {
     let gone = link
         .execute(
             "DELETE FROM idempotency WHERE ctid = ANY(ARRAY(SELECT ctid FROM idempotency \
@@ -335,11 +348,11 @@ enum Added {
 /// Deletes some of the deliveries that were added to a day's events later, if they are many. All other transactions
 /// wait while the day itself is dropped, so that must be short.
 async fn delete_added_deliveries(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     now: Timestamp,
     day: Day,
     keep: Span,
-) -> Result<Added, Fault> {
+) -> Result<Added, DbError> {
     let link = scene.link.clone();
     let rows = link
         .query(
@@ -379,7 +392,7 @@ async fn delete_added_deliveries(
 }
 
 /// Returns the number of these deliveries that have ended.
-async fn count_ended(link: &Link, ids: &[DeliveryId]) -> Result<usize, Fault> {
+async fn count_ended(link: &PgConnection, ids: &[DeliveryId]) -> Result<usize, DbError> {
     let Some(among) = Among::these(ids.iter().map(|id| Id(id.0)).collect()) else {
         return Ok(0);
     };
@@ -394,14 +407,14 @@ async fn count_ended(link: &Link, ids: &[DeliveryId]) -> Result<usize, Fault> {
 
 /// Drops a large day. Returns the number of its events, or `None` if a delivery of the day has started to wait again.
 async fn drop_large(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     now: Timestamp,
     day: Day,
     longest: Span,
-) -> Result<Option<usize>, Fault> {
+) -> Result<Option<usize>, DbError> {
     let link = scene.link.clone();
-    hold(&link, day).await?;
-    let stray = strays(&link, day).await?;
+    lock_partitions(&link, day).await?;
+    let stray = deliveries_in_other_partitions(&link, day).await?;
     if waits(&link, day).await?
         || ended_after(&link, day, now, longest).await?
         || !have_ended(&link, &stray, now, longest).await?
@@ -431,7 +444,7 @@ async fn drop_large(
 }
 
 /// Returns the number of events of a day: exactly if they are quickly counted, otherwise as the server estimates.
-async fn count_events(link: &Link, day: Day) -> Result<usize, Fault> {
+async fn count_events(link: &PgConnection, day: Day) -> Result<usize, DbError> {
     let name = day.partition("events");
     let sql = format!(
         "SELECT counted.n, (SELECT reltuples::bigint FROM pg_class WHERE oid = '{name}'::regclass) \
@@ -448,7 +461,7 @@ async fn count_events(link: &Link, day: Day) -> Result<usize, Fault> {
 
 /// Locks a day's partitions against writes until the commit, and against row locks: a replay locks the events that it
 /// makes deliveries of.
-async fn hold(link: &Link, day: Day) -> Result<(), Fault> {
+async fn lock_partitions(link: &PgConnection, day: Day) -> Result<(), DbError> {
     link.execute("SELECT pg_advisory_xact_lock($1)", &[&lock::PARTITIONS])
         .await?;
     let names = PARTITIONED.map(|table| day.partition(table)).join(", ");
@@ -458,7 +471,10 @@ async fn hold(link: &Link, day: Day) -> Result<(), Fault> {
 
 /// Returns deliveries of a day's events that are in other partitions: those that were added later, and those of the
 /// last minute before midnight.
-async fn strays(link: &Link, day: Day) -> Result<Vec<DeliveryId>, Fault> {
+async fn deliveries_in_other_partitions(
+    link: &PgConnection,
+    day: Day,
+) -> Result<Vec<DeliveryId>, DbError> {
     let past = day.next().first_id();
     let added = link
         .query(
@@ -497,11 +513,11 @@ async fn strays(link: &Link, day: Day) -> Result<Vec<DeliveryId>, Fault> {
 
 /// Returns whether these deliveries ended at least this long ago.
 async fn have_ended(
-    link: &Link,
+    link: &PgConnection,
     ids: &[DeliveryId],
     now: Timestamp,
     keep: Span,
-) -> Result<bool, Fault> {
+) -> Result<bool, DbError> {
     let ids: Vec<Id> = ids.iter().map(|id| Id(id.0)).collect();
     let (Some(first), Some(last)) = (ids.iter().min(), ids.iter().max()) else {
         return Ok(true);
@@ -517,17 +533,17 @@ async fn have_ended(
     Ok(row.get(0))
 }
 
-async fn drop_partitions(link: &Link, day: Day) -> Result<(), Fault> {
+async fn drop_partitions(link: &PgConnection, day: Day) -> Result<(), DbError> {
     let names = PARTITIONED.map(|table| day.partition(table)).join(", ");
     link.batch(&format!("DROP TABLE {names}")).await
 }
 
 /// Drops old days that are empty, unless the last search was recent. Returns the time of the last complete search.
 pub(super) async fn drop_empty(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     now: Timestamp,
     looked_at: Option<Timestamp>,
-) -> Result<Option<Timestamp>, Fault> {
+) -> Result<Option<Timestamp>, DbError> {
     let lately = looked_at.filter(|at| (*at..at.after(EMPTY_EVERY)).contains(&now));
     if lately.is_some() {
         return Ok(lately);
@@ -542,7 +558,7 @@ pub(super) async fn drop_empty(
         if !is_empty(&link, day).await? {
             continue;
         }
-        let gone = alone(&link, day, drop_one_empty(&link, day)).await?;
+        let gone = with_exclusive_locks(&link, day, drop_one_empty(&link, day)).await?;
         if gone.is_none() {
             break;
         }
@@ -555,8 +571,8 @@ pub(super) async fn drop_empty(
 }
 
 /// Drops a day if it is still empty after it is locked.
-async fn drop_one_empty(link: &Link, day: Day) -> Result<Option<()>, Fault> {
-    hold(link, day).await?;
+async fn drop_one_empty(link: &PgConnection, day: Day) -> Result<Option<()>, DbError> {
+    lock_partitions(link, day).await?;
     if !is_empty(link, day).await? {
         return Ok(None);
     }
@@ -564,7 +580,7 @@ async fn drop_one_empty(link: &Link, day: Day) -> Result<Option<()>, Fault> {
     Ok(Some(()))
 }
 
-async fn is_empty(link: &Link, day: Day) -> Result<bool, Fault> {
+async fn is_empty(link: &PgConnection, day: Day) -> Result<bool, DbError> {
     let row = link
         .query_one(
             "SELECT NOT EXISTS (SELECT 1 FROM events WHERE id >= $1 AND id < $2) AND NOT EXISTS \

@@ -10,9 +10,9 @@ use posthaste_core::time::{Span, Timestamp};
 
 use super::changelog::{MAX_CHANGES, TENANT};
 use super::columns::from_json;
-use super::fault::Fault;
-use super::link::Link;
-use super::tidy::Progress;
+use super::fault::DbError;
+use super::link::PgConnection;
+use super::tidy::RunProgress;
 use crate::{Kept, Limits, Retention};
 
 /// From this number of changes on, all skip ranges and partition plans are dropped.
@@ -55,11 +55,11 @@ impl Heard {
 
 /// Reads the changes since the last step, and updates or drops what depends on them.
 pub(super) async fn hear(
-    link: &Link,
+    link: &PgConnection,
     now: Timestamp,
     retention: &Retention,
-    progress: &mut Progress,
-) -> Result<(), Fault> {
+    progress: &mut RunProgress,
+) -> Result<(), DbError> {
     let since = progress.heard.last.unwrap_or(i64::MAX);
     let rows = link
         .query(
@@ -96,10 +96,10 @@ pub(super) async fn hear(
 /// tenant is kept for the server's periods. These are included if a tenant is not found or changed more than once,
 /// because an earlier tenant with the same id may have been deleted.
 async fn changed_retention(
-    link: &Link,
+    link: &PgConnection,
     retention: &Retention,
     changed: &BTreeMap<&str, usize>,
-) -> Result<Vec<Kept>, Fault> {
+) -> Result<Vec<Kept>, DbError> {
     let tenants: Vec<&str> = changed.keys().copied().collect();
     let rows = link
         .query(

@@ -5,14 +5,18 @@ use posthaste_core::time::Timestamp;
 use rustc_hash::FxHashSet;
 
 use super::columns::{Id, ms};
-use super::fault::Fault;
-use super::link::Link;
-use super::scene::Scene;
+use super::fault::DbError;
+use super::link::PgConnection;
+use super::scene::WriteContext;
 use super::schema::meta;
 use super::tidy::Old;
 
 /// Adds the deliveries that were added later to the lists of these events.
-pub(super) async fn name_added(link: &Link, events: &mut [Old], of: &[Id]) -> Result<(), Fault> {
+pub(super) async fn name_added(
+    link: &PgConnection,
+    events: &mut [Old],
+    of: &[Id],
+) -> Result<(), DbError> {
     if of.is_empty() {
         return Ok(());
     }
@@ -62,10 +66,10 @@ impl Among {
 /// deleted already or that another transaction has locked: the next writes of this node wait for this step, so this
 /// step must not wait. Returns the deliveries that are locked.
 pub(super) async fn hold(
-    link: &Link,
+    link: &PgConnection,
     events: &mut Vec<Old>,
     deliveries: Option<Among>,
-) -> Result<FxHashSet<Id>, Fault> {
+) -> Result<FxHashSet<Id>, DbError> {
     let ids: Vec<Id> = events.iter().map(|event| event.id).collect();
     let (Some(first), Some(last)) = (ids.first(), ids.last()) else {
         return Ok(FxHashSet::default());
@@ -87,7 +91,10 @@ pub(super) async fn hold(
 
 /// Locks ended deliveries until the commit, so that they cannot be replayed. Returns those that are locked; those
 /// that another transaction is replaying are not.
-pub(super) async fn hold_ended(link: &Link, deliveries: &Among) -> Result<FxHashSet<Id>, Fault> {
+pub(super) async fn hold_ended(
+    link: &PgConnection,
+    deliveries: &Among,
+) -> Result<FxHashSet<Id>, DbError> {
     let rows = link
         .query(
             "SELECT id FROM ended WHERE id = ANY($1) AND id >= $2 AND id <= $3 \
@@ -99,7 +106,7 @@ pub(super) async fn hold_ended(link: &Link, deliveries: &Among) -> Result<FxHash
 }
 
 /// Deletes events that are locked.
-pub(super) async fn remove(scene: &mut Scene, events: &[Old]) -> Result<(), Fault> {
+pub(super) async fn remove(scene: &mut WriteContext, events: &[Old]) -> Result<(), DbError> {
     let Some(last) = events.last() else {
         return Ok(());
     };
@@ -141,10 +148,10 @@ pub(super) async fn remove(scene: &mut Scene, events: &[Old]) -> Result<(), Faul
 
 /// Deletes the payloads of events that are locked. Returns their number.
 pub(super) async fn remove_payloads(
-    link: &Link,
+    link: &PgConnection,
     now: Timestamp,
     ids: &[Id],
-) -> Result<usize, Fault> {
+) -> Result<usize, DbError> {
     let (Some(first), Some(last)) = (ids.iter().min(), ids.iter().max()) else {
         return Ok(0);
     };
@@ -159,7 +166,7 @@ pub(super) async fn remove_payloads(
 }
 
 /// Deletes the attempts of deliveries that are locked. The last attempt of each is in the delivery's own row.
-pub(super) async fn remove_attempts(link: &Link, ids: &[Id]) -> Result<(), Fault> {
+pub(super) async fn remove_attempts(link: &PgConnection, ids: &[Id]) -> Result<(), DbError> {
     let (Some(first), Some(last)) = (ids.iter().min(), ids.iter().max()) else {
         return Ok(());
     };
@@ -172,7 +179,10 @@ pub(super) async fn remove_attempts(link: &Link, ids: &[Id]) -> Result<(), Fault
 }
 
 /// Deletes ended deliveries with their attempts, and updates the count of failed ones.
-pub(super) async fn remove_deliveries(scene: &mut Scene, ids: &[DeliveryId]) -> Result<(), Fault> {
+pub(super) async fn remove_deliveries(
+    scene: &mut WriteContext,
+    ids: &[DeliveryId],
+) -> Result<(), DbError> {
     let mut ids: Vec<Id> = ids.iter().map(|id| Id(id.0)).collect();
     ids.sort_unstable();
     let (Some(first), Some(last)) = (ids.first(), ids.last()) else {
@@ -197,7 +207,7 @@ pub(super) async fn remove_deliveries(scene: &mut Scene, ids: &[DeliveryId]) -> 
 }
 
 /// Stores that no id up to this one may be generated again.
-pub(super) async fn remember(link: &Link, gone: Id) -> Result<(), Fault> {
+pub(super) async fn remember(link: &PgConnection, gone: Id) -> Result<(), DbError> {
     link.execute(
         "UPDATE meta SET value = $2 WHERE name = $1 AND value < $2",
         &[&meta::LAST_ID_TIME, &(moment_of(gone.0) as i64)],

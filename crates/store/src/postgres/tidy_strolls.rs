@@ -7,22 +7,22 @@
 use posthaste_core::time::Timestamp;
 
 use super::columns::{Id, most};
-use super::fault::Fault;
-use super::link::Link;
+use super::fault::DbError;
+use super::link::PgConnection;
 use super::partitions::Day;
-use super::scene::Scene;
-use super::tidy::{OLD, Old, a_step, act, kept_of_events};
-use super::tidy_almanac::{SETTLED, Walk, Walked, Whose, early};
+use super::scene::WriteContext;
+use super::tidy::{EVENT_COLUMNS, Old, a_step, act, kept_of_events};
+use super::tidy_almanac::{MAX_CLOCK_LAG, ScanScope, Walk, Walked, early};
 use crate::{Retention, Tidied};
 
 /// Runs one step. Returns what was deleted, and the position.
 pub(super) async fn stroll(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     now: Timestamp,
     retention: &Retention,
     day: Day,
     walk: Walk,
-) -> Result<(Tidied, Walked), Fault> {
+) -> Result<(Tidied, Walked), DbError> {
     let (events, more) = look_at(&scene.link, day, walk, retention.step).await?;
     let kept = kept_of_events(&scene.link, &events, retention).await?;
     let last = events.last().map(|event| event.id);
@@ -40,28 +40,29 @@ pub(super) async fn stroll(
 
 /// Returns the last of these events before which no other can be inserted any more.
 pub(super) fn last_safe_id(events: &[Old], now: Timestamp) -> Option<Id> {
-    let settled = now.0.saturating_sub(SETTLED.as_millis());
+    let settled = now.0.saturating_sub(MAX_CLOCK_LAG.as_millis());
     let older = |event: &&Old| ((event.id.0 >> 80) as u64) < settled;
     events.iter().rev().find(older).map(|event| event.id)
 }
 
 async fn look_at(
-    link: &Link,
+    link: &PgConnection,
     day: Day,
     walk: Walk,
     count: usize,
-) -> Result<(Vec<Old>, bool), Fault> {
+) -> Result<(Vec<Old>, bool), DbError> {
     let name = day.partition("events");
     let rows = match walk.whose {
-        Whose::Tenant(no) => {
+        ScanScope::Tenant(no) => {
             let sql = format!(
-                "SELECT {OLD} FROM {name} WHERE tenant_no = $1 AND id > $2 \
+                "SELECT {EVENT_COLUMNS} FROM {name} WHERE tenant_no = $1 AND id > $2 \
                  ORDER BY tenant_no, id LIMIT $3"
             );
             link.query(&sql, &[&no, &walk.above, &most(count)]).await?
         }
-        Whose::Everybody => {
-            let sql = format!("SELECT {OLD} FROM {name} WHERE id > $1 ORDER BY id LIMIT $2");
+        ScanScope::Everybody => {
+            let sql =
+                format!("SELECT {EVENT_COLUMNS} FROM {name} WHERE id > $1 ORDER BY id LIMIT $2");
             link.query(&sql, &[&walk.above, &most(count)]).await?
         }
     };

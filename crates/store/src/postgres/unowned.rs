@@ -5,18 +5,18 @@ use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
 
-use super::fault::Fault;
-use super::scene::Scene;
+use super::fault::DbError;
+use super::scene::WriteContext;
 use super::{endpoints, record, rows};
 use crate::{DisabledReason, Written};
 
 /// Sets the status of an endpoint, if its shard has no owner.
 pub(super) async fn stand(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     endpoint: EndpointId,
     standing: Standing,
     reason: Option<DisabledReason>,
-) -> Result<Option<bool>, Fault> {
+) -> Result<Option<bool>, DbError> {
     scene.lock_directory().await?;
     if !lock_unowned(scene, endpoint).await? {
         return Ok(None);
@@ -27,11 +27,11 @@ pub(super) async fn stand(
 
 /// Cancels a delivery, if the shard of its endpoint has no owner.
 pub(super) async fn cancel(
-    scene: &mut Scene,
+    scene: &mut WriteContext,
     now: Timestamp,
     endpoint: EndpointId,
     delivery: DeliveryId,
-) -> Result<Option<Written>, Fault> {
+) -> Result<Option<Written>, DbError> {
     if !lock_unowned(scene, endpoint).await? {
         return Ok(None);
     }
@@ -45,7 +45,7 @@ pub(super) async fn cancel(
 }
 
 /// Returns whether an endpoint's shard has no owner. If so, no node can claim it before the commit.
-async fn lock_unowned(scene: &Scene, endpoint: EndpointId) -> Result<bool, Fault> {
+async fn lock_unowned(scene: &WriteContext, endpoint: EndpointId) -> Result<bool, DbError> {
     let shard = Shard::of(endpoint).number() as i16;
     let sql = "SELECT 1 FROM shards WHERE no = $1 AND owner IS NULL FOR SHARE";
     Ok(scene.link.query_opt(sql, &[&shard]).await?.is_some())

@@ -14,11 +14,11 @@ use posthaste_core::time::{Month, Timestamp};
 use rustc_hash::FxHashMap;
 
 use super::directory::live_tenant;
-use super::fault::Fault;
-use super::link::Link;
+use super::fault::DbError;
+use super::link::PgConnection;
 use super::operation::Accepting;
 use super::pipeline::Pipeline;
-use super::routes::Routes;
+use super::routes::RoutingTable;
 use super::writer::Writer;
 use crate::{MONTHS_KEPT, Usage};
 
@@ -48,7 +48,7 @@ pub(super) const COUNT: &str = "INSERT INTO usage AS u (month, tenant_no, slot, 
 
 /// Usage of tenants, by tenant number: as it was read, and with the events of a batch added.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Meters {
+pub(super) struct UsageMeters {
     arrivals: FxHashMap<i64, u64>,
     months: FxHashMap<(Month, i64), u64>,
     set: BTreeMap<i64, u64>,
@@ -56,17 +56,17 @@ pub(super) struct Meters {
 }
 
 /// Rows to add to `usage`: months, tenants, events.
-pub(super) type Counted = (Vec<i32>, Vec<i64>, Vec<i64>);
+pub(super) type UsageColumns = (Vec<i32>, Vec<i64>, Vec<i64>);
 
-impl Meters {
+impl UsageMeters {
     /// Locks the meters of the limited tenants among these requests, and reads their usage. Begins a transaction
     /// unless one is `begun`. Returns `None` if no tenant is limited.
     pub(super) async fn hold(
-        link: &Link,
+        link: &PgConnection,
         begun: bool,
-        routes: &Routes,
+        routes: &RoutingTable,
         accepts: &[Accepting],
-    ) -> Result<Option<Meters>, Fault> {
+    ) -> Result<Option<UsageMeters>, DbError> {
         let (mut tenants, mut months) = (BTreeSet::new(), BTreeSet::new());
         for accepting in accepts.iter().filter(|it| it.allowance.is_limited()) {
             let first = accepting.events.first();
@@ -81,7 +81,7 @@ impl Meters {
         let tenants: Vec<i64> = tenants.into_iter().collect();
         let months: Vec<i32> = months.into_iter().collect();
         link.prepare_all(&[MAKE, HOLD, SUM]).await?;
-        let mut meters = Meters::default();
+        let mut meters = UsageMeters::default();
         let (arrivals, sums) = (&mut meters.arrivals, &mut meters.months);
         // Each statement sees everything that was committed before it, so the sum is read while the meter is locked.
         let mut pipeline = Pipeline::default();
@@ -146,8 +146,8 @@ impl Meters {
     }
 
     /// Returns the parameters of [`COUNT`], sorted, or `None` if no event was accepted.
-    pub(super) fn to_count(&self) -> Option<Counted> {
-        let mut columns = Counted::default();
+    pub(super) fn to_count(&self) -> Option<UsageColumns> {
+        let mut columns = UsageColumns::default();
         for ((month, tenant_no), events) in &self.counted {
             if *events > 0 {
                 columns.0.push(month.0 as i32);
@@ -160,7 +160,7 @@ impl Meters {
 }
 
 /// Deletes the usage of months that are not reported any more, and the meters of deleted tenants.
-async fn forget(link: &Link, month: Month) -> Result<(), Fault> {
+async fn forget(link: &PgConnection, month: Month) -> Result<(), DbError> {
     let oldest = month.0.saturating_sub(MONTHS_KEPT) as i32;
     link.execute("DELETE FROM usage WHERE month < $1", &[&oldest])
         .await?;
@@ -187,10 +187,10 @@ impl Writer {
 
 /// Returns the usage of a tenant.
 pub(super) async fn usage(
-    link: &Link,
+    link: &PgConnection,
     now: Timestamp,
     tenant: &TenantId,
-) -> Result<Option<Usage>, Fault> {
+) -> Result<Option<Usage>, DbError> {
     let Some(no) = live_tenant(link, tenant).await? else {
         return Ok(None);
     };

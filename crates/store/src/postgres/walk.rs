@@ -1,6 +1,6 @@
 //! Searches deliveries in the order of their ids, the newest first.
 //!
-//! Waiting and ended deliveries are in two tables, so a search merges several [`Source`]s. It reads a source in
+//! Waiting and ended deliveries are in two tables, so a search merges several [`SearchSource`]s. It reads a source in
 //! steps: the server examines a limited number of rows and returns the matching ones and the last id it examined. No
 //! step reads more rows than requested.
 //!
@@ -13,9 +13,9 @@ use posthaste_core::subscription::EventType;
 use posthaste_core::time::Timestamp;
 use tokio_postgres::types::ToSql;
 
-use super::columns::{Code, Id, most, ms};
-use super::fault::Fault;
-use super::link::Link;
+use super::columns::{EnumCode, Id, most, ms};
+use super::fault::DbError;
+use super::link::PgConnection;
 use crate::StoredStatus;
 use crate::codes::{Coded, RowStatus};
 
@@ -61,7 +61,7 @@ pub(super) enum Scope {
 
 /// The conditions of a search.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Wanted {
+pub(super) struct SearchFilter {
     pub(super) tenant_no: i64,
     pub(super) endpoint_no: Option<i64>,
     pub(super) status: Option<StoredStatus>,
@@ -71,7 +71,7 @@ pub(super) struct Wanted {
     pub(super) until: Option<Timestamp>,
 }
 
-impl Wanted {
+impl SearchFilter {
     /// Returns the scope to search.
     pub(super) fn scope(&self) -> Scope {
         self.endpoint_no
@@ -89,7 +89,7 @@ pub(super) struct Hit {
 
 /// A set of deliveries to search.
 #[derive(Clone, Debug)]
-pub(super) enum Source {
+pub(super) enum SearchSource {
     /// A complete list of matches, the newest first.
     Listed(Vec<Hit>),
     /// All waiting deliveries, of every tenant.
@@ -138,22 +138,22 @@ fn look(looked: &str, wanted_so: &str) -> String {
     )
 }
 
-impl Source {
+impl SearchSource {
     /// Examines the next `count` rows of a range, and returns at most `limit` matches.
     pub(super) async fn look(
         &self,
-        link: &Link,
-        wanted: &Wanted,
+        link: &PgConnection,
+        wanted: &SearchFilter,
         range: Range,
         count: usize,
         limit: usize,
-    ) -> Result<Piece, Fault> {
+    ) -> Result<Piece, DbError> {
         let none = None::<i64>;
         let count_so = most(count);
         let range_so = (Id(range.above), Id(range.below));
         let row = match self {
-            Source::Listed(hits) => return Ok(listed(hits, range, count)),
-            Source::Waiting => {
+            SearchSource::Listed(hits) => return Ok(listed(hits, range, count)),
+            SearchSource::Waiting => {
                 let sql = look(
                     &format!(
                         "SELECT {LOOKED_AT} FROM waiting WHERE id > $8 AND id < $9 \
@@ -166,7 +166,7 @@ impl Source {
                     [&range_so.0, &range_so.1, &count_so, &wanted.tenant_no];
                 link.query_one(&sql, &given.with(&more)).await?
             }
-            Source::Ended => {
+            SearchSource::Ended => {
                 let (column, no) = match wanted.scope() {
                     Scope::Tenant(no) => ("tenant_no", no),
                     Scope::Endpoint(no) => ("endpoint_no", no),
@@ -183,7 +183,7 @@ impl Source {
                 let more: [&(dyn ToSql + Sync); 4] = [&range_so.0, &range_so.1, &count_so, &no];
                 link.query_one(&sql, &given.with(&more)).await?
             }
-            Source::Dead(endpoints) => {
+            SearchSource::Dead(endpoints) => {
                 let sql = look(
                     &format!(
                         "SELECT d.* FROM unnest($11::bigint[]) AS e (no) CROSS JOIN LATERAL \
@@ -245,7 +245,7 @@ fn hits_in(row: &tokio_postgres::Row, column: usize) -> Vec<Hit> {
 struct Filter<'a> {
     endpoint_no: Option<i64>,
     event_type: Option<&'a str>,
-    kind: Option<Code<FailureKind>>,
+    kind: Option<EnumCode<FailureKind>>,
     since: i64,
     until: i64,
     status: Option<i16>,
@@ -253,11 +253,11 @@ struct Filter<'a> {
 }
 
 impl<'a> Filter<'a> {
-    fn of(wanted: &'a Wanted, endpoint_no: Option<i64>, limit: usize) -> Filter<'a> {
+    fn of(wanted: &'a SearchFilter, endpoint_no: Option<i64>, limit: usize) -> Filter<'a> {
         Filter {
             endpoint_no,
             event_type: wanted.event_type.as_ref().map(EventType::as_str),
-            kind: wanted.error_kind.map(Code),
+            kind: wanted.error_kind.map(EnumCode),
             since: wanted.since.map_or(0, ms),
             until: wanted.until.map_or(i64::MAX, ms),
             status: wanted.status.map(told),
@@ -294,19 +294,26 @@ fn told(status: StoredStatus) -> i16 {
 }
 
 /// Returns the sources in which the wanted deliveries are found fastest.
-pub(super) async fn sources(link: &Link, wanted: &Wanted) -> Result<Vec<Source>, Fault> {
+pub(super) async fn sources(
+    link: &PgConnection,
+    wanted: &SearchFilter,
+) -> Result<Vec<SearchSource>, DbError> {
     Ok(match wanted.status {
-        None => vec![waiting(link, wanted).await?, Source::Ended],
+        None => vec![waiting(link, wanted).await?, SearchSource::Ended],
         Some(StoredStatus::Pending | StoredStatus::Retrying | StoredStatus::Held) => {
             vec![waiting(link, wanted).await?]
         }
         Some(StoredStatus::Failed) => vec![dead(link, wanted.scope()).await?],
-        Some(StoredStatus::Succeeded | StoredStatus::Cancelled) => vec![Source::Ended],
+        Some(StoredStatus::Succeeded | StoredStatus::Cancelled) => vec![SearchSource::Ended],
     })
 }
 
 /// Returns the endpoints whose sum of a `tally` column is not 0, and the total.
-async fn counted(link: &Link, scope: Scope, column: &str) -> Result<(Vec<i64>, i64), Fault> {
+async fn counted(
+    link: &PgConnection,
+    scope: Scope,
+    column: &str,
+) -> Result<(Vec<i64>, i64), DbError> {
     let (whose, no) = match scope {
         Scope::Tenant(no) => ("e.tenant_no = $1", no),
         Scope::Endpoint(no) => ("e.no = $1", no),
@@ -320,23 +327,23 @@ async fn counted(link: &Link, scope: Scope, column: &str) -> Result<(Vec<i64>, i
     Ok((endpoints, rows.iter().map(|row| row.get::<_, i64>(1)).sum()))
 }
 
-async fn dead(link: &Link, scope: Scope) -> Result<Source, Fault> {
+async fn dead(link: &PgConnection, scope: Scope) -> Result<SearchSource, DbError> {
     let endpoints = match scope {
         Scope::Endpoint(no) => vec![no],
         Scope::Tenant(_) => counted(link, scope, "dead").await?.0,
     };
     Ok(if endpoints.len() > MAX_MERGED {
-        Source::Ended
+        SearchSource::Ended
     } else {
-        Source::Dead(endpoints)
+        SearchSource::Dead(endpoints)
     })
 }
 
 /// Returns all wanted waiting deliveries as a list, or a scan if many deliveries wait.
-async fn waiting(link: &Link, wanted: &Wanted) -> Result<Source, Fault> {
+async fn waiting(link: &PgConnection, wanted: &SearchFilter) -> Result<SearchSource, DbError> {
     let (endpoints, count) = counted(link, wanted.scope(), "waiting").await?;
     if endpoints.len() > MAX_MERGED || count > MAX_GATHERED as i64 {
-        return Ok(Source::Waiting);
+        return Ok(SearchSource::Waiting);
     }
     // Sorted like the index, so that only rows of these endpoints are read.
     let sql = look(
@@ -351,19 +358,19 @@ async fn waiting(link: &Link, wanted: &Wanted) -> Result<Source, Fault> {
     let row = link
         .query_one(&sql, &given.with(&[&endpoints, &at_most]))
         .await?;
-    Ok(Source::Listed(hits_in(&row, 2)))
+    Ok(SearchSource::Listed(hits_in(&row, 2)))
 }
 
 /// Returns the wanted ones of some deliveries.
 pub(super) async fn among(
-    link: &Link,
-    wanted: &Wanted,
+    link: &PgConnection,
+    wanted: &SearchFilter,
     ids: &[DeliveryId],
-) -> Result<Source, Fault> {
+) -> Result<SearchSource, DbError> {
     let mut ids: Vec<Id> = ids.iter().map(|id| Id(id.0)).collect();
     ids.sort_unstable();
     let (Some(first), Some(last)) = (ids.first(), ids.last()) else {
-        return Ok(Source::Listed(Vec::new()));
+        return Ok(SearchSource::Listed(Vec::new()));
     };
     let mut hits = Vec::new();
     for (table, wanted_so) in [("waiting", SHOWN_SO), ("ended", ENDED_SO)] {
@@ -381,15 +388,15 @@ pub(super) async fn among(
         hits.extend(hits_in(&row, 2));
     }
     hits.sort_unstable_by_key(|hit| std::cmp::Reverse(hit.id));
-    Ok(Source::Listed(hits))
+    Ok(SearchSource::Listed(hits))
 }
 
 /// Returns the number of an endpoint, if it belongs to this tenant.
 pub(super) async fn endpoint_of(
-    link: &Link,
+    link: &PgConnection,
     tenant_no: i64,
     endpoint: EndpointId,
-) -> Result<Option<i64>, Fault> {
+) -> Result<Option<i64>, DbError> {
     let found = super::endpoints::find(link, endpoint).await?;
     Ok(found
         .filter(|found| found.tenant_no == tenant_no)

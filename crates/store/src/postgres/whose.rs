@@ -3,12 +3,12 @@
 use posthaste_core::id::TenantId;
 
 use super::columns::{Id, parse};
-use super::fault::Fault;
-use super::link::Link;
+use super::fault::DbError;
+use super::link::PgConnection;
 use crate::Named;
 
 /// Returns the tenant of a resource, if neither of them is deleted.
-pub(super) async fn whose(link: &Link, named: Named) -> Result<Option<TenantId>, Fault> {
+pub(super) async fn whose(link: &PgConnection, named: Named) -> Result<Option<TenantId>, DbError> {
     let (id, sql) = match named {
         Named::Endpoint(endpoint) => (
             endpoint.0,

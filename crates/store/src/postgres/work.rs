@@ -11,14 +11,14 @@ use tokio_postgres::types::ToSql;
 use super::columns::{Id, at, most, ms};
 use super::contents::FetchedPayloadCache;
 use super::events::read_content;
-use super::fault::Fault;
+use super::fault::DbError;
 use super::floors::DueWatermarks;
-use super::link::Link;
+use super::link::PgConnection;
 use super::rows::{self, COLUMN_COUNT, WAITING};
 use crate::Content;
 
 /// Maximum number of blocked deliveries that a fetch reads before it searches by ordering key instead.
-const MAX_PASSED_OVER: usize = 4_096;
+const MAX_BLOCKED_ROWS: usize = 4_096;
 /// Maximum number of deliveries whose payloads a fetch reads along.
 const MAX_CONTENTS: usize = 256;
 /// Maximum total size of these payloads, in bytes. Larger payloads are read when they are sent.
@@ -26,10 +26,10 @@ const MAX_CONTENT_BYTES: i64 = 4 * 1_024 * 1_024;
 
 /// Returns every endpoint that has waiting deliveries, with the due time of the earliest. Takes one index step per
 /// endpoint.
-pub(super) async fn unfinished(
-    link: &Link,
+pub(super) async fn endpoints_with_work(
+    link: &PgConnection,
     floors: &DueWatermarks,
-) -> Result<Vec<(EndpointId, Timestamp)>, Fault> {
+) -> Result<Vec<(EndpointId, Timestamp)>, DbError> {
     let rows = link
         .query(
             "WITH RECURSIVE walk AS ( \
@@ -52,14 +52,14 @@ pub(super) async fn unfinished(
 
 /// Returns deliveries of an endpoint that are due, and caches their payloads.
 pub(super) async fn fetch(
-    link: &Link,
+    link: &PgConnection,
     floors: &DueWatermarks,
     contents: &FetchedPayloadCache,
     endpoint: EndpointId,
     due_by: Timestamp,
     limit: usize,
     ordered: bool,
-) -> Result<Fetched, Fault> {
+) -> Result<Fetched, DbError> {
     let begun = floors.begin(endpoint);
     let no = link
         .query_opt("SELECT no FROM endpoints WHERE id = $1", &[&Id(endpoint.0)])
@@ -73,7 +73,7 @@ pub(super) async fn fetch(
         return Ok(fetched);
     };
     let window = if ordered {
-        limit.saturating_add(MAX_PASSED_OVER).saturating_add(1)
+        limit.saturating_add(MAX_BLOCKED_ROWS).saturating_add(1)
     } else {
         limit.saturating_add(1)
     };
@@ -111,12 +111,12 @@ pub(super) async fn fetch(
 /// Returns waiting deliveries, the earliest first, and for each one whether an older delivery with the same ordering
 /// key waits too.
 async fn in_order(
-    link: &Link,
+    link: &PgConnection,
     endpoint_no: i64,
     floor: Timestamp,
     window: usize,
     ordered: bool,
-) -> Result<Vec<Row>, Fault> {
+) -> Result<Vec<Row>, DbError> {
     let blocked = if ordered {
         "w.ordering IS NOT NULL AND EXISTS (SELECT 1 FROM waiting o WHERE o.endpoint_no = w.endpoint_no \
          AND o.ordering = w.ordering AND o.id < w.id)"
@@ -134,11 +134,11 @@ async fn in_order(
 /// The same for an ordered endpoint with few ordering keys and many deliveries behind each: takes one index step per
 /// key, and none for the deliveries behind it.
 async fn by_key(
-    link: &Link,
+    link: &PgConnection,
     endpoint_no: i64,
     due_by: Timestamp,
     limit: usize,
-) -> Result<Fetched, Fault> {
+) -> Result<Fetched, DbError> {
     let sql = format!(
         "WITH RECURSIVE heads AS ( \
          (SELECT ordering, id FROM waiting WHERE endpoint_no = $1 AND ordering IS NOT NULL \
@@ -173,10 +173,10 @@ async fn by_key(
 
 /// Reads the payloads of fetched deliveries that are not cached yet.
 async fn cache_payloads(
-    link: &Link,
+    link: &PgConnection,
     contents: &FetchedPayloadCache,
     fetched: &Fetched,
-) -> Result<(), Fault> {
+) -> Result<(), DbError> {
     let mut missing: Vec<Id> = Vec::new();
     for delivery in fetched.deliveries.iter().take(MAX_CONTENTS) {
         let event = delivery.facts().event;
@@ -200,9 +200,9 @@ async fn cache_payloads(
 
 /// Returns the payload of an event, and the time at which the event was accepted.
 pub(super) async fn content(
-    link: &Link,
+    link: &PgConnection,
     event: EventId,
-) -> Result<Option<(Timestamp, Arc<Content>)>, Fault> {
+) -> Result<Option<(Timestamp, Arc<Content>)>, DbError> {
     let sql = "SELECT created_at, type, content_type, payload, trace FROM events WHERE id = $1 \
          AND payload_removed_at IS NULL";
     let row = link.query_opt(sql, &[&Id(event.0)]).await?;

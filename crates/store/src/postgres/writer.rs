@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::fault::{Fault, Verdict};
+use super::fault::{DbError, Verdict};
 use super::hot::Batch;
 use super::link::{COLD_WRITE_TIMEOUT, Connector, NotConnected};
 use super::operation::{Cold, Operation};
 use super::queue::Queue;
-use super::scene::Scene;
+use super::scene::WriteContext;
 use crate::HandOver;
 
 /// Maximum number of tries of one operation or batch.
@@ -28,7 +28,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) struct Writer {
     pub(super) queue: Arc<Queue>,
     pub(super) connector: Connector,
-    pub(super) scene: Scene,
+    pub(super) scene: WriteContext,
     pub(super) hand_over: Arc<dyn HandOver>,
     /// Number of batches that still look up idempotency keys before inserting them.
     pub(super) wary: u32,
@@ -91,7 +91,7 @@ impl Writer {
         let link = self.connector.link().await?;
         if !std::rc::Rc::ptr_eq(&link, &self.scene.link) {
             self.scene.link = link;
-            self.scene.start_over();
+            self.scene.reset_caches();
         }
         Ok(())
     }
@@ -104,7 +104,7 @@ impl Writer {
                 cold.answer(Err(failed.why.clone()));
                 return Err(failed);
             }
-            self.scene.link.wait_for(COLD_WRITE_TIMEOUT);
+            self.scene.link.set_time_limit(COLD_WRITE_TIMEOUT);
             let fault = match commit_cold(&mut self.scene, &mut *cold).await {
                 Ok(()) => {
                     self.scene.keep();
@@ -147,7 +147,7 @@ impl Writer {
     }
 
     /// Rolls back a failed transaction, and drops the connection if it is unusable.
-    pub(super) async fn roll_back(&mut self, fault: &Fault) {
+    pub(super) async fn roll_back(&mut self, fault: &DbError) {
         self.scene.forget();
         let verdict = fault.verdict();
         if verdict == Verdict::NoPartition {
@@ -163,7 +163,7 @@ impl Writer {
 }
 
 /// Runs a cold operation in one transaction.
-async fn commit_cold(scene: &mut Scene, cold: &mut dyn Cold) -> Result<(), Fault> {
+async fn commit_cold(scene: &mut WriteContext, cold: &mut dyn Cold) -> Result<(), DbError> {
     scene.link.batch("BEGIN").await?;
     cold.run(scene).await?;
     scene.write_effects().await?;

@@ -11,7 +11,7 @@ use posthaste_core::trace::TraceContext;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::events;
-use super::group::{Scene, number, set_number};
+use super::group::{WriteContext, number, set_number};
 use super::keys::{Key, id_at, key_of, ms, tail_of};
 use super::routes::{Route, TenantRoutes};
 use super::rows;
@@ -30,7 +30,7 @@ enum Plan {
 
 /// Accepts events of one tenant, all or none.
 pub(super) fn accept(
-    scene: &mut Scene<'_>,
+    scene: &mut WriteContext<'_>,
     now: Timestamp,
     events: &[NewEvent],
     allowance: Allowance,
@@ -49,7 +49,7 @@ pub(super) fn accept(
         if let (Plan::Store, Some(only)) = (plan, event.only)
             && !tenant
                 .endpoint(only)
-                .is_some_and(|route| route.takes_part())
+                .is_some_and(|route| route.accepts_deliveries())
         {
             return Ok(Ingest::NoSuchEndpoint);
         }
@@ -143,7 +143,7 @@ fn stored_under(
 
 /// Stores an event with its deliveries, and adds them to the hand-over.
 fn store(
-    scene: &mut Scene<'_>,
+    scene: &mut WriteContext<'_>,
     now: Timestamp,
     tenant: &TenantRoutes,
     event: &NewEvent,
@@ -244,7 +244,7 @@ fn insert_event(
 
 /// Inserts a new delivery, and counts it.
 pub(super) fn add(
-    scene: &mut Scene<'_>,
+    scene: &mut WriteContext<'_>,
     delivery: &Delivery,
     endpoint_no: i64,
 ) -> rusqlite::Result<()> {
@@ -259,7 +259,7 @@ pub(super) fn add(
 /// Updates the stored skew: the time that keys are ahead of the acceptance time of their events. It is 0 unless the
 /// clock was set back, very many events came at once, or a replay created a delivery of an old event.
 pub(super) fn note_lead(
-    scene: &mut Scene<'_>,
+    scene: &mut WriteContext<'_>,
     accepted_at: Timestamp,
     event: Key,
     delivery: Key,

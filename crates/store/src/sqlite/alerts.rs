@@ -9,10 +9,10 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use super::directory::{cut, live_tenant, one_more};
-use super::group::Scene;
+use super::group::WriteContext;
 use super::keys::{at, id_bytes, most, ms};
 use super::outbox::{self, scope};
-use super::reader::Pace;
+use super::reader::ReadClass;
 use super::rows::{from_json, parse, to_json};
 use super::store::SqliteStore;
 use crate::alert::{RAISED, RESOLVED};
@@ -37,24 +37,24 @@ impl Alerts for SqliteStore {
         filter: AlertFilter,
         page: PageRequest<AlertId>,
     ) -> Answer<Page<Alert, AlertId>> {
-        self.read(Pace::Long, move |conn| list(conn, &filter, page))
+        self.read(ReadClass::Long, move |conn| list(conn, &filter, page))
     }
 
     fn open_alerts(&self) -> Answer<BTreeMap<AlertName, u64>> {
-        self.read(Pace::Long, open)
+        self.read(ReadClass::Long, open)
     }
 
     fn stored_bytes(&self) -> Answer<Option<u64>> {
-        self.read(Pace::Quick, |conn| stored(conn).map(Some))
+        self.read(ReadClass::Quick, |conn| stored(conn).map(Some))
     }
 
     fn untold_since(&self) -> Answer<Option<Timestamp>> {
-        self.read(Pace::Quick, untold)
+        self.read(ReadClass::Quick, untold)
     }
 
     fn unsent_since(&self, recipients: Vec<String>) -> Answer<Option<Timestamp>> {
         let recipients = to_json(&recipients);
-        self.read(Pace::Long, move |conn| unsent(conn, &recipients))
+        self.read(ReadClass::Long, move |conn| unsent(conn, &recipients))
     }
 }
 
@@ -70,7 +70,11 @@ fn numbers(conn: &Connection, scope: &Scope) -> rusqlite::Result<Option<(i64, Op
     }
 }
 
-fn raise(scene: &mut Scene<'_>, now: Timestamp, alert: &Alert) -> rusqlite::Result<CreateResult> {
+fn raise(
+    scene: &mut WriteContext<'_>,
+    now: Timestamp,
+    alert: &Alert,
+) -> rusqlite::Result<CreateResult> {
     let conn = scene.conn;
     let Some((scope, tenant)) = numbers(conn, &alert.scope)? else {
         return Ok(CreateResult::NoSuchTenant);
@@ -97,7 +101,7 @@ fn raise(scene: &mut Scene<'_>, now: Timestamp, alert: &Alert) -> rusqlite::Resu
 }
 
 fn resolve(
-    scene: &mut Scene<'_>,
+    scene: &mut WriteContext<'_>,
     now: Timestamp,
     alert: AlertId,
 ) -> rusqlite::Result<Option<Alert>> {

@@ -7,7 +7,7 @@ use rusqlite::{Connection, Row, params, params_from_iter};
 
 use super::codes::Code;
 use super::directory::{cut, live_tenant, one_more};
-use super::group::Scene;
+use super::group::WriteContext;
 use super::keys::{at, id_bytes, most, ms};
 use super::rows::parse;
 use crate::audit::{OutcomeWord, first_kept};
@@ -17,7 +17,10 @@ use crate::{
 };
 
 /// Records an action before it is executed.
-pub(super) fn begin(scene: &mut Scene<'_>, entry: &AuditEntry) -> rusqlite::Result<CreateResult> {
+pub(super) fn begin(
+    scene: &mut WriteContext<'_>,
+    entry: &AuditEntry,
+) -> rusqlite::Result<CreateResult> {
     let tenant = entry.tenant.as_ref();
     let tenant_no = tenant.and_then(|tenant| scene.routes.tenant(tenant).map(|routes| routes.no));
     insert(scene.conn, entry, tenant_no)
@@ -59,7 +62,7 @@ pub(super) fn insert(
 
 /// Records the outcome of an action.
 pub(super) fn finish(
-    scene: &mut Scene<'_>,
+    scene: &mut WriteContext<'_>,
     entry: AuditId,
     outcome: &AuditOutcome,
     made: Option<&str>,

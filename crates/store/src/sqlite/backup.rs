@@ -14,11 +14,11 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::lock::{PRIVATE, beside};
 use super::open::explain;
-use super::schema::{APPLICATION_ID, FORMAT};
+use super::schema::{APPLICATION_ID, SCHEMA_VERSION};
 use crate::OpenError;
 
 /// Interval at which the size of the copy is polled.
-const GLANCE: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Maximum time to wait for a server that starts or stops.
 const BUSY: Duration = Duration::from_secs(10);
@@ -73,11 +73,11 @@ fn assure_ours(conn: &Connection, path: &Path) -> Result<(), OpenError> {
         });
     }
     let found = number("PRAGMA user_version").map_err(|error| explain(path, &error))?;
-    if found > i64::from(FORMAT) {
+    if found > i64::from(SCHEMA_VERSION) {
         return Err(OpenError::TooNew {
             path: path.to_owned(),
             found: found as u32,
-            known: FORMAT,
+            known: SCHEMA_VERSION,
         });
     }
     Ok(())
@@ -128,7 +128,7 @@ fn copy(
                 Ok(())
             }
         });
-        while let Err(RecvTimeoutError::Timeout) = finished.recv_timeout(GLANCE) {
+        while let Err(RecvTimeoutError::Timeout) = finished.recv_timeout(POLL_INTERVAL) {
             let written = std::fs::metadata(&part).map_or(0, |meta| meta.len());
             progress(written.min(total), total);
         }

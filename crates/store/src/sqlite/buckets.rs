@@ -7,10 +7,10 @@ use posthaste_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use super::directory::live_tenant;
-use super::group::Scene;
+use super::group::WriteContext;
 use super::keys::{at, id_bytes, most, ms};
 use super::outbox;
-use super::reader::Pace;
+use super::reader::ReadClass;
 use super::store::SqliteStore;
 use crate::figures::by_bucket;
 use crate::{Answer, BucketWidth, Figures, Happened, Scope, Tally};
@@ -36,7 +36,9 @@ impl Figures for SqliteStore {
         width: BucketWidth,
         since: Timestamp,
     ) -> Answer<Vec<(Timestamp, Tally)>> {
-        self.read(Pace::Quick, move |conn| read(conn, &scope, width, since))
+        self.read(ReadClass::Quick, move |conn| {
+            read(conn, &scope, width, since)
+        })
     }
 
     fn failing_figures(
@@ -45,11 +47,13 @@ impl Figures for SqliteStore {
         since: Timestamp,
         limit: usize,
     ) -> Answer<Vec<(Scope, Tally)>> {
-        self.read(Pace::Long, move |conn| failing(conn, width, since, limit))
+        self.read(ReadClass::Long, move |conn| {
+            failing(conn, width, since, limit)
+        })
     }
 }
 
-fn add(scene: &mut Scene<'_>, buckets: &Buckets) -> rusqlite::Result<()> {
+fn add(scene: &mut WriteContext<'_>, buckets: &Buckets) -> rusqlite::Result<()> {
     let mut add = scene.conn.prepare_cached(
         "INSERT INTO figures (width, bucket, scope, attempts, retries, second_attempts, \
          second_successes, succeeded, failed, latency_micros, slowest_micros) \

@@ -27,7 +27,7 @@ impl Changes {
     }
 
     /// Counts a delivery that no longer has this status.
-    pub(super) fn went(&mut self, endpoint: EndpointId, status: RowStatus) {
+    pub(super) fn subtract(&mut self, endpoint: EndpointId, status: RowStatus) {
         self.count(endpoint, status, -1);
     }
 

@@ -21,7 +21,7 @@ use crate::{BoundedCount, DeadGroup, DeadGroupKey, MAX_GROUP_COUNT, Page, PageRe
 const DEAD: &str = "deliveries d INDEXED BY dead_by_kind WHERE d.endpoint_no = ?1 AND d.status = 3";
 
 /// An endpoint that may have dead letters.
-struct Place {
+struct EndpointRef {
     no: i64,
     id: EndpointId,
     url: String,
@@ -30,8 +30,8 @@ struct Place {
 
 const PLACE: &str = "SELECT no, id, url, standing FROM endpoints WHERE tenant_no = ?1";
 
-fn read_place(row: &Row<'_>) -> rusqlite::Result<Place> {
-    Ok(Place {
+fn read_place(row: &Row<'_>) -> rusqlite::Result<EndpointRef> {
+    Ok(EndpointRef {
         no: row.get(0)?,
         id: endpoint_id(row, 1)?,
         url: row.get(2)?,
@@ -112,7 +112,7 @@ impl PageBuilder<'_> {
 
     /// Adds the groups of an endpoint whose rank is above `past`. Returns false if the page is full and there are
     /// more.
-    fn take(&mut self, place: &Place, mut past: i16) -> rusqlite::Result<bool> {
+    fn take(&mut self, place: &EndpointRef, mut past: i16) -> rusqlite::Result<bool> {
         while let Some(kind) = next_kind(self.conn, place.no, past)? {
             if self.groups.len() == self.limit {
                 return Ok(false);
@@ -179,7 +179,7 @@ fn count_sql() -> String {
 fn group(
     conn: &Connection,
     tenant_no: i64,
-    place: &Place,
+    place: &EndpointRef,
     error_kind: Option<FailureKind>,
 ) -> rusqlite::Result<Option<DeadGroup>> {
     let wanted = Wanted {
@@ -213,14 +213,14 @@ fn group(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sqlite::schema::STEPS;
+    use crate::sqlite::schema::MIGRATIONS;
 
     /// Every statement searches the index by all its parameters, so the number of rows it reads does not depend on
     /// the number of dead letters.
     #[test]
     fn nothing_walks_through_dead_letters() {
         let conn = Connection::open_in_memory().expect("memory");
-        for step in STEPS {
+        for step in MIGRATIONS {
             conn.execute_batch(step).expect("a step");
         }
         let by_kind = "SEARCH d USING COVERING INDEX dead_by_kind (endpoint_no=? AND kind=?)";

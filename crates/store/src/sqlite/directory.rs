@@ -4,7 +4,7 @@ use posthaste_core::id::{EndpointId, KeyId, TenantId};
 use posthaste_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::group::Scene;
+use super::group::WriteContext;
 use super::keys::{at, id_bytes, most, ms};
 use super::passes;
 use super::routes::{TenantRoutes, policy};
@@ -23,7 +23,7 @@ pub(super) fn live_tenant(conn: &Connection, tenant: &TenantId) -> rusqlite::Res
 
 /// Creates a tenant.
 pub(super) fn create_tenant(
-    scene: &mut Scene<'_>,
+    scene: &mut WriteContext<'_>,
     tenant: &Tenant,
 ) -> rusqlite::Result<CreateResult> {
     if scene.routes.tenant(&tenant.id).is_some() {
@@ -56,7 +56,7 @@ pub(super) fn create_tenant(
 
 /// Replaces a tenant.
 pub(super) fn replace_tenant(
-    scene: &mut Scene<'_>,
+    scene: &mut WriteContext<'_>,
     tenant: &Tenant,
 ) -> rusqlite::Result<ReplaceResult> {
     let Some(no) = scene.routes.tenant(&tenant.id).map(|routes| routes.no) else {
@@ -95,7 +95,7 @@ pub(super) fn replace_tenant(
 
 /// Deletes a tenant. Its row stays, because events and deliveries refer to it, but no lookup by id finds it.
 pub(super) fn delete_tenant(
-    scene: &mut Scene<'_>,
+    scene: &mut WriteContext<'_>,
     tenant: &TenantId,
 ) -> rusqlite::Result<Option<Vec<EndpointId>>> {
     let Some(routes) = scene.routes.tenant(tenant).cloned() else {
@@ -166,7 +166,10 @@ pub(super) fn tenants(
 }
 
 /// Adds an API key.
-pub(super) fn create_key(scene: &mut Scene<'_>, key: &ApiKey) -> rusqlite::Result<CreateResult> {
+pub(super) fn create_key(
+    scene: &mut WriteContext<'_>,
+    key: &ApiKey,
+) -> rusqlite::Result<CreateResult> {
     let scope = match &key.tenant {
         None => NOBODY,
         Some(tenant) => match scene.routes.tenant(tenant) {
@@ -196,7 +199,7 @@ pub(super) fn create_key(scene: &mut Scene<'_>, key: &ApiKey) -> rusqlite::Resul
 
 /// Revokes an API key.
 pub(super) fn revoke_key(
-    scene: &mut Scene<'_>,
+    scene: &mut WriteContext<'_>,
     tenant: Option<&TenantId>,
     key: KeyId,
 ) -> rusqlite::Result<bool> {

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::codes::Code;
 use super::directory::{cut, live_tenant, one_more};
-use super::group::Scene;
+use super::group::WriteContext;
 use super::keys::{at, id_bytes, most, ms};
 use super::routes::{Route, policy, read_patterns};
 use super::rows::{endpoint_id, from_json, parse, to_json};
@@ -20,7 +20,7 @@ use crate::{
 
 /// Creates an endpoint.
 pub(super) fn create(
-    scene: &mut Scene<'_>,
+    scene: &mut WriteContext<'_>,
     endpoint: &Endpoint,
     at_most: u32,
 ) -> rusqlite::Result<CreateResult> {
@@ -73,7 +73,7 @@ pub(super) fn create(
 
 /// Replaces the configuration of an endpoint.
 pub(super) fn replace(
-    scene: &mut Scene<'_>,
+    scene: &mut WriteContext<'_>,
     endpoint: &Endpoint,
 ) -> rusqlite::Result<ReplaceResult> {
     let Some(found) = find(scene.conn, endpoint.id)? else {
@@ -170,7 +170,7 @@ pub(super) fn find(conn: &Connection, id: EndpointId) -> rusqlite::Result<Option
 
 /// Sets the status of an endpoint, unless it is deleted, and its health if that is newer.
 pub(super) fn set_standing(
-    scene: &mut Scene<'_>,
+    scene: &mut WriteContext<'_>,
     endpoint: EndpointId,
     standing: Standing,
     reason: Option<DisabledReason>,
@@ -180,15 +180,15 @@ pub(super) fn set_standing(
         return Ok(false);
     };
     if let Some(health) = health {
-        remember(scene.conn, found.no, health)?;
+        update_health(scene.conn, found.no, health)?;
     }
-    stand(scene, &found, standing, reason)?;
+    set_status(scene, &found, standing, reason)?;
     Ok(true)
 }
 
 /// Changes the status of an endpoint. A deleted endpoint stays deleted.
-pub(super) fn stand(
-    scene: &mut Scene<'_>,
+pub(super) fn set_status(
+    scene: &mut WriteContext<'_>,
     found: &Found,
     standing: Standing,
     reason: Option<DisabledReason>,
@@ -219,7 +219,7 @@ pub(super) fn stand(
 }
 
 /// Stores the health of an endpoint, if it is newer than the stored one.
-pub(super) fn remember(conn: &Connection, no: i64, health: &Health) -> rusqlite::Result<()> {
+pub(super) fn update_health(conn: &Connection, no: i64, health: &Health) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "UPDATE endpoints SET health = ?2, health_revision = ?3, tripped = ?4 \
          WHERE no = ?1 AND health_revision < ?3",

@@ -14,7 +14,7 @@ use super::events::{DeliveryList, Listed};
 use super::keys::{Key, id_at};
 use super::lock::Lock;
 use super::open::{explain, open_reader, recognise};
-use super::schema::FORMAT;
+use super::schema::SCHEMA_VERSION;
 use crate::OpenError;
 
 /// A file that is open for a copy.
@@ -51,14 +51,14 @@ impl Export {
         let format: u32 = conn
             .query_row("PRAGMA user_version", [], |row| row.get(0))
             .map_err(explain)?;
-        if format > FORMAT {
+        if format > SCHEMA_VERSION {
             return Err(OpenError::TooNew {
                 path: path.to_owned(),
                 found: format,
-                known: FORMAT,
+                known: SCHEMA_VERSION,
             });
         }
-        if format < FORMAT {
+        if format < SCHEMA_VERSION {
             let why = "it was written by an older posthaste; start this one on it once, which brings it up to date";
             return Err(other(why.to_owned()));
         }

@@ -12,25 +12,25 @@ use super::keys::Presses;
 use super::routes::Routes;
 use super::schema::meta;
 use super::tidy::Progress;
-use super::usage::Meters;
+use super::usage::UsageCounters;
 use crate::failures::Failures;
 use crate::{Done, HandedOver, StoreError, StoreSettings};
 
 /// The context that operations run in.
-pub(super) struct Scene<'a> {
+pub(super) struct WriteContext<'a> {
     pub(super) conn: &'a Connection,
     pub(super) routes: &'a mut Routes,
     pub(super) presses: &'a mut Presses,
     pub(super) settings: &'a StoreSettings,
     pub(super) effects: &'a mut Effects,
-    pub(super) memory: &'a mut Memory,
+    pub(super) memory: &'a mut WriterHints,
     pub(super) history: &'a mut History,
-    pub(super) meters: &'a mut Meters,
+    pub(super) meters: &'a mut UsageCounters,
 }
 
 /// State of the writer that can be lost without harm. It is reset after every rollback.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct WriterHints {
     /// The progress of the retention run.
     pub(super) tidying: Progress,
     /// The stored skew between keys and acceptance times, for events and for deliveries.
@@ -53,7 +53,7 @@ pub(super) struct Effects {
 /// A request to the writer.
 pub(super) trait Operation: Send {
     /// Executes the operation within a transaction. May be called again after a rollback.
-    fn run(&mut self, scene: &mut Scene<'_>) -> rusqlite::Result<()>;
+    fn run(&mut self, scene: &mut WriteContext<'_>) -> rusqlite::Result<()>;
     /// Passes the result to the caller.
     fn answer(self: Box<Self>, committed: Result<(), StoreError>);
     /// The size of its data, in bytes.
@@ -71,7 +71,7 @@ pub(super) struct Task<T, F> {
 impl<T, F> Task<T, F>
 where
     T: Send,
-    F: FnMut(&mut Scene<'_>) -> rusqlite::Result<T> + Send,
+    F: FnMut(&mut WriteContext<'_>) -> rusqlite::Result<T> + Send,
 {
     pub(super) fn new(bytes: usize, run: F, done: Done<T>) -> Task<T, F> {
         Task {
@@ -86,9 +86,9 @@ where
 impl<T, F> Operation for Task<T, F>
 where
     T: Send,
-    F: FnMut(&mut Scene<'_>) -> rusqlite::Result<T> + Send,
+    F: FnMut(&mut WriteContext<'_>) -> rusqlite::Result<T> + Send,
 {
-    fn run(&mut self, scene: &mut Scene<'_>) -> rusqlite::Result<()> {
+    fn run(&mut self, scene: &mut WriteContext<'_>) -> rusqlite::Result<()> {
         self.result = Some((self.run)(scene)?);
         Ok(())
     }
@@ -160,7 +160,7 @@ pub(super) fn set_number(conn: &Connection, name: &str, value: i64) -> rusqlite:
     Ok(())
 }
 
-impl Scene<'_> {
+impl WriteContext<'_> {
     /// Returns a number that no tenant or endpoint has had.
     pub(super) fn next_no(&self) -> rusqlite::Result<i64> {
         let no = number(self.conn, meta::LAST_NO)? + 1;

@@ -30,11 +30,11 @@ pub(super) struct History {
     counted_off: usize,
     /// Do nothing while fewer rows than this wait.
     threshold: usize,
-    piece: Option<Piece>,
+    piece: Option<HistoryBatch>,
 }
 
 #[derive(Debug)]
-struct Piece {
+struct HistoryBatch {
     events: Vec<Entry>,
     deliveries: Vec<Entry>,
     events_up_to: Key,
@@ -91,7 +91,7 @@ impl History {
     pub(super) fn step(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         let mut piece = match self.piece.take() {
             Some(piece) => piece,
-            None => Piece::gather(conn)?,
+            None => HistoryBatch::gather(conn)?,
         };
         if piece.write(conn)? {
             // If no rows were found, the counted ones have been deleted.
@@ -118,9 +118,9 @@ impl History {
     }
 }
 
-impl Piece {
-    fn gather(conn: &Connection) -> rusqlite::Result<Piece> {
-        let mut piece = Piece {
+impl HistoryBatch {
+    fn gather(conn: &Connection) -> rusqlite::Result<HistoryBatch> {
+        let mut piece = HistoryBatch {
             events: Vec::with_capacity(PIECE),
             deliveries: Vec::with_capacity(2 * PIECE),
             events_up_to: number(conn, meta::EVENTS_UP_TO)?,

@@ -10,7 +10,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::lock::PRIVATE;
-use super::schema::{APPLICATION_ID, FORMAT, STEPS};
+use super::schema::{APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION};
 use crate::OpenError;
 
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
@@ -51,14 +51,14 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
     let format: u32 = conn
         .query_row("PRAGMA user_version", [], |row| row.get(0))
         .map_err(explain)?;
-    if format > FORMAT {
+    if format > SCHEMA_VERSION {
         return Err(OpenError::TooNew {
             path: path.to_owned(),
             found: format,
-            known: FORMAT,
+            known: SCHEMA_VERSION,
         });
     }
-    for step in format..FORMAT {
+    for step in format..SCHEMA_VERSION {
         migrate(&mut conn, step).map_err(explain)?;
     }
     set_up_writer(&conn).map_err(explain)?;
@@ -182,7 +182,7 @@ fn is_claimed(conn: &Connection, path: &Path) -> Result<bool, OpenError> {
 
 fn migrate(conn: &mut Connection, step: u32) -> rusqlite::Result<()> {
     let transaction = conn.transaction()?;
-    transaction.execute_batch(STEPS[step as usize])?;
+    transaction.execute_batch(MIGRATIONS[step as usize])?;
     transaction.pragma_update(None, "user_version", step + 1)?;
     transaction.commit()
 }

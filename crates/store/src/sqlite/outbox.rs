@@ -6,9 +6,9 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::Value;
 
 use super::audit;
-use super::group::{Scene, number, set_number};
+use super::group::{WriteContext, number, set_number};
 use super::keys::{at, id_bytes, most, ms};
-use super::reader::Pace;
+use super::reader::ReadClass;
 use super::rows::{endpoint_id, from_json, parse, to_json};
 use super::schema::meta;
 use super::store::SqliteStore;
@@ -21,7 +21,7 @@ use crate::{
 
 impl Outbox for SqliteStore {
     fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>> {
-        self.read(Pace::Long, move |conn| notices(conn, after, limit))
+        self.read(ReadClass::Long, move |conn| notices(conn, after, limit))
     }
 
     fn keep_act(&self, notice: u64, act: AuditEntry) -> Answer<CreateResult> {
@@ -47,7 +47,9 @@ impl Outbox for SqliteStore {
     }
 
     fn told(&self) -> Answer<u64> {
-        self.read(Pace::Quick, |conn| Ok(number(conn, meta::TOLD)? as u64))
+        self.read(ReadClass::Quick, |conn| {
+            Ok(number(conn, meta::LAST_PROCESSED_NOTIFICATION)? as u64)
+        })
     }
 
     fn tell(
@@ -60,10 +62,10 @@ impl Outbox for SqliteStore {
     ) -> Answer<bool> {
         let lines = by_recipient(lines);
         self.write(move |scene| {
-            if number(scene.conn, meta::TOLD)? as u64 != from {
+            if number(scene.conn, meta::LAST_PROCESSED_NOTIFICATION)? as u64 != from {
                 return Ok(false);
             }
-            set_number(scene.conn, meta::TOLD, up_to as i64)?;
+            set_number(scene.conn, meta::LAST_PROCESSED_NOTIFICATION, up_to as i64)?;
             scene
                 .conn
                 .prepare_cached("DELETE FROM notices WHERE number <= ?1")?
@@ -121,7 +123,7 @@ pub(super) fn add_notification(
 }
 
 /// Writes the failures of the transaction, and clears them.
-pub(super) fn write_failures(scene: &mut Scene<'_>) -> rusqlite::Result<()> {
+pub(super) fn write_failures(scene: &mut WriteContext<'_>) -> rusqlite::Result<()> {
     for (endpoint_no, cause, sum) in std::mem::take(&mut scene.effects.failures).iter() {
         scene
             .conn
@@ -147,7 +149,7 @@ pub(super) fn write_failures(scene: &mut Scene<'_>) -> rusqlite::Result<()> {
 
 /// Creates notifications of failed deliveries.
 fn gather(
-    scene: &mut Scene<'_>,
+    scene: &mut WriteContext<'_>,
     now: Timestamp,
     before: Timestamp,
     limit: usize,

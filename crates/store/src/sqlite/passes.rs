@@ -5,13 +5,13 @@ use posthaste_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::directory::{cut, live_tenant, one_more};
-use super::group::Scene;
+use super::group::WriteContext;
 use super::keys::{at, id_bytes, most, ms};
 use super::rows::parse;
 use crate::{CreateResult, KeyHash, Page, PageRequest, Pass, SessionIdentity};
 
 /// Adds a session.
-pub(super) fn create(scene: &mut Scene<'_>, pass: &Pass) -> rusqlite::Result<CreateResult> {
+pub(super) fn create(scene: &mut WriteContext<'_>, pass: &Pass) -> rusqlite::Result<CreateResult> {
     let (tenant_no, key) = match &pass.holder {
         SessionIdentity::Key(hash) => (None, Some(hash.0)),
         SessionIdentity::Tenant(tenant) => match scene.routes.tenant(tenant) {
@@ -42,7 +42,7 @@ pub(super) fn create(scene: &mut Scene<'_>, pass: &Pass) -> rusqlite::Result<Cre
 
 /// Ends a session of a tenant, or any session.
 pub(super) fn end(
-    scene: &mut Scene<'_>,
+    scene: &mut WriteContext<'_>,
     now: Timestamp,
     tenant: Option<&TenantId>,
     pass: PassId,

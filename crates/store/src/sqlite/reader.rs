@@ -29,7 +29,7 @@ type Job = Box<dyn FnOnce(Result<&Connection, StoreError>) + Send>;
 
 /// The expected duration of a read; each has its own queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pace {
+pub(super) enum ReadClass {
     /// A few rows.
     Quick,
     /// Up to thousands of rows.
@@ -85,15 +85,15 @@ impl Readers {
     }
 
     /// Runs `read` on a reader thread and passes the result to `done`.
-    pub(super) fn read<T, F>(&self, pace: Pace, read: F, done: Done<T>)
+    pub(super) fn read<T, F>(&self, pace: ReadClass, read: F, done: Done<T>)
     where
         T: 'static,
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
         let desk = match pace {
-            Pace::Quick => &self.quick,
-            Pace::Long => &self.long,
-            Pace::Endless => &self.endless,
+            ReadClass::Quick => &self.quick,
+            ReadClass::Long => &self.long,
+            ReadClass::Endless => &self.endless,
         };
         desk.push(Box::new(move |conn| {
             done(conn.and_then(|conn| snapshot(conn, read).map_err(|error| store_error(&error))));

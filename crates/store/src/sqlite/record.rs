@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::codes::{Code, RowStatus};
 use super::endpoints::{self, find};
 use super::events;
-use super::group::Scene;
+use super::group::WriteContext;
 use super::keys::{Key, key_of, look_up, most};
 use super::outbox;
 use super::rows::{self, DeliveryRow, Round, to_json};
@@ -22,7 +22,7 @@ use crate::{AttemptDetail, AttemptEntry, DisabledReason, Retried, Swept, Written
 
 /// Writes a record, unless its delivery has changed since.
 pub(super) fn record(
-    scene: &mut Scene<'_>,
+    scene: &mut WriteContext<'_>,
     now: Timestamp,
     record: &Record,
     detail: &AttemptDetail,
@@ -69,7 +69,7 @@ fn before(conn: &Connection, id: DeliveryId) -> rusqlite::Result<Option<(Key, Be
 }
 
 fn record_attempt(
-    scene: &mut Scene<'_>,
+    scene: &mut WriteContext<'_>,
     now: Timestamp,
     attempt: &AttemptRecord,
     detail: &AttemptDetail,
@@ -99,16 +99,16 @@ fn record_attempt(
     failures.note(before.endpoint_no, after, kind);
     let endpoint = after.facts().endpoint;
     let changes = &mut scene.effects.changes;
-    changes.went(endpoint, before.status);
+    changes.subtract(endpoint, before.status);
     changes.came(endpoint, rows::status_of(after));
     if let Some(health) = &attempt.health {
-        endpoints::remember(scene.conn, before.endpoint_no, health)?;
+        endpoints::update_health(scene.conn, before.endpoint_no, health)?;
     }
     if let Some(cause) = attempt.disable
         && let Some(found) = find(scene.conn, endpoint)?
     {
         let reason = DisabledReason::Automatic(cause);
-        endpoints::stand(scene, &found, Standing::Disabled, Some(reason))?;
+        endpoints::set_status(scene, &found, Standing::Disabled, Some(reason))?;
     }
     for news in &attempt.news {
         let detail = detail_of(*news);
@@ -125,7 +125,7 @@ fn failed_with(delivery: &Delivery, last: Option<FailureKind>) -> Option<Failure
 
 /// Writes a delivery that has changed without an attempt, and counts it.
 pub(super) fn put(
-    scene: &mut Scene<'_>,
+    scene: &mut WriteContext<'_>,
     before: &DeliveryRow,
     after: &Delivery,
 ) -> rusqlite::Result<()> {
@@ -137,7 +137,7 @@ pub(super) fn put(
     failures.note(before.endpoint_no, after, kind);
     let endpoint = after.facts().endpoint;
     let changes = &mut scene.effects.changes;
-    changes.went(endpoint, before.status);
+    changes.subtract(endpoint, before.status);
     changes.came(endpoint, rows::status_of(after));
     Ok(())
 }
@@ -152,7 +152,7 @@ fn detail_of(news: News) -> Value {
 
 /// Handles a manual request for another attempt.
 pub(super) fn retry(
-    scene: &mut Scene<'_>,
+    scene: &mut WriteContext<'_>,
     now: Timestamp,
     tenant: &TenantId,
     delivery: DeliveryId,
@@ -175,7 +175,7 @@ pub(super) fn retry(
             Retried::NoSuchDelivery
         });
     };
-    if !route.takes_part() {
+    if !route.accepts_deliveries() {
         return Ok(Retried::EndpointDisabled);
     }
     let mut after = row.delivery.clone();
@@ -198,7 +198,7 @@ pub(super) fn retry(
 
 /// Fails some of the waiting deliveries of an endpoint.
 pub(super) fn sweep(
-    scene: &mut Scene<'_>,
+    scene: &mut WriteContext<'_>,
     now: Timestamp,
     endpoint: EndpointId,
     reason: DeadReason,

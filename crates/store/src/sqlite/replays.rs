@@ -19,7 +19,7 @@ use super::codes::Code;
 use super::directory::{cut, live_tenant, one_more};
 use super::endpoints;
 use super::events::{DeliveryList, Listed};
-use super::group::Scene;
+use super::group::WriteContext;
 use super::keys::{Key, at, id_at, id_bytes, key_of, look_up, ms, tail_of};
 use super::lists::{self, Wanted, endpoint_of, group_of, keys_between};
 use super::record::put;
@@ -99,7 +99,7 @@ pub(super) fn plan(
     match (filter.scope, filter.endpoint, endpoint_no) {
         // An event without a delivery has no failure kind.
         (ReplayScope::Missed, Some(endpoint), Some(no)) if filter.error_kind.is_none() => {
-            never_tried(conn, &wanted, (endpoint, no), &mut plan.targets)?;
+            events_without_delivery(conn, &wanted, (endpoint, no), &mut plan.targets)?;
         }
         (ReplayScope::Missed | ReplayScope::Ended(_), _, _) => {}
     }
@@ -133,7 +133,7 @@ fn ended(
 
 /// Finds events that the endpoint subscribes to now and that have no delivery to it. Skips test events, which were
 /// sent to one endpoint only.
-fn never_tried(
+fn events_without_delivery(
     conn: &Connection,
     wanted: &Wanted,
     (endpoint, endpoint_no): (EndpointId, i64),
@@ -180,7 +180,7 @@ fn never_tried(
 
 /// Starts a replay. For a tenant that does not exist it returns a finished replay, which is not stored.
 pub(super) fn create(
-    scene: &mut Scene<'_>,
+    scene: &mut WriteContext<'_>,
     now: Timestamp,
     tenant: &TenantId,
     filter: &ReplayFilter,
@@ -279,7 +279,7 @@ fn targets(
 
 /// Starts the next deliveries. Every processed target is counted, including skipped ones.
 pub(super) fn step(
-    scene: &mut Scene<'_>,
+    scene: &mut WriteContext<'_>,
     now: Timestamp,
     id: ReplayId,
     limit: usize,
@@ -295,7 +295,7 @@ pub(super) fn step(
             replay.replayed += next.len() as u64;
             for (event, endpoint_no) in next {
                 let target = (event, endpoint_no);
-                match set_going(scene, now, replay.filter.scope, target)? {
+                match start_delivery(scene, now, replay.filter.scope, target)? {
                     Some(endpoint) => {
                         going.insert(endpoint);
                     }
@@ -318,8 +318,8 @@ pub(super) fn step(
 
 /// Starts one delivery, if its endpoint takes part and no other request was faster. Returns the endpoint, or `None`
 /// if the target is skipped.
-fn set_going(
-    scene: &mut Scene<'_>,
+fn start_delivery(
+    scene: &mut WriteContext<'_>,
     now: Timestamp,
     scope: ReplayScope,
     (event, endpoint_no): (Key, i64),
@@ -358,7 +358,7 @@ fn set_going(
 }
 
 /// Returns the endpoint with this number, if it takes part.
-fn route_to(scene: &Scene<'_>, endpoint_no: i64) -> rusqlite::Result<Option<Arc<Route>>> {
+fn route_to(scene: &WriteContext<'_>, endpoint_no: i64) -> rusqlite::Result<Option<Arc<Route>>> {
     let tenant: Option<String> = scene
         .conn
         .prepare_cached(
@@ -373,12 +373,12 @@ fn route_to(scene: &Scene<'_>, endpoint_no: i64) -> rusqlite::Result<Option<Arc<
         .routes
         .tenant(&parse(&tenant)?)
         .and_then(|routes| routes.endpoint_no(endpoint_no));
-    Ok(route.filter(|route| route.takes_part()).cloned())
+    Ok(route.filter(|route| route.accepts_deliveries()).cloned())
 }
 
 /// Creates a delivery of a stored event, due now unless the event asks for a later time.
 fn make(
-    scene: &mut Scene<'_>,
+    scene: &mut WriteContext<'_>,
     now: Timestamp,
     event: Key,
     route: &Route,
@@ -425,7 +425,7 @@ fn make(
 
 /// Cancels a replay.
 pub(super) fn cancel(
-    scene: &mut Scene<'_>,
+    scene: &mut WriteContext<'_>,
     now: Timestamp,
     tenant: &TenantId,
     id: ReplayId,

@@ -31,7 +31,7 @@ pub(super) struct Route {
 
 impl Route {
     /// Returns whether it can get deliveries: it is enabled or paused.
-    pub(super) fn takes_part(&self) -> bool {
+    pub(super) fn accepts_deliveries(&self) -> bool {
         match self.standing {
             Standing::Enabled | Standing::Paused => true,
             Standing::Disabled | Standing::Deleted => false,
@@ -40,7 +40,7 @@ impl Route {
 
     /// Returns whether it gets a delivery of events of this type.
     pub(super) fn gets(&self, event_type: &EventType) -> bool {
-        self.takes_part() && wants(&self.patterns, event_type)
+        self.accepts_deliveries() && wants(&self.patterns, event_type)
     }
 }
 

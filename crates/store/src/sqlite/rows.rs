@@ -113,7 +113,7 @@ pub(super) fn insert(
     endpoint_no: i64,
 ) -> rusqlite::Result<()> {
     let facts = delivery.facts();
-    let (status, due, trigger) = standing_of(delivery);
+    let (status, due, trigger) = stored_state(delivery);
     conn.prepare_cached(
         "INSERT INTO deliveries (key, tail, endpoint_no, event_key, event_tail, status, due, \
          trigger, first_due, give_up_at, attempts, spent, ordering) \
@@ -158,7 +158,7 @@ pub(super) fn update(
         Round::MayBegin => (Some(ms(facts.due_at)), Some(ms(facts.give_up_at))),
     };
     let state = delivery.state();
-    let (status, due, trigger) = standing_of(delivery);
+    let (status, due, trigger) = stored_state(delivery);
     let granted = (!facts.granted.is_empty()).then(|| to_json(&facts.granted));
     conn.prepare_cached(
         "UPDATE deliveries SET status = ?2, due = ?3, trigger = ?4, first_due = coalesce(?5, first_due), \
@@ -189,7 +189,7 @@ pub(super) fn update(
 ///
 /// `held` is not stored because it follows from the endpoint. `in_progress` is not stored either: after a crash the
 /// delivery is simply sent again.
-fn standing_of(delivery: &Delivery) -> (RowStatus, Option<i64>, Trigger) {
+fn stored_state(delivery: &Delivery) -> (RowStatus, Option<i64>, Trigger) {
     let ended = |status| (status, None, Trigger::Automatic);
     match delivery.state() {
         State::Pending(turn) => (RowStatus::Pending, Some(ms(turn.at)), turn.trigger),
@@ -210,7 +210,7 @@ fn standing_of(delivery: &Delivery) -> (RowStatus, Option<i64>, Trigger) {
 
 /// Returns the stored status of a delivery.
 pub(super) fn status_of(delivery: &Delivery) -> RowStatus {
-    standing_of(delivery).0
+    stored_state(delivery).0
 }
 
 /// Reads the id of an endpoint from this column.

@@ -11,10 +11,10 @@
 pub(super) const APPLICATION_ID: i32 = 0x7073_7468;
 
 /// The migration steps from an empty file to the newest schema version. Published steps never change.
-pub(super) const STEPS: &[&str] = &[FIRST, CREDENTIALS, DASHBOARD, OPERATIONS];
+pub(super) const MIGRATIONS: &[&str] = &[FIRST, CREDENTIALS, DASHBOARD, OPERATIONS];
 
 /// The newest schema version that this program knows.
-pub(super) const FORMAT: u32 = STEPS.len() as u32;
+pub(super) const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
 
 /// Names of the numbers in the table `meta`.
 pub(super) mod meta {
@@ -33,7 +33,7 @@ pub(super) mod meta {
     /// The time of the last write probe.
     pub(crate) const PROBED_AT: &str = "probed_at";
     /// Notifications up to this number are processed.
-    pub(crate) const TOLD: &str = "told";
+    pub(crate) const LAST_PROCESSED_NOTIFICATION: &str = "told";
 }
 
 /// Unattended operation: plans, retention periods, stats, alerts, notifications, emails, usage and trace contexts.

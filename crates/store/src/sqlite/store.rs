@@ -19,16 +19,16 @@ use tokio::sync::oneshot;
 use super::checkpoint::Checkpoints;
 use super::counts::Tally;
 use super::faults::Faults;
-use super::group::{Memory, Scene, Task, number, set_number, stopped};
+use super::group::{Task, WriteContext, WriterHints, number, set_number, stopped};
 use super::history::History;
 use super::keys::{Presses, ms};
 use super::lock::Lock;
 use super::open::{explain, open_plain, open_writer};
 use super::queue::Queue;
-use super::reader::{Pace, Readers};
+use super::reader::{ReadClass, Readers};
 use super::routes::Routes;
 use super::schema::meta;
-use super::usage::Meters;
+use super::usage::UsageCounters;
 use super::writer::{Closed, Writer};
 use super::{
     accept, audit, dead, directory, endpoints, events, lists, passes, record, replays, tidy, usage,
@@ -86,7 +86,7 @@ impl SqliteStore {
     pub(super) fn write<T, F>(&self, run: F) -> Answer<T>
     where
         T: Send + 'static,
-        F: FnMut(&mut Scene<'_>) -> rusqlite::Result<T> + Send + 'static,
+        F: FnMut(&mut WriteContext<'_>) -> rusqlite::Result<T> + Send + 'static,
     {
         self.write_bytes(0, run)
     }
@@ -94,14 +94,14 @@ impl SqliteStore {
     fn write_bytes<T, F>(&self, bytes: usize, run: F) -> Answer<T>
     where
         T: Send + 'static,
-        F: FnMut(&mut Scene<'_>) -> rusqlite::Result<T> + Send + 'static,
+        F: FnMut(&mut WriteContext<'_>) -> rusqlite::Result<T> + Send + 'static,
     {
         let (done, answer) = promise();
         self.queue.push(Box::new(Task::new(bytes, run, done)));
         answer
     }
 
-    pub(super) fn read<T, F>(&self, pace: Pace, read: F) -> Answer<T>
+    pub(super) fn read<T, F>(&self, pace: ReadClass, read: F) -> Answer<T>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -153,8 +153,8 @@ fn start(
         settings,
         tally: tally.clone(),
         history: History::load(&conn)?,
-        memory: Memory::default(),
-        meters: Meters::default(),
+        memory: WriterHints::default(),
+        meters: UsageCounters::default(),
         flushed: 0,
         checkpoints: Checkpoints::start(open_plain(path)?).map_err(no_thread)?,
         log_pages,
@@ -218,14 +218,16 @@ impl Store for SqliteStore {
     }
 
     fn tenant(&self, tenant: TenantId) -> Answer<Option<Tenant>> {
-        self.read(Pace::Quick, move |conn| directory::tenant(conn, &tenant))
+        self.read(ReadClass::Quick, move |conn| {
+            directory::tenant(conn, &tenant)
+        })
     }
 
     fn tenants(
         &self,
         page: PageRequest<(Timestamp, TenantId)>,
     ) -> Answer<Page<Tenant, (Timestamp, TenantId)>> {
-        self.read(Pace::Long, move |conn| directory::tenants(conn, &page))
+        self.read(ReadClass::Long, move |conn| directory::tenants(conn, &page))
     }
 
     fn create_key(&self, _now: Timestamp, key: ApiKey) -> Answer<CreateResult> {
@@ -237,7 +239,7 @@ impl Store for SqliteStore {
     }
 
     fn key(&self, hash: KeyHash) -> Answer<Option<ApiKey>> {
-        self.read(Pace::Quick, move |conn| directory::key(conn, hash))
+        self.read(ReadClass::Quick, move |conn| directory::key(conn, hash))
     }
 
     fn keys(
@@ -245,7 +247,7 @@ impl Store for SqliteStore {
         tenant: Option<TenantId>,
         page: PageRequest<KeyId>,
     ) -> Answer<Page<ApiKey, KeyId>> {
-        self.read(Pace::Long, move |conn| {
+        self.read(ReadClass::Long, move |conn| {
             directory::keys(conn, tenant.as_ref(), page)
         })
     }
@@ -255,7 +257,7 @@ impl Store for SqliteStore {
     }
 
     fn pass(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<Pass>> {
-        self.read(Pace::Quick, move |conn| passes::pass(conn, now, hash))
+        self.read(ReadClass::Quick, move |conn| passes::pass(conn, now, hash))
     }
 
     fn passes(
@@ -264,7 +266,7 @@ impl Store for SqliteStore {
         tenant: TenantId,
         page: PageRequest<PassId>,
     ) -> Answer<Page<Pass, PassId>> {
-        self.read(Pace::Long, move |conn| {
+        self.read(ReadClass::Long, move |conn| {
             passes::passes(conn, now, &tenant, page)
         })
     }
@@ -293,11 +295,13 @@ impl Store for SqliteStore {
         filter: AuditFilter,
         page: PageRequest<AuditId>,
     ) -> Answer<Page<AuditEntry, AuditId>> {
-        self.read(Pace::Long, move |conn| audit::list(conn, &filter, page))
+        self.read(ReadClass::Long, move |conn| {
+            audit::list(conn, &filter, page)
+        })
     }
 
     fn whose(&self, named: Named) -> Answer<Option<TenantId>> {
-        self.read(Pace::Quick, move |conn| whose::whose(conn, named))
+        self.read(ReadClass::Quick, move |conn| whose::whose(conn, named))
     }
 
     fn create_endpoint(
@@ -314,7 +318,9 @@ impl Store for SqliteStore {
     }
 
     fn endpoint(&self, endpoint: EndpointId) -> Answer<Option<EndpointRow>> {
-        self.read(Pace::Quick, move |conn| endpoints::endpoint(conn, endpoint))
+        self.read(ReadClass::Quick, move |conn| {
+            endpoints::endpoint(conn, endpoint)
+        })
     }
 
     fn endpoints(
@@ -322,13 +328,13 @@ impl Store for SqliteStore {
         tenant: TenantId,
         page: PageRequest<EndpointId>,
     ) -> Answer<Page<EndpointRow, EndpointId>> {
-        self.read(Pace::Long, move |conn| {
+        self.read(ReadClass::Long, move |conn| {
             endpoints::endpoints(conn, &tenant, page)
         })
     }
 
     fn troubled(&self, tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>> {
-        self.read(Pace::Long, move |conn| {
+        self.read(ReadClass::Long, move |conn| {
             endpoints::troubled(conn, tenant.as_ref(), limit)
         })
     }
@@ -364,11 +370,15 @@ impl Store for SqliteStore {
     }
 
     fn usage(&self, now: Timestamp, tenant: TenantId) -> Answer<Option<Usage>> {
-        self.read(Pace::Quick, move |conn| usage::usage(conn, now, &tenant))
+        self.read(ReadClass::Quick, move |conn| {
+            usage::usage(conn, now, &tenant)
+        })
     }
 
     fn event(&self, tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>> {
-        self.read(Pace::Quick, move |conn| events::event(conn, &tenant, event))
+        self.read(ReadClass::Quick, move |conn| {
+            events::event(conn, &tenant, event)
+        })
     }
 
     fn events(
@@ -377,13 +387,13 @@ impl Store for SqliteStore {
         filter: EventFilter,
         page: PageRequest<EventId>,
     ) -> Answer<Page<StoredEvent, EventId>> {
-        self.read(Pace::Long, move |conn| {
+        self.read(ReadClass::Long, move |conn| {
             lists::events(conn, &tenant, &filter, page)
         })
     }
 
     fn content(&self, event: EventId) -> Answer<Option<(Timestamp, Arc<Content>)>> {
-        self.read(Pace::Quick, move |conn| events::content(conn, event))
+        self.read(ReadClass::Quick, move |conn| events::content(conn, event))
     }
 
     fn delivery(
@@ -391,7 +401,7 @@ impl Store for SqliteStore {
         tenant: TenantId,
         delivery: DeliveryId,
     ) -> Answer<Option<(StoredDelivery, Vec<AttemptEntry>)>> {
-        self.read(Pace::Quick, move |conn| {
+        self.read(ReadClass::Quick, move |conn| {
             lists::delivery(conn, &tenant, delivery)
         })
     }
@@ -402,7 +412,7 @@ impl Store for SqliteStore {
         filter: DeliveryFilter,
         page: PageRequest<DeliveryId>,
     ) -> Answer<Page<StoredDelivery, DeliveryId>> {
-        self.read(Pace::Long, move |conn| {
+        self.read(ReadClass::Long, move |conn| {
             lists::deliveries(conn, &tenant, filter, page)
         })
     }
@@ -413,7 +423,7 @@ impl Store for SqliteStore {
         endpoint: Option<EndpointId>,
         page: PageRequest<DeadGroupKey>,
     ) -> Answer<Page<DeadGroup, DeadGroupKey>> {
-        self.read(Pace::Long, move |conn| {
+        self.read(ReadClass::Long, move |conn| {
             dead::dead_groups(conn, &tenant, endpoint, page)
         })
     }
@@ -423,12 +433,12 @@ impl Store for SqliteStore {
     }
 
     fn record(&self, now: Timestamp, record: Record, detail: AttemptDetail, done: Done<Written>) {
-        let run = move |scene: &mut Scene<'_>| record::record(scene, now, &record, &detail);
+        let run = move |scene: &mut WriteContext<'_>| record::record(scene, now, &record, &detail);
         self.queue.push(Box::new(Task::new(0, run, done)));
     }
 
     fn unfinished_work(&self) -> Answer<Vec<(EndpointId, Timestamp)>> {
-        self.read(Pace::Long, work::unfinished)
+        self.read(ReadClass::Long, work::unfinished)
     }
 
     fn fetch(
@@ -438,7 +448,7 @@ impl Store for SqliteStore {
         limit: usize,
         ordered: bool,
     ) -> Answer<Fetched> {
-        self.read(Pace::Quick, move |conn| {
+        self.read(ReadClass::Quick, move |conn| {
             work::fetch(conn, endpoint, due_by, limit, ordered)
         })
     }
@@ -473,16 +483,16 @@ impl Store for SqliteStore {
                 Err(why) => done(Err(why)),
                 Ok(plan) => {
                     let bytes = plan.bytes();
-                    let run = move |scene: &mut Scene<'_>| {
+                    let run = move |scene: &mut WriteContext<'_>| {
                         replays::create(scene, now, &tenant, &filter, &plan)
                     };
                     queue.push(Box::new(Task::new(bytes, run, done)));
                 }
             };
             let search = move |conn: &Connection| replays::plan(conn, &of, &by);
-            readers.read(Pace::Endless, search, Box::new(insert));
+            readers.read(ReadClass::Endless, search, Box::new(insert));
         };
-        let barrier = Task::new(0, |_: &mut Scene<'_>| Ok(()), Box::new(plan));
+        let barrier = Task::new(0, |_: &mut WriteContext<'_>| Ok(()), Box::new(plan));
         self.queue.push(Box::new(barrier));
         answer
     }
@@ -506,7 +516,7 @@ impl Store for SqliteStore {
     }
 
     fn replay(&self, tenant: TenantId, replay: ReplayId) -> Answer<Option<Replay>> {
-        self.read(Pace::Quick, move |conn| {
+        self.read(ReadClass::Quick, move |conn| {
             replays::replay(conn, &tenant, replay)
         })
     }
@@ -516,13 +526,13 @@ impl Store for SqliteStore {
         tenant: TenantId,
         page: PageRequest<ReplayId>,
     ) -> Answer<Page<Replay, ReplayId>> {
-        self.read(Pace::Long, move |conn| {
+        self.read(ReadClass::Long, move |conn| {
             replays::replays(conn, &tenant, page)
         })
     }
 
     fn running_replays(&self) -> Answer<Vec<ReplayId>> {
-        self.read(Pace::Long, replays::running)
+        self.read(ReadClass::Long, replays::running)
     }
 
     fn counts(&self) -> Answer<Counts> {
@@ -539,7 +549,7 @@ impl Store for SqliteStore {
         since: Timestamp,
         limit: usize,
     ) -> Answer<u64> {
-        self.read(Pace::Long, move |conn| {
+        self.read(ReadClass::Long, move |conn| {
             work::retrying_since(conn, tenant.as_ref(), since, limit)
         })
     }

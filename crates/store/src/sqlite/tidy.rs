@@ -15,7 +15,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::codes::{Code, RowStatus};
 use super::events::DeliveryList;
-use super::group::{Scene, set_number};
+use super::group::{WriteContext, set_number};
 use super::keys::{Key, at, key_of, most, ms};
 use super::rows::{endpoint_id, from_json};
 use super::schema::meta;
@@ -70,7 +70,7 @@ impl Progress {
 }
 
 /// An event that a step examines.
-struct Old {
+struct ScannedEvent {
     key: Key,
     tenant_no: i64,
     created_at: Timestamp,
@@ -81,17 +81,17 @@ struct Old {
 
 /// The events, payloads and attempts to delete.
 #[derive(Default)]
-struct Doomed {
+struct Expired {
     events: FxHashSet<Key>,
     payloads: FxHashSet<Key>,
     attempts: FxHashSet<Key>,
     /// The earliest time at which something of the rest can expire.
-    until: Until,
+    until: NextExpiry,
 }
 
 /// Runs one step.
 pub(super) fn step(
-    scene: &mut Scene<'_>,
+    scene: &mut WriteContext<'_>,
     now: Timestamp,
     retention: &Retention,
 ) -> rusqlite::Result<Tidied> {
@@ -102,12 +102,12 @@ pub(super) fn step(
     let (events, more) = look_at(conn, above, retention.step)?;
     let last = events.last().map_or(above, |event| event.key);
     let tenants = kept_by_tenant(conn, retention, &events)?;
-    let ends = Ends::of(conn, &events, |event| {
+    let ends = DeliveryStates::of(conn, &events, |event| {
         is_over(event.created_at, tenants[&event.tenant_no].shortest(), now)
     })?;
-    let mut doomed = Doomed::default();
+    let mut doomed = Expired::default();
     for event in &events {
-        judge(now, event, tenants[&event.tenant_no], &ends, &mut doomed);
+        select_expired(now, event, tenants[&event.tenant_no], &ends, &mut doomed);
     }
     let progress = &mut scene.memory.tidying;
     progress.up_to = if more { last } else { 0 };
@@ -137,16 +137,20 @@ pub(super) fn step(
 }
 
 /// Reads the next events. Returns them, and whether there may be more.
-fn look_at(conn: &Connection, above: Key, count: usize) -> rusqlite::Result<(Vec<Old>, bool)> {
+fn look_at(
+    conn: &Connection,
+    above: Key,
+    count: usize,
+) -> rusqlite::Result<(Vec<ScannedEvent>, bool)> {
     let mut statement = conn.prepare_cached(
         "SELECT key, tenant_no, created_at, idempotency_key, deliveries, \
          payload_removed_at IS NOT NULL FROM events WHERE key > ?1 ORDER BY key LIMIT ?2",
     )?;
     let mut rows = statement.query((above, most(count)))?;
-    let mut events: Vec<Old> = Vec::new();
+    let mut events: Vec<ScannedEvent> = Vec::new();
     let mut deliveries = 0;
     while let Some(row) = rows.next()? {
-        let event = Old {
+        let event = ScannedEvent {
             key: row.get(0)?,
             tenant_no: row.get(1)?,
             created_at: at(row.get(2)?),
@@ -168,7 +172,7 @@ fn look_at(conn: &Connection, above: Key, count: usize) -> rusqlite::Result<(Vec
 fn kept_by_tenant(
     conn: &Connection,
     retention: &Retention,
-    events: &[Old],
+    events: &[ScannedEvent],
 ) -> rusqlite::Result<FxHashMap<i64, Kept>> {
     let mut tenants = FxHashMap::default();
     for event in events {
@@ -193,7 +197,7 @@ fn kept_of(conn: &Connection, retention: &Retention, tenant_no: i64) -> rusqlite
 
 /// The state of a delivery.
 #[derive(Clone, Copy)]
-struct End {
+struct DeliveryState {
     endpoint_no: i64,
     status: RowStatus,
     /// The time at which it ended; `None` if it waits.
@@ -202,21 +206,21 @@ struct End {
 }
 
 /// The states of the deliveries of some events.
-struct Ends {
-    found: FxHashMap<Key, End>,
+struct DeliveryStates {
+    found: FxHashMap<Key, DeliveryState>,
     /// All keys in the range that contains most of the deliveries, in order.
     in_range: Vec<Key>,
 }
 
-impl Ends {
+impl DeliveryStates {
     /// Reads the states for the events that `worth` selects. Most deliveries are adjacent, directly after their
     /// events; those added by a replay can be anywhere.
     fn of(
         conn: &Connection,
-        events: &[Old],
-        worth: impl Fn(&Old) -> bool,
-    ) -> rusqlite::Result<Ends> {
-        let mut ends = Ends {
+        events: &[ScannedEvent],
+        worth: impl Fn(&ScannedEvent) -> bool,
+    ) -> rusqlite::Result<DeliveryStates> {
+        let mut ends = DeliveryStates {
             found: FxHashMap::default(),
             in_range: Vec::new(),
         };
@@ -255,14 +259,17 @@ impl Ends {
     }
 
     /// Returns the deliveries of one event that exist.
-    fn of_event<'a>(&'a self, event: &'a Old) -> impl Iterator<Item = (Key, End)> + 'a {
+    fn of_event<'a>(
+        &'a self,
+        event: &'a ScannedEvent,
+    ) -> impl Iterator<Item = (Key, DeliveryState)> + 'a {
         let keys = event.deliveries.iter().map(|listed| key_of(listed.id.0));
         keys.filter_map(|key| Some((key, *self.found.get(&key)?)))
     }
 }
 
-fn read_end(row: &rusqlite::Row<'_>) -> rusqlite::Result<End> {
-    Ok(End {
+fn read_end(row: &rusqlite::Row<'_>) -> rusqlite::Result<DeliveryState> {
+    Ok(DeliveryState {
         endpoint_no: row.get(1)?,
         status: row.get::<_, Code<RowStatus>>(2)?.0,
         at: row.get::<_, Option<i64>>(3)?.map(at),
@@ -272,33 +279,39 @@ fn read_end(row: &rusqlite::Row<'_>) -> rusqlite::Result<End> {
 
 /// The earliest time at which something can expire, if known.
 #[derive(Clone, Copy, Debug, Default)]
-enum Until {
+enum NextExpiry {
     #[default]
     Never,
     At(Timestamp),
     Unknown,
 }
 
-impl Until {
+impl NextExpiry {
     fn at_most(&mut self, at: Timestamp) {
         *self = match *self {
-            Until::Never => Until::At(at),
-            Until::At(before) => Until::At(before.min(at)),
-            Until::Unknown => Until::Unknown,
+            NextExpiry::Never => NextExpiry::At(at),
+            NextExpiry::At(before) => NextExpiry::At(before.min(at)),
+            NextExpiry::Unknown => NextExpiry::Unknown,
         };
     }
 
     /// Returns the time, if known. `Never` means that everything was deleted.
     fn known(self) -> Option<Timestamp> {
         match self {
-            Until::At(at) => Some(at),
-            Until::Never | Until::Unknown => None,
+            NextExpiry::At(at) => Some(at),
+            NextExpiry::Never | NextExpiry::Unknown => None,
         }
     }
 }
 
 /// Decides what of an event is deleted.
-fn judge(now: Timestamp, event: &Old, kept: Kept, ends: &Ends, doomed: &mut Doomed) {
+fn select_expired(
+    now: Timestamp,
+    event: &ScannedEvent,
+    kept: Kept,
+    ends: &DeliveryStates,
+    doomed: &mut Expired,
+) {
     if !is_over(event.created_at, kept.shortest(), now) {
         return doomed
             .until
@@ -315,7 +328,7 @@ fn judge(now: Timestamp, event: &Old, kept: Kept, ends: &Ends, doomed: &mut Doom
     }
     match last_end {
         // It is unknown when the event will have finished.
-        None => doomed.until = Until::Unknown,
+        None => doomed.until = NextExpiry::Unknown,
         Some(end) => doomed.until.at_most(end.after(kept.deliveries)),
     }
     if !event.payload_gone {
@@ -340,11 +353,11 @@ fn judge(now: Timestamp, event: &Old, kept: Kept, ends: &Ends, doomed: &mut Doom
 
 /// Deletes what was selected.
 fn act(
-    scene: &mut Scene<'_>,
+    scene: &mut WriteContext<'_>,
     now: Timestamp,
-    events: &[Old],
-    ends: &Ends,
-    doomed: &Doomed,
+    events: &[ScannedEvent],
+    ends: &DeliveryStates,
+    doomed: &Expired,
 ) -> rusqlite::Result<Tidied> {
     let conn = scene.conn;
     if !doomed.events.is_empty() {
@@ -377,9 +390,9 @@ fn act(
 
 /// Deletes events with everything that belongs to them.
 fn remove(
-    scene: &mut Scene<'_>,
-    events: &[Old],
-    ends: &Ends,
+    scene: &mut WriteContext<'_>,
+    events: &[ScannedEvent],
+    ends: &DeliveryStates,
     gone: &FxHashSet<Key>,
 ) -> rusqlite::Result<()> {
     let conn = scene.conn;
@@ -395,7 +408,7 @@ fn remove(
                 let endpoint = conn
                     .prepare_cached("SELECT id FROM endpoints WHERE no = ?1")?
                     .query_row([end.endpoint_no], |row| endpoint_id(row, 0))?;
-                scene.effects.changes.went(endpoint, end.status);
+                scene.effects.changes.subtract(endpoint, end.status);
             }
         }
         if let Some(key) = &event.idempotency_key {

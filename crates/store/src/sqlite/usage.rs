@@ -1,6 +1,6 @@
 //! Usage of tenants: events per month, and the per-second quota.
 //!
-//! [`Meters`] counts events in the transaction that stores them, with one write per tenant for the whole group. So
+//! [`UsageCounters`] counts events in the transaction that stores them, with one write per tenant for the whole group. So
 //! the count is exact and costs almost nothing. The state of the per-second quota is only in memory: one second after
 //! a start there is no difference.
 
@@ -22,7 +22,7 @@ const NS_PER_MS: u64 = 1_000_000;
 
 /// The usage of tenants, by tenant number.
 #[derive(Debug, Default)]
-pub(super) struct Meters {
+pub(super) struct UsageCounters {
     arrivals: FxHashMap<i64, u64>,
     /// The values that the current transaction has replaced, oldest first.
     replaced: Vec<(i64, Option<u64>)>,
@@ -30,7 +30,7 @@ pub(super) struct Meters {
     counted: BTreeMap<(Month, i64), u64>,
 }
 
-impl Meters {
+impl UsageCounters {
     /// Counts `count` events of a tenant, or returns the quota that they exceed.
     pub(super) fn take(
         &mut self,

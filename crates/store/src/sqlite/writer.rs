@@ -13,7 +13,9 @@ use rusqlite::Connection;
 use super::checkpoint::Checkpoints;
 use super::counts::Tally;
 use super::faults::Faults;
-use super::group::{Effects, Memory, Operation, Scene, is_damage, is_doubt, stopped, store_error};
+use super::group::{
+    Effects, Operation, WriteContext, WriterHints, is_damage, is_doubt, stopped, store_error,
+};
 use super::history::History;
 use super::keys::Presses;
 use super::lock::Lock;
@@ -21,7 +23,7 @@ use super::outbox;
 use super::queue::{Queue, Taken};
 use super::reader::Readers;
 use super::routes::Routes;
-use super::usage::Meters;
+use super::usage::UsageCounters;
 use crate::{Done, HandOver, StoreError, StoreSettings};
 
 /// Everything that the writer thread owns.
@@ -34,8 +36,8 @@ pub(super) struct Writer {
     pub(super) presses: Presses,
     pub(super) tally: Arc<Tally>,
     pub(super) history: History,
-    pub(super) memory: Memory,
-    pub(super) meters: Meters,
+    pub(super) memory: WriterHints,
+    pub(super) meters: UsageCounters,
     /// The number of the last stats that were added.
     pub(super) flushed: u64,
     pub(super) checkpoints: Checkpoints,
@@ -51,12 +53,12 @@ pub(super) struct Writer {
 /// Informs the caller of `close` when the thread has ended.
 #[derive(Default)]
 pub(super) struct Closed {
-    door: Mutex<Door>,
+    door: Mutex<CloseState>,
     broken: OnceLock<StoreError>,
 }
 
 #[derive(Default)]
-struct Door {
+struct CloseState {
     /// The callback of the caller that waits for the end of the thread.
     waits: Option<Done<()>>,
     /// True if the thread has ended.
@@ -91,19 +93,19 @@ impl Closed {
         self.broken.get().map_or(Ok(()), |why| Err(why.clone()))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Door> {
+    fn lock(&self) -> MutexGuard<'_, CloseState> {
         self.door.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Drop guard: fails everything that waits and marks the thread as ended if it panics.
-struct Ending {
+struct PanicGuard {
     queue: Arc<Queue>,
     hand_over: Arc<dyn HandOver>,
     closed: Arc<Closed>,
 }
 
-impl Drop for Ending {
+impl Drop for PanicGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let why = stopped();
@@ -125,7 +127,7 @@ impl Writer {
     }
 
     fn work(mut self) {
-        let ending = Ending {
+        let ending = PanicGuard {
             queue: self.queue.clone(),
             hand_over: self.hand_over.clone(),
             closed: self.closed.clone(),
@@ -213,7 +215,7 @@ impl Writer {
         effects: &mut Effects,
     ) -> Result<(), Failed> {
         begin(&self.conn, &self.faults)?;
-        let mut scene = Scene {
+        let mut scene = WriteContext {
             conn: &self.conn,
             routes: &mut self.routes,
             presses: &mut self.presses,
@@ -240,7 +242,7 @@ impl Writer {
         self.routes.put_back();
         self.meters.put_back();
         self.history.start_over();
-        self.memory = Memory::default();
+        self.memory = WriterHints::default();
     }
 
     /// Stops the store: it is unknown what is on disk, so no operation is acknowledged any more.

@@ -7,7 +7,7 @@ use posthaste_core::time::Timestamp;
 use posthaste_store::Change;
 use serde_json::json;
 
-use crate::stage::{Node, Stage, Told, wait};
+use crate::stage::{ClusterEvent, Node, Stage, wait};
 
 const LONG: u64 = 20_000;
 
@@ -20,13 +20,13 @@ fn heard_of_acme(stage: &Stage, name: &str) -> usize {
     let told = stage.told();
     let of = told.iter().filter(|(to, _)| *to == name);
     of.map(|(_, told)| match told {
-        Told::Changed(changes) => changes.iter().filter(|change| **change == acme).count(),
-        Told::Granted(_)
-        | Told::Recalled(_)
-        | Told::Expired
-        | Told::Work(_)
-        | Told::Missed
-        | Told::Asked(_) => 0,
+        ClusterEvent::Changed(changes) => changes.iter().filter(|change| **change == acme).count(),
+        ClusterEvent::Granted(_)
+        | ClusterEvent::Recalled(_)
+        | ClusterEvent::Expired
+        | ClusterEvent::Work(_)
+        | ClusterEvent::Missed
+        | ClusterEvent::Asked(_) => 0,
     })
     .sum()
 }
@@ -60,7 +60,7 @@ fn what_was_trimmed_was_missed() {
     let missed = || {
         let told = stage.told();
         told.iter()
-            .filter(|(_, told)| *told == Told::Missed)
+            .filter(|(_, told)| *told == ClusterEvent::Missed)
             .count()
     };
     assert_eq!(
@@ -97,7 +97,7 @@ fn work_is_heard_of_also_after_the_connection_that_listens_was_lost() {
     stage.until("somebody listening", || {
         !stage.database.run(listening).is_empty()
     });
-    let work = |number: u128| Told::Work(vec![(EndpointId(number), Timestamp(77))]);
+    let work = |number: u128| ClusterEvent::Work(vec![(EndpointId(number), Timestamp(77))]);
     stage.call_out_work(&a, 1);
     stage.until("work", || stage.was_told("a", |told| *told == work(1)));
     let before = stage.database.run(listening);

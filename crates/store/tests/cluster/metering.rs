@@ -7,7 +7,7 @@ use bytes::Bytes;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{Allowance, Content, Ingest, Limits, NewEvent, Store, Tenant};
 
-use crate::stage::{Stage, Told, wait};
+use crate::stage::{ClusterEvent, Stage, wait};
 
 /// Long enough for a busy machine, and short enough to wait for a heartbeat.
 const LEASE: u64 = 5_000;
@@ -67,7 +67,7 @@ fn shards_stay_until_what_waits_for_a_meter_is_written() {
         let told = stage.told();
         let recalled = told
             .iter()
-            .filter(|(_, told)| matches!(told, Told::Recalled(_)));
+            .filter(|(_, told)| matches!(told, ClusterEvent::Recalled(_)));
         recalled.count() == 128
     });
     wait(a.store.probe(NOW)).expect("it writes");

@@ -18,7 +18,7 @@ use posthaste_store::{
     Written,
 };
 
-use crate::stage::{Node, Stage, Told, wait};
+use crate::stage::{ClusterEvent, Node, Stage, wait};
 
 const LONG: u64 = 20_000;
 const SHORT: u64 = 3_000;
@@ -127,7 +127,9 @@ fn the_owner_is_told_of_what_another_node_accepted_and_only_it_may_record() {
     make(&api, endpoint);
     accept(&api);
     stage.until("work", || {
-        stage.was_told("worker", |told| *told == Told::Work(vec![(endpoint, NOW)]))
+        stage.was_told("worker", |told| {
+            *told == ClusterEvent::Work(vec![(endpoint, NOW)])
+        })
     });
     let deliveries = waiting(&worker, endpoint);
     assert_eq!(deliveries.len(), 1);
@@ -137,7 +139,7 @@ fn the_owner_is_told_of_what_another_node_accepted_and_only_it_may_record() {
     assert_eq!(owner, Ok(Written::Applied));
     assert!(waiting(&worker, endpoint).is_empty());
     stage.until("the tenant and the endpoint", || {
-        stage.was_told("worker", |told| matches!(told, Told::Changed(_)))
+        stage.was_told("worker", |told| matches!(told, ClusterEvent::Changed(_)))
     });
 }
 
@@ -161,7 +163,7 @@ fn what_a_node_records_after_it_was_frozen_is_superseded() {
     stage.thaw();
     assert_eq!(wait(late), Ok(Written::Superseded));
     stage.until("an end", || {
-        stage.was_told("a", |told| *told == Told::Expired)
+        stage.was_told("a", |told| *told == ClusterEvent::Expired)
     });
     let found = waiting(&b, endpoint);
     assert_eq!(found, deliveries, "as if the frozen node had never tried");

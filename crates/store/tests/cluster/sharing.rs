@@ -3,7 +3,7 @@
 use posthaste_core::cluster::{NodeNo, Shard};
 use posthaste_store::{Owner, Store};
 
-use crate::stage::{Stage, Told, wait};
+use crate::stage::{ClusterEvent, Stage, wait};
 
 /// A lease long enough for a busy machine, and one short enough for a test to wait for its end.
 const LONG: u64 = 20_000;
@@ -44,7 +44,7 @@ fn nodes_share_what_there_is_and_take_it_over_when_one_goes() {
     stage.until("all of it", || c.owns() == 256);
     let left = stage.database.run("SELECT name FROM nodes");
     assert_eq!(left, ["c"]);
-    assert!(!stage.was_told("b", |told| *told == Told::Expired));
+    assert!(!stage.was_told("b", |told| *told == ClusterEvent::Expired));
 }
 
 #[test]
@@ -77,10 +77,12 @@ fn a_node_that_cannot_renew_lets_go_before_another_takes_over() {
     a.gate.set_shut(true);
     stage.until("all of it", || b.owns() == 256);
     let told = stage.told();
-    let expired = told.iter().position(|told| *told == ("a", Told::Expired));
+    let expired = told
+        .iter()
+        .position(|told| *told == ("a", ClusterEvent::Expired));
     let taken = told
         .iter()
-        .rposition(|(name, told)| *name == "b" && matches!(told, Told::Granted(_)));
+        .rposition(|(name, told)| *name == "b" && matches!(told, ClusterEvent::Granted(_)));
     assert!(
         expired < taken && expired.is_some(),
         "{expired:?} {taken:?}"
@@ -106,7 +108,7 @@ fn a_frozen_node_wakes_up_as_nobody_and_begins_anew() {
     assert_eq!(a.owns(), 128, "it stands still");
     stage.thaw();
     stage.until("an end", || {
-        stage.was_told("a", |told| *told == Told::Expired)
+        stage.was_told("a", |told| *told == ClusterEvent::Expired)
     });
     stage.until("a share for who came back", || a.owns() == 128);
     assert_ne!(a.cluster.me(), number);

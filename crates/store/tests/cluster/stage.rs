@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A cluster event that a node received.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum ClusterEvent {
     Granted(Vec<Shard>),
     Recalled(Vec<Shard>),
     Expired,
@@ -33,7 +33,7 @@ pub(crate) enum Told {
 
 #[derive(Default)]
 struct Log {
-    told: Vec<(&'static str, Told)>,
+    told: Vec<(&'static str, ClusterEvent)>,
     held: Vec<(&'static str, Shard, Done<()>)>,
     /// Nodes that do not release revoked shards until [`Stage::finish`].
     keepers: Vec<&'static str>,
@@ -56,14 +56,14 @@ pub(crate) struct Node {
     pub(crate) gate: Gate,
 }
 
-struct Teller {
+struct EventForwarder {
     name: &'static str,
     log: Arc<(Mutex<Log>, Condvar)>,
 }
 
-struct Nobody;
+struct IgnoreHandOver;
 
-impl HandOver for Nobody {
+impl HandOver for IgnoreHandOver {
     fn accepted(&self, _: Vec<HandedOver>) {}
     fn broken(&self, why: &StoreError) {
         panic!("the store is broken: {why}");
@@ -107,12 +107,12 @@ impl Stage {
         settings.lease = Span::from_millis(lease_ms);
         name.clone_into(&mut settings.name);
         adjust(&mut settings);
-        let orders = Teller {
+        let orders = EventForwarder {
             name,
             log: self.log.clone(),
         };
         let dice = StoreSettings::new(Dice::seeded(7));
-        let store = PostgresStore::open(settings, dice, Arc::new(Nobody), Arc::new(orders));
+        let store = PostgresStore::open(settings, dice, Arc::new(IgnoreHandOver), Arc::new(orders));
         let store = store.expect("it opens");
         let cluster = store.cluster().expect("nodes share it");
         Node {
@@ -148,12 +148,12 @@ impl Stage {
     }
 
     /// Returns the events of all nodes, in order.
-    pub(crate) fn told(&self) -> Vec<(&'static str, Told)> {
+    pub(crate) fn told(&self) -> Vec<(&'static str, ClusterEvent)> {
         self.lock().told.clone()
     }
 
     /// Returns whether a node received such an event.
-    pub(crate) fn was_told(&self, name: &str, what: impl Fn(&Told) -> bool) -> bool {
+    pub(crate) fn was_told(&self, name: &str, what: impl Fn(&ClusterEvent) -> bool) -> bool {
         self.told()
             .iter()
             .any(|(to, told)| *to == name && what(told))
@@ -162,9 +162,13 @@ impl Stage {
     fn short(&self) -> Vec<String> {
         let told = self.told();
         let short = told.iter().map(|(name, told)| match told {
-            Told::Granted(shards) => format!("{name} granted {}", shards.len()),
-            Told::Recalled(shards) => format!("{name} recalled {}", shards.len()),
-            Told::Expired | Told::Work(_) | Told::Changed(_) | Told::Missed | Told::Asked(_) => {
+            ClusterEvent::Granted(shards) => format!("{name} granted {}", shards.len()),
+            ClusterEvent::Recalled(shards) => format!("{name} recalled {}", shards.len()),
+            ClusterEvent::Expired
+            | ClusterEvent::Work(_)
+            | ClusterEvent::Changed(_)
+            | ClusterEvent::Missed
+            | ClusterEvent::Asked(_) => {
                 format!("{name} {told:?}")
             }
         });
@@ -222,8 +226,8 @@ impl Stage {
     }
 }
 
-impl Teller {
-    fn tell(&self, told: Told) {
+impl EventForwarder {
+    fn tell(&self, told: ClusterEvent) {
         let (log, changed) = &*self.log;
         let mut log = log.lock().expect("nobody panicked");
         while log.frozen.contains(&self.name) {
@@ -234,13 +238,13 @@ impl Teller {
     }
 }
 
-impl Orders for Teller {
+impl Orders for EventForwarder {
     fn granted(&self, shards: Vec<Shard>) {
-        self.tell(Told::Granted(shards));
+        self.tell(ClusterEvent::Granted(shards));
     }
 
     fn recalled(&self, shards: Vec<Shard>, done: Done<()>) {
-        self.tell(Told::Recalled(shards.clone()));
+        self.tell(ClusterEvent::Recalled(shards.clone()));
         let mut log = self.log.0.lock().expect("nobody panicked");
         if log.keepers.contains(&self.name) {
             let [shard] = shards[..] else {
@@ -255,23 +259,23 @@ impl Orders for Teller {
     }
 
     fn expired(&self) {
-        self.tell(Told::Expired);
+        self.tell(ClusterEvent::Expired);
     }
 
     fn work(&self, work: Vec<(EndpointId, Timestamp)>) {
-        self.tell(Told::Work(work));
+        self.tell(ClusterEvent::Work(work));
     }
 
     fn changed(&self, changes: Vec<Change>) {
-        self.tell(Told::Changed(changes));
+        self.tell(ClusterEvent::Changed(changes));
     }
 
     fn missed(&self) {
-        self.tell(Told::Missed);
+        self.tell(ClusterEvent::Missed);
     }
 
     fn asked(&self, question: Value, done: Done<Value>) {
-        self.tell(Told::Asked(question.clone()));
+        self.tell(ClusterEvent::Asked(question.clone()));
         let silent = {
             let log = self.log.0.lock().expect("nobody panicked");
             log.silent.contains(&self.name)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use posthaste_core::cluster::NodeNo;
 use serde_json::json;
 
-use crate::stage::{Stage, Told, wait};
+use crate::stage::{ClusterEvent, Stage, wait};
 
 const LONG: u64 = 20_000;
 const WITHIN: Duration = Duration::from_secs(30);
@@ -79,13 +79,13 @@ fn what_nobody_waits_for_any_more_is_not_done() {
     assert_eq!(answer, Ok(json!({ "by": "b", "to": "now" })));
     let asked: Vec<_> = stage.told();
     let asked = asked.iter().filter_map(|(_, told)| match told {
-        Told::Asked(question) => Some(question.clone()),
-        Told::Granted(_)
-        | Told::Recalled(_)
-        | Told::Expired
-        | Told::Work(_)
-        | Told::Changed(_)
-        | Told::Missed => None,
+        ClusterEvent::Asked(question) => Some(question.clone()),
+        ClusterEvent::Granted(_)
+        | ClusterEvent::Recalled(_)
+        | ClusterEvent::Expired
+        | ClusterEvent::Work(_)
+        | ClusterEvent::Changed(_)
+        | ClusterEvent::Missed => None,
     });
     assert_eq!(asked.collect::<Vec<_>>(), [json!("now")]);
 }

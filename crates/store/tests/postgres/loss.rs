@@ -17,7 +17,7 @@ use crate::given::{HERE, NOW, Node, endpoint, event, node_with, run};
 
 /// A connection to the server that a test can cut.
 #[derive(Default)]
-struct Cable {
+struct TcpProxy {
     state: Mutex<State>,
 }
 
@@ -27,7 +27,7 @@ struct State {
     flows: Vec<AbortHandle>,
 }
 
-impl Cable {
+impl TcpProxy {
     /// Cuts all connections and refuses new ones.
     fn cut(&self) {
         let mut state = self.state.lock().expect("nobody panics here");
@@ -48,7 +48,7 @@ impl Cable {
     }
 }
 
-struct ByCable(Arc<Cable>);
+struct ByCable(Arc<TcpProxy>);
 
 impl Dial for ByCable {
     fn dial(&self, place: &Place, tls: &Tls) -> DialFuture {
@@ -71,7 +71,7 @@ impl Dial for ByCable {
     }
 }
 
-fn by_cable(database: &Database) -> (Node, Arc<Cable>) {
+fn by_cable(database: &Database) -> (Node, Arc<TcpProxy>) {
     let pauses = Pauses {
         first: Duration::from_millis(1),
         most: Duration::from_millis(2),
@@ -79,8 +79,8 @@ fn by_cable(database: &Database) -> (Node, Arc<Cable>) {
     by_cable_with(database, pauses)
 }
 
-fn by_cable_with(database: &Database, pauses: Pauses) -> (Node, Arc<Cable>) {
-    let cable = Arc::new(Cable::default());
+fn by_cable_with(database: &Database, pauses: Pauses) -> (Node, Arc<TcpProxy>) {
+    let cable = Arc::new(TcpProxy::default());
     let mut settings = settings(database.url());
     settings.dial = Arc::new(ByCable(cable.clone()));
     settings.pauses = pauses;

@@ -14,7 +14,8 @@ use crate::given::{
 };
 
 /// Takes every shard from its owner, as other nodes do when a node has been silent for too long.
-const EXPROPRIATE: &str = "DELETE FROM nodes; UPDATE shards SET owner = NULL, epoch = epoch + 1";
+const TAKE_ALL_SHARDS: &str =
+    "DELETE FROM nodes; UPDATE shards SET owner = NULL, epoch = epoch + 1";
 
 #[test]
 fn what_an_expropriated_node_writes_as_an_owner_changes_nothing() {
@@ -27,7 +28,7 @@ fn what_an_expropriated_node_writes_as_an_owner_changes_nothing() {
     old.accept(event(None));
     let waiting = old.hand.take().pop().expect("it is handed over").delivery;
     // One transaction, so that the old node cannot register again in between.
-    database.run(&format!("{EXPROPRIATE}; {REFUSE_REGISTRATIONS}"));
+    database.run(&format!("{TAKE_ALL_SHARDS}; {REFUSE_REGISTRATIONS}"));
     assert_eq!(succeed(&old.store, &waiting), Ok(Written::Superseded));
     let swept = old
         .store
@@ -62,7 +63,7 @@ fn a_record_is_not_written_under_a_later_ownership() {
     let cluster = node.store.cluster().expect("nodes share it");
     let before = cluster.me();
     database.run(&format!(
-        "{EXPROPRIATE}; SELECT pg_notify('posthaste', 'members 0')"
+        "{TAKE_ALL_SHARDS}; SELECT pg_notify('posthaste', 'members 0')"
     ));
     let claimed_again =
         || cluster.me() != before && node.store.owned_shards().contains(&Shard::of(HERE));

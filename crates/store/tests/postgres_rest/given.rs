@@ -33,9 +33,9 @@ pub(crate) fn at(ms: u64) -> Timestamp {
 }
 
 /// A hand-over that drops everything.
-struct Nobody;
+struct IgnoreHandOver;
 
-impl HandOver for Nobody {
+impl HandOver for IgnoreHandOver {
     fn accepted(&self, _: Vec<HandedOver>) {}
     fn broken(&self, why: &StoreError) {
         panic!("the store broke: {why}");
@@ -87,7 +87,12 @@ impl Given {
         let mut settings = settings(database.url());
         change(&mut settings);
         let store = StoreSettings::new(Dice::seeded(seed));
-        let store = PostgresStore::open(settings, store, Arc::new(Nobody), Arc::new(NoOrders));
+        let store = PostgresStore::open(
+            settings,
+            store,
+            Arc::new(IgnoreHandOver),
+            Arc::new(NoOrders),
+        );
         Given {
             store: store.expect("it opens"),
             database: database.clone(),

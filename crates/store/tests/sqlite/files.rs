@@ -9,14 +9,14 @@ use posthaste_core::sign::SignatureStyle;
 use posthaste_store::sqlite::{backup, recognise};
 use posthaste_store::{OpenError, Outbox, ReplaceResult, Store};
 
-use crate::given::{Given, NOW, event, id, open, run};
+use crate::given::{Fixture, NOW, event, id, open, run};
 
 /// Environment variable with the path of the store that another process tries to open.
 const STORE: &str = "POSTHASTE_TEST_STORE";
 
 #[test]
 fn one_process_at_a_time() {
-    let given = Given::acme();
+    let given = Fixture::acme();
     let refused = open(&given.path()).err().unwrap();
     assert!(matches!(refused, OpenError::InUse { .. }), "{refused}");
     let child = Command::new(std::env::current_exe().unwrap())
@@ -40,7 +40,7 @@ fn another_process() {
 
 #[test]
 fn only_its_owner_reads_it() {
-    let given = Given::acme();
+    let given = Fixture::acme();
     assert!(recognise(&given.path()).is_ok(), "also while it is open");
     for name in ["posthaste.db", "posthaste.db-wal", "posthaste.db.lock"] {
         let meta = std::fs::metadata(given.directory.path().join(name)).unwrap();
@@ -78,7 +78,7 @@ fn what_is_not_ours_is_left_alone() {
 
 #[test]
 fn an_older_format_is_brought_up_with_everything_in_it() {
-    let given = Given::acme();
+    let given = Fixture::acme();
     assert!(run(given.accept(10)).is_ok());
     let id = EndpointId(1);
     let before = run(given.store.endpoint(id)).unwrap().unwrap().endpoint;
@@ -148,7 +148,7 @@ fn layout(path: &Path) -> Vec<String> {
 
 #[test]
 fn the_second_format_gains_what_a_new_file_has() {
-    let given = Given::acme();
+    let given = Fixture::acme();
     assert!(run(given.accept(10)).is_ok());
     run(given.store.close()).unwrap();
     let new = layout(&given.path());
@@ -172,7 +172,7 @@ fn the_second_format_gains_what_a_new_file_has() {
 
 #[test]
 fn a_newer_format_is_refused() {
-    let given = Given::acme();
+    let given = Fixture::acme();
     run(given.store.close()).unwrap();
     let conn = rusqlite::Connection::open(given.path()).unwrap();
     conn.pragma_update(None, "user_version", 999).unwrap();
@@ -186,7 +186,7 @@ fn a_newer_format_is_refused() {
 
 #[test]
 fn a_damaged_file_is_refused() {
-    let given = Given::acme();
+    let given = Fixture::acme();
     assert!(run(given.accept(10)).is_ok());
     run(given.store.close()).unwrap();
     let whole = std::fs::read(given.path()).unwrap();
@@ -216,7 +216,7 @@ fn an_interrupted_creation_is_begun_again() {
 
 #[test]
 fn what_was_answered_survives_a_power_cut() {
-    let given = Given::acme();
+    let given = Fixture::acme();
     for _ in 0..20 {
         assert!(run(given.accept(10)).is_ok());
     }
@@ -242,7 +242,7 @@ fn what_was_answered_survives_a_power_cut() {
 
 #[test]
 fn a_backup_holds_everything_answered_before_it() {
-    let given = Given::acme();
+    let given = Fixture::acme();
     for _ in 0..50 {
         assert!(run(given.accept(5_000)).is_ok());
     }
@@ -284,7 +284,7 @@ fn a_backup_holds_everything_answered_before_it() {
 
 #[test]
 fn a_store_that_nobody_has_open_can_be_backed_up() {
-    let given = Given::acme();
+    let given = Fixture::acme();
     assert!(run(given.accept(10)).is_ok());
     run(given.store.close()).unwrap();
     let copy = given.directory.path().join("copy.db");

@@ -22,7 +22,7 @@ pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
 /// A hand-over that keeps the deliveries, and can make the writer wait.
 #[derive(Default)]
-pub(crate) struct Hand {
+pub(crate) struct BlockingHandOver {
     pub(crate) taken: Mutex<Vec<HandedOver>>,
     pub(crate) broken: Mutex<Vec<StoreError>>,
     gate: Mutex<Gate>,
@@ -35,7 +35,7 @@ struct Gate {
     waiting: bool,
 }
 
-impl Hand {
+impl BlockingHandOver {
     /// Makes the writer wait in the next hand-over until the gate is opened.
     pub(crate) fn shut(&self) {
         self.gate.lock().unwrap().shut = true;
@@ -53,7 +53,7 @@ impl Hand {
     }
 }
 
-impl HandOver for Hand {
+impl HandOver for BlockingHandOver {
     fn accepted(&self, deliveries: Vec<HandedOver>) {
         let mut gate = self.gate.lock().unwrap();
         gate.waiting = true;
@@ -70,26 +70,26 @@ impl HandOver for Hand {
 }
 
 /// A store in its own directory.
-pub(crate) struct Given {
+pub(crate) struct Fixture {
     pub(crate) directory: tempfile::TempDir,
-    pub(crate) hand: Arc<Hand>,
+    pub(crate) hand: Arc<BlockingHandOver>,
     pub(crate) faults: Arc<Faults>,
     pub(crate) store: Arc<SqliteStore>,
 }
 
-impl Given {
+impl Fixture {
     /// Opens a store with tenant `acme` and its endpoint 1.
-    pub(crate) fn acme() -> Given {
-        Given::acme_with(settings())
+    pub(crate) fn acme() -> Fixture {
+        Fixture::acme_with(settings())
     }
 
-    pub(crate) fn acme_with(settings: StoreSettings) -> Given {
+    pub(crate) fn acme_with(settings: StoreSettings) -> Fixture {
         let directory = tempfile::tempdir().unwrap();
-        let hand = Arc::new(Hand::default());
+        let hand = Arc::new(BlockingHandOver::default());
         let faults = Arc::new(Faults::default());
         let path = directory.path().join("posthaste.db");
         let store = SqliteStore::open_with(path, settings, hand.clone(), faults.clone()).unwrap();
-        let given = Given {
+        let given = Fixture {
             directory,
             hand,
             faults,
@@ -125,7 +125,7 @@ pub(crate) fn settings() -> StoreSettings {
 }
 
 pub(crate) fn open(path: &Path) -> Result<SqliteStore, posthaste_store::OpenError> {
-    SqliteStore::open(path, settings(), Arc::new(Hand::default()))
+    SqliteStore::open(path, settings(), Arc::new(BlockingHandOver::default()))
 }
 
 /// Waits for an answer.

@@ -8,13 +8,13 @@ use posthaste_store::{
     CreateResult, DeliveryFilter, EventFilter, Ingest, PageRequest, Retention, Store, StoredStatus,
 };
 
-use crate::given::{Given, NOW, event, id, open, run, succeed, tenant};
+use crate::given::{Fixture, NOW, event, id, open, run, succeed, tenant};
 
 /// More than one part of the history contains.
 const EVENTS: usize = 20_000;
 const BATCH: usize = 1_000;
 
-fn mark(given: &Given) -> i64 {
+fn mark(given: &Fixture) -> i64 {
     let conn = rusqlite::Connection::open(given.path()).unwrap();
     conn.query_row(
         "SELECT value FROM meta WHERE name = 'deliveries_up_to'",
@@ -44,7 +44,7 @@ fn listed(given: &dyn Store, tenant: &str, filter: &DeliveryFilter) -> Vec<Deliv
 
 #[test]
 fn lists_go_on_beyond_the_mark() {
-    let given = Given::acme();
+    let given = Fixture::acme();
     let other = given.store.create_tenant(NOW, tenant("other"));
     assert_eq!(run(other), Ok(CreateResult::Created));
     given.add_endpoint(2, "acme");

@@ -4,7 +4,7 @@ use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::sqlite::backup;
 use posthaste_store::{CreateResult, Ingest, ReplayFilter, ReplayScope, Retention, Store};
 
-use crate::given::{Given, NOW, event, id, open, run, tenant};
+use crate::given::{Fixture, NOW, event, id, open, run, tenant};
 
 const DAY: u64 = 24 * 3_600_000;
 const BYTES: usize = 5_000;
@@ -15,21 +15,21 @@ fn day(number: u64) -> Timestamp {
 }
 
 /// Opens a store with a tenant that has no endpoints, so that none of its events waits.
-fn quiet() -> Given {
-    let given = Given::acme();
+fn quiet() -> Fixture {
+    let given = Fixture::acme();
     let made = run(given.store.create_tenant(NOW, tenant("quiet")));
     assert_eq!(made, Ok(CreateResult::Created));
     given
 }
 
-fn accept(given: &Given, now: Timestamp) {
+fn accept(given: &Fixture, now: Timestamp) {
     let events = (0..A_DAY).map(|_| event("quiet", BYTES)).collect();
     let done = run(given.store.accept(now, events));
     assert!(matches!(done, Ok(Ingest::Done(_))), "{done:?}");
 }
 
 /// Deletes everything older than two days. Returns the number of deleted events.
-fn tidy(given: &Given, now: Timestamp) -> usize {
+fn tidy(given: &Fixture, now: Timestamp) -> usize {
     let retention = Retention::all(Span::from_days(2), 50);
     let mut gone = 0;
     for _ in 0..1_000 {

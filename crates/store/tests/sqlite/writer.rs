@@ -8,11 +8,11 @@ use posthaste_store::{
     CreateResult, HandOver, HandedOver, Ingest, Store, StoreError, StoreSettings,
 };
 
-use crate::given::{Given, NOW, event, id, open, run, settings, succeed, tenant};
+use crate::given::{Fixture, NOW, event, id, open, run, settings, succeed, tenant};
 
 #[test]
 fn what_gathers_during_a_commit_is_one_group() {
-    let given = Given::acme();
+    let given = Fixture::acme();
     given.hand.shut();
     let first = given.accept(10);
     given.hand.await_writer();
@@ -29,7 +29,7 @@ fn what_gathers_during_a_commit_is_one_group() {
 
 #[test]
 fn more_than_may_wait_is_refused_at_once() {
-    let given = Given::acme_with(StoreSettings {
+    let given = Fixture::acme_with(StoreSettings {
         max_waiting_writes: 3,
         ..settings()
     });
@@ -49,7 +49,7 @@ fn more_than_may_wait_is_refused_at_once() {
 
 #[test]
 fn reads_do_not_wait_for_the_writer() {
-    let given = Given::acme();
+    let given = Fixture::acme();
     given.hand.shut();
     let first = given.accept(10);
     given.hand.await_writer();
@@ -63,7 +63,7 @@ fn reads_do_not_wait_for_the_writer() {
 
 #[test]
 fn a_full_disk_refuses_and_loses_nothing() {
-    let given = Given::acme();
+    let given = Fixture::acme();
     assert!(run(given.accept(10)).is_ok());
     given.faults.limit_pages(1);
     let mut accepted = 1;
@@ -88,7 +88,7 @@ fn a_full_disk_refuses_and_loses_nothing() {
 
 #[test]
 fn the_guilty_one_fails_alone() {
-    let given = Given::acme();
+    let given = Fixture::acme();
     given.hand.shut();
     let first = given.accept(10);
     given.hand.await_writer();
@@ -117,7 +117,7 @@ fn the_guilty_one_fails_alone() {
 
 #[test]
 fn after_a_failed_commit_nothing_is_acknowledged() {
-    let given = Given::acme();
+    let given = Fixture::acme();
     assert!(run(given.accept(10)).is_ok());
     given.faults.fail_next_commit();
     let failed = run(given.accept(10));
@@ -144,7 +144,7 @@ fn after_a_failed_commit_nothing_is_acknowledged() {
 
 #[test]
 fn nobody_waits_again_for_a_file_in_other_hands() {
-    let given = Given::acme();
+    let given = Fixture::acme();
     given.hand.shut();
     let first = given.accept(10);
     given.hand.await_writer();
@@ -164,7 +164,7 @@ fn nobody_waits_again_for_a_file_in_other_hands() {
 
 #[test]
 fn a_transaction_takes_only_so_many_events() {
-    let given = Given::acme();
+    let given = Fixture::acme();
     given.hand.shut();
     let first = given.accept(10);
     given.hand.await_writer();
@@ -194,7 +194,7 @@ impl HandOver for Clumsy {
 
 #[test]
 fn a_store_whose_writer_fell_can_be_closed() {
-    let given = Given::acme();
+    let given = Fixture::acme();
     let path = given.path();
     run(given.store.close()).unwrap();
     let store = SqliteStore::open(&path, settings(), Arc::new(Clumsy)).unwrap();
@@ -211,7 +211,7 @@ fn a_store_whose_writer_fell_can_be_closed() {
 
 #[test]
 fn what_is_handed_over_grows() {
-    let given = Given::acme();
+    let given = Fixture::acme();
     given.add_endpoint(2, "acme");
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -235,11 +235,11 @@ fn what_is_handed_over_grows() {
 
 #[test]
 fn a_dropped_store_has_written_everything() {
-    let given = Given::acme();
+    let given = Fixture::acme();
     let answers: Vec<_> = (0..50).map(|_| given.accept(10)).collect();
     drop(answers);
     let path = given.path();
-    let Given {
+    let Fixture {
         store, directory, ..
     } = given;
     drop(store);
@@ -249,7 +249,7 @@ fn a_dropped_store_has_written_everything() {
 
 #[test]
 fn results_and_events_share_a_commit() {
-    let given = Given::acme();
+    let given = Fixture::acme();
     assert!(run(given.accept(10)).is_ok());
     let waiting = given.hand.taken.lock().unwrap()[0].delivery.clone();
     given.hand.shut();

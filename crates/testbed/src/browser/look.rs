@@ -119,12 +119,14 @@ impl Page {
         let world = self.call("Page.createIsolatedWorld", world).await;
         let world = world["executionContextId"].as_i64();
         // A page keeps its isolated world until another page is opened.
-        let loaded = self.evaluate("typeof axe !== 'undefined'", world).await;
+        let loaded = self
+            .eval_in_context("typeof axe !== 'undefined'", world)
+            .await;
         if loaded.expect("a script can be run") == false {
             let file = named_by(AXE_VARIABLE);
             let source = std::fs::read_to_string(&file);
             let source = source.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-            self.evaluate(&format!("{source};true"), world)
+            self.eval_in_context(&format!("{source};true"), world)
                 .await
                 .expect("axe-core can be read");
         }
@@ -135,7 +137,10 @@ impl Page {
              found.violations.map(({{id, help, nodes}}) => ({{id, help, nodes: nodes.map(node => \
              node.target.join(' ') + ': ' + node.html + ' ' + node.failureSummary)}})))"
         );
-        let found = self.evaluate(&run, world).await.expect("axe-core runs");
+        let found = self
+            .eval_in_context(&run, world)
+            .await
+            .expect("axe-core runs");
         let found = found.as_array().expect("a list of violations").iter();
         found
             .map(|violation| Violation {

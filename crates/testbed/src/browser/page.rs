@@ -132,7 +132,7 @@ impl Page {
 
     /// Returns the value of a script, or its error.
     pub async fn try_eval(&self, script: &str) -> Result<Value, String> {
-        self.evaluate(script, None).await
+        self.eval_in_context(script, None).await
     }
 
     /// Returns the value of a script. Panics if it fails.
@@ -141,7 +141,7 @@ impl Page {
         answer.unwrap_or_else(|error| panic!("{script}: {error}"))
     }
 
-    pub(super) async fn evaluate(
+    pub(super) async fn eval_in_context(
         &self,
         script: &str,
         context: Option<i64>,
@@ -173,7 +173,7 @@ impl Page {
         let tree = self.call("Page.getFrameTree", json!({})).await;
         let frame = &tree["frameTree"]["childFrames"][0]["frame"];
         let context = self.diary.context(frame["id"].as_str()?)?;
-        self.evaluate(script, Some(context)).await.ok()
+        self.eval_in_context(script, Some(context)).await.ok()
     }
 
     /// Waits until a script returns neither null nor false, and returns the value.

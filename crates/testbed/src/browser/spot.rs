@@ -10,7 +10,7 @@ pub struct Spot {
 }
 
 /// Script condition: the text, value or `aria-label` of the element contains the words.
-const SAYS: &str = "[found.innerText, found.value, found.getAttribute('aria-label')].some(said => \
+const HAS_TEXT: &str = "[found.innerText, found.value, found.getAttribute('aria-label')].some(said => \
      typeof said === 'string' && said.replace(/\\s+/g, ' ').includes(words))";
 /// Script condition: a label of the control contains the words.
 const IS_LABELLED: &str =
@@ -20,7 +20,7 @@ impl Spot {
     /// The first visible element that matches this selector and contains these words in its text, value or label.
     pub fn saying(selector: &str, words: &str) -> Spot {
         Spot {
-            script: first("document", selector, SAYS, words),
+            script: first("document", selector, HAS_TEXT, words),
             named: format!("{selector} that says {words:?}"),
         }
     }
@@ -28,7 +28,7 @@ impl Spot {
     /// Like [`Spot::saying`], but inside another element.
     pub fn within(outer: &Spot, selector: &str, words: &str) -> Spot {
         Spot {
-            script: first(&outer.script, selector, SAYS, words),
+            script: first(&outer.script, selector, HAS_TEXT, words),
             named: format!("{selector} that says {words:?}, within {}", outer.named),
         }
     }

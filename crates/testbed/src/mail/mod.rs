@@ -184,7 +184,7 @@ impl MailSetup {
 
 /// Everything that the process has reported so far.
 #[derive(Debug, Default)]
-struct Told {
+struct MailServerState {
     arrived: Mutex<Vec<Arrived>>,
     reached: Mutex<Vec<String>>,
     mechanisms: Mutex<Vec<String>>,
@@ -196,7 +196,7 @@ pub struct MailServer {
     child: Child,
     orders: Mutex<Option<ChildStdin>>,
     obeyed: Mutex<mpsc::Receiver<()>>,
-    told: Arc<Told>,
+    told: Arc<MailServerState>,
     news: watch::Sender<u64>,
     certificate: Certificate,
     /// Folder with the certificate files.
@@ -242,7 +242,7 @@ impl MailServer {
             "port": port,
         });
         writeln!(orders, "{first}").expect("it listens");
-        let told = Arc::new(Told::default());
+        let told = Arc::new(MailServerState::default());
         let news = watch::Sender::new(0);
         let (listening, where_to) = mpsc::channel();
         let (done, obeyed) = mpsc::channel();
@@ -363,7 +363,7 @@ impl Drop for MailServer {
 /// Records everything that the process reports, on a thread that ends with it.
 fn hear(
     said: ChildStdout,
-    told: Arc<Told>,
+    told: Arc<MailServerState>,
     news: watch::Sender<u64>,
     listening: mpsc::Sender<u16>,
     done: mpsc::Sender<()>,

@@ -41,7 +41,7 @@ pub struct Roster {
     timings: Timings,
     works: bool,
     retiring: bool,
-    membership: Membership,
+    membership: MemberState,
     underway: Option<PendingRequest>,
     /// Time of the next heartbeat or registration.
     beat_at: Tick,
@@ -51,7 +51,7 @@ pub struct Roster {
 }
 
 #[derive(Debug)]
-enum Membership {
+enum MemberState {
     Outside,
     Inside(Inside),
     Gone,
@@ -76,7 +76,7 @@ struct Inside {
     held: BTreeMap<Shard, Held>,
     /// Shards that are no longer held and not yet released in the table.
     given_up: Vec<Holding>,
-    others: FxHashMap<NodeNo, Heard>,
+    others: FxHashMap<NodeNo, LastHeartbeat>,
     last_look: Option<Tick>,
     /// Requests that follow from the last table contents.
     plan: VecDeque<Command>,
@@ -93,7 +93,7 @@ struct Held {
 
 /// The last heartbeat of another node, and when this node saw it first.
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct LastHeartbeat {
     beat: u64,
     since: Tick,
 }
@@ -105,7 +105,7 @@ impl Roster {
             timings,
             works,
             retiring: false,
-            membership: Membership::Outside,
+            membership: MemberState::Outside,
             underway: None,
             beat_at: now,
             rest_until: now,
@@ -116,9 +116,9 @@ impl Roster {
     /// Returns when to call [`handle`](Roster::handle) with [`Input::Tick`], if no other input arrives before.
     pub fn wake(&self) -> Option<Tick> {
         let (ends, more) = match &self.membership {
-            Membership::Inside(inside) => (inside.end_by, inside.has_more(self.retiring)),
-            Membership::Outside => (None, false),
-            Membership::Gone => return None,
+            MemberState::Inside(inside) => (inside.end_by, inside.has_more(self.retiring)),
+            MemberState::Outside => (None, false),
+            MemberState::Gone => return None,
         };
         let asks = if more {
             self.rest_until
@@ -160,7 +160,7 @@ impl Roster {
 
     /// Ends the lease if its time is over, so that no decision is based on it.
     fn expire_if_late(&mut self, now: Tick, commands: &mut Vec<Command>) {
-        if let Membership::Inside(inside) = &mut self.membership
+        if let MemberState::Inside(inside) = &mut self.membership
             && inside.end_by.is_some_and(|end_by| now >= end_by)
         {
             inside.expire(commands);
@@ -175,7 +175,7 @@ impl Roster {
 
     fn registered(&mut self, now: Tick, node: NodeNo) {
         self.answered(PendingRequest::Register);
-        self.membership = Membership::Inside(Inside {
+        self.membership = MemberState::Inside(Inside {
             node,
             end_by: None,
             held: BTreeMap::new(),
@@ -192,10 +192,10 @@ impl Roster {
         let Some(PendingRequest::Beat { sent }) = self.underway.take() else {
             panic!("an answer to a beat that was not asked for");
         };
-        let Membership::Inside(inside) = &mut self.membership else {
+        let MemberState::Inside(inside) = &mut self.membership else {
             panic!("a beat of a node that is none");
         };
-        let dead = inside.listen(now, view, self.timings);
+        let dead = inside.update_heartbeats(now, view, self.timings);
         inside.plan.clear();
         let begin_by = sent.after(self.timings.begin_within);
         let end_by = sent.after(self.timings.end_within);
@@ -208,7 +208,7 @@ impl Roster {
             self.beat_at = now;
             return;
         }
-        inside.compare(view, commands);
+        inside.verify_ownership(view, commands);
         if inside.end_by.is_some() {
             let works = self.works && !self.retiring;
             inside.plan_shards(works, view, commands);
@@ -222,7 +222,7 @@ impl Roster {
 
     fn claimed(&mut self, holdings: Vec<Holding>, commands: &mut Vec<Command>) {
         self.answered(PendingRequest::Claim);
-        if let Membership::Inside(inside) = &mut self.membership
+        if let MemberState::Inside(inside) = &mut self.membership
             && inside.end_by.is_some()
             && !holdings.is_empty()
         {
@@ -246,15 +246,15 @@ impl Roster {
         self.rest_until = now.after(self.timings.try_again);
         self.beat_at = self.rest_until;
         match &mut self.membership {
-            Membership::Inside(inside) => {
+            MemberState::Inside(inside) => {
                 inside.plan.clear();
                 // Leaving does not wait for the database: other nodes will notice the silence.
                 if asked == Some(PendingRequest::Leave) && inside.end_by.is_none() {
                     self.gone(commands);
                 }
             }
-            Membership::Outside if self.retiring => self.gone(commands),
-            Membership::Outside | Membership::Gone => {}
+            MemberState::Outside if self.retiring => self.gone(commands),
+            MemberState::Outside | MemberState::Gone => {}
         }
     }
 
@@ -262,12 +262,12 @@ impl Roster {
     fn outcast(&mut self, now: Tick, commands: &mut Vec<Command>) {
         let asked = self.underway.take();
         assert!(asked.is_some(), "nothing was asked that could tell");
-        if let Membership::Inside(inside) = &mut self.membership
+        if let MemberState::Inside(inside) = &mut self.membership
             && inside.end_by.is_some()
         {
             inside.expire(commands);
         }
-        self.membership = Membership::Outside;
+        self.membership = MemberState::Outside;
         self.beat_at = now;
         if self.retiring {
             self.gone(commands);
@@ -275,7 +275,7 @@ impl Roster {
     }
 
     fn recall_finished(&mut self, holding: Holding) {
-        if let Membership::Inside(inside) = &mut self.membership
+        if let MemberState::Inside(inside) = &mut self.membership
             && inside
                 .held
                 .get(&holding.shard)
@@ -302,17 +302,17 @@ impl Roster {
         self.retiring = true;
         self.beat_at = now;
         match &mut self.membership {
-            Membership::Inside(inside) => {
+            MemberState::Inside(inside) => {
                 inside.plan.clear();
                 inside.recall_all(commands);
             }
-            Membership::Outside if self.underway.is_none() => self.gone(commands),
-            Membership::Outside | Membership::Gone => {}
+            MemberState::Outside if self.underway.is_none() => self.gone(commands),
+            MemberState::Outside | MemberState::Gone => {}
         }
     }
 
     fn gone(&mut self, commands: &mut Vec<Command>) {
-        self.membership = Membership::Gone;
+        self.membership = MemberState::Gone;
         commands.push(Command::Retired);
     }
 
@@ -324,23 +324,23 @@ impl Roster {
         let due = now >= self.beat_at;
         let retiring = self.retiring;
         let (command, underway) = match &mut self.membership {
-            Membership::Gone => return,
-            Membership::Outside if due => (Command::Register, PendingRequest::Register),
-            Membership::Outside => return,
-            Membership::Inside(inside) if !inside.given_up.is_empty() => {
+            MemberState::Gone => return,
+            MemberState::Outside if due => (Command::Register, PendingRequest::Register),
+            MemberState::Outside => return,
+            MemberState::Inside(inside) if !inside.given_up.is_empty() => {
                 let holdings = std::mem::take(&mut inside.given_up);
                 (Command::Release(holdings), PendingRequest::Release)
             }
-            Membership::Inside(inside) if retiring && inside.held.is_empty() => {
+            MemberState::Inside(inside) if retiring && inside.held.is_empty() => {
                 (Command::Leave, PendingRequest::Leave)
             }
-            Membership::Inside(inside) if due && (!inside.fresh || inside.plan.is_empty()) => {
+            MemberState::Inside(inside) if due && (!inside.fresh || inside.plan.is_empty()) => {
                 self.last_beat = Some(now);
                 self.beat_at = now.after(self.timings.beat_every);
                 let works = self.works && !retiring;
                 (Command::Beat { works }, PendingRequest::Beat { sent: now })
             }
-            Membership::Inside(inside) => match inside.plan.pop_front() {
+            MemberState::Inside(inside) => match inside.plan.pop_front() {
                 Some(command) => {
                     inside.fresh = false;
                     let underway = PendingRequest::of(&command);
@@ -390,7 +390,7 @@ impl Inside {
     }
 
     /// Updates the last heartbeats of the other nodes and returns the commands that fence the dead ones.
-    fn listen(&mut self, now: Tick, view: &View, timings: Timings) -> Vec<Command> {
+    fn update_heartbeats(&mut self, now: Tick, view: &View, timings: Timings) -> Vec<Command> {
         let deaf = self
             .last_look
             .is_none_or(|last| now.since(last) > timings.deaf_after);
@@ -401,7 +401,7 @@ impl Inside {
             let known = self.others.get(&seen.node);
             let heard = match known {
                 Some(heard) if heard.beat == seen.beat && !deaf => *heard,
-                Some(_) | None => Heard {
+                Some(_) | None => LastHeartbeat {
                     beat: seen.beat,
                     since: now,
                 },

@@ -26,7 +26,7 @@ pub(super) fn quota(node: NodeNo, works: bool, view: &View) -> usize {
 impl Inside {
     /// Drops all shards if the table does not confirm every one of them. This should never happen. If it does, the
     /// node cannot trust its own state.
-    pub(super) fn compare(&mut self, view: &View, commands: &mut Vec<Command>) {
+    pub(super) fn verify_ownership(&mut self, view: &View, commands: &mut Vec<Command>) {
         let holds = |holding: Holding| {
             let held = self.held.get(&holding.shard);
             held.is_some_and(|held| held.epoch == holding.epoch)

@@ -20,7 +20,7 @@ const TALK: usize = 4_000;
 
 /// A fetch that is not answered yet.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct PendingFetch {
     pub(super) ticket: u64,
     pub(super) endpoint: EndpointId,
     pub(super) due_by: Timestamp,
@@ -55,7 +55,7 @@ pub(super) struct Bench {
     pub(super) now: Now,
     pub(super) by_hand: ByHand,
     pub(super) flying: BTreeMap<DeliveryId, Attempt>,
-    pub(super) fetches: VecDeque<Asked>,
+    pub(super) fetches: VecDeque<PendingFetch>,
     pub(super) records: VecDeque<(Ticket, Record)>,
     pub(super) sweeps: VecDeque<PendingSweep>,
     /// All commands since the test last took them.
@@ -454,7 +454,7 @@ impl Bench {
             } => {
                 let fetched = self.disk.fetch(endpoint, due_by, limit, ordered);
                 if self.by_hand.fetches {
-                    self.fetches.push_back(Asked {
+                    self.fetches.push_back(PendingFetch {
                         ticket,
                         endpoint,
                         due_by,

@@ -5,7 +5,7 @@ use posthaste_core::delivery::Status;
 use posthaste_store::{DeliveryFilter, StoredDelivery, StoredStatus};
 
 use super::super::paging::Query;
-use super::named::Named;
+use super::named::IdQuery;
 
 /// The filters of a query.
 #[derive(Clone, Debug, Default)]
@@ -13,7 +13,7 @@ pub(super) struct Wanted {
     /// The status, as it is shown.
     pub(super) status: Option<Status>,
     /// The text of an id.
-    pub(super) named: Option<Named>,
+    pub(super) named: Option<IdQuery>,
     /// The filters that the store applies.
     pub(super) filter: DeliveryFilter,
 }

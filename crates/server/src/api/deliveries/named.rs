@@ -24,7 +24,7 @@ const MAX_EVENTS: usize = 50;
 
 /// The deliveries that the text of an id stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Named {
+pub(super) enum IdQuery {
     /// Deliveries in a range of ids.
     Deliveries(RangeInclusive<DeliveryId>),
     /// The deliveries of events in a range of ids.
@@ -41,32 +41,32 @@ pub(super) enum Named {
 )]
 pub(super) struct NamedError;
 
-impl FromStr for Named {
+impl FromStr for IdQuery {
     type Err = NamedError;
 
-    fn from_str(text: &str) -> Result<Named, NamedError> {
+    fn from_str(text: &str) -> Result<IdQuery, NamedError> {
         let (prefix, rest) = text.split_once('_').ok_or(NamedError)?;
         if rest.len() < MIN_CHARS {
             return Err(NamedError);
         }
         let named = match prefix {
-            "dlv" => DeliveryId::beginning(text).map(Named::Deliveries),
-            "evt" => EventId::beginning(text).map(Named::Events),
-            "ep" => text.parse().map(Named::Endpoint),
+            "dlv" => DeliveryId::beginning(text).map(IdQuery::Deliveries),
+            "evt" => EventId::beginning(text).map(IdQuery::Events),
+            "ep" => text.parse().map(IdQuery::Endpoint),
             _ => return Err(NamedError),
         };
         named.map_err(|_| NamedError)
     }
 }
 
-impl Named {
+impl IdQuery {
     /// Returns true if it includes this delivery.
     pub(super) fn names(&self, stored: &StoredDelivery) -> bool {
         let facts = stored.delivery.facts();
         match self {
-            Named::Deliveries(ids) => ids.contains(&facts.id),
-            Named::Events(ids) => ids.contains(&facts.event),
-            Named::Endpoint(id) => facts.endpoint == *id,
+            IdQuery::Deliveries(ids) => ids.contains(&facts.id),
+            IdQuery::Events(ids) => ids.contains(&facts.event),
+            IdQuery::Endpoint(id) => facts.endpoint == *id,
         }
     }
 }
@@ -75,12 +75,12 @@ impl Named {
 pub(super) async fn find(
     app: &App,
     tenant: &TenantId,
-    named: &Named,
+    named: &IdQuery,
     filter: &DeliveryFilter,
     page: PageRequest<DeliveryId>,
 ) -> Result<Page<StoredDelivery, DeliveryId>, Problem> {
     match named {
-        Named::Deliveries(ids) if ids.start() == ids.end() => {
+        IdQuery::Deliveries(ids) if ids.start() == ids.end() => {
             let found = app.store.delivery(tenant.clone(), *ids.start()).await?;
             let items = found.map(|(stored, _)| stored).into_iter();
             let is_meant = |stored: &StoredDelivery| {
@@ -92,12 +92,12 @@ pub(super) async fn find(
                 next: None,
             })
         }
-        Named::Deliveries(ids) => among(app, tenant, ids, filter, page).await,
-        Named::Events(ids) => {
+        IdQuery::Deliveries(ids) => among(app, tenant, ids, filter, page).await,
+        IdQuery::Events(ids) => {
             let events = events(app, tenant, ids).await?;
             of_events(app, tenant, &events, filter, page).await
         }
-        Named::Endpoint(id) => {
+        IdQuery::Endpoint(id) => {
             if filter.endpoint.is_some_and(|wanted| wanted != *id) {
                 return Ok(nothing());
             }
@@ -219,14 +219,17 @@ mod tests {
         let whole = DeliveryId(42);
         assert_eq!(
             whole.to_string().parse(),
-            Ok(Named::Deliveries(whole..=whole))
+            Ok(IdQuery::Deliveries(whole..=whole))
         );
-        let Ok(Named::Events(ids)) = "evt_01jd".parse() else {
+        let Ok(IdQuery::Events(ids)) = "evt_01jd".parse() else {
             panic!("events");
         };
         assert!(ids.start() < ids.end());
         let endpoint = EndpointId(7);
-        assert_eq!(endpoint.to_string().parse(), Ok(Named::Endpoint(endpoint)));
+        assert_eq!(
+            endpoint.to_string().parse(),
+            Ok(IdQuery::Endpoint(endpoint))
+        );
         for text in [
             "",
             "01jd",
@@ -236,7 +239,7 @@ mod tests {
             "key_01jd",
             "evt_ab!d",
         ] {
-            assert_eq!(text.parse::<Named>(), Err(NamedError), "{text}");
+            assert_eq!(text.parse::<IdQuery>(), Err(NamedError), "{text}");
         }
     }
 

@@ -13,7 +13,7 @@ use crate::credentials::Credentials;
 use crate::signing_keys::{is_opaque, reveal};
 
 /// An endpoint with the requested changes.
-pub(super) struct Whole<'a> {
+pub(super) struct EndpointParts<'a> {
     pub(super) url: &'a str,
     pub(super) headers: &'a Map<String, Value>,
     pub(super) credentials: &'a Credentials,
@@ -21,7 +21,7 @@ pub(super) struct Whole<'a> {
 }
 
 /// Reports parts that contradict each other, for an endpoint that `document` creates or changes.
-pub(super) fn check(whole: &Whole<'_>, document: &Value, mistakes: &mut ValidationErrors) {
+pub(super) fn check(whole: &EndpointParts<'_>, document: &Value, mistakes: &mut ValidationErrors) {
     let says = |name: &str| document.get(name).is_some();
     let header = |wanted: &str| {
         let mut names = whole.headers.keys();

@@ -10,8 +10,8 @@ use posthaste_egress::refuse_own;
 use posthaste_store::{Endpoint, Tenant};
 use serde_json::{Map, Value};
 
-use super::agree::{self, Whole};
-use super::secret::Wanted;
+use super::agree::{self, EndpointParts};
+use super::secret::RequestedSecret;
 use super::show::{open_credentials, open_headers};
 use super::{auth, headers, secret};
 use crate::api::App;
@@ -31,7 +31,7 @@ pub(super) const MAX_TIMEOUT: Span = Span::from_secs(60);
 
 /// Values that were read in addition to the endpoint itself.
 #[derive(Default)]
-pub(super) struct Beside {
+pub(super) struct SecretFields {
     /// Its headers, unencrypted, if they are replaced.
     pub(super) headers: Option<Map<String, Value>>,
     /// Its credentials, unencrypted, if they are replaced.
@@ -47,12 +47,12 @@ pub(super) fn read(
     document: &Value,
     endpoint: &mut Endpoint,
     is_new: bool,
-) -> Result<Beside, Problem> {
+) -> Result<SecretFields, Problem> {
     let mut mistakes = ValidationErrors::default();
-    let mut beside = Beside::default();
+    let mut beside = SecretFields::default();
     let mut refused = None;
     let mut asks_for = None;
-    let mut wanted = Wanted::default();
+    let mut wanted = RequestedSecret::default();
     let mut credentials = open_credentials(app, endpoint)?;
     form::read(document, &mut mistakes, |fields| {
         refused = read_url(app, document, fields, endpoint, is_new);
@@ -83,7 +83,7 @@ pub(super) fn read(
         app.check_policy(&policy, tenant, "retry_policy", &mut mistakes);
     }
     if is_new {
-        beside.key = wanted.settle(endpoint.signature_style, &mut mistakes);
+        beside.key = wanted.resolve(endpoint.signature_style, &mut mistakes);
     } else if document.get("signature_style").is_some() {
         let keyring = secret::open(app, endpoint)?;
         if let Some(wrong) = agree::wrong_style(endpoint.signature_style, keyring.newest()) {
@@ -94,7 +94,7 @@ pub(super) fn read(
         Some(_) => Map::new(),
         None => open_headers(app, endpoint)?,
     };
-    let whole = Whole {
+    let whole = EndpointParts {
         url: &endpoint.url,
         headers: beside.headers.as_ref().unwrap_or(&before),
         credentials: &credentials,

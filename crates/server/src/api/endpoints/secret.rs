@@ -44,7 +44,7 @@ impl SecretKind {
 
 /// The requested secret: a given one, or a new one.
 #[derive(Default)]
-pub(super) struct Wanted {
+pub(super) struct RequestedSecret {
     kind: Option<SecretKind>,
     key: Option<SigningKey>,
     /// The request is invalid, and the error has been reported.
@@ -52,8 +52,8 @@ pub(super) struct Wanted {
 }
 
 /// Reads the fields `secret` and `secret_kind`.
-pub(super) fn read(fields: &mut Fields<'_, '_>) -> Wanted {
-    let mut wanted = Wanted::default();
+pub(super) fn read(fields: &mut Fields<'_, '_>) -> RequestedSecret {
+    let mut wanted = RequestedSecret::default();
     match fields.text("secret").map(signing_keys::read) {
         None => {}
         Some(Ok(key)) => wanted.key = Some(key),
@@ -74,9 +74,9 @@ pub(super) fn read(fields: &mut Fields<'_, '_>) -> Wanted {
     wanted
 }
 
-impl Wanted {
+impl RequestedSecret {
     /// Returns the key for an endpoint of this style. Reports an error if they do not fit.
-    pub(super) fn settle(
+    pub(super) fn resolve(
         &self,
         style: SignatureStyle,
         mistakes: &mut ValidationErrors,
@@ -204,7 +204,7 @@ pub(super) async fn rotate(mut call: Call) -> Result<Response<Body>, Problem> {
     let document = call.take_json().await?;
     let app = &call.app;
     let mut mistakes = ValidationErrors::default();
-    let mut wanted = Wanted::default();
+    let mut wanted = RequestedSecret::default();
     let mut overlap = DEFAULT_OVERLAP;
     form::read(&document, &mut mistakes, |fields| {
         wanted = read(fields);
@@ -218,7 +218,7 @@ pub(super) async fn rotate(mut call: Call) -> Result<Response<Body>, Problem> {
         let now = app.clock.wall();
         let mut keyring = open(app, &endpoint)?;
         let mut mistakes = ValidationErrors::default();
-        let key = wanted.settle(endpoint.signature_style, &mut mistakes);
+        let key = wanted.resolve(endpoint.signature_style, &mut mistakes);
         let key = mistakes.into_result(key)?;
         keyring.rotate(key, now, overlap).map_err(refusal)?;
         endpoint.sealed_keys = seal(app, &endpoint, &keyring);

@@ -17,11 +17,11 @@ const THROWING_TIME: Duration = Duration::from_secs(5);
 
 /// Receives a body that is dropped before its end.
 #[derive(Clone, Default)]
-pub(super) struct Rest {
+pub(super) struct UnreadBody {
     body: Arc<Mutex<Option<Incoming>>>,
 }
 
-impl Rest {
+impl UnreadBody {
     /// Wraps a body. If it is dropped before its end, [`take`](Rest::take) returns it.
     pub(super) fn watch(&self, body: Incoming) -> Watched {
         Watched {
@@ -40,11 +40,11 @@ impl Rest {
     }
 }
 
-/// A body that is passed to [`Rest`] when it is dropped.
+/// A body that is passed to [`UnreadBody`] when it is dropped.
 pub(super) struct Watched {
     /// `Some` until it is dropped.
     body: Option<Incoming>,
-    rest: Rest,
+    rest: UnreadBody,
 }
 
 impl Body for Watched {

@@ -40,14 +40,14 @@ struct Side {
 }
 
 /// The requests that both sides send.
-struct Post {
+struct RequestSource {
     keys: SigningKeys,
     payload_bytes: usize,
     next: AtomicUsize,
     end: usize,
 }
 
-impl Post {
+impl RequestSource {
     /// Returns headers and body of the next request, if there is one.
     fn next(&self) -> Option<(HeaderMap, Bytes)> {
         let sequence = self.next.fetch_add(1, Ordering::Relaxed);
@@ -145,7 +145,7 @@ async fn round(
     let receivers = Receivers::start(Arc::clone(&ledger))?;
     let secret = SharedSecret::from_random([7; 24]);
     receivers.trust(0, secret.reveal())?;
-    let post = Arc::new(Post {
+    let post = Arc::new(RequestSource {
         keys: SigningKeys::new(vec![SigningKey::Shared(secret)]).expect("one key"),
         payload_bytes: settings.payload_bytes,
         next: AtomicUsize::new(0),
@@ -169,7 +169,7 @@ async fn round(
 async fn send_raw(
     receivers: &Receivers,
     connections: usize,
-    post: &Arc<Post>,
+    post: &Arc<RequestSource>,
 ) -> Result<(), Failure> {
     let address = receivers.address();
     let host = HeaderValue::from_str(&address.to_string()).expect("visible ASCII");
@@ -199,7 +199,7 @@ async fn send_raw(
 async fn send_hardened(
     receivers: &Receivers,
     connections: usize,
-    post: &Arc<Post>,
+    post: &Arc<RequestSource>,
 ) -> Result<(), Failure> {
     let rules = EgressRules {
         allow_networks: vec!["127.0.0.0/8".parse().expect("a network")],

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::versus::{EVENTS, Run, Seen, endpoints, measure};
+use super::versus::{EVENTS, MetricsUse, Run, endpoints, measure};
 use crate::bench::failure::Failure;
 use crate::bench::figures::{median, ratio};
 use crate::bench::report::{Figures, Outcome, bytes, number, row, spread};
@@ -33,8 +33,8 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
         };
         let what = |who: &str| format!("{who}, round {nth} of {}", settings.rounds);
         // The order alternates, so that neither always runs on the warmer machine.
-        let without = async || measure(&unseen, run(Seen::Nothing), &what("unseen")).await;
-        let with = async || measure(settings, run(Seen::Scraped), &what("seen")).await;
+        let without = async || measure(&unseen, run(MetricsUse::Nothing), &what("unseen")).await;
+        let with = async || measure(settings, run(MetricsUse::Scraped), &what("seen")).await;
         rounds.push(match nth % 2 {
             0 => {
                 let with = with().await?;

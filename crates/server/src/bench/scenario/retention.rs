@@ -112,7 +112,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     sender = sender.keep_for(LONG).await?;
     let after = sender.measure("after").await?;
     sender.stage.check(0..1, 0..sender.sent).await?;
-    Ok(Told {
+    Ok(RetentionResult {
         stored,
         before,
         during,
@@ -231,7 +231,7 @@ impl Sender<'_> {
 }
 
 /// All measurements of the scenario.
-struct Told {
+struct RetentionResult {
     stored: usize,
     before: Measured,
     during: Measured,
@@ -242,7 +242,7 @@ struct Told {
     rounds: Vec<Size>,
 }
 
-impl Told {
+impl RetentionResult {
     /// Returns the speed during deletion, divided by the mean of the speeds before and after.
     fn ratio(&self) -> Option<f64> {
         let quiet = self.before.per_second?.midpoint(self.after.per_second?);

@@ -99,7 +99,7 @@ pub async fn nodes(settings: &Settings) -> Result<Outcome, Failure> {
                 parts,
                 events,
                 per_second: Some(settings.per_second),
-                seen: Seen::Asked,
+                seen: MetricsUse::Asked,
             };
             rounds.push(measure(settings, run, &what).await?);
         }
@@ -155,8 +155,8 @@ async fn take_turns(
                     events,
                     per_second,
                     seen: match kind {
-                        Kind::Relay => Seen::Nothing,
-                        Kind::Server => Seen::Asked,
+                        Kind::Relay => MetricsUse::Nothing,
+                        Kind::Server => MetricsUse::Asked,
                     },
                 };
                 *place = Some(measure(settings, run, &what).await?);
@@ -176,12 +176,12 @@ pub(super) struct Run {
     pub(super) events: usize,
     /// Events per second; `None` for full speed.
     pub(super) per_second: Option<f64>,
-    pub(super) seen: Seen,
+    pub(super) seen: MetricsUse,
 }
 
 /// The use of the server's metrics during a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum MetricsUse {
     /// Metrics are switched off.
     Nothing,
     /// Metrics are read before and after the run.
@@ -227,8 +227,8 @@ pub(super) async fn measure(settings: &Settings, run: Run, what: &str) -> Result
     load.events = warm_up..all;
     let running = stage.run(load, 0..settings.endpoints, &progress);
     match seen {
-        Seen::Nothing | Seen::Asked => running.await?,
-        Seen::Scraped => tokio::select! {
+        MetricsUse::Nothing | MetricsUse::Asked => running.await?,
+        MetricsUse::Scraped => tokio::select! {
             done = running => done?,
             failed = scrape(&stage) => return Err(failed),
         },
@@ -289,10 +289,10 @@ async fn scrape(stage: &Stage) -> Failure {
 }
 
 /// Returns the server's lag histogram, if metrics are on.
-async fn lag_histogram(stage: &Stage, seen: Seen) -> Result<Option<Histogram>, Failure> {
+async fn lag_histogram(stage: &Stage, seen: MetricsUse) -> Result<Option<Histogram>, Failure> {
     match seen {
-        Seen::Nothing => Ok(None),
-        Seen::Asked | Seen::Scraped => {
+        MetricsUse::Nothing => Ok(None),
+        MetricsUse::Asked | MetricsUse::Scraped => {
             let page = stage.sender().await?.metrics().await?;
             Ok(Histogram::read(&page, LAG))
         }

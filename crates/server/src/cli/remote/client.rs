@@ -15,12 +15,12 @@ use super::trouble::Problem;
 use super::{Trouble, input};
 
 /// Maximum time to connect, and maximum time to wait for the response.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum number of tries of a request that follows an object.
-const MAX_LOOKS: u32 = 5;
+const MAX_TRIES: u32 = 5;
 /// Delay before the next try if the server cannot be reached.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// A request to the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl Client {
     pub async fn ask(&mut self, call: &Call) -> Result<Answer, Trouble> {
         let request = self.request(call);
         let answered = match self.connected().await {
-            Ok(connection) => connection.send(request, PATIENCE).await,
+            Ok(connection) => connection.send(request, TIMEOUT).await,
             Err(why) => Err(why),
         };
         let response = answered.map_err(|why| {
@@ -121,13 +121,13 @@ impl Client {
 
     /// Sends a request that follows an object. Retries a few times if the server is busy or cannot be reached.
     pub async fn look(&mut self, call: &Call) -> Result<Answer, Trouble> {
-        for _ in 1..MAX_LOOKS {
+        for _ in 1..MAX_TRIES {
             match self.ask(call).await {
                 Err(Trouble::Refused(problem)) if problem.wait().is_some() => {
                     let wait = problem.wait().unwrap_or_default();
-                    tokio::time::sleep(wait.min(PATIENCE)).await;
+                    tokio::time::sleep(wait.min(TIMEOUT)).await;
                 }
-                Err(Trouble::Unreached { .. }) => tokio::time::sleep(PAUSE).await,
+                Err(Trouble::Unreached { .. }) => tokio::time::sleep(RETRY_DELAY).await,
                 settled => return settled,
             }
         }
@@ -161,7 +161,7 @@ impl Client {
         let kept = self.connection.take().filter(|kept| !kept.is_closed());
         let connection = match kept {
             Some(connection) => connection,
-            None => operator::connect(&self.origin, &self.roots, PATIENCE).await?,
+            None => operator::connect(&self.origin, &self.roots, TIMEOUT).await?,
         };
         Ok(self.connection.insert(connection))
     }

@@ -18,9 +18,9 @@ const SOON: Duration = Duration::from_millis(200);
 const LATER: Duration = Duration::from_secs(2);
 
 /// The delay between requests: short after a change, growing without one.
-struct Pace(Duration);
+struct PollDelay(Duration);
 
-impl Pace {
+impl PollDelay {
     async fn rest(&mut self, changed: bool) {
         self.0 = if changed {
             SOON
@@ -49,7 +49,7 @@ pub async fn deliveries(
     }
     let mut seen = HashSet::new();
     let mut succeeded = 0;
-    let mut pace = Pace(SOON);
+    let mut pace = PollDelay(SOON);
     while !open.is_empty() {
         let mut changed = false;
         let mut still = Vec::new();
@@ -167,7 +167,7 @@ pub async fn replay(
     let count = |value: &Value, key: &str| value.get(key).and_then(Value::as_u64).unwrap_or(0);
     let bar = progress::bar(count(&first.value, "total"), "replayed");
     let mut answer = first;
-    let mut pace = Pace(SOON);
+    let mut pace = PollDelay(SOON);
     loop {
         let replayed = count(&answer.value, "replayed");
         let changed = replayed != bar.position();

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::api::code::Code;
 use crate::api::problem::Problem;
 use crate::dashboard::parts::Listed;
-use crate::dashboard::visit::Visit;
+use crate::dashboard::visit::PageRequest;
 
 /// Maximum number of endpoints in a selection. A tenant with more endpoints enters the id instead.
 pub(super) const MAX_CHOICES: usize = 100;
@@ -16,7 +16,7 @@ pub(super) const MAX_CHOICES: usize = 100;
 /// The endpoint status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Standing {
+pub(super) enum EndpointStatus {
     /// Deliveries are sent.
     Enabled,
     /// Deliveries are held.
@@ -30,19 +30,19 @@ pub(super) enum Standing {
 
 /// The fields of an endpoint that lists show.
 #[derive(Clone)]
-pub(super) struct Address {
+pub(super) struct EndpointSummary {
     /// URL of the endpoint; `None` if it is deleted.
     pub(super) url: Option<String>,
     /// Endpoint status.
-    pub(super) standing: Standing,
+    pub(super) standing: EndpointStatus,
     /// Additional headers of its requests.
     pub(super) headers: BTreeMap<String, String>,
 }
 
 /// A deleted endpoint.
-static GONE: Address = Address {
+static DELETED_ENDPOINT: EndpointSummary = EndpointSummary {
     url: None,
-    standing: Standing::Unknown,
+    standing: EndpointStatus::Unknown,
     headers: BTreeMap::new(),
 };
 
@@ -50,14 +50,14 @@ static GONE: Address = Address {
 struct Endpoint {
     id: String,
     url: String,
-    status: Standing,
+    status: EndpointStatus,
     #[serde(default)]
     headers: BTreeMap<String, String>,
 }
 
 /// Endpoints by id.
 pub(super) struct Addresses {
-    known: BTreeMap<String, Address>,
+    known: BTreeMap<String, EndpointSummary>,
     /// True if the tenant has more endpoints than [`MAX_CHOICES`].
     pub(super) has_more: bool,
 }
@@ -72,7 +72,7 @@ impl Addresses {
     }
 
     /// Loads the tenant's newest endpoints, for a selection.
-    pub(super) async fn newest(visit: &Visit) -> Result<Addresses, Problem> {
+    pub(super) async fn newest(visit: &PageRequest) -> Result<Addresses, Problem> {
         let path = format!("/endpoints?limit={MAX_CHOICES}");
         let listed: Listed<Endpoint> = visit.get(&path).await?;
         let mut addresses = Addresses::none();
@@ -84,7 +84,7 @@ impl Addresses {
     }
 
     fn keep(&mut self, endpoint: Endpoint) {
-        let address = Address {
+        let address = EndpointSummary {
             url: Some(endpoint.url),
             standing: endpoint.status,
             headers: endpoint.headers,
@@ -93,7 +93,11 @@ impl Addresses {
     }
 
     /// Looks up the ids that are not known yet. A deleted endpoint is remembered as deleted.
-    pub(super) async fn look_up(&mut self, visit: &Visit, ids: &[&str]) -> Result<(), Problem> {
+    pub(super) async fn look_up(
+        &mut self,
+        visit: &PageRequest,
+        ids: &[&str],
+    ) -> Result<(), Problem> {
         for id in ids {
             if self.known.contains_key(*id) {
                 continue;
@@ -101,7 +105,8 @@ impl Addresses {
             match visit.get::<Endpoint>(&format!("/endpoints/{id}")).await {
                 Ok(endpoint) => self.keep(endpoint),
                 Err(problem) if problem.code == Code::NotFound => {
-                    self.known.insert((*id).to_owned(), GONE.clone());
+                    self.known
+                        .insert((*id).to_owned(), DELETED_ENDPOINT.clone());
                 }
                 Err(problem) => return Err(problem),
             }
@@ -110,8 +115,8 @@ impl Addresses {
     }
 
     /// Returns an endpoint that was looked up.
-    pub(super) fn of(&self, id: &str) -> &Address {
-        self.known.get(id).unwrap_or(&GONE)
+    pub(super) fn of(&self, id: &str) -> &EndpointSummary {
+        self.known.get(id).unwrap_or(&DELETED_ENDPOINT)
     }
 
     /// Returns the endpoints for a selection: ids and labels.
@@ -122,7 +127,7 @@ impl Addresses {
 }
 
 /// Renders an endpoint as a link to its page.
-pub(super) fn link(visit: &Visit, id: &str, address: &Address) -> Markup {
+pub(super) fn link(visit: &PageRequest, id: &str, address: &EndpointSummary) -> Markup {
     match &address.url {
         Some(url) => html! { a href=(visit.here(&format!("/endpoints/{id}"))) { (url) } },
         None => html! { span { "deleted " code { (id) } } },

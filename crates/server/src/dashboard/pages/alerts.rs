@@ -7,9 +7,9 @@ use serde::Deserialize;
 
 use super::{At, Reach, Show, at};
 use crate::api::problem::Problem;
-use crate::dashboard::page::{Page, Shown, Tab};
+use crate::dashboard::page::{Page, PageResult, Tab};
 use crate::dashboard::parts::{Field, Listed, Mood, Wrong, badge, empty, in_words, pager, time};
-use crate::dashboard::visit::{Visit, query_of};
+use crate::dashboard::visit::{PageRequest, query_of};
 
 /// Number of resolved alerts on a page.
 const PER_PAGE: &str = "50";
@@ -48,7 +48,7 @@ struct Filter<'a> {
 }
 
 impl<'a> Filter<'a> {
-    fn of(visit: &'a Visit) -> Filter<'a> {
+    fn of(visit: &'a PageRequest) -> Filter<'a> {
         Filter {
             name: visit.query("name"),
             // On a tenant's pages all alerts belong to that tenant.
@@ -62,7 +62,7 @@ impl<'a> Filter<'a> {
     }
 
     /// Builds a link to the page with this filter, beginning at a cursor.
-    fn link(&self, visit: &Visit, cursor: &str) -> String {
+    fn link(&self, visit: &PageRequest, cursor: &str) -> String {
         let query = query_of([
             ("name", self.name),
             ("tenant", self.tenant),
@@ -76,7 +76,7 @@ impl<'a> Filter<'a> {
     /// Loads the alerts that match the filter.
     async fn found(
         &self,
-        visit: &Visit,
+        visit: &PageRequest,
         state: &str,
         limit: &str,
         cursor: &str,
@@ -96,7 +96,7 @@ impl<'a> Filter<'a> {
 }
 
 /// Returns the path of this page.
-fn path(visit: &Visit) -> String {
+fn path(visit: &PageRequest) -> String {
     match visit.tenant {
         None => visit.link("/alerts"),
         Some(_) => visit.here("/alerts"),
@@ -104,14 +104,14 @@ fn path(visit: &Visit) -> String {
 }
 
 /// Returns the API path that the alerts are below.
-fn base(visit: &Visit) -> String {
+fn base(visit: &PageRequest) -> String {
     match &visit.tenant {
         None => "/v1".to_owned(),
         Some(tenant) => format!("/v1/tenants/{tenant}"),
     }
 }
 
-async fn show(visit: Visit) -> Result<Shown, Problem> {
+async fn show(visit: PageRequest) -> Result<PageResult, Problem> {
     let filter = Filter::of(&visit);
     let cursor = visit.query("cursor");
     let page = Page::new(Tab::Alerts, "Alerts")
@@ -130,7 +130,7 @@ async fn show(visit: Visit) -> Result<Shown, Problem> {
                 let names = ["name", "tenant", "since", "until"];
                 names.into_iter().find(|name| *name == field)
             });
-            let page = page.still("filter", filters(&visit, &filter, &wrong));
+            let page = page.static_section("filter", filters(&visit, &filter, &wrong));
             return Ok(page.with_status(StatusCode::UNPROCESSABLE_ENTITY).into());
         }
         Err(problem) => return Err(problem),
@@ -142,7 +142,7 @@ async fn show(visit: Visit) -> Result<Shown, Problem> {
         false => table(&visit, &over.data, "Alerts that are over, newest first"),
     };
     Ok(page
-        .still("filter", filters(&visit, &filter, &Wrong::default()))
+        .static_section("filter", filters(&visit, &filter, &Wrong::default()))
         .live("open", html! { h2 { "Now" } (now(&visit, &open)) })
         .live(
             "resolved",
@@ -151,7 +151,7 @@ async fn show(visit: Visit) -> Result<Shown, Problem> {
         .into())
 }
 
-fn now(visit: &Visit, open: &Listed<Alert>) -> Markup {
+fn now(visit: &PageRequest, open: &Listed<Alert>) -> Markup {
     html! {
         @if open.data.is_empty() {
             p.card { (badge(Mood::Good, "nothing")) " Nothing is wrong that fits." }
@@ -163,7 +163,7 @@ fn now(visit: &Visit, open: &Listed<Alert>) -> Markup {
 }
 
 /// Renders the open alerts for the top of another page; `None` if there are none.
-pub(super) async fn on_top(visit: &Visit) -> Result<Option<Markup>, Problem> {
+pub(super) async fn on_top(visit: &PageRequest) -> Result<Option<Markup>, Problem> {
     let query = query_of([("state", "open"), ("limit", ON_TOP)]);
     let open: Listed<Alert> = visit
         .read(&format!("{}/alerts{query}", base(visit)))
@@ -179,7 +179,7 @@ pub(super) async fn on_top(visit: &Visit) -> Result<Option<Markup>, Problem> {
     }))
 }
 
-fn filters(visit: &Visit, filter: &Filter<'_>, wrong: &Wrong) -> Markup {
+fn filters(visit: &PageRequest, filter: &Filter<'_>, wrong: &Wrong) -> Markup {
     let field = |name, label, value| Field {
         name,
         label,
@@ -205,7 +205,7 @@ fn filters(visit: &Visit, filter: &Filter<'_>, wrong: &Wrong) -> Markup {
     }
 }
 
-fn table(visit: &Visit, alerts: &[Alert], caption: &str) -> Markup {
+fn table(visit: &PageRequest, alerts: &[Alert], caption: &str) -> Markup {
     html! {
         table.stack {
             caption.unseen { (caption) }
@@ -234,7 +234,7 @@ fn table(visit: &Visit, alerts: &[Alert], caption: &str) -> Markup {
     }
 }
 
-fn about(visit: &Visit, scope: &Scope) -> Markup {
+fn about(visit: &PageRequest, scope: &Scope) -> Markup {
     let of_all = visit.tenant.is_none();
     html! {
         @match (&scope.tenant_id, &scope.endpoint_id) {

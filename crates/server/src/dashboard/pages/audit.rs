@@ -6,9 +6,9 @@ use serde::Deserialize;
 
 use super::{At, Reach, Show, at};
 use crate::api::problem::Problem;
-use crate::dashboard::page::{Page, Shown, Tab};
+use crate::dashboard::page::{Page, PageResult, Tab};
 use crate::dashboard::parts::{Field, Listed, Mood, Wrong, badge, empty, in_words, pager, time};
-use crate::dashboard::visit::{Visit, query_of};
+use crate::dashboard::visit::{PageRequest, query_of};
 
 /// Number of entries on a page.
 const PER_PAGE: u8 = 50;
@@ -39,7 +39,7 @@ struct Filter<'a> {
 
 impl Filter<'_> {
     /// Builds a link to the page with this filter, beginning at a cursor.
-    fn link(&self, visit: &Visit, cursor: &str) -> String {
+    fn link(&self, visit: &PageRequest, cursor: &str) -> String {
         let query = query_of([
             ("tenant", self.tenant),
             ("since", self.since),
@@ -50,7 +50,7 @@ impl Filter<'_> {
     }
 }
 
-async fn show(visit: Visit) -> Result<Shown, Problem> {
+async fn show(visit: PageRequest) -> Result<PageResult, Problem> {
     let filter = Filter {
         tenant: visit.query("tenant"),
         since: visit.query("since"),
@@ -76,7 +76,7 @@ async fn show(visit: Visit) -> Result<Shown, Problem> {
                 let names = ["tenant", "since", "until"];
                 names.into_iter().find(|name| *name == field)
             });
-            let page = page.still("filter", filters(&visit, &filter, &wrong));
+            let page = page.static_section("filter", filters(&visit, &filter, &wrong));
             return Ok(page.with_status(StatusCode::UNPROCESSABLE_ENTITY).into());
         }
         Err(problem) => return Err(problem),
@@ -91,12 +91,12 @@ async fn show(visit: Visit) -> Result<Shown, Problem> {
     };
     let pager = pager(newest.as_deref(), older.as_deref());
     Ok(page
-        .still("filter", filters(&visit, &filter, &Wrong::default()))
+        .static_section("filter", filters(&visit, &filter, &Wrong::default()))
         .live("list", html! { (list) (pager) })
         .into())
 }
 
-fn filters(visit: &Visit, filter: &Filter<'_>, wrong: &Wrong) -> Markup {
+fn filters(visit: &PageRequest, filter: &Filter<'_>, wrong: &Wrong) -> Markup {
     let field = |name, label, value| Field {
         name,
         label,
@@ -118,7 +118,7 @@ fn filters(visit: &Visit, filter: &Filter<'_>, wrong: &Wrong) -> Markup {
     }
 }
 
-fn table(visit: &Visit, entries: &[Entry]) -> Markup {
+fn table(visit: &PageRequest, entries: &[Entry]) -> Markup {
     html! {
         table.stack {
             caption.unseen { "What was done, newest first" }

@@ -6,9 +6,9 @@ use super::endpoint::{Endpoint, Health};
 use super::{At, Reach, Show, at};
 use crate::api::code::Code;
 use crate::api::problem::Problem;
-use crate::dashboard::page::{Page, Shown, Tab};
+use crate::dashboard::page::{Page, PageResult, Tab};
 use crate::dashboard::parts::{Listed, empty, pager};
-use crate::dashboard::visit::{Visit, query_of};
+use crate::dashboard::visit::{PageRequest, query_of};
 
 /// Number of endpoints on a page. Kept small, because the health of each one is a separate API call.
 const PER_PAGE: u8 = 25;
@@ -17,7 +17,7 @@ pub(super) const PAGES: &[At<Show>] = &[at(Reach::Tenant, "/endpoints", |visit| 
     Box::pin(show(visit))
 })];
 
-async fn show(visit: Visit) -> Result<Shown, Problem> {
+async fn show(visit: PageRequest) -> Result<PageResult, Problem> {
     let cursor = visit.query("cursor");
     let limit = PER_PAGE.to_string();
     let query = query_of([("limit", limit.as_str()), ("cursor", cursor)]);
@@ -40,7 +40,7 @@ async fn show(visit: Visit) -> Result<Shown, Problem> {
     let new = visit.here("/endpoints/new");
     let page = Page::new(Tab::Endpoints, "Endpoints")
         .lead(html! { "Where events are delivered to." })
-        .still(
+        .static_section(
             "new",
             html! { p { a.button.primary href=(new) { "Add an endpoint" } } },
         );
@@ -54,7 +54,7 @@ async fn show(visit: Visit) -> Result<Shown, Problem> {
     Ok(page.live("list", html! { (shown) (pager) }).into())
 }
 
-fn table(visit: &Visit, rows: &[(Endpoint, Health)]) -> Markup {
+fn table(visit: &PageRequest, rows: &[(Endpoint, Health)]) -> Markup {
     html! {
         table.stack {
             caption.unseen { "Endpoints, newest first" }
@@ -67,7 +67,7 @@ fn table(visit: &Visit, rows: &[(Endpoint, Health)]) -> Markup {
     }
 }
 
-fn row(visit: &Visit, endpoint: &Endpoint, health: &Health) -> Markup {
+fn row(visit: &PageRequest, endpoint: &Endpoint, health: &Health) -> Markup {
     let link = visit.here(&format!("/endpoints/{}", endpoint.id));
     html! {
         tr {

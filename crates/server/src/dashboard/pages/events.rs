@@ -9,9 +9,9 @@ use super::delivery::payload::{self, Event};
 use super::delivery::shape::Delivery;
 use super::{At, Reach, Show, at};
 use crate::api::problem::Problem;
-use crate::dashboard::page::{Page, Shown, Tab};
+use crate::dashboard::page::{Page, PageResult, Tab};
 use crate::dashboard::parts::{Listed, copied, empty, time};
-use crate::dashboard::visit::Visit;
+use crate::dashboard::visit::PageRequest;
 use crate::picture::words::count;
 
 /// Maximum number of deliveries shown here. The list of deliveries has all of them.
@@ -21,7 +21,7 @@ pub(super) const PAGES: &[At<Show>] = &[at(Reach::Tenant, "/events/{event}", |vi
     Box::pin(one(visit))
 })];
 
-async fn one(visit: Visit) -> Result<Shown, Problem> {
+async fn one(visit: PageRequest) -> Result<PageResult, Problem> {
     let id = visit.name("event");
     // An event never changes, so live updates do not read it again.
     let event: Option<Event> = match visit.known.get() {
@@ -39,11 +39,11 @@ async fn one(visit: Visit) -> Result<Shown, Problem> {
     let mut page = Page::new(Tab::Deliveries, format!("Event {kind}"))
         .below("Deliveries", visit.here("/deliveries"));
     if let Some(event) = &event {
-        page = page.still("facts", facts(event));
+        page = page.static_section("facts", facts(event));
     }
     page = page.live("deliveries", deliveries(&visit, &found, &addresses));
     if let Some(event) = &event {
-        page = page.still("payload", payload::section(event));
+        page = page.static_section("payload", payload::section(event));
     }
     Ok(page.into())
 }
@@ -64,7 +64,7 @@ fn facts(event: &Event) -> Markup {
     }
 }
 
-fn deliveries(visit: &Visit, found: &Listed<Delivery>, addresses: &Addresses) -> Markup {
+fn deliveries(visit: &PageRequest, found: &Listed<Delivery>, addresses: &Addresses) -> Markup {
     let all = visit.here(&format!("/deliveries?id={}", visit.name("event")));
     html! {
         h2 { "Where it went" }

@@ -16,13 +16,13 @@ pub(super) struct Stats {
 #[derive(Deserialize)]
 struct Windows {
     #[serde(rename = "1h")]
-    hour: Figures,
+    hour: HealthFigures,
     #[serde(rename = "24h")]
-    day: Figures,
+    day: HealthFigures,
 }
 
 #[derive(Deserialize)]
-struct Figures {
+struct HealthFigures {
     retry_ratio: Figure,
     dead_letter_ratio: Figure,
     attempts_per_success: Figure,

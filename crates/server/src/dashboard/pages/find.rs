@@ -5,8 +5,8 @@ use serde::Deserialize;
 use super::{At, Reach, Show, at};
 use crate::api::code::Code;
 use crate::api::problem::Problem;
-use crate::dashboard::page::Shown;
-use crate::dashboard::visit::{Visit, escaped};
+use crate::dashboard::page::PageResult;
+use crate::dashboard::visit::{PageRequest, escaped};
 
 pub(super) const PAGES: &[At<Show>] = &[
     at(Reach::Everything, "/find", |visit| {
@@ -16,25 +16,25 @@ pub(super) const PAGES: &[At<Show>] = &[
 ];
 
 #[derive(Deserialize)]
-struct Whose {
+struct IdOwner {
     tenant_id: String,
 }
 
-async fn anywhere(visit: Visit) -> Result<Shown, Problem> {
+async fn anywhere(visit: PageRequest) -> Result<PageResult, Problem> {
     let id = &visit.query("id").to_ascii_lowercase();
     if id.starts_with("rpl_") {
         let detail = "A replay is found on the page of its tenant, under Replays.";
         return Err(Problem::new(Code::NotFound, detail));
     }
     let path = path_of(id)?;
-    let whose: Whose = visit.read(&format!("/v1/find?id={}", escaped(id))).await?;
-    Ok(Shown::Elsewhere(visit.at(&whose.tenant_id, &path)))
+    let whose: IdOwner = visit.read(&format!("/v1/find?id={}", escaped(id))).await?;
+    Ok(PageResult::Elsewhere(visit.at(&whose.tenant_id, &path)))
 }
 
-async fn here(visit: Visit) -> Result<Shown, Problem> {
+async fn here(visit: PageRequest) -> Result<PageResult, Problem> {
     let id = &visit.query("id").to_ascii_lowercase();
     let path = path_of(id)?;
-    Ok(Shown::Elsewhere(visit.here(&path)))
+    Ok(PageResult::Elsewhere(visit.here(&path)))
 }
 
 /// Returns the path of an id's page.

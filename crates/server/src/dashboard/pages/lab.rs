@@ -13,10 +13,10 @@ use super::{At, Reach, Show, at};
 use crate::api::policies::MAX_SIMULATED;
 use crate::api::problem::Problem;
 use crate::api::route::Verb;
-use crate::dashboard::page::{Page, Shown, Tab};
+use crate::dashboard::page::{Page, PageResult, Tab};
 use crate::dashboard::parts::chart::{self, Column, Marks, Words};
 use crate::dashboard::parts::{Explained, Field, Wrong};
-use crate::dashboard::visit::{Visit, query_of};
+use crate::dashboard::visit::{PageRequest, query_of};
 use crate::picture::outage::Times;
 use crate::picture::words;
 
@@ -26,7 +26,7 @@ pub(super) const PAGES: &[At<Show>] = &[
 ];
 
 /// The choice of a custom policy.
-const OWN: &str = "own";
+const CUSTOM_POLICY: &str = "own";
 /// Minimum time range of a chart, in milliseconds.
 const LEAST_MS: u64 = 10_000;
 
@@ -40,7 +40,7 @@ struct Chosen {
 }
 
 impl Chosen {
-    fn read(visit: &Visit) -> Chosen {
+    fn read(visit: &PageRequest) -> Chosen {
         let or = |name: &str, usual: &str| match visit.query(name) {
             "" => usual.to_owned(),
             text => text.to_owned(),
@@ -49,7 +49,7 @@ impl Chosen {
         let usual = if written.is_empty() {
             "recommended"
         } else {
-            OWN
+            CUSTOM_POLICY
         };
         Chosen {
             preset: or("preset", usual),
@@ -63,7 +63,7 @@ impl Chosen {
     /// Returns the chosen policy, or the error in it.
     fn policy(&self) -> Result<Value, Wrong> {
         match self.preset.as_str() {
-            OWN => serde_json::from_str(&self.policy).map_err(|error| {
+            CUSTOM_POLICY => serde_json::from_str(&self.policy).map_err(|error| {
                 let message = match self.policy.is_empty() {
                     true => "write a policy here, or choose a preset above".to_owned(),
                     false => format!("is not JSON: {error}"),
@@ -105,7 +105,7 @@ struct Preset {
     name: String,
 }
 
-async fn show(visit: Visit) -> Result<Shown, Problem> {
+async fn show(visit: PageRequest) -> Result<PageResult, Problem> {
     let chosen = Chosen::read(&visit);
     let presets: Presets = visit.read("/v1/policies").await?;
     let page = Page::new(Tab::Lab, "Retry lab")
@@ -115,19 +115,19 @@ async fn show(visit: Visit) -> Result<Shown, Problem> {
         Ok(_) => Wrong::default(),
         Err(wrong) => wrong.clone(),
     };
-    let page = page.still("inputs", inputs(&visit, &chosen, &presets.data, &wrong));
+    let page = page.static_section("inputs", inputs(&visit, &chosen, &presets.data, &wrong));
     Ok(match tried {
         Err(_) => page.with_status(StatusCode::UNPROCESSABLE_ENTITY),
         Ok((policy, recovery)) => page
-            .still("timeline", timeline(&visit, &chosen, &policy))
-            .still("recovery", recovery),
+            .static_section("timeline", timeline(&visit, &chosen, &policy))
+            .static_section("recovery", recovery),
     }
     .into())
 }
 
 /// Explains and simulates the chosen policy, or returns what is wrong with the inputs.
 async fn attempt(
-    visit: &Visit,
+    visit: &PageRequest,
     chosen: &Chosen,
 ) -> Result<Result<(Explained, Markup), Wrong>, Problem> {
     let policy = match chosen.policy() {
@@ -145,7 +145,7 @@ async fn attempt(
     };
     let simulation = chosen.simulation(policy);
     let asked = visit.ask(Verb::Post, "/v1/policies/simulate", Some(simulation));
-    let played: Result<Played, Problem> = asked.await;
+    let played: Result<SimulationResult, Problem> = asked.await;
     Ok(match played {
         Ok(played) => Ok((explained, played.shown())),
         Err(problem) if problem.errors.is_some() => Err(Wrong::new(&problem, place)),
@@ -160,19 +160,19 @@ async fn attempt(
 }
 
 /// Returns the link to the lab for this visitor.
-fn link(visit: &Visit) -> String {
+fn link(visit: &PageRequest) -> String {
     match visit.tenant {
         None => visit.link("/lab"),
         Some(_) => visit.here("/lab"),
     }
 }
 
-fn inputs(visit: &Visit, chosen: &Chosen, presets: &[Preset], wrong: &Wrong) -> Markup {
+fn inputs(visit: &PageRequest, chosen: &Chosen, presets: &[Preset], wrong: &Wrong) -> Markup {
     let mut choices: Vec<(&str, &str)> = presets
         .iter()
         .map(|preset| (preset.name.as_str(), preset.name.as_str()))
         .collect();
-    choices.push((OWN, "Written out below"));
+    choices.push((CUSTOM_POLICY, "Written out below"));
     let field = |name, label, hint, value| Field {
         name,
         label,
@@ -204,10 +204,10 @@ fn inputs(visit: &Visit, chosen: &Chosen, presets: &[Preset], wrong: &Wrong) -> 
     }
 }
 
-fn timeline(visit: &Visit, chosen: &Chosen, policy: &Explained) -> Markup {
+fn timeline(visit: &PageRequest, chosen: &Chosen, policy: &Explained) -> Markup {
     let written = serde_json::to_string_pretty(&without_preset(&policy.policy)).unwrap_or_default();
     let query = query_of([
-        ("preset", OWN),
+        ("preset", CUSTOM_POLICY),
         ("policy", written.as_str()),
         ("pending", chosen.pending.as_str()),
         ("outage", chosen.outage.as_str()),
@@ -237,12 +237,12 @@ fn without_preset(policy: &Value) -> Value {
 
 /// The API's answer to a simulated outage.
 #[derive(Deserialize)]
-struct Played {
+struct SimulationResult {
     outage_ms: u64,
     capacity_per_second: f64,
     limits: Limits,
-    posthaste: Course,
-    naive: Course,
+    posthaste: RecoveryCourse,
+    naive: RecoveryCourse,
     words: String,
 }
 
@@ -259,7 +259,7 @@ struct Rate {
 }
 
 #[derive(Deserialize)]
-struct Course {
+struct RecoveryCourse {
     attempts: u64,
     delivered: u64,
     dead_lettered: u64,
@@ -276,13 +276,13 @@ struct Bucket {
     peak_failed: u64,
 }
 
-impl Course {
+impl RecoveryCourse {
     fn end_ms(&self) -> u64 {
         self.series.last().map_or(0, |bucket| bucket.to_ms)
     }
 }
 
-impl Played {
+impl SimulationResult {
     /// Returns the end of the charts' time axis: when posthaste is done, or when the naive sender is done if that is
     /// not much later.
     fn shown_until_ms(&self) -> u64 {
@@ -324,7 +324,7 @@ impl Played {
         }
     }
 
-    fn panel(&self, name: &str, course: &Course, drained: &str) -> Markup {
+    fn panel(&self, name: &str, course: &RecoveryCourse, drained: &str) -> Markup {
         let end_ms = self.shown_until_ms();
         let share = |ms: u64| (ms as f64 / end_ms as f64).min(1.0);
         let shown = course
@@ -423,7 +423,7 @@ mod tests {
             "peak_arrivals_per_second": 50, "drained_ms": drained_ms, "series": series})
     }
 
-    fn played(own: Value, naive: Value) -> Played {
+    fn played(own: Value, naive: Value) -> SimulationResult {
         let played = json!({
             "policy": {}, "pending": 10, "outage_ms": 60_000, "capacity_per_second": 50.0, "seed": 1,
             "limits": {"max_in_flight": 10, "rate_limit": {"per_second": 50.0, "burst": 100}},
@@ -451,7 +451,7 @@ mod tests {
     #[test]
     fn what_is_written_is_what_is_simulated() {
         let chosen = Chosen {
-            preset: OWN.to_owned(),
+            preset: CUSTOM_POLICY.to_owned(),
             policy: "{\"preset\": \"swift\"}".to_owned(),
             pending: "10,000".to_owned(),
             outage: "30m".to_owned(),

@@ -4,19 +4,19 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Act, At, Reach, at};
+use super::{ActionHandler, At, Reach, at};
 use crate::api::problem::Problem;
 use crate::api::route::Verb;
 use crate::dashboard::form::Form;
 use crate::dashboard::layout::csrf;
-use crate::dashboard::page::{After, Done, Page, Tab};
+use crate::dashboard::page::{ActionResult, Done, Page, Tab};
 use crate::dashboard::parts::{Field, Listed, Wrong, act, copied, time};
-use crate::dashboard::visit::Visit;
+use crate::dashboard::visit::PageRequest;
 
 /// Number of links listed, newest first. Older links are not listed and expire on their own.
 const LISTED: u8 = 20;
 
-pub(super) const ACTIONS: &[At<Act>] = &[
+pub(super) const ACTIONS: &[At<ActionHandler>] = &[
     at(Reach::Tenant, "/portal-link", |visit, sent| {
         Box::pin(make_link(visit, sent))
     }),
@@ -33,13 +33,13 @@ struct ActiveLink {
 }
 
 /// Adds the sections about portal links to a page.
-pub(super) async fn on(visit: &Visit, page: Page) -> Result<Page, Problem> {
+pub(super) async fn on(visit: &PageRequest, page: Page) -> Result<Page, Problem> {
     let listed: Listed<ActiveLink> = visit.get(&format!("/portal-links?limit={LISTED}")).await?;
-    let page = page.still("share", share(visit, "1h", &Wrong::default()));
+    let page = page.static_section("share", share(visit, "1h", &Wrong::default()));
     Ok(page.live("links", table(visit, &listed.data)))
 }
 
-fn table(visit: &Visit, links: &[ActiveLink]) -> Markup {
+fn table(visit: &PageRequest, links: &[ActiveLink]) -> Markup {
     if links.is_empty() {
         return html! {};
     }
@@ -57,14 +57,14 @@ fn table(visit: &Visit, links: &[ActiveLink]) -> Markup {
     }
 }
 
-async fn end(visit: Visit) -> Result<After, Problem> {
+async fn end(visit: PageRequest) -> Result<ActionResult, Problem> {
     let path = format!("/portal-links/{}", visit.name("link"));
     let _: Value = visit.act(Verb::Delete, &path, None).await?;
-    Ok(After::Goto(visit.here(""), Done::LinkEnded))
+    Ok(ActionResult::Goto(visit.here(""), Done::LinkEnded))
 }
 
 /// Renders the form that creates a portal link.
-fn share(visit: &Visit, life: &str, wrong: &Wrong) -> Markup {
+fn share(visit: &PageRequest, life: &str, wrong: &Wrong) -> Markup {
     let field = Field {
         name: "expires_in",
         label: "It works for",
@@ -91,7 +91,7 @@ struct Link {
     expires_at: String,
 }
 
-async fn make_link(visit: Visit, sent: Form) -> Result<After, Problem> {
+async fn make_link(visit: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
     let life = sent.text("expires_in");
     let document = match life {
         "" => json!({}),
@@ -100,8 +100,8 @@ async fn make_link(visit: Visit, sent: Form) -> Result<After, Problem> {
     let made: Result<Link, Problem> = visit.act(Verb::Post, "/portal-links", Some(document)).await;
     let page = Page::new(Tab::Overview, "A link to the portal")
         .below(visit.tenant().to_string(), visit.here(""));
-    Ok(After::Show(match made {
-        Ok(link) => page.still(
+    Ok(ActionResult::Show(match made {
+        Ok(link) => page.static_section(
             "shown",
             html! { div.card {
                 p { "Until " (time(&link.expires_at)) " whoever has it sees this tenant's part, and can do there what its key can, but for keys, links and events. It is shown only now; it can be ended on the tenant's overview." }
@@ -115,7 +115,7 @@ async fn make_link(visit: Visit, sent: Form) -> Result<After, Problem> {
             });
             let status = problem.status;
             let body = html! { (wrong.summary()) (share(&visit, life, &wrong)) };
-            page.still("share", body).with_status(status)
+            page.static_section("share", body).with_status(status)
         }
         Err(problem) => return Err(problem),
     }))

@@ -22,18 +22,18 @@ mod usage;
 use std::pin::Pin;
 
 use super::form::Form;
-use super::page::{After, Shown};
-use super::visit::{Visit, fits};
+use super::page::{ActionResult, PageResult};
+use super::visit::{PageRequest, fits};
 use crate::api::problem::Problem;
 
 /// Renders a page.
-pub(super) type Show = fn(Visit) -> PageFuture;
+pub(super) type Show = fn(PageRequest) -> PageFuture;
 /// The future of a rendered page.
-pub(super) type PageFuture = Pin<Box<dyn Future<Output = Result<Shown, Problem>> + Send>>;
+pub(super) type PageFuture = Pin<Box<dyn Future<Output = Result<PageResult, Problem>> + Send>>;
 /// Performs the action that a form requests.
-pub(super) type Act = fn(Visit, Form) -> ActionFuture;
+pub(super) type ActionHandler = fn(PageRequest, Form) -> ActionFuture;
 /// The future of an action.
-pub(super) type ActionFuture = Pin<Box<dyn Future<Output = Result<After, Problem>> + Send>>;
+pub(super) type ActionFuture = Pin<Box<dyn Future<Output = Result<ActionResult, Problem>> + Send>>;
 
 /// The part of the site that a page or an action belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ static PAGES: &[&[At<Show>]] = &[
 ];
 
 /// All actions.
-static ACTIONS: &[&[At<Act>]] = &[
+static ACTIONS: &[&[At<ActionHandler>]] = &[
     links::ACTIONS,
     endpoint::ACTIONS,
     tenants::ACTIONS,
@@ -93,7 +93,7 @@ pub(super) fn page(reach: Reach, path: &str) -> Found<Show> {
 }
 
 /// Finds the action of a form that is sent to a path.
-pub(super) fn action(reach: Reach, path: &str) -> Found<Act> {
+pub(super) fn action(reach: Reach, path: &str) -> Found<ActionHandler> {
     find_in(ACTIONS, reach, path)
 }
 

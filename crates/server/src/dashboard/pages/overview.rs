@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::figures::{Series, Stats, Window};
 use super::{At, Reach, Show, alerts, at, dead_letters, links, usage};
 use crate::api::problem::Problem;
-use crate::dashboard::page::{Page, Shown, Tab};
+use crate::dashboard::page::{Page, PageResult, Tab};
 use crate::dashboard::parts::{Listed, Mood, badge, time};
-use crate::dashboard::visit::{Visit, query_of};
+use crate::dashboard::visit::{PageRequest, query_of};
 use crate::picture::words;
 
 pub(super) const PAGES: &[At<Show>] = &[
@@ -22,7 +22,7 @@ const DEFAULT_URL: &str = "http://127.0.0.1:8420";
 
 /// An endpoint that needs attention.
 #[derive(Deserialize)]
-struct Needy {
+struct AttentionItem {
     tenant_id: String,
     endpoint_id: String,
     url: String,
@@ -35,10 +35,10 @@ struct Needy {
 
 #[derive(Deserialize)]
 struct Attention {
-    data: Vec<Needy>,
+    data: Vec<AttentionItem>,
 }
 
-async fn of_all(visit: Visit) -> Result<Shown, Problem> {
+async fn of_all(visit: PageRequest) -> Result<PageResult, Problem> {
     let tenants: Listed<Value> = visit.read("/v1/tenants?limit=1").await?;
     let page = Page::new(Tab::Overview, "Overview");
     if tenants.data.is_empty() {
@@ -48,7 +48,7 @@ async fn of_all(visit: Visit) -> Result<Shown, Problem> {
     Ok(with_figures(&visit, page, "/v1").await?.into())
 }
 
-async fn of_tenant(visit: Visit) -> Result<Shown, Problem> {
+async fn of_tenant(visit: PageRequest) -> Result<PageResult, Problem> {
     let endpoints: Listed<Value> = visit.get("/endpoints?limit=1").await?;
     let title = match visit.is_portal() {
         true => "Overview".to_owned(),
@@ -71,7 +71,7 @@ async fn of_tenant(visit: Visit) -> Result<Shown, Problem> {
     .into())
 }
 
-async fn with_figures(visit: &Visit, page: Page, base: &str) -> Result<Page, Problem> {
+async fn with_figures(visit: &PageRequest, page: Page, base: &str) -> Result<Page, Problem> {
     let window = Window::read(visit.query("window"));
     let query = query_of([("window", window.name())]);
     let attention: Attention = visit.read(&format!("{base}/attention")).await?;
@@ -95,7 +95,7 @@ async fn with_figures(visit: &Visit, page: Page, base: &str) -> Result<Page, Pro
         ))
 }
 
-fn needy(visit: &Visit, all: &[Needy]) -> Markup {
+fn needy(visit: &PageRequest, all: &[AttentionItem]) -> Markup {
     let of_everybody = visit.tenant.is_none();
     html! {
         h2 { "Needs a look" }
@@ -145,7 +145,7 @@ fn reason(reason: &str) -> Markup {
 }
 
 /// Returns the URL of this server for examples.
-fn own_url(visit: &Visit) -> &str {
+fn own_url(visit: &PageRequest) -> &str {
     let told = visit.dashboard.settings.public_url.as_deref();
     let called = visit.origin.called.as_deref();
     told.or(called).unwrap_or(DEFAULT_URL)
@@ -158,7 +158,7 @@ fn command(url: &str, path: &str, body: &str) -> String {
 }
 
 /// First steps on a server without tenants.
-fn start(visit: &Visit) -> Markup {
+fn start(visit: &PageRequest) -> Markup {
     let url = own_url(visit);
     let steps = [
         (
@@ -193,7 +193,7 @@ fn start(visit: &Visit) -> Markup {
 }
 
 /// First steps for a tenant without endpoints.
-fn start_of_tenant(visit: &Visit) -> Markup {
+fn start_of_tenant(visit: &PageRequest) -> Markup {
     let base = format!("/v1/tenants/{}", visit.tenant());
     let url = own_url(visit);
     let steps = [

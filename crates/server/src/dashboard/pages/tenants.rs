@@ -4,14 +4,14 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Act, At, Reach, Show, at};
+use super::{ActionHandler, At, Reach, Show, at};
 use crate::api::problem::Problem;
 use crate::api::route::Verb;
 use crate::dashboard::form::Form;
 use crate::dashboard::layout::csrf;
-use crate::dashboard::page::{After, Done, Page, Shown, Tab};
+use crate::dashboard::page::{ActionResult, Done, Page, PageResult, Tab};
 use crate::dashboard::parts::{Field, Listed, Wrong, empty, pager, time};
-use crate::dashboard::visit::{Visit, query_of};
+use crate::dashboard::visit::{PageRequest, query_of};
 
 /// Number of tenants on a page.
 const PER_PAGE: u8 = 50;
@@ -20,9 +20,10 @@ pub(super) const PAGES: &[At<Show>] = &[at(Reach::Everything, "/tenants", |visit
     Box::pin(show(visit))
 })];
 
-pub(super) const ACTIONS: &[At<Act>] = &[at(Reach::Everything, "/tenants", |visit, sent| {
-    Box::pin(create(visit, sent))
-})];
+pub(super) const ACTIONS: &[At<ActionHandler>] =
+    &[at(Reach::Everything, "/tenants", |visit, sent| {
+        Box::pin(create(visit, sent))
+    })];
 
 #[derive(Deserialize)]
 struct Tenant {
@@ -31,11 +32,11 @@ struct Tenant {
     created_at: String,
 }
 
-async fn show(visit: Visit) -> Result<Shown, Problem> {
+async fn show(visit: PageRequest) -> Result<PageResult, Problem> {
     Ok(page(&visit, "", "", &Wrong::default()).await?.into())
 }
 
-async fn page(visit: &Visit, id: &str, name: &str, wrong: &Wrong) -> Result<Page, Problem> {
+async fn page(visit: &PageRequest, id: &str, name: &str, wrong: &Wrong) -> Result<Page, Problem> {
     let cursor = visit.query("cursor");
     let limit = PER_PAGE.to_string();
     let query = query_of([("limit", limit.as_str()), ("cursor", cursor)]);
@@ -53,10 +54,10 @@ async fn page(visit: &Visit, id: &str, name: &str, wrong: &Wrong) -> Result<Page
     Ok(Page::new(Tab::Tenants, "Tenants")
         .lead(html! { "Your customers, each with endpoints of its own. Each sees only what is its own." })
         .live("list", html! { (list) (pager) })
-        .still("new", form(visit, id, name, wrong)))
+        .static_section("new", form(visit, id, name, wrong)))
 }
 
-fn table(visit: &Visit, tenants: &[Tenant]) -> Markup {
+fn table(visit: &PageRequest, tenants: &[Tenant]) -> Markup {
     html! {
         table.stack {
             caption.unseen { "Tenants, newest first" }
@@ -75,7 +76,7 @@ fn table(visit: &Visit, tenants: &[Tenant]) -> Markup {
     }
 }
 
-fn form(visit: &Visit, id: &str, name: &str, wrong: &Wrong) -> Markup {
+fn form(visit: &PageRequest, id: &str, name: &str, wrong: &Wrong) -> Markup {
     let id = Field {
         name: "id",
         label: "Id",
@@ -104,7 +105,7 @@ fn form(visit: &Visit, id: &str, name: &str, wrong: &Wrong) -> Markup {
     }
 }
 
-async fn create(visit: Visit, sent: Form) -> Result<After, Problem> {
+async fn create(visit: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
     let (id, name) = (sent.text("id"), sent.text("name"));
     let mut document = json!({});
     for (field, text) in [("id", id), ("name", name)] {
@@ -114,13 +115,16 @@ async fn create(visit: Visit, sent: Form) -> Result<After, Problem> {
     }
     let made: Result<Tenant, Problem> = visit.ask(Verb::Post, "/v1/tenants", Some(document)).await;
     match made {
-        Ok(tenant) => Ok(After::Goto(visit.at(&tenant.id, ""), Done::TenantCreated)),
+        Ok(tenant) => Ok(ActionResult::Goto(
+            visit.at(&tenant.id, ""),
+            Done::TenantCreated,
+        )),
         Err(problem) => {
             let wrong = Wrong::new(&problem, |field| {
                 ["id", "name"].into_iter().find(|name| *name == field)
             });
             let page = page(&visit, id, name, &wrong).await?;
-            Ok(After::Show(page.with_status(problem.status)))
+            Ok(ActionResult::Show(page.with_status(problem.status)))
         }
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::api::problem::Problem;
 use crate::dashboard::parts::{Mood, badge, time};
-use crate::dashboard::visit::Visit;
+use crate::dashboard::visit::PageRequest;
 use crate::picture::words;
 
 /// The limits that are shown, in this order, with their labels.
@@ -40,7 +40,7 @@ struct Limit {
 }
 
 /// Renders the limits and their usage.
-pub(super) async fn summary(visit: &Visit) -> Result<Markup, Problem> {
+pub(super) async fn summary(visit: &PageRequest) -> Result<Markup, Problem> {
     let usage: Usage = visit.get("/usage").await?;
     Ok(html! {
         h2 { "Usage" }

@@ -3,11 +3,16 @@
 use maud::{Markup, html};
 
 use crate::dashboard::layout::csrf;
-use crate::dashboard::visit::Visit;
+use crate::dashboard::visit::PageRequest;
 
 /// A button that performs an action: a form of its own that is sent to `link`. `class` is `primary`, `danger` or
 /// empty.
-pub(in crate::dashboard) fn act(visit: &Visit, link: &str, class: &str, word: &str) -> Markup {
+pub(in crate::dashboard) fn act(
+    visit: &PageRequest,
+    link: &str,
+    class: &str,
+    word: &str,
+) -> Markup {
     html! {
         form.act method="post" action=(link) {
             (csrf(visit))

@@ -10,7 +10,7 @@ use crate::picture::svg::{Element, number, rect};
 const WIDTH: f64 = 600.0;
 const HEIGHT: f64 = 100.0;
 /// Minimum height of a column that is not zero, so that it is visible.
-const SEEN: f64 = 1.0;
+const MIN_VISIBLE_HEIGHT: f64 = 1.0;
 
 /// A column of a chart.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -163,7 +163,7 @@ fn bars(
             continue;
         }
         // A value above zero must be visible, however small it is.
-        let (low, high) = (place(low), place(high).max(place(low) + SEEN));
+        let (low, high) = (place(low), place(high).max(place(low) + MIN_VISIBLE_HEIGHT));
         let (left, right) = (WIDTH * column.from, WIDTH * column.to);
         let gap = (right - left) * 0.15;
         let _ = write!(

@@ -9,7 +9,7 @@ use posthaste_egress::Report;
 use serde_json::Value;
 
 use super::Missing;
-use super::shelf::{Ended, MAX_LIFETIME};
+use super::shelf::{FetchOutcome, MAX_LIFETIME};
 use crate::credentials::bearer;
 
 /// Maximum response size that is read, in bytes. Longer than any usual token.
@@ -32,7 +32,7 @@ const KNOWN_ERRORS: &[&str] = &[
 ];
 
 /// Returns the outcome of a token request.
-pub(super) fn understand(report: &Report) -> Ended {
+pub(super) fn understand(report: &Report) -> FetchOutcome {
     if let Some(mishap) = &report.mishap {
         // The text was written for deliveries and names their receiver.
         let why = mishap
@@ -65,15 +65,15 @@ pub(super) fn understand(report: &Report) -> Ended {
     }
 }
 
-fn failed(fault: Fault, why: &str, wait: Option<Span>) -> Ended {
-    Ended::Failed {
+fn failed(fault: Fault, why: &str, wait: Option<Span>) -> FetchOutcome {
+    FetchOutcome::Failed {
         missing: Missing::new(fault, why),
         wait,
     }
 }
 
 /// Parses a token, or returns what is wrong with the response.
-fn token(body: &[u8], truncated: bool) -> Result<Ended, String> {
+fn token(body: &[u8], truncated: bool) -> Result<FetchOutcome, String> {
     if truncated {
         return Err(format!("is longer than {} KiB", MAX_ANSWER_BYTES / 1_024));
     }
@@ -94,7 +94,7 @@ fn token(body: &[u8], truncated: bool) -> Result<Ended, String> {
         return Err(format!("has a token of more than {most} KiB"));
     }
     let unfit = || "has a token that cannot stand in a header".to_owned();
-    Ok(Ended::Got {
+    Ok(FetchOutcome::Got {
         header: bearer(token).ok_or_else(unfit)?,
         lifetime: answer.get("expires_in").and_then(lifetime),
     })
@@ -147,14 +147,14 @@ mod tests {
         }
     }
 
-    fn answered(status: u16, body: &Value) -> Ended {
+    fn answered(status: u16, body: &Value) -> FetchOutcome {
         understand(&report(status, body.to_string().as_bytes()))
     }
 
-    fn why(ended: Ended) -> (Fault, String) {
+    fn why(ended: FetchOutcome) -> (Fault, String) {
         match ended {
-            Ended::Failed { missing, .. } => (missing.fault, missing.detail),
-            Ended::Got { .. } | Ended::Ours(_) => panic!("{ended:?}"),
+            FetchOutcome::Failed { missing, .. } => (missing.fault, missing.detail),
+            FetchOutcome::Got { .. } | FetchOutcome::Ours(_) => panic!("{ended:?}"),
         }
     }
 
@@ -165,12 +165,14 @@ mod tests {
                 "access_token": "abc", "token_type": "bEARER", "expires_in": expires_in, "more": [],
             });
             match answered(200, &answer) {
-                Ended::Got { header, lifetime } => {
+                FetchOutcome::Got { header, lifetime } => {
                     assert_eq!(header, "Bearer abc");
                     assert!(header.is_sensitive());
                     lifetime
                 }
-                other @ (Ended::Failed { .. } | Ended::Ours(_)) => panic!("{other:?}"),
+                other @ (FetchOutcome::Failed { .. } | FetchOutcome::Ours(_)) => {
+                    panic!("{other:?}")
+                }
             }
         };
         assert_eq!(lifetime(json!(3_600)), Some(Span::from_secs(3_600)));
@@ -238,7 +240,7 @@ mod tests {
         );
         assert_eq!(
             ended,
-            Ended::Failed {
+            FetchOutcome::Failed {
                 missing: Missing {
                     fault: Fault::NoToken,
                     detail: "no access token: the token server answered 401 (invalid_client)"
@@ -287,7 +289,7 @@ mod tests {
         #[test]
         fn no_answer_does_harm(status in 100_u16..600, body in prop::collection::vec(any::<u8>(), 0..300)) {
             let ended = understand(&report(status, &body));
-            let got = matches!(ended, Ended::Got { .. });
+            let got = matches!(ended, FetchOutcome::Got { .. });
             prop_assert!(!got);
         }
     }

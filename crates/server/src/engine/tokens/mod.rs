@@ -34,7 +34,7 @@ pub(super) use shelf::Token;
 
 use crate::clock::Clock;
 use crate::credentials::Mark;
-use shelf::{Advice, Ended, TokenState};
+use shelf::{Decision, FetchOutcome, TokenState};
 
 /// Maximum number of endpoints with cached tokens. An evicted token is fetched again.
 pub(super) const MAX_CACHED_TOKENS: usize = 4_096;
@@ -70,20 +70,20 @@ impl Missing {
 }
 
 /// Result of a fetch, for the deliveries that wait for it.
-type News = Result<Token, Absent>;
+type FetchResult = Result<Token, Absent>;
 
 /// Cache of access tokens.
 pub(super) struct Tokens {
     client: Client,
     clock: Clock,
-    places: Mutex<FxHashMap<TokenKey, Place>>,
+    places: Mutex<FxHashMap<TokenKey, Entry>>,
 }
 
 #[derive(Default)]
-struct Place {
+struct Entry {
     shelf: TokenState,
     /// Channel that receives the result of the fetch in progress.
-    news: Option<watch::Receiver<Option<News>>>,
+    news: Option<watch::Receiver<Option<FetchResult>>>,
 }
 
 impl Tokens {
@@ -106,19 +106,19 @@ impl Tokens {
             let mut places = self.places();
             make_room(&mut places, grant.key);
             let place = places.entry(grant.key).or_default();
-            match place.shelf.advise(now) {
-                Advice::Use(lent) => return Ok(lent),
-                Advice::Fail(missing) => return Err(Absent::Theirs(missing)),
-                Advice::Renew(lent) => {
+            match place.shelf.decide(now) {
+                Decision::Use(lent) => return Ok(lent),
+                Decision::Fail(missing) => return Err(Absent::Theirs(missing)),
+                Decision::Renew(lent) => {
                     place.news = Some(self.begin(grant, now, time_limit));
                     return Ok(lent);
                 }
-                Advice::Fetch => {
+                Decision::Fetch => {
                     let news = self.begin(grant, now, time_limit);
                     place.news = Some(news.clone());
                     news
                 }
-                Advice::Wait => place.news.clone().expect("a fetch is under way"),
+                Decision::Wait => place.news.clone().expect("a fetch is under way"),
             }
         };
         match timeout(time_limit, news.wait_for(Option::is_some)).await {
@@ -150,11 +150,11 @@ impl Tokens {
         grant: &Arc<Grant>,
         asked_at: Tick,
         time_limit: Duration,
-    ) -> watch::Receiver<Option<News>> {
+    ) -> watch::Receiver<Option<FetchResult>> {
         let (tell, news) = watch::channel(None);
         let (tokens, grant) = (self.clone(), grant.clone());
         tokio::spawn(async move {
-            let mut fetching = Fetching {
+            let mut fetching = FetchGuard {
                 tokens: tokens.clone(),
                 key: grant.key,
                 asked_at,
@@ -164,13 +164,13 @@ impl Tokens {
             let report = tokens.client.send(grant.request(time_limit)).await;
             fetching.ended = Some(match report {
                 Ok(report) => answer::understand(&report),
-                Err(fault) => Ended::Ours(fault.to_string()),
+                Err(fault) => FetchOutcome::Ours(fault.to_string()),
             });
         });
         news
     }
 
-    fn places(&self) -> MutexGuard<'_, FxHashMap<TokenKey, Place>> {
+    fn places(&self) -> MutexGuard<'_, FxHashMap<TokenKey, Entry>> {
         // A panic leaves no half-done change behind, so a poisoned lock is safe to use.
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -180,7 +180,7 @@ fn fell_over() -> Absent {
     Absent::Ours("the fetch of an access token fell over".to_owned())
 }
 
-fn make_room(places: &mut FxHashMap<TokenKey, Place>, wanted: TokenKey) {
+fn make_room(places: &mut FxHashMap<TokenKey, Entry>, wanted: TokenKey) {
     if places.len() >= MAX_CACHED_TOKENS && !places.contains_key(&wanted) {
         // Evicts the first idle entry: the order of the map is as good as random.
         let mut idle = places
@@ -195,22 +195,22 @@ fn make_room(places: &mut FxHashMap<TokenKey, Place>, wanted: TokenKey) {
 
 /// Drop guard of a fetch in progress. However the fetch ends, the waiting deliveries get a result and the next fetch
 /// may start.
-struct Fetching {
+struct FetchGuard {
     tokens: Arc<Tokens>,
     key: TokenKey,
     asked_at: Tick,
-    tell: watch::Sender<Option<News>>,
-    ended: Option<Ended>,
+    tell: watch::Sender<Option<FetchResult>>,
+    ended: Option<FetchOutcome>,
 }
 
-impl Drop for Fetching {
+impl Drop for FetchGuard {
     fn drop(&mut self) {
         let now = self.tokens.clock.now().tick;
         let mut places = self.tokens.places();
         // If the endpoint was changed meanwhile, its entry was dropped, and a new entry may already have another fetch
         // in progress. Only the entry that waits for this fetch is updated; the deliveries waiting for it are answered
         // in any case.
-        let awaited = |place: &&mut Place| {
+        let awaited = |place: &&mut Entry| {
             let news = place.news.as_ref();
             news.is_some_and(|news| news.same_channel(&self.tell.subscribe()))
         };
@@ -238,13 +238,13 @@ mod tests {
         let mark = Credentials::default().mark();
         let mut places = FxHashMap::default();
         let awaited = (EndpointId(0), mark);
-        let mut place = Place::default();
-        assert_eq!(place.shelf.advise(Tick(0)), Advice::Fetch);
+        let mut place = Entry::default();
+        assert_eq!(place.shelf.decide(Tick(0)), Decision::Fetch);
         places.insert(awaited, place);
         for number in 1..2 * MAX_CACHED_TOKENS as u128 {
             let key = (EndpointId(number), mark);
             make_room(&mut places, key);
-            places.insert(key, Place::default());
+            places.insert(key, Entry::default());
             assert!(places.len() <= MAX_CACHED_TOKENS);
             assert!(places.contains_key(&key) && places.contains_key(&awaited));
         }

@@ -5,7 +5,7 @@
 use http::HeaderValue;
 use posthaste_core::time::{Span, Tick};
 
-use super::{Absent, Missing, News};
+use super::{Absent, FetchResult, Missing};
 
 /// Lifetime of a token whose server states none.
 pub(super) const DEFAULT_LIFETIME: Span = Span::from_secs(5 * 60);
@@ -37,7 +37,7 @@ pub(in crate::engine) struct Token {
 
 /// Outcome of a fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum FetchOutcome {
     /// The server issued a token.
     Got {
         /// The complete `Authorization` header value.
@@ -58,7 +58,7 @@ pub(super) enum Ended {
 
 /// Decision for a delivery that needs a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Advice {
+pub(super) enum Decision {
     /// Use this token.
     Use(Token),
     /// Use this token, and fetch its successor in the background.
@@ -76,7 +76,7 @@ pub(super) enum Advice {
 pub(super) struct TokenState {
     held: Option<Held>,
     fetching: bool,
-    trouble: Option<Trouble>,
+    trouble: Option<Failures>,
     serial: u64,
     /// Number of consecutive tokens that were rejected soon after they were issued.
     rejections: u32,
@@ -92,7 +92,7 @@ struct Held {
 
 /// Consecutive failures of the server to issue a token.
 #[derive(Debug)]
-struct Trouble {
+struct Failures {
     count: u32,
     until: Tick,
     missing: Missing,
@@ -101,7 +101,7 @@ struct Trouble {
 impl TokenState {
     /// Returns the decision. A caller that gets `Fetch` or `Renew` must fetch: no other caller gets either until the
     /// fetch has ended.
-    pub(super) fn advise(&mut self, now: Tick) -> Advice {
+    pub(super) fn decide(&mut self, now: Tick) -> Decision {
         self.held.take_if(|held| held.ends_at <= now);
         let trouble = self.trouble.as_ref();
         let trouble = trouble.filter(|trouble| now < trouble.until);
@@ -109,26 +109,31 @@ impl TokenState {
             (Some(held), trouble) => {
                 let lent = held.lent.clone();
                 if now < held.renew_at || self.fetching || trouble.is_some() {
-                    return Advice::Use(lent);
+                    return Decision::Use(lent);
                 }
                 self.fetching = true;
-                Advice::Renew(lent)
+                Decision::Renew(lent)
             }
-            (None, _) if self.fetching => Advice::Wait,
-            (None, Some(trouble)) => Advice::Fail(trouble.missing.clone()),
+            (None, _) if self.fetching => Decision::Wait,
+            (None, Some(trouble)) => Decision::Fail(trouble.missing.clone()),
             (None, None) => {
                 self.fetching = true;
-                Advice::Fetch
+                Decision::Fetch
             }
         }
     }
 
     /// Applies the outcome of the fetch that started at `asked_at`. The token's lifetime counts from there, because it
     /// is unknown when between request and response it began.
-    pub(super) fn fetched(&mut self, asked_at: Tick, now: Tick, ended: Ended) -> News {
+    pub(super) fn fetched(
+        &mut self,
+        asked_at: Tick,
+        now: Tick,
+        ended: FetchOutcome,
+    ) -> FetchResult {
         self.fetching = false;
         match ended {
-            Ended::Got { header, lifetime } => {
+            FetchOutcome::Got { header, lifetime } => {
                 self.trouble = None;
                 self.serial += 1;
                 let lent = Token {
@@ -150,18 +155,18 @@ impl TokenState {
                     ..lent
                 })
             }
-            Ended::Failed { missing, wait } => {
+            FetchOutcome::Failed { missing, wait } => {
                 let before = self.trouble.as_ref().map_or(0, |trouble| trouble.count);
                 let pause = before.checked_sub(1).map_or(Span::ZERO, pause);
                 let pause = pause.max(wait.unwrap_or_default()).min(MAX_PAUSE);
-                self.trouble = Some(Trouble {
+                self.trouble = Some(Failures {
                     count: before.saturating_add(1),
                     until: now.after(pause),
                     missing: missing.clone(),
                 });
                 Err(Absent::Theirs(missing))
             }
-            Ended::Ours(why) => Err(Absent::Ours(why)),
+            FetchOutcome::Ours(why) => Err(Absent::Ours(why)),
         }
     }
 
@@ -210,15 +215,15 @@ mod tests {
     use posthaste_core::classify::Fault;
     use proptest::prelude::*;
 
-    fn got(token: &'static str, seconds: Option<u64>) -> Ended {
-        Ended::Got {
+    fn got(token: &'static str, seconds: Option<u64>) -> FetchOutcome {
+        FetchOutcome::Got {
             header: HeaderValue::from_static(token),
             lifetime: seconds.map(Span::from_secs),
         }
     }
 
-    fn failed(wait: Option<u64>) -> Ended {
-        Ended::Failed {
+    fn failed(wait: Option<u64>) -> FetchOutcome {
+        FetchOutcome::Failed {
             missing: Missing::new(Fault::NoToken, "because"),
             wait: wait.map(Span::from_secs),
         }
@@ -227,22 +232,22 @@ mod tests {
     /// Returns a shelf that holds a token requested at tick 0.
     fn holding(seconds: Option<u64>) -> TokenState {
         let mut shelf = TokenState::default();
-        assert_eq!(shelf.advise(Tick(0)), Advice::Fetch);
+        assert_eq!(shelf.decide(Tick(0)), Decision::Fetch);
         let news = shelf.fetched(Tick(0), Tick(5_000), got("one", seconds));
         assert!(news.is_ok_and(|lent| lent.fresh));
         shelf
     }
 
     fn uses(shelf: &mut TokenState, now: u64) -> bool {
-        matches!(shelf.advise(Tick(now)), Advice::Use(lent) if !lent.fresh)
+        matches!(shelf.decide(Tick(now)), Decision::Use(lent) if !lent.fresh)
     }
 
     #[test]
     fn one_fetches_and_the_others_wait() {
         let mut shelf = TokenState::default();
-        assert_eq!(shelf.advise(Tick(0)), Advice::Fetch);
-        assert_eq!(shelf.advise(Tick(1)), Advice::Wait);
-        assert_eq!(shelf.advise(Tick(900_000)), Advice::Wait);
+        assert_eq!(shelf.decide(Tick(0)), Decision::Fetch);
+        assert_eq!(shelf.decide(Tick(1)), Decision::Wait);
+        assert_eq!(shelf.decide(Tick(900_000)), Decision::Wait);
         let _ = shelf.fetched(Tick(0), Tick(900_000), got("one", Some(3_600)));
         assert!(uses(&mut shelf, 900_001));
     }
@@ -252,17 +257,17 @@ mod tests {
         let mut shelf = holding(Some(3_600));
         assert!(uses(&mut shelf, 3_539_999));
         // One minute before expiry exactly one caller gets the decision to renew it.
-        assert!(matches!(shelf.advise(Tick(3_540_000)), Advice::Renew(_)));
+        assert!(matches!(shelf.decide(Tick(3_540_000)), Decision::Renew(_)));
         assert!(uses(&mut shelf, 3_540_000));
         assert!(uses(&mut shelf, 3_599_999));
-        assert_eq!(shelf.advise(Tick(3_600_000)), Advice::Wait);
+        assert_eq!(shelf.decide(Tick(3_600_000)), Decision::Wait);
         let news = shelf.fetched(Tick(3_540_000), Tick(3_600_500), got("two", Some(3_600)));
         assert!(news.is_ok_and(|lent| lent.header == "two"));
         // The lifetime counts from the request.
         assert!(uses(&mut shelf, 3_540_000 + 3_539_999));
         assert!(matches!(
-            shelf.advise(Tick(3_540_000 + 3_540_000)),
-            Advice::Renew(_)
+            shelf.decide(Tick(3_540_000 + 3_540_000)),
+            Decision::Renew(_)
         ));
     }
 
@@ -270,31 +275,31 @@ mod tests {
     fn a_short_life_has_a_short_margin_and_an_unknown_one_a_default() {
         let mut shelf = holding(Some(100));
         assert!(uses(&mut shelf, 89_999));
-        assert!(matches!(shelf.advise(Tick(90_000)), Advice::Renew(_)));
+        assert!(matches!(shelf.decide(Tick(90_000)), Decision::Renew(_)));
         let mut shelf = holding(None);
         let end = DEFAULT_LIFETIME.as_millis();
         assert!(uses(&mut shelf, end * 9 / 10 - 1));
-        assert!(matches!(shelf.advise(Tick(end - 1)), Advice::Renew(_)));
+        assert!(matches!(shelf.decide(Tick(end - 1)), Decision::Renew(_)));
         let mut shelf = holding(Some(u64::MAX / 1_000));
         let end = MAX_LIFETIME.as_millis();
         assert!(uses(&mut shelf, end - MAX_MARGIN.as_millis() - 1));
-        assert_eq!(shelf.advise(Tick(end)), Advice::Fetch);
+        assert_eq!(shelf.decide(Tick(end)), Decision::Fetch);
         // A token that expires at once serves the deliveries that waited for it, and no others.
         let mut shelf = holding(Some(0));
-        assert_eq!(shelf.advise(Tick(5_000)), Advice::Fetch);
+        assert_eq!(shelf.decide(Tick(5_000)), Decision::Fetch);
     }
 
     #[test]
     fn a_renewal_that_fails_leaves_the_old_one_in_use() {
         let mut shelf = holding(Some(3_600));
-        assert!(matches!(shelf.advise(Tick(3_540_000)), Advice::Renew(_)));
+        assert!(matches!(shelf.decide(Tick(3_540_000)), Decision::Renew(_)));
         let _ = shelf.fetched(Tick(3_540_000), Tick(3_540_100), failed(None));
-        assert!(matches!(shelf.advise(Tick(3_540_100)), Advice::Renew(_)));
+        assert!(matches!(shelf.decide(Tick(3_540_100)), Decision::Renew(_)));
         let _ = shelf.fetched(Tick(3_540_100), Tick(3_540_200), failed(None));
         assert!(uses(&mut shelf, 3_541_199));
-        assert!(matches!(shelf.advise(Tick(3_541_200)), Advice::Renew(_)));
+        assert!(matches!(shelf.decide(Tick(3_541_200)), Decision::Renew(_)));
         let _ = shelf.fetched(Tick(3_541_200), Tick(3_598_500), failed(None));
-        assert!(matches!(shelf.advise(Tick(3_600_000)), Advice::Fail(_)));
+        assert!(matches!(shelf.decide(Tick(3_600_000)), Decision::Fail(_)));
     }
 
     #[test]
@@ -302,55 +307,55 @@ mod tests {
         let mut shelf = TokenState::default();
         let mut now = Tick(0);
         // The first failure may be transient and is not cached.
-        assert_eq!(shelf.advise(now), Advice::Fetch);
+        assert_eq!(shelf.decide(now), Decision::Fetch);
         let _ = shelf.fetched(now, now, failed(None));
         for seconds in [1, 2, 4, 8, 16, 32, 60, 60, 60] {
-            assert_eq!(shelf.advise(now), Advice::Fetch, "{seconds}");
+            assert_eq!(shelf.decide(now), Decision::Fetch, "{seconds}");
             let _ = shelf.fetched(now, now, failed(None));
             let last = Tick(now.0 + seconds * 1_000 - 1);
-            assert!(matches!(shelf.advise(last), Advice::Fail(_)), "{seconds}");
+            assert!(matches!(shelf.decide(last), Decision::Fail(_)), "{seconds}");
             now = Tick(last.0 + 1);
         }
-        assert_eq!(shelf.advise(now), Advice::Fetch);
+        assert_eq!(shelf.decide(now), Decision::Fetch);
         let _ = shelf.fetched(now, now, got("one", Some(1)));
         // After a success, the next failure is a first one again.
         let now = Tick(now.0 + 1_000);
-        assert_eq!(shelf.advise(now), Advice::Fetch);
+        assert_eq!(shelf.decide(now), Decision::Fetch);
         let _ = shelf.fetched(now, now, failed(None));
-        assert_eq!(shelf.advise(now), Advice::Fetch);
+        assert_eq!(shelf.decide(now), Decision::Fetch);
     }
 
     #[test]
     fn a_server_that_asks_for_time_gets_it_within_bounds() {
         for (asked, given) in [(1, 1), (30, 30), (3_600, 60)] {
             let mut shelf = TokenState::default();
-            assert_eq!(shelf.advise(Tick(0)), Advice::Fetch);
+            assert_eq!(shelf.decide(Tick(0)), Decision::Fetch);
             let _ = shelf.fetched(Tick(0), Tick(0), failed(Some(asked)));
             let last = Tick(given * 1_000 - 1);
-            assert!(matches!(shelf.advise(last), Advice::Fail(_)), "{asked}");
-            assert_eq!(shelf.advise(Tick(last.0 + 1)), Advice::Fetch, "{asked}");
+            assert!(matches!(shelf.decide(last), Decision::Fail(_)), "{asked}");
+            assert_eq!(shelf.decide(Tick(last.0 + 1)), Decision::Fetch, "{asked}");
         }
     }
 
     #[test]
     fn a_fault_of_ours_is_not_held_against_the_server() {
         let mut shelf = TokenState::default();
-        assert_eq!(shelf.advise(Tick(0)), Advice::Fetch);
-        let news = shelf.fetched(Tick(0), Tick(0), Ended::Ours("no room".to_owned()));
+        assert_eq!(shelf.decide(Tick(0)), Decision::Fetch);
+        let news = shelf.fetched(Tick(0), Tick(0), FetchOutcome::Ours("no room".to_owned()));
         assert_eq!(news, Err(Absent::Ours("no room".to_owned())));
-        assert_eq!(shelf.advise(Tick(0)), Advice::Fetch);
+        assert_eq!(shelf.decide(Tick(0)), Decision::Fetch);
         shelf.fell_over();
-        assert_eq!(shelf.advise(Tick(0)), Advice::Fetch);
+        assert_eq!(shelf.decide(Tick(0)), Decision::Fetch);
     }
 
     #[test]
     fn only_the_token_that_was_rejected_is_dropped() {
         let mut shelf = holding(Some(3_600));
-        let Advice::Use(old) = shelf.advise(Tick(6_000)) else {
+        let Decision::Use(old) = shelf.decide(Tick(6_000)) else {
             panic!("there is one");
         };
         shelf.rejected(Tick(6_000), old.serial);
-        assert_eq!(shelf.advise(Tick(6_000)), Advice::Fetch);
+        assert_eq!(shelf.decide(Tick(6_000)), Decision::Fetch);
         let _ = shelf.fetched(Tick(6_000), Tick(6_000), got("two", Some(3_600)));
         // Another delivery was sent with the old token too, and its rejection arrives only now.
         shelf.rejected(Tick(6_000), old.serial);
@@ -363,13 +368,13 @@ mod tests {
         let mut fetches = 0;
         // 1,000 seconds with ten rejections per second.
         for now in (5_000..1_005_000).step_by(100).map(Tick) {
-            match shelf.advise(now) {
-                Advice::Use(lent) => shelf.rejected(now, lent.serial),
-                Advice::Fetch => {
+            match shelf.decide(now) {
+                Decision::Use(lent) => shelf.rejected(now, lent.serial),
+                Decision::Fetch => {
                     fetches += 1;
                     let _ = shelf.fetched(now, now, got("another", Some(3_600)));
                 }
-                other @ (Advice::Renew(_) | Advice::Wait | Advice::Fail(_)) => {
+                other @ (Decision::Renew(_) | Decision::Wait | Decision::Fail(_)) => {
                     panic!("{other:?}")
                 }
             }
@@ -378,16 +383,16 @@ mod tests {
         assert!((100..=110).contains(&fetches), "{fetches}");
         // A token that was accepted for a while and is then rejected is replaced at once.
         let mut now = Tick(2_000_000);
-        while let Advice::Use(lent) = shelf.advise(now) {
+        while let Decision::Use(lent) = shelf.decide(now) {
             shelf.rejected(now, lent.serial);
         }
         let _ = shelf.fetched(now, now, got("good", Some(3_600)));
         now = now.after(MAX_PAUSE);
-        let Advice::Use(lent) = shelf.advise(now) else {
+        let Decision::Use(lent) = shelf.decide(now) else {
             panic!("there is one");
         };
         shelf.rejected(now, lent.serial);
-        assert_eq!(shelf.advise(now), Advice::Fetch);
+        assert_eq!(shelf.decide(now), Decision::Fetch);
     }
 
     proptest! {
@@ -399,15 +404,15 @@ mod tests {
             for (passed, step) in steps {
                 now = Tick(now.0 + passed);
                 match (step, begun) {
-                    (0..=2, _) => match shelf.advise(now) {
-                        Advice::Fetch => prop_assert!(begun.replace(now).is_none()),
-                        Advice::Renew(_) => {
+                    (0..=2, _) => match shelf.decide(now) {
+                        Decision::Fetch => prop_assert!(begun.replace(now).is_none()),
+                        Decision::Renew(_) => {
                             prop_assert!(begun.replace(now).is_none());
                             prop_assert!(now < end);
                         }
-                        Advice::Use(_) => prop_assert!(now < end),
-                        Advice::Wait => prop_assert!(begun.is_some()),
-                        Advice::Fail(_) => {}
+                        Decision::Use(_) => prop_assert!(now < end),
+                        Decision::Wait => prop_assert!(begun.is_some()),
+                        Decision::Fail(_) => {}
                     },
                     (3, Some(at)) => {
                         let _ = shelf.fetched(at, now, got("one", Some(90)));

@@ -14,7 +14,7 @@ use ring::digest::{SHA256, digest};
 use serde_json::Value;
 
 use super::address::{self, NoAddress, Sender};
-use super::words::{Matter, about, alert, clean, grouped, happened};
+use super::words::{NotificationKind, about, alert, clean, grouped, happened};
 use crate::alerts::words::runbook;
 
 /// Maximum length of a subject line, in characters.
@@ -65,14 +65,14 @@ pub fn wording(letter: &Letter, page: Option<&str>) -> Wording {
         });
     }
     // Only the operator receives alerts, and only the operator can see all of them.
-    let is_of_alerts = |line: &LetterLine| match Matter::of(line) {
-        Matter::AlertRaised | Matter::AlertResolved => true,
-        Matter::Disabled
-        | Matter::DisableWarning
-        | Matter::BreakerTripped
-        | Matter::DeliveryFailed
-        | Matter::Unknown
-        | Matter::Recovered => false,
+    let is_of_alerts = |line: &LetterLine| match NotificationKind::of(line) {
+        NotificationKind::AlertRaised | NotificationKind::AlertResolved => true,
+        NotificationKind::Disabled
+        | NotificationKind::DisableWarning
+        | NotificationKind::BreakerTripped
+        | NotificationKind::DeliveryFailed
+        | NotificationKind::Unknown
+        | NotificationKind::Recovered => false,
     };
     if let Some(page) = page.filter(|_| letter.lines.iter().any(is_of_alerts)) {
         text.push_str(&format!("All alerts: {page}/dashboard/alerts\n\n"));
@@ -176,17 +176,17 @@ fn grouped_by_subject(lines: &[LetterLine]) -> Vec<Group<'_>> {
 }
 
 impl Group<'_> {
-    fn worst(&self) -> Matter {
-        let matters = self.lines.iter().map(|line| Matter::of(line));
-        matters.min().unwrap_or(Matter::Unknown)
+    fn worst(&self) -> NotificationKind {
+        let matters = self.lines.iter().map(|line| NotificationKind::of(line));
+        matters.min().unwrap_or(NotificationKind::Unknown)
     }
 
     /// Returns what happened, most severe first, each kind once.
     fn happenings(&self) -> Vec<String> {
-        let mut kinds: Vec<(Matter, &str)> = self
+        let mut kinds: Vec<(NotificationKind, &str)> = self
             .lines
             .iter()
-            .map(|line| (Matter::of(line), line.name.as_str()))
+            .map(|line| (NotificationKind::of(line), line.name.as_str()))
             .collect();
         kinds.sort();
         kinds.dedup();
@@ -233,7 +233,8 @@ impl Group<'_> {
         };
         let home = format!("{page}/dashboard/t/{tenant}");
         let mut links = vec![format!("{home}/endpoints/{endpoint}")];
-        let failed = |line: &&&LetterLine| Matter::of(line) == Matter::DeliveryFailed;
+        let failed =
+            |line: &&&LetterLine| NotificationKind::of(line) == NotificationKind::DeliveryFailed;
         if let Some(last) = self.lines.iter().rfind(failed) {
             links.push(format!("{home}/dead-letters?endpoint={endpoint}"));
             let example = last.detail.get("delivery_id").and_then(Value::as_str);

@@ -166,33 +166,34 @@ impl SmtpPost {
         let stream = mail::dial(&self.server, &self.roots, dialling).await;
         let stream = stream.map_err(|error| EmailError::Later(error.to_string()))?;
         let hello = ClientId::Domain(self.server.hello.clone());
-        let connected = AsyncSmtpConnection::connect_with_transport(Box::new(Line(stream)), &hello);
+        let connected =
+            AsyncSmtpConnection::connect_with_transport(Box::new(SmtpStream(stream)), &hello);
         let mut connection = connected
             .await
-            .map_err(|error| self.no(Step::Hello, &error))?;
+            .map_err(|error| self.refusal(Step::Hello, &error))?;
         if let Some(login) = &self.login {
             let known = Credentials::new(login.user.clone(), login.password.reveal().to_owned());
             let signed_in = connection.auth(DEFAULT_MECHANISMS, &known).await;
-            signed_in.map_err(|error| self.no(Step::SignIn, &error))?;
+            signed_in.map_err(|error| self.refusal(Step::SignIn, &error))?;
         }
         let mail = Mail::new(envelope.from().cloned(), parameters(envelope, &connection)?);
         let answer = connection.command(mail).await;
-        answer.map_err(|error| self.no(Step::Sender, &error))?;
+        answer.map_err(|error| self.refusal(Step::Sender, &error))?;
         for recipient in envelope.to() {
             let answer = connection.command(Rcpt::new(recipient.clone(), Vec::new()));
             let answer = answer.await;
-            answer.map_err(|error| self.no(Step::Recipient, &error))?;
+            answer.map_err(|error| self.refusal(Step::Recipient, &error))?;
         }
         let answer = connection.command(Data).await;
-        answer.map_err(|error| self.no(Step::Data, &error))?;
+        answer.map_err(|error| self.refusal(Step::Data, &error))?;
         let answer = connection.message(&letter).await;
-        let answer = answer.map_err(|error| self.no(Step::Letter, &error))?;
+        let answer = answer.map_err(|error| self.refusal(Step::Letter, &error))?;
         let answer = self.shown(&words(&answer));
         Ok((connection, answer))
     }
 
     /// Classifies a refusal of the server.
-    fn no(&self, step: Step, error: &SmtpError) -> EmailError {
+    fn refusal(&self, step: Step, error: &SmtpError) -> EmailError {
         let told = self.shown(&format!("{step}: {error}"));
         let words = error.source().map(ToString::to_string).unwrap_or_default();
         match judge(step, error.status().map(u16::from), &words) {
@@ -287,15 +288,15 @@ fn judge(step: Step, code: Option<u16>, words: &str) -> Verdict {
 
 /// Adapter that makes the egress stream usable for lettre.
 #[derive(Debug)]
-struct Line(Stream);
+struct SmtpStream(Stream);
 
-impl AsyncTokioStream for Line {
+impl AsyncTokioStream for SmtpStream {
     fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.0.peer_addr()
     }
 }
 
-impl AsyncRead for Line {
+impl AsyncRead for SmtpStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -305,7 +306,7 @@ impl AsyncRead for Line {
     }
 }
 
-impl AsyncWrite for Line {
+impl AsyncWrite for SmtpStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -20,7 +20,7 @@ const MAX_DETAILS: usize = 8;
 
 /// Kind of a notification, most severe first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Matter {
+pub(super) enum NotificationKind {
     /// An endpoint was disabled.
     Disabled,
     /// An endpoint is about to be disabled.
@@ -39,17 +39,17 @@ pub(super) enum Matter {
     AlertResolved,
 }
 
-impl Matter {
-    pub(super) fn of(line: &LetterLine) -> Matter {
+impl NotificationKind {
+    pub(super) fn of(line: &LetterLine) -> NotificationKind {
         match line.name.as_str() {
-            "endpoint.disabled" => Matter::Disabled,
-            "endpoint.disable_warning" => Matter::DisableWarning,
-            "alert.raised" => Matter::AlertRaised,
-            "endpoint.breaker_tripped" => Matter::BreakerTripped,
-            "delivery.failed" => Matter::DeliveryFailed,
-            "endpoint.recovered" => Matter::Recovered,
-            "alert.resolved" => Matter::AlertResolved,
-            _ => Matter::Unknown,
+            "endpoint.disabled" => NotificationKind::Disabled,
+            "endpoint.disable_warning" => NotificationKind::DisableWarning,
+            "alert.raised" => NotificationKind::AlertRaised,
+            "endpoint.breaker_tripped" => NotificationKind::BreakerTripped,
+            "delivery.failed" => NotificationKind::DeliveryFailed,
+            "endpoint.recovered" => NotificationKind::Recovered,
+            "alert.resolved" => NotificationKind::AlertResolved,
+            _ => NotificationKind::Unknown,
         }
     }
 }
@@ -82,24 +82,24 @@ pub(super) fn happened(lines: &[&LetterLine]) -> String {
         1 => String::new(),
         count => format!(" {} times", grouped(count as u64)),
     };
-    match Matter::of(last) {
-        Matter::Disabled => {
+    match NotificationKind::of(last) {
+        NotificationKind::Disabled => {
             let why = because(last, "cause", cause);
             format!("it was disabled{times}{why}; nothing is sent to it until it is enabled again")
         }
-        Matter::DisableWarning => {
+        NotificationKind::DisableWarning => {
             let why = because(last, "cause", cause);
             format!("it will be disabled if this goes on{why}")
         }
-        Matter::BreakerTripped => {
+        NotificationKind::BreakerTripped => {
             let why = because(last, "reason", reason);
             format!("its breaker tripped{times}{why}; deliveries to it wait, and are not lost")
         }
-        Matter::Recovered => format!("it takes deliveries again{}", again(lines.len())),
-        Matter::DeliveryFailed => failed(lines),
-        Matter::AlertRaised => format!("raised{times}{}", alert_words(last)),
-        Matter::AlertResolved => format!("over{}", again(lines.len())),
-        Matter::Unknown => {
+        NotificationKind::Recovered => format!("it takes deliveries again{}", again(lines.len())),
+        NotificationKind::DeliveryFailed => failed(lines),
+        NotificationKind::AlertRaised => format!("raised{times}{}", alert_words(last)),
+        NotificationKind::AlertResolved => format!("over{}", again(lines.len())),
+        NotificationKind::Unknown => {
             let details = listed(&details(&last.detail, &[]));
             format!("{}{times}{details}", word(&last.name))
         }

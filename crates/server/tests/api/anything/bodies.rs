@@ -246,7 +246,7 @@ fn document() -> impl Strategy<Value = Value> {
 }
 
 /// Valid bodies, each with the index of its route.
-fn right() -> Vec<(usize, Value)> {
+fn valid_bodies() -> Vec<(usize, Value)> {
     vec![
         (0, json!({"name": "x", "limits": {"endpoints": 5}})),
         (
@@ -286,9 +286,9 @@ fn right() -> Vec<(usize, Value)> {
 }
 
 /// A valid body with one random change. It reaches deeper code than a fully random body.
-fn nearly() -> impl Strategy<Value = (usize, Value)> {
+fn nearly_valid_body() -> impl Strategy<Value = (usize, Value)> {
     let wrong = (
-        prop::sample::select(right()),
+        prop::sample::select(valid_bodies()),
         name(),
         document(),
         any::<prop::sample::Index>(),
@@ -315,7 +315,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_nearly_right_is_taken_or_refused((taker, body) in nearly()) {
+    fn what_is_nearly_right_is_taken_or_refused((taker, body) in nearly_valid_body()) {
         say(taker, &[], body.to_string().as_bytes());
     }
 
@@ -335,10 +335,10 @@ proptest! {
     }
 }
 
-/// Checks the starting point of `nearly`: the valid bodies are accepted.
+/// Checks the starting point of `nearly_valid_body`: the valid bodies are accepted.
 #[test]
 fn what_is_right_is_taken() {
-    for (taker, body) in right() {
+    for (taker, body) in valid_bodies() {
         let status = say(taker, &[], body.to_string().as_bytes());
         assert!((200..300).contains(&status), "{status} for {body}");
     }

@@ -40,7 +40,7 @@ async fn a_group_says_where_why_how_often_and_what_to_do() {
     receiver.answer(200);
     let named = [("endpoint", id.as_str()), ("error_kind", "http")];
     let sent = world.submit(&format!("{page}/replay"), &named).await;
-    let sent = sent.sent_to();
+    let sent = sent.redirect();
     assert!(sent.starts_with(&format!("{HERE}/replays/rpl_")), "{sent}");
     world.until(&first, "succeeded").await;
     world.until(&second, "succeeded").await;

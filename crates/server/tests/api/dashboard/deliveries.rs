@@ -143,7 +143,7 @@ async fn some_of_those_that_failed_can_be_chosen_and_sent_again() {
     let chosen = [("delivery", ids[0].as_str()), ("delivery", ids[2].as_str())];
     let sent = world.submit(&replay, &chosen).await;
     assert_eq!(
-        sent.sent_to(),
+        sent.redirect(),
         format!("{HERE}/deliveries?status=failed&done=retried")
     );
     world.until(&ids[0], "succeeded").await;
@@ -215,7 +215,7 @@ async fn a_delivery_can_be_tried_now_or_called_off() {
         "{forms:?}"
     );
     let sent = world.submit(&format!("{}/retry", path(&one)), &[]).await;
-    assert_eq!(sent.sent_to(), format!("{}?done=retried", path(&one)));
+    assert_eq!(sent.redirect(), format!("{}?done=retried", path(&one)));
     world.until(&one, "succeeded").await;
     let page = world.page(&path(&one)).await;
     page.says("Delivered at")
@@ -223,7 +223,7 @@ async fn a_delivery_can_be_tried_now_or_called_off() {
         .says("by hand");
     assert!(!page.forms().contains(&format!("{}/cancel", path(&one))));
     let sent = world.submit(&format!("{}/cancel", path(&other)), &[]).await;
-    assert_eq!(sent.sent_to(), format!("{}?done=cancelled", path(&other)));
+    assert_eq!(sent.redirect(), format!("{}?done=cancelled", path(&other)));
     let page = world.page(&path(&other)).await;
     page.says("Called off at");
     let late = world.submit(&format!("{}/cancel", path(&one)), &[]).await;

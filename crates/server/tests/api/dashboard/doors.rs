@@ -13,7 +13,7 @@ use posthaste_store::Via;
 use serde_json::{Value, json};
 
 use super::kit::{ADMIN, Answer, World};
-use super::seen::Seen;
+use super::seen::HtmlPage;
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -46,9 +46,9 @@ impl Browser<'_> {
         answer
     }
 
-    async fn get(&self, path: &str) -> Seen {
+    async fn get(&self, path: &str) -> HtmlPage {
         let request = Request::get(path).header("cookie", &self.cookie);
-        Seen::of(self.world.send(request.body(Body::empty()).unwrap()).await)
+        HtmlPage::of(self.world.send(request.body(Body::empty()).unwrap()).await)
     }
 
     async fn post(&self, path: &str, form: &[(&str, &str)], headers: &[(&str, &str)]) -> Answer {
@@ -67,7 +67,7 @@ impl Browser<'_> {
 }
 
 /// Returns the CSRF token in the forms of a page.
-fn csrf(page: &Seen) -> String {
+fn csrf(page: &HtmlPage) -> String {
     let (_, rest) = page
         .html
         .split_once("name=\"csrf\" value=\"")
@@ -80,7 +80,7 @@ async fn a_key_opens_a_session_that_signing_out_ends() {
     let world = World::new().await;
     let mut browser = Browser::new(&world).await;
     let first = browser.get("/dashboard/t/acme?x=1").await;
-    let asked = first.sent_to();
+    let asked = first.redirect();
     assert_eq!(
         asked,
         "/dashboard/sign-in?next=%2Fdashboard%2Ft%2Facme%3Fx%3D1"
@@ -90,7 +90,7 @@ async fn a_key_opens_a_session_that_signing_out_ends() {
     let wrong = browser.sign_in("ph_wrong", "/dashboard/t/acme").await;
     assert_eq!(wrong.status, 401);
     assert_eq!(wrong.headers.get(SET_COOKIE), None);
-    let wrong = Seen::of(wrong);
+    let wrong = HtmlPage::of(wrong);
     wrong
         .says("That key is not known")
         .assert_no_text("ph_wrong");
@@ -349,7 +349,7 @@ async fn a_link_is_seen_and_ended_on_the_page_of_its_tenant() {
     let done = world
         .submit(&format!("/dashboard/t/acme/portal-link/{id}/end"), &[])
         .await;
-    assert_eq!(done.sent_to(), "/dashboard/t/acme?done=link-ended");
+    assert_eq!(done.redirect(), "/dashboard/t/acme?done=link-ended");
     world.page("/dashboard/t/acme").await.assert_no_text(&id);
     assert_eq!(world.page(&path).await.status, 401);
 }
@@ -490,9 +490,9 @@ async fn nobody_is_told_that_something_is_sent_while_it_is_held() {
     let held = world.event(&event).await.remove(0);
     let path = format!("/dashboard/t/acme/deliveries/{held}");
     let sent = world.submit(&format!("{path}/retry"), &[]).await;
-    assert_eq!(sent.sent_to(), format!("{path}?done=next-in-line"));
+    assert_eq!(sent.redirect(), format!("{path}?done=next-in-line"));
     let test = format!("/dashboard/t/acme/endpoints/{endpoint}/test");
-    let sent = world.submit(&test, &[]).await.sent_to();
+    let sent = world.submit(&test, &[]).await.redirect();
     assert!(sent.ends_with("?done=test-held"), "{sent}");
     world
         .page(&format!("/dashboard/t/acme/endpoints/{endpoint}"))

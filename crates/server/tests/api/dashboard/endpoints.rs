@@ -251,7 +251,7 @@ async fn an_endpoint_is_changed_in_what_was_changed_only() {
         .map(|(name, text)| (name.as_str(), text.as_str()))
         .collect();
     let saved = world.submit(&format!("{path}/edit"), &sent).await;
-    assert_eq!(saved.sent_to(), format!("{path}?done=saved"));
+    assert_eq!(saved.redirect(), format!("{path}?done=saved"));
     assert_eq!(world.get(&api).await.ok(200), before, "saved as it stood");
     fields[1].1 = "Billing's own".to_owned();
     let sent = send(&fields);
@@ -259,7 +259,10 @@ async fn an_endpoint_is_changed_in_what_was_changed_only() {
         .iter()
         .map(|(name, text)| (name.as_str(), text.as_str()))
         .collect();
-    world.submit(&format!("{path}/edit"), &sent).await.sent_to();
+    world
+        .submit(&format!("{path}/edit"), &sent)
+        .await
+        .redirect();
     let mut wanted = before;
     wanted["description"] = json!("Billing's own");
     assert_eq!(world.get(&api).await.ok(200), wanted);
@@ -277,7 +280,7 @@ async fn an_endpoint_is_paused_resumed_disabled_enabled_and_deleted() {
     let api = format!("/v1/tenants/acme/endpoints/{id}");
     for (verb, status) in [("pause", "paused"), ("resume", "enabled")] {
         let done = world.submit(&format!("{path}/{verb}"), &[]).await;
-        world.page(&done.sent_to()).await.says(status);
+        world.page(&done.redirect()).await.says(status);
         assert_eq!(world.get(&api).await.ok(200)["status"], status);
     }
     let asked = world.submit(&format!("{path}/disable"), &[]).await;
@@ -291,14 +294,17 @@ async fn an_endpoint_is_paused_resumed_disabled_enabled_and_deleted() {
     let done = world
         .submit(&format!("{path}/disable"), &[("sure", "yes")])
         .await;
-    let page = world.page(&done.sent_to()).await;
+    let page = world.page(&done.redirect()).await;
     page.says("Somebody disabled it")
         .says("none: it is disabled");
     assert!(
         !page.forms().contains(&format!("{path}/test")),
         "it would be refused"
     );
-    let enabled = world.submit(&format!("{path}/enable"), &[]).await.sent_to();
+    let enabled = world
+        .submit(&format!("{path}/enable"), &[])
+        .await
+        .redirect();
     assert!(enabled.ends_with("?done=enabled#missed-form"), "{enabled}");
     world
         .page(&enabled)
@@ -312,7 +318,7 @@ async fn an_endpoint_is_paused_resumed_disabled_enabled_and_deleted() {
     let gone = world
         .submit(&format!("{path}/delete"), &[("sure", "yes")])
         .await;
-    assert_eq!(gone.sent_to(), "/dashboard/t/acme/endpoints?done=deleted");
+    assert_eq!(gone.redirect(), "/dashboard/t/acme/endpoints?done=deleted");
     assert_eq!(world.page(&path).await.status, 404);
 }
 
@@ -325,7 +331,7 @@ async fn a_test_event_leads_to_its_delivery() {
         json!({"url": receiver.url(), "event_types": ["nothing.else"]}),
     )
     .await;
-    let link = world.submit(&format!("{path}/test"), &[]).await.sent_to();
+    let link = world.submit(&format!("{path}/test"), &[]).await.redirect();
     receiver.arrivals(1).await;
     let delivery = link
         .strip_prefix("/dashboard/t/acme/deliveries/")
@@ -347,7 +353,7 @@ async fn what_was_missed_is_replayed_since_a_time() {
     let begun = world
         .submit(&format!("{path}/missed"), &[("since", "2026-01-02T03:04")])
         .await;
-    let link = begun.sent_to();
+    let link = begun.redirect();
     let replay = link
         .strip_prefix("/dashboard/t/acme/replays/")
         .expect("a replay");

@@ -35,7 +35,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tower::ServiceExt;
 
-use super::seen::Seen;
+use super::seen::HtmlPage;
 
 pub(crate) const ADMIN: &str = "ph_admin";
 /// 2026-11-15T12:00:00Z.
@@ -281,29 +281,34 @@ impl World {
     }
 
     /// Returns the page at this path, as an admin.
-    pub(crate) async fn page(&self, path: &str) -> Seen {
+    pub(crate) async fn page(&self, path: &str) -> HtmlPage {
         self.page_as(ADMIN, path).await
     }
 
     /// Returns the page at this path, with this key.
-    pub(crate) async fn page_as(&self, key: &str, path: &str) -> Seen {
+    pub(crate) async fn page_as(&self, key: &str, path: &str) -> HtmlPage {
         let request = Request::get(path).header("authorization", format!("Bearer {key}"));
-        Seen::of(self.send(request.body(Body::empty()).unwrap()).await)
+        HtmlPage::of(self.send(request.body(Body::empty()).unwrap()).await)
     }
 
     /// Submits a form as an admin and returns the response.
-    pub(crate) async fn submit(&self, path: &str, fields: &[(&str, &str)]) -> Seen {
+    pub(crate) async fn submit(&self, path: &str, fields: &[(&str, &str)]) -> HtmlPage {
         self.submit_as(ADMIN, path, fields).await
     }
 
     /// Submits a form with this key and returns the response.
-    pub(crate) async fn submit_as(&self, key: &str, path: &str, fields: &[(&str, &str)]) -> Seen {
+    pub(crate) async fn submit_as(
+        &self,
+        key: &str,
+        path: &str,
+        fields: &[(&str, &str)],
+    ) -> HtmlPage {
         let mut form = url::form_urlencoded::Serializer::new(String::new());
         form.extend_pairs(fields);
         let request = Request::post(path)
             .header("authorization", format!("Bearer {key}"))
             .header("content-type", "application/x-www-form-urlencoded");
-        Seen::of(
+        HtmlPage::of(
             self.send(request.body(Body::from(form.finish())).unwrap())
                 .await,
         )

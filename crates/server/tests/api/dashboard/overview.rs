@@ -72,7 +72,7 @@ async fn tenants_are_listed_and_made() {
     let list = world.page("/dashboard/tenants").await;
     assert_eq!(list.link("acme"), "/dashboard/t/acme");
     let fields = [("id", "globex"), ("name", "Globex <b>")];
-    let made = world.submit("/dashboard/tenants", &fields).await.sent_to();
+    let made = world.submit("/dashboard/tenants", &fields).await.redirect();
     assert_eq!(made, "/dashboard/t/globex?done=tenant-created");
     world.page(&made).await.says("The tenant is there.");
     world.page("/dashboard/tenants").await.says("Globex <b>");
@@ -169,7 +169,7 @@ async fn the_audit_says_who_did_what() {
         .endpoint(json!({"url": "http://127.0.0.1:9999/"}))
         .await;
     let path = format!("/dashboard/t/acme/endpoints/{id}");
-    world.submit(&format!("{path}/pause"), &[]).await.sent_to();
+    world.submit(&format!("{path}/pause"), &[]).await.redirect();
     let refused = [("url", "ftp://x")];
     let wrong = world.submit("/dashboard/t/acme/endpoints/new", &refused);
     assert_eq!(wrong.await.status, 422);

@@ -39,7 +39,7 @@ async fn a_replay_is_asked_for_by_a_form_and_watched() {
         ("error_kind", "http"),
         ("since", "1h"),
     ];
-    let sent = world.submit(&begin, &asked).await.sent_to();
+    let sent = world.submit(&begin, &asked).await.redirect();
     let (page, done) = sent.split_once('?').expect("a query");
     assert_eq!(done, "done=replaying");
     world.until(&failed, "succeeded").await;

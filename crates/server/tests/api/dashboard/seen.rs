@@ -1,4 +1,4 @@
-//! A parsed page. [`Seen::of`] also checks what all pages have in common: one heading, no inline script or style, a
+//! A parsed page. [`HtmlPage::of`] also checks what all pages have in common: one heading, no inline script or style, a
 //! label for every field, and unique ids.
 
 use std::collections::BTreeSet;
@@ -8,14 +8,14 @@ use http::{HeaderMap, StatusCode};
 use super::kit::Answer;
 
 /// A response to a page request.
-pub(crate) struct Seen {
+pub(crate) struct HtmlPage {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) html: String,
 }
 
 /// A part of the HTML.
-enum Piece<'a> {
+enum HtmlToken<'a> {
     /// `<name attributes>`.
     Open(&'a str, Vec<(&'a str, String)>),
     /// `</name>`.
@@ -23,10 +23,10 @@ enum Piece<'a> {
     Text(String),
 }
 
-impl Seen {
+impl HtmlPage {
     /// Reads a response and checks the rules for all pages.
-    pub(crate) fn of(answer: Answer) -> Seen {
-        let seen = Seen {
+    pub(crate) fn of(answer: Answer) -> HtmlPage {
+        let seen = HtmlPage {
             status: answer.status,
             headers: answer.headers,
             html: String::from_utf8(answer.bytes.to_vec()).expect("text"),
@@ -64,7 +64,7 @@ impl Seen {
 
     /// Checks that the text of the page contains these words.
     #[track_caller]
-    pub(crate) fn says(&self, words: &str) -> &Seen {
+    pub(crate) fn says(&self, words: &str) -> &HtmlPage {
         let text = self.text();
         assert!(text.contains(words), "no {words:?} in: {text}");
         self
@@ -72,7 +72,7 @@ impl Seen {
 
     /// Checks that neither the text nor the HTML contains these words.
     #[track_caller]
-    pub(crate) fn assert_no_text(&self, words: &str) -> &Seen {
+    pub(crate) fn assert_no_text(&self, words: &str) -> &HtmlPage {
         let text = self.text();
         assert!(!text.contains(words), "{words:?} in: {text}");
         assert!(!self.html.contains(words), "{words:?} in: {}", self.html);
@@ -85,16 +85,16 @@ impl Seen {
         let mut inside = false;
         for piece in pieces(&self.html) {
             match piece {
-                Piece::Open("a", attributes) => {
+                HtmlToken::Open("a", attributes) => {
                     links.push((
                         value(&attributes, "href").unwrap_or_default(),
                         String::new(),
                     ));
                     inside = true;
                 }
-                Piece::Close("a") => inside = false,
-                Piece::Text(text) if inside => links.last_mut().expect("a link").1 += &text,
-                Piece::Open(..) | Piece::Close(_) | Piece::Text(_) => {}
+                HtmlToken::Close("a") => inside = false,
+                HtmlToken::Text(text) if inside => links.last_mut().expect("a link").1 += &text,
+                HtmlToken::Open(..) | HtmlToken::Close(_) | HtmlToken::Text(_) => {}
             }
         }
         for link in &mut links {
@@ -118,8 +118,8 @@ impl Seen {
     pub(crate) fn forms(&self) -> Vec<String> {
         let pieces = pieces(&self.html);
         let action = |piece| match piece {
-            Piece::Open("form", attributes) => value(&attributes, "action"),
-            Piece::Open(..) | Piece::Close(_) | Piece::Text(_) => None,
+            HtmlToken::Open("form", attributes) => value(&attributes, "action"),
+            HtmlToken::Open(..) | HtmlToken::Close(_) | HtmlToken::Text(_) => None,
         };
         pieces.into_iter().filter_map(action).collect()
     }
@@ -131,7 +131,7 @@ impl Seen {
         let mut text = String::new();
         for piece in pieces(self.content()) {
             match piece {
-                Piece::Open(tag @ ("input" | "textarea" | "select"), attributes)
+                HtmlToken::Open(tag @ ("input" | "textarea" | "select"), attributes)
                     if value(&attributes, "name").as_deref() == Some(name) =>
                 {
                     if tag == "input" {
@@ -139,14 +139,14 @@ impl Seen {
                     }
                     within = Some(tag);
                 }
-                Piece::Open("option", attributes)
+                HtmlToken::Open("option", attributes)
                     if within == Some("select") && value(&attributes, "selected").is_some() =>
                 {
                     return value(&attributes, "value").unwrap_or_default();
                 }
-                Piece::Close(tag) if within == Some(tag) => return text,
-                Piece::Text(more) if within == Some("textarea") => text += &more,
-                Piece::Open(..) | Piece::Close(_) | Piece::Text(_) => {}
+                HtmlToken::Close(tag) if within == Some(tag) => return text,
+                HtmlToken::Text(more) if within == Some("textarea") => text += &more,
+                HtmlToken::Open(..) | HtmlToken::Close(_) | HtmlToken::Text(_) => {}
             }
         }
         panic!("no field {name}: {}", self.html)
@@ -158,13 +158,13 @@ impl Seen {
         let said = pieces(self.content())
             .into_iter()
             .find_map(|piece| match piece {
-                Piece::Open("input" | "textarea" | "select", attributes)
+                HtmlToken::Open("input" | "textarea" | "select", attributes)
                     if value(&attributes, "name").as_deref() == Some(name) =>
                 {
                     let is_wrong = value(&attributes, "aria-invalid").as_deref() == Some("true");
                     is_wrong.then(|| value(&attributes, "aria-describedby").unwrap_or_default())
                 }
-                Piece::Open(..) | Piece::Close(_) | Piece::Text(_) => None,
+                HtmlToken::Open(..) | HtmlToken::Close(_) | HtmlToken::Text(_) => None,
             });
         let ids = said.unwrap_or_else(|| panic!("{name} is right, or not there"));
         let texts = ids.split(' ').filter_map(|id| {
@@ -177,7 +177,7 @@ impl Seen {
 
     /// Returns the URL of the redirect after a form.
     #[track_caller]
-    pub(crate) fn sent_to(&self) -> String {
+    pub(crate) fn redirect(&self) -> String {
         assert_eq!(self.status, StatusCode::SEE_OTHER, "{}", self.text());
         let location = self.headers["location"].to_str().expect("a text");
         location.to_owned()
@@ -199,7 +199,7 @@ impl Seen {
         let mut in_label = 0;
         for piece in pieces(html) {
             match piece {
-                Piece::Open(tag, attributes) => {
+                HtmlToken::Open(tag, attributes) => {
                     headings += usize::from(tag == "h1");
                     in_label += usize::from(tag == "label");
                     assert_ne!(tag, "style", "a style of its own: {html}");
@@ -223,8 +223,8 @@ impl Seen {
                         fields.push(value(&attributes, "id").unwrap_or_default());
                     }
                 }
-                Piece::Close("label") => in_label -= 1,
-                Piece::Close(_) | Piece::Text(_) => {}
+                HtmlToken::Close("label") => in_label -= 1,
+                HtmlToken::Close(_) | HtmlToken::Text(_) => {}
             }
         }
         assert_eq!(headings, 1, "one heading: {html}");
@@ -243,9 +243,9 @@ fn text_of(html: &str) -> String {
     let mut text = String::new();
     for piece in pieces(html) {
         match piece {
-            Piece::Text(more) => text += &more,
+            HtmlToken::Text(more) => text += &more,
             // Inline elements do not separate words. All other elements do.
-            Piece::Open(tag, _) | Piece::Close(tag) => {
+            HtmlToken::Open(tag, _) | HtmlToken::Close(tag) => {
                 if !matches!(
                     tag,
                     "a" | "b" | "code" | "em" | "span" | "strong" | "time" | "tspan"
@@ -270,26 +270,26 @@ fn unescaped(text: &str) -> String {
 }
 
 /// Splits a page into its parts. Our pages escape text, so that `<` always starts a tag.
-fn pieces(html: &str) -> Vec<Piece<'_>> {
+fn pieces(html: &str) -> Vec<HtmlToken<'_>> {
     let mut pieces = Vec::new();
     let mut rest = html;
     while let Some(start) = rest.find('<') {
         if start > 0 {
-            pieces.push(Piece::Text(unescaped(&rest[..start])));
+            pieces.push(HtmlToken::Text(unescaped(&rest[..start])));
         }
         let end = start + rest[start..].find('>').expect("a tag ends");
         let tag = &rest[start + 1..end];
         rest = &rest[end + 1..];
         pieces.push(match tag.strip_prefix('/') {
-            Some(name) => Piece::Close(name),
+            Some(name) => HtmlToken::Close(name),
             None => opened(tag),
         });
     }
-    pieces.push(Piece::Text(unescaped(rest)));
+    pieces.push(HtmlToken::Text(unescaped(rest)));
     pieces
 }
 
-fn opened(tag: &str) -> Piece<'_> {
+fn opened(tag: &str) -> HtmlToken<'_> {
     let tag = tag.strip_suffix('/').unwrap_or(tag);
     let end = tag.find(char::is_whitespace).unwrap_or(tag.len());
     let (name, mut rest) = tag.split_at(end);
@@ -297,7 +297,7 @@ fn opened(tag: &str) -> Piece<'_> {
     loop {
         rest = rest.trim_start();
         if rest.is_empty() {
-            return Piece::Open(name, attributes);
+            return HtmlToken::Open(name, attributes);
         }
         let end = rest
             .find(|c: char| c == '=' || c.is_whitespace())

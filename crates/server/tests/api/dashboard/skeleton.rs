@@ -10,7 +10,7 @@ async fn somebody_with_a_key_sees_what_is_theirs() {
     assert_eq!(all.status, 200);
     assert_eq!(all.link("Tenants"), "/dashboard/tenants");
     let sent = world.page_as(&key, "/dashboard").await;
-    assert_eq!(sent.sent_to(), "/dashboard/t/other");
+    assert_eq!(sent.redirect(), "/dashboard/t/other");
     let own = world.page_as(&key, "/dashboard/t/other").await;
     assert_eq!(own.status, 200);
     let strange = world.page_as(&key, "/dashboard/t/acme").await;

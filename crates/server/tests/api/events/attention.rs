@@ -34,12 +34,12 @@ async fn one_that_fails_without_having_tripped_is_named_until_it_recovers() {
     let world = World::quiet().await;
     let (bad, good) = (endpoint(&world).await, endpoint(&world).await);
     for _ in 0..10 {
-        world.attempted(&bad, true);
-        world.attempted(&good, true);
+        world.count_attempt(&bad, true);
+        world.count_attempt(&good, true);
     }
     assert_eq!(listed(&world, ALL).await, []);
     for _ in 0..8 {
-        world.attempted(&bad, false);
+        world.count_attempt(&bad, false);
     }
     for path in [ALL, OWN] {
         let shown = world.get(path).await.ok(200);
@@ -57,10 +57,10 @@ async fn one_that_fails_without_having_tripped_is_named_until_it_recovers() {
     let other = "/v1/tenants/other/attention";
     assert_eq!(listed(&world, other).await, []);
     for _ in 0..10 {
-        world.attempted(&bad, true);
+        world.count_attempt(&bad, true);
     }
     assert_eq!(listed(&world, ALL).await, []);
-    world.attempted(&bad, false);
+    world.count_attempt(&bad, false);
     assert_eq!(listed(&world, OWN).await.len(), 1);
     world.wall_ms.fetch_add(3_600_001, Ordering::SeqCst);
     assert_eq!(listed(&world, OWN).await, [], "it was long ago");
@@ -101,7 +101,7 @@ async fn one_that_nobody_remembers_is_named_as_long_as_its_figures_are_alarming(
     world.tenant(json!({"id": "other"})).await;
     assert_eq!(listed(&world, "/v1/tenants/other/attention").await, []);
     // The counters in memory take precedence over the stored alert.
-    world.attempted(&bad, true);
+    world.count_attempt(&bad, true);
     assert_eq!(listed(&world, ALL).await, []);
     raise(3, AlertName::DeadLetterRatio, &other).await;
     assert_eq!(listed(&world, ALL).await.len(), 1);
@@ -132,10 +132,10 @@ async fn the_worst_come_first_wherever_they_are_known_from() {
     let [well, paused, failing, tripped, switched_off, gone] = &made[..] else {
         panic!("six were made");
     };
-    world.attempted(well, true);
+    world.count_attempt(well, true);
     stand(&world, paused, Standing::Paused, None, None).await;
     for _ in 0..9 {
-        world.attempted(failing, false);
+        world.count_attempt(failing, false);
     }
     let health = Health {
         revision: 1,
@@ -149,7 +149,7 @@ async fn the_worst_come_first_wherever_they_are_known_from() {
         ..Health::default()
     };
     stand(&world, tripped, Standing::Enabled, None, Some(health)).await;
-    world.attempted(tripped, false);
+    world.count_attempt(tripped, false);
     let manual = Some(DisabledReason::Manual);
     stand(&world, switched_off, Standing::Disabled, manual, None).await;
     let automatic = Some(DisabledReason::Automatic(DisableCause::Gone));

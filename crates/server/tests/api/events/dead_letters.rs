@@ -20,7 +20,7 @@ async fn fail(world: &World, event_type: &str) -> String {
 
 #[tokio::test]
 async fn a_group_says_where_why_and_how_often_and_is_sent_again_as_a_whole() {
-    let world = World::busy().await;
+    let world = World::with_engine().await;
     let (refusing, gone) = (Receiver::start().await, Receiver::start().await);
     refusing.status.store(400, Ordering::SeqCst);
     gone.status.store(400, Ordering::SeqCst);

@@ -26,7 +26,7 @@ async fn listed(world: &World, query: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn a_delivery_can_be_watched_and_sent_again() {
-    let world = World::busy().await;
+    let world = World::with_engine().await;
     let receiver = Receiver::start().await;
     receiver.answers.send_replace(false);
     world.endpoint(json!({"url": receiver.url()})).await;
@@ -81,7 +81,7 @@ async fn a_delivery_can_be_watched_and_sent_again() {
 
 #[tokio::test]
 async fn a_delivery_that_waits_can_be_called_off() {
-    let world = World::busy().await;
+    let world = World::with_engine().await;
     let receiver = Receiver::start().await;
     world.endpoint(json!({"url": receiver.url()})).await;
     let later = json!({"type": "a.b", "payload": 1, "deliver_at": "2099-01-01T00:00:00Z"});
@@ -107,7 +107,7 @@ async fn a_delivery_that_waits_can_be_called_off() {
 
 #[tokio::test]
 async fn failures_say_what_went_wrong_and_are_found_by_it() {
-    let world = World::busy().await;
+    let world = World::with_engine().await;
     let receiver = Receiver::start().await;
     receiver.status.store(400, Ordering::SeqCst);
     let bad = world.endpoint(json!({"url": receiver.url()})).await;
@@ -175,7 +175,7 @@ async fn failures_say_what_went_wrong_and_are_found_by_it() {
 
 #[tokio::test]
 async fn what_an_endpoint_holds_is_shown_as_held() {
-    let world = World::busy().await;
+    let world = World::with_engine().await;
     let receiver = Receiver::start().await;
     let endpoint = world.endpoint(json!({"url": receiver.url()})).await;
     let pause = format!("/v1/tenants/acme/endpoints/{endpoint}/pause");
@@ -193,7 +193,7 @@ async fn what_an_endpoint_holds_is_shown_as_held() {
 
 #[tokio::test]
 async fn an_endpoint_that_is_disabled_fails_what_waits() {
-    let world = World::busy().await;
+    let world = World::with_engine().await;
     let receiver = Receiver::start().await;
     let endpoint = world.endpoint(json!({"url": receiver.url()})).await;
     let pause = format!("/v1/tenants/acme/endpoints/{endpoint}/pause");
@@ -237,7 +237,7 @@ async fn what_is_not_understood_is_not_done() {
 
 #[tokio::test]
 async fn a_plan_binds_policies_that_are_older_than_it() {
-    let world = World::busy().await;
+    let world = World::with_engine().await;
     let receiver = Receiver::start().await;
     receiver.status.store(500, Ordering::SeqCst);
     let policy = json!({"backoff": {"kind": "fixed", "interval": "1ms"}, "max_attempts": 5});

@@ -9,7 +9,7 @@ use super::kit::{Receiver, World};
 
 #[tokio::test]
 async fn figures_follow_what_was_delivered() {
-    let world = World::busy().await;
+    let world = World::with_engine().await;
     let receiver = Receiver::start().await;
     let endpoint = world.endpoint(json!({"url": receiver.url()})).await;
     for (status, ends) in [(200, "succeeded"), (400, "failed")] {
@@ -79,10 +79,10 @@ async fn what_happened_is_shown_bucket_by_bucket() {
     let url = json!({"url": "http://127.0.0.1:9999/"});
     let (one, other) = (world.endpoint(url.clone()).await, world.endpoint(url).await);
     // The time is 12:00:00, then 12:07:30.
-    world.attempted(&one, true);
-    world.attempted(&other, false);
+    world.count_attempt(&one, true);
+    world.count_attempt(&other, false);
     world.wall_ms.fetch_add(450_000, Ordering::SeqCst);
-    world.attempted(&one, false);
+    world.count_attempt(&one, false);
     let quiet = |start: &str| {
         json!({
             "start": start, "attempts": 0, "succeeded": 0, "failed": 0, "retries": 0,
@@ -150,8 +150,8 @@ async fn single_endpoints_are_shown_to_an_admin_only() {
     let world = World::quiet().await;
     let url = json!({"url": "http://127.0.0.1:9999/"});
     let (one, other) = (world.endpoint(url.clone()).await, world.endpoint(url).await);
-    world.attempted(&one, false);
-    world.attempted(&other, true);
+    world.count_attempt(&one, false);
+    world.count_attempt(&other, true);
     let request = http::Request::get("/metrics").body(axum::body::Body::empty());
     let open = world.request(request.unwrap()).await;
     assert_eq!(open.status, 200);

@@ -51,7 +51,7 @@ async fn a_payload_is_kept_byte_for_byte() {
 
 #[tokio::test]
 async fn a_payload_is_sent_byte_for_byte() {
-    let world = World::busy().await;
+    let world = World::with_engine().await;
     let receiver = Receiver::start().await;
     world.endpoint(json!({"url": receiver.url()})).await;
     let payload = ODD_PAYLOADS[0];
@@ -297,7 +297,7 @@ async fn a_batch_may_have_a_thousand_events_and_no_more() {
 
 #[tokio::test]
 async fn a_test_goes_to_one_endpoint_whatever_it_wants() {
-    let world = World::busy().await;
+    let world = World::with_engine().await;
     let receiver = Receiver::start().await;
     let wants = json!({"url": receiver.url(), "event_types": ["invoice.paid"]});
     let one = world.endpoint(wants.clone()).await;

@@ -136,7 +136,7 @@ impl World {
     }
 
     /// A server with a running engine and the system clock.
-    pub(crate) async fn busy() -> World {
+    pub(crate) async fn with_engine() -> World {
         let world = World::new(Clock::system(), Arc::default(), Engine::new()).await;
         let app = &world.app;
         let settings = EngineSettings {
@@ -305,7 +305,7 @@ impl World {
     }
 
     /// Counts an attempt to an endpoint of `acme`, with a result that ends its delivery.
-    pub(crate) fn attempted(&self, endpoint: &str, succeeded: bool) {
+    pub(crate) fn count_attempt(&self, endpoint: &str, succeeded: bool) {
         let (round_number, failure, status_code, ended) = match succeeded {
             true => (1, None, 200, Status::Succeeded),
             false => (2, Some(FailureKind::Http), 503, Status::Failed),

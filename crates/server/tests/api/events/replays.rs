@@ -15,7 +15,7 @@ const REPLAYS: &str = "/v1/tenants/acme/replays";
 
 #[tokio::test]
 async fn what_failed_is_sent_again() {
-    let world = World::busy().await;
+    let world = World::with_engine().await;
     let receiver = Receiver::start().await;
     receiver.status.store(400, Ordering::SeqCst);
     let endpoint = world.endpoint(json!({"url": receiver.url()})).await;
@@ -59,7 +59,7 @@ async fn what_failed_is_sent_again() {
 
 #[tokio::test]
 async fn an_endpoint_can_be_sent_what_it_missed() {
-    let world = World::busy().await;
+    let world = World::with_engine().await;
     let receiver = Receiver::start().await;
     let since = world.app.clock.wall().to_string();
     for number in 0..3 {

@@ -13,9 +13,9 @@ use super::town::{Caller, Town};
 /// The tenant that calls. The names are unusual, so that they appear in no text by chance.
 pub(crate) const OWN: &str = "own-5d1f";
 /// The tenant whose resources are requested.
-pub(crate) const THEIRS: &str = "theirs-8a40";
+pub(crate) const OTHER_TENANT: &str = "theirs-8a40";
 /// The tenant that is deleted.
-pub(crate) const GONE: &str = "gone-19e2";
+pub(crate) const DELETED_TENANT: &str = "gone-19e2";
 
 /// A tenant and its resources.
 pub(crate) struct Household {
@@ -54,7 +54,7 @@ fn id_of(shown: &Value) -> String {
 
 impl Household {
     /// Creates a tenant with three endpoints, and deliveries that succeeded, failed, are in flight and wait.
-    pub(crate) async fn settle(town: &Town, receiver: &Receiver, tenant: &str) -> Household {
+    pub(crate) async fn create(town: &Town, receiver: &Receiver, tenant: &str) -> Household {
         let admin = town.admin();
         let body = json!({"id": tenant, "name": format!("name of {tenant}")});
         admin

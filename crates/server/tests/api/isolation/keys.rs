@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::household::{GONE, Household, OWN, THEIRS, ghost, receiver};
+use super::household::{DELETED_TENANT, Household, OTHER_TENANT, OWN, ghost, receiver};
 use super::town::Town;
 
 const ADMIN_ONLY: &str = "Needs an admin key.";
@@ -13,8 +13,8 @@ const OPEN: &str = "Needs no key.";
 async fn a_key_that_was_taken_away_is_as_one_that_never_was() {
     let town = Town::found().await;
     let receiver = receiver().await;
-    let own = Household::settle(&town, &receiver, OWN).await;
-    let gone = Household::settle(&town, &receiver, GONE).await;
+    let own = Household::create(&town, &receiver, OWN).await;
+    let gone = Household::create(&town, &receiver, DELETED_TENANT).await;
     let admin = town.admin();
     let more = admin
         .ask(
@@ -73,8 +73,8 @@ async fn a_key_that_was_taken_away_is_as_one_that_never_was() {
 async fn what_is_for_admins_is_closed_to_a_tenant_and_tells_it_nothing() {
     let town = Town::found().await;
     let receiver = receiver().await;
-    let own = Household::settle(&town, &receiver, OWN).await;
-    let theirs = Household::settle(&town, &receiver, THEIRS).await;
+    let own = Household::create(&town, &receiver, OWN).await;
+    let theirs = Household::create(&town, &receiver, OTHER_TENANT).await;
     let before = town.state(&theirs).await;
     let mut count = 0;
     for route in town

@@ -3,7 +3,7 @@
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 use serde_json::Value;
 
-use super::household::{Household, OWN, THEIRS, receiver};
+use super::household::{Household, OTHER_TENANT, OWN, receiver};
 use super::town::{Caller, Town};
 
 /// Length of the id prefix that is unique among ids of a kind.
@@ -37,8 +37,8 @@ async fn pages(caller: &Caller, path: &str) -> Vec<Value> {
 async fn another_tenants_cursor_is_as_good_as_one_made_up() {
     let town = Town::found().await;
     let receiver = receiver().await;
-    let own = Household::settle(&town, &receiver, OWN).await;
-    let theirs = Household::settle(&town, &receiver, THEIRS).await;
+    let own = Household::create(&town, &receiver, OWN).await;
+    let theirs = Household::create(&town, &receiver, OTHER_TENANT).await;
     let lists = || {
         let routes = town.routes.iter();
         routes.filter(|route| route.is_list() && route.is_tenants())
@@ -73,9 +73,9 @@ async fn a_list_ends_with_what_is_ones_own() {
     let town = Town::found().await;
     let receiver = receiver().await;
     // Created between two other tenants.
-    let earlier = Household::settle(&town, &receiver, "early-77ab").await;
-    let own = Household::settle(&town, &receiver, OWN).await;
-    let later = Household::settle(&town, &receiver, "later-c03d").await;
+    let earlier = Household::create(&town, &receiver, "early-77ab").await;
+    let own = Household::create(&town, &receiver, OWN).await;
+    let later = Household::create(&town, &receiver, "later-c03d").await;
     let mut in_progress = 0;
     for route in &town.routes {
         if !(route.is_list() && route.is_tenants()) {

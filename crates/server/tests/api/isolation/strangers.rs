@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::document::Route;
-use super::household::{Household, OWN, THEIRS, ghost, receiver};
+use super::household::{Household, OTHER_TENANT, OWN, ghost, receiver};
 use super::town::{Caller, Town};
 
 /// Checks that the answer for a resource of another tenant equals the answer for one that does not exist.
@@ -112,8 +112,8 @@ async fn foreign_names(route: &Route, own: &Household, theirs: &Household, admin
 async fn what_is_anothers_does_not_exist_and_is_not_touched() {
     let town = Town::found().await;
     let receiver = receiver().await;
-    let theirs = Household::settle(&town, &receiver, THEIRS).await;
-    let own = Household::settle(&town, &receiver, OWN).await;
+    let theirs = Household::create(&town, &receiver, OTHER_TENANT).await;
+    let own = Household::create(&town, &receiver, OWN).await;
     let admin = town.admin();
     let before = town.state(&theirs).await;
     let arrived = receiver.count();
@@ -138,10 +138,10 @@ async fn what_is_anothers_does_not_exist_and_is_not_touched() {
 async fn the_same_idempotency_key_is_another_one_at_another_tenant() {
     let town = Town::found().await;
     let receiver = receiver().await;
-    let theirs = Household::settle(&town, &receiver, THEIRS).await;
+    let theirs = Household::create(&town, &receiver, OTHER_TENANT).await;
     let before = town.state(&theirs).await;
-    let own = Household::settle(&town, &receiver, OWN).await;
-    // `Household::settle` used the same idempotency keys with other content, which is a conflict within one tenant.
+    let own = Household::create(&town, &receiver, OWN).await;
+    // `Household::create` used the same idempotency keys with other content, which is a conflict within one tenant.
     for (kind, id) in own.all_ids() {
         assert!(
             !theirs.ids[kind].iter().any(|other| other == id),

@@ -36,9 +36,9 @@ const FOREVER: u32 = u32::MAX;
 
 /// All log lines and panic messages.
 #[derive(Clone, Default)]
-struct Heard(Arc<Mutex<Vec<u8>>>);
+struct LogCapture(Arc<Mutex<Vec<u8>>>);
 
-impl Heard {
+impl LogCapture {
     fn all(&self) -> Vec<u8> {
         let heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         heard.clone()
@@ -49,7 +49,7 @@ impl Heard {
     }
 }
 
-impl io::Write for Heard {
+impl io::Write for LogCapture {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         heard.extend_from_slice(bytes);
@@ -61,10 +61,10 @@ impl io::Write for Heard {
     }
 }
 
-impl<'w> MakeWriter<'w> for Heard {
-    type Writer = Heard;
+impl<'w> MakeWriter<'w> for LogCapture {
+    type Writer = LogCapture;
 
-    fn make_writer(&'w self) -> Heard {
+    fn make_writer(&'w self) -> LogCapture {
         self.clone()
     }
 }
@@ -188,7 +188,7 @@ impl World {
 #[tokio::test]
 async fn whoever_panics_says_nothing_of_what_he_held() {
     let canaries = Canaries::new();
-    let heard = Heard::default();
+    let heard = LogCapture::default();
     let lines = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::TRACE)
         .with_writer(heard.clone())

@@ -32,7 +32,7 @@ pub(crate) async fn rude(answer: String) -> SocketAddr {
 }
 
 /// Returns an address without a listener.
-async fn nobody() -> SocketAddr {
+async fn unused_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     listener.local_addr().expect("it is bound")
 }
@@ -272,7 +272,7 @@ async fn fail(life: &mut Life) {
         ("http", format!("{there}/302")),
         ("http", format!("{there}/410")),
         ("timeout", format!("{there}/slow")),
-        ("connection", format!("http://{}/", nobody().await)),
+        ("connection", format!("http://{}/", unused_address().await)),
         (
             "tls",
             format!("https://{}/", rude(format!("{garbage}\r\n\r\n")).await),

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Names of fields that hold a secret or private value unencrypted.
-const TELLING: &[&str] = &[
+const SENSITIVE_FIELDS: &[&str] = &[
     "access_token",
     "admin_key",
     "authorization",
@@ -79,7 +79,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// Returns the types in a source that derive `Debug` and hold such a field: type and field.
-fn telling(source: &str) -> Vec<(String, String)> {
+fn exposed_fields(source: &str) -> Vec<(String, String)> {
     let code = source.split("#[cfg(test)]").next().unwrap_or_default();
     let mut found = Vec::new();
     let mut derives = false;
@@ -98,7 +98,7 @@ fn telling(source: &str) -> Vec<(String, String)> {
                 None => field,
             };
             if let Some((field, kind)) = field.split_once(": ")
-                && TELLING.contains(&field)
+                && SENSITIVE_FIELDS.contains(&field)
                 && OPEN.iter().any(|open| kind.contains(open))
             {
                 found.push((name.clone(), field.to_owned()));
@@ -136,7 +136,7 @@ fn nothing_that_derives_debug_holds_a_secret_in_the_open() {
     let mut shown = Vec::new();
     let mut excused = Vec::new();
     for file in files {
-        for (name, field) in telling(&fs::read_to_string(&file).expect("UTF-8")) {
+        for (name, field) in exposed_fields(&fs::read_to_string(&file).expect("UTF-8")) {
             match EXCEPTIONS.iter().find(|(known, _)| *known == name) {
                 Some((known, _)) => excused.push(*known),
                 None => shown.push(format!("{} in {}: {field}", name, file.display())),
@@ -181,7 +181,7 @@ enum Login {
     },
 }
 ";
-    let found = telling(source);
+    let found = exposed_fields(source);
     let expected = [("DeliveryRecord", "password"), ("Login", "token")];
     let expected = expected.map(|(name, field)| (name.to_owned(), field.to_owned()));
     assert_eq!(found, expected);

@@ -8,9 +8,9 @@ use posthaste_testbed::{Answer, Api, Direction, PATIENCE, Receiver, Reply, Wire}
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::kit::{Fault, Fleet, Load, SHORT_LEASE, TENANT, Verdict, ended, until};
+use super::kit::{DeliveryLimits, Fault, Fleet, Load, SHORT_LEASE, TENANT, ended, until};
 
-const BOUNDS: Verdict = Verdict {
+const BOUNDS: DeliveryLimits = DeliveryLimits {
     max_attempts: 1,
     max_in_flight: 4,
     per_second: 500,
@@ -39,7 +39,7 @@ async fn wired() -> (Fleet, Wire) {
     let wire = Wire::to(fleet.database.address());
     let url = fleet.database.url_via_proxy(&wire);
     fleet.join_by(&url, "all");
-    fleet.balanced().await;
+    fleet.wait_balanced().await;
     (fleet, wire)
 }
 

@@ -21,7 +21,7 @@ const WATCHED: Duration = Duration::from_millis(60);
 
 /// The times when an endpoint was paused or disabled, and when it was enabled again.
 #[derive(Debug)]
-struct Shut {
+struct ClosedPeriod {
     path: String,
     at: Instant,
     at_wall: String,
@@ -75,7 +75,7 @@ async fn nothing_begins_after_an_endpoint_was_shut_by_another_node() {
         let until = Instant::now();
         let verb = format!("{endpoint}/{open}");
         api.call("POST", &verb, None).await.expect(200);
-        shuts.push(Shut {
+        shuts.push(ClosedPeriod {
             path,
             at,
             at_wall,
@@ -91,7 +91,7 @@ async fn nothing_begins_after_an_endpoint_was_shut_by_another_node() {
         let (at, at_wall) = answered();
         let until = at + ON_ITS_WAY;
         let path = format!("/{owner}");
-        shuts.push(Shut {
+        shuts.push(ClosedPeriod {
             path,
             at,
             at_wall,
@@ -124,7 +124,7 @@ fn forget_unrouted(fleet: &Fleet, harvest: &mut LoadReport) {
 }
 
 /// Checks that every request that arrived after the acknowledgement had started before it.
-async fn none_begins(api: &mut Api, ledger: &[Arrival], shut: &Shut) {
+async fn none_begins(api: &mut Api, ledger: &[Arrival], shut: &ClosedPeriod) {
     let late = ledger
         .iter()
         .filter(|it| it.path == shut.path && it.at > shut.at && it.at < shut.until);

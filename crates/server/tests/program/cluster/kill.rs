@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use posthaste_testbed::{Answer, Receiver};
 use serde_json::json;
 
-use super::kit::{Fault, Fleet, Load, SHORT_LEASE, Verdict, ended, until};
+use super::kit::{DeliveryLimits, Fault, Fleet, Load, SHORT_LEASE, ended, until};
 
-const BOUNDS: Verdict = Verdict {
+const BOUNDS: DeliveryLimits = DeliveryLimits {
     max_attempts: 5,
     max_in_flight: 4,
     per_second: 500,

@@ -61,7 +61,7 @@ async fn limits_hold(parting: OwnerEnd) {
     fleet.set("breaker.first_wait=4s");
     let owner = fleet.join();
     let heir = fleet.join();
-    fleet.balanced().await;
+    fleet.wait_balanced().await;
     let asked = AtomicBool::new(false);
     let receiver = Receiver::start(move |arrival| behaviour(&asked, arrival)).await;
     let mut api = fleet.api(heir);

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use posthaste_testbed::Receiver;
 use serde_json::json;
 
-use super::kit::{Fleet, LONG_LEASE, Load, Verdict, ended};
+use super::kit::{DeliveryLimits, Fleet, LONG_LEASE, Load, ended};
 
-const BOUNDS: Verdict = Verdict {
+const BOUNDS: DeliveryLimits = DeliveryLimits {
     max_attempts: 1,
     max_in_flight: 4,
     per_second: 500,

@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 use posthaste_testbed::{Answer, Database, PrivatePostgres, Receiver, Stop};
 use serde_json::json;
 
-use super::kit::{Fault, Fleet, LONG_LEASE, Load, SHORT_LEASE, TENANT, Verdict, ended, until};
+use super::kit::{
+    DeliveryLimits, Fault, Fleet, LONG_LEASE, Load, SHORT_LEASE, TENANT, ended, until,
+};
 
-const BOUNDS: Verdict = Verdict {
+const BOUNDS: DeliveryLimits = DeliveryLimits {
     max_attempts: 1,
     max_in_flight: 4,
     per_second: 500,
@@ -49,7 +51,7 @@ async fn no_read_is_refused_once_the_database_is_back() {
     let mut fleet = Fleet::on(Database::on(&server), LONG_LEASE);
     fleet.join();
     fleet.join();
-    fleet.balanced().await;
+    fleet.wait_balanced().await;
     let receiver = Receiver::start(|_| Answer::status(200)).await;
     let endpoints = fleet.endpoints(&receiver, &[0, 1], &json!({})).await;
     let event = fleet
@@ -88,7 +90,7 @@ async fn no_read_is_refused_once_the_database_is_back() {
 async fn survives(server: &PrivatePostgres, mut fleet: Fleet, away: Duration, lease: Duration) {
     fleet.join();
     fleet.join();
-    fleet.balanced().await;
+    fleet.wait_balanced().await;
     let receiver = Receiver::start(|_| Answer::status(200).after(Duration::from_millis(20))).await;
     let fields = json!({
         "max_in_flight": BOUNDS.max_in_flight,
@@ -133,7 +135,7 @@ async fn survives(server: &PrivatePostgres, mut fleet: Fleet, away: Duration, le
         );
     }
     let harvest = load.finish().await;
-    fleet.balanced().await;
+    fleet.wait_balanced().await;
     for node in [0, 1] {
         let ends = ended(&mut fleet.api(node), &harvest).await;
         assert_eq!(ends["succeeded"], harvest.events.len());

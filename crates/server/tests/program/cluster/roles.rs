@@ -5,9 +5,9 @@ use std::time::Instant;
 use posthaste_testbed::Receiver;
 use serde_json::{Value, json};
 
-use super::kit::{Fault, Fleet, Load, SHORT_LEASE, TENANT, Verdict, ended, until};
+use super::kit::{DeliveryLimits, Fault, Fleet, Load, SHORT_LEASE, TENANT, ended, until};
 
-const BOUNDS: Verdict = Verdict {
+const BOUNDS: DeliveryLimits = DeliveryLimits {
     max_attempts: 1,
     max_in_flight: 4,
     per_second: 500,

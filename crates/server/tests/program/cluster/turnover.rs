@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use posthaste_testbed::{Answer, Arrival, Receiver};
 use serde_json::json;
 
-use super::kit::{Fleet, LONG_LEASE, Load, Verdict, ended};
+use super::kit::{DeliveryLimits, Fleet, LONG_LEASE, Load, ended};
 
-const BOUNDS: Verdict = Verdict {
+const BOUNDS: DeliveryLimits = DeliveryLimits {
     max_attempts: 1,
     max_in_flight: 4,
     per_second: 500,
@@ -32,7 +32,7 @@ async fn nodes_come_and_go_and_nothing_comes_twice() {
         let joins_at = Instant::now();
         fleet.join();
         load.ask(fleet.addresses(&(0..nodes).collect::<Vec<_>>()));
-        fleet.balanced().await;
+        fleet.wait_balanced().await;
         println!("{nodes} share after {:?}", joins_at.elapsed());
         load.more(40).await;
     }

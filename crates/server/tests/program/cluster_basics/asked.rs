@@ -167,7 +167,7 @@ async fn a_stop_hands_everything_over_at_once() {
     // A new node takes its half again.
     pair.nodes[0] = pair.another();
     pair.nodes[0].until_ready().await;
-    pair.until_shared().await;
+    pair.wait_balanced().await;
     pair.api(0).event("acme", event()).await;
     receiver.arrivals(4).await;
 }

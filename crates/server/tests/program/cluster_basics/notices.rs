@@ -57,7 +57,7 @@ fn none_is_missing(told: &[(u64, String)]) -> bool {
 #[tokio::test]
 async fn each_notice_is_told_by_one_node_and_by_another_when_that_dies() {
     let mut pair = Pair::with(["all", "all"], &SETTINGS).await;
-    pair.until_shared().await;
+    pair.wait_balanced().await;
     let status = Arc::new(AtomicU16::new(503));
     let said = status.clone();
     let receiver = Receiver::start(move |arrival| {

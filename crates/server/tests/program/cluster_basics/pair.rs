@@ -20,7 +20,7 @@ impl Pair {
     /// Starts two nodes with all roles, and waits until each owns half of the shards.
     pub(crate) async fn start() -> Pair {
         let pair = Pair::with_roles(["all", "all"]).await;
-        pair.until_shared().await;
+        pair.wait_balanced().await;
         pair
     }
 
@@ -70,7 +70,7 @@ impl Pair {
     }
 
     /// Waits until both nodes own the same number of shards.
-    pub(crate) async fn until_shared(&self) {
+    pub(crate) async fn wait_balanced(&self) {
         let deadline = Instant::now() + PATIENCE;
         while !self.nodes.iter().all(|node| self.shards(node) == 128) {
             assert!(Instant::now() < deadline, "the work is not shared");

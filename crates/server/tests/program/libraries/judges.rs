@@ -13,7 +13,7 @@ use super::support::Arrival;
 
 /// The library or algorithm that verifies a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Method {
+pub(crate) enum Verifier {
     /// The official `standardwebhooks` libraries. They accept text only.
     Standard,
     /// HMAC-SHA256 as in the specification, for bodies that are not text.
@@ -26,14 +26,14 @@ pub(crate) enum Method {
     Stripe,
 }
 
-impl Method {
+impl Verifier {
     fn name(self) -> &'static str {
         match self {
-            Method::Standard => "standardwebhooks",
-            Method::Hmac => "hmac",
-            Method::Ed25519 => "ed25519",
-            Method::GitHub => "github",
-            Method::Stripe => "stripe",
+            Verifier::Standard => "standardwebhooks",
+            Verifier::Hmac => "hmac",
+            Verifier::Ed25519 => "ed25519",
+            Verifier::GitHub => "github",
+            Verifier::Stripe => "stripe",
         }
     }
 }
@@ -75,9 +75,9 @@ impl From<&Arrival> for Seen {
 }
 
 /// A request, and the expected result of its verification.
-pub(crate) struct Claim {
+pub(crate) struct SignatureCheck {
     what: String,
-    method: Method,
+    method: Verifier,
     secret: String,
     seen: Seen,
     holds: bool,
@@ -85,21 +85,21 @@ pub(crate) struct Claim {
 
 /// Claims that are verified together, because starting a verifier is slow.
 #[derive(Default)]
-pub(crate) struct SignatureChecks(Vec<Claim>);
+pub(crate) struct SignatureChecks(Vec<SignatureCheck>);
 
 impl SignatureChecks {
     /// Claims that this request verifies with this secret.
-    pub(crate) fn expect_valid(&mut self, what: &str, method: Method, secret: &str, seen: &Seen) {
+    pub(crate) fn expect_valid(&mut self, what: &str, method: Verifier, secret: &str, seen: &Seen) {
         self.claim(what, method, secret, seen, true);
     }
 
     /// Claims that this request does not verify.
-    pub(crate) fn refused(&mut self, what: &str, method: Method, secret: &str, seen: &Seen) {
+    pub(crate) fn refused(&mut self, what: &str, method: Verifier, secret: &str, seen: &Seen) {
         self.claim(what, method, secret, seen, false);
     }
 
-    fn claim(&mut self, what: &str, method: Method, secret: &str, seen: &Seen, holds: bool) {
-        self.0.push(Claim {
+    fn claim(&mut self, what: &str, method: Verifier, secret: &str, seen: &Seen, holds: bool) {
+        self.0.push(SignatureCheck {
             what: what.to_owned(),
             method,
             secret: secret.to_owned(),
@@ -109,7 +109,13 @@ impl SignatureChecks {
     }
 
     /// Claims that this request verifies, and that every modified copy does not.
-    pub(crate) fn sound(&mut self, what: &str, method: Method, secret: &str, seen: &Seen) {
+    pub(crate) fn expect_valid_and_tamper_proof(
+        &mut self,
+        what: &str,
+        method: Verifier,
+        secret: &str,
+        seen: &Seen,
+    ) {
         self.expect_valid(what, method, secret, seen);
         let mut longer = seen.body.to_vec();
         longer.push(b' ');
@@ -135,7 +141,7 @@ impl SignatureChecks {
     /// Verifies every claim with every library.
     pub(crate) fn judge(self) {
         assert!(!self.0.is_empty(), "there is nothing to judge");
-        let checks: Vec<Value> = self.0.iter().map(Claim::written).collect();
+        let checks: Vec<Value> = self.0.iter().map(SignatureCheck::written).collect();
         let checks = Value::Array(checks).to_string();
         for (judge, verdicts) in [
             ("Python", python(&checks)),
@@ -152,15 +158,17 @@ impl SignatureChecks {
         }
         for claim in &self.0 {
             let verdict = match claim.method {
-                Method::Standard => rust(claim),
-                Method::Hmac | Method::Ed25519 | Method::GitHub | Method::Stripe => continue,
+                Verifier::Standard => rust(claim),
+                Verifier::Hmac | Verifier::Ed25519 | Verifier::GitHub | Verifier::Stripe => {
+                    continue;
+                }
             };
             assert_eq!(verdict, claim.holds, "Rust: {}", claim.what);
         }
     }
 }
 
-impl Claim {
+impl SignatureCheck {
     fn written(&self) -> Value {
         let headers: Map<String, Value> = self
             .seen
@@ -184,7 +192,7 @@ pub(crate) fn text<'a>(seen: &'a Seen, name: &str) -> &'a str {
     value.to_str().expect("text")
 }
 
-fn rust(claim: &Claim) -> bool {
+fn rust(claim: &SignatureCheck) -> bool {
     let webhook = standardwebhooks::Webhook::new(&claim.secret).expect("a secret");
     let verified = webhook.verify(&claim.seen.body, &claim.seen.headers);
     verified.is_ok()

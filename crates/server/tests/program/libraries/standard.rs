@@ -3,7 +3,7 @@
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 
-use super::judges::{Method, Seen, SignatureChecks, text};
+use super::judges::{Seen, SignatureChecks, Verifier, text};
 use super::support::{Answer, Api, Receiver, Server};
 
 const HOUR: &str = "1h";
@@ -50,15 +50,20 @@ async fn whatever_is_sent_verifies_and_nothing_that_was_changed_does() {
     ] {
         let seen = seen(&mut api, &receiver, payload.clone()).await;
         assert_eq!(seen.body, payload.to_string());
-        claims.sound(&payload.to_string(), Method::Standard, &secret, &seen);
+        claims.expect_valid_and_tamper_proof(
+            &payload.to_string(),
+            Verifier::Standard,
+            &secret,
+            &seen,
+        );
     }
     // A body that is not JSON, and one that is not text.
     for (body, method) in [
         (
             &b"plain \xc3\xa4 text\r\nof two lines\n"[..],
-            Method::Standard,
+            Verifier::Standard,
         ),
-        (&b"\x00\xff\xfe\x80 bytes \xc3("[..], Method::Hmac),
+        (&b"\x00\xff\xfe\x80 bytes \xc3("[..], Verifier::Hmac),
     ] {
         let before = receiver.count();
         let event = json!({"type": "a.b", "body_base64": BASE64_STANDARD.encode(body),
@@ -66,7 +71,7 @@ async fn whatever_is_sent_verifies_and_nothing_that_was_changed_does() {
         api.event("acme", event).await;
         let seen = Seen::from(&receiver.arrivals(before + 1).await[before]);
         assert_eq!(seen.body, body);
-        claims.sound("raw bytes", method, &secret, &seen);
+        claims.expect_valid_and_tamper_proof("raw bytes", method, &secret, &seen);
         let other = api.endpoint(
             "acme",
             json!({"url": receiver.url(), "event_types": ["none"]}),
@@ -130,9 +135,9 @@ async fn retries_and_replays_are_signed_afresh() {
         last = timestamp;
         assert_eq!(arrival.delivery(), delivery, "receivers tell repeats by it");
         assert_eq!(arrival.body, ledger[0].body);
-        claims.sound(
+        claims.expect_valid_and_tamper_proof(
             &format!("arrival {}", number + 1),
-            Method::Standard,
+            Verifier::Standard,
             &secret,
             &seen,
         );
@@ -154,12 +159,12 @@ async fn old_and_new_secrets_verify_while_they_overlap_and_the_old_ones_no_longe
     let first = secret_of(&endpoint);
     assert_eq!(first, brought);
     let mut claims = SignatureChecks::default();
-    let standard = Method::Standard;
+    let standard = Verifier::Standard;
 
     let second = rotate(&mut api, &id, json!({"overlap": HOUR})).await;
     let overlapping = seen(&mut api, &receiver, json!(1)).await;
-    claims.sound("the new secret", standard, &second, &overlapping);
-    claims.sound("the old secret in time", standard, &first, &overlapping);
+    claims.expect_valid_and_tamper_proof("the new secret", standard, &second, &overlapping);
+    claims.expect_valid_and_tamper_proof("the old secret in time", standard, &first, &overlapping);
 
     // An overlap that expires: the test waits until the server reports that.
     let third = rotate(&mut api, &id, json!({"overlap": "1s"})).await;
@@ -167,7 +172,7 @@ async fn old_and_new_secrets_verify_while_they_overlap_and_the_old_ones_no_longe
     api.until(&path, |shown| shown["previous"] == json!([]))
         .await;
     let after = seen(&mut api, &receiver, json!(2)).await;
-    claims.sound("the newest secret", standard, &third, &after);
+    claims.expect_valid_and_tamper_proof("the newest secret", standard, &third, &after);
     claims.refused("the second one after its end", standard, &second, &after);
     claims.refused("the first one after its end", standard, &first, &after);
 
@@ -199,23 +204,43 @@ async fn a_public_key_verifies_and_stands_beside_a_shared_secret() {
     let mut claims = SignatureChecks::default();
     let arrived = seen(&mut api, &receiver, json!({"größe": "🦀"})).await;
     assert!(text(&arrived, "webhook-signature").starts_with("v1a,"));
-    claims.sound("a public key", Method::Ed25519, &first, &arrived);
+    claims.expect_valid_and_tamper_proof("a public key", Verifier::Ed25519, &first, &arrived);
 
     let rotation = json!({"secret": pair(2), "overlap": HOUR});
     let shown = api.post(&format!("{path}/rotate"), rotation).await;
     let second = public(&shown.expect(200));
     let arrived = seen(&mut api, &receiver, json!(1)).await;
-    claims.sound("the new pair", Method::Ed25519, &second, &arrived);
-    claims.sound("the old pair in time", Method::Ed25519, &first, &arrived);
+    claims.expect_valid_and_tamper_proof("the new pair", Verifier::Ed25519, &second, &arrived);
+    claims.expect_valid_and_tamper_proof(
+        "the old pair in time",
+        Verifier::Ed25519,
+        &first,
+        &arrived,
+    );
 
     // From a key pair to a shared secret: a receiver can verify with either.
     let shared = rotate(&mut api, &id, json!({"overlap": HOUR})).await;
     let arrived = seen(&mut api, &receiver, json!(2)).await;
-    claims.sound("the shared secret", Method::Standard, &shared, &arrived);
-    claims.sound("the pair before it", Method::Ed25519, &second, &arrived);
+    claims.expect_valid_and_tamper_proof(
+        "the shared secret",
+        Verifier::Standard,
+        &shared,
+        &arrived,
+    );
+    claims.expect_valid_and_tamper_proof(
+        "the pair before it",
+        Verifier::Ed25519,
+        &second,
+        &arrived,
+    );
 
     rotate(&mut api, &id, json!({"overlap": "0s"})).await;
     let arrived = seen(&mut api, &receiver, json!(3)).await;
-    claims.refused("a pair that was ended", Method::Ed25519, &second, &arrived);
+    claims.refused(
+        "a pair that was ended",
+        Verifier::Ed25519,
+        &second,
+        &arrived,
+    );
     claims.judge();
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::judges::{Method, Seen, SignatureChecks, text};
+use super::judges::{Seen, SignatureChecks, Verifier, text};
 use super::standard::{id_of, rotate, secret_of, seen};
 use super::support::{Receiver, Server};
 
@@ -10,7 +10,7 @@ use super::support::{Receiver, Server};
 const BROUGHT: &str = "It's a Secret to Everybody";
 
 /// Sends requests in this style, and verifies them before and after a rotation of the secret.
-async fn judge_style(style: &str, method: Method, header: &'static str) {
+async fn judge_style(style: &str, method: Verifier, header: &'static str) {
     let directory = tempfile::tempdir().expect("a directory");
     let server = Server::start(directory.path(), &[]);
     let receiver = Receiver::healthy().await;
@@ -29,7 +29,7 @@ async fn judge_style(style: &str, method: Method, header: &'static str) {
         let what = format!("{style} {payload}");
         claims.expect_valid(&what, method, &made, &arrived);
         // The standard signature is always present, with the same secret.
-        claims.expect_valid(&what, Method::Standard, &made, &arrived);
+        claims.expect_valid(&what, Verifier::Standard, &made, &arrived);
         refuse_changes(&mut claims, method, &made, &arrived, header);
         claims.refused(
             &what,
@@ -56,7 +56,7 @@ async fn judge_style(style: &str, method: Method, header: &'static str) {
 
 fn refuse_changes(
     claims: &mut SignatureChecks,
-    method: Method,
+    method: Verifier,
     secret: &str,
     arrived: &Seen,
     header: &'static str,
@@ -78,12 +78,12 @@ fn flip_last(text: &str) -> String {
 
 #[tokio::test]
 async fn receivers_of_githubs_webhooks_verify_ours() {
-    judge_style("github", Method::GitHub, "x-hub-signature-256").await;
+    judge_style("github", Verifier::GitHub, "x-hub-signature-256").await;
 }
 
 #[tokio::test]
 async fn receivers_of_stripes_webhooks_verify_ours() {
-    judge_style("stripe", Method::Stripe, "stripe-signature").await;
+    judge_style("stripe", Verifier::Stripe, "stripe-signature").await;
 }
 
 #[tokio::test]
@@ -106,13 +106,13 @@ async fn a_changed_time_is_refused_where_the_style_has_one() {
     let mut claims = SignatureChecks::default();
     claims.expect_valid(
         "as it came",
-        Method::Stripe,
+        Verifier::Stripe,
         &secret_of(&endpoint),
         &arrived,
     );
     claims.refused(
         "another time",
-        Method::Stripe,
+        Verifier::Stripe,
         &secret_of(&endpoint),
         &changed,
     );
@@ -134,7 +134,7 @@ async fn both_secrets_verify_in_stripes_style_while_they_overlap() {
     let arrived = seen(&mut api, &receiver, json!({"object": "event"})).await;
     let mut claims = SignatureChecks::default();
     for (what, secret) in [("the old secret", &old), ("the new secret", &new)] {
-        claims.expect_valid(what, Method::Stripe, secret, &arrived);
+        claims.expect_valid(what, Verifier::Stripe, secret, &arrived);
     }
     claims.judge();
 }
@@ -153,7 +153,12 @@ async fn a_pair_that_the_server_made_verifies_by_its_public_key() {
     let first = public(&endpoint);
     let mut claims = SignatureChecks::default();
     let arrived = seen(&mut api, &receiver, json!({"größe": "🦀"})).await;
-    claims.sound("a pair that was made", Method::Ed25519, &first, &arrived);
+    claims.expect_valid_and_tamper_proof(
+        "a pair that was made",
+        Verifier::Ed25519,
+        &first,
+        &arrived,
+    );
     let path = format!(
         "/v1/tenants/acme/endpoints/{}/secret/rotate",
         id_of(&endpoint)
@@ -161,7 +166,12 @@ async fn a_pair_that_the_server_made_verifies_by_its_public_key() {
     let rotation = json!({"secret_kind": "ed25519", "overlap": "1h"});
     let second = public(&api.post(&path, rotation).await.expect(200));
     let arrived = seen(&mut api, &receiver, json!(1)).await;
-    claims.sound("the new pair", Method::Ed25519, &second, &arrived);
-    claims.sound("the old pair in time", Method::Ed25519, &first, &arrived);
+    claims.expect_valid_and_tamper_proof("the new pair", Verifier::Ed25519, &second, &arrived);
+    claims.expect_valid_and_tamper_proof(
+        "the old pair in time",
+        Verifier::Ed25519,
+        &first,
+        &arrived,
+    );
     claims.judge();
 }

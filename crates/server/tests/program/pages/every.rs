@@ -7,7 +7,7 @@ use posthaste_testbed::browser::{Look, Page};
 use serde_json::Value;
 
 use super::judge::{faults, quiet};
-use super::scene::household;
+use super::scene::create_tenant;
 use super::stage::Stage;
 
 /// Returns a path with each id replaced by its kind. Pages of the same shape count as one.
@@ -63,7 +63,7 @@ const OF_A_TENANT: [&str; 13] = [
 #[tokio::test(flavor = "multi_thread")]
 async fn everybody_can_use_every_page() {
     let mut stage = Stage::start().await;
-    household(&mut stage, "acme", "Acme").await;
+    create_tenant(&mut stage, "acme", "Acme").await;
     let shapes = shapes(&stage).await;
     let own = OF_A_TENANT.map(|below| format!("/dashboard/t/acme{below}"));
     for wanted in OF_ALL.iter().copied().chain(own.iter().map(String::as_str)) {
@@ -92,7 +92,7 @@ async fn told(page: &Page) -> Vec<Value> {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_page_can_be_read_without_script() {
     let mut stage = Stage::start().await;
-    household(&mut stage, "acme", "Acme").await;
+    create_tenant(&mut stage, "acme", "Acme").await;
     let shapes = shapes(&stage).await;
     let with = stage.signed_in().await;
     let without = with.another().await;

@@ -6,7 +6,7 @@ use posthaste_testbed::browser::{Look, Spot};
 use serde_json::json;
 
 use super::judge::{judge, quiet};
-use super::scene::{household, mark};
+use super::scene::{create_tenant, mark};
 use super::stage::Stage;
 use super::story::{assert_marker, put_marker, says};
 
@@ -89,7 +89,7 @@ async fn an_endpoint_is_made_tried_out_changed_and_stopped() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_can_be_done_can_be_done_without_script() {
     let mut stage = Stage::start().await;
-    let own = household(&mut stage, "acme", "Acme").await;
+    let own = create_tenant(&mut stage, "acme", "Acme").await;
     let page = stage.browser.page().await;
     page.emulate(Look::WITHOUT_SCRIPT).await;
     page.open(&stage.url("/dashboard/t/acme/dead-letters"))
@@ -152,8 +152,8 @@ async fn a_policy_is_seen_before_it_is_used() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_customer_is_sent_to_what_failed_and_to_nothing_else() {
     let mut stage = Stage::start().await;
-    let own = household(&mut stage, "acme", "Acme").await;
-    household(&mut stage, "globex", "Globex").await;
+    let own = create_tenant(&mut stage, "acme", "Acme").await;
+    create_tenant(&mut stage, "globex", "Globex").await;
     let page = stage.signed_in().await;
     page.open(&stage.url("/dashboard/t/acme/dead-letters"))
         .await;

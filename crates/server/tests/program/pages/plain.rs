@@ -11,13 +11,13 @@ use posthaste_testbed::PATIENCE;
 
 /// A response.
 #[derive(Clone, Debug)]
-pub(crate) struct Plain {
+pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: String,
 }
 
-impl Plain {
+impl HttpResponse {
     /// Returns a header, or an empty text.
     pub(crate) fn header(&self, name: &str) -> &str {
         let value = self.headers.get(name);
@@ -66,12 +66,17 @@ impl Caller {
         self
     }
 
-    pub(crate) async fn get(&mut self, path: &str) -> Plain {
+    pub(crate) async fn get(&mut self, path: &str) -> HttpResponse {
         self.send("GET", path, &[], "").await
     }
 
     /// Submits a form.
-    pub(crate) async fn post(&mut self, path: &str, headers: &[(&str, &str)], form: &str) -> Plain {
+    pub(crate) async fn post(
+        &mut self,
+        path: &str,
+        headers: &[(&str, &str)],
+        form: &str,
+    ) -> HttpResponse {
         let kind = ("content-type", "application/x-www-form-urlencoded");
         let headers: Vec<(&str, &str)> = headers.iter().copied().chain([kind]).collect();
         self.send("POST", path, &headers, form).await
@@ -83,7 +88,7 @@ impl Caller {
         path: &str,
         headers: &[(&str, &str)],
         body: &str,
-    ) -> Plain {
+    ) -> HttpResponse {
         // The server may have closed an idle connection, so the second try uses a new one.
         for _ in 0..2 {
             if self.connection.is_none() {
@@ -102,7 +107,7 @@ impl Caller {
             match connection.send(request, PATIENCE).await {
                 Ok(response) => {
                     let (head, body) = response.into_parts();
-                    return Plain {
+                    return HttpResponse {
                         status: head.status.as_u16(),
                         headers: head.headers,
                         body: String::from_utf8_lossy(&body).into_owned(),
@@ -115,7 +120,11 @@ impl Caller {
     }
 
     /// Follows all links from this page that start with `below`. Returns each page with its response.
-    pub(crate) async fn walk(&mut self, start: &str, below: &str) -> BTreeMap<String, Plain> {
+    pub(crate) async fn walk(
+        &mut self,
+        start: &str,
+        below: &str,
+    ) -> BTreeMap<String, HttpResponse> {
         let mut found = BTreeMap::new();
         let mut waiting = VecDeque::from([start.to_owned()]);
         while let Some(link) = waiting.pop_front() {

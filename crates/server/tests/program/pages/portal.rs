@@ -4,7 +4,7 @@ use posthaste_testbed::Answer;
 use serde_json::Value;
 
 use super::judge::{judge, quiet};
-use super::scene::{household, mark};
+use super::scene::{create_tenant, mark};
 use super::stage::{Receivers, Stage, id_of};
 
 /// Returns the path of a portal link.
@@ -17,8 +17,8 @@ fn path_of(link: &Value) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_link_shows_its_tenant_and_nothing_of_others() {
     let mut stage = Stage::start().await;
-    let own = household(&mut stage, "acme", "Acme").await;
-    let other = household(&mut stage, "globex", "Globex").await;
+    let own = create_tenant(&mut stage, "acme", "Acme").await;
+    let other = create_tenant(&mut stage, "globex", "Globex").await;
     let link = stage.portal("acme", "1h").await;
     let base = path_of(&link);
     let mut caller = stage.caller();
@@ -91,7 +91,7 @@ async fn a_link_shows_its_tenant_and_nothing_of_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_link_that_has_ended_says_so() {
     let mut stage = Stage::start().await;
-    household(&mut stage, "acme", "Acme").await;
+    create_tenant(&mut stage, "acme", "Acme").await;
     let link = stage.portal("acme", "1h").await;
     let base = path_of(&link);
     let page = stage.browser.page().await;
@@ -145,7 +145,7 @@ async fn only_the_sites_that_the_operator_names_show_it_within_theirs() {
     let friends = elsewhere(&friend, "");
     let friends = format!("portal.frame_ancestors={}", friends.trim_end_matches('/'));
     let mut stage = Stage::start_with(&["--set", &friends]).await;
-    household(&mut stage, "acme", "Acme").await;
+    create_tenant(&mut stage, "acme", "Acme").await;
     let base = path_of(&stage.portal("acme", "1h").await);
     for parent in [&friend, &stranger] {
         let portal = stage.url(&format!("{base}/dead-letters"));

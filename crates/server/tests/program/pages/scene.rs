@@ -39,7 +39,7 @@ pub(crate) fn mark(tenant: &str) -> String {
 }
 
 /// Creates a tenant with something of everything.
-pub(crate) async fn household(stage: &mut Stage, tenant: &str, name: &str) -> Household {
+pub(crate) async fn create_tenant(stage: &mut Stage, tenant: &str, name: &str) -> Household {
     let body = json!({"id": tenant, "name": name});
     stage.api.post("/v1/tenants", body).await.expect(201);
     let mark = mark(tenant);

@@ -35,7 +35,7 @@ const SHORT_TIMES: [&str; 11] = [
 ];
 
 /// The changes of the endpoint: the operational event, and the words in an email.
-const TURNS: [(&str, &str); 4] = [
+const CHANGES: [(&str, &str); 4] = [
     ("endpoint.breaker_tripped", "its breaker tripped"),
     ("endpoint.recovered", "it takes deliveries again"),
     (
@@ -172,7 +172,7 @@ fn notices(receiver: &Receiver, endpoint: &str) -> BTreeMap<String, usize> {
 #[tokio::test]
 async fn every_turn_of_an_endpoint_shows_everywhere_and_once() {
     let mut night = Night::begin().await;
-    let [tripped, recovered, warned, disabled] = TURNS;
+    let [tripped, recovered, warned, disabled] = CHANGES;
 
     night.answer.store(503, Ordering::SeqCst);
     night.send(3).await;
@@ -229,7 +229,7 @@ async fn every_turn_of_an_endpoint_shows_everywhere_and_once() {
     night.receiver.until(last).await;
 
     let counts = notices(&night.receiver, &night.endpoint);
-    for (name, _) in TURNS {
+    for (name, _) in CHANGES {
         assert_eq!(counts.get(name), Some(&1), "{name}: {counts:?}");
     }
     assert!(counts["delivery.failed"] < 10, "{counts:?}");
@@ -251,7 +251,7 @@ async fn every_turn_of_an_endpoint_shows_everywhere_and_once() {
     let path = "/v1/tenants/acme/audit?limit=250";
     let audit = api.get(path).await.expect(200);
     let audit = audit["data"].as_array().expect("a list");
-    for (action, _) in TURNS {
+    for (action, _) in CHANGES {
         let of_it = |it: &&Value| it["action"] == action && it["via"] == "posthaste";
         assert_eq!(
             audit.iter().filter(of_it).count(),
@@ -266,7 +266,7 @@ async fn every_turn_of_an_endpoint_shows_everywhere_and_once() {
     assert_eq!(by_hand, 1, "{audit:#?}");
 
     let letters = night.mail.letters();
-    for (_, words) in TURNS {
+    for (_, words) in CHANGES {
         for to in [OWNER, OPERATOR] {
             assert!(letters_with(&letters, to, words) >= 1, "{words} to {to}");
         }

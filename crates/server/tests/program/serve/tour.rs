@@ -9,9 +9,9 @@ use serde_json::Value;
 use super::support::{ADMIN_KEY, Server, posthaste};
 
 /// Kills the process when dropped.
-struct Held(Child);
+struct KillOnDrop(Child);
 
-impl Drop for Held {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -40,7 +40,7 @@ async fn the_tour_of_the_readme_works_as_it_is_written() {
         .spawn()
         .expect("the program can be started");
     let mut heard = BufReader::new(listener.stdout.take().expect("it is piped")).lines();
-    let _listener = Held(listener);
+    let _listener = KillOnDrop(listener);
     let ready = heard.next().expect("it says where it listens").unwrap();
     let receiver = ready.split("http://").nth(1).expect("an address").trim();
 

@@ -94,7 +94,7 @@ impl NameServer {
         let server = NameServer::default();
         let socket = UdpSocket::bind("127.0.0.1:53").await.expect("port 53");
         let listener = TcpListener::bind("127.0.0.1:53").await.expect("port 53");
-        tokio::spawn(server.clone().hear(socket));
+        tokio::spawn(server.clone().serve_udp(socket));
         tokio::spawn(server.clone().accept(listener));
         server
     }
@@ -142,7 +142,7 @@ impl NameServer {
             .collect()
     }
 
-    async fn hear(self, socket: UdpSocket) {
+    async fn serve_udp(self, socket: UdpSocket) {
         let mut question = [0; MAX_UDP_BYTES];
         while let Ok((length, from)) = socket.recv_from(&mut question).await {
             for mut answer in self.answers(&question[..length], false) {

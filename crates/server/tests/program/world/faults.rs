@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::frames;
-use super::outside::{Conduct, Line};
-use super::program::End;
+use super::outside::{Behaviour, Line};
+use super::program::ExpectedOutcome;
 
 /// Pause between two pieces of a receiver that sends slowly.
 pub(crate) const SLOW_SEND_INTERVAL: Duration = Duration::from_millis(50);
@@ -17,8 +17,8 @@ const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 pub(crate) struct Fault {
     /// Description for the table.
     pub(crate) what: &'static str,
-    pub(crate) conduct: Conduct,
-    pub(crate) end: End,
+    pub(crate) conduct: Behaviour,
+    pub(crate) end: ExpectedOutcome,
     /// True if it needs a large request.
     pub(crate) is_large: bool,
     /// True if it lasts until the time limit.
@@ -26,20 +26,20 @@ pub(crate) struct Fault {
 }
 
 /// Creates a misbehaviour with its description and expected end.
-pub(crate) fn fault(what: &'static str, end: End, conduct: Conduct) -> Fault {
+pub(crate) fn fault(what: &'static str, end: ExpectedOutcome, conduct: Behaviour) -> Fault {
     Fault {
         what,
         conduct,
         end,
         is_large: false,
-        is_slow: end == End::Exhausted("timeout"),
+        is_slow: end == ExpectedOutcome::Exhausted("timeout"),
     }
 }
 
 /// Reads a request, writes this, and continues as a good receiver.
 macro_rules! saying {
     ($bytes:expr) => {
-        Conduct::Secured(|mut line| {
+        Behaviour::Secured(|mut line| {
             Box::pin(async move {
                 line.hear().await?;
                 line.say($bytes).await?;
@@ -52,7 +52,7 @@ macro_rules! saying {
 /// Reads a request, writes this, closes its side, and waits until the other side closes.
 macro_rules! last_saying {
     ($bytes:expr) => {
-        Conduct::Secured(|mut line| {
+        Behaviour::Secured(|mut line| {
             Box::pin(async move {
                 line.hear().await?;
                 line.say($bytes).await?;
@@ -67,7 +67,7 @@ macro_rules! last_saying {
 /// Reads a request, writes the first part once and the second part for ever, with a pause each time.
 macro_rules! endless {
     ($first:expr, $then:expr, $pause:expr) => {
-        Conduct::Secured(|mut line| {
+        Behaviour::Secured(|mut line| {
             Box::pin(async move {
                 line.hear().await?;
                 line.say($first).await?;
@@ -81,7 +81,7 @@ macro_rules! endless {
 /// Reads a request, writes this, and resets the connection.
 macro_rules! resetting {
     ($bytes:expr) => {
-        Conduct::Abrupt(|mut line| {
+        Behaviour::Abrupt(|mut line| {
             Box::pin(async move {
                 line.hear().await?;
                 line.say($bytes).await?;
@@ -126,8 +126,8 @@ pub(crate) fn in_http() -> Vec<Fault> {
 }
 
 fn heads() -> Vec<Fault> {
-    let late = End::Exhausted("timeout");
-    let broken = End::Exhausted("connection");
+    let late = ExpectedOutcome::Exhausted("timeout");
+    let broken = ExpectedOutcome::Exhausted("connection");
     vec![
         fault(
             "a head that never ends",
@@ -171,12 +171,12 @@ fn heads() -> Vec<Fault> {
         ),
         fault(
             "an interim answer, then a final one",
-            End::Delivered,
+            ExpectedOutcome::Delivered,
             saying!(format!("HTTP/1.1 102 Processing\r\n\r\n{OK}")),
         ),
         fault(
             "a change of protocol that nobody asked for (101)",
-            End::Exhausted("http"),
+            ExpectedOutcome::Exhausted("http"),
             last_saying!(
                 "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n"
             ),
@@ -203,8 +203,8 @@ fn heads() -> Vec<Fault> {
         ),
         fault(
             "an answer before the request has come, which is then read",
-            End::Delivered,
-            Conduct::Secured(|mut line| {
+            ExpectedOutcome::Delivered,
+            Behaviour::Secured(|mut line| {
                 Box::pin(async move {
                     let head = line.hear_head().await?;
                     line.say(OK).await?;
@@ -216,8 +216,8 @@ fn heads() -> Vec<Fault> {
         .with_large_request(),
         fault(
             "a refusal before the request has come (413)",
-            End::Final("http"),
-            Conduct::Secured(|mut line| {
+            ExpectedOutcome::Final("http"),
+            Behaviour::Secured(|mut line| {
                 Box::pin(async move {
                     line.hear_head().await?;
                     let answer = "HTTP/1.1 413 Content Too Large\r\nconnection: close\r\n\
@@ -232,14 +232,14 @@ fn heads() -> Vec<Fault> {
         .with_large_request(),
         fault(
             "a redirect to an internal address (302), never followed",
-            End::Final("http"),
+            ExpectedOutcome::Final("http"),
             saying!(
                 "HTTP/1.1 302 Found\r\nlocation: https://10.9.9.9/\r\ncontent-length: 0\r\n\r\n"
             ),
         ),
         fault(
             "a redirect that asks for the same request again (308), never followed",
-            End::Final("http"),
+            ExpectedOutcome::Final("http"),
             saying!(
                 "HTTP/1.1 308 Permanent Redirect\r\nlocation: https://169.254.169.254/\r\n\
                  content-length: 0\r\n\r\n"
@@ -247,7 +247,7 @@ fn heads() -> Vec<Fault> {
         ),
         fault(
             "another place to go to (`Alt-Svc`), never gone to",
-            End::Delivered,
+            ExpectedOutcome::Delivered,
             saying!(
                 "HTTP/1.1 200 OK\r\nalt-svc: h2=\"10.9.9.9:443\"; ma=86400; persist=1\r\n\
                  content-length: 2\r\n\r\nok"
@@ -257,12 +257,12 @@ fn heads() -> Vec<Fault> {
 }
 
 fn bodies() -> Vec<Fault> {
-    let late = End::Exhausted("timeout");
-    let broken = End::Exhausted("connection");
+    let late = ExpectedOutcome::Exhausted("timeout");
+    let broken = ExpectedOutcome::Exhausted("connection");
     vec![
         fault(
             "a body that never ends",
-            End::Delivered,
+            ExpectedOutcome::Delivered,
             endless!(
                 "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
                 format!("1000\r\n{}\r\n", "z".repeat(0x1000)),
@@ -280,7 +280,7 @@ fn bodies() -> Vec<Fault> {
         ),
         fault(
             "a body of ten gigabytes",
-            End::Delivered,
+            ExpectedOutcome::Delivered,
             endless!(
                 "HTTP/1.1 200 OK\r\ncontent-length: 10000000000\r\n\r\n",
                 "z".repeat(1 << 16),
@@ -289,7 +289,7 @@ fn bodies() -> Vec<Fault> {
         ),
         fault(
             "an error with a body that never ends",
-            End::Exhausted("http"),
+            ExpectedOutcome::Exhausted("http"),
             endless!(
                 "HTTP/1.1 500 Internal Server Error\r\ntransfer-encoding: chunked\r\n\r\n",
                 format!("1000\r\n{}\r\n", "z".repeat(0x1000)),
@@ -298,8 +298,8 @@ fn bodies() -> Vec<Fault> {
         ),
         fault(
             "a gzip bomb, never unpacked",
-            End::Delivered,
-            Conduct::Secured(|mut line| {
+            ExpectedOutcome::Delivered,
+            Behaviour::Secured(|mut line| {
                 Box::pin(async move {
                     line.hear().await?;
                     let bomb = gzip_bomb(600_000);
@@ -312,19 +312,19 @@ fn bodies() -> Vec<Fault> {
         ),
         fault(
             "two answers to one request",
-            End::Delivered,
+            ExpectedOutcome::Delivered,
             saying!(format!(
                 "{OK}HTTP/1.1 500 Poison\r\ncontent-length: 6\r\n\r\npoison"
             )),
         ),
         fault(
             "a body after an answer that has none (204)",
-            End::Delivered,
+            ExpectedOutcome::Delivered,
             saying!("HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 500 Poison\r\n\r\n"),
         ),
         fault(
             "a length and chunks at once (smuggling)",
-            End::Delivered,
+            ExpectedOutcome::Delivered,
             saying!(
                 "HTTP/1.1 200 OK\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\n\r\n\
                  2\r\nok\r\n0\r\n\r\nHTTP/1.1 500 Poison\r\ncontent-length: 0\r\n\r\n"
@@ -372,20 +372,20 @@ fn bodies() -> Vec<Fault> {
         ),
         fault(
             "a body that ends with the connection",
-            End::Delivered,
+            ExpectedOutcome::Delivered,
             last_saying!("HTTP/1.1 200 OK\r\n\r\nto the end"),
         ),
     ]
 }
 
 fn endings() -> Vec<Fault> {
-    let late = End::Exhausted("timeout");
-    let broken = End::Exhausted("connection");
+    let late = ExpectedOutcome::Exhausted("timeout");
+    let broken = ExpectedOutcome::Exhausted("connection");
     vec![
         fault(
             "takes the request, and says nothing",
             late,
-            Conduct::Secured(|mut line| {
+            Behaviour::Secured(|mut line| {
                 Box::pin(async move {
                     line.hear().await?;
                     line.gone().await;
@@ -396,7 +396,7 @@ fn endings() -> Vec<Fault> {
         fault(
             "never reads the request",
             late,
-            Conduct::Secured(|mut line| {
+            Behaviour::Secured(|mut line| {
                 Box::pin(async move {
                     line.hear_head().await?;
                     // A receiver that stops reading does not notice that the other side has closed, either.
@@ -410,7 +410,7 @@ fn endings() -> Vec<Fault> {
         fault(
             "closes its half before an answer, and keeps the other open",
             broken,
-            Conduct::Secured(|mut line| {
+            Behaviour::Secured(|mut line| {
                 Box::pin(async move {
                     line.close_write().await?;
                     line.gone().await;

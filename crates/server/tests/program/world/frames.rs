@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::faults::{Fault, fault};
-use super::outside::{Conduct, Line};
-use super::program::End;
+use super::outside::{Behaviour, Line};
+use super::program::ExpectedOutcome;
 
 const PREFACE_BYTES: usize = 24;
 const HEAD_BYTES: usize = 9;
@@ -60,7 +60,7 @@ async fn hear(line: &mut Line) -> Option<()> {
 /// Reads the head of a request, writes this, and waits until the other side closes.
 macro_rules! saying {
     ($frames:expr) => {
-        Conduct::Http2(|mut line| {
+        Behaviour::Http2(|mut line| {
             Box::pin(async move {
                 hear(&mut line).await?;
                 line.say($frames).await?;
@@ -74,7 +74,7 @@ macro_rules! saying {
 /// Reads the head of a request, writes the first part once and the second part for ever.
 macro_rules! endless {
     ($first:expr, $then:expr) => {
-        Conduct::Http2(|mut line| {
+        Behaviour::Http2(|mut line| {
             Box::pin(async move {
                 hear(&mut line).await?;
                 line.say($first).await?;
@@ -90,13 +90,13 @@ macro_rules! endless {
 
 /// Returns all misbehaviours in HTTP/2.
 pub(crate) fn in_http2() -> Vec<Fault> {
-    let late = End::Exhausted("timeout");
-    let broken = End::Exhausted("connection");
+    let late = ExpectedOutcome::Exhausted("timeout");
+    let broken = ExpectedOutcome::Exhausted("connection");
     vec![
         fault(
             "HTTP/2: an answer as it should be",
-            End::Delivered,
-            Conduct::Http2(|mut line| {
+            ExpectedOutcome::Delivered,
+            Behaviour::Http2(|mut line| {
                 Box::pin(async move {
                     hear(&mut line).await?;
                     let answer = frame(HEADERS, END_STREAM | END_HEADERS, STREAM, OK);

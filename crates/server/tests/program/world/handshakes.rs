@@ -4,13 +4,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::sleep;
 
 use super::faults::{Fault, SLOW_SEND_INTERVAL, fault};
-use super::outside::Conduct;
-use super::program::End;
+use super::outside::Behaviour;
+use super::program::ExpectedOutcome;
 
 /// Reads a ClientHello, writes this, and closes the connection.
 macro_rules! greeting {
     ($bytes:expr) => {
-        Conduct::Bare(|mut socket| {
+        Behaviour::Bare(|mut socket| {
             Box::pin(async move {
                 let mut heard = Vec::new();
                 let _ = socket.read_buf(&mut heard).await;
@@ -45,7 +45,7 @@ const fn server_hello(minor: u8) -> [u8; 47] {
 
 /// Returns all misbehaviours before or during the TLS handshake.
 pub(crate) fn before_tls() -> Vec<Fault> {
-    let tls = End::Exhausted("tls");
+    let tls = ExpectedOutcome::Exhausted("tls");
     vec![
         fault("TLS 1.0", tls, greeting!(const { &server_hello(1) })),
         fault("TLS 1.1", tls, greeting!(const { &server_hello(2) })),
@@ -78,7 +78,7 @@ pub(crate) fn before_tls() -> Vec<Fault> {
         fault(
             "resets the connection in the handshake",
             tls,
-            Conduct::Bare(|mut socket| {
+            Behaviour::Bare(|mut socket| {
                 Box::pin(async move {
                     let mut heard = Vec::new();
                     let _ = socket.read_buf(&mut heard).await;
@@ -90,12 +90,12 @@ pub(crate) fn before_tls() -> Vec<Fault> {
         fault(
             "closes at once",
             tls,
-            Conduct::Bare(|_| Box::pin(async { Vec::new() })),
+            Behaviour::Bare(|_| Box::pin(async { Vec::new() })),
         ),
         fault(
             "accepts, and says nothing",
             tls,
-            Conduct::Bare(|mut socket| {
+            Behaviour::Bare(|mut socket| {
                 Box::pin(async move {
                     let mut heard = Vec::new();
                     let _ = socket.read_to_end(&mut heard).await;
@@ -107,7 +107,7 @@ pub(crate) fn before_tls() -> Vec<Fault> {
         fault(
             "a handshake that drips, a byte at a time",
             tls,
-            Conduct::Bare(|mut socket| {
+            Behaviour::Bare(|mut socket| {
                 Box::pin(async move {
                     for byte in server_hello(3).into_iter().cycle() {
                         if socket.write_u8(byte).await.is_err() {

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::dns::{NO_SUCH_NAME, NOT_FOR_YOU, NameServer, Reply, SERVER_FAILED, addresses, parsed};
 use super::docs::Table;
 use super::namespace::{NAME_IN_HOSTS, inside};
-use super::program::{End, World};
+use super::program::{ExpectedOutcome, World};
 
 /// Shorter than the timeout of the machine's resolver.
 const SHORT: &str = "1s";
@@ -20,10 +20,10 @@ struct Case {
     name: &'static str,
     replies: Vec<Reply>,
     timeout: &'static str,
-    end: End,
+    end: ExpectedOutcome,
 }
 
-fn case(what: &'static str, name: &'static str, reply: Reply, end: End) -> Case {
+fn case(what: &'static str, name: &'static str, reply: Reply, end: ExpectedOutcome) -> Case {
     Case {
         what,
         name,
@@ -46,7 +46,7 @@ fn thousand(private: Option<(usize, &str)>) -> Reply {
 
 #[rustfmt::skip]
 fn cases() -> Vec<Case> {
-    use End::{Delivered, Exhausted, Unsafe};
+    use ExpectedOutcome::{Delivered, Exhausted, Unsafe};
     let dns = Exhausted("dns");
     vec![
         case("one public IPv4 address", "v4.customer.com", addresses("45.60.0.1"), Delivered),
@@ -136,9 +136,12 @@ fn a_machine_without_ipv6_does_not_reach_it() {
             .tell(only, &[addresses("2606:4700:60::1 2606:4700:60::2")]);
         let mut endpoints = Vec::new();
         for (host, end) in [
-            (both, End::Delivered),
-            (only, End::Exhausted("connection")),
-            ("[2606:4700:60::3]", End::Exhausted("connection")),
+            (both, ExpectedOutcome::Delivered),
+            (only, ExpectedOutcome::Exhausted("connection")),
+            (
+                "[2606:4700:60::3]",
+                ExpectedOutcome::Exhausted("connection"),
+            ),
         ] {
             let url = format!("https://{host}/hook");
             endpoints.push((world.endpoint("acme", &url, json!({})).await, end));
@@ -170,7 +173,7 @@ async fn every_name() {
     for (case, endpoint) in cases().iter().zip(&endpoints) {
         let ended = &ended[endpoint];
         ended.expect(case.what, case.end);
-        if case.end == End::Delivered {
+        if case.end == ExpectedOutcome::Delivered {
             may_be_visited.extend(reachable(&world.names, case));
         }
         table.row(&[case.what.to_owned(), case.end.shown(), ended.shown()]);
@@ -201,24 +204,28 @@ async fn rebind(world: &mut World, table: &mut Table) {
     world.names.tell(name, &[addresses("10.66.0.9")]);
     let ended = world.deliver_one("rebound").await;
     let what = "public when registered, private when called";
-    ended.expect(what, End::Unsafe);
-    table.row(&[what.to_owned(), End::Unsafe.shown(), ended.shown()]);
+    ended.expect(what, ExpectedOutcome::Unsafe);
+    table.row(&[
+        what.to_owned(),
+        ExpectedOutcome::Unsafe.shown(),
+        ended.shown(),
+    ]);
 
     // The receiver closes each connection, so that every delivery resolves the name again.
     let name = "weathercock.customer.com";
     let here = parsed("45.60.0.10")[0];
-    let conduct = super::outside::Conduct::Secured(|line| Box::pin(async { Some(line) }));
-    world.outside.settle(here, conduct);
+    let conduct = super::outside::Behaviour::Secured(|line| Box::pin(async { Some(line) }));
+    world.outside.set_behaviour(here, conduct);
     let (public, private) = (addresses("45.60.0.10"), addresses("10.66.0.10"));
     world.names.alternate(name, &[public, private]);
     world.api.tenant("weather").await;
     let url = format!("https://{name}/hook");
     world.endpoint("weather", &url, json!({})).await;
     for (nth, end) in [
-        ("first", End::Delivered),
-        ("second", End::Unsafe),
-        ("third", End::Delivered),
-        ("fourth", End::Unsafe),
+        ("first", ExpectedOutcome::Delivered),
+        ("second", ExpectedOutcome::Unsafe),
+        ("third", ExpectedOutcome::Delivered),
+        ("fourth", ExpectedOutcome::Unsafe),
     ] {
         let ended = world.deliver_one("weather").await;
         let what = format!("public and private in turn: the {nth} connection");

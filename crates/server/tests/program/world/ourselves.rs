@@ -5,7 +5,7 @@ use serde_json::json;
 use super::dns::addresses;
 use super::docs::{Table, code};
 use super::namespace::{OWN_ADDRESSES, inside};
-use super::program::{End, World, once};
+use super::program::{ExpectedOutcome, World, once};
 
 const OURS: &str = OWN_ADDRESSES[0];
 const OURS_TOO: &str = OWN_ADDRESSES[1];
@@ -16,10 +16,10 @@ const PORT: u16 = 8420;
 struct Case {
     host: &'static str,
     port: u16,
-    end: Option<End>,
+    end: Option<ExpectedOutcome>,
 }
 
-fn case(host: &'static str, port: u16, end: Option<End>) -> Case {
+fn case(host: &'static str, port: u16, end: Option<ExpectedOutcome>) -> Case {
     Case { host, port, end }
 }
 
@@ -30,10 +30,10 @@ fn where_it_listens_it_does_not_deliver() {
         || async {
             let columns = ["Listening on", "URL", "Expected", "Result"];
             let mut table = Table::new("ourselves", &columns);
-            let (refused, delivered) = (None, Some(End::Delivered));
-            let by_name = Some(End::Unsafe);
+            let (refused, delivered) = (None, Some(ExpectedOutcome::Delivered));
+            let by_name = Some(ExpectedOutcome::Unsafe);
             // No server listens there, but it is not posthaste.
-            let nobody = Some(End::Exhausted("connection"));
+            let nobody = Some(ExpectedOutcome::Exhausted("connection"));
             let one = [
                 case(OURS, PORT, refused),
                 case("[::ffff:45.70.0.1]", PORT, refused),

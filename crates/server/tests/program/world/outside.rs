@@ -30,7 +30,7 @@ const PORTS: [u16; 16] = [
 
 /// A connection that was opened.
 #[derive(Clone, Debug)]
-pub(crate) struct Visit {
+pub(crate) struct ConnectionRecord {
     /// Destination address.
     pub(crate) address: IpAddr,
     /// Destination port.
@@ -53,7 +53,7 @@ pub(crate) struct Arrival {
 /// All recorded connections and requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
-    pub(crate) visits: Vec<Visit>,
+    pub(crate) visits: Vec<ConnectionRecord>,
     pub(crate) arrivals: Vec<Arrival>,
     /// Bytes that receivers without TLS have read.
     pub(crate) overheard: Vec<Vec<u8>>,
@@ -78,7 +78,7 @@ pub(crate) type Act<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The behaviour of a bad receiver. If it returns the line, the connection continues as that of a good receiver.
 #[derive(Clone)]
-pub(crate) enum Conduct {
+pub(crate) enum Behaviour {
     /// Behaves like this before any TLS, and returns the bytes it read.
     Bare(fn(TcpStream) -> Act<Vec<u8>>),
     /// Behaves like this inside TLS.
@@ -91,26 +91,26 @@ pub(crate) enum Conduct {
     Certified(Arc<ServerConfig>),
 }
 
-struct Place {
-    conduct: Conduct,
+struct ReceiverState {
+    conduct: Behaviour,
     is_good: bool,
 }
 
 struct Shared {
     authority: Arc<Authority>,
-    places: Mutex<HashMap<IpAddr, Place>>,
+    places: Mutex<HashMap<IpAddr, ReceiverState>>,
     configs: Mutex<HashMap<String, Arc<ServerConfig>>>,
     ledger: watch::Sender<Ledger>,
 }
 
 /// All receivers outside the program.
 #[derive(Clone)]
-pub(crate) struct Outside(Arc<Shared>);
+pub(crate) struct RecordingReceivers(Arc<Shared>);
 
-impl Outside {
+impl RecordingReceivers {
     /// Listens at every address.
-    pub(crate) async fn start(authority: Arc<Authority>) -> Outside {
-        let outside = Outside(Arc::new(Shared {
+    pub(crate) async fn start(authority: Arc<Authority>) -> RecordingReceivers {
+        let outside = RecordingReceivers(Arc::new(Shared {
             authority,
             places: Mutex::default(),
             configs: Mutex::default(),
@@ -123,10 +123,10 @@ impl Outside {
         outside
     }
 
-    /// Puts a bad receiver at an address. After [`Outside::set_good`] it is good and closes the connection after each
+    /// Puts a bad receiver at an address. After [`RecordingReceivers::set_good`] it is good and closes the connection after each
     /// answer.
-    pub(crate) fn settle(&self, address: IpAddr, conduct: Conduct) {
-        let place = Place {
+    pub(crate) fn set_behaviour(&self, address: IpAddr, conduct: Behaviour) {
+        let place = ReceiverState {
             conduct,
             is_good: false,
         };
@@ -155,7 +155,7 @@ impl Outside {
         }
     }
 
-    fn places(&self) -> std::sync::MutexGuard<'_, HashMap<IpAddr, Place>> {
+    fn places(&self) -> std::sync::MutexGuard<'_, HashMap<IpAddr, ReceiverState>> {
         self.0.places.lock().expect("nobody panics with it")
     }
 
@@ -166,7 +166,7 @@ impl Outside {
             };
             let address = here.ip().to_canonical();
             let visit = self.note(|ledger| {
-                ledger.visits.push(Visit {
+                ledger.visits.push(ConnectionRecord {
                     address,
                     port: here.port(),
                     name: None,
@@ -195,20 +195,20 @@ impl Outside {
             None => (None, false),
             Some(place) => ((!place.is_good).then(|| place.conduct.clone()), true),
         };
-        if let Some(Conduct::Bare(act)) = conduct {
+        if let Some(Behaviour::Bare(act)) = conduct {
             let heard = act(socket).await;
             self.note(|ledger| ledger.overheard.push(heard));
             return Some(());
         }
-        if let Some(Conduct::Abrupt(_)) = conduct {
+        if let Some(Behaviour::Abrupt(_)) = conduct {
             socket.set_zero_linger().expect("a socket");
         }
         let line = self.secure(socket, address, visit, &conduct).await?;
         let line = match conduct {
-            Some(Conduct::Secured(act) | Conduct::Abrupt(act) | Conduct::Http2(act)) => {
+            Some(Behaviour::Secured(act) | Behaviour::Abrupt(act) | Behaviour::Http2(act)) => {
                 act(line).await?
             }
-            Some(Conduct::Bare(_) | Conduct::Certified(_)) | None => line,
+            Some(Behaviour::Bare(_) | Behaviour::Certified(_)) | None => line,
         };
         self.serve(line, visit, is_settled).await
     }
@@ -219,7 +219,7 @@ impl Outside {
         socket: TcpStream,
         address: IpAddr,
         visit: usize,
-        conduct: &Option<Conduct>,
+        conduct: &Option<Behaviour>,
     ) -> Option<Line> {
         let greeting = LazyConfigAcceptor::new(Acceptor::default(), socket);
         let greeting = greeting.await.ok()?;
@@ -227,13 +227,13 @@ impl Outside {
         self.note(|ledger| ledger.visits[visit].name.clone_from(&name));
         let called = name.unwrap_or_else(|| address.to_string());
         let config = match conduct {
-            Some(Conduct::Certified(config)) => config.clone(),
-            Some(Conduct::Http2(_)) => {
+            Some(Behaviour::Certified(config)) => config.clone(),
+            Some(Behaviour::Http2(_)) => {
                 let mut config = ServerConfig::clone(&self.config(&called));
                 config.alpn_protocols = vec![b"h2".to_vec()];
                 Arc::new(config)
             }
-            Some(Conduct::Bare(_) | Conduct::Secured(_) | Conduct::Abrupt(_)) | None => {
+            Some(Behaviour::Bare(_) | Behaviour::Secured(_) | Behaviour::Abrupt(_)) | None => {
                 self.config(&called)
             }
         };
@@ -271,18 +271,18 @@ impl Outside {
     }
 }
 
-trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
+trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
 /// One connection, seen from the receiver.
 pub(crate) struct Line {
-    wire: Box<dyn Wire>,
+    wire: Box<dyn ByteStream>,
     read: Vec<u8>,
 }
 
 impl Line {
-    fn new(wire: impl Wire + 'static) -> Line {
+    fn new(wire: impl ByteStream + 'static) -> Line {
         Line {
             wire: Box::new(wire),
             read: Vec::new(),

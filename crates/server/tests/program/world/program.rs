@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use super::PATIENCE;
 use super::authority::Authority;
 use super::dns::NameServer;
-use super::outside::{Outside, PROXY_PORT};
+use super::outside::{PROXY_PORT, RecordingReceivers};
 use posthaste_testbed::Api;
 
 const ADMIN_KEY: &str = "ph_test_admin_key_for_the_world";
@@ -29,7 +29,7 @@ const LISTED: usize = 250;
 /// The name server, all receivers, and the program.
 pub(crate) struct World {
     pub(crate) names: NameServer,
-    pub(crate) outside: Outside,
+    pub(crate) outside: RecordingReceivers,
     pub(crate) authority: Arc<Authority>,
     pub(crate) api: Api,
     address: String,
@@ -54,7 +54,7 @@ pub(crate) struct Ended {
 
 /// The expected end of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum ExpectedOutcome {
     /// With a 2xx.
     Delivered,
     /// Failed with this failure kind, after all its attempts.
@@ -65,23 +65,23 @@ pub(crate) enum End {
     Unsafe,
 }
 
-impl End {
+impl ExpectedOutcome {
     fn parts(self) -> (&'static str, Option<&'static str>, Option<&'static str>) {
         match self {
-            End::Delivered => ("succeeded", None, None),
-            End::Exhausted(kind) => ("failed", Some("exhausted"), Some(kind)),
-            End::Final(kind) => ("failed", Some("permanent"), Some(kind)),
-            End::Unsafe => ("failed", Some("unsafe_destination"), Some("validation")),
+            ExpectedOutcome::Delivered => ("succeeded", None, None),
+            ExpectedOutcome::Exhausted(kind) => ("failed", Some("exhausted"), Some(kind)),
+            ExpectedOutcome::Final(kind) => ("failed", Some("permanent"), Some(kind)),
+            ExpectedOutcome::Unsafe => ("failed", Some("unsafe_destination"), Some("validation")),
         }
     }
 
     /// Text for the table.
     pub(crate) fn shown(self) -> String {
         match self {
-            End::Delivered => "delivered".to_owned(),
-            End::Exhausted(kind) => format!("fails, `{kind}`"),
-            End::Final(kind) => format!("fails for good, `{kind}`"),
-            End::Unsafe => "refused, `validation`".to_owned(),
+            ExpectedOutcome::Delivered => "delivered".to_owned(),
+            ExpectedOutcome::Exhausted(kind) => format!("fails, `{kind}`"),
+            ExpectedOutcome::Final(kind) => format!("fails for good, `{kind}`"),
+            ExpectedOutcome::Unsafe => "refused, `validation`".to_owned(),
         }
     }
 }
@@ -109,7 +109,7 @@ impl Ended {
 
     /// Checks that the delivery ended as expected.
     #[track_caller]
-    pub(crate) fn expect(&self, what: &str, end: End) {
+    pub(crate) fn expect(&self, what: &str, end: ExpectedOutcome) {
         let (status, reason, kind) = end.parts();
         let is = (
             &*self.status,
@@ -139,7 +139,7 @@ impl World {
     pub(crate) async fn listening_on(listen: &str) -> World {
         let authority = Arc::new(Authority::named("World Trust"));
         let names = NameServer::start().await;
-        let outside = Outside::start(authority.clone()).await;
+        let outside = RecordingReceivers::start(authority.clone()).await;
         let directory = tempfile::tempdir().expect("a directory");
         let child = launch(&directory, &authority, listen);
         let address = reachable(listen);

@@ -20,8 +20,8 @@ use super::docs::Table;
 use super::faults::{self, Fault};
 use super::handshakes;
 use super::namespace::inside;
-use super::outside::{Conduct, Ledger};
-use super::program::{End, Ended, Footprint, World};
+use super::outside::{Behaviour, Ledger};
+use super::program::{Ended, ExpectedOutcome, Footprint, World};
 use posthaste_testbed::Api;
 
 /// Number of rounds.
@@ -66,16 +66,19 @@ fn certificates(authority: &Authority) -> Vec<Fault> {
     let stranger = Authority::named("Unknown Trust");
     let fault = |nth: usize, what, end, make: &dyn Fn(&str) -> _| Fault {
         what,
-        conduct: Conduct::Certified(make(&name("tls", nth))),
+        conduct: Behaviour::Certified(make(&name("tls", nth))),
         end,
         is_large: false,
         is_slow: false,
     };
-    let tls = End::Exhausted("tls");
+    let tls = ExpectedOutcome::Exhausted("tls");
     vec![
-        fault(0, "a certificate that is good", End::Delivered, &|name| {
-            authority.receiver(name, VALID)
-        }),
+        fault(
+            0,
+            "a certificate that is good",
+            ExpectedOutcome::Delivered,
+            &|name| authority.receiver(name, VALID),
+        ),
         fault(1, "a certificate that has expired", tls, &|name| {
             authority.receiver(name, (2020, 2021))
         }),
@@ -118,7 +121,7 @@ async fn run_rounds(group: &'static str, make: impl FnOnce(&Authority) -> Vec<Fa
     let mut places = Vec::new();
     for (nth, fault) in faults.iter().enumerate() {
         let place = IpAddr::from([45, 62, 0, u8::try_from(nth).expect("not so many")]);
-        world.outside.settle(place, fault.conduct.clone());
+        world.outside.set_behaviour(place, fault.conduct.clone());
         let name = name(group, nth);
         let address = addresses(&place.to_string());
         world.names.tell(&name, &[address]);
@@ -187,7 +190,7 @@ async fn one_round(world: &mut World, faults: &[Fault], endpoints: &[String]) ->
         bad.expect(what, fault.end);
         assert!(bad.latency_ms < LATEST_MS, "{what}: {} ms", bad.latency_ms);
         rows.push([what.to_owned(), fault.end.shown(), bad.shown()]);
-        good.expect(what, End::Delivered);
+        good.expect(what, ExpectedOutcome::Delivered);
         assert_eq!(
             good.snippet.as_ref(),
             Some(&good.id),
@@ -258,7 +261,7 @@ impl Healthy {
         world
             .deliver_one("healthy")
             .await
-            .expect("healthy", End::Delivered);
+            .expect("healthy", ExpectedOutcome::Delivered);
         let enough = Arc::new(AtomicBool::new(false));
         let api = world.another_api();
         let calling = tokio::spawn(call_until(enough.clone(), api));

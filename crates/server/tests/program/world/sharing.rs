@@ -7,7 +7,7 @@ use serde_json::json;
 use super::dns::{addresses, parsed};
 use super::namespace::inside;
 use super::outside::Ledger;
-use super::program::{End, Ended, World};
+use super::program::{Ended, ExpectedOutcome, World};
 
 const NAME: &str = "hooks.customer.com";
 const URL: &str = "https://hooks.customer.com/hook";
@@ -43,7 +43,7 @@ fn two_tenants_never_share_a_connection() {
         let mut used = Vec::new();
         for tenant in ["acme", "rival", "acme", "rival", "rival", "acme"] {
             let ended = world.deliver_one(tenant).await;
-            ended.expect(tenant, End::Delivered);
+            ended.expect(tenant, ExpectedOutcome::Delivered);
             used.push((tenant, visit_of(&world.outside.ledger(), &ended)));
         }
         let ledger = world.outside.ledger();
@@ -71,7 +71,7 @@ fn two_endpoints_of_one_tenant_do_not_share_one_either() {
         for (kind, visit) in [("one", 0), ("two", 1), ("one", 0), ("two", 1)] {
             let ended = world.deliver("acme", kind, &json!({})).await;
             let ended = ended.values().next().expect("one of the two");
-            ended.expect(kind, End::Delivered);
+            ended.expect(kind, ExpectedOutcome::Delivered);
             assert_eq!(visit_of(&world.outside.ledger(), ended), visit);
         }
         assert_eq!(world.outside.ledger().visits_to(here()), [0, 1]);
@@ -86,11 +86,11 @@ fn a_kept_connection_stays_where_it_was_vetted_and_a_new_one_is_judged_anew() {
         world
             .deliver_one("acme")
             .await
-            .expect("first", End::Delivered);
+            .expect("first", ExpectedOutcome::Delivered);
         let lookups = world.names.asked().len();
         world.names.tell(NAME, &[addresses(PRIVATE)]);
         let second = world.deliver_one("acme").await;
-        second.expect("over the kept connection", End::Delivered);
+        second.expect("over the kept connection", ExpectedOutcome::Delivered);
         assert_eq!(visit_of(&world.outside.ledger(), &second), 0);
         assert_eq!(world.names.asked().len(), lookups, "nobody was asked");
 
@@ -102,7 +102,7 @@ fn a_kept_connection_stays_where_it_was_vetted_and_a_new_one_is_judged_anew() {
             })
             .await;
         let third = world.deliver_one("acme").await;
-        third.expect("over a new connection", End::Unsafe);
+        third.expect("over a new connection", ExpectedOutcome::Unsafe);
         assert!(world.names.asked().len() > lookups);
         assert_eq!(world.outside.ledger().addresses(), [here()].into());
         world.assert_no_address_visible("acme").await;
@@ -130,14 +130,14 @@ fn a_changed_url_leaves_the_old_connection_at_once() {
         .enumerate()
         {
             let ended = world.deliver_one("acme").await;
-            ended.expect("before", End::Delivered);
+            ended.expect("before", ExpectedOutcome::Delivered);
             assert_eq!(visit_of(&world.outside.ledger(), &ended), nth);
             let change = json!({"url": url});
             let changed = world.api.call("PATCH", &path, Some(&change)).await;
             changed.expect(200);
         }
         let ended = world.deliver_one("acme").await;
-        ended.expect("after", End::Delivered);
+        ended.expect("after", ExpectedOutcome::Delivered);
         let gone = |ledger: &Ledger| ledger.visits[..4].iter().all(|visit| visit.is_over);
         let ledger = world.outside.until("the end of the old ones", gone).await;
         assert_eq!(visit_of(&ledger, &ended), 4);

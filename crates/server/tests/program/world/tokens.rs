@@ -9,8 +9,8 @@ use super::authority::{Authority, VALID};
 use super::dns::{addresses, parsed};
 use super::docs::Table;
 use super::namespace::inside;
-use super::outside::Conduct;
-use super::program::{End, World, once};
+use super::outside::Behaviour;
+use super::program::{ExpectedOutcome, World, once};
 
 /// Time limit for token servers that never answer.
 const SHORT: &str = "2s";
@@ -21,15 +21,15 @@ struct Case {
     what: &'static str,
     /// Address of the token server's name.
     leads_to: String,
-    conduct: Option<Conduct>,
+    conduct: Option<Behaviour>,
     timeout: &'static str,
-    end: End,
+    end: ExpectedOutcome,
 }
 
 /// Reads a token request and answers like this.
 macro_rules! answering {
     ($answer:expr) => {
-        Some(Conduct::Secured(|mut line| {
+        Some(Behaviour::Secured(|mut line| {
             Box::pin(async move {
                 line.hear().await?;
                 line.say($answer).await?;
@@ -61,7 +61,7 @@ fn cases() -> Vec<Case> {
             what,
             leads_to,
             conduct,
-            timeout: match end == End::Exhausted("timeout") {
+            timeout: match end == ExpectedOutcome::Exhausted("timeout") {
                 true => SHORT,
                 false => LONG,
             },
@@ -75,14 +75,19 @@ fn cases() -> Vec<Case> {
             "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{TOKEN}",
             TOKEN.len()
         )),
-        End::Delivered,
+        ExpectedOutcome::Delivered,
     );
-    add("is inside", Some("10.68.0.1"), None, End::Unsafe);
+    add(
+        "is inside",
+        Some("10.68.0.1"),
+        None,
+        ExpectedOutcome::Unsafe,
+    );
     add(
         "is outside and inside",
         Some("HERE 169.254.169.254"),
         None,
-        End::Unsafe,
+        ExpectedOutcome::Unsafe,
     );
     add(
         "redirects inside (302)",
@@ -90,26 +95,26 @@ fn cases() -> Vec<Case> {
         answering!(
             "HTTP/1.1 302 Found\r\nlocation: https://10.68.0.2/\r\ncontent-length: 0\r\n\r\n"
         ),
-        End::Exhausted("unknown"),
+        ExpectedOutcome::Exhausted("unknown"),
     );
     let stranger = Authority::named("Unknown Trust");
     let config = stranger.receiver(&server(4), VALID);
     add(
         "has a certificate of an unknown authority",
         None,
-        Some(Conduct::Certified(config)),
-        End::Exhausted("tls"),
+        Some(Behaviour::Certified(config)),
+        ExpectedOutcome::Exhausted("tls"),
     );
     add(
         "says nothing",
         None,
         answering!(""),
-        End::Exhausted("timeout"),
+        ExpectedOutcome::Exhausted("timeout"),
     );
     add(
         "never ends its answer",
         None,
-        Some(Conduct::Secured(|mut line| {
+        Some(Behaviour::Secured(|mut line| {
             Box::pin(async move {
                 line.hear().await?;
                 let head = "HTTP/1.1 200 OK\r\ncontent-length: 10000000000\r\n\r\n{\"x\":\"";
@@ -118,7 +123,7 @@ fn cases() -> Vec<Case> {
                 None
             })
         })),
-        End::Exhausted("unknown"),
+        ExpectedOutcome::Exhausted("unknown"),
     );
     cases
 }
@@ -145,7 +150,7 @@ fn a_token_is_fetched_through_the_same_door() {
                 let there = addresses(&destination(nth).to_string());
                 world.names.tell(&name, &[there]);
                 if let Some(conduct) = &case.conduct {
-                    world.outside.settle(place(nth), conduct.clone());
+                    world.outside.set_behaviour(place(nth), conduct.clone());
                 }
                 let auth = auth(&format!("https://{}/token", server(nth)));
                 let fields = json!({"timeout": case.timeout, "auth": auth});
@@ -161,9 +166,14 @@ fn a_token_is_fetched_through_the_same_door() {
                 let ended = &ended[&endpoints[nth]];
                 ended.expect(case.what, case.end);
                 let called = visited.contains(&destination(nth));
-                assert_eq!(called, case.end == End::Delivered, "{}", case.what);
+                assert_eq!(
+                    called,
+                    case.end == ExpectedOutcome::Delivered,
+                    "{}",
+                    case.what
+                );
                 may_be_visited.push(destination(nth));
-                may_be_visited.extend((case.end != End::Unsafe).then(|| place(nth)));
+                may_be_visited.extend((case.end != ExpectedOutcome::Unsafe).then(|| place(nth)));
                 table.row(&[case.what.to_owned(), case.end.shown(), ended.shown()]);
             }
             let stray = |one: &&IpAddr| !may_be_visited.contains(one);

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::dns::{addresses, parsed};
 use super::docs::{Table, code};
 use super::namespace::inside;
-use super::program::{End, World, once};
+use super::program::{ExpectedOutcome, World, once};
 
 const VECTORS: &str = include_str!("../../../../core/tests/vectors/ssrf.tsv");
 
@@ -134,12 +134,12 @@ async fn judge_and_call() {
         let literal = address_of(&host);
         let known = NAMES.iter().find(|(name, _)| *name == host);
         let end = match (literal, known) {
-            (Some(_), _) | (_, Some((_, PUBLIC))) => End::Delivered,
-            (None, Some(_)) => End::Unsafe,
-            (None, None) => End::Exhausted("dns"),
+            (Some(_), _) | (_, Some((_, PUBLIC))) => ExpectedOutcome::Delivered,
+            (None, Some(_)) => ExpectedOutcome::Unsafe,
+            (None, None) => ExpectedOutcome::Exhausted("dns"),
         };
         ended.expect(url, end);
-        if end == End::Delivered {
+        if end == ExpectedOutcome::Delivered {
             may_be_visited.extend(literal.or_else(|| Some(parsed(PUBLIC)[0])));
             assert_eq!(ended.snippet.as_ref(), Some(&ended.id), "its own answer");
         }

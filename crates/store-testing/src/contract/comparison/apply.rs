@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::keeping::{kept_for, plans};
 use super::names::DeliveryName;
-use super::operation::{Draft, Effects, KeptDraft, Operation, PATTERNS, Search, TENANTS};
+use super::operation::{Draft, KeptDraft, Operation, PATTERNS, RecordEffects, Search, TENANTS};
 use super::side::Side;
 use crate::contract::given::{
     DAY, all, answered, at, attempt, detail, endpoint, event, id, key, kind, policy, record,
@@ -312,7 +312,7 @@ impl Side<'_> {
         now: Timestamp,
         name: DeliveryName,
         code: u16,
-        effects: Effects,
+        effects: RecordEffects,
     ) -> String {
         let named = self.named(name);
         let mut owner = None;

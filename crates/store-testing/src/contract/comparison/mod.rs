@@ -33,7 +33,7 @@ const STEPS: usize = 300;
 const VIEW_EVERY: usize = 50;
 const _: () = assert!(STEPS.is_multiple_of(VIEW_EVERY), "the end is compared");
 /// Number of last operations that a failure shows.
-const TOLD: usize = 12;
+const SHOWN_OPERATIONS: usize = 12;
 /// Environment variable that selects a single seed.
 const SEED_VARIABLE: &str = "POSTHASTE_SEED";
 
@@ -108,7 +108,7 @@ async fn run(seed: u64, model: &dyn Harness, engine: &dyn Harness) -> Result<(),
     for step in 1..=STEPS {
         let operation = script.next(&model.names);
         told.push_back(format!("{operation:?}"));
-        if told.len() > TOLD {
+        if told.len() > SHOWN_OPERATIONS {
             told.pop_front();
         }
         let difference = |model, engine| {

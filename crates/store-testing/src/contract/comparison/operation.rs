@@ -8,7 +8,7 @@ use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
 
 use super::names::{DeliveryName, Names};
-use super::telling::Telling;
+use super::telling::NotificationOperation;
 use crate::contract::given::{DAY, HOUR, at, id};
 use posthaste_store::{Allowance, ReplayScope, Scope, StoredStatus};
 
@@ -52,7 +52,7 @@ pub(super) struct KeptDraft {
 
 /// The properties of an attempt record.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Effects {
+pub(super) struct RecordEffects {
     pub(super) health: Option<(u64, bool)>,
     pub(super) disable: bool,
     pub(super) news: bool,
@@ -127,7 +127,7 @@ pub(super) enum Operation {
         now: Timestamp,
         delivery: DeliveryName,
         code: u16,
-        effects: Effects,
+        effects: RecordEffects,
     },
     Cancel {
         now: Timestamp,
@@ -209,7 +209,7 @@ pub(super) enum Operation {
         until: Option<Timestamp>,
         limit: usize,
     },
-    Outbox(Telling),
+    Outbox(NotificationOperation),
     Reopen,
 }
 
@@ -336,7 +336,7 @@ impl Script {
     }
 
     fn attempt(&mut self, delivery: DeliveryName) -> Operation {
-        let effects = Effects {
+        let effects = RecordEffects {
             health: self.maybe(3, Script::health),
             disable: self.dice.chance(1, 20),
             news: self.dice.chance(1, 5),

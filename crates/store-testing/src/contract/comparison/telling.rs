@@ -12,7 +12,7 @@ const ENOUGH: usize = 100_000;
 
 /// One operation.
 #[derive(Clone, Debug)]
-pub(super) enum Telling {
+pub(super) enum NotificationOperation {
     Gather {
         before: Timestamp,
         limit: usize,
@@ -38,28 +38,28 @@ pub(super) enum Telling {
 }
 
 impl Script {
-    pub(super) fn on_the_outbox(&mut self) -> Telling {
+    pub(super) fn on_the_outbox(&mut self) -> NotificationOperation {
         let now = self.tick();
         match self.dice.between(0, 9) {
-            0..=2 => Telling::Gather {
+            0..=2 => NotificationOperation::Gather {
                 before: self.some_time(),
                 limit: self.limit(),
             },
             3..=5 => {
                 let count = self.dice.between(0, 5);
-                Telling::Tell {
+                NotificationOperation::Tell {
                     now,
                     current: self.dice.chance(4, 5),
                     recipients: (0..count).map(|_| self.dice.between(0, 2)).collect(),
                     due_at: self.some_time(),
                 }
             }
-            6 | 7 => Telling::ClaimLetters {
+            6 | 7 => NotificationOperation::ClaimLetters {
                 now: self.some_time(),
                 until: self.some_time(),
                 limit: self.dice.between(1, 3) as usize,
             },
-            8.. => Telling::SettleLetter {
+            8.. => NotificationOperation::SettleLetter {
                 recipient: self.dice.between(0, 2),
                 revision: self.dice.between(0, 12),
                 outcome: self.dice.between(0, 2),
@@ -70,22 +70,22 @@ impl Script {
 }
 
 impl Side<'_> {
-    pub(super) async fn on_the_outbox(&self, telling: Telling) -> String {
+    pub(super) async fn on_the_outbox(&self, telling: NotificationOperation) -> String {
         let store = self.store.clone();
         match telling {
-            Telling::Gather { before, limit } => {
+            NotificationOperation::Gather { before, limit } => {
                 // A few failures are further in the future than that.
                 let now = before.after(Span::from_mins(30));
                 let gathered = store.gather_failures(now, before, limit).await;
                 self.tell(&(gathered, store.notices(0, ENOUGH).await))
             }
-            Telling::Tell {
+            NotificationOperation::Tell {
                 now,
                 current,
                 recipients,
                 due_at,
             } => self.tell_people(now, current, &recipients, due_at).await,
-            Telling::ClaimLetters { now, until, limit } => {
+            NotificationOperation::ClaimLetters { now, until, limit } => {
                 let longest = Longest {
                     untried: Span::from_mins(30),
                     tried: Span::from_mins(90),
@@ -93,7 +93,7 @@ impl Side<'_> {
                 let claimed = store.claim_letters(now, until, longest, limit);
                 self.tell(&claimed.await)
             }
-            Telling::SettleLetter {
+            NotificationOperation::SettleLetter {
                 recipient,
                 revision,
                 outcome,

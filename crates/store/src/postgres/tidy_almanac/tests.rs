@@ -88,7 +88,7 @@ impl World {
     fn rounds(&mut self, from: u64, to: u64, every: u64) {
         for now in (from..to).step_by(every as usize).map(Timestamp) {
             for day in self.days.clone() {
-                if day.begins() <= now && !self.almanac.rests(day, now) {
+                if day.begins() <= now && !self.almanac.can_skip(day, now) {
                     self.turn(day, now);
                 }
             }
@@ -141,8 +141,8 @@ impl World {
 
     fn walk(&mut self, day: Day, now: Timestamp, walk: Walk) -> Walked {
         let mine = |it: &Event| match walk.whose {
-            Whose::Everybody => true,
-            Whose::Tenant(no) => it.tenant == no,
+            ScanScope::Everybody => true,
+            ScanScope::Tenant(no) => it.tenant == no,
         };
         let there = self
             .events
@@ -170,7 +170,7 @@ impl World {
             }
             until = Some(until.map_or(next, |until| until.min(next)));
         }
-        let settled = Timestamp(now.0.saturating_sub(SETTLED.as_millis()));
+        let settled = Timestamp(now.0.saturating_sub(MAX_CLOCK_LAG.as_millis()));
         let is_settled = |id: &&Id| self.events.get(*id).is_none_or(|it| it.at < settled);
         Walked {
             last: looked_at.last().copied(),
@@ -308,7 +308,7 @@ fn no_more_than_so_much_is_remembered() {
             };
             almanac.walked(day, now, walk, walked);
         }
-        assert!(almanac.remembered() <= MAX_REMEMBERED);
+        assert!(almanac.remembered() <= MAX_SKIP_RANGES);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use posthaste_core::classify::FailureKind;
 
-use crate::dashboard::pages::addresses::Standing;
+use crate::dashboard::pages::addresses::EndpointStatus;
 
 /// The party that has to act before a replay can succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,22 +33,22 @@ impl FixableBy {
 pub(super) fn advice(
     kind: Option<FailureKind>,
     status: Option<u16>,
-    standing: Standing,
+    standing: EndpointStatus,
 ) -> (FixableBy, &'static str) {
     match standing {
-        Standing::Unknown => {
+        EndpointStatus::Unknown => {
             return (
                 FixableBy::Lost,
                 "the endpoint was deleted, and these cannot be sent any more.",
             );
         }
-        Standing::Disabled => {
+        EndpointStatus::Disabled => {
             return (
                 FixableBy::Here,
                 "the endpoint is disabled. Mend what disabled it, enable it, then replay.",
             );
         }
-        Standing::Enabled | Standing::Paused => {}
+        EndpointStatus::Enabled | EndpointStatus::Paused => {}
     }
     match kind {
         Some(FailureKind::Http) => on_status(status),
@@ -126,22 +126,22 @@ mod tests {
     fn how_the_endpoint_stands_comes_before_what_went_wrong() {
         let http = Some(FailureKind::Http);
         assert_eq!(
-            advice(http, Some(503), Standing::Unknown).0,
+            advice(http, Some(503), EndpointStatus::Unknown).0,
             FixableBy::Lost
         );
-        let (mender, words) = advice(http, Some(503), Standing::Disabled);
+        let (mender, words) = advice(http, Some(503), EndpointStatus::Disabled);
         assert_eq!(mender, FixableBy::Here);
         assert!(words.contains("enable it"), "{words}");
         let disabled = Some(FailureKind::WebhookDisabled);
         assert_eq!(
-            advice(disabled, None, Standing::Enabled).0,
+            advice(disabled, None, EndpointStatus::Enabled).0,
             FixableBy::Nobody
         );
     }
 
     #[test]
     fn each_cause_has_its_own_advice() {
-        let on = |kind, status| advice(Some(kind), status, Standing::Enabled).1;
+        let on = |kind, status| advice(Some(kind), status, EndpointStatus::Enabled).1;
         assert!(on(FailureKind::Http, Some(401)).contains("credentials"));
         assert!(on(FailureKind::Http, Some(404)).contains("path"));
         assert!(on(FailureKind::Http, Some(429)).contains("rate"));

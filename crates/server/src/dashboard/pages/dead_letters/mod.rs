@@ -12,26 +12,26 @@ use serde::Deserialize;
 use serde_json::json;
 
 use self::advice::advice;
-use super::addresses::{Addresses, Standing};
+use super::addresses::{Addresses, EndpointStatus};
 use super::delivery::shape::Delivery;
 use super::delivery::words;
 use super::replays::shape::{Progress, Replay};
-use super::{Act, At, Reach, Show, at, replays};
+use super::{ActionHandler, At, Reach, Show, at, replays};
 use crate::api::problem::Problem;
 use crate::api::route::Verb;
 use crate::dashboard::form::Form;
 use crate::dashboard::layout::csrf;
-use crate::dashboard::page::{After, Done, Page, Shown, Tab};
+use crate::dashboard::page::{ActionResult, Done, Page, PageResult, Tab};
 use crate::dashboard::parts::{Listed, Mood, badge, copied, empty, pager, time};
-use crate::dashboard::visit::{Visit, query_of};
+use crate::dashboard::visit::{PageRequest, query_of};
 use crate::picture::words::count;
 
 /// Number of groups on a page.
 const PER_PAGE: usize = 25;
 /// Number of groups on the overview page.
-const SUMMED_UP: usize = 5;
+const SUMMARY_GROUPS: usize = 5;
 /// Number of newest replays that are checked for running ones.
-const REPLAYS_LOOKED_AT: usize = 10;
+const REPLAYS_CHECKED: usize = 10;
 /// Lifetimes that can be chosen for a customer's link.
 const LINK_LIFETIMES: [(&str, &str); 3] = [("1h", "an hour"), ("24h", "a day"), ("7d", "a week")];
 /// Default lifetime of a customer's link.
@@ -41,7 +41,7 @@ pub(super) const PAGES: &[At<Show>] = &[at(Reach::Tenant, "/dead-letters", |visi
     Box::pin(list(visit))
 })];
 
-pub(super) const ACTIONS: &[At<Act>] = &[
+pub(super) const ACTIONS: &[At<ActionHandler>] = &[
     at(Reach::Tenant, "/dead-letters/replay", |visit, form| {
         Box::pin(replay(visit, form))
     }),
@@ -55,7 +55,7 @@ pub(super) const ACTIONS: &[At<Act>] = &[
 struct Group {
     endpoint_id: String,
     endpoint_url: String,
-    endpoint_status: Standing,
+    endpoint_status: EndpointStatus,
     error_kind: Option<FailureKind>,
     count: u64,
     count_is_exact: bool,
@@ -80,8 +80,8 @@ impl Group {
     /// Returns whether a replay can select exactly these deliveries and would send them.
     fn can_be_replayed(&self) -> bool {
         match self.endpoint_status {
-            Standing::Enabled | Standing::Paused => self.error_kind.is_some(),
-            Standing::Disabled | Standing::Unknown => false,
+            EndpointStatus::Enabled | EndpointStatus::Paused => self.error_kind.is_some(),
+            EndpointStatus::Disabled | EndpointStatus::Unknown => false,
         }
     }
 
@@ -105,7 +105,7 @@ fn deliveries(endpoint: &str, kind: &str) -> String {
     format!("/deliveries{}", query_of(fields))
 }
 
-async fn list(visit: Visit) -> Result<Shown, Problem> {
+async fn list(visit: PageRequest) -> Result<PageResult, Problem> {
     let (endpoint, cursor) = (visit.query("endpoint"), visit.query("cursor"));
     let limit = PER_PAGE.to_string();
     let asked = query_of([
@@ -114,7 +114,7 @@ async fn list(visit: Visit) -> Result<Shown, Problem> {
         ("limit", &limit),
     ]);
     let found: Listed<Group> = visit.get(&format!("/dead-letters{asked}")).await?;
-    let path = format!("/replays?limit={REPLAYS_LOOKED_AT}");
+    let path = format!("/replays?limit={REPLAYS_CHECKED}");
     let mut running: Listed<Replay> = visit.get(&path).await?;
     running
         .data
@@ -156,7 +156,7 @@ fn nothing(endpoint: &str, cursor: &str, has_older: bool) -> &'static str {
     }
 }
 
-fn running_now(visit: &Visit, running: &[Replay], addresses: &Addresses) -> Markup {
+fn running_now(visit: &PageRequest, running: &[Replay], addresses: &Addresses) -> Markup {
     html! {
         @if !running.is_empty() {
             h2 { "Being replayed" }
@@ -166,8 +166,8 @@ fn running_now(visit: &Visit, running: &[Replay], addresses: &Addresses) -> Mark
 }
 
 /// Renders the newest groups, for the overview page.
-pub(super) async fn summary(visit: &Visit) -> Result<Markup, Problem> {
-    let path = format!("/dead-letters?limit={SUMMED_UP}");
+pub(super) async fn summary(visit: &PageRequest) -> Result<Markup, Problem> {
+    let path = format!("/dead-letters?limit={SUMMARY_GROUPS}");
     let groups: Listed<Group> = visit.get(&path).await?;
     let all = visit.here("/dead-letters");
     Ok(html! {
@@ -188,7 +188,7 @@ pub(super) async fn summary(visit: &Visit) -> Result<Markup, Problem> {
 }
 
 /// Renders a group: endpoint, cause, count, time, advice and actions.
-fn card(visit: &Visit, group: &Group) -> Markup {
+fn card(visit: &PageRequest, group: &Group) -> Markup {
     let standing = group.endpoint_status;
     let error = group.newest.last_error.as_ref();
     let status = error.and_then(|error| error.status_code);
@@ -200,17 +200,17 @@ fn card(visit: &Visit, group: &Group) -> Markup {
         section.card.group {
             h2 {
                 @match standing {
-                    Standing::Unknown => span { (group.endpoint_url) },
-                    Standing::Enabled | Standing::Paused | Standing::Disabled => {
+                    EndpointStatus::Unknown => span { (group.endpoint_url) },
+                    EndpointStatus::Enabled | EndpointStatus::Paused | EndpointStatus::Disabled => {
                         a href=(endpoint) { (group.endpoint_url) }
                     }
                 }
                 " " (badge(Mood::Bad, cause))
                 @match standing {
-                    Standing::Enabled => {}
-                    Standing::Paused => { " " (badge(Mood::Warning, "paused")) }
-                    Standing::Disabled => { " " (badge(Mood::Warning, "disabled")) }
-                    Standing::Unknown => { " " (badge(Mood::Quiet, "deleted")) }
+                    EndpointStatus::Enabled => {}
+                    EndpointStatus::Paused => { " " (badge(Mood::Warning, "paused")) }
+                    EndpointStatus::Disabled => { " " (badge(Mood::Warning, "disabled")) }
+                    EndpointStatus::Unknown => { " " (badge(Mood::Quiet, "deleted")) }
                 }
             }
             dl.facts {
@@ -227,8 +227,8 @@ fn card(visit: &Visit, group: &Group) -> Markup {
                 dt { "Can it be mended" }
                 dd {
                     (mender.in_words()) " " (words)
-                    @if standing == Standing::Paused { " It is paused: what is replayed waits until it is resumed." }
-                    @if matches!(standing, Standing::Disabled | Standing::Paused) {
+                    @if standing == EndpointStatus::Paused { " It is paused: what is replayed waits until it is resumed." }
+                    @if matches!(standing, EndpointStatus::Disabled | EndpointStatus::Paused) {
                         " " a href=(endpoint) { "To the endpoint" }
                     }
                 }
@@ -244,7 +244,7 @@ fn card(visit: &Visit, group: &Group) -> Markup {
     }
 }
 
-fn replay_form(visit: &Visit, group: &Group) -> Markup {
+fn replay_form(visit: &PageRequest, group: &Group) -> Markup {
     let many = group.how_many();
     let question = format!(
         "Replay {many} to {}? They are sent again, paced like any other traffic.",
@@ -267,7 +267,7 @@ fn named(group: &Group) -> Markup {
     }
 }
 
-fn link_form(visit: &Visit, group: &Group) -> Markup {
+fn link_form(visit: &PageRequest, group: &Group) -> Markup {
     let id = group.id("for");
     html! {
         form.act.link method="post" action=(visit.here("/dead-letters/link")) {
@@ -284,14 +284,14 @@ fn link_form(visit: &Visit, group: &Group) -> Markup {
     }
 }
 
-async fn replay(visit: Visit, form: Form) -> Result<After, Problem> {
+async fn replay(visit: PageRequest, form: Form) -> Result<ActionResult, Problem> {
     let mut asked = json!({"status": "failed", "endpoint": form.text("endpoint")});
     if let Some(kind) = form.filled("error_kind") {
         asked["error_kind"] = json!(kind);
     }
     let replay: Replay = visit.act(Verb::Post, "/replays", Some(asked)).await?;
     let page = visit.here(&format!("/replays/{}", replay.id));
-    Ok(After::Goto(page, Done::ReplayBegun))
+    Ok(ActionResult::Goto(page, Done::ReplayBegun))
 }
 
 #[derive(Deserialize)]
@@ -301,7 +301,7 @@ struct PortalLink {
 }
 
 /// Creates a portal link that opens on this group. It gives no access to other tenants' data.
-async fn link(visit: Visit, form: Form) -> Result<After, Problem> {
+async fn link(visit: PageRequest, form: Form) -> Result<ActionResult, Problem> {
     let asked = json!({
         "expires_in": form.filled("expires_in").unwrap_or(DEFAULT_LINK_LIFETIME),
         "path": deliveries(form.text("endpoint"), form.text("error_kind")),
@@ -320,8 +320,8 @@ async fn link(visit: Visit, form: Form) -> Result<After, Problem> {
     };
     let page = Page::new(Tab::DeadLetters, "A link for the customer")
         .below("Dead letters", visit.here("/dead-letters"))
-        .still("link", body);
-    Ok(After::Show(page))
+        .static_section("link", body);
+    Ok(ActionResult::Show(page))
 }
 
 #[cfg(test)]

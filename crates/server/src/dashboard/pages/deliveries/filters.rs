@@ -9,7 +9,7 @@ use crate::api::problem::Problem;
 use crate::dashboard::pages::addresses::Addresses;
 use crate::dashboard::pages::typed::{Typed, moment};
 use crate::dashboard::parts::in_words;
-use crate::dashboard::visit::{Visit, query_of};
+use crate::dashboard::visit::{PageRequest, query_of};
 
 /// Names of all filters.
 const NAMES: [&str; 7] = [
@@ -42,7 +42,7 @@ pub(super) struct Filters {
 
 impl Filters {
     /// Reads the filters from the query.
-    pub(super) fn read(visit: &Visit) -> Filters {
+    pub(super) fn read(visit: &PageRequest) -> Filters {
         let mut typed = Typed::read(&NAMES, |name| visit.query(name));
         typed.check_times(&TIMES, visit.now);
         Filters {
@@ -99,7 +99,7 @@ impl Filters {
     }
 
     /// Renders the filter form.
-    pub(super) fn form(&self, visit: &Visit, endpoints: &Addresses) -> Markup {
+    pub(super) fn form(&self, visit: &PageRequest, endpoints: &Addresses) -> Markup {
         let here = visit.here("/deliveries");
         let typed = &self.typed;
         let names = STATUSES.map(|status| (status.name(), in_words(status.name())));

@@ -10,14 +10,14 @@ use self::filters::Filters;
 use self::table::{Lines, SELECTED_FIELD};
 use super::addresses::Addresses;
 use super::delivery::shape::Delivery;
-use super::{Act, At, Reach, Show, at};
+use super::{ActionHandler, At, Reach, Show, at};
 use crate::api::problem::Problem;
 use crate::api::route::Verb;
 use crate::dashboard::form::Form;
 use crate::dashboard::layout::csrf;
-use crate::dashboard::page::{After, Done, Page, Shown, Tab};
+use crate::dashboard::page::{ActionResult, Done, Page, PageResult, Tab};
 use crate::dashboard::parts::{Listed, empty, pager};
-use crate::dashboard::visit::{Visit, escaped};
+use crate::dashboard::visit::{PageRequest, escaped};
 
 /// Number of deliveries on a page.
 const PER_PAGE: usize = 50;
@@ -26,17 +26,18 @@ pub(super) const PAGES: &[At<Show>] = &[at(Reach::Tenant, "/deliveries", |visit|
     Box::pin(list(visit))
 })];
 
-pub(super) const ACTIONS: &[At<Act>] = &[at(Reach::Tenant, "/deliveries/replay", |visit, form| {
-    Box::pin(replay(visit, form))
-})];
+pub(super) const ACTIONS: &[At<ActionHandler>] =
+    &[at(Reach::Tenant, "/deliveries/replay", |visit, form| {
+        Box::pin(replay(visit, form))
+    })];
 
-async fn list(visit: Visit) -> Result<Shown, Problem> {
+async fn list(visit: PageRequest) -> Result<PageResult, Problem> {
     let mut filters = Filters::read(&visit);
     let mut addresses = Addresses::newest(&visit).await?;
     let found = found(&visit, &mut filters).await?;
     addresses.look_up(&visit, &endpoints(&found.data)).await?;
     let page = Page::new(Tab::Deliveries, "Deliveries")
-        .still("filters", filters.form(&visit, &addresses))
+        .static_section("filters", filters.form(&visit, &addresses))
         .live("deliveries", listed(&visit, &filters, &found, &addresses));
     Ok(page.into())
 }
@@ -48,7 +49,7 @@ pub(super) fn endpoints(deliveries: &[Delivery]) -> Vec<&str> {
 }
 
 /// Loads the deliveries that match the valid filters.
-async fn found(visit: &Visit, filters: &mut Filters) -> Result<Listed<Delivery>, Problem> {
+async fn found(visit: &PageRequest, filters: &mut Filters) -> Result<Listed<Delivery>, Problem> {
     let ask = |filters: &Filters| format!("/deliveries{}", filters.asked(visit.now, PER_PAGE));
     loop {
         match visit.get(&ask(filters)).await {
@@ -60,7 +61,7 @@ async fn found(visit: &Visit, filters: &mut Filters) -> Result<Listed<Delivery>,
 }
 
 fn listed(
-    visit: &Visit,
+    visit: &PageRequest,
     filters: &Filters,
     found: &Listed<Delivery>,
     addresses: &Addresses,
@@ -100,11 +101,11 @@ fn nothing(filters: &Filters, has_older: bool) -> &'static str {
 }
 
 /// Retries the selected deliveries. Those that cannot be retried are listed with the reason; the others are retried.
-async fn replay(visit: Visit, form: Form) -> Result<After, Problem> {
+async fn replay(visit: PageRequest, form: Form) -> Result<ActionResult, Problem> {
     let back = visit.here("/deliveries?status=failed");
     let chosen: Vec<&str> = form.all(SELECTED_FIELD).collect();
     if chosen.is_empty() {
-        return Ok(After::Show(none_chosen(&back)));
+        return Ok(ActionResult::Show(none_chosen(&back)));
     }
     if chosen.len() > PER_PAGE {
         let message = format!("may be at most {PER_PAGE}; replay by filter what is more");
@@ -119,9 +120,13 @@ async fn replay(visit: Visit, form: Form) -> Result<After, Problem> {
         }
     }
     if refused.is_empty() {
-        return Ok(After::Goto(back, Done::Retried));
+        return Ok(ActionResult::Goto(back, Done::Retried));
     }
-    Ok(After::Show(some_refused(&back, chosen.len(), &refused)))
+    Ok(ActionResult::Show(some_refused(
+        &back,
+        chosen.len(),
+        &refused,
+    )))
 }
 
 fn none_chosen(back: &str) -> Page {
@@ -129,7 +134,7 @@ fn none_chosen(back: &str) -> Page {
         p { "No delivery was ticked, so nothing was done." }
         p { a href=(back) { "Back to the failed deliveries" } }
     };
-    Page::new(Tab::Deliveries, "Nothing chosen").still("chosen", body)
+    Page::new(Tab::Deliveries, "Nothing chosen").static_section("chosen", body)
 }
 
 fn some_refused(back: &str, chosen: usize, refused: &[(&str, Problem)]) -> Page {
@@ -139,5 +144,5 @@ fn some_refused(back: &str, chosen: usize, refused: &[(&str, Problem)]) -> Page 
         ul { @for (id, problem) in refused { li { code { (id) } ": " (problem.detail) } } }
         p { a href=(back) { "Back to the failed deliveries" } }
     };
-    Page::new(Tab::Deliveries, "Not all could be replayed").still("chosen", body)
+    Page::new(Tab::Deliveries, "Not all could be replayed").static_section("chosen", body)
 }

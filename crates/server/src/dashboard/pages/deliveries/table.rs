@@ -6,7 +6,7 @@ use crate::dashboard::pages::addresses::{self, Addresses};
 use crate::dashboard::pages::delivery::shape::Delivery;
 use crate::dashboard::pages::delivery::words;
 use crate::dashboard::parts::{delivery_badge, time};
-use crate::dashboard::visit::Visit;
+use crate::dashboard::visit::PageRequest;
 
 /// Form field of the selected deliveries.
 pub(super) const SELECTED_FIELD: &str = "delivery";
@@ -22,7 +22,7 @@ pub(in crate::dashboard::pages) enum Lines {
 
 /// Renders the table.
 pub(in crate::dashboard::pages) fn table(
-    visit: &Visit,
+    visit: &PageRequest,
     caption: &str,
     deliveries: &[Delivery],
     addresses: &Addresses,
@@ -57,7 +57,7 @@ pub(in crate::dashboard::pages) fn table(
     }
 }
 
-fn line(visit: &Visit, delivery: &Delivery, addresses: &Addresses, has_box: bool) -> Markup {
+fn line(visit: &PageRequest, delivery: &Delivery, addresses: &Addresses, has_box: bool) -> Markup {
     let address = addresses.of(&delivery.endpoint_id);
     let page = visit.here(&format!("/deliveries/{}", delivery.id));
     html! {

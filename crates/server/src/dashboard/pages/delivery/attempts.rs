@@ -173,7 +173,7 @@ pub(super) fn past(delivery: &Delivery, content_type: &str) -> Markup {
             tbody {
                 @for attempt in &delivery.attempts[left_out..] {
                     (line(attempt, delivery))
-                    tr.more { td colspan="7" { (inside(attempt, delivery, content_type)) } }
+                    tr.more { td colspan="7" { (request_and_response(attempt, delivery, content_type)) } }
                 }
             }
         }
@@ -229,7 +229,7 @@ fn consequence(attempt: &Attempt, delivery: &Delivery) -> Markup {
 }
 
 /// Renders the request and the response of an attempt.
-fn inside(attempt: &Attempt, delivery: &Delivery, content_type: &str) -> Markup {
+fn request_and_response(attempt: &Attempt, delivery: &Delivery, content_type: &str) -> Markup {
     html! {
         details #{ "attempt-" (attempt.number) } {
             summary { "What was sent and what came back" span.unseen { " at attempt " (attempt.number) } }

@@ -14,20 +14,20 @@ use serde_json::Value;
 use self::curl::{FILE, Repeated};
 use self::payload::Event;
 use self::shape::Delivery;
-use super::addresses::{self, Address, Addresses, Standing};
-use super::{Act, At, Reach, Show, at};
+use super::addresses::{self, Addresses, EndpointStatus, EndpointSummary};
+use super::{ActionHandler, At, Reach, Show, at};
 use crate::api::problem::Problem;
 use crate::api::route::Verb;
 use crate::dashboard::layout::csrf;
-use crate::dashboard::page::{After, Done, Page, Shown, Tab};
+use crate::dashboard::page::{ActionResult, Done, Page, PageResult, Tab};
 use crate::dashboard::parts::{act, copied, copy, delivery_badge, time};
-use crate::dashboard::visit::Visit;
+use crate::dashboard::visit::PageRequest;
 
 pub(super) const PAGES: &[At<Show>] = &[at(Reach::Tenant, "/deliveries/{delivery}", |visit| {
     Box::pin(one(visit))
 })];
 
-pub(super) const ACTIONS: &[At<Act>] = &[
+pub(super) const ACTIONS: &[At<ActionHandler>] = &[
     at(Reach::Tenant, "/deliveries/{delivery}/retry", |visit, _| {
         Box::pin(retry(visit))
     }),
@@ -38,7 +38,7 @@ pub(super) const ACTIONS: &[At<Act>] = &[
     ),
 ];
 
-async fn one(visit: Visit) -> Result<Shown, Problem> {
+async fn one(visit: PageRequest) -> Result<PageResult, Problem> {
     let delivery: Delivery = visit.get(&path(&visit, "")).await?;
     let mut addresses = Addresses::none();
     let endpoint = delivery.endpoint_id.as_str();
@@ -69,15 +69,15 @@ async fn one(visit: Visit) -> Result<Shown, Problem> {
     Ok(match &event {
         None => page,
         Some(event) => page
-            .still("facts", facts(&visit, &delivery, event, address))
-            .still("payload", payload::section(event))
-            .still("curl", repeat(&delivery, event, address)),
+            .static_section("facts", facts(&visit, &delivery, event, address))
+            .static_section("payload", payload::section(event))
+            .static_section("curl", repeat(&delivery, event, address)),
     }
     .into())
 }
 
 /// Renders the attempts as charts, if there are any.
-fn journey(visit: &Visit, delivery: &Delivery) -> Markup {
+fn journey(visit: &PageRequest, delivery: &Delivery) -> Markup {
     html! {
         h2 { "Attempts" }
         @for picture in attempts::journeys(delivery, visit.now) {
@@ -88,7 +88,7 @@ fn journey(visit: &Visit, delivery: &Delivery) -> Markup {
     }
 }
 
-fn path(visit: &Visit, verb: &str) -> String {
+fn path(visit: &PageRequest, verb: &str) -> String {
     format!("/deliveries/{}{verb}", visit.name("delivery"))
 }
 
@@ -104,11 +104,11 @@ struct Breaker {
 
 /// Returns the time of the next probe of a held delivery's endpoint, if it is known.
 async fn probe_at(
-    visit: &Visit,
+    visit: &PageRequest,
     delivery: &Delivery,
-    address: &Address,
+    address: &EndpointSummary,
 ) -> Result<Option<String>, Problem> {
-    if delivery.status != Status::Held || address.standing != Standing::Enabled {
+    if delivery.status != Status::Held || address.standing != EndpointStatus::Enabled {
         return Ok(None);
     }
     let path = format!("/endpoints/{}/health", delivery.endpoint_id);
@@ -117,23 +117,28 @@ async fn probe_at(
 }
 
 /// Renders the current status and the possible actions.
-fn now(visit: &Visit, delivery: &Delivery, address: &Address, probe_at: Option<&str>) -> Markup {
+fn now(
+    visit: &PageRequest,
+    delivery: &Delivery,
+    address: &EndpointSummary,
+    probe_at: Option<&str>,
+) -> Markup {
     let link = |verb: &str| visit.here(&path(visit, verb));
     let endpoint = visit.here(&format!("/endpoints/{}", delivery.endpoint_id));
     html! {
         div.card.verdict {
             p { (delivery_badge(delivery.status.name())) " " span.story { (words::story(delivery, address, probe_at, visit.now)) } }
             @match next_step(delivery, address) {
-                Step::Wait => {}
-                Step::Enable => p.hint {
+                PossibleAction::Wait => {}
+                PossibleAction::Enable => p.hint {
                     "The endpoint is disabled: " a href=(endpoint) { "enable it" } " before you try again."
                 }
-                Step::Gone => p.hint { "The endpoint is gone: this cannot be sent any more." }
-                Step::Again => form.act method="post" action=(link("/retry")) data-ask="It was delivered. Send it once more?" {
+                PossibleAction::Gone => p.hint { "The endpoint is gone: this cannot be sent any more." }
+                PossibleAction::Again => form.act method="post" action=(link("/retry")) data-ask="It was delivered. Send it once more?" {
                     (csrf(visit))
                     button type="submit" { "Send again" }
                 }
-                Step::Retry(word) => div.actions {
+                PossibleAction::Retry(word) => div.actions {
                     (act(visit, &link("/retry"), "primary", word))
                     @if !delivery.status.is_terminal() { (cancel_form(visit, &link("/cancel"))) }
                 }
@@ -143,7 +148,7 @@ fn now(visit: &Visit, delivery: &Delivery, address: &Address, probe_at: Option<&
 }
 
 /// The action that is possible on a delivery.
-enum Step {
+enum PossibleAction {
     /// None at the moment.
     Wait,
     /// None until the endpoint is enabled again.
@@ -156,23 +161,25 @@ enum Step {
     Retry(&'static str),
 }
 
-fn next_step(delivery: &Delivery, address: &Address) -> Step {
+fn next_step(delivery: &Delivery, address: &EndpointSummary) -> PossibleAction {
     match (address.standing, delivery.status) {
-        (_, Status::InProgress) => Step::Wait,
-        (Standing::Unknown, _) => Step::Gone,
-        (Standing::Disabled, _) => Step::Enable,
-        (Standing::Enabled | Standing::Paused, Status::Succeeded) => Step::Again,
-        (Standing::Enabled | Standing::Paused, Status::Failed | Status::Cancelled) => {
-            Step::Retry("Send again")
+        (_, Status::InProgress) => PossibleAction::Wait,
+        (EndpointStatus::Unknown, _) => PossibleAction::Gone,
+        (EndpointStatus::Disabled, _) => PossibleAction::Enable,
+        (EndpointStatus::Enabled | EndpointStatus::Paused, Status::Succeeded) => {
+            PossibleAction::Again
+        }
+        (EndpointStatus::Enabled | EndpointStatus::Paused, Status::Failed | Status::Cancelled) => {
+            PossibleAction::Retry("Send again")
         }
         (
-            Standing::Enabled | Standing::Paused,
+            EndpointStatus::Enabled | EndpointStatus::Paused,
             Status::Pending | Status::Retrying | Status::Held,
-        ) => Step::Retry("Retry now"),
+        ) => PossibleAction::Retry("Retry now"),
     }
 }
 
-fn cancel_form(visit: &Visit, link: &str) -> Markup {
+fn cancel_form(visit: &PageRequest, link: &str) -> Markup {
     html! {
         form.act method="post" action=(link) data-ask="Call this delivery off? Nothing more is sent." {
             (csrf(visit))
@@ -181,7 +188,12 @@ fn cancel_form(visit: &Visit, link: &str) -> Markup {
     }
 }
 
-fn facts(visit: &Visit, delivery: &Delivery, event: &Event, address: &Address) -> Markup {
+fn facts(
+    visit: &PageRequest,
+    delivery: &Delivery,
+    event: &Event,
+    address: &EndpointSummary,
+) -> Markup {
     html! {
         div.card {
             h2 { "Facts" }
@@ -207,7 +219,7 @@ fn facts(visit: &Visit, delivery: &Delivery, event: &Event, address: &Address) -
 }
 
 /// Renders a command that repeats the delivery.
-fn repeat(delivery: &Delivery, event: &Event, address: &Address) -> Markup {
+fn repeat(delivery: &Delivery, event: &Event, address: &EndpointSummary) -> Markup {
     let Some(url) = address
         .url
         .as_ref()
@@ -240,7 +252,7 @@ fn repeat(delivery: &Delivery, event: &Event, address: &Address) -> Markup {
     }
 }
 
-async fn retry(visit: Visit) -> Result<After, Problem> {
+async fn retry(visit: PageRequest) -> Result<ActionResult, Problem> {
     let after: Delivery = visit.act(Verb::Post, &path(&visit, "/retry"), None).await?;
     let done = match after.status {
         Status::Held => Done::NextInLine,
@@ -251,14 +263,17 @@ async fn retry(visit: Visit) -> Result<After, Problem> {
         | Status::Failed
         | Status::Cancelled => Done::Retried,
     };
-    Ok(After::Goto(visit.here(&path(&visit, "")), done))
+    Ok(ActionResult::Goto(visit.here(&path(&visit, "")), done))
 }
 
-async fn cancel(visit: Visit) -> Result<After, Problem> {
+async fn cancel(visit: PageRequest) -> Result<ActionResult, Problem> {
     let _: Value = visit
         .act(Verb::Post, &path(&visit, "/cancel"), None)
         .await?;
-    Ok(After::Goto(visit.here(&path(&visit, "")), Done::Cancelled))
+    Ok(ActionResult::Goto(
+        visit.here(&path(&visit, "")),
+        Done::Cancelled,
+    ))
 }
 
 #[cfg(test)]
@@ -296,23 +311,23 @@ mod tests {
     #[test]
     fn what_can_be_done_follows_from_both_how_it_is_and_where_it_goes() {
         let step = |status: &str, standing| {
-            let address = Address {
+            let address = EndpointSummary {
                 url: None,
                 standing,
                 headers: BTreeMap::new(),
             };
             match next_step(&delivery(json!({"status": status})), &address) {
-                Step::Wait => "wait",
-                Step::Enable => "enable",
-                Step::Gone => "gone",
-                Step::Again => "Send again, asked about",
-                Step::Retry(word) => word,
+                PossibleAction::Wait => "wait",
+                PossibleAction::Enable => "enable",
+                PossibleAction::Gone => "gone",
+                PossibleAction::Again => "Send again, asked about",
+                PossibleAction::Retry(word) => word,
             }
         };
-        assert_eq!(step("failed", Standing::Enabled), "Send again");
-        assert_eq!(step("held", Standing::Paused), "Retry now");
-        assert_eq!(step("failed", Standing::Disabled), "enable");
-        assert_eq!(step("failed", Standing::Unknown), "gone");
-        assert_eq!(step("in_progress", Standing::Enabled), "wait");
+        assert_eq!(step("failed", EndpointStatus::Enabled), "Send again");
+        assert_eq!(step("held", EndpointStatus::Paused), "Retry now");
+        assert_eq!(step("failed", EndpointStatus::Disabled), "enable");
+        assert_eq!(step("failed", EndpointStatus::Unknown), "gone");
+        assert_eq!(step("in_progress", EndpointStatus::Enabled), "wait");
     }
 }

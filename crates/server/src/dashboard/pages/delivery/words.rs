@@ -10,7 +10,7 @@ use posthaste_core::delivery::{DeadReason, Status, Trigger};
 use posthaste_core::time::{Span, Timestamp};
 
 use super::shape::Delivery;
-use crate::dashboard::pages::addresses::{Address, Standing};
+use crate::dashboard::pages::addresses::{EndpointStatus, EndpointSummary};
 use crate::dashboard::parts::{time, to_the_second};
 
 /// Usual time from due to sent if no limit holds the delivery back.
@@ -27,7 +27,7 @@ pub(super) fn is_overdue(delivery: &Delivery, now: Timestamp) -> bool {
 /// Returns the next step, for a row of a list.
 pub(in crate::dashboard::pages) fn next(
     delivery: &Delivery,
-    address: &Address,
+    address: &EndpointSummary,
     now: Timestamp,
 ) -> Markup {
     match delivery.status {
@@ -48,7 +48,7 @@ pub(in crate::dashboard::pages) fn next(
 /// if its breaker is tripped.
 pub(super) fn story(
     delivery: &Delivery,
-    address: &Address,
+    address: &EndpointSummary,
     probe_at: Option<&str>,
     now: Timestamp,
 ) -> Markup {
@@ -104,20 +104,20 @@ const WAITS_ITS_TURN: &str =
     "It waits for its turn: others come first, or the endpoint's limits hold.";
 
 /// Returns the reason why a delivery is held.
-fn why_held(address: &Address) -> &'static str {
+fn why_held(address: &EndpointSummary) -> &'static str {
     match address.standing {
-        Standing::Paused => "the endpoint is paused",
-        Standing::Enabled => "the endpoint's breaker is tripped",
-        Standing::Disabled => "the endpoint is disabled",
-        Standing::Unknown => "the endpoint is deleted",
+        EndpointStatus::Paused => "the endpoint is paused",
+        EndpointStatus::Enabled => "the endpoint's breaker is tripped",
+        EndpointStatus::Disabled => "the endpoint is disabled",
+        EndpointStatus::Unknown => "the endpoint is deleted",
     }
 }
 
-fn until_let_go(address: &Address) -> &'static str {
+fn until_let_go(address: &EndpointSummary) -> &'static str {
     match address.standing {
-        Standing::Paused => "It goes on when somebody resumes the endpoint.",
-        Standing::Enabled => "It goes on when a probe finds the receiver well again.",
-        Standing::Disabled | Standing::Unknown => "It is about to be given up.",
+        EndpointStatus::Paused => "It goes on when somebody resumes the endpoint.",
+        EndpointStatus::Enabled => "It goes on when a probe finds the receiver well again.",
+        EndpointStatus::Disabled | EndpointStatus::Unknown => "It is about to be given up.",
     }
 }
 
@@ -210,13 +210,17 @@ mod tests {
     /// A time before the next attempt is due.
     const NOW: Timestamp = Timestamp(1_794_744_020_000);
 
-    fn told(change: serde_json::Value, standing: Standing) -> (String, String) {
+    fn told(change: serde_json::Value, standing: EndpointStatus) -> (String, String) {
         told_at(NOW, change, standing)
     }
 
-    fn told_at(now: Timestamp, change: serde_json::Value, standing: Standing) -> (String, String) {
+    fn told_at(
+        now: Timestamp,
+        change: serde_json::Value,
+        standing: EndpointStatus,
+    ) -> (String, String) {
         let delivery = delivery(change);
-        let address = Address {
+        let address = EndpointSummary {
             url: Some("https://example.com/hooks".to_owned()),
             standing,
             headers: BTreeMap::new(),
@@ -234,14 +238,14 @@ mod tests {
 
     #[test]
     fn one_that_is_tried_again_says_when_and_how_often() {
-        let (line, story) = told(json!({}), Standing::Enabled);
+        let (line, story) = told(json!({}), EndpointStatus::Enabled);
         assert_eq!(line, "tries again at 2026-11-15 12:01:10");
         assert_eq!(
             story,
             "Failed 3 times, last with: answered 503. It tries again at 2026-11-15 12:01:10, \
              and up to 5 times more before 2026-11-15 13:00:00."
         );
-        let (_, last) = told(json!({"max_attempts": 4}), Standing::Enabled);
+        let (_, last) = told(json!({"max_attempts": 4}), EndpointStatus::Enabled);
         assert!(
             last.ends_with("2026-11-15 12:01:10, for the last time."),
             "{last}"
@@ -251,7 +255,7 @@ mod tests {
     #[test]
     fn one_that_is_overdue_does_not_say_that_it_comes() {
         let late = Timestamp(1_794_744_090_000);
-        let (line, story) = told_at(late, json!({}), Standing::Enabled);
+        let (line, story) = told_at(late, json!({}), EndpointStatus::Enabled);
         assert_eq!(line, "waits for its turn, due since 2026-11-15 12:01:10");
         assert_eq!(
             story,
@@ -261,21 +265,21 @@ mod tests {
         );
         // Within `SOON` of its due time a delivery is not called late.
         let due = Timestamp(1_794_744_071_000);
-        let (line, _) = told_at(due, json!({}), Standing::Enabled);
+        let (line, _) = told_at(due, json!({}), EndpointStatus::Enabled);
         assert_eq!(line, "tries again at 2026-11-15 12:01:10");
     }
 
     #[test]
     fn one_that_is_held_says_by_what() {
         let held = json!({"status": "held", "next_attempt_at": null});
-        let (tripped, story) = told(held.clone(), Standing::Enabled);
+        let (tripped, story) = told(held.clone(), EndpointStatus::Enabled);
         assert_eq!(tripped, "held: the endpoint's breaker is tripped");
         assert!(story.contains("a probe"), "{story}");
         assert!(story.ends_with("due at 2026-11-15 12:05:00."), "{story}");
-        let (disabled, story) = told(held.clone(), Standing::Disabled);
+        let (disabled, story) = told(held.clone(), EndpointStatus::Disabled);
         assert_eq!(disabled, "held: the endpoint is disabled");
         assert!(story.contains("about to be given up"), "{story}");
-        let (paused, story) = told(held, Standing::Paused);
+        let (paused, story) = told(held, EndpointStatus::Paused);
         assert_eq!(paused, "held: the endpoint is paused");
         assert!(story.contains("resumes"), "{story}");
     }
@@ -288,7 +292,7 @@ mod tests {
             let change = json!({
                 "status": status, "reason": reason, "finished_at": at, "next_attempt_at": null,
             });
-            told(change, Standing::Enabled)
+            told(change, EndpointStatus::Enabled)
         };
         assert_eq!(ended("succeeded", "").0, "delivered at 2026-11-15 12:30:00");
         assert_eq!(

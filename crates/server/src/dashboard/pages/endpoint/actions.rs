@@ -11,12 +11,12 @@ use crate::api::problem::Problem;
 use crate::api::route::Verb;
 use crate::dashboard::form::Form;
 use crate::dashboard::layout::csrf;
-use crate::dashboard::page::{After, Done, Page, Tab};
-use crate::dashboard::pages::{Act, At, Reach, at, in_utc};
+use crate::dashboard::page::{ActionResult, Done, Page, Tab};
+use crate::dashboard::pages::{ActionHandler, At, Reach, at, in_utc};
 use crate::dashboard::parts::{Wrong, copied, time};
-use crate::dashboard::visit::Visit;
+use crate::dashboard::visit::PageRequest;
 
-pub(in crate::dashboard::pages) const ACTIONS: &[At<Act>] = &[
+pub(in crate::dashboard::pages) const ACTIONS: &[At<ActionHandler>] = &[
     at(Reach::Tenant, "/endpoints/new", |visit, sent| {
         Box::pin(form::create(visit, sent))
     }),
@@ -66,25 +66,25 @@ pub(in crate::dashboard::pages) const ACTIONS: &[At<Act>] = &[
 const CONFIRMED_FIELD: &str = "sure";
 
 /// Performs an API verb that changes the endpoint status.
-async fn stand(visit: Visit, verb: &str, done: Done) -> Result<After, Problem> {
+async fn stand(visit: PageRequest, verb: &str, done: Done) -> Result<ActionResult, Problem> {
     let path = path(&visit);
     let _: Value = visit
         .act(Verb::Post, &format!("{path}/{verb}"), None)
         .await?;
-    Ok(After::Goto(visit.here(&path), done))
+    Ok(ActionResult::Goto(visit.here(&path), done))
 }
 
-async fn enable(visit: Visit) -> Result<After, Problem> {
+async fn enable(visit: PageRequest) -> Result<ActionResult, Problem> {
     let path = path(&visit);
     let _: Value = visit
         .act(Verb::Post, &format!("{path}/enable"), None)
         .await?;
     // Leads to the form that replays what the endpoint missed while it was disabled.
     let link = format!("{}#missed-form", visit.here(&path));
-    Ok(After::Goto(link, Done::Enabled))
+    Ok(ActionResult::Goto(link, Done::Enabled))
 }
 
-async fn disable(visit: Visit, sent: Form) -> Result<After, Problem> {
+async fn disable(visit: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
     if sent.is_ticked(CONFIRMED_FIELD) {
         return stand(visit, "disable", Done::Disabled).await;
     }
@@ -96,7 +96,7 @@ async fn disable(visit: Visit, sent: Form) -> Result<After, Problem> {
     ask(&visit, "disable", &question).await
 }
 
-async fn delete(visit: Visit, sent: Form) -> Result<After, Problem> {
+async fn delete(visit: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
     if !sent.is_ticked(CONFIRMED_FIELD) {
         let question = Question {
             title: "Delete the endpoint?",
@@ -106,7 +106,7 @@ async fn delete(visit: Visit, sent: Form) -> Result<After, Problem> {
         return ask(&visit, "delete", &question).await;
     }
     let () = visit.act(Verb::Delete, &path(&visit), None).await?;
-    Ok(After::Goto(visit.here("/endpoints"), Done::Deleted))
+    Ok(ActionResult::Goto(visit.here("/endpoints"), Done::Deleted))
 }
 
 struct Question {
@@ -116,7 +116,11 @@ struct Question {
 }
 
 /// Shows a page that asks for confirmation.
-async fn ask(visit: &Visit, verb: &str, question: &Question) -> Result<After, Problem> {
+async fn ask(
+    visit: &PageRequest,
+    verb: &str,
+    question: &Question,
+) -> Result<ActionResult, Problem> {
     let path = path(visit);
     let endpoint: Endpoint = visit.get(&path).await?;
     let link = visit.here(&path);
@@ -134,12 +138,12 @@ async fn ask(visit: &Visit, verb: &str, question: &Question) -> Result<After, Pr
             }
         }
     };
-    let page = below(visit, question.title, &endpoint.url).still("sure", body);
-    Ok(After::Show(page))
+    let page = below(visit, question.title, &endpoint.url).static_section("sure", body);
+    Ok(ActionResult::Show(page))
 }
 
 /// Creates a page below the endpoint's page.
-fn below(visit: &Visit, title: &str, url: &str) -> Page {
+fn below(visit: &PageRequest, title: &str, url: &str) -> Page {
     Page::new(Tab::Endpoints, title)
         .below("Endpoints", visit.here("/endpoints"))
         .below(url, visit.here(&path(visit)))
@@ -161,7 +165,7 @@ struct TestDelivery {
     status: String,
 }
 
-async fn test(visit: Visit) -> Result<After, Problem> {
+async fn test(visit: PageRequest) -> Result<ActionResult, Problem> {
     let target = format!("{}/test", path(&visit));
     let accepted: Accepted = visit.act(Verb::Post, &target, None).await?;
     let link = match accepted.deliveries.first() {
@@ -179,7 +183,7 @@ async fn test(visit: Visit) -> Result<After, Problem> {
             }
         }
     };
-    Ok(After::Goto(link, done))
+    Ok(ActionResult::Goto(link, done))
 }
 
 #[derive(Deserialize)]
@@ -187,19 +191,21 @@ struct Replay {
     id: String,
 }
 
-async fn replay_missed(visit: Visit, sent: Form) -> Result<After, Problem> {
+async fn replay_missed(visit: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
     let since = sent.text("since");
     let document = json!({"endpoint": visit.name("endpoint"), "missed_since": in_utc(since)});
     let begun: Result<Replay, Problem> = visit.act(Verb::Post, "/replays", Some(document)).await;
     match begun {
         Ok(replay) => {
             let link = visit.here(&format!("/replays/{}", replay.id));
-            Ok(After::Goto(link, Done::ReplayBegun))
+            Ok(ActionResult::Goto(link, Done::ReplayBegun))
         }
         Err(problem) if problem.code == Code::Invalid => {
             let place = |field: &str| (field == "missed_since").then_some("since");
             let wrong = Wrong::new(&problem, place);
-            Ok(After::Show(whole(&visit, &wrong, Some(since)).await?))
+            Ok(ActionResult::Show(
+                whole(&visit, &wrong, Some(since)).await?,
+            ))
         }
         Err(problem) => Err(problem),
     }
@@ -219,12 +225,12 @@ struct Previous {
     valid_until: String,
 }
 
-async fn show_secret(visit: Visit) -> Result<After, Problem> {
+async fn show_secret(visit: PageRequest) -> Result<ActionResult, Problem> {
     let secret: Secret = visit.get(&format!("{}/secret", path(&visit))).await?;
     secret_page(&visit, "Signing secret", &secret).await
 }
 
-async fn rotate(visit: Visit, sent: Form) -> Result<After, Problem> {
+async fn rotate(visit: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
     let document = match sent.filled("overlap") {
         None => json!({}),
         Some(overlap) => json!({"overlap": overlap}),
@@ -234,7 +240,11 @@ async fn rotate(visit: Visit, sent: Form) -> Result<After, Problem> {
     secret_page(&visit, "The new signing secret", &secret).await
 }
 
-async fn secret_page(visit: &Visit, title: &str, secret: &Secret) -> Result<After, Problem> {
+async fn secret_page(
+    visit: &PageRequest,
+    title: &str,
+    secret: &Secret,
+) -> Result<ActionResult, Problem> {
     let endpoint: Endpoint = visit.get(&path(visit)).await?;
     let body = html! {
         div.card {
@@ -248,8 +258,8 @@ async fn secret_page(visit: &Visit, title: &str, secret: &Secret) -> Result<Afte
             div.actions { a.button href=(visit.here(&path(visit))) { "Done" } }
         }
     };
-    Ok(After::Show(
-        below(visit, title, &endpoint.url).still("shown", body),
+    Ok(ActionResult::Show(
+        below(visit, title, &endpoint.url).static_section("shown", body),
     ))
 }
 

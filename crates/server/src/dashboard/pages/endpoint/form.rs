@@ -12,9 +12,9 @@ use crate::api::problem::Problem;
 use crate::api::route::Verb;
 use crate::dashboard::form::Form;
 use crate::dashboard::layout::csrf;
-use crate::dashboard::page::{After, Done, Page, Shown, Tab};
+use crate::dashboard::page::{ActionResult, Done, Page, PageResult, Tab};
 use crate::dashboard::parts::{Field, Wrong};
-use crate::dashboard::visit::Visit;
+use crate::dashboard::visit::PageRequest;
 
 /// The choice of a custom policy.
 const OWN_POLICY: &str = "own";
@@ -242,7 +242,7 @@ fn in_form(problem: Problem) -> Result<Wrong, Problem> {
     }
 }
 
-pub(super) async fn new(visit: Visit) -> Result<Shown, Problem> {
+pub(super) async fn new(visit: PageRequest) -> Result<PageResult, Problem> {
     let filled = Filled {
         signature_style: "standard".to_owned(),
         ..Filled::default()
@@ -250,7 +250,7 @@ pub(super) async fn new(visit: Visit) -> Result<Shown, Problem> {
     Ok(new_page(&visit, &filled, &Wrong::default()).await?.into())
 }
 
-async fn new_page(visit: &Visit, filled: &Filled, wrong: &Wrong) -> Result<Page, Problem> {
+async fn new_page(visit: &PageRequest, filled: &Filled, wrong: &Wrong) -> Result<Page, Problem> {
     let presets = presets(visit).await?;
     let page = Page::new(Tab::Endpoints, "Add an endpoint");
     Ok(with_form(
@@ -273,7 +273,7 @@ struct Created {
     public_key: Option<String>,
 }
 
-pub(super) async fn create(visit: Visit, sent: Form) -> Result<After, Problem> {
+pub(super) async fn create(visit: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
     let filled = Filled::read(&sent);
     let created: Result<Created, Wrong> = match filled.document(true) {
         Err(wrong) => Err(wrong),
@@ -284,7 +284,7 @@ pub(super) async fn create(visit: Visit, sent: Form) -> Result<After, Problem> {
     };
     let created = match created {
         Ok(created) => created,
-        Err(wrong) => return Ok(After::Show(new_page(&visit, &filled, &wrong).await?)),
+        Err(wrong) => return Ok(ActionResult::Show(new_page(&visit, &filled, &wrong).await?)),
     };
     let link = visit.here(&format!("/endpoints/{}", created.id));
     let body = html! {
@@ -297,11 +297,11 @@ pub(super) async fn create(visit: Visit, sent: Form) -> Result<After, Problem> {
     let page = Page::new(Tab::Endpoints, "The endpoint is there")
         .below("Endpoints", visit.here("/endpoints"))
         .below(created.url, link)
-        .still("shown", body);
-    Ok(After::Show(page))
+        .static_section("shown", body);
+    Ok(ActionResult::Show(page))
 }
 
-pub(super) async fn edit(visit: Visit) -> Result<Shown, Problem> {
+pub(super) async fn edit(visit: PageRequest) -> Result<PageResult, Problem> {
     let endpoint: Endpoint = visit.get(&path(&visit)).await?;
     let filled = Filled::of(&endpoint);
     let page = edit_page(&visit, &endpoint, &filled, &Wrong::default()).await?;
@@ -309,7 +309,7 @@ pub(super) async fn edit(visit: Visit) -> Result<Shown, Problem> {
 }
 
 async fn edit_page(
-    visit: &Visit,
+    visit: &PageRequest,
     endpoint: &Endpoint,
     filled: &Filled,
     wrong: &Wrong,
@@ -324,7 +324,7 @@ async fn edit_page(
     Ok(with_form(visit, page, filled, wrong, &presets, &to, false))
 }
 
-pub(super) async fn change(visit: Visit, sent: Form) -> Result<After, Problem> {
+pub(super) async fn change(visit: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
     let filled = Filled::read(&sent);
     let path = path(&visit);
     let changed: Result<(), Wrong> = match filled.document(false) {
@@ -339,11 +339,11 @@ pub(super) async fn change(visit: Visit, sent: Form) -> Result<After, Problem> {
         }
     };
     match changed {
-        Ok(()) => Ok(After::Goto(visit.here(&path), Done::Saved)),
+        Ok(()) => Ok(ActionResult::Goto(visit.here(&path), Done::Saved)),
         Err(wrong) => {
             let endpoint: Endpoint = visit.get(&path).await?;
             let page = edit_page(&visit, &endpoint, &filled, &wrong).await?;
-            Ok(After::Show(page))
+            Ok(ActionResult::Show(page))
         }
     }
 }
@@ -358,13 +358,13 @@ struct Preset {
     name: String,
 }
 
-async fn presets(visit: &Visit) -> Result<Vec<String>, Problem> {
+async fn presets(visit: &PageRequest) -> Result<Vec<String>, Problem> {
     let presets: Presets = visit.read("/v1/policies").await?;
     Ok(presets.data.into_iter().map(|preset| preset.name).collect())
 }
 
 fn with_form(
-    visit: &Visit,
+    visit: &PageRequest,
     page: Page,
     filled: &Filled,
     wrong: &Wrong,
@@ -391,7 +391,7 @@ fn with_form(
             }
         }
     };
-    page.still("form", body).with_status(status)
+    page.static_section("form", body).with_status(status)
 }
 
 fn field<'a>(

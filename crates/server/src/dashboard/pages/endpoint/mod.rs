@@ -17,11 +17,11 @@ use super::{At, Reach, Show, at};
 use crate::api::problem::Problem;
 use crate::api::route::Verb;
 use crate::dashboard::layout::csrf;
-use crate::dashboard::page::{Page, Shown, Tab};
+use crate::dashboard::page::{Page, PageResult, Tab};
 use crate::dashboard::parts::{
     Explained, Field, Listed, Wrong, act, copied, delivery_badge, empty, in_words, time,
 };
-use crate::dashboard::visit::{Visit, query_of};
+use crate::dashboard::visit::{PageRequest, query_of};
 
 pub(super) const PAGES: &[At<Show>] = &[
     at(Reach::Tenant, "/endpoints/new", |visit| {
@@ -59,16 +59,16 @@ struct LastError {
 }
 
 /// Returns the path of an endpoint, which is the same for pages and for the API.
-fn path(visit: &Visit) -> String {
+fn path(visit: &PageRequest) -> String {
     format!("/endpoints/{}", visit.name("endpoint"))
 }
 
-async fn show(visit: Visit) -> Result<Shown, Problem> {
+async fn show(visit: PageRequest) -> Result<PageResult, Problem> {
     Ok(whole(&visit, &Wrong::default(), None).await?.into())
 }
 
 /// Renders the page. After a replay request that failed, it shows the errors and the time that was typed.
-async fn whole(visit: &Visit, wrong: &Wrong, since: Option<&str>) -> Result<Page, Problem> {
+async fn whole(visit: &PageRequest, wrong: &Wrong, since: Option<&str>) -> Result<Page, Problem> {
     let path = path(visit);
     let endpoint: Endpoint = visit.get(&path).await?;
     let health: Health = visit.get(&format!("{path}/health")).await?;
@@ -114,9 +114,9 @@ async fn whole(visit: &Visit, wrong: &Wrong, since: Option<&str>) -> Result<Page
             } },
         )
         .live("settings", settings(visit, &endpoint))
-        .still("missed", missed(visit, &since, wrong))
-        .still("secret", secret(visit))
-        .still("danger", danger(visit)))
+        .static_section("missed", missed(visit, &since, wrong))
+        .static_section("secret", secret(visit))
+        .static_section("danger", danger(visit)))
 }
 
 /// Formats a time for a browser's time field: UTC, to the minute.
@@ -126,7 +126,7 @@ fn to_the_minute(at: Timestamp) -> String {
 }
 
 async fn failures(
-    visit: &Visit,
+    visit: &PageRequest,
     endpoint: &Endpoint,
     health: &Health,
 ) -> Result<Vec<Delivery>, Problem> {
@@ -168,14 +168,14 @@ struct Attention {
 }
 
 /// Returns the reason why the endpoint needs attention, if it does.
-async fn why(visit: &Visit, endpoint: &Endpoint) -> Result<Option<String>, Problem> {
+async fn why(visit: &PageRequest, endpoint: &Endpoint) -> Result<Option<String>, Problem> {
     let attention: Attention = visit.get("/attention").await?;
     let mut needy = attention.data.into_iter();
     let found = needy.find(|needy| needy.endpoint_id == endpoint.id);
     Ok(found.map(|needy| needy.detail))
 }
 
-fn state(visit: &Visit, endpoint: &Endpoint, health: &Health, why: Option<&str>) -> Markup {
+fn state(visit: &PageRequest, endpoint: &Endpoint, health: &Health, why: Option<&str>) -> Markup {
     let link = |verb: &str| visit.here(&format!("/endpoints/{}/{verb}", endpoint.id));
     html! {
         div.card {
@@ -215,7 +215,7 @@ fn state(visit: &Visit, endpoint: &Endpoint, health: &Health, why: Option<&str>)
 }
 
 fn shown_failures(
-    visit: &Visit,
+    visit: &PageRequest,
     endpoint: &Endpoint,
     health: &Health,
     failures: &[Delivery],
@@ -267,7 +267,7 @@ fn wrong_in_words(error: Option<&LastError>) -> String {
     }
 }
 
-fn settings(visit: &Visit, endpoint: &Endpoint) -> Markup {
+fn settings(visit: &PageRequest, endpoint: &Endpoint) -> Markup {
     let names: Vec<&str> = endpoint.headers.keys().map(String::as_str).collect();
     let style = match endpoint.signature_style.as_str() {
         "github" => "Standard Webhooks, and as GitHub signs",
@@ -313,7 +313,7 @@ fn settings(visit: &Visit, endpoint: &Endpoint) -> Markup {
     }
 }
 
-fn missed(visit: &Visit, since: &str, wrong: &Wrong) -> Markup {
+fn missed(visit: &PageRequest, since: &str, wrong: &Wrong) -> Markup {
     let field = Field {
         name: "since",
         label: "Since (UTC)",
@@ -334,7 +334,7 @@ fn missed(visit: &Visit, since: &str, wrong: &Wrong) -> Markup {
     }
 }
 
-fn secret(visit: &Visit) -> Markup {
+fn secret(visit: &PageRequest) -> Markup {
     let link = |verb: &str| visit.here(&format!("{}/{verb}", path(visit)));
     let none = Wrong::default();
     let overlap = Field {
@@ -358,7 +358,7 @@ fn secret(visit: &Visit) -> Markup {
     }
 }
 
-fn danger(visit: &Visit) -> Markup {
+fn danger(visit: &PageRequest) -> Markup {
     let link = |verb: &str| visit.here(&format!("{}/{verb}", path(visit)));
     html! {
         div.card {

@@ -9,7 +9,7 @@ use crate::api::problem::Problem;
 use crate::dashboard::layout::csrf;
 use crate::dashboard::pages::addresses::Addresses;
 use crate::dashboard::pages::typed::{Typed, moment};
-use crate::dashboard::visit::Visit;
+use crate::dashboard::visit::PageRequest;
 
 /// Names of the fields, as in the API.
 const NAMES: [&str; 7] = [
@@ -72,7 +72,7 @@ impl NewReplay {
     }
 
     /// Renders the form.
-    pub(super) fn form(&self, visit: &Visit, endpoints: &Addresses) -> Markup {
+    pub(super) fn form(&self, visit: &PageRequest, endpoints: &Addresses) -> Markup {
         let typed = &self.typed;
         let is_missed = !typed.value("missed_since").is_empty();
         html! {

@@ -8,14 +8,14 @@ use maud::{Markup, html};
 use self::form::NewReplay;
 use self::shape::{Progress, Replay};
 use super::addresses::Addresses;
-use super::{Act, At, Reach, Show, at};
+use super::{ActionHandler, At, Reach, Show, at};
 use crate::api::problem::Problem;
 use crate::api::route::Verb;
 use crate::dashboard::form::Form;
 use crate::dashboard::layout::csrf;
-use crate::dashboard::page::{After, Done, Page, Shown, Tab};
+use crate::dashboard::page::{ActionResult, Done, Page, PageResult, Tab};
 use crate::dashboard::parts::{Listed, copied, empty, pager, time};
-use crate::dashboard::visit::{Visit, query_of};
+use crate::dashboard::visit::{PageRequest, query_of};
 
 /// Number of replays on a page.
 const PER_PAGE: usize = 50;
@@ -27,7 +27,7 @@ pub(super) const PAGES: &[At<Show>] = &[
     }),
 ];
 
-pub(super) const ACTIONS: &[At<Act>] = &[
+pub(super) const ACTIONS: &[At<ActionHandler>] = &[
     at(Reach::Tenant, "/replays/begin", |visit, form| {
         Box::pin(begin(visit, form))
     }),
@@ -36,12 +36,12 @@ pub(super) const ACTIONS: &[At<Act>] = &[
     }),
 ];
 
-async fn list(visit: Visit) -> Result<Shown, Problem> {
+async fn list(visit: PageRequest) -> Result<PageResult, Problem> {
     let asked = NewReplay::read(|name| visit.query(name));
     Ok(whole(&visit, &asked).await?.into())
 }
 
-async fn whole(visit: &Visit, asked: &NewReplay) -> Result<Page, Problem> {
+async fn whole(visit: &PageRequest, asked: &NewReplay) -> Result<Page, Problem> {
     let cursor = visit.query("cursor");
     let limit = PER_PAGE.to_string();
     let query = query_of([("limit", limit.as_str()), ("cursor", cursor)]);
@@ -61,13 +61,13 @@ async fn whole(visit: &Visit, asked: &NewReplay) -> Result<Page, Problem> {
                 (pager(newest.as_deref(), older.as_deref()))
             },
         )
-        .still("new", asked.form(visit, &addresses));
+        .static_section("new", asked.form(visit, &addresses));
     Ok(page)
 }
 
 /// Looks up the endpoints of replays.
 pub(super) async fn look_up(
-    visit: &Visit,
+    visit: &PageRequest,
     addresses: &mut Addresses,
     replays: &[Replay],
 ) -> Result<(), Problem> {
@@ -78,7 +78,7 @@ pub(super) async fn look_up(
 }
 
 /// Renders replays as a table.
-pub(super) fn table(visit: &Visit, replays: &[Replay], addresses: &Addresses) -> Markup {
+pub(super) fn table(visit: &PageRequest, replays: &[Replay], addresses: &Addresses) -> Markup {
     html! {
         table.stack {
             caption { "Replays, the newest first" }
@@ -120,22 +120,22 @@ pub(super) fn progress(replay: &Replay) -> Markup {
     }
 }
 
-async fn one(visit: Visit) -> Result<Shown, Problem> {
+async fn one(visit: PageRequest) -> Result<PageResult, Problem> {
     let replay: Replay = visit.get(&path(&visit, "")).await?;
     let mut addresses = Addresses::none();
     look_up(&visit, &mut addresses, std::slice::from_ref(&replay)).await?;
     let page = Page::new(Tab::Replays, "Replay")
         .below("Replays", visit.here("/replays"))
         .live("now", now(&visit, &replay))
-        .still("facts", facts(&visit, &replay, &addresses));
+        .static_section("facts", facts(&visit, &replay, &addresses));
     Ok(page.into())
 }
 
-fn path(visit: &Visit, verb: &str) -> String {
+fn path(visit: &PageRequest, verb: &str) -> String {
     format!("/replays/{}{verb}", visit.name("replay"))
 }
 
-fn now(visit: &Visit, replay: &Replay) -> Markup {
+fn now(visit: &PageRequest, replay: &Replay) -> Markup {
     html! {
         div.card.verdict {
             p { (replay.badge()) " " (progress(replay)) }
@@ -162,7 +162,7 @@ fn now(visit: &Visit, replay: &Replay) -> Markup {
     }
 }
 
-fn facts(visit: &Visit, replay: &Replay, addresses: &Addresses) -> Markup {
+fn facts(visit: &PageRequest, replay: &Replay, addresses: &Addresses) -> Markup {
     let deliveries = visit.here(&format!("/deliveries{}", replay.filter.deliveries()));
     html! {
         div.card {
@@ -177,7 +177,7 @@ fn facts(visit: &Visit, replay: &Replay, addresses: &Addresses) -> Markup {
     }
 }
 
-async fn begin(visit: Visit, form: Form) -> Result<After, Problem> {
+async fn begin(visit: PageRequest, form: Form) -> Result<ActionResult, Problem> {
     let mut asked = NewReplay::read(|name| form.text(name));
     if let Some(document) = asked.document(visit.now) {
         let begun: Result<Replay, Problem> =
@@ -185,23 +185,23 @@ async fn begin(visit: Visit, form: Form) -> Result<After, Problem> {
         match begun {
             Ok(replay) => {
                 let link = visit.here(&format!("/replays/{}", replay.id));
-                return Ok(After::Goto(link, Done::ReplayBegun));
+                return Ok(ActionResult::Goto(link, Done::ReplayBegun));
             }
             Err(problem) if asked.note(&problem) => {}
             Err(problem) => return Err(problem),
         }
     }
     let page = whole(&visit, &asked).await?;
-    Ok(After::Show(
+    Ok(ActionResult::Show(
         page.with_status(http::StatusCode::UNPROCESSABLE_ENTITY),
     ))
 }
 
-async fn cancel(visit: Visit) -> Result<After, Problem> {
+async fn cancel(visit: PageRequest) -> Result<ActionResult, Problem> {
     let _: Replay = visit
         .act(Verb::Post, &path(&visit, "/cancel"), None)
         .await?;
-    Ok(After::Goto(
+    Ok(ActionResult::Goto(
         visit.here(&path(&visit, "")),
         Done::ReplayStopped,
     ))

@@ -48,7 +48,7 @@ impl Fleet {
         for _ in 0..nodes {
             fleet.join();
         }
-        fleet.balanced().await;
+        fleet.wait_balanced().await;
         fleet
     }
 
@@ -122,7 +122,7 @@ impl Fleet {
     }
 
     /// Waits until all started nodes own equal shares.
-    pub(crate) async fn balanced(&self) {
+    pub(crate) async fn wait_balanced(&self) {
         self.wait_shared_by(self.nodes.len()).await;
     }
 

@@ -1,4 +1,4 @@
-//! Fixture of the cluster tests: several nodes ([`Fleet`]), producers of events ([`Load`]) and checks ([`Verdict`]).
+//! Fixture of the cluster tests: several nodes ([`Fleet`]), producers of events ([`Load`]) and checks ([`DeliveryLimits`]).
 
 mod fleet;
 mod load;
@@ -6,7 +6,7 @@ mod verdict;
 
 pub(crate) use fleet::{Fleet, TENANT, until};
 pub(crate) use load::{Load, LoadReport};
-pub(crate) use verdict::{Fault, Verdict, all_ended, ended, explained};
+pub(crate) use verdict::{DeliveryLimits, Fault, all_ended, ended, explained};
 
 /// A lease long enough that a busy machine does not lose it.
 pub(crate) const LONG_LEASE: &str = "6s";

@@ -54,14 +54,14 @@ impl Fault {
 
 /// The limits that a test gave to its endpoints.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Verdict {
+pub(crate) struct DeliveryLimits {
     pub(crate) max_attempts: u32,
     pub(crate) max_in_flight: usize,
     pub(crate) per_second: usize,
     pub(crate) burst: usize,
 }
 
-impl Verdict {
+impl DeliveryLimits {
     /// Checks that nothing is lost, that retry policy, in-flight limit and rate limit hold, that one node sends at a
     /// time, and that faults explain all duplicates. Returns the number of duplicates.
     pub(crate) fn judge(

@@ -22,7 +22,11 @@ pub(super) async fn recorded_in_file(directory: &Path, most: usize) -> BTreeSet<
         let _ = std::fs::copy(directory.join(name), copy.path().join(name));
     }
     let settings = StoreSettings::new(Dice::seeded(1));
-    let store = SqliteStore::open(copy.path().join("posthaste.db"), settings, Arc::new(Nobody));
+    let store = SqliteStore::open(
+        copy.path().join("posthaste.db"),
+        settings,
+        Arc::new(IgnoreHandOver),
+    );
     let store = store.expect("what a dead server left behind can be opened");
     let filter = DeliveryFilter {
         status: Some(StoredStatus::Succeeded),
@@ -53,9 +57,9 @@ pub(super) fn recorded_in_database(database: &Database) -> BTreeSet<String> {
 }
 
 /// A hand-over that ignores all deliveries: the copy is only read.
-struct Nobody;
+struct IgnoreHandOver;
 
-impl HandOver for Nobody {
+impl HandOver for IgnoreHandOver {
     fn accepted(&self, _: Vec<HandedOver>) {}
 
     fn broken(&self, why: &StoreError) {
