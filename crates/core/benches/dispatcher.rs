@@ -13,7 +13,7 @@ use posthaste_core::classify::{HttpStatus, Outcome};
 use posthaste_core::delivery::Delivery;
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{
-    Command, Dispatcher, Finish, Input, Introduction, Limits, Ticket,
+    Command, Dispatcher, EndpointSnapshot, Finish, Input, Limits, Ticket,
 };
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_core::lane::{
@@ -190,7 +190,7 @@ impl World {
 
     fn introduce(&self, endpoint: EndpointId) -> Input {
         let tenant = endpoint.0 as usize % self.tenants.len();
-        Input::Introduced(Introduction {
+        Input::Introduced(EndpointSnapshot {
             endpoint,
             tenant: self.tenants[tenant].clone(),
             settings: self.settings.clone(),

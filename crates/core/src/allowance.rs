@@ -1,6 +1,6 @@
 //! Quotas: the number of events that a tenant may send.
 //!
-//! An [`Allowance`] has two limits. The limit *per second* uses the generic cell rate algorithm (GCRA). Its state
+//! An [`Quotas`] has two limits. The limit *per second* uses the generic cell rate algorithm (GCRA). Its state
 //! is one number: the theoretical arrival time of the next event if all were evenly spaced. The whole number per
 //! second may arrive at once after a second without events. The limit *per calendar month* counts events.
 //!
@@ -17,7 +17,7 @@ const MAX_SKEW_NS: u64 = 60 * NS_PER_SECOND;
 
 /// The event limits of a tenant. `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Allowance {
+pub struct Quotas {
     /// Maximum number of events per second, and at once.
     pub per_second: Option<u32>,
     /// Maximum number of events per calendar month, in UTC.
@@ -44,27 +44,32 @@ pub enum QuotaKind {
 
 /// The reason why events are rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Over {
+pub struct QuotaExceeded {
     /// The limit that is exceeded. If both are, the one with the longer wait.
     pub quota: QuotaKind,
     /// Time after which the same number of events would be accepted, if no others arrive; `None` if never.
     pub wait: Option<Span>,
 }
 
-impl Allowance {
+impl Quotas {
     /// No limits.
-    pub const UNLIMITED: Allowance = Allowance {
+    pub const UNLIMITED: Quotas = Quotas {
         per_second: None,
         per_month: None,
     };
 
     /// Returns true if there is any limit.
     pub fn is_limited(&self) -> bool {
-        *self != Allowance::UNLIMITED
+        *self != Quotas::UNLIMITED
     }
 
     /// Returns what is used up after `count` more events, or the reason if not all of them can be accepted.
-    pub fn take(&self, now: Timestamp, used: QuotaUsage, count: u64) -> Result<QuotaUsage, Over> {
+    pub fn take(
+        &self,
+        now: Timestamp,
+        used: QuotaUsage,
+        count: u64,
+    ) -> Result<QuotaUsage, QuotaExceeded> {
         if count == 0 {
             return Ok(used);
         }
@@ -78,7 +83,7 @@ impl Allowance {
             (Err(second), Ok(_)) => Err(second),
             (Ok(_), Err(month)) => Err(month),
             (Err(second), Err(month)) => {
-                let lasts = |over: &Over| over.wait.map_or(u64::MAX, Span::as_millis);
+                let lasts = |over: &QuotaExceeded| over.wait.map_or(u64::MAX, Span::as_millis);
                 Err(if lasts(&second) > lasts(&month) {
                     second
                 } else {
@@ -88,11 +93,16 @@ impl Allowance {
         }
     }
 
-    fn take_second(&self, now: Timestamp, arrival_ns: u64, count: u64) -> Result<u64, Over> {
+    fn take_second(
+        &self,
+        now: Timestamp,
+        arrival_ns: u64,
+        count: u64,
+    ) -> Result<u64, QuotaExceeded> {
         let Some(per_second) = self.per_second.map(u64::from) else {
             return Ok(arrival_ns);
         };
-        let over = |wait| Over {
+        let over = |wait| QuotaExceeded {
             quota: QuotaKind::PerSecond,
             wait,
         };
@@ -117,10 +127,15 @@ impl Allowance {
         Ok(after_ns)
     }
 
-    fn take_month(&self, now: Timestamp, this_month: u64, count: u64) -> Result<u64, Over> {
+    fn take_month(
+        &self,
+        now: Timestamp,
+        this_month: u64,
+        count: u64,
+    ) -> Result<u64, QuotaExceeded> {
         let after = this_month.saturating_add(count);
         match self.per_month {
-            Some(limit) if after > limit => Err(Over {
+            Some(limit) if after > limit => Err(QuotaExceeded {
                 quota: QuotaKind::PerMonth,
                 wait: (count <= limit).then(|| Month::of(now).ends_at().since(now)),
             }),
@@ -136,8 +151,8 @@ mod tests {
 
     const NOON: Timestamp = Timestamp(1_794_744_000_000);
 
-    fn a_second(per_second: u32) -> Allowance {
-        Allowance {
+    fn a_second(per_second: u32) -> Quotas {
+        Quotas {
             per_second: Some(per_second),
             per_month: None,
         }
@@ -147,8 +162,8 @@ mod tests {
         Timestamp(NOON.0 + ms)
     }
 
-    fn refused(quota: QuotaKind, wait: Option<u64>) -> Result<QuotaUsage, Over> {
-        Err(Over {
+    fn refused(quota: QuotaKind, wait: Option<u64>) -> Result<QuotaUsage, QuotaExceeded> {
+        Err(QuotaExceeded {
             quota,
             wait: wait.map(Span::from_millis),
         })
@@ -180,7 +195,7 @@ mod tests {
         let never = refused(QuotaKind::PerSecond, None);
         assert_eq!(a_second(10).take(NOON, used, 11), never);
         assert_eq!(a_second(0).take(NOON, used, 1), never);
-        let monthly = |limit| Allowance {
+        let monthly = |limit| Quotas {
             per_second: None,
             per_month: Some(limit),
         };
@@ -210,7 +225,7 @@ mod tests {
 
     #[test]
     fn of_two_limits_the_one_that_lasts_is_told() {
-        let both = Allowance {
+        let both = Quotas {
             per_second: Some(1),
             per_month: Some(1),
         };
@@ -260,8 +275,8 @@ mod tests {
                         used = after;
                         taken.push((now, count));
                     }
-                    Err(Over { wait: None, .. }) => prop_assert!(count > per_second.into()),
-                    Err(Over { wait: Some(wait), .. }) => {
+                    Err(QuotaExceeded { wait: None, .. }) => prop_assert!(count > per_second.into()),
+                    Err(QuotaExceeded { wait: Some(wait), .. }) => {
                         // The returned wait is exact.
                         prop_assert!(limit.take(now.after(wait), used, count).is_ok());
                         let short = Span::from_millis(wait.as_millis() - 1);

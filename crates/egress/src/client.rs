@@ -1,7 +1,7 @@
 //! The HTTP client for webhook requests.
 //!
 //! [`Client`] sends a [`Request`] and reads the response within one time limit, over pooled connections, and
-//! returns a [`Report`].
+//! returns a [`SendReport`].
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -19,8 +19,8 @@ use crate::explain;
 use crate::meter::Meter;
 use crate::mishap::{AttemptFailure, AttemptStep, LocalFault, Phase, SendError};
 use crate::pool::{Lease, Pool};
-use crate::report::Report;
-use crate::request::{self, Message, Permit, PoolKey, Request};
+use crate::report::SendReport;
+use crate::request::{self, Message, PoolKey, Request, SendPermit};
 use crate::settings::{ClientSettings, MAX_TIME_LIMIT};
 
 /// Interval at which idle connections are checked.
@@ -84,7 +84,7 @@ impl Client {
     ///
     /// An error is a fault of this machine: no attempt was made, and nothing is known about the receiver.
     /// Dropping the future cancels the request and closes its connection.
-    pub async fn send(&self, request: Request) -> Result<Report, LocalFault> {
+    pub async fn send(&self, request: Request) -> Result<SendReport, LocalFault> {
         let started_at = Instant::now();
         let deadline = started_at + request.time_limit.min(MAX_TIME_LIMIT);
         let mut progress = Progress {
@@ -115,7 +115,7 @@ impl Client {
                 };
                 (outcome, None, headers, snippet, truncated)
             }
-            Err(AttemptFailure::Theirs(mishap)) => {
+            Err(AttemptFailure::Remote(mishap)) => {
                 let mishap = match shows_nothing {
                     true => mishap.without_identity(),
                     false => mishap,
@@ -123,9 +123,9 @@ impl Client {
                 let outcome = Outcome::Failed(mishap.fault());
                 (outcome, Some(mishap), HeaderMap::new(), Vec::new(), false)
             }
-            Err(AttemptFailure::Ours(fault)) => return Err(fault),
+            Err(AttemptFailure::Local(fault)) => return Err(fault),
         };
-        Ok(Report {
+        Ok(SendReport {
             outcome,
             mishap,
             latency: started_at.elapsed(),
@@ -277,12 +277,12 @@ impl Shared {
 async fn exchange(
     lease: &mut Lease,
     message: Message,
-    permit: Option<Permit>,
+    permit: Option<SendPermit>,
     progress: &mut Progress,
 ) -> Result<Response<Incoming>, (AttemptFailure, Option<Message>)> {
     progress.step = AttemptStep::At(Phase::Awaiting);
     if permit.as_ref().is_some_and(|permit| !permit.holds()) {
-        return Err((LocalFault::TooLate.into(), None));
+        return Err((LocalFault::PermitEnded.into(), None));
     }
     progress.meter = lease.connection().begin_request(permit);
     progress.handed_over_at = progress.meter.is_none().then(Instant::now);
@@ -290,7 +290,7 @@ async fn exchange(
     answered.map_err(|unanswered| {
         let connection = lease.connection();
         let setback = match (connection.is_too_late(), connection.is_flooded()) {
-            (true, _) => LocalFault::TooLate.into(),
+            (true, _) => LocalFault::PermitEnded.into(),
             (false, true) => SendError::Flooded.into(),
             (false, false) => explain::response_head_error(&unanswered.error).into(),
         };

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::meter::Meter;
 use crate::mishap::SendError;
-use crate::request::{self, Http1Target, Message, Permit};
+use crate::request::{self, Http1Target, Message, SendPermit};
 use crate::settings::{ClientSettings, MIN_RESPONSE_HEAD_BYTES};
 use crate::stream::Stream;
 
@@ -262,7 +262,7 @@ impl Connection {
 
     /// Adds the allowance for one more response. For HTTP/1.1 it also returns the meter, which records when the
     /// first byte of the request is sent and checks the permit at that moment.
-    pub(crate) fn begin_request(&self, permit: Option<Permit>) -> Option<Arc<Meter>> {
+    pub(crate) fn begin_request(&self, permit: Option<SendPermit>) -> Option<Arc<Meter>> {
         match self.protocol() {
             Protocol::Http1 => {
                 self.meter.grant(self.allowance_bytes, 1);

@@ -16,10 +16,10 @@ use tokio_rustls::TlsConnector;
 use crate::connection::{Connection, Protocol};
 use crate::dial;
 use crate::explain;
-use crate::identity::Identity;
+use crate::identity::ClientIdentity;
 use crate::mishap::{AttemptFailure, AttemptStep, LocalFault, Phase, SendError};
 use crate::own;
-use crate::proxy::Gateway;
+use crate::proxy::ProxyConnector;
 use crate::resolve::ResolveError;
 use crate::settings::ClientSettings;
 use crate::stream::Stream;
@@ -38,7 +38,7 @@ pub(crate) struct Connector {
     settings: Arc<ClientSettings>,
     tls: Arc<ClientConfig>,
     /// The operator's proxy, if one is configured.
-    gateway: Option<Gateway>,
+    gateway: Option<ProxyConnector>,
 }
 
 impl Connector {
@@ -50,7 +50,7 @@ impl Connector {
         config.resumption = Resumption::disabled();
         let proxy = settings.proxy.clone();
         Connector {
-            gateway: proxy.map(|proxy| Gateway::new(proxy, &settings.roots)),
+            gateway: proxy.map(|proxy| ProxyConnector::new(proxy, &settings.roots)),
             settings,
             tls: Arc::new(config),
         }
@@ -60,7 +60,7 @@ impl Connector {
     pub(crate) async fn connect(
         &self,
         to: &Destination,
-        identity: Option<&Identity>,
+        identity: Option<&ClientIdentity>,
         step: &mut AttemptStep,
     ) -> Result<Connection, AttemptFailure> {
         // The URL was checked when the endpoint was created, perhaps under other rules.
@@ -94,7 +94,7 @@ impl Connector {
     /// Connects through the operator's proxy.
     async fn tunnel(
         &self,
-        gateway: &Gateway,
+        gateway: &ProxyConnector,
         to: &Destination,
         step: &mut AttemptStep,
     ) -> Result<Wire, AttemptFailure> {
@@ -148,7 +148,7 @@ impl Connector {
         &self,
         wire: Wire,
         host: &Host,
-        identity: Option<&Identity>,
+        identity: Option<&ClientIdentity>,
     ) -> Result<(Stream, Protocol), SendError> {
         let name = match host {
             Host::Ip(address) => ServerName::from(*address),

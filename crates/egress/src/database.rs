@@ -2,15 +2,15 @@
 //!
 //! The operator configured the server, so the rules for destinations do not apply, as in
 //! [`operator`](crate::operator). [`dial`] requests TLS with PostgreSQL's 8-byte `SSLRequest` and a one-byte
-//! answer. [`Trust`] determines how the server is verified:
+//! answer. [`TlsVerification`] determines how the server is verified:
 //!
 //! | | TLS | accepted certificates |
 //! |---|---|---|
-//! | [`Trust::Plain`] | no | |
-//! | [`Trust::IfOffered`] | if the server offers it | any |
-//! | [`Trust::Anybody`] | yes | any |
-//! | [`Trust::Authority`] | yes | issued by a trusted authority |
-//! | [`Trust::Host`] | yes | issued by a trusted authority for this host |
+//! | [`TlsVerification::Disable`] | no | |
+//! | [`TlsVerification::Prefer`] | if the server offers it | any |
+//! | [`TlsVerification::Require`] | yes | any |
+//! | [`TlsVerification::VerifyCa`] | yes | issued by a trusted authority |
+//! | [`TlsVerification::VerifyFull`] | yes | issued by a trusted authority for this host |
 
 use std::io;
 use std::net::IpAddr;
@@ -51,17 +51,17 @@ pub enum Place {
 
 /// TLS mode: whether TLS is used, and how the server is verified.
 #[derive(Clone, Debug)]
-pub enum Trust {
+pub enum TlsVerification {
     /// No TLS (`sslmode=disable`).
-    Plain,
+    Disable,
     /// TLS if the server offers it, with any certificate.
-    IfOffered,
+    Prefer,
     /// TLS with any certificate.
-    Anybody,
+    Require,
     /// TLS with a certificate that one of these authorities issued.
-    Authority(Roots),
+    VerifyCa(Roots),
     /// TLS with a certificate for this host that one of these authorities issued.
-    Host(Roots),
+    VerifyFull(Roots),
 }
 
 /// A byte stream in both directions.
@@ -70,7 +70,7 @@ pub trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 
 /// Connects to a server. The returned stream is ready for the PostgreSQL protocol.
-pub async fn dial(place: &Place, trust: &Trust) -> io::Result<Box<dyn Wire>> {
+pub async fn dial(place: &Place, trust: &TlsVerification) -> io::Result<Box<dyn Wire>> {
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer within 5 s");
     timeout(CONNECT_TIMEOUT, open(place, trust))
         .await
@@ -81,7 +81,7 @@ pub async fn dial(place: &Place, trust: &Trust) -> io::Result<Box<dyn Wire>> {
     clippy::disallowed_methods,
     reason = "the operator's own server, named by the operator"
 )]
-async fn open(place: &Place, trust: &Trust) -> io::Result<Box<dyn Wire>> {
+async fn open(place: &Place, trust: &TlsVerification) -> io::Result<Box<dyn Wire>> {
     match place {
         Place::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
         Place::Tcp { host, port } => {
@@ -93,21 +93,25 @@ async fn open(place: &Place, trust: &Trust) -> io::Result<Box<dyn Wire>> {
 }
 
 /// Requests TLS if the mode requires it.
-async fn secure(mut socket: TcpStream, host: &str, trust: &Trust) -> io::Result<Box<dyn Wire>> {
+async fn secure(
+    mut socket: TcpStream,
+    host: &str,
+    trust: &TlsVerification,
+) -> io::Result<Box<dyn Wire>> {
     let judge: Arc<dyn ServerCertVerifier> = match trust {
-        Trust::Plain => return Ok(Box::new(socket)),
-        Trust::IfOffered | Trust::Anybody => Arc::new(AcceptAnyCertificate {
+        TlsVerification::Disable => return Ok(Box::new(socket)),
+        TlsVerification::Prefer | TlsVerification::Require => Arc::new(AcceptAnyCertificate {
             provider: ring::default_provider(),
         }),
-        Trust::Authority(roots) => Arc::new(IgnoreHostName {
+        TlsVerification::VerifyCa(roots) => Arc::new(IgnoreHostName {
             judge: strict(roots)?,
         }),
-        Trust::Host(roots) => strict(roots)?,
+        TlsVerification::VerifyFull(roots) => strict(roots)?,
     };
     socket.write_all(&TLS_REQUEST).await?;
     match (socket.read_u8().await?, trust) {
         (b'S', _) => {}
-        (b'N', Trust::IfOffered) => return Ok(Box::new(socket)),
+        (b'N', TlsVerification::Prefer) => return Ok(Box::new(socket)),
         (b'N', _) => {
             return Err(io::Error::other(
                 "the server does not speak TLS, and sslmode asks for it",

@@ -99,7 +99,7 @@ fn check_peer(rules: &EgressRules, vetted: &[IpAddr], peer: IpAddr) -> Result<()
     let peer = peer.to_canonical();
     rules.vet(peer).map_err(SendError::Forbidden)?;
     if !vetted.iter().any(|address| address.to_canonical() == peer) {
-        return Err(SendError::WrongPeer);
+        return Err(SendError::UnexpectedPeer);
     }
     Ok(())
 }
@@ -230,7 +230,7 @@ mod tests {
             |peer: &str| check_peer(&rules, &addresses("1.1.1.1 9.9.9.9"), peer.parse().unwrap());
         assert_eq!(check("9.9.9.9"), Ok(()));
         assert_eq!(check("::ffff:1.1.1.1"), Ok(()));
-        assert_eq!(check("8.8.8.8"), Err(SendError::WrongPeer));
+        assert_eq!(check("8.8.8.8"), Err(SendError::UnexpectedPeer));
         let loopback = Err(SendError::Forbidden(ForbiddenAddress::Loopback));
         assert_eq!(check("127.0.0.1"), loopback);
     }

@@ -176,18 +176,18 @@ mod tests {
             let error = io::Error::from_raw_os_error(number);
             assert_eq!(
                 connect_error(&error),
-                AttemptFailure::Ours(LocalFault::Exhausted)
+                AttemptFailure::Local(LocalFault::Exhausted)
             );
         }
         let no_port = io::Error::from(ErrorKind::AddrNotAvailable);
         assert_eq!(
             connect_error(&no_port),
-            AttemptFailure::Ours(LocalFault::Exhausted)
+            AttemptFailure::Local(LocalFault::Exhausted)
         );
         let refused = io::Error::from(ErrorKind::ConnectionRefused);
         assert_eq!(
             connect_error(&refused),
-            AttemptFailure::Theirs(SendError::Refused)
+            AttemptFailure::Remote(SendError::Refused)
         );
     }
 

@@ -1,6 +1,6 @@
 //! Client certificates for receivers that require mutual TLS.
 //!
-//! An [`Identity`] is parsed once, when it is configured or loaded, so that a key that does not match its
+//! An [`ClientIdentity`] is parsed once, when it is configured or loaded, so that a key that does not match its
 //! certificate is refused while the caller can still fix it. The debug form shows nothing of the key.
 
 use std::fmt;
@@ -19,7 +19,7 @@ pub const MAX_CHAIN: usize = 10;
 
 /// A certificate with its chain and its private key. Clones share the data.
 #[derive(Clone)]
-pub struct Identity {
+pub struct ClientIdentity {
     shown: Arc<SingleCertAndKey>,
     fingerprint: Fingerprint,
 }
@@ -51,9 +51,9 @@ pub enum IdentityError {
     Mismatch,
 }
 
-impl Identity {
+impl ClientIdentity {
     /// Parses a certificate chain, the client's own certificate first, and its private key.
-    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Identity, IdentityError> {
+    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<ClientIdentity, IdentityError> {
         let mut certificates = Vec::new();
         for certificate in CertificateDer::pem_slice_iter(chain) {
             if certificates.len() == MAX_CHAIN {
@@ -81,7 +81,7 @@ impl Identity {
             // The only remaining cause is a malformed certificate.
             Err(_) => return Err(IdentityError::Certificate(1)),
         }
-        Ok(Identity {
+        Ok(ClientIdentity {
             shown: Arc::new(SingleCertAndKey::from(certified)),
             fingerprint: Fingerprint(fingerprint),
         })
@@ -99,7 +99,7 @@ impl Identity {
     }
 }
 
-impl fmt::Debug for Identity {
+impl fmt::Debug for ClientIdentity {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Identity(…)")
     }

@@ -53,12 +53,12 @@ mod tls;
 mod wire;
 
 pub use client::Client;
-pub use identity::{Identity, IdentityError, MAX_CHAIN};
+pub use identity::{ClientIdentity, IdentityError, MAX_CHAIN};
 pub use mishap::{LocalFault, Phase, ProxyFault, SendError};
 pub use own::refuse_own;
 pub use proxy::{Proxy, ProxyError};
-pub use report::Report;
-pub use request::{Permit, PoolKey, Request};
+pub use report::SendReport;
+pub use request::{PoolKey, Request, SendPermit};
 pub use resolve::{Lookup, MAX_ADDRESSES, MAX_LOOKUPS, Resolve, ResolveError, SystemResolver};
 pub use roots::{BundleError, Roots};
 pub use settings::{ClientSettings, MAX_TIME_LIMIT, MIN_TIME_LIMIT};

@@ -14,7 +14,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::time::Instant;
 
-use crate::request::Permit;
+use crate::request::SendPermit;
 
 /// Allowance before the first request, for the handshakes of TLS and HTTP/2. rustls itself accepts at most 64
 /// KiB for one handshake message.
@@ -37,14 +37,14 @@ pub(crate) struct Meter {
     granted: AtomicU64,
     is_flooded: AtomicBool,
     /// The permit of the request that is about to start.
-    permit: Mutex<Option<Permit>>,
+    permit: Mutex<Option<SendPermit>>,
     is_too_late: AtomicBool,
 }
 
 /// The permit ended before the request started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the request may not begin any more")]
-pub(crate) struct TooLate;
+pub(crate) struct PermitEnded;
 
 impl Meter {
     const NOT_SENT: u64 = u64::MAX;
@@ -72,23 +72,23 @@ impl Meter {
     }
 
     /// Prepares for the first byte of the next request, which may be sent only if the permit is valid then.
-    pub(crate) fn rearm(&self, permit: Option<Permit>) {
+    pub(crate) fn rearm(&self, permit: Option<SendPermit>) {
         *self.permit.lock().unwrap_or_else(PoisonError::into_inner) = permit;
         self.first_byte.store(Meter::NOT_SENT, Ordering::Relaxed);
     }
 
     /// Returns an error if the permit has ended. Once the first byte of a request was sent, the rest may always
     /// be sent.
-    pub(crate) fn check_permit(&self) -> Result<(), TooLate> {
+    pub(crate) fn check_permit(&self) -> Result<(), PermitEnded> {
         if self.first_byte.load(Ordering::Relaxed) != Meter::NOT_SENT {
             return Ok(());
         }
         let permit = self.permit.lock().unwrap_or_else(PoisonError::into_inner);
-        if permit.as_ref().is_none_or(Permit::holds) {
+        if permit.as_ref().is_none_or(SendPermit::holds) {
             return Ok(());
         }
         self.is_too_late.store(true, Ordering::Release);
-        Err(TooLate)
+        Err(PermitEnded)
     }
 
     /// Returns true if a request was stopped because its permit had ended.

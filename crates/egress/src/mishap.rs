@@ -39,7 +39,7 @@ pub enum SendError {
     Forbidden(ForbiddenAddress),
     /// The connection reached another address than the dialled one.
     #[error("unsafe destination: the connection reached a host that was not asked for")]
-    WrongPeer,
+    UnexpectedPeer,
     /// The name does not exist, or its servers do not answer.
     #[error("the host name could not be resolved")]
     Unresolved,
@@ -57,7 +57,7 @@ pub enum SendError {
     NotConnected,
     /// The operator's proxy could not connect to the destination.
     #[error("the egress proxy could not reach the host")]
-    BeyondProxy,
+    UnreachableThroughProxy,
     /// The operator's proxy forbids the destination.
     #[error("the operator's egress proxy refuses this destination")]
     RefusedByProxy,
@@ -161,7 +161,7 @@ impl SendError {
             SendError::Unsafe(_)
             | SendError::Target
             | SendError::Forbidden(_)
-            | SendError::WrongPeer => Fault::UnsafeDestination,
+            | SendError::UnexpectedPeer => Fault::UnsafeDestination,
             SendError::Unresolved | SendError::NoAddress => Fault::Dns,
             SendError::CertificateExpired
             | SendError::CertificateNotYetValid
@@ -181,7 +181,7 @@ impl SendError {
             SendError::Refused
             | SendError::Unreachable
             | SendError::NotConnected
-            | SendError::BeyondProxy
+            | SendError::UnreachableThroughProxy
             | SendError::RefusedByProxy
             | SendError::ClosedBeforeAnswer
             | SendError::ClosedMidAnswer
@@ -209,7 +209,7 @@ pub enum LocalFault {
     Exhausted,
     /// The caller's [permit](crate::Permit) ended before the first byte was sent.
     #[error("the request may not begin any more")]
-    TooLate,
+    PermitEnded,
     /// The system's resolver could not be called.
     #[error("this machine's resolver could not be asked")]
     Resolver,
@@ -284,19 +284,19 @@ impl AttemptStep {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AttemptFailure {
     /// Caused by the receiver or by the network.
-    Theirs(SendError),
+    Remote(SendError),
     /// Caused by this machine or the operator's proxy.
-    Ours(LocalFault),
+    Local(LocalFault),
 }
 
 impl From<SendError> for AttemptFailure {
     fn from(mishap: SendError) -> AttemptFailure {
-        AttemptFailure::Theirs(mishap)
+        AttemptFailure::Remote(mishap)
     }
 }
 
 impl From<LocalFault> for AttemptFailure {
     fn from(fault: LocalFault) -> AttemptFailure {
-        AttemptFailure::Ours(fault)
+        AttemptFailure::Local(fault)
     }
 }

@@ -122,7 +122,7 @@ impl fmt::Display for Origin {
 
 /// The reason why the operator's server gave no response.
 #[derive(Debug, Error)]
-pub enum Unreached {
+pub enum TrustedClientError {
     /// The connection could not be opened.
     #[error("{0}")]
     NotConnected(#[source] io::Error),
@@ -153,31 +153,31 @@ pub async fn connect(
     origin: &Origin,
     roots: &Roots,
     within: Duration,
-) -> Result<Connection, Unreached> {
+) -> Result<Connection, TrustedClientError> {
     timeout(within, open(origin, roots))
         .await
-        .map_err(|_| Unreached::TooSlow(within))?
+        .map_err(|_| TrustedClientError::TooSlow(within))?
 }
 
 #[expect(
     clippy::disallowed_methods,
     reason = "the operator's own server, named by the operator"
 )]
-async fn open(origin: &Origin, roots: &Roots) -> Result<Connection, Unreached> {
+async fn open(origin: &Origin, roots: &Roots) -> Result<Connection, TrustedClientError> {
     let socket = TcpStream::connect((origin.host.as_str(), origin.port))
         .await
-        .map_err(Unreached::NotConnected)?;
+        .map_err(TrustedClientError::NotConnected)?;
     // If this fails, requests are only slower.
     let _ = socket.set_nodelay(true);
     let stream = match origin.secure {
         false => Stream::plain(Wire::unlimited(socket)),
         true => secured(socket, &origin.host, roots)
             .await
-            .map_err(Unreached::NotSecured)?,
+            .map_err(TrustedClientError::NotSecured)?,
     };
     let (sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
-        .map_err(Unreached::Broken)?;
+        .map_err(TrustedClientError::Broken)?;
     let mut driver = JoinSet::new();
     driver.spawn(async move {
         // An error is also returned to the task that waits for a response.
@@ -222,27 +222,30 @@ impl Connection {
         &mut self,
         mut request: Request<Full<Bytes>>,
         within: Duration,
-    ) -> Result<Response<Bytes>, Unreached> {
+    ) -> Result<Response<Bytes>, TrustedClientError> {
         request
             .headers_mut()
             .entry(HOST)
             .or_insert_with(|| self.host.clone());
         timeout(within, self.exchange(request))
             .await
-            .map_err(|_| Unreached::TooSlow(within))?
+            .map_err(|_| TrustedClientError::TooSlow(within))?
     }
 
     async fn exchange(
         &mut self,
         request: Request<Full<Bytes>>,
-    ) -> Result<Response<Bytes>, Unreached> {
-        self.sender.ready().await.map_err(Unreached::Broken)?;
+    ) -> Result<Response<Bytes>, TrustedClientError> {
+        self.sender
+            .ready()
+            .await
+            .map_err(TrustedClientError::Broken)?;
         let answer = self.sender.send_request(request).await;
-        let (head, body) = answer.map_err(Unreached::Broken)?.into_parts();
+        let (head, body) = answer.map_err(TrustedClientError::Broken)?.into_parts();
         let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
         let body = body.map_err(|error| match error.downcast::<hyper::Error>() {
-            Ok(broken) => Unreached::Broken(*broken),
-            Err(_) => Unreached::TooLong,
+            Ok(broken) => TrustedClientError::Broken(*broken),
+            Err(_) => TrustedClientError::TooLong,
         })?;
         Ok(Response::from_parts(head, body.to_bytes()))
     }

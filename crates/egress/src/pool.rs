@@ -23,7 +23,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use crate::connection::{Connection, Protocol};
-use crate::identity::{Fingerprint, Identity};
+use crate::identity::{ClientIdentity, Fingerprint};
 use crate::request::PoolKey;
 use crate::settings::ClientSettings;
 
@@ -43,20 +43,20 @@ struct Origin {
 }
 
 impl Origin {
-    fn of(to: &Destination, identity: Option<&Identity>) -> Origin {
+    fn of(to: &Destination, identity: Option<&ClientIdentity>) -> Origin {
         Origin {
-            identity: identity.map(Identity::fingerprint),
+            identity: identity.map(ClientIdentity::fingerprint),
             scheme: to.scheme(),
             host: to.host().clone(),
             port: to.port(),
         }
     }
 
-    fn is_of(&self, to: &Destination, identity: Option<&Identity>) -> bool {
+    fn is_of(&self, to: &Destination, identity: Option<&ClientIdentity>) -> bool {
         self.port == to.port()
             && self.scheme == to.scheme()
             && self.host == *to.host()
-            && self.identity == identity.map(Identity::fingerprint)
+            && self.identity == identity.map(ClientIdentity::fingerprint)
     }
 }
 
@@ -133,7 +133,7 @@ impl Pool {
         self: &Arc<Pool>,
         key: &PoolKey,
         to: &Destination,
-        identity: Option<&Identity>,
+        identity: Option<&ClientIdentity>,
     ) -> Option<Lease> {
         let now = Instant::now();
         let mut shelves = self.lock();
@@ -184,7 +184,7 @@ impl Pool {
         self: &Arc<Pool>,
         key: &PoolKey,
         to: &Destination,
-        identity: Option<&Identity>,
+        identity: Option<&ClientIdentity>,
         connection: Connection,
     ) -> Lease {
         let origin = Arc::new(Origin::of(to, identity));

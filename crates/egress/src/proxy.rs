@@ -160,15 +160,15 @@ impl fmt::Debug for Proxy {
 }
 
 /// Opens connections through the proxy.
-pub(crate) struct Gateway {
+pub(crate) struct ProxyConnector {
     proxy: Proxy,
     tls: Arc<ClientConfig>,
     names: SystemResolver,
 }
 
-impl Gateway {
-    pub(crate) fn new(proxy: Proxy, roots: &Roots) -> Gateway {
-        Gateway {
+impl ProxyConnector {
+    pub(crate) fn new(proxy: Proxy, roots: &Roots) -> ProxyConnector {
+        ProxyConnector {
             proxy,
             tls: Arc::new(tls::config(roots)),
             names: SystemResolver::as_configured(),
@@ -189,8 +189,8 @@ impl Gateway {
         for target in targets {
             match self.tunnel_to(target, step).await {
                 // The proxy may reach another address of the name, for example IPv4 but not IPv6.
-                Err(AttemptFailure::Theirs(SendError::BeyondProxy)) => {
-                    setback = SendError::BeyondProxy.into()
+                Err(AttemptFailure::Remote(SendError::UnreachableThroughProxy)) => {
+                    setback = SendError::UnreachableThroughProxy.into()
                 }
                 ended => return ended,
             }
@@ -216,7 +216,7 @@ impl Gateway {
             200..=299 => Ok(Tunnel { early, to_proxy }),
             403 => Err(SendError::RefusedByProxy.into()),
             407 => Err(fault(ProxyFault::Unauthorized)),
-            502..=504 => Err(SendError::BeyondProxy.into()),
+            502..=504 => Err(SendError::UnreachableThroughProxy.into()),
             other => Err(fault(ProxyFault::Status(other))),
         }
     }
@@ -236,8 +236,8 @@ impl Gateway {
         };
         let dialled = dial::connect(&addresses, self.proxy.port).await;
         let socket = dialled.map_err(|error| match explain::connect_error(&error) {
-            AttemptFailure::Ours(ours) => ours.into(),
-            AttemptFailure::Theirs(mishap) => fault(ProxyFault::Unreached(mishap)),
+            AttemptFailure::Local(ours) => ours.into(),
+            AttemptFailure::Remote(mishap) => fault(ProxyFault::Unreached(mishap)),
         })?;
         if !self.proxy.secure {
             return Ok(ProxyStream::Plain(socket));

@@ -12,7 +12,7 @@ use crate::mishap::SendError;
 ///
 /// The debug form omits the headers and the body of the response.
 #[derive(Clone)]
-pub struct Report {
+pub struct SendReport {
     /// The outcome in the form that classification works with.
     pub outcome: Outcome,
     /// The send error, if there is no response.
@@ -33,7 +33,7 @@ pub struct Report {
     pub reused: bool,
 }
 
-impl fmt::Debug for Report {
+impl fmt::Debug for SendReport {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Report")
@@ -47,7 +47,7 @@ impl fmt::Debug for Report {
     }
 }
 
-impl Report {
+impl SendReport {
     /// Describes the outcome for operators and tenants. Contains no resolved address.
     pub fn detail(&self) -> String {
         match (&self.mishap, self.outcome) {

@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, uri};
 use http_body_util::Full;
 use posthaste_core::address::{Destination, Scheme};
 
-use crate::identity::Identity;
+use crate::identity::ClientIdentity;
 use crate::mishap::SendError;
 
 /// A request in hyper's form.
@@ -67,7 +67,7 @@ pub struct Request {
     /// Its body, sent byte for byte.
     pub body: Bytes,
     /// The client certificate that is presented if the receiver asks for one.
-    pub identity: Option<Identity>,
+    pub identity: Option<ClientIdentity>,
     /// Maximum number of bytes that are kept of the response body; `None` means the client's setting. Limited
     /// by the number of bytes that are read.
     pub keep_bytes: Option<usize>,
@@ -75,22 +75,22 @@ pub struct Request {
     /// [`MAX_TIME_LIMIT`](crate::MAX_TIME_LIMIT).
     pub time_limit: Duration,
     /// Checked just before the first byte is written. Without a permit the request may always start.
-    pub permit: Option<Permit>,
+    pub permit: Option<SendPermit>,
 }
 
 /// Decides whether a request may start, at the moment when its first byte would be sent.
 ///
 /// Opening a connection takes time, and the process may be suspended at any point. A caller that may send only
 /// for a limited time (a lease) passes a permit. If the permit has ended before the first byte, the request is
-/// not sent and fails with [`LocalFault::TooLate`](crate::OwnFault::TooLate). On a shared HTTP/2 connection the
+/// not sent and fails with [`LocalFault::PermitEnded`](crate::OwnFault::TooLate). On a shared HTTP/2 connection the
 /// permit is checked when the request is passed to the connection.
 #[derive(Clone)]
-pub struct Permit(Arc<dyn Fn() -> bool + Send + Sync>);
+pub struct SendPermit(Arc<dyn Fn() -> bool + Send + Sync>);
 
-impl Permit {
+impl SendPermit {
     /// Creates a permit that is valid while `holds` returns true.
-    pub fn new(holds: impl Fn() -> bool + Send + Sync + 'static) -> Permit {
-        Permit(Arc::new(holds))
+    pub fn new(holds: impl Fn() -> bool + Send + Sync + 'static) -> SendPermit {
+        SendPermit(Arc::new(holds))
     }
 
     pub(crate) fn holds(&self) -> bool {
@@ -98,7 +98,7 @@ impl Permit {
     }
 }
 
-impl fmt::Debug for Permit {
+impl fmt::Debug for SendPermit {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_tuple("Permit").finish_non_exhaustive()
     }

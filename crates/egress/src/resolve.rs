@@ -27,7 +27,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::rota::{self, Rota};
+use crate::rota::{self, LookupScheduler};
 
 /// Maximum number of concurrent lookups. Further ones wait, within their time limits.
 pub const MAX_LOOKUPS: usize = rota::MAX_RUNNING;
@@ -102,7 +102,7 @@ struct JoinableLookup {
 
 #[derive(Default)]
 struct LookupState {
-    rota: Rota<Arc<PendingLookup>>,
+    rota: LookupScheduler<Arc<PendingLookup>>,
     open: HashMap<String, JoinableLookup>,
 }
 
@@ -236,7 +236,7 @@ impl LookupQueue {
 /// Removes the lookups that no caller waits for. `is_wanted` is called once for each: the last caller may leave
 /// at any moment, even while the lock is held, and a removed lookup must not stay joinable.
 fn remove_unwanted(
-    rota: &mut Rota<Arc<PendingLookup>>,
+    rota: &mut LookupScheduler<Arc<PendingLookup>>,
     open: &mut HashMap<String, JoinableLookup>,
     mut is_wanted: impl FnMut(&PendingLookup) -> bool,
 ) {

@@ -1,7 +1,7 @@
 //! Lookup scheduler: chooses which host name is resolved next.
 //!
 //! The system's resolver blocks a thread while a name's servers do not answer, and tenants choose the names. So
-//! [`Rota`] divides the lookup slots by *zone*, the registered part of a name (`customer.com` of
+//! [`LookupScheduler`] divides the lookup slots by *zone*, the registered part of a name (`customer.com` of
 //! `a.hooks.customer.com`). The servers of a zone are what makes a lookup slow, for every tenant and every name
 //! in it. A limit per tenant or endpoint would not help: an attacker can create a thousand endpoints, and names
 //! within an own zone are free.
@@ -72,16 +72,16 @@ struct ZoneHistory {
 }
 
 /// The running and the waiting lookups.
-pub(crate) struct Rota<L> {
+pub(crate) struct LookupScheduler<L> {
     waiting: VecDeque<(String, L)>,
     /// Start times of the running lookups of each zone.
     running: HashMap<String, Vec<Instant>>,
     remembered: HashMap<String, ZoneHistory>,
 }
 
-impl<L> Default for Rota<L> {
-    fn default() -> Rota<L> {
-        Rota {
+impl<L> Default for LookupScheduler<L> {
+    fn default() -> LookupScheduler<L> {
+        LookupScheduler {
             waiting: VecDeque::new(),
             running: HashMap::new(),
             remembered: HashMap::new(),
@@ -89,7 +89,7 @@ impl<L> Default for Rota<L> {
     }
 }
 
-impl<L> Rota<L> {
+impl<L> LookupScheduler<L> {
     /// Enqueues a lookup in a zone.
     pub(crate) fn enqueue(&mut self, zone: &str, lookup: L) {
         self.waiting.push_back((zone.to_owned(), lookup));
@@ -209,14 +209,14 @@ mod tests {
     }
 
     /// Starts all lookups that may start.
-    fn begin_all(rota: &mut Rota<u32>, now: Instant) -> Vec<u32> {
+    fn begin_all(rota: &mut LookupScheduler<u32>, now: Instant) -> Vec<u32> {
         std::iter::from_fn(|| rota.begin(now).map(|(_, lookup)| lookup)).collect()
     }
 
     #[test]
     fn one_zone_has_a_few_places_and_keeps_nobody_waiting() {
         let now = Instant::now();
-        let mut rota = Rota::default();
+        let mut rota = LookupScheduler::default();
         for lookup in 0..1_000 {
             rota.enqueue("tarpit.example", lookup);
         }
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn there_are_only_so_many_places() {
         let now = Instant::now();
-        let mut rota = Rota::default();
+        let mut rota = LookupScheduler::default();
         for nth in 0..100 {
             prove(&mut rota, &format!("{nth}.example"), now);
         }
@@ -242,7 +242,7 @@ mod tests {
     }
 
     /// Makes a zone answer promptly once.
-    fn prove(rota: &mut Rota<u32>, zone: &str, now: Instant) {
+    fn prove(rota: &mut LookupScheduler<u32>, zone: &str, now: Instant) {
         rota.enqueue(zone, u32::MAX);
         assert_eq!(begin_all(rota, now), [u32::MAX]);
         rota.end(zone, now, now);
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn new_zones_by_the_dozen_leave_room_for_those_that_answer() {
         let began = Instant::now();
-        let mut rota = Rota::default();
+        let mut rota = LookupScheduler::default();
         prove(&mut rota, "prompt.example", began);
         for nth in 0..1_000 {
             rota.enqueue(&format!("{nth}.example"), nth);
@@ -274,7 +274,7 @@ mod tests {
     fn slow_zones_leave_room_for_the_others() {
         let began = Instant::now();
         let now = began + SLOW_AFTER;
-        let mut rota = Rota::default();
+        let mut rota = LookupScheduler::default();
         let tarpits: Vec<String> = (0..200).map(|n| format!("{n}.example")).collect();
         // One slow lookup in each zone.
         for tarpit in &tarpits {
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn a_lookup_that_is_still_running_is_known_to_be_slow() {
         let began = Instant::now();
-        let mut rota = Rota::default();
+        let mut rota = LookupScheduler::default();
         rota.enqueue("tarpit.example", 0);
         assert_eq!(begin_all(&mut rota, began), [0]);
         rota.enqueue("tarpit.example", 1);
@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded() {
         let began = Instant::now();
-        let mut rota = Rota::default();
+        let mut rota = LookupScheduler::default();
         for nth in 0..5_000 {
             let zone = format!("{nth}.example");
             rota.enqueue(&zone, nth);

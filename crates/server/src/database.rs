@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use posthaste_core::time::Span;
 use posthaste_egress::Roots;
-use posthaste_egress::database::{self, Trust};
+use posthaste_egress::database::{self, TlsVerification};
 use posthaste_store::postgres::{
     Dial, DialFuture, Place, PostgresSettings, ServerUrl, Tls, TlsMode, Wire,
 };
@@ -44,7 +44,7 @@ impl SharedStore {
             name: name_of_machine(),
             lease: self.lease,
             quick_readers: self.connections as usize,
-            ..PostgresSettings::new(self.server, Arc::new(Door), ticks)
+            ..PostgresSettings::new(self.server, Arc::new(EgressDialer), ticks)
         }
     }
 }
@@ -65,9 +65,9 @@ pub fn with_password(server: &ServerUrl) -> ServerUrl {
 }
 
 /// Opens connections to a database.
-pub struct Door;
+pub struct EgressDialer;
 
-impl Dial for Door {
+impl Dial for EgressDialer {
     fn dial(&self, place: &Place, tls: &Tls) -> DialFuture {
         let place = match place.clone() {
             Place::Tcp { host, port } => database::Place::Tcp { host, port },
@@ -83,14 +83,14 @@ impl Dial for Door {
 
 /// Converts the TLS settings in the way of PostgreSQL's own clients: with a root certificate file, `require` verifies
 /// the certificate too.
-fn trust(tls: &Tls) -> io::Result<Trust> {
+fn trust(tls: &Tls) -> io::Result<TlsVerification> {
     let named = tls.root_cert.as_deref();
     Ok(match (tls.mode, named) {
-        (TlsMode::Disable, _) => Trust::Plain,
-        (TlsMode::Prefer, _) => Trust::IfOffered,
-        (TlsMode::Require, None) => Trust::Anybody,
-        (TlsMode::Require | TlsMode::VerifyCa, named) => Trust::Authority(roots(named)?),
-        (TlsMode::VerifyFull, named) => Trust::Host(roots(named)?),
+        (TlsMode::Disable, _) => TlsVerification::Disable,
+        (TlsMode::Prefer, _) => TlsVerification::Prefer,
+        (TlsMode::Require, None) => TlsVerification::Require,
+        (TlsMode::Require | TlsMode::VerifyCa, named) => TlsVerification::VerifyCa(roots(named)?),
+        (TlsMode::VerifyFull, named) => TlsVerification::VerifyFull(roots(named)?),
     })
 }
 
@@ -120,11 +120,11 @@ mod tests {
             root_cert: root_cert.map(Into::into),
         };
         match trust(&tls) {
-            Ok(Trust::Plain) => "plain".to_owned(),
-            Ok(Trust::IfOffered) => "if offered".to_owned(),
-            Ok(Trust::Anybody) => "anybody".to_owned(),
-            Ok(Trust::Authority(_)) => "authority".to_owned(),
-            Ok(Trust::Host(_)) => "host".to_owned(),
+            Ok(TlsVerification::Disable) => "plain".to_owned(),
+            Ok(TlsVerification::Prefer) => "if offered".to_owned(),
+            Ok(TlsVerification::Require) => "anybody".to_owned(),
+            Ok(TlsVerification::VerifyCa(_)) => "authority".to_owned(),
+            Ok(TlsVerification::VerifyFull(_)) => "host".to_owned(),
             Err(error) => error.to_string(),
         }
     }

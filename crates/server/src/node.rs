@@ -30,7 +30,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
-use crate::alerts::{AlertSettings, Hearing, Watch};
+use crate::alerts::{AlertChecker, AlertSettings, Hearing};
 use crate::api::{self, ApiSettings, App};
 use crate::chance;
 use crate::clock::Clock;
@@ -41,12 +41,12 @@ use crate::engine::{Engine, EngineSettings, Phase};
 use crate::housekeeping;
 use crate::limits;
 use crate::notices::{self, Channels, Telling};
-use crate::observe::{Observatory, flush};
-use crate::orders::Messenger;
+use crate::observe::{Metrics, flush};
+use crate::orders::ClusterEventHandler;
 use crate::replayer::Replayer;
 use crate::telemetry::{Exporter, OtlpSettings, Telemetry};
 use crate::vault::{KeySource, MasterKeyId, Vault, VaultError};
-use keepers::{Ends, Keeper, all_ended, any_ended, ended};
+use keepers::{BackgroundTask, Ends, all_ended, any_ended, ended};
 use keys::{make_first_admin_key, shared_vault};
 
 /// Time limit for the store to write what remains and close.
@@ -145,11 +145,11 @@ pub struct Node {
     first_admin_key: Option<String>,
     store: Arc<dyn Store>,
     engine: Engine,
-    observe: Arc<Observatory>,
+    observe: Arc<Metrics>,
     stopping: watch::Sender<bool>,
     serving: JoinHandle<io::Result<()>>,
     sending: JoinHandle<Result<(), StoreError>>,
-    keepers: Vec<Keeper>,
+    keepers: Vec<BackgroundTask>,
     /// Export to a collector, if there is one.
     telling: Option<Exporter>,
     grace: Duration,
@@ -214,7 +214,7 @@ impl Node {
         api_settings.egress_rules.own_sockets = vec![address];
 
         let engine = Engine::new();
-        let messenger = Arc::new(Messenger::new(engine.clone()));
+        let messenger = Arc::new(ClusterEventHandler::new(engine.clone()));
         let opening = Opening {
             engine: &engine,
             messenger: &messenger,
@@ -306,7 +306,7 @@ impl Node {
             }),
         )
         .shared_with(app.switchboard.clone());
-        let watching = Watch::new(&app, alerts.clone(), means.audience())
+        let watching = AlertChecker::new(&app, alerts.clone(), means.audience())
             .start(app.switchboard.clone(), stopped.clone());
         let herald = notices::start(Telling {
             store: store.clone(),
@@ -318,15 +318,15 @@ impl Node {
             stopped: stopped.clone(),
         });
         let keepers = vec![
-            Keeper::new("the watch for alerts", Ends::WithTheNode, watching),
-            Keeper::new("the herald", Ends::WithTheNode, herald),
-            Keeper::new("the housekeeping", Ends::WithTheNode, tidying),
-            Keeper::new(
+            BackgroundTask::new("the watch for alerts", Ends::WithTheNode, watching),
+            BackgroundTask::new("the herald", Ends::WithTheNode, herald),
+            BackgroundTask::new("the housekeeping", Ends::WithTheNode, tidying),
+            BackgroundTask::new(
                 "the replayer",
                 Ends::WithTheStore,
                 tokio::spawn(replayer.run()),
             ),
-            Keeper::new(
+            BackgroundTask::new(
                 "the keeping of figures",
                 Ends::WithTheNode,
                 flush::start(store.clone(), observe.clone(), stopped.clone()),
@@ -442,7 +442,7 @@ async fn until(mut stopped: watch::Receiver<bool>) {
 /// Dependencies of opening the store.
 struct Opening<'a> {
     engine: &'a Engine,
-    messenger: &'a Arc<Messenger>,
+    messenger: &'a Arc<ClusterEventHandler>,
     clock: &'a Clock,
 }
 
@@ -537,7 +537,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(300)).await;
             let _ = tell.send(store.told().await);
         });
-        let writer = Keeper::new("a writer", Ends::WithTheNode, writing);
+        let writer = BackgroundTask::new("a writer", Ends::WithTheNode, writing);
         node.keepers.push(writer);
         node.stop().await;
         assert_eq!(told.await, Ok(Ok(0)));
@@ -549,7 +549,7 @@ mod tests {
         let mut node = node(directory.path()).await;
         node.grace = Duration::from_millis(50);
         let sleeping = tokio::spawn(std::future::pending());
-        let sleeper = Keeper::new("a sleeper", Ends::WithTheNode, sleeping);
+        let sleeper = BackgroundTask::new("a sleeper", Ends::WithTheNode, sleeping);
         node.keepers.push(sleeper);
         node.stop().await;
     }

@@ -13,21 +13,21 @@ use crate::api::App;
 use crate::engine::Engine;
 
 /// Passes cluster events to the engine, and to the API once it exists.
-pub struct Messenger {
+pub struct ClusterEventHandler {
     engine: Engine,
     /// Runtime on which requests of other nodes are answered, because the store calls from its own thread.
     runtime: Handle,
     app: OnceLock<Weak<App>>,
 }
 
-impl Messenger {
+impl ClusterEventHandler {
     /// Creates a handler that knows only the engine.
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime, on which requests of other nodes are answered.
-    pub fn new(engine: Engine) -> Messenger {
-        Messenger {
+    pub fn new(engine: Engine) -> ClusterEventHandler {
+        ClusterEventHandler {
             engine,
             runtime: Handle::current(),
             app: OnceLock::new(),
@@ -45,7 +45,7 @@ impl Messenger {
     }
 }
 
-impl Orders for Messenger {
+impl Orders for ClusterEventHandler {
     fn granted(&self, shards: Vec<Shard>) {
         self.engine.granted(shards);
     }

@@ -1,7 +1,7 @@
 //! Age of the oldest delivery that could be sent.
 //!
 //! Read from the store, so that it covers all nodes, and work that no node owns at the moment. The query reads all
-//! unfinished work. So [`KeptAge`] caches the result for a few seconds, and only one query runs at a time.
+//! unfinished work. So [`CachedQueueAge`] caches the result for a few seconds, and only one query runs at a time.
 
 use std::sync::Arc;
 
@@ -23,17 +23,17 @@ const MAX_LOOKED_AT: usize = 2_000;
 const ASKED_AT_ONCE: usize = 8;
 
 /// Cached age of the oldest delivery.
-pub struct KeptAge {
+pub struct CachedQueueAge {
     store: Arc<dyn Store>,
     clock: Clock,
     /// The last result, and when it was read.
     last: Arc<Mutex<Option<(Tick, Span)>>>,
 }
 
-impl KeptAge {
+impl CachedQueueAge {
     /// Creates an instance without a cached result.
-    pub fn new(store: Arc<dyn Store>, clock: Clock) -> KeptAge {
-        KeptAge {
+    pub fn new(store: Arc<dyn Store>, clock: Clock) -> CachedQueueAge {
+        CachedQueueAge {
             store,
             clock,
             last: Arc::default(),
@@ -244,7 +244,7 @@ mod tests {
                 tick: Tick(secs * 1_000),
             }
         });
-        let kept = KeptAge::new(store, clock);
+        let kept = CachedQueueAge::new(store, clock);
         for (now, age) in [(15, 5), (19, 5), (20, 10), (24, 10), (60, 50)] {
             secs.store(now, Ordering::SeqCst);
             assert_eq!(kept.read().await, Some(Span::from_secs(age)), "at {now}");

@@ -19,7 +19,7 @@ use posthaste_store::{Store, StoreError};
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
-use crate::switchboard::Switchboard;
+use crate::switchboard::OwnerRouter;
 
 /// Number of deliveries per step.
 pub const REPLAY_STEP: usize = 256;
@@ -44,7 +44,7 @@ pub struct Replayer {
     clock: Clock,
     bell: Arc<Notify>,
     work: Work,
-    switchboard: Option<Arc<Switchboard>>,
+    switchboard: Option<Arc<OwnerRouter>>,
 }
 
 impl Replayer {
@@ -61,7 +61,7 @@ impl Replayer {
     }
 
     /// Restricts the replayer to the replays of this node in a cluster.
-    pub fn shared_with(self, switchboard: Arc<Switchboard>) -> Replayer {
+    pub fn shared_with(self, switchboard: Arc<OwnerRouter>) -> Replayer {
         Replayer {
             switchboard: Some(switchboard),
             ..self

@@ -59,9 +59,9 @@ pub struct OutageReport {
     /// Seed of the RNG.
     pub seed: u64,
     /// Result of posthaste.
-    pub posthaste: CourseReport,
+    pub posthaste: SenderReport,
     /// Result of a naive sender.
-    pub naive: CourseReport,
+    pub naive: SenderReport,
     /// Conclusion, in one sentence.
     pub words: String,
 }
@@ -77,7 +77,7 @@ pub struct LimitsReport {
 
 /// Result of one way of sending.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct CourseReport {
+pub struct SenderReport {
     /// Requests made.
     pub attempts: u64,
     /// Successful deliveries.
@@ -107,8 +107,8 @@ impl OutageReport {
                 rate_limit: scenario.rate,
             },
             seed: scenario.seed,
-            posthaste: CourseReport::new(&recovery.posthaste),
-            naive: CourseReport::new(&recovery.naive),
+            posthaste: SenderReport::new(&recovery.posthaste),
+            naive: SenderReport::new(&recovery.naive),
             words: String::new(),
         };
         report.words = report.conclusion();
@@ -207,9 +207,9 @@ impl OutageReport {
     }
 }
 
-impl CourseReport {
-    fn new(course: &Course) -> CourseReport {
-        CourseReport {
+impl SenderReport {
+    fn new(course: &Course) -> SenderReport {
+        SenderReport {
             attempts: course.attempts,
             delivered: course.delivered,
             dead_lettered: course.dead_lettered,

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 /// Events ordered by time; events of the same time in the order in which they were scheduled.
 #[derive(Debug)]
-pub struct Agenda<E> {
+pub struct EventQueue<E> {
     now_ms: u64,
     planned: u64,
     events: BTreeMap<(u64, u64), E>,
 }
 
-impl<E> Default for Agenda<E> {
-    fn default() -> Agenda<E> {
-        Agenda {
+impl<E> Default for EventQueue<E> {
+    fn default() -> EventQueue<E> {
+        EventQueue {
             now_ms: 0,
             planned: 0,
             events: BTreeMap::new(),
@@ -20,7 +20,7 @@ impl<E> Default for Agenda<E> {
     }
 }
 
-impl<E> Agenda<E> {
+impl<E> EventQueue<E> {
     /// Returns the virtual time that has passed, in milliseconds.
     pub fn now_ms(&self) -> u64 {
         self.now_ms
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn events_come_in_order_and_time_goes_with_them() {
-        let mut agenda = Agenda::default();
+        let mut agenda = EventQueue::default();
         agenda.plan(20, "late");
         agenda.plan(10, "first");
         agenda.plan(10, "second");

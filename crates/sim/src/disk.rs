@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use posthaste_core::delivery::{DeadReason, Delivery, IllegalTransition, OrderingKey, Status};
-use posthaste_core::dispatcher::{AttemptRecord, Introduction, Record};
+use posthaste_core::dispatcher::{AttemptRecord, EndpointSnapshot, Record};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::{Fetched, Health, LaneSettings, Standing};
 use posthaste_core::time::{Tick, Timestamp};
@@ -79,9 +79,9 @@ impl Disk {
     }
 
     /// Returns the endpoint in the form that the dispatcher needs.
-    pub fn introduction(&self, endpoint: EndpointId) -> Option<Introduction> {
+    pub fn introduction(&self, endpoint: EndpointId) -> Option<EndpointSnapshot> {
         let row = self.endpoints.get(&endpoint)?;
-        Some(Introduction {
+        Some(EndpointSnapshot {
             endpoint,
             tenant: row.tenant.clone(),
             settings: row.settings.clone(),

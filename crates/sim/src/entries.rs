@@ -33,7 +33,7 @@ pub(crate) struct DeliveryRecord {
 
 /// The record of an endpoint.
 #[derive(Clone, Debug)]
-pub(crate) struct Book {
+pub(crate) struct EndpointRecord {
     pub(crate) tenant: TenantId,
     pub(crate) settings: Arc<LaneSettings>,
     pub(crate) most_attempts: u32,
@@ -48,10 +48,10 @@ pub(crate) struct Book {
     pub(crate) sends_since_recovery: u32,
 }
 
-impl Book {
+impl EndpointRecord {
     /// Creates the record of a new endpoint.
-    pub(crate) fn of(site: &Site) -> Book {
-        Book {
+    pub(crate) fn of(site: &Site) -> EndpointRecord {
+        EndpointRecord {
             tenant: site.tenant.clone(),
             settings: site.settings.clone(),
             most_attempts: site.settings.policy.max_attempts,

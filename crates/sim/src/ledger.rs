@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use posthaste_core::classify::{Meaning, Outcome, classify};
+use posthaste_core::classify::{Classification, Outcome, classify};
 use posthaste_core::delivery::{Delivery, Status, Trigger};
 use posthaste_core::dispatcher::{Attempt, AttemptRecord};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
@@ -16,7 +16,7 @@ use posthaste_core::policy::Jitter;
 use posthaste_core::time::{Span, Timestamp};
 
 use crate::disk::{Disk, Epoch};
-use crate::entries::{Book, DeliveryRecord};
+use crate::entries::{DeliveryRecord, EndpointRecord};
 use crate::oracle::{Broken, Oracle};
 use crate::weather::Site;
 
@@ -33,7 +33,7 @@ const WAVE_NOMINAL: Span = Span::from_secs(10);
 #[derive(Debug)]
 pub struct Ledger {
     accounts: BTreeMap<DeliveryId, DeliveryRecord>,
-    books: BTreeMap<EndpointId, Book>,
+    books: BTreeMap<EndpointId, EndpointRecord>,
     keys: BTreeMap<u64, EventId>,
     delays_ms: BTreeMap<(EndpointId, u32, u64), Vec<u64>>,
     undisturbed_since_ms: u64,
@@ -50,7 +50,7 @@ impl Ledger {
             accounts: BTreeMap::new(),
             books: sites
                 .iter()
-                .map(|site| (site.endpoint, Book::of(site)))
+                .map(|site| (site.endpoint, EndpointRecord::of(site)))
                 .collect(),
             keys: BTreeMap::new(),
             delays_ms: BTreeMap::new(),
@@ -98,7 +98,7 @@ impl Ledger {
             .expect("only what was accepted is dealt with")
     }
 
-    fn book(&mut self, endpoint: EndpointId) -> &mut Book {
+    fn book(&mut self, endpoint: EndpointId) -> &mut EndpointRecord {
         self.books
             .get_mut(&endpoint)
             .expect("every endpoint has a book")
@@ -204,7 +204,7 @@ impl Ledger {
             let waited_ms = at_ms - from_ms;
             self.expect(
                 waited_ms <= UNDISTURBED_MS,
-                Oracle::OthersUndisturbed,
+                Oracle::HealthyEndpointUnaffected,
                 || format!("{id} waited {waited_ms} ms behind others"),
             );
         }
@@ -259,7 +259,7 @@ impl Ledger {
         let book = book.clone();
         let rate = book.settings.rate;
         let most = rate.per_second + f64::from(rate.burst);
-        self.expect(!book.shut, Oracle::NothingAfterShut, || {
+        self.expect(!book.shut, Oracle::NothingAfterStatusChange, || {
             format!("{} was sent to {endpoint}, which is shut", attempt.delivery)
         });
         self.expect(
@@ -332,7 +332,7 @@ impl Ledger {
         account.results += 1;
         account.settled_under = settings;
         let book = self.book(attempt.endpoint);
-        if let Meaning::Failure(failure) = classify(outcome, &book.settings.policy.rules)
+        if let Classification::Failure(failure) = classify(outcome, &book.settings.policy.rules)
             && let Some(asked) = failure.retry_after
         {
             let asked_ms = asked.min(book.settings.retry_after_cap).as_millis();
@@ -370,7 +370,7 @@ impl Ledger {
         });
         self.expect(
             account.recorded <= account.results,
-            Oracle::OurFaultsSpendNothing,
+            Oracle::LocalFaultsCountNoAttempt,
             || {
                 format!(
                     "{id}: {} counted, {} came back",
@@ -555,7 +555,7 @@ impl Ledger {
             delays_ms.sort_unstable();
             let most = delays_ms.chunk_by(|a, b| a == b).map(<[u64]>::len).max();
             let most = most.unwrap_or(0);
-            self.expect(most * 4 <= delays_ms.len(), Oracle::NoWave, || {
+            self.expect(most * 4 <= delays_ms.len(), Oracle::NoRetryWave, || {
                 format!(
                     "{most} of {} retries after attempt {attempt} to {endpoint} waited the same \
                      ({nominal_ms} ms nominal)",

@@ -8,7 +8,7 @@ pub enum Oracle {
     /// B: no round of a delivery has more attempts than the policy allows.
     AttemptsWithinPolicy,
     /// B: an attempt counts only if its result came back from the receiver.
-    OurFaultsSpendNothing,
+    LocalFaultsCountNoAttempt,
     /// B: no retry is scheduled after the deadline.
     NoRetryBeyondTheDeadline,
     /// C: every attempt is recorded, unless a fault excuses it. So nothing is sent twice without a fault.
@@ -18,7 +18,7 @@ pub enum Oracle {
     /// C: no attempt is in flight after a graceful shutdown.
     CleanStop,
     /// D: no attempt starts after a pause, disable or delete was acknowledged.
-    NothingAfterShut,
+    NothingAfterStatusChange,
     /// D: no attempt starts after a cancellation was acknowledged.
     NothingAfterCancel,
     /// E: no attempt starts after the delivery ended.
@@ -26,7 +26,7 @@ pub enum Oracle {
     /// E: a delivery that has ended changes only by a replay.
     TerminalStays,
     /// G: a healthy endpoint is not slowed down by other endpoints.
-    OthersUndisturbed,
+    HealthyEndpointUnaffected,
     /// H: the number of attempts in flight never exceeds the endpoint's limit.
     WithinTheWindow,
     /// H: the number of attempts in flight never exceeds the tenant's limit over all its endpoints.
@@ -40,7 +40,7 @@ pub enum Oracle {
     /// H: no attempt starts before the time that the receiver asked for with `Retry-After`.
     RetryAfterIsHonoured,
     /// H: deliveries that failed together are not retried together.
-    NoWave,
+    NoRetryWave,
     /// No retry starts before its due time.
     NotEarly,
     /// Deliveries with the same ordering key are sent one after the other.
@@ -54,23 +54,23 @@ impl Oracle {
     pub const ALL: [Oracle; 22] = [
         Oracle::EverythingEnds,
         Oracle::AttemptsWithinPolicy,
-        Oracle::OurFaultsSpendNothing,
+        Oracle::LocalFaultsCountNoAttempt,
         Oracle::NoRetryBeyondTheDeadline,
         Oracle::EveryResultIsKept,
         Oracle::OneAtATime,
         Oracle::CleanStop,
-        Oracle::NothingAfterShut,
+        Oracle::NothingAfterStatusChange,
         Oracle::NothingAfterCancel,
         Oracle::NothingAfterTheEnd,
         Oracle::TerminalStays,
-        Oracle::OthersUndisturbed,
+        Oracle::HealthyEndpointUnaffected,
         Oracle::WithinTheWindow,
         Oracle::WithinTheTenant,
         Oracle::WithinTheRate,
         Oracle::GentleRecovery,
         Oracle::OneProbe,
         Oracle::RetryAfterIsHonoured,
-        Oracle::NoWave,
+        Oracle::NoRetryWave,
         Oracle::NotEarly,
         Oracle::InOrder,
         Oracle::OneEventPerKey,

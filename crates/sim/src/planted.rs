@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use posthaste_core::classify::{Fault, Outcome};
-use posthaste_core::delivery::{Delivery, Facts, Trigger};
-use posthaste_core::dispatcher::{Command, Finish, Input, Introduction};
+use posthaste_core::delivery::{Delivery, DeliveryData, Trigger};
+use posthaste_core::dispatcher::{Command, EndpointSnapshot, Finish, Input};
 use posthaste_core::id::EndpointId;
 use posthaste_core::lane::{Health, LaneSettings, RateLimit};
 use posthaste_core::policy::{Jitter, RetryPolicy};
@@ -53,11 +53,11 @@ pub enum Mutation {
     /// All endpoints are scheduled as those of one tenant.
     Unfair,
     /// `Retry-After` is ignored.
-    DeafToRetryAfter,
+    IgnoresRetryAfter,
     /// Ordering keys are ignored.
     IgnoresOrder,
     /// After an interruption the accumulated burst is sent at once.
-    HurriesBack,
+    BurstAfterRecovery,
     /// A restart forgets that a breaker had tripped.
     ForgetsTheTrip,
     /// Retries are fetched an hour before their due time.
@@ -81,19 +81,22 @@ impl Mutation {
             Oracle::NoRetryBeyondTheDeadline,
         ),
         (Mutation::OneAttemptTooMany, Oracle::AttemptsWithinPolicy),
-        (Mutation::CountsOurFaults, Oracle::OurFaultsSpendNothing),
-        (Mutation::NoJitter, Oracle::NoWave),
-        (Mutation::SendsToTheDisabled, Oracle::NothingAfterShut),
+        (Mutation::CountsOurFaults, Oracle::LocalFaultsCountNoAttempt),
+        (Mutation::NoJitter, Oracle::NoRetryWave),
+        (
+            Mutation::SendsToTheDisabled,
+            Oracle::NothingAfterStatusChange,
+        ),
         (Mutation::LaneStarved, Oracle::EverythingEnds),
         (Mutation::StaleWrites, Oracle::EveryResultIsKept),
         (Mutation::SendsTheCancelled, Oracle::NothingAfterCancel),
         (Mutation::ForgetsKeys, Oracle::OneEventPerKey),
         (Mutation::ForgetsAfterRestart, Oracle::EverythingEnds),
         (Mutation::HandsOverTwice, Oracle::NothingAfterTheEnd),
-        (Mutation::Unfair, Oracle::OthersUndisturbed),
-        (Mutation::DeafToRetryAfter, Oracle::RetryAfterIsHonoured),
+        (Mutation::Unfair, Oracle::HealthyEndpointUnaffected),
+        (Mutation::IgnoresRetryAfter, Oracle::RetryAfterIsHonoured),
         (Mutation::IgnoresOrder, Oracle::InOrder),
-        (Mutation::HurriesBack, Oracle::GentleRecovery),
+        (Mutation::BurstAfterRecovery, Oracle::GentleRecovery),
         (Mutation::ForgetsTheTrip, Oracle::OneProbe),
         (Mutation::RetriesEarly, Oracle::NotEarly),
         (Mutation::DrainsTooSoon, Oracle::CleanStop),
@@ -105,12 +108,12 @@ impl Mutation {
         match (self, input) {
             (Mutation::CountsOurFaults, Input::Finished { ticket, finish }) => {
                 let finish = match finish {
-                    Finish::OurFault => Finish::Ran(Outcome::Failed(Fault::Unknown)),
+                    Finish::InternalFault => Finish::Ran(Outcome::Failed(Fault::Unknown)),
                     ran @ Finish::Ran(_) => ran,
                 };
                 Input::Finished { ticket, finish }
             }
-            (Mutation::DeafToRetryAfter, Input::Finished { ticket, finish }) => {
+            (Mutation::IgnoresRetryAfter, Input::Finished { ticket, finish }) => {
                 let finish = match finish {
                     Finish::Ran(Outcome::Answered { status, .. }) => {
                         Finish::Ran(Outcome::Answered {
@@ -119,7 +122,7 @@ impl Mutation {
                         })
                     }
                     other @ (Finish::Ran(Outcome::Failed(_) | Outcome::StaleToken)
-                    | Finish::OurFault) => other,
+                    | Finish::InternalFault) => other,
                 };
                 Input::Finished { ticket, finish }
             }
@@ -149,7 +152,7 @@ impl Mutation {
         }
     }
 
-    fn tamper_introduction(self, introduction: Introduction) -> Introduction {
+    fn tamper_introduction(self, introduction: EndpointSnapshot) -> EndpointSnapshot {
         let settings = (*introduction.settings).clone();
         let policy = settings.policy.clone();
         let tampered = match self {
@@ -186,7 +189,7 @@ impl Mutation {
                 ordered: false,
                 ..settings
             },
-            Mutation::HurriesBack => LaneSettings {
+            Mutation::BurstAfterRecovery => LaneSettings {
                 rate: RateLimit {
                     per_second: settings.rate.per_second + f64::from(settings.rate.burst) / 2.0,
                     burst: 1,
@@ -199,14 +202,14 @@ impl Mutation {
                     trip,
                     ..introduction.health
                 };
-                return Introduction {
+                return EndpointSnapshot {
                     health,
                     ..introduction
                 };
             }
             Mutation::Unfair => {
                 let tenant = "everybody".parse().expect("a name");
-                return Introduction {
+                return EndpointSnapshot {
                     tenant,
                     ..introduction
                 };
@@ -222,12 +225,12 @@ impl Mutation {
             | Mutation::ForgetsKeys
             | Mutation::ForgetsAfterRestart
             | Mutation::HandsOverTwice
-            | Mutation::DeafToRetryAfter
+            | Mutation::IgnoresRetryAfter
             | Mutation::RetriesEarly
             | Mutation::DrainsTooSoon
             | Mutation::OverwritesTheEnd => settings,
         };
-        Introduction {
+        EndpointSnapshot {
             settings: Arc::new(tampered),
             ..introduction
         }
@@ -246,7 +249,7 @@ impl Mutation {
 fn without_deadline(delivery: Delivery) -> Delivery {
     let facts = delivery.facts();
     let give_up_at = facts.give_up_at.after(Span::from_days(30));
-    let facts = Facts {
+    let facts = DeliveryData {
         give_up_at,
         ..facts.clone()
     };

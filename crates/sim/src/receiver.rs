@@ -32,14 +32,14 @@ pub enum Climate {
         retry_after: Option<Span>,
     },
     /// Sometimes answers 503 with `Retry-After`.
-    Resting {
+    Unavailable {
         /// The `Retry-After` of the response.
         retry_after: Span,
     },
     /// Rejects every payload permanently.
     Refusing,
     /// Answers 404.
-    Lost,
+    NotFound,
     /// Never answers.
     Hanging,
     /// Breaks some connections.
@@ -52,7 +52,7 @@ pub enum Climate {
         until_ms: u64,
     },
     /// Answers with a random status or failure.
-    Mad,
+    Random,
 }
 
 /// One receiver.
@@ -81,12 +81,12 @@ impl Receiver {
             | Climate::Slow
             | Climate::Flapping { .. }
             | Climate::Throttling { .. }
-            | Climate::Resting { .. }
-            | Climate::Lost
+            | Climate::Unavailable { .. }
+            | Climate::NotFound
             | Climate::Hanging
             | Climate::Resetting
             | Climate::Down { .. }
-            | Climate::Mad => self.climate = Climate::Healthy,
+            | Climate::Random => self.climate = Climate::Healthy,
         }
     }
 
@@ -117,12 +117,12 @@ impl Receiver {
                     (quick, status(200))
                 }
             }
-            Climate::Resting { retry_after } if dice.chance(1, 10) => {
+            Climate::Unavailable { retry_after } if dice.chance(1, 10) => {
                 (quick, with_retry_after(503, Some(retry_after)))
             }
-            Climate::Resting { .. } => (quick, status(200)),
+            Climate::Unavailable { .. } => (quick, status(200)),
             Climate::Refusing => (quick, status(*dice.pick(&[400, 401, 403, 422, 301]))),
-            Climate::Lost => (quick, status(404)),
+            Climate::NotFound => (quick, status(404)),
             Climate::Hanging => (TIMEOUT_MS, Outcome::Failed(Fault::Timeout)),
             Climate::Resetting if dice.chance(1, 3) => {
                 let fault = *dice.pick(&[Fault::Connection, Fault::Tls, Fault::Dns]);
@@ -133,7 +133,7 @@ impl Receiver {
                 (quick, Outcome::Failed(Fault::Connection))
             }
             Climate::Down { .. } => (quick, status(204)),
-            Climate::Mad => (dice.between(1, TIMEOUT_MS), mad(dice)),
+            Climate::Random => (dice.between(1, TIMEOUT_MS), mad(dice)),
         }
     }
 }

@@ -19,7 +19,7 @@ use posthaste_core::lane::{Health, LaneSettings, RateLimit, Standing};
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::{Now, Span, Tick, Timestamp};
 
-use crate::agenda::Agenda;
+use crate::agenda::EventQueue;
 use crate::disk::{Disk, EndpointRow, Epoch};
 
 /// Maximum number of deliveries of a scenario.
@@ -100,7 +100,7 @@ pub struct Recovery {
 /// Runs both simulations.
 pub fn play(scenario: &Scenario) -> Recovery {
     Recovery {
-        posthaste: Play::new(scenario).run(),
+        posthaste: OutageSimulation::new(scenario).run(),
         naive: naive(scenario),
     }
 }
@@ -182,9 +182,9 @@ enum Event {
     Wake,
 }
 
-struct Play<'a> {
+struct OutageSimulation<'a> {
     scenario: &'a Scenario,
-    agenda: Agenda<Event>,
+    agenda: EventQueue<Event>,
     dispatcher: Dispatcher,
     disk: Disk,
     epoch: Epoch,
@@ -193,8 +193,8 @@ struct Play<'a> {
     wakes_at_ms: Option<u64>,
 }
 
-impl<'a> Play<'a> {
-    fn new(scenario: &'a Scenario) -> Play<'a> {
+impl<'a> OutageSimulation<'a> {
+    fn new(scenario: &'a Scenario) -> OutageSimulation<'a> {
         assert!(scenario.pending <= MAX_PENDING && scenario.outage <= MAX_OUTAGE);
         let mut disk = Disk::default();
         let epoch = disk.open();
@@ -223,9 +223,9 @@ impl<'a> Play<'a> {
                 scenario.policy.give_up_after,
             ));
         }
-        Play {
+        OutageSimulation {
             scenario,
-            agenda: Agenda::default(),
+            agenda: EventQueue::default(),
             dispatcher: Dispatcher::new(Limits::default(), Dice::seeded(scenario.seed)),
             disk,
             epoch,

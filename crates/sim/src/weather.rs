@@ -56,7 +56,7 @@ pub struct Faults {
 
 /// The scenario of a seed.
 #[derive(Clone, Debug)]
-pub struct Weather {
+pub struct SimScenario {
     /// The endpoints; the first is the watched one.
     pub sites: Vec<Site>,
     /// Number of events that applications send.
@@ -71,18 +71,18 @@ pub struct Weather {
     pub faults: Faults,
 }
 
-impl Weather {
+impl SimScenario {
     /// Generates a scenario. One in four has no faults, so that guarantees which faults excuse are checked
     /// strictly. In one of four, the endpoints have large limits and are slow enough to use all attempt slots.
     /// Some tenants have an in-flight limit.
-    pub fn draw(dice: &mut Dice) -> Weather {
+    pub fn draw(dice: &mut Dice) -> SimScenario {
         let calm = dice.chance(1, 4);
         let greedy = dice.chance(1, 4);
         let others = dice.between(2, 10) as u128;
         let caps = [(); TENANTS].map(|()| dice.chance(1, 3).then(|| dice.between(1, 12) as u32));
         let mut sites = vec![watched_site()];
         sites.extend((1..=others).map(|number| site(number, greedy, &caps, dice)));
-        Weather {
+        SimScenario {
             sites,
             events: dice.between(80, 500) as u32,
             interventions: dice.between(0, 40) as u32,
@@ -207,15 +207,15 @@ fn climate(dice: &mut Dice) -> Climate {
             per_second: dice.between(1, 10),
             retry_after: dice.chance(1, 2).then_some(retry_after),
         },
-        6 => Climate::Resting { retry_after },
+        6 => Climate::Unavailable { retry_after },
         7 => Climate::Refusing,
-        8 => Climate::Lost,
+        8 => Climate::NotFound,
         9 => Climate::Hanging,
         10 => Climate::Resetting,
         11 => Climate::Down {
             from_ms,
             until_ms: from_ms + 60 * MINUTE_MS,
         },
-        12.. => Climate::Mad,
+        12.. => Climate::Random,
     }
 }

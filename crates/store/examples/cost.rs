@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use posthaste_core::classify::{HttpStatus, Meaning, Outcome};
+use posthaste_core::classify::{Classification, HttpStatus, Outcome};
 use posthaste_core::delivery::{Delivery, SettledAttempt, State, Trigger};
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{AttemptRecord, Record};
@@ -300,7 +300,7 @@ fn succeeded(waiting: &Delivery, now: Timestamp) -> Record {
             status,
             retry_after: None,
         },
-        meaning: Meaning::Success,
+        meaning: Classification::Success,
         next_attempt_at: None,
         retry_after: None,
     };

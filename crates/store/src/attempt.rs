@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use posthaste_core::classify::{FailureKind, HttpStatus, Meaning};
+use posthaste_core::classify::{Classification, FailureKind, HttpStatus};
 use posthaste_core::delivery::{SettledAttempt, Trigger};
 use posthaste_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -126,8 +126,8 @@ impl AttemptEntry {
             latency_ms: detail.latency_ms,
             status_code: settlement.outcome.status().map(HttpStatus::code),
             error_kind: match settlement.meaning {
-                Meaning::Success => None,
-                Meaning::Failure(failure) => Some(failure.kind),
+                Classification::Success => None,
+                Classification::Failure(failure) => Some(failure.kind),
             },
             detail: detail.detail,
             response_snippet: detail.response_snippet,

@@ -106,25 +106,25 @@ impl AuditOutcome {
     }
 
     /// Converts it to two columns.
-    pub(crate) fn columns(&self) -> (OutcomeWord, Option<&str>) {
+    pub(crate) fn columns(&self) -> (OutcomeCode, Option<&str>) {
         match self {
-            AuditOutcome::Done => (OutcomeWord::Done, None),
-            AuditOutcome::Refused(code) => (OutcomeWord::Refused, Some(code)),
+            AuditOutcome::Done => (OutcomeCode::Done, None),
+            AuditOutcome::Refused(code) => (OutcomeCode::Refused, Some(code)),
         }
     }
 
     /// Restores it from two columns.
-    pub(crate) fn from_columns(word: OutcomeWord, code: Option<String>) -> AuditOutcome {
+    pub(crate) fn from_columns(word: OutcomeCode, code: Option<String>) -> AuditOutcome {
         match word {
-            OutcomeWord::Done => AuditOutcome::Done,
-            OutcomeWord::Refused => AuditOutcome::Refused(code.unwrap_or_default()),
+            OutcomeCode::Done => AuditOutcome::Done,
+            OutcomeCode::Refused => AuditOutcome::Refused(code.unwrap_or_default()),
         }
     }
 }
 
 /// An outcome without its error code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OutcomeWord {
+pub(crate) enum OutcomeCode {
     /// It was executed.
     Done,
     /// It was refused.
@@ -133,7 +133,7 @@ pub(crate) enum OutcomeWord {
 
 /// The result of completing an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Completed {
+pub enum AuditCompletion {
     /// It is now complete.
     Done,
     /// It was complete before and has not changed.
@@ -158,9 +158,9 @@ pub struct AuditFilter {
 pub enum AuditScope {
     /// All entries, including those that concern no tenant.
     #[default]
-    Everybody,
+    All,
     /// Entries about tenants with this id: the existing one, deleted ones, and actions from before the first of them.
-    Named(TenantId),
+    AnyWithId(TenantId),
     /// Only entries about the existing tenant with this id.
     Tenant(TenantId),
 }

@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use posthaste_core::cluster::{NodeNo, Room, Shard};
-use posthaste_core::dispatcher::Crowd;
+use posthaste_core::cluster::{NodeNo, Shard, ShareGrant};
+use posthaste_core::dispatcher::TenantDemand;
 use posthaste_core::id::{DeliveryId, EndpointId, ReplayId, TenantId};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::{Tick, Timestamp};
@@ -37,7 +37,7 @@ pub enum Owner {
     /// Another node.
     Other(NodeNo),
     /// No node at the moment.
-    Nobody,
+    None,
 }
 
 /// The time until which this node may send, by its own monotonic clock. Clones share the same lease.
@@ -164,7 +164,7 @@ pub trait Cluster: Send + Sync {
     /// Divides the concurrency limits of tenants among the nodes. Returns this node's concurrency share of each
     /// tenant, in the order of `crowds`. A tenant that is not in the list keeps its last share. A node that was
     /// removed from the membership has no share.
-    fn share_room(&self, crowds: Vec<Crowd>) -> Answer<Vec<Room>>;
+    fn share_room(&self, crowds: Vec<TenantDemand>) -> Answer<Vec<ShareGrant>>;
 
     /// Leaves the cluster: requests no more shards and gives up those it owns. Each is revoked, and goes to another
     /// node as soon as nothing of it is in flight. Completes when this node owns nothing.

@@ -5,7 +5,7 @@ use posthaste_core::delivery::{DeadReason, Trigger};
 use posthaste_core::lane::Standing;
 use posthaste_core::sign::SignatureStyle;
 
-use crate::audit::OutcomeWord;
+use crate::audit::OutcomeCode;
 use crate::{ReplayScope, ReplayStatus, StoredStatus, Via};
 
 /// An enum that is stored as a number.
@@ -120,9 +120,9 @@ codes! {
         Via::Cli = 3,
         Via::Posthaste = 4,
     }
-    OutcomeWord {
-        OutcomeWord::Done = 0,
-        OutcomeWord::Refused = 1,
+    OutcomeCode {
+        OutcomeCode::Done = 0,
+        OutcomeCode::Refused = 1,
     }
 }
 
@@ -174,6 +174,6 @@ mod tests {
         round::<ReplayStatus>(0..3);
         round::<ReplayScope>(0..7);
         round::<Via>(0..5);
-        round::<OutcomeWord>(0..2);
+        round::<OutcomeCode>(0..2);
     }
 }

@@ -92,9 +92,9 @@ pub enum Written {
 
 /// The result of a manual request for another attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retried {
+pub enum RetryResult {
     /// It waited, and is due now.
-    Hastened {
+    DueNow {
         /// The endpoint that it goes to.
         endpoint: EndpointId,
     },
@@ -108,7 +108,7 @@ pub enum Retried {
     /// Its endpoint is deleted.
     EndpointDeleted,
     /// It has ended, and its payload has been deleted.
-    PayloadGone,
+    PayloadDeleted,
     /// There is no such delivery.
     NoSuchDelivery,
 }

@@ -174,5 +174,5 @@ pub enum ReplaceResult {
     /// Another caller changed it first: read it again.
     Outdated,
     /// There is no such object.
-    Gone,
+    NotFound,
 }

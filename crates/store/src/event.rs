@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use posthaste_core::allowance::{Over, QuotaKind};
+use posthaste_core::allowance::{QuotaExceeded, QuotaKind};
 use posthaste_core::delivery::{Delivery, OrderingKey};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_core::ingest::Fingerprint;
@@ -102,8 +102,8 @@ pub enum Ingest {
     },
 }
 
-impl From<Over> for Ingest {
-    fn from(over: Over) -> Ingest {
+impl From<QuotaExceeded> for Ingest {
+    fn from(over: QuotaExceeded) -> Ingest {
         Ingest::OverLimit {
             limit: match over.quota {
                 QuotaKind::PerSecond => LimitName::EventsPerSecond,

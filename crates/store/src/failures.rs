@@ -41,7 +41,7 @@ impl FailureCause {
 
 /// Number of failed deliveries, with times and an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sum {
+pub struct FailureCount {
     /// Number of failed deliveries.
     pub count: u64,
     /// The time of the first failure.
@@ -52,8 +52,8 @@ pub struct Sum {
     pub example: DeliveryId,
 }
 
-impl Sum {
-    fn join(&mut self, other: Sum) {
+impl FailureCount {
+    fn join(&mut self, other: FailureCount) {
         self.count += other.count;
         self.first_at = self.first_at.min(other.first_at);
         self.last_at = self.last_at.max(other.last_at);
@@ -64,7 +64,7 @@ impl Sum {
 /// Counts of failed deliveries, sorted by endpoint and cause.
 #[derive(Debug)]
 pub struct Failures<E> {
-    sums: BTreeMap<(E, FailureCause), Sum>,
+    sums: BTreeMap<(E, FailureCause), FailureCount>,
 }
 
 impl<E> Default for Failures<E> {
@@ -94,7 +94,7 @@ impl<E: Ord + Copy> Failures<E> {
             reason: reason.code(),
             kind: kind.map_or(NO_KIND, FailureKind::code),
         };
-        let sum = Sum {
+        let sum = FailureCount {
             count: 1,
             first_at: at,
             last_at: at,
@@ -104,7 +104,7 @@ impl<E: Ord + Copy> Failures<E> {
     }
 
     /// Adds a count from another source.
-    pub fn add(&mut self, endpoint: E, cause: FailureCause, sum: Sum) {
+    pub fn add(&mut self, endpoint: E, cause: FailureCause, sum: FailureCount) {
         self.sums
             .entry((endpoint, cause))
             .and_modify(|known| known.join(sum))
@@ -117,7 +117,7 @@ impl<E: Ord + Copy> Failures<E> {
     }
 
     /// Iterates over each endpoint and cause with its count.
-    pub fn iter(&self) -> impl Iterator<Item = (E, FailureCause, Sum)> {
+    pub fn iter(&self) -> impl Iterator<Item = (E, FailureCause, FailureCount)> {
         self.sums
             .iter()
             .map(|((endpoint, cause), sum)| (*endpoint, *cause, *sum))
@@ -125,7 +125,7 @@ impl<E: Ord + Copy> Failures<E> {
 
     /// Returns one notification for each endpoint: its time and detail. Sorted by the time of the first failure.
     pub fn notices(&self) -> Vec<(E, Timestamp, Value)> {
-        let mut endpoints: BTreeMap<E, Vec<(FailureCause, Sum)>> = BTreeMap::new();
+        let mut endpoints: BTreeMap<E, Vec<(FailureCause, FailureCount)>> = BTreeMap::new();
         for (endpoint, cause, sum) in self.iter() {
             endpoints.entry(endpoint).or_default().push((cause, sum));
         }
@@ -179,7 +179,7 @@ impl<E: Ord + Copy> Failures<E> {
 }
 
 /// Combines all causes of an endpoint into one count and the notification's detail.
-fn summary(causes: &[(FailureCause, Sum)]) -> (Sum, Value) {
+fn summary(causes: &[(FailureCause, FailureCount)]) -> (FailureCount, Value) {
     let mut all = causes[0].1;
     for (_, sum) in &causes[1..] {
         all.join(*sum);
@@ -209,8 +209,8 @@ fn summary(causes: &[(FailureCause, Sum)]) -> (Sum, Value) {
 mod tests {
     use super::*;
 
-    fn sum(count: u64, first: u64, last: u64, example: u128) -> Sum {
-        Sum {
+    fn sum(count: u64, first: u64, last: u64, example: u128) -> FailureCount {
+        FailureCount {
             count,
             first_at: Timestamp(first),
             last_at: Timestamp(last),

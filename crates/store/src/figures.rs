@@ -104,7 +104,7 @@ impl BucketWidth {
 
 /// Counters of one scope at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Happened {
+pub struct StatEntry {
     /// The scope that they belong to.
     pub scope: Scope,
     /// Any time within the minute.
@@ -118,7 +118,7 @@ pub struct Happened {
 ///
 /// # Panics
 /// If there are more entries than [`MAX_STAT_ENTRIES`].
-pub fn by_bucket(happened: Vec<Happened>) -> BTreeMap<(BucketWidth, Timestamp, Scope), Tally> {
+pub fn by_bucket(happened: Vec<StatEntry>) -> BTreeMap<(BucketWidth, Timestamp, Scope), Tally> {
     assert!(happened.len() <= MAX_STAT_ENTRIES, "added piece by piece");
     let mut buckets: BTreeMap<(BucketWidth, Timestamp, Scope), Tally> = BTreeMap::new();
     for it in happened {
@@ -190,7 +190,7 @@ pub trait Figures {
     /// The caller numbers its calls from 1 while the store is open. A call with the number of an earlier call, or a
     /// smaller one, adds nothing. So after an error, when it is unknown whether the counters were added, the caller
     /// repeats the call with the same number.
-    fn add_figures(&self, number: u64, happened: Vec<Happened>) -> Answer<()>;
+    fn add_figures(&self, number: u64, happened: Vec<StatEntry>) -> Answer<()>;
 
     /// Returns the non-empty buckets of a scope that start at `since` or later, oldest first, each with its start
     /// time.

@@ -39,7 +39,7 @@ mod store;
 mod stretches;
 mod whose;
 
-pub use posthaste_core::allowance::Allowance;
+pub use posthaste_core::allowance::Quotas;
 pub use posthaste_core::cluster::NodeNo;
 
 pub use alert::{ALERT_RETENTION, Alert, AlertFilter, Alerts};
@@ -48,12 +48,12 @@ pub use attempt::{
     MAX_RESPONSE_HEADER_BYTES, MAX_RESPONSE_HEADERS, MAX_SNIPPET_BYTES,
 };
 pub use audit::{
-    AUDIT_RETENTION, AuditEntry, AuditFilter, AuditOutcome, AuditScope, Completed, MAX_AUDIT_CHARS,
-    Via,
+    AUDIT_RETENTION, AuditCompletion, AuditEntry, AuditFilter, AuditOutcome, AuditScope,
+    MAX_AUDIT_CHARS, Via,
 };
 pub use cluster::{Change, Cluster, Lease, Orders, Owner};
 pub use dead::{BoundedCount, DeadGroup, DeadGroupKey, MAX_GROUP_COUNT};
-pub use delivery::{DeliveryFilter, Retried, StoredDelivery, StoredStatus, Written};
+pub use delivery::{DeliveryFilter, RetryResult, StoredDelivery, StoredStatus, Written};
 pub use directory::{
     ApiKey, CreateResult, DisabledReason, Endpoint, EndpointRow, KeyHash, Limits, ReplaceResult,
     Tenant,
@@ -63,11 +63,11 @@ pub use event::{
     AcceptedDelivery, AcceptedEvent, Content, EventFilter, HandOver, HandedOver, Idempotency,
     Ingest, Ingested, NewEvent, StoredEvent,
 };
-pub use figures::{BucketWidth, Figures, Happened, MAX_STAT_ENTRIES, Tally};
-pub use maintenance::{Counts, Swept, Tidied};
+pub use figures::{BucketWidth, Figures, MAX_STAT_ENTRIES, StatEntry, Tally};
+pub use maintenance::{Counts, RetentionStepResult, SweepResult};
 pub use outbox::{
-    Letter, LetterLine, Longest, MAX_EMAIL_LINES, MAX_PENDING_NOTIFICATIONS, NoticeEntry, Outbox,
-    Posted,
+    EmailLine, MAX_EMAIL_LINES, MAX_PENDING_NOTIFICATIONS, MaxEmailDelay, Notification, Outbox,
+    PendingEmail, Posted,
 };
 pub use page::{Page, PageRequest};
 pub use passes::{Pass, SessionIdentity};
@@ -77,4 +77,4 @@ pub use retention::{Kept, Retention};
 pub use scope::Scope;
 pub use settings::StoreSettings;
 pub use store::{Answer, Done, Store};
-pub use whose::Named;
+pub use whose::OwnedObject;

@@ -1,8 +1,8 @@
-//! Results of maintenance: [`Swept`], [`Tidied`] and the totals in [`Counts`].
+//! Results of maintenance: [`SweepResult`], [`RetentionStepResult`] and the totals in [`Counts`].
 
 /// The result of one step of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Swept {
+pub struct SweepResult {
     /// Number of deliveries that were failed.
     pub ended: usize,
     /// True if more deliveries are waiting.
@@ -11,7 +11,7 @@ pub struct Swept {
 
 /// The result of one step of a retention run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tidied {
+pub struct RetentionStepResult {
     /// Events deleted, with all their deliveries and attempts.
     pub events: usize,
     /// Events whose payload was deleted, and nothing else.

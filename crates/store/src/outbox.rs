@@ -1,8 +1,8 @@
 //! Notifications and emails that wait to be sent.
 //!
-//! [`Outbox`] persists two queues. Notifications ([`NoticeEntry`]) are numbered and processed in order by the
-//! notification dispatcher. Each becomes lines ([`LetterLine`]) of emails, of which every recipient has at most one
-//! pending ([`Letter`]). [`KeptLetter`] holds the rules for adding lines to an email and for what remains after it
+//! [`Outbox`] persists two queues. Notifications ([`Notification`]) are numbered and processed in order by the
+//! notification dispatcher. Each becomes lines ([`EmailLine`]) of emails, of which every recipient has at most one
+//! pending ([`PendingEmail`]). [`StoredEmail`] holds the rules for adding lines to an email and for what remains after it
 //! was sent; all stores share them.
 
 use posthaste_core::time::{Span, Timestamp};
@@ -19,7 +19,7 @@ pub const MAX_PENDING_NOTIFICATIONS: u64 = 100_000;
 
 /// A notification, kept until the notification dispatcher has processed it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct NoticeEntry {
+pub struct Notification {
     /// Sequence number.
     pub number: u64,
     /// The object that it is about.
@@ -34,7 +34,7 @@ pub struct NoticeEntry {
 
 /// One notification as a line of an email. Stored as JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LetterLine {
+pub struct EmailLine {
     /// The time of the occurrence.
     pub at: Timestamp,
     /// The name of the notification.
@@ -51,7 +51,7 @@ pub struct LetterLine {
 
 /// The pending email of one recipient.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Letter {
+pub struct PendingEmail {
     /// The email address of the recipient.
     pub recipient: String,
     /// Counts all lines ever added, so that lines added while the email is being sent are not lost.
@@ -61,7 +61,7 @@ pub struct Letter {
     /// Number of failed tries to send it.
     pub tries: u32,
     /// Its lines, oldest first.
-    pub lines: Vec<LetterLine>,
+    pub lines: Vec<EmailLine>,
     /// Number of lines that did not fit. Can be the only content, if many lines came while the last email was being
     /// sent.
     pub omitted: u64,
@@ -69,16 +69,16 @@ pub struct Letter {
 
 /// Maximum time that an email waits before it is sent. Bounds the delay when the clock is set back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Longest {
+pub struct MaxEmailDelay {
     /// For an email without a failed try: while it collects lines, in the quiet time, or while it is being sent.
     pub untried: Span,
     /// For an email with a failed try: until the next try.
     pub tried: Span,
 }
 
-impl Longest {
+impl MaxEmailDelay {
     /// No bound in practice (100 years).
-    pub const ANY: Longest = Longest {
+    pub const ANY: MaxEmailDelay = MaxEmailDelay {
         untried: Span::from_days(36_500),
         tried: Span::from_days(36_500),
     };
@@ -121,7 +121,7 @@ pub enum Posted {
 /// are deleted, which the notification dispatcher sees as a gap.
 pub trait Outbox {
     /// Returns up to `limit` notifications with a number above `after`, oldest first.
-    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>>;
+    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<Notification>>;
 
     /// Writes the audit entry for an action that a notification reports. The entry belongs to the tenant that the
     /// notification is about: a later tenant with the same id cannot read it. If the notification is already
@@ -146,7 +146,7 @@ pub trait Outbox {
         now: Timestamp,
         from: u64,
         up_to: u64,
-        lines: Vec<(String, LetterLine)>,
+        lines: Vec<(String, EmailLine)>,
         due_at: Timestamp,
     ) -> Answer<bool>;
 
@@ -157,9 +157,9 @@ pub trait Outbox {
         &self,
         now: Timestamp,
         until: Timestamp,
-        longest: Longest,
+        longest: MaxEmailDelay,
         limit: usize,
-    ) -> Answer<Vec<Letter>>;
+    ) -> Answer<Vec<PendingEmail>>;
 
     /// Records the result of sending an email as it was at `revision`. Lines added since then stay. Returns false and
     /// does nothing if that email no longer exists.
@@ -175,15 +175,15 @@ pub struct StoredEmailLine {
     pub came: u64,
     /// The content of the line.
     #[serde(flatten)]
-    pub line: LetterLine,
+    pub line: EmailLine,
 }
 
 /// An email as stores persist it: with its due time. Without lines it marks the recipient's quiet time, which ends at
 /// the due time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct KeptLetter {
+pub struct StoredEmail {
     /// Everything but the lines.
-    pub letter: Letter,
+    pub letter: PendingEmail,
     /// Its lines, oldest first.
     pub lines: Vec<StoredEmailLine>,
     /// The time at which it is sent.
@@ -192,20 +192,20 @@ pub struct KeptLetter {
 
 /// The new state of a stored email after a send result.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Settled {
+pub enum EmailAfterSend {
     /// Store it in this form.
-    Kept(KeptLetter),
+    Kept(StoredEmail),
     /// Nothing remains; delete it.
     Gone,
     /// The result belongs to an earlier email; change nothing.
     Another,
 }
 
-impl KeptLetter {
+impl StoredEmail {
     /// Creates an email without lines for a recipient that has none pending.
-    pub fn new(recipient: String, now: Timestamp) -> KeptLetter {
-        KeptLetter {
-            letter: Letter {
+    pub fn new(recipient: String, now: Timestamp) -> StoredEmail {
+        StoredEmail {
+            letter: PendingEmail {
                 recipient,
                 revision: 0,
                 first_at: now,
@@ -219,16 +219,16 @@ impl KeptLetter {
     }
 
     /// Returns the email in the form in which it is sent.
-    pub fn into_letter(self) -> Letter {
+    pub fn into_letter(self) -> PendingEmail {
         let lines = self.lines.into_iter().map(|kept| kept.line);
-        Letter {
+        PendingEmail {
             lines: lines.collect(),
             ..self.letter
         }
     }
 
     /// Returns whether it is due, or was scheduled before the clock was set back.
-    pub fn is_due(&self, now: Timestamp, longest: Longest) -> bool {
+    pub fn is_due(&self, now: Timestamp, longest: MaxEmailDelay) -> bool {
         let (untried, tried) = longest.latest(now);
         let latest = match self.letter.tries {
             0 => untried,
@@ -243,7 +243,7 @@ impl KeptLetter {
     }
 
     /// Adds a line, or only counts it if the email is full.
-    pub fn add(&mut self, now: Timestamp, due_at: Timestamp, line: LetterLine) {
+    pub fn add(&mut self, now: Timestamp, due_at: Timestamp, line: EmailLine) {
         if self.is_empty() {
             self.letter.first_at = now;
             self.letter.tries = 0;
@@ -260,28 +260,28 @@ impl KeptLetter {
     }
 
     /// Returns what remains after the email, as it was at `revision`, was sent, failed or was refused.
-    pub fn settle(mut self, revision: u64, posted: &Posted) -> Settled {
+    pub fn settle(mut self, revision: u64, posted: &Posted) -> EmailAfterSend {
         if self.is_empty() || revision > self.letter.revision {
-            return Settled::Another;
+            return EmailAfterSend::Another;
         }
         match posted {
             Posted::Sent { quiet_until } => {
                 self.remove_sent_lines(revision);
                 self.letter.tries = 0;
                 self.due_at = *quiet_until;
-                Settled::Kept(self)
+                EmailAfterSend::Kept(self)
             }
             Posted::Later { at } => {
                 self.letter.tries = self.letter.tries.saturating_add(1);
                 self.due_at = *at;
-                Settled::Kept(self)
+                EmailAfterSend::Kept(self)
             }
             Posted::Dropped => {
                 self.remove_sent_lines(revision);
                 self.letter.tries = 0;
                 match self.is_empty() {
-                    true => Settled::Gone,
-                    false => Settled::Kept(self),
+                    true => EmailAfterSend::Gone,
+                    false => EmailAfterSend::Kept(self),
                 }
             }
         }
@@ -303,9 +303,9 @@ impl KeptLetter {
 
 /// Groups lines by recipient, sorted by recipient.
 pub fn by_recipient(
-    lines: Vec<(String, LetterLine)>,
-) -> std::collections::BTreeMap<String, Vec<LetterLine>> {
-    let mut sorted: std::collections::BTreeMap<String, Vec<LetterLine>> = Default::default();
+    lines: Vec<(String, EmailLine)>,
+) -> std::collections::BTreeMap<String, Vec<EmailLine>> {
+    let mut sorted: std::collections::BTreeMap<String, Vec<EmailLine>> = Default::default();
     for (recipient, line) in lines {
         sorted.entry(recipient).or_default().push(line);
     }
@@ -316,8 +316,8 @@ pub fn by_recipient(
 mod tests {
     use super::*;
 
-    fn line(number: u64) -> LetterLine {
-        LetterLine {
+    fn line(number: u64) -> EmailLine {
+        EmailLine {
             at: Timestamp(number),
             name: "endpoint.recovered".to_owned(),
             tenant: None,
@@ -327,8 +327,8 @@ mod tests {
         }
     }
 
-    fn with(lines: std::ops::Range<u64>) -> KeptLetter {
-        let mut kept = KeptLetter::new("ops@example.com".to_owned(), Timestamp(1));
+    fn with(lines: std::ops::Range<u64>) -> StoredEmail {
+        let mut kept = StoredEmail::new("ops@example.com".to_owned(), Timestamp(1));
         for number in lines {
             kept.add(Timestamp(5), Timestamp(9), line(number));
         }
@@ -350,7 +350,7 @@ mod tests {
             for number in before..before + during {
                 kept.add(Timestamp(5), Timestamp(9), line(number));
             }
-            let Settled::Kept(left) = kept.settle(revision, &sent()) else {
+            let EmailAfterSend::Kept(left) = kept.settle(revision, &sent()) else {
                 panic!("it stays");
             };
             assert_eq!(left.due_at, Timestamp(77));
@@ -370,7 +370,7 @@ mod tests {
         for number in most..most + 7 {
             kept.add(Timestamp(5), Timestamp(9), line(number));
         }
-        let Settled::Kept(mut kept) = kept.settle(most, &sent()) else {
+        let EmailAfterSend::Kept(mut kept) = kept.settle(most, &sent()) else {
             panic!("it stays");
         };
         assert_eq!((kept.lines.len(), kept.letter.omitted), (0, 7));
@@ -380,7 +380,7 @@ mod tests {
         kept.add(Timestamp(81), Timestamp(90), line(101));
         // The result of the first email, which was taken for lost, arrives too late.
         for revision in [revision, most] {
-            let Settled::Kept(left) = kept.settle(revision, &sent()) else {
+            let EmailAfterSend::Kept(left) = kept.settle(revision, &sent()) else {
                 panic!("it stays");
             };
             let letter = left.clone().into_letter();
@@ -409,7 +409,7 @@ mod tests {
         assert_eq!(kept.due_at, Timestamp(9));
         kept.add(Timestamp(6), Timestamp(10), line(1));
         assert_eq!(kept.due_at, Timestamp(9), "with the one that waits");
-        let Settled::Kept(mut quiet) = kept.settle(2, &sent()) else {
+        let EmailAfterSend::Kept(mut quiet) = kept.settle(2, &sent()) else {
             panic!("it stays");
         };
         assert_eq!(quiet.lines, []);
@@ -421,7 +421,7 @@ mod tests {
     #[test]
     fn a_clock_that_is_put_back_silences_nobody_for_longer_than_was_said() {
         let minute = |minutes: u64| Timestamp(100 * 86_400_000 + minutes * 60_000);
-        let longest = Longest {
+        let longest = MaxEmailDelay {
             untried: Span::from_mins(10),
             tried: Span::from_mins(60),
         };
@@ -429,13 +429,13 @@ mod tests {
         let posted = Posted::Sent {
             quiet_until: minute(10),
         };
-        let Settled::Kept(mut quiet) = with(0..1).settle(1, &posted) else {
+        let EmailAfterSend::Kept(mut quiet) = with(0..1).settle(1, &posted) else {
             panic!("it stays");
         };
         quiet.add(minute(1), minute(2), line(1));
         // It was not accepted: it is tried again within the hour.
         let again = Posted::Later { at: minute(60) };
-        let Settled::Kept(tried) = with(0..1).settle(1, &again) else {
+        let EmailAfterSend::Kept(tried) = with(0..1).settle(1, &again) else {
             panic!("it stays");
         };
         for back_mins in [0, 1, 5, 30, 24 * 60, 90 * 24 * 60] {
@@ -451,16 +451,16 @@ mod tests {
     #[test]
     fn what_is_tried_again_is_whole_and_what_is_refused_is_gone() {
         let again = Posted::Later { at: Timestamp(30) };
-        let Settled::Kept(kept) = with(0..3).settle(3, &again) else {
+        let EmailAfterSend::Kept(kept) = with(0..3).settle(3, &again) else {
             panic!("it stays");
         };
         assert_eq!((kept.lines.len(), kept.letter.tries), (3, 1));
         assert_eq!(kept.due_at, Timestamp(30));
-        assert_eq!(kept.settle(3, &Posted::Dropped), Settled::Gone);
-        assert_eq!(with(0..3).settle(4, &sent()), Settled::Another);
-        let Settled::Kept(quiet) = with(0..1).settle(1, &sent()) else {
+        assert_eq!(kept.settle(3, &Posted::Dropped), EmailAfterSend::Gone);
+        assert_eq!(with(0..3).settle(4, &sent()), EmailAfterSend::Another);
+        let EmailAfterSend::Kept(quiet) = with(0..1).settle(1, &sent()) else {
             panic!("it stays");
         };
-        assert_eq!(quiet.settle(1, &sent()), Settled::Another);
+        assert_eq!(quiet.settle(1, &sent()), EmailAfterSend::Another);
     }
 }

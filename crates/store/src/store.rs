@@ -13,11 +13,12 @@ use posthaste_core::lane::{Fetched, Health, Standing};
 use posthaste_core::time::Timestamp;
 
 use crate::{
-    Alerts, Allowance, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome,
-    Cluster, Completed, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
-    DisabledReason, Endpoint, EndpointRow, EventFilter, Figures, Ingest, KeyHash, Named, NewEvent,
-    Outbox, Page, PageRequest, Pass, ReplaceResult, Replay, ReplayFilter, ReplayStep, Retention,
-    Retried, StoreError, StoredDelivery, StoredEvent, Swept, Tenant, Tidied, Usage, Written,
+    Alerts, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry, AuditFilter,
+    AuditOutcome, Cluster, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
+    DisabledReason, Endpoint, EndpointRow, EventFilter, Figures, Ingest, KeyHash, NewEvent, Outbox,
+    OwnedObject, Page, PageRequest, Pass, Quotas, ReplaceResult, Replay, ReplayFilter, ReplayStep,
+    Retention, RetentionStepResult, RetryResult, StoreError, StoredDelivery, StoredEvent,
+    SweepResult, Tenant, Usage, Written,
 };
 
 /// The future result of a call to the store.
@@ -123,7 +124,7 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
         entry: AuditId,
         outcome: AuditOutcome,
         made: Option<String>,
-    ) -> Answer<Completed>;
+    ) -> Answer<AuditCompletion>;
 
     /// Lists audit entries by descending id.
     fn audit(
@@ -133,7 +134,7 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
     ) -> Answer<Page<AuditEntry, AuditId>>;
 
     /// Returns the tenant that an object belongs to, if both exist. A deleted endpoint counts as not existing.
-    fn whose(&self, named: Named) -> Answer<Option<TenantId>>;
+    fn whose(&self, named: OwnedObject) -> Answer<Option<TenantId>>;
 
     // Endpoints.
 
@@ -188,7 +189,7 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
     /// is found by its idempotency key. If two events of the list have the same key, the second is compared with the
     /// first.
     fn accept(&self, now: Timestamp, events: Vec<NewEvent>) -> Answer<Ingest> {
-        self.accept_within(now, events, Allowance::UNLIMITED)
+        self.accept_within(now, events, Quotas::UNLIMITED)
     }
 
     /// Accepts events like [`accept`](Store::accept), if the new ones among them fit into the tenant's quotas,
@@ -199,7 +200,7 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
         &self,
         now: Timestamp,
         events: Vec<NewEvent>,
-        allowance: Allowance,
+        allowance: Quotas,
     ) -> Answer<Ingest>;
 
     /// Returns a tenant's usage of its limits, over all nodes, in the month of `now`.
@@ -251,7 +252,7 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
 
     /// Requests another attempt manually. A waiting delivery becomes due now; one that has ended starts a new round
     /// of attempts, if its payload still exists.
-    fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<Retried>;
+    fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<RetryResult>;
 
     /// Records the new state of a delivery with its attempt, the health and status of its endpoint, and the
     /// notifications about it. `detail` is what only the attempt runner knows about the attempt.
@@ -282,7 +283,7 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
         reason: DeadReason,
         except: Arc<[DeliveryId]>,
         limit: usize,
-    ) -> Answer<Swept>;
+    ) -> Answer<SweepResult>;
 
     // Replays.
 
@@ -352,7 +353,7 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
     ///
     /// The retention period of an event and its payload starts when its last delivery ends; that of attempts when
     /// their own delivery ends.
-    fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<Tidied>;
+    fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<RetentionStepResult>;
 
     /// Checks that the store can write: commits a tiny transaction and waits for the disk.
     fn probe(&self, now: Timestamp) -> Answer<()>;

@@ -1,7 +1,7 @@
 //! Skip ranges: key ranges in which nothing can expire before a known time.
 //!
 //! A retention run scans everything that is stored, in key order. If a part of the scan found that nothing in it can
-//! expire before some time, [`Stretches`] remembers that, and later runs skip the range until then. So data that is
+//! expire before some time, [`SkipRanges`] remembers that, and later runs skip the range until then. So data that is
 //! kept for a month is examined a few times in that month instead of in every run.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ const MAX_SKIP_RANGES: usize = 100_000;
 
 /// Skip ranges by their lower bound. The lower bound is exclusive, the upper bound inclusive.
 #[derive(Debug)]
-pub(crate) struct Stretches<K> {
+pub(crate) struct SkipRanges<K> {
     stretches: BTreeMap<K, SkipRange<K>>,
 }
 
@@ -26,15 +26,15 @@ struct SkipRange<K> {
     until: Timestamp,
 }
 
-impl<K> Default for Stretches<K> {
-    fn default() -> Stretches<K> {
-        Stretches {
+impl<K> Default for SkipRanges<K> {
+    fn default() -> SkipRanges<K> {
+        SkipRanges {
             stretches: BTreeMap::new(),
         }
     }
 }
 
-impl<K: Ord + Copy> Stretches<K> {
+impl<K: Ord + Copy> SkipRanges<K> {
     /// Returns the key after which the scan continues, starting from `above`.
     pub(crate) fn pass_over(&self, above: K, now: Timestamp) -> K {
         self.passed(above, now).0
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn what_cannot_go_yet_is_passed_over_until_it_can() {
-        let mut stretches = Stretches::default();
+        let mut stretches = SkipRanges::default();
         stretches.looked_at(0, 10, later(3_600));
         stretches.looked_at(10, 20, later(7_200));
         assert_eq!(stretches.pass_over(0, NOW), 20);
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_looked_at() {
-        let mut stretches = Stretches::default();
+        let mut stretches = SkipRanges::default();
         stretches.looked_at(0, 10, None);
         stretches.looked_at(10, 20, later(60));
         assert_eq!(stretches.pass_over(0, NOW), 0);
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn what_is_passed_over_says_when_it_can_go() {
-        let mut stretches = Stretches::default();
+        let mut stretches = SkipRanges::default();
         assert_eq!(stretches.passed(0, NOW), (0, None));
         stretches.looked_at(0, 10, later(7_200));
         stretches.looked_at(10, 20, later(3_600));
@@ -158,7 +158,7 @@ mod tests {
     /// maximum number of steps of a run, and whether everything that had expired was deleted.
     fn looks_per_round(step: usize) -> (usize, bool) {
         const KEPT: u64 = 86_400;
-        let mut stretches = Stretches::default();
+        let mut stretches = SkipRanges::default();
         let mut there: std::collections::BTreeSet<u64> = (1..=KEPT).collect();
         let (mut most, mut exact) = (0, true);
         for round in 0..500 {
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn neighbours_become_one_and_the_earlier_moment_counts() {
-        let mut stretches = Stretches::default();
+        let mut stretches = SkipRanges::default();
         for piece in 0..100_u64 {
             stretches.looked_at(piece, piece + 1, later(60 + piece % 2));
         }
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_has_changed_is_looked_at_again() {
-        let mut stretches = Stretches::default();
+        let mut stretches = SkipRanges::default();
         stretches.looked_at(0, 10, later(3_600));
         stretches.looked_at(10, 20, later(7_200));
         stretches.invalidate_at(21);
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn no_more_than_so_many_are_remembered() {
-        let mut stretches = Stretches::default();
+        let mut stretches = SkipRanges::default();
         for piece in 0..2 * MAX_SKIP_RANGES as u64 {
             stretches.looked_at(piece, piece + 1, later(3_600 * (piece + 1)));
         }

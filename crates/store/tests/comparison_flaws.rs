@@ -188,7 +188,7 @@ macro_rules! right {
 }
 
 impl Figures for Flawed {
-    fn add_figures(&self, mut number: u64, mut happened: Vec<Happened>) -> Answer<()> {
+    fn add_figures(&self, mut number: u64, mut happened: Vec<StatEntry>) -> Answer<()> {
         if self.has(Flaw::CountsWholeHours) {
             happened.retain(|it| it.at.0 % 3_600_000 < 1_800_000);
         }
@@ -206,7 +206,7 @@ impl Figures for Flawed {
 
 impl Outbox for Flawed {
     right! {
-        notices(after: u64, limit: usize) -> Answer<Vec<NoticeEntry>>;
+        notices(after: u64, limit: usize) -> Answer<Vec<Notification>>;
         told() -> Answer<u64>;
         keep_act(notice: u64, act: AuditEntry) -> Answer<CreateResult>;
     }
@@ -224,7 +224,7 @@ impl Outbox for Flawed {
         now: Timestamp,
         from: u64,
         up_to: u64,
-        mut lines: Vec<(String, LetterLine)>,
+        mut lines: Vec<(String, EmailLine)>,
         due_at: Timestamp,
     ) -> Answer<bool> {
         if self.has(Flaw::LosesALine) && lines.len() > 2 {
@@ -237,9 +237,9 @@ impl Outbox for Flawed {
         &self,
         now: Timestamp,
         until: Timestamp,
-        longest: Longest,
+        longest: MaxEmailDelay,
         limit: usize,
-    ) -> Answer<Vec<Letter>> {
+    ) -> Answer<Vec<PendingEmail>> {
         let until = match self.has(Flaw::ClaimsForNoTime) {
             true => now,
             false => until,
@@ -290,10 +290,10 @@ impl Store for Flawed {
         &self,
         now: Timestamp,
         mut events: Vec<NewEvent>,
-        mut allowance: Allowance,
+        mut allowance: Quotas,
     ) -> Answer<Ingest> {
         if self.has(Flaw::ForgetsAllowances) {
-            allowance = Allowance::UNLIMITED;
+            allowance = Quotas::UNLIMITED;
         }
         for event in &mut events {
             if self.has(Flaw::ForgetsIdempotencyKeys) {
@@ -381,7 +381,7 @@ impl Store for Flawed {
         reason: DeadReason,
         except: Arc<[DeliveryId]>,
         limit: usize,
-    ) -> Answer<Swept> {
+    ) -> Answer<SweepResult> {
         let except = if self.has(Flaw::SweepsWhatIsInFlight) {
             Arc::new([])
         } else {
@@ -424,7 +424,7 @@ impl Store for Flawed {
         self.inner.events(tenant, filter, page)
     }
 
-    fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<Retried> {
+    fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<RetryResult> {
         let mut tenant = tenant;
         if self.has(Flaw::RetriesForStrangers) {
             tenant = "acme".parse().expect("a tenant's id");
@@ -435,8 +435,8 @@ impl Store for Flawed {
         }
         Box::pin(async {
             let retried = retried.await?;
-            Ok(if retried == Retried::PayloadGone {
-                Retried::Replayed {
+            Ok(if retried == RetryResult::PayloadDeleted {
+                RetryResult::Replayed {
                     endpoint: EndpointId(1),
                 }
             } else {
@@ -445,7 +445,7 @@ impl Store for Flawed {
         })
     }
 
-    fn tidy(&self, now: Timestamp, mut retention: Retention) -> Answer<Tidied> {
+    fn tidy(&self, now: Timestamp, mut retention: Retention) -> Answer<RetentionStepResult> {
         let mut now = now;
         if self.has(Flaw::TidiesTooEarly) {
             now = now.after(Span::from_hours(12));
@@ -498,10 +498,10 @@ impl Store for Flawed {
         entry: AuditId,
         outcome: AuditOutcome,
         made: Option<String>,
-    ) -> Answer<Completed> {
+    ) -> Answer<AuditCompletion> {
         let finished = self.inner.finish_audit(entry, outcome, made);
         match self.has(Flaw::ChangesWhatIsComplete) {
-            true => Box::pin(async { finished.await.map(|_| Completed::Done) }),
+            true => Box::pin(async { finished.await.map(|_| AuditCompletion::Done) }),
             false => finished,
         }
     }
@@ -514,7 +514,7 @@ impl Store for Flawed {
         if let AuditScope::Tenant(tenant) = &filter.of
             && self.has(Flaw::ShowsOthersAudit)
         {
-            filter.of = AuditScope::Named(tenant.clone());
+            filter.of = AuditScope::AnyWithId(tenant.clone());
         }
         self.inner.audit(filter, page)
     }
@@ -533,7 +533,7 @@ impl Store for Flawed {
         passes(now: Timestamp, tenant: TenantId, page: PageRequest<PassId>) -> Answer<Page<Pass, PassId>>;
         end_pass(now: Timestamp, tenant: Option<TenantId>, pass: PassId) -> Answer<bool>;
         begin_audit(now: Timestamp, entry: AuditEntry) -> Answer<CreateResult>;
-        whose(named: Named) -> Answer<Option<TenantId>>;
+        whose(named: OwnedObject) -> Answer<Option<TenantId>>;
         create_endpoint(now: Timestamp, endpoint: Endpoint, at_most: u32) -> Answer<CreateResult>;
         replace_endpoint(now: Timestamp, endpoint: Endpoint) -> Answer<ReplaceResult>;
         endpoint(endpoint: EndpointId) -> Answer<Option<EndpointRow>>;

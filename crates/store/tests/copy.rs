@@ -17,7 +17,7 @@ use engines::{NoOrders, PlainDial};
 use posthaste_core::dice::Dice;
 use posthaste_core::time::Timestamp;
 use posthaste_store::copy::{
-    Compared, CopyError, Destination, copy, place_keys, shared_keys, verify,
+    CopyError, Destination, RowCounts, copy, place_keys, shared_keys, verify,
 };
 use posthaste_store::postgres::PostgresStore;
 use posthaste_store::sqlite::SqliteStore;
@@ -113,13 +113,13 @@ fn to(url: &str) -> Destination {
     }
 }
 
-fn carry(from: &Path, to: &Destination) -> Result<Vec<Compared>, CopyError> {
+fn carry(from: &Path, to: &Destination) -> Result<Vec<RowCounts>, CopyError> {
     copy(from, to, |_| {})
 }
 
 #[track_caller]
-fn assert_all_there(compared: &[Compared]) {
-    assert!(compared.iter().all(Compared::agrees), "{compared:#?}");
+fn assert_all_there(compared: &[RowCounts]) {
+    assert!(compared.iter().all(RowCounts::agrees), "{compared:#?}");
 }
 
 #[test]

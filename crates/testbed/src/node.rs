@@ -17,17 +17,17 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The program, store, directory and arguments to start a node with.
 #[derive(Clone, Debug)]
-pub struct Launch {
+pub struct NodeOptions {
     program: PathBuf,
     store: String,
     directory: PathBuf,
     arguments: Vec<String>,
 }
 
-impl Launch {
+impl NodeOptions {
     /// Uses this program, store and working directory. Loopback destinations are allowed, and the port is a free one.
-    pub fn new(program: impl AsRef<Path>, store: &str, directory: &Path) -> Launch {
-        Launch {
+    pub fn new(program: impl AsRef<Path>, store: &str, directory: &Path) -> NodeOptions {
+        NodeOptions {
             program: program.as_ref().to_owned(),
             store: store.to_owned(),
             directory: directory.to_owned(),
@@ -36,12 +36,12 @@ impl Launch {
     }
 
     /// Sets the role: `all`, `api` or `worker`.
-    pub fn role(self, role: &str) -> Launch {
+    pub fn role(self, role: &str) -> NodeOptions {
         self.with(&["--role", role])
     }
 
     /// Adds command line arguments.
-    pub fn with(mut self, arguments: &[&str]) -> Launch {
+    pub fn with(mut self, arguments: &[&str]) -> NodeOptions {
         let arguments = arguments.iter().map(|argument| (*argument).to_owned());
         self.arguments.extend(arguments);
         self
@@ -88,7 +88,7 @@ pub struct Node {
 
 impl Node {
     /// Starts a node and waits until it logs its address.
-    pub fn start(launch: &Launch) -> Node {
+    pub fn start(launch: &NodeOptions) -> Node {
         Node::spawn(launch.command())
     }
 

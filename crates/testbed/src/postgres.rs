@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::PATIENCE;
-use crate::programs::Programs;
+use crate::programs::PostgresPrograms;
 
 /// Ports to choose from. They are below the system's ephemeral ports, so that an outgoing connection never takes the
 /// port while the server is stopped.
@@ -33,7 +33,7 @@ pub enum Stop {
 /// A private PostgreSQL server. It ends with the test, also if the test is killed.
 #[derive(Debug)]
 pub struct PrivatePostgres {
-    programs: Programs,
+    programs: PostgresPrograms,
     home: TempDir,
     port: u16,
     settings: Vec<(String, String)>,
@@ -62,7 +62,7 @@ impl PrivatePostgres {
 
     /// Starts a server with these settings and these files in its data directory.
     fn start_with(settings: &[(&str, &str)], files: &[(&str, &str)]) -> PrivatePostgres {
-        let programs = Programs::find();
+        let programs = PostgresPrograms::find();
         let home = tempfile::Builder::new()
             .prefix("posthaste-testbed-")
             .permissions(std::fs::Permissions::from_mode(0o711))
@@ -206,7 +206,7 @@ impl Drop for PrivatePostgres {
     }
 }
 
-fn init(programs: &Programs, home: &Path) {
+fn init(programs: &PostgresPrograms, home: &Path) {
     let mut init = programs.command("initdb");
     init.args(["--username=postgres", "--auth=trust", "--encoding=UTF8"])
         .args(["--locale=C", "--no-sync", "--pgdata"])
@@ -217,7 +217,7 @@ fn init(programs: &Programs, home: &Path) {
 }
 
 /// Starts a process that waits for this one to end, and then stops the server and deletes its files.
-fn guard(programs: &Programs, home: &Path) -> Child {
+fn guard(programs: &PostgresPrograms, home: &Path) -> Child {
     let stop = programs.command("pg_ctl");
     let mut words = vec![stop.get_program().to_owned()];
     words.extend(stop.get_args().map(ToOwned::to_owned));

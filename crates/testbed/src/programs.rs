@@ -8,17 +8,17 @@ const BY_VERSION: &str = "/usr/lib/postgresql";
 
 /// PostgreSQL's programs, of the newest version that is installed.
 #[derive(Clone, Debug)]
-pub(crate) struct Programs {
+pub(crate) struct PostgresPrograms {
     bin: PathBuf,
     user: Option<String>,
 }
 
-impl Programs {
+impl PostgresPrograms {
     /// Finds the programs. Panics with instructions if there are none.
-    pub(crate) fn find() -> Programs {
+    pub(crate) fn find() -> PostgresPrograms {
         let bin = newest(Path::new(BY_VERSION)).or_else(in_path);
         let bin = bin.expect("PostgreSQL is needed for this test: scripts/test installs it");
-        Programs {
+        PostgresPrograms {
             bin,
             user: unprivileged(),
         }

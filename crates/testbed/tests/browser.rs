@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use posthaste_testbed::browser::{Browser, Look, Page, Spot, png_size};
+use posthaste_testbed::browser::{Browser, Locator, Look, Page, png_size};
 use posthaste_testbed::{Answer, Arrival, PATIENCE, Receiver};
 
 /// A web server with these pages: path, content type and body.
@@ -56,9 +56,9 @@ async fn a_page_is_read_clicked_and_typed_into_as_by_a_person() {
     assert_eq!(page.text("h1").await, "Form");
     assert_eq!(page.text("#later b").await, "it came");
     assert!(!page.has("#secret").await, "what is hidden is not there");
-    assert!(page.has(Spot::saying("button", "Save")).await);
+    assert!(page.has(Locator::saying("button", "Save")).await);
 
-    page.fill(Spot::labelled("Your name"), "Ann & Co").await;
+    page.fill(Locator::labelled("Your name"), "Ann & Co").await;
     page.choose("select", "b").await;
     // The disabled button comes first and cannot be clicked.
     let done = page.follow("button:not(:disabled)").await;

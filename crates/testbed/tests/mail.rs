@@ -78,7 +78,7 @@ async fn it_refuses_where_it_is_told_to() {
     let answers = said(&server, &LETTER[..3]);
     assert_eq!(answers.last().map(String::as_str), Some("550 nobody\r\n"));
     server.reached(MailStep::Recipient, 1).await;
-    server.refuse(MailStep::Letter, "452 full");
+    server.refuse(MailStep::Message, "452 full");
     assert_eq!(codes(&said(&server, &LETTER)).last(), Some(&"452"));
     assert!(server.letters().is_empty());
     server.behave();

@@ -33,7 +33,7 @@ pub enum AlertName {
     /// The store has little free space.
     StoreNearlyFull,
     /// Notifications cannot be sent.
-    NoticesStuck,
+    NotificationsStuck,
 }
 
 impl AlertName {
@@ -51,7 +51,7 @@ impl AlertName {
         AlertName::QueueAge,
         AlertName::StoreSlow,
         AlertName::StoreNearlyFull,
-        AlertName::NoticesStuck,
+        AlertName::NotificationsStuck,
     ];
 
     /// Returns the name in the API.
@@ -69,7 +69,7 @@ impl AlertName {
             AlertName::QueueAge => "queue_age",
             AlertName::StoreSlow => "store_slow",
             AlertName::StoreNearlyFull => "store_nearly_full",
-            AlertName::NoticesStuck => "notices_stuck",
+            AlertName::NotificationsStuck => "notices_stuck",
         }
     }
 
@@ -79,14 +79,14 @@ impl AlertName {
             AlertName::RetryRatio
             | AlertName::DeadLetterRatio
             | AlertName::SecondAttemptSuccessRatio
-            | AlertName::StoreNearlyFull => Measure::Share,
+            | AlertName::StoreNearlyFull => Measure::Ratio,
             AlertName::AttemptsPerSuccess => Measure::Factor,
             AlertName::RetryingOver24h | AlertName::DeadLettersGrowing => Measure::Count,
-            AlertName::QueueAge | AlertName::StoreSlow | AlertName::NoticesStuck => {
+            AlertName::QueueAge | AlertName::StoreSlow | AlertName::NotificationsStuck => {
                 Measure::Seconds
             }
             AlertName::BreakerTripped | AlertName::DisableWarning | AlertName::EndpointDisabled => {
-                Measure::Happening
+                Measure::Event
             }
         }
     }
@@ -105,7 +105,7 @@ impl AlertName {
             AlertName::QueueAge => Bound::Above(600.0),
             AlertName::StoreSlow => Bound::Above(1.0),
             AlertName::StoreNearlyFull => Bound::Below(0.10),
-            AlertName::NoticesStuck => Bound::Above(900.0),
+            AlertName::NotificationsStuck => Bound::Above(900.0),
         }
     }
 }
@@ -114,7 +114,7 @@ impl AlertName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// A part of a whole, from 0 to 1.
-    Share,
+    Ratio,
     /// A factor.
     Factor,
     /// A number.
@@ -122,7 +122,7 @@ pub enum Measure {
     /// A duration, in seconds.
     Seconds,
     /// No value: the alert is an event that happens or does not happen.
-    Happening,
+    Event,
 }
 
 impl fmt::Display for AlertName {

@@ -1,6 +1,6 @@
 //! Classification of attempt outcomes.
 //!
-//! [`classify`] is called once, where the attempt ended. The result is a [`Meaning`]: success, or a [`Failure`]
+//! [`classify`] is called once, where the attempt ended. The result is a [`Classification`]: success, or a [`Failure`]
 //! with a verdict (retry or not), a kind (what went wrong) and a scope (this delivery or the destination). The
 //! default table is total: every status from 100 to 599 and every [`Fault`] has exactly one row. An endpoint's own
 //! [`Rule`]s are checked before it.
@@ -9,7 +9,7 @@ mod retry_after;
 mod rule;
 
 pub use retry_after::retry_after;
-pub use rule::{MAX_RULES, On, Rule, Then};
+pub use rule::{MAX_RULES, Rule, RuleMatch, Then};
 
 use serde::{Deserialize, Serialize};
 
@@ -208,7 +208,7 @@ pub enum Verdict {
 
 /// The classification of an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meaning {
+pub enum Classification {
     /// Delivered.
     Success,
     /// Not delivered.
@@ -240,9 +240,9 @@ pub struct Failure {
 
 /// Classifies `outcome` for an endpoint with these rules. The first rule that matches wins, then the default table
 /// applies.
-pub fn classify(outcome: Outcome, rules: &[Rule]) -> Meaning {
+pub fn classify(outcome: Outcome, rules: &[Rule]) -> Classification {
     let (kind, scope, default_verdict, row, status, asked) = match outcome {
-        Outcome::Answered { status, .. } if status.class() == 2 => return Meaning::Success,
+        Outcome::Answered { status, .. } if status.class() == 2 => return Classification::Success,
         Outcome::Answered {
             status,
             retry_after,
@@ -280,7 +280,7 @@ pub fn classify(outcome: Outcome, rules: &[Rule]) -> Meaning {
         Some(index) => (rules[index].then.verdict(), Row::Rule(index as u8)),
     };
     let gives_up = verdict == Verdict::GiveUp;
-    Meaning::Failure(Failure {
+    Classification::Failure(Failure {
         kind,
         scope,
         verdict,
@@ -340,8 +340,8 @@ mod tests {
 
     fn failure(outcome: Outcome, rules: &[Rule]) -> Failure {
         match classify(outcome, rules) {
-            Meaning::Failure(failure) => failure,
-            Meaning::Success => panic!("{outcome:?} was taken for a success"),
+            Classification::Failure(failure) => failure,
+            Classification::Success => panic!("{outcome:?} was taken for a success"),
         }
     }
 
@@ -362,8 +362,8 @@ mod tests {
     fn every_status_has_its_verdict() {
         for code in 100..=599 {
             let verdict = match classify(answered(code), &[]) {
-                Meaning::Success => None,
-                Meaning::Failure(failure) => {
+                Classification::Success => None,
+                Classification::Failure(failure) => {
                     assert_eq!(failure.kind, FailureKind::Http, "{code}");
                     assert_eq!(failure.gone, code == 410, "{code}");
                     assert_eq!(failure.throttled, code == 429, "{code}");
@@ -419,7 +419,7 @@ mod tests {
         assert_eq!(stale.scope, Scope::Delivery);
         assert_eq!(failure(answered(401), &[]).verdict, Verdict::GiveUp);
         let rules = [Rule {
-            on: On::Status(HttpStatus::UNAUTHORIZED),
+            on: RuleMatch::Status(HttpStatus::UNAUTHORIZED),
             then: Then::Fail,
         }];
         assert_eq!(
@@ -450,15 +450,15 @@ mod tests {
     fn the_first_matching_rule_wins() {
         let rules = [
             Rule {
-                on: On::Status(HttpStatus(404)),
+                on: RuleMatch::Status(HttpStatus(404)),
                 then: Then::Fail,
             },
             Rule {
-                on: On::Class(4),
+                on: RuleMatch::Class(4),
                 then: Then::Retry { limit: Some(2) },
             },
             Rule {
-                on: On::Kind(FailureKind::Dns),
+                on: RuleMatch::Kind(FailureKind::Dns),
                 then: Then::Retry { limit: None },
             },
         ];
@@ -476,7 +476,7 @@ mod tests {
     #[test]
     fn an_endpoint_that_retries_410_is_not_gone() {
         let rules = [Rule {
-            on: On::Status(HttpStatus::GONE),
+            on: RuleMatch::Status(HttpStatus::GONE),
             then: Then::Retry { limit: None },
         }];
         assert!(!failure(answered(410), &rules).gone);
@@ -485,10 +485,10 @@ mod tests {
     #[test]
     fn no_rule_makes_a_success_a_failure() {
         let rules = [Rule {
-            on: On::Kind(FailureKind::Http),
+            on: RuleMatch::Kind(FailureKind::Http),
             then: Then::Fail,
         }];
-        assert_eq!(classify(answered(204), &rules), Meaning::Success);
+        assert_eq!(classify(answered(204), &rules), Classification::Success);
         assert_eq!(failure(answered(503), &rules).verdict, Verdict::GiveUp);
     }
 }

@@ -14,7 +14,7 @@ const MAX_RULE_RETRIES: u32 = 1_000;
 
 /// The outcomes that a rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum On {
+pub enum RuleMatch {
     /// One status.
     Status(HttpStatus),
     /// A class of statuses: 4 for `4xx`.
@@ -39,40 +39,40 @@ pub enum Then {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// The outcomes that the rule matches.
-    pub on: On,
+    pub on: RuleMatch,
     /// The action.
     pub then: Then,
 }
 
-impl On {
+impl RuleMatch {
     pub(super) fn matches(self, status: Option<HttpStatus>, kind: FailureKind) -> bool {
         match self {
-            On::Status(wanted) => status == Some(wanted),
-            On::Class(wanted) => status.is_some_and(|status| status.class() == wanted),
-            On::Kind(wanted) => kind == wanted,
+            RuleMatch::Status(wanted) => status == Some(wanted),
+            RuleMatch::Class(wanted) => status.is_some_and(|status| status.class() == wanted),
+            RuleMatch::Kind(wanted) => kind == wanted,
         }
     }
 
-    fn parse(text: &str) -> Option<On> {
+    fn parse(text: &str) -> Option<RuleMatch> {
         if let Some(class) = text.strip_suffix("xx") {
             return Some(class)
                 .filter(|class| class.len() == 1)
                 .and_then(|class| class.parse().ok())
                 .filter(|class| (3..=5).contains(class))
-                .map(On::Class);
+                .map(RuleMatch::Class);
         }
         if text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit()) {
             let code = text.parse().ok()?;
             return HttpStatus::new(code)
                 .filter(|status| status.class() >= 3)
-                .map(On::Status);
+                .map(RuleMatch::Status);
         }
         FailureKind::ALL
             .into_iter()
             // No attempt has this kind: it is for the waiting deliveries of a disabled endpoint.
             .filter(|kind| *kind != FailureKind::WebhookDisabled)
             .find(|kind| kind.name() == text)
-            .map(On::Kind)
+            .map(RuleMatch::Kind)
     }
 }
 
@@ -114,7 +114,7 @@ impl Rule {
         })
     }
 
-    fn read_on(fields: &mut Fields<'_, '_>) -> Option<On> {
+    fn read_on(fields: &mut Fields<'_, '_>) -> Option<RuleMatch> {
         fields.need("on");
         let value = fields.value("on")?;
         // A status may also be written as a number.
@@ -123,7 +123,7 @@ impl Rule {
             (None, Some(number)) => number.to_string(),
             (None, None) => String::new(),
         };
-        let on = On::parse(&text);
+        let on = RuleMatch::parse(&text);
         if on.is_none() {
             fields.wrong(
                 "on",
@@ -135,12 +135,12 @@ impl Rule {
     }
 }
 
-impl Serialize for On {
+impl Serialize for RuleMatch {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            On::Status(status) => serializer.collect_str(&status.code()),
-            On::Class(class) => serializer.collect_str(&format_args!("{class}xx")),
-            On::Kind(kind) => serializer.serialize_str(kind.name()),
+            RuleMatch::Status(status) => serializer.collect_str(&status.code()),
+            RuleMatch::Class(class) => serializer.collect_str(&format_args!("{class}xx")),
+            RuleMatch::Kind(kind) => serializer.serialize_str(kind.name()),
         }
     }
 }
@@ -170,13 +170,13 @@ mod tests {
     #[test]
     fn reads_statuses_classes_and_kinds() {
         for (text, on) in [
-            ("404", On::Status(HttpStatus::new(404).unwrap())),
-            ("599", On::Status(HttpStatus::new(599).unwrap())),
-            ("5xx", On::Class(5)),
-            ("dns", On::Kind(FailureKind::Dns)),
-            ("http", On::Kind(FailureKind::Http)),
+            ("404", RuleMatch::Status(HttpStatus::new(404).unwrap())),
+            ("599", RuleMatch::Status(HttpStatus::new(599).unwrap())),
+            ("5xx", RuleMatch::Class(5)),
+            ("dns", RuleMatch::Kind(FailureKind::Dns)),
+            ("http", RuleMatch::Kind(FailureKind::Http)),
         ] {
-            assert_eq!(On::parse(text), Some(on), "{text}");
+            assert_eq!(RuleMatch::parse(text), Some(on), "{text}");
         }
     }
 
@@ -194,7 +194,7 @@ mod tests {
             "",
             "webhook_disabled",
         ] {
-            assert_eq!(On::parse(text), None, "{text}");
+            assert_eq!(RuleMatch::parse(text), None, "{text}");
         }
     }
 }

@@ -14,8 +14,8 @@ mod timings;
 
 use std::fmt;
 
-pub use room::{Ask, Room, Share, share};
-pub use roster::{Command, Holding, Input, Roster, Seen, ShardRow, View};
+pub use room::{Ask, NodeShare, ShareGrant, share};
+pub use roster::{Command, Holding, Input, Roster, Seen, ShardRow, TableView};
 pub use shard::{SHARD_COUNT, Shard};
 pub use timings::{LONGEST_LEASE, SHORTEST_LEASE, Timings, TimingsError};
 

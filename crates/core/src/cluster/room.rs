@@ -2,13 +2,13 @@
 //!
 //! Each node holds a number of *slots*; all nodes together never hold more than the tenant's limit. Nodes ask one
 //! after the other, repeatedly, with what they have and what they want ([`Ask`]). [`share`] answers with a
-//! [`Room`]. A node that uses less gives slots back. A node with more than its fair share, while another node wants
+//! [`ShareGrant`]. A node that uses less gives slots back. A node with more than its fair share, while another node wants
 //! some, gives slots back as soon as its attempts in flight have ended. If there is less than one slot per node,
 //! the nodes take turns: no node keeps a slot while another one wants one and has none.
 
 /// The slots that a node holds and wants, as other nodes see them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct NodeShare {
     /// Number of attempts that the node may have in flight.
     pub slots: u32,
     /// Number of attempts that the node would have in flight without a limit.
@@ -28,7 +28,7 @@ pub struct Ask {
 
 /// The answer to a request for slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct ShareGrant {
     /// Slots that belong to this node exclusively.
     pub slots: u32,
     /// Slots that the node may use from now on. If this is less than `slots`, the node must give up the difference,
@@ -40,10 +40,10 @@ pub struct Room {
 }
 
 /// Returns the slots for a node that asks and already holds `held`, out of the tenant's limit `most`.
-pub fn share(most: u32, held: u32, ask: Ask, others: &[Share]) -> Room {
+pub fn share(most: u32, held: u32, ask: Ask, others: &[NodeShare]) -> ShareGrant {
     let theirs: u32 = others.iter().map(|other| other.slots).sum();
     let free = most.saturating_sub(theirs);
-    let claims = |other: &&Share| other.slots > 0 || other.wants > 0;
+    let claims = |other: &&NodeShare| other.slots > 0 || other.wants > 0;
     let claimants = 1 + others.iter().filter(claims).count() as u32;
     let fair = (most / claimants).max(1);
     let owed: u32 = others
@@ -60,7 +60,7 @@ pub fn share(most: u32, held: u32, ask: Ask, others: &[Share]) -> Room {
         false => ask.wants.min(fair.max(free.saturating_sub(owed))),
     };
     let slots = kept.max(target.min(free));
-    Room {
+    ShareGrant {
         slots,
         usable: target.min(slots),
         fair,
@@ -78,7 +78,7 @@ mod tests {
         work: u32,
         under_way: u32,
         usable: u32,
-        share: Option<Share>,
+        share: Option<NodeShare>,
         done: u32,
     }
 
@@ -98,7 +98,7 @@ mod tests {
     }
 
     fn ask(nodes: &mut [Node], asks: usize, most: u32) {
-        let others: Vec<Share> = nodes
+        let others: Vec<NodeShare> = nodes
             .iter()
             .enumerate()
             .filter(|(index, _)| *index != asks)
@@ -119,7 +119,7 @@ mod tests {
         );
         assert!(room.usable <= room.slots);
         node.usable = room.usable;
-        node.share = Some(Share {
+        node.share = Some(NodeShare {
             slots: room.slots,
             wants,
         });
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(nodes.map(|node| node.usable), [5, 5]);
         // The first node has all slots again when the other one is done.
         nodes[1] = Node {
-            share: Some(Share { slots: 0, wants: 0 }),
+            share: Some(NodeShare { slots: 0, wants: 0 }),
             ..Node::default()
         };
         nodes[0].under_way = 0;

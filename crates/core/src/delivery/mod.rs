@@ -22,8 +22,8 @@ mod settle;
 mod state;
 mod upcoming;
 
-pub use settle::{SettledAttempt, Terms};
-pub use state::{DeadReason, State, Status, Trigger, Turn};
+pub use settle::{RetrySettings, SettledAttempt};
+pub use state::{DeadReason, ScheduledAttempt, State, Status, Trigger};
 pub use upcoming::Upcoming;
 
 use crate::classify::Row;
@@ -37,7 +37,7 @@ pub struct OrderingKey(pub u64);
 
 /// The data of a delivery apart from its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct DeliveryData {
     /// The id, the same on every attempt and every replay.
     pub id: DeliveryId,
     /// The event that is delivered.
@@ -63,7 +63,7 @@ pub struct Facts {
 /// One event on its way to one endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    facts: Facts,
+    facts: DeliveryData,
     state: State,
 }
 
@@ -88,7 +88,7 @@ impl Delivery {
         give_up_after: Span,
     ) -> Delivery {
         Delivery {
-            facts: Facts {
+            facts: DeliveryData {
                 id,
                 event,
                 endpoint,
@@ -100,7 +100,7 @@ impl Delivery {
                 previous_delay: None,
                 granted: Vec::new(),
             },
-            state: State::Pending(Turn {
+            state: State::Pending(ScheduledAttempt {
                 at: due_at,
                 trigger: Trigger::Automatic,
             }),
@@ -108,7 +108,7 @@ impl Delivery {
     }
 
     /// Restores a stored delivery.
-    pub fn restore(facts: Facts, state: State) -> Delivery {
+    pub fn restore(facts: DeliveryData, state: State) -> Delivery {
         Delivery { facts, state }
     }
 
@@ -118,7 +118,7 @@ impl Delivery {
     }
 
     /// Returns the data apart from the state.
-    pub fn facts(&self) -> &Facts {
+    pub fn facts(&self) -> &DeliveryData {
         &self.facts
     }
 
@@ -249,7 +249,7 @@ impl Delivery {
 
     /// Makes a waiting delivery due now, at a manual request.
     pub fn hasten(&mut self, now: Timestamp) -> Result<(), IllegalTransition> {
-        let turn = Turn {
+        let turn = ScheduledAttempt {
             at: now,
             trigger: Trigger::Manual,
         };
@@ -278,7 +278,7 @@ impl Delivery {
         self.facts.spent = 0;
         self.facts.previous_delay = None;
         self.facts.granted.clear();
-        self.state = State::Pending(Turn {
+        self.state = State::Pending(ScheduledAttempt {
             at: now,
             trigger: Trigger::Manual,
         });
@@ -286,7 +286,7 @@ impl Delivery {
     }
 
     /// Returns the waiting state for `turn`: pending before the first attempt of the round, retrying after it.
-    fn waiting(&self, turn: Turn) -> State {
+    fn waiting(&self, turn: ScheduledAttempt) -> State {
         if self.facts.spent == 0 {
             State::Pending(turn)
         } else {

@@ -1,14 +1,14 @@
 //! The end of an attempt: decides whether the delivery succeeded, is retried or is dead-lettered.
 
-use super::{DeadReason, Delivery, IllegalTransition, State, Trigger, Turn};
-use crate::classify::{Failure, Meaning, Outcome, Verdict, classify};
+use super::{DeadReason, Delivery, IllegalTransition, ScheduledAttempt, State, Trigger};
+use crate::classify::{Classification, Failure, Outcome, Verdict, classify};
 use crate::dice::Dice;
 use crate::policy::RetryPolicy;
 use crate::time::{Span, Timestamp};
 
 /// The retry settings of an endpoint.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms<'a> {
+pub struct RetrySettings<'a> {
     /// The retry policy.
     pub policy: &'a RetryPolicy,
     /// Maximum `Retry-After` that is honoured.
@@ -29,7 +29,7 @@ pub struct SettledAttempt {
     /// The outcome of the attempt.
     pub outcome: Outcome,
     /// The classification of the outcome.
-    pub meaning: Meaning,
+    pub meaning: Classification,
     /// Time of the next attempt, if there is one.
     pub next_attempt_at: Option<Timestamp>,
     /// The wait that the receiver asked for, limited to the maximum.
@@ -46,7 +46,7 @@ impl Delivery {
         &mut self,
         now: Timestamp,
         outcome: Outcome,
-        terms: Terms<'_>,
+        terms: RetrySettings<'_>,
         dice: &mut Dice,
     ) -> Result<SettledAttempt, IllegalTransition> {
         let (trigger, started_at) = match self.state {
@@ -67,8 +67,8 @@ impl Delivery {
         self.facts.spent = self.facts.spent.saturating_add(1);
         let meaning = classify(outcome, &terms.policy.rules);
         let (state, retry_after) = match meaning {
-            Meaning::Success => (State::Succeeded { at: now }, None),
-            Meaning::Failure(failure) => {
+            Classification::Success => (State::Succeeded { at: now }, None),
+            Classification::Failure(failure) => {
                 let asked = failure
                     .retry_after
                     .map(|asked| asked.min(terms.retry_after_cap));
@@ -126,7 +126,7 @@ impl Delivery {
         if at > self.facts.give_up_at {
             return dead(DeadReason::Expired);
         }
-        State::Retrying(Turn {
+        State::Retrying(ScheduledAttempt {
             at,
             trigger: Trigger::Automatic,
         })

@@ -19,7 +19,7 @@ pub enum Trigger {
 
 /// The due time of a waiting delivery, and the trigger of its next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub struct ScheduledAttempt {
     /// Earliest time of the attempt.
     pub at: Timestamp,
     /// The trigger of the attempt.
@@ -75,15 +75,15 @@ impl DeadReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Waits for its first attempt.
-    Pending(Turn),
+    Pending(ScheduledAttempt),
     /// Waits for a retry.
-    Retrying(Turn),
+    Retrying(ScheduledAttempt),
     /// Waits and is held: the endpoint is paused or its breaker has tripped.
-    Held(Turn),
+    Held(ScheduledAttempt),
     /// Is being sent.
     InProgress {
         /// The turn it waited for, which it returns to if an internal fault ends the attempt.
-        turn: Turn,
+        turn: ScheduledAttempt,
         /// The trigger of this attempt.
         trigger: Trigger,
         /// Start time of the attempt.

@@ -45,7 +45,7 @@ fn attempt(
     outcome: Outcome,
     policy: &RetryPolicy,
 ) -> SettledAttempt {
-    let terms = Terms {
+    let terms = RetrySettings {
         policy,
         retry_after_cap: Span::from_hours(24),
     };
@@ -236,7 +236,7 @@ fn what_is_still_to_come_matches_the_policy() {
         .settle(
             DUE,
             status(200, None),
-            Terms {
+            RetrySettings {
                 policy: &policy,
                 retry_after_cap: Span::from_hours(24),
             },
@@ -289,7 +289,7 @@ fn there_are_no_arrows_but_those_in_the_picture() {
         ("begin", |d| d.begin(DUE, false).map(drop)),
         ("abandon", |d| d.abandon()),
         ("settle", |d| {
-            let terms = Terms {
+            let terms = RetrySettings {
                 policy: &fixed(1, 2),
                 retry_after_cap: Span::ZERO,
             };
@@ -349,7 +349,7 @@ proptest! {
         seed: u64,
     ) {
         let policy = RetryPolicy { max_attempts, jitter: Jitter::Full, ..Preset::Swift.policy() };
-        let terms = Terms { policy: &policy, retry_after_cap: Span::from_hours(24) };
+        let terms = RetrySettings { policy: &policy, retry_after_cap: Span::from_hours(24) };
         let mut dice = Dice::seeded(seed);
         let mut delivery = Delivery::schedule(
             DeliveryId(1), EventId(2), EndpointId(3), None, DUE, Span::from_secs(give_up_s),

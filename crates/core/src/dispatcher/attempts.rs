@@ -1,14 +1,16 @@
 //! Attempts: starting them, evaluating their results and recording them.
 
-use super::command::{Attempt, AttemptRecord, Command, Finish, News, Notice, Record, Ticket};
+use super::command::{
+    Attempt, AttemptRecord, Command, EndpointNotification, Finish, News, Record, Ticket,
+};
 use super::flights::{InFlight, Stage};
 use super::lanes::Sweep;
 use super::{Dispatcher, MAX_TRIAL_DELAY, Phase, STORE_PAUSE, Trial};
-use crate::classify::{Meaning, Outcome, Scope};
-use crate::delivery::{DeadReason, Delivery, SettledAttempt, State, Terms};
+use crate::classify::{Classification, Outcome, Scope};
+use crate::delivery::{DeadReason, Delivery, RetrySettings, SettledAttempt, State};
 use crate::lane::{
-    Admission, Back, Breaker, BreakerChange, BreakerState, Concern, DisableCause, LaneSettings,
-    Signal, Standing, StoredTrip, TripReason,
+    Admission, AttemptFeedback, Breaker, BreakerChange, BreakerState, DisableCause, HealthVerdict,
+    LaneSettings, Signal, Standing, StoredTrip, TripReason,
 };
 use crate::time::{Now, Timestamp};
 
@@ -90,7 +92,7 @@ impl Dispatcher {
             Stage::Recording(_) => return,
         };
         match finish {
-            Finish::OurFault => {
+            Finish::InternalFault => {
                 let mut delivery = delivery.clone();
                 delivery.abandon().expect("it was being sent");
                 self.flights.end(ticket);
@@ -116,8 +118,8 @@ impl Dispatcher {
             .known
             .as_ref()
             .expect("only the introduced are sent to");
-        let back = Back {
-            signal: Signal::Void,
+        let back = AttemptFeedback {
+            signal: Signal::NoEvidence,
             probe,
             failures_in_a_row: entry.health.consecutive_failures,
             overloaded: false,
@@ -147,7 +149,7 @@ impl Dispatcher {
             .as_ref()
             .expect("only the introduced are sent to");
         let settings = known.settings.clone();
-        let terms = Terms {
+        let terms = RetrySettings {
             policy: &settings.policy,
             retry_after_cap: settings.retry_after_cap,
         };
@@ -195,15 +197,16 @@ impl Dispatcher {
     ) -> Option<DisableCause> {
         let entry = &mut self.lanes[lane];
         let endpoint = entry.endpoint;
-        let mut notify = |news| commands.push(Command::Notify(Notice { endpoint, news }));
+        let mut notify =
+            |news| commands.push(Command::Notify(EndpointNotification { endpoint, news }));
         let concern = entry.health.note(now.wall, settlement.meaning);
-        let back = Back {
+        let back = AttemptFeedback {
             signal: signal(settlement.meaning),
             probe,
             failures_in_a_row: entry.health.consecutive_failures,
             overloaded: match settlement.meaning {
-                Meaning::Success => false,
-                Meaning::Failure(failure) => failure.overloaded,
+                Classification::Success => false,
+                Classification::Failure(failure) => failure.overloaded,
             },
         };
         let turnover = entry
@@ -228,12 +231,12 @@ impl Dispatcher {
             return None;
         }
         let cause = match concern {
-            Concern::Fine => return None,
-            Concern::Warn(cause) => {
+            HealthVerdict::Fine => return None,
+            HealthVerdict::Warn(cause) => {
                 notify(News::DisableWarning(cause));
                 return None;
             }
-            Concern::Disable(cause) => cause,
+            HealthVerdict::Disable(cause) => cause,
         };
         notify(News::Disabled(cause));
         entry.gate.stand(Standing::Disabled, now.tick);
@@ -300,7 +303,7 @@ impl Dispatcher {
             .trip(now.tick, reason, &settings.breaker, &mut self.dice);
         if turnover.is_some() {
             entry.backlog.spill();
-            commands.push(Command::Notify(Notice {
+            commands.push(Command::Notify(EndpointNotification {
                 endpoint: entry.endpoint,
                 news: News::BreakerTripped(reason),
             }));
@@ -382,12 +385,12 @@ fn news(command: &Command) -> Option<News> {
 }
 
 /// Returns the signal about the destination that follows from the meaning of an attempt.
-fn signal(meaning: Meaning) -> Signal {
+fn signal(meaning: Classification) -> Signal {
     match meaning {
-        Meaning::Success => Signal::Up,
-        Meaning::Failure(failure) => match failure.scope {
+        Classification::Success => Signal::Up,
+        Classification::Failure(failure) => match failure.scope {
             Scope::Destination => Signal::Down,
-            Scope::Delivery => Signal::Aside,
+            Scope::Delivery => Signal::Refused,
         },
     }
 }

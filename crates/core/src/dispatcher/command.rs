@@ -25,7 +25,7 @@ pub enum Finish {
     /// The attempt was made, with this outcome.
     Ran(Outcome),
     /// An internal fault (a panic, a shutdown) ended the attempt. It does not count as an attempt.
-    OurFault,
+    InternalFault,
 }
 
 /// An event that the dispatcher reacts to.
@@ -45,7 +45,7 @@ pub enum Input {
     },
     /// The configuration and state of an endpoint: the answer to [`Command::Introduce`], or an update after a
     /// change.
-    Introduced(Introduction),
+    Introduced(EndpointSnapshot),
     /// The endpoint does not exist: the answer to [`Command::Introduce`].
     NoSuchEndpoint(EndpointId),
     /// A caller asks to enable, pause, disable or delete an endpoint.
@@ -126,7 +126,7 @@ pub enum Input {
 
 /// The configuration and state of an endpoint.
 #[derive(Clone, Debug)]
-pub struct Introduction {
+pub struct EndpointSnapshot {
     /// The endpoint.
     pub endpoint: EndpointId,
     /// The tenant that the endpoint belongs to.
@@ -196,7 +196,7 @@ pub enum Command {
     /// Nothing of a revoked endpoint is in flight any more, so it can be released: the answer to [`Input::Disown`].
     Disowned(EndpointId),
     /// Publish a notice to live observers. The attempt record carries the news that must not be lost.
-    Notify(Notice),
+    Notify(EndpointNotification),
     /// All attempts have ended and are recorded: the answer to [`Input::Shutdown`].
     Drained,
 }
@@ -249,7 +249,7 @@ pub struct AttemptRecord {
 
 /// News about one endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Notice {
+pub struct EndpointNotification {
     /// The endpoint.
     pub endpoint: EndpointId,
     /// The news.

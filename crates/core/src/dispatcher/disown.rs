@@ -3,7 +3,7 @@
 use super::command::Command;
 use super::lanes::Sweep;
 use super::timers::Timers;
-use super::turns::Turns;
+use super::turns::FairScheduler;
 use super::{Dispatcher, Phase};
 use crate::id::EndpointId;
 use crate::time::Now;
@@ -58,7 +58,7 @@ impl Dispatcher {
     pub(super) fn forget_all(&mut self) {
         self.lanes.clear();
         self.by_endpoint.clear();
-        self.turns = Turns::sharing(self.turns.shares());
+        self.turns = FairScheduler::sharing(self.turns.shares());
         self.flights.clear();
         self.ticks = Timers::new();
         self.dues = Timers::new();

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::command::{Command, Introduction};
+use super::command::{Command, EndpointSnapshot};
 use super::{Dispatcher, MAX_FETCHES, Phase};
 use crate::delivery::{DeadReason, Delivery};
 use crate::id::{DeliveryId, EndpointId};
@@ -146,7 +146,7 @@ impl Dispatcher {
     pub(super) fn introduced(
         &mut self,
         now: Now,
-        introduction: Introduction,
+        introduction: EndpointSnapshot,
         commands: &mut Vec<Command>,
     ) {
         let Some(lane) = self.find(introduction.endpoint) else {

@@ -28,10 +28,10 @@ mod timers;
 mod turns;
 
 pub use command::{
-    Attempt, AttemptRecord, Command, Finish, Input, Introduction, News, Notice, Record, Ticket,
-    Wake,
+    Attempt, AttemptRecord, Command, EndpointNotification, EndpointSnapshot, Finish, Input, News,
+    Record, Ticket, Wake,
 };
-pub use turns::Crowd;
+pub use turns::TenantDemand;
 
 use std::collections::VecDeque;
 
@@ -42,7 +42,7 @@ use self::flights::{Flights, InFlight, Stage};
 use self::lanes::Lane;
 use self::recent::Recent;
 use self::timers::Timers;
-use self::turns::Turns;
+use self::turns::FairScheduler;
 use crate::delivery::Delivery;
 use crate::dice::Dice;
 use crate::id::{DeliveryId, EndpointId, TenantId};
@@ -94,7 +94,7 @@ pub struct Dispatcher {
     suspended: bool,
     lanes: Slab<Lane>,
     by_endpoint: FxHashMap<EndpointId, usize>,
-    turns: Turns,
+    turns: FairScheduler,
     flights: Flights,
     ticks: Timers<Tick>,
     dues: Timers<Timestamp>,
@@ -162,7 +162,7 @@ impl Dispatcher {
             suspended: false,
             lanes: Slab::new(),
             by_endpoint: FxHashMap::default(),
-            turns: Turns::default(),
+            turns: FairScheduler::default(),
             flights: Flights::new(limits.max_flights),
             ticks: Timers::new(),
             dues: Timers::new(),
@@ -178,7 +178,7 @@ impl Dispatcher {
     /// Divides the concurrency limits of tenants among several nodes: a tenant with a limit starts no attempt until
     /// [`grant`](Dispatcher::grant) gives this node a concurrency share.
     pub fn share_room(&mut self) {
-        self.turns = Turns::sharing(true);
+        self.turns = FairScheduler::sharing(true);
     }
 
     /// Returns the number of attempts that a tenant has in flight on this node.
@@ -187,7 +187,7 @@ impl Dispatcher {
     }
 
     /// Returns the in-flight attempts and the demand on this node of every tenant with a concurrency limit.
-    pub fn crowds(&self) -> Vec<Crowd> {
+    pub fn crowds(&self) -> Vec<TenantDemand> {
         self.turns.crowds()
     }
 

@@ -56,7 +56,7 @@ impl Tenant {
 
 /// In-flight attempts and demand of a limited tenant on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Crowd {
+pub struct TenantDemand {
     /// The tenant.
     pub tenant: TenantId,
     /// Concurrency limit of the tenant, over all nodes.
@@ -67,7 +67,7 @@ pub struct Crowd {
 
 /// The order in which lanes are served.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct FairScheduler {
     tenants: Slab<Tenant>,
     by_id: FxHashMap<TenantId, usize>,
     ring: VecDeque<usize>,
@@ -80,12 +80,12 @@ pub(super) struct Turns {
     lacks_room: bool,
 }
 
-impl Turns {
+impl FairScheduler {
     /// Creates an empty order. `shares` is true if nodes share the tenants' concurrency limits.
-    pub(super) fn sharing(shares: bool) -> Turns {
-        Turns {
+    pub(super) fn sharing(shares: bool) -> FairScheduler {
+        FairScheduler {
             shares,
-            ..Turns::default()
+            ..FairScheduler::default()
         }
     }
 
@@ -107,7 +107,7 @@ impl Turns {
     }
 
     /// Returns every tenant that has a concurrency limit.
-    pub(super) fn crowds(&self) -> Vec<Crowd> {
+    pub(super) fn crowds(&self) -> Vec<TenantDemand> {
         let mut crowds = Vec::new();
         for (_, entry) in &self.tenants {
             let Some(most) = entry.most.map(count) else {
@@ -123,7 +123,7 @@ impl Turns {
                 under_way,
                 wants,
             };
-            crowds.push(Crowd {
+            crowds.push(TenantDemand {
                 tenant: entry.id.clone(),
                 most,
                 ask,
@@ -309,13 +309,13 @@ impl Turns {
 mod tests {
     use super::*;
 
-    fn tenant(turns: &mut Turns, name: &str) -> usize {
+    fn tenant(turns: &mut FairScheduler, name: &str) -> usize {
         turns.add_lane(&name.parse().unwrap())
     }
 
     #[test]
     fn tenants_take_turns_whatever_the_number_of_their_lanes() {
-        let mut turns = Turns::default();
+        let mut turns = FairScheduler::default();
         let (big, small) = (tenant(&mut turns, "big"), tenant(&mut turns, "small"));
         for lane in 0..100 {
             turns.enqueue(big, lane);
@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn a_tenant_whose_flights_never_land_leaves_room_for_others() {
         const PLACES: usize = 100;
-        let mut turns = Turns::default();
+        let mut turns = FairScheduler::default();
         let (hog, other) = (tenant(&mut turns, "hog"), tenant(&mut turns, "other"));
         for lane in 0..1_000 {
             turns.enqueue(hog, lane);
@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn what_is_under_way_is_known_by_tenant_whether_it_is_limited_or_not() {
-        let mut turns = Turns::default();
+        let mut turns = FairScheduler::default();
         let (one, other) = (tenant(&mut turns, "one"), tenant(&mut turns, "other"));
         turns.attempt_started(one);
         turns.attempt_started(one);
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn a_parked_tenant_comes_back_though_the_ring_is_never_empty() {
-        let mut turns = Turns::default();
+        let mut turns = FairScheduler::default();
         let (busy, parked) = (tenant(&mut turns, "busy"), tenant(&mut turns, "parked"));
         turns.attempt_started(parked);
         turns.attempt_started(parked);
@@ -381,7 +381,7 @@ mod tests {
 
     #[test]
     fn a_tenant_that_has_all_it_may_waits_outside_and_comes_back() {
-        let mut turns = Turns::default();
+        let mut turns = FairScheduler::default();
         let (few, other) = (tenant(&mut turns, "few"), tenant(&mut turns, "other"));
         turns.allow(few, Some(2));
         for lane in 0..10 {
@@ -424,7 +424,7 @@ mod tests {
 
     #[test]
     fn what_is_shared_is_used_when_it_is_granted_and_no_sooner() {
-        let mut turns = Turns::sharing(true);
+        let mut turns = FairScheduler::sharing(true);
         let (few, free) = (tenant(&mut turns, "few"), tenant(&mut turns, "free"));
         turns.allow(few, Some(5));
         for lane in 0..10 {
@@ -434,7 +434,7 @@ mod tests {
         assert_eq!(turns.next(100), Some(50), "who is not limited asks nobody");
         assert_eq!(turns.next(100), None);
         let id: TenantId = "few".parse().unwrap();
-        let asks = |turns: &Turns| {
+        let asks = |turns: &FairScheduler| {
             let crowds = turns.crowds();
             assert_eq!((crowds.len(), crowds[0].most), (1, 5));
             let Ask {
@@ -481,7 +481,7 @@ mod tests {
 
     #[test]
     fn whoever_steps_out_of_line_leaves_no_gap() {
-        let mut turns = Turns::default();
+        let mut turns = FairScheduler::default();
         let (one, other) = (tenant(&mut turns, "one"), tenant(&mut turns, "other"));
         turns.enqueue(one, 1);
         turns.enqueue(other, 2);
@@ -504,7 +504,7 @@ mod tests {
 
     #[test]
     fn a_tenant_without_lanes_is_forgotten() {
-        let mut turns = Turns::default();
+        let mut turns = FairScheduler::default();
         let first = tenant(&mut turns, "acme");
         assert_eq!(tenant(&mut turns, "acme"), first);
         turns.remove_lane(first);

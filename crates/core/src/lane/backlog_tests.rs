@@ -1,7 +1,7 @@
 //! Tests of the backlog.
 
 use super::*;
-use crate::delivery::{State, Trigger, Turn};
+use crate::delivery::{ScheduledAttempt, State, Trigger};
 use crate::id::{EndpointId, EventId};
 use crate::time::Span;
 
@@ -30,7 +30,7 @@ fn retrying(delivery: &Delivery, attempts: u32, at: Timestamp) -> Delivery {
     facts.attempts = attempts;
     facts.spent = attempts;
     let trigger = Trigger::Automatic;
-    Delivery::restore(facts, State::Retrying(Turn { at, trigger }))
+    Delivery::restore(facts, State::Retrying(ScheduledAttempt { at, trigger }))
 }
 
 fn succeeded(delivery: &Delivery) -> Delivery {

@@ -64,11 +64,11 @@ pub enum Signal {
     /// The destination accepted the delivery.
     Up,
     /// The destination is up, but refused this delivery.
-    Aside,
+    Refused,
     /// The destination failed.
     Down,
     /// No information: an internal fault of posthaste ended the attempt.
-    Void,
+    NoEvidence,
 }
 
 /// The breaker's state.
@@ -207,7 +207,7 @@ impl Breaker {
         match signal {
             Signal::Up => slice.up += 1,
             Signal::Down => slice.down += 1,
-            Signal::Aside | Signal::Void => return None,
+            Signal::Refused | Signal::NoEvidence => return None,
         }
         if signal == Signal::Up {
             return None;
@@ -230,7 +230,7 @@ impl Breaker {
             BreakerState::Passing | BreakerState::Tripped { .. } => return None,
         };
         match signal {
-            Signal::Up | Signal::Aside => {
+            Signal::Up | Signal::Refused => {
                 self.close();
                 Some(BreakerChange::Recovered)
             }
@@ -240,7 +240,7 @@ impl Breaker {
                 self.state = BreakerState::Tripped { until, reason };
                 None
             }
-            Signal::Void => {
+            Signal::NoEvidence => {
                 let until = now.after(FAULT_WAIT);
                 self.state = BreakerState::Tripped { until, reason };
                 None
@@ -331,7 +331,7 @@ mod tests {
             in_a_row = match signal {
                 Signal::Down => in_a_row + 1,
                 Signal::Up => 0,
-                Signal::Aside | Signal::Void => in_a_row,
+                Signal::Refused | Signal::NoEvidence => in_a_row,
             };
             let result = breaker.result(Tick(*ms), *signal, in_a_row, &settings, &mut dice);
             turnover = turnover.or(result);
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn refused_payloads_and_our_own_faults_never_trip_it() {
-        for signal in [Signal::Aside, Signal::Void] {
+        for signal in [Signal::Refused, Signal::NoEvidence] {
             let history: Vec<_> = (0..1_000).map(|n| (n, signal)).collect();
             assert_eq!(feed(&mut Breaker::default(), &history), None);
         }
@@ -421,7 +421,7 @@ mod tests {
         let mut dice = Dice::seeded(5);
         let mut breaker = Breaker::tripped(Tick(0), TripReason::FailureRatio, 3);
         breaker.send_probe(Tick(0));
-        breaker.probe_result(Tick(10), Signal::Void, &settings, &mut dice);
+        breaker.probe_result(Tick(10), Signal::NoEvidence, &settings, &mut dice);
         assert_eq!(breaker.failed_probes(), 3);
         assert_eq!(until(&breaker), Tick(10).after(FAULT_WAIT));
     }
@@ -436,7 +436,7 @@ mod tests {
             let (mut now, mut in_a_row, mut probe_out) = (Tick(0), 0, false);
             for (pause, signal) in steps {
                 now = Tick(now.0 + pause);
-                let signal = [Signal::Up, Signal::Down, Signal::Down, Signal::Aside][signal as usize];
+                let signal = [Signal::Up, Signal::Down, Signal::Down, Signal::Refused][signal as usize];
                 match breaker.passage(now) {
                     BreakerDecision::Open => {
                         prop_assert_eq!(breaker.state(), BreakerState::Passing);

@@ -180,7 +180,7 @@ impl Gate {
     pub fn leave(
         &mut self,
         now: Tick,
-        back: Back,
+        back: AttemptFeedback,
         settings: &BreakerSettings,
         dice: &mut Dice,
     ) -> Option<BreakerChange> {
@@ -192,7 +192,7 @@ impl Gate {
                 self.rate.speed_up();
             }
             Signal::Down => self.window.narrow(),
-            Signal::Aside | Signal::Void => {}
+            Signal::Refused | Signal::NoEvidence => {}
         }
         if back.overloaded {
             self.rate.slow_down(now);
@@ -252,7 +252,7 @@ impl Gate {
 
 /// The result of one attempt, as the gate needs it.
 #[derive(Clone, Copy, Debug)]
-pub struct Back {
+pub struct AttemptFeedback {
     /// Evidence about the destination.
     pub signal: Signal,
     /// True if it was the probe.
@@ -281,8 +281,8 @@ mod tests {
         )
     }
 
-    fn back(signal: Signal, probe: bool) -> Back {
-        Back {
+    fn back(signal: Signal, probe: bool) -> AttemptFeedback {
+        AttemptFeedback {
             signal,
             probe,
             failures_in_a_row: 0,
@@ -366,8 +366,8 @@ mod tests {
         for (signal, room) in [
             (Signal::Down, 4),
             (Signal::Up, 9),
-            (Signal::Aside, 9),
-            (Signal::Void, 9),
+            (Signal::Refused, 9),
+            (Signal::NoEvidence, 9),
         ] {
             let mut gate = gate();
             for _ in 0..2 {
@@ -468,10 +468,10 @@ mod tests {
                     },
                     5..=7 if !out.is_empty() => {
                         let probe = out.swap_remove(0);
-                        let signal = [Signal::Up, Signal::Down, Signal::Aside][usize::from(what - 5)];
+                        let signal = [Signal::Up, Signal::Down, Signal::Refused][usize::from(what - 5)];
                         in_a_row = if signal == Signal::Down { in_a_row + 1 } else { 0 };
                         let overloaded = pause % 2 == 0;
-                        let back = Back { signal, probe, failures_in_a_row: in_a_row, overloaded };
+                        let back = AttemptFeedback { signal, probe, failures_in_a_row: in_a_row, overloaded };
                         gate.leave(now, back, &settings, &mut dice);
                     }
                     8 => gate.pause_for(now, Span::from_millis(pause)),

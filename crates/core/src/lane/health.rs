@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::breaker::TripReason;
-use crate::classify::{Meaning, Scope, Verdict};
+use crate::classify::{Classification, Scope, Verdict};
 use crate::time::{Span, Timestamp};
 
 /// Number of permanently refused deliveries in a row that disables an endpoint.
@@ -41,7 +41,7 @@ pub enum DisableCause {
 
 /// The consequence of a result for the endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Concern {
+pub enum HealthVerdict {
     /// No consequence.
     Fine,
     /// The tenant should be warned.
@@ -87,17 +87,17 @@ pub struct Health {
 
 impl Health {
     /// Adds the result of an attempt and returns its consequence.
-    pub fn note(&mut self, now: Timestamp, meaning: Meaning) -> Concern {
+    pub fn note(&mut self, now: Timestamp, meaning: Classification) -> HealthVerdict {
         let failure = match meaning {
-            Meaning::Success => {
+            Classification::Success => {
                 self.consecutive_failures = 0;
                 self.permanent_failures = 0;
                 self.failing_since = None;
                 self.warned_of_days_at = None;
                 self.warned_of_refusals = false;
-                return Concern::Fine;
+                return HealthVerdict::Fine;
             }
-            Meaning::Failure(failure) => failure,
+            Classification::Failure(failure) => failure,
         };
         match failure.scope {
             Scope::Destination => {
@@ -111,29 +111,29 @@ impl Health {
             Verdict::Retry | Verdict::RetryUpTo(_) => {}
         }
         if failure.gone {
-            return Concern::Disable(DisableCause::Gone);
+            return HealthVerdict::Disable(DisableCause::Gone);
         }
         if self.permanent_failures >= PERMANENT_FAILURES_TO_DISABLE {
-            return Concern::Disable(DisableCause::PermanentFailures);
+            return HealthVerdict::Disable(DisableCause::PermanentFailures);
         }
         if self.permanent_failures >= PERMANENT_FAILURES_TO_WARN && !self.warned_of_refusals {
             self.warned_of_refusals = true;
-            return Concern::Warn(DisableCause::PermanentFailures);
+            return HealthVerdict::Warn(DisableCause::PermanentFailures);
         }
         let failing_for = now.since(failing_since);
         match self.warned_of_days_at {
             Some(warned_at) => {
                 let warned_long_ago = now.since(warned_at) >= WARNING_LEAD;
                 if failing_for >= FAILING_TO_DISABLE && warned_long_ago {
-                    return Concern::Disable(DisableCause::FailingForDays);
+                    return HealthVerdict::Disable(DisableCause::FailingForDays);
                 }
-                Concern::Fine
+                HealthVerdict::Fine
             }
             None if failing_for >= FAILING_TO_WARN => {
                 self.warned_of_days_at = Some(now);
-                Concern::Warn(DisableCause::FailingForDays)
+                HealthVerdict::Warn(DisableCause::FailingForDays)
             }
-            None => Concern::Fine,
+            None => HealthVerdict::Fine,
         }
     }
 
@@ -180,7 +180,7 @@ mod tests {
 
     const START: Timestamp = Timestamp(1_000_000_000);
 
-    fn answer(code: u16) -> Meaning {
+    fn answer(code: u16) -> Classification {
         let status = HttpStatus::new(code).unwrap();
         classify(
             Outcome::Answered {
@@ -198,13 +198,14 @@ mod tests {
     #[test]
     fn a_hundred_refusals_in_a_row_disable_with_a_warning_first() {
         let mut health = Health::default();
-        let concerns: Vec<Concern> = (0..100).map(|_| health.note(START, answer(401))).collect();
-        let warned = Concern::Warn(DisableCause::PermanentFailures);
+        let concerns: Vec<HealthVerdict> =
+            (0..100).map(|_| health.note(START, answer(401))).collect();
+        let warned = HealthVerdict::Warn(DisableCause::PermanentFailures);
         for (index, concern) in concerns.iter().enumerate() {
             let expected = match index + 1 {
                 PERMANENT_WARN => warned,
-                PERMANENT_END => Concern::Disable(DisableCause::PermanentFailures),
-                1.. | 0 => Concern::Fine,
+                PERMANENT_END => HealthVerdict::Disable(DisableCause::PermanentFailures),
+                1.. | 0 => HealthVerdict::Fine,
             };
             assert_eq!(*concern, expected, "refusal {}", index + 1);
         }
@@ -220,7 +221,7 @@ mod tests {
         }
         health.note(START, answer(200));
         assert_eq!(health, Health::default());
-        assert_eq!(health.note(START, answer(401)), Concern::Fine);
+        assert_eq!(health.note(START, answer(401)), HealthVerdict::Fine);
     }
 
     #[test]
@@ -229,15 +230,15 @@ mod tests {
         let mut told = Vec::new();
         for hour in 0..=5 * 24 {
             let concern = health.note(hours(hour), answer(503));
-            if concern != Concern::Fine {
+            if concern != HealthVerdict::Fine {
                 told.push((hour, concern));
             }
         }
         assert_eq!(
             told,
             [
-                (96, Concern::Warn(DisableCause::FailingForDays)),
-                (120, Concern::Disable(DisableCause::FailingForDays)),
+                (96, HealthVerdict::Warn(DisableCause::FailingForDays)),
+                (120, HealthVerdict::Disable(DisableCause::FailingForDays)),
             ]
         );
     }
@@ -245,11 +246,14 @@ mod tests {
     #[test]
     fn where_days_passed_unnoticed_the_warning_still_comes_a_day_ahead() {
         let mut health = Health::default();
-        assert_eq!(health.note(hours(0), answer(503)), Concern::Fine);
-        let warned = Concern::Warn(DisableCause::FailingForDays);
+        assert_eq!(health.note(hours(0), answer(503)), HealthVerdict::Fine);
+        let warned = HealthVerdict::Warn(DisableCause::FailingForDays);
         assert_eq!(health.note(hours(24 * 9), answer(503)), warned);
-        assert_eq!(health.note(hours(24 * 9 + 23), answer(503)), Concern::Fine);
-        let disabled = Concern::Disable(DisableCause::FailingForDays);
+        assert_eq!(
+            health.note(hours(24 * 9 + 23), answer(503)),
+            HealthVerdict::Fine
+        );
+        let disabled = HealthVerdict::Disable(DisableCause::FailingForDays);
         assert_eq!(health.note(hours(24 * 10), answer(503)), disabled);
     }
 
@@ -269,7 +273,7 @@ mod tests {
 
     #[test]
     fn gone_is_gone() {
-        let gone = Concern::Disable(DisableCause::Gone);
+        let gone = HealthVerdict::Disable(DisableCause::Gone);
         assert_eq!(Health::default().note(START, answer(410)), gone);
     }
 
@@ -292,11 +296,14 @@ mod tests {
     fn each_cause_has_a_warning_of_its_own() {
         let mut health = Health::default();
         health.note(hours(0), answer(503));
-        let of_days = Concern::Warn(DisableCause::FailingForDays);
+        let of_days = HealthVerdict::Warn(DisableCause::FailingForDays);
         assert_eq!(health.note(hours(96), answer(503)), of_days);
-        let concerns: Vec<Concern> = (0..80)
+        let concerns: Vec<HealthVerdict> = (0..80)
             .map(|_| health.note(hours(97), answer(401)))
             .collect();
-        assert_eq!(concerns[79], Concern::Warn(DisableCause::PermanentFailures));
+        assert_eq!(
+            concerns[79],
+            HealthVerdict::Warn(DisableCause::PermanentFailures)
+        );
     }
 }

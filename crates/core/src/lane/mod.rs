@@ -13,9 +13,9 @@ mod window;
 
 pub use backlog::{Backlog, Claim, Fetched};
 pub use breaker::{Breaker, BreakerChange, BreakerSettings, BreakerState, Signal, TripReason};
-pub use gate::{Admission, Back, Gate, Standing};
+pub use gate::{Admission, AttemptFeedback, Gate, Standing};
 pub use health::{
-    Concern, DisableCause, EXHAUSTED_WINDOW, FAILING_TO_DISABLE, FAILING_TO_WARN, Health,
+    DisableCause, EXHAUSTED_WINDOW, FAILING_TO_DISABLE, FAILING_TO_WARN, Health, HealthVerdict,
     MAX_EXHAUSTED, PERMANENT_FAILURES_TO_DISABLE, PERMANENT_FAILURES_TO_WARN, StoredTrip,
     WARNING_LEAD,
 };

@@ -2,8 +2,8 @@
 
 use super::{AttemptWindow, Backoff, Jitter, RetryPolicy};
 use crate::classify::{
-    AMBIGUOUS_RETRIES, FailureKind, Fault, HttpStatus, Meaning, On, Outcome, Row, Rule, Then,
-    classify,
+    AMBIGUOUS_RETRIES, Classification, FailureKind, Fault, HttpStatus, Outcome, Row, Rule,
+    RuleMatch, Then, classify,
 };
 use crate::time::Span;
 
@@ -114,8 +114,8 @@ impl RetryPolicy {
     /// Returns true if no rule of the endpoint's own applies to this outcome.
     fn is_default_for(&self, outcome: Outcome) -> bool {
         match classify(outcome, &self.rules) {
-            Meaning::Success => true,
-            Meaning::Failure(failure) => match failure.row {
+            Classification::Success => true,
+            Classification::Failure(failure) => match failure.row {
                 Row::Status(_) | Row::Kind(_) => true,
                 Row::Rule(_) => false,
             },
@@ -158,15 +158,15 @@ fn grouped(delays: &[Span]) -> Vec<String> {
 
 fn rule_in_words(rule: &Rule) -> String {
     let on = match rule.on {
-        On::Status(status) => format!("an answer of {}", status.code()),
-        On::Class(class) => format!("an answer of {class}xx"),
-        On::Kind(FailureKind::Http) => "any answer but 2xx".to_owned(),
-        On::Kind(FailureKind::Timeout) => "a timeout".to_owned(),
-        On::Kind(FailureKind::Dns) => "a name that does not resolve".to_owned(),
-        On::Kind(FailureKind::Tls) => "a TLS failure".to_owned(),
-        On::Kind(FailureKind::Connection) => "a failed connection".to_owned(),
-        On::Kind(FailureKind::Validation) => "a forbidden destination".to_owned(),
-        On::Kind(FailureKind::WebhookDisabled | FailureKind::Unknown) => {
+        RuleMatch::Status(status) => format!("an answer of {}", status.code()),
+        RuleMatch::Class(class) => format!("an answer of {class}xx"),
+        RuleMatch::Kind(FailureKind::Http) => "any answer but 2xx".to_owned(),
+        RuleMatch::Kind(FailureKind::Timeout) => "a timeout".to_owned(),
+        RuleMatch::Kind(FailureKind::Dns) => "a name that does not resolve".to_owned(),
+        RuleMatch::Kind(FailureKind::Tls) => "a TLS failure".to_owned(),
+        RuleMatch::Kind(FailureKind::Connection) => "a failed connection".to_owned(),
+        RuleMatch::Kind(FailureKind::Validation) => "a forbidden destination".to_owned(),
+        RuleMatch::Kind(FailureKind::WebhookDisabled | FailureKind::Unknown) => {
             "an unknown failure".to_owned()
         }
     };

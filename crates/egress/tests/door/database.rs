@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use posthaste_egress::Roots;
-use posthaste_egress::database::{Place, Trust, dial};
+use posthaste_egress::database::{Place, TlsVerification, dial};
 use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
@@ -43,7 +43,7 @@ async fn server(config: Option<Arc<ServerConfig>>) -> Receiver {
 }
 
 /// Connects and reports how the server was reached, or the error.
-async fn spoken(receiver: &Receiver, host: &str, trust: Trust) -> io::Result<String> {
+async fn spoken(receiver: &Receiver, host: &str, trust: TlsVerification) -> io::Result<String> {
     let place = Place::Tcp {
         host: host.to_owned(),
         port: receiver.address.port(),
@@ -63,15 +63,35 @@ async fn tls_is_spoken_as_far_as_it_is_wanted() {
     let receiver = server(Some(config)).await;
     let roots = authority.roots();
     for (host, trust, wanted) in [
-        ("localhost", Trust::Plain, Some("plain")),
-        ("localhost", Trust::IfOffered, Some("tls!!")),
-        ("127.0.0.1", Trust::Anybody, Some("tls!!")),
-        ("127.0.0.1", Trust::Authority(roots.clone()), Some("tls!!")),
-        ("localhost", Trust::Host(roots.clone()), Some("tls!!")),
-        ("127.0.0.1", Trust::Host(roots), None),
-        ("localhost", Trust::Authority(Roots::mozilla()), None),
-        ("localhost", Trust::Host(Roots::mozilla()), None),
-        ("localhost", Trust::Host(Roots::none()), None),
+        ("localhost", TlsVerification::Disable, Some("plain")),
+        ("localhost", TlsVerification::Prefer, Some("tls!!")),
+        ("127.0.0.1", TlsVerification::Require, Some("tls!!")),
+        (
+            "127.0.0.1",
+            TlsVerification::VerifyCa(roots.clone()),
+            Some("tls!!"),
+        ),
+        (
+            "localhost",
+            TlsVerification::VerifyFull(roots.clone()),
+            Some("tls!!"),
+        ),
+        ("127.0.0.1", TlsVerification::VerifyFull(roots), None),
+        (
+            "localhost",
+            TlsVerification::VerifyCa(Roots::mozilla()),
+            None,
+        ),
+        (
+            "localhost",
+            TlsVerification::VerifyFull(Roots::mozilla()),
+            None,
+        ),
+        (
+            "localhost",
+            TlsVerification::VerifyFull(Roots::none()),
+            None,
+        ),
     ] {
         let how = format!("{host}, {trust:?}")
             .chars()
@@ -88,7 +108,12 @@ async fn an_expired_certificate_is_not_excused_with_its_name() {
     let config = authority.server("localhost", (2000, 2001), &[]);
     let receiver = server(Some(config)).await;
     for host in ["localhost", "127.0.0.1"] {
-        let said = spoken(&receiver, host, Trust::Authority(authority.roots())).await;
+        let said = spoken(
+            &receiver,
+            host,
+            TlsVerification::VerifyCa(authority.roots()),
+        )
+        .await;
         assert!(said.is_err(), "{host}");
     }
 }
@@ -96,9 +121,9 @@ async fn an_expired_certificate_is_not_excused_with_its_name() {
 #[tokio::test]
 async fn a_server_without_tls_is_refused_where_tls_is_wanted() {
     let receiver = server(None).await;
-    let said = spoken(&receiver, "localhost", Trust::IfOffered).await;
+    let said = spoken(&receiver, "localhost", TlsVerification::Prefer).await;
     assert_eq!(said.unwrap(), "plain");
-    let refused = spoken(&receiver, "localhost", Trust::Anybody).await;
+    let refused = spoken(&receiver, "localhost", TlsVerification::Require).await;
     let why = refused.unwrap_err().to_string();
     assert!(why.contains("sslmode"), "{why}");
 }
@@ -114,7 +139,9 @@ async fn a_socket_of_this_machine_needs_no_tls() {
         let (mut socket, _) = listener.accept().await.unwrap();
         socket.write_all(HELLO).await.unwrap();
     });
-    let mut wire = dial(&Place::Unix(path), &Trust::Anybody).await.unwrap();
+    let mut wire = dial(&Place::Unix(path), &TlsVerification::Require)
+        .await
+        .unwrap();
     let mut said = [0; 5];
     wire.read_exact(&mut said).await.unwrap();
     assert_eq!(said, HELLO);

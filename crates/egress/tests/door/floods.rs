@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use posthaste_core::classify::Fault;
-use posthaste_egress::{Report, SendError};
+use posthaste_egress::{SendError, SendReport};
 
 use crate::kit::*;
 
 /// Sends a request to a receiver that sends `first` and then `again` without end, as fast as possible. Only the
 /// first connection behaves like this.
-async fn flooded(first: impl Into<String>, again: impl Into<String>) -> Report {
+async fn flooded(first: impl Into<String>, again: impl Into<String>) -> SendReport {
     let (first, again): (Arc<str>, Arc<str>) = (first.into().into(), again.into().into());
     let fresh = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let mut receiver = Receiver::new(move |mut peer| {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use posthaste_core::classify::Fault;
-use posthaste_egress::{Client, Phase, Report, Request, SendError};
+use posthaste_egress::{Client, Phase, Request, SendError, SendReport};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -193,7 +193,7 @@ async fn meet(
     authority: &Authority,
     vice: Misbehaviour,
     within: Duration,
-) -> (Report, Report) {
+) -> (SendReport, SendReport) {
     let mut receiver = vicious(authority, vice).await;
     let url = receiver.named("https", NAME);
     let report = post_within(client, &url, within).await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use posthaste_core::classify::Fault;
-use posthaste_egress::{Client, Phase, Report, Request, Roots, SendError};
+use posthaste_egress::{Client, Phase, Request, Roots, SendError, SendReport};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
@@ -228,7 +228,7 @@ async fn a_handshake_that_stalls_runs_into_the_limit() {
             time_limit: SHORT,
             ..confidential(&receiver)
         };
-        let report: Report = client.send(hurried).await.unwrap();
+        let report: SendReport = client.send(hurried).await.unwrap();
         assert_eq!(report.mishap, Some(SendError::TimedOut(Phase::Securing)));
         assert_eq!(fault(&report), Fault::Tls);
         let sent = sent.recv().await.unwrap();

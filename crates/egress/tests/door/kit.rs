@@ -11,7 +11,7 @@ use http::{HeaderMap, Method};
 use posthaste_core::address::{Destination, EgressRules};
 use posthaste_core::classify::{Fault, Outcome};
 use posthaste_egress::{
-    Client, ClientSettings, Lookup, PoolKey, Report, Request, Resolve, ResolveError,
+    Client, ClientSettings, Lookup, PoolKey, Request, Resolve, ResolveError, SendReport,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -60,11 +60,11 @@ pub(crate) fn request(url: &str) -> Request {
     }
 }
 
-pub(crate) async fn post(client: &Client, url: &str) -> Report {
+pub(crate) async fn post(client: &Client, url: &str) -> SendReport {
     client.send(request(url)).await.unwrap()
 }
 
-pub(crate) async fn post_within(client: &Client, url: &str, time_limit: Duration) -> Report {
+pub(crate) async fn post_within(client: &Client, url: &str, time_limit: Duration) -> SendReport {
     let request = Request {
         time_limit,
         ..request(url)
@@ -72,7 +72,7 @@ pub(crate) async fn post_within(client: &Client, url: &str, time_limit: Duration
     client.send(request).await.unwrap()
 }
 
-pub(crate) fn status(report: &Report) -> u16 {
+pub(crate) fn status(report: &SendReport) -> u16 {
     match report.outcome {
         Outcome::Answered { status, .. } => status.code(),
         other @ (Outcome::StaleToken | Outcome::Failed(_)) => {
@@ -81,7 +81,7 @@ pub(crate) fn status(report: &Report) -> u16 {
     }
 }
 
-pub(crate) fn fault(report: &Report) -> Fault {
+pub(crate) fn fault(report: &SendReport) -> Fault {
     match report.outcome {
         other @ (Outcome::Answered { .. } | Outcome::StaleToken) => panic!("{other:?}"),
         Outcome::Failed(fault) => fault,

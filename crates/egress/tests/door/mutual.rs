@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use posthaste_core::classify::Fault;
 use posthaste_egress::{
-    Client, Identity, IdentityError, MAX_CHAIN, PoolKey, Report, Request, SendError,
+    Client, ClientIdentity, IdentityError, MAX_CHAIN, PoolKey, Request, SendError, SendReport,
 };
 use rcgen::{
     CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519,
@@ -30,10 +30,10 @@ fn certificate(authority: &Authority, key: &KeyPair) -> String {
     params.signed_by(key, authority.issuer()).unwrap().pem()
 }
 
-fn identity(authority: &Authority) -> Identity {
+fn identity(authority: &Authority) -> ClientIdentity {
     let key = KeyPair::generate().unwrap();
     let chain = certificate(authority, &key);
-    Identity::from_pem(chain.as_bytes(), key.serialize_pem().as_bytes()).unwrap()
+    ClientIdentity::from_pem(chain.as_bytes(), key.serialize_pem().as_bytes()).unwrap()
 }
 
 /// Starts a receiver that accepts client certificates issued by `guests`.
@@ -61,7 +61,11 @@ async fn guarded(
     secured(Arc::new(config), OK).await
 }
 
-async fn post_as(client: &Client, receiver: &Receiver, identity: Option<&Identity>) -> Report {
+async fn post_as(
+    client: &Client,
+    receiver: &Receiver,
+    identity: Option<&ClientIdentity>,
+) -> SendReport {
     let request = Request {
         identity: identity.cloned(),
         ..request(&receiver.named("https", NAME))
@@ -160,7 +164,7 @@ async fn every_kind_of_key_can_be_shown() {
         let client = trusting(authority.roots());
         for (key, pem) in &keys {
             let chain = certificate(&guests, key);
-            let known = Identity::from_pem(chain.as_bytes(), pem.as_bytes()).unwrap();
+            let known = ClientIdentity::from_pem(chain.as_bytes(), pem.as_bytes()).unwrap();
             let report = post_as(&client, &receiver, Some(&known)).await;
             assert_eq!(status(&report), 200, "{:?}", key.algorithm());
         }
@@ -173,7 +177,7 @@ fn what_is_no_identity_is_refused_where_it_can_be_mended() {
     let key = KeyPair::generate().unwrap();
     let chain = certificate(&authority, &key);
     let pem = key.serialize_pem();
-    let read = |chain: &str, key: &str| Identity::from_pem(chain.as_bytes(), key.as_bytes());
+    let read = |chain: &str, key: &str| ClientIdentity::from_pem(chain.as_bytes(), key.as_bytes());
     let refused = |chain: &str, key: &str| read(chain, key).err();
     assert_eq!(refused(&chain, &pem), None);
     let sec1 = refused(&chain, P256_SEC1);

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
 use posthaste_egress::Roots;
-use posthaste_egress::operator::{self, Connection, MAX_ANSWER_BYTES, Origin, Unreached};
+use posthaste_egress::operator::{self, Connection, MAX_ANSWER_BYTES, Origin, TrustedClientError};
 
 use crate::kit::*;
 use crate::secure::{Authority, secured};
@@ -51,20 +51,20 @@ async fn tls_is_spoken_where_the_url_says_so() {
     let answer = trusted.unwrap().send(get("/"), AMPLE).await.unwrap();
     assert_eq!(&answer.body()[..], b"ok");
     let distrusted = operator::connect(&origin, &Roots::mozilla(), AMPLE).await;
-    assert!(matches!(distrusted, Err(Unreached::NotSecured(_))));
+    assert!(matches!(distrusted, Err(TrustedClientError::NotSecured(_))));
 }
 
 #[tokio::test]
 async fn nobody_there_is_told_apart_from_somebody_slow() {
     let receiver = Receiver::holding(b"").await;
     let answer = connected(&receiver).await.send(get("/"), SHORT).await;
-    assert!(matches!(answer, Err(Unreached::TooSlow(SHORT))));
+    assert!(matches!(answer, Err(TrustedClientError::TooSlow(SHORT))));
 
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = free.local_addr().unwrap();
     drop(free);
     let refused = operator::connect(&Origin::plain(address), &Roots::none(), AMPLE).await;
-    assert!(matches!(refused, Err(Unreached::NotConnected(_))));
+    assert!(matches!(refused, Err(TrustedClientError::NotConnected(_))));
 }
 
 #[tokio::test]
@@ -82,14 +82,14 @@ async fn an_endless_answer_is_not_read_to_its_end() {
     })
     .await;
     let answer = connected(&receiver).await.send(get("/"), AMPLE).await;
-    assert!(matches!(answer, Err(Unreached::TooLong)));
+    assert!(matches!(answer, Err(TrustedClientError::TooLong)));
 }
 
 #[tokio::test]
 async fn a_broken_answer_is_no_answer() {
     let receiver = Receiver::saying(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf").await;
     let answer = connected(&receiver).await.send(get("/"), AMPLE).await;
-    assert!(matches!(answer, Err(Unreached::Broken(_))));
+    assert!(matches!(answer, Err(TrustedClientError::Broken(_))));
 }
 
 #[tokio::test]

@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use posthaste_egress::{LocalFault, Permit, Request};
+use posthaste_egress::{LocalFault, Request, SendPermit};
 
 use crate::kit::*;
 
 /// Creates a permit that is valid for the first `times` checks.
-fn holding(times: usize) -> Permit {
+fn holding(times: usize) -> SendPermit {
     let asked = Arc::new(AtomicUsize::new(0));
-    Permit::new(move || asked.fetch_add(1, Ordering::SeqCst) < times)
+    SendPermit::new(move || asked.fetch_add(1, Ordering::SeqCst) < times)
 }
 
-fn permitted(url: &str, permit: Permit) -> Request {
+fn permitted(url: &str, permit: SendPermit) -> Request {
     Request {
         permit: Some(permit),
         ..request(url)
@@ -33,7 +33,7 @@ async fn nothing_is_sent_once_it_is_too_late() {
         let sent = client()
             .send(permitted(&receiver.url(), holding(times)))
             .await;
-        assert_eq!(sent.unwrap_err(), LocalFault::TooLate);
+        assert_eq!(sent.unwrap_err(), LocalFault::PermitEnded);
         receiver.ended().await;
     }
 }
@@ -47,7 +47,7 @@ async fn nor_on_a_connection_that_was_used_before() {
         .await;
     assert_eq!(status(&first.unwrap()), 200);
     let sent = client.send(permitted(&receiver.url(), holding(1))).await;
-    assert_eq!(sent.unwrap_err(), LocalFault::TooLate);
+    assert_eq!(sent.unwrap_err(), LocalFault::PermitEnded);
     receiver.ended().await;
     assert_eq!(receiver.unasked(), 1);
     assert_eq!(receiver.connections(), 1);

@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use posthaste_core::address::{Destination, EgressRules, ForbiddenAddress, Refusal};
 use posthaste_core::classify::Fault;
 use posthaste_egress::{
-    Client, ClientSettings, LocalFault, Lookup, Report, Request, Resolve, ResolveError, SendError,
+    Client, ClientSettings, LocalFault, Lookup, Request, Resolve, ResolveError, SendError,
+    SendReport,
 };
 
 use crate::kit::*;
@@ -22,7 +23,7 @@ fn resolving(answers: &[&str]) -> Client {
     })
 }
 
-fn check_unsafe(report: &Report, kind: ForbiddenAddress) {
+fn check_unsafe(report: &SendReport, kind: ForbiddenAddress) {
     assert_eq!(fault(report), Fault::UnsafeDestination);
     assert_eq!(report.mishap, Some(SendError::Forbidden(kind)));
     assert_eq!(report.first_byte_at, None);
@@ -230,6 +231,6 @@ async fn where_a_connection_ends_is_judged_as_well() {
     let report = post(&opening(&["0.0.0.0/32"]), &url).await;
     check_unsafe(&report, ForbiddenAddress::Loopback);
     let report = post(&opening(&["0.0.0.0/32", "127.0.0.0/8"]), &url).await;
-    assert_eq!(report.mishap, Some(SendError::WrongPeer));
+    assert_eq!(report.mishap, Some(SendError::UnexpectedPeer));
     assert_eq!(report.first_byte_at, None);
 }

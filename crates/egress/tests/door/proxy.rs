@@ -273,7 +273,7 @@ async fn what_the_proxy_says_about_the_destination_is_the_destinations() {
         b"HTTP/1.1 503 Service Unavailable\r\n\r\n",
         b"HTTP/1.1 504 Gateway Timeout\r\n\r\n",
     ] {
-        assert_eq!(answered(said).await, Ok(SendError::BeyondProxy));
+        assert_eq!(answered(said).await, Ok(SendError::UnreachableThroughProxy));
     }
     let forbidden = answered(b"HTTP/1.1 403 Forbidden\r\n\r\n").await;
     assert_eq!(forbidden, Ok(SendError::RefusedByProxy));
@@ -434,7 +434,7 @@ async fn the_next_address_is_tried_if_the_proxy_does_not_reach_the_first() {
     let report = reached("127.0.0.2 127.0.0.3").await;
     assert_eq!(status(&report), 200);
     let report = reached("127.0.0.4 127.0.0.5 127.0.0.6 127.0.0.3").await;
-    assert_eq!(report.mishap, Some(SendError::BeyondProxy));
+    assert_eq!(report.mishap, Some(SendError::UnreachableThroughProxy));
     assert_eq!(proxy.connections(), 5);
     assert_eq!(proxy.unasked(), 5);
 }

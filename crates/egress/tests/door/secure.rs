@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use posthaste_core::classify::Fault;
-use posthaste_egress::{Client, ClientSettings, PoolKey, Report, Request, Roots, SendError};
+use posthaste_egress::{Client, ClientSettings, PoolKey, Request, Roots, SendError, SendReport};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
 };
@@ -103,7 +103,7 @@ pub(crate) async fn secured(config: Arc<ServerConfig>, answer: &'static str) -> 
     .await
 }
 
-async fn failing(roots: Roots, receiver: &Receiver, name: &str) -> Report {
+async fn failing(roots: Roots, receiver: &Receiver, name: &str) -> SendReport {
     let report = post(&trusting(roots), &receiver.named("https", name)).await;
     assert_eq!(fault(&report), Fault::Tls, "{}", report.detail());
     assert!(report.detail().starts_with("TLS failed"));

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use posthaste_core::classify::Fault;
-use posthaste_egress::{Client, Report, SendError};
+use posthaste_egress::{Client, SendError, SendReport};
 use tokio::io::AsyncWriteExt;
 
 use crate::kit::*;
@@ -366,7 +366,7 @@ async fn shaped(shape: &Shape) -> Receiver {
     .await
 }
 
-fn check(shape: &Shape, report: &Report, next: &Report) {
+fn check(shape: &Shape, report: &SendReport, next: &SendReport) {
     let said = String::from_utf8_lossy(&shape.said[..shape.said.len().min(200)]);
     let told = format!("{said:?} {:?}: {report:?}", shape.then);
     match &shape.ends {
@@ -394,7 +394,7 @@ fn check(shape: &Shape, report: &Report, next: &Report) {
 }
 
 /// Sends two requests to a receiver with this shape.
-async fn meet(client: &Client, shape: &Shape) -> (Report, Report) {
+async fn meet(client: &Client, shape: &Shape) -> (SendReport, SendReport) {
     let receiver = shaped(shape).await;
     let report = post(client, &receiver.url()).await;
     let next = post(client, &receiver.url()).await;

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use posthaste_core::classify::Fault;
-use posthaste_egress::{Client, ClientSettings, PoolKey, Report, Request, SendError};
+use posthaste_egress::{Client, ClientSettings, PoolKey, Request, SendError, SendReport};
 use tokio::sync::Barrier;
 
 use crate::kit::*;
 
-async fn post_as(client: &Client, key: &str, url: &str) -> Report {
+async fn post_as(client: &Client, key: &str, url: &str) -> SendReport {
     let request = Request {
         pool_key: PoolKey::new(key),
         ..request(url)

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::classify::Fault;
-use posthaste_egress::{Client, ClientSettings, Lookup, Phase, Report, Resolve, SendError};
+use posthaste_egress::{Client, ClientSettings, Lookup, Phase, Resolve, SendError, SendReport};
 
 use crate::kit::*;
 
 /// The latency must be at least the limit, and at most 20 times it, for a busy machine.
-fn check(report: &Report, phase: Phase) {
+fn check(report: &SendReport, phase: Phase) {
     assert_eq!(report.mishap, Some(SendError::TimedOut(phase)));
     assert!(report.latency >= SHORT, "{:?}", report.latency);
     assert!(report.latency < SHORT * 20, "{:?}", report.latency);

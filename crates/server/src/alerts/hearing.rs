@@ -5,7 +5,7 @@
 //! other one, and a notification resolves only alerts that an earlier one raised.
 //!
 //! A recovered endpoint may trip again at once. So a recovery alone does not resolve the alert of a trip;
-//! [`Watch`](super::Watch) resolves it when the breaker has been passing for a while.
+//! [`AlertChecker`](super::Watch) resolves it when the breaker has been passing for a while.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use posthaste_core::id::{AlertId, first_moment, id_of};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{
-    Alert, AlertFilter, DisabledReason, EndpointRow, NoticeEntry, PageRequest, Store, StoreError,
+    Alert, AlertFilter, DisabledReason, EndpointRow, Notification, PageRequest, Store, StoreError,
 };
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ pub struct Hearing {
 }
 
 impl NotificationObserver for Hearing {
-    fn heard<'a>(&'a self, notice: &'a NoticeEntry) -> notices::Hearing<'a> {
+    fn heard<'a>(&'a self, notice: &'a Notification) -> notices::Hearing<'a> {
         Box::pin(self.follow(notice))
     }
 }
@@ -70,7 +70,7 @@ impl Hearing {
     }
 
     /// Raises and resolves the alerts that follow from a notification.
-    pub async fn follow(&self, notice: &NoticeEntry) -> Result<(), StoreError> {
+    pub async fn follow(&self, notice: &Notification) -> Result<(), StoreError> {
         let Some(Effect { begins, ends }) = meaning(&notice.name) else {
             return Ok(());
         };
@@ -91,7 +91,7 @@ impl Hearing {
     /// covers it. An alert with an end in the future ended before the clock was set back, and is ignored.
     async fn was_open_then(
         &self,
-        notice: &NoticeEntry,
+        notice: &Notification,
         name: AlertName,
     ) -> Result<bool, StoreError> {
         let filter = AlertFilter {
@@ -110,7 +110,7 @@ impl Hearing {
         Ok(ends.any(|ended| since.contains(&ended)))
     }
 
-    async fn end(&self, notice: &NoticeEntry, name: AlertName) -> Result<(), StoreError> {
+    async fn end(&self, notice: &Notification, name: AlertName) -> Result<(), StoreError> {
         let filter = AlertFilter {
             open: Some(true),
             name: Some(name),
@@ -132,7 +132,7 @@ impl Hearing {
 }
 
 /// Builds the alert that a notification raises.
-fn begun(notice: &NoticeEntry, name: AlertName) -> Alert {
+fn begun(notice: &Notification, name: AlertName) -> Alert {
     let mut detail = notice.detail.as_object().cloned().unwrap_or_default();
     detail.insert(NOTICE.to_owned(), json!(notice.number));
     Alert {
@@ -196,6 +196,6 @@ pub(super) fn stage(name: AlertName, row: &EndpointRow) -> AlertState {
         | AlertName::QueueAge
         | AlertName::StoreSlow
         | AlertName::StoreNearlyFull
-        | AlertName::NoticesStuck => AlertState::GoesOn,
+        | AlertName::NotificationsStuck => AlertState::GoesOn,
     }
 }

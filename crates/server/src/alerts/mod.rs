@@ -29,4 +29,4 @@ mod tests;
 
 pub use hearing::Hearing;
 pub use settings::AlertSettings;
-pub use watch::Watch;
+pub use watch::AlertChecker;

@@ -55,8 +55,8 @@ impl AlertSettings {
         let least_samples = match (name, name.measure()) {
             (AlertName::StoreSlow, _) => SLOW_WRITES_TO_ALERT as u64,
             (AlertName::StoreNearlyFull, _) => 0,
-            (_, Measure::Share | Measure::Factor) => u64::from(self.min_attempts),
-            (_, Measure::Count | Measure::Seconds | Measure::Happening) => 0,
+            (_, Measure::Ratio | Measure::Factor) => u64::from(self.min_attempts),
+            (_, Measure::Count | Measure::Seconds | Measure::Event) => 0,
         };
         Some(Rule {
             bound,

@@ -21,7 +21,7 @@ use posthaste_store::{
 };
 use posthaste_store_testing::model::ModelStore;
 
-use super::{AlertSettings, Hearing, Watch};
+use super::{AlertChecker, AlertSettings, Hearing};
 use crate::clock::Clock;
 use crate::notices::Audience;
 
@@ -55,7 +55,7 @@ struct World {
     outside: Arc<Mutex<Outside>>,
     settings: AlertSettings,
     audience: Audience,
-    watch: Watch,
+    watch: AlertChecker,
 }
 
 impl World {
@@ -77,7 +77,7 @@ impl World {
         let outside = Arc::new(Mutex::new(Outside::default()));
         let mut settings = AlertSettings::default();
         // No notifications are dispatched here, and only one test is about that.
-        settings.bounds.remove(&AlertName::NoticesStuck);
+        settings.bounds.remove(&AlertName::NotificationsStuck);
         let audience = Audience {
             tenant: None,
             letters: None,
@@ -204,7 +204,7 @@ fn watch(
     settings: &AlertSettings,
     audience: &Audience,
     seed: u64,
-) -> Watch {
+) -> AlertChecker {
     let clock = clock(outside);
     let outside = outside.clone();
     let queue_age = Box::new(move || {
@@ -213,7 +213,7 @@ fn watch(
     });
     let dice = Dice::seeded(seed);
     let (store, settings) = (store.clone(), settings.clone());
-    Watch::with(store, clock, settings, queue_age, audience.clone(), dice)
+    AlertChecker::with(store, clock, settings, queue_age, audience.clone(), dice)
 }
 
 fn acme() -> TenantId {

@@ -1,6 +1,6 @@
 //! Checks for alerts: reads values, lets the core decide, raises and resolves.
 //!
-//! [`Watch`] runs on the node that owns the first shard.
+//! [`AlertChecker`] runs on the node that owns the first shard.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -31,7 +31,7 @@ use crate::clock::Clock;
 use crate::notices::Audience;
 use crate::observe::machine;
 use crate::observe::retrying::{LONG_IN_RETRY, long_ago, retrying_of_everything};
-use crate::switchboard::Switchboard;
+use crate::switchboard::OwnerRouter;
 
 /// Maximum number of failing tenants and endpoints per round, those that fail most first.
 const MAX_FAILING: usize = 1_000;
@@ -50,7 +50,7 @@ pub type QueueAge =
     Box<dyn Fn() -> Pin<Box<dyn Future<Output = Option<Span>> + Send>> + Send + Sync>;
 
 /// Checks for alerts.
-pub struct Watch {
+pub struct AlertChecker {
     store: Arc<dyn Store>,
     clock: Clock,
     settings: AlertSettings,
@@ -74,16 +74,16 @@ type Open = FxHashMap<(AlertName, Scope), Alert>;
 /// Values read in a round.
 type Readings = Vec<(AlertName, Scope, Seen)>;
 
-impl Watch {
+impl AlertChecker {
     /// Creates an instance without state.
-    pub fn new(app: &App, settings: AlertSettings, audience: Audience) -> Watch {
+    pub fn new(app: &App, settings: AlertSettings, audience: Audience) -> AlertChecker {
         let (store, clock) = (app.store.clone(), app.clock.clone());
         let kept = app.queue_age.clone();
         let queue_age: QueueAge = Box::new(move || {
             let kept = kept.clone();
             Box::pin(async move { kept.read().await })
         });
-        Watch::with(store, clock, settings, queue_age, audience, chance::seed())
+        AlertChecker::with(store, clock, settings, queue_age, audience, chance::seed())
     }
 
     /// Creates an instance with this source of the queue age and this RNG.
@@ -94,8 +94,8 @@ impl Watch {
         queue_age: QueueAge,
         audience: Audience,
         dice: Dice,
-    ) -> Watch {
-        Watch {
+    ) -> AlertChecker {
+        AlertChecker {
             store,
             clock,
             settings,
@@ -112,7 +112,7 @@ impl Watch {
     /// Runs rounds until `stopped` is true, if this node owns the first shard.
     pub fn start(
         mut self,
-        switchboard: Arc<Switchboard>,
+        switchboard: Arc<OwnerRouter>,
         mut stopped: watch::Receiver<bool>,
     ) -> JoinHandle<()> {
         let mine = Shard::all().next().expect("there are shards");
@@ -235,7 +235,7 @@ impl Watch {
             (AlertName::StoreSlow, self.read_write_time(now.wall).await),
             (AlertName::StoreNearlyFull, self.read_room().await),
             (
-                AlertName::NoticesStuck,
+                AlertName::NotificationsStuck,
                 self.read_undispatched_age(now.wall).await,
             ),
         ];

@@ -66,7 +66,7 @@ pub fn message(alert: &Alert) -> String {
         AlertName::StoreNearlyFull => format!(
             "Only {value} of the store's room is free; less than {limit} calls for somebody."
         ),
-        AlertName::NoticesStuck => format!(
+        AlertName::NotificationsStuck => format!(
             "Something has been waiting for {value} to be told; more than {limit} calls for somebody."
         ),
     }
@@ -75,8 +75,8 @@ pub fn message(alert: &Alert) -> String {
 /// Formats a value with its unit.
 fn amount(measure: Measure, value: f64) -> String {
     match measure {
-        Measure::Share => format!("{} %", short(value * 100.0)),
-        Measure::Factor | Measure::Count | Measure::Happening => short(value),
+        Measure::Ratio => format!("{} %", short(value * 100.0)),
+        Measure::Factor | Measure::Count | Measure::Event => short(value),
         Measure::Seconds => Span::from_millis((value * 1_000.0).max(0.0) as u64).about(),
     }
 }

@@ -17,7 +17,8 @@ use super::delivery_view::Shown;
 use super::paging::{self, Query};
 use super::problem::Problem;
 use super::route::{
-    Access, CURSOR, Content, Gives, Group, LIMIT, Parameter, Route, Schema, Takes, Verb,
+    Access, CURSOR, Content, Group, LIMIT, Parameter, RequestBody, Route, Schema, SuccessResponse,
+    Verb,
 };
 use crate::alerts::words;
 
@@ -32,7 +33,7 @@ pub(super) static GROUP: Group = Group {
             summary: "Lists alerts about anything, the newest first.",
             access: Access::Admin,
             query: &[STATE, NAME, TENANT, ENDPOINT, SINCE, UNTIL, LIMIT, CURSOR],
-            takes: Takes::Nothing,
+            takes: RequestBody::Nothing,
             gives: ALERTS,
             fails: &[],
             handler: |call| Box::pin(of_all(call)),
@@ -44,7 +45,7 @@ pub(super) static GROUP: Group = Group {
             summary: "Lists alerts about a tenant and its endpoints, the newest first.",
             access: Access::Tenant,
             query: &[STATE, NAME, ENDPOINT, SINCE, UNTIL, LIMIT, CURSOR],
-            takes: Takes::Nothing,
+            takes: RequestBody::Nothing,
             gives: ALERTS,
             fails: &[],
             handler: |call| Box::pin(of_tenant(call)),
@@ -53,7 +54,7 @@ pub(super) static GROUP: Group = Group {
     schemas,
 };
 
-const ALERTS: &[Gives] = &[Gives {
+const ALERTS: &[SuccessResponse] = &[SuccessResponse {
     status: 200,
     about: "A page of alerts.",
     content: Content::List("Alert"),

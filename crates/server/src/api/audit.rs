@@ -18,7 +18,8 @@ use super::delivery_view::Shown;
 use super::paging::{self, Query};
 use super::problem::Problem;
 use super::route::{
-    Access, CURSOR, Content, Gives, Group, LIMIT, Parameter, Route, Schema, Takes, Verb,
+    Access, CURSOR, Content, Group, LIMIT, Parameter, RequestBody, Route, Schema, SuccessResponse,
+    Verb,
 };
 use super::trail;
 
@@ -34,7 +35,7 @@ pub(super) static GROUP: Group = Group {
             summary: "Lists what was done, by anybody and to anything, the newest first.",
             access: Access::Admin,
             query: &[TENANT, SINCE, UNTIL, LIMIT, CURSOR],
-            takes: Takes::Nothing,
+            takes: RequestBody::Nothing,
             gives: ENTRIES,
             fails: &[],
             handler: |call| Box::pin(of_all(call)),
@@ -46,7 +47,7 @@ pub(super) static GROUP: Group = Group {
             summary: "Lists what was done to a tenant and to what is its own, by anybody, the newest first.",
             access: Access::TenantKey,
             query: &[SINCE, UNTIL, LIMIT, CURSOR],
-            takes: Takes::Nothing,
+            takes: RequestBody::Nothing,
             gives: ENTRIES,
             fails: &[],
             handler: |call| Box::pin(of_tenant(call)),
@@ -55,7 +56,7 @@ pub(super) static GROUP: Group = Group {
     schemas,
 };
 
-const ENTRIES: &[Gives] = &[Gives {
+const ENTRIES: &[SuccessResponse] = &[SuccessResponse {
     status: 200,
     about: "A page of entries.",
     content: Content::List("AuditEntry"),
@@ -86,7 +87,7 @@ const OPERATOR: &str = "the operator";
 async fn of_all(call: Call) -> Result<Response<Body>, Problem> {
     let mut query = call.query();
     let tenant: Option<TenantId> = query.parsed("tenant");
-    let of = tenant.map_or(AuditScope::Everybody, AuditScope::Named);
+    let of = tenant.map_or(AuditScope::All, AuditScope::AnyWithId);
     list(&call, query, of).await
 }
 

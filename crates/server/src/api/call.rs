@@ -17,7 +17,7 @@ use super::body;
 use super::origin::{self, Origin};
 use super::paging::Query;
 use super::problem::{Problem, ResourceKind};
-use super::route::{Access, HandlerFuture, Route, Takes, to_the_end};
+use super::route::{Access, HandlerFuture, RequestBody, Route, to_the_end};
 use super::trail::{self, AuditedRequest};
 
 /// An authorized request. Its caller and its tenant are known.
@@ -182,8 +182,8 @@ impl Call {
     pub async fn take_json(&mut self) -> Result<Value, Problem> {
         let bytes = self.take_body(self.app.settings.body_bytes).await?;
         let may_be_empty = match self.route.takes {
-            Takes::Nothing | Takes::OptionalJson(_) => true,
-            Takes::Json(_) => false,
+            RequestBody::Nothing | RequestBody::OptionalJson(_) => true,
+            RequestBody::Json(_) => false,
         };
         if bytes.is_empty() && may_be_empty {
             return Ok(Value::Object(serde_json::Map::new()));

@@ -19,7 +19,8 @@ use super::endpoints::status_name;
 use super::paging;
 use super::problem::Problem;
 use super::route::{
-    Access, CURSOR, Content, Gives, Group, LIMIT, Parameter, Route, Schema, Takes, Verb,
+    Access, CURSOR, Content, Group, LIMIT, Parameter, RequestBody, Route, Schema, SuccessResponse,
+    Verb,
 };
 
 pub(super) static GROUP: Group = Group {
@@ -40,8 +41,8 @@ pub(super) static GROUP: Group = Group {
                 shape: || json!({"type": "string"}),
             },
         ],
-        takes: Takes::Nothing,
-        gives: &[Gives {
+        takes: RequestBody::Nothing,
+        gives: &[SuccessResponse {
             status: 200,
             about: "A page of groups.",
             content: Content::List("DeadLetterGroup"),

@@ -268,7 +268,7 @@ impl UpcomingView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use posthaste_core::delivery::{Facts, State, Turn};
+    use posthaste_core::delivery::{DeliveryData, ScheduledAttempt, State};
     use posthaste_core::policy::{Backoff, Jitter};
     use posthaste_core::time::Span;
 
@@ -312,7 +312,7 @@ mod tests {
 
     /// In its second round: two attempts before it, one in it.
     fn stored(state: State) -> StoredDelivery {
-        let facts = Facts {
+        let facts = DeliveryData {
             id: DeliveryId(3),
             event: EventId(2),
             endpoint: EndpointId(1),
@@ -335,7 +335,7 @@ mod tests {
     }
 
     fn retrying() -> State {
-        State::Retrying(Turn {
+        State::Retrying(ScheduledAttempt {
             at: after_secs(70),
             trigger: Trigger::Automatic,
         })

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::code::Code;
 use super::openapi::{access_in_words, document, path_names};
-use super::route::{Content, Route, Takes};
+use super::route::{Content, RequestBody, Route};
 use super::routes::GROUPS;
 
 const STYLE: &str = "\
@@ -99,9 +99,9 @@ fn describe(html: &mut String, route: &Route) {
         row(html, &name, &prose(parameter.about));
     }
     match route.takes {
-        Takes::Nothing => {}
-        Takes::Json(schema) => row(html, "takes", &format!("JSON: {}", shape(schema))),
-        Takes::OptionalJson(schema) => {
+        RequestBody::Nothing => {}
+        RequestBody::Json(schema) => row(html, "takes", &format!("JSON: {}", shape(schema))),
+        RequestBody::OptionalJson(schema) => {
             let about = format!("JSON: {}, or nothing", shape(schema));
             row(html, "takes", &about);
         }

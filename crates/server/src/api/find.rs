@@ -4,7 +4,7 @@ use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::id::TenantId;
 use posthaste_core::mistakes::ValidationErrors;
-use posthaste_store::Named;
+use posthaste_store::OwnedObject;
 use serde::Serialize;
 use serde_json::json;
 
@@ -13,7 +13,9 @@ use super::call::Call;
 use super::code::Code;
 use super::delivery_view::Shown;
 use super::problem::Problem;
-use super::route::{Access, Content, Gives, Group, Parameter, Route, Schema, Takes, Verb};
+use super::route::{
+    Access, Content, Group, Parameter, RequestBody, Route, Schema, SuccessResponse, Verb,
+};
 
 pub(super) static GROUP: Group = Group {
     name: "Find",
@@ -29,8 +31,8 @@ pub(super) static GROUP: Group = Group {
             about: "The id of a delivery, an event or an endpoint.",
             shape: || json!({"type": "string", "pattern": "^(dlv|evt|ep)_[0-9a-hjkmnp-tv-z]{26}$"}),
         }],
-        takes: Takes::Nothing,
-        gives: &[Gives {
+        takes: RequestBody::Nothing,
+        gives: &[SuccessResponse {
             status: 200,
             about: "What it is, and whose.",
             content: Content::Json("Found"),
@@ -73,12 +75,12 @@ fn wrong(message: &str) -> Problem {
 }
 
 /// Returns the resource that an id names, by its prefix.
-fn read(id: &str) -> Option<(&'static str, Named)> {
+fn read(id: &str) -> Option<(&'static str, OwnedObject)> {
     let (prefix, _) = id.split_once('_')?;
     Some(match prefix {
-        "dlv" => ("delivery", Named::Delivery(id.parse().ok()?)),
-        "evt" => ("event", Named::Event(id.parse().ok()?)),
-        "ep" => ("endpoint", Named::Endpoint(id.parse().ok()?)),
+        "dlv" => ("delivery", OwnedObject::Delivery(id.parse().ok()?)),
+        "evt" => ("event", OwnedObject::Event(id.parse().ok()?)),
+        "ep" => ("endpoint", OwnedObject::Endpoint(id.parse().ok()?)),
         _ => return None,
     })
 }

@@ -13,7 +13,8 @@ use super::code::Code;
 use super::problem::{Problem, ResourceKind};
 use super::quota::too_many_keys;
 use super::route::{
-    Access, CURSOR, Content, Gives, Group, LIMIT, Route, Schema, Takes, Verb, to_the_end,
+    Access, CURSOR, Content, Group, LIMIT, RequestBody, Route, Schema, SuccessResponse, Verb,
+    to_the_end,
 };
 use super::{body, form, paging, trail};
 use crate::chance::{fresh_api_key, hash_key};
@@ -34,8 +35,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Makes a key. It is in the answer, and nowhere else: only its hash is kept.",
             access: Access::TenantKey,
             query: &[],
-            takes: Takes::OptionalJson("NewKey"),
-            gives: &[Gives {
+            takes: RequestBody::OptionalJson("NewKey"),
+            gives: &[SuccessResponse {
                 status: 201,
                 about: "The key, shown once.",
                 content: Content::Json("CreatedKey"),
@@ -50,8 +51,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Lists a tenant's keys, newest first, without showing them.",
             access: Access::TenantKey,
             query: &[LIMIT, CURSOR],
-            takes: Takes::Nothing,
-            gives: &[Gives {
+            takes: RequestBody::Nothing,
+            gives: &[SuccessResponse {
                 status: 200,
                 about: "A page of keys.",
                 content: Content::List("Key"),
@@ -66,8 +67,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Revokes a key.",
             access: Access::TenantKey,
             query: &[],
-            takes: Takes::Nothing,
-            gives: &[Gives {
+            takes: RequestBody::Nothing,
+            gives: &[SuccessResponse {
                 status: 204,
                 about: "It opens nothing any more.",
                 content: Content::Nothing,

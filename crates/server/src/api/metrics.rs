@@ -18,7 +18,7 @@ use super::App;
 use super::auth::bearer;
 use super::call::Call;
 use super::problem::Problem;
-use super::route::{Access, Content, Gives, Group, Route, Takes, Verb};
+use super::route::{Access, Content, Group, RequestBody, Route, SuccessResponse, Verb};
 use super::stats::retrying_over_24h;
 use crate::engine::Phase;
 use crate::observe::machine::{self, Process};
@@ -43,8 +43,8 @@ pub(super) static GROUP: Group = Group {
         summary: "Shows every metric, in the text format of Prometheus. Single endpoints are shown to a caller with an admin key, if `metrics.per_endpoint` is set.",
         access: Access::Open,
         query: &[],
-        takes: Takes::Nothing,
-        gives: &[Gives {
+        takes: RequestBody::Nothing,
+        gives: &[SuccessResponse {
             status: 200,
             about: "The metrics.",
             content: Content::Other("text/plain"),

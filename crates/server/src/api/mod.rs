@@ -65,9 +65,9 @@ use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::engine::Engine;
-use crate::observe::Observatory;
-use crate::queue_age::KeptAge;
-use crate::switchboard::Switchboard;
+use crate::observe::Metrics;
+use crate::queue_age::CachedQueueAge;
+use crate::switchboard::OwnerRouter;
 use crate::telemetry::Telemetry;
 use crate::vault::Vault;
 use auth::{CachedKey, CachedTenant, MAX_KNOWN_KEYS, MAX_KNOWN_TENANTS};
@@ -84,17 +84,17 @@ pub struct App {
     /// The engine of this node.
     pub engine: Engine,
     /// Passes requests to the node that owns an endpoint.
-    pub switchboard: Arc<Switchboard>,
+    pub switchboard: Arc<OwnerRouter>,
     /// Encrypts and decrypts secrets.
     pub vault: Arc<Vault>,
     /// Metrics and counters.
-    pub observe: Arc<Observatory>,
+    pub observe: Arc<Metrics>,
     /// Sends traces to a collector.
     pub telemetry: Telemetry,
     /// The clock.
     pub clock: Clock,
     /// The age of the oldest waiting delivery.
-    pub queue_age: Arc<KeptAge>,
+    pub queue_age: Arc<CachedQueueAge>,
     /// Settings of the API.
     pub settings: ApiSettings,
     /// Wakes the replay task when a replay is created.
@@ -113,20 +113,20 @@ impl App {
         store: Arc<dyn Store>,
         engine: Engine,
         vault: Arc<Vault>,
-        observe: Arc<Observatory>,
+        observe: Arc<Metrics>,
         clock: Clock,
         dice: Dice,
         settings: ApiSettings,
     ) -> App {
         let admin_keys = settings.admin_keys.iter();
-        let switchboard = Switchboard::new(
+        let switchboard = OwnerRouter::new(
             engine.clone(),
             observe.clone(),
             clock.clone(),
             store.clone(),
             store.cluster(),
         );
-        let queue_age = KeptAge::new(store.clone(), clock.clone());
+        let queue_age = CachedQueueAge::new(store.clone(), clock.clone());
         App {
             store,
             engine,

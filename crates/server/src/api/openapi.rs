@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::code::Code;
 use super::operational;
 use super::problem::PROBLEM_JSON;
-use super::route::{Access, Content, Group, Route, Takes};
+use super::route::{Access, Content, Group, RequestBody, Route};
 use super::routes::GROUPS;
 
 /// Returns the document as text. It never changes while the process runs.
@@ -77,9 +77,9 @@ fn operation(group: &Group, route: &Route) -> Value {
         Access::AnyKey | Access::Admin | Access::Tenant | Access::TenantKey => json!([{"key": []}]),
     };
     let (schema, required) = match route.takes {
-        Takes::Nothing => return operation,
-        Takes::Json(schema) => (schema, true),
-        Takes::OptionalJson(schema) => (schema, false),
+        RequestBody::Nothing => return operation,
+        RequestBody::Json(schema) => (schema, true),
+        RequestBody::OptionalJson(schema) => (schema, false),
     };
     operation["requestBody"] = json!({
         "required": required,

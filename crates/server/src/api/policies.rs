@@ -20,7 +20,7 @@ use super::body;
 use super::call::Call;
 use super::code::Code;
 use super::problem::Problem;
-use super::route::{Access, Content, Gives, Group, Route, Schema, Takes, Verb};
+use super::route::{Access, Content, Group, RequestBody, Route, Schema, SuccessResponse, Verb};
 use crate::cli::rate::{self, MAX_CAPACITY, MIN_CAPACITY};
 use crate::report::{ExplanationReport, OutageReport, PolicyReport};
 
@@ -45,8 +45,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Lists the presets, each written out and explained, the default first.",
             access: Access::AnyKey,
             query: &[],
-            takes: Takes::Nothing,
-            gives: &[Gives {
+            takes: RequestBody::Nothing,
+            gives: &[SuccessResponse {
                 status: 200,
                 about: "The presets.",
                 content: Content::Json("Presets"),
@@ -61,8 +61,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Explains a policy: when each attempt comes, counted from when the event is due, if each one fails at once.",
             access: Access::AnyKey,
             query: &[],
-            takes: Takes::Json("RetryPolicy"),
-            gives: &[Gives {
+            takes: RequestBody::Json("RetryPolicy"),
+            gives: &[SuccessResponse {
                 status: 200,
                 about: "The policy, explained.",
                 content: Content::Json("PolicyExplanation"),
@@ -77,8 +77,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Plays through what happens when a receiver is down and comes back.",
             access: Access::AnyKey,
             query: &[],
-            takes: Takes::Json("Simulation"),
-            gives: &[Gives {
+            takes: RequestBody::Json("Simulation"),
+            gives: &[SuccessResponse {
                 status: 200,
                 about: "What posthaste would do, and what a naive sender would.",
                 content: Content::Json("SimulationReport"),

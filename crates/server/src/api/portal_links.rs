@@ -18,7 +18,8 @@ use super::form;
 use super::problem::{Problem, ResourceKind};
 use super::quota;
 use super::route::{
-    Access, CURSOR, Content, Gives, Group, LIMIT, Route, Schema, Takes, Verb, to_the_end,
+    Access, CURSOR, Content, Group, LIMIT, RequestBody, Route, Schema, SuccessResponse, Verb,
+    to_the_end,
 };
 use super::{body, paging, trail};
 use crate::chance::{fresh_token, hash_key};
@@ -48,8 +49,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Makes a link to the tenant's portal. It is shown once, and works until it expires or is ended.",
             access: Access::TenantKey,
             query: &[],
-            takes: Takes::OptionalJson("NewPortalLink"),
-            gives: &[Gives {
+            takes: RequestBody::OptionalJson("NewPortalLink"),
+            gives: &[SuccessResponse {
                 status: 201,
                 about: "The link.",
                 content: Content::Json("CreatedPortalLink"),
@@ -64,8 +65,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Lists the tenant's links that have not ended, newest first.",
             access: Access::TenantKey,
             query: &[LIMIT, CURSOR],
-            takes: Takes::Nothing,
-            gives: &[Gives {
+            takes: RequestBody::Nothing,
+            gives: &[SuccessResponse {
                 status: 200,
                 about: "A page of links.",
                 content: Content::List("PortalLink"),
@@ -80,8 +81,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Ends a link. Whoever has it open sees nothing new from then on.",
             access: Access::TenantKey,
             query: &[],
-            takes: Takes::Nothing,
-            gives: &[Gives {
+            takes: RequestBody::Nothing,
+            gives: &[SuccessResponse {
                 status: 204,
                 about: "It has ended.",
                 content: Content::Nothing,

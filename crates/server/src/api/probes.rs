@@ -14,7 +14,7 @@ use super::body;
 use super::call::Call;
 use super::code::Code;
 use super::problem::Problem;
-use super::route::{Access, Content, Gives, Group, Route, Schema, Takes, Verb};
+use super::route::{Access, Content, Group, RequestBody, Route, Schema, SuccessResponse, Verb};
 use super::{docs, openapi};
 use crate::engine::Phase;
 
@@ -32,7 +32,7 @@ pub(super) static GROUP: Group = Group {
             "/healthz",
             "get_liveness",
             "Says that the process lives.",
-            &[Gives {
+            &[SuccessResponse {
                 status: 200,
                 about: "It lives.",
                 content: Content::Json("Liveness"),
@@ -44,7 +44,7 @@ pub(super) static GROUP: Group = Group {
             "/readyz",
             "get_readiness",
             "Says whether the server can take and send events: its store can write, its engine runs.",
-            &[Gives {
+            &[SuccessResponse {
                 status: 200,
                 about: "It can.",
                 content: Content::Json("Liveness"),
@@ -61,7 +61,7 @@ pub(super) static GROUP: Group = Group {
             "/openapi.json",
             "get_openapi",
             "Describes every route, as OpenAPI 3.1.",
-            &[Gives {
+            &[SuccessResponse {
                 status: 200,
                 about: "The description.",
                 content: Content::Other("application/json"),
@@ -73,7 +73,7 @@ pub(super) static GROUP: Group = Group {
             "/docs",
             "get_docs",
             "Describes every route and every error, as a page to read.",
-            &[Gives {
+            &[SuccessResponse {
                 status: 200,
                 about: "The page.",
                 content: Content::Other("text/html"),
@@ -85,7 +85,7 @@ pub(super) static GROUP: Group = Group {
             "/docs/errors",
             "get_docs_errors",
             "Describes every error: what it means, and what to do.",
-            &[Gives {
+            &[SuccessResponse {
                 status: 200,
                 about: "The page.",
                 content: Content::Other("text/html"),
@@ -101,7 +101,7 @@ const fn open_route(
     path: &'static str,
     name: &'static str,
     summary: &'static str,
-    gives: &'static [Gives],
+    gives: &'static [SuccessResponse],
     fails: &'static [(u16, Code)],
     handler: super::route::Handler,
 ) -> Route {
@@ -112,7 +112,7 @@ const fn open_route(
         summary,
         access: Access::Open,
         query: &[],
-        takes: Takes::Nothing,
+        takes: RequestBody::Nothing,
         gives,
         fails,
         handler,

@@ -285,7 +285,7 @@ impl From<EngineError> for Problem {
     fn from(error: EngineError) -> Problem {
         match error {
             EngineError::Stopped => Problem::shutting_down(),
-            EngineError::Elsewhere => Problem::new(
+            EngineError::NotOwner => Problem::new(
                 Code::Unavailable,
                 "The node that sends to this endpoint could not be reached, or it is changing hands. Nothing was acknowledged; send it again shortly.",
             )

@@ -15,7 +15,7 @@ use http::StatusCode;
 use posthaste_core::mistakes::ValidationErrors;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{Allowance, LimitName, Limits, Tenant};
+use posthaste_store::{LimitName, Limits, Quotas, Tenant};
 
 use super::App;
 use super::auth::CachedTenant;
@@ -67,11 +67,11 @@ impl App {
         tenant: &CachedTenant,
         now: Timestamp,
         surely_new: u64,
-    ) -> Result<Allowance, Problem> {
+    ) -> Result<Quotas, Problem> {
         let limits = self.limits_of(&tenant.tenant);
         match tenant.refusal.of(now, surely_new) {
             Some((limit, wait)) => Err(too_many_events(&limits, limit, Some(wait))),
-            None => Ok(Allowance {
+            None => Ok(Quotas {
                 per_second: limits.events_per_second,
                 per_month: limits.events_per_month,
             }),

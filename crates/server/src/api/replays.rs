@@ -18,7 +18,9 @@ use super::deliveries::{ended_status, error_kind};
 use super::delivery_view::Shown;
 use super::paging;
 use super::problem::{Problem, ResourceKind};
-use super::route::{Access, CURSOR, Content, Gives, Group, LIMIT, Route, Schema, Takes, Verb};
+use super::route::{
+    Access, CURSOR, Content, Group, LIMIT, RequestBody, Route, Schema, SuccessResponse, Verb,
+};
 use super::trail;
 
 pub(super) static GROUP: Group = Group {
@@ -32,8 +34,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Begins to send again every delivery that matches, or, with `missed_since`, what an endpoint never got.",
             access: Access::Tenant,
             query: &[],
-            takes: Takes::OptionalJson("NewReplay"),
-            gives: &[Gives {
+            takes: RequestBody::OptionalJson("NewReplay"),
+            gives: &[SuccessResponse {
                 status: 202,
                 about: "It runs.",
                 content: Content::Json("Replay"),
@@ -48,8 +50,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Lists replays, the newest first.",
             access: Access::Tenant,
             query: &[LIMIT, CURSOR],
-            takes: Takes::Nothing,
-            gives: &[Gives {
+            takes: RequestBody::Nothing,
+            gives: &[SuccessResponse {
                 status: 200,
                 about: "A page of replays.",
                 content: Content::List("Replay"),
@@ -64,8 +66,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Shows a replay and how far it is.",
             access: Access::Tenant,
             query: &[],
-            takes: Takes::Nothing,
-            gives: &[Gives {
+            takes: RequestBody::Nothing,
+            gives: &[SuccessResponse {
                 status: 200,
                 about: "The replay.",
                 content: Content::Json("Replay"),
@@ -80,8 +82,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Stops a replay. What it has set going already goes on; one that has ended stays as it is.",
             access: Access::Tenant,
             query: &[],
-            takes: Takes::OptionalJson("Nothing"),
-            gives: &[Gives {
+            takes: RequestBody::OptionalJson("Nothing"),
+            gives: &[SuccessResponse {
                 status: 200,
                 about: "The replay as it is then.",
                 content: Content::Json("Replay"),

@@ -103,7 +103,7 @@ pub struct Parameter {
 
 /// The body of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Takes {
+pub enum RequestBody {
     /// No body.
     Nothing,
     /// JSON of the named schema.
@@ -126,7 +126,7 @@ pub enum Content {
 }
 
 /// A successful response.
-pub struct Gives {
+pub struct SuccessResponse {
     /// Its status.
     pub status: u16,
     /// Its meaning.
@@ -150,9 +150,9 @@ pub struct Route {
     /// Query parameters.
     pub query: &'static [Parameter],
     /// The body of the request.
-    pub takes: Takes,
+    pub takes: RequestBody,
     /// Successful responses.
-    pub gives: &'static [Gives],
+    pub gives: &'static [SuccessResponse],
     /// Errors in addition to those of every route of its kind.
     pub fails: &'static [(u16, Code)],
     /// The handler.
@@ -197,8 +197,8 @@ impl Route {
             }
         }
         match self.takes {
-            Takes::Nothing => {}
-            Takes::Json(_) | Takes::OptionalJson(_) => add(BODY_ERRORS),
+            RequestBody::Nothing => {}
+            RequestBody::Json(_) | RequestBody::OptionalJson(_) => add(BODY_ERRORS),
         }
         match (self.access, self.verb) {
             (Access::Open, _) | (_, Verb::Get) => {}

@@ -17,7 +17,8 @@ use super::call::Call;
 use super::code::Code;
 use super::problem::{Problem, ResourceKind};
 use super::route::{
-    Access, CURSOR, Content, Gives, Group, LIMIT, Route, Schema, Takes, Verb, to_the_end,
+    Access, CURSOR, Content, Group, LIMIT, RequestBody, Route, Schema, SuccessResponse, Verb,
+    to_the_end,
 };
 use super::{App, body, form, paging, trail};
 use crate::engine::EngineError;
@@ -41,8 +42,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Adds a tenant. Its id may be chosen, or is made.",
             access: Access::Admin,
             query: &[],
-            takes: Takes::Json("NewTenant"),
-            gives: &[Gives {
+            takes: RequestBody::Json("NewTenant"),
+            gives: &[SuccessResponse {
                 status: 201,
                 about: "The tenant.",
                 content: Content::Json("Tenant"),
@@ -57,8 +58,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Lists the tenants, newest first.",
             access: Access::Admin,
             query: &[LIMIT, CURSOR],
-            takes: Takes::Nothing,
-            gives: &[Gives {
+            takes: RequestBody::Nothing,
+            gives: &[SuccessResponse {
                 status: 200,
                 about: "A page of tenants.",
                 content: Content::List("Tenant"),
@@ -73,8 +74,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Shows a tenant.",
             access: Access::Tenant,
             query: &[],
-            takes: Takes::Nothing,
-            gives: &[Gives {
+            takes: RequestBody::Nothing,
+            gives: &[SuccessResponse {
                 status: 200,
                 about: "The tenant.",
                 content: Content::Json("Tenant"),
@@ -89,8 +90,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Changes a tenant. What is absent stays; `null` goes back to the default. Only an admin key changes `plan` and `limits`.",
             access: Access::TenantKey,
             query: &[],
-            takes: Takes::Json("TenantChange"),
-            gives: &[Gives {
+            takes: RequestBody::Json("TenantChange"),
+            gives: &[SuccessResponse {
                 status: 200,
                 about: "The tenant, as it is now.",
                 content: Content::Json("Tenant"),
@@ -105,8 +106,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Removes a tenant, revokes its keys and deletes its endpoints. What still waited for them fails. Only an admin key does that.",
             access: Access::TenantKey,
             query: &[],
-            takes: Takes::Nothing,
-            gives: &[Gives {
+            takes: RequestBody::Nothing,
+            gives: &[SuccessResponse {
                 status: 204,
                 about: "It is gone. No attempt of its deliveries begins any more.",
                 content: Content::Nothing,
@@ -286,7 +287,7 @@ async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
                 return Ok(body::answer(StatusCode::OK, &shown(&tenant)));
             }
             ReplaceResult::Outdated => {}
-            ReplaceResult::Gone => return Err(Problem::missing(ResourceKind::Tenant)),
+            ReplaceResult::NotFound => return Err(Problem::missing(ResourceKind::Tenant)),
         }
     }
     Err(contended())

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::body;
 use super::call::Call;
 use super::problem::{Problem, ResourceKind};
-use super::route::{Access, Content, Gives, Group, Route, Schema, Takes, Verb};
+use super::route::{Access, Content, Group, RequestBody, Route, Schema, SuccessResponse, Verb};
 use crate::limits;
 
 pub(super) static GROUP: Group = Group {
@@ -26,8 +26,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Shows each limit that holds for a tenant, who says so, and how much of it is used.",
             access: Access::Tenant,
             query: &[],
-            takes: Takes::Nothing,
-            gives: &[Gives {
+            takes: RequestBody::Nothing,
+            gives: &[SuccessResponse {
                 status: 200,
                 about: "What is allowed, and what is used.",
                 content: Content::Json("Usage"),
@@ -42,8 +42,8 @@ pub(super) static GROUP: Group = Group {
             summary: "Lists the plans that the configuration names, and what is allowed without one.",
             access: Access::Admin,
             query: &[],
-            takes: Takes::Nothing,
-            gives: &[Gives {
+            takes: RequestBody::Nothing,
+            gives: &[SuccessResponse {
                 status: 200,
                 about: "The plans.",
                 content: Content::Json("Plans"),

@@ -38,7 +38,7 @@ pub struct Wanted {
 
 /// A created endpoint.
 #[derive(Clone, Debug)]
-pub struct Made {
+pub struct CreatedEndpoint {
     /// Its id.
     pub id: String,
     /// Its secret, for verifying signatures.
@@ -133,7 +133,11 @@ impl Api {
     }
 
     /// Creates an endpoint.
-    pub async fn make_endpoint(&mut self, tenant: &str, wanted: &Wanted) -> Result<Made, Failure> {
+    pub async fn make_endpoint(
+        &mut self,
+        tenant: &str,
+        wanted: &Wanted,
+    ) -> Result<CreatedEndpoint, Failure> {
         let path = format!("/v1/tenants/{tenant}/endpoints");
         let mut endpoint = json!({
             "url": wanted.url,
@@ -145,7 +149,7 @@ impl Api {
             endpoint["retry_policy"] = policy.clone();
         }
         let made = self.post(&path, Some(&endpoint)).await?;
-        Ok(Made {
+        Ok(CreatedEndpoint {
             id: text(&made, "id", &path)?,
             secret: text(&made, "secret", &path)?,
         })

@@ -15,7 +15,7 @@ use url::Url;
 
 use super::failure::Failure;
 use super::usage::{Processes, process_ticks};
-use crate::database::{Door, with_password};
+use crate::database::{EgressDialer, with_password};
 
 /// A database that is deleted when this value is dropped.
 pub struct Database {
@@ -37,7 +37,7 @@ pub fn server_of(store: &str) -> Result<ServerUrl, Failure> {
 }
 
 fn door() -> Arc<dyn Dial> {
-    Arc::new(Door)
+    Arc::new(EgressDialer)
 }
 
 impl Database {

@@ -34,7 +34,7 @@ const MAX_TOLD_CHARS: usize = 300;
 
 /// The API that events are sent to.
 #[derive(Clone)]
-pub struct Intake {
+pub struct ApiTarget {
     /// Address of the relay or the server.
     pub address: SocketAddr,
     /// The tenant that the events belong to.
@@ -67,7 +67,7 @@ impl Load {
 }
 
 /// Sends events one by one on a separate thread until all are answered.
-pub async fn produce(intake: &Intake, load: Load, ledger: &Arc<Ledger>) -> Result<(), Failure> {
+pub async fn produce(intake: &ApiTarget, load: Load, ledger: &Arc<Ledger>) -> Result<(), Failure> {
     let counter = Arc::new(Counter::new(load.events.clone()));
     let path = format!("/v1/tenants/{}/events", intake.tenant);
     let line = Arc::new(RequestTemplate::new(intake, &path)?);
@@ -90,7 +90,7 @@ pub async fn produce(intake: &Intake, load: Load, ledger: &Arc<Ledger>) -> Resul
 }
 
 /// Sends events in batches at full speed. `taken` counts the accepted ones.
-pub async fn feed(intake: &Intake, load: Load, taken: Arc<AtomicUsize>) -> Result<(), Failure> {
+pub async fn feed(intake: &ApiTarget, load: Load, taken: Arc<AtomicUsize>) -> Result<(), Failure> {
     let counter = Arc::new(Counter::new(load.events.clone()));
     let path = format!("/v1/tenants/{}/events/batch", intake.tenant);
     let line = Arc::new(RequestTemplate::new(intake, &path)?);
@@ -180,7 +180,7 @@ struct RequestTemplate {
 }
 
 impl RequestTemplate {
-    fn new(intake: &Intake, path: &str) -> Result<RequestTemplate, Failure> {
+    fn new(intake: &ApiTarget, path: &str) -> Result<RequestTemplate, Failure> {
         let header = |value: String| {
             let refused = |_| Failure::Usage(format!("{value:?} cannot be a header"));
             HeaderValue::from_str(&value).map_err(refused)

@@ -56,14 +56,14 @@ const ATTEMPT: HeaderName = HeaderName::from_static("posthaste-attempt");
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Orders {
     /// Endpoints that every event is sent to.
-    pub endpoints: Vec<Recipient>,
+    pub endpoints: Vec<RelayEndpoint>,
     /// Number of connections to each endpoint.
     pub connections: usize,
 }
 
 /// One endpoint.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Recipient {
+pub struct RelayEndpoint {
     /// Its address.
     pub address: SocketAddr,
     /// Request path.

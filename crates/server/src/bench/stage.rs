@@ -10,16 +10,16 @@ use posthaste_core::sign::SharedSecret;
 use tempfile::TempDir;
 use tokio::time::{interval, sleep};
 
-use super::api::{Api, Made, Wanted};
+use super::api::{Api, CreatedEndpoint, Wanted};
 use super::database::Database;
 use super::failure::Failure;
 use super::ledger::Ledger;
-use super::producer::{Intake, Load, produce};
+use super::producer::{ApiTarget, Load, produce};
 use super::progress::Progress;
 use super::receiver::Receivers;
-use super::relay::{Orders, Recipient};
+use super::relay::{Orders, RelayEndpoint};
 use super::settings::Settings;
-use super::subject::{Kind, Subject};
+use super::subject::{Kind, MeasuredProcess};
 use super::usage::Usage;
 
 /// Time without an arrival after which a run fails.
@@ -37,13 +37,13 @@ pub struct Stage {
     /// The endpoints.
     pub receivers: Receivers,
     /// The measured process.
-    pub subject: Subject,
+    pub subject: MeasuredProcess,
     /// The API that events are sent to.
-    pub intake: Intake,
+    pub intake: ApiTarget,
     /// The endpoints as the server knows them.
-    pub made: Vec<Made>,
+    pub made: Vec<CreatedEndpoint>,
     /// The node that sends, if it is not the one that accepts.
-    pub worker: Option<Subject>,
+    pub worker: Option<MeasuredProcess>,
     arguments: Vec<String>,
     admin_key: String,
     home: Option<TempDir>,
@@ -68,7 +68,7 @@ impl Stage {
         for index in 0..ledger.endpoints() {
             let secret = SharedSecret::from_random(chance()?);
             receivers.trust(index, secret.reveal())?;
-            endpoints.push(Recipient {
+            endpoints.push(RelayEndpoint {
                 address: receivers.address(),
                 path: format!("/{index}"),
                 secret: secret.reveal().to_owned(),
@@ -81,7 +81,7 @@ impl Stage {
         let orders = serde_json::to_string(&orders).expect("orders are plain data");
         let arguments = vec!["bench-relay".to_owned()];
         let subject =
-            Subject::start(Kind::Relay, &arguments, Some(&orders), Path::new(".")).await?;
+            MeasuredProcess::start(Kind::Relay, &arguments, Some(&orders), Path::new(".")).await?;
         let intake = intake(subject.address(), String::from("none"));
         Ok(Stage {
             ledger,
@@ -134,10 +134,10 @@ impl Stage {
             let role = |role: &str| ["--role".to_owned(), role.to_owned()];
             let mut other = arguments.clone();
             other.extend(role("worker"));
-            worker = Some(Subject::start(Kind::Server, &other, None, home.path()).await?);
+            worker = Some(MeasuredProcess::start(Kind::Server, &other, None, home.path()).await?);
             arguments.extend(role("api"));
         }
-        let subject = Subject::start(Kind::Server, &arguments, None, home.path()).await?;
+        let subject = MeasuredProcess::start(Kind::Server, &arguments, None, home.path()).await?;
         let mut api = Api::connect(subject.address(), &admin_key).await?;
         api.ready().await?;
         let tenant = format!("{TENANT}-{}", hex(&chance::<6>()?));
@@ -206,10 +206,10 @@ impl Stage {
         let asked_at = Instant::now();
         subject.stop().await?;
         let stopped_within = asked_at.elapsed();
-        let subject = Subject::start(Kind::Server, &self.arguments, None, &folder).await?;
+        let subject = MeasuredProcess::start(Kind::Server, &self.arguments, None, &folder).await?;
         let started_within = subject.started_within();
         let stage = Stage {
-            intake: Intake {
+            intake: ApiTarget {
                 address: subject.address(),
                 ..self.intake
             },
@@ -283,8 +283,8 @@ impl Stage {
     }
 }
 
-fn intake(address: SocketAddr, key: String) -> Intake {
-    Intake {
+fn intake(address: SocketAddr, key: String) -> ApiTarget {
+    ApiTarget {
         address,
         tenant: TENANT.to_owned(),
         key,

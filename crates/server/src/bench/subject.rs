@@ -1,7 +1,7 @@
 //! The measured process: the relay or the server, as a child process of this program.
 //!
 //! It is a separate process, so that its usage does not include that of producers and receivers. Dropping a
-//! [`Subject`] ends the process, so a failed benchmark leaves nothing running.
+//! [`MeasuredProcess`] ends the process, so a failed benchmark leaves nothing running.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -49,7 +49,7 @@ impl Kind {
 }
 
 /// A running child process.
-pub struct Subject {
+pub struct MeasuredProcess {
     kind: Kind,
     child: Child,
     /// Standard input of the relay, which ends when it is closed.
@@ -61,7 +61,7 @@ pub struct Subject {
 
 type StderrTail = Arc<Mutex<VecDeque<String>>>;
 
-impl Subject {
+impl MeasuredProcess {
     /// Starts the process in a folder, writes its configuration to standard input, and waits until it prints its
     /// address.
     pub async fn start(
@@ -69,7 +69,7 @@ impl Subject {
         arguments: &[String],
         orders: Option<&str>,
         folder: &Path,
-    ) -> Result<Subject, Failure> {
+    ) -> Result<MeasuredProcess, Failure> {
         let program =
             std::env::current_exe().map_err(Failure::machine("cannot find this program"))?;
         let started_at = Instant::now();
@@ -99,7 +99,7 @@ impl Subject {
             // If the process has ended already, its error is reported below.
             let _ = writeln!(stdin, "{orders}");
         }
-        let mut subject = Subject {
+        let mut subject = MeasuredProcess {
             kind,
             child,
             orders: stdin,
@@ -201,7 +201,7 @@ impl Subject {
     }
 }
 
-impl Drop for Subject {
+impl Drop for MeasuredProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -19,7 +19,7 @@ use super::demo::DemoArgs;
 use super::listen::ListenArgs;
 use super::mail::MailCommand;
 use super::rate;
-use super::remote::args::Remote;
+use super::remote::args::ApiCommand;
 use super::remote::send::SendArgs;
 use super::serve_args::{SERVE_EXAMPLES, ServeArgs};
 use super::upkeep::{BACKUP_EXAMPLES, BackupArgs, ROTATE_EXAMPLES, RotateArgs};
@@ -67,7 +67,7 @@ pub enum Command {
     Listen(ListenArgs),
     /// The API from a terminal.
     #[command(flatten)]
-    Remote(Remote),
+    Remote(ApiCommand),
     /// Copy the store to a file, while the server runs or not
     #[command(after_help = BACKUP_EXAMPLES)]
     Backup(BackupArgs),

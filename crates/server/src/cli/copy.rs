@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
-use posthaste_store::copy::{self, Compared, Destination, Progress};
+use posthaste_store::copy::{self, Destination, Progress, RowCounts};
 use serde_json::json;
 
 use super::failure::Failure;
 use super::output;
 use super::progress;
 use crate::config::StoreLocation;
-use crate::database::{Door, with_password};
+use crate::database::{EgressDialer, with_password};
 use crate::picture::{terminal, words};
 use crate::vault::key_file_text;
 
@@ -73,7 +73,7 @@ pub fn run(args: &CopyArgs) -> Result<(), Failure> {
     };
     let to = Destination {
         server: with_password(to.server()),
-        dial: Arc::new(Door),
+        dial: Arc::new(EgressDialer),
     };
     // Read before anything is written, so that an unreadable key file is reported first.
     let keys = args.place_key.as_deref().map(key_file_text).transpose();
@@ -81,11 +81,11 @@ pub fn run(args: &CopyArgs) -> Result<(), Failure> {
     let compared = if args.verify {
         copy::verify(from, &to)
     } else {
-        let mut teller = Teller::new();
+        let mut teller = ProgressReporter::new();
         copy::copy(from, &to, |progress| teller.tell(progress))
     };
     let compared = compared.map_err(Failure::CopyFailed)?;
-    let agree = compared.iter().all(Compared::agrees);
+    let agree = compared.iter().all(RowCounts::agrees);
     let key = if args.verify {
         KeyLocation::NotAsked
     } else {
@@ -127,12 +127,12 @@ fn place(to: &Destination, keys: Option<&str>) -> Result<KeyLocation, Failure> {
 }
 
 /// Formats the result as text or JSON.
-fn told(compared: &[Compared], key: KeyLocation, from: &Path, json: bool) -> String {
+fn told(compared: &[RowCounts], key: KeyLocation, from: &Path, json: bool) -> String {
     if json {
         let rows = compared.iter().map(|kind| {
             json!({"what": kind.what, "from": kind.from, "to": kind.to, "agrees": kind.agrees()})
         });
-        let agree = compared.iter().all(Compared::agrees);
+        let agree = compared.iter().all(RowCounts::agrees);
         let document = json!({"agrees": agree, "counts": rows.collect::<Vec<_>>()});
         return format!("{document}\n");
     }
@@ -166,15 +166,15 @@ fn told(compared: &[Compared], key: KeyLocation, from: &Path, json: bool) -> Str
 }
 
 /// Shows the progress: a bar on a terminal, else one line per ten percent.
-struct Teller {
+struct ProgressReporter {
     bar: Option<ProgressBar>,
     what: &'static str,
     tenths: u64,
 }
 
-impl Teller {
-    fn new() -> Teller {
-        Teller {
+impl ProgressReporter {
+    fn new() -> ProgressReporter {
+        ProgressReporter {
             bar: std::io::stderr()
                 .is_terminal()
                 .then(|| progress::bar(0, "")),
@@ -203,7 +203,7 @@ impl Teller {
     }
 }
 
-impl Drop for Teller {
+impl Drop for ProgressReporter {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -87,7 +87,7 @@ async fn perform(args: &DemoArgs) -> Result<(), Failure> {
         started = Stage::start(script, args.listen) => started?,
         () = either(&mut terminate, &mut interrupt) => return Ok(()),
     };
-    let mut narrator = Narrator::new(args.json);
+    let mut narrator = DemoPrinter::new(args.json);
     narrator.open(&place(&stage, &script, args.listen), &script)?;
     let played = tokio::select! {
         played = play(&stage, script, &mut narrator) => played,
@@ -127,7 +127,7 @@ fn place(stage: &Stage, script: &Script, asked: SocketAddr) -> Place {
 }
 
 /// Runs traffic, script and output forever, in one future: dropping it ends all of them.
-async fn play(stage: &Stage, script: Script, narrator: &mut Narrator) -> Result<(), Failure> {
+async fn play(stage: &Stage, script: Script, narrator: &mut DemoPrinter) -> Result<(), Failure> {
     let accepted = AtomicU64::new(0);
     let sending = traffic::send(script, stage.client()?, chance::seed(), &accepted);
     let directing = async {
@@ -142,7 +142,7 @@ async fn look_on(
     stage: &Stage,
     script: Script,
     accepted: &AtomicU64,
-    narrator: &mut Narrator,
+    narrator: &mut DemoPrinter,
 ) -> Result<(), Failure> {
     let clock = Clock::system();
     let mut client = stage.client()?;
@@ -184,7 +184,7 @@ enum OutputMode {
 }
 
 /// Prints messages and the table.
-struct Narrator {
+struct DemoPrinter {
     manner: OutputMode,
     width: usize,
     seen: Option<Snapshot>,
@@ -193,8 +193,8 @@ struct Narrator {
     looks: u32,
 }
 
-impl Narrator {
-    fn new(json: bool) -> Narrator {
+impl DemoPrinter {
+    fn new(json: bool) -> DemoPrinter {
         let stdout = std::io::stdout();
         // Without colour support, cursor movement is not assumed either.
         let moves = stdout.is_terminal()
@@ -204,7 +204,7 @@ impl Narrator {
             (false, true) => OutputMode::Drawn,
             (false, false) => OutputMode::Written,
         };
-        Narrator {
+        DemoPrinter {
             manner,
             width: output::width(),
             seen: None,

@@ -8,7 +8,7 @@ use posthaste_core::mistakes::ValidationErrors;
 use posthaste_store::OpenError;
 use posthaste_store::copy::CopyError;
 
-use super::remote::Trouble;
+use super::remote::ApiCommandError;
 use super::source::{Format, MAX_POLICY_BYTES};
 use crate::bench;
 use crate::config::ConfigError;
@@ -64,7 +64,7 @@ pub enum Failure {
     /// A benchmark failed.
     Bench(bench::failure::Failure),
     /// A request to the server failed.
-    Remote(Trouble),
+    Remote(ApiCommandError),
     /// The configuration is invalid.
     Misconfigured(ConfigError),
     /// The configured CA certificates cannot be used.
@@ -102,8 +102,8 @@ pub enum Failure {
     BrokenDown(NodeFailure),
 }
 
-impl From<Trouble> for Failure {
-    fn from(trouble: Trouble) -> Failure {
+impl From<ApiCommandError> for Failure {
+    fn from(trouble: ApiCommandError) -> Failure {
         Failure::Remote(trouble)
     }
 }

@@ -12,9 +12,11 @@ use super::args::address;
 use super::failure::Failure;
 use super::output;
 use super::rate;
-use super::remote::Trouble;
+use super::remote::ApiCommandError;
 use crate::clock::Clock;
-use crate::listener::{Answer, Behaviour, Check, Heard, ReceiverServer, Settings, Tally, When};
+use crate::listener::{
+    Answer, Behaviour, Check, FailureCondition, Heard, ReceiverServer, Settings, Tally,
+};
 use crate::picture::terminal::{BAD, GOOD, QUIET, STRONG, printable, styled};
 use crate::signing_keys;
 
@@ -130,14 +132,14 @@ impl ListenArgs {
     pub fn behaviour(&self) -> Behaviour {
         let fails = match (self.fail, self.first, self.rate) {
             (Some(percent), _, _) => Behaviour::flaky(percent).fails,
-            (None, Some(count), _) => When::FirstAttempts(count),
-            (None, None, Some(per_second)) => When::Above { per_second },
+            (None, Some(count), _) => FailureCondition::FirstAttempts(count),
+            (None, None, Some(per_second)) => FailureCondition::Above { per_second },
             (None, None, None)
                 if self.hang || self.status.is_some() || self.retry_after.is_some() =>
             {
-                When::Always
+                FailureCondition::Always
             }
-            (None, None, None) => When::Never,
+            (None, None, None) => FailureCondition::Never,
         };
         let usual = if self.rate.is_some() { 429 } else { 503 };
         let failure = match self.hang {
@@ -172,7 +174,8 @@ async fn listen(args: ListenArgs) -> Result<(), Failure> {
     let keys = match args.secret.is_empty() {
         true => None,
         false => Some(
-            VerifyingKeys::new(args.secret).map_err(|error| Trouble::Input(error.to_string()))?,
+            VerifyingKeys::new(args.secret)
+                .map_err(|error| ApiCommandError::Input(error.to_string()))?,
         ),
     };
     let settings = Settings {
@@ -184,7 +187,7 @@ async fn listen(args: ListenArgs) -> Result<(), Failure> {
         clock: Clock::system(),
     };
     let (listener, mut heard) = ReceiverServer::start(settings).map_err(|error| {
-        Trouble::EndedBadly(format!(
+        ApiCommandError::OutcomeFailed(format!(
             "cannot listen on {}: {error}; choose another address with --listen",
             args.listen
         ))
@@ -361,37 +364,37 @@ mod tests {
 
     #[test]
     fn it_fails_as_told() {
-        assert_eq!(behaviour("").fails, When::Never);
+        assert_eq!(behaviour("").fails, FailureCondition::Never);
         assert_eq!(
             behaviour("--fail 30%").fails,
-            When::Chance {
+            FailureCondition::Chance {
                 in_ten_thousand: 3_000
             }
         );
         assert_eq!(
             behaviour("--fail 0.5").fails,
-            When::Chance {
+            FailureCondition::Chance {
                 in_ten_thousand: 50
             }
         );
         let first = behaviour("--first 2 --status 500");
         assert_eq!(
             (first.fails, first.failure),
-            (When::FirstAttempts(2), Answer::status(500))
+            (FailureCondition::FirstAttempts(2), Answer::status(500))
         );
         let always = behaviour("--retry-after 30s");
         assert_eq!(
             always.failure,
             Answer::status(503).retry_after(Span::from_secs(30))
         );
-        assert_eq!(always.fails, When::Always);
+        assert_eq!(always.fails, FailureCondition::Always);
         let hang = behaviour("--hang --first 1");
         assert_eq!(
             (hang.fails, hang.failure),
-            (When::FirstAttempts(1), Answer::Hang)
+            (FailureCondition::FirstAttempts(1), Answer::Hang)
         );
         let limited = behaviour("--rate 5/s --delay 2s");
-        assert_eq!(limited.fails, When::Above { per_second: 5 });
+        assert_eq!(limited.fails, FailureCondition::Above { per_second: 5 });
         assert_eq!(
             limited.failure,
             Answer::status(429)

@@ -19,7 +19,7 @@ use crate::database::{SharedStore, with_password};
 use crate::logging;
 use crate::node::{Kept, Node, NodeSettings};
 use crate::notices::Channels;
-use crate::notices::mail::Post;
+use crate::notices::mail::SendEmail;
 
 /// A second signal within this time counts as the same request. `timeout` and some supervisors signal the process and
 /// then its group, and a terminal signals all processes in it.
@@ -124,7 +124,7 @@ fn means(config: &Config) -> Result<Channels, String> {
     Ok(Channels {
         settings: config.notices.clone(),
         mail: config.mail.clone(),
-        post: post.map(|post| Arc::new(post) as Arc<dyn Post>),
+        post: post.map(|post| Arc::new(post) as Arc<dyn SendEmail>),
     })
 }
 

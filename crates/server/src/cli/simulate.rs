@@ -9,7 +9,7 @@ use super::source::{NamedPolicy, named_policy};
 use super::{explain, output};
 use crate::advice;
 use crate::picture::{outage, terminal, words};
-use crate::report::{CourseReport, OutageReport};
+use crate::report::{OutageReport, SenderReport};
 
 /// Runs the simulation and prints the result as text, JSON or SVG.
 pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
@@ -109,7 +109,7 @@ fn setting(report: &OutageReport) -> String {
 }
 
 fn table(report: &OutageReport, width: usize) -> String {
-    let row = |name: &str, of: fn(&CourseReport) -> u64| {
+    let row = |name: &str, of: fn(&SenderReport) -> u64| {
         let cell = |course| words::count(of(course));
         vec![
             name.to_owned(),
@@ -117,7 +117,7 @@ fn table(report: &OutageReport, width: usize) -> String {
             cell(&report.naive),
         ]
     };
-    let peak = |course: &CourseReport| {
+    let peak = |course: &SenderReport| {
         let peak = words::count(course.peak_arrivals_per_second);
         format!("{peak}/s")
     };

@@ -70,13 +70,13 @@ fn read_threshold(fields: &mut Fields<'_, '_>, name: AlertName) -> Option<Thresh
         return Some(Threshold::Off);
     }
     let limit = match name.measure() {
-        Measure::Happening => {
+        Measure::Event => {
             if said != Some(ON) {
                 fields.wrong(key, format!("must be \"{ON}\" or \"{OFF}\""));
             }
             (said == Some(ON)).then_some(usual)
         }
-        Measure::Share => number(fields, key, 0.0, 1.0),
+        Measure::Ratio => number(fields, key, 0.0, 1.0),
         Measure::Factor => number(fields, key, 1.0, 1_000.0),
         Measure::Count => number(fields, key, 0.0, f64::from(MAX_COUNT)),
         Measure::Seconds => {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::Secret;
 use super::read::{parsed, read_items, set};
 use crate::notices::mail::MailSettings;
-use crate::notices::mail::address::{self, NoAddress};
+use crate::notices::mail::address::{self, AddressError};
 use crate::notices::mail::settings::MAX_LOGIN_BYTES;
 
 /// Maximum number of addresses that get every notification. For more, use a mailing list.
@@ -44,7 +44,7 @@ fn read_password(text: &str) -> Result<Secret, String> {
     }
 }
 
-fn read_recipient(item: &Value) -> Result<String, NoAddress> {
+fn read_recipient(item: &Value) -> Result<String, AddressError> {
     let text = item.as_str().unwrap_or_default();
     address::read(text).map(|address| address.to_string())
 }

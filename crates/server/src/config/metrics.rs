@@ -4,7 +4,7 @@ use posthaste_core::id::TenantId;
 use posthaste_core::mistakes::Fields;
 
 use super::read::{read_truth, set};
-use crate::observe::Observatory;
+use crate::observe::Metrics;
 
 /// Maximum of `endpoints`. Prometheus should not keep more series of one target.
 const MAX_ENDPOINTS: u32 = 100_000;
@@ -33,8 +33,8 @@ impl Default for MetricSettings {
 impl MetricSettings {
     /// Creates the counters with these settings. The deliveries of the tenant `apart` are left out of the
     /// global stats.
-    pub fn observatory(&self, apart: Option<TenantId>) -> Observatory {
-        let observe = Observatory::new().by_endpoint(self.max_endpoint_series());
+    pub fn observatory(&self, apart: Option<TenantId>) -> Metrics {
+        let observe = Metrics::new().by_endpoint(self.max_endpoint_series());
         let observe = observe.with_operational_tenant(apart);
         match self.enabled {
             true => observe,

@@ -62,8 +62,8 @@ use crate::chance::hash_key;
 use crate::cli::serve_args::ServeArgs;
 use crate::dashboard::DashboardSettings;
 use crate::logging::LogSettings;
-use crate::notices::NoticeSettings;
-use crate::notices::mail::{MailSettings, SmtpPost};
+use crate::notices::NotificationSettings;
+use crate::notices::mail::{MailSettings, SmtpMailer};
 use crate::telemetry::OtlpSettings;
 use crate::vault::{KeySource, key_file_beside};
 
@@ -126,7 +126,7 @@ pub struct Config {
     /// Settings of the alerts.
     pub alerts: AlertSettings,
     /// Settings of notifications.
-    pub notices: NoticeSettings,
+    pub notices: NotificationSettings,
     /// Recipients of emails, and the SMTP server.
     pub mail: MailSettings,
     /// Settings of the metrics.
@@ -274,7 +274,7 @@ impl Default for Config {
             engine: EngineSettings::default(),
             breaker: BreakerSettings::default(),
             alerts: AlertSettings::default(),
-            notices: NoticeSettings::default(),
+            notices: NotificationSettings::default(),
             mail: MailSettings::default(),
             metrics: MetricSettings::default(),
             log: LogSettings::default(),
@@ -395,7 +395,7 @@ impl Config {
 
     /// Returns the client that sends emails, if an SMTP server is set. Emails link to the dashboard, if that
     /// is enabled.
-    pub fn post(&self) -> Result<Option<SmtpPost>, String> {
+    pub fn post(&self) -> Result<Option<SmtpMailer>, String> {
         let shown = self.dashboard.enabled;
         let page = self.dashboard.public_url.clone().filter(|_| shown);
         Ok(self.mail.post(page, self.roots()?))

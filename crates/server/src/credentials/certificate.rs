@@ -4,7 +4,7 @@ use std::fmt;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use posthaste_core::time::Timestamp;
-use posthaste_egress::{Identity, IdentityError};
+use posthaste_egress::{ClientIdentity, IdentityError};
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 
@@ -28,8 +28,8 @@ pub struct CertificateSummary {
 
 impl ClientCertificate {
     /// Returns the TLS identity for a connection.
-    pub fn identity(&self) -> Result<Identity, IdentityError> {
-        Identity::from_pem(self.certificate.as_bytes(), self.private_key.as_bytes())
+    pub fn identity(&self) -> Result<ClientIdentity, IdentityError> {
+        ClientIdentity::from_pem(self.certificate.as_bytes(), self.private_key.as_bytes())
     }
 
     /// Returns the parts that may be shown, or `None` if the PEM contains no certificate.

@@ -89,11 +89,11 @@ impl ClientAuthentication {
 /// Fingerprint of credentials, valid while the process runs. It is a salted hash, so that a reader of the
 /// fingerprint cannot test guesses of the credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Mark([u8; SHA256_OUTPUT_LEN]);
+pub struct CredentialsFingerprint([u8; SHA256_OUTPUT_LEN]);
 
 static SALT: LazyLock<[u8; SHA256_OUTPUT_LEN]> = LazyLock::new(random_bytes);
 
-impl fmt::Display for Mark {
+impl fmt::Display for CredentialsFingerprint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0
             .iter()
@@ -124,12 +124,12 @@ impl Credentials {
     }
 
     /// Returns the fingerprint of these credentials.
-    pub fn mark(&self) -> Mark {
+    pub fn mark(&self) -> CredentialsFingerprint {
         let mut context = Context::new(&SHA256);
         context.update(&*SALT);
         context.update(&self.keep());
         let hash = context.finish();
-        Mark(hash.as_ref().try_into().expect("SHA-256 has 32 bytes"))
+        CredentialsFingerprint(hash.as_ref().try_into().expect("SHA-256 has 32 bytes"))
     }
 }
 

@@ -165,8 +165,8 @@ async fn show_or_act(
             Err(problem) => Err(problem),
         };
         return Ok(match done {
-            Ok(ActionResult::Goto(link, done)) => to(&with_done(&link, done)),
-            Ok(ActionResult::Show(page)) => page_response(&visit, &page, None),
+            Ok(ActionResult::Redirect(link, done)) => to(&with_done(&link, done)),
+            Ok(ActionResult::Page(page)) => page_response(&visit, &page, None),
             Err(problem) => problem_response(&visit, &problem),
         });
     }
@@ -183,7 +183,7 @@ async fn show_or_act(
     let done = Done::read(visit.query("done"));
     Ok(match show(visit.clone()).await {
         Ok(PageResult::Page(page)) => page_response(&visit, &page, done),
-        Ok(PageResult::Elsewhere(link)) => to(&link),
+        Ok(PageResult::Redirect(link)) => to(&link),
         Err(problem) => problem_response(&visit, &problem),
     })
 }

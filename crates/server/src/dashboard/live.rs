@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::door::{self, LoginMethod};
 use super::page::{Page, PageResult};
-use super::pages::Show;
+use super::pages::PageHandler;
 use super::visit::PageRequest;
 use super::{Dashboard, HtmlResponse};
 use crate::api::code::Code;
@@ -45,7 +45,7 @@ const EVENT_BUFFER: usize = 4;
 const RETRY_MS: u32 = 3_000;
 
 /// Sends a page's sections as they change.
-pub(super) fn stream(visit: PageRequest, show: Show) -> HtmlResponse {
+pub(super) fn stream(visit: PageRequest, show: PageHandler) -> HtmlResponse {
     let Some(place) = visit.dashboard.places.take(&visit.visitor.caller) else {
         return too_many_streams();
     };
@@ -91,7 +91,7 @@ fn response(body: Body) -> HtmlResponse {
 }
 
 /// Renders the page repeatedly until the browser disconnects, the visitor loses access, or time is up.
-async fn follow(mut visit: PageRequest, show: Show, events: mpsc::Sender<Bytes>) {
+async fn follow(mut visit: PageRequest, show: PageHandler, events: mpsc::Sender<Bytes>) {
     let began = Instant::now();
     let mut spoke = began;
     let mut prints = FxHashMap::default();
@@ -104,9 +104,9 @@ async fn follow(mut visit: PageRequest, show: Show, events: mpsc::Sender<Bytes>)
             Rendered::Page(page) if page.sections.iter().any(|section| section.is_live) => {
                 changes(&page, &mut prints)
             }
-            Rendered::Page(_) | Rendered::Elsewhere => return,
-            Rendered::Later => Vec::new(),
-            Rendered::Never => {
+            Rendered::Page(_) | Rendered::Redirect => return,
+            Rendered::Unavailable => Vec::new(),
+            Rendered::Unauthorized => {
                 let _ = events.send(event("ended", &json!({})).into()).await;
                 return;
             }
@@ -132,26 +132,26 @@ enum Rendered {
     /// The rendered page.
     Page(Page),
     /// The address redirects to another page.
-    Elsewhere,
+    Redirect,
     /// The page cannot be rendered now; the next try may succeed.
-    Later,
+    Unavailable,
     /// The visitor no longer has access.
-    Never,
+    Unauthorized,
 }
 
 /// Waits for a rendering permit and renders the page.
-async fn render_once(visit: &mut PageRequest, show: Show) -> Rendered {
+async fn render_once(visit: &mut PageRequest, show: PageHandler) -> Rendered {
     let dashboard = visit.dashboard.clone();
     let _turn = dashboard.places.turn().await;
     visit.now = dashboard.app.clock.wall();
     match check_access(visit).await {
         Ok(()) => match show(visit.clone()).await {
             Ok(PageResult::Page(page)) => Rendered::Page(page),
-            Ok(PageResult::Elsewhere(_)) => Rendered::Elsewhere,
-            Err(_) => Rendered::Later,
+            Ok(PageResult::Redirect(_)) => Rendered::Redirect,
+            Err(_) => Rendered::Unavailable,
         },
-        Err(problem) if problem.code == Code::Unauthorized => Rendered::Never,
-        Err(_) => Rendered::Later,
+        Err(problem) if problem.code == Code::Unauthorized => Rendered::Unauthorized,
+        Err(_) => Rendered::Unavailable,
     }
 }
 

@@ -53,7 +53,7 @@ use crate::api::App;
 use crate::api::cache::Cache;
 use crate::api::pace::Meter;
 
-use places::Places;
+use places::LiveSlots;
 pub use settings::{Brand, Colour, ColourError, DashboardSettings, Logo};
 
 /// Shared state of the dashboard and the portal.
@@ -65,7 +65,7 @@ pub struct Dashboard {
     assets: assets::Assets,
     /// Rate of failed sign-ins.
     wrong_keys: Meter,
-    places: Arc<Places>,
+    places: Arc<LiveSlots>,
     /// Request rate of each portal link.
     links: Cache<KeyHash, Arc<Meter>>,
     stopping: watch::Receiver<bool>,
@@ -80,7 +80,7 @@ impl Dashboard {
     ) -> Dashboard {
         Dashboard {
             assets: assets::Assets::new(&settings.portal),
-            places: Arc::new(Places::for_connections(app.settings.max_connections)),
+            places: Arc::new(LiveSlots::for_connections(app.settings.max_connections)),
             brand: Brand::default(),
             app,
             settings,

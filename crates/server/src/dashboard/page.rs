@@ -164,7 +164,7 @@ pub(super) enum PageResult {
     /// The page to show.
     Page(Page),
     /// A redirect to this link.
-    Elsewhere(String),
+    Redirect(String),
 }
 
 impl From<Page> for PageResult {
@@ -176,9 +176,9 @@ impl From<Page> for PageResult {
 /// The result of an action.
 pub(super) enum ActionResult {
     /// A redirect to a page that shows a message about the action.
-    Goto(String, Done),
+    Redirect(String, Done),
     /// A page that is shown directly and never cached: it may contain a secret, or errors in a form.
-    Show(Page),
+    Page(Page),
 }
 
 /// The message that follows an action. It is passed in the link, so it is one of a fixed set and never free text.

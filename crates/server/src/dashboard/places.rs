@@ -1,6 +1,6 @@
 //! Limits on live pages.
 //!
-//! Every live page occupies a connection and is rendered again and again. [`Places`] limits the number of live pages
+//! Every live page occupies a connection and is rendered again and again. [`LiveSlots`] limits the number of live pages
 //! in total and per tenant. All tenants together get three quarters of the slots; the rest is reserved for the
 //! operator. Only [`MAX_RENDERED_AT_ONCE`] pages are rendered at the same time; others wait for a permit.
 
@@ -20,7 +20,7 @@ const MAX_LIVE_STREAMS_PER_TENANT: usize = 20;
 const MAX_RENDERED_AT_ONCE: usize = 4;
 
 /// The slots for live pages.
-pub(super) struct Places {
+pub(super) struct LiveSlots {
     most: usize,
     taken: Mutex<SlotUsage>,
     turns: Semaphore,
@@ -34,14 +34,14 @@ struct SlotUsage {
 
 /// A slot in use. Dropping it frees the slot.
 pub(super) struct LiveSlot {
-    places: Arc<Places>,
+    places: Arc<LiveSlots>,
     tenant: Option<TenantId>,
 }
 
-impl Places {
+impl LiveSlots {
     /// Creates the slots of a server with this connection limit. They use at most half of the connections.
-    pub(super) fn for_connections(connections: usize) -> Places {
-        Places {
+    pub(super) fn for_connections(connections: usize) -> LiveSlots {
+        LiveSlots {
             most: MAX_LIVE_STREAMS.min(connections / 2),
             taken: Mutex::default(),
             turns: Semaphore::new(MAX_RENDERED_AT_ONCE),
@@ -54,7 +54,7 @@ impl Places {
     }
 
     /// Takes a slot for the caller, or returns `None` if its share is used up.
-    pub(super) fn take(self: &Arc<Places>, caller: &Caller) -> Option<LiveSlot> {
+    pub(super) fn take(self: &Arc<LiveSlots>, caller: &Caller) -> Option<LiveSlot> {
         let tenant = match caller {
             Caller::Tenant(_, tenant) => Some(tenant.clone()),
             Caller::Admin(_) => None,
@@ -114,13 +114,13 @@ mod tests {
         Caller::Tenant(Credential::Link(PassId(1)), tenant)
     }
 
-    fn take_all(places: &Arc<Places>, caller: &Caller) -> Vec<LiveSlot> {
+    fn take_all(places: &Arc<LiveSlots>, caller: &Caller) -> Vec<LiveSlot> {
         std::iter::from_fn(|| places.take(caller)).collect()
     }
 
     #[test]
     fn nobody_takes_the_places_of_others() {
-        let places = Arc::new(Places::for_connections(100_000));
+        let places = Arc::new(LiveSlots::for_connections(100_000));
         let acme = take_all(&places, &somebody("acme"));
         assert_eq!(acme.len(), MAX_LIVE_STREAMS_PER_TENANT);
         let many = (0..50).map(|number| take_all(&places, &somebody(&format!("t{number}"))));
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn connections_are_left_for_everything_else() {
-        let places = Arc::new(Places::for_connections(10));
+        let places = Arc::new(LiveSlots::for_connections(10));
         let admin = Caller::Admin(Credential::Configured);
         assert_eq!(take_all(&places, &admin).len(), 5);
     }

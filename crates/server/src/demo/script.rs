@@ -9,7 +9,7 @@ use posthaste_core::lane::BreakerSettings;
 use posthaste_core::time::Span;
 use serde_json::{Value, json};
 
-use crate::listener::{Answer, Behaviour, When};
+use crate::listener::{Answer, Behaviour, FailureCondition};
 
 /// The tenant that the receivers' endpoints belong to.
 pub const TENANT: &str = "demo";
@@ -122,7 +122,7 @@ impl Script {
     /// returns to the first behaviour.
     pub fn flaky_acts(&self) -> [(Behaviour, Duration); 3] {
         let dark = Behaviour {
-            fails: When::Always,
+            fails: FailureCondition::Always,
             ..Behaviour::healthy()
         };
         [
@@ -167,7 +167,7 @@ impl Script {
     pub fn behaviour(&self, role: Role) -> Behaviour {
         match role {
             Role::Healthy => Behaviour {
-                fails: When::Chance {
+                fails: FailureCondition::Chance {
                     in_ten_thousand: REFUSED_IN_TEN_THOUSAND,
                 },
                 failure: Answer::status(422),

@@ -17,7 +17,7 @@ use super::ledger::Ledger;
 use super::script::{Role, Script, TENANT};
 use crate::chance;
 use crate::cli::failure::Failure;
-use crate::cli::remote::Trouble;
+use crate::cli::remote::ApiCommandError;
 use crate::cli::remote::args::ConnectArgs;
 use crate::cli::remote::client::{Call, Client};
 use crate::cli::serve::node_settings;
@@ -181,9 +181,9 @@ async fn start_receivers(
     let id = made.get("id").and_then(Value::as_str);
     Ok(Receiver {
         role,
-        endpoint: id
-            .map(str::to_owned)
-            .ok_or_else(|| Trouble::EndedBadly(format!("POST {path} answered without an id")))?,
+        endpoint: id.map(str::to_owned).ok_or_else(|| {
+            ApiCommandError::OutcomeFailed(format!("POST {path} answered without an id"))
+        })?,
         ledger,
         listener,
     })

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::script::{EVENT_TYPES, Script, TENANT};
 use crate::cli::failure::Failure;
-use crate::cli::remote::Trouble;
+use crate::cli::remote::ApiCommandError;
 use crate::cli::remote::client::{Call, Client};
 
 /// Maximum interval between two events, as a multiple of the mean.
@@ -23,7 +23,7 @@ pub async fn send(
     accepted: &AtomicU64,
 ) -> Result<(), Failure> {
     let begun_at = Instant::now();
-    let mut timetable = Timetable::new(script);
+    let mut timetable = EventTimes::new(script);
     for number in 1_u64.. {
         let due = timetable.next(&mut dice);
         tokio::time::sleep(due.saturating_sub(begun_at.elapsed())).await;
@@ -33,7 +33,7 @@ pub async fn send(
                 accepted.fetch_add(1, Ordering::Relaxed);
             }
             // For example a full disk: the event is not accepted, and so not counted.
-            Err(Trouble::Refused(_)) => {}
+            Err(ApiCommandError::Refused(_)) => {}
             Err(trouble) => return Err(trouble.into()),
         }
     }
@@ -41,15 +41,15 @@ pub async fn send(
 }
 
 /// The times of the events: single ones, and a burst now and then.
-struct Timetable {
+struct EventTimes {
     script: Script,
     last: Duration,
     bunch: (Duration, u32),
 }
 
-impl Timetable {
-    fn new(script: Script) -> Timetable {
-        Timetable {
+impl EventTimes {
+    fn new(script: Script) -> EventTimes {
+        EventTimes {
             script,
             last: Duration::ZERO,
             bunch: script.next_burst(Duration::ZERO),
@@ -110,7 +110,7 @@ mod tests {
             per_second: 20.0,
         };
         let mut dice = Dice::seeded(5);
-        let mut timetable = Timetable::new(script);
+        let mut timetable = EventTimes::new(script);
         let times: Vec<Duration> = (0..1_000).map(|_| timetable.next(&mut dice)).collect();
         assert!(times.is_sorted());
         for second in [5, 15, 25] {

@@ -10,7 +10,7 @@ use super::script::TENANT;
 use super::snapshot::{Breaker, Count, DeadLetter, Look};
 use super::stage::Receiver;
 use crate::cli::failure::Failure;
-use crate::cli::remote::Trouble;
+use crate::cli::remote::ApiCommandError;
 use crate::cli::remote::client::{Call, Client};
 
 /// Maximum page size of the API.
@@ -124,5 +124,6 @@ async fn ask<T: DeserializeOwned>(client: &mut Client, path: String) -> Result<T
 }
 
 fn unread(path: &str) -> Failure {
-    Trouble::EndedBadly(format!("GET {path} was not answered as the API promises")).into()
+    ApiCommandError::OutcomeFailed(format!("GET {path} was not answered as the API promises"))
+        .into()
 }

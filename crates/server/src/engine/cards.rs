@@ -1,6 +1,6 @@
 //! Endpoint cache: the configuration that attempts need of each endpoint, in memory.
 //!
-//! [`EndpointLoader`] loads a [`Card`] from the endpoint's row when the dispatcher asks for an introduction, and again when the
+//! [`EndpointLoader`] loads a [`EndpointConfig`] from the endpoint's row when the dispatcher asks for an introduction, and again when the
 //! endpoint changes. [`EndpointCache`] holds at most [`MAX_CACHED_ENDPOINTS`] of them. At most one read per endpoint is in progress; a
 //! change during a read causes another read, so that the cached value is always the one that was read last.
 
@@ -11,17 +11,17 @@ use std::time::Duration;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use posthaste_core::address::{Destination, EgressRules};
-use posthaste_core::dispatcher::Introduction;
+use posthaste_core::dispatcher::EndpointSnapshot;
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::lane::{BreakerSettings, LaneSettings};
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Span, Tick};
-use posthaste_egress::{Identity, PoolKey};
+use posthaste_egress::{ClientIdentity, PoolKey};
 use posthaste_store::{EndpointRow, Store, StoreError, StoreSettings};
 use rustc_hash::FxHashMap;
 
 use super::tokens::Grant;
-use crate::credentials::{Auth, Credentials, Mark, basic, bearer};
+use crate::credentials::{Auth, Credentials, CredentialsFingerprint, basic, bearer};
 use crate::signing_keys::SigningKeyring;
 use crate::vault::{Purpose, Vault};
 
@@ -29,7 +29,7 @@ use crate::vault::{Purpose, Vault};
 pub(super) const MAX_CACHED_ENDPOINTS: usize = 16_384;
 
 /// Configuration of one endpoint, as attempts need it.
-pub(super) struct Card {
+pub(super) struct EndpointConfig {
     pub(super) tenant: TenantId,
     pub(super) url: String,
     pub(super) pool_key: PoolKey,
@@ -46,18 +46,18 @@ pub(super) struct RequestConfig {
     pub(super) keyring: SigningKeyring,
     pub(super) style: SignatureStyle,
     /// Client certificate for mutual TLS, if the endpoint has one.
-    pub(super) identity: Option<Identity>,
+    pub(super) identity: Option<ClientIdentity>,
     /// OAuth client-credentials grant for the `Authorization` header, if the endpoint uses one.
     pub(super) grant: Option<Arc<Grant>>,
     /// Fingerprint of the credentials, if there are any.
-    mark: Option<Mark>,
+    mark: Option<CredentialsFingerprint>,
 }
 
-impl Card {
+impl EndpointConfig {
     /// Returns true if requests of both configurations look the same to the receiver, so that they may share
     /// connections and tokens.
-    pub(super) fn looks_same_to_receiver(&self, other: &Card) -> bool {
-        let mark = |card: &Card| card.outfit.as_ref().ok()?.mark;
+    pub(super) fn looks_same_to_receiver(&self, other: &EndpointConfig) -> bool {
+        let mark = |card: &EndpointConfig| card.outfit.as_ref().ok()?.mark;
         self.url == other.url && mark(self) == mark(other)
     }
 }
@@ -73,10 +73,10 @@ pub(super) enum ConfigError {
 }
 
 /// The result of reading an endpoint from the store.
-pub(super) struct Loaded {
+pub(super) struct LoadedEndpoint {
     pub(super) endpoint: EndpointId,
     /// `None` if there is no such endpoint.
-    pub(super) found: Option<(Introduction, Arc<Card>)>,
+    pub(super) found: Option<(EndpointSnapshot, Arc<EndpointConfig>)>,
 }
 
 /// Loads endpoint configurations. Holds what is the same for every endpoint.
@@ -94,9 +94,9 @@ impl EndpointLoader {
         &self,
         store: &dyn Store,
         endpoint: EndpointId,
-    ) -> Result<Loaded, StoreError> {
+    ) -> Result<LoadedEndpoint, StoreError> {
         let Some(row) = store.endpoint(endpoint).await? else {
-            return Ok(Loaded {
+            return Ok(LoadedEndpoint {
                 endpoint,
                 found: None,
             });
@@ -110,7 +110,7 @@ impl EndpointLoader {
             .store_settings
             .policy_for(row.endpoint.retry_policy.as_ref(), inherited.as_ref());
         let policy = limits.bound(policy);
-        let introduction = Introduction {
+        let introduction = EndpointSnapshot {
             endpoint,
             tenant: row.endpoint.tenant.clone(),
             settings: Arc::new(LaneSettings {
@@ -127,13 +127,13 @@ impl EndpointLoader {
             owned_since: Tick::START,
         };
         let card = Arc::new(self.card(&row));
-        Ok(Loaded {
+        Ok(LoadedEndpoint {
             endpoint,
             found: Some((introduction, card)),
         })
     }
 
-    fn card(&self, row: &EndpointRow) -> Card {
+    fn card(&self, row: &EndpointRow) -> EndpointConfig {
         let endpoint = &row.endpoint;
         let outfit = self.outfit(row);
         // The pool key contains the URL and the credentials. A connection that was opened for another URL or with other
@@ -146,7 +146,7 @@ impl EndpointLoader {
             Some(mark) => format!("{id}/{url:016x}/{mark}"),
             None => format!("{id}/{url:016x}"),
         };
-        Card {
+        EndpointConfig {
             tenant: endpoint.tenant.clone(),
             url: endpoint.url.clone(),
             pool_key: PoolKey::new(&pool_key),
@@ -192,7 +192,7 @@ impl EndpointLoader {
         &self,
         outfit: &mut RequestConfig,
         endpoint: EndpointId,
-        mark: Mark,
+        mark: CredentialsFingerprint,
         auth: &Auth,
     ) -> Result<(), ConfigError> {
         match auth {
@@ -220,7 +220,7 @@ impl EndpointLoader {
     }
 }
 
-fn identity(credentials: &Credentials) -> Result<Option<Identity>, ConfigError> {
+fn identity(credentials: &Credentials) -> Result<Option<ClientIdentity>, ConfigError> {
     let certificate = credentials.client_certificate.as_ref();
     let identity = certificate.map(|certificate| certificate.identity());
     // The error text was written for the tenant and quotes no part of the certificate or key.
@@ -254,20 +254,20 @@ pub(super) struct EndpointCache {
 
 #[derive(Default)]
 struct Entry {
-    card: Option<Arc<Card>>,
+    card: Option<Arc<EndpointConfig>>,
     reading: bool,
     again: bool,
 }
 
 impl EndpointCache {
     /// Returns the cached configuration of an endpoint.
-    pub(super) fn get(&self, endpoint: EndpointId) -> Option<Arc<Card>> {
+    pub(super) fn get(&self, endpoint: EndpointId) -> Option<Arc<EndpointConfig>> {
         self.entries.get(&endpoint)?.card.clone()
     }
 
     /// Returns the cached configuration of an endpoint, unless a new read is in progress. The change may replace a
     /// leaked secret or a wrong URL, and the caller who made it already has the answer that it is in force.
-    pub(super) fn current(&self, endpoint: EndpointId) -> Option<Arc<Card>> {
+    pub(super) fn current(&self, endpoint: EndpointId) -> Option<Arc<EndpointConfig>> {
         let entry = self.entries.get(&endpoint)?;
         entry.card.clone().filter(|_| !entry.reading)
     }
@@ -288,7 +288,11 @@ impl EndpointCache {
     }
 
     /// Stores the result of a read. Returns true if the caller must read again.
-    pub(super) fn end_load(&mut self, endpoint: EndpointId, card: Option<Arc<Card>>) -> bool {
+    pub(super) fn end_load(
+        &mut self,
+        endpoint: EndpointId,
+        card: Option<Arc<EndpointConfig>>,
+    ) -> bool {
         let entry = self.entries.entry(endpoint).or_default();
         if std::mem::take(&mut entry.again) {
             return true;
@@ -365,8 +369,8 @@ mod tests {
 
     const ENDPOINT: EndpointId = EndpointId(1);
 
-    fn card(url: &str) -> Arc<Card> {
-        Arc::new(Card {
+    fn card(url: &str) -> Arc<EndpointConfig> {
+        Arc::new(EndpointConfig {
             tenant: "acme".parse().expect("a name"),
             url: url.to_owned(),
             pool_key: PoolKey::new("one"),
@@ -378,7 +382,7 @@ mod tests {
     #[test]
     fn a_card_that_is_being_read_anew_is_not_sent_with() {
         let mut cards = EndpointCache::default();
-        let url = |card: Option<Arc<Card>>| card.map(|card| card.url.clone());
+        let url = |card: Option<Arc<EndpointConfig>>| card.map(|card| card.url.clone());
         assert!(cards.begin_load(ENDPOINT));
         assert!(!cards.end_load(ENDPOINT, Some(card("old"))));
         assert_eq!(url(cards.current(ENDPOINT)), Some("old".to_owned()));

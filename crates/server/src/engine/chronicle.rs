@@ -1,19 +1,19 @@
 //! Reports the engine's work: metrics, log lines and spans.
 //!
-//! [`Chronicle`] reports only what is persisted, so metrics never count an attempt that could still be lost.
+//! [`AttemptReporter`] reports only what is persisted, so metrics never count an attempt that could still be lost.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::classify::{FailureKind, HttpStatus, Meaning};
+use posthaste_core::classify::{Classification, FailureKind, HttpStatus};
 use posthaste_core::delivery::{SettledAttempt, Status};
-use posthaste_core::dispatcher::{AttemptRecord, News, Notice};
+use posthaste_core::dispatcher::{AttemptRecord, EndpointNotification, News};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 use posthaste_store::StoreError;
 
 use crate::clock::Clock;
 use crate::logging::{AttemptLine, log_attempt, trigger_name};
-use crate::observe::{AttemptSeen, Observatory};
+use crate::observe::{AttemptSeen, Metrics};
 use crate::telemetry::{AttemptTold, AttemptTrace, Telemetry};
 
 /// One attempt, to be reported once it is recorded.
@@ -63,23 +63,27 @@ impl Story {
 
     fn failure(&self) -> Option<FailureKind> {
         match self.settlement.meaning {
-            Meaning::Success => None,
-            Meaning::Failure(failure) => Some(failure.kind),
+            Classification::Success => None,
+            Classification::Failure(failure) => Some(failure.kind),
         }
     }
 }
 
 /// Reports what happened. Clones report to the same destinations.
 #[derive(Clone)]
-pub(super) struct Chronicle {
-    observe: Arc<Observatory>,
+pub(super) struct AttemptReporter {
+    observe: Arc<Metrics>,
     clock: Clock,
     telemetry: Telemetry,
 }
 
-impl Chronicle {
-    pub(super) fn new(observe: Arc<Observatory>, clock: Clock, telemetry: Telemetry) -> Chronicle {
-        Chronicle {
+impl AttemptReporter {
+    pub(super) fn new(
+        observe: Arc<Metrics>,
+        clock: Clock,
+        telemetry: Telemetry,
+    ) -> AttemptReporter {
+        AttemptReporter {
             observe,
             clock,
             telemetry,
@@ -156,7 +160,7 @@ impl Chronicle {
     }
 
     /// Reports an endpoint notification of the dispatcher.
-    pub(super) fn notice(&self, tenant: Option<&TenantId>, notice: &Notice) {
+    pub(super) fn notice(&self, tenant: Option<&TenantId>, notice: &EndpointNotification) {
         let (tenant_id, endpoint_id) = (tenant.map(TenantId::as_str), notice.endpoint);
         let news = notice.news.name();
         match notice.news {

@@ -1,6 +1,6 @@
 //! Makes one attempt: builds the request, signs it, sends it, and reports the result.
 //!
-//! [`AttemptJob`] describes the attempt, [`AttemptContext`] holds what all attempts share. Exactly one [`Return`] is put into the
+//! [`AttemptJob`] describes the attempt, [`AttemptContext`] holds what all attempts share. Exactly one [`AttemptResult`] is put into the
 //! inbox for each attempt, whether it ends by a response, an internal error, a panic or a server shutdown.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,17 +14,17 @@ use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::Timestamp;
 use posthaste_core::trace::TraceContext;
-use posthaste_egress::{Client, Permit, Report, Request};
+use posthaste_egress::{Client, Request, SendPermit, SendReport};
 use posthaste_store::{AttemptDetail, Content, Lease, MAX_DETAIL_CHARS, MAX_SNIPPET_BYTES, Store};
 
-use super::cards::{Card, ConfigError, EndpointLoader, RequestConfig};
+use super::cards::{ConfigError, EndpointConfig, EndpointLoader, RequestConfig};
 use super::complaint::LogLimiter;
 use super::echo::Told;
 use super::heads;
 use super::holdings::{Holdings, LeaseLosses, Ownership};
 use super::inbox::{Inbox, Message};
 use super::pantry::Goods;
-use super::tokens::{Absent, Missing, Token, Tokens};
+use super::tokens::{NoToken, Token, TokenCache, TokenFailure};
 use crate::clock::Clock;
 use crate::telemetry::{AttemptTrace, Telemetry};
 
@@ -42,7 +42,7 @@ pub(super) const AGENT: HeaderValue =
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// The result of an attempt.
-pub(super) struct Return {
+pub(super) struct AttemptResult {
     pub(super) ticket: Ticket,
     pub(super) finish: Finish,
     pub(super) detail: AttemptDetail,
@@ -59,7 +59,7 @@ pub(super) struct Return {
 /// Dependencies that all attempts share.
 pub(super) struct AttemptContext {
     pub(super) client: Client,
-    pub(super) tokens: Arc<Tokens>,
+    pub(super) tokens: Arc<TokenCache>,
     pub(super) store: Arc<dyn Store>,
     pub(super) house: Arc<EndpointLoader>,
     pub(super) inbox: Arc<Inbox>,
@@ -77,7 +77,7 @@ pub(super) struct AttemptContext {
 /// One attempt to make, with the cached data for it.
 pub(super) struct AttemptJob {
     pub(super) attempt: Attempt,
-    pub(super) card: Option<Arc<Card>>,
+    pub(super) card: Option<Arc<EndpointConfig>>,
     pub(super) goods: Option<Goods>,
     /// Number of lease losses when the dispatcher decided to make this attempt.
     pub(super) losses: u64,
@@ -86,7 +86,7 @@ pub(super) struct AttemptJob {
 /// Drop guard that reports the attempt as ended by an internal error, unless a result has replaced that.
 struct ResultGuard {
     inbox: Arc<Inbox>,
-    returned: Option<Return>,
+    returned: Option<AttemptResult>,
 }
 
 impl Drop for ResultGuard {
@@ -112,10 +112,10 @@ impl AttemptContext {
         let (depot, then) = (self.clone(), self.holdings.of_endpoint(endpoint));
         move || {
             let same = match (then, depot.holdings.of_endpoint(endpoint)) {
-                (Ownership::Not, _) | (_, Ownership::Not) => false,
+                (Ownership::NotOwned, _) | (_, Ownership::NotOwned) => false,
                 (
-                    Ownership::Ours(then) | Ownership::Leaving(then),
-                    Ownership::Ours(now) | Ownership::Leaving(now),
+                    Ownership::Owned(then) | Ownership::Releasing(then),
+                    Ownership::Owned(now) | Ownership::Releasing(now),
                 ) => then == now,
             };
             same && depot.holds_lease()
@@ -123,12 +123,12 @@ impl AttemptContext {
     }
 
     /// Returns the check that the client makes just before it starts a request.
-    fn permit(self: &Arc<AttemptContext>, losses: u64) -> Option<Permit> {
+    fn permit(self: &Arc<AttemptContext>, losses: u64) -> Option<SendPermit> {
         if self.lease.is_endless() {
             return None;
         }
         let depot = self.clone();
-        Some(Permit::new(move || {
+        Some(SendPermit::new(move || {
             // The lease is read before the loss count: if it was renewed after a loss, the count read afterwards
             // includes that loss.
             depot.clock.now().tick < depot.lease.begin_by() && depot.losses.count() == losses
@@ -139,9 +139,9 @@ impl AttemptContext {
     pub(super) async fn run(self: Arc<AttemptContext>, errand: AttemptJob) {
         let mut promise = ResultGuard {
             inbox: self.inbox.clone(),
-            returned: Some(Return {
+            returned: Some(AttemptResult {
                 ticket: errand.attempt.ticket,
-                finish: Finish::OurFault,
+                finish: Finish::InternalFault,
                 detail: AttemptDetail::default(),
                 latency: Duration::ZERO,
                 tenant: None,
@@ -171,7 +171,10 @@ impl AttemptContext {
         }
     }
 
-    async fn deliver(self: &Arc<AttemptContext>, errand: AttemptJob) -> Result<Return, String> {
+    async fn deliver(
+        self: &Arc<AttemptContext>,
+        errand: AttemptJob,
+    ) -> Result<AttemptResult, String> {
         let AttemptJob {
             attempt,
             card,
@@ -212,10 +215,10 @@ impl AttemptContext {
             waited = began_at.elapsed();
             let token = match lending {
                 Ok(token) => token,
-                Err(Absent::Theirs(missing)) => {
+                Err(NoToken::Theirs(missing)) => {
                     return Ok(not_called(&attempt, &card, missing, waited).traced(trace));
                 }
-                Err(Absent::Ours(why)) => return Err(why),
+                Err(NoToken::Ours(why)) => return Err(why),
             };
             headers.insert(AUTHORIZATION, token.header.clone());
             lent = Some((grant.key, token));
@@ -248,7 +251,7 @@ impl AttemptContext {
     }
 
     /// Closes idle connections to an endpoint and drops its token, because the endpoint was changed or deleted.
-    pub(super) fn forget(&self, before: &Card) {
+    pub(super) fn forget(&self, before: &EndpointConfig) {
         self.client.forget(&before.pool_key);
         let outfit = before.outfit.as_ref().ok();
         if let Some(grant) = outfit.and_then(|outfit| outfit.grant.as_ref()) {
@@ -257,7 +260,7 @@ impl AttemptContext {
         }
     }
 
-    async fn load_config(&self, attempt: &Attempt) -> Result<Arc<Card>, String> {
+    async fn load_config(&self, attempt: &Attempt) -> Result<Arc<EndpointConfig>, String> {
         let loaded = self.house.load(&*self.store, attempt.endpoint).await;
         let found = loaded.map_err(|error| error.to_string())?.found;
         let missing = || format!("{} is not in the store", attempt.endpoint);
@@ -304,8 +307,8 @@ impl AttemptContext {
     }
 }
 
-impl Return {
-    fn traced(mut self, trace: Option<Box<AttemptTrace>>) -> Return {
+impl AttemptResult {
+    fn traced(mut self, trace: Option<Box<AttemptTrace>>) -> AttemptResult {
         self.trace = trace;
         self
     }
@@ -328,13 +331,13 @@ fn add_trace_headers(headers: &mut HeaderMap, context: &TraceContext) -> Result<
 /// Builds the attempt result from the HTTP report.
 fn result_of(
     attempt: &Attempt,
-    card: &Card,
-    report: Report,
+    card: &EndpointConfig,
+    report: SendReport,
     heads: Vec<(String, String)>,
-) -> Return {
+) -> AttemptResult {
     let status = report.outcome.status();
     let succeeded = status.is_some_and(|status| status.class() == 2);
-    Return {
+    AttemptResult {
         ticket: attempt.ticket,
         finish: Finish::Ran(report.outcome),
         detail: AttemptDetail {
@@ -352,13 +355,13 @@ fn result_of(
 
 /// Returns true if a 401 may be caused by a token that expired or was revoked after it was fetched. A 401 to a token
 /// that was fetched for this attempt is an ordinary failure.
-fn was_stale(token: &Token, report: &Report) -> bool {
+fn was_stale(token: &Token, report: &SendReport) -> bool {
     !token.fresh && report.outcome.status() == Some(HttpStatus::UNAUTHORIZED)
 }
 
 /// The operator's rules no longer allow the URL. Nothing is sent, and the attempt counts as failed.
-fn refused(attempt: &Attempt, card: &Card, words: &str) -> Return {
-    let missing = Missing {
+fn refused(attempt: &Attempt, card: &EndpointConfig, words: &str) -> AttemptResult {
+    let missing = TokenFailure {
         fault: Fault::UnsafeDestination,
         detail: words.to_owned(),
     };
@@ -366,8 +369,13 @@ fn refused(attempt: &Attempt, card: &Card, words: &str) -> Return {
 }
 
 /// Builds the result of an attempt whose request was never sent.
-fn not_called(attempt: &Attempt, card: &Card, missing: Missing, latency: Duration) -> Return {
-    Return {
+fn not_called(
+    attempt: &Attempt,
+    card: &EndpointConfig,
+    missing: TokenFailure,
+    latency: Duration,
+) -> AttemptResult {
+    AttemptResult {
         ticket: attempt.ticket,
         finish: Finish::Ran(Outcome::Failed(missing.fault)),
         detail: AttemptDetail {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use posthaste_core::cluster::Shard;
-use posthaste_core::dispatcher::Introduction;
+use posthaste_core::dispatcher::EndpointSnapshot;
 use posthaste_core::id::EndpointId;
 use posthaste_core::lane::{Health, Standing};
 use posthaste_store::{DisabledReason, StoreError};
@@ -79,7 +79,7 @@ impl PendingStatusWrites {
             });
             // If another node owned the endpoint by the time of the commit, that node does not know of the change.
             let answer = match result {
-                _ if !still_ours() => Err(EngineError::Elsewhere),
+                _ if !still_ours() => Err(EngineError::NotOwner),
                 Ok(()) => Ok(()),
                 Err(error) => Err(EngineError::Store(error)),
             };
@@ -132,7 +132,7 @@ impl PendingStatusWrites {
     }
 
     /// Overlays the unpersisted change on a status and health that were read from the store.
-    pub(super) fn overlay(&self, introduction: &mut Introduction) {
+    pub(super) fn overlay(&self, introduction: &mut EndpointSnapshot) {
         let Some((_, decree)) = self.latest.get(&introduction.endpoint) else {
             return;
         };

@@ -12,7 +12,7 @@ use posthaste_store::{AttemptDetail, StoreError, Written};
 use tokio::task::AbortHandle;
 
 use super::chronicle::Story;
-use super::courier::{AttemptJob, Return};
+use super::courier::{AttemptJob, AttemptResult};
 use super::handle::{Cancelled, EngineError};
 use super::inbox::Message;
 use super::shell::Shell;
@@ -82,8 +82,8 @@ impl Shell {
         self.flights.insert(ticket, flight);
     }
 
-    pub(super) fn returned(&mut self, returned: Return) {
-        let Return {
+    pub(super) fn returned(&mut self, returned: AttemptResult) {
+        let AttemptResult {
             ticket,
             finish,
             detail,
@@ -103,7 +103,7 @@ impl Shell {
                     flight.task = None;
                 }
             }
-            Finish::OurFault => {
+            Finish::InternalFault => {
                 // A flight that was lost with the lease is not counted.
                 if self.remove_flight(ticket).is_some() {
                     self.chronicle.not_made();
@@ -209,7 +209,7 @@ impl Shell {
                 // Either the delivery had ended, or this node no longer owned the endpoint.
                 let answer = match self.depot.holds_lease() {
                     true => Ok(Cancelled::Ended),
-                    false => Err(EngineError::Elsewhere),
+                    false => Err(EngineError::NotOwner),
                 };
                 self.waiting.answer_cancel(flight.delivery, &answer);
             }

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use posthaste_core::cluster::Shard;
-use posthaste_core::dispatcher::{BreakerCounts, Crowd, LaneView};
+use posthaste_core::dispatcher::{BreakerCounts, LaneView, TenantDemand};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
@@ -52,7 +52,7 @@ pub enum EngineError {
     Stopped,
     /// Another node owns the endpoint, or no node does. The request must go to the owner.
     #[error("another node owns it")]
-    Elsewhere,
+    NotOwner,
     /// The change could not be persisted.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -186,7 +186,7 @@ impl Engine {
     }
 
     /// Returns the in-flight counts of tenants with a concurrency limit, and the number of lease losses so far.
-    pub(super) async fn crowds(&self) -> Result<(u64, Vec<Crowd>), EngineError> {
+    pub(super) async fn crowds(&self) -> Result<(u64, Vec<TenantDemand>), EngineError> {
         self.ask(|reply| Message::Crowds { reply }).await
     }
 

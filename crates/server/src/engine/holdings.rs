@@ -23,11 +23,11 @@ pub(super) struct Holdings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ownership {
     /// Owned by another node, or by none.
-    Not,
+    NotOwned,
     /// Owned by this node since that time.
-    Ours(Tick),
+    Owned(Tick),
     /// Owned by this node since that time, and being released.
-    Leaving(Tick),
+    Releasing(Tick),
 }
 
 /// Number of lease losses. The store increments it at once; the engine task processes the loss a little later. A new
@@ -64,9 +64,9 @@ impl Holdings {
 
     pub(super) fn of(&self, shard: Shard) -> Ownership {
         match self.since[usize::from(shard.number())].load(Ordering::SeqCst) {
-            NOT_OURS => Ownership::Not,
-            since if since & RELEASING != 0 => Ownership::Leaving(Tick(since & !RELEASING)),
-            since => Ownership::Ours(Tick(since)),
+            NOT_OURS => Ownership::NotOwned,
+            since if since & RELEASING != 0 => Ownership::Releasing(Tick(since & !RELEASING)),
+            since => Ownership::Owned(Tick(since)),
         }
     }
 
@@ -77,31 +77,31 @@ impl Holdings {
     /// Returns true if this node is the only one that may change the endpoint.
     pub(super) fn owns(&self, endpoint: EndpointId) -> bool {
         match self.of_endpoint(endpoint) {
-            Ownership::Ours(_) | Ownership::Leaving(_) => true,
-            Ownership::Not => false,
+            Ownership::Owned(_) | Ownership::Releasing(_) => true,
+            Ownership::NotOwned => false,
         }
     }
 
     /// Returns true if attempts to the endpoint may start.
     pub(super) fn may_start(&self, endpoint: EndpointId) -> bool {
         match self.of_endpoint(endpoint) {
-            Ownership::Ours(_) => true,
-            Ownership::Not | Ownership::Leaving(_) => false,
+            Ownership::Owned(_) => true,
+            Ownership::NotOwned | Ownership::Releasing(_) => false,
         }
     }
 
     pub(super) fn set(&self, shard: Shard, hold: Ownership) {
         let since = match hold {
-            Ownership::Not => NOT_OURS,
-            Ownership::Ours(since) => since.0,
-            Ownership::Leaving(since) => since.0 | RELEASING,
+            Ownership::NotOwned => NOT_OURS,
+            Ownership::Owned(since) => since.0,
+            Ownership::Releasing(since) => since.0 | RELEASING,
         };
         self.since[usize::from(shard.number())].store(since, Ordering::SeqCst);
     }
 
     /// Returns the number of owned shards, including those being released.
     pub(super) fn count(&self) -> usize {
-        let ours = |shard: &Shard| self.of(*shard) != Ownership::Not;
+        let ours = |shard: &Shard| self.of(*shard) != Ownership::NotOwned;
         Shard::all().filter(ours).count()
     }
 }
@@ -115,15 +115,15 @@ mod tests {
         let holdings = Holdings::nothing();
         let shard = Shard::numbered(7).expect("a shard");
         for hold in [
-            Ownership::Not,
-            Ownership::Ours(Tick::START),
-            Ownership::Ours(Tick(5)),
-            Ownership::Leaving(Tick(5)),
-            Ownership::Leaving(Tick::START),
+            Ownership::NotOwned,
+            Ownership::Owned(Tick::START),
+            Ownership::Owned(Tick(5)),
+            Ownership::Releasing(Tick(5)),
+            Ownership::Releasing(Tick::START),
         ] {
             holdings.set(shard, hold);
             assert_eq!(holdings.of(shard), hold);
-            assert_eq!(holdings.count(), usize::from(hold != Ownership::Not));
+            assert_eq!(holdings.count(), usize::from(hold != Ownership::NotOwned));
         }
         assert_eq!(Holdings::everything().count(), usize::from(SHARD_COUNT));
     }

@@ -8,7 +8,7 @@
 use std::sync::{Mutex, MutexGuard};
 
 use posthaste_core::cluster::Shard;
-use posthaste_core::dispatcher::{BreakerCounts, Crowd, Input, LaneView, Ticket};
+use posthaste_core::dispatcher::{BreakerCounts, Input, LaneView, TenantDemand, Ticket};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
@@ -16,8 +16,8 @@ use posthaste_store::{DisabledReason, Done, HandOver, HandedOver, StoreError, Wr
 use rustc_hash::FxHashMap;
 use tokio::sync::{Notify, oneshot, watch};
 
-use super::cards::Loaded;
-use super::courier::Return;
+use super::cards::LoadedEndpoint;
+use super::courier::AttemptResult;
 use super::handle::{Cancelled, EngineError};
 
 /// Maximum number of handed-over deliveries that wait in the inbox with their payloads.
@@ -35,14 +35,14 @@ pub(super) enum Message {
     /// Deliveries that were just committed.
     HandedOver(Vec<HandedOver>),
     /// An attempt has ended.
-    Returned(Return),
+    Returned(AttemptResult),
     /// A record was written, or the write failed.
     Recorded {
         ticket: Ticket,
         result: Result<Written, StoreError>,
     },
     /// An endpoint was read from the store.
-    Loaded(Box<Loaded>),
+    Loaded(Box<LoadedEndpoint>),
     /// The configuration of an endpoint has changed.
     Changed(EndpointId),
     /// Settings of a tenant have changed that its endpoints inherit.
@@ -95,7 +95,9 @@ pub(super) enum Message {
         reply: Reply<usize>,
     },
     /// Request for the in-flight counts of limited tenants, and the number of lease losses so far.
-    Crowds { reply: Reply<(u64, Vec<Crowd>)> },
+    Crowds {
+        reply: Reply<(u64, Vec<TenantDemand>)>,
+    },
     /// Concurrency shares of these tenants. Valid only if the lease was not lost since they were requested.
     Room {
         losses: u64,

@@ -48,7 +48,7 @@ impl Shell {
     pub(super) fn granted(&mut self, shards: Vec<Shard>) {
         let now = self.depot.clock.now();
         for shard in shards {
-            self.depot.holdings.set(shard, Ownership::Ours(now.tick));
+            self.depot.holdings.set(shard, Ownership::Owned(now.tick));
         }
         self.search();
     }
@@ -58,13 +58,13 @@ impl Shell {
         let mut leaving = FxHashSet::default();
         for shard in shards {
             match self.depot.holdings.of(shard) {
-                Ownership::Ours(since) => {
-                    self.depot.holdings.set(shard, Ownership::Leaving(since));
+                Ownership::Owned(since) => {
+                    self.depot.holdings.set(shard, Ownership::Releasing(since));
                     leaving.insert(shard);
                 }
                 // Nothing of it is in flight on this node.
-                Ownership::Not => {}
-                Ownership::Leaving(_) => {
+                Ownership::NotOwned => {}
+                Ownership::Releasing(_) => {
                     leaving.insert(shard);
                 }
             }
@@ -114,7 +114,7 @@ impl Shell {
         let ended: Vec<Release> = self.recalls.extract_if(.., over).collect();
         for Release { shards, done, .. } in ended {
             for shard in &shards {
-                self.depot.holdings.set(*shard, Ownership::Not);
+                self.depot.holdings.set(*shard, Ownership::NotOwned);
             }
             self.cards
                 .forget_where(|endpoint| shards.contains(&Shard::of(endpoint)));
@@ -134,7 +134,7 @@ impl Shell {
             );
         }
         for shard in Shard::all() {
-            self.depot.holdings.set(shard, Ownership::Not);
+            self.depot.holdings.set(shard, Ownership::NotOwned);
         }
         self.dispatch(Input::Lost);
         self.cut_off();
@@ -143,7 +143,7 @@ impl Shell {
         self.cards.forget_where(|_| true);
         self.decrees.forget_all();
         self.heeded.clear();
-        self.waiting.answer_all(&EngineError::Elsewhere);
+        self.waiting.answer_all(&EngineError::NotOwner);
         for recall in self.recalls.drain(..) {
             let lost = StoreError::Unavailable("the lease has ended".to_owned());
             (recall.done)(Err(lost));

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::cluster::{Ask, Room};
-use posthaste_core::dispatcher::{Crowd, Input};
+use posthaste_core::cluster::{Ask, ShareGrant};
+use posthaste_core::dispatcher::{Input, TenantDemand};
 use posthaste_core::id::TenantId;
 use posthaste_store::Cluster;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -63,11 +63,11 @@ struct Holding {
 
 impl HeldShares {
     /// Returns the requests to the store: for tenants that want slots, and for tenants that have slots to return.
-    fn ask(&mut self, now: Instant, mut crowds: Vec<Crowd>) -> Vec<Crowd> {
+    fn ask(&mut self, now: Instant, mut crowds: Vec<TenantDemand>) -> Vec<TenantDemand> {
         crowds.retain(|crowd| crowd.ask != IDLE || self.0.contains_key(&crowd.tenant));
         let here: FxHashSet<TenantId> = crowds.iter().map(|crowd| crowd.tenant.clone()).collect();
         let gone = self.0.iter().filter(|(tenant, _)| !here.contains(*tenant));
-        crowds.extend(gone.map(|(tenant, holding)| Crowd {
+        crowds.extend(gone.map(|(tenant, holding)| TenantDemand {
             tenant: tenant.clone(),
             most: holding.most,
             ask: IDLE,
@@ -88,7 +88,11 @@ impl HeldShares {
     }
 
     /// Applies the store's answer. Returns the usable slots of each tenant.
-    fn answered(&mut self, crowds: Vec<Crowd>, rooms: Vec<Room>) -> Vec<(TenantId, u32)> {
+    fn answered(
+        &mut self,
+        crowds: Vec<TenantDemand>,
+        rooms: Vec<ShareGrant>,
+    ) -> Vec<(TenantId, u32)> {
         let mut usable = Vec::with_capacity(rooms.len());
         for (crowd, room) in crowds.into_iter().zip(rooms) {
             if room.slots == 0 {
@@ -112,7 +116,7 @@ enum Urgency {
 }
 
 /// Derives the urgency from the store's answer.
-fn mood(crowds: &[Crowd], rooms: &[Room]) -> Urgency {
+fn mood(crowds: &[TenantDemand], rooms: &[ShareGrant]) -> Urgency {
     let moods = crowds.iter().zip(rooms).map(|(crowd, room)| {
         if room.usable >= crowd.ask.wants {
             Urgency::Content
@@ -146,7 +150,7 @@ pub(super) async fn share_limits(engine: Engine, cluster: Arc<dyn Cluster>) {
         let (losses, crowds) = match engine.crowds().await {
             Ok(crowds) => crowds,
             Err(EngineError::Stopped) => return,
-            Err(EngineError::Elsewhere | EngineError::Store(_)) => continue,
+            Err(EngineError::NotOwner | EngineError::Store(_)) => continue,
         };
         let crowds = held.ask(Instant::now(), crowds);
         mood_now = Urgency::Content;
@@ -167,8 +171,8 @@ pub(super) async fn share_limits(engine: Engine, cluster: Arc<dyn Cluster>) {
 mod tests {
     use super::*;
 
-    fn crowd(tenant: &str, ask: Ask) -> Crowd {
-        Crowd {
+    fn crowd(tenant: &str, ask: Ask) -> TenantDemand {
+        TenantDemand {
             tenant: tenant.parse().expect("a name"),
             most: 5,
             ask,
@@ -178,7 +182,7 @@ mod tests {
     #[test]
     fn what_may_have_been_granted_is_given_back() {
         let wants = Ask { wants: 2, ..IDLE };
-        let room = |slots| Room {
+        let room = |slots| ShareGrant {
             slots,
             usable: slots,
             fair: slots,
@@ -243,7 +247,7 @@ mod tests {
     #[test]
     fn only_who_has_less_than_its_due_hurries() {
         let wants = |wants| crowd("acme", Ask { wants, ..IDLE });
-        let room = |slots, usable, fair| Room {
+        let room = |slots, usable, fair| ShareGrant {
             slots,
             usable,
             fair,

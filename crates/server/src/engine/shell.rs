@@ -19,8 +19,8 @@ use posthaste_store::{DisabledReason, HandedOver, Lease, Store, StoreError, Stor
 use rustc_hash::FxHashMap;
 use tokio::time::{sleep, timeout};
 
-use super::cards::{EndpointCache, EndpointLoader, Loaded};
-use super::chronicle::Chronicle;
+use super::cards::{EndpointCache, EndpointLoader, LoadedEndpoint};
+use super::chronicle::AttemptReporter;
 use super::courier::AttemptContext;
 use super::decrees::{PendingStatusWrites, StatusChange};
 use super::flights::Flight;
@@ -30,10 +30,10 @@ use super::inbox::Message;
 use super::ownership::{BacklogQuery, Release};
 use super::pantry::{Goods, PayloadCache};
 use super::room;
-use super::tokens::Tokens;
+use super::tokens::TokenCache;
 use super::waiting::{StatusRequest, Waiting};
 use crate::clock::Clock;
-use crate::observe::Observatory;
+use crate::observe::Metrics;
 use crate::telemetry::Telemetry;
 use crate::vault::Vault;
 
@@ -57,7 +57,7 @@ pub struct EngineSettings {
     /// Decrypts secrets.
     pub vault: Arc<Vault>,
     /// Counts what happens.
-    pub observe: Arc<Observatory>,
+    pub observe: Arc<Metrics>,
     /// Exports spans of attempts.
     pub telemetry: Telemetry,
     /// The clock.
@@ -106,7 +106,7 @@ pub(super) struct Shell {
     pub(super) shared: Arc<Shared>,
     pub(super) depot: Arc<AttemptContext>,
     pub(super) dispatcher: Dispatcher,
-    pub(super) chronicle: Chronicle,
+    pub(super) chronicle: AttemptReporter,
     pub(super) cards: EndpointCache,
     pub(super) pantry: PayloadCache,
     pub(super) waiting: Waiting,
@@ -154,7 +154,10 @@ impl Shell {
         Shell {
             shared: engine.shared.clone(),
             depot: Arc::new(AttemptContext {
-                tokens: Arc::new(Tokens::new(settings.client.clone(), settings.clock.clone())),
+                tokens: Arc::new(TokenCache::new(
+                    settings.client.clone(),
+                    settings.clock.clone(),
+                )),
                 client: settings.client,
                 store: settings.store,
                 house: Arc::new(house),
@@ -167,7 +170,7 @@ impl Shell {
                 lease: settings.lease.unwrap_or_else(Lease::endless),
             }),
             dispatcher,
-            chronicle: Chronicle::new(settings.observe, settings.clock, settings.telemetry),
+            chronicle: AttemptReporter::new(settings.observe, settings.clock, settings.telemetry),
             cards: EndpointCache::default(),
             pantry: PayloadCache::default(),
             waiting: Waiting::default(),
@@ -251,15 +254,15 @@ impl Shell {
             Message::Stand {
                 endpoint, reply, ..
             } if !self.depot.holdings.owns(endpoint) => {
-                let _ = reply.send(Err(EngineError::Elsewhere));
+                let _ = reply.send(Err(EngineError::NotOwner));
             }
             Message::Cancel {
                 endpoint, reply, ..
             } if !self.depot.holdings.owns(endpoint) => {
-                let _ = reply.send(Err(EngineError::Elsewhere));
+                let _ = reply.send(Err(EngineError::NotOwner));
             }
             Message::Look { endpoint, reply } if !self.depot.holdings.owns(endpoint) => {
-                let _ = reply.send(Err(EngineError::Elsewhere));
+                let _ = reply.send(Err(EngineError::NotOwner));
             }
             Message::Stand {
                 endpoint,
@@ -418,11 +421,11 @@ impl Shell {
         });
     }
 
-    fn loaded(&mut self, loaded: Loaded) {
-        let Loaded { endpoint, found } = loaded;
+    fn loaded(&mut self, loaded: LoadedEndpoint) {
+        let LoadedEndpoint { endpoint, found } = loaded;
         let owned_since = match self.depot.holdings.of_endpoint(endpoint) {
-            Ownership::Ours(since) | Ownership::Leaving(since) => since,
-            Ownership::Not => {
+            Ownership::Owned(since) | Ownership::Releasing(since) => since,
+            Ownership::NotOwned => {
                 self.cards.discard_load(endpoint);
                 return;
             }

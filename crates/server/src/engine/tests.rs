@@ -16,7 +16,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use posthaste_core::address::EgressRules;
-use posthaste_core::delivery::{DeadReason, Delivery, Facts, Status};
+use posthaste_core::delivery::{DeadReason, Delivery, DeliveryData, Status};
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::Limits;
 use posthaste_core::id::{DeliveryId, EndpointId, Mint, TenantId};
@@ -36,7 +36,7 @@ use tokio::time::timeout;
 
 use super::{Cancelled, Engine, EngineError, EngineSettings, Phase};
 use crate::clock::Clock;
-use crate::observe::Observatory;
+use crate::observe::Metrics;
 use crate::signing_keys::SigningKeyring;
 use crate::vault::{KeySource, Purpose, Vault};
 
@@ -126,7 +126,7 @@ struct World {
     tenant: TenantId,
     falls_over: Arc<AtomicBool>,
     falls: watch::Sender<usize>,
-    observe: Arc<Observatory>,
+    observe: Arc<Metrics>,
 }
 
 impl World {
@@ -152,7 +152,7 @@ impl World {
         let vault = Arc::new(vault.unwrap());
         let falls_over = Arc::new(AtomicBool::new(false));
         let falls = watch::Sender::new(0);
-        let observe = Arc::new(Observatory::new());
+        let observe = Arc::new(Metrics::new());
         let tenant: TenantId = "acme".parse().unwrap();
         let world = World {
             store,
@@ -183,7 +183,7 @@ impl World {
     }
 
     /// Starts an engine on this fixture's store.
-    fn run(&self, engine: &Engine, observe: &Arc<Observatory>, lease: Option<Lease>) {
+    fn run(&self, engine: &Engine, observe: &Arc<Metrics>, lease: Option<Lease>) {
         let rules = EgressRules {
             allow_networks: vec!["127.0.0.0/8".parse().unwrap()],
             allow_http: true,
@@ -488,7 +488,7 @@ async fn whoever_asks_a_fallen_engine_is_told() {
     // A delivery that has ended is never handed over: this broken invariant ends the engine.
     world.engine.hand_over().accepted(vec![HandedOver {
         delivery: Delivery::restore(
-            Facts {
+            DeliveryData {
                 id: DeliveryId(1),
                 ..ended.delivery.facts().clone()
             },

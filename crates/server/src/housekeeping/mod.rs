@@ -13,10 +13,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use self::pace::{Pace, Stepped};
+use self::pace::{Pace, StepResult};
 
 use crate::clock::Clock;
-use crate::switchboard::Switchboard;
+use crate::switchboard::OwnerRouter;
 use crate::vault::Vault;
 
 /// Interval at which a node that does not own the first shard checks its ownership.
@@ -30,7 +30,7 @@ pub fn start(
     store: Arc<dyn Store>,
     clock: Clock,
     retention: Retention,
-    switchboard: Arc<Switchboard>,
+    switchboard: Arc<OwnerRouter>,
     mut stopped: watch::Receiver<bool>,
 ) -> JoinHandle<()> {
     // One node makes the retention runs: the owner of the first shard.
@@ -68,7 +68,7 @@ async fn tidy(
 ) -> Option<Duration> {
     let began = Instant::now();
     match store.tidy(clock.wall(), retention).await {
-        Ok(tidied) => Some(pace.after(Stepped {
+        Ok(tidied) => Some(pace.after(StepResult {
             took: began.elapsed(),
             removed: tidied.events + tidied.payloads + tidied.attempts > 0,
             more: tidied.more,
@@ -146,7 +146,7 @@ async fn reseal_tenant(
                         }
                         // No other writer is active yet. If one were, its version would be encrypted with the newest
                         // key.
-                        ReplaceResult::Outdated | ReplaceResult::Gone => {}
+                        ReplaceResult::Outdated | ReplaceResult::NotFound => {}
                     }
                 }
                 Err(error) => {

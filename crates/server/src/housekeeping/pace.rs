@@ -43,7 +43,7 @@ const LONGEST_RETREAT: Duration = Duration::from_secs(60);
 
 /// Result of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stepped {
+pub(super) struct StepResult {
     /// Duration of the step, including its wait in the write queue.
     pub(super) took: Duration,
     /// True if the step deleted anything.
@@ -108,7 +108,7 @@ impl Pace {
     }
 
     /// Returns the pause after a step.
-    pub(super) fn after(&mut self, stepped: Stepped) -> Duration {
+    pub(super) fn after(&mut self, stepped: StepResult) -> Duration {
         self.retreat = SHORTEST_RETREAT;
         let pause = pause(stepped.took, self.share());
         let passed = stepped.took + pause;
@@ -194,8 +194,8 @@ mod tests {
 
     use super::*;
 
-    fn stepped(took_ms: u64, removed: bool, more: bool) -> Stepped {
-        Stepped {
+    fn stepped(took_ms: u64, removed: bool, more: bool) -> StepResult {
+        StepResult {
             took: Duration::from_millis(took_ms),
             removed,
             more,
@@ -311,7 +311,7 @@ mod tests {
             let more = removed == pace.step() as u64;
             gone += removed;
             passed += took;
-            passed += pace.after(Stepped {
+            passed += pace.after(StepResult {
                 took,
                 removed: removed > 0,
                 more,
@@ -356,11 +356,11 @@ mod tests {
         }
     }
 
-    fn any_step() -> impl Strategy<Value = Option<Stepped>> {
+    fn any_step() -> impl Strategy<Value = Option<StepResult>> {
         let took = prop_oneof![0..5_000_u64, 0..200_000_u64, 0..60_000_000_u64];
         proptest::option::weighted(0.9, (took, any::<bool>(), prop::bool::weighted(0.9))).prop_map(
             |step| {
-                step.map(|(us, removed, more)| Stepped {
+                step.map(|(us, removed, more)| StepResult {
                     took: Duration::from_micros(us),
                     removed,
                     more,
@@ -403,7 +403,7 @@ mod tests {
                     pace.after(*step);
                 }
                 let took = Duration::from_micros(us);
-                pace.after(Stepped { took, removed: true, more: true })
+                pace.after(StepResult { took, removed: true, more: true })
             };
             prop_assert!(after(quick_us) <= after(quick_us + more_us));
         }

@@ -70,7 +70,7 @@ impl Answer {
 
 /// The condition under which a receiver fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum FailureCondition {
     /// Never.
     Never,
     /// Always.
@@ -101,7 +101,7 @@ pub enum When {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behaviour {
     /// The condition under which it fails.
-    pub fails: When,
+    pub fails: FailureCondition,
     /// The answer if it fails.
     pub failure: Answer,
     /// The answer otherwise.
@@ -125,7 +125,7 @@ impl Behaviour {
     /// Always succeeds.
     pub const fn healthy() -> Behaviour {
         Behaviour {
-            fails: When::Never,
+            fails: FailureCondition::Never,
             failure: Answer::status(503),
             success: Answer::status(200),
         }
@@ -138,7 +138,7 @@ impl Behaviour {
     pub fn flaky(percent: f64) -> Behaviour {
         assert!((0.0..=100.0).contains(&percent), "{percent} % of failures");
         Behaviour {
-            fails: When::Chance {
+            fails: FailureCondition::Chance {
                 in_ten_thousand: (percent * 100.0).round() as u32,
             },
             ..Behaviour::healthy()
@@ -148,7 +148,7 @@ impl Behaviour {
     /// Accepts this many requests per second, and answers 429 with `Retry-After` to the rest.
     pub const fn rate_limiting(per_second: u32, retry_after: Span) -> Behaviour {
         Behaviour {
-            fails: When::Above { per_second },
+            fails: FailureCondition::Above { per_second },
             failure: Answer::Reply {
                 status: 429,
                 delay: Span::ZERO,
@@ -161,23 +161,25 @@ impl Behaviour {
     /// Answers 503 during a period.
     pub const fn down(from: Span, until: Span) -> Behaviour {
         Behaviour {
-            fails: When::During { from, until },
+            fails: FailureCondition::During { from, until },
             ..Behaviour::healthy()
         }
     }
 
-    /// Decides the answer to a request. Uses the RNG only for [`When::Chance`].
+    /// Decides the answer to a request. Uses the RNG only for [`FailureCondition::Chance`].
     pub fn answer(&self, asked: Asked, dice: &mut Dice) -> Answer {
         let fails = match self.fails {
-            When::Never => false,
-            When::Always => true,
-            When::Chance { in_ten_thousand } => dice.chance(in_ten_thousand.min(10_000), 10_000),
-            When::FirstAttempts(count) => {
+            FailureCondition::Never => false,
+            FailureCondition::Always => true,
+            FailureCondition::Chance { in_ten_thousand } => {
+                dice.chance(in_ten_thousand.min(10_000), 10_000)
+            }
+            FailureCondition::FirstAttempts(count) => {
                 let nth = asked.attempt.map_or(asked.number, u64::from);
                 nth <= u64::from(count)
             }
-            When::Above { per_second } => asked.in_this_second > per_second,
-            When::During { from, until } => (from..until).contains(&asked.uptime),
+            FailureCondition::Above { per_second } => asked.in_this_second > per_second,
+            FailureCondition::During { from, until } => (from..until).contains(&asked.uptime),
         };
         if fails { self.failure } else { self.success }
     }
@@ -206,7 +208,7 @@ mod tests {
     #[test]
     fn the_first_attempts_of_each_delivery_fail() {
         let behaviour = Behaviour {
-            fails: When::FirstAttempts(2),
+            fails: FailureCondition::FirstAttempts(2),
             ..Behaviour::healthy()
         };
         let attempt = |attempt| Asked {

@@ -12,7 +12,7 @@
 mod behaviour;
 mod heard;
 
-pub use behaviour::{Answer, Asked, Behaviour, When};
+pub use behaviour::{Answer, Asked, Behaviour, FailureCondition};
 pub use heard::{Check, Heard, Tally};
 
 use std::io;

@@ -2,7 +2,7 @@
 
 use super::*;
 use posthaste_egress::Roots;
-use posthaste_egress::operator::{self, Origin, Unreached};
+use posthaste_egress::operator::{self, Origin, TrustedClientError};
 
 /// Timeout that only a bug exceeds.
 const AMPLE: Duration = Duration::from_secs(20);
@@ -10,7 +10,7 @@ const AMPLE: Duration = Duration::from_secs(20);
 async fn post(
     listener: &ReceiverServer,
     body: impl Into<Bytes>,
-) -> Result<Response<Bytes>, Unreached> {
+) -> Result<Response<Bytes>, TrustedClientError> {
     let origin = Origin::plain(listener.address());
     let mut connection = operator::connect(&origin, &Roots::none(), AMPLE).await?;
     let request = Request::post("/hook")
@@ -22,7 +22,7 @@ async fn post(
 
 fn always(failure: Answer) -> Behaviour {
     Behaviour {
-        fails: When::Always,
+        fails: FailureCondition::Always,
         failure,
         ..Behaviour::healthy()
     }
@@ -80,7 +80,7 @@ async fn it_hangs_up_when_told() {
         ReceiverServer::start(Settings::local(always(Answer::HangUp))).unwrap();
     assert!(matches!(
         post(&listener, "x").await,
-        Err(Unreached::Broken(_))
+        Err(TrustedClientError::Broken(_))
     ));
 }
 
@@ -91,7 +91,7 @@ async fn a_body_without_end_is_refused() {
     // The receiver may close the connection before the sender has read the answer.
     let told = answer.map(|answer| answer.status().as_u16());
     assert!(
-        matches!(told, Ok(413) | Err(Unreached::Broken(_))),
+        matches!(told, Ok(413) | Err(TrustedClientError::Broken(_))),
         "{told:?}"
     );
     let answer = post(&listener, vec![b'x'; MAX_BODY_BYTES]).await;
@@ -106,7 +106,7 @@ async fn a_receiver_that_is_down_refuses_connections_and_comes_back_on_its_port(
     };
     let (closed, _heard) = ReceiverServer::start(settings).unwrap();
     let refused = post(&closed, "").await;
-    assert!(matches!(refused, Err(Unreached::NotConnected(_))));
+    assert!(matches!(refused, Err(TrustedClientError::NotConnected(_))));
 
     let settings = Settings {
         opens_after: Span::from_millis(1),
@@ -136,7 +136,7 @@ async fn it_ends_with_its_owner() {
     drop(listener);
     assert!(matches!(
         kept.send(request(), AMPLE).await,
-        Err(Unreached::Broken(_))
+        Err(TrustedClientError::Broken(_))
     ));
 }
 

@@ -7,7 +7,7 @@ use std::task::Poll;
 use tokio::task::JoinHandle;
 
 /// A task that runs beside the engine and the API for as long as they do.
-pub(super) struct Keeper {
+pub(super) struct BackgroundTask {
     /// Name for error messages.
     name: &'static str,
     running: JoinHandle<()>,
@@ -23,9 +23,9 @@ pub(super) enum Ends {
     WithTheStore,
 }
 
-impl Keeper {
-    pub(super) fn new(name: &'static str, ends: Ends, running: JoinHandle<()>) -> Keeper {
-        Keeper {
+impl BackgroundTask {
+    pub(super) fn new(name: &'static str, ends: Ends, running: JoinHandle<()>) -> BackgroundTask {
+        BackgroundTask {
             name,
             running,
             ends,
@@ -34,7 +34,7 @@ impl Keeper {
 }
 
 /// Waits until all tasks have ended that end with the node.
-pub(super) async fn all_ended(keepers: Vec<Keeper>) {
+pub(super) async fn all_ended(keepers: Vec<BackgroundTask>) {
     for keeper in keepers {
         if keeper.ends == Ends::WithTheNode {
             ended(keeper.running).await;
@@ -51,7 +51,7 @@ pub(super) async fn ended<T>(task: JoinHandle<T>) {
 }
 
 /// Waits until one of the tasks has ended, and returns its name.
-pub(super) async fn any_ended(keepers: &mut [Keeper]) -> &'static str {
+pub(super) async fn any_ended(keepers: &mut [BackgroundTask]) -> &'static str {
     poll_fn(|context| {
         let mut keepers = keepers.iter_mut();
         let ended = keepers.find_map(|keeper| match Pin::new(&mut keeper.running).poll(context) {

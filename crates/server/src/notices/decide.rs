@@ -12,7 +12,7 @@
 //! is meant.
 
 use posthaste_core::id::{AuditId, EndpointId, TenantId, first_moment, id_of};
-use posthaste_store::{AuditEntry, AuditOutcome, LetterLine, NoticeEntry, Via};
+use posthaste_store::{AuditEntry, AuditOutcome, EmailLine, Notification, Via};
 use serde_json::{Map, Value, json};
 
 use super::place::place;
@@ -53,13 +53,13 @@ pub(crate) struct Telling {
     /// Payload of the operational event, if one is sent.
     pub(crate) event: Option<Value>,
     /// Email lines with their recipients.
-    pub(crate) lines: Vec<(String, LetterLine)>,
+    pub(crate) lines: Vec<(String, EmailLine)>,
     /// Audit entry for a change that posthaste made without a request.
     pub(crate) act: Option<AuditEntry>,
 }
 
 /// Decides what to send to whom.
-pub(crate) fn decide(notice: &NoticeEntry, about: &About, audience: &Audience) -> Telling {
+pub(crate) fn decide(notice: &Notification, about: &About, audience: &Audience) -> Telling {
     let concerns_itself = audience.tenant.is_some() && audience.tenant == about.tenant;
     let wanted = audience.tenant.is_some() && !concerns_itself;
     Telling {
@@ -74,7 +74,7 @@ fn is_act(name: &str) -> bool {
 }
 
 /// Builds the payload of an operational event.
-fn event(notice: &NoticeEntry, about: &About) -> Value {
+fn event(notice: &Notification, about: &About) -> Value {
     let (detail, alert) = parts(notice);
     json!({
         "type": notice.name,
@@ -89,7 +89,7 @@ fn event(notice: &NoticeEntry, about: &About) -> Value {
 }
 
 /// Splits the detail of a notification into the alert, if it is about one, and the rest.
-fn parts(notice: &NoticeEntry) -> (Value, Option<Value>) {
+fn parts(notice: &Notification) -> (Value, Option<Value>) {
     let mut detail = match &notice.detail {
         Value::Object(detail) => detail.clone(),
         other @ (Value::Null
@@ -111,11 +111,11 @@ fn parts(notice: &NoticeEntry) -> (Value, Option<Value>) {
 }
 
 /// Returns the email recipients: the operator for everything, the owner for changes of the endpoint.
-fn lines(notice: &NoticeEntry, about: &About, audience: &Audience) -> Vec<(String, LetterLine)> {
+fn lines(notice: &Notification, about: &About, audience: &Audience) -> Vec<(String, EmailLine)> {
     let Some(operator) = &audience.letters else {
         return Vec::new();
     };
-    let line = LetterLine {
+    let line = EmailLine {
         at: notice.at,
         name: notice.name.clone(),
         tenant: about.tenant.as_ref().map(ToString::to_string),
@@ -134,7 +134,7 @@ fn lines(notice: &NoticeEntry, about: &About, audience: &Audience) -> Vec<(Strin
 }
 
 /// Builds the audit entry. Its id is derived from the notification, so that a repetition adds no second entry.
-fn act(notice: &NoticeEntry, about: &About) -> AuditEntry {
+fn act(notice: &Notification, about: &About) -> AuditEntry {
     AuditEntry {
         id: AuditId(id_of(first_moment(notice.at), notice.number)),
         at: notice.at,
@@ -150,7 +150,7 @@ fn act(notice: &NoticeEntry, about: &About) -> AuditEntry {
 }
 
 /// Returns the API path of the subject. For an alert, the list of alerts with the same name.
-fn resource(notice: &NoticeEntry, about: &About) -> String {
+fn resource(notice: &Notification, about: &About) -> String {
     if notice.name.starts_with(ALERT) {
         let name = notice.detail.get("name").and_then(Value::as_str);
         let of = match &about.tenant {
@@ -177,7 +177,7 @@ fn resource(notice: &NoticeEntry, about: &About) -> String {
 #[cfg(test)]
 mod tests {
     use posthaste_core::time::Timestamp;
-    use posthaste_store::{Letter, Scope};
+    use posthaste_store::{PendingEmail, Scope};
 
     use super::*;
     use crate::notices::mail::compose::wording;
@@ -189,8 +189,8 @@ mod tests {
         Some(name.parse().expect("a tenant's id"))
     }
 
-    fn notice(name: &str, detail: Value) -> NoticeEntry {
-        NoticeEntry {
+    fn notice(name: &str, detail: Value) -> Notification {
+        Notification {
             number: 17,
             scope: Scope::Endpoint(EndpointId(5)),
             at: Timestamp(1_700_000_000_000),
@@ -336,7 +336,7 @@ mod tests {
                 &About::default(),
                 &audience(),
             );
-            let letter = Letter {
+            let letter = PendingEmail {
                 recipient: OPS.to_owned(),
                 revision: 1,
                 first_at: Timestamp(0),

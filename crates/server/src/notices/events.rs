@@ -12,7 +12,7 @@ use posthaste_core::id::TenantId;
 use posthaste_core::ingest::Fingerprint;
 use posthaste_core::subscription::EventType;
 use posthaste_store::{
-    Content, CreateResult, Idempotency, Ingest, Limits, NewEvent, NoticeEntry, Store, StoreError,
+    Content, CreateResult, Idempotency, Ingest, Limits, NewEvent, Notification, Store, StoreError,
     Tenant,
 };
 use serde_json::Value;
@@ -26,7 +26,7 @@ const NAME: &str = "The operator";
 /// Builds the operational event of a notification.
 pub(super) fn event_of(
     tenant: &TenantId,
-    notice: &NoticeEntry,
+    notice: &Notification,
     about: &About,
     payload: &Value,
 ) -> Option<NewEvent> {

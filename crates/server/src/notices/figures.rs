@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use posthaste_core::time::Timestamp;
-use posthaste_store::NoticeEntry;
+use posthaste_store::Notification;
 use tokio::sync::Notify;
 
 use crate::observe::metric::Metric;
@@ -58,7 +58,7 @@ impl NotificationCounters {
         self.bell.notified().await;
     }
 
-    pub(super) fn wait(&self, waiting: usize, first: Option<&NoticeEntry>) {
+    pub(super) fn wait(&self, waiting: usize, first: Option<&Notification>) {
         self.waiting.store(waiting as u64, Ordering::Relaxed);
         let oldest = first.map_or(0, |first| first.at.0);
         self.oldest.store(oldest, Ordering::Relaxed);

@@ -15,7 +15,7 @@ use posthaste_core::cluster::Shard;
 use posthaste_core::id::EndpointId;
 use posthaste_core::lane::Standing;
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{CreateResult, NoticeEntry, Scope, Store, StoreError};
+use posthaste_store::{CreateResult, Notification, Scope, Store, StoreError};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -23,8 +23,8 @@ use super::decide::{About, decide};
 use super::events;
 use super::settings::Audience;
 use crate::clock::Clock;
-use crate::observe::Observatory;
-use crate::switchboard::Switchboard;
+use crate::observe::Metrics;
+use crate::switchboard::OwnerRouter;
 
 /// Polling interval, used when there is no wake-up.
 const LOOKING: Duration = Duration::from_secs(2);
@@ -39,7 +39,7 @@ pub type Hearing<'a> = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Sen
 /// Observer that processes every notification in order. May get one again after a crash.
 pub trait NotificationObserver: Send + Sync {
     /// Processes a notification. It is dispatched when this has succeeded. After an error the whole round is repeated.
-    fn heard<'a>(&'a self, notice: &'a NoticeEntry) -> Hearing<'a>;
+    fn heard<'a>(&'a self, notice: &'a Notification) -> Hearing<'a>;
 }
 
 /// Observer that does nothing.
@@ -47,7 +47,7 @@ pub trait NotificationObserver: Send + Sync {
 pub struct Nobody;
 
 impl NotificationObserver for Nobody {
-    fn heard<'a>(&'a self, _notice: &'a NoticeEntry) -> Hearing<'a> {
+    fn heard<'a>(&'a self, _notice: &'a Notification) -> Hearing<'a> {
         Box::pin(async { Ok(()) })
     }
 }
@@ -59,17 +59,17 @@ pub(super) fn dispatching_shard() -> Shard {
 }
 
 /// Dispatches notifications.
-pub(super) struct Herald {
+pub(super) struct NotificationDispatcher {
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: Clock,
-    pub(super) switchboard: Arc<Switchboard>,
+    pub(super) switchboard: Arc<OwnerRouter>,
     pub(super) audience: Audience,
     pub(super) gather: Span,
     pub(super) hears: Arc<dyn NotificationObserver>,
-    pub(super) observe: Arc<Observatory>,
+    pub(super) observe: Arc<Metrics>,
 }
 
-impl Herald {
+impl NotificationDispatcher {
     /// Dispatches until `stopped` is true. A round in progress is completed.
     pub(super) async fn run(self, mut stopped: watch::Receiver<bool>) {
         loop {
@@ -138,8 +138,8 @@ impl Herald {
     /// Does every step that may be repeated. Returns the email lines.
     async fn dispatch_repeatable(
         &self,
-        notices: &[NoticeEntry],
-    ) -> Result<Vec<(String, posthaste_store::LetterLine)>, StoreError> {
+        notices: &[Notification],
+    ) -> Result<Vec<(String, posthaste_store::EmailLine)>, StoreError> {
         let mut known = BTreeMap::new();
         let (mut lines, mut operational) = (Vec::new(), Vec::new());
         for notice in notices {

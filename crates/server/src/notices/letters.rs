@@ -1,6 +1,6 @@
 //! Sends emails that are due.
 //!
-//! [`Postman`] claims an email before it sends it, and records the result afterwards. If the process dies in between,
+//! [`Mailer`] claims an email before it sends it, and records the result afterwards. If the process dies in between,
 //! the email is sent again when the claim expires. So an email may arrive twice, with the same `Message-ID`, but is
 //! never lost.
 
@@ -9,17 +9,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{Letter, Longest, Posted, Store, StoreError};
+use posthaste_store::{MaxEmailDelay, PendingEmail, Posted, Store, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::figures::EmailOutcome;
 use super::herald::dispatching_shard;
-use super::mail::{EmailError, Post};
+use super::mail::{EmailError, SendEmail};
 use crate::clock::Clock;
-use crate::observe::Observatory;
-use crate::switchboard::Switchboard;
+use crate::observe::Metrics;
+use crate::switchboard::OwnerRouter;
 
 /// Interval at which due emails are looked for.
 const LOOKING: Duration = Duration::from_secs(2);
@@ -35,21 +35,21 @@ const LONGEST_PAUSE: Span = Span::from_hours(1);
 pub(super) const MAX_RETRY_TIME: Span = Span::from_days(5);
 
 /// Sends emails.
-pub(super) struct Postman {
+pub(super) struct Mailer {
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: Clock,
-    pub(super) switchboard: Arc<Switchboard>,
-    pub(super) post: Arc<dyn Post>,
+    pub(super) switchboard: Arc<OwnerRouter>,
+    pub(super) post: Arc<dyn SendEmail>,
     /// Minimum interval between two emails to one recipient.
     pub(super) every: Span,
     /// Time for which lines are collected before an email is sent.
     pub(super) gather: Span,
     /// The operator's addresses, which may appear in logs.
     pub(super) operator: Vec<String>,
-    pub(super) observe: Arc<Observatory>,
+    pub(super) observe: Arc<Metrics>,
 }
 
-impl Postman {
+impl Mailer {
     /// Sends until `stopped` is true. Emails being sent at that time are completed.
     pub(super) async fn run(self, mut stopped: watch::Receiver<bool>) {
         loop {
@@ -104,15 +104,19 @@ impl Postman {
     }
 
     /// Returns the longest time that an email of this configuration can wait.
-    fn longest(&self) -> Longest {
-        Longest {
+    fn longest(&self) -> MaxEmailDelay {
+        MaxEmailDelay {
             untried: self.every.max(self.gather).max(CLAIM),
             tried: LONGEST_PAUSE.max(CLAIM),
         }
     }
 
     /// Records the result of sending an email.
-    async fn settle(&self, letter: Letter, sent: Result<(), EmailError>) -> Result<(), StoreError> {
+    async fn settle(
+        &self,
+        letter: PendingEmail,
+        sent: Result<(), EmailError>,
+    ) -> Result<(), StoreError> {
         let (posted, outcome) = judge(&letter, &sent, self.clock.wall(), self.every);
         self.observe.notices.letter(outcome);
         let recipient = match self.operator.contains(&letter.recipient) {
@@ -139,7 +143,7 @@ impl Postman {
 
 /// Decides what happens to an email after a send.
 fn judge(
-    letter: &Letter,
+    letter: &PendingEmail,
     sent: &Result<(), EmailError>,
     now: Timestamp,
     every: Span,
@@ -170,8 +174,8 @@ fn pause(tries: u32) -> Span {
 mod tests {
     use super::*;
 
-    fn letter(tries: u32) -> Letter {
-        Letter {
+    fn letter(tries: u32) -> PendingEmail {
+        PendingEmail {
             recipient: "ops@example.com".to_owned(),
             revision: 1,
             first_at: Timestamp(0),

@@ -37,25 +37,25 @@ use tokio::task::JoinHandle;
 
 pub use figures::NotificationCounters;
 pub use herald::{Hearing, Nobody, NotificationObserver};
-pub use settings::{Audience, NoticeSettings};
+pub use settings::{Audience, NotificationSettings};
 
 use crate::clock::Clock;
-use crate::observe::Observatory;
-use crate::switchboard::Switchboard;
-use herald::Herald;
-use letters::Postman;
-use mail::{MailSettings, Post};
+use crate::observe::Metrics;
+use crate::switchboard::OwnerRouter;
+use herald::NotificationDispatcher;
+use letters::Mailer;
+use mail::{MailSettings, SendEmail};
 use unposted::UnsentEmails;
 
 /// Channels and settings of notifications.
 #[derive(Clone)]
 pub struct Channels {
     /// Settings of notifications.
-    pub settings: NoticeSettings,
+    pub settings: NotificationSettings,
     /// Settings of emails: recipients and intervals.
     pub mail: MailSettings,
     /// Sends emails, if there is a mail server.
-    pub post: Option<Arc<dyn Post>>,
+    pub post: Option<Arc<dyn SendEmail>>,
 }
 
 impl Channels {
@@ -75,11 +75,11 @@ pub struct Telling {
     /// The clock.
     pub clock: Clock,
     /// Used to check whether this node dispatches notifications.
-    pub switchboard: Arc<Switchboard>,
+    pub switchboard: Arc<OwnerRouter>,
     /// Observer that processes every notification first.
     pub hears: Arc<dyn NotificationObserver>,
     /// Counters, and the wake-up for new notifications.
-    pub observe: Arc<Observatory>,
+    pub observe: Arc<Metrics>,
     /// Channels and settings.
     pub means: Channels,
     /// Becomes true to stop the tasks.
@@ -90,7 +90,7 @@ pub struct Telling {
 pub async fn prepare(
     store: &dyn Store,
     clock: &Clock,
-    settings: &NoticeSettings,
+    settings: &NotificationSettings,
 ) -> Result<(), StoreError> {
     match &settings.tenant {
         Some(tenant) => events::make_tenant(store, clock, tenant).await,
@@ -115,7 +115,7 @@ pub fn start(telling: Telling) -> JoinHandle<()> {
         mail,
         post,
     } = means;
-    let herald = Herald {
+    let herald = NotificationDispatcher {
         store: store.clone(),
         clock: clock.clone(),
         switchboard: switchboard.clone(),
@@ -135,7 +135,7 @@ pub fn start(telling: Telling) -> JoinHandle<()> {
             tokio::join!(telling, unposted.run(stopped));
         });
     };
-    let postman = Postman {
+    let postman = Mailer {
         store,
         clock,
         switchboard,

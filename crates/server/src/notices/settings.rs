@@ -5,7 +5,7 @@ use posthaste_core::time::Span;
 
 /// Settings of notifications.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoticeSettings {
+pub struct NotificationSettings {
     /// The operational tenant, whose endpoints receive the operational events. Without it there are no operational
     /// events.
     pub tenant: Option<TenantId>,
@@ -13,9 +13,9 @@ pub struct NoticeSettings {
     pub gather: Span,
 }
 
-impl Default for NoticeSettings {
-    fn default() -> NoticeSettings {
-        NoticeSettings {
+impl Default for NotificationSettings {
+    fn default() -> NotificationSettings {
+        NotificationSettings {
             tenant: None,
             gather: Span::from_secs(30),
         }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use posthaste_core::alert::AlertName;
 use posthaste_core::classify::{HttpStatus, Outcome};
-use posthaste_core::delivery::Terms;
+use posthaste_core::delivery::RetrySettings;
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{AttemptRecord, News, Record};
 use posthaste_core::id::{AlertId, EndpointId, TenantId};
@@ -22,21 +22,21 @@ use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Now, Span, Tick, Timestamp};
 use posthaste_store::{
     Alert, AttemptDetail, AuditFilter, AuditScope, Content, CreateResult, Endpoint, EventFilter,
-    Idempotency, Ingest, Letter, Limits, Longest, NewEvent, NoticeEntry, PageRequest, Scope, Store,
-    StoreError, StoreSettings, Tenant, Via, Written,
+    Idempotency, Ingest, Limits, MaxEmailDelay, NewEvent, Notification, PageRequest, PendingEmail,
+    Scope, Store, StoreError, StoreSettings, Tenant, Via, Written,
 };
 use posthaste_store_testing::model::ModelStore;
 use serde_json::json;
 use tokio::sync::Notify;
 
-use super::herald::{Hearing, Herald, Nobody, NotificationObserver};
-use super::letters::Postman;
-use super::mail::{EmailError, Post, Sending};
+use super::herald::{Hearing, Nobody, NotificationDispatcher, NotificationObserver};
+use super::letters::Mailer;
+use super::mail::{EmailError, SendEmail, Sending};
 use super::settings::Audience;
 use crate::clock::Clock;
 use crate::engine::Engine;
-use crate::observe::Observatory;
-use crate::switchboard::Switchboard;
+use crate::observe::Metrics;
+use crate::switchboard::OwnerRouter;
 
 const START: u64 = 1_700_000_000_000;
 const GATHER: Span = Span::from_secs(30);
@@ -48,8 +48,8 @@ struct World {
     store: Arc<dyn Store>,
     now: Arc<AtomicU64>,
     clock: Clock,
-    observe: Arc<Observatory>,
-    switchboard: Arc<Switchboard>,
+    observe: Arc<Metrics>,
+    switchboard: Arc<OwnerRouter>,
 }
 
 fn tenant(name: &str) -> TenantId {
@@ -79,9 +79,9 @@ impl World {
                 tick: Tick(ms - START),
             }
         });
-        let observe = Arc::new(Observatory::new());
+        let observe = Arc::new(Metrics::new());
         let switchboard =
-            Switchboard::new(engine, observe.clone(), clock.clone(), store.clone(), None);
+            OwnerRouter::new(engine, observe.clone(), clock.clone(), store.clone(), None);
         let world = World {
             model,
             store,
@@ -145,7 +145,7 @@ impl World {
         let found = self.store.delivery(tenant(name), id).await;
         let mut delivery = found.expect("it reads").expect("it is there").0.delivery;
         let policy = RetryPolicy::default();
-        let terms = Terms {
+        let terms = RetrySettings {
             policy: &policy,
             retry_after_cap: RETRY_AFTER_CAP,
         };
@@ -167,8 +167,12 @@ impl World {
         self.store.record(at, record, detail, done);
     }
 
-    fn herald(&self, hears: Arc<dyn NotificationObserver>, letters: bool) -> Herald {
-        Herald {
+    fn herald(
+        &self,
+        hears: Arc<dyn NotificationObserver>,
+        letters: bool,
+    ) -> NotificationDispatcher {
+        NotificationDispatcher {
             store: self.store.clone(),
             clock: self.clock.clone(),
             switchboard: self.switchboard.clone(),
@@ -182,8 +186,8 @@ impl World {
         }
     }
 
-    fn postman(&self, post: Arc<dyn Post>) -> Postman {
-        Postman {
+    fn postman(&self, post: Arc<dyn SendEmail>) -> Mailer {
+        Mailer {
             store: self.store.clone(),
             clock: self.clock.clone(),
             switchboard: self.switchboard.clone(),
@@ -229,9 +233,12 @@ impl World {
         acts
     }
 
-    async fn letters(&self) -> Vec<Letter> {
+    async fn letters(&self) -> Vec<PendingEmail> {
         let at = self.clock.wall();
-        let claimed = self.store.claim_letters(at, at, Longest::ANY, 99).await;
+        let claimed = self
+            .store
+            .claim_letters(at, at, MaxEmailDelay::ANY, 99)
+            .await;
         claimed.expect("it claims")
     }
 }
@@ -401,7 +408,7 @@ struct HardOfHearing {
 }
 
 impl NotificationObserver for HardOfHearing {
-    fn heard<'a>(&'a self, _notice: &'a NoticeEntry) -> Hearing<'a> {
+    fn heard<'a>(&'a self, _notice: &'a Notification) -> Hearing<'a> {
         let heard = self.heard.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move {
             match heard {
@@ -436,7 +443,7 @@ struct Slow {
 }
 
 impl NotificationObserver for Slow {
-    fn heard<'a>(&'a self, _notice: &'a NoticeEntry) -> Hearing<'a> {
+    fn heard<'a>(&'a self, _notice: &'a Notification) -> Hearing<'a> {
         Box::pin(async {
             self.begun.notify_one();
             self.go_on.notified().await;
@@ -467,11 +474,11 @@ async fn two_heralds_tell_as_one() {
 /// Mail server that gives the configured answers in turn, and keeps the emails.
 struct FakePost {
     answers: Mutex<Vec<Result<(), EmailError>>>,
-    given: Mutex<Vec<Letter>>,
+    given: Mutex<Vec<PendingEmail>>,
 }
 
-impl Post for FakePost {
-    fn send<'a>(&'a self, letter: &'a Letter, _now: Timestamp) -> Sending<'a> {
+impl SendEmail for FakePost {
+    fn send<'a>(&'a self, letter: &'a PendingEmail, _now: Timestamp) -> Sending<'a> {
         self.given.lock().expect("no panics").push(letter.clone());
         let mut answers = self.answers.lock().expect("no panics");
         let answer = if answers.is_empty() {

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::time::Span;
-use posthaste_store::{Longest, Posted, Store, StoreError};
+use posthaste_store::{MaxEmailDelay, Posted, Store, StoreError};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::herald::dispatching_shard;
 use super::letters::MAX_RETRY_TIME;
 use crate::clock::Clock;
-use crate::switchboard::Switchboard;
+use crate::switchboard::OwnerRouter;
 
 /// Interval between rounds.
 const LOOKING: Duration = Duration::from_secs(60);
@@ -27,7 +27,7 @@ const STEP: usize = 50;
 pub(super) struct UnsentEmails {
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: Clock,
-    pub(super) switchboard: Arc<Switchboard>,
+    pub(super) switchboard: Arc<OwnerRouter>,
 }
 
 impl UnsentEmails {
@@ -55,7 +55,7 @@ impl UnsentEmails {
     /// Drops emails that are too old. Returns true if there may be more.
     pub(super) async fn round(&self) -> Result<bool, StoreError> {
         let now = self.clock.wall();
-        let (until, longest) = (now.after(LEFT_ALONE), Longest::ANY);
+        let (until, longest) = (now.after(LEFT_ALONE), MaxEmailDelay::ANY);
         let letters = self.store.claim_letters(now, until, longest, STEP).await?;
         let more = letters.len() == STEP;
         for letter in letters {

@@ -1,6 +1,6 @@
 //! Attempt counters of single endpoints, for operators that enable them.
 //!
-//! A series costs memory in Prometheus for as long as it is kept, so [`Busy`] has a fixed number of slots, used by
+//! A series costs memory in Prometheus for as long as it is kept, so [`EndpointCounters`] has a fixed number of slots, used by
 //! active endpoints. An endpoint without attempts for an hour can lose its slot to another. Attempts of endpoints
 //! without a slot are counted together. Counters never decrease, so that rates stay correct: an endpoint that gets a
 //! slot starts at zero.
@@ -44,19 +44,19 @@ pub struct Counted {
 
 /// Counts attempts by endpoint.
 #[derive(Debug, Default)]
-pub struct Busy {
+pub struct EndpointCounters {
     most: usize,
     places: FxHashMap<EndpointId, Counted>,
     others: Outcomes,
     looked_at: Timestamp,
 }
 
-impl Busy {
+impl EndpointCounters {
     /// Creates counters with `most` slots. With zero slots nothing is counted.
-    pub fn new(most: usize) -> Busy {
-        Busy {
+    pub fn new(most: usize) -> EndpointCounters {
+        EndpointCounters {
             most,
-            ..Busy::default()
+            ..EndpointCounters::default()
         }
     }
 
@@ -113,7 +113,7 @@ impl Busy {
 mod tests {
     use super::*;
 
-    fn told(busy: &Busy) -> (Vec<(u128, u64, u64)>, u64) {
+    fn told(busy: &EndpointCounters) -> (Vec<(u128, u64, u64)>, u64) {
         let (told, others) = busy.told().expect("it counts");
         let told = told.into_iter().map(|(endpoint, counted)| {
             let Outcomes {
@@ -128,8 +128,8 @@ mod tests {
     #[test]
     fn places_are_few_and_whoever_is_quiet_makes_room() {
         let acme: TenantId = "acme".parse().expect("a name");
-        let mut busy = Busy::new(2);
-        let count = |busy: &mut Busy, minute: u64, endpoint: u128, ok: bool| {
+        let mut busy = EndpointCounters::new(2);
+        let count = |busy: &mut EndpointCounters, minute: u64, endpoint: u128, ok: bool| {
             let now = Timestamp(1_794_744_000_000 + minute * 60_000);
             busy.count(now, &acme, EndpointId(endpoint), ok);
         };
@@ -143,7 +143,7 @@ mod tests {
         count(&mut busy, 60, 3, true);
         // The count of the others stays: a counter that decreases looks like a restart.
         assert_eq!(told(&busy), (vec![(1, 1, 2), (3, 1, 0)], 3));
-        let mut nobody = Busy::new(0);
+        let mut nobody = EndpointCounters::new(0);
         count(&mut nobody, 0, 1, true);
         assert!(nobody.told().is_none());
     }

@@ -1,6 +1,6 @@
 //! Recent attempts of one endpoint.
 //!
-//! [`LatelySeen`] keeps the last [`RECENT_ATTEMPTS`] attempts in a ring buffer. [`EndpointFigures`] and [`Lately`] are
+//! [`RecentAttemptBuffer`] keeps the last [`RECENT_ATTEMPTS`] attempts in a ring buffer. [`EndpointStats`] and [`RecentAttempts`] are
 //! summaries of it.
 
 use std::time::Duration;
@@ -22,7 +22,7 @@ const RECENT: Span = Span::from_hours(1);
 
 /// Success ratio and latencies of an endpoint's recent attempts.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct EndpointFigures {
+pub struct EndpointStats {
     /// Ratio of recent attempts that succeeded; 1 if there were none.
     pub success_ratio: f64,
     /// Median latency.
@@ -34,7 +34,7 @@ pub struct EndpointFigures {
 /// Summary of the recent attempts to an endpoint, for diagnosis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Lately {
+pub struct RecentAttempts {
     /// Number of attempts kept.
     pub attempts: u32,
     /// Number of them that failed.
@@ -61,7 +61,7 @@ pub struct LastFailure {
     pub status_code: Option<u16>,
 }
 
-impl Lately {
+impl RecentAttempts {
     /// Returns the ratio of attempts that succeeded; 1 if there were none.
     pub fn success_ratio(&self) -> f64 {
         match self.attempts {
@@ -82,7 +82,7 @@ impl Lately {
 
 /// The most recent attempts to one endpoint.
 #[derive(Clone, Debug)]
-pub struct LatelySeen {
+pub struct RecentAttemptBuffer {
     /// Ring buffer of latencies, in microseconds.
     micros: Box<[u32; RECENT_ATTEMPTS]>,
     /// One bit per attempt, set if it succeeded.
@@ -94,9 +94,9 @@ pub struct LatelySeen {
     last_failure: Option<LastFailure>,
 }
 
-impl Default for LatelySeen {
-    fn default() -> LatelySeen {
-        LatelySeen {
+impl Default for RecentAttemptBuffer {
+    fn default() -> RecentAttemptBuffer {
+        RecentAttemptBuffer {
             micros: Box::new([0; RECENT_ATTEMPTS]),
             succeeded: 0,
             count: 0,
@@ -106,7 +106,7 @@ impl Default for LatelySeen {
     }
 }
 
-impl LatelySeen {
+impl RecentAttemptBuffer {
     /// Adds an attempt that ended now, and its failure if it failed.
     pub fn add(&mut self, now: Timestamp, latency: Duration, failure: Option<LastFailure>) {
         let place = (self.count % RECENT_ATTEMPTS as u64) as usize;
@@ -119,12 +119,12 @@ impl LatelySeen {
     }
 
     /// Returns the summary.
-    pub fn lately(&self) -> Lately {
+    pub fn lately(&self) -> RecentAttempts {
         let attempts = self.count.min(RECENT_ATTEMPTS as u64) as u32;
         // Rotated so that the newest attempt is the highest bit.
         let next = (self.count % RECENT_ATTEMPTS as u64) as u32;
         let newest_first = self.succeeded.rotate_right(next);
-        Lately {
+        RecentAttempts {
             attempts,
             failures: attempts - self.succeeded.count_ones(),
             failures_in_a_row: newest_first.leading_zeros().min(attempts),
@@ -135,7 +135,7 @@ impl LatelySeen {
     }
 
     /// Returns success ratio and latencies.
-    pub fn figures(&self) -> EndpointFigures {
+    pub fn figures(&self) -> EndpointStats {
         let seen = self.count.min(RECENT_ATTEMPTS as u64) as usize;
         let mut micros = self.micros[..seen].to_vec();
         micros.sort_unstable();
@@ -143,7 +143,7 @@ impl LatelySeen {
             0 => 1.0,
             seen => f64::from(self.succeeded.count_ones()) / seen as f64,
         };
-        EndpointFigures {
+        EndpointStats {
             success_ratio,
             p50_ms: percentile_ms(&micros, 50),
             p99_ms: percentile_ms(&micros, 99),
@@ -176,7 +176,7 @@ mod tests {
         }
     }
 
-    impl LatelySeen {
+    impl RecentAttemptBuffer {
         fn note(&mut self, latency: Duration, succeeded: bool) {
             let failure = (!succeeded).then_some(timeout_at(NOON));
             self.add(NOON, latency, failure);
@@ -185,14 +185,14 @@ mod tests {
 
     #[test]
     fn nothing_seen_is_nothing_wrong() {
-        let none = LatelySeen::default().figures();
+        let none = RecentAttemptBuffer::default().figures();
         assert_eq!(none.success_ratio, 1.0);
         assert_eq!((none.p50_ms, none.p99_ms), (None, None));
     }
 
     #[test]
     fn percentiles_are_values_that_were_seen() {
-        let mut lately = LatelySeen::default();
+        let mut lately = RecentAttemptBuffer::default();
         lately.note(Duration::from_micros(1_500), true);
         let one = lately.figures();
         assert_eq!((one.p50_ms, one.p99_ms), (Some(1.5), Some(1.5)));
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn only_the_last_attempts_count() {
-        let mut lately = LatelySeen::default();
+        let mut lately = RecentAttemptBuffer::default();
         for _ in 0..RECENT_ATTEMPTS {
             lately.note(ms(9_000), false);
         }
@@ -220,8 +220,8 @@ mod tests {
     }
 
     /// Returns the summary of these results, oldest first.
-    fn lately(results: impl IntoIterator<Item = bool>) -> Lately {
-        let mut seen = LatelySeen::default();
+    fn lately(results: impl IntoIterator<Item = bool>) -> RecentAttempts {
+        let mut seen = RecentAttemptBuffer::default();
         for succeeded in results {
             seen.note(ms(1), succeeded);
         }
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn the_last_failure_outlives_its_attempt() {
-        let mut seen = LatelySeen::default();
+        let mut seen = RecentAttemptBuffer::default();
         seen.add(Timestamp(1), ms(1), Some(timeout_at(Timestamp(1))));
         let answered = LastFailure {
             at: Timestamp(2),

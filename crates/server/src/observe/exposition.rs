@@ -14,7 +14,7 @@ use super::gauges::Gauges;
 use super::health::Health;
 use super::histogram::{BOUNDS, Snapshot};
 use super::metric::{Labelled, Metric, Number, Values};
-use super::{Observatory, place_of};
+use super::{Metrics, place_of};
 
 /// `Content-Type` of the text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -24,7 +24,7 @@ const OTHERS: &str = "other";
 const TYPICAL_BYTES: usize = 8 * 1024;
 
 /// Returns every metric.
-pub(super) fn metrics(seen: &Observatory, gauges: &Gauges) -> Vec<Metric> {
+pub(super) fn metrics(seen: &Metrics, gauges: &Gauges) -> Vec<Metric> {
     let mut metrics = vec![Metric::gauges(
         "posthaste_build_info",
         "The version of this node; the value is always 1.",
@@ -52,7 +52,7 @@ pub fn render(metrics: &[Metric]) -> String {
     page.0
 }
 
-fn counters(seen: &Observatory) -> Vec<Metric> {
+fn counters(seen: &Metrics) -> Vec<Metric> {
     let success = [("success", seen.successes.load(Relaxed))];
     let failures =
         FailureKind::ALL.map(|kind| (kind.name(), seen.failures[place_of(kind)].load(Relaxed)));
@@ -86,7 +86,7 @@ fn counters(seen: &Observatory) -> Vec<Metric> {
     ]
 }
 
-fn histograms(seen: &Observatory) -> [Metric; 3] {
+fn histograms(seen: &Metrics) -> [Metric; 3] {
     [
         Metric::histogram(
             "posthaste_attempt_seconds",
@@ -225,7 +225,7 @@ fn ratios(health: &Health) -> [Metric; 4] {
 }
 
 /// Returns the metrics of single endpoints, if the operator has enabled them and the caller may see them.
-fn by_endpoint(seen: &Observatory, gauges: &Gauges) -> Vec<Metric> {
+fn by_endpoint(seen: &Metrics, gauges: &Gauges) -> Vec<Metric> {
     let told = seen.ledger().busy.told();
     let Some((told, others)) = told.filter(|_| gauges.shows_endpoints) else {
         return Vec::new();

@@ -3,7 +3,7 @@
 //! The store is authoritative; memory holds only what is not written yet. Counters are written in numbered pieces. A
 //! piece stays in memory until the store confirms it. After a failure the same piece is written again under the same
 //! number, and the store ignores it if it already has it. A reader of both store and memory holds
-//! [`Observatory::still`], so that no write is in progress: nothing is missed or counted twice. The one exception is a
+//! [`Metrics::still`], so that no write is in progress: nothing is missed or counted twice. The one exception is a
 //! piece that the store wrote without its confirmation arriving: it counts twice until it is written again.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::Observatory;
+use super::Metrics;
 
 /// Interval between writes. A killed process loses at most the counters of this interval.
 pub const EVERY: Duration = Duration::from_secs(2);
@@ -26,7 +26,7 @@ const PIECE: usize = 500;
 /// Writes the counters periodically until `stopped` is true.
 pub fn start(
     store: Arc<dyn Store>,
-    observe: Arc<Observatory>,
+    observe: Arc<Metrics>,
     mut stopped: watch::Receiver<bool>,
 ) -> JoinHandle<()> {
     tokio::spawn(async move {
@@ -47,7 +47,7 @@ pub fn start(
 }
 
 /// Writes the remaining counters at a shutdown, if the store accepts them in time.
-pub async fn last(observe: &Observatory, store: &dyn Store) {
+pub async fn last(observe: &Metrics, store: &dyn Store) {
     match timeout(FINAL_FLUSH_TIMEOUT, observe.flush(store)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(%error, "the last figures are lost"),
@@ -55,7 +55,7 @@ pub async fn last(observe: &Observatory, store: &dyn Store) {
     }
 }
 
-impl Observatory {
+impl Metrics {
     /// Writes all counters up to now. What could not be written is kept.
     pub async fn flush(&self, store: &dyn Store) -> Result<(), StoreError> {
         let passed_over = self.ledger().pending.passed_over();

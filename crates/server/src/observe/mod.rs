@@ -1,6 +1,6 @@
 //! Metrics and stats of the server's work.
 //!
-//! [`Observatory`] counts. It guarantees:
+//! [`Metrics`] counts. It guarantees:
 //!
 //! - **Cheap counting.** Counters and histograms are atomics. Counters by time, tenant and endpoint are behind one lock
 //!   that is held for a few writes. It allocates only when a tenant or an endpoint is seen for the first time since the
@@ -63,17 +63,17 @@ use posthaste_core::time::{Now, Timestamp};
 use posthaste_store::{Scope, Tally};
 use tokio::sync::{RwLock, RwLockReadGuard};
 
-pub use endpoint::{EndpointFigures, LastFailure, Lately};
+pub use endpoint::{EndpointStats, LastFailure, RecentAttempts};
 pub use gauges::{EndpointPending, Gauges};
 pub use health::HealthReport;
 pub use series::Series;
 
-use busy::{Busy, Counted};
-use endpoint::LatelySeen;
+use busy::{Counted, EndpointCounters};
+use endpoint::RecentAttemptBuffer;
 use histogram::Histogram;
 use metric::Metric;
 use pending::Pending;
-use remembered::Remembered;
+use remembered::LruMap;
 
 use crate::notices::NotificationCounters;
 
@@ -103,7 +103,7 @@ pub struct AttemptSeen<'a> {
 
 /// Counts everything that happens, and provides the metrics.
 #[derive(Debug)]
-pub struct Observatory {
+pub struct Metrics {
     /// True if events and deliveries are not counted.
     is_blind: bool,
     /// The operational tenant, whose deliveries are left out of the totals.
@@ -131,25 +131,25 @@ pub struct Observatory {
 #[derive(Debug)]
 struct CountersByTime {
     pending: Pending,
-    endpoints: Remembered<EndpointId, EndpointSeen>,
-    busy: Busy,
+    endpoints: LruMap<EndpointId, EndpointSeen>,
+    busy: EndpointCounters,
 }
 
 /// Recent attempts of an endpoint.
 #[derive(Debug, Default)]
 struct EndpointSeen {
     tenant: Option<TenantId>,
-    lately: LatelySeen,
+    lately: RecentAttemptBuffer,
 }
 
 /// View of the counters that this node has not written yet. No write to the store is in progress while it is held.
 #[derive(Debug)]
-pub struct Still<'a> {
-    observe: &'a Observatory,
+pub struct UnwrittenCounters<'a> {
+    observe: &'a Metrics,
     _nobody_writes: RwLockReadGuard<'a, ()>,
 }
 
-impl Still<'_> {
+impl UnwrittenCounters<'_> {
     /// Returns the unwritten counters of a scope, by minute.
     pub fn pending(&self, scope: &Scope) -> Vec<(Timestamp, Tally)> {
         self.observe.ledger().pending.of(scope)
@@ -161,16 +161,16 @@ impl Still<'_> {
     }
 }
 
-impl Default for Observatory {
-    fn default() -> Observatory {
-        Observatory::new()
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics::new()
     }
 }
 
-impl Observatory {
+impl Metrics {
     /// Creates an instance with all counters at zero.
-    pub fn new() -> Observatory {
-        Observatory {
+    pub fn new() -> Metrics {
+        Metrics {
             is_blind: false,
             apart: None,
             events_accepted: AtomicU64::new(0),
@@ -186,8 +186,8 @@ impl Observatory {
             commit: Histogram::new(),
             ledger: Mutex::new(CountersByTime {
                 pending: Pending::default(),
-                endpoints: Remembered::new(MAX_ENDPOINTS_SEEN),
-                busy: Busy::default(),
+                endpoints: LruMap::new(MAX_ENDPOINTS_SEEN),
+                busy: EndpointCounters::default(),
             }),
             writing: RwLock::new(()),
             flushes: AtomicU64::new(0),
@@ -195,14 +195,14 @@ impl Observatory {
     }
 
     /// Disables the counting of events and deliveries, to measure the cost of counting.
-    pub fn blind(mut self) -> Observatory {
+    pub fn blind(mut self) -> Metrics {
         self.is_blind = true;
         self
     }
 
     /// Sets the operational tenant. Its deliveries report on those of other tenants, so they are left out of the
     /// totals.
-    pub fn with_operational_tenant(mut self, tenant: Option<TenantId>) -> Observatory {
+    pub fn with_operational_tenant(mut self, tenant: Option<TenantId>) -> Metrics {
         self.apart = tenant;
         self
     }
@@ -213,8 +213,8 @@ impl Observatory {
     }
 
     /// Enables attempt counters for at most `most` single endpoints.
-    pub fn by_endpoint(self, most: usize) -> Observatory {
-        self.ledger().busy = Busy::new(most);
+    pub fn by_endpoint(self, most: usize) -> Metrics {
+        self.ledger().busy = EndpointCounters::new(most);
         self
     }
 
@@ -297,7 +297,7 @@ impl Observatory {
     }
 
     /// Returns success ratio and latencies of an endpoint's recent attempts.
-    pub fn endpoint(&self, endpoint: EndpointId) -> EndpointFigures {
+    pub fn endpoint(&self, endpoint: EndpointId) -> EndpointStats {
         // Computed on a copy, so that other threads do not wait for the sorting.
         let ledger = self.ledger();
         let lately = ledger.endpoints.peek(&endpoint);
@@ -307,7 +307,7 @@ impl Observatory {
     }
 
     /// Returns summaries of these endpoints' recent attempts, as far as they are remembered.
-    pub fn lately(&self, endpoints: &[EndpointId]) -> Vec<(EndpointId, Lately)> {
+    pub fn lately(&self, endpoints: &[EndpointId]) -> Vec<(EndpointId, RecentAttempts)> {
         let ledger = self.ledger();
         let look = |endpoint: &EndpointId| {
             let seen = ledger.endpoints.peek(endpoint)?;
@@ -323,11 +323,11 @@ impl Observatory {
         now: Timestamp,
         tenant: Option<&TenantId>,
         limit: usize,
-    ) -> Vec<(EndpointId, Lately)> {
+    ) -> Vec<(EndpointId, RecentAttempts)> {
         let is_meant = |seen: &EndpointSeen| tenant.is_none() || seen.tenant.as_ref() == tenant;
         let ledger = self.ledger();
         let seen = ledger.endpoints.iter().filter(|(_, seen)| is_meant(seen));
-        let mut failing: Vec<(EndpointId, Lately)> = seen
+        let mut failing: Vec<(EndpointId, RecentAttempts)> = seen
             .map(|(endpoint, seen)| (*endpoint, seen.lately.lately()))
             .filter(|(_, lately)| lately.is_failing(now))
             .collect();
@@ -341,8 +341,8 @@ impl Observatory {
     }
 
     /// Waits until no write is in progress, and returns a view of the unwritten counters.
-    pub async fn still(&self) -> Still<'_> {
-        Still {
+    pub async fn still(&self) -> UnwrittenCounters<'_> {
+        UnwrittenCounters {
             _nobody_writes: self.writing.read().await,
             observe: self,
         }

@@ -7,7 +7,7 @@ use std::hash::Hash;
 
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::time::Timestamp;
-use posthaste_store::{BucketWidth, Happened, Scope, Tally};
+use posthaste_store::{BucketWidth, Scope, StatEntry, Tally};
 use rustc_hash::FxHashMap;
 
 /// Maximum number of counter rows of tenants and endpoints that wait: about 10 MB. Reached only if the store is
@@ -37,7 +37,7 @@ pub struct Piece {
     /// Sequence number, starting at 1.
     pub number: u64,
     /// The counters.
-    pub happened: Vec<Happened>,
+    pub happened: Vec<StatEntry>,
 }
 
 /// Counters of one minute.
@@ -100,14 +100,14 @@ impl Pending {
     }
 
     /// Removes the oldest rows, at most `most`.
-    fn take(&mut self, most: usize) -> Vec<Happened> {
+    fn take(&mut self, most: usize) -> Vec<StatEntry> {
         let mut taken = Vec::new();
         while taken.len() < most
             && let Some(mut entry) = self.minutes.first_entry()
         {
             let at = *entry.key();
             let minute = entry.get_mut();
-            let happened = |(scope, tally)| Happened { scope, at, tally };
+            let happened = |(scope, tally)| StatEntry { scope, at, tally };
             if minute.everything != Tally::default() {
                 let tally = std::mem::take(&mut minute.everything);
                 taken.push(happened((Scope::Everything, tally)));
@@ -150,7 +150,7 @@ impl Pending {
         theirs.into_iter().collect()
     }
 
-    fn unsettled(&self) -> &[Happened] {
+    fn unsettled(&self) -> &[StatEntry] {
         let piece = self.unsettled.as_ref();
         piece.map_or(&[], |piece| piece.happened.as_slice())
     }

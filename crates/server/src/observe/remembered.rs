@@ -10,21 +10,21 @@ const FORGET_SHARE: usize = 8;
 
 /// A map with a maximum number of entries.
 #[derive(Debug)]
-pub struct Remembered<K, V> {
+pub struct LruMap<K, V> {
     most: usize,
     /// Counts every use.
     clock: u64,
     known: FxHashMap<K, (u64, V)>,
 }
 
-impl<K: Hash + Eq + Clone, V: Default> Remembered<K, V> {
+impl<K: Hash + Eq + Clone, V: Default> LruMap<K, V> {
     /// Creates an empty map for at most `most` entries.
     ///
     /// # Panics
     /// If `most` is zero.
-    pub fn new(most: usize) -> Remembered<K, V> {
+    pub fn new(most: usize) -> LruMap<K, V> {
         assert!(most > 0, "there must be room for one");
-        Remembered {
+        LruMap {
             most,
             clock: 0,
             known: FxHashMap::default(),
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn whoever_was_quiet_longest_is_forgotten_first() {
-        let mut seen: Remembered<u32, u32> = Remembered::new(16);
+        let mut seen: LruMap<u32, u32> = LruMap::new(16);
         for key in 0..16 {
             *seen.of(&key) += 1;
         }
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn it_never_grows_beyond_its_bound() {
         for most in [1, 2, 7, 100] {
-            let mut seen: Remembered<usize, ()> = Remembered::new(most);
+            let mut seen: LruMap<usize, ()> = LruMap::new(most);
             for key in 0..10 * most {
                 seen.of(&key);
                 assert!(seen.known.len() <= most);

@@ -6,7 +6,7 @@
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{BucketWidth, Scope, Tally};
 
-use super::window::{Gathered, Window};
+use super::window::{Window, WindowCounters};
 
 /// Counters of each bucket of a window, oldest first. The last bucket is still being filled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Series {
 impl Series {
     /// Builds the series of a scope. For an endpoint, the 24-hour window uses hours, because few endpoints have enough
     /// traffic for shorter buckets.
-    pub fn new(now: Timestamp, scope: &Scope, window: Window, seen: &Gathered) -> Series {
+    pub fn new(now: Timestamp, scope: &Scope, window: Window, seen: &WindowCounters) -> Series {
         let width = window.width();
         let bucket = match (scope, width) {
             (Scope::Endpoint(_), BucketWidth::Quarter) => Span::from_hours(1),
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn what_happened_is_shown_where_it_belongs() {
-        let seen = Gathered {
+        let seen = WindowCounters {
             minutes: vec![
                 (minute(4), attempts(1_000)),
                 (minute(5), attempts(1)),
@@ -134,7 +134,7 @@ mod tests {
             Timestamp(MINUTE),
             &Scope::Everything,
             Window::Hour,
-            &Gathered::default(),
+            &WindowCounters::default(),
         );
         assert_eq!(counts(&series), [(Timestamp(0), 0), (Timestamp(MINUTE), 0)]);
     }

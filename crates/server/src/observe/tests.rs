@@ -15,7 +15,7 @@ mod apart;
 
 use super::machine::Process;
 use super::metric::{Labelled, Values};
-use super::window::{Gathered, Window};
+use super::window::{Window, WindowCounters};
 use super::*;
 
 /// 2026-11-15T12:00:00Z.
@@ -72,7 +72,7 @@ fn value(text: &str, name: &str) -> f64 {
 
 #[test]
 fn prometheus_finds_exactly_the_promised_metrics() {
-    let text = Observatory::new().render(&everything_known());
+    let text = Metrics::new().render(&everything_known());
     let named: BTreeSet<&str> = text
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
@@ -134,7 +134,7 @@ fn each_metric_says_of_what_it_tells() {
         shows_endpoints: true,
         ..everything_known()
     };
-    let metrics = Observatory::new().by_endpoint(1).metrics(&gauges);
+    let metrics = Metrics::new().by_endpoint(1).metrics(&gauges);
     for metric in metrics {
         let help = metric.help;
         let told = help.contains("node") || help.contains("this one");
@@ -145,7 +145,7 @@ fn each_metric_says_of_what_it_tells() {
 /// A zero would look healthy, so an unknown value is left out.
 #[test]
 fn what_is_not_known_is_not_told() {
-    let text = Observatory::new().render(&Gauges::default());
+    let text = Metrics::new().render(&Gauges::default());
     for name in [
         "posthaste_retry_ratio",
         "posthaste_dead_letter_ratio",
@@ -164,7 +164,7 @@ fn what_is_not_known_is_not_told() {
 #[test]
 fn endpoints_are_told_of_where_somebody_wants_and_may_see_them() {
     let acme = tenant("acme");
-    let attempts = |observatory: &Observatory| {
+    let attempts = |observatory: &Metrics| {
         for endpoint in [7, 7, 8, 9] {
             let seen = AttemptSeen {
                 endpoint: EndpointId(endpoint),
@@ -183,10 +183,10 @@ fn endpoints_are_told_of_where_somebody_wants_and_may_see_them() {
         }],
         ..Gauges::default()
     };
-    let unwanted = Observatory::new();
+    let unwanted = Metrics::new();
     attempts(&unwanted);
     assert!(!unwanted.render(&gauges).contains("posthaste_endpoint"));
-    let wanted = Observatory::new().by_endpoint(2);
+    let wanted = Metrics::new().by_endpoint(2);
     attempts(&wanted);
     assert!(
         !wanted
@@ -212,7 +212,7 @@ fn endpoints_are_told_of_where_somebody_wants_and_may_see_them() {
 /// characters in names and labels, and cumulative buckets that end at `+Inf` with the count.
 #[test]
 fn the_text_keeps_to_the_format() {
-    let observatory = Observatory::new();
+    let observatory = Metrics::new();
     let acme = tenant("acme");
     observatory.attempt(at(0), &seen(&acme));
     observatory.attempt(at(0), &retry(&acme, 2, None));
@@ -252,7 +252,7 @@ fn the_text_keeps_to_the_format() {
 
 #[test]
 fn everything_that_happened_is_counted_once() {
-    let observatory = Observatory::new();
+    let observatory = Metrics::new();
     let acme = tenant("acme");
     observatory.accepted(3);
     observatory.not_made();
@@ -364,10 +364,10 @@ async fn store(tenants: &[&TenantId]) -> ModelStore {
 }
 
 /// Returns the counters of a scope, written and unwritten.
-async fn gathered(observatory: &Observatory, store: &ModelStore, scope: &Scope) -> Gathered {
+async fn gathered(observatory: &Metrics, store: &ModelStore, scope: &Scope) -> WindowCounters {
     let still = observatory.still().await;
     let figures = |width| store.figures(scope.clone(), width, Timestamp(0));
-    Gathered {
+    WindowCounters {
         minutes: figures(BucketWidth::Minute).await.expect("it reads"),
         quarters: figures(BucketWidth::Quarter).await.expect("it reads"),
         pending: still.pending(scope),
@@ -376,7 +376,7 @@ async fn gathered(observatory: &Observatory, store: &ModelStore, scope: &Scope) 
 
 #[tokio::test]
 async fn what_is_written_and_what_is_not_is_everything_once() {
-    let observatory = Observatory::new();
+    let observatory = Metrics::new();
     let (good, bad) = (tenant("good"), tenant("bad"));
     let store = store(&[&good, &bad]).await;
     let ended = async |scope: &Scope| {
@@ -414,7 +414,7 @@ async fn what_is_written_and_what_is_not_is_everything_once() {
 
 #[tokio::test]
 async fn what_cannot_be_written_is_kept_and_written_later() {
-    let observatory = Observatory::new();
+    let observatory = Metrics::new();
     let acme = tenant("acme");
     let store = store(&[&acme]).await;
     observatory.attempt(at(0), &seen(&acme));
@@ -443,7 +443,7 @@ async fn what_cannot_be_written_is_kept_and_written_later() {
 
 #[tokio::test]
 async fn nothing_is_written_while_somebody_looks() {
-    let observatory = Observatory::new();
+    let observatory = Metrics::new();
     let acme = tenant("acme");
     let store = store(&[&acme]).await;
     observatory.attempt(at(0), &seen(&acme));
@@ -463,7 +463,7 @@ async fn nothing_is_written_while_somebody_looks() {
 /// With more than one piece, a reader in between neither misses nor doubles one.
 #[tokio::test]
 async fn whoever_looks_while_it_is_written_sees_everything_once() {
-    let observatory = Observatory::new();
+    let observatory = Metrics::new();
     let acme = tenant("acme");
     let store = store(&[&acme]).await;
     for number in 0..3_000 {
@@ -487,7 +487,7 @@ async fn whoever_looks_while_it_is_written_sees_everything_once() {
 
 #[test]
 fn an_endpoint_is_known_by_its_last_attempts() {
-    let observatory = Observatory::new();
+    let observatory = Metrics::new();
     let acme = tenant("acme");
     observatory.attempt(at(0), &seen(&acme));
     observatory.attempt(at(0), &retry(&acme, 2, None));
@@ -533,7 +533,7 @@ fn an_attempt_counts_for_what_it_was() {
 
 #[test]
 fn those_that_fail_are_known_by_tenant_and_the_worst_come_first() {
-    let observatory = Observatory::new();
+    let observatory = Metrics::new();
     let (acme, other) = (tenant("acme"), tenant("other"));
     let attempts = |tenant: &TenantId, endpoint: u128, failures: u32, successes: u32| {
         for number in 0..failures + successes {

@@ -56,7 +56,7 @@ impl Window {
 
 /// Counters of a scope, collected from the store and the nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Gathered {
+pub struct WindowCounters {
     /// The store's minutes.
     pub minutes: Vec<(Timestamp, Tally)>,
     /// The store's quarters of an hour. They contain the same counts as the minutes.
@@ -65,7 +65,7 @@ pub struct Gathered {
     pub pending: Vec<(Timestamp, Tally)>,
 }
 
-impl Gathered {
+impl WindowCounters {
     /// Returns the sum over a window that ends now. Counters after `now` come from a clock that is slightly ahead, and
     /// are included.
     pub fn over(&self, now: Timestamp, window: Window) -> Tally {
@@ -99,20 +99,20 @@ mod tests {
     }
 
     /// Returns the counters with everything written, or with nothing written.
-    fn gathered(all: &[(u64, u64)], written: bool) -> Gathered {
+    fn gathered(all: &[(u64, u64)], written: bool) -> WindowCounters {
         let by = |width: BucketWidth| {
             let begin = |(at, count): &(u64, u64)| (width.begin(Timestamp(*at)), attempts(*count));
             all.iter().map(begin).collect()
         };
         match written {
-            true => Gathered {
+            true => WindowCounters {
                 minutes: by(BucketWidth::Minute),
                 quarters: by(BucketWidth::Quarter),
                 pending: Vec::new(),
             },
-            false => Gathered {
+            false => WindowCounters {
                 pending: by(BucketWidth::Minute),
-                ..Gathered::default()
+                ..WindowCounters::default()
             },
         }
     }
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn what_is_written_and_what_is_not_add_up() {
-        let seen = Gathered {
+        let seen = WindowCounters {
             minutes: vec![(Timestamp(0), attempts(1))],
             quarters: vec![(Timestamp(0), attempts(1))],
             pending: vec![

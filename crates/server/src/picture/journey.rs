@@ -1,13 +1,13 @@
 //! Chart of one delivery's attempts.
 //!
-//! [`Journey::draw`] draws one row per attempt. A past attempt has a mark with its result; an expected
+//! [`DeliveryChart::draw`] draws one row per attempt. A past attempt has a mark with its result; an expected
 //! attempt has a band from its earliest to its latest time. A vertical line shows the deadline of the
 //! delivery. The time scale shows both seconds and days. It starts when the delivery was due, or at a future
-//! moment ([`Begins`]).
+//! moment ([`TimeOrigin`]).
 //!
 //! The chart does not show the current time, so it stays the same while nothing happens.
 
-use super::scale::Stretched;
+use super::scale::LogScale;
 use super::svg::{Element, centred, disc, ending, label, line, picture, rect};
 use super::{ticks, words};
 
@@ -36,60 +36,60 @@ const GAP: f64 = 11.0;
 
 /// The data of the chart.
 #[derive(Clone, Debug, Default)]
-pub struct Journey {
+pub struct DeliveryChart {
     /// Title.
     pub title: String,
     /// Text alternative for screen readers.
     pub description: String,
     /// Attempts that were made.
-    pub past: Vec<Tried>,
+    pub past: Vec<PastAttempt>,
     /// Attempts that are expected.
-    pub coming: Vec<Coming>,
+    pub coming: Vec<ExpectedAttempt>,
     /// Deadline of the delivery.
     pub gives_up_ms: Option<u64>,
     /// The moment that all times are relative to.
-    pub begins: Begins,
+    pub begins: TimeOrigin,
 }
 
 /// The moment that all times are relative to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Begins {
+pub enum TimeOrigin {
     /// The delivery was due.
     #[default]
     Due,
     /// The endpoint releases the held delivery. The time is unknown.
-    LetGo,
+    Released,
     /// The overdue delivery is sent. The time is unknown.
-    Turn,
+    Overdue,
     /// The next attempt is made, if the one in flight fails.
     Next,
 }
 
-impl Begins {
+impl TimeOrigin {
     /// Returns the label of the moment.
     fn name(self) -> &'static str {
         match self {
-            Begins::Due => "due",
-            Begins::LetGo => "let go",
-            Begins::Turn => "its turn",
-            Begins::Next => "next",
+            TimeOrigin::Due => "due",
+            TimeOrigin::Released => "let go",
+            TimeOrigin::Overdue => "its turn",
+            TimeOrigin::Next => "next",
         }
     }
 
     /// Returns the label of the axis.
     fn axis(self) -> &'static str {
         match self {
-            Begins::Due => "time since it was due",
-            Begins::LetGo => "time since it is let go",
-            Begins::Turn => "time since its turn comes",
-            Begins::Next => "time since the next attempt",
+            TimeOrigin::Due => "time since it was due",
+            TimeOrigin::Released => "time since it is let go",
+            TimeOrigin::Overdue => "time since its turn comes",
+            TimeOrigin::Next => "time since the next attempt",
         }
     }
 }
 
 /// An attempt that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tried {
+pub struct PastAttempt {
     /// Its number.
     pub number: u32,
     /// Its start.
@@ -102,7 +102,7 @@ pub struct Tried {
 
 /// An expected attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Coming {
+pub struct ExpectedAttempt {
     /// Its number.
     pub number: u32,
     /// Earliest time.
@@ -114,12 +114,12 @@ pub struct Coming {
 }
 
 enum Row<'a> {
-    Tried(&'a Tried),
-    Coming(&'a Coming),
+    Tried(&'a PastAttempt),
+    Coming(&'a ExpectedAttempt),
     LeftOut(usize),
 }
 
-impl Journey {
+impl DeliveryChart {
     /// Draws the chart.
     pub fn draw(&self) -> Element {
         let rows = self.rows();
@@ -167,16 +167,16 @@ impl Journey {
             .filter(|limit_ms| end_ms == 0 || *limit_ms <= reach_ms)
     }
 
-    fn scale(&self) -> Stretched {
+    fn scale(&self) -> LogScale {
         let end_ms = self.end_ms().max(self.shown_limit_ms().unwrap_or_default());
         let past = self.past.iter().map(|tried| tried.at_ms);
         let all = past.chain(self.coming.iter().map(|coming| coming.expected_ms));
         let first_ms = all.filter(|ms| *ms > 0).min();
         let knee_ms = first_ms.map_or(end_ms / 10, |ms| ms / 2);
-        Stretched::new(knee_ms, end_ms, RIGHT - LEFT)
+        LogScale::new(knee_ms, end_ms, RIGHT - LEFT)
     }
 
-    fn limit(&self, scale: &Stretched, floor: f64) -> Vec<Element> {
+    fn limit(&self, scale: &LogScale, floor: f64) -> Vec<Element> {
         let Some(limit_ms) = self.shown_limit_ms() else {
             return Vec::new();
         };
@@ -210,7 +210,7 @@ impl Journey {
     }
 }
 
-fn axis(scale: &Stretched, floor: f64, begins: Begins) -> Vec<Element> {
+fn axis(scale: &LogScale, floor: f64, begins: TimeOrigin) -> Vec<Element> {
     let mut drawn = Vec::new();
     let mut marks = ticks::landmarks_ms(scale, LABEL);
     // If no round time fits on the scale, the end of the axis gets a label.
@@ -242,7 +242,7 @@ fn square(x: f64, y: f64) -> Element {
     rect(x - MARK, y - MARK, 2.0 * MARK, 2.0 * MARK)
 }
 
-fn draw_tried(scale: &Stretched, middle: f64, tried: &Tried) -> Vec<Element> {
+fn draw_tried(scale: &LogScale, middle: f64, tried: &PastAttempt) -> Vec<Element> {
     let x = LEFT + scale.place(tried.at_ms);
     let mark = match tried.delivered {
         true => disc(x, middle, MARK).class("good"),
@@ -259,7 +259,7 @@ fn draw_tried(scale: &Stretched, middle: f64, tried: &Tried) -> Vec<Element> {
     ]
 }
 
-fn draw_coming(scale: &Stretched, middle: f64, coming: &Coming) -> Vec<Element> {
+fn draw_coming(scale: &LogScale, middle: f64, coming: &ExpectedAttempt) -> Vec<Element> {
     let from = LEFT + scale.place(coming.earliest_ms);
     let to = LEFT + scale.place(coming.latest_ms);
     let expected = LEFT + scale.place(coming.expected_ms);
@@ -305,13 +305,13 @@ mod tests {
     use super::*;
     use crate::picture::svg::tests::assert_well_formed;
 
-    fn journey(past: u32, coming: u32) -> Journey {
+    fn journey(past: u32, coming: u32) -> DeliveryChart {
         let at_ms = |number: u32| u64::from(number - 1).pow(3) * 10_000;
-        Journey {
+        DeliveryChart {
             title: "a < b".to_owned(),
             description: "\"c\" & d".to_owned(),
             past: (1..=past)
-                .map(|number| Tried {
+                .map(|number| PastAttempt {
                     number,
                     at_ms: at_ms(number),
                     delivered: false,
@@ -319,7 +319,7 @@ mod tests {
                 })
                 .collect(),
             coming: (past + 1..=past + coming)
-                .map(|number| Coming {
+                .map(|number| ExpectedAttempt {
                     number,
                     earliest_ms: at_ms(number) / 2,
                     expected_ms: at_ms(number),
@@ -327,7 +327,7 @@ mod tests {
                 })
                 .collect(),
             gives_up_ms: Some(at_ms(past + coming) * 3),
-            begins: Begins::Due,
+            begins: TimeOrigin::Due,
         }
     }
 
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn nothing_and_one_attempt_make_pictures_too() {
-        for journey in [Journey::default(), journey(1, 0), journey(0, 1)] {
+        for journey in [DeliveryChart::default(), journey(1, 0), journey(0, 1)] {
             let text = journey.draw().write();
             assert_well_formed(&text);
             assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
@@ -375,7 +375,7 @@ mod tests {
     #[test]
     fn a_time_stands_on_the_axis_however_short_it_is() {
         let mut short = journey(1, 0);
-        short.past.push(Tried {
+        short.past.push(PastAttempt {
             number: 2,
             at_ms: 870,
             delivered: true,

@@ -2,15 +2,15 @@
 
 /// A linear scale from zero to `most`, along `length`.
 #[derive(Clone, Copy, Debug)]
-pub struct Even {
+pub struct LinearScale {
     most: f64,
     length: f64,
 }
 
-impl Even {
+impl LinearScale {
     /// Creates a scale with `most` at `length`. If `most` is zero, every value is at the start.
-    pub fn new(most: f64, length: f64) -> Even {
-        Even { most, length }
+    pub fn new(most: f64, length: f64) -> LinearScale {
+        LinearScale { most, length }
     }
 
     /// Returns the position of `value`. Values beyond the end are at the end.
@@ -26,16 +26,16 @@ impl Even {
 ///
 /// It is nearly linear up to the *knee*. Beyond it each doubling has the same length.
 #[derive(Clone, Copy, Debug)]
-pub struct Stretched {
+pub struct LogScale {
     knee_ms: f64,
     most_ms: f64,
     length: f64,
 }
 
-impl Stretched {
+impl LogScale {
     /// Creates a scale with `most_ms` at `length` that becomes logarithmic at `knee_ms`.
-    pub fn new(knee_ms: u64, most_ms: u64, length: f64) -> Stretched {
-        Stretched {
+    pub fn new(knee_ms: u64, most_ms: u64, length: f64) -> LogScale {
+        LogScale {
             knee_ms: knee_ms.max(1) as f64,
             most_ms: most_ms.max(1) as f64,
             length,
@@ -65,18 +65,18 @@ mod tests {
 
     #[test]
     fn an_even_scale_is_even_and_stays_on_its_line() {
-        let scale = Even::new(200.0, 50.0);
+        let scale = LinearScale::new(200.0, 50.0);
         assert_eq!(scale.place(0.0), 0.0);
         assert_eq!(scale.place(100.0), 25.0);
         assert_eq!(scale.place(200.0), 50.0);
         assert_eq!(scale.place(900.0), 50.0);
         assert_eq!(scale.place(-1.0), 0.0);
-        assert_eq!(Even::new(0.0, 50.0).place(1.0), 0.0);
+        assert_eq!(LinearScale::new(0.0, 50.0).place(1.0), 0.0);
     }
 
     #[test]
     fn a_stretched_scale_shows_seconds_and_days() {
-        let scale = Stretched::new(5_000, 259_200_000, 100.0);
+        let scale = LogScale::new(5_000, 259_200_000, 100.0);
         assert_eq!(scale.place(0), 0.0);
         assert!((scale.place(259_200_000) - 100.0).abs() < 1e-9);
         assert!((scale.place(u64::MAX) - 100.0).abs() < 1e-9);
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn each_doubling_beyond_the_knee_takes_the_same_length() {
-        let scale = Stretched::new(1, 1 << 40, 40.0);
+        let scale = LogScale::new(1, 1 << 40, 40.0);
         let step = |power: u32| scale.place(1 << (power + 1)) - scale.place(1 << power);
         assert!((step(20) - step(35)).abs() < 1e-3);
     }

@@ -1,6 +1,6 @@
 //! Round values for the labels of an axis.
 
-use super::scale::Stretched;
+use super::scale::LogScale;
 
 /// Round time steps, in seconds.
 const STEPS_S: [u64; 24] = [
@@ -44,7 +44,7 @@ pub fn times_ms(end_ms: u64, most: usize) -> Vec<u64> {
 }
 
 /// Returns zero, and the round times that are at least `gap` apart on a logarithmic scale.
-pub fn landmarks_ms(scale: &Stretched, gap: f64) -> Vec<u64> {
+pub fn landmarks_ms(scale: &LogScale, gap: f64) -> Vec<u64> {
     let mut ticks = vec![0];
     let mut last = 0.0;
     for ms in LANDMARKS_MS {
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn landmarks_keep_their_distance() {
-        let scale = Stretched::new(5_000, 259_200_000, 100.0);
+        let scale = LogScale::new(5_000, 259_200_000, 100.0);
         let ticks = landmarks_ms(&scale, 8.0);
         assert_eq!(ticks.first(), Some(&0));
         assert!(ticks.contains(&10_000) && ticks.contains(&86_400_000));

@@ -13,9 +13,9 @@ use rustc_hash::FxHashMap;
 use tokio::time::timeout;
 
 use super::question::{NodeRequest, NodeResponse, TextId};
-use super::{READ_TIMEOUT, Switchboard};
-use crate::observe::window::{Gathered, Window};
-use crate::observe::{Lately, Series};
+use super::{OwnerRouter, READ_TIMEOUT};
+use crate::observe::window::{Window, WindowCounters};
+use crate::observe::{RecentAttempts, Series};
 
 /// Maximum number of failing endpoints in the answer of one node, besides those it is asked for.
 pub(super) const MAX_FAILING_TOLD: usize = 100;
@@ -29,7 +29,7 @@ struct Unwritten {
     minutes: Vec<(Timestamp, Tally)>,
 }
 
-impl Switchboard {
+impl OwnerRouter {
     /// Returns the counters of a scope for each window that ends now.
     pub async fn tallies(
         &self,
@@ -56,7 +56,7 @@ impl Switchboard {
         &self,
         scope: &Scope,
         windows: &[Window],
-    ) -> Result<(Timestamp, Gathered), StoreError> {
+    ) -> Result<(Timestamp, WindowCounters), StoreError> {
         let now = self.clock.wall();
         let mut round = 1;
         loop {
@@ -81,12 +81,12 @@ impl Switchboard {
         now: Timestamp,
         scope: &Scope,
         windows: &[Window],
-    ) -> Result<Gathered, StoreError> {
+    ) -> Result<WindowCounters, StoreError> {
         let still = timeout(READ_TIMEOUT, self.observe.still()).await;
         let still = still.map_err(|_| {
             StoreError::Unavailable("figures are being written, which takes long".to_owned())
         })?;
-        let mut seen = Gathered::default();
+        let mut seen = WindowCounters::default();
         for (width, buckets) in [
             (BucketWidth::Minute, &mut seen.minutes),
             (BucketWidth::Quarter, &mut seen.quarters),
@@ -125,9 +125,9 @@ impl Switchboard {
         &self,
         tenant: Option<&TenantId>,
         others: &[EndpointId],
-    ) -> FxHashMap<EndpointId, Lately> {
-        let mut known: FxHashMap<EndpointId, Lately> = FxHashMap::default();
-        let mut learn = |endpoint: EndpointId, told: Lately| {
+    ) -> FxHashMap<EndpointId, RecentAttempts> {
+        let mut known: FxHashMap<EndpointId, RecentAttempts> = FxHashMap::default();
+        let mut learn = |endpoint: EndpointId, told: RecentAttempts| {
             let lately = known.entry(endpoint).or_default();
             if told.last_at >= lately.last_at {
                 *lately = told;
@@ -154,7 +154,7 @@ impl Switchboard {
         &self,
         tenant: Option<&TenantId>,
         others: &[EndpointId],
-    ) -> Vec<(EndpointId, Lately)> {
+    ) -> Vec<(EndpointId, RecentAttempts)> {
         let now: Timestamp = self.clock.wall();
         let mut lately = self.observe.failing(now, tenant, MAX_FAILING_TOLD);
         lately.extend(self.observe.lately(others));

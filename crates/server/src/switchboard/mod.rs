@@ -1,6 +1,6 @@
 //! Owner router: passes API requests to the node that owns the endpoint.
 //!
-//! Every node answers every request. If a request needs the owner of an endpoint, [`Switchboard`] calls this node's
+//! Every node answers every request. If a request needs the owner of an endpoint, [`OwnerRouter`] calls this node's
 //! engine if this node is the owner, asks the owner if another node is, and lets the store make the change if no node
 //! is. It guarantees:
 //!
@@ -30,7 +30,7 @@ use tokio::time::{Instant, sleep, timeout};
 use self::question::{NodeRequest, NodeResponse, TextId};
 use crate::clock::Clock;
 use crate::engine::{Cancelled, Engine, EngineError};
-use crate::observe::{EndpointFigures, Observatory};
+use crate::observe::{EndpointStats, Metrics};
 
 pub use self::question::{BreakerReport, LaneReport};
 
@@ -47,25 +47,25 @@ const PAUSE: Duration = Duration::from_millis(25);
 const ENABLE_OWNER_WAIT: Duration = Duration::from_secs(3);
 
 /// Routes requests to the owner of an endpoint.
-pub struct Switchboard {
+pub struct OwnerRouter {
     engine: Engine,
-    observe: Arc<Observatory>,
+    observe: Arc<Metrics>,
     clock: Clock,
     store: Arc<dyn Store>,
     cluster: Option<Arc<dyn Cluster>>,
     patience: Duration,
 }
 
-impl Switchboard {
+impl OwnerRouter {
     /// Creates the router of this node. Without a cluster this node owns everything.
     pub fn new(
         engine: Engine,
-        observe: Arc<Observatory>,
+        observe: Arc<Metrics>,
         clock: Clock,
         store: Arc<dyn Store>,
         cluster: Option<Arc<dyn Cluster>>,
-    ) -> Switchboard {
-        Switchboard {
+    ) -> OwnerRouter {
+        OwnerRouter {
             engine,
             observe,
             clock,
@@ -77,7 +77,7 @@ impl Switchboard {
 
     /// Shortens the time limit, for tests.
     #[cfg(test)]
-    pub(crate) fn impatient(mut self) -> Switchboard {
+    pub(crate) fn impatient(mut self) -> OwnerRouter {
         self.patience = Duration::from_millis(100);
         self
     }
@@ -137,26 +137,26 @@ impl Switchboard {
                     Some(NodeResponse::Stands) => Ok(()),
                     other => Err(refused(other)?),
                 },
-                Owner::Nobody
+                Owner::None
                     if standing == Standing::Enabled && began.elapsed() < ENABLE_OWNER_WAIT =>
                 {
-                    Err(EngineError::Elsewhere)
+                    Err(EngineError::NotOwner)
                 }
-                Owner::Nobody => {
+                Owner::None => {
                     let now = self.clock.wall();
                     let stood = cluster.stand_unowned(now, endpoint, standing, reason);
                     match stood.await? {
                         Some(_) => Ok(()),
-                        None => Err(EngineError::Elsewhere),
+                        None => Err(EngineError::NotOwner),
                     }
                 }
             };
             match answered {
-                Err(EngineError::Elsewhere) => sleep(PAUSE).await,
+                Err(EngineError::NotOwner) => sleep(PAUSE).await,
                 answered => return answered,
             }
         }
-        Err(EngineError::Elsewhere)
+        Err(EngineError::NotOwner)
     }
 
     /// Cancels a delivery. Returns when the cancellation is persisted or known to be impossible.
@@ -180,22 +180,22 @@ impl Switchboard {
                     Some(NodeResponse::Cancelled { outcome }) => Ok(outcome.into()),
                     other => Err(refused(other)?),
                 },
-                Owner::Nobody => {
+                Owner::None => {
                     let now = self.clock.wall();
                     let cancelled = cluster.cancel_unowned(now, endpoint, delivery);
                     match cancelled.await? {
                         Some(Written::Applied) => Ok(Cancelled::Done),
                         Some(Written::Superseded) => Ok(Cancelled::Ended),
-                        None => Err(EngineError::Elsewhere),
+                        None => Err(EngineError::NotOwner),
                     }
                 }
             };
             match answered {
-                Err(EngineError::Elsewhere) => sleep(PAUSE).await,
+                Err(EngineError::NotOwner) => sleep(PAUSE).await,
                 answered => return answered,
             }
         }
-        Err(EngineError::Elsewhere)
+        Err(EngineError::NotOwner)
     }
 
     /// Waits for this node's engine with the same time limit as for another node's. The engine answers when the change
@@ -205,14 +205,14 @@ impl Switchboard {
         done: impl Future<Output = Result<T, EngineError>>,
     ) -> Result<T, EngineError> {
         let done = timeout(CHANGE_TIMEOUT.min(self.patience), done).await;
-        done.unwrap_or(Err(EngineError::Elsewhere))
+        done.unwrap_or(Err(EngineError::NotOwner))
     }
 
     /// Returns an endpoint's lane, if it has one and its owner answers, and a summary of its recent attempts.
     pub async fn look(
         &self,
         endpoint: EndpointId,
-    ) -> Result<(Option<LaneReport>, EndpointFigures), EngineError> {
+    ) -> Result<(Option<LaneReport>, EndpointStats), EngineError> {
         let owner = self
             .cluster
             .as_ref()
@@ -220,10 +220,10 @@ impl Switchboard {
         let nothing = || (None, self.observe.endpoint(endpoint));
         match owner {
             Owner::Me => match self.look_here(endpoint).await {
-                Err(EngineError::Elsewhere) => Ok(nothing()),
+                Err(EngineError::NotOwner) => Ok(nothing()),
                 seen => seen,
             },
-            Owner::Nobody => Ok(nothing()),
+            Owner::None => Ok(nothing()),
             Owner::Other(node) => {
                 let question = NodeRequest::Look {
                     endpoint: TextId(endpoint),
@@ -239,7 +239,7 @@ impl Switchboard {
     async fn look_here(
         &self,
         endpoint: EndpointId,
-    ) -> Result<(Option<LaneReport>, EndpointFigures), EngineError> {
+    ) -> Result<(Option<LaneReport>, EndpointStats), EngineError> {
         let lane = self.engine.lane(endpoint).await?;
         let now = self.clock.now();
         let lane = lane.as_ref().map(|lane| LaneReport::new(lane, now));
@@ -264,7 +264,7 @@ impl Switchboard {
                 Some(Owner::Other(node)) => {
                     elsewhere.entry(node).or_default().push(TextId(facts.id));
                 }
-                Some(Owner::Me | Owner::Nobody) | None => {}
+                Some(Owner::Me | Owner::None) | None => {}
             }
         }
         let mut asked = JoinSet::new();
@@ -377,6 +377,6 @@ fn refused(reply: Option<NodeResponse>) -> Result<EngineError, EngineError> {
             | NodeResponse::Elsewhere
             | NodeResponse::NotUnderstood,
         )
-        | None => Ok(EngineError::Elsewhere),
+        | None => Ok(EngineError::NotOwner),
     }
 }

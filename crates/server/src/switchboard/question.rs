@@ -16,7 +16,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::engine::Cancelled;
-use crate::observe::{EndpointFigures, Lately};
+use crate::observe::{EndpointStats, RecentAttempts};
 
 /// Maximum number of deliveries in one request, and in one answer.
 pub(super) const MAX_DELIVERIES_TOLD: usize = 10_000;
@@ -160,7 +160,7 @@ pub(super) enum NodeResponse {
     },
     /// Recent attempts of these endpoints.
     Lately {
-        endpoints: Vec<(TextId<EndpointId>, Lately)>,
+        endpoints: Vec<(TextId<EndpointId>, RecentAttempts)>,
     },
     /// Another node owns the endpoint.
     Elsewhere,
@@ -262,8 +262,8 @@ pub(super) struct Figures {
     p99_ms: Option<f64>,
 }
 
-impl From<EndpointFigures> for Figures {
-    fn from(figures: EndpointFigures) -> Figures {
+impl From<EndpointStats> for Figures {
+    fn from(figures: EndpointStats) -> Figures {
         Figures {
             success_ratio: figures.success_ratio,
             p50_ms: figures.p50_ms,
@@ -272,9 +272,9 @@ impl From<EndpointFigures> for Figures {
     }
 }
 
-impl From<Figures> for EndpointFigures {
-    fn from(figures: Figures) -> EndpointFigures {
-        EndpointFigures {
+impl From<Figures> for EndpointStats {
+    fn from(figures: Figures) -> EndpointStats {
+        EndpointStats {
             success_ratio: figures.success_ratio,
             p50_ms: figures.p50_ms,
             p99_ms: figures.p99_ms,
@@ -341,14 +341,14 @@ mod tests {
             p50_ms: Some(1.5),
             p99_ms: None,
         };
-        let lately = Lately {
+        let lately = RecentAttempts {
             attempts: 3,
             last_failure: Some(LastFailure {
                 at: Timestamp(4),
                 kind: FailureKind::Http,
                 status_code: Some(503),
             }),
-            ..Lately::default()
+            ..RecentAttempts::default()
         };
         for reply in [
             NodeResponse::Stands,

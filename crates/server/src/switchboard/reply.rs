@@ -5,10 +5,10 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::question::{MAX_DELIVERIES_TOLD, NodeRequest, NodeResponse, TextId};
-use super::{READ_TIMEOUT, Switchboard};
+use super::{OwnerRouter, READ_TIMEOUT};
 use crate::engine::EngineError;
 
-impl Switchboard {
+impl OwnerRouter {
     /// Answers the request of another node.
     pub async fn answer(&self, question: Value) -> Value {
         let reply = match serde_json::from_value(question) {
@@ -92,7 +92,7 @@ impl Switchboard {
 fn unable(error: EngineError) -> NodeResponse {
     match error {
         // A node that stops releases all its shards, so the caller must ask the next owner.
-        EngineError::Elsewhere | EngineError::Stopped => NodeResponse::Elsewhere,
+        EngineError::NotOwner | EngineError::Stopped => NodeResponse::Elsewhere,
         EngineError::Store(error) => NodeResponse::Unable {
             why: error.to_string(),
         },

@@ -12,7 +12,7 @@ use posthaste_core::classify::retry_after;
 use posthaste_core::dice::Dice;
 use posthaste_core::time::Timestamp;
 use posthaste_egress::Roots;
-use posthaste_egress::operator::{self, Connection, Origin, Unreached};
+use posthaste_egress::operator::{self, Connection, Origin, TrustedClientError};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -135,7 +135,7 @@ impl Line {
         }
     }
 
-    async fn send(&mut self, body: Bytes) -> Result<Response<Bytes>, Unreached> {
+    async fn send(&mut self, body: Bytes) -> Result<Response<Bytes>, TrustedClientError> {
         let kept = self.connection.take();
         let mut connection = match kept.filter(|connection| !connection.is_closed()) {
             Some(connection) => connection,

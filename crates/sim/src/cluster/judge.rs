@@ -14,7 +14,7 @@ impl World {
             let late = node.clock(now_ms) >= node.end_by;
             if !node.is_alive
                 || node.frozen
-                || (late && self.bug != Some(ClusterMutation::NeverLetsGo))
+                || (late && self.bug != Some(ClusterMutation::IgnoresLeaseEnd))
             {
                 continue;
             }

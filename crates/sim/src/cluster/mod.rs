@@ -21,7 +21,7 @@ use posthaste_core::time::Tick;
 
 use self::node::Node;
 use self::table::Table;
-use crate::agenda::Agenda;
+use crate::agenda::EventQueue;
 
 /// Duration of the fault phase, in milliseconds.
 const STORM_MS: u64 = 90_000;
@@ -126,7 +126,7 @@ enum Event {
 
 struct World {
     dice: Dice,
-    agenda: Agenda<Event>,
+    agenda: EventQueue<Event>,
     table: Table,
     nodes: Vec<Node>,
     bug: Option<ClusterMutation>,
@@ -144,7 +144,7 @@ impl World {
         let bells = dice.chance(3, 4);
         World {
             dice,
-            agenda: Agenda::default(),
+            agenda: EventQueue::default(),
             table: Table::new(bug),
             nodes: Vec::new(),
             bug,
@@ -384,7 +384,7 @@ impl World {
                     life,
                     holding,
                 };
-                if self.bug == Some(ClusterMutation::GivesUpTooSoon) {
+                if self.bug == Some(ClusterMutation::ReleasesTooSoon) {
                     let reach = Event::Reach {
                         node: at,
                         life,
@@ -399,7 +399,7 @@ impl World {
             Command::Expire => {
                 self.summary.expiries += 1;
                 let keeps = [
-                    ClusterMutation::NeverLetsGo,
+                    ClusterMutation::IgnoresLeaseEnd,
                     ClusterMutation::LeaseFromTheAnswer,
                 ];
                 if !self.bug.is_some_and(|bug| keeps.contains(&bug)) {

@@ -1,6 +1,6 @@
 //! Mutations of the cluster simulation, and the oracles that must detect them.
 
-use posthaste_core::cluster::{Holding, Input, NodeNo, Seen, View};
+use posthaste_core::cluster::{Holding, Input, NodeNo, Seen, TableView};
 use posthaste_core::time::Span;
 
 /// A guarantee that every cluster must keep under all faults.
@@ -39,9 +39,9 @@ pub enum ClusterMutation {
     /// A node is fenced after half its lease.
     FencesEarly,
     /// A revoked shard is released while attempts are in flight.
-    GivesUpTooSoon,
+    ReleasesTooSoon,
     /// Attempts in flight are not cancelled when the lease ends.
-    NeverLetsGo,
+    IgnoresLeaseEnd,
     /// A timed-out release that is executed late frees a shard that was claimed since.
     ReleasesAnyEpoch,
     /// Dead nodes are never fenced.
@@ -49,13 +49,13 @@ pub enum ClusterMutation {
     /// Claims return no shards.
     TakesNothing,
     /// Shards that a node claimed without receiving the response stay unused.
-    ForgetsStrays,
+    ForgetsUnconfirmedClaims,
     /// Each node believes that it is the only working one.
     Greedy,
     /// Sometimes the table shows a node that does not exist.
     Restless,
     /// A leaving node does not deregister.
-    LeavesItsName,
+    LeavesRegistered,
 }
 
 impl ClusterMutation {
@@ -64,15 +64,18 @@ impl ClusterMutation {
         (ClusterMutation::LeaseFromTheAnswer, ClusterOracle::OneOwner),
         (ClusterMutation::FencesTheLiving, ClusterOracle::OneOwner),
         (ClusterMutation::FencesEarly, ClusterOracle::OneOwner),
-        (ClusterMutation::GivesUpTooSoon, ClusterOracle::OneOwner),
-        (ClusterMutation::NeverLetsGo, ClusterOracle::OneOwner),
+        (ClusterMutation::ReleasesTooSoon, ClusterOracle::OneOwner),
+        (ClusterMutation::IgnoresLeaseEnd, ClusterOracle::OneOwner),
         (ClusterMutation::ReleasesAnyEpoch, ClusterOracle::OneOwner),
         (ClusterMutation::NeverFences, ClusterOracle::SoonOwned),
         (ClusterMutation::TakesNothing, ClusterOracle::SoonOwned),
-        (ClusterMutation::ForgetsStrays, ClusterOracle::SoonOwned),
+        (
+            ClusterMutation::ForgetsUnconfirmedClaims,
+            ClusterOracle::SoonOwned,
+        ),
         (ClusterMutation::Greedy, ClusterOracle::Balanced),
         (ClusterMutation::Restless, ClusterOracle::Still),
-        (ClusterMutation::LeavesItsName, ClusterOracle::CleanLeave),
+        (ClusterMutation::LeavesRegistered, ClusterOracle::CleanLeave),
     ];
 
     /// Changes a response on its way to the membership state machine of a node.
@@ -89,7 +92,12 @@ impl ClusterMutation {
         Input::Beaten(view)
     }
 
-    fn tamper_view(self, view: &mut View, me: Option<NodeNo>, holds: impl Fn(Holding) -> bool) {
+    fn tamper_view(
+        self,
+        view: &mut TableView,
+        me: Option<NodeNo>,
+        holds: impl Fn(Holding) -> bool,
+    ) {
         let own_beat = view
             .nodes
             .iter()
@@ -101,7 +109,7 @@ impl ClusterMutation {
                     seen.lease = Span::from_millis(seen.lease.as_millis() / 2);
                 }
             }
-            ClusterMutation::ForgetsStrays => {
+            ClusterMutation::ForgetsUnconfirmedClaims => {
                 for owned in &mut view.shards {
                     if owned.owner == me && !holds(owned.holding) {
                         owned.owner = Some(NodeNo(u64::MAX));
@@ -125,12 +133,12 @@ impl ClusterMutation {
             ClusterMutation::Restless
             | ClusterMutation::LeaseFromTheAnswer
             | ClusterMutation::FencesTheLiving
-            | ClusterMutation::GivesUpTooSoon
-            | ClusterMutation::NeverLetsGo
+            | ClusterMutation::ReleasesTooSoon
+            | ClusterMutation::IgnoresLeaseEnd
             | ClusterMutation::ReleasesAnyEpoch
             | ClusterMutation::NeverFences
             | ClusterMutation::TakesNothing
-            | ClusterMutation::LeavesItsName => {}
+            | ClusterMutation::LeavesRegistered => {}
         }
     }
 }

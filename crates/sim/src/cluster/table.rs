@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use posthaste_core::cluster::{
-    Command, Epoch, Holding, Input, NodeNo, Seen, Shard, ShardRow, View,
+    Command, Epoch, Holding, Input, NodeNo, Seen, Shard, ShardRow, TableView,
 };
 use posthaste_core::time::Span;
 
@@ -101,7 +101,7 @@ impl Table {
                 loud(Input::Released)
             }
             Command::Leave => {
-                if self.bug != Some(ClusterMutation::LeavesItsName) {
+                if self.bug != Some(ClusterMutation::LeavesRegistered) {
                     self.strike_off(me);
                 }
                 loud(Input::Left)
@@ -149,8 +149,8 @@ impl Table {
         claimed
     }
 
-    fn view(&self) -> View {
-        View {
+    fn view(&self) -> TableView {
+        TableView {
             nodes: self
                 .nodes
                 .iter()

@@ -20,13 +20,13 @@ use posthaste_core::ingest::Fingerprint;
 use posthaste_core::lane::{Health, Standing};
 use posthaste_core::time::{Now, Tick, Timestamp};
 
-use crate::agenda::Agenda;
+use crate::agenda::EventQueue;
 use crate::disk::{Disk, EndpointRow, Epoch};
 use crate::ledger::Ledger;
 use crate::oracle::Broken;
 use crate::planted::Mutation;
 use crate::receiver::Receiver;
-use crate::weather::{RECOVERY_PHASE_MS, STORM_MS, Site, Weather};
+use crate::weather::{RECOVERY_PHASE_MS, STORM_MS, SimScenario, Site};
 
 /// Number of last events that a failure shows.
 const TRACE_LINES: usize = 60;
@@ -164,8 +164,8 @@ struct World {
     bug: Option<Mutation>,
     dice: Dice,
     mint: Mint,
-    weather: Weather,
-    agenda: Agenda<Event>,
+    weather: SimScenario,
+    agenda: EventQueue<Event>,
     wall_offset_ms: i64,
     disk: Disk,
     keys: BTreeMap<u64, (EventId, Fingerprint)>,
@@ -185,7 +185,7 @@ struct World {
 impl World {
     fn new(seed: u64, bug: Option<Mutation>, traced: bool) -> World {
         let mut dice = Dice::seeded(seed);
-        let weather = Weather::draw(&mut dice);
+        let weather = SimScenario::draw(&mut dice);
         let mut disk = Disk::default();
         for Site {
             endpoint,
@@ -208,7 +208,7 @@ impl World {
             seed,
             bug,
             mint: Mint::new(dice.split()),
-            agenda: Agenda::default(),
+            agenda: EventQueue::default(),
             wall_offset_ms: 0,
             disk,
             keys: BTreeMap::new(),

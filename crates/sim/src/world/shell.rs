@@ -2,7 +2,9 @@
 
 use posthaste_core::classify::Outcome;
 use posthaste_core::delivery::{DeadReason, Delivery};
-use posthaste_core::dispatcher::{Attempt, Command, Finish, Input, News, Notice, Record, Ticket};
+use posthaste_core::dispatcher::{
+    Attempt, Command, EndpointNotification, Finish, Input, News, Record, Ticket,
+};
 use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::time::Span;
 
@@ -121,7 +123,7 @@ impl World {
                     },
                 );
             }
-            Command::Notify(Notice { endpoint, news }) => {
+            Command::Notify(EndpointNotification { endpoint, news }) => {
                 self.note(|| format!("says {} of {endpoint}", news.name()));
                 match news {
                     News::BreakerTripped(_) => self.ledger.tripped(endpoint),
@@ -206,7 +208,7 @@ impl World {
     fn fall_over(&mut self, epoch: Epoch, attempt: Attempt) {
         self.ledger.landed(&attempt);
         self.ledger.excused(&attempt);
-        let (ticket, finish) = (attempt.ticket, Finish::OurFault);
+        let (ticket, finish) = (attempt.ticket, Finish::InternalFault);
         self.agenda.plan(
             0,
             Event::Hear {

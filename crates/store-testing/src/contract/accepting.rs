@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use posthaste_core::delivery::{State, Status, Trigger, Turn};
+use posthaste_core::delivery::{ScheduledAttempt, State, Status, Trigger};
 use posthaste_core::id::{EndpointId, EventId};
 use posthaste_core::lane::Standing;
 use posthaste_core::policy::RetryPolicy;
@@ -346,7 +346,7 @@ pub(super) async fn what_is_to_be_delivered_later_waits(harness: &dyn Harness) {
     let give_up_after = RetryPolicy::default().give_up_after;
     assert_eq!(later.facts().give_up_at, at(500).after(give_up_after));
     let turn = |at| {
-        State::Pending(Turn {
+        State::Pending(ScheduledAttempt {
             at,
             trigger: Trigger::Automatic,
         })

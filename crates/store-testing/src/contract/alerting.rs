@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::Harness;
 use super::given::{DAY, World, all, at, endpoint, id};
-use posthaste_store::{ALERT_RETENTION, Alert, AlertFilter, CreateResult, NoticeEntry, Scope};
+use posthaste_store::{ALERT_RETENTION, Alert, AlertFilter, CreateResult, Notification, Scope};
 
 /// Returns the id of an alert that was raised at a time.
 fn named(at: Timestamp, number: u64) -> AlertId {
@@ -52,7 +52,7 @@ async fn listed(world: &World<'_>, filter: &AlertFilter, limit: usize) -> Vec<Al
 
 async fn told(world: &World<'_>) -> Vec<(String, Scope, Timestamp, serde_json::Value)> {
     let notices = world.store.notices(0, 99).await.expect("it reads");
-    let told = |it: NoticeEntry| (it.name, it.scope, it.at, it.detail);
+    let told = |it: Notification| (it.name, it.scope, it.at, it.detail);
     notices.into_iter().map(told).collect()
 }
 

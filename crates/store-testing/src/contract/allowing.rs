@@ -5,15 +5,15 @@ use posthaste_core::time::{Month, Span, Timestamp};
 
 use super::given::{DAY, World, at, endpoint, event, id, keyed};
 use super::{Harness, block_on};
-use posthaste_store::{Allowance, DeliveryFilter, EventFilter, Ingest, LimitName, NewEvent, Usage};
+use posthaste_store::{DeliveryFilter, EventFilter, Ingest, LimitName, NewEvent, Quotas, Usage};
 
-const FIVE_A_SECOND: Allowance = Allowance {
+const FIVE_A_SECOND: Quotas = Quotas {
     per_second: Some(5),
     per_month: None,
 };
 
-fn a_month(events: u64) -> Allowance {
-    Allowance {
+fn a_month(events: u64) -> Quotas {
+    Quotas {
         per_second: None,
         per_month: Some(events),
     }
@@ -27,7 +27,7 @@ async fn offer(
     world: &World<'_>,
     now: Timestamp,
     events: Vec<NewEvent>,
-    allowance: Allowance,
+    allowance: Quotas,
 ) -> Ingest {
     let answer = world.store.accept_within(now, events, allowance).await;
     answer.expect("an answer")
@@ -123,7 +123,7 @@ pub(super) async fn what_never_fits_is_told_apart(harness: &dyn Harness) {
     assert_eq!(refused, over(LimitName::EventsPerSecond, None));
     let refused = offer(&world, at(1), events(6), a_month(5)).await;
     assert_eq!(refused, over(LimitName::EventsPerMonth, None));
-    let nothing = Allowance {
+    let nothing = Quotas {
         per_second: Some(0),
         per_month: None,
     };
@@ -137,7 +137,7 @@ pub(super) async fn what_never_fits_is_told_apart(harness: &dyn Harness) {
 pub(super) async fn what_is_found_again_costs_nothing(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
-    let both = Allowance {
+    let both = Quotas {
         per_second: Some(2),
         per_month: Some(2),
     };
@@ -164,7 +164,7 @@ pub(super) async fn what_is_found_again_costs_nothing(harness: &dyn Harness) {
         "{refused:?}"
     );
     let twice = vec![keyed("acme", "d", "4"), keyed("acme", "d", "4")];
-    let three = Allowance {
+    let three = Quotas {
         per_second: None,
         per_month: Some(3),
     };
@@ -186,7 +186,7 @@ pub(super) async fn many_at_once_get_no_more_than_is_allowed(harness: &dyn Harne
     for now in [at(1), at(10_000)] {
         let before = used(&world, now).await;
         let allowance = match before {
-            0 => Allowance {
+            0 => Quotas {
                 per_second: Some(MOST as u32),
                 per_month: None,
             },

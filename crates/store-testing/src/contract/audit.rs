@@ -6,8 +6,8 @@ use posthaste_core::time::Timestamp;
 use super::Harness;
 use super::given::{DAY, World, all, at, id};
 use posthaste_store::{
-    AUDIT_RETENTION, AuditEntry, AuditFilter, AuditOutcome, AuditScope, Completed, CreateResult,
-    MAX_AUDIT_CHARS, Via,
+    AUDIT_RETENTION, AuditCompletion, AuditEntry, AuditFilter, AuditOutcome, AuditScope,
+    CreateResult, MAX_AUDIT_CHARS, Via,
 };
 
 /// Returns the id of an entry that was begun at a time.
@@ -70,17 +70,26 @@ pub(super) async fn an_act_is_written_down_and_completed_once(harness: &dyn Harn
         let made = (outcome == AuditOutcome::Done).then(|| "/v1/tenants/acme/keys/ü".to_owned());
         world.store.finish_audit(entry.id, outcome, made)
     };
-    assert_eq!(finish(&first, refused()).await, Ok(Completed::Done));
+    assert_eq!(finish(&first, refused()).await, Ok(AuditCompletion::Done));
     assert_eq!(
         finish(&first, AuditOutcome::Done).await,
-        Ok(Completed::Already)
+        Ok(AuditCompletion::Already)
     );
-    assert_eq!(finish(&first, refused()).await, Ok(Completed::Already));
-    assert_eq!(finish(&complete, refused()).await, Ok(Completed::Already));
-    assert_eq!(finish(&bare, AuditOutcome::Done).await, Ok(Completed::Done));
+    assert_eq!(
+        finish(&first, refused()).await,
+        Ok(AuditCompletion::Already)
+    );
+    assert_eq!(
+        finish(&complete, refused()).await,
+        Ok(AuditCompletion::Already)
+    );
+    assert_eq!(
+        finish(&bare, AuditOutcome::Done).await,
+        Ok(AuditCompletion::Done)
+    );
     assert_eq!(
         finish(&entry(at(5), 1, None), refused()).await,
-        Ok(Completed::NoSuchEntry)
+        Ok(AuditCompletion::NoSuchEntry)
     );
     first.outcome = Some(refused());
     let bare = AuditEntry {
@@ -107,14 +116,14 @@ pub(super) async fn long_texts_are_cut(harness: &dyn Harness) {
     let finished = world
         .store
         .finish_audit(made.id, AuditOutcome::Refused(long.clone()), None);
-    assert_eq!(finished.await, Ok(Completed::Done));
+    assert_eq!(finished.await, Ok(AuditCompletion::Done));
     let other = entry(at(0), 2, None);
     let begun = world.store.begin_audit(at(0), other.clone()).await;
     assert_eq!(begun, Ok(CreateResult::Created));
     let finished = world
         .store
         .finish_audit(other.id, AuditOutcome::Done, Some(long));
-    assert_eq!(finished.await, Ok(Completed::Done));
+    assert_eq!(finished.await, Ok(AuditCompletion::Done));
     let found = listed(&world, &AuditFilter::default(), 9).await;
     let cut = "ü".repeat(MAX_AUDIT_CHARS);
     assert_eq!(found[1].resource, cut);
@@ -143,11 +152,11 @@ pub(super) async fn entries_are_found_by_tenant_and_time(harness: &dyn Harness) 
     }
     let times = [None, Some(0), Some(3), Some(4), Some(9), Some(100)];
     for of in [
-        AuditScope::Everybody,
-        AuditScope::Named(id("acme")),
+        AuditScope::All,
+        AuditScope::AnyWithId(id("acme")),
         AuditScope::Tenant(id("acme")),
         AuditScope::Tenant(id("Acme")),
-        AuditScope::Named(id("nobody")),
+        AuditScope::AnyWithId(id("nobody")),
         AuditScope::Tenant(id("nobody")),
     ] {
         for (since, until) in times.iter().flat_map(|a| times.map(|b| (*a, b))) {
@@ -155,8 +164,8 @@ pub(super) async fn entries_are_found_by_tenant_and_time(harness: &dyn Harness) 
                 .iter()
                 .filter(|(ms, _, tenant)| {
                     let theirs = match &of {
-                        AuditScope::Everybody => true,
-                        AuditScope::Named(wanted) | AuditScope::Tenant(wanted) => {
+                        AuditScope::All => true,
+                        AuditScope::AnyWithId(wanted) | AuditScope::Tenant(wanted) => {
                             *tenant == Some(wanted.as_str())
                         }
                     };
@@ -212,8 +221,11 @@ pub(super) async fn a_later_tenant_sees_no_entry_of_an_earlier(harness: &dyn Har
     world.add_tenant("acme").await;
     begin(4, 4).await;
     assert_eq!(numbers(AuditScope::Tenant(id("acme"))).await, [4]);
-    assert_eq!(numbers(AuditScope::Named(id("acme"))).await, [4, 3, 2, 1]);
-    assert_eq!(numbers(AuditScope::Everybody).await, [4, 3, 2, 1]);
+    assert_eq!(
+        numbers(AuditScope::AnyWithId(id("acme"))).await,
+        [4, 3, 2, 1]
+    );
+    assert_eq!(numbers(AuditScope::All).await, [4, 3, 2, 1]);
 }
 
 pub(super) async fn entries_are_kept_for_long_and_removed_in_small_steps(harness: &dyn Harness) {

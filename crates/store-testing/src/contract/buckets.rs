@@ -8,7 +8,7 @@ use posthaste_core::time::Timestamp;
 
 use super::Harness;
 use super::given::{World, at, endpoint, id};
-use posthaste_store::{BucketWidth, Happened, MAX_STAT_ENTRIES, Scope, Tally};
+use posthaste_store::{BucketWidth, MAX_STAT_ENTRIES, Scope, StatEntry, Tally};
 
 const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
@@ -37,8 +37,8 @@ fn healthy(attempts: u64) -> Tally {
     }
 }
 
-fn happened(scope: &Scope, ms: u64, tally: Tally) -> Happened {
-    Happened {
+fn happened(scope: &Scope, ms: u64, tally: Tally) -> StatEntry {
+    StatEntry {
         scope: scope.clone(),
         at: at(WHOLE + ms),
         tally,
@@ -50,14 +50,14 @@ fn acme() -> Scope {
 }
 
 impl World<'_> {
-    async fn happens(&self, happened: Vec<Happened>) {
+    async fn happens(&self, happened: Vec<StatEntry>) {
         // Shared by all stores: the number only has to increase.
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         self.flushes(number, happened).await;
     }
 
-    async fn flushes(&self, number: u64, happened: Vec<Happened>) {
+    async fn flushes(&self, number: u64, happened: Vec<StatEntry>) {
         let added = self.store.add_figures(number, happened).await;
         assert_eq!(added, Ok(()));
     }
@@ -152,7 +152,7 @@ pub(super) async fn what_was_added_under_a_number_is_not_added_again(harness: &d
 pub(super) async fn many_things_happen_at_once(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let all = |number: u64| happened(&Scope::Everything, number * SECOND, healthy(1));
-    let many: Vec<Happened> = (0..MAX_STAT_ENTRIES as u64).map(all).collect();
+    let many: Vec<StatEntry> = (0..MAX_STAT_ENTRIES as u64).map(all).collect();
     world.happens(many).await;
     let told = world.told(&Scope::Everything, BucketWidth::Minute).await;
     assert_eq!(told.len(), MAX_STAT_ENTRIES.div_ceil(60));
@@ -181,7 +181,7 @@ pub(super) async fn scopes_are_apart(harness: &dyn Harness) {
         assert_eq!(world.told(scope, BucketWidth::Quarter).await, expected);
     }
     let nobody = [Scope::Tenant(id("nobody")), Scope::Endpoint(EndpointId(77))];
-    let mut some: Vec<Happened> = nobody.iter().map(|it| happened(it, 0, tally(6))).collect();
+    let mut some: Vec<StatEntry> = nobody.iter().map(|it| happened(it, 0, tally(6))).collect();
     some.push(happened(&acme(), 0, healthy(10)));
     world.happens(some).await;
     for scope in &nobody {
@@ -198,7 +198,7 @@ pub(super) async fn a_later_tenant_sees_nothing_of_what_happened_before(harness:
     let world = World::with_acme(harness).await;
     let endpoint = Scope::Endpoint(world.add_endpoint(1).await);
     let scopes = [Scope::Everything, acme(), endpoint.clone()];
-    let all = |tally| -> Vec<Happened> {
+    let all = |tally| -> Vec<StatEntry> {
         let each = scopes.iter().map(|scope| happened(scope, 0, tally));
         each.collect()
     };

@@ -95,14 +95,14 @@ pub(super) async fn a_change_keeps_tenant_and_birth_and_counts(harness: &dyn Har
     assert_eq!(stored.standing, Standing::Paused, "it stands as it stood");
     assert_eq!(
         replace(&endpoint(2, "acme", &[])).await,
-        Ok(ReplaceResult::Gone)
+        Ok(ReplaceResult::NotFound)
     );
     world.stand(made, Standing::Deleted).await;
     let late = Endpoint {
         revision: 1,
         ..unusual()
     };
-    assert_eq!(replace(&late).await, Ok(ReplaceResult::Gone));
+    assert_eq!(replace(&late).await, Ok(ReplaceResult::NotFound));
 }
 
 fn health(revision: u64, failures: u32) -> Health {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use posthaste_core::classify::{FailureKind, Fault, HttpStatus, Outcome};
-use posthaste_core::delivery::{DeadReason, Delivery, OrderingKey, Status, Terms};
+use posthaste_core::delivery::{DeadReason, Delivery, OrderingKey, RetrySettings, Status};
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, TenantId};
@@ -23,8 +23,8 @@ use super::{Harness, Recorder};
 use posthaste_store::{
     AcceptedEvent, ApiKey, AttemptDetail, AttemptEntry, Content, CreateResult, DeliveryFilter,
     DisabledReason, Endpoint, EventFilter, Idempotency, Ingest, Ingested, KeyHash, Limits,
-    NewEvent, Page, PageRequest, Retention, Store, StoreError, StoreSettings, StoredDelivery,
-    StoredEvent, Tenant, Tidied, Written,
+    NewEvent, Page, PageRequest, Retention, RetentionStepResult, Store, StoreError, StoreSettings,
+    StoredDelivery, StoredEvent, Tenant, Written,
 };
 
 /// The time at which every case starts.
@@ -148,7 +148,7 @@ pub(super) fn attempt(delivery: &Delivery, now: Timestamp, outcome: Outcome) -> 
     let mut delivery = delivery.clone();
     let mut dice = Dice::seeded(u64::from(delivery.facts().attempts));
     let policy = RetryPolicy::default();
-    let terms = Terms {
+    let terms = RetrySettings {
         policy: &policy,
         retry_after_cap: RETRY_AFTER_CAP,
     };
@@ -405,7 +405,12 @@ impl<'a> World<'a> {
         {}
     }
 
-    pub(super) async fn tidy_step(&self, now: Timestamp, keep_ms: u64, step: usize) -> Tidied {
+    pub(super) async fn tidy_step(
+        &self,
+        now: Timestamp,
+        keep_ms: u64,
+        step: usize,
+    ) -> RetentionStepResult {
         let retention = Retention::all(Span::from_millis(keep_ms), step);
         self.store.tidy(now, retention).await.expect("it tidies")
     }
@@ -417,8 +422,12 @@ impl<'a> World<'a> {
     }
 
     /// The same, and returns all counts.
-    pub(super) async fn tidy_as(&self, now: Timestamp, retention: &Retention) -> Tidied {
-        let mut sum = Tidied::default();
+    pub(super) async fn tidy_as(
+        &self,
+        now: Timestamp,
+        retention: &Retention,
+    ) -> RetentionStepResult {
+        let mut sum = RetentionStepResult::default();
         for _ in 0..3 {
             loop {
                 let tidied = self.store.tidy(now, retention.clone()).await;

@@ -10,8 +10,8 @@ use super::Harness;
 use super::given::{DAY, HOUR, World, at, event, id, keyed, tenant};
 use super::replaying;
 use posthaste_store::{
-    EventFilter, Ingest, Limits, ReplaceResult, ReplayStatus, Retention, Retried, StoredEvent,
-    Tenant, Tidied, Written,
+    EventFilter, Ingest, Limits, ReplaceResult, ReplayStatus, Retention, RetentionStepResult,
+    RetryResult, StoredEvent, Tenant, Written,
 };
 
 const EVER: u64 = 1_000 * DAY;
@@ -29,7 +29,7 @@ fn went(events: usize, payloads: usize) -> (usize, usize) {
     (events, payloads)
 }
 
-fn counted(tidied: Tidied) -> (usize, usize) {
+fn counted(tidied: RetentionStepResult) -> (usize, usize) {
     (tidied.events, tidied.payloads)
 }
 
@@ -64,7 +64,7 @@ pub(super) async fn each_goes_at_its_own_time(harness: &dyn Harness) {
     let ended = end(&world, sent).await;
     let a_day = ended + DAY;
     let early = world.tidy_as(at(a_day - 1), &apart()).await;
-    assert_eq!(early, Tidied::default(), "a moment too early");
+    assert_eq!(early, RetentionStepResult::default(), "a moment too early");
     assert_eq!(
         counted(world.tidy_as(at(a_day), &apart()).await),
         went(0, 1)
@@ -98,7 +98,7 @@ pub(super) async fn each_goes_at_its_own_time(harness: &dyn Harness) {
     assert_eq!(world.find(sent).await, (delivery, attempts[2..].to_vec()));
     assert_eq!(
         world.tidy_as(at(two_days), &apart()).await,
-        Tidied::default()
+        RetentionStepResult::default()
     );
     assert_eq!(world.store.counts().await.expect("counts").dead_letters, 1);
 
@@ -132,7 +132,10 @@ pub(super) async fn what_is_unfinished_stays_complete(harness: &dyn Harness) {
     // After it has ended too, all retention periods count from then on.
     world.succeed(waits, at(EVER)).await;
     let last = end(&world, waits).await;
-    assert_eq!(world.tidy_as(at(EVER), &apart()).await, Tidied::default());
+    assert_eq!(
+        world.tidy_as(at(EVER), &apart()).await,
+        RetentionStepResult::default()
+    );
     let tidied = world.tidy_as(at(last + DAY), &apart()).await;
     assert_eq!((counted(tidied), tidied.attempts), (went(0, 1), 0));
     assert_eq!(
@@ -163,11 +166,14 @@ pub(super) async fn what_is_sent_again_keeps_what_it_needs(harness: &dyn Harness
     let content = world.store.content(accepted.id).await;
     let retried = world.store.retry(at(HOUR), id("acme"), sent).await;
     assert!(
-        matches!(retried, Ok(Retried::Replayed { .. })),
+        matches!(retried, Ok(RetryResult::Replayed { .. })),
         "{retried:?}"
     );
     // It waits again, so it is kept, even if it ended long ago before.
-    assert_eq!(world.tidy_as(at(EVER), &apart()).await, Tidied::default());
+    assert_eq!(
+        world.tidy_as(at(EVER), &apart()).await,
+        RetentionStepResult::default()
+    );
     assert_eq!(world.store.content(accepted.id).await, content);
     assert_eq!(numbers(&world, sent).await, [1, 2]);
     // The retention periods count from its last end.
@@ -176,7 +182,7 @@ pub(super) async fn what_is_sent_again_keeps_what_it_needs(harness: &dyn Harness
     assert_eq!(numbers(&world, sent).await, [1, 2, 3]);
     assert_eq!(
         world.tidy_as(at(last + DAY - 1), &apart()).await,
-        Tidied::default()
+        RetentionStepResult::default()
     );
     assert_eq!(
         counted(world.tidy_as(at(last + DAY), &apart()).await),
@@ -232,7 +238,7 @@ pub(super) async fn what_is_gone_cannot_be_sent_again(harness: &dyn Harness) {
         went(0, 1)
     );
     let retried = world.store.retry(at(DAY + HOUR), id("acme"), gone).await;
-    assert_eq!(retried, Ok(Retried::PayloadGone));
+    assert_eq!(retried, Ok(RetryResult::PayloadDeleted));
     assert_eq!(world.status(gone).await, Status::Failed);
     // A replay skips it and counts it, also if the replay had begun before.
     let late = replaying::failed(&world, at(DAY + HOUR)).await;
@@ -336,7 +342,10 @@ pub(super) async fn a_tenants_own_time_comes_before_its_plans(harness: &dyn Harn
 pub(super) async fn a_change_of_mind_counts_at_once(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let accepted = world.accept(at(0), event("acme", "a.b")).await;
-    assert_eq!(world.tidy_as(at(HOUR), &apart()).await, Tidied::default());
+    assert_eq!(
+        world.tidy_as(at(HOUR), &apart()).await,
+        RetentionStepResult::default()
+    );
     let keep = async |revision: u64, hours: u64| {
         let limits = Limits {
             payload_retention: Some(Span::from_hours(hours)),

@@ -9,8 +9,8 @@ use posthaste_core::time::Timestamp;
 use super::Harness;
 use super::given::{World, all, answered, at, endpoint, event, id, kind, set};
 use posthaste_store::{
-    DeliveryFilter, NewEvent, Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep, Retried,
-    StoredStatus, Written,
+    DeliveryFilter, NewEvent, Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep,
+    RetryResult, StoredStatus, Written,
 };
 
 fn ended(status: StoredStatus) -> ReplayFilter {
@@ -276,7 +276,7 @@ pub(super) async fn what_somebody_sent_again_since_is_passed_over(harness: &dyn 
         // Changed manually: one succeeded meanwhile, one was cancelled, one still waits.
         for delivery in &sent[..3] {
             let retried = world.store.retry(at(201), id("acme"), *delivery).await;
-            assert_eq!(retried, Ok(Retried::Replayed { endpoint: made }));
+            assert_eq!(retried, Ok(RetryResult::Replayed { endpoint: made }));
         }
         world.succeed(sent[0], at(202)).await;
         assert_eq!(world.cancel(sent[1], at(202)).await, Written::Applied);
@@ -289,7 +289,7 @@ pub(super) async fn what_somebody_sent_again_since_is_passed_over(harness: &dyn 
         // Restore the earlier state.
         for delivery in &sent[..2] {
             let retried = world.store.retry(at(400), id("acme"), *delivery).await;
-            assert_eq!(retried, Ok(Retried::Replayed { endpoint: made }));
+            assert_eq!(retried, Ok(RetryResult::Replayed { endpoint: made }));
         }
         for delivery in &sent {
             world.fail(*delivery, at(401)).await;

@@ -1,6 +1,6 @@
 //! Manual retries of single deliveries.
 
-use posthaste_core::delivery::{State, Status, Trigger, Turn};
+use posthaste_core::delivery::{ScheduledAttempt, State, Status, Trigger};
 use posthaste_core::id::DeliveryId;
 use posthaste_core::lane::Standing;
 use posthaste_core::policy::RetryPolicy;
@@ -8,16 +8,16 @@ use posthaste_core::time::Timestamp;
 
 use super::Harness;
 use super::given::{DAY, World, at, id};
-use posthaste_store::{Retried, Written};
+use posthaste_store::{RetryResult, Written};
 
-fn by_hand(at: Timestamp) -> Turn {
-    Turn {
+fn by_hand(at: Timestamp) -> ScheduledAttempt {
+    ScheduledAttempt {
         at,
         trigger: Trigger::Manual,
     }
 }
 
-async fn retry(world: &World<'_>, now: u64, delivery: DeliveryId) -> Retried {
+async fn retry(world: &World<'_>, now: u64, delivery: DeliveryId) -> RetryResult {
     let retried = world.store.retry(at(now), id("acme"), delivery).await;
     retried.expect("it is written")
 }
@@ -31,7 +31,10 @@ pub(super) async fn one_that_waits_is_hastened(harness: &dyn Harness) {
     let spent = world.delivery(retrying).await.facts().clone();
     world.stand(endpoint, Standing::Paused).await;
     for sent in [waiting, retrying] {
-        assert_eq!(retry(&world, 5, sent).await, Retried::Hastened { endpoint });
+        assert_eq!(
+            retry(&world, 5, sent).await,
+            RetryResult::DueNow { endpoint }
+        );
     }
     assert_eq!(
         world.delivery(waiting).await.state(),
@@ -60,7 +63,7 @@ pub(super) async fn one_that_has_ended_begins_all_over(harness: &dyn Harness) {
         let before = world.find(sent).await.1;
         assert_eq!(
             retry(&world, DAY, sent).await,
-            Retried::Replayed { endpoint }
+            RetryResult::Replayed { endpoint }
         );
         let (stored, kept) = world.find(sent).await;
         let facts = stored.delivery.facts();
@@ -91,8 +94,8 @@ pub(super) async fn a_disabled_or_deleted_endpoint_is_sent_nothing(harness: &dyn
     let failed = world.send(at(1), "a.b").await;
     world.fail(failed, at(2)).await;
     for (standing, expected) in [
-        (Standing::Disabled, Retried::EndpointDisabled),
-        (Standing::Deleted, Retried::EndpointDeleted),
+        (Standing::Disabled, RetryResult::EndpointDisabled),
+        (Standing::Deleted, RetryResult::EndpointDeleted),
     ] {
         world.stand(endpoint, standing).await;
         for sent in [waiting, failed] {
@@ -111,12 +114,12 @@ pub(super) async fn somebody_elses_delivery_does_not_exist(harness: &dyn Harness
     world.fail(sent, at(2)).await;
     for stranger in ["other", "nobody"] {
         let retried = world.store.retry(at(5), id(stranger), sent).await;
-        assert_eq!(retried, Ok(Retried::NoSuchDelivery));
+        assert_eq!(retried, Ok(RetryResult::NoSuchDelivery));
         assert_eq!(world.store.delivery(id(stranger), sent).await, Ok(None));
     }
     assert_eq!(
         retry(&world, 5, DeliveryId(7)).await,
-        Retried::NoSuchDelivery
+        RetryResult::NoSuchDelivery
     );
     assert_eq!(world.store.pending(endpoint).await.expect("a count"), 0);
 }

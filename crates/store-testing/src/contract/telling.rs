@@ -14,15 +14,16 @@ use serde_json::json;
 use super::Harness;
 use super::given::{DAY, World, all, answered, at, attempt, endpoint, event, id};
 use posthaste_store::{
-    Alert, AuditEntry, AuditFilter, AuditOutcome, AuditScope, CreateResult, Letter, LetterLine,
-    Longest, MAX_EMAIL_LINES, MAX_PENDING_NOTIFICATIONS, Posted, Retried, Scope, Via, Written,
+    Alert, AuditEntry, AuditFilter, AuditOutcome, AuditScope, CreateResult, EmailLine,
+    MAX_EMAIL_LINES, MAX_PENDING_NOTIFICATIONS, MaxEmailDelay, PendingEmail, Posted, RetryResult,
+    Scope, Via, Written,
 };
 
 const OPS: &str = "ops@example.com";
 const OWNER: &str = "owner@example.com";
 
-fn line(number: u64) -> LetterLine {
-    LetterLine {
+fn line(number: u64) -> EmailLine {
+    EmailLine {
         at: at(number),
         name: "endpoint.recovered".to_owned(),
         tenant: Some("acme".to_owned()),
@@ -32,27 +33,27 @@ fn line(number: u64) -> LetterLine {
     }
 }
 
-fn lines(recipient: &str, numbers: std::ops::Range<u64>) -> Vec<(String, LetterLine)> {
+fn lines(recipient: &str, numbers: std::ops::Range<u64>) -> Vec<(String, EmailLine)> {
     let line = |number| (recipient.to_owned(), line(number));
     numbers.map(line).collect()
 }
 
 impl World<'_> {
-    async fn tell(&self, now: Timestamp, lines: Vec<(String, LetterLine)>, due_at: Timestamp) {
+    async fn tell(&self, now: Timestamp, lines: Vec<(String, EmailLine)>, due_at: Timestamp) {
         let told = self.store.told().await.unwrap();
         let moved = self.store.tell(now, told, told, lines, due_at).await;
         assert_eq!(moved, Ok(true));
     }
 
-    async fn claim(&self, now: Timestamp) -> Vec<Letter> {
+    async fn claim(&self, now: Timestamp) -> Vec<PendingEmail> {
         let until = Timestamp(now.0 + 1_000);
         self.store
-            .claim_letters(now, until, Longest::ANY, 9)
+            .claim_letters(now, until, MaxEmailDelay::ANY, 9)
             .await
             .unwrap()
     }
 
-    async fn settle(&self, letter: &Letter, posted: Posted) -> bool {
+    async fn settle(&self, letter: &PendingEmail, posted: Posted) -> bool {
         let recipient = letter.recipient.clone();
         let settled = self.store.settle_letter(recipient, letter.revision, posted);
         settled.await.unwrap()
@@ -125,7 +126,7 @@ pub(super) async fn a_replayed_delivery_that_fails_again_is_counted_again(harnes
     let made = world.add_endpoint(1).await;
     let sent = world.send(at(1), "a.b").await;
     world.fail(sent, at(2)).await;
-    let replayed = Retried::Replayed { endpoint: made };
+    let replayed = RetryResult::Replayed { endpoint: made };
     let retried = world.store.retry(at(3), id("acme"), sent).await;
     assert_eq!(retried, Ok(replayed));
     world.fail(sent, at(4)).await;
@@ -259,9 +260,9 @@ pub(super) async fn an_act_is_its_own_whom_its_notice_is_about(harness: &dyn Har
         found.reverse();
         found
     };
-    assert_eq!(read(AuditScope::Everybody).await, acts);
+    assert_eq!(read(AuditScope::All).await, acts);
     let named = [&acts[..2], &acts[3..]].concat();
-    assert_eq!(read(AuditScope::Named(id("acme"))).await, named);
+    assert_eq!(read(AuditScope::AnyWithId(id("acme"))).await, named);
     assert_eq!(read(AuditScope::Tenant(id("acme"))).await, acts[3..]);
 }
 
@@ -385,7 +386,7 @@ pub(super) async fn lines_gather_in_letters_until_they_are_due(harness: &dyn Har
     assert_eq!(world.claim(at(29)).await, []);
     let world = world.reopened().await;
     let letters = world.claim(at(30)).await;
-    let expected = Letter {
+    let expected = PendingEmail {
         recipient: OPS.to_owned(),
         revision: 3,
         first_at: at(0),
@@ -405,7 +406,7 @@ pub(super) async fn a_claimed_letter_is_nobody_elses_for_a_while(harness: &dyn H
     world.tell(at(0), lines(OWNER, 0..1), at(20)).await;
     world.tell(at(0), lines(OPS, 0..1), at(10)).await;
     let claim = |now, most| {
-        let longest = Longest::ANY;
+        let longest = MaxEmailDelay::ANY;
         world.store.claim_letters(now, at(60), longest, most)
     };
     let first = claim(at(20), 1).await.unwrap();
@@ -480,7 +481,7 @@ pub(super) async fn a_clock_that_is_put_back_keeps_nobody_in_the_dark(harness: &
     let again = at(DAY + 3_000);
     assert!(world.settle(&letters[1], Posted::Later { at: again }).await);
     world.tell(at(DAY), lines(OPS, 1..2), at(DAY)).await;
-    let longest = Longest {
+    let longest = MaxEmailDelay {
         untried: Span::from_millis(600),
         tried: Span::from_millis(3_600),
     };

@@ -8,7 +8,7 @@ use super::Harness;
 use super::given::{World, all, at, endpoint, event, id, key, keyed, set, tenant};
 use posthaste_store::{
     CreateResult, DeliveryFilter, EventFilter, Ingest, Limits, Page, PageRequest, ReplaceResult,
-    Retried, Tenant,
+    RetryResult, Tenant,
 };
 
 pub(super) async fn a_tenant_is_created_once_and_read_back(harness: &dyn Harness) {
@@ -59,7 +59,7 @@ pub(super) async fn an_outdated_change_of_a_tenant_is_refused(harness: &dyn Harn
     assert_eq!(stored.created_at, at(0), "its birthday stays");
     assert_eq!(change("second", 1).await, Ok(ReplaceResult::Done));
     let nobody = world.store.replace_tenant(at(5), tenant("nobody")).await;
-    assert_eq!(nobody, Ok(ReplaceResult::Gone));
+    assert_eq!(nobody, Ok(ReplaceResult::NotFound));
 }
 
 pub(super) async fn tenants_are_listed_newest_first(harness: &dyn Harness) {
@@ -151,7 +151,7 @@ pub(super) async fn a_later_tenant_of_the_same_id_sees_nothing(harness: &dyn Har
     assert_eq!(store.endpoints(id("acme"), request).await, Ok(none));
     assert_eq!(store.replay(id("acme"), replay.id).await, Ok(None));
     let retried = store.retry(at(3), id("acme"), delivery).await;
-    assert_eq!(retried, Ok(Retried::NoSuchDelivery));
+    assert_eq!(retried, Ok(RetryResult::NoSuchDelivery));
     // The keys and endpoints of the deleted tenant do not affect the later one.
     let after = world
         .accept_all(at(3), vec![keyed("acme", "k", "other")])

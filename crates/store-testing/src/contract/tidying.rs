@@ -60,7 +60,7 @@ pub(super) async fn what_ended_long_ago_goes_with_all_its_rows(harness: &dyn Har
     assert_eq!(world.listed(DeliveryFilter::default()).await, [left]);
     assert_eq!(world.store.counts().await.expect("counts").dead_letters, 0);
     let gone = world.store.retry(at(3 * DAY), id("acme"), sent).await;
-    assert_eq!(gone, Ok(posthaste_store::Retried::NoSuchDelivery));
+    assert_eq!(gone, Ok(posthaste_store::RetryResult::NoSuchDelivery));
     // An event without deliveries ended when it was accepted.
     let world = world.reopened().await;
     world

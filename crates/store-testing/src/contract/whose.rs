@@ -5,7 +5,7 @@ use posthaste_core::lane::Standing;
 
 use super::Harness;
 use super::given::{World, at, endpoint, event, id};
-use posthaste_store::Named;
+use posthaste_store::OwnedObject;
 
 pub(super) async fn a_name_alone_tells_whose_it_is(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
@@ -25,34 +25,34 @@ pub(super) async fn a_name_alone_tells_whose_it_is(harness: &dyn Harness) {
     let acme = Some("acme".to_owned());
     let other = Some("other".to_owned());
     for (named, expected) in [
-        (Named::Endpoint(ours), acme.clone()),
-        (Named::Endpoint(theirs), other.clone()),
-        (Named::Endpoint(EndpointId(99)), None),
-        (Named::Event(event_of_acme.id), acme.clone()),
-        (Named::Event(event_of_other.id), other.clone()),
-        (Named::Event(EventId(event_of_acme.id.0 ^ 1)), None),
-        (Named::Event(EventId(7)), None),
-        (Named::Delivery(waiting), acme.clone()),
-        (Named::Delivery(ended), acme.clone()),
-        (Named::Delivery(DeliveryId(ended.0 ^ 1)), None),
-        (Named::Delivery(DeliveryId(event_of_acme.id.0)), None),
-        (Named::Delivery(DeliveryId(u128::MAX)), None),
+        (OwnedObject::Endpoint(ours), acme.clone()),
+        (OwnedObject::Endpoint(theirs), other.clone()),
+        (OwnedObject::Endpoint(EndpointId(99)), None),
+        (OwnedObject::Event(event_of_acme.id), acme.clone()),
+        (OwnedObject::Event(event_of_other.id), other.clone()),
+        (OwnedObject::Event(EventId(event_of_acme.id.0 ^ 1)), None),
+        (OwnedObject::Event(EventId(7)), None),
+        (OwnedObject::Delivery(waiting), acme.clone()),
+        (OwnedObject::Delivery(ended), acme.clone()),
+        (OwnedObject::Delivery(DeliveryId(ended.0 ^ 1)), None),
+        (OwnedObject::Delivery(DeliveryId(event_of_acme.id.0)), None),
+        (OwnedObject::Delivery(DeliveryId(u128::MAX)), None),
     ] {
         assert_eq!(whose(named).await, expected, "{named:?}");
     }
     // A deleted endpoint belongs to no tenant; its deliveries still belong to theirs.
     world.stand(ours, Standing::Deleted).await;
-    assert_eq!(whose(Named::Endpoint(ours)).await, None);
-    assert_eq!(whose(Named::Delivery(ended)).await, acme);
+    assert_eq!(whose(OwnedObject::Endpoint(ours)).await, None);
+    assert_eq!(whose(OwnedObject::Delivery(ended)).await, acme);
     // The objects of a deleted tenant belong to no tenant, and not to a later one with the same id either.
     world.store.delete_tenant(at(4), id("acme")).await.unwrap();
     world.add_tenant("acme").await;
     for named in [
-        Named::Event(event_of_acme.id),
-        Named::Delivery(waiting),
-        Named::Delivery(ended),
+        OwnedObject::Event(event_of_acme.id),
+        OwnedObject::Delivery(waiting),
+        OwnedObject::Delivery(ended),
     ] {
         assert_eq!(whose(named).await, None, "{named:?}");
     }
-    assert_eq!(whose(Named::Endpoint(theirs)).await, other);
+    assert_eq!(whose(OwnedObject::Endpoint(theirs)).await, other);
 }

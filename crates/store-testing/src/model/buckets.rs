@@ -9,10 +9,10 @@ use posthaste_core::time::Timestamp;
 use super::tables::{StatsSubject, Tables};
 use super::{ModelStore, answer};
 use posthaste_store::rules::by_bucket;
-use posthaste_store::{Answer, BucketWidth, Figures, Happened, Scope, Tally};
+use posthaste_store::{Answer, BucketWidth, Figures, Scope, StatEntry, Tally};
 
 impl Figures for ModelStore {
-    fn add_figures(&self, number: u64, happened: Vec<Happened>) -> Answer<()> {
+    fn add_figures(&self, number: u64, happened: Vec<StatEntry>) -> Answer<()> {
         answer(self.write(|tables| {
             if self.flushed.fetch_max(number, Ordering::SeqCst) < number {
                 tables.add_figures(happened);
@@ -40,7 +40,7 @@ impl Figures for ModelStore {
 }
 
 impl Tables {
-    fn add_figures(&mut self, happened: Vec<Happened>) {
+    fn add_figures(&mut self, happened: Vec<StatEntry>) {
         for ((width, began, scope), tally) in by_bucket(happened) {
             if let Some(whole) = self.whole(&scope) {
                 let bucket = self.figures.entry((width, began, whole));

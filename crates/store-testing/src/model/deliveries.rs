@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use posthaste_core::classify::FailureKind;
-use posthaste_core::delivery::{DeadReason, Delivery, Facts, Status};
+use posthaste_core::delivery::{DeadReason, Delivery, DeliveryData, Status};
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::lane::{Fetched, Standing};
@@ -12,8 +12,8 @@ use posthaste_core::time::Timestamp;
 use super::events::within;
 use super::tables::{DeliveryRow, Tables, older, page};
 use posthaste_store::{
-    AttemptDetail, AttemptEntry, DeliveryFilter, DisabledReason, Page, PageRequest, Retried,
-    StoredDelivery, StoredStatus, Swept, Written,
+    AttemptDetail, AttemptEntry, DeliveryFilter, DisabledReason, Page, PageRequest, RetryResult,
+    StoredDelivery, StoredStatus, SweepResult, Written,
 };
 
 impl DeliveryRow {
@@ -75,33 +75,33 @@ impl Tables {
         now: Timestamp,
         tenant: &TenantId,
         delivery: DeliveryId,
-    ) -> Retried {
+    ) -> RetryResult {
         let Some(row) = self
             .deliveries
             .get(&delivery)
             .filter(|row| self.is_owned(tenant, row))
         else {
-            return Retried::NoSuchDelivery;
+            return RetryResult::NoSuchDelivery;
         };
         let endpoint = row.delivery.facts().endpoint;
         match self.standing(endpoint) {
             Standing::Enabled | Standing::Paused => {}
-            Standing::Disabled => return Retried::EndpointDisabled,
-            Standing::Deleted => return Retried::EndpointDeleted,
+            Standing::Disabled => return RetryResult::EndpointDisabled,
+            Standing::Deleted => return RetryResult::EndpointDeleted,
         }
         let give_up_after = self.give_up_after(endpoint);
         let row = self.deliveries.get_mut(&delivery).expect("it was found");
         if row.delivery.hasten(now).is_ok() {
-            return Retried::Hastened { endpoint };
+            return RetryResult::DueNow { endpoint };
         }
         let event = &self.events[&row.delivery.facts().event];
         if event.payload_removed_at.is_some() {
-            return Retried::PayloadGone;
+            return RetryResult::PayloadDeleted;
         }
         row.delivery
             .replay(now, give_up_after)
             .expect("what does not wait has ended");
-        Retried::Replayed { endpoint }
+        RetryResult::Replayed { endpoint }
     }
 
     /// An unknown endpoint counts as deleted.
@@ -146,7 +146,7 @@ impl Tables {
         };
         // A late record of an attempt of an earlier round does not restore that round's times.
         let round = row.delivery.facts();
-        let facts = Facts {
+        let facts = DeliveryData {
             due_at: round.due_at,
             give_up_at: round.give_up_at,
             ..after.facts().clone()
@@ -228,7 +228,7 @@ impl Tables {
         reason: DeadReason,
         except: &[DeliveryId],
         limit: usize,
-    ) -> Swept {
+    ) -> SweepResult {
         let spared: BTreeSet<DeliveryId> = except.iter().copied().collect();
         let waiting = self.waiting(endpoint).into_iter();
         let doomed: Vec<DeliveryId> = waiting
@@ -251,7 +251,7 @@ impl Tables {
             self.failures
                 .note(endpoint, &row.delivery, row.error_kind());
         }
-        Swept {
+        SweepResult {
             ended,
             more: ended < doomed.len(),
         }

@@ -29,7 +29,7 @@ impl Tables {
 
     pub(super) fn replace_tenant(&mut self, tenant: Tenant) -> ReplaceResult {
         let Some(row) = self.tenants.get_mut(&tenant.id) else {
-            return ReplaceResult::Gone;
+            return ReplaceResult::NotFound;
         };
         if row.tenant.revision != tenant.revision {
             return ReplaceResult::Outdated;
@@ -152,7 +152,7 @@ impl Tables {
             .map(|owned| &mut owned.row)
             .filter(|row| row.standing != Standing::Deleted)
         else {
-            return ReplaceResult::Gone;
+            return ReplaceResult::NotFound;
         };
         if row.endpoint.revision != endpoint.revision {
             return ReplaceResult::Outdated;

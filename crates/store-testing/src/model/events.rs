@@ -13,8 +13,8 @@ use posthaste_core::time::{Month, Timestamp};
 
 use super::tables::{DeliveryRow, EventRow, Tables, TenantVersion, older, page};
 use posthaste_store::{
-    AcceptedDelivery, AcceptedEvent, Allowance, Content, EndpointRow, EventFilter, HandedOver,
-    Ingest, Ingested, NewEvent, Page, PageRequest, StoredEvent, Usage,
+    AcceptedDelivery, AcceptedEvent, Content, EndpointRow, EventFilter, HandedOver, Ingest,
+    Ingested, NewEvent, Page, PageRequest, Quotas, StoredEvent, Usage,
 };
 
 impl Tables {
@@ -22,7 +22,7 @@ impl Tables {
         &mut self,
         now: Timestamp,
         events: Vec<NewEvent>,
-        allowance: Allowance,
+        allowance: Quotas,
     ) -> (Ingest, Vec<HandedOver>) {
         let refused = |ingest| (ingest, Vec::new());
         let Some(tenant) = events.first().map(|event| event.tenant.clone()) else {

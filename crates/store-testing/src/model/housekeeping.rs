@@ -10,7 +10,7 @@ use posthaste_core::time::{Span, Timestamp};
 
 use super::tables::{ReplayRow, Tables, TenantVersion};
 use posthaste_store::rules::is_over;
-use posthaste_store::{Content, Counts, Kept, Retention, Tidied};
+use posthaste_store::{Content, Counts, Kept, Retention, RetentionStepResult};
 
 impl Tables {
     pub(super) fn counts(&self) -> Counts {
@@ -47,13 +47,13 @@ impl Tables {
 
     /// Checks the next events in the order of their ids. After the last event, the next step starts again with
     /// the first.
-    pub(super) fn tidy(&mut self, now: Timestamp, retention: &Retention) -> Tidied {
+    pub(super) fn tidy(&mut self, now: Timestamp, retention: &Retention) -> RetentionStepResult {
         let start = self.tidied_to.map_or(Bound::Unbounded, Bound::Excluded);
         let rest = self.events.range((start, Bound::Unbounded));
         let looked_at: Vec<EventId> = rest.map(|(id, _)| *id).take(retention.step).collect();
         let more = looked_at.len() == retention.step;
         self.tidied_to = looked_at.last().copied().filter(|_| more);
-        let mut tidied = Tidied::default();
+        let mut tidied = RetentionStepResult::default();
         for event in looked_at {
             let kept = self.kept(retention, event);
             if self.is_old(now, kept.deliveries, event) {

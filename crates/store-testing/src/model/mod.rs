@@ -32,12 +32,12 @@ use posthaste_core::lane::{Fetched, Health, Standing};
 use posthaste_core::time::Timestamp;
 
 use posthaste_store::{
-    Allowance, Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome,
-    Completed, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
+    Answer, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry, AuditFilter,
+    AuditOutcome, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
     DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, HandedOver, Ingest,
-    KeyHash, Named, NewEvent, Page, PageRequest, Pass, ReplaceResult, Replay, ReplayFilter,
-    ReplayStep, Retention, Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent,
-    Swept, Tenant, Tidied, Usage, Written,
+    KeyHash, NewEvent, OwnedObject, Page, PageRequest, Pass, Quotas, ReplaceResult, Replay,
+    ReplayFilter, ReplayStep, Retention, RetentionStepResult, RetryResult, Store, StoreError,
+    StoreSettings, StoredDelivery, StoredEvent, SweepResult, Tenant, Usage, Written,
 };
 use tables::Tables;
 
@@ -125,7 +125,7 @@ impl ModelStore {
         tables: &mut Tables,
         now: Timestamp,
         events: Vec<NewEvent>,
-        allowance: Allowance,
+        allowance: Quotas,
     ) -> Ingest {
         let (ingest, deliveries): (Ingest, Vec<HandedOver>) = tables.accept(now, events, allowance);
         if !deliveries.is_empty() {
@@ -217,7 +217,7 @@ impl Store for ModelStore {
         entry: AuditId,
         outcome: AuditOutcome,
         made: Option<String>,
-    ) -> Answer<Completed> {
+    ) -> Answer<AuditCompletion> {
         answer(self.write(|tables| tables.finish_audit(entry, outcome, made)))
     }
 
@@ -229,7 +229,7 @@ impl Store for ModelStore {
         answer(self.read(|tables| tables.audit(&filter, page)))
     }
 
-    fn whose(&self, named: Named) -> Answer<Option<TenantId>> {
+    fn whose(&self, named: OwnedObject) -> Answer<Option<TenantId>> {
         answer(self.read(|tables| tables.whose(named)))
     }
 
@@ -277,7 +277,7 @@ impl Store for ModelStore {
         &self,
         now: Timestamp,
         events: Vec<NewEvent>,
-        allowance: Allowance,
+        allowance: Quotas,
     ) -> Answer<Ingest> {
         answer(self.write(|tables| self.accept_and_hand_over(tables, now, events, allowance)))
     }
@@ -329,7 +329,7 @@ impl Store for ModelStore {
         answer(self.read(|tables| tables.dead_groups(&tenant, endpoint, page)))
     }
 
-    fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<Retried> {
+    fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<RetryResult> {
         answer(self.write(|tables| tables.retry(now, &tenant, delivery)))
     }
 
@@ -358,7 +358,7 @@ impl Store for ModelStore {
         reason: DeadReason,
         except: Arc<[DeliveryId]>,
         limit: usize,
-    ) -> Answer<Swept> {
+    ) -> Answer<SweepResult> {
         answer(self.write(|tables| tables.sweep(now, endpoint, reason, &except, limit)))
     }
 
@@ -422,7 +422,7 @@ impl Store for ModelStore {
         answer(self.read(|tables| tables.retrying_since(tenant.as_ref(), since, limit)))
     }
 
-    fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<Tidied> {
+    fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<RetentionStepResult> {
         answer(self.write(|tables| tables.tidy(now, &retention)))
     }
 

@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use super::tables::{NotificationRow, Tables, TenantVersion};
 use super::{ModelStore, answer};
 use posthaste_store::rules::DELIVERY_FAILED;
-use posthaste_store::rules::{KeptLetter, Settled, by_recipient, too_far_ahead};
+use posthaste_store::rules::{EmailAfterSend, StoredEmail, by_recipient, too_far_ahead};
 use posthaste_store::{
-    Answer, AuditEntry, CreateResult, Letter, LetterLine, Longest, MAX_PENDING_NOTIFICATIONS,
-    NoticeEntry, Outbox, Posted, Scope,
+    Answer, AuditEntry, CreateResult, EmailLine, MAX_PENDING_NOTIFICATIONS, MaxEmailDelay,
+    Notification, Outbox, PendingEmail, Posted, Scope,
 };
 
 impl Outbox for ModelStore {
-    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>> {
+    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<Notification>> {
         answer(self.read(|tables| {
             let rows = tables.notices.iter();
             let later = rows.filter(|row| row.notice.number > after);
@@ -47,7 +47,7 @@ impl Outbox for ModelStore {
         now: Timestamp,
         from: u64,
         up_to: u64,
-        lines: Vec<(String, LetterLine)>,
+        lines: Vec<(String, EmailLine)>,
         due_at: Timestamp,
     ) -> Answer<bool> {
         answer(self.write(|tables| {
@@ -60,7 +60,7 @@ impl Outbox for ModelStore {
                 let kept = tables
                     .letters
                     .entry(recipient.clone())
-                    .or_insert_with(|| KeptLetter::new(recipient, now));
+                    .or_insert_with(|| StoredEmail::new(recipient, now));
                 for line in lines {
                     kept.add(now, due_at, line);
                 }
@@ -73,9 +73,9 @@ impl Outbox for ModelStore {
         &self,
         now: Timestamp,
         until: Timestamp,
-        longest: Longest,
+        longest: MaxEmailDelay,
         limit: usize,
-    ) -> Answer<Vec<Letter>> {
+    ) -> Answer<Vec<PendingEmail>> {
         answer(self.write(|tables| tables.claim_letters(now, until, longest, limit)))
     }
 
@@ -85,13 +85,13 @@ impl Outbox for ModelStore {
                 return false;
             };
             match kept.clone().settle(revision, &posted) {
-                Settled::Kept(kept) => {
+                EmailAfterSend::Kept(kept) => {
                     tables.letters.insert(recipient, kept);
                 }
-                Settled::Gone => {
+                EmailAfterSend::Gone => {
                     tables.letters.remove(&recipient);
                 }
-                Settled::Another => return false,
+                EmailAfterSend::Another => return false,
             }
             true
         }))
@@ -108,7 +108,7 @@ impl Tables {
         detail: Value,
     ) {
         self.last_notice += 1;
-        let notice = NoticeEntry {
+        let notice = Notification {
             number: self.last_notice,
             scope,
             at,
@@ -153,22 +153,22 @@ impl Tables {
         &mut self,
         now: Timestamp,
         until: Timestamp,
-        longest: Longest,
+        longest: MaxEmailDelay,
         limit: usize,
-    ) -> Vec<Letter> {
+    ) -> Vec<PendingEmail> {
         self.letters
             .retain(|_, kept| !kept.is_due(now, longest) || !kept.is_empty());
         let due = self
             .letters
             .values()
             .filter(|kept| kept.is_due(now, longest));
-        let mut due: Vec<KeptLetter> = due.cloned().collect();
+        let mut due: Vec<StoredEmail> = due.cloned().collect();
         due.sort_by_key(|kept| (kept.due_at, kept.letter.recipient.clone()));
         due.truncate(limit);
         for kept in &due {
             let claimed = self.letters.get_mut(&kept.letter.recipient);
             claimed.expect("it was found").due_at = until;
         }
-        due.into_iter().map(KeptLetter::into_letter).collect()
+        due.into_iter().map(StoredEmail::into_letter).collect()
     }
 }

@@ -7,8 +7,8 @@ use posthaste_core::time::Timestamp;
 use super::tables::{AuditRow, SessionRow, Tables, TenantVersion, page};
 use posthaste_store::rules::{first_kept, fitted};
 use posthaste_store::{
-    AuditEntry, AuditFilter, AuditOutcome, AuditScope, Completed, CreateResult, KeyHash, Named,
-    Page, PageRequest, Pass, SessionIdentity,
+    AuditCompletion, AuditEntry, AuditFilter, AuditOutcome, AuditScope, CreateResult, KeyHash,
+    OwnedObject, Page, PageRequest, Pass, SessionIdentity,
 };
 
 impl Tables {
@@ -98,18 +98,18 @@ impl Tables {
         entry: AuditId,
         outcome: AuditOutcome,
         made: Option<String>,
-    ) -> Completed {
+    ) -> AuditCompletion {
         let Some(row) = self.audit.get_mut(&entry) else {
-            return Completed::NoSuchEntry;
+            return AuditCompletion::NoSuchEntry;
         };
         if row.entry.outcome.is_some() {
-            return Completed::Already;
+            return AuditCompletion::Already;
         }
         row.entry.outcome = Some(outcome.fitted());
         if let Some(made) = fitted(made) {
             row.entry.resource = made;
         }
-        Completed::Done
+        AuditCompletion::Done
     }
 
     pub(super) fn audit(
@@ -120,8 +120,8 @@ impl Tables {
         let (from, below) = filter.range(None);
         let rows = self.audit.iter().rev().filter(|(id, row)| {
             let theirs = match &filter.of {
-                AuditScope::Everybody => true,
-                AuditScope::Named(tenant) => row.entry.tenant.as_ref() == Some(tenant),
+                AuditScope::All => true,
+                AuditScope::AnyWithId(tenant) => row.entry.tenant.as_ref() == Some(tenant),
                 AuditScope::Tenant(tenant) => {
                     row.owner.is_some() && row.owner == self.owner(tenant)
                 }
@@ -132,20 +132,20 @@ impl Tables {
     }
 
     /// Deleted objects belong to no tenant, and neither do the objects of a deleted tenant.
-    pub(super) fn whose(&self, named: Named) -> Option<TenantId> {
+    pub(super) fn whose(&self, named: OwnedObject) -> Option<TenantId> {
         let (owner, tenant) = match named {
-            Named::Endpoint(endpoint) => {
+            OwnedObject::Endpoint(endpoint) => {
                 let found = self.endpoints.get(&endpoint)?;
                 if found.row.standing == Standing::Deleted {
                     return None;
                 }
                 (found.owner, &found.row.endpoint.tenant)
             }
-            Named::Event(event) => {
+            OwnedObject::Event(event) => {
                 let found = self.events.get(&event)?;
                 (found.owner, &found.tenant)
             }
-            Named::Delivery(delivery) => {
+            OwnedObject::Delivery(delivery) => {
                 let found = self.deliveries.get(&delivery)?;
                 let event = &self.events[&found.delivery.facts().event];
                 (event.owner, &event.tenant)

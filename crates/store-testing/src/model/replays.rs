@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use posthaste_core::delivery::{Delivery, State, Trigger, Turn};
+use posthaste_core::delivery::{Delivery, ScheduledAttempt, State, Trigger};
 use posthaste_core::id::{EndpointId, ReplayId, TenantId};
 use posthaste_core::lane::Standing;
 use posthaste_core::subscription::wants;
@@ -172,7 +172,7 @@ impl Tables {
         let made = self.delivery_of(target.event, target.endpoint);
         let Some(id) = made.map(|delivery| delivery.id()) else {
             let made = self.make_delivery(now, target.event, target.endpoint);
-            let turn = Turn {
+            let turn = ScheduledAttempt {
                 at: made.facts().due_at,
                 trigger: Trigger::Manual,
             };

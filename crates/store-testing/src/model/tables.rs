@@ -13,10 +13,10 @@ use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::{Month, Span, Timestamp};
 
 use posthaste_store::rules::Failures;
-use posthaste_store::rules::KeptLetter;
+use posthaste_store::rules::StoredEmail;
 use posthaste_store::{
     AcceptedDelivery, Alert, ApiKey, AttemptEntry, AuditEntry, BucketWidth, Content, EndpointRow,
-    NoticeEntry, Page, PageRequest, Pass, Replay, StoreSettings, Tally, Tenant,
+    Notification, Page, PageRequest, Pass, Replay, StoreSettings, Tally, Tenant,
 };
 
 /// Distinguishes a tenant from an earlier tenant with the same id.
@@ -105,7 +105,7 @@ pub(super) struct AlertRow {
 pub(super) struct NotificationRow {
     /// The tenant that it is about; `None` if it is about the whole installation.
     pub(super) owner: Option<TenantVersion>,
-    pub(super) notice: NoticeEntry,
+    pub(super) notice: Notification,
 }
 
 #[derive(Debug)]
@@ -133,7 +133,7 @@ pub(super) struct Tables {
     pub(super) told: u64,
     /// Failures that are not part of a notification yet.
     pub(super) failures: Failures<EndpointId>,
-    pub(super) letters: BTreeMap<String, KeptLetter>,
+    pub(super) letters: BTreeMap<String, StoredEmail>,
     /// The last event that the retention run has checked.
     pub(super) tidied_to: Option<EventId>,
 }

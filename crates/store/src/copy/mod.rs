@@ -56,7 +56,7 @@ pub struct Progress {
 
 /// The counts of one kind of row on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Compared {
+pub struct RowCounts {
     /// The name of the rows.
     pub what: &'static str,
     /// Number of rows in the file.
@@ -65,7 +65,7 @@ pub struct Compared {
     pub to: i64,
 }
 
-impl Compared {
+impl RowCounts {
     /// Returns whether both counts are equal.
     pub fn agrees(&self) -> bool {
         self.from == self.to
@@ -131,7 +131,7 @@ pub fn copy(
     from: &Path,
     to: &Destination,
     mut tell: impl FnMut(Progress),
-) -> Result<Vec<Compared>, CopyError> {
+) -> Result<Vec<RowCounts>, CopyError> {
     let export = Export::open(from)?;
     block(async {
         let mut target = Target::open(to).await?;
@@ -154,7 +154,7 @@ pub fn copy(
 }
 
 /// Counts the rows on both sides, and changes nothing. Blocks.
-pub fn verify(from: &Path, to: &Destination) -> Result<Vec<Compared>, CopyError> {
+pub fn verify(from: &Path, to: &Destination) -> Result<Vec<RowCounts>, CopyError> {
     let export = Export::open(from)?;
     block(async {
         let target = Target::look(to).await?;
@@ -209,10 +209,10 @@ async fn carry(
     target.finish(export).await
 }
 
-async fn compared(export: &Export, target: &Target) -> Result<Vec<Compared>, CopyError> {
+async fn compared(export: &Export, target: &Target) -> Result<Vec<RowCounts>, CopyError> {
     let mut compared = Vec::new();
     for (what, in_file, in_database) in COUNTED {
-        compared.push(Compared {
+        compared.push(RowCounts {
             what,
             from: export.number(in_file)?,
             to: target.number(in_database).await?,

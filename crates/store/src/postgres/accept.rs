@@ -353,7 +353,7 @@ pub(super) async fn look_up(
         let fingerprint: [u8; 32] = row
             .get::<_, &[u8]>(2)
             .try_into()
-            .map_err(|_| DbError::Unreadable("a fingerprint has another length".to_owned()))?;
+            .map_err(|_| DbError::Corrupt("a fingerprint has another length".to_owned()))?;
         let event = AcceptedEvent {
             id: EventId(row.get::<_, Id>(3).0),
             event_type: parse(row.get(4))?,

@@ -10,10 +10,10 @@ use super::directory::{cut, live_tenant, one_more};
 use super::fault::DbError;
 use super::link::PgConnection;
 use super::scene::WriteContext;
-use crate::audit::{OutcomeWord, first_kept};
+use crate::audit::{OutcomeCode, first_kept};
 use crate::{
-    AuditEntry, AuditFilter, AuditOutcome, AuditScope, Completed, CreateResult, Page, PageRequest,
-    Via,
+    AuditCompletion, AuditEntry, AuditFilter, AuditOutcome, AuditScope, CreateResult, Page,
+    PageRequest, Via,
 };
 
 /// Inserts an entry before its action is executed.
@@ -80,7 +80,7 @@ pub(super) async fn finish(
     entry: AuditId,
     outcome: &AuditOutcome,
     made: Option<&str>,
-) -> Result<Completed, DbError> {
+) -> Result<AuditCompletion, DbError> {
     let link = &scene.link;
     let (word, code) = outcome.columns();
     let id = Id(entry.0);
@@ -88,14 +88,14 @@ pub(super) async fn finish(
                WHERE id = $1 AND outcome IS NULL";
     let given: [&(dyn ToSql + Sync); 4] = [&id, &EnumCode(word), &code, &made];
     if link.execute(sql, &given).await? == 1 {
-        return Ok(Completed::Done);
+        return Ok(AuditCompletion::Done);
     }
     let there = link
         .query_opt("SELECT 1 FROM audit WHERE id = $1", &[&id])
         .await?;
     Ok(match there {
-        Some(_) => Completed::Already,
-        None => Completed::NoSuchEntry,
+        Some(_) => AuditCompletion::Already,
+        None => AuditCompletion::NoSuchEntry,
     })
 }
 
@@ -107,7 +107,7 @@ fn read(row: &Row) -> Result<AuditEntry, DbError> {
     let outcome = match row.get::<_, Option<i16>>(9) {
         None => None,
         Some(_) => {
-            let word: OutcomeWord = word(row, 9)?;
+            let word: OutcomeCode = word(row, 9)?;
             Some(AuditOutcome::from_columns(word, row.get(10)))
         }
     };
@@ -134,12 +134,12 @@ pub(super) async fn list(
     let (from, below) = filter.range(page.before);
     let (from, below, limit) = (Id(from), Id(below), one_more(page.limit));
     let rows = match &filter.of {
-        AuditScope::Everybody => {
+        AuditScope::All => {
             let sql =
                 format!("SELECT {COLUMNS} WHERE id >= $1 AND id < $2 ORDER BY id DESC LIMIT $3");
             link.query(&sql, &[&from, &below, &limit]).await?
         }
-        AuditScope::Named(tenant) => {
+        AuditScope::AnyWithId(tenant) => {
             link.query(
                 &select("tenant"),
                 &[&from, &below, &limit, &tenant.as_str()],

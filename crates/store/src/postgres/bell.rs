@@ -224,8 +224,8 @@ impl<'a> ListenerConnection<'a> {
                 }
                 membership.shared.orders.work(work);
             }
-            NotifyMessage::MuchWork => membership.work.notify_one(),
-            NotifyMessage::Mail => membership.post.wake(),
+            NotifyMessage::UnlistedWork => membership.work.notify_one(),
+            NotifyMessage::NodeRpc => membership.post.wake(),
         }
     }
 }

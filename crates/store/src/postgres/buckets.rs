@@ -18,10 +18,10 @@ use super::readers::ReadKind;
 use super::scene::WriteContext;
 use super::store::PostgresStore;
 use crate::figures::by_bucket;
-use crate::{Answer, BucketWidth, Figures, Happened, Scope, Tally};
+use crate::{Answer, BucketWidth, Figures, Scope, StatEntry, Tally};
 
 impl Figures for PostgresStore {
-    fn add_figures(&self, number: u64, happened: Vec<Happened>) -> Answer<()> {
+    fn add_figures(&self, number: u64, happened: Vec<StatEntry>) -> Answer<()> {
         let rows = StatsColumns::of(happened);
         self.write(async move |scene: &mut WriteContext| rows.add(scene, number).await)
     }
@@ -60,7 +60,7 @@ struct StatsColumns {
 }
 
 impl StatsColumns {
-    fn of(happened: Vec<Happened>) -> StatsColumns {
+    fn of(happened: Vec<StatEntry>) -> StatsColumns {
         let mut rows = StatsColumns::default();
         for ((width, began, scope), tally) in by_bucket(happened) {
             let (tenant, endpoint) = match scope {

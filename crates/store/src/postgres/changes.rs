@@ -125,7 +125,7 @@ async fn read(membership: &Membership, seen: Option<i64>) -> Result<(Verdict, bo
         let last = rows
             .first()
             .map(|row| row.get(0))
-            .ok_or_else(|| DbError::Unreadable("the directory is missing".to_owned()))?;
+            .ok_or_else(|| DbError::Corrupt("the directory is missing".to_owned()))?;
         let changes = rows.iter().filter_map(|row| {
             let no: Option<i64> = row.get(1);
             no.map(|no| (no, changelog::read(row.get(2), row.get(3))))

@@ -73,7 +73,7 @@ impl<'a, T: Coded> FromSql<'a> for EnumCode<T> {
 pub(super) fn word<T: Coded>(row: &Row, column: usize) -> Result<T, DbError> {
     let code: Option<i16> = row.get(column);
     let word = code.and_then(|code| T::decode(code.into()));
-    word.ok_or_else(|| DbError::Unreadable(format!("{code:?} is no word of its kind")))
+    word.ok_or_else(|| DbError::Corrupt(format!("{code:?} is no word of its kind")))
 }
 
 /// Converts a time to stored milliseconds. Times later than 292 million years after 1970 are stored as that limit.
@@ -93,7 +93,7 @@ pub(super) fn most(count: usize) -> i64 {
 
 /// Parses stored JSON.
 pub(super) fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, DbError> {
-    serde_json::from_str(text).map_err(|error| DbError::Unreadable(error.to_string()))
+    serde_json::from_str(text).map_err(|error| DbError::Corrupt(error.to_string()))
 }
 
 /// Serialises a value as JSON. The types that this crate stores can always be serialised.
@@ -107,5 +107,5 @@ where
     T: std::str::FromStr<Err: std::error::Error>,
 {
     text.parse()
-        .map_err(|error: T::Err| DbError::Unreadable(error.to_string()))
+        .map_err(|error: T::Err| DbError::Corrupt(error.to_string()))
 }

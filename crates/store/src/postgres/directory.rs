@@ -69,7 +69,7 @@ pub(super) async fn replace_tenant(
 ) -> Result<ReplaceResult, DbError> {
     scene.lock_directory().await?;
     let Some(routes) = scene.tenant(&tenant.id) else {
-        return Ok(ReplaceResult::Gone);
+        return Ok(ReplaceResult::NotFound);
     };
     let sql = "UPDATE tenants SET name = $3, policy = $4, limits = $5, plan = $6, revision = revision + 1 \
          WHERE no = $1 AND revision = $2";
@@ -250,7 +250,7 @@ pub(super) fn hash_of(row: &Row, column: usize) -> Result<KeyHash, DbError> {
     let bytes: &[u8] = row.get(column);
     let hash = bytes.try_into();
     hash.map(KeyHash)
-        .map_err(|_| DbError::Unreadable("the hash of a key".to_owned()))
+        .map_err(|_| DbError::Corrupt("the hash of a key".to_owned()))
 }
 
 fn read_key(row: &Row) -> Result<ApiKey, DbError> {

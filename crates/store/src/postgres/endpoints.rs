@@ -64,7 +64,7 @@ pub(super) async fn replace(
     let link = scene.link.clone();
     let found = find(&link, endpoint.id).await?;
     let Some(found) = found.filter(|found| found.standing != Standing::Deleted) else {
-        return Ok(ReplaceResult::Gone);
+        return Ok(ReplaceResult::NotFound);
     };
     if found.revision != endpoint.revision {
         return Ok(ReplaceResult::Outdated);

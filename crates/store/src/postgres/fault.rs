@@ -22,9 +22,9 @@ pub(crate) enum DbError {
     /// The server returned an error, or the connection failed.
     Server(tokio_postgres::Error),
     /// The server did not answer within this time.
-    Silent(Duration),
+    TimedOut(Duration),
     /// Stored data cannot be decoded.
-    Unreadable(String),
+    Corrupt(String),
 }
 
 /// The consequence of a [`DbError`].
@@ -56,8 +56,8 @@ impl DbError {
     pub(super) fn verdict(&self) -> Verdict {
         let error = match self {
             DbError::Server(error) => error,
-            DbError::Silent(_) => return Verdict::Lost,
-            DbError::Unreadable(_) => return Verdict::Guilty,
+            DbError::TimedOut(_) => return Verdict::Lost,
+            DbError::Corrupt(_) => return Verdict::Guilty,
         };
         let Some(state) = error.code() else {
             // An error without an SQLSTATE is not from the server: the connection failed.
@@ -72,7 +72,7 @@ impl DbError {
             DbError::Server(ref error) if error.code() == Some(&SqlState::DISK_FULL) => {
                 StoreError::Full
             }
-            DbError::Server(_) | DbError::Silent(_) | DbError::Unreadable(_) => {
+            DbError::Server(_) | DbError::TimedOut(_) | DbError::Corrupt(_) => {
                 StoreError::Unavailable(self.to_string())
             }
         }
@@ -135,10 +135,10 @@ impl fmt::Display for DbError {
                     }
                 }
             },
-            DbError::Silent(patience) => {
+            DbError::TimedOut(patience) => {
                 write!(formatter, "no answer within {} s", patience.as_secs())
             }
-            DbError::Unreadable(why) => write!(formatter, "what is stored cannot be read: {why}"),
+            DbError::Corrupt(why) => write!(formatter, "what is stored cannot be read: {why}"),
         }
     }
 }

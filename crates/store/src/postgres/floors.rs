@@ -37,17 +37,17 @@ struct DueWatermark {
 
 /// The start of a fetch: its watermark and its logical time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Begun {
+pub(super) struct FetchStart {
     pub(super) floor: Timestamp,
     at: u64,
 }
 
 impl DueWatermarks {
     /// Starts a fetch.
-    pub(super) fn begin(&self, endpoint: EndpointId) -> Begun {
+    pub(super) fn begin(&self, endpoint: EndpointId) -> FetchStart {
         let inner = self.lock();
         let floor = inner.floors.get(&endpoint);
-        Begun {
+        FetchStart {
             floor: floor.map_or(Timestamp(0), |floor| floor.due),
             at: inner.lowered,
         }
@@ -55,7 +55,7 @@ impl DueWatermarks {
 
     /// Sets the watermark after a fetch that saw this earliest due time. Does nothing if it was lowered or dropped
     /// since the fetch started, because the fetch may have missed a delivery.
-    pub(super) fn saw(&self, endpoint: EndpointId, begun: Begun, earliest: Timestamp) {
+    pub(super) fn saw(&self, endpoint: EndpointId, begun: FetchStart, earliest: Timestamp) {
         let mut inner = self.lock();
         if inner.forgotten > begun.at {
             return;

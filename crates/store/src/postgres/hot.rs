@@ -323,7 +323,7 @@ impl Writer {
             .iter()
             .any(|id| !numbers.contains_key(&EndpointId(id.0)))
         {
-            return Err(DbError::Unreadable(
+            return Err(DbError::Corrupt(
                 "a record is about an endpoint that never was".to_owned(),
             ));
         }

@@ -17,7 +17,7 @@ use tokio_postgres::{Client, Connection, NoTls, Row, Statement};
 use super::dial::{Place, ServerUrl, Wire};
 use super::fault::DbError;
 use super::settings::PostgresSettings;
-use super::statements::Statements;
+use super::statements::StatementCache;
 use crate::StoreError;
 
 /// Time limit for connecting, including the setup statements.
@@ -49,7 +49,7 @@ pub(super) type ConnectionDriver = Connection<Box<dyn Wire>, NoTlsStream>;
 /// A connection to the server.
 pub(super) struct PgConnection {
     client: Client,
-    statements: Statements<Statement>,
+    statements: StatementCache<Statement>,
     version: u32,
     /// Time limit for an answer; no limit if absent.
     patience: Cell<Option<Duration>>,
@@ -144,7 +144,7 @@ async fn reach(
         .map_err(DbError::from)?;
     let link = PgConnection {
         client,
-        statements: Statements::default(),
+        statements: StatementCache::default(),
         version: version(&pump),
         patience: Cell::default(),
     };
@@ -218,7 +218,7 @@ impl PgConnection {
         };
         match timeout(patience, answer).await {
             Ok(answer) => Ok(answer?),
-            Err(_) => Err(DbError::Silent(patience)),
+            Err(_) => Err(DbError::TimedOut(patience)),
         }
     }
 
@@ -261,7 +261,7 @@ impl PgConnection {
     /// Returns the first row, or an error if there is none.
     pub(super) async fn query_one(&self, sql: &str, given: Params<'_>) -> Result<Row, DbError> {
         let row = self.query_opt(sql, given).await?;
-        row.ok_or_else(|| DbError::Unreadable("a row is missing".to_owned()))
+        row.ok_or_else(|| DbError::Corrupt("a row is missing".to_owned()))
     }
 
     /// Runs a statement, and returns the number of affected rows.
@@ -311,7 +311,7 @@ impl Connector {
     /// Returns the connection, opening one if there is none.
     ///
     /// After a failed attempt the next one waits for the pause, and so does the caller: answering at once would
-    /// refuse callers for up to [`Pauses::most`](super::settings::Pauses) after the server has come back.
+    /// refuse callers for up to [`ReconnectBackoff::most`](super::settings::Pauses) after the server has come back.
     pub(super) async fn link(&mut self) -> Result<Rc<PgConnection>, NotConnected> {
         if let Some(link) = self.link.as_ref().filter(|link| !link.is_closed()) {
             return Ok(link.clone());

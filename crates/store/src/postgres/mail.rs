@@ -26,7 +26,7 @@ use super::link::PgConnection;
 use super::membership::Membership;
 use super::reply::promise;
 use super::settings::PostgresSettings;
-use super::tether::Tether;
+use super::tether::CancellableConnection;
 use crate::{Answer, Done, StoreError};
 
 /// Maximum size of a question or an answer.
@@ -315,7 +315,7 @@ fn unreadable() -> StoreError {
 
 /// Sends and reads messages until the store is closed.
 pub(super) async fn deliver(membership: Arc<Membership>, settings: Rc<PostgresSettings>) {
-    let mut tether = Tether::new(settings.clone());
+    let mut tether = CancellableConnection::new(settings.clone());
     let mut failures: u32 = 0;
     let mut look_at = Instant::now();
     let mut time = None;
@@ -416,7 +416,7 @@ fn refuse(post: &NodeRpc, letters: &[RpcMessage], why: &StoreError) {
 
 /// Sends the unsent messages, and reads the messages for this node. Returns whether there may be more.
 async fn exchange(
-    tether: &mut Tether,
+    tether: &mut CancellableConnection,
     membership: &Arc<Membership>,
     time: &mut Option<DatabaseTime>,
     unsent: &mut &[RpcMessage],

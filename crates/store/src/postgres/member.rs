@@ -40,7 +40,7 @@ pub(super) enum News {
 }
 
 /// The membership task.
-pub(super) struct Member {
+pub(super) struct MembershipTask {
     roster: Roster,
     membership: Arc<Membership>,
     inbox: mpsc::UnboundedReceiver<News>,
@@ -66,7 +66,7 @@ enum Phase {
     GivenUp,
 }
 
-impl Member {
+impl MembershipTask {
     /// Creates the task of a node that has no number yet. It signals `entered` when the node has a number and has
     /// claimed the shards that are free.
     pub(super) fn new(
@@ -75,12 +75,12 @@ impl Member {
         timings: Timings,
         inbox: mpsc::UnboundedReceiver<News>,
         entered: oneshot::Sender<()>,
-    ) -> Member {
+    ) -> MembershipTask {
         // The roster sends one request at a time.
         let (requests, asked) = mpsc::channel(1);
         let table = Table::new(settings.clone(), timings);
         tokio::task::spawn_local(send_requests(table, asked, membership.clone()));
-        Member {
+        MembershipTask {
             roster: Roster::new(timings, settings.works, membership.now()),
             membership,
             inbox,

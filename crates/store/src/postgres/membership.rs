@@ -9,8 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use posthaste_core::cluster::{Holding, NodeNo, Room, SHARD_COUNT, Shard, Timings, View};
-use posthaste_core::dispatcher::Crowd;
+use posthaste_core::cluster::{
+    Holding, NodeNo, SHARD_COUNT, Shard, ShareGrant, TableView, Timings,
+};
+use posthaste_core::dispatcher::TenantDemand;
 use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::{Tick, Timestamp};
@@ -20,7 +22,7 @@ use tokio::task::JoinHandle;
 
 use super::holdings::Holdings;
 use super::mail::NodeRpc;
-use super::member::{Member, News};
+use super::member::{MembershipTask, News};
 use super::operation::Task;
 use super::reply::{Reply, promise};
 use super::room::ShareRequest;
@@ -94,7 +96,7 @@ impl Membership {
             closing: AtomicBool::new(false),
         });
         let (entered, enters) = oneshot::channel();
-        let member = Member::new(membership.clone(), settings, timings, inbox, entered);
+        let member = MembershipTask::new(membership.clone(), settings, timings, inbox, entered);
         let mut tasks = vec![tokio::task::spawn_local(member.live())];
         // If joining takes longer, it completes in the background.
         let _ = tokio::time::timeout(JOIN_TIMEOUT, enters).await;
@@ -150,7 +152,7 @@ impl Membership {
     }
 
     /// Stores what a heartbeat returned.
-    pub(super) fn saw(&self, view: &View) {
+    pub(super) fn saw(&self, view: &TableView) {
         let mut known = self.known();
         known.nodes = view.nodes.iter().map(|seen| seen.node).collect();
         for owned in &view.shards {
@@ -202,7 +204,7 @@ impl Cluster for Membership {
         let me = self.me();
         match self.known().owners[usize::from(shard.number())] {
             Some(other) if other != me => Owner::Other(other),
-            Some(_) | None => Owner::Nobody,
+            Some(_) | None => Owner::None,
         }
     }
 
@@ -242,7 +244,7 @@ impl Cluster for Membership {
         })
     }
 
-    fn share_room(&self, crowds: Vec<Crowd>) -> Answer<Vec<Room>> {
+    fn share_room(&self, crowds: Vec<TenantDemand>) -> Answer<Vec<ShareGrant>> {
         let (done, answer) = promise();
         let reply = Reply::new(done);
         // After the task has ended, dropping the reply answers the caller.

@@ -97,5 +97,5 @@ pub(crate) use link::Params;
 pub(crate) use schema::meta::{COPIED_FROM, COPY_DONE};
 pub use schema::schema_sql;
 pub use session::Session;
-pub use settings::{DEFAULT_LARGE_DAY_BYTES, DEFAULT_LEASE, Pauses, PostgresSettings};
+pub use settings::{DEFAULT_LARGE_DAY_BYTES, DEFAULT_LEASE, PostgresSettings, ReconnectBackoff};
 pub use store::PostgresStore;

@@ -47,9 +47,9 @@ pub(super) enum NotifyMessage {
     /// These endpoints of the receiving node have work.
     Work(Vec<(EndpointId, Timestamp)>),
     /// Too many endpoints of the receiving node have work to list them.
-    MuchWork,
+    UnlistedWork,
     /// The receiving node has questions or answers to read.
-    Mail,
+    NodeRpc,
 }
 
 impl NotifyMessage {
@@ -60,7 +60,7 @@ impl NotifyMessage {
             NotifyMessage::Members(node) => format!("members {}", node.0),
             NotifyMessage::Test(node) => format!("test {}", node.0),
             NotifyMessage::Work(work) if work.len() > MAX_LISTED_ENDPOINTS => {
-                NotifyMessage::MuchWork.encode()
+                NotifyMessage::UnlistedWork.encode()
             }
             NotifyMessage::Work(work) => {
                 let listed = work
@@ -68,8 +68,8 @@ impl NotifyMessage {
                     .map(|(endpoint, due)| format!(" {}={}", hyphenated(endpoint.0), due.0));
                 format!("work{}", listed.collect::<String>())
             }
-            NotifyMessage::MuchWork => "work".to_owned(),
-            NotifyMessage::Mail => MAIL.to_owned(),
+            NotifyMessage::UnlistedWork => "work".to_owned(),
+            NotifyMessage::NodeRpc => MAIL.to_owned(),
         }
     }
 
@@ -79,17 +79,17 @@ impl NotifyMessage {
         let node = || rest.parse().ok().map(NodeNo);
         match word {
             CHANGES if rest.is_empty() => Some(NotifyMessage::Changes),
-            MAIL if rest.is_empty() => Some(NotifyMessage::Mail),
+            MAIL if rest.is_empty() => Some(NotifyMessage::NodeRpc),
             "members" => node().map(NotifyMessage::Members),
             "test" => node().map(NotifyMessage::Test),
-            "work" if rest.is_empty() => Some(NotifyMessage::MuchWork),
+            "work" if rest.is_empty() => Some(NotifyMessage::UnlistedWork),
             "work" => {
                 let mut listed = rest.split(' ').take(MAX_LISTED_ENDPOINTS + 1);
                 let work: Option<Vec<_>> = listed.by_ref().map(read_work).collect();
                 // A list that cannot be parsed still means that there is work.
                 Some(
                     work.filter(|work| work.len() <= MAX_LISTED_ENDPOINTS)
-                        .map_or(NotifyMessage::MuchWork, NotifyMessage::Work),
+                        .map_or(NotifyMessage::UnlistedWork, NotifyMessage::Work),
                 )
             }
             _ => None,
@@ -139,8 +139,11 @@ mod tests {
             NotifyMessage::decode("test 8"),
             Some(NotifyMessage::Test(NodeNo(8)))
         );
-        assert_eq!(NotifyMessage::decode("mail"), Some(NotifyMessage::Mail));
-        assert_eq!(NotifyMessage::decode("work"), Some(NotifyMessage::MuchWork));
+        assert_eq!(NotifyMessage::decode("mail"), Some(NotifyMessage::NodeRpc));
+        assert_eq!(
+            NotifyMessage::decode("work"),
+            Some(NotifyMessage::UnlistedWork)
+        );
         assert!(WORK_PAYLOAD_SQL.contains(&format!("<= {MAX_LISTED_ENDPOINTS} ")));
     }
 
@@ -156,7 +159,7 @@ mod tests {
         ] {
             assert_eq!(
                 NotifyMessage::decode(work),
-                Some(NotifyMessage::MuchWork),
+                Some(NotifyMessage::UnlistedWork),
                 "{work}"
             );
         }
@@ -171,7 +174,7 @@ mod tests {
                 .collect();
             let payload = NotifyMessage::Work(work.clone()).encode();
             prop_assert!(payload.len() < 8_000, "{} bytes", payload.len());
-            let expected = if work.len() > 128 { NotifyMessage::MuchWork } else { NotifyMessage::Work(work) };
+            let expected = if work.len() > 128 { NotifyMessage::UnlistedWork } else { NotifyMessage::Work(work) };
             prop_assert_eq!(NotifyMessage::decode(&payload), Some(expected));
         }
 

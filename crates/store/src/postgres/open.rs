@@ -123,7 +123,7 @@ pub(super) fn explain(url: &ServerUrl, fault: &DbError) -> OpenError {
     let why = fault.to_string();
     let state = match fault {
         DbError::Server(error) => error.code(),
-        DbError::Silent(_) | DbError::Unreadable(_) => None,
+        DbError::TimedOut(_) | DbError::Corrupt(_) => None,
     };
     match state {
         Some(state) if is_refusal(state) => OpenError::WrongPassword { server, user, why },

@@ -14,7 +14,7 @@ use super::fault::DbError;
 use super::holdings::Tenure;
 use super::reply::Reply;
 use super::scene::WriteContext;
-use crate::{Allowance, AttemptDetail, Done, Ingest, NewEvent, StoreError, Written};
+use crate::{AttemptDetail, Done, Ingest, NewEvent, Quotas, StoreError, Written};
 
 /// An operation of the write queue.
 pub(super) enum Operation {
@@ -30,7 +30,7 @@ pub(super) enum Operation {
 pub(super) struct Accepting {
     pub(super) now: Timestamp,
     pub(super) events: Vec<NewEvent>,
-    pub(super) allowance: Allowance,
+    pub(super) allowance: Quotas,
     pub(super) bytes: usize,
     pub(super) reply: Reply<Ingest>,
 }

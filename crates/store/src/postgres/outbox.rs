@@ -18,15 +18,15 @@ use super::link::PgConnection;
 use super::readers::ReadKind;
 use super::scene::WriteContext;
 use super::store::PostgresStore;
-use crate::failures::{DELIVERY_FAILED, FailureCause, Failures, Sum};
-use crate::outbox::{KeptLetter, Settled, by_recipient, too_far_ahead};
+use crate::failures::{DELIVERY_FAILED, FailureCause, FailureCount, Failures};
+use crate::outbox::{EmailAfterSend, StoredEmail, by_recipient, too_far_ahead};
 use crate::{
-    Answer, AuditEntry, CreateResult, Letter, LetterLine, Longest, MAX_PENDING_NOTIFICATIONS,
-    NoticeEntry, Outbox, Posted, Scope,
+    Answer, AuditEntry, CreateResult, EmailLine, MAX_PENDING_NOTIFICATIONS, MaxEmailDelay,
+    Notification, Outbox, PendingEmail, Posted, Scope,
 };
 
 impl Outbox for PostgresStore {
-    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>> {
+    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<Notification>> {
         self.read(ReadKind::Long, async move |link: &PgConnection| {
             notices(link, after, limit).await
         })
@@ -64,7 +64,7 @@ impl Outbox for PostgresStore {
         now: Timestamp,
         from: u64,
         up_to: u64,
-        lines: Vec<(String, LetterLine)>,
+        lines: Vec<(String, EmailLine)>,
         due_at: Timestamp,
     ) -> Answer<bool> {
         let (from, up_to) = (from as i64, up_to as i64);
@@ -78,7 +78,7 @@ impl Outbox for PostgresStore {
             scene.link.execute(sql, &[&up_to]).await?;
             for (recipient, lines) in &lines {
                 let found = letter(&scene.link, recipient).await?;
-                let mut kept = found.unwrap_or_else(|| KeptLetter::new(recipient.clone(), now));
+                let mut kept = found.unwrap_or_else(|| StoredEmail::new(recipient.clone(), now));
                 for line in lines {
                     kept.add(now, due_at, line.clone());
                 }
@@ -92,9 +92,9 @@ impl Outbox for PostgresStore {
         &self,
         now: Timestamp,
         until: Timestamp,
-        longest: Longest,
+        longest: MaxEmailDelay,
         limit: usize,
-    ) -> Answer<Vec<Letter>> {
+    ) -> Answer<Vec<PendingEmail>> {
         self.write(async move |scene: &mut WriteContext| {
             claim(&scene.link, now, until, longest, limit).await
         })
@@ -106,12 +106,12 @@ impl Outbox for PostgresStore {
                 return Ok(false);
             };
             match kept.settle(revision, &posted) {
-                Settled::Kept(kept) => keep(&scene.link, &kept).await?,
-                Settled::Gone => {
+                EmailAfterSend::Kept(kept) => keep(&scene.link, &kept).await?,
+                EmailAfterSend::Gone => {
                     let sql = "DELETE FROM letters WHERE recipient = $1";
                     scene.link.execute(sql, &[&recipient]).await?;
                 }
-                Settled::Another => return Ok(false),
+                EmailAfterSend::Another => return Ok(false),
             }
             Ok(true)
         })
@@ -189,7 +189,7 @@ pub(super) const FAIL: &str = "INSERT INTO failures AS f (endpoint_no, reason, k
 
 /// Writes failures.
 pub(super) async fn fail(link: &PgConnection, failed: &Failed) -> Result<(), DbError> {
-    let rows: Vec<(i64, FailureCause, Sum)> = failed.failures.iter().collect();
+    let rows: Vec<(i64, FailureCause, FailureCount)> = failed.failures.iter().collect();
     let endpoints: Vec<i64> = rows.iter().map(|(no, ..)| *no).collect();
     let reasons: Vec<i16> = rows.iter().map(|(_, it, _)| it.reason as i16).collect();
     let kinds: Vec<i16> = rows.iter().map(|(_, it, _)| it.kind as i16).collect();
@@ -231,7 +231,7 @@ async fn gather(
             reason: reason.into(),
             kind: kind.into(),
         };
-        let sum = Sum {
+        let sum = FailureCount {
             count: row.get::<_, i64>(4) as u64,
             first_at: at(row.get(5)),
             last_at: at(row.get(6)),
@@ -264,9 +264,9 @@ async fn gather(
 const SELECT_EMAIL: &str =
     "SELECT recipient, revision, first_at, due_at, tries, omitted, lines FROM letters";
 
-fn read_letter(row: &Row) -> Result<KeptLetter, DbError> {
-    Ok(KeptLetter {
-        letter: Letter {
+fn read_letter(row: &Row) -> Result<StoredEmail, DbError> {
+    Ok(StoredEmail {
+        letter: PendingEmail {
             recipient: row.get(0),
             revision: row.get::<_, i64>(1) as u64,
             first_at: at(row.get(2)),
@@ -280,13 +280,13 @@ fn read_letter(row: &Row) -> Result<KeptLetter, DbError> {
 }
 
 /// Returns the pending email of a recipient, and locks it until the commit.
-async fn letter(link: &PgConnection, recipient: &str) -> Result<Option<KeptLetter>, DbError> {
+async fn letter(link: &PgConnection, recipient: &str) -> Result<Option<StoredEmail>, DbError> {
     let sql = format!("{SELECT_EMAIL} WHERE recipient = $1 FOR UPDATE");
     let row = link.query_opt(&sql, &[&recipient]).await?;
     row.as_ref().map(read_letter).transpose()
 }
 
-async fn keep(link: &PgConnection, kept: &KeptLetter) -> Result<(), DbError> {
+async fn keep(link: &PgConnection, kept: &StoredEmail) -> Result<(), DbError> {
     let letter = &kept.letter;
     link.execute(
         "INSERT INTO letters (recipient, revision, first_at, due_at, tries, omitted, lines) \
@@ -313,9 +313,9 @@ async fn claim(
     link: &PgConnection,
     now: Timestamp,
     until: Timestamp,
-    longest: Longest,
+    longest: MaxEmailDelay,
     limit: usize,
-) -> Result<Vec<Letter>, DbError> {
+) -> Result<Vec<PendingEmail>, DbError> {
     const DUE: &str =
         "(due_at <= $1 OR due_at > CASE tries WHEN 0 THEN $3::bigint ELSE $4::bigint END)";
     let (untried, tried) = longest.latest(now);
@@ -331,7 +331,7 @@ async fn claim(
          FOR UPDATE SKIP LOCKED"
     );
     let rows = link.query(&due, &given).await?;
-    let letters: Vec<Letter> = rows
+    let letters: Vec<PendingEmail> = rows
         .iter()
         .map(|row| Ok(read_letter(row)?.into_letter()))
         .collect::<Result<_, DbError>>()?;
@@ -359,7 +359,7 @@ async fn notices(
     link: &PgConnection,
     after: u64,
     limit: usize,
-) -> Result<Vec<NoticeEntry>, DbError> {
+) -> Result<Vec<Notification>, DbError> {
     let after = i64::try_from(after).unwrap_or(i64::MAX);
     let rows = link
         .query(
@@ -370,7 +370,7 @@ async fn notices(
         )
         .await?;
     let entry = |row: &Row| {
-        Ok(NoticeEntry {
+        Ok(Notification {
             number: row.get::<_, i64>(0) as u64,
             scope: scope(row, 4)?,
             at: at(row.get(1)),

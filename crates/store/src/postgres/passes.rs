@@ -88,7 +88,7 @@ fn read(row: &Row) -> Result<Pass, DbError> {
     let holder = match (key, tenant) {
         (Some(_), _) => SessionIdentity::Key(hash_of(row, 2)?),
         (None, Some(tenant)) => SessionIdentity::Tenant(parse(tenant)?),
-        (None, None) => return Err(DbError::Unreadable("a pass of nobody".to_owned())),
+        (None, None) => return Err(DbError::Corrupt("a pass of nobody".to_owned())),
     };
     Ok(Pass {
         id: PassId(row.get::<_, Id>(0).0),

@@ -69,7 +69,7 @@ mod tests {
     /// A step that is answered at the second poll, or fails at the first poll if it cannot be sent.
     async fn step(sent: &RefCell<Vec<u8>>, name: u8, fits: bool) -> Result<(), DbError> {
         if !fits {
-            return Err(DbError::Unreadable(name.to_string()));
+            return Err(DbError::Corrupt(name.to_string()));
         }
         sent.borrow_mut().push(name);
         tokio::task::yield_now().await;

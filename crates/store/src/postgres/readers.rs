@@ -5,7 +5,7 @@
 //!
 //! A database restart closes every connection. A read that finds its connection dead is repeated once, on a new one,
 //! so that no caller gets an error while the database is up. While the database is down, reads wait for the next
-//! attempt to connect (at most `Pauses::most`); if it fails, every read that was waiting when the attempt started is
+//! attempt to connect (at most `ReconnectBackoff::most`); if it fails, every read that was waiting when the attempt started is
 //! refused with it. A worker whose connection cannot be opened leaves reads to those that are connected.
 
 use std::collections::VecDeque;
@@ -121,7 +121,7 @@ where
                 .as_ref()
                 .is_err_and(|fault| matches!(fault.verdict(), Verdict::Lost | Verdict::Unprepared));
             // A read that timed out has used up its time limit.
-            let timed_out = matches!(result, Err(DbError::Silent(_)));
+            let timed_out = matches!(result, Err(DbError::TimedOut(_)));
             if is_unusable && !timed_out && !is_last_try {
                 return RunOutcome::FoundDead;
             }

@@ -25,7 +25,7 @@ use super::rows::{self, failed_with, granted, standing_of};
 use super::scene::WriteContext;
 use super::tally::Tally;
 use crate::codes::Coded;
-use crate::{AttemptDetail, AttemptEntry, DisabledReason, Done, Retried, Swept, Written};
+use crate::{AttemptDetail, AttemptEntry, DisabledReason, Done, RetryResult, SweepResult, Written};
 
 /// The rows that a batch of attempts changes.
 #[derive(Default)]
@@ -344,33 +344,33 @@ pub(super) async fn retry(
     now: Timestamp,
     tenant: &TenantId,
     delivery: DeliveryId,
-) -> Result<Retried, DbError> {
+) -> Result<RetryResult, DbError> {
     scene.lock_directory_shared().await?;
     let Some(routes) = scene.tenant(tenant) else {
-        return Ok(Retried::NoSuchDelivery);
+        return Ok(RetryResult::NoSuchDelivery);
     };
     let row = rows::find_for_update(&scene.link, delivery).await?;
     let Some(row) = row.filter(|row| row.tenant_no == routes.no) else {
-        return Ok(Retried::NoSuchDelivery);
+        return Ok(RetryResult::NoSuchDelivery);
     };
     let endpoint = row.delivery.facts().endpoint;
     let Some(route) = routes.endpoint(endpoint) else {
-        return Ok(Retried::EndpointDeleted);
+        return Ok(RetryResult::EndpointDeleted);
     };
     if !route.accepts_deliveries() {
-        return Ok(Retried::EndpointDisabled);
+        return Ok(RetryResult::EndpointDisabled);
     }
     let mut after = row.delivery.clone();
     let retried = if after.hasten(now).is_ok() {
-        Retried::Hastened { endpoint }
+        RetryResult::DueNow { endpoint }
     } else {
         if payload_gone(&scene.link, row.delivery.facts().event).await? {
-            return Ok(Retried::PayloadGone);
+            return Ok(RetryResult::PayloadDeleted);
         }
         after
             .replay(now, route.give_up_after)
             .expect("what does not wait has ended");
-        Retried::Replayed { endpoint }
+        RetryResult::Replayed { endpoint }
     };
     rows::write_changed(scene, &row, &after).await?;
     scene.tell(endpoint, after.wanted_at().unwrap_or(now));
@@ -392,7 +392,7 @@ pub(super) async fn sweep(
     reason: DeadReason,
     except: &Arc<[DeliveryId]>,
     limit: usize,
-) -> Result<Swept, DbError> {
+) -> Result<SweepResult, DbError> {
     let looked_at = limit.saturating_add(except.len()).saturating_add(1);
     let sql = format!(
         "SELECT {} FROM waiting w JOIN endpoints e ON e.no = w.endpoint_no \
@@ -430,7 +430,7 @@ pub(super) async fn sweep(
     }
     fail_all(scene, &doomed).await?;
     let ended = doomed.len();
-    Ok(Swept { ended, more })
+    Ok(SweepResult { ended, more })
 }
 
 /// Moves deliveries that failed for the same reason, with one statement.

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use posthaste_core::classify::FailureKind;
-use posthaste_core::delivery::{Delivery, OrderingKey, State, Trigger, Turn};
+use posthaste_core::delivery::{Delivery, OrderingKey, ScheduledAttempt, State, Trigger};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, ReplayId, TenantId};
 use posthaste_core::subscription::EventType;
 use posthaste_core::time::Timestamp;
@@ -401,7 +401,7 @@ async fn create_deliveries(
             due_at,
             route.give_up_after,
         );
-        let turn = Turn {
+        let turn = ScheduledAttempt {
             at: due_at,
             trigger: Trigger::Manual,
         };

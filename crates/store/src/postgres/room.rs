@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::cluster::{Room, Share, share as decide};
-use posthaste_core::dispatcher::Crowd;
+use posthaste_core::cluster::{NodeShare, ShareGrant, share as decide};
+use posthaste_core::dispatcher::TenantDemand;
 use rustc_hash::FxHashMap;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -26,13 +26,13 @@ use super::settings::PostgresSettings;
 /// Interval of deleting shares that no node or tenant needs any more.
 const SWEEP: Duration = Duration::from_secs(60);
 
-const NOTHING: Room = Room {
+const NOTHING: ShareGrant = ShareGrant {
     slots: 0,
     usable: 0,
     fair: 0,
 };
 
-const NO_SHARE: Share = Share { slots: 0, wants: 0 };
+const NO_SHARE: NodeShare = NodeShare { slots: 0, wants: 0 };
 
 /// Locks the shares of these tenants until the end of the transaction. All nodes lock in the same order, so they
 /// cannot deadlock.
@@ -61,8 +61,8 @@ const FORGET: &str = "DELETE FROM grants WHERE (tenant_no, node) IN (SELECT g.te
 
 /// A request of this node, and the caller that waits for the answer.
 pub(super) struct ShareRequest {
-    pub(super) crowds: Vec<Crowd>,
-    pub(super) reply: Reply<Vec<Room>>,
+    pub(super) crowds: Vec<TenantDemand>,
+    pub(super) reply: Reply<Vec<ShareGrant>>,
 }
 
 /// Answers requests one after the other. Connects when the first request arrives.
@@ -105,20 +105,20 @@ pub(super) async fn answer(
 async fn share(
     link: &PgConnection,
     me: i64,
-    crowds: &[Crowd],
-) -> Result<(Vec<Room>, bool), DbError> {
+    crowds: &[TenantDemand],
+) -> Result<(Vec<ShareGrant>, bool), DbError> {
     let numbers = hold(link, crowds).await?;
     let tenants: Vec<i64> = numbers.values().copied().collect();
     let mut lives = false;
-    let mut others: FxHashMap<i64, Vec<Share>> = FxHashMap::default();
-    let mut mine: FxHashMap<i64, Share> = FxHashMap::default();
+    let mut others: FxHashMap<i64, Vec<NodeShare>> = FxHashMap::default();
+    let mut mine: FxHashMap<i64, NodeShare> = FxHashMap::default();
     for row in link.query(HELD, &[&tenants]).await? {
         let is_mine = row.get::<_, i64>(0) == me;
         lives |= is_mine;
         let Some(tenant) = row.get::<_, Option<i64>>(1) else {
             continue;
         };
-        let share = Share {
+        let share = NodeShare {
             slots: row.get::<_, i32>(2) as u32,
             wants: row.get::<_, i32>(3) as u32,
         };
@@ -139,7 +139,7 @@ async fn share(
         let beside = others.get(no).map_or(&[][..], Vec::as_slice);
         let before = mine.get(no).copied().unwrap_or(NO_SHARE);
         let room = decide(crowd.most, before.slots, crowd.ask, beside);
-        let after = Share {
+        let after = NodeShare {
             slots: room.slots,
             wants: crowd.ask.wants,
         };
@@ -151,7 +151,10 @@ async fn share(
 }
 
 /// Begins a transaction and locks the tenants that exist. Returns their numbers.
-async fn hold(link: &PgConnection, crowds: &[Crowd]) -> Result<FxHashMap<String, i64>, DbError> {
+async fn hold(
+    link: &PgConnection,
+    crowds: &[TenantDemand],
+) -> Result<FxHashMap<String, i64>, DbError> {
     let names: Vec<&str> = crowds.iter().map(|crowd| crowd.tenant.as_str()).collect();
     let mut numbers = FxHashMap::default();
     let held = &mut numbers;
@@ -180,7 +183,7 @@ struct Changes {
 
 impl Changes {
     /// Adds a change. A share that stays the same is not written.
-    fn note(&mut self, tenant_no: i64, before: Share, after: Share) {
+    fn note(&mut self, tenant_no: i64, before: NodeShare, after: NodeShare) {
         if after == before {
             return;
         }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use posthaste_core::cluster::{
-    Command, Epoch, Holding, Input, NodeNo, Seen, Shard, ShardRow, Timings, View,
+    Command, Epoch, Holding, Input, NodeNo, Seen, Shard, ShardRow, TableView, Timings,
 };
 use posthaste_core::time::Span;
 use tokio::time::timeout;
@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::fault::{DbError, Verdict};
 use super::link::PgConnection;
 use super::settings::PostgresSettings;
-use super::tether::Tether;
+use super::tether::CancellableConnection;
 
 const ENTER: &str = "SELECT enter($1, $2, $3)";
 /// Sends a heartbeat, and reads all nodes and shards in the same statement. Notifies the other nodes if this node's
@@ -39,7 +39,7 @@ const STRIKE_OFF: &str = "SELECT strike_off($1, $2, $3)";
 pub(super) struct Table {
     settings: Rc<PostgresSettings>,
     timings: Timings,
-    tether: Tether,
+    tether: CancellableConnection,
     failures: u32,
 }
 
@@ -47,7 +47,7 @@ impl Table {
     /// Creates a table without a connection.
     pub(super) fn new(settings: Rc<PostgresSettings>, timings: Timings) -> Table {
         Table {
-            tether: Tether::new(settings.clone()),
+            tether: CancellableConnection::new(settings.clone()),
             settings,
             timings,
             failures: 0,
@@ -163,12 +163,12 @@ fn holding(shard: i16, epoch: i64) -> Result<Holding, DbError> {
     let number = u16::try_from(shard).ok();
     let shard = number
         .and_then(Shard::numbered)
-        .ok_or_else(|| DbError::Unreadable(format!("there is no shard {shard}")))?;
+        .ok_or_else(|| DbError::Corrupt(format!("there is no shard {shard}")))?;
     let epoch = Epoch(epoch as u64);
     Ok(Holding { shard, epoch })
 }
 
-fn read_view(row: &tokio_postgres::Row) -> Result<View, DbError> {
+fn read_view(row: &tokio_postgres::Row) -> Result<TableView, DbError> {
     let nodes: Vec<i64> = row.get::<_, Option<_>>(2).unwrap_or_default();
     let beats: Vec<i64> = row.get::<_, Option<_>>(3).unwrap_or_default();
     let works: Vec<bool> = row.get::<_, Option<_>>(4).unwrap_or_default();
@@ -190,7 +190,7 @@ fn read_view(row: &tokio_postgres::Row) -> Result<View, DbError> {
             owner: owner.map(|owner| NodeNo(owner as u64)),
         })
     });
-    Ok(View {
+    Ok(TableView {
         nodes: nodes.collect(),
         shards: shards.collect::<Result<_, DbError>>()?,
     })

@@ -1,7 +1,9 @@
 //! Deliveries as rows: in `waiting` until they have ended, in `ended` from then on.
 
 use posthaste_core::classify::{FailureKind, Row as Rule};
-use posthaste_core::delivery::{DeadReason, Delivery, Facts, OrderingKey, State, Trigger, Turn};
+use posthaste_core::delivery::{
+    DeadReason, Delivery, DeliveryData, OrderingKey, ScheduledAttempt, State, Trigger,
+};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId};
 use posthaste_core::time::{Span, Timestamp};
 use tokio_postgres::Row;
@@ -49,7 +51,7 @@ impl DeliveryRow {
 /// Reads a delivery from a row that starts with [`WAITING`] or [`ENDED`].
 pub(super) fn read(row: &Row) -> Result<DeliveryRow, DbError> {
     let status = word(row, 11)?;
-    let facts = Facts {
+    let facts = DeliveryData {
         id: DeliveryId(row.get::<_, Id>(0).0),
         event: EventId(row.get::<_, Id>(1).0),
         endpoint: EndpointId(row.get::<_, Id>(15).0),
@@ -68,8 +70,8 @@ pub(super) fn read(row: &Row) -> Result<DeliveryRow, DbError> {
             None => Vec::new(),
         },
     };
-    let turn = || -> Result<Turn, DbError> {
-        Ok(Turn {
+    let turn = || -> Result<ScheduledAttempt, DbError> {
+        Ok(ScheduledAttempt {
             at: at(row.get(16)),
             trigger: word::<Trigger>(row, 17)?,
         })
@@ -241,7 +243,7 @@ fn shown_kind(row: &DeliveryRow, after: &Delivery) -> Result<Option<FailureKind>
 }
 
 /// The retries used by each classification row with its own limit, as stored JSON.
-pub(super) fn granted(facts: &Facts) -> Option<String> {
+pub(super) fn granted(facts: &DeliveryData) -> Option<String> {
     (!facts.granted.is_empty()).then(|| to_json(&facts.granted))
 }
 

@@ -32,7 +32,7 @@ pub struct PostgresSettings {
     /// Lease duration.
     pub lease: Span,
     /// Wait before reconnecting.
-    pub pauses: Pauses,
+    pub pauses: ReconnectBackoff,
     /// Number of connections for quick reads.
     pub quick_readers: usize,
     /// Size from which a day's partition is dropped when all of it has expired, instead of deleted row by row.
@@ -41,23 +41,23 @@ pub struct PostgresSettings {
 
 /// Wait before the next attempt to connect. Doubles with every failure, up to a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pauses {
+pub struct ReconnectBackoff {
     /// Wait after the first failure.
     pub first: Duration,
     /// Maximum wait.
     pub most: Duration,
 }
 
-impl Default for Pauses {
-    fn default() -> Pauses {
-        Pauses {
+impl Default for ReconnectBackoff {
+    fn default() -> ReconnectBackoff {
+        ReconnectBackoff {
             first: Duration::from_millis(50),
             most: Duration::from_secs(1),
         }
     }
 }
 
-impl Pauses {
+impl ReconnectBackoff {
     /// Returns the wait after this number of failures in a row.
     pub fn after(&self, failures: u32) -> Duration {
         let doublings = failures.saturating_sub(1).min(16);
@@ -80,7 +80,7 @@ impl PostgresSettings {
             works: true,
             name: String::new(),
             lease: DEFAULT_LEASE,
-            pauses: Pauses::default(),
+            pauses: ReconnectBackoff::default(),
             quick_readers: 3,
             large_day_bytes: DEFAULT_LARGE_DAY_BYTES,
         }
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn pauses_grow_up_to_a_limit() {
-        let pauses = Pauses::default();
+        let pauses = ReconnectBackoff::default();
         assert_eq!(pauses.after(1), Duration::from_millis(50));
         assert_eq!(pauses.after(3), Duration::from_millis(200));
         assert_eq!(pauses.after(u32::MAX), Duration::from_secs(1));

@@ -10,19 +10,19 @@ const MAX_STATEMENTS: usize = 512;
 
 /// Prepared statements by SQL text.
 #[derive(Debug)]
-pub(super) struct Statements<S> {
+pub(super) struct StatementCache<S> {
     known: RefCell<FxHashMap<String, S>>,
 }
 
-impl<S> Default for Statements<S> {
-    fn default() -> Statements<S> {
-        Statements {
+impl<S> Default for StatementCache<S> {
+    fn default() -> StatementCache<S> {
+        StatementCache {
             known: RefCell::default(),
         }
     }
 }
 
-impl<S: Clone> Statements<S> {
+impl<S: Clone> StatementCache<S> {
     /// Returns the statement with this text.
     pub(super) fn get(&self, sql: &str) -> Option<S> {
         self.known.borrow().get(sql).cloned()
@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn what_is_kept_after_room_was_made_is_there_together() {
         for before in MAX_STATEMENTS - 12..=MAX_STATEMENTS {
-            let statements = Statements::default();
+            let statements = StatementCache::default();
             for number in 0..before {
                 statements.keep(&format!("day {number}"), number);
             }

@@ -36,12 +36,12 @@ use super::{
 };
 use crate::audit::fitted;
 use crate::{
-    Allowance, Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome,
-    Cluster, Completed, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
-    DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, Ingest, KeyHash, Named,
-    NewEvent, OpenError, Orders, Page, PageRequest, Pass, ReplaceResult, Replay, ReplayFilter,
-    ReplayStep, Retention, Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent,
-    Swept, Tenant, Tidied, Usage, Written,
+    Answer, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry, AuditFilter,
+    AuditOutcome, Cluster, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
+    DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, Ingest, KeyHash, NewEvent,
+    OpenError, Orders, OwnedObject, Page, PageRequest, Pass, Quotas, ReplaceResult, Replay,
+    ReplayFilter, ReplayStep, Retention, RetentionStepResult, RetryResult, Store, StoreError,
+    StoreSettings, StoredDelivery, StoredEvent, SweepResult, Tenant, Usage, Written,
 };
 
 /// Bytes that an event counts for in addition to its payload, so that batches of empty events are bounded too.
@@ -236,7 +236,7 @@ impl Store for PostgresStore {
         entry: AuditId,
         outcome: AuditOutcome,
         made: Option<String>,
-    ) -> Answer<Completed> {
+    ) -> Answer<AuditCompletion> {
         let (outcome, made) = (outcome.fitted(), fitted(made));
         self.write(async move |scene: &mut WriteContext| {
             audit::finish(scene, entry, &outcome, made.as_deref()).await
@@ -253,7 +253,7 @@ impl Store for PostgresStore {
         })
     }
 
-    fn whose(&self, named: Named) -> Answer<Option<TenantId>> {
+    fn whose(&self, named: OwnedObject) -> Answer<Option<TenantId>> {
         self.read(ReadKind::Quick, async move |link: &PgConnection| {
             whose::whose(link, named).await
         })
@@ -324,7 +324,7 @@ impl Store for PostgresStore {
         &self,
         now: Timestamp,
         events: Vec<NewEvent>,
-        allowance: Allowance,
+        allowance: Quotas,
     ) -> Answer<Ingest> {
         let one_tenant = events.windows(2).all(|two| two[0].tenant == two[1].tenant);
         assert!(one_tenant, "events of one list belong to one tenant");
@@ -405,7 +405,7 @@ impl Store for PostgresStore {
         })
     }
 
-    fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<Retried> {
+    fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<RetryResult> {
         self.write(async move |scene: &mut WriteContext| {
             record::retry(scene, now, &tenant, delivery).await
         })
@@ -450,7 +450,7 @@ impl Store for PostgresStore {
         reason: DeadReason,
         except: Arc<[DeliveryId]>,
         limit: usize,
-    ) -> Answer<Swept> {
+    ) -> Answer<SweepResult> {
         let (done, answer) = promise();
         let tenure = self.membership.holdings.tenure(endpoint);
         let run = async move |scene: &mut WriteContext| {
@@ -459,7 +459,7 @@ impl Store for PostgresStore {
             record::sweep(scene, now, endpoint, reason, &except, limit).await
         };
         // If this node lost the shard, the present owner sweeps the endpoint.
-        let nothing = Swept {
+        let nothing = SweepResult {
             ended: 0,
             more: false,
         };
@@ -570,7 +570,7 @@ impl Store for PostgresStore {
         })
     }
 
-    fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<Tidied> {
+    fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<RetentionStepResult> {
         let contents = self.shared.contents.clone();
         self.write(async move |scene: &mut WriteContext| {
             let mut tidied = tidy::step(scene, now, &retention).await?;

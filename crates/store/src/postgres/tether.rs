@@ -8,15 +8,15 @@ use super::link::{PgConnection, connect};
 use super::settings::PostgresSettings;
 
 /// Keeps one connection, and opens another when it is lost or was cut.
-pub(super) struct Tether {
+pub(super) struct CancellableConnection {
     settings: Rc<PostgresSettings>,
     held: Option<(Rc<PgConnection>, AbortHandle)>,
 }
 
-impl Tether {
+impl CancellableConnection {
     /// Creates a tether without a connection.
-    pub(super) fn new(settings: Rc<PostgresSettings>) -> Tether {
-        Tether {
+    pub(super) fn new(settings: Rc<PostgresSettings>) -> CancellableConnection {
+        CancellableConnection {
             settings,
             held: None,
         }
@@ -47,7 +47,7 @@ impl Tether {
     }
 }
 
-impl Drop for Tether {
+impl Drop for CancellableConnection {
     fn drop(&mut self) {
         self.cut();
     }

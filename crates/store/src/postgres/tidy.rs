@@ -19,13 +19,13 @@ use super::scene::WriteContext;
 use super::tidy_almanac::PartitionPlans;
 use super::tidy_minds::Heard;
 use super::tidy_rows::{
-    Among, hold, name_added, remember, remove, remove_attempts, remove_payloads,
+    DeliverySet, hold, name_added, remember, remove, remove_attempts, remove_payloads,
 };
 use super::tidy_strolls::last_safe_id;
 use super::{alerts, audit, buckets, passes, tidy_days, tidy_minds};
 use crate::retention::is_over;
-use crate::stretches::Stretches;
-use crate::{Kept, Limits, Retention, Tidied};
+use crate::stretches::SkipRanges;
+use crate::{Kept, Limits, Retention, RetentionStepResult};
 
 /// Maximum number of deliveries per event, on average, that a step reads, so that a step stays short if events have
 /// many deliveries.
@@ -39,7 +39,7 @@ pub(super) struct RunProgress {
     /// The last event of the previous step; `None` at the start of a run.
     pub(super) up_to: Option<Id>,
     /// Skip ranges of the days that are not large.
-    pub(super) stretches: Stretches<Id>,
+    pub(super) stretches: SkipRanges<Id>,
     /// The large days, as found at the start of the run.
     pub(super) large: Option<Vec<Day>>,
     /// The partition plans of the large days.
@@ -53,7 +53,7 @@ pub(super) struct RunProgress {
 }
 
 /// An event that a step reads.
-pub(super) struct Old {
+pub(super) struct EventToCheck {
     pub(super) id: Id,
     pub(super) tenant_no: i64,
     pub(super) created_at: Timestamp,
@@ -67,9 +67,9 @@ pub(super) async fn step(
     scene: &mut WriteContext,
     now: Timestamp,
     retention: &Retention,
-) -> Result<Tidied, DbError> {
+) -> Result<RetentionStepResult, DbError> {
     if retention.step == 0 {
-        return Ok(Tidied::default());
+        return Ok(RetentionStepResult::default());
     }
     let mut progress = std::mem::take(&mut scene.memory.tidying);
     // If the step fails, the run continues from here; all other knowledge is computed again.
@@ -84,7 +84,7 @@ async fn step_on(
     now: Timestamp,
     retention: &Retention,
     progress: &mut RunProgress,
-) -> Result<Tidied, DbError> {
+) -> Result<RetentionStepResult, DbError> {
     if progress.up_to.is_none() || progress.large.is_none() {
         let large = tidy_days::large_days(scene).await?;
         progress.almanac.keep_only(&large);
@@ -98,7 +98,7 @@ async fn step_on(
         if step.over {
             progress.up_to = Some(Id(day.next().first_id() - 1));
         }
-        return Ok(Tidied {
+        return Ok(RetentionStepResult {
             more: true,
             ..step.tidied
         });
@@ -122,7 +122,7 @@ async fn step_on(
         progress.emptied_at = tidy_days::drop_empty(scene, now, progress.emptied_at).await?;
     }
     progress.up_to = up_to;
-    Ok(Tidied {
+    Ok(RetentionStepResult {
         more: up_to.is_some(),
         ..tidied
     })
@@ -177,9 +177,9 @@ pub(super) const EVENT_COLUMNS: &str = "id, tenant_no, created_at, idempotency_k
     payload_removed_at IS NOT NULL";
 
 /// Reads an event from a row of [`EVENT_COLUMNS`].
-pub(super) fn read_old(row: &tokio_postgres::Row) -> Old {
+pub(super) fn read_old(row: &tokio_postgres::Row) -> EventToCheck {
     let accepted = read_list(row.get(4)).into_iter();
-    Old {
+    EventToCheck {
         id: row.get(0),
         tenant_no: row.get(1),
         created_at: at(row.get(2)),
@@ -190,9 +190,9 @@ pub(super) fn read_old(row: &tokio_postgres::Row) -> Old {
 }
 
 /// Returns the events of one step, and whether there may be more.
-pub(super) fn a_step(rows: &[tokio_postgres::Row], count: usize) -> (Vec<Old>, bool) {
+pub(super) fn a_step(rows: &[tokio_postgres::Row], count: usize) -> (Vec<EventToCheck>, bool) {
     let mut deliveries = 0;
-    let mut events: Vec<Old> = Vec::with_capacity(rows.len());
+    let mut events: Vec<EventToCheck> = Vec::with_capacity(rows.len());
     for event in rows.iter().map(read_old) {
         deliveries += event.deliveries.len();
         events.push(event);
@@ -209,7 +209,7 @@ async fn look_at(
     above: u128,
     below: u128,
     count: usize,
-) -> Result<(Vec<Old>, bool), DbError> {
+) -> Result<(Vec<EventToCheck>, bool), DbError> {
     let sql = format!(
         "SELECT {EVENT_COLUMNS} FROM events WHERE id > $1 AND id < $2 ORDER BY id LIMIT $3"
     );
@@ -243,7 +243,7 @@ pub(super) async fn retention_by_tenant(
 /// The same for the tenants of some events.
 pub(super) async fn kept_of_events(
     link: &PgConnection,
-    events: &[Old],
+    events: &[EventToCheck],
     retention: &Retention,
 ) -> Result<FxHashMap<i64, Kept>, DbError> {
     let mut tenants: Vec<i64> = events.iter().map(|event| event.tenant_no).collect();
@@ -267,9 +267,9 @@ struct Expired {
 pub(super) async fn act(
     scene: &mut WriteContext,
     now: Timestamp,
-    mut events: Vec<Old>,
-    kept: impl Fn(&Old) -> Kept,
-) -> Result<(Tidied, Option<Timestamp>), DbError> {
+    mut events: Vec<EventToCheck>,
+    kept: impl Fn(&EventToCheck) -> Kept,
+) -> Result<(RetentionStepResult, Option<Timestamp>), DbError> {
     let link = scene.link.clone();
     let (mut doomed, _) = judge(&link, now, &mut events, &kept).await?;
     if !doomed.is_empty() {
@@ -290,7 +290,7 @@ pub(super) async fn act(
     remove_attempts(&link, &attempts).await?;
     events.retain(|event| doomed.events.contains(&event.id));
     remove(scene, &events).await?;
-    let tidied = Tidied {
+    let tidied = RetentionStepResult {
         events: events.len(),
         payloads,
         attempts: attempts.len(),
@@ -314,10 +314,10 @@ impl Expired {
 
     /// Returns the deliveries of which something is deleted. If only the payload of an event is deleted, locking the
     /// event is enough.
-    fn deliveries(&self, events: &[Old]) -> Option<Among> {
-        let go = |event: &&Old| self.events.contains(&event.id);
+    fn deliveries(&self, events: &[EventToCheck]) -> Option<DeliverySet> {
+        let go = |event: &&EventToCheck| self.events.contains(&event.id);
         let gone = events.iter().filter(go).flat_map(|event| &event.deliveries);
-        Among::these(gone.chain(&self.attempts).copied().collect())
+        DeliverySet::these(gone.chain(&self.attempts).copied().collect())
     }
 
     /// Reduces this decision to what a second decision under locks confirms. The rest is decided again in a later
@@ -326,7 +326,7 @@ impl Expired {
         mut self,
         now: Timestamp,
         again: Expired,
-        events: &[Old],
+        events: &[EventToCheck],
         is_held: impl Fn(Id) -> bool,
     ) -> Expired {
         let before = (self.events.len(), self.payloads.len(), self.attempts.len());
@@ -349,7 +349,7 @@ impl Expired {
     }
 
     /// Returns whether a part of an event has expired.
-    fn names(&self, event: &Old) -> bool {
+    fn names(&self, event: &EventToCheck) -> bool {
         self.events.contains(&event.id)
             || self.payloads.contains(&event.id)
             || event.deliveries.iter().any(|id| self.attempts.contains(id))
@@ -368,8 +368,8 @@ struct End {
 async fn judge(
     link: &PgConnection,
     now: Timestamp,
-    events: &mut [Old],
-    kept: impl Fn(&Old) -> Kept,
+    events: &mut [EventToCheck],
+    kept: impl Fn(&EventToCheck) -> Kept,
 ) -> Result<(Expired, FxHashMap<Id, End>), DbError> {
     let mut doomed = Expired::default();
     let mut worth = Vec::new();
@@ -382,7 +382,7 @@ async fn judge(
         }
     }
     name_added(link, events, &worth).await?;
-    let worth = |event: &&Old| worth.binary_search(&event.id).is_ok();
+    let worth = |event: &&EventToCheck| worth.binary_search(&event.id).is_ok();
     let ends = ends(link, events.iter().filter(worth)).await?;
     for event in events.iter().filter(worth) {
         judge_one(now, event, kept(event), &ends, &mut doomed);
@@ -392,7 +392,7 @@ async fn judge(
 
 fn judge_one(
     now: Timestamp,
-    event: &Old,
+    event: &EventToCheck,
     kept: Kept,
     ends: &FxHashMap<Id, End>,
     doomed: &mut Expired,
@@ -439,9 +439,9 @@ fn judge_one(
 /// Returns the ends of the deliveries of some events.
 async fn ends<'a>(
     link: &PgConnection,
-    events: impl Iterator<Item = &'a Old>,
+    events: impl Iterator<Item = &'a EventToCheck>,
 ) -> Result<FxHashMap<Id, End>, DbError> {
-    let Some(deliveries) = Among::of(events) else {
+    let Some(deliveries) = DeliverySet::of(events) else {
         return Ok(FxHashMap::default());
     };
     let rows = link

@@ -18,7 +18,7 @@ use super::columns::Id;
 use super::partitions::Day;
 use crate::Kept;
 use crate::retention::is_over;
-use crate::stretches::Stretches;
+use crate::stretches::SkipRanges;
 
 /// Maximum number of tenants with early rows that are searched tenant by tenant.
 const FEW_TENANTS: usize = 50;
@@ -71,7 +71,7 @@ pub(super) enum ScanScope {
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Walked {
+pub(super) struct ScanResult {
     /// The last event that was read; `None` if there was none.
     pub(super) last: Option<Id>,
     /// The last event before which no other can be inserted any more.
@@ -92,7 +92,7 @@ pub(super) struct PartitionPlans {
 #[derive(Debug, Default)]
 struct PartitionPlan {
     survey: Option<Survey>,
-    strolls: BTreeMap<ScanScope, Stroll>,
+    strolls: BTreeMap<ScanScope, Scan>,
     round: Round,
     rests_until: Option<Timestamp>,
 }
@@ -127,10 +127,10 @@ struct Round {
 
 /// The scan of the events of one tenant, or of all, in one day.
 #[derive(Debug)]
-struct Stroll {
+struct Scan {
     whole: Option<Kept>,
     above: Id,
-    stretches: Stretches<Id>,
+    stretches: SkipRanges<Id>,
     /// The earliest time at which a row that was read or skipped in this scan can expire.
     soonest: Option<Timestamp>,
     /// Nothing in this scan can expire before this time.
@@ -187,7 +187,7 @@ impl PartitionPlans {
     }
 
     /// Reports a step.
-    pub(super) fn walked(&mut self, day: Day, now: Timestamp, walk: Walk, walked: Walked) {
+    pub(super) fn walked(&mut self, day: Day, now: Timestamp, walk: Walk, walked: ScanResult) {
         if let Some(page) = self.pages.get_mut(&day) {
             page.walked(day, now, walk, walked);
         }
@@ -341,9 +341,9 @@ impl PartitionPlan {
         self.strolls.retain(|whose, _| early.contains(whose));
         for whose in early.iter().filter(|whose| Some(**whose) > self.round.done) {
             let stroll = self.strolls.entry(*whose);
-            let stroll = stroll.or_insert_with(|| Stroll::begin(day, whole));
+            let stroll = stroll.or_insert_with(|| Scan::begin(day, whole));
             if stroll.whole != whole {
-                *stroll = Stroll::begin(day, whole);
+                *stroll = Scan::begin(day, whole);
             }
             if stroll.rests_until.is_none_or(|until| until <= now) {
                 return Ok(Walk {
@@ -375,7 +375,7 @@ impl PartitionPlan {
         }
     }
 
-    fn walked(&mut self, day: Day, now: Timestamp, walk: Walk, walked: Walked) {
+    fn walked(&mut self, day: Day, now: Timestamp, walk: Walk, walked: ScanResult) {
         let (Some(stroll), Some(survey)) = (self.strolls.get_mut(&walk.whose), &self.survey) else {
             return;
         };
@@ -399,12 +399,12 @@ impl PartitionPlan {
     }
 }
 
-impl Stroll {
-    fn begin(day: Day, whole: Option<Kept>) -> Stroll {
-        Stroll {
+impl Scan {
+    fn begin(day: Day, whole: Option<Kept>) -> Scan {
+        Scan {
             whole,
             above: before(day),
-            stretches: Stretches::default(),
+            stretches: SkipRanges::default(),
             soonest: None,
             rests_until: None,
         }

@@ -24,10 +24,10 @@ use super::scene::WriteContext;
 use super::schema::lock;
 use super::tidy::retention_by_tenant;
 use super::tidy_almanac::{PartitionPlans, Task};
-use super::tidy_rows::{Among, hold_ended, remember, remove_deliveries};
+use super::tidy_rows::{DeliverySet, hold_ended, remember, remove_deliveries};
 use super::tidy_strolls::stroll;
 use crate::retention::is_over;
-use crate::{Kept, Retention, Tidied};
+use crate::{Kept, Retention, RetentionStepResult};
 
 /// Lock timeout of dropping. Other transactions queue behind the lock request, so it is shorter than the server's
 /// deadlock timeout.
@@ -52,13 +52,13 @@ const TENANTS_AT_ONCE: usize = 1_000;
 
 /// The result of a step with a large day.
 pub(super) struct Step {
-    pub(super) tidied: Tidied,
+    pub(super) tidied: RetentionStepResult,
     /// Nothing more can be done with this day for now.
     pub(super) over: bool,
 }
 
 impl Step {
-    fn on(tidied: Tidied) -> Step {
+    fn on(tidied: RetentionStepResult) -> Step {
         Step {
             tidied,
             over: false,
@@ -121,7 +121,7 @@ pub(super) async fn step(
                 let (found, above) = survey(&link, retention, day, above).await?;
                 almanac.surveyed(day, found, above);
                 if above.is_some() {
-                    return Ok(Step::on(Tidied::default()));
+                    return Ok(Step::on(RetentionStepResult::default()));
                 }
             }
             Task::Drop { longest } => {
@@ -134,16 +134,16 @@ pub(super) async fn step(
                     Added::Held => continue,
                     Added::Few | Added::Went => {
                         almanac.try_again(day);
-                        return Ok(Step::on(Tidied::default()));
+                        return Ok(Step::on(RetentionStepResult::default()));
                     }
                 }
                 if let Some(events) =
                     with_exclusive_locks(&link, day, drop_large(scene, now, day, keep)).await?
                 {
                     almanac.forget_day(day);
-                    let tidied = Tidied {
+                    let tidied = RetentionStepResult {
                         events,
-                        ..Tidied::default()
+                        ..RetentionStepResult::default()
                     };
                     return Ok(Step { tidied, over: true });
                 }
@@ -156,9 +156,9 @@ pub(super) async fn step(
                         with_exclusive_locks(&link, day, drop_attempts(&link, now, day, keep))
                             .await?
                 {
-                    return Ok(Step::on(Tidied {
+                    return Ok(Step::on(RetentionStepResult {
                         attempts,
-                        ..Tidied::default()
+                        ..RetentionStepResult::default()
                     }));
                 }
             }
@@ -171,7 +171,7 @@ pub(super) async fn step(
             }
             Task::Rest => {
                 return Ok(Step {
-                    tidied: Tidied::default(),
+                    tidied: RetentionStepResult::default(),
                     over: true,
                 });
             }
@@ -374,7 +374,7 @@ async fn delete_added_deliveries(
         .iter()
         .map(|row| DeliveryId(row.get::<_, Id>(2).0))
         .collect();
-    let held = match Among::these(ids.iter().map(|id| Id(id.0)).collect()) {
+    let held = match DeliverySet::these(ids.iter().map(|id| Id(id.0)).collect()) {
         Some(among) => hold_ended(&link, &among).await?.len(),
         None => 0,
     };
@@ -393,7 +393,7 @@ async fn delete_added_deliveries(
 
 /// Returns the number of these deliveries that have ended.
 async fn count_ended(link: &PgConnection, ids: &[DeliveryId]) -> Result<usize, DbError> {
-    let Some(among) = Among::these(ids.iter().map(|id| Id(id.0)).collect()) else {
+    let Some(among) = DeliverySet::these(ids.iter().map(|id| Id(id.0)).collect()) else {
         return Ok(0);
     };
     let row = link

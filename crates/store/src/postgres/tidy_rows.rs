@@ -9,12 +9,12 @@ use super::fault::DbError;
 use super::link::PgConnection;
 use super::scene::WriteContext;
 use super::schema::meta;
-use super::tidy::Old;
+use super::tidy::EventToCheck;
 
 /// Adds the deliveries that were added later to the lists of these events.
 pub(super) async fn name_added(
     link: &PgConnection,
-    events: &mut [Old],
+    events: &mut [EventToCheck],
     of: &[Id],
 ) -> Result<(), DbError> {
     if of.is_empty() {
@@ -38,23 +38,25 @@ pub(super) async fn name_added(
 }
 
 /// Deliveries, and the range of their ids.
-pub(super) struct Among {
+pub(super) struct DeliverySet {
     pub(super) ids: Vec<Id>,
     pub(super) first: Id,
     pub(super) last: Id,
 }
 
-impl Among {
+impl DeliverySet {
     /// Returns the deliveries of these events, or `None` if there are none.
-    pub(super) fn of<'a>(events: impl IntoIterator<Item = &'a Old>) -> Option<Among> {
-        let of_each = |event: &'a Old| event.deliveries.iter().copied();
-        Among::these(events.into_iter().flat_map(of_each).collect())
+    pub(super) fn of<'a>(
+        events: impl IntoIterator<Item = &'a EventToCheck>,
+    ) -> Option<DeliverySet> {
+        let of_each = |event: &'a EventToCheck| event.deliveries.iter().copied();
+        DeliverySet::these(events.into_iter().flat_map(of_each).collect())
     }
 
     /// Creates the set of these deliveries, or returns `None` if there are none.
-    pub(super) fn these(mut ids: Vec<Id>) -> Option<Among> {
+    pub(super) fn these(mut ids: Vec<Id>) -> Option<DeliverySet> {
         ids.sort_unstable();
-        Some(Among {
+        Some(DeliverySet {
             first: *ids.first()?,
             last: *ids.last()?,
             ids,
@@ -67,8 +69,8 @@ impl Among {
 /// step must not wait. Returns the deliveries that are locked.
 pub(super) async fn hold(
     link: &PgConnection,
-    events: &mut Vec<Old>,
-    deliveries: Option<Among>,
+    events: &mut Vec<EventToCheck>,
+    deliveries: Option<DeliverySet>,
 ) -> Result<FxHashSet<Id>, DbError> {
     let ids: Vec<Id> = events.iter().map(|event| event.id).collect();
     let (Some(first), Some(last)) = (ids.first(), ids.last()) else {
@@ -93,7 +95,7 @@ pub(super) async fn hold(
 /// that another transaction is replaying are not.
 pub(super) async fn hold_ended(
     link: &PgConnection,
-    deliveries: &Among,
+    deliveries: &DeliverySet,
 ) -> Result<FxHashSet<Id>, DbError> {
     let rows = link
         .query(
@@ -106,12 +108,15 @@ pub(super) async fn hold_ended(
 }
 
 /// Deletes events that are locked.
-pub(super) async fn remove(scene: &mut WriteContext, events: &[Old]) -> Result<(), DbError> {
+pub(super) async fn remove(
+    scene: &mut WriteContext,
+    events: &[EventToCheck],
+) -> Result<(), DbError> {
     let Some(last) = events.last() else {
         return Ok(());
     };
     let mut greatest = last.id;
-    if let Some(deliveries) = Among::of(events.iter()) {
+    if let Some(deliveries) = DeliverySet::of(events.iter()) {
         greatest = greatest.max(deliveries.last);
         let ids: Vec<DeliveryId> = deliveries.ids.iter().map(|id| DeliveryId(id.0)).collect();
         remove_deliveries(scene, &ids).await?;

@@ -11,9 +11,9 @@ use super::fault::DbError;
 use super::link::PgConnection;
 use super::partitions::Day;
 use super::scene::WriteContext;
-use super::tidy::{EVENT_COLUMNS, Old, a_step, act, kept_of_events};
-use super::tidy_almanac::{MAX_CLOCK_LAG, ScanScope, Walk, Walked, early};
-use crate::{Retention, Tidied};
+use super::tidy::{EVENT_COLUMNS, EventToCheck, a_step, act, kept_of_events};
+use super::tidy_almanac::{MAX_CLOCK_LAG, ScanResult, ScanScope, Walk, early};
+use crate::{Retention, RetentionStepResult};
 
 /// Runs one step. Returns what was deleted, and the position.
 pub(super) async fn stroll(
@@ -22,14 +22,14 @@ pub(super) async fn stroll(
     retention: &Retention,
     day: Day,
     walk: Walk,
-) -> Result<(Tidied, Walked), DbError> {
+) -> Result<(RetentionStepResult, ScanResult), DbError> {
     let (events, more) = look_at(&scene.link, day, walk, retention.step).await?;
     let kept = kept_of_events(&scene.link, &events, retention).await?;
     let last = events.last().map(|event| event.id);
     let settled = last_safe_id(&events, now);
-    let kept = |event: &Old| early(kept[&event.tenant_no], walk.whole);
+    let kept = |event: &EventToCheck| early(kept[&event.tenant_no], walk.whole);
     let (tidied, until) = act(scene, now, events, kept).await?;
-    let walked = Walked {
+    let walked = ScanResult {
         last,
         settled,
         more,
@@ -39,9 +39,9 @@ pub(super) async fn stroll(
 }
 
 /// Returns the last of these events before which no other can be inserted any more.
-pub(super) fn last_safe_id(events: &[Old], now: Timestamp) -> Option<Id> {
+pub(super) fn last_safe_id(events: &[EventToCheck], now: Timestamp) -> Option<Id> {
     let settled = now.0.saturating_sub(MAX_CLOCK_LAG.as_millis());
-    let older = |event: &&Old| ((event.id.0 >> 80) as u64) < settled;
+    let older = |event: &&EventToCheck| ((event.id.0 >> 80) as u64) < settled;
     events.iter().rev().find(older).map(|event| event.id)
 }
 
@@ -50,7 +50,7 @@ async fn look_at(
     day: Day,
     walk: Walk,
     count: usize,
-) -> Result<(Vec<Old>, bool), DbError> {
+) -> Result<(Vec<EventToCheck>, bool), DbError> {
     let name = day.partition("events");
     let rows = match walk.whose {
         ScanScope::Tenant(no) => {

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use posthaste_core::allowance::{Allowance, Over, QuotaUsage};
+use posthaste_core::allowance::{QuotaExceeded, QuotaUsage, Quotas};
 use posthaste_core::id::TenantId;
 use posthaste_core::time::{Month, Timestamp};
 use rustc_hash::FxHashMap;
@@ -114,9 +114,9 @@ impl UsageMeters {
         &mut self,
         tenant_no: i64,
         now: Timestamp,
-        allowance: Allowance,
+        allowance: Quotas,
         count: u64,
-    ) -> Result<(), Over> {
+    ) -> Result<(), QuotaExceeded> {
         if count == 0 {
             return Ok(());
         }

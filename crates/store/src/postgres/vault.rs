@@ -27,7 +27,7 @@ impl PostgresStore {
             let sql = "INSERT INTO vault (keys) VALUES ($1) ON CONFLICT DO NOTHING";
             scene.link.execute(sql, &[&keys]).await?;
             let kept = kept(&scene.link).await?;
-            kept.ok_or_else(|| DbError::Unreadable("the vault is empty".to_owned()))
+            kept.ok_or_else(|| DbError::Corrupt("the vault is empty".to_owned()))
         })
     }
 
@@ -48,7 +48,7 @@ impl PostgresStore {
             let link = &scene.link;
             link.execute(sql, &[&meta::MASTER_KEY, &newest]).await?;
             let used = in_use(link).await?;
-            let used = used.ok_or_else(|| DbError::Unreadable("no master key".to_owned()))?;
+            let used = used.ok_or_else(|| DbError::Corrupt("no master key".to_owned()))?;
             if known.contains(&used) && i64::from(used) != newest {
                 scene.set_number(meta::MASTER_KEY, newest).await?;
             }

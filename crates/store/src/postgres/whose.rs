@@ -5,23 +5,26 @@ use posthaste_core::id::TenantId;
 use super::columns::{Id, parse};
 use super::fault::DbError;
 use super::link::PgConnection;
-use crate::Named;
+use crate::OwnedObject;
 
 /// Returns the tenant of a resource, if neither of them is deleted.
-pub(super) async fn whose(link: &PgConnection, named: Named) -> Result<Option<TenantId>, DbError> {
+pub(super) async fn whose(
+    link: &PgConnection,
+    named: OwnedObject,
+) -> Result<Option<TenantId>, DbError> {
     let (id, sql) = match named {
-        Named::Endpoint(endpoint) => (
+        OwnedObject::Endpoint(endpoint) => (
             endpoint.0,
             "SELECT t.id FROM endpoints e JOIN tenants t ON t.no = e.tenant_no \
              WHERE e.id = $1 AND e.standing <> 3 AND NOT t.deleted",
         ),
-        Named::Event(event) => (
+        OwnedObject::Event(event) => (
             event.0,
             "SELECT t.id FROM events v JOIN tenants t ON t.no = v.tenant_no \
              WHERE v.id = $1 AND NOT t.deleted",
         ),
         // One statement, so that a delivery that ends at this moment is found in one of the tables.
-        Named::Delivery(delivery) => (
+        OwnedObject::Delivery(delivery) => (
             delivery.0,
             "SELECT t.id FROM (SELECT tenant_no FROM waiting WHERE id = $1 \
              UNION ALL SELECT tenant_no FROM ended WHERE id = $1) d \

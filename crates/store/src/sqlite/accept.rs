@@ -16,7 +16,7 @@ use super::keys::{Key, id_at, key_of, ms, tail_of};
 use super::routes::{Route, TenantRoutes};
 use super::rows;
 use super::schema::meta;
-use crate::{AcceptedDelivery, AcceptedEvent, Allowance, HandedOver, Ingest, Ingested, NewEvent};
+use crate::{AcceptedDelivery, AcceptedEvent, HandedOver, Ingest, Ingested, NewEvent, Quotas};
 
 /// The decision about one event of a list.
 enum Plan {
@@ -33,7 +33,7 @@ pub(super) fn accept(
     scene: &mut WriteContext<'_>,
     now: Timestamp,
     events: &[NewEvent],
-    allowance: Allowance,
+    allowance: Quotas,
 ) -> rusqlite::Result<Ingest> {
     let Some(first) = events.first() else {
         return Ok(Ingest::Done(Vec::new()));

@@ -10,10 +10,10 @@ use super::directory::{cut, live_tenant, one_more};
 use super::group::WriteContext;
 use super::keys::{at, id_bytes, most, ms};
 use super::rows::parse;
-use crate::audit::{OutcomeWord, first_kept};
+use crate::audit::{OutcomeCode, first_kept};
 use crate::{
-    AuditEntry, AuditFilter, AuditOutcome, AuditScope, Completed, CreateResult, Page, PageRequest,
-    Via,
+    AuditCompletion, AuditEntry, AuditFilter, AuditOutcome, AuditScope, CreateResult, Page,
+    PageRequest, Via,
 };
 
 /// Records an action before it is executed.
@@ -66,7 +66,7 @@ pub(super) fn finish(
     entry: AuditId,
     outcome: &AuditOutcome,
     made: Option<&str>,
-) -> rusqlite::Result<Completed> {
+) -> rusqlite::Result<AuditCompletion> {
     let (word, code) = outcome.columns();
     let id = id_bytes(entry.0);
     let completed = scene
@@ -77,15 +77,15 @@ pub(super) fn finish(
         )?
         .execute(params![id, Code(word), code, made])?;
     if completed == 1 {
-        return Ok(Completed::Done);
+        return Ok(AuditCompletion::Done);
     }
     let there = scene
         .conn
         .prepare_cached("SELECT 1 FROM audit WHERE id = ?1")?
         .exists([id])?;
     Ok(match there {
-        true => Completed::Already,
-        false => Completed::NoSuchEntry,
+        true => AuditCompletion::Already,
+        false => AuditCompletion::NoSuchEntry,
     })
 }
 
@@ -94,7 +94,7 @@ const COLUMNS: &str =
 
 fn read(row: &Row<'_>) -> rusqlite::Result<AuditEntry> {
     let key: Option<[u8; 16]> = row.get(3)?;
-    let word: Option<Code<OutcomeWord>> = row.get(9)?;
+    let word: Option<Code<OutcomeCode>> = row.get(9)?;
     let code = row.get(10)?;
     Ok(AuditEntry {
         id: AuditId(u128::from_be_bytes(row.get(0)?)),
@@ -123,8 +123,8 @@ pub(super) fn list(
         Value::Integer(one_more(page.limit)),
     ];
     match &filter.of {
-        AuditScope::Everybody => {}
-        AuditScope::Named(tenant) => given.push(Value::Text(tenant.to_string())),
+        AuditScope::All => {}
+        AuditScope::AnyWithId(tenant) => given.push(Value::Text(tenant.to_string())),
         AuditScope::Tenant(tenant) => given.push(Value::from(live_tenant(conn, tenant)?)),
     }
     let items = conn
@@ -136,8 +136,8 @@ pub(super) fn list(
 
 fn select(of: &AuditScope) -> String {
     let theirs = match of {
-        AuditScope::Everybody => "",
-        AuditScope::Named(_) => "tenant = ?4 AND ",
+        AuditScope::All => "",
+        AuditScope::AnyWithId(_) => "tenant = ?4 AND ",
         AuditScope::Tenant(_) => "tenant_no = ?4 AND ",
     };
     format!("SELECT {COLUMNS} WHERE {theirs}id >= ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3")
@@ -162,12 +162,9 @@ mod tests {
         let conn = open_writer(&directory.path().join("a.db")).unwrap();
         let acme = || "acme".parse().unwrap();
         for (of, index) in [
+            (AuditScope::All, "sqlite_autoindex_audit_1 (id>? AND id<?)"),
             (
-                AuditScope::Everybody,
-                "sqlite_autoindex_audit_1 (id>? AND id<?)",
-            ),
-            (
-                AuditScope::Named(acme()),
+                AuditScope::AnyWithId(acme()),
                 "audit_by_name (tenant=? AND id>? AND id<?)",
             ),
             (

@@ -13,12 +13,12 @@ use super::outbox;
 use super::reader::ReadClass;
 use super::store::SqliteStore;
 use crate::figures::by_bucket;
-use crate::{Answer, BucketWidth, Figures, Happened, Scope, Tally};
+use crate::{Answer, BucketWidth, Figures, Scope, StatEntry, Tally};
 
 type Buckets = Vec<((BucketWidth, Timestamp, Scope), Tally)>;
 
 impl Figures for SqliteStore {
-    fn add_figures(&self, number: u64, happened: Vec<Happened>) -> Answer<()> {
+    fn add_figures(&self, number: u64, happened: Vec<StatEntry>) -> Answer<()> {
         let buckets: Buckets = by_bucket(happened).into_iter().collect();
         self.write(move |scene| {
             // The writer knows what has been committed, so the number need not be stored.

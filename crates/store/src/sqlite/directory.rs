@@ -60,7 +60,7 @@ pub(super) fn replace_tenant(
     tenant: &Tenant,
 ) -> rusqlite::Result<ReplaceResult> {
     let Some(no) = scene.routes.tenant(&tenant.id).map(|routes| routes.no) else {
-        return Ok(ReplaceResult::Gone);
+        return Ok(ReplaceResult::NotFound);
     };
     scene.memory.tidying.invalidate_all();
     let changed = scene

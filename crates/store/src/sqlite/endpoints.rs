@@ -77,10 +77,10 @@ pub(super) fn replace(
     endpoint: &Endpoint,
 ) -> rusqlite::Result<ReplaceResult> {
     let Some(found) = find(scene.conn, endpoint.id)? else {
-        return Ok(ReplaceResult::Gone);
+        return Ok(ReplaceResult::NotFound);
     };
     if found.standing == Standing::Deleted {
-        return Ok(ReplaceResult::Gone);
+        return Ok(ReplaceResult::NotFound);
     }
     if found.revision != endpoint.revision {
         return Ok(ReplaceResult::Outdated);

@@ -12,15 +12,15 @@ use super::reader::ReadClass;
 use super::rows::{endpoint_id, from_json, parse, to_json};
 use super::schema::meta;
 use super::store::SqliteStore;
-use crate::failures::{DELIVERY_FAILED, FailureCause, Failures, Sum};
-use crate::outbox::{KeptLetter, Settled, by_recipient, too_far_ahead};
+use crate::failures::{DELIVERY_FAILED, FailureCause, FailureCount, Failures};
+use crate::outbox::{EmailAfterSend, StoredEmail, by_recipient, too_far_ahead};
 use crate::{
-    Answer, AuditEntry, CreateResult, Letter, LetterLine, Longest, MAX_PENDING_NOTIFICATIONS,
-    NoticeEntry, Outbox, Posted, Scope,
+    Answer, AuditEntry, CreateResult, EmailLine, MAX_PENDING_NOTIFICATIONS, MaxEmailDelay,
+    Notification, Outbox, PendingEmail, Posted, Scope,
 };
 
 impl Outbox for SqliteStore {
-    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<NoticeEntry>> {
+    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<Notification>> {
         self.read(ReadClass::Long, move |conn| notices(conn, after, limit))
     }
 
@@ -57,7 +57,7 @@ impl Outbox for SqliteStore {
         now: Timestamp,
         from: u64,
         up_to: u64,
-        lines: Vec<(String, LetterLine)>,
+        lines: Vec<(String, EmailLine)>,
         due_at: Timestamp,
     ) -> Answer<bool> {
         let lines = by_recipient(lines);
@@ -72,7 +72,7 @@ impl Outbox for SqliteStore {
                 .execute([up_to as i64])?;
             for (recipient, lines) in &lines {
                 let found = letter(scene.conn, recipient)?;
-                let mut kept = found.unwrap_or_else(|| KeptLetter::new(recipient.clone(), now));
+                let mut kept = found.unwrap_or_else(|| StoredEmail::new(recipient.clone(), now));
                 for line in lines {
                     kept.add(now, due_at, line.clone());
                 }
@@ -86,9 +86,9 @@ impl Outbox for SqliteStore {
         &self,
         now: Timestamp,
         until: Timestamp,
-        longest: Longest,
+        longest: MaxEmailDelay,
         limit: usize,
-    ) -> Answer<Vec<Letter>> {
+    ) -> Answer<Vec<PendingEmail>> {
         self.write(move |scene| claim(scene.conn, now, until, longest, limit))
     }
 
@@ -98,9 +98,9 @@ impl Outbox for SqliteStore {
                 return Ok(false);
             };
             match kept.settle(revision, &posted) {
-                Settled::Kept(kept) => keep(scene.conn, &kept)?,
-                Settled::Gone => remove(scene.conn, &recipient)?,
-                Settled::Another => return Ok(false),
+                EmailAfterSend::Kept(kept) => keep(scene.conn, &kept)?,
+                EmailAfterSend::Gone => remove(scene.conn, &recipient)?,
+                EmailAfterSend::Another => return Ok(false),
             }
             Ok(true)
         })
@@ -171,7 +171,7 @@ fn gather(
                 reason: row.get(2)?,
                 kind: row.get(3)?,
             };
-            let sum = Sum {
+            let sum = FailureCount {
                 count: row.get::<_, i64>(4)? as u64,
                 first_at: at(row.get(5)?),
                 last_at: at(row.get(6)?),
@@ -194,9 +194,9 @@ fn gather(
 const LETTER: &str =
     "SELECT recipient, revision, first_at, due_at, tries, omitted, lines FROM letters";
 
-fn read_letter(row: &Row<'_>) -> rusqlite::Result<KeptLetter> {
-    Ok(KeptLetter {
-        letter: Letter {
+fn read_letter(row: &Row<'_>) -> rusqlite::Result<StoredEmail> {
+    Ok(StoredEmail {
+        letter: PendingEmail {
             recipient: row.get(0)?,
             revision: row.get::<_, i64>(1)? as u64,
             first_at: at(row.get(2)?),
@@ -209,13 +209,13 @@ fn read_letter(row: &Row<'_>) -> rusqlite::Result<KeptLetter> {
     })
 }
 
-fn letter(conn: &Connection, recipient: &str) -> rusqlite::Result<Option<KeptLetter>> {
+fn letter(conn: &Connection, recipient: &str) -> rusqlite::Result<Option<StoredEmail>> {
     conn.prepare_cached(&format!("{LETTER} WHERE recipient = ?1"))?
         .query_row([recipient], read_letter)
         .optional()
 }
 
-fn keep(conn: &Connection, kept: &KeptLetter) -> rusqlite::Result<()> {
+fn keep(conn: &Connection, kept: &StoredEmail) -> rusqlite::Result<()> {
     let letter = &kept.letter;
     conn.prepare_cached(
         "INSERT INTO letters (recipient, revision, first_at, due_at, tries, omitted, lines) \
@@ -246,9 +246,9 @@ fn claim(
     conn: &Connection,
     now: Timestamp,
     until: Timestamp,
-    longest: Longest,
+    longest: MaxEmailDelay,
     limit: usize,
-) -> rusqlite::Result<Vec<Letter>> {
+) -> rusqlite::Result<Vec<PendingEmail>> {
     const DUE: &str = "(due_at <= ?1 OR due_at > CASE tries WHEN 0 THEN ?3 ELSE ?4 END)";
     let (untried, tried) = longest.latest(now);
     let given = (ms(now), most(limit), ms(untried), ms(tried));
@@ -268,7 +268,7 @@ fn claim(
         conn.prepare_cached("UPDATE letters SET due_at = ?2 WHERE recipient = ?1")?
             .execute(params![kept.letter.recipient, ms(until)])?;
     }
-    Ok(letters.into_iter().map(KeptLetter::into_letter).collect())
+    Ok(letters.into_iter().map(StoredEmail::into_letter).collect())
 }
 
 /// The columns that [`scope`] reads. The query joins the scope number with endpoints `e` and tenants `t`.
@@ -286,7 +286,7 @@ pub(super) fn scope(row: &Row<'_>, first: usize) -> rusqlite::Result<Scope> {
 }
 
 /// Returns notifications above a number.
-fn notices(conn: &Connection, after: u64, limit: usize) -> rusqlite::Result<Vec<NoticeEntry>> {
+fn notices(conn: &Connection, after: u64, limit: usize) -> rusqlite::Result<Vec<Notification>> {
     let after = i64::try_from(after).unwrap_or(i64::MAX);
     conn.prepare_cached(&format!(
         "SELECT n.number, n.at, n.name, n.detail, {SCOPE_COLUMNS} FROM notices n \
@@ -294,7 +294,7 @@ fn notices(conn: &Connection, after: u64, limit: usize) -> rusqlite::Result<Vec<
          WHERE n.number > ?1 ORDER BY n.number LIMIT ?2"
     ))?
     .query_map((after, most(limit)), |row| {
-        Ok(NoticeEntry {
+        Ok(Notification {
             number: row.get::<_, i64>(0)? as u64,
             scope: scope(row, 4)?,
             at: at(row.get(1)?),

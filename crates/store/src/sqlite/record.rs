@@ -18,7 +18,7 @@ use super::group::WriteContext;
 use super::keys::{Key, key_of, look_up, most};
 use super::outbox;
 use super::rows::{self, DeliveryRow, Round, to_json};
-use crate::{AttemptDetail, AttemptEntry, DisabledReason, Retried, Swept, Written};
+use crate::{AttemptDetail, AttemptEntry, DisabledReason, RetryResult, SweepResult, Written};
 
 /// Writes a record, unless its delivery has changed since.
 pub(super) fn record(
@@ -156,13 +156,13 @@ pub(super) fn retry(
     now: Timestamp,
     tenant: &TenantId,
     delivery: DeliveryId,
-) -> rusqlite::Result<Retried> {
+) -> rusqlite::Result<RetryResult> {
     let Some(row) = rows::find(scene.conn, delivery)? else {
-        return Ok(Retried::NoSuchDelivery);
+        return Ok(RetryResult::NoSuchDelivery);
     };
     let endpoint = row.delivery.facts().endpoint;
     let route = match scene.routes.tenant(tenant) {
-        None => return Ok(Retried::NoSuchDelivery),
+        None => return Ok(RetryResult::NoSuchDelivery),
         Some(routes) => routes.endpoint_no(row.endpoint_no).cloned(),
     };
     let Some(route) = route else {
@@ -170,27 +170,27 @@ pub(super) fn retry(
         let tenant_no = scene.routes.tenant(tenant).map(|routes| routes.no);
         let ours = found.is_some_and(|found| Some(found.tenant_no) == tenant_no);
         return Ok(if ours {
-            Retried::EndpointDeleted
+            RetryResult::EndpointDeleted
         } else {
-            Retried::NoSuchDelivery
+            RetryResult::NoSuchDelivery
         });
     };
     if !route.accepts_deliveries() {
-        return Ok(Retried::EndpointDisabled);
+        return Ok(RetryResult::EndpointDisabled);
     }
     let mut after = row.delivery.clone();
     let retried = if after.hasten(now).is_ok() {
-        Retried::Hastened { endpoint }
+        RetryResult::DueNow { endpoint }
     } else {
         let event = key_of(row.delivery.facts().event.0);
         if events::payload_gone(scene.conn, event)? == Some(true) {
-            return Ok(Retried::PayloadGone);
+            return Ok(RetryResult::PayloadDeleted);
         }
         scene.memory.tidying.invalidate_event(event);
         after
             .replay(now, route.give_up_after)
             .expect("what does not wait has ended");
-        Retried::Replayed { endpoint }
+        RetryResult::Replayed { endpoint }
     };
     put(scene, &row, &after)?;
     Ok(retried)
@@ -204,9 +204,9 @@ pub(super) fn sweep(
     reason: DeadReason,
     except: &Arc<[DeliveryId]>,
     limit: usize,
-) -> rusqlite::Result<Swept> {
+) -> rusqlite::Result<SweepResult> {
     let Some(found) = find(scene.conn, endpoint)? else {
-        return Ok(Swept {
+        return Ok(SweepResult {
             ended: 0,
             more: false,
         });
@@ -244,5 +244,5 @@ pub(super) fn sweep(
         put(scene, &row, &after)?;
         ended += 1;
     }
-    Ok(Swept { ended, more })
+    Ok(SweepResult { ended, more })
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use posthaste_core::classify::FailureKind;
-use posthaste_core::delivery::{Delivery, OrderingKey, State, Trigger, Turn};
+use posthaste_core::delivery::{Delivery, OrderingKey, ScheduledAttempt, State, Trigger};
 use posthaste_core::id::{EndpointId, EventId, ReplayId, TenantId};
 use posthaste_core::subscription::{EventType, wants};
 use posthaste_core::time::Timestamp;
@@ -405,7 +405,7 @@ fn make(
         due_at,
         route.give_up_after,
     );
-    let turn = Turn {
+    let turn = ScheduledAttempt {
         at: due_at,
         trigger: Trigger::Manual,
     };

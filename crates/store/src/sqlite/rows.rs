@@ -1,7 +1,9 @@
 //! Conversion between deliveries and their rows.
 
 use posthaste_core::classify::{FailureKind, Row as Rule};
-use posthaste_core::delivery::{DeadReason, Delivery, Facts, OrderingKey, State, Trigger, Turn};
+use posthaste_core::delivery::{
+    DeadReason, Delivery, DeliveryData, OrderingKey, ScheduledAttempt, State, Trigger,
+};
 use posthaste_core::id::{DeliveryId, EndpointId, EventId};
 use posthaste_core::time::Span;
 use rusqlite::types::Type;
@@ -40,7 +42,7 @@ impl DeliveryRow {
 /// Reads a delivery from a row that begins with [`COLUMNS`].
 pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<DeliveryRow> {
     let status = row.get::<_, Code<RowStatus>>(4)?.0;
-    let facts = Facts {
+    let facts = DeliveryData {
         id: DeliveryId(id_at(row.get(0)?, row.get(1)?)),
         event: EventId(id_at(row.get(2)?, row.get(3)?)),
         endpoint: endpoint_id(row, 16)?,
@@ -81,8 +83,8 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<DeliveryRow> {
     })
 }
 
-fn turn(row: &Row<'_>) -> rusqlite::Result<Turn> {
-    Ok(Turn {
+fn turn(row: &Row<'_>) -> rusqlite::Result<ScheduledAttempt> {
+    Ok(ScheduledAttempt {
         at: at(row.get(5)?),
         trigger: row.get::<_, Code<Trigger>>(6)?.0,
     })

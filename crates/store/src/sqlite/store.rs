@@ -36,12 +36,12 @@ use super::{
 };
 use crate::audit::fitted;
 use crate::{
-    Allowance, Answer, ApiKey, AttemptDetail, AttemptEntry, AuditEntry, AuditFilter, AuditOutcome,
-    Completed, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
-    DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, Ingest, KeyHash, Named,
-    NewEvent, OpenError, Page, PageRequest, Pass, ReplaceResult, Replay, ReplayFilter, ReplayStep,
-    Retention, Retried, Store, StoreError, StoreSettings, StoredDelivery, StoredEvent, Swept,
-    Tenant, Tidied, Usage, Written,
+    Answer, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry, AuditFilter,
+    AuditOutcome, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
+    DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, Ingest, KeyHash, NewEvent,
+    OpenError, OwnedObject, Page, PageRequest, Pass, Quotas, ReplaceResult, Replay, ReplayFilter,
+    ReplayStep, Retention, RetentionStepResult, RetryResult, Store, StoreError, StoreSettings,
+    StoredDelivery, StoredEvent, SweepResult, Tenant, Usage, Written,
 };
 
 /// Size that an event adds to a transaction besides its payload, in bytes. Without it, a group of many empty events
@@ -285,7 +285,7 @@ impl Store for SqliteStore {
         entry: AuditId,
         outcome: AuditOutcome,
         made: Option<String>,
-    ) -> Answer<Completed> {
+    ) -> Answer<AuditCompletion> {
         let (outcome, made) = (outcome.fitted(), fitted(made));
         self.write(move |scene| audit::finish(scene, entry, &outcome, made.as_deref()))
     }
@@ -300,7 +300,7 @@ impl Store for SqliteStore {
         })
     }
 
-    fn whose(&self, named: Named) -> Answer<Option<TenantId>> {
+    fn whose(&self, named: OwnedObject) -> Answer<Option<TenantId>> {
         self.read(ReadClass::Quick, move |conn| whose::whose(conn, named))
     }
 
@@ -356,7 +356,7 @@ impl Store for SqliteStore {
         &self,
         now: Timestamp,
         events: Vec<NewEvent>,
-        allowance: Allowance,
+        allowance: Quotas,
     ) -> Answer<Ingest> {
         let one_tenant = events.windows(2).all(|two| two[0].tenant == two[1].tenant);
         assert!(one_tenant, "events of one list belong to one tenant");
@@ -428,7 +428,7 @@ impl Store for SqliteStore {
         })
     }
 
-    fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<Retried> {
+    fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<RetryResult> {
         self.write(move |scene| record::retry(scene, now, &tenant, delivery))
     }
 
@@ -460,7 +460,7 @@ impl Store for SqliteStore {
         reason: DeadReason,
         except: Arc<[DeliveryId]>,
         limit: usize,
-    ) -> Answer<Swept> {
+    ) -> Answer<SweepResult> {
         self.write(move |scene| record::sweep(scene, now, endpoint, reason, &except, limit))
     }
 
@@ -554,7 +554,7 @@ impl Store for SqliteStore {
         })
     }
 
-    fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<Tidied> {
+    fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<RetentionStepResult> {
         self.write(move |scene| tidy::step(scene, now, &retention))
     }
 

@@ -22,8 +22,8 @@ use super::schema::meta;
 use super::tidy_runs::{Run, runs};
 use super::{alerts, audit, buckets, passes, usage};
 use crate::retention::is_over;
-use crate::stretches::Stretches;
-use crate::{Kept, Limits, Retention, Tidied};
+use crate::stretches::SkipRanges;
+use crate::{Kept, Limits, Retention, RetentionStepResult};
 
 /// Maximum number of deliveries per step, as a multiple of its events. Keeps steps short where events have many
 /// deliveries.
@@ -37,7 +37,7 @@ pub(super) struct Progress {
     /// The key after which the next step starts.
     up_to: Key,
     /// Skip ranges, valid while the retention settings stay the same.
-    stretches: Stretches<Key>,
+    stretches: SkipRanges<Key>,
     kept_as: Option<Retention>,
     /// The last replay that was examined; 0 if it was the last one stored.
     replays_up_to: Key,
@@ -94,7 +94,7 @@ pub(super) fn step(
     scene: &mut WriteContext<'_>,
     now: Timestamp,
     retention: &Retention,
-) -> rusqlite::Result<Tidied> {
+) -> rusqlite::Result<RetentionStepResult> {
     let conn = scene.conn;
     let progress = &mut scene.memory.tidying;
     progress.keep_as(retention);
@@ -358,7 +358,7 @@ fn act(
     events: &[ScannedEvent],
     ends: &DeliveryStates,
     doomed: &Expired,
-) -> rusqlite::Result<Tidied> {
+) -> rusqlite::Result<RetentionStepResult> {
     let conn = scene.conn;
     if !doomed.events.is_empty() {
         // Entries in an unfinished part of the history would be written again after the deletion.
@@ -380,7 +380,7 @@ fn act(
         let gone = remove_attempts(conn, Run::of(*key))?;
         attempts += usize::from(gone > 0);
     }
-    Ok(Tidied {
+    Ok(RetentionStepResult {
         events: doomed.events.len(),
         payloads,
         attempts,

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use posthaste_core::allowance::{Allowance, Over, QuotaUsage};
+use posthaste_core::allowance::{QuotaExceeded, QuotaUsage, Quotas};
 use posthaste_core::id::TenantId;
 use posthaste_core::time::{Month, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
@@ -37,9 +37,9 @@ impl UsageCounters {
         conn: &Connection,
         tenant_no: i64,
         now: Timestamp,
-        allowance: Allowance,
+        allowance: Quotas,
         count: u64,
-    ) -> rusqlite::Result<Result<(), Over>> {
+    ) -> rusqlite::Result<Result<(), QuotaExceeded>> {
         if count == 0 {
             return Ok(Ok(()));
         }

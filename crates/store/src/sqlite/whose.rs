@@ -5,20 +5,20 @@ use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::keys::{id_bytes, look_up};
 use super::rows::parse;
-use crate::Named;
+use crate::OwnedObject;
 
 /// Returns the tenant that an object belongs to, if both exist.
-pub(super) fn whose(conn: &Connection, named: Named) -> rusqlite::Result<Option<TenantId>> {
+pub(super) fn whose(conn: &Connection, named: OwnedObject) -> rusqlite::Result<Option<TenantId>> {
     let read = |row: &Row<'_>| parse(row.get_ref(0)?.as_str()?);
     match named {
-        Named::Endpoint(endpoint) => conn
+        OwnedObject::Endpoint(endpoint) => conn
             .prepare_cached(
                 "SELECT t.id FROM endpoints e JOIN tenants t ON t.no = e.tenant_no \
                  WHERE e.id = ?1 AND e.standing <> 3 AND t.deleted = 0",
             )?
             .query_row([id_bytes(endpoint.0)], read)
             .optional(),
-        Named::Event(event) => {
+        OwnedObject::Event(event) => {
             let Some(place) = look_up(event.0) else {
                 return Ok(None);
             };
@@ -29,7 +29,7 @@ pub(super) fn whose(conn: &Connection, named: Named) -> rusqlite::Result<Option<
             .query_row(place, read)
             .optional()
         }
-        Named::Delivery(delivery) => {
+        OwnedObject::Delivery(delivery) => {
             let Some(place) = look_up(delivery.0) else {
                 return Ok(None);
             };

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use posthaste_core::time::Timestamp;
-use posthaste_store::{Allowance, Content, Ingest, Limits, NewEvent, Store, Tenant};
+use posthaste_store::{Content, Ingest, Limits, NewEvent, Quotas, Store, Tenant};
 
 use crate::stage::{ClusterEvent, Stage, wait};
 
@@ -49,7 +49,7 @@ fn shards_stay_until_what_waits_for_a_meter_is_written() {
     let stage = Stage::new();
     let a = stage.node("a", LEASE);
     wait(a.store.create_tenant(NOW, tenant())).expect("it is made");
-    let limited = Allowance {
+    let limited = Quotas {
         per_second: Some(100),
         per_month: None,
     };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use posthaste_core::classify::{HttpStatus, Outcome};
 use posthaste_core::cluster::Shard;
-use posthaste_core::delivery::{Delivery, Terms};
+use posthaste_core::delivery::{Delivery, RetrySettings};
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::EndpointId;
@@ -84,7 +84,7 @@ fn waiting(node: &Node, endpoint: EndpointId) -> Vec<Delivery> {
 fn succeeded(delivery: &Delivery) -> Record {
     let mut delivery = delivery.clone();
     let policy = RetryPolicy::default();
-    let terms = Terms {
+    let terms = RetrySettings {
         policy: &policy,
         retry_after_cap: RETRY_AFTER_CAP,
     };

@@ -31,7 +31,7 @@ fn nodes_share_what_there_is_and_take_it_over_when_one_goes() {
             let owner = [&a, &b, &c].map(|node| match node.cluster.owner(shard) {
                 Owner::Me => Some(node.cluster.me()),
                 Owner::Other(other) => Some(other),
-                Owner::Nobody => None,
+                Owner::None => None,
             });
             owner[0].is_some() && owner[0] == owner[1] && owner[1] == owner[2]
         })
@@ -150,6 +150,6 @@ fn an_api_node_owns_nothing() {
     assert_ne!(api.cluster.me(), NodeNo(0));
     wait(worker.cluster.retire()).expect("it goes");
     stage.until("knowing that nobody does", || {
-        Shard::all().all(|shard| api.cluster.owner(shard) == Owner::Nobody)
+        Shard::all().all(|shard| api.cluster.owner(shard) == Owner::None)
     });
 }

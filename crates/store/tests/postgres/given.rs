@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use bytes::Bytes;
-use posthaste_core::classify::{HttpStatus, Meaning, Outcome};
+use posthaste_core::classify::{Classification, HttpStatus, Outcome};
 use posthaste_core::delivery::{Delivery, SettledAttempt, State, Trigger};
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{AttemptRecord, Record};
@@ -175,7 +175,7 @@ pub(crate) fn hand_in_success(
             status: HttpStatus::new(200).expect("a status"),
             retry_after: None,
         },
-        meaning: Meaning::Success,
+        meaning: Classification::Success,
         next_attempt_at: None,
         retry_after: None,
     };

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::postgres::{Dial, DialFuture, Pauses, Place, Tls, Wire};
+use posthaste_store::postgres::{Dial, DialFuture, Place, ReconnectBackoff, Tls, Wire};
 use posthaste_store::{
-    BucketWidth, CreateResult, Figures, Happened, Retention, Scope, Store, StoreError, Tally,
+    BucketWidth, CreateResult, Figures, Retention, Scope, StatEntry, Store, StoreError, Tally,
 };
 use tokio::task::AbortHandle;
 
@@ -72,14 +72,14 @@ impl Dial for ByCable {
 }
 
 fn by_cable(database: &Database) -> (Node, Arc<TcpProxy>) {
-    let pauses = Pauses {
+    let pauses = ReconnectBackoff {
         first: Duration::from_millis(1),
         most: Duration::from_millis(2),
     };
     by_cable_with(database, pauses)
 }
 
-fn by_cable_with(database: &Database, pauses: Pauses) -> (Node, Arc<TcpProxy>) {
+fn by_cable_with(database: &Database, pauses: ReconnectBackoff) -> (Node, Arc<TcpProxy>) {
     let cable = Arc::new(TcpProxy::default());
     let mut settings = settings(database.url());
     settings.dial = Arc::new(ByCable(cable.clone()));
@@ -129,7 +129,7 @@ fn one_failed_connect_answers_every_write_that_waited_for_it() {
     const WRITES: u32 = 50;
     let database = Database::create();
     let pause = Duration::from_secs(1);
-    let pauses = Pauses {
+    let pauses = ReconnectBackoff {
         first: pause,
         most: pause,
     };
@@ -229,7 +229,7 @@ fn figures_whose_commit_nobody_heard_of_are_not_added_again() {
         };
         let (scope, at) = (Scope::Everything, NOW);
         node.store
-            .add_figures(number, vec![Happened { scope, at, tally }])
+            .add_figures(number, vec![StatEntry { scope, at, tally }])
     };
     let unheard = flush(1);
     somebody_waits("advisory");

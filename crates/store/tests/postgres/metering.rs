@@ -1,12 +1,12 @@
 //! Tenants with a quota do not block other tenants.
 
 use posthaste_core::id::TenantId;
-use posthaste_store::{Allowance, Ingest, NewEvent, Store, Written};
+use posthaste_store::{Ingest, NewEvent, Quotas, Store, Written};
 
 use crate::engines::Database;
 use crate::given::{NOW, acme, event, node, one, run, succeed};
 
-const LIMITED: Allowance = Allowance {
+const LIMITED: Quotas = Quotas {
     per_second: Some(100),
     per_month: Some(100),
 };

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use posthaste_core::cluster::Shard;
 use posthaste_core::delivery::{DeadReason, Status};
 use posthaste_core::lane::Standing;
-use posthaste_store::{Allowance, CreateResult, DisabledReason, Ingest, Store, Swept, Written};
+use posthaste_store::{CreateResult, DisabledReason, Ingest, Quotas, Store, SweepResult, Written};
 
 use crate::engines::{Database, settings};
 use crate::given::{
@@ -33,7 +33,7 @@ fn what_an_expropriated_node_writes_as_an_owner_changes_nothing() {
     let swept = old
         .store
         .sweep(NOW, HERE, DeadReason::EndpointDisabled, [].into(), 9);
-    let nothing = Swept {
+    let nothing = SweepResult {
         ended: 0,
         more: false,
     };
@@ -119,11 +119,11 @@ fn two_nodes_take_in_no_more_than_a_tenant_may_send() {
     let nodes = [node(&database, 1), node(&database, 2)];
     nodes[0].furnish();
     const MOST: u64 = 30;
-    let a_second = Allowance {
+    let a_second = Quotas {
         per_second: Some(MOST as u32),
         per_month: None,
     };
-    let a_month = Allowance {
+    let a_month = Quotas {
         per_second: None,
         per_month: Some(2 * MOST),
     };

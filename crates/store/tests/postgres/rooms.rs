@@ -1,8 +1,8 @@
 //! Concurrency shares of nodes.
 
-use posthaste_core::cluster::{Ask, Room};
+use posthaste_core::cluster::{Ask, ShareGrant};
 use posthaste_core::dice::Dice;
-use posthaste_core::dispatcher::Crowd;
+use posthaste_core::dispatcher::TenantDemand;
 use posthaste_core::id::TenantId;
 use posthaste_store::{Answer, Store, StoreError};
 
@@ -26,17 +26,17 @@ fn asks(
     in_force: u32,
     under_way: u32,
     wants: u32,
-) -> Answer<Vec<Room>> {
+) -> Answer<Vec<ShareGrant>> {
     let ask = Ask {
         in_force,
         under_way,
         wants,
     };
     let cluster = node.store.cluster().expect("it can be shared");
-    cluster.share_room(vec![Crowd { tenant, most, ask }])
+    cluster.share_room(vec![TenantDemand { tenant, most, ask }])
 }
 
-fn one_room(told: Result<Vec<Room>, StoreError>) -> Room {
+fn one_room(told: Result<Vec<ShareGrant>, StoreError>) -> ShareGrant {
     let [room] = told.expect("it is told")[..] else {
         panic!("one was asked for");
     };

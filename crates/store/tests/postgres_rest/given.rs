@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use posthaste_core::classify::{HttpStatus, Outcome};
-use posthaste_core::delivery::Terms;
+use posthaste_core::delivery::RetrySettings;
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
@@ -16,8 +16,8 @@ use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::postgres::{PostgresSettings, PostgresStore};
 use posthaste_store::{
     AcceptedEvent, Answer, AttemptDetail, Content, CreateResult, Endpoint, HandOver, HandedOver,
-    Idempotency, Ingest, Limits, NewEvent, Retention, Store, StoreError, StoreSettings, Tenant,
-    Tidied, Written,
+    Idempotency, Ingest, Limits, NewEvent, Retention, RetentionStepResult, Store, StoreError,
+    StoreSettings, Tenant, Written,
 };
 
 use crate::engines::{Database, NoOrders, settings};
@@ -143,7 +143,7 @@ impl Given {
             .expect("it is there");
         let mut delivery = stored.delivery;
         let policy = RetryPolicy::default();
-        let terms = Terms {
+        let terms = RetrySettings {
             policy: &policy,
             retry_after_cap: RETRY_AFTER_CAP,
         };
@@ -175,8 +175,8 @@ impl Given {
     }
 
     /// The same, and returns all counts.
-    pub(crate) fn tidy_as(&self, now: Timestamp, retention: &Retention) -> Tidied {
-        let mut sum = Tidied::default();
+    pub(crate) fn tidy_as(&self, now: Timestamp, retention: &Retention) -> RetentionStepResult {
+        let mut sum = RetentionStepResult::default();
         for _ in 0..1_000 {
             let tidied = run(self.store.tidy(now, retention.clone())).expect("it tidies");
             sum.events += tidied.events;

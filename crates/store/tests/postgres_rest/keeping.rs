@@ -2,7 +2,7 @@
 
 use posthaste_core::id::DeliveryId;
 use posthaste_core::time::Span;
-use posthaste_store::{AttemptEntry, Retention, Store, Tidied};
+use posthaste_store::{AttemptEntry, Retention, RetentionStepResult, Store};
 
 use crate::given::{DAY, Given, HOUR, at, event, id, run};
 
@@ -38,7 +38,7 @@ fn what_events_carried_goes_row_by_row() {
         ..Retention::all(Span::from_days(30), 5)
     };
     let carries = "SELECT count(*) FROM events WHERE length(payload) > 0";
-    let went = |tidied: Tidied| (tidied.events, tidied.payloads, tidied.attempts);
+    let went = |tidied: RetentionStepResult| (tidied.events, tidied.payloads, tidied.attempts);
     assert_eq!(went(given.tidy_as(at(DAY), &retention)), (0, 0, 0));
     // Not together with the day, but each at its own time.
     assert_eq!(

@@ -3,7 +3,7 @@
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::Span;
 use posthaste_store::{
-    AuditFilter, AuditScope, DeliveryFilter, EventFilter, Named, PageRequest, ReplayFilter,
+    AuditFilter, AuditScope, DeliveryFilter, EventFilter, OwnedObject, PageRequest, ReplayFilter,
     ReplayScope, Retention, Store, StoredStatus,
 };
 
@@ -121,8 +121,8 @@ fn ask_everything(given: &Given) {
 fn ask_as_people_do(given: &Given) {
     let now = at(9 * DAY);
     for of in [
-        AuditScope::Everybody,
-        AuditScope::Named(id("acme")),
+        AuditScope::All,
+        AuditScope::AnyWithId(id("acme")),
         AuditScope::Tenant(id("acme")),
     ] {
         let filter = AuditFilter {
@@ -155,9 +155,9 @@ fn ask_as_people_do(given: &Given) {
         .deliveries(id("acme"), DeliveryFilter::default(), page);
     let newest = run(newest).expect("a delivery").items.remove(0).delivery;
     for named in [
-        Named::Delivery(newest.id()),
-        Named::Event(newest.facts().event),
-        Named::Endpoint(newest.facts().endpoint),
+        OwnedObject::Delivery(newest.id()),
+        OwnedObject::Event(newest.facts().event),
+        OwnedObject::Endpoint(newest.facts().endpoint),
     ] {
         assert_eq!(run(given.store.whose(named)), Ok(Some(id("acme"))));
     }

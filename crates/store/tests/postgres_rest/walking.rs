@@ -5,8 +5,8 @@ use std::thread::JoinHandle;
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{
-    Limits, ReplaceResult, ReplayFilter, ReplayScope, ReplayStatus, Retention, Retried, Store,
-    Tenant, Tidied,
+    Limits, ReplaceResult, ReplayFilter, ReplayScope, ReplayStatus, Retention, RetentionStepResult,
+    RetryResult, Store, Tenant,
 };
 
 use crate::given::{DAY, Given, HOUR, at, event, id, run};
@@ -38,7 +38,7 @@ fn emptied(given: &Given) -> u64 {
     given.count("SELECT count(*) FROM events WHERE payload_removed_at IS NOT NULL")
 }
 
-fn step(given: &Given, now: Timestamp, retention: &Retention) -> Tidied {
+fn step(given: &Given, now: Timestamp, retention: &Retention) -> RetentionStepResult {
     run(given.store.tidy(now, retention.clone())).expect("it tidies")
 }
 
@@ -82,7 +82,7 @@ fn where_many_go_early_each_goes_at_its_own_time() {
         seen.push((tidied.payloads, tidied.events));
         assert_eq!(
             given.tidy_as(at(now), &retention),
-            Tidied::default(),
+            RetentionStepResult::default(),
             "{now}"
         );
     }
@@ -211,7 +211,7 @@ fn what_is_being_sent_again_keeps_what_it_carries() {
     let retried = run(given
         .store
         .retry(at(3 * DAY), id("acme"), sent.deliveries[0].id));
-    assert_eq!(retried, Ok(Retried::PayloadGone));
+    assert_eq!(retried, Ok(RetryResult::PayloadDeleted));
     assert_eq!(emptied(&given), 1);
 }
 

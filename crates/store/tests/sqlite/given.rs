@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
 
 use bytes::Bytes;
-use posthaste_core::classify::{HttpStatus, Meaning, Outcome};
+use posthaste_core::classify::{Classification, HttpStatus, Outcome};
 use posthaste_core::delivery::{Delivery, SettledAttempt, State, Trigger};
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{AttemptRecord, Record};
@@ -208,7 +208,7 @@ pub(crate) fn succeed(
             status: HttpStatus::new(200).unwrap(),
             retry_after: None,
         },
-        meaning: Meaning::Success,
+        meaning: Classification::Success,
         next_attempt_at: None,
         retry_after: None,
     };

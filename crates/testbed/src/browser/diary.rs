@@ -1,6 +1,6 @@
 //! Log of everything that happens at a page, from the events of the browser.
 //!
-//! [`Diary`] collects complaints: errors and warnings of the console, uncaught exceptions, violations of the content
+//! [`PageLog`] collects complaints: errors and warnings of the console, uncaught exceptions, violations of the content
 //! security policy, failed requests, dialogs, and every request to an origin that the test did not open.
 
 use std::collections::{HashMap, HashSet};
@@ -14,7 +14,7 @@ use url::Url;
 use crate::PATIENCE;
 
 /// The log of one page.
-pub(super) struct Diary {
+pub(super) struct PageLog {
     /// Id of the page's main frame. Frames inside the page have other ids.
     frame: String,
     notes: Mutex<Notes>,
@@ -43,9 +43,9 @@ pub struct Document {
     pub headers: HashMap<String, String>,
 }
 
-impl Diary {
-    pub(super) fn of(frame: &str) -> Diary {
-        Diary {
+impl PageLog {
+    pub(super) fn of(frame: &str) -> PageLog {
+        PageLog {
             frame: frame.to_owned(),
             notes: Mutex::default(),
             loads: watch::Sender::new(0),

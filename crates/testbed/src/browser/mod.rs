@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub use diary::Document;
 pub use look::{Look, Violation, png_size};
 pub use page::Page;
-pub use spot::Spot;
+pub use spot::Locator;
 
 use pipe::Pipe;
 

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use url::Url;
 
-use super::diary::{Diary, Document};
+use super::diary::{Document, PageLog};
 use super::pipe::Pipe;
-use super::spot::Spot;
+use super::spot::Locator;
 use crate::PATIENCE;
 
 /// Interval between checks while a test waits for a condition.
@@ -20,7 +20,7 @@ pub struct Page {
     pub(super) pipe: Arc<Pipe>,
     pub(super) session: String,
     pub(super) frame: String,
-    pub(super) diary: Arc<Diary>,
+    pub(super) diary: Arc<PageLog>,
     /// Browser context that holds the cookies.
     context: String,
     /// True if dropping this page closes the context. Pages from [`Page::another`] share it and do not.
@@ -58,7 +58,7 @@ impl Page {
             .call(Some(&session), "Page.getFrameTree", json!({}))
             .await;
         let frame = text(&tree["frameTree"]["frame"]["id"]);
-        let diary = Arc::new(Diary::of(&frame));
+        let diary = Arc::new(PageLog::of(&frame));
         pipe.keep(&session, diary.clone());
         let page = Page {
             pipe,
@@ -115,7 +115,7 @@ impl Page {
     }
 
     /// Clicks on an element that leads to another page, waits until that has loaded, and returns the response.
-    pub async fn follow(&self, spot: impl Into<Spot>) -> Document {
+    pub async fn follow(&self, spot: impl Into<Locator>) -> Document {
         let loads = self.diary.loads();
         self.click(spot).await;
         self.diary.loaded_after(loads).await;
@@ -211,27 +211,27 @@ impl Page {
     }
 
     /// Waits until this element is visible.
-    pub async fn wait_for(&self, spot: impl Into<Spot>) {
+    pub async fn wait_for(&self, spot: impl Into<Locator>) {
         let spot = spot.into();
         let script = format!("!!({}) /* {} */", spot.script(), spot.named());
         self.until(&script).await;
     }
 
     /// Returns true if this element is visible.
-    pub async fn has(&self, spot: impl Into<Spot>) -> bool {
+    pub async fn has(&self, spot: impl Into<Locator>) -> bool {
         let script = format!("!!({})", spot.into().script());
         self.ask(&script).await == true
     }
 
     /// Waits for this element and returns its displayed text.
-    pub async fn text(&self, spot: impl Into<Spot>) -> String {
+    pub async fn text(&self, spot: impl Into<Locator>) -> String {
         let spot = spot.into();
         self.wait_for(&spot).await;
         text(&self.ask(&format!("({}).innerText", spot.script())).await)
     }
 
     /// Waits for this element and returns one of its attributes.
-    pub async fn attribute(&self, spot: impl Into<Spot>, name: &str) -> Option<String> {
+    pub async fn attribute(&self, spot: impl Into<Locator>, name: &str) -> Option<String> {
         let spot = spot.into();
         self.wait_for(&spot).await;
         let script = format!("({}).getAttribute({})", spot.script(), json!(name));
@@ -244,7 +244,7 @@ impl Page {
     }
 
     /// Clicks on this element as soon as a user could: it is visible, enabled and not covered.
-    pub async fn click(&self, spot: impl Into<Spot>) {
+    pub async fn click(&self, spot: impl Into<Locator>) {
         let spot = spot.into();
         let script = format!(
             "(() => {{
@@ -271,7 +271,7 @@ impl Page {
     }
 
     /// Replaces the text of a field.
-    pub async fn fill(&self, spot: impl Into<Spot>, words: &str) {
+    pub async fn fill(&self, spot: impl Into<Locator>, words: &str) {
         let spot = spot.into();
         self.wait_for(&spot).await;
         let select = format!(
@@ -287,7 +287,7 @@ impl Page {
     }
 
     /// Chooses the option of a select list that has this value.
-    pub async fn choose(&self, spot: impl Into<Spot>, value: &str) {
+    pub async fn choose(&self, spot: impl Into<Locator>, value: &str) {
         let spot = spot.into();
         self.wait_for(&spot).await;
         let choose = format!(

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::diary::Diary;
+use super::diary::PageLog;
 use crate::PATIENCE;
 
 /// Shell command: the standard descriptors become 3 and 4, and other output of the browser goes to stderr.
@@ -66,7 +66,7 @@ struct Shared {
     next: AtomicU64,
     /// Calls that wait for an answer, by id. `None` when the browser has ended.
     waiting: Mutex<Option<Waiting>>,
-    diaries: Mutex<HashMap<String, Arc<Diary>>>,
+    diaries: Mutex<HashMap<String, Arc<PageLog>>>,
 }
 
 impl Pipe {
@@ -165,7 +165,7 @@ impl Pipe {
     }
 
     /// Records the events of this page in the diary from now on.
-    pub(super) fn keep(&self, session: &str, diary: Arc<Diary>) {
+    pub(super) fn keep(&self, session: &str, diary: Arc<PageLog>) {
         let mut diaries = self.shared.diaries.lock().unwrap();
         diaries.insert(session.to_owned(), diary);
     }

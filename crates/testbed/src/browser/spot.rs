@@ -4,7 +4,7 @@ use serde_json::json;
 
 /// Locates an element, as a script that finds it.
 #[derive(Clone, Debug)]
-pub struct Spot {
+pub struct Locator {
     script: String,
     named: String,
 }
@@ -16,26 +16,26 @@ const HAS_TEXT: &str = "[found.innerText, found.value, found.getAttribute('aria-
 const IS_LABELLED: &str =
     "[...found.labels].some(label => label.innerText.replace(/\\s+/g, ' ').includes(words))";
 
-impl Spot {
+impl Locator {
     /// The first visible element that matches this selector and contains these words in its text, value or label.
-    pub fn saying(selector: &str, words: &str) -> Spot {
-        Spot {
+    pub fn saying(selector: &str, words: &str) -> Locator {
+        Locator {
             script: first("document", selector, HAS_TEXT, words),
             named: format!("{selector} that says {words:?}"),
         }
     }
 
-    /// Like [`Spot::saying`], but inside another element.
-    pub fn within(outer: &Spot, selector: &str, words: &str) -> Spot {
-        Spot {
+    /// Like [`Locator::saying`], but inside another element.
+    pub fn within(outer: &Locator, selector: &str, words: &str) -> Locator {
+        Locator {
             script: first(&outer.script, selector, HAS_TEXT, words),
             named: format!("{selector} that says {words:?}, within {}", outer.named),
         }
     }
 
     /// The control with this label.
-    pub fn labelled(label: &str) -> Spot {
-        Spot {
+    pub fn labelled(label: &str) -> Locator {
+        Locator {
             script: first("document", "input, select, textarea", IS_LABELLED, label),
             named: format!("what is labelled {label:?}"),
         }
@@ -60,18 +60,18 @@ fn first(root: &str, selector: &str, holds: &str, words: &str) -> String {
     )
 }
 
-impl From<&str> for Spot {
+impl From<&str> for Locator {
     /// The first visible element that matches this selector.
-    fn from(selector: &str) -> Spot {
-        Spot {
+    fn from(selector: &str) -> Locator {
+        Locator {
             script: first("document", selector, "true", ""),
             named: selector.to_owned(),
         }
     }
 }
 
-impl From<&Spot> for Spot {
-    fn from(spot: &Spot) -> Spot {
+impl From<&Locator> for Locator {
+    fn from(spot: &Locator) -> Locator {
         spot.clone()
     }
 }

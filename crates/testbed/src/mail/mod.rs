@@ -53,7 +53,7 @@ pub enum MailStep {
     /// DATA.
     Data,
     /// The email has been read.
-    Letter,
+    Message,
     /// QUIT.
     Quit,
 }
@@ -67,7 +67,7 @@ impl MailStep {
             MailStep::Mail => "mail",
             MailStep::Recipient => "recipient",
             MailStep::Data => "data",
-            MailStep::Letter => "letter",
+            MailStep::Message => "letter",
             MailStep::Quit => "quit",
         }
     }
@@ -75,7 +75,7 @@ impl MailStep {
 
 /// An email that arrived.
 #[derive(Clone, Debug)]
-pub struct Arrived {
+pub struct ReceivedEmail {
     /// Sender address of the envelope.
     pub from: String,
     /// Recipient addresses of the envelope.
@@ -94,7 +94,7 @@ pub struct Arrived {
     pub raw: String,
 }
 
-impl Arrived {
+impl ReceivedEmail {
     /// Returns the header of this name. Panics if there is not exactly one.
     pub fn header(&self, name: &str) -> &str {
         let mut found = self.headers.iter();
@@ -106,10 +106,10 @@ impl Arrived {
         value
     }
 
-    fn read(told: &Value) -> Arrived {
+    fn read(told: &Value) -> ReceivedEmail {
         let text = |value: &Value| value.as_str().expect("a text").to_owned();
         let list = |value: &Value| value.as_array().expect("a list").clone();
-        Arrived {
+        ReceivedEmail {
             from: text(&told["from"]),
             to: list(&told["to"]).iter().map(text).collect(),
             hello: text(&told["hello"]),
@@ -185,7 +185,7 @@ impl MailSetup {
 /// Everything that the process has reported so far.
 #[derive(Debug, Default)]
 struct MailServerState {
-    arrived: Mutex<Vec<Arrived>>,
+    arrived: Mutex<Vec<ReceivedEmail>>,
     reached: Mutex<Vec<String>>,
     mechanisms: Mutex<Vec<String>>,
 }
@@ -294,7 +294,7 @@ impl MailServer {
     }
 
     /// All emails that have arrived.
-    pub fn letters(&self) -> Vec<Arrived> {
+    pub fn letters(&self) -> Vec<ReceivedEmail> {
         self.told.arrived.lock().unwrap().clone()
     }
 
@@ -304,12 +304,12 @@ impl MailServer {
     }
 
     /// Waits until `wanted` emails have arrived.
-    pub async fn arrivals(&self, wanted: usize) -> Vec<Arrived> {
+    pub async fn arrivals(&self, wanted: usize) -> Vec<ReceivedEmail> {
         self.until(|letters| letters.len() >= wanted).await
     }
 
     /// Waits until the arrived emails are as wanted.
-    pub async fn until(&self, wanted: impl Fn(&[Arrived]) -> bool) -> Vec<Arrived> {
+    pub async fn until(&self, wanted: impl Fn(&[ReceivedEmail]) -> bool) -> Vec<ReceivedEmail> {
         let found = self.wait_for_state(|| Some(self.letters()).filter(|letters| wanted(letters)));
         found.await.unwrap_or_else(|| {
             let subjects: Vec<String> = self
@@ -380,7 +380,7 @@ fn hear(
             } else if let Some(mechanism) = line["asked"].as_str() {
                 told.mechanisms.lock().unwrap().push(mechanism.to_owned());
             } else {
-                let arrived = Arrived::read(&line["arrived"]);
+                let arrived = ReceivedEmail::read(&line["arrived"]);
                 told.arrived.lock().unwrap().push(arrived);
             }
             news.send_modify(|count| *count += 1);

@@ -36,7 +36,7 @@ pub struct ShardRow {
 
 /// The contents of the shared table right after a heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct View {
+pub struct TableView {
     /// Every node, including this one.
     pub nodes: Vec<Seen>,
     /// Every shard.
@@ -51,7 +51,7 @@ pub enum Input {
     /// [`Command::Register`] succeeded, with this node number.
     Registered(NodeNo),
     /// [`Command::Beat`] succeeded, and the table then had these contents.
-    Beaten(View),
+    Beaten(TableView),
     /// [`Command::Fence`] succeeded, or was no longer necessary.
     Fenced,
     /// [`Command::Claim`] succeeded: this node owns these shards.

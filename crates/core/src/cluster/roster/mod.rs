@@ -26,7 +26,7 @@ mod shares;
 #[cfg(test)]
 mod tests;
 
-pub use command::{Command, Holding, Input, Seen, ShardRow, View};
+pub use command::{Command, Holding, Input, Seen, ShardRow, TableView};
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -188,7 +188,7 @@ impl Roster {
         self.beat_at = now;
     }
 
-    fn beaten(&mut self, now: Tick, view: &View, commands: &mut Vec<Command>) {
+    fn beaten(&mut self, now: Tick, view: &TableView, commands: &mut Vec<Command>) {
         let Some(PendingRequest::Beat { sent }) = self.underway.take() else {
             panic!("an answer to a beat that was not asked for");
         };
@@ -390,7 +390,7 @@ impl Inside {
     }
 
     /// Updates the last heartbeats of the other nodes and returns the commands that fence the dead ones.
-    fn update_heartbeats(&mut self, now: Tick, view: &View, timings: Timings) -> Vec<Command> {
+    fn update_heartbeats(&mut self, now: Tick, view: &TableView, timings: Timings) -> Vec<Command> {
         let deaf = self
             .last_look
             .is_none_or(|last| now.since(last) > timings.deaf_after);

@@ -1,10 +1,10 @@
 //! Division of the shards among the nodes.
 
-use super::{Command, Holding, Inside, View};
+use super::{Command, Holding, Inside, TableView};
 use crate::cluster::{NodeNo, SHARD_COUNT};
 
 /// Returns the number of shards that a node should own: an equal part, and one more for the first nodes.
-pub(super) fn quota(node: NodeNo, works: bool, view: &View) -> usize {
+pub(super) fn quota(node: NodeNo, works: bool, view: &TableView) -> usize {
     if !works {
         return 0;
     }
@@ -26,7 +26,7 @@ pub(super) fn quota(node: NodeNo, works: bool, view: &View) -> usize {
 impl Inside {
     /// Drops all shards if the table does not confirm every one of them. This should never happen. If it does, the
     /// node cannot trust its own state.
-    pub(super) fn verify_ownership(&mut self, view: &View, commands: &mut Vec<Command>) {
+    pub(super) fn verify_ownership(&mut self, view: &TableView, commands: &mut Vec<Command>) {
         let holds = |holding: Holding| {
             let held = self.held.get(&holding.shard);
             held.is_some_and(|held| held.epoch == holding.epoch)
@@ -42,7 +42,12 @@ impl Inside {
     }
 
     /// Plans claims for the missing part of this node's shards, and revokes surplus ones.
-    pub(super) fn plan_shards(&mut self, works: bool, view: &View, commands: &mut Vec<Command>) {
+    pub(super) fn plan_shards(
+        &mut self,
+        works: bool,
+        view: &TableView,
+        commands: &mut Vec<Command>,
+    ) {
         let quota = quota(self.node, works, view);
         // Shards that the table shows as this node's and that it does not hold: an answer was lost, or the lease
         // ended.

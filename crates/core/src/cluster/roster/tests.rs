@@ -9,7 +9,7 @@ const ME: NodeNo = NodeNo(10);
 /// A roster with its own table, on which every request succeeds at once.
 struct Bench {
     roster: Roster,
-    view: View,
+    view: TableView,
     now: Tick,
 }
 
@@ -36,7 +36,7 @@ impl Bench {
         nodes.push(seen(ME.0, 0));
         let mut bench = Bench {
             roster: Roster::new(Timings::default(), true, Tick(5)),
-            view: View {
+            view: TableView {
                 nodes,
                 shards: shards.collect(),
             },
@@ -291,7 +291,7 @@ proptest! {
     #[test]
     fn shares_add_up(numbers in proptest::collection::btree_set(0_u64..1_000, 1..40)) {
         let nodes: Vec<Seen> = numbers.iter().map(|number| seen(*number, 0)).collect();
-        let view = View { nodes, shards: Vec::new() };
+        let view = TableView { nodes, shards: Vec::new() };
         let quotas = || numbers.iter().map(|number| shares::quota(NodeNo(*number), true, &view));
         prop_assert_eq!(quotas().sum::<usize>(), 256);
         let (least, most) = (quotas().min(), quotas().max());

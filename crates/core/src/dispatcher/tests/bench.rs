@@ -8,7 +8,7 @@ use crate::classify::Outcome;
 use crate::delivery::{DeadReason, Delivery, OrderingKey};
 use crate::dice::Dice;
 use crate::dispatcher::{
-    Attempt, Command, Dispatcher, Finish, Input, Introduction, LaneView, Limits, News, Record,
+    Attempt, Command, Dispatcher, EndpointSnapshot, Finish, Input, LaneView, Limits, News, Record,
     Ticket,
 };
 use crate::id::{DeliveryId, EndpointId, EventId};
@@ -65,7 +65,7 @@ pub(super) struct Bench {
     /// Times of all attempts since the beginning.
     pub(super) arrivals: Vec<Tick>,
     limits: Limits,
-    endpoints: BTreeMap<EndpointId, Introduction>,
+    endpoints: BTreeMap<EndpointId, EndpointSnapshot>,
     cancelling: BTreeSet<DeliveryId>,
     cancel_tickets: BTreeSet<Ticket>,
     ids: u128,
@@ -131,7 +131,7 @@ impl Bench {
         let endpoint = EndpointId(self.next_id());
         self.endpoints.insert(
             endpoint,
-            Introduction {
+            EndpointSnapshot {
                 endpoint,
                 tenant: tenant.parse().expect("a name"),
                 settings: Arc::new(settings),
@@ -144,7 +144,7 @@ impl Bench {
     }
 
     /// Returns the endpoint as it is stored.
-    pub(super) fn stored(&mut self, endpoint: EndpointId) -> &mut Introduction {
+    pub(super) fn stored(&mut self, endpoint: EndpointId) -> &mut EndpointSnapshot {
         self.endpoints.get_mut(&endpoint).expect("it is registered")
     }
 
@@ -241,7 +241,7 @@ impl Bench {
     }
 
     pub(super) fn fall(&mut self, delivery: DeliveryId) {
-        self.come_back(delivery, Finish::OurFault);
+        self.come_back(delivery, Finish::InternalFault);
     }
 
     fn come_back(&mut self, delivery: DeliveryId, finish: Finish) {

@@ -158,7 +158,7 @@ fn answers_that_nobody_awaits_change_nothing() {
     assert_eq!(bench.records.len(), 1);
     // A second result for the same attempt counts nothing and sends nothing.
     bench.listen();
-    for finish in [Finish::Ran(down()), Finish::OurFault] {
+    for finish in [Finish::Ran(down()), Finish::InternalFault] {
         bench.tell(Input::Finished { ticket, finish });
     }
     assert_eq!(bench.listen(), []);

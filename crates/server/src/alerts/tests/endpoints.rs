@@ -3,7 +3,7 @@
 use posthaste_core::alert::AlertName;
 use posthaste_core::lane::{DisableCause, Health, Standing, StoredTrip, TripReason};
 use posthaste_core::time::Span;
-use posthaste_store::{DisabledReason, NoticeEntry, Scope};
+use posthaste_store::{DisabledReason, Notification, Scope};
 use serde_json::json;
 
 use super::{HOOK, World};
@@ -13,8 +13,8 @@ const TRIPPED: AlertName = AlertName::BreakerTripped;
 const WARNED: AlertName = AlertName::DisableWarning;
 const DISABLED: AlertName = AlertName::EndpointDisabled;
 
-fn notice(world: &World, number: u64, name: &str) -> NoticeEntry {
-    NoticeEntry {
+fn notice(world: &World, number: u64, name: &str) -> Notification {
+    Notification {
         number,
         scope: ENDPOINT,
         at: world.now(),
@@ -152,7 +152,7 @@ async fn what_goes_on_at_the_endpoint_goes_on_and_what_is_over_there_is_over() {
             let mut only = world.settings.clone();
             only.bounds.retain(|name, _| *name == DISABLED);
             let hearing = world.hearing(&only);
-            let notice = NoticeEntry {
+            let notice = Notification {
                 scope: ENDPOINT,
                 ..notice(&world, 0, "endpoint.disabled")
             };

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use posthaste_core::alert::{AlertName, Bound};
 use posthaste_core::classify::{Fault, Outcome};
-use posthaste_core::delivery::Terms;
+use posthaste_core::delivery::RetrySettings;
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::{AttemptRecord, Record};
 use posthaste_core::lane::RETRY_AFTER_CAP;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{
-    AttemptDetail, Content, Happened, NewEvent, Scope, StoreError, StoreSettings, Tally,
+    AttemptDetail, Content, NewEvent, Scope, StatEntry, StoreError, StoreSettings, Tally,
 };
 use posthaste_store_testing::model::ModelStore;
 
@@ -59,14 +59,14 @@ fn bad(name: AlertName) -> Tally {
         | AlertName::QueueAge
         | AlertName::StoreSlow
         | AlertName::StoreNearlyFull
-        | AlertName::NoticesStuck => panic!("{name} is not read from a tally"),
+        | AlertName::NotificationsStuck => panic!("{name} is not read from a tally"),
     }
 }
 
 async fn happen(world: &World, scope: &Scope, tally: Tally) {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let happened = Happened {
+    let happened = StatEntry {
         scope: scope.clone(),
         at: world.now(),
         tally,
@@ -238,7 +238,7 @@ async fn stumble(world: &World) {
         .find(|one| one.facts().attempts == 0)
         .expect("one is new");
     let policy = RetryPolicy::default();
-    let terms = Terms {
+    let terms = RetrySettings {
         policy: &policy,
         retry_after_cap: RETRY_AFTER_CAP,
     };

@@ -2,7 +2,7 @@
 
 use posthaste_core::alert::{AlertName, Bound};
 use posthaste_core::time::Span;
-use posthaste_store::{Happened, LetterLine, Longest, Posted, Scope, Tally};
+use posthaste_store::{EmailLine, MaxEmailDelay, Posted, Scope, StatEntry, Tally};
 use serde_json::json;
 
 use super::World;
@@ -90,10 +90,10 @@ async fn a_store_that_fills_up_is_told_once() {
 #[tokio::test]
 async fn notices_that_nobody_tells_are_told_on_the_page_at_least() {
     let mut world = World::new().await;
-    let name = AlertName::NoticesStuck;
+    let name = AlertName::NotificationsStuck;
     world.settings.bounds.insert(name, name.bound());
     world.restart();
-    let happened = Happened {
+    let happened = StatEntry {
         scope: EVERYTHING,
         at: world.now(),
         tally: Tally {
@@ -128,7 +128,7 @@ async fn notices_that_nobody_tells_are_told_on_the_page_at_least() {
 
 /// Adds an email that the mail server did not accept.
 async fn stuck(world: &World, recipient: &str) {
-    let line = LetterLine {
+    let line = EmailLine {
         at: world.now(),
         name: "endpoint.recovered".to_owned(),
         tenant: None,
@@ -140,7 +140,7 @@ async fn stuck(world: &World, recipient: &str) {
     let lines = vec![(recipient.to_owned(), line)];
     let told = store.tell(now, 0, 0, lines, now).await;
     assert_eq!(told, Ok(true));
-    let claimed = store.claim_letters(now, now, Longest::ANY, 9).await;
+    let claimed = store.claim_letters(now, now, MaxEmailDelay::ANY, 9).await;
     let claimed = claimed.expect("it claims");
     let letter = claimed.iter().find(|it| it.recipient == recipient);
     let revision = letter.expect("it is due").revision;
@@ -158,7 +158,7 @@ async fn only_a_letter_that_somebody_could_send_to_the_operator_is_stuck() {
         [(ops, true, true), (owner, true, false), (ops, false, false)]
     {
         let mut world = World::new().await;
-        let name = AlertName::NoticesStuck;
+        let name = AlertName::NotificationsStuck;
         world.audience.letters = Some(vec![ops.to_owned()]);
         world.only(name, name.bound());
         stuck(&world, recipient).await;

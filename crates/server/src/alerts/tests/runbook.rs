@@ -55,7 +55,7 @@ fn the_rules_go_by_the_same_thresholds() {
             AlertName::BreakerTripped
             | AlertName::DisableWarning
             | AlertName::EndpointDisabled
-            | AlertName::NoticesStuck => continue,
+            | AlertName::NotificationsStuck => continue,
         };
         let mark = match name.bound() {
             Bound::Above(_) => ") > ",

@@ -8,7 +8,7 @@ use posthaste_core::time::Timestamp;
 use posthaste_store::{Alert, DisabledReason, EndpointRow};
 
 use crate::alerts::words;
-use crate::observe::{LastFailure, Lately};
+use crate::observe::{LastFailure, RecentAttempts};
 
 /// The reason why an endpoint needs attention, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,7 +48,7 @@ impl Reason {
 pub(super) struct Suspect {
     pub(super) row: EndpointRow,
     /// Its recent results; empty if no node remembers any.
-    pub(super) lately: Lately,
+    pub(super) lately: RecentAttempts,
     /// An open alert about its stats, if no node remembers recent results.
     pub(super) alert: Option<Alert>,
     pub(super) pending: u64,
@@ -149,7 +149,7 @@ fn cause(failure: LastFailure) -> String {
 }
 
 /// Returns the reason why an endpoint needs attention, or `None`. An endpoint that a person has disabled needs none.
-pub(super) fn reason(row: &EndpointRow, lately: &Lately, now: Timestamp) -> Option<Reason> {
+pub(super) fn reason(row: &EndpointRow, lately: &RecentAttempts, now: Timestamp) -> Option<Reason> {
     match row.standing {
         Standing::Deleted => None,
         Standing::Paused => Some(Reason::Paused),

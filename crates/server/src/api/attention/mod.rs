@@ -20,9 +20,9 @@ use super::App;
 use super::body;
 use super::call::Call;
 use super::problem::Problem;
-use super::route::{Access, Content, Gives, Group, Route, Schema, Takes, Verb};
+use super::route::{Access, Content, Group, RequestBody, Route, Schema, SuccessResponse, Verb};
 use crate::alerts::readings::FROM_COUNTERS;
-use crate::observe::Lately;
+use crate::observe::RecentAttempts;
 use judge::{Finding, Reason, Suspect};
 
 /// Maximum number of endpoints shown.
@@ -45,7 +45,7 @@ pub(super) static GROUP: Group = Group {
             summary: "Lists the endpoints of all tenants that need a look, the worst first.",
             access: Access::Admin,
             query: &[],
-            takes: Takes::Nothing,
+            takes: RequestBody::Nothing,
             gives: NEEDY,
             fails: &[],
             handler: |call| Box::pin(of_all(call)),
@@ -57,7 +57,7 @@ pub(super) static GROUP: Group = Group {
             summary: "Lists a tenant's endpoints that need a look, the worst first.",
             access: Access::Tenant,
             query: &[],
-            takes: Takes::Nothing,
+            takes: RequestBody::Nothing,
             gives: NEEDY,
             fails: &[],
             handler: |call| Box::pin(of_tenant(call)),
@@ -66,7 +66,7 @@ pub(super) static GROUP: Group = Group {
     schemas,
 };
 
-const NEEDY: &[Gives] = &[Gives {
+const NEEDY: &[SuccessResponse] = &[SuccessResponse {
     status: 200,
     about: "The endpoints; an empty list if all is well. At most 100, those that come first.",
     content: Content::Json("Attention"),
@@ -95,7 +95,7 @@ async fn answer(app: &App, tenant: Option<TenantId>) -> Result<Response<Body>, P
 async fn suspects(app: &App, tenant: Option<TenantId>) -> Result<Vec<Suspect>, Problem> {
     let now = app.clock.wall();
     let troubled = app.store.troubled(tenant.clone(), MAX_TROUBLED).await?;
-    let nothing = Lately::default();
+    let nothing = RecentAttempts::default();
     let mut rows: Vec<(Reason, EndpointRow)> = troubled
         .into_iter()
         .filter_map(|row| Some((judge::reason(&row, &nothing, now)?, row)))
@@ -137,10 +137,10 @@ async fn failing(
     app: &App,
     tenant: Option<&TenantId>,
     named: &[EndpointId],
-    lately: &FxHashMap<EndpointId, Lately>,
+    lately: &FxHashMap<EndpointId, RecentAttempts>,
 ) -> Result<Vec<EndpointRow>, Problem> {
     let now = app.clock.wall();
-    let mut failing: Vec<(EndpointId, Lately)> = lately
+    let mut failing: Vec<(EndpointId, RecentAttempts)> = lately
         .iter()
         .filter(|(id, lately)| lately.is_failing(now) && !named.contains(id))
         .map(|(id, lately)| (*id, *lately))

@@ -9,7 +9,7 @@ use axum::body::Body;
 use http::{Response, StatusCode};
 use posthaste_core::delivery::Status;
 use posthaste_core::id::{DeliveryId, TenantId};
-use posthaste_store::{AttemptEntry, Page, PageRequest, Retried, StoredDelivery, Tenant};
+use posthaste_store::{AttemptEntry, Page, PageRequest, RetryResult, StoredDelivery, Tenant};
 
 use super::App;
 use super::body;
@@ -123,21 +123,21 @@ async fn retry(mut call: Call) -> Result<Response<Body>, Problem> {
     }
     let now = app.clock.wall();
     let endpoint = match app.store.retry(now, tenant.clone(), id).await? {
-        Retried::Hastened { endpoint } | Retried::Replayed { endpoint } => endpoint,
-        Retried::EndpointDisabled => {
+        RetryResult::DueNow { endpoint } | RetryResult::Replayed { endpoint } => endpoint,
+        RetryResult::EndpointDisabled => {
             let detail = "The endpoint is disabled. Enable it first, then retry.";
             return Err(Problem::new(Code::EndpointDisabled, detail));
         }
-        Retried::EndpointDeleted => {
+        RetryResult::EndpointDeleted => {
             let detail = "The endpoint is deleted. There is nowhere to send this to.";
             return Err(Problem::new(Code::EndpointDeleted, detail));
         }
-        Retried::PayloadGone => {
+        RetryResult::PayloadDeleted => {
             let detail =
                 "What the delivery carried has been removed since it ended, as its retention says.";
             return Err(Problem::new(Code::PayloadGone, detail));
         }
-        Retried::NoSuchDelivery => return Err(Problem::missing(ResourceKind::Delivery)),
+        RetryResult::NoSuchDelivery => return Err(Problem::missing(ResourceKind::Delivery)),
     };
     app.engine.work(endpoint, now);
     show(&call.app, &call.tenant().tenant, id, StatusCode::ACCEPTED).await

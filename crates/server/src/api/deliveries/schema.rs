@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::super::code::Code;
 use super::super::events::{EVENT_TYPE, SINCE, UNTIL};
 use super::super::route::{
-    Access, CURSOR, Content, Gives, Group, LIMIT, Parameter, Route, Schema, Takes, Verb, to_the_end,
+    Access, CURSOR, Content, Group, LIMIT, Parameter, RequestBody, Route, Schema, SuccessResponse,
+    Verb, to_the_end,
 };
 use super::filter::STATUSES;
 use super::{cancel, get, list, retry};
@@ -55,8 +56,8 @@ pub(crate) static GROUP: Group = Group {
                 SINCE,
                 UNTIL,
             ],
-            takes: Takes::Nothing,
-            gives: &[Gives {
+            takes: RequestBody::Nothing,
+            gives: &[SuccessResponse {
                 status: 200,
                 about: "A page of deliveries.",
                 content: Content::List("DeliverySummary"),
@@ -71,8 +72,8 @@ pub(crate) static GROUP: Group = Group {
             summary: "Shows a delivery, its attempts, and those still to come if they fail.",
             access: Access::Tenant,
             query: &[],
-            takes: Takes::Nothing,
-            gives: &[Gives {
+            takes: RequestBody::Nothing,
+            gives: &[SuccessResponse {
                 status: 200,
                 about: "The delivery.",
                 content: Content::Json("Delivery"),
@@ -87,8 +88,8 @@ pub(crate) static GROUP: Group = Group {
             summary: "Tries a delivery again now: one that waits need not wait, one that has ended begins all over.",
             access: Access::Tenant,
             query: &[],
-            takes: Takes::OptionalJson("Nothing"),
-            gives: &[Gives {
+            takes: RequestBody::OptionalJson("Nothing"),
+            gives: &[SuccessResponse {
                 status: 202,
                 about: "It is due now.",
                 content: Content::Json("Delivery"),
@@ -108,8 +109,8 @@ pub(crate) static GROUP: Group = Group {
             summary: "Calls a delivery off that waits. One that was called off already stays so.",
             access: Access::Tenant,
             query: &[],
-            takes: Takes::OptionalJson("Nothing"),
-            gives: &[Gives {
+            takes: RequestBody::OptionalJson("Nothing"),
+            gives: &[SuccessResponse {
                 status: 200,
                 about: "No attempt of it begins any more.",
                 content: Content::Json("Delivery"),

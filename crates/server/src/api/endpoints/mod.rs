@@ -22,8 +22,8 @@ use super::code::Code;
 use super::problem::{Problem, ResourceKind};
 use super::quota::too_many_endpoints;
 use super::route::{
-    Access, CURSOR, Content, Gives, Group, Handler, LIMIT, Parameter, Route, Takes, Verb,
-    to_the_end,
+    Access, CURSOR, Content, Group, Handler, LIMIT, Parameter, RequestBody, Route, SuccessResponse,
+    Verb, to_the_end,
 };
 use super::tenants::{MAX_TRIES, contended};
 use super::{body, paging, trail};
@@ -45,8 +45,8 @@ pub(super) static GROUP: Group = Group {
             "create_endpoint",
             "Adds an endpoint. Its signing secret is in the answer; later it is shown only on request.",
             &[],
-            Takes::Json("NewEndpoint"),
-            &[Gives {
+            RequestBody::Json("NewEndpoint"),
+            &[SuccessResponse {
                 status: 201,
                 about: "The endpoint, with its `secret`.",
                 content: Content::Json("CreatedEndpoint"),
@@ -64,8 +64,8 @@ pub(super) static GROUP: Group = Group {
             "list_endpoints",
             "Lists a tenant's endpoints, newest first.",
             &[LIMIT, CURSOR],
-            Takes::Nothing,
-            &[Gives {
+            RequestBody::Nothing,
+            &[SuccessResponse {
                 status: 200,
                 about: "A page of endpoints.",
                 content: Content::List("Endpoint"),
@@ -79,7 +79,7 @@ pub(super) static GROUP: Group = Group {
             "get_endpoint",
             "Shows an endpoint.",
             &[],
-            Takes::Nothing,
+            RequestBody::Nothing,
             THE_ENDPOINT,
             &[],
             |call| Box::pin(show_one(call)),
@@ -90,7 +90,7 @@ pub(super) static GROUP: Group = Group {
             "update_endpoint",
             "Changes an endpoint. What is absent stays; `null` goes back to the default.",
             &[],
-            Takes::Json("EndpointChange"),
+            RequestBody::Json("EndpointChange"),
             THE_ENDPOINT,
             &[
                 (409, Code::Contended),
@@ -105,8 +105,8 @@ pub(super) static GROUP: Group = Group {
             "delete_endpoint",
             "Deletes an endpoint. What still waited for it fails, and no attempt to it begins any more.",
             &[],
-            Takes::Nothing,
-            &[Gives {
+            RequestBody::Nothing,
+            &[SuccessResponse {
                 status: 204,
                 about: "It is gone.",
                 content: Content::Nothing,
@@ -120,7 +120,7 @@ pub(super) static GROUP: Group = Group {
             "enable_endpoint",
             "Lets an endpoint take part again. What it missed can be replayed with `missed_since`.",
             &[],
-            Takes::OptionalJson("Nothing"),
+            RequestBody::OptionalJson("Nothing"),
             THE_ENDPOINT,
             &[],
             |call| Box::pin(stand(call, StatusChangeRequest::Enable)),
@@ -131,7 +131,7 @@ pub(super) static GROUP: Group = Group {
             "disable_endpoint",
             "Sends an endpoint nothing more. What waits for it fails; an attempt under way completes.",
             &[],
-            Takes::OptionalJson("Nothing"),
+            RequestBody::OptionalJson("Nothing"),
             THE_ENDPOINT,
             &[],
             |call| Box::pin(stand(call, StatusChangeRequest::Disable)),
@@ -142,7 +142,7 @@ pub(super) static GROUP: Group = Group {
             "pause_endpoint",
             "Holds an endpoint's deliveries. None is lost.",
             &[],
-            Takes::OptionalJson("Nothing"),
+            RequestBody::OptionalJson("Nothing"),
             THE_ENDPOINT,
             &[(409, Code::WrongState)],
             |call| Box::pin(stand(call, StatusChangeRequest::Pause)),
@@ -153,7 +153,7 @@ pub(super) static GROUP: Group = Group {
             "resume_endpoint",
             "Lets held deliveries go, gently, and says that a tripped breaker may close.",
             &[],
-            Takes::OptionalJson("Nothing"),
+            RequestBody::OptionalJson("Nothing"),
             THE_ENDPOINT,
             &[(409, Code::WrongState)],
             |call| Box::pin(stand(call, StatusChangeRequest::Resume)),
@@ -164,7 +164,7 @@ pub(super) static GROUP: Group = Group {
             "get_endpoint_secret",
             "Shows the signing secret, and earlier ones that still sign along.",
             &[],
-            Takes::Nothing,
+            RequestBody::Nothing,
             THE_SECRET,
             &[],
             |call| Box::pin(secret::show(call)),
@@ -175,7 +175,7 @@ pub(super) static GROUP: Group = Group {
             "rotate_endpoint_secret",
             "Changes the signing secret for a fresh one of either kind, or for one brought along. Earlier ones sign along for `overlap`, 24 hours unless said otherwise; `0s` ends them at once.",
             &[],
-            Takes::OptionalJson("Rotation"),
+            RequestBody::OptionalJson("Rotation"),
             THE_SECRET,
             &[(409, Code::WrongState), (409, Code::Contended)],
             |call| to_the_end(secret::rotate(call)),
@@ -186,8 +186,8 @@ pub(super) static GROUP: Group = Group {
             "get_endpoint_health",
             "Shows how an endpoint is: its breaker, what waits for it, and how it did lately.",
             &[],
-            Takes::Nothing,
-            &[Gives {
+            RequestBody::Nothing,
+            &[SuccessResponse {
                 status: 200,
                 about: "How it is.",
                 content: Content::Json("EndpointHealth"),
@@ -199,13 +199,13 @@ pub(super) static GROUP: Group = Group {
     schemas: schemas::all,
 };
 
-const THE_ENDPOINT: &[Gives] = &[Gives {
+const THE_ENDPOINT: &[SuccessResponse] = &[SuccessResponse {
     status: 200,
     about: "The endpoint, as it is now.",
     content: Content::Json("Endpoint"),
 }];
 
-const THE_SECRET: &[Gives] = &[Gives {
+const THE_SECRET: &[SuccessResponse] = &[SuccessResponse {
     status: 200,
     about: "The secret.",
     content: Content::Json("EndpointSecret"),
@@ -221,8 +221,8 @@ const fn route(
     name: &'static str,
     summary: &'static str,
     query: &'static [Parameter],
-    takes: Takes,
-    gives: &'static [Gives],
+    takes: RequestBody,
+    gives: &'static [SuccessResponse],
     fails: &'static [(u16, Code)],
     handler: Handler,
 ) -> Route {
@@ -354,7 +354,7 @@ async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
                 return answer_with(&call, &row);
             }
             ReplaceResult::Outdated => {}
-            ReplaceResult::Gone => return Err(Problem::missing(ResourceKind::Endpoint)),
+            ReplaceResult::NotFound => return Err(Problem::missing(ResourceKind::Endpoint)),
         }
     }
     Err(contended())

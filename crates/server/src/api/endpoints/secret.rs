@@ -229,7 +229,7 @@ pub(super) async fn rotate(mut call: Call) -> Result<Response<Body>, Problem> {
                 return Ok(body::answer_secret(StatusCode::OK, &shown(&keyring, now)));
             }
             ReplaceResult::Outdated => {}
-            ReplaceResult::Gone => return Err(Problem::missing(ResourceKind::Endpoint)),
+            ReplaceResult::NotFound => return Err(Problem::missing(ResourceKind::Endpoint)),
         }
     }
     Err(contended())

@@ -33,7 +33,7 @@ use super::paging;
 use super::problem::{Problem, ResourceKind};
 use super::trail;
 use intake::{Draft, Reader};
-use trace::Traced;
+use trace::RequestTrace;
 use view::{DeliveryStatusView, EventSummary, EventView, write_accepted};
 
 pub use batch::MAX_BATCH;
@@ -53,12 +53,15 @@ const TEST_PAYLOAD: &[u8] = br#"{"message":"This is a test from posthaste."}"#;
 
 /// `POST …/events`.
 async fn accept(call: Call) -> Result<Response<Body>, Problem> {
-    let mut traced = Traced::begin(&call);
+    let mut traced = RequestTrace::begin(&call);
     let answer = accept_event(call, &mut traced).await;
     traced.end(answer)
 }
 
-async fn accept_event(mut call: Call, traced: &mut Traced) -> Result<Response<Body>, Problem> {
+async fn accept_event(
+    mut call: Call,
+    traced: &mut RequestTrace,
+) -> Result<Response<Body>, Problem> {
     let (app, tenant) = (call.app.clone(), call.tenant().clone());
     body::check_json_type(call.headers())?;
     let limit = event_bytes(&app, &tenant.tenant);
@@ -75,12 +78,15 @@ async fn accept_event(mut call: Call, traced: &mut Traced) -> Result<Response<Bo
 
 /// `POST …/events/batch`.
 async fn accept_batch(call: Call) -> Result<Response<Body>, Problem> {
-    let mut traced = Traced::begin(&call);
+    let mut traced = RequestTrace::begin(&call);
     let answer = accept_events(call, &mut traced).await;
     traced.end(answer)
 }
 
-async fn accept_events(mut call: Call, traced: &mut Traced) -> Result<Response<Body>, Problem> {
+async fn accept_events(
+    mut call: Call,
+    traced: &mut RequestTrace,
+) -> Result<Response<Body>, Problem> {
     let (app, tenant) = (call.app.clone(), call.tenant().clone());
     body::check_json_type(call.headers())?;
     let bytes = call.take_body(app.settings.batch_bytes).await?;
@@ -110,12 +116,12 @@ async fn accept_events(mut call: Call, traced: &mut Traced) -> Result<Response<B
 
 /// `POST …/endpoints/{endpoint}/test`.
 async fn test(call: Call) -> Result<Response<Body>, Problem> {
-    let mut traced = Traced::begin(&call);
+    let mut traced = RequestTrace::begin(&call);
     let answer = accept_test(call, &mut traced).await;
     traced.end(answer)
 }
 
-async fn accept_test(mut call: Call, traced: &mut Traced) -> Result<Response<Body>, Problem> {
+async fn accept_test(mut call: Call, traced: &mut RequestTrace) -> Result<Response<Body>, Problem> {
     let (app, tenant) = (call.app.clone(), call.tenant().clone());
     let endpoint: EndpointId = call.id("endpoint", ResourceKind::Endpoint)?;
     let limit = event_bytes(&app, &tenant.tenant);
@@ -169,7 +175,7 @@ async fn accept_one(
     tenant: &CachedTenant,
     now: Timestamp,
     event: NewEvent,
-    traced: &mut Traced,
+    traced: &mut RequestTrace,
 ) -> Result<Vec<Ingested>, Problem> {
     let accepted = store(app, tenant, now, vec![event]).await?;
     traced.accepted(&accepted);

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::super::code::Code;
 use super::super::route::{
-    Access, CURSOR, Content, Gives, Group, LIMIT, Parameter, Route, Schema, Takes, Verb,
+    Access, CURSOR, Content, Group, LIMIT, Parameter, RequestBody, Route, Schema, SuccessResponse,
+    Verb,
 };
 use super::{MAX_BATCH, MAX_TEXT_CHARS, accept, accept_batch, get, list, test};
 
@@ -19,7 +20,7 @@ pub(crate) static GROUP: Group = Group {
             summary: "Accepts an event. It is on stable storage when the answer comes. The idempotency key may also come in the header `Idempotency-Key`. The headers `traceparent` and `tracestate` (W3C Trace Context) are kept with the event and told to its receivers.",
             access: Access::TenantKey,
             query: &[],
-            takes: Takes::Json("NewEvent"),
+            takes: RequestBody::Json("NewEvent"),
             gives: &[ACCEPTED, REPEATED],
             fails: REFUSALS,
             handler: |call| Box::pin(accept(call)),
@@ -31,8 +32,8 @@ pub(crate) static GROUP: Group = Group {
             summary: "Lists events, the newest first, without their payloads.",
             access: Access::Tenant,
             query: &[LIMIT, CURSOR, TYPE, EVENT_TYPE, SINCE, UNTIL],
-            takes: Takes::Nothing,
-            gives: &[Gives {
+            takes: RequestBody::Nothing,
+            gives: &[SuccessResponse {
                 status: 200,
                 about: "A page of events.",
                 content: Content::List("EventSummary"),
@@ -47,14 +48,14 @@ pub(crate) static GROUP: Group = Group {
             summary: "Accepts up to 1,000 events, all or none. A bare list is taken too. The headers `traceparent` and `tracestate` hold for all of them.",
             access: Access::TenantKey,
             query: &[],
-            takes: Takes::Json("NewEvents"),
+            takes: RequestBody::Json("NewEvents"),
             gives: &[
-                Gives {
+                SuccessResponse {
                     status: 202,
                     about: "All are accepted; those with a known idempotency key are the ones there were.",
                     content: Content::Json("AcceptedEvents"),
                 },
-                Gives {
+                SuccessResponse {
                     status: 200,
                     about: "All were there already.",
                     content: Content::Json("AcceptedEvents"),
@@ -70,8 +71,8 @@ pub(crate) static GROUP: Group = Group {
             summary: "Shows an event, what it carries, and what became of its deliveries (the first 1,000).",
             access: Access::Tenant,
             query: &[],
-            takes: Takes::Nothing,
-            gives: &[Gives {
+            takes: RequestBody::Nothing,
+            gives: &[SuccessResponse {
                 status: 200,
                 about: "The event.",
                 content: Content::Json("Event"),
@@ -86,7 +87,7 @@ pub(crate) static GROUP: Group = Group {
             summary: "Sends a test event to one endpoint, whatever it subscribed to.",
             access: Access::Tenant,
             query: &[],
-            takes: Takes::OptionalJson("TestEvent"),
+            takes: RequestBody::OptionalJson("TestEvent"),
             gives: &[ACCEPTED],
             fails: &[
                 (409, Code::EndpointDisabled),
@@ -100,13 +101,13 @@ pub(crate) static GROUP: Group = Group {
     schemas,
 };
 
-const ACCEPTED: Gives = Gives {
+const ACCEPTED: SuccessResponse = SuccessResponse {
     status: 202,
     about: "The event is accepted.",
     content: Content::Json("AcceptedEvent"),
 };
 
-const REPEATED: Gives = Gives {
+const REPEATED: SuccessResponse = SuccessResponse {
     status: 200,
     about: "The event was accepted before, under the same idempotency key; this is what was answered then.",
     content: Content::Json("AcceptedEvent"),

@@ -17,7 +17,7 @@ const TRACE_PARENT: &str = "traceparent";
 const TRACE_STATE: &str = "tracestate";
 
 /// The trace of a request that sends events.
-pub(super) struct Traced {
+pub(super) struct RequestTrace {
     telemetry: Telemetry,
     accepting: Accepting,
     route: &'static str,
@@ -26,11 +26,11 @@ pub(super) struct Traced {
     event: Option<(EventId, EventType)>,
 }
 
-impl Traced {
+impl RequestTrace {
     /// Starts the span of a request.
-    pub(super) fn begin(call: &Call) -> Traced {
+    pub(super) fn begin(call: &Call) -> RequestTrace {
         let telemetry = call.app.telemetry.clone();
-        Traced {
+        RequestTrace {
             accepting: telemetry.accepting(given(call.headers())),
             telemetry,
             route: call.route.path,

@@ -23,8 +23,8 @@ pub(super) struct UnreadBody {
 
 impl UnreadBody {
     /// Wraps a body. If it is dropped before its end, [`take`](Rest::take) returns it.
-    pub(super) fn watch(&self, body: Incoming) -> Watched {
-        Watched {
+    pub(super) fn watch(&self, body: Incoming) -> RecoverableBody {
+        RecoverableBody {
             body: Some(body),
             rest: self.clone(),
         }
@@ -41,13 +41,13 @@ impl UnreadBody {
 }
 
 /// A body that is passed to [`UnreadBody`] when it is dropped.
-pub(super) struct Watched {
+pub(super) struct RecoverableBody {
     /// `Some` until it is dropped.
     body: Option<Incoming>,
     rest: UnreadBody,
 }
 
-impl Body for Watched {
+impl Body for RecoverableBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -71,7 +71,7 @@ impl Body for Watched {
     }
 }
 
-impl Drop for Watched {
+impl Drop for RecoverableBody {
     fn drop(&mut self) {
         let left = self.body.take().filter(|body| !body.is_end_stream());
         if left.is_some() {

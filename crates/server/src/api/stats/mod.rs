@@ -19,7 +19,9 @@ use super::body;
 use super::call::Call;
 use super::endpoints;
 use super::problem::Problem;
-use super::route::{Access, Content, Gives, Group, Handler, Parameter, Route, Takes, Verb};
+use super::route::{
+    Access, Content, Group, Handler, Parameter, RequestBody, Route, SuccessResponse, Verb,
+};
 use crate::observe::retrying::{MAX_RETRYING_COUNTED, long_ago, retrying_of_everything};
 use crate::observe::window::Window;
 use crate::observe::{HealthReport, Series};
@@ -97,13 +99,13 @@ pub(super) static GROUP: Group = Group {
     schemas: schemas::schemas,
 };
 
-const HEALTH: &[Gives] = &[Gives {
+const HEALTH: &[SuccessResponse] = &[SuccessResponse {
     status: 200,
     about: "The figures, with their ranges.",
     content: Content::Json("Stats"),
 }];
 
-const SERIES: &[Gives] = &[Gives {
+const SERIES: &[SuccessResponse] = &[SuccessResponse {
     status: 200,
     about: "The buckets, the oldest first. The last one is still being filled.",
     content: Content::Json("Series"),
@@ -115,7 +117,7 @@ const fn route(
     summary: &'static str,
     access: Access,
     query: &'static [Parameter],
-    gives: &'static [Gives],
+    gives: &'static [SuccessResponse],
     handler: Handler,
 ) -> Route {
     Route {
@@ -125,7 +127,7 @@ const fn route(
         summary,
         access,
         query,
-        takes: Takes::Nothing,
+        takes: RequestBody::Nothing,
         gives,
         fails: &[],
         handler,

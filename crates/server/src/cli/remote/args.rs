@@ -67,7 +67,7 @@ fn origin(text: &str) -> Result<Origin, String> {
 
 /// An API command.
 #[derive(Debug)]
-pub enum Remote {
+pub enum ApiCommand {
     /// An action of the catalogue.
     Act(Box<Asked>),
     /// `events send`.
@@ -116,13 +116,13 @@ const BODY: &str = "body";
 const WATCH: &str = "watch";
 const ID: &str = "id";
 
-impl Subcommand for Remote {
+impl Subcommand for ApiCommand {
     fn augment_subcommands(command: Command) -> Command {
         command.subcommands(RESOURCES.iter().map(resource))
     }
 
     fn augment_subcommands_for_update(command: Command) -> Command {
-        Remote::augment_subcommands(command)
+        ApiCommand::augment_subcommands(command)
     }
 
     fn has_subcommand(name: &str) -> bool {
@@ -130,28 +130,30 @@ impl Subcommand for Remote {
     }
 }
 
-impl FromArgMatches for Remote {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Remote, clap::Error> {
+impl FromArgMatches for ApiCommand {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<ApiCommand, clap::Error> {
         let missing = || clap::Error::new(clap::error::ErrorKind::MissingSubcommand);
         let (name, matches) = matches.subcommand().ok_or_else(missing)?;
         let resource = RESOURCES.iter().find(|resource| resource.name == name);
         let resource = resource.ok_or_else(missing)?;
         let (name, matches) = matches.subcommand().unwrap_or(("", matches));
         match name {
-            "send" => SendArgs::from_arg_matches(matches).map(|args| Remote::Send(Box::new(args))),
+            "send" => {
+                SendArgs::from_arg_matches(matches).map(|args| ApiCommand::Send(Box::new(args)))
+            }
             "batch" => {
-                BatchArgs::from_arg_matches(matches).map(|args| Remote::Batch(Box::new(args)))
+                BatchArgs::from_arg_matches(matches).map(|args| ApiCommand::Batch(Box::new(args)))
             }
             _ => {
                 let action = resource.actions.iter().find(|action| action.name == name);
                 let asked = asked(action.ok_or_else(missing)?, matches)?;
-                Ok(Remote::Act(Box::new(asked)))
+                Ok(ApiCommand::Act(Box::new(asked)))
             }
         }
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Remote::from_arg_matches(matches)?;
+        *self = ApiCommand::from_arg_matches(matches)?;
         Ok(())
     }
 }

@@ -6,10 +6,10 @@ use url::form_urlencoded::Serializer;
 use super::action::{Place, Shape};
 use super::args::Asked;
 use super::client::Call;
-use super::{Trouble, input};
+use super::{ApiCommandError, input};
 
 /// Builds the request.
-pub fn call(asked: &Asked) -> Result<Call, Trouble> {
+pub fn call(asked: &Asked) -> Result<Call, ApiCommandError> {
     let action = asked.action;
     let path = path(action.path, asked.tenant.as_deref(), asked.id.as_deref())?;
     let mut query = Serializer::new(String::new());
@@ -48,13 +48,17 @@ pub fn call(asked: &Asked) -> Result<Call, Trouble> {
     })
 }
 
-fn object(json: &str) -> Result<Map<String, Value>, Trouble> {
+fn object(json: &str) -> Result<Map<String, Value>, ApiCommandError> {
     serde_json::from_str(json)
-        .map_err(|error| Trouble::Input(format!("the body must be a JSON object: {error}")))
+        .map_err(|error| ApiCommandError::Input(format!("the body must be a JSON object: {error}")))
 }
 
 /// Fills in a path template.
-pub fn path(template: &str, tenant: Option<&str>, id: Option<&str>) -> Result<String, Trouble> {
+pub fn path(
+    template: &str,
+    tenant: Option<&str>,
+    id: Option<&str>,
+) -> Result<String, ApiCommandError> {
     let tenant = tenant.map(str::trim).filter(|tenant| !tenant.is_empty());
     let mut template = template.to_owned();
     if let (Some(open), Some(close)) = (template.find('['), template.find(']')) {
@@ -65,7 +69,7 @@ pub fn path(template: &str, tenant: Option<&str>, id: Option<&str>) -> Result<St
         template.replace_range(open..=close, &kept);
     }
     if template.contains("{tenant}") {
-        let tenant = tenant.ok_or(Trouble::NoTenant)?;
+        let tenant = tenant.ok_or(ApiCommandError::NoTenant)?;
         template = template.replace("{tenant}", &escaped(tenant));
     }
     Ok(match id {
@@ -140,7 +144,7 @@ mod tests {
         assert_eq!(stats(Some("acme")), "/v1/tenants/acme/stats");
         assert!(matches!(
             path("/{tenant}", None, None),
-            Err(Trouble::NoTenant)
+            Err(ApiCommandError::NoTenant)
         ));
     }
 

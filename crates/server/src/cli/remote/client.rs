@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::args::ConnectArgs;
 use super::trouble::Problem;
-use super::{Trouble, input};
+use super::{ApiCommandError, input};
 
 /// Maximum time to connect, and maximum time to wait for the response.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -63,21 +63,23 @@ pub struct Client {
 
 impl Client {
     /// Creates a client from the connection options.
-    pub fn new(connect: &ConnectArgs) -> Result<Client, Trouble> {
+    pub fn new(connect: &ConnectArgs) -> Result<Client, ApiCommandError> {
         let key = connect.key.as_deref().map(str::trim).unwrap_or_default();
         if key.is_empty() {
-            return Err(Trouble::NoKey);
+            return Err(ApiCommandError::NoKey);
         }
         // The error message must not contain the key.
         let mut bearer = HeaderValue::from_str(&format!("Bearer {key}")).map_err(|_| {
-            Trouble::Input("the key is not one: it holds characters that no key has".to_owned())
+            ApiCommandError::Input(
+                "the key is not one: it holds characters that no key has".to_owned(),
+            )
         })?;
         bearer.set_sensitive(true);
         let mut roots = Roots::mozilla();
         if let Some(path) = &connect.ca {
             let bundle = input::read(path)?;
             let with = roots.with_bundle(&bundle);
-            roots = with.map_err(|error| Trouble::Input(format!("{path}: {error}")))?;
+            roots = with.map_err(|error| ApiCommandError::Input(format!("{path}: {error}")))?;
         }
         Ok(Client {
             origin: connect.server.clone(),
@@ -88,7 +90,7 @@ impl Client {
     }
 
     /// Sends a request and waits for the response.
-    pub async fn ask(&mut self, call: &Call) -> Result<Answer, Trouble> {
+    pub async fn ask(&mut self, call: &Call) -> Result<Answer, ApiCommandError> {
         let request = self.request(call);
         let answered = match self.connected().await {
             Ok(connection) => connection.send(request, TIMEOUT).await,
@@ -96,7 +98,7 @@ impl Client {
         };
         let response = answered.map_err(|why| {
             self.connection = None;
-            Trouble::Unreached {
+            ApiCommandError::Unreached {
                 origin: self.origin.clone(),
                 why,
             }
@@ -104,7 +106,7 @@ impl Client {
         let (status, body) = (response.status(), response.body());
         if !status.is_success() {
             return Err(match Problem::read(status, response.headers(), body) {
-                Some(problem) => Trouble::Refused(Box::new(problem)),
+                Some(problem) => ApiCommandError::Refused(Box::new(problem)),
                 None => self.stranger(status),
             });
         }
@@ -120,22 +122,22 @@ impl Client {
     }
 
     /// Sends a request that follows an object. Retries a few times if the server is busy or cannot be reached.
-    pub async fn look(&mut self, call: &Call) -> Result<Answer, Trouble> {
+    pub async fn look(&mut self, call: &Call) -> Result<Answer, ApiCommandError> {
         for _ in 1..MAX_TRIES {
             match self.ask(call).await {
-                Err(Trouble::Refused(problem)) if problem.wait().is_some() => {
+                Err(ApiCommandError::Refused(problem)) if problem.wait().is_some() => {
                     let wait = problem.wait().unwrap_or_default();
                     tokio::time::sleep(wait.min(TIMEOUT)).await;
                 }
-                Err(Trouble::Unreached { .. }) => tokio::time::sleep(RETRY_DELAY).await,
+                Err(ApiCommandError::Unreached { .. }) => tokio::time::sleep(RETRY_DELAY).await,
                 settled => return settled,
             }
         }
         self.ask(call).await
     }
 
-    fn stranger(&self, status: http::StatusCode) -> Trouble {
-        Trouble::Stranger {
+    fn stranger(&self, status: http::StatusCode) -> ApiCommandError {
+        ApiCommandError::NotTheApi {
             origin: self.origin.clone(),
             status,
         }
@@ -157,7 +159,7 @@ impl Client {
             .expect("every part of a target is escaped")
     }
 
-    async fn connected(&mut self) -> Result<&mut Connection, operator::Unreached> {
+    async fn connected(&mut self) -> Result<&mut Connection, operator::TrustedClientError> {
         let kept = self.connection.take().filter(|kept| !kept.is_closed());
         let connection = match kept {
             Some(connection) => connection,

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 
-use super::Trouble;
+use super::ApiCommandError;
 use crate::cli::output::STANDARD;
 use crate::picture::terminal::printable;
 
@@ -11,12 +11,12 @@ use crate::picture::terminal::printable;
 pub const MAX_INPUT_BYTES: u64 = 32 * 1_024 * 1_024;
 
 /// Reads a file, or standard input for a dash.
-pub fn read(path: &str) -> Result<Vec<u8>, Trouble> {
+pub fn read(path: &str) -> Result<Vec<u8>, ApiCommandError> {
     let named = match path {
         STANDARD => "standard input".to_owned(),
         path => printable(path),
     };
-    let wrong = |why: &str| Trouble::Input(format!("cannot read {named}: {why}"));
+    let wrong = |why: &str| ApiCommandError::Input(format!("cannot read {named}: {why}"));
     let mut bytes = Vec::new();
     let taken = match path {
         STANDARD => io::stdin()
@@ -35,7 +35,7 @@ pub fn read(path: &str) -> Result<Vec<u8>, Trouble> {
 }
 
 /// Reads a file, or standard input for a dash, as text.
-pub fn read_file(path: &str) -> Result<String, Trouble> {
+pub fn read_file(path: &str) -> Result<String, ApiCommandError> {
     String::from_utf8(read(path)?)
-        .map_err(|_| Trouble::Input(format!("{} is not text in UTF-8", printable(path))))
+        .map_err(|_| ApiCommandError::Input(format!("{} is not text in UTF-8", printable(path))))
 }

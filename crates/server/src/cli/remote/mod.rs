@@ -17,24 +17,24 @@ pub mod trouble;
 pub mod view;
 pub mod watch;
 
-pub use trouble::Trouble;
+pub use trouble::ApiCommandError;
 
 use serde_json::Value;
 
 use super::failure::Failure;
 use super::output;
 use action::Shape;
-use args::{Asked, Remote};
+use args::{ApiCommand, Asked};
 use client::{Answer, Client};
 use send::SendArgs;
 
 /// Sends the request of a command and prints the answer.
-pub fn run(remote: Remote) -> Result<(), Failure> {
+pub fn run(remote: ApiCommand) -> Result<(), Failure> {
     patiently(async {
         match remote {
-            Remote::Act(asked) => act(*asked).await,
-            Remote::Send(args) => send::send(&args).await,
-            Remote::Batch(args) => send::batch(&args).await,
+            ApiCommand::Act(asked) => act(*asked).await,
+            ApiCommand::Send(args) => send::send(&args).await,
+            ApiCommand::Batch(args) => send::batch(&args).await,
         }
     })
 }

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::action::moment;
 use super::args::{ConnectArgs, TenantArgs};
 use super::client::{Call, Client};
-use super::{Trouble, build, input, show, view, watch};
+use super::{ApiCommandError, build, input, show, view, watch};
 use crate::cli::failure::Failure;
 use crate::cli::output::{self, STANDARD};
 use crate::clock::Clock;
@@ -155,7 +155,7 @@ pub async fn batch(args: &BatchArgs) -> Result<(), Failure> {
     output::print(&view::page(&columns, accepted.map_or(&[], Vec::as_slice)))
 }
 
-fn event(args: &SendArgs) -> Result<String, Trouble> {
+fn event(args: &SendArgs) -> Result<String, ApiCommandError> {
     let bytes = match (&args.payload, &args.file) {
         (Some(payload), _) if payload == STANDARD => input::read(STANDARD)?,
         (Some(payload), _) => payload.clone().into_bytes(),
@@ -165,7 +165,7 @@ fn event(args: &SendArgs) -> Result<String, Trouble> {
     let payload: Option<Box<RawValue>> = match &args.content_type {
         Some(_) => None,
         None => Some(serde_json::from_slice(&bytes).map_err(|error| {
-            Trouble::Input(format!(
+            ApiCommandError::Input(format!(
                 "the payload is not JSON: {error}; quote it for the shell, or send it as it is with --content-type"
             ))
         })?),
@@ -183,9 +183,9 @@ fn event(args: &SendArgs) -> Result<String, Trouble> {
 }
 
 /// Builds the request body from a file of events. An object that already is a request is sent unchanged.
-fn events(text: &str) -> Result<String, Trouble> {
+fn events(text: &str) -> Result<String, ApiCommandError> {
     let not = |error: serde_json::Error| {
-        Trouble::Input(format!(
+        ApiCommandError::Input(format!(
             "the file is neither a JSON array of events nor one event in a line: {error}"
         ))
     };

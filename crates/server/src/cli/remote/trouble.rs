@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
-use posthaste_egress::operator::{Origin, Unreached};
+use posthaste_egress::operator::{Origin, TrustedClientError};
 use serde::Deserialize;
 
 use crate::picture::terminal::printable;
 
 /// An error of an API command.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum ApiCommandError {
     /// No key was given.
     NoKey,
     /// No tenant was given.
@@ -24,10 +24,10 @@ pub enum Trouble {
         /// The server.
         origin: Origin,
         /// The cause.
-        why: Unreached,
+        why: TrustedClientError,
     },
     /// The response does not come from the API.
-    Stranger {
+    NotTheApi {
         /// The server.
         origin: Origin,
         /// Status of the response.
@@ -36,7 +36,7 @@ pub enum Trouble {
     /// The API refused the request.
     Refused(Box<Problem>),
     /// The request was accepted, but its outcome is a failure.
-    EndedBadly(String),
+    OutcomeFailed(String),
 }
 
 /// An error response of the API (RFC 9457).
@@ -81,52 +81,52 @@ impl Problem {
     }
 }
 
-impl Trouble {
+impl ApiCommandError {
     /// Returns 2 for errors that the user can fix with other arguments, else 1.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Trouble::NoKey | Trouble::NoTenant | Trouble::Input(_) => 2,
-            Trouble::Unreached { .. }
-            | Trouble::Stranger { .. }
-            | Trouble::Refused(_)
-            | Trouble::EndedBadly(_) => 1,
+            ApiCommandError::NoKey | ApiCommandError::NoTenant | ApiCommandError::Input(_) => 2,
+            ApiCommandError::Unreached { .. }
+            | ApiCommandError::NotTheApi { .. }
+            | ApiCommandError::Refused(_)
+            | ApiCommandError::OutcomeFailed(_) => 1,
         }
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for ApiCommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trouble::NoKey => f.write_str(
+            ApiCommandError::NoKey => f.write_str(
                 "no key to the server: give one with --key or in POSTHASTE_KEY; `posthaste serve` \
                  prints the admin key at its first start",
             ),
-            Trouble::NoTenant => f.write_str(
+            ApiCommandError::NoTenant => f.write_str(
                 "no tenant: name one with --tenant or in POSTHASTE_TENANT; `posthaste tenants list` \
                  lists them, `posthaste tenants create` makes one",
             ),
-            Trouble::Input(what) | Trouble::EndedBadly(what) => f.write_str(what),
-            Trouble::Unreached { origin, why } => match why {
-                Unreached::NotConnected(error) => write!(
+            ApiCommandError::Input(what) | ApiCommandError::OutcomeFailed(what) => f.write_str(what),
+            ApiCommandError::Unreached { origin, why } => match why {
+                TrustedClientError::NotConnected(error) => write!(
                     f,
                     "no posthaste server answers at {origin}: start one with `posthaste serve`, or \
                      name another with --server ({error})"
                 ),
-                Unreached::NotSecured(_) => write!(
+                TrustedClientError::NotSecured(_) => write!(
                     f,
                     "the server at {origin} did not answer: {why}; if it speaks plain HTTP, name it by \
                      http://, and if your own authority signed its certificate, name that with --ca"
                 ),
-                Unreached::TooSlow(_)
-                | Unreached::TooLong
-                | Unreached::Broken(_) => write!(f, "the server at {origin} did not answer: {why}"),
+                TrustedClientError::TooSlow(_)
+                | TrustedClientError::TooLong
+                | TrustedClientError::Broken(_) => write!(f, "the server at {origin} did not answer: {why}"),
             },
-            Trouble::Stranger { origin, status } => write!(
+            ApiCommandError::NotTheApi { origin, status } => write!(
                 f,
                 "what answers at {origin} is not the posthaste API (it said {status}): name the \
                  right server with --server"
             ),
-            Trouble::Refused(problem) => problem.fmt(f),
+            ApiCommandError::Refused(problem) => problem.fmt(f),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::client::{Answer, Call, Client};
-use super::{Trouble, build, show};
+use super::{ApiCommandError, build, show};
 use crate::cli::failure::Failure;
 use crate::cli::table::style_of;
 use crate::cli::{output, progress};
@@ -42,7 +42,7 @@ pub async fn deliveries(
     let mut open: Vec<String> = listed.into_iter().flatten().filter_map(id_of).collect();
     let total = open.len();
     if total == 0 {
-        return Err(Trouble::EndedBadly(
+        return Err(ApiCommandError::OutcomeFailed(
             "no endpoint wants this event: there is nothing to follow".to_owned(),
         )
         .into());
@@ -70,9 +70,10 @@ pub async fn deliveries(
     }
     if succeeded < total {
         let missed = total - succeeded;
-        return Err(
-            Trouble::EndedBadly(format!("{missed} of {total} deliveries did not succeed")).into(),
-        );
+        return Err(ApiCommandError::OutcomeFailed(format!(
+            "{missed} of {total} deliveries did not succeed"
+        ))
+        .into());
     }
     Ok(())
 }

@@ -56,26 +56,26 @@ struct Endpoint {
 }
 
 /// Endpoints by id.
-pub(super) struct Addresses {
+pub(super) struct EndpointLookup {
     known: BTreeMap<String, EndpointSummary>,
     /// True if the tenant has more endpoints than [`MAX_CHOICES`].
     pub(super) has_more: bool,
 }
 
-impl Addresses {
+impl EndpointLookup {
     /// Creates an empty lookup table.
-    pub(super) fn none() -> Addresses {
-        Addresses {
+    pub(super) fn none() -> EndpointLookup {
+        EndpointLookup {
             known: BTreeMap::new(),
             has_more: false,
         }
     }
 
     /// Loads the tenant's newest endpoints, for a selection.
-    pub(super) async fn newest(visit: &PageRequest) -> Result<Addresses, Problem> {
+    pub(super) async fn newest(visit: &PageRequest) -> Result<EndpointLookup, Problem> {
         let path = format!("/endpoints?limit={MAX_CHOICES}");
         let listed: Listed<Endpoint> = visit.get(&path).await?;
-        let mut addresses = Addresses::none();
+        let mut addresses = EndpointLookup::none();
         addresses.has_more = listed.next_cursor.is_some();
         for endpoint in listed.data {
             addresses.keep(endpoint);

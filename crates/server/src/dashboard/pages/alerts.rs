@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use posthaste_core::alert::AlertName;
 use serde::Deserialize;
 
-use super::{At, Reach, Show, at};
+use super::{At, PageHandler, Reach, at};
 use crate::api::problem::Problem;
 use crate::dashboard::page::{Page, PageResult, Tab};
 use crate::dashboard::parts::{Field, Listed, Mood, Wrong, badge, empty, in_words, pager, time};
@@ -19,7 +19,7 @@ const MAX_OPEN: &str = "100";
 /// Number of open alerts at the top of other pages.
 const ON_TOP: &str = "5";
 
-pub(super) const PAGES: &[At<Show>] = &[
+pub(super) const PAGES: &[At<PageHandler>] = &[
     at(Reach::Everything, "/alerts", |visit| Box::pin(show(visit))),
     at(Reach::Tenant, "/alerts", |visit| Box::pin(show(visit))),
 ];

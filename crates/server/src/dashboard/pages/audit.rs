@@ -4,7 +4,7 @@ use http::StatusCode;
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::{At, Reach, Show, at};
+use super::{At, PageHandler, Reach, at};
 use crate::api::problem::Problem;
 use crate::dashboard::page::{Page, PageResult, Tab};
 use crate::dashboard::parts::{Field, Listed, Mood, Wrong, badge, empty, in_words, pager, time};
@@ -13,7 +13,7 @@ use crate::dashboard::visit::{PageRequest, query_of};
 /// Number of entries on a page.
 const PER_PAGE: u8 = 50;
 
-pub(super) const PAGES: &[At<Show>] = &[at(Reach::Everything, "/audit", |visit| {
+pub(super) const PAGES: &[At<PageHandler>] = &[at(Reach::Everything, "/audit", |visit| {
     Box::pin(show(visit))
 })];
 

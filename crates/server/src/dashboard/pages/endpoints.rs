@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::endpoint::{Endpoint, Health};
-use super::{At, Reach, Show, at};
+use super::{At, PageHandler, Reach, at};
 use crate::api::code::Code;
 use crate::api::problem::Problem;
 use crate::dashboard::page::{Page, PageResult, Tab};
@@ -13,7 +13,7 @@ use crate::dashboard::visit::{PageRequest, query_of};
 /// Number of endpoints on a page. Kept small, because the health of each one is a separate API call.
 const PER_PAGE: u8 = 25;
 
-pub(super) const PAGES: &[At<Show>] = &[at(Reach::Tenant, "/endpoints", |visit| {
+pub(super) const PAGES: &[At<PageHandler>] = &[at(Reach::Tenant, "/endpoints", |visit| {
     Box::pin(show(visit))
 })];
 

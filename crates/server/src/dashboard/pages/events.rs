@@ -2,12 +2,12 @@
 
 use maud::{Markup, html};
 
-use super::addresses::Addresses;
+use super::addresses::EndpointLookup;
 use super::deliveries::endpoints;
 use super::deliveries::table::{Lines, table};
 use super::delivery::payload::{self, Event};
 use super::delivery::shape::Delivery;
-use super::{At, Reach, Show, at};
+use super::{At, PageHandler, Reach, at};
 use crate::api::problem::Problem;
 use crate::dashboard::page::{Page, PageResult, Tab};
 use crate::dashboard::parts::{Listed, copied, empty, time};
@@ -17,7 +17,7 @@ use crate::picture::words::count;
 /// Maximum number of deliveries shown here. The list of deliveries has all of them.
 const MAX_SHOWN: usize = 50;
 
-pub(super) const PAGES: &[At<Show>] = &[at(Reach::Tenant, "/events/{event}", |visit| {
+pub(super) const PAGES: &[At<PageHandler>] = &[at(Reach::Tenant, "/events/{event}", |visit| {
     Box::pin(one(visit))
 })];
 
@@ -34,7 +34,7 @@ async fn one(visit: PageRequest) -> Result<PageResult, Problem> {
     });
     let path = format!("/deliveries?event={id}&limit={MAX_SHOWN}");
     let found: Listed<Delivery> = visit.get(&path).await?;
-    let mut addresses = Addresses::none();
+    let mut addresses = EndpointLookup::none();
     addresses.look_up(&visit, &endpoints(&found.data)).await?;
     let mut page = Page::new(Tab::Deliveries, format!("Event {kind}"))
         .below("Deliveries", visit.here("/deliveries"));
@@ -64,7 +64,7 @@ fn facts(event: &Event) -> Markup {
     }
 }
 
-fn deliveries(visit: &PageRequest, found: &Listed<Delivery>, addresses: &Addresses) -> Markup {
+fn deliveries(visit: &PageRequest, found: &Listed<Delivery>, addresses: &EndpointLookup) -> Markup {
     let all = visit.here(&format!("/deliveries?id={}", visit.name("event")));
     html! {
         h2 { "Where it went" }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::super::parts::chart::{self, Marks, Words};
+use super::super::parts::chart::{self, ChartText, Marks};
 use super::super::parts::{Mood, badge, duration, empty};
 use crate::picture::words;
 
@@ -291,7 +291,7 @@ impl Series {
             &chart::even(&heights),
             f64::from(most),
             Marks::default(),
-            Words {
+            ChartText {
                 title: &format!("Attempts per {every}"),
                 told: &format!(
                     "{} attempts in all, {} of them succeeded; at most {} in one {every}.",
@@ -317,7 +317,7 @@ impl Series {
         chart::lines(
             &[("slowest", slowest), ("mean", mean)],
             most,
-            Words {
+            ChartText {
                 title: "How long an attempt takes",
                 told: &format!("The slowest took {most_in_words}."),
                 most: &most_in_words,

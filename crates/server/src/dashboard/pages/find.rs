@@ -2,13 +2,13 @@
 
 use serde::Deserialize;
 
-use super::{At, Reach, Show, at};
+use super::{At, PageHandler, Reach, at};
 use crate::api::code::Code;
 use crate::api::problem::Problem;
 use crate::dashboard::page::PageResult;
 use crate::dashboard::visit::{PageRequest, escaped};
 
-pub(super) const PAGES: &[At<Show>] = &[
+pub(super) const PAGES: &[At<PageHandler>] = &[
     at(Reach::Everything, "/find", |visit| {
         Box::pin(anywhere(visit))
     }),
@@ -28,13 +28,13 @@ async fn anywhere(visit: PageRequest) -> Result<PageResult, Problem> {
     }
     let path = path_of(id)?;
     let whose: IdOwner = visit.read(&format!("/v1/find?id={}", escaped(id))).await?;
-    Ok(PageResult::Elsewhere(visit.at(&whose.tenant_id, &path)))
+    Ok(PageResult::Redirect(visit.at(&whose.tenant_id, &path)))
 }
 
 async fn here(visit: PageRequest) -> Result<PageResult, Problem> {
     let id = &visit.query("id").to_ascii_lowercase();
     let path = path_of(id)?;
-    Ok(PageResult::Elsewhere(visit.here(&path)))
+    Ok(PageResult::Redirect(visit.here(&path)))
 }
 
 /// Returns the path of an id's page.

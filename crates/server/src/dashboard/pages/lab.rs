@@ -9,18 +9,18 @@ use posthaste_sim::recovery::{MAX_OUTAGE, NAIVE_INTERVAL};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{At, Reach, Show, at};
+use super::{At, PageHandler, Reach, at};
 use crate::api::policies::MAX_SIMULATED;
 use crate::api::problem::Problem;
 use crate::api::route::Verb;
 use crate::dashboard::page::{Page, PageResult, Tab};
-use crate::dashboard::parts::chart::{self, Column, Marks, Words};
-use crate::dashboard::parts::{Explained, Field, Wrong};
+use crate::dashboard::parts::chart::{self, ChartText, Column, Marks};
+use crate::dashboard::parts::{Field, PolicyPreview, Wrong};
 use crate::dashboard::visit::{PageRequest, query_of};
 use crate::picture::outage::Times;
 use crate::picture::words;
 
-pub(super) const PAGES: &[At<Show>] = &[
+pub(super) const PAGES: &[At<PageHandler>] = &[
     at(Reach::Everything, "/lab", |visit| Box::pin(show(visit))),
     at(Reach::Tenant, "/lab", |visit| Box::pin(show(visit))),
 ];
@@ -31,7 +31,7 @@ const CUSTOM_POLICY: &str = "own";
 const LEAST_MS: u64 = 10_000;
 
 /// The inputs of the page.
-struct Chosen {
+struct LabInputs {
     preset: String,
     policy: String,
     pending: String,
@@ -39,8 +39,8 @@ struct Chosen {
     capacity: String,
 }
 
-impl Chosen {
-    fn read(visit: &PageRequest) -> Chosen {
+impl LabInputs {
+    fn read(visit: &PageRequest) -> LabInputs {
         let or = |name: &str, usual: &str| match visit.query(name) {
             "" => usual.to_owned(),
             text => text.to_owned(),
@@ -51,7 +51,7 @@ impl Chosen {
         } else {
             CUSTOM_POLICY
         };
-        Chosen {
+        LabInputs {
             preset: or("preset", usual),
             policy: written.to_owned(),
             pending: or("pending", "1000"),
@@ -106,7 +106,7 @@ struct Preset {
 }
 
 async fn show(visit: PageRequest) -> Result<PageResult, Problem> {
-    let chosen = Chosen::read(&visit);
+    let chosen = LabInputs::read(&visit);
     let presets: Presets = visit.read("/v1/policies").await?;
     let page = Page::new(Tab::Lab, "Retry lab")
         .lead(html! { "What a retry policy does, before it is used." });
@@ -128,14 +128,14 @@ async fn show(visit: PageRequest) -> Result<PageResult, Problem> {
 /// Explains and simulates the chosen policy, or returns what is wrong with the inputs.
 async fn attempt(
     visit: &PageRequest,
-    chosen: &Chosen,
-) -> Result<Result<(Explained, Markup), Wrong>, Problem> {
+    chosen: &LabInputs,
+) -> Result<Result<(PolicyPreview, Markup), Wrong>, Problem> {
     let policy = match chosen.policy() {
         Ok(policy) => policy,
         Err(wrong) => return Ok(Err(wrong)),
     };
     let asked = visit.ask(Verb::Post, "/v1/policies/preview", Some(policy.clone()));
-    let explained: Explained = match asked.await {
+    let explained: PolicyPreview = match asked.await {
         Ok(explained) => explained,
         Err(problem) if problem.errors.is_some() => {
             // All fields of a preview belong to the policy.
@@ -167,7 +167,7 @@ fn link(visit: &PageRequest) -> String {
     }
 }
 
-fn inputs(visit: &PageRequest, chosen: &Chosen, presets: &[Preset], wrong: &Wrong) -> Markup {
+fn inputs(visit: &PageRequest, chosen: &LabInputs, presets: &[Preset], wrong: &Wrong) -> Markup {
     let mut choices: Vec<(&str, &str)> = presets
         .iter()
         .map(|preset| (preset.name.as_str(), preset.name.as_str()))
@@ -204,7 +204,7 @@ fn inputs(visit: &PageRequest, chosen: &Chosen, presets: &[Preset], wrong: &Wron
     }
 }
 
-fn timeline(visit: &PageRequest, chosen: &Chosen, policy: &Explained) -> Markup {
+fn timeline(visit: &PageRequest, chosen: &LabInputs, policy: &PolicyPreview) -> Markup {
     let written = serde_json::to_string_pretty(&without_preset(&policy.policy)).unwrap_or_default();
     let query = query_of([
         ("preset", CUSTOM_POLICY),
@@ -360,7 +360,7 @@ impl SimulationResult {
             &columns,
             highest,
             marks,
-            Words {
+            ChartText {
                 title: &title,
                 told: &told,
                 most: &format!("{}/s", words::count(highest as u64)),
@@ -450,7 +450,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_what_is_simulated() {
-        let chosen = Chosen {
+        let chosen = LabInputs {
             preset: CUSTOM_POLICY.to_owned(),
             policy: "{\"preset\": \"swift\"}".to_owned(),
             pending: "10,000".to_owned(),
@@ -462,7 +462,7 @@ mod tests {
             chosen.simulation(policy),
             json!({"policy": {"preset": "swift"}, "pending": 10_000, "outage": "30m", "capacity": 2.5})
         );
-        let unread = Chosen {
+        let unread = LabInputs {
             policy: "{".to_owned(),
             pending: "many".to_owned(),
             ..chosen

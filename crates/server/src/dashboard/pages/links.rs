@@ -60,7 +60,7 @@ fn table(visit: &PageRequest, links: &[ActiveLink]) -> Markup {
 async fn end(visit: PageRequest) -> Result<ActionResult, Problem> {
     let path = format!("/portal-links/{}", visit.name("link"));
     let _: Value = visit.act(Verb::Delete, &path, None).await?;
-    Ok(ActionResult::Goto(visit.here(""), Done::LinkEnded))
+    Ok(ActionResult::Redirect(visit.here(""), Done::LinkEnded))
 }
 
 /// Renders the form that creates a portal link.
@@ -100,7 +100,7 @@ async fn make_link(visit: PageRequest, sent: Form) -> Result<ActionResult, Probl
     let made: Result<Link, Problem> = visit.act(Verb::Post, "/portal-links", Some(document)).await;
     let page = Page::new(Tab::Overview, "A link to the portal")
         .below(visit.tenant().to_string(), visit.here(""));
-    Ok(ActionResult::Show(match made {
+    Ok(ActionResult::Page(match made {
         Ok(link) => page.static_section(
             "shown",
             html! { div.card {

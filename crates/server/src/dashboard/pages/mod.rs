@@ -27,7 +27,7 @@ use super::visit::{PageRequest, fits};
 use crate::api::problem::Problem;
 
 /// Renders a page.
-pub(super) type Show = fn(PageRequest) -> PageFuture;
+pub(super) type PageHandler = fn(PageRequest) -> PageFuture;
 /// The future of a rendered page.
 pub(super) type PageFuture = Pin<Box<dyn Future<Output = Result<PageResult, Problem>> + Send>>;
 /// Performs the action that a form requests.
@@ -57,7 +57,7 @@ const fn at<T>(reach: Reach, path: &'static str, what: T) -> At<T> {
 }
 
 /// All pages.
-static PAGES: &[&[At<Show>]] = &[
+static PAGES: &[&[At<PageHandler>]] = &[
     overview::PAGES,
     alerts::PAGES,
     endpoints::PAGES,
@@ -88,7 +88,7 @@ static ACTIONS: &[&[At<ActionHandler>]] = &[
 type Found<T> = Option<(T, Vec<(&'static str, String)>)>;
 
 /// Finds the page at a path.
-pub(super) fn page(reach: Reach, path: &str) -> Found<Show> {
+pub(super) fn page(reach: Reach, path: &str) -> Found<PageHandler> {
     find_in(PAGES, reach, path)
 }
 

@@ -5,14 +5,14 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::figures::{Series, Stats, Window};
-use super::{At, Reach, Show, alerts, at, dead_letters, links, usage};
+use super::{At, PageHandler, Reach, alerts, at, dead_letters, links, usage};
 use crate::api::problem::Problem;
 use crate::dashboard::page::{Page, PageResult, Tab};
 use crate::dashboard::parts::{Listed, Mood, badge, time};
 use crate::dashboard::visit::{PageRequest, query_of};
 use crate::picture::words;
 
-pub(super) const PAGES: &[At<Show>] = &[
+pub(super) const PAGES: &[At<PageHandler>] = &[
     at(Reach::Everything, "", |visit| Box::pin(of_all(visit))),
     at(Reach::Tenant, "", |visit| Box::pin(of_tenant(visit))),
 ];

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{ActionHandler, At, Reach, Show, at};
+use super::{ActionHandler, At, PageHandler, Reach, at};
 use crate::api::problem::Problem;
 use crate::api::route::Verb;
 use crate::dashboard::form::Form;
@@ -16,7 +16,7 @@ use crate::dashboard::visit::{PageRequest, query_of};
 /// Number of tenants on a page.
 const PER_PAGE: u8 = 50;
 
-pub(super) const PAGES: &[At<Show>] = &[at(Reach::Everything, "/tenants", |visit| {
+pub(super) const PAGES: &[At<PageHandler>] = &[at(Reach::Everything, "/tenants", |visit| {
     Box::pin(show(visit))
 })];
 
@@ -115,7 +115,7 @@ async fn create(visit: PageRequest, sent: Form) -> Result<ActionResult, Problem>
     }
     let made: Result<Tenant, Problem> = visit.ask(Verb::Post, "/v1/tenants", Some(document)).await;
     match made {
-        Ok(tenant) => Ok(ActionResult::Goto(
+        Ok(tenant) => Ok(ActionResult::Redirect(
             visit.at(&tenant.id, ""),
             Done::TenantCreated,
         )),
@@ -124,7 +124,7 @@ async fn create(visit: PageRequest, sent: Form) -> Result<ActionResult, Problem>
                 ["id", "name"].into_iter().find(|name| *name == field)
             });
             let page = page(&visit, id, name, &wrong).await?;
-            Ok(ActionResult::Show(page.with_status(problem.status)))
+            Ok(ActionResult::Page(page.with_status(problem.status)))
         }
     }
 }

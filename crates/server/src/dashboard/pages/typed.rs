@@ -1,13 +1,13 @@
 //! Form values with their error messages.
 //!
-//! [`Typed`] keeps what the visitor typed and shows each error beside its field. The API validates all fields except
+//! [`FormValues`] keeps what the visitor typed and shows each error beside its field. The API validates all fields except
 //! times, which this module parses in common notations.
 
 use maud::{Markup, html};
 use posthaste_core::classify::FailureKind;
 use posthaste_core::time::{Span, Timestamp};
 
-use super::addresses::Addresses;
+use super::addresses::EndpointLookup;
 use super::delivery::words;
 use crate::api::problem::Problem;
 
@@ -16,16 +16,16 @@ pub(super) const INVALID_TIME: &str =
     "must be a time, such as 2026-11-15 14:30, or how long ago that is, such as 2h";
 
 /// The fields of a form, by their API names.
-pub(super) struct Typed {
+pub(super) struct FormValues {
     fields: Vec<(&'static str, String)>,
     wrong: Vec<(&'static str, String)>,
 }
 
-impl Typed {
+impl FormValues {
     /// Reads these fields.
-    pub(super) fn read<'a>(names: &[&'static str], field: impl Fn(&str) -> &'a str) -> Typed {
+    pub(super) fn read<'a>(names: &[&'static str], field: impl Fn(&str) -> &'a str) -> FormValues {
         let fields = names.iter().map(|name| (*name, field(name).to_owned()));
-        Typed {
+        FormValues {
             fields: fields.collect(),
             wrong: Vec::new(),
         }
@@ -129,7 +129,7 @@ impl Typed {
     }
 
     /// Renders a selection of the tenant's endpoints, or an id input if there are too many.
-    pub(super) fn endpoint(&self, any: &str, endpoints: &Addresses) -> Markup {
+    pub(super) fn endpoint(&self, any: &str, endpoints: &EndpointLookup) -> Markup {
         let mut choices: Vec<(&str, &str)> = endpoints.choices().collect();
         choices.sort_unstable_by_key(|(id, url)| (*url, *id));
         if !endpoints.has_more {
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_beside_its_field_and_what_was_typed_stays() {
-        let mut typed = Typed::read(&["status", "since"], |name| match name {
+        let mut typed = FormValues::read(&["status", "since"], |name| match name {
             "status" => "<odd>",
             _ => "soon",
         });

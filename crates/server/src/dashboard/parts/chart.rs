@@ -26,7 +26,7 @@ pub(in crate::dashboard) struct Column {
 }
 
 /// Text around a chart.
-pub(in crate::dashboard) struct Words<'a> {
+pub(in crate::dashboard) struct ChartText<'a> {
     /// Title of the chart.
     pub(in crate::dashboard) title: &'a str,
     /// Description for screen readers.
@@ -67,7 +67,7 @@ pub(in crate::dashboard) fn columns(
     columns: &[Column],
     most: f64,
     marks: Marks,
-    words: Words<'_>,
+    words: ChartText<'_>,
 ) -> Markup {
     let good = |column: &Column| (0.0, column.good);
     let bad = |column: &Column| (column.good, column.good + column.bad);
@@ -92,7 +92,7 @@ pub(in crate::dashboard) fn columns(
 pub(in crate::dashboard) fn lines(
     lines: &[(&'static str, Vec<Option<f64>>)],
     most: f64,
-    words: Words<'_>,
+    words: ChartText<'_>,
 ) -> Markup {
     let mut picture = svg_element("plot", words.title, words.told);
     for (class, values) in lines {
@@ -132,7 +132,7 @@ fn svg_element(class: &'static str, title: &str, told: &str) -> Element {
         .child(Element::new("desc").text(told))
 }
 
-fn framed(picture: &Element, words: Words<'_>) -> Markup {
+fn framed(picture: &Element, words: ChartText<'_>) -> Markup {
     html! {
         figure.chart {
             figcaption {
@@ -215,8 +215,8 @@ fn line(values: &[Option<f64>], most: f64, height: f64) -> Element {
 mod tests {
     use super::*;
 
-    fn words(title: &str) -> Words<'_> {
-        Words {
+    fn words(title: &str) -> ChartText<'_> {
+        ChartText {
             title,
             told: "Told.",
             most: "12",

@@ -10,7 +10,7 @@ mod time;
 
 pub(super) use button::{act, copied, copy};
 pub(super) use field::{Field, Wrong};
-pub(super) use policy::Explained;
+pub(super) use policy::PolicyPreview;
 pub(super) use status::{Mood, badge, delivery_badge, in_words};
 pub(super) use table::{Listed, empty, pager};
 pub(super) use time::{duration, time, to_the_second};

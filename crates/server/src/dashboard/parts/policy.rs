@@ -11,7 +11,7 @@ use crate::picture::words;
 
 /// A policy as the API explains it.
 #[derive(Deserialize)]
-pub(in crate::dashboard) struct Explained {
+pub(in crate::dashboard) struct PolicyPreview {
     attempts: Vec<Window>,
     gives_up_ms: u64,
     deadline_ms: u64,
@@ -28,7 +28,7 @@ struct Window {
     latest_ms: u64,
 }
 
-impl Explained {
+impl PolicyPreview {
     /// Returns the name of its preset, or that it is a custom policy.
     pub(in crate::dashboard) fn name(&self) -> String {
         match self.policy.get("preset").and_then(Value::as_str) {
@@ -112,7 +112,7 @@ mod tests {
         let policy = Preset::Brisk.policy();
         let mut report = serde_json::to_value(policy.explain()).expect("JSON");
         report["policy"] = json!({"preset": "brisk"});
-        let explained: Explained = serde_json::from_value(report).expect("an explanation");
+        let explained: PolicyPreview = serde_json::from_value(report).expect("an explanation");
         let shown = explained.shown().0;
         assert!(
             shown.contains("<svg") && !shown.contains("<style"),

@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 
 use posthaste_core::cluster::Shard;
-use posthaste_core::cluster::{Room, share};
-use posthaste_core::dispatcher::Crowd;
+use posthaste_core::cluster::{ShareGrant, share};
+use posthaste_core::dispatcher::TenantDemand;
 use posthaste_core::time::Tick;
 use posthaste_store::{Answer, Cluster, NodeNo, Owner, Scope, Written};
 use serde_json::Value;
@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::observe::window::Window;
-use crate::switchboard::Switchboard;
+use crate::switchboard::OwnerRouter;
 
 const NEVER: Tick = Tick(u64::MAX - 1);
 
@@ -46,7 +46,7 @@ impl Pair {
         let leased = Some(lease.clone());
         let world = World::start_with(engine, Arc::new(hand_over), leased).await;
         let others = Some(Lease::until(NEVER, NEVER));
-        world.run(&other, &Arc::new(Observatory::new()), others);
+        world.run(&other, &Arc::new(Metrics::new()), others);
         Pair {
             world,
             other,
@@ -84,7 +84,7 @@ async fn only_what_was_granted_is_sent() {
     let endpoint = pair.world.endpoint(url).await;
     let before = pair.world.events(5).await;
     let looked = pair.engine().lane(endpoint).await;
-    assert_eq!(looked, Err(EngineError::Elsewhere));
+    assert_eq!(looked, Err(EngineError::NotOwner));
     assert_eq!(receiver.count(), 0);
     pair.engine().granted(vec![Shard::of(endpoint)]);
     heard(pair.engine()).await;
@@ -93,7 +93,7 @@ async fn only_what_was_granted_is_sent() {
         pair.world.until(delivery, Status::Succeeded).await;
     }
     assert_eq!(receiver.count(), 10);
-    assert_eq!(pair.other.lane(endpoint).await, Err(EngineError::Elsewhere));
+    assert_eq!(pair.other.lane(endpoint).await, Err(EngineError::NotOwner));
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn what_is_recalled_changes_hands_when_nothing_is_under_way() {
     assert_eq!(receiver.count(), 10, "nothing began since");
     assert_eq!(pair.engine().flight_count(), 0);
     let asked = pair.engine().stand(endpoint, Standing::Enabled, None).await;
-    assert_eq!(asked, Err(EngineError::Elsewhere));
+    assert_eq!(asked, Err(EngineError::NotOwner));
     pair.other.granted(everything());
     let resumed =
         async { while pair.other.stand(endpoint, Standing::Enabled, None).await != Ok(()) {} };
@@ -226,7 +226,7 @@ async fn what_is_lost_is_the_others_and_nothing_of_it_is_written_down() {
     assert!(matches!(recalled.try_recv(), Ok(Err(_))), "it is lost");
     assert_eq!(pair.engine().flight_count(), 0);
     let asked = pair.engine().cancel(endpoint, deliveries[0]).await;
-    assert_eq!(asked, Err(EngineError::Elsewhere));
+    assert_eq!(asked, Err(EngineError::NotOwner));
     receiver.answers.send_replace(true);
     pair.other.granted(everything());
     for delivery in &deliveries {
@@ -276,7 +276,7 @@ async fn what_another_node_shut_on_disk_is_shut_here_too() {
 struct Told {
     me: NodeNo,
     owner: Arc<Mutex<Option<NodeNo>>>,
-    peers: Arc<Mutex<Vec<Option<Arc<Switchboard>>>>>,
+    peers: Arc<Mutex<Vec<Option<Arc<OwnerRouter>>>>>,
     store: Arc<ModelStore>,
 }
 
@@ -291,7 +291,7 @@ impl Cluster for Told {
 
     fn owner(&self, _: Shard) -> Owner {
         match *self.owner.lock().unwrap() {
-            None => Owner::Nobody,
+            None => Owner::None,
             Some(owner) if owner == self.me => Owner::Me,
             Some(owner) => Owner::Other(owner),
         }
@@ -341,8 +341,8 @@ impl Cluster for Told {
         Box::pin(async { Ok(Some(Written::Applied)) })
     }
 
-    fn share_room(&self, crowds: Vec<Crowd>) -> Answer<Vec<Room>> {
-        let room = |crowd: &Crowd| share(crowd.most, 0, crowd.ask, &[]);
+    fn share_room(&self, crowds: Vec<TenantDemand>) -> Answer<Vec<ShareGrant>> {
+        let room = |crowd: &TenantDemand| share(crowd.most, 0, crowd.ask, &[]);
         let rooms = crowds.iter().map(room).collect();
         Box::pin(async { Ok(rooms) })
     }
@@ -356,7 +356,7 @@ impl Cluster for Told {
 struct Town {
     pair: Pair,
     owner: Arc<Mutex<Option<NodeNo>>>,
-    boards: [Arc<Switchboard>; 2],
+    boards: [Arc<OwnerRouter>; 2],
 }
 
 impl Town {
@@ -364,7 +364,7 @@ impl Town {
         let pair = Pair::start().await;
         let owner = Arc::new(Mutex::new(None));
         let peers = Arc::new(Mutex::new(vec![None, None]));
-        let board = |number: u64, engine: &Engine, observe: &Arc<Observatory>| {
+        let board = |number: u64, engine: &Engine, observe: &Arc<Metrics>| {
             let cluster = Told {
                 me: NodeNo(number),
                 owner: owner.clone(),
@@ -372,7 +372,7 @@ impl Town {
                 store: pair.world.store.clone(),
             };
             let clock = pair.world.clock.clone();
-            Arc::new(Switchboard::new(
+            Arc::new(OwnerRouter::new(
                 engine.clone(),
                 observe.clone(),
                 clock,
@@ -380,7 +380,7 @@ impl Town {
                 Some(Arc::new(cluster)),
             ))
         };
-        let elsewhere = Arc::new(Observatory::new());
+        let elsewhere = Arc::new(Metrics::new());
         let boards = [
             board(0, &pair.world.engine, &pair.world.observe),
             board(1, &pair.other, &elsewhere),
@@ -503,12 +503,12 @@ async fn an_owner_who_never_answers_is_not_waited_for_for_ever() {
         store: town.pair.world.store.clone(),
     };
     let (engine, clock) = (town.pair.other.clone(), town.pair.world.clock.clone());
-    let observe = Arc::new(Observatory::new());
+    let observe = Arc::new(Metrics::new());
     let store = town.pair.world.store.clone();
-    let board = Switchboard::new(engine, observe, clock, store, Some(Arc::new(cluster)));
+    let board = OwnerRouter::new(engine, observe, clock, store, Some(Arc::new(cluster)));
     let board = board.impatient();
     let asked = board.stand(endpoint, Standing::Paused, None).await;
-    assert_eq!(asked, Err(EngineError::Elsewhere));
+    assert_eq!(asked, Err(EngineError::NotOwner));
     let (lane, figures) = town.boards[1].look(endpoint).await.unwrap();
     assert!(lane.is_none() && figures.p50_ms.is_none());
 }

@@ -17,7 +17,7 @@ use super::PATIENCE;
 use super::token_server::{TokenServer, token};
 use crate::clock::Clock;
 use crate::credentials::{Auth, ClientAuthentication, Credentials, OAuth2};
-use crate::engine::tokens::{Absent, Grant, Missing, Token, Tokens};
+use crate::engine::tokens::{Grant, NoToken, Token, TokenCache, TokenFailure};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -38,7 +38,7 @@ impl Resolve for Resolver {
 }
 
 struct Office {
-    tokens: Arc<Tokens>,
+    tokens: Arc<TokenCache>,
     tick_ms: Arc<AtomicU64>,
     rules: EgressRules,
 }
@@ -63,7 +63,7 @@ impl Office {
             ..ClientSettings::default()
         });
         Office {
-            tokens: Arc::new(Tokens::new(client, clock)),
+            tokens: Arc::new(TokenCache::new(client, clock)),
             tick_ms,
             rules,
         }
@@ -91,7 +91,7 @@ impl Office {
         Arc::new(Grant::new(EndpointId(endpoint), mark, &oauth2, destination))
     }
 
-    async fn lend(&self, grant: &Arc<Grant>) -> Result<Token, Absent> {
+    async fn lend(&self, grant: &Arc<Grant>) -> Result<Token, NoToken> {
         let lending = self.tokens.lend(grant, LIMIT);
         timeout(PATIENCE, lending).await.expect("it ends")
     }
@@ -101,10 +101,10 @@ impl Office {
         (lent.header.to_str().unwrap().to_owned(), lent.fresh)
     }
 
-    async fn missing(&self, grant: &Arc<Grant>) -> Missing {
+    async fn missing(&self, grant: &Arc<Grant>) -> TokenFailure {
         match self.lend(grant).await {
-            Err(Absent::Theirs(missing)) => missing,
-            other @ (Ok(_) | Err(Absent::Ours(_))) => panic!("{other:?}"),
+            Err(NoToken::Theirs(missing)) => missing,
+            other @ (Ok(_) | Err(NoToken::Ours(_))) => panic!("{other:?}"),
         }
     }
 }
@@ -219,7 +219,7 @@ async fn what_was_asked_for_before_does_not_end_what_is_asked_for_now() {
     let second = tokio::spawn(async move { tokens.lend(&asking, LIMIT).await });
     server.asked(2).await;
     let old = timeout(PATIENCE, waiting).await.expect("it ends");
-    assert!(matches!(old, Err(Absent::Theirs(_))), "{old:?}");
+    assert!(matches!(old, Err(NoToken::Theirs(_))), "{old:?}");
     // The second fetch is still in progress, and this caller waits for it.
     let mut third = Box::pin(office.tokens.lend(&grant, LIMIT));
     let early = timeout(Duration::ZERO, &mut third).await;
@@ -237,7 +237,7 @@ async fn a_server_that_fails_is_left_in_peace_for_a_growing_time() {
     let server = TokenServer::start().await;
     let grant = office.grant(&server.url(), 1);
     server.say(401, json!({"error": "invalid_client"}).to_string());
-    let expected = Missing {
+    let expected = TokenFailure {
         fault: Fault::NoToken,
         detail: "no access token: the token server answered 401 (invalid_client)".to_owned(),
     };
@@ -285,8 +285,8 @@ async fn a_server_that_is_not_there_has_the_fault_of_its_connection() {
     let grant = office.grant(&server.url(), 3);
     let lending = office.tokens.lend(&grant, Duration::from_millis(50));
     match timeout(PATIENCE, lending).await.expect("it ends") {
-        Err(Absent::Theirs(missing)) => assert_eq!(missing.fault, Fault::Timeout),
-        other @ (Ok(_) | Err(Absent::Ours(_))) => panic!("{other:?}"),
+        Err(NoToken::Theirs(missing)) => assert_eq!(missing.fault, Fault::Timeout),
+        other @ (Ok(_) | Err(NoToken::Ours(_))) => panic!("{other:?}"),
     }
 }
 
@@ -296,7 +296,7 @@ async fn a_fault_of_ours_is_ours_and_not_remembered() {
     let grant = office.grant("http://falls.example/token", 1);
     for _ in 0..2 {
         let absent = office.lend(&grant).await.expect_err("it fell over");
-        assert!(matches!(absent, Absent::Ours(_)), "{absent:?}");
+        assert!(matches!(absent, NoToken::Ours(_)), "{absent:?}");
     }
 }
 

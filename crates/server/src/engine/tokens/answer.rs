@@ -5,10 +5,10 @@
 
 use posthaste_core::classify::{Fault, Outcome};
 use posthaste_core::time::Span;
-use posthaste_egress::Report;
+use posthaste_egress::SendReport;
 use serde_json::Value;
 
-use super::Missing;
+use super::TokenFailure;
 use super::shelf::{FetchOutcome, MAX_LIFETIME};
 use crate::credentials::bearer;
 
@@ -32,7 +32,7 @@ const KNOWN_ERRORS: &[&str] = &[
 ];
 
 /// Returns the outcome of a token request.
-pub(super) fn understand(report: &Report) -> FetchOutcome {
+pub(super) fn understand(report: &SendReport) -> FetchOutcome {
     if let Some(mishap) = &report.mishap {
         // The text was written for deliveries and names their receiver.
         let why = mishap
@@ -67,7 +67,7 @@ pub(super) fn understand(report: &Report) -> FetchOutcome {
 
 fn failed(fault: Fault, why: &str, wait: Option<Span>) -> FetchOutcome {
     FetchOutcome::Failed {
-        missing: Missing::new(fault, why),
+        missing: TokenFailure::new(fault, why),
         wait,
     }
 }
@@ -131,8 +131,8 @@ mod tests {
     use serde_json::json;
     use std::time::Duration;
 
-    fn report(status: u16, body: &[u8]) -> Report {
-        Report {
+    fn report(status: u16, body: &[u8]) -> SendReport {
+        SendReport {
             outcome: Outcome::Answered {
                 status: HttpStatus::new(status).unwrap(),
                 retry_after: Some(Span::from_secs(7)),
@@ -225,7 +225,7 @@ mod tests {
             let (_, detail) = why(understand(&report(200, body.as_bytes())));
             assert!(detail.ends_with("answer is not JSON"), "{detail}");
         }
-        let cut = Report {
+        let cut = SendReport {
             snippet_truncated: true,
             ..report(200, br#"{"access_token":"a","token_type":"bearer"}"#)
         };
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(
             ended,
             FetchOutcome::Failed {
-                missing: Missing {
+                missing: TokenFailure {
                     fault: Fault::NoToken,
                     detail: "no access token: the token server answered 401 (invalid_client)"
                         .to_owned(),
@@ -270,10 +270,10 @@ mod tests {
             (SendError::Unresolved, Fault::Dns),
             (SendError::TlsAlert, Fault::Tls),
             (SendError::TimedOut(Phase::Awaiting), Fault::Timeout),
-            (SendError::WrongPeer, Fault::UnsafeDestination),
+            (SendError::UnexpectedPeer, Fault::UnsafeDestination),
             (SendError::Refused, Fault::Connection),
         ] {
-            let report = Report {
+            let report = SendReport {
                 outcome: Outcome::Failed(mishap.fault()),
                 mishap: Some(mishap),
                 ..report(200, b"")

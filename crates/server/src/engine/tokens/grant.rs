@@ -12,7 +12,7 @@ use url::form_urlencoded::{Serializer, byte_serialize};
 
 use super::TokenKey;
 use super::answer::MAX_ANSWER_BYTES;
-use crate::credentials::{ClientAuthentication, Mark, OAuth2, basic};
+use crate::credentials::{ClientAuthentication, CredentialsFingerprint, OAuth2, basic};
 use crate::engine::courier::AGENT;
 
 /// Prepared token request of one endpoint.
@@ -29,7 +29,7 @@ impl Grant {
     /// Prepares the token request of `endpoint`.
     pub(in crate::engine) fn new(
         endpoint: EndpointId,
-        mark: Mark,
+        mark: CredentialsFingerprint,
         oauth2: &OAuth2,
         destination: Destination,
     ) -> Grant {

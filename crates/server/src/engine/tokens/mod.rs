@@ -1,6 +1,6 @@
 //! OAuth access tokens for endpoints, fetched from their authorization servers (RFC 6749, section 4.4).
 //!
-//! [`Tokens`] is the cache. It guarantees:
+//! [`TokenCache`] is the cache. It guarantees:
 //!
 //! - **One fetch at a time.** However many deliveries need a token, one request is made. The others wait for its
 //!   result, each at most for its own time limit.
@@ -33,36 +33,36 @@ pub(super) use grant::Grant;
 pub(super) use shelf::Token;
 
 use crate::clock::Clock;
-use crate::credentials::Mark;
+use crate::credentials::CredentialsFingerprint;
 use shelf::{Decision, FetchOutcome, TokenState};
 
 /// Maximum number of endpoints with cached tokens. An evicted token is fetched again.
 pub(super) const MAX_CACHED_TOKENS: usize = 4_096;
 
 /// Key of a cached token: the endpoint, and the credentials that it was fetched with.
-pub(super) type TokenKey = (EndpointId, Mark);
+pub(super) type TokenKey = (EndpointId, CredentialsFingerprint);
 
 /// Reason why there is no token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Absent {
+pub(super) enum NoToken {
     /// The token server gave none, or could not be reached.
-    Theirs(Missing),
+    Theirs(TokenFailure),
     /// An internal error of posthaste. The delivery is not counted as attempted.
     Ours(String),
 }
 
 /// A token that the token server did not provide.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Missing {
+pub(super) struct TokenFailure {
     /// Fault for the classification of the attempt.
     pub(super) fault: Fault,
     /// Error text for the tenant and the operator.
     pub(super) detail: String,
 }
 
-impl Missing {
-    fn new(fault: Fault, why: &str) -> Missing {
-        Missing {
+impl TokenFailure {
+    fn new(fault: Fault, why: &str) -> TokenFailure {
+        TokenFailure {
             fault,
             detail: format!("no access token: {why}"),
         }
@@ -70,10 +70,10 @@ impl Missing {
 }
 
 /// Result of a fetch, for the deliveries that wait for it.
-type FetchResult = Result<Token, Absent>;
+type FetchResult = Result<Token, NoToken>;
 
 /// Cache of access tokens.
-pub(super) struct Tokens {
+pub(super) struct TokenCache {
     client: Client,
     clock: Clock,
     places: Mutex<FxHashMap<TokenKey, Entry>>,
@@ -86,9 +86,9 @@ struct Entry {
     news: Option<watch::Receiver<Option<FetchResult>>>,
 }
 
-impl Tokens {
-    pub(super) fn new(client: Client, clock: Clock) -> Tokens {
-        Tokens {
+impl TokenCache {
+    pub(super) fn new(client: Client, clock: Clock) -> TokenCache {
+        TokenCache {
             client,
             clock,
             places: Mutex::default(),
@@ -97,10 +97,10 @@ impl Tokens {
 
     /// Returns a token for the endpoint. Fails at the latest when the time limit has passed.
     pub(super) async fn lend(
-        self: &Arc<Tokens>,
+        self: &Arc<TokenCache>,
         grant: &Arc<Grant>,
         time_limit: Duration,
-    ) -> Result<Token, Absent> {
+    ) -> Result<Token, NoToken> {
         let now = self.clock.now().tick;
         let mut news = {
             let mut places = self.places();
@@ -108,7 +108,7 @@ impl Tokens {
             let place = places.entry(grant.key).or_default();
             match place.shelf.decide(now) {
                 Decision::Use(lent) => return Ok(lent),
-                Decision::Fail(missing) => return Err(Absent::Theirs(missing)),
+                Decision::Fail(missing) => return Err(NoToken::Theirs(missing)),
                 Decision::Renew(lent) => {
                     place.news = Some(self.begin(grant, now, time_limit));
                     return Ok(lent);
@@ -126,7 +126,7 @@ impl Tokens {
             Ok(Err(_)) => Err(fell_over()),
             Err(_) => {
                 let why = "the time limit passed before the token server answered";
-                Err(Absent::Theirs(Missing::new(Fault::Timeout, why)))
+                Err(NoToken::Theirs(TokenFailure::new(Fault::Timeout, why)))
             }
         }
     }
@@ -146,7 +146,7 @@ impl Tokens {
 
     /// Fetches a token in a separate task, so that the fetch completes even if its callers stop waiting.
     fn begin(
-        self: &Arc<Tokens>,
+        self: &Arc<TokenCache>,
         grant: &Arc<Grant>,
         asked_at: Tick,
         time_limit: Duration,
@@ -176,8 +176,8 @@ impl Tokens {
     }
 }
 
-fn fell_over() -> Absent {
-    Absent::Ours("the fetch of an access token fell over".to_owned())
+fn fell_over() -> NoToken {
+    NoToken::Ours("the fetch of an access token fell over".to_owned())
 }
 
 fn make_room(places: &mut FxHashMap<TokenKey, Entry>, wanted: TokenKey) {
@@ -196,7 +196,7 @@ fn make_room(places: &mut FxHashMap<TokenKey, Entry>, wanted: TokenKey) {
 /// Drop guard of a fetch in progress. However the fetch ends, the waiting deliveries get a result and the next fetch
 /// may start.
 struct FetchGuard {
-    tokens: Arc<Tokens>,
+    tokens: Arc<TokenCache>,
     key: TokenKey,
     asked_at: Tick,
     tell: watch::Sender<Option<FetchResult>>,

@@ -5,7 +5,7 @@
 use http::HeaderValue;
 use posthaste_core::time::{Span, Tick};
 
-use super::{Absent, FetchResult, Missing};
+use super::{FetchResult, NoToken, TokenFailure};
 
 /// Lifetime of a token whose server states none.
 pub(super) const DEFAULT_LIFETIME: Span = Span::from_secs(5 * 60);
@@ -48,7 +48,7 @@ pub(super) enum FetchOutcome {
     /// The server issued no token.
     Failed {
         /// Reason.
-        missing: Missing,
+        missing: TokenFailure,
         /// The server's `Retry-After`, if it sent one.
         wait: Option<Span>,
     },
@@ -68,7 +68,7 @@ pub(super) enum Decision {
     /// Wait for the fetch in progress.
     Wait,
     /// There is no token, and it is too early for another request.
-    Fail(Missing),
+    Fail(TokenFailure),
 }
 
 /// State of one endpoint's token.
@@ -95,7 +95,7 @@ struct Held {
 struct Failures {
     count: u32,
     until: Tick,
-    missing: Missing,
+    missing: TokenFailure,
 }
 
 impl TokenState {
@@ -164,9 +164,9 @@ impl TokenState {
                     until: now.after(pause),
                     missing: missing.clone(),
                 });
-                Err(Absent::Theirs(missing))
+                Err(NoToken::Theirs(missing))
             }
-            FetchOutcome::Ours(why) => Err(Absent::Ours(why)),
+            FetchOutcome::Ours(why) => Err(NoToken::Ours(why)),
         }
     }
 
@@ -224,7 +224,7 @@ mod tests {
 
     fn failed(wait: Option<u64>) -> FetchOutcome {
         FetchOutcome::Failed {
-            missing: Missing::new(Fault::NoToken, "because"),
+            missing: TokenFailure::new(Fault::NoToken, "because"),
             wait: wait.map(Span::from_secs),
         }
     }
@@ -342,7 +342,7 @@ mod tests {
         let mut shelf = TokenState::default();
         assert_eq!(shelf.decide(Tick(0)), Decision::Fetch);
         let news = shelf.fetched(Tick(0), Tick(0), FetchOutcome::Ours("no room".to_owned()));
-        assert_eq!(news, Err(Absent::Ours("no room".to_owned())));
+        assert_eq!(news, Err(NoToken::Ours("no room".to_owned())));
         assert_eq!(shelf.decide(Tick(0)), Decision::Fetch);
         shelf.fell_over();
         assert_eq!(shelf.decide(Tick(0)), Decision::Fetch);

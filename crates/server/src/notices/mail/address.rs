@@ -15,21 +15,21 @@ const MAX_NAME_CHARS: usize = 100;
 /// Error for a text that is not an email address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be one e-mail address, such as ops@example.com")]
-pub struct NoAddress;
+pub struct AddressError;
 
 /// Parses an address. The domain is converted to its ASCII (DNS) form, which every mail server accepts.
-pub fn read(text: &str) -> Result<Address, NoAddress> {
-    let (local, domain) = text.rsplit_once('@').ok_or(NoAddress)?;
+pub fn read(text: &str) -> Result<Address, AddressError> {
+    let (local, domain) = text.rsplit_once('@').ok_or(AddressError)?;
     // Quoted local parts may contain any character, and are practically never used.
     let strange = |c: char| c.is_whitespace() || c.is_control() || c == '"';
     if text.len() > MAX_ADDRESS_BYTES || text.contains(strange) {
-        return Err(NoAddress);
+        return Err(AddressError);
     }
-    let domain = match Host::parse(domain).map_err(|_| NoAddress)? {
+    let domain = match Host::parse(domain).map_err(|_| AddressError)? {
         Host::Domain(domain) => domain,
-        Host::Ipv4(_) | Host::Ipv6(_) => return Err(NoAddress),
+        Host::Ipv4(_) | Host::Ipv6(_) => return Err(AddressError),
     };
-    Address::new(local, domain).map_err(|_| NoAddress)
+    Address::new(local, domain).map_err(|_| AddressError)
 }
 
 /// Sender of emails: an address with an optional name, as in `posthaste <posthaste@example.com>`.
@@ -120,7 +120,7 @@ mod tests {
             "<ops@example.com>",
             &format!("{}@example.com", "x".repeat(MAX_ADDRESS_BYTES)),
         ] {
-            assert_eq!(read(wrong), Err(NoAddress), "{wrong:?}");
+            assert_eq!(read(wrong), Err(AddressError), "{wrong:?}");
         }
     }
 

@@ -9,11 +9,11 @@ use lettre::Message;
 use lettre::message::header::{ContentType, HeaderName, HeaderValue};
 use lettre::message::{Mailbox, MessageBuilder};
 use posthaste_core::time::Timestamp;
-use posthaste_store::{Letter, LetterLine};
+use posthaste_store::{EmailLine, PendingEmail};
 use ring::digest::{SHA256, digest};
 use serde_json::Value;
 
-use super::address::{self, NoAddress, Sender};
+use super::address::{self, AddressError, Sender};
 use super::words::{NotificationKind, about, alert, clean, grouped, happened};
 use crate::alerts::words::runbook;
 
@@ -26,7 +26,7 @@ const ID_BYTES: usize = 16;
 
 /// Text of an email.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wording {
+pub struct EmailText {
     /// Subject line.
     pub subject: String,
     /// Body, with `\n` line ends.
@@ -34,7 +34,7 @@ pub struct Wording {
 }
 
 /// Writes the text of an email. Links lead to the dashboard at `page` (scheme and host), if it is known.
-pub fn wording(letter: &Letter, page: Option<&str>) -> Wording {
+pub fn wording(letter: &PendingEmail, page: Option<&str>) -> EmailText {
     let groups = grouped_by_subject(&letter.lines);
     let mut text = String::new();
     for group in &groups {
@@ -65,7 +65,7 @@ pub fn wording(letter: &Letter, page: Option<&str>) -> Wording {
         });
     }
     // Only the operator receives alerts, and only the operator can see all of them.
-    let is_of_alerts = |line: &LetterLine| match NotificationKind::of(line) {
+    let is_of_alerts = |line: &EmailLine| match NotificationKind::of(line) {
         NotificationKind::AlertRaised | NotificationKind::AlertResolved => true,
         NotificationKind::Disabled
         | NotificationKind::DisableWarning
@@ -81,7 +81,7 @@ pub fn wording(letter: &Letter, page: Option<&str>) -> Wording {
         "-- \nposthaste wrote this to {}, who owns an endpoint (its owner_email) or runs the server (mail.to).\n",
         clean(&letter.recipient, address::MAX_ADDRESS_BYTES)
     ));
-    Wording {
+    EmailText {
         subject: subject(&groups, letter.omitted),
         text,
     }
@@ -89,11 +89,11 @@ pub fn wording(letter: &Letter, page: Option<&str>) -> Wording {
 
 /// Builds a complete email, ready to send.
 pub fn message(
-    letter: &Letter,
+    letter: &PendingEmail,
     from: &Sender,
     page: Option<&str>,
     now: Timestamp,
-) -> Result<Message, NoAddress> {
+) -> Result<Message, AddressError> {
     let identity = format!(
         "{}\n{}\n{}",
         letter.recipient, letter.revision, letter.first_at.0
@@ -103,8 +103,8 @@ pub fn message(
 }
 
 /// Builds a test email.
-pub fn trial(recipient: &str, from: &Sender, now: Timestamp) -> Result<Message, NoAddress> {
-    let wording = Wording {
+pub fn trial(recipient: &str, from: &Sender, now: Timestamp) -> Result<Message, AddressError> {
+    let wording = EmailText {
         subject: "[posthaste] Letters arrive".to_owned(),
         text: "This letter was sent by `posthaste mail test`. Nothing is wrong.\n".to_owned(),
     };
@@ -114,11 +114,11 @@ pub fn trial(recipient: &str, from: &Sender, now: Timestamp) -> Result<Message, 
 
 fn assemble(
     recipient: &str,
-    wording: &Wording,
+    wording: &EmailText,
     from: &Sender,
     identity: &str,
     now: Timestamp,
-) -> Result<Message, NoAddress> {
+) -> Result<Message, AddressError> {
     let to = Mailbox::new(None, address::read(recipient)?);
     let domain = from.domain();
     let builder = Message::builder()
@@ -152,11 +152,11 @@ fn name(identity: &str) -> String {
 /// Lines about the same subject.
 struct Group<'a> {
     about: String,
-    lines: Vec<&'a LetterLine>,
+    lines: Vec<&'a EmailLine>,
 }
 
 /// Groups the lines by subject, most severe first.
-fn grouped_by_subject(lines: &[LetterLine]) -> Vec<Group<'_>> {
+fn grouped_by_subject(lines: &[EmailLine]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for line in lines {
         let about = about(line);
@@ -234,7 +234,7 @@ impl Group<'_> {
         let home = format!("{page}/dashboard/t/{tenant}");
         let mut links = vec![format!("{home}/endpoints/{endpoint}")];
         let failed =
-            |line: &&&LetterLine| NotificationKind::of(line) == NotificationKind::DeliveryFailed;
+            |line: &&&EmailLine| NotificationKind::of(line) == NotificationKind::DeliveryFailed;
         if let Some(last) = self.lines.iter().rfind(failed) {
             links.push(format!("{home}/dead-letters?endpoint={endpoint}"));
             let example = last.detail.get("delivery_id").and_then(Value::as_str);
@@ -275,8 +275,8 @@ mod tests {
 
     const PAGE: &str = "https://hooks.example.com";
 
-    fn line(name: &str, endpoint: &str, detail: Value) -> LetterLine {
-        LetterLine {
+    fn line(name: &str, endpoint: &str, detail: Value) -> EmailLine {
+        EmailLine {
             at: Timestamp(1_793_905_445_678),
             name: name.to_owned(),
             tenant: Some("acme".to_owned()),
@@ -286,8 +286,8 @@ mod tests {
         }
     }
 
-    fn letter(lines: Vec<LetterLine>) -> Letter {
-        Letter {
+    fn letter(lines: Vec<EmailLine>) -> PendingEmail {
+        PendingEmail {
             recipient: "ops@example.com".to_owned(),
             revision: 3,
             first_at: Timestamp(1_793_905_445_678),
@@ -303,7 +303,7 @@ mod tests {
             .expect("a sender")
     }
 
-    fn formatted(letter: &Letter) -> String {
+    fn formatted(letter: &PendingEmail) -> String {
         let message = message(letter, &sender(), Some(PAGE), Timestamp(1_793_905_445_000));
         String::from_utf8(message.expect("a letter").formatted()).expect("text")
     }
@@ -423,7 +423,7 @@ mod tests {
 
     #[test]
     fn the_same_letter_has_the_same_name() {
-        let id = |letter: &Letter| {
+        let id = |letter: &PendingEmail| {
             let text = formatted(letter);
             let line = text.lines().find(|line| line.starts_with("Message-ID: "));
             line.expect("a name").to_owned()
@@ -462,7 +462,7 @@ mod tests {
         wrong.recipient = evil.to_owned();
         assert_eq!(
             message(&wrong, &sender(), None, Timestamp(0)).err(),
-            Some(NoAddress)
+            Some(AddressError)
         );
     }
 

@@ -14,5 +14,5 @@ pub mod post;
 pub mod settings;
 mod words;
 
-pub use post::{EmailError, Post, Sending, SmtpPost};
+pub use post::{EmailError, SendEmail, Sending, SmtpMailer};
 pub use settings::{MailSettings, MailTls, ServerUrl};

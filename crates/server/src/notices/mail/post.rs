@@ -1,7 +1,7 @@
 //! Sends emails over SMTP.
 //!
 //! Each email uses its own connection, because emails are rare. lettre speaks SMTP on a stream that the egress crate
-//! opens. [`SmtpPost`] runs the SMTP steps one by one, so that it knows which step the server refused. The step decides
+//! opens. [`SmtpMailer`] runs the SMTP steps one by one, so that it knows which step the server refused. The step decides
 //! what a refusal means:
 //!
 //! | step | 4xx | 5xx |
@@ -36,7 +36,7 @@ use lettre::{Address, Message};
 use posthaste_core::time::Timestamp;
 use posthaste_egress::Roots;
 use posthaste_egress::mail::{self, Server, Stream};
-use posthaste_store::Letter;
+use posthaste_store::PendingEmail;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::timeout;
 
@@ -67,14 +67,14 @@ pub enum EmailError {
     Never(String),
 }
 
-/// Future that [`Post::send`] returns.
+/// Future that [`SendEmail::send`] returns.
 pub type Sending<'a> = Pin<Box<dyn Future<Output = Result<(), EmailError>> + Send + 'a>>;
 
 /// Sends emails. `Ok` means that the mail server has taken responsibility. If that is uncertain, the result is an
 /// error, and the email may arrive twice.
-pub trait Post: Send + Sync {
+pub trait SendEmail: Send + Sync {
     /// Sends an email.
-    fn send<'a>(&'a self, letter: &'a Letter, now: Timestamp) -> Sending<'a>;
+    fn send<'a>(&'a self, letter: &'a PendingEmail, now: Timestamp) -> Sending<'a>;
 }
 
 /// Credentials for the mail server.
@@ -87,7 +87,7 @@ pub struct Login {
 }
 
 /// Sends emails through the operator's mail server.
-pub struct SmtpPost {
+pub struct SmtpMailer {
     server: Server,
     roots: Roots,
     login: Option<Login>,
@@ -96,7 +96,7 @@ pub struct SmtpPost {
     within: Duration,
 }
 
-impl fmt::Debug for SmtpPost {
+impl fmt::Debug for SmtpMailer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SmtpPost")
             .field("server", &self.server)
@@ -105,8 +105,8 @@ impl fmt::Debug for SmtpPost {
     }
 }
 
-impl Post for SmtpPost {
-    fn send<'a>(&'a self, letter: &'a Letter, now: Timestamp) -> Sending<'a> {
+impl SendEmail for SmtpMailer {
+    fn send<'a>(&'a self, letter: &'a PendingEmail, now: Timestamp) -> Sending<'a> {
         Box::pin(async move {
             let message = compose::message(letter, &self.from, self.page.as_deref(), now);
             let message = message.map_err(|error| EmailError::Never(error.to_string()))?;
@@ -115,7 +115,7 @@ impl Post for SmtpPost {
     }
 }
 
-impl SmtpPost {
+impl SmtpMailer {
     /// Creates a sender for this server.
     pub fn new(
         server: Server,
@@ -123,8 +123,8 @@ impl SmtpPost {
         login: Option<Login>,
         from: Sender,
         page: Option<String>,
-    ) -> SmtpPost {
-        SmtpPost {
+    ) -> SmtpMailer {
+        SmtpMailer {
             server,
             roots,
             login,
@@ -135,8 +135,8 @@ impl SmtpPost {
     }
 
     /// Sets a shorter time limit.
-    pub fn within(self, within: Duration) -> SmtpPost {
-        SmtpPost { within, ..self }
+    pub fn within(self, within: Duration) -> SmtpMailer {
+        SmtpMailer { within, ..self }
     }
 
     /// Sends a test email. Returns the server's response.
@@ -398,7 +398,7 @@ mod tests {
             password: Secret::new("hunter2"),
         };
         let from = "a@example.com".parse().expect("a sender");
-        let post = SmtpPost::new(server, Roots::none(), Some(login), from, None);
+        let post = SmtpMailer::new(server, Roots::none(), Some(login), from, None);
         for said in ["not hunter2", "AHUAaHVudGVyMg==", "aHVudGVyMg=="] {
             assert!(post.shown(said).contains("not repeated"), "{said}");
         }

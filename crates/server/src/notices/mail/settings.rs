@@ -8,7 +8,7 @@ use posthaste_egress::mail::{Security, Server};
 use url::Url;
 
 use super::address::Sender;
-use super::post::{Login, SmtpPost};
+use super::post::{Login, SmtpMailer};
 use crate::config::Secret;
 use posthaste_egress::Roots;
 
@@ -99,7 +99,7 @@ impl MailSettings {
     }
 
     /// Returns the email sender, if there is a mail server. Links in emails lead to `page`, if it is set.
-    pub fn post(&self, page: Option<String>, roots: Roots) -> Option<SmtpPost> {
+    pub fn post(&self, page: Option<String>, roots: Roots) -> Option<SmtpMailer> {
         let (server, from) = (self.server.as_ref()?, self.from.clone()?);
         let password = self.password.as_ref().or(server.password.as_ref());
         let login = server.user.as_ref().zip(password);
@@ -113,7 +113,7 @@ impl MailSettings {
             security: self.security(server),
             hello: from.domain().to_owned(),
         };
-        Some(SmtpPost::new(server, roots, login, from, page))
+        Some(SmtpMailer::new(server, roots, login, from, page))
     }
 
     fn security(&self, server: &ServerUrl) -> Security {

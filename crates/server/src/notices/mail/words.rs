@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use posthaste_core::alert::AlertName;
-use posthaste_store::LetterLine;
+use posthaste_store::EmailLine;
 use serde_json::Value;
 
 use crate::notices::place::place;
@@ -40,7 +40,7 @@ pub(super) enum NotificationKind {
 }
 
 impl NotificationKind {
-    pub(super) fn of(line: &LetterLine) -> NotificationKind {
+    pub(super) fn of(line: &EmailLine) -> NotificationKind {
         match line.name.as_str() {
             "endpoint.disabled" => NotificationKind::Disabled,
             "endpoint.disable_warning" => NotificationKind::DisableWarning,
@@ -55,7 +55,7 @@ impl NotificationKind {
 }
 
 /// Returns the subject of a notification, such as `Endpoint https://hooks.example.com/in of acme`.
-pub(super) fn about(line: &LetterLine) -> String {
+pub(super) fn about(line: &EmailLine) -> String {
     let place = line.endpoint_url.as_deref().map(shown_url);
     let endpoint = place.or_else(|| line.endpoint.as_deref().map(word));
     let tenant = line.tenant.as_deref().map(word);
@@ -74,7 +74,7 @@ pub(super) fn about(line: &LetterLine) -> String {
 }
 
 /// Describes what happened in a few words. Merges several notifications of the same kind and subject.
-pub(super) fn happened(lines: &[&LetterLine]) -> String {
+pub(super) fn happened(lines: &[&EmailLine]) -> String {
     let Some(last) = lines.last() else {
         return String::new();
     };
@@ -114,7 +114,7 @@ fn again(count: usize) -> String {
 }
 
 /// Sums up the failed deliveries of these notifications, with their reasons.
-fn failed(lines: &[&LetterLine]) -> String {
+fn failed(lines: &[&EmailLine]) -> String {
     let mut count: u64 = 0;
     // Number by reason and by error kind.
     let mut tables: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
@@ -187,7 +187,7 @@ fn details(detail: &Value, without: &[&str]) -> Vec<String> {
 }
 
 /// Returns the name of the alert, if the notification is about one.
-fn alert_name(line: &LetterLine) -> Option<String> {
+fn alert_name(line: &EmailLine) -> Option<String> {
     if !line.name.starts_with("alert.") {
         return None;
     }
@@ -196,12 +196,12 @@ fn alert_name(line: &LetterLine) -> Option<String> {
 }
 
 /// Returns the alert, if this version knows its name.
-pub(super) fn alert(line: &LetterLine) -> Option<AlertName> {
+pub(super) fn alert(line: &EmailLine) -> Option<AlertName> {
     alert_name(line)?.parse().ok()
 }
 
 /// Describes the meaning of an alert and its values.
-fn alert_words(line: &LetterLine) -> String {
+fn alert_words(line: &EmailLine) -> String {
     let meaning = alert(line).map_or_else(String::new, |name| format!(": {}", meaning(name)));
     let said_elsewhere = ["alert", "name", "notice", "raised_at"];
     format!(
@@ -226,12 +226,12 @@ fn meaning(name: AlertName) -> &'static str {
         AlertName::QueueAge => "something that could be sent has been waiting for too long",
         AlertName::StoreSlow => "the store takes long to write",
         AlertName::StoreNearlyFull => "the store has little room left",
-        AlertName::NoticesStuck => "notices cannot be told",
+        AlertName::NotificationsStuck => "notices cannot be told",
     }
 }
 
 /// Formats `: why`, in plain words for a known code.
-fn because(line: &LetterLine, member: &str, words: fn(&str) -> Option<&'static str>) -> String {
+fn because(line: &EmailLine, member: &str, words: fn(&str) -> Option<&'static str>) -> String {
     let Some(code) = line.detail.get(member).and_then(Value::as_str) else {
         return String::new();
     };
@@ -323,8 +323,8 @@ mod tests {
     use posthaste_core::time::Timestamp;
     use serde_json::json;
 
-    fn line(name: &str, detail: Value) -> LetterLine {
-        LetterLine {
+    fn line(name: &str, detail: Value) -> EmailLine {
+        EmailLine {
             at: Timestamp(0),
             name: name.to_owned(),
             tenant: Some("acme".to_owned()),
@@ -385,7 +385,7 @@ mod tests {
             "Alert retry_ratio, endpoint https://hooks.example.com/in of acme: raised: too many attempts are \
              repetitions (value 0.235, threshold 0.2, window 1h)"
         );
-        let everywhere = LetterLine {
+        let everywhere = EmailLine {
             tenant: None,
             endpoint: None,
             endpoint_url: None,

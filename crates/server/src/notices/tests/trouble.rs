@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{Letter, MAX_PENDING_NOTIFICATIONS, Outbox, StoreError};
+use posthaste_store::{MAX_PENDING_NOTIFICATIONS, Outbox, PendingEmail, StoreError};
 
 use super::{FakePost, GATHER, Nobody, OPS, World, tripped};
-use crate::notices::mail::{Post, Sending};
+use crate::notices::mail::{SendEmail, Sending};
 use crate::notices::unposted::UnsentEmails;
 use crate::observe::Gauges;
 
@@ -39,8 +39,8 @@ async fn without_a_mail_server_letters_are_kept_for_a_while_and_then_let_go() {
 /// Mailer that panics for emails to the operator.
 struct Faulty;
 
-impl Post for Faulty {
-    fn send<'a>(&'a self, letter: &'a Letter, _now: Timestamp) -> Sending<'a> {
+impl SendEmail for Faulty {
+    fn send<'a>(&'a self, letter: &'a PendingEmail, _now: Timestamp) -> Sending<'a> {
         Box::pin(async move {
             assert_ne!(letter.recipient, OPS, "on purpose");
             Ok(())
@@ -97,8 +97,8 @@ struct LastWords {
     world: Arc<World>,
 }
 
-impl Post for LastWords {
-    fn send<'a>(&'a self, _letter: &'a Letter, _now: Timestamp) -> Sending<'a> {
+impl SendEmail for LastWords {
+    fn send<'a>(&'a self, _letter: &'a PendingEmail, _now: Timestamp) -> Sending<'a> {
         let gone = StoreError::Unavailable("on purpose".to_owned());
         self.world.model.fail_writes(Some(gone));
         Box::pin(async { Ok(()) })

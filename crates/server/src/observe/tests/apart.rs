@@ -4,12 +4,12 @@ use posthaste_core::delivery::Status;
 use posthaste_core::id::EndpointId;
 use posthaste_store::Scope;
 
-use super::{AttemptSeen, Observatory, at, everything_known, retry, seen, tenant, value};
+use super::{AttemptSeen, Metrics, at, everything_known, retry, seen, tenant, value};
 
 #[test]
 fn what_happens_to_the_operators_own_notices_is_theirs_alone() {
     let (operator, acme) = (tenant("operator"), tenant("acme"));
-    let observatory = Observatory::new()
+    let observatory = Metrics::new()
         .by_endpoint(9)
         .with_operational_tenant(Some(operator.clone()));
     observatory.attempt(at(0), &seen(&acme));

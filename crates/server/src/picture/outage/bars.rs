@@ -5,7 +5,7 @@
 
 use anstyle::Style;
 
-use crate::picture::scale::Even;
+use crate::picture::scale::LinearScale;
 use crate::picture::series::Bucket;
 use crate::picture::terminal::{BAD, GOOD, dotted_quarters, quarters};
 
@@ -18,7 +18,7 @@ pub(super) struct Bar {
 
 impl Bar {
     /// Returns the bar for the busiest second of a bucket, on a scale of half lines.
-    pub(super) fn new(bucket: &Bucket, scale: &Even) -> Bar {
+    pub(super) fn new(bucket: &Bucket, scale: &LinearScale) -> Bar {
         let (total, failed) = (bucket.peak_per_second, bucket.peak_failed);
         let halves = |count: u64| scale.place(count as f64).round() as usize;
         // A single request is visible.
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn a_bar_is_split_as_its_busiest_second_was() {
-        let scale = Even::new(60.0, 12.0);
+        let scale = LinearScale::new(60.0, 12.0);
         let bar = |peak_per_second, peak_failed| {
             let bucket = Bucket {
                 from_ms: 0,

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use posthaste_sim::recovery::{Recovery, Scenario};
 
 use super::{Chart, Panel};
-use crate::picture::scale::Even;
+use crate::picture::scale::LinearScale;
 use crate::picture::series::{Bucket, MAX_BUCKETS};
 use crate::picture::svg::{Element, centred, disc, ending, label, line, number, picture, rect};
 use crate::picture::{ticks, words};
@@ -34,7 +34,7 @@ pub fn svg(
     conclusion: &str,
 ) -> String {
     let chart = Chart::new(scenario, recovery, MAX_BUCKETS);
-    let time = Even::new(chart.end_ms as f64, RIGHT - LEFT);
+    let time = LinearScale::new(chart.end_ms as f64, RIGHT - LEFT);
     let panels = chart.panels.iter().zip(TOPS);
     picture(WIDTH as u32, HEIGHT as u32, heading, conclusion)
         .child(label(24.0, 40.0, heading).class("heading"))
@@ -58,9 +58,9 @@ fn legend(chart: &Chart) -> Vec<Element> {
     ]
 }
 
-fn draw_panel(chart: &Chart, panel: &Panel, time: &Even, top: f64) -> Vec<Element> {
+fn draw_panel(chart: &Chart, panel: &Panel, time: &LinearScale, top: f64) -> Vec<Element> {
     let end = (panel.highest as f64 * HEADROOM).ceil();
-    let scale = Even::new(end, TALL);
+    let scale = LinearScale::new(end, TALL);
     let floor = top + TALL;
     let mut drawn = Vec::new();
     if chart.outage_ms > 0 {
@@ -121,8 +121,8 @@ fn refused_share(bucket: &Bucket) -> f64 {
 /// Draws all bars of a kind as one path, because hundreds of elements would only make the file larger.
 fn bars(
     panel: &Panel,
-    time: &Even,
-    scale: &Even,
+    time: &LinearScale,
+    scale: &LinearScale,
     floor: f64,
     class: &'static str,
     share: fn(&Bucket) -> (f64, f64),
@@ -151,7 +151,7 @@ fn bars(
 
 /// Draws the line of the capacity. Its label is drawn if the line is clearly above the axis, on the side that
 /// the label of the peak does not use.
-fn capacity(chart: &Chart, panel: &Panel, scale: &Even, floor: f64) -> Vec<Element> {
+fn capacity(chart: &Chart, panel: &Panel, scale: &LinearScale, floor: f64) -> Vec<Element> {
     let height = scale.place(chart.capacity);
     if height >= TALL {
         return Vec::new();
@@ -172,7 +172,12 @@ fn capacity(chart: &Chart, panel: &Panel, scale: &Even, floor: f64) -> Vec<Eleme
 }
 
 /// Draws the label of the outage, in the upper panel only, because the lower one has bars there.
-fn outage_name(chart: &Chart, time: &Even, scale: &Even, top: f64) -> Option<Element> {
+fn outage_name(
+    chart: &Chart,
+    time: &LinearScale,
+    scale: &LinearScale,
+    top: f64,
+) -> Option<Element> {
     let width = time.place(chart.outage_ms as f64);
     if width < 170.0 || top != TOPS[0] {
         return None;
@@ -189,7 +194,7 @@ fn outage_name(chart: &Chart, time: &Even, scale: &Even, top: f64) -> Option<Ele
     Some(centred(LEFT + width / 2.0, y, &name).class("quiet"))
 }
 
-fn peak(panel: &Panel, time: &Even, scale: &Even, floor: f64) -> Vec<Element> {
+fn peak(panel: &Panel, time: &LinearScale, scale: &LinearScale, floor: f64) -> Vec<Element> {
     let inside = |at_ms: u64| {
         panel
             .buckets
@@ -212,7 +217,7 @@ fn peak(panel: &Panel, time: &Even, scale: &Even, floor: f64) -> Vec<Element> {
     ]
 }
 
-fn time_axis(chart: &Chart, time: &Even) -> Vec<Element> {
+fn time_axis(chart: &Chart, time: &LinearScale) -> Vec<Element> {
     let floor = TOPS[1] + TALL;
     let mut drawn = Vec::new();
     for ms in ticks::times_ms(chart.end_ms, 10) {
@@ -344,7 +349,7 @@ mod tests {
         let chart = Chart::new(&scenario, &recovery, MAX_BUCKETS);
         let tops = tops(&svg(&scenario, &recovery, "", "", ""));
         for (index, panel) in chart.panels.iter().enumerate() {
-            let scale = Even::new((panel.highest as f64 * HEADROOM).ceil(), TALL);
+            let scale = LinearScale::new((panel.highest as f64 * HEADROOM).ceil(), TALL);
             let limit = TOPS[index] + TALL - scale.place(10.0);
             let accepted = &tops[2 * index];
             assert!(!accepted.is_empty(), "{}", panel.name);

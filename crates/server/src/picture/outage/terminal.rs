@@ -6,7 +6,7 @@ use posthaste_sim::recovery::{Recovery, Scenario};
 
 use super::bars::{Bar, cell};
 use super::{Chart, Panel};
-use crate::picture::scale::Even;
+use crate::picture::scale::LinearScale;
 use crate::picture::terminal::{BAD, Canvas, GOOD, PLAIN, QUIET, STRONG, wrapped};
 use crate::picture::{ticks, words};
 
@@ -119,7 +119,7 @@ struct Layout {
     /// Half columns per bucket.
     stretch: usize,
     columns: usize,
-    time: Even,
+    time: LinearScale,
 }
 
 impl Layout {
@@ -132,7 +132,7 @@ impl Layout {
             gutter,
             stretch,
             columns,
-            time: Even::new(chart.end_ms as f64, length),
+            time: LinearScale::new(chart.end_ms as f64, length),
         }
     }
 
@@ -160,7 +160,7 @@ fn draw_panel(canvas: &mut Canvas, layout: &Layout, chart: &Chart, panel: &Panel
 }
 
 fn draw_bars(canvas: &mut Canvas, layout: &Layout, panel: &Panel, top: usize, end: u64) {
-    let scale = Even::new(end as f64, (2 * BARS) as f64);
+    let scale = LinearScale::new(end as f64, (2 * BARS) as f64);
     let bar = |half: usize| {
         let bucket = panel.buckets.get(half / layout.stretch);
         bucket.map_or(Bar::default(), |bucket| Bar::new(bucket, &scale))
@@ -178,7 +178,7 @@ fn draw_bars(canvas: &mut Canvas, layout: &Layout, panel: &Panel, top: usize, en
 
 /// Draws a line at the receiver's capacity, if it is clearly above the axis.
 fn draw_capacity(canvas: &mut Canvas, layout: &Layout, capacity: f64, top: usize, end: u64) {
-    let height = Even::new(end as f64, BARS as f64).place(capacity);
+    let height = LinearScale::new(end as f64, BARS as f64).place(capacity);
     if capacity > end as f64 || height < 1.0 {
         return;
     }

@@ -11,7 +11,7 @@ pub use terminal::terminal;
 
 use posthaste_core::policy::{AttemptWindow, Explanation};
 
-use super::scale::Stretched;
+use super::scale::LogScale;
 use super::words;
 
 /// Maximum number of rows in a table of attempts; a policy may have a thousand attempts.
@@ -68,11 +68,11 @@ fn shown_limit_ms(explanation: &Explanation) -> Option<u64> {
 }
 
 /// Returns a scale for every attempt, and for the time limit if it is near.
-fn scale(explanation: &Explanation, length: f64) -> Stretched {
+fn scale(explanation: &Explanation, length: f64) -> LogScale {
     let first_retry_ms = explanation.attempts.get(1).map(|second| second.expected_ms);
     let end_ms = shown_limit_ms(explanation).unwrap_or(explanation.gives_up_ms);
     let knee_ms = first_retry_ms.map_or(end_ms / 10, |ms| ms / 2);
-    Stretched::new(knee_ms, end_ms, length)
+    LogScale::new(knee_ms, end_ms, length)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use posthaste_core::policy::{AttemptWindow, Explanation};
 
 use super::{MAX_CHART_ROWS, Row, expected_names, rows, scale, shown_limit_ms};
-use crate::picture::scale::Stretched;
+use crate::picture::scale::LogScale;
 use crate::picture::svg::{Element, centred, disc, ending, label, line, picture, rect};
 use crate::picture::{ticks, words};
 
@@ -73,7 +73,7 @@ fn legend() -> [Element; 4] {
     ]
 }
 
-fn axis(scale: &Stretched, floor: f64) -> Vec<Element> {
+fn axis(scale: &LogScale, floor: f64) -> Vec<Element> {
     let mut drawn = Vec::new();
     for ms in ticks::landmarks_ms(scale, LABEL) {
         let x = LEFT + scale.place(ms);
@@ -91,7 +91,7 @@ fn axis(scale: &Stretched, floor: f64) -> Vec<Element> {
     drawn
 }
 
-fn limit(explanation: &Explanation, scale: &Stretched, floor: f64) -> Vec<Element> {
+fn limit(explanation: &Explanation, scale: &LogScale, floor: f64) -> Vec<Element> {
     let Some(limit_ms) = shown_limit_ms(explanation) else {
         return Vec::new();
     };
@@ -103,7 +103,7 @@ fn limit(explanation: &Explanation, scale: &Stretched, floor: f64) -> Vec<Elemen
     ]
 }
 
-fn band(scale: &Stretched, middle: f64, attempt: &AttemptWindow, name: &str) -> Vec<Element> {
+fn band(scale: &LogScale, middle: f64, attempt: &AttemptWindow, name: &str) -> Vec<Element> {
     let from = LEFT + scale.place(attempt.earliest_ms);
     let to = LEFT + scale.place(attempt.latest_ms);
     let expected = LEFT + scale.place(attempt.expected_ms);

@@ -3,7 +3,7 @@
 use posthaste_core::policy::{AttemptWindow, Explanation};
 
 use super::{MAX_CHART_ROWS, Row, rows, scale, shown_limit_ms};
-use crate::picture::scale::Stretched;
+use crate::picture::scale::LogScale;
 use crate::picture::terminal::{Canvas, GOOD, PLAIN, QUIET, STRONG};
 use crate::picture::{ticks, words};
 
@@ -38,11 +38,11 @@ pub fn terminal(explanation: &Explanation, width: usize) -> String {
     canvas.write()
 }
 
-fn column(scale: &Stretched, ms: u64) -> usize {
+fn column(scale: &LogScale, ms: u64) -> usize {
     GUTTER + scale.place(ms).round() as usize
 }
 
-fn band(canvas: &mut Canvas, scale: &Stretched, line: usize, attempt: &AttemptWindow) {
+fn band(canvas: &mut Canvas, scale: &LogScale, line: usize, attempt: &AttemptWindow) {
     canvas.ending(GUTTER - 2, line, &attempt.number.to_string(), PLAIN);
     let ends = column(scale, attempt.earliest_ms)..=column(scale, attempt.latest_ms);
     for column in ends {
@@ -51,7 +51,7 @@ fn band(canvas: &mut Canvas, scale: &Stretched, line: usize, attempt: &AttemptWi
     canvas.put(column(scale, attempt.expected_ms), line, '●', STRONG);
 }
 
-fn axis(canvas: &mut Canvas, scale: &Stretched, limit_ms: Option<u64>, line: usize) {
+fn axis(canvas: &mut Canvas, scale: &LogScale, limit_ms: Option<u64>, line: usize) {
     canvas.put(GUTTER - 1, line, '└', QUIET);
     for column in GUTTER..=column(scale, scale.most_ms()) {
         canvas.put(column, line, '─', QUIET);

@@ -18,7 +18,7 @@ use posthaste::chance::hash_key;
 use posthaste::clock::Clock;
 use posthaste::dashboard::{self, Dashboard, DashboardSettings};
 use posthaste::engine::{Engine, EngineSettings, Phase};
-use posthaste::observe::Observatory;
+use posthaste::observe::Metrics;
 use posthaste::replayer::Replayer;
 use posthaste::vault::{KeySource, Vault};
 use posthaste_core::address::EgressRules;
@@ -71,14 +71,14 @@ impl Answer {
 }
 
 /// A page that is followed as an event stream.
-pub(crate) struct Followed {
+pub(crate) struct EventStream {
     pub(crate) status: StatusCode,
     body: Body,
     /// All text received so far.
     pub(crate) said: String,
 }
 
-impl Followed {
+impl EventStream {
     /// Waits for more data. Returns false at the end of the stream.
     async fn more(&mut self) -> bool {
         let Some(frame) = self.body.frame().await else {
@@ -163,7 +163,7 @@ impl World {
             store.clone(),
             engine,
             vault(),
-            Arc::new(Observatory::new()),
+            Arc::new(Metrics::new()),
             clock,
             Dice::seeded(3),
             settings,
@@ -193,14 +193,14 @@ impl World {
     }
 
     /// Follows the page at a path, with a bearer key if one is given.
-    pub(crate) async fn follow(&self, path: &str, key: Option<&str>) -> Followed {
+    pub(crate) async fn follow(&self, path: &str, key: Option<&str>) -> EventStream {
         let mut request = Request::get(path).header("accept", "text/event-stream");
         if let Some(key) = key {
             request = request.header("authorization", format!("Bearer {key}"));
         }
         let request = request.body(Body::empty()).unwrap();
         let response = self.router.clone().oneshot(request).await.unwrap();
-        Followed {
+        EventStream {
             status: response.status(),
             body: response.into_body(),
             said: String::new(),

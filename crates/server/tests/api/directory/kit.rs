@@ -14,7 +14,7 @@ use posthaste::api::{ApiSettings, App, router};
 use posthaste::chance::hash_key;
 use posthaste::clock::Clock;
 use posthaste::engine::{Engine, EngineSettings, Phase};
-use posthaste::observe::Observatory;
+use posthaste::observe::Metrics;
 use posthaste::vault::{KeySource, Vault};
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::Limits;
@@ -69,7 +69,7 @@ impl World {
         let origin = "the test".to_owned();
         let vault = Vault::open_or_create(KeySource::Text { text, origin }).expect("a vault");
         let vault = Arc::new(vault);
-        let observe = Arc::new(Observatory::new());
+        let observe = Arc::new(Metrics::new());
         let mut settings = ApiSettings {
             admin_keys: vec![hash_key(ADMIN)],
             ..ApiSettings::default()

@@ -1,7 +1,7 @@
 //! The route table: all its routes are served and documented.
 
 use posthaste::api::code::Code;
-use posthaste::api::route::{Content, Takes};
+use posthaste::api::route::{Content, RequestBody};
 use posthaste::api::{openapi, routes};
 use serde_json::Value;
 
@@ -25,8 +25,8 @@ async fn every_route_of_the_table_is_served() {
 fn taken() -> Vec<&'static str> {
     routes::all()
         .filter_map(|route| match route.takes {
-            Takes::Nothing => None,
-            Takes::Json(name) | Takes::OptionalJson(name) => Some(name),
+            RequestBody::Nothing => None,
+            RequestBody::Json(name) | RequestBody::OptionalJson(name) => Some(name),
         })
         .collect()
 }
@@ -60,8 +60,8 @@ fn every_shape_that_is_named_exists_and_every_shape_is_used() {
     }
     for route in routes::all() {
         let taken = match route.takes {
-            Takes::Nothing => None,
-            Takes::Json(name) | Takes::OptionalJson(name) => Some(name),
+            RequestBody::Nothing => None,
+            RequestBody::Json(name) | RequestBody::OptionalJson(name) => Some(name),
         };
         let given = route.gives.iter().filter_map(|gives| match gives.content {
             Content::Json(name) | Content::List(name) => Some(name),

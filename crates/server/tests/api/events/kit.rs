@@ -17,7 +17,7 @@ use posthaste::api::{self, ApiSettings, App, openapi, routes};
 use posthaste::chance::hash_key;
 use posthaste::clock::Clock;
 use posthaste::engine::{Engine, EngineSettings};
-use posthaste::observe::{AttemptSeen, Observatory};
+use posthaste::observe::{AttemptSeen, Metrics};
 use posthaste::replayer::Replayer;
 use posthaste::vault::{KeySource, Vault};
 use posthaste_core::address::EgressRules;
@@ -180,7 +180,7 @@ impl World {
             egress_rules: rules(),
             ..ApiSettings::default()
         };
-        let observe = Arc::new(Observatory::new().by_endpoint(1));
+        let observe = Arc::new(Metrics::new().by_endpoint(1));
         let dice = Dice::seeded(3);
         let app = App::new(
             store.clone(),

@@ -3,7 +3,7 @@
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 
-use super::story::{Life, rude};
+use super::story::{CanaryFixture, rude};
 use super::support::{Answer, Arrival, Receiver};
 
 /// Returns the received credentials, to be sent back.
@@ -12,7 +12,7 @@ fn said(arrival: &Arrival) -> Value {
 }
 
 /// Starts a receiver that is also a token server. The path decides how it answers.
-async fn both(life: &Life) -> Receiver {
+async fn both(life: &CanaryFixture) -> Receiver {
     let token = life.canaries.plant("fetched token");
     let refused = life.canaries.plant("refused token");
     Receiver::start(move |arrival| {
@@ -43,7 +43,7 @@ async fn both(life: &Life) -> Receiver {
     .await
 }
 
-fn certificate(life: &mut Life) -> Value {
+fn certificate(life: &mut CanaryFixture) -> Value {
     let key = KeyPair::generate().expect("a key");
     let params = CertificateParams::new(["client.example".to_owned()]).expect("a name");
     let certificate = params.self_signed(&key).expect("a certificate");
@@ -53,7 +53,7 @@ fn certificate(life: &mut Life) -> Value {
 }
 
 /// Uses each kind of credential, and makes each fail that can.
-pub(crate) async fn use_all(life: &mut Life) {
+pub(crate) async fn use_all(life: &mut CanaryFixture) {
     let receiver = both(life).await;
     let there = format!("http://{}", receiver.address);
     let oauth2 = |path: &str, place: &str| {

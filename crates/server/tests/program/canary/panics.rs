@@ -14,7 +14,7 @@ use posthaste::api::{self, ApiSettings, App};
 use posthaste::chance::hash_key;
 use posthaste::clock::Clock;
 use posthaste::engine::{Engine, EngineSettings};
-use posthaste::observe::Observatory;
+use posthaste::observe::Metrics;
 use posthaste::vault::{KeySource, Vault};
 use posthaste_core::address::EgressRules;
 use posthaste_core::dice::Dice;
@@ -121,7 +121,7 @@ fn world(canaries: &Canaries) -> World {
         allow_http: true,
         ..EgressRules::default()
     };
-    let observe = Arc::new(Observatory::new());
+    let observe = Arc::new(Metrics::new());
     let running = EngineSettings {
         store: store.clone(),
         store_settings,

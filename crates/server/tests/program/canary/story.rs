@@ -75,14 +75,14 @@ async fn echoing_receiver(canaries: &Canaries) -> Receiver {
 }
 
 /// A server, its admin and its receiver.
-pub(crate) struct Life {
+pub(crate) struct CanaryFixture {
     pub(crate) canaries: Canaries,
     program: Program,
     admin: Caller,
     receiver: Receiver,
 }
 
-impl Life {
+impl CanaryFixture {
     /// Creates an endpoint that has every kind of secret and subscribes to one event type.
     pub(crate) async fn endpoint(&mut self, kind: &str, url: &str, more: Value) -> String {
         let query = self.canaries.plant("URL query");
@@ -145,7 +145,7 @@ pub(crate) fn secrets(canaries: &Canaries, proxy: Option<String>) -> Secrets {
     }
 }
 
-async fn begin(setting: Setting, root: &std::path::Path) -> Life {
+async fn begin(setting: Setting, root: &std::path::Path) -> CanaryFixture {
     let mut canaries = Canaries::new();
     let program = Program::start(root, setting, secrets(&canaries, None));
     if setting == Setting::Json {
@@ -170,7 +170,7 @@ async fn begin(setting: Setting, root: &std::path::Path) -> Life {
             assert_eq!(tenant.get("/v1/tenants/acme").await.status, 401);
         }
     }
-    Life {
+    CanaryFixture {
         canaries,
         program,
         admin,
@@ -190,7 +190,7 @@ fn add_master_keys(canaries: &mut Canaries, program: &Program) {
 }
 
 /// Successful deliveries, and every other use of secrets.
-async fn succeed(life: &mut Life) {
+async fn succeed(life: &mut CanaryFixture) {
     let url = format!("http://{}/200", life.receiver.address);
     let brought = format!(
         "whsec_{}",
@@ -262,7 +262,7 @@ async fn succeed(life: &mut Life) {
 }
 
 /// Failures of each kind, until the deliveries fail for good.
-async fn fail(life: &mut Life) {
+async fn fail(life: &mut CanaryFixture) {
     let there = format!("http://{}", life.receiver.address);
     let garbage = life.canaries.plant("answer garbage");
     let failures = [
@@ -327,7 +327,7 @@ async fn fail(life: &mut Life) {
 }
 
 /// Stops and kills the server during attempts, and copies the store.
-async fn stop_and_go(life: &mut Life, setting: Setting) -> Search {
+async fn stop_and_go(life: &mut CanaryFixture, setting: Setting) -> Search {
     let mut search = Search::default();
     let url = format!("http://{}/slow", life.receiver.address);
     life.endpoint("slow", &url, json!({"timeout": "60s"})).await;
@@ -358,7 +358,7 @@ async fn stop_and_go(life: &mut Life, setting: Setting) -> Search {
 }
 
 /// Searches the error responses of the old client and returns a client for the new address.
-fn renewed(life: &Life, search: &mut Search) -> Caller {
+fn renewed(life: &CanaryFixture, search: &mut Search) -> Caller {
     search.problems(&life.canaries, &life.admin);
     Caller::new(&life.program.address, life.canaries.plant("admin key"))
 }

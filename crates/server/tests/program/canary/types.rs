@@ -50,9 +50,12 @@ const EXCEPTIONS: &[(&str, &str)] = &[
         "AttemptView",
         "what the API answers; nothing else is made with it",
     ),
-    ("Made", "the benchmark's own endpoint, gone when it ends"),
     (
-        "Recipient",
+        "CreatedEndpoint",
+        "the benchmark's own endpoint, gone when it ends",
+    ),
+    (
+        "RelayEndpoint",
         "the benchmark's own endpoint, gone when it ends",
     ),
     ("Asked", "the name of a file"),

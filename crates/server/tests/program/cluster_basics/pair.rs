@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use posthaste_testbed::{Api, Database, Launch, Node, PATIENCE};
+use posthaste_testbed::{Api, Database, Node, NodeOptions, PATIENCE};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -107,8 +107,8 @@ impl Pair {
     }
 }
 
-fn launch(database: &Database, home: &TempDir) -> Launch {
-    Launch::new(
+fn launch(database: &Database, home: &TempDir) -> NodeOptions {
+    NodeOptions::new(
         env!("CARGO_BIN_EXE_posthaste"),
         &database.url(),
         home.path(),

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use posthaste_testbed::{ADMIN_KEY, Database, Launch, Node, without_settings};
+use posthaste_testbed::{ADMIN_KEY, Database, Node, NodeOptions, without_settings};
 use tempfile::TempDir;
 
 use super::pair::Pair;
@@ -75,7 +75,7 @@ fn a_file_has_one_server_which_does_everything() {
 
 /// Starts a node that generates its admin key.
 fn keyless(database: &Database, home: &TempDir) -> Node {
-    let launch = Launch::new(PROGRAM, &database.url(), home.path());
+    let launch = NodeOptions::new(PROGRAM, &database.url(), home.path());
     let with_key = launch.command();
     let mut arguments: Vec<_> = with_key.get_args().map(ToOwned::to_owned).collect();
     let place = arguments.iter().position(|it| it == "--admin-key");
@@ -128,7 +128,7 @@ fn a_node_with_another_master_key_does_not_begin() {
         path.display().to_string()
     };
     let (right, wrong) = (key("right.key", "A"), key("wrong.key", "E"));
-    let launch = Launch::new(PROGRAM, &database.url(), home.path());
+    let launch = NodeOptions::new(PROGRAM, &database.url(), home.path());
     let mut first = Node::start(&launch.with(&["--master-key-file", &right]));
     let url = database.url();
     let serve = ["serve", "--store", &url, "--listen", "127.0.0.1:0"];
@@ -139,7 +139,7 @@ fn a_node_with_another_master_key_does_not_begin() {
     }
     assert_eq!(database.number("SELECT count(*) FROM vault"), 0);
     assert!(first.stop().success());
-    let launch = Launch::new(PROGRAM, &url, home.path());
+    let launch = NodeOptions::new(PROGRAM, &url, home.path());
     let mut again = Node::start(&launch.with(&["--master-key-file", &right]));
     assert!(again.stop().success());
 }

@@ -1,6 +1,6 @@
 //! TLS to the database, and the verification of its certificate.
 
-use posthaste_testbed::{Database, Launch, Node, PrivatePostgres};
+use posthaste_testbed::{Database, Node, NodeOptions, PrivatePostgres};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
 use super::start::{PROGRAM, failing};
@@ -80,7 +80,7 @@ fn the_database_is_who_it_says_it_is_or_is_not_spoken_to() {
         url("127.0.0.1", "sslmode=require"),
         url("127.0.0.1", "sslmode=prefer"),
     ] {
-        let launch = Launch::new(PROGRAM, &trust, home.path());
+        let launch = NodeOptions::new(PROGRAM, &trust, home.path());
         let mut node = Node::start(&launch);
         assert!(database.number(sessions) > 0, "{trust}");
         assert!(node.stop().success(), "{trust}");

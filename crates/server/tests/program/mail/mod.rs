@@ -13,10 +13,10 @@ mod ways;
 use std::time::Duration;
 
 use posthaste::config::Secret;
-use posthaste::notices::mail::{EmailError, MailSettings, MailTls, Post, SmtpPost};
+use posthaste::notices::mail::{EmailError, MailSettings, MailTls, SendEmail, SmtpMailer};
 use posthaste_core::time::Timestamp;
 use posthaste_egress::Roots;
-use posthaste_store::{Letter, LetterLine};
+use posthaste_store::{EmailLine, PendingEmail};
 use posthaste_testbed::{MailServer, PATIENCE};
 use serde_json::{Value, json};
 
@@ -47,14 +47,14 @@ fn trusting(server: &MailServer) -> Roots {
     Roots::none().with_bundle(bundle).expect("a bundle")
 }
 
-fn post(server: &MailServer, settings: &MailSettings) -> SmtpPost {
+fn post(server: &MailServer, settings: &MailSettings) -> SmtpMailer {
     let page = Some("https://hooks.example.com".to_owned());
     let post = settings.post(page, trusting(server)).expect("a server");
     post.within(PATIENCE)
 }
 
-fn line(name: &str, detail: Value) -> LetterLine {
-    LetterLine {
+fn line(name: &str, detail: Value) -> EmailLine {
+    EmailLine {
         at: NOW,
         name: name.to_owned(),
         tenant: Some("acme".to_owned()),
@@ -64,8 +64,8 @@ fn line(name: &str, detail: Value) -> LetterLine {
     }
 }
 
-fn letter(recipient: &str) -> Letter {
-    Letter {
+fn letter(recipient: &str) -> PendingEmail {
+    PendingEmail {
         recipient: recipient.to_owned(),
         revision: 1,
         first_at: NOW,
@@ -76,6 +76,6 @@ fn letter(recipient: &str) -> Letter {
 }
 
 /// Sends an email to this address and returns the result.
-async fn sent(post: &SmtpPost, recipient: &str) -> Result<(), EmailError> {
+async fn sent(post: &SmtpMailer, recipient: &str) -> Result<(), EmailError> {
     post.send(&letter(recipient), NOW).await
 }

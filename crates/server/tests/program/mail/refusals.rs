@@ -1,6 +1,6 @@
 //! Mail servers that refuse, hang or do not listen.
 
-use posthaste::notices::mail::{EmailError, MailTls, Post};
+use posthaste::notices::mail::{EmailError, MailTls, SendEmail};
 use posthaste_testbed::{MailSetup, MailStep, MailTls as Serves, PATIENCE};
 
 use super::{NOW, PASSWORD, SHORT, letter, post, sent, settings};
@@ -12,7 +12,7 @@ const STEPS: [MailStep; 7] = [
     MailStep::Mail,
     MailStep::Recipient,
     MailStep::Data,
-    MailStep::Letter,
+    MailStep::Message,
 ];
 
 #[tokio::test]
@@ -22,7 +22,7 @@ async fn a_refusal_counts_by_its_code_and_where_it_comes() {
         .start();
     let post = post(&server, &settings(&server, MailTls::None, Some("me")));
     for step in STEPS {
-        let of_letter = [MailStep::Data, MailStep::Letter].contains(&step);
+        let of_letter = [MailStep::Data, MailStep::Message].contains(&step);
         let concerns_the_letter = of_letter || step == MailStep::Recipient;
         for (answer, for_good) in [
             ("451 4.3.0 not now", false),

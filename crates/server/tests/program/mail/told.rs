@@ -1,12 +1,12 @@
 //! A server with a failing endpoint, and the emails that it sends.
 
-use posthaste_testbed::{Answer, Arrived, Launch, MailSetup, MailTls, Node, Receiver};
+use posthaste_testbed::{Answer, MailSetup, MailTls, Node, NodeOptions, ReceivedEmail, Receiver};
 use serde_json::json;
 
 const DEAD_LETTERS: usize = 40;
 
 /// Number of failed deliveries that the emails to this recipient report.
-fn told(letters: &[Arrived], recipient: &str) -> usize {
+fn told(letters: &[ReceivedEmail], recipient: &str) -> usize {
     let to_them = letters.iter().filter(|it| it.to == [recipient]);
     to_them.map(|letter| failed(&letter.text)).sum()
 }
@@ -27,7 +27,7 @@ async fn owner_and_operator_are_told_of_dead_letters_in_few_letters() {
     let directory = tempfile::tempdir().expect("a directory");
     let store = format!("sqlite:{}", directory.path().join("posthaste.db").display());
     let server = format!("mail.server=smtp://localhost:{}", mail.port);
-    let launch = Launch::new(env!("CARGO_BIN_EXE_posthaste"), &store, directory.path());
+    let launch = NodeOptions::new(env!("CARGO_BIN_EXE_posthaste"), &store, directory.path());
     let launch = launch.with(&[
         "--set",
         &server,

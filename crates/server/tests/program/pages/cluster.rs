@@ -1,7 +1,7 @@
 //! Live pages in a cluster of two nodes: one node serves the page, the other one sends.
 
-use posthaste_testbed::browser::{Browser, Spot};
-use posthaste_testbed::{Database, Launch, Node, PATIENCE};
+use posthaste_testbed::browser::{Browser, Locator};
+use posthaste_testbed::{Database, Node, NodeOptions, PATIENCE};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ async fn a_page_is_live_wherever_it_is_served() {
     let database = Database::with_schema();
     let home = tempfile::tempdir().expect("a directory");
     let program = env!("CARGO_BIN_EXE_posthaste");
-    let launch = Launch::new(program, &database.url(), home.path());
+    let launch = NodeOptions::new(program, &database.url(), home.path());
     let (sends, serves) = (Node::start(&launch), Node::start(&launch));
     for node in [&sends, &serves] {
         node.until_ready().await;
@@ -84,7 +84,8 @@ async fn a_page_is_live_wherever_it_is_served() {
     receivers.recover("billing");
     let acts = page.another().await;
     acts.open(&url(&serves, &at)).await;
-    acts.follow(Spot::saying("main button", "Send again")).await;
+    acts.follow(Locator::saying("main button", "Send again"))
+        .await;
     says(&page, "succeeded").await;
     assert_marker(&page).await;
     quiet(&page, "the delivery");
@@ -94,7 +95,7 @@ async fn a_page_is_live_wherever_it_is_served() {
     let elsewhere = page.another().await;
     assert_eq!(elsewhere.open(&url(&sends, &path)).await.status, 200);
     assert!(!elsewhere.url().await.contains("sign-in"));
-    acts.follow(Spot::saying("button", "Sign out")).await;
+    acts.follow(Locator::saying("button", "Sign out")).await;
     elsewhere
         .until("document.body.dataset.live === 'ended'")
         .await;

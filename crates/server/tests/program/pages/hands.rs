@@ -2,7 +2,7 @@
 //! gets a portal link. Pages that only an action leads to must pass the checks for all pages, too.
 
 use posthaste_testbed::ADMIN_KEY;
-use posthaste_testbed::browser::{Look, Spot};
+use posthaste_testbed::browser::{Locator, Look};
 use serde_json::json;
 
 use super::judge::{judge, quiet};
@@ -16,15 +16,16 @@ async fn an_endpoint_is_made_tried_out_changed_and_stopped() {
     stage.api.tenant("acme").await;
     let page = stage.signed_in().await;
     page.open(&stage.url("/dashboard/t/acme/endpoints")).await;
-    page.follow(Spot::saying("main a", "Add an endpoint")).await;
-    // Errors appear beside their fields, and the entered values stay.
-    page.fill(Spot::labelled("URL"), "http://example.com/hook")
+    page.follow(Locator::saying("main a", "Add an endpoint"))
         .await;
-    page.fill(Spot::labelled("Time limit"), "61s").await;
-    page.fill(Spot::labelled("Description"), "Orders of the shop")
+    // Errors appear beside their fields, and the entered values stay.
+    page.fill(Locator::labelled("URL"), "http://example.com/hook")
+        .await;
+    page.fill(Locator::labelled("Time limit"), "61s").await;
+    page.fill(Locator::labelled("Description"), "Orders of the shop")
         .await;
     let refused = page
-        .follow(Spot::saying("button", "Add the endpoint"))
+        .follow(Locator::saying("button", "Add the endpoint"))
         .await;
     assert_eq!(refused.status, 422);
     page.complaints();
@@ -36,27 +37,28 @@ async fn an_endpoint_is_made_tried_out_changed_and_stopped() {
     let kept = page.ask("document.querySelector('[name=description]').value");
     assert_eq!(kept.await, "Orders of the shop");
 
-    page.fill(Spot::labelled("URL"), &stage.receivers.url("orders"))
+    page.fill(Locator::labelled("URL"), &stage.receivers.url("orders"))
         .await;
-    page.fill(Spot::labelled("Time limit"), "5s").await;
-    page.follow(Spot::saying("button", "Add the endpoint"))
+    page.fill(Locator::labelled("Time limit"), "5s").await;
+    page.follow(Locator::saying("button", "Add the endpoint"))
         .await;
     assert!(page.text("main").await.contains("whsec_"));
     judge(&page, "a secret that is shown once").await;
-    page.click(Spot::saying("main button", "Copy")).await;
+    page.click(Locator::saying("main button", "Copy")).await;
     page.until("document.getElementById('live-state').innerText.includes('Copied')")
         .await;
     let copied = page.ask("navigator.clipboard.readText()").await;
     let copied = copied.as_str().expect("text");
     assert!(copied.starts_with("whsec_"), "{copied}");
-    page.follow(Spot::saying("main a", "To the endpoint")).await;
+    page.follow(Locator::saying("main a", "To the endpoint"))
+        .await;
     let endpoint = page.url().await;
     assert!(
         !page.text("main").await.contains("whsec_"),
         "it is shown once"
     );
 
-    page.follow(Spot::saying("button", "Send a test event"))
+    page.follow(Locator::saying("button", "Send a test event"))
         .await;
     put_marker(&page).await;
     says(&page, "succeeded").await;
@@ -64,18 +66,18 @@ async fn an_endpoint_is_made_tried_out_changed_and_stopped() {
     stage.receivers.receiver.arrivals(1).await;
 
     page.open(&endpoint).await;
-    page.follow(Spot::saying("main button", "Pause")).await;
+    page.follow(Locator::saying("main button", "Pause")).await;
     says(&page, "Paused. Deliveries are held").await;
-    page.follow(Spot::saying("main button", "Resume")).await;
+    page.follow(Locator::saying("main button", "Resume")).await;
     says(&page, "Resumed").await;
-    page.follow(Spot::saying("main a", "Edit")).await;
-    page.fill(Spot::labelled("Description"), "Orders, old and new")
+    page.follow(Locator::saying("main a", "Edit")).await;
+    page.fill(Locator::labelled("Description"), "Orders, old and new")
         .await;
-    page.follow(Spot::saying("button", "Save")).await;
+    page.follow(Locator::saying("button", "Save")).await;
     says(&page, "Orders, old and new").await;
-    page.follow(Spot::saying("main button", "Disable")).await;
+    page.follow(Locator::saying("main button", "Disable")).await;
     judge(&page, "the question before it is disabled").await;
-    page.follow(Spot::saying("main button", "Yes, disable it"))
+    page.follow(Locator::saying("main button", "Yes, disable it"))
         .await;
     says(&page, "disabled").await;
     let id = endpoint.rsplit('/').next().expect("an id");
@@ -94,19 +96,19 @@ async fn what_can_be_done_can_be_done_without_script() {
     page.emulate(Look::WITHOUT_SCRIPT).await;
     page.open(&stage.url("/dashboard/t/acme/dead-letters"))
         .await;
-    page.fill(Spot::labelled("Key"), ADMIN_KEY).await;
-    page.follow(Spot::saying("button", "Sign in")).await;
+    page.fill(Locator::labelled("Key"), ADMIN_KEY).await;
+    page.follow(Locator::saying("button", "Sign in")).await;
     stage
         .receivers
         .recover(&format!("{}/billing", mark("acme")));
-    page.follow(Spot::saying("main button", "Replay all 3"))
+    page.follow(Locator::saying("main button", "Replay all 3"))
         .await;
     assert!(page.url().await.contains("/replays/rpl_"));
     stage.until_status("acme", &own.failed, "succeeded").await;
     page.open(&stage.url(&format!("/dashboard/t/acme/deliveries/{}", own.failed)))
         .await;
     says(&page, "succeeded").await;
-    page.follow(Spot::saying("button", "Sign out")).await;
+    page.follow(Locator::saying("button", "Sign out")).await;
     says(&page, "signed out").await;
     quiet(&page, "without script");
 }
@@ -115,11 +117,11 @@ async fn what_can_be_done_can_be_done_without_script() {
 async fn a_policy_is_seen_before_it_is_used() {
     let stage = Stage::start().await;
     let page = stage.signed_in().await;
-    page.follow(Spot::saying("nav a", "Retry lab")).await;
+    page.follow(Locator::saying("nav a", "Retry lab")).await;
     let before = page.text("main").await;
     page.choose("[name=preset]", "swift").await;
-    page.fill(Spot::labelled("It is down for"), "30m").await;
-    page.follow(Spot::saying("button", "Show")).await;
+    page.fill(Locator::labelled("It is down for"), "30m").await;
+    page.follow(Locator::saying("button", "Show")).await;
     // The URL contains the chosen values, so that a user can share it.
     let address = page.url().await;
     assert!(
@@ -142,9 +144,9 @@ async fn a_policy_is_seen_before_it_is_used() {
             >= Some(3)
     );
     judge(&page, "the lab").await;
-    page.fill(Spot::labelled("It is down for"), "for ever")
+    page.fill(Locator::labelled("It is down for"), "for ever")
         .await;
-    page.follow(Spot::saying("button", "Show")).await;
+    page.follow(Locator::saying("button", "Show")).await;
     page.complaints();
     judge(&page, "the lab with a mistake").await;
 }
@@ -157,7 +159,7 @@ async fn a_customer_is_sent_to_what_failed_and_to_nothing_else() {
     let page = stage.signed_in().await;
     page.open(&stage.url("/dashboard/t/acme/dead-letters"))
         .await;
-    page.follow(Spot::saying("main button", "Make a link"))
+    page.follow(Locator::saying("main button", "Make a link"))
         .await;
     judge(&page, "a link for the customer").await;
     let link = page

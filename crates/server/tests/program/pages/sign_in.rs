@@ -1,7 +1,7 @@
 //! Signing in with a key and signing out, and protection against actions in the name of another user.
 
 use posthaste_testbed::ADMIN_KEY;
-use posthaste_testbed::browser::Spot;
+use posthaste_testbed::browser::Locator;
 use serde_json::json;
 
 use super::judge::{judge, quiet};
@@ -18,8 +18,8 @@ async fn a_key_opens_the_pages_until_somebody_signs_out() {
     assert!(page.url().await.contains("/dashboard/sign-in"));
     judge(&page, "the sign-in").await;
 
-    page.fill(Spot::labelled("Key"), "ph_no_such_key").await;
-    let refused = page.follow(Spot::saying("button", "Sign in")).await;
+    page.fill(Locator::labelled("Key"), "ph_no_such_key").await;
+    let refused = page.follow(Locator::saying("button", "Sign in")).await;
     assert_eq!(refused.status, 401);
     let wrong = page.text("[role=alert]").await;
     assert!(wrong.contains("key"), "{wrong}");
@@ -31,7 +31,7 @@ async fn a_key_opens_the_pages_until_somebody_signs_out() {
     );
     assert!(page.cookies().await.is_empty());
 
-    page.fill(Spot::labelled("Key"), ADMIN_KEY).await;
+    page.fill(Locator::labelled("Key"), ADMIN_KEY).await;
     page.press_and_load("Enter").await;
     assert_eq!(page.url().await, wanted);
     let cookies = page.cookies().await;
@@ -48,7 +48,7 @@ async fn a_key_opens_the_pages_until_somebody_signs_out() {
     let mut thief = stage.caller().with("cookie", &session);
     assert_eq!(thief.get("/dashboard").await.status, 200);
 
-    page.follow(Spot::saying("button", "Sign out")).await;
+    page.follow(Locator::saying("button", "Sign out")).await;
     assert!(page.text("main").await.contains("signed out"));
     assert!(page.cookies().await.is_empty());
     // The session has ended, not only its cookie.
@@ -153,9 +153,12 @@ async fn a_tenants_key_opens_its_own_part_alone() {
     let key = key.expect(201);
     let page = stage.browser.page().await;
     page.open(&stage.url("/")).await;
-    page.fill(Spot::labelled("Key"), key["key"].as_str().expect("a key"))
-        .await;
-    page.follow(Spot::saying("button", "Sign in")).await;
+    page.fill(
+        Locator::labelled("Key"),
+        key["key"].as_str().expect("a key"),
+    )
+    .await;
+    page.follow(Locator::saying("button", "Sign in")).await;
     assert_eq!(page.url().await, stage.url("/dashboard/t/acme"));
     quiet(&page, "a tenant's overview");
     for path in [

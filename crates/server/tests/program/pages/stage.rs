@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use posthaste_testbed::browser::{Browser, Page, Spot};
-use posthaste_testbed::{ADMIN_KEY, Answer, Api, Arrival, Launch, Node, Receiver};
+use posthaste_testbed::browser::{Browser, Locator, Page};
+use posthaste_testbed::{ADMIN_KEY, Answer, Api, Arrival, Node, NodeOptions, Receiver};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -29,7 +29,7 @@ impl Stage {
     pub(crate) async fn start_with(arguments: &[&str]) -> Stage {
         let home = tempfile::tempdir().expect("a directory");
         let program = env!("CARGO_BIN_EXE_posthaste");
-        let launch = Launch::new(program, "sqlite:posthaste.db", home.path()).with(arguments);
+        let launch = NodeOptions::new(program, "sqlite:posthaste.db", home.path()).with(arguments);
         let node = Node::start(&launch);
         node.until_ready().await;
         Stage {
@@ -101,8 +101,8 @@ pub(crate) fn url(node: &Node, path: &str) -> String {
 pub(crate) async fn signed_in(browser: &Browser, node: &Node) -> Page {
     let page = browser.page().await;
     page.open(&url(node, "/dashboard")).await;
-    page.fill(Spot::labelled("Key"), ADMIN_KEY).await;
-    let document = page.follow(Spot::saying("button", "Sign in")).await;
+    page.fill(Locator::labelled("Key"), ADMIN_KEY).await;
+    let document = page.follow(Locator::saying("button", "Sign in")).await;
     assert_eq!(document.status, 200);
     page
 }

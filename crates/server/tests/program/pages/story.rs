@@ -1,6 +1,6 @@
 //! A user finds, understands and fixes a failed delivery on the pages.
 
-use posthaste_testbed::browser::{Page, Spot};
+use posthaste_testbed::browser::{Locator, Page};
 use serde_json::json;
 
 use super::judge::quiet;
@@ -19,7 +19,7 @@ pub(crate) async fn assert_marker(page: &Page) {
 
 /// Waits until the page contains these words.
 pub(crate) async fn says(page: &Page, words: &str) {
-    page.wait_for(Spot::saying("main", words)).await;
+    page.wait_for(Locator::saying("main", words)).await;
 }
 
 /// Waits until the page no longer contains these words.
@@ -54,8 +54,8 @@ async fn a_failure_is_found_understood_mended_and_seen_to_turn_green() {
 
     // From the overview to the failing endpoint, which is the only one listed.
     let page = stage.signed_in().await;
-    assert!(!page.has(Spot::saying("main a", "/orders")).await);
-    page.follow(Spot::saying("main a", "/billing")).await;
+    assert!(!page.has(Locator::saying("main a", "/orders")).await);
+    page.follow(Locator::saying("main a", "/billing")).await;
     assert!(
         page.url().await.ends_with(&endpoint),
         "{}",
@@ -63,15 +63,15 @@ async fn a_failure_is_found_understood_mended_and_seen_to_turn_green() {
     );
     quiet(&page, "the endpoint");
     // To its dead letters, and to the newest of them.
-    page.follow(Spot::saying("nav a", "Dead letters")).await;
+    page.follow(Locator::saying("nav a", "Dead letters")).await;
     says(&page, "/billing").await;
-    page.follow(Spot::saying("main a", "invoice.paid")).await;
+    page.follow(Locator::saying("main a", "invoice.paid")).await;
     assert!(
         page.url().await.ends_with(&delivery),
         "{}",
         page.url().await
     );
-    page.click(Spot::saying("summary", "at attempt 2")).await;
+    page.click(Locator::saying("summary", "at attempt 2")).await;
     says(&page, "the ledger is being moved").await;
     let told = page.text("main").await;
     for fact in [
@@ -94,7 +94,8 @@ async fn a_failure_is_found_understood_mended_and_seen_to_turn_green() {
     acts.open(&page.url().await).await;
     let before = stage.receivers.receiver.count();
     stage.receivers.recover("billing");
-    acts.follow(Spot::saying("main button", "Send again")).await;
+    acts.follow(Locator::saying("main button", "Send again"))
+        .await;
     put_marker(&acts).await;
     for watching in [&page, &acts] {
         says(watching, "succeeded").await;
@@ -105,7 +106,7 @@ async fn a_failure_is_found_understood_mended_and_seen_to_turn_green() {
     stage.until_status("acme", &delivery, "succeeded").await;
     assert_eq!(stage.receivers.receiver.count(), before + 1);
     // The other dead letters remain, and the audit log names this action.
-    page.follow(Spot::saying("nav a", "Dead letters")).await;
+    page.follow(Locator::saying("nav a", "Dead letters")).await;
     says(&page, "Replay all 2").await;
     page.open(&stage.url("/dashboard/audit")).await;
     says(&page, &delivery).await;
@@ -146,14 +147,14 @@ async fn dead_letters_are_replayed_some_or_all_and_the_progress_is_seen() {
     // First two of them.
     let acts = page.another().await;
     acts.open(&page.url().await).await;
-    let billing = Spot::saying("main section", "/billing");
-    acts.follow(Spot::within(&billing, "a", "Choose some"))
+    let billing = Locator::saying("main section", "/billing");
+    acts.follow(Locator::within(&billing, "a", "Choose some"))
         .await;
     for chosen in &invoices[..2] {
         acts.click(&*format!("input[name=delivery][value=\"{chosen}\"]"))
             .await;
     }
-    acts.follow(Spot::saying("main button", "chosen")).await;
+    acts.follow(Locator::saying("main button", "chosen")).await;
     for chosen in &invoices[..2] {
         stage.until_status("acme", chosen, "succeeded").await;
     }
@@ -163,13 +164,13 @@ async fn dead_letters_are_replayed_some_or_all_and_the_progress_is_seen() {
     acts.open(&stage.url("/dashboard/t/acme/dead-letters"))
         .await;
     // A large replay needs a confirmation, and the user can decline.
-    acts.click(Spot::saying("main button", "Replay all 4"))
+    acts.click(Locator::saying("main button", "Replay all 4"))
         .await;
-    acts.click(Spot::saying("dialog button", "No")).await;
+    acts.click(Locator::saying("dialog button", "No")).await;
     acts.until("!document.querySelector('dialog')").await;
-    acts.click(Spot::saying("main button", "Replay all 4"))
+    acts.click(Locator::saying("main button", "Replay all 4"))
         .await;
-    acts.follow(Spot::saying("dialog button", "Yes")).await;
+    acts.follow(Locator::saying("dialog button", "Yes")).await;
     assert!(
         acts.url().await.contains("/replays/rpl_"),
         "{}",
@@ -200,7 +201,7 @@ async fn what_is_kept_current_ends_with_the_session() {
     page.until("document.body.dataset.live === 'on'").await;
     let leaves = page.another().await;
     leaves.open(&stage.url("/dashboard")).await;
-    leaves.follow(Spot::saying("button", "Sign out")).await;
+    leaves.follow(Locator::saying("button", "Sign out")).await;
     page.until("document.body.dataset.live === 'ended'").await;
     let told = page.text("#live-state").await;
     assert!(told.contains("no longer signed in"), "{told}");

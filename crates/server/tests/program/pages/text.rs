@@ -1,7 +1,7 @@
 //! Text from outside stays text, on every page and on every way to it.
 
 use posthaste_testbed::Answer;
-use posthaste_testbed::browser::{Page, Spot};
+use posthaste_testbed::browser::{Locator, Page};
 use serde_json::json;
 
 use super::every::shapes;
@@ -59,15 +59,15 @@ async fn nothing_that_comes_from_outside_becomes_more_than_text() {
     let event = stage.api.event("acme", event).await;
     let delivery = id_of(&event["deliveries"][0]);
     stage.until_status("acme", &delivery, "failed").await;
-    page.wait_for(Spot::saying("main", "failed")).await;
+    page.wait_for(Locator::saying("main", "failed")).await;
     assert_harmless(&page, "the deliveries, live").await;
 
     // A key with such a name signs in, so that the name is in the audit log.
     let visitor = stage.browser.page().await;
     visitor.open(&stage.url("/dashboard")).await;
     let key = key["key"].as_str().expect("a key");
-    visitor.fill(Spot::labelled("Key"), key).await;
-    visitor.follow(Spot::saying("button", "Sign in")).await;
+    visitor.fill(Locator::labelled("Key"), key).await;
+    visitor.follow(Locator::saying("button", "Sign in")).await;
 
     for (shape, path) in shapes(&stage).await {
         page.open(&stage.url(&path)).await;

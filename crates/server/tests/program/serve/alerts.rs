@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use posthaste_testbed::{Arrived, MailSetup, MailTls};
+use posthaste_testbed::{MailSetup, MailTls, ReceivedEmail};
 use serde_json::{Value, json};
 
 use super::support::{Answer, Arrival, Receiver, Server};
@@ -100,7 +100,7 @@ fn told(ledger: &[Arrival]) -> BTreeMap<String, (usize, usize)> {
 }
 
 /// Returns how often emails report that this was raised and resolved.
-fn mailed(letters: &[Arrived], about: &str) -> (usize, usize) {
+fn mailed(letters: &[ReceivedEmail], about: &str) -> (usize, usize) {
     let lines = letters.iter().flat_map(|letter| letter.text.lines());
     let said: Vec<&str> = lines.filter_map(|line| line.strip_prefix(about)).collect();
     let raised = said.iter().filter(|said| said.starts_with("raised: "));
@@ -166,7 +166,7 @@ async fn a_figure_that_leaves_its_range_is_told_once_and_its_return_once() {
         format!("Alert {FIGURE}, tenant acme: "),
         format!("Alert {FIGURE}, endpoint {url} of acme: "),
     ];
-    let all = |letters: &[Arrived]| {
+    let all = |letters: &[ReceivedEmail]| {
         let mut abouts = abouts.iter();
         abouts.all(|about| mailed(letters, about).1 > 0)
     };

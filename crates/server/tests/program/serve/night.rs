@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use posthaste_testbed::{Arrived, MailServer, MailSetup, MailTls};
+use posthaste_testbed::{MailServer, MailSetup, MailTls, ReceivedEmail};
 use serde_json::{Value, json};
 
 use super::support::{Answer, Api, Arrival, Receiver, Server};
@@ -47,7 +47,7 @@ const CHANGES: [(&str, &str); 4] = [
 /// The alerts on the way.
 const WRONG: [&str; 3] = ["breaker_tripped", "disable_warning", "endpoint_disabled"];
 
-struct Night {
+struct OutageFixture {
     _directory: tempfile::TempDir,
     mail: MailServer,
     server: Server,
@@ -56,8 +56,8 @@ struct Night {
     endpoint: String,
 }
 
-impl Night {
-    async fn begin() -> Night {
+impl OutageFixture {
+    async fn begin() -> OutageFixture {
         let directory = tempfile::tempdir().expect("a directory");
         let mail = MailSetup::new(MailTls::None).start();
         let to_mail = format!("mail.server=smtp://localhost:{}", mail.port);
@@ -86,7 +86,7 @@ impl Night {
             "retry_policy": {"backoff": {"kind": "fixed", "interval": "50ms"}, "max_attempts": 50},
         });
         let endpoint = api.endpoint("acme", fields).await;
-        Night {
+        OutageFixture {
             endpoint: endpoint["id"].as_str().expect("an id").to_owned(),
             _directory: directory,
             mail,
@@ -113,8 +113,8 @@ impl Night {
             arrival.path.ends_with("ops") && arrival.header("posthaste-event-type") == notice
         };
         self.receiver.until(|ledger| ledger.iter().any(of_it)).await;
-        let told = |letters: &[Arrived], to: &str| letters_with(letters, to, words) > 0;
-        let both = |letters: &[Arrived]| told(letters, OWNER) && told(letters, OPERATOR);
+        let told = |letters: &[ReceivedEmail], to: &str| letters_with(letters, to, words) > 0;
+        let both = |letters: &[ReceivedEmail]| told(letters, OWNER) && told(letters, OPERATOR);
         self.mail.until(both).await;
     }
 
@@ -148,8 +148,8 @@ impl Night {
 }
 
 /// Number of emails to this recipient with these words.
-fn letters_with(letters: &[Arrived], to: &str, words: &str) -> usize {
-    let says_so = |letter: &&Arrived| letter.to == [to] && letter.text.contains(words);
+fn letters_with(letters: &[ReceivedEmail], to: &str, words: &str) -> usize {
+    let says_so = |letter: &&ReceivedEmail| letter.to == [to] && letter.text.contains(words);
     letters.iter().filter(says_so).count()
 }
 
@@ -171,7 +171,7 @@ fn notices(receiver: &Receiver, endpoint: &str) -> BTreeMap<String, usize> {
 
 #[tokio::test]
 async fn every_turn_of_an_endpoint_shows_everywhere_and_once() {
-    let mut night = Night::begin().await;
+    let mut night = OutageFixture::begin().await;
     let [tripped, recovered, warned, disabled] = CHANGES;
 
     night.answer.store(503, Ordering::SeqCst);

@@ -39,7 +39,7 @@ pub(crate) struct World {
 
 /// The end of a delivery.
 #[derive(Clone, Debug)]
-pub(crate) struct Ended {
+pub(crate) struct DeliveryOutcome {
     pub(crate) id: String,
     pub(crate) endpoint: String,
     pub(crate) status: String,
@@ -86,14 +86,14 @@ impl ExpectedOutcome {
     }
 }
 
-impl Ended {
-    fn read(body: &Value) -> Ended {
+impl DeliveryOutcome {
+    fn read(body: &Value) -> DeliveryOutcome {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let attempts = body["attempts"].as_array().expect("attempts");
         let last = attempts.last().unwrap_or(&Value::Null);
         let words = text(&body["last_error"]["detail"]);
         let answered = || format!("the receiver answered {}", last["status_code"]);
-        Ended {
+        DeliveryOutcome {
             id: text(&body["id"]).expect("an id"),
             endpoint: text(&body["endpoint_id"]).expect("an endpoint"),
             status: text(&body["status"]).expect("a status"),
@@ -186,7 +186,7 @@ impl World {
         tenant: &str,
         kind: &str,
         payload: &Value,
-    ) -> BTreeMap<String, Ended> {
+    ) -> BTreeMap<String, DeliveryOutcome> {
         let event = json!({"type": kind, "payload": payload});
         let event = self.api.event(tenant, event).await;
         let wanted = event["deliveries"].as_array().expect("a list").len();
@@ -203,14 +203,14 @@ impl World {
         for one in list["data"].as_array().expect("a list") {
             let id = one["id"].as_str().expect("an id");
             let path = format!("/v1/tenants/{tenant}/deliveries/{id}");
-            let one = Ended::read(&self.api.get(&path).await.expect(200));
+            let one = DeliveryOutcome::read(&self.api.get(&path).await.expect(200));
             ended.insert(one.endpoint.clone(), one);
         }
         ended
     }
 
     /// Sends an event to the only endpoint of a tenant, and returns its delivery.
-    pub(crate) async fn deliver_one(&mut self, tenant: &str) -> Ended {
+    pub(crate) async fn deliver_one(&mut self, tenant: &str) -> DeliveryOutcome {
         let mut ended = self.deliver(tenant, "one", &json!({})).await;
         assert_eq!(ended.len(), 1, "only one endpoint");
         ended.pop_first().expect("one").1

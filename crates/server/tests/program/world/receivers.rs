@@ -21,7 +21,7 @@ use super::faults::{self, Fault};
 use super::handshakes;
 use super::namespace::inside;
 use super::outside::{Behaviour, Ledger};
-use super::program::{Ended, ExpectedOutcome, Footprint, World};
+use super::program::{DeliveryOutcome, ExpectedOutcome, Footprint, World};
 use posthaste_testbed::Api;
 
 /// Number of rounds.
@@ -212,7 +212,7 @@ async fn give_time(world: &mut World, endpoints: &[&String], timeout: &str) {
     }
 }
 
-async fn call_all(world: &mut World, faults: &[Fault]) -> BTreeMap<String, Ended> {
+async fn call_all(world: &mut World, faults: &[Fault]) -> BTreeMap<String, DeliveryOutcome> {
     let mut ended = world.deliver("acme", "small", &json!({})).await;
     if faults.iter().any(|fault| fault.is_large) {
         let payload = json!("z".repeat(LARGE_BYTES));

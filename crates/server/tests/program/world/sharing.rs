@@ -7,7 +7,7 @@ use serde_json::json;
 use super::dns::{addresses, parsed};
 use super::namespace::inside;
 use super::outside::Ledger;
-use super::program::{Ended, ExpectedOutcome, World};
+use super::program::{DeliveryOutcome, ExpectedOutcome, World};
 
 const NAME: &str = "hooks.customer.com";
 const URL: &str = "https://hooks.customer.com/hook";
@@ -20,7 +20,7 @@ fn here() -> IpAddr {
 }
 
 /// Returns the connection over which a delivery arrived.
-fn visit_of(ledger: &Ledger, ended: &Ended) -> usize {
+fn visit_of(ledger: &Ledger, ended: &DeliveryOutcome) -> usize {
     let mut arrivals = ledger.arrivals.iter();
     let arrival = arrivals.find(|arrival| arrival.delivery == ended.id);
     arrival.expect("it arrived").visit

@@ -13,16 +13,18 @@ use serde_json::json;
 
 use super::keeping::{kept_for, plans};
 use super::names::DeliveryName;
-use super::operation::{Draft, KeptDraft, Operation, PATTERNS, RecordEffects, Search, TENANTS};
+use super::operation::{
+    Draft, Operation, PATTERNS, RecordEffects, RetentionDraft, Search, TENANTS,
+};
 use super::side::Side;
 use crate::contract::given::{
     DAY, all, answered, at, attempt, detail, endpoint, event, id, key, kind, policy, record,
     tenant, trace,
 };
 use posthaste_store::{
-    Alert, Allowance, AttemptDetail, AuditEntry, AuditFilter, AuditOutcome, AuditScope, Content,
-    DisabledReason, Endpoint, Happened, Idempotency, Ingest, Named, NewEvent, ReplayFilter,
-    ReplayScope, ReplayStatus, Retention, Retried, Scope, Tally, Tenant, Via,
+    Alert, AttemptDetail, AuditEntry, AuditFilter, AuditOutcome, AuditScope, Content,
+    DisabledReason, Endpoint, Idempotency, Ingest, NewEvent, OwnedObject, Quotas, ReplayFilter,
+    ReplayScope, ReplayStatus, Retention, RetryResult, Scope, StatEntry, Tally, Tenant, Via,
 };
 
 impl Side<'_> {
@@ -143,13 +145,13 @@ impl Side<'_> {
                 let mut told = Vec::new();
                 for tenant in tenant.map_or(TENANTS.to_vec(), |tenant| vec![tenant]) {
                     let retried = store.retry(now, id(tenant), named).await;
-                    if retried != Ok(Retried::NoSuchDelivery) {
+                    if retried != Ok(RetryResult::NoSuchDelivery) {
                         told.push((retried, store.delivery(id(tenant), named).await));
                     }
                 }
                 let event = self.names.events[delivery.0];
-                let whose = store.whose(Named::Delivery(named)).await;
-                let event = store.whose(Named::Event(event)).await;
+                let whose = store.whose(OwnedObject::Delivery(named)).await;
+                let event = store.whose(OwnedObject::Event(event)).await;
                 self.tell(&(told, whose, event))
             }
             Operation::Fetch {
@@ -242,8 +244,8 @@ impl Side<'_> {
             } => {
                 let mut told = Vec::new();
                 for of in [
-                    AuditScope::Everybody,
-                    AuditScope::Named(id(tenant)),
+                    AuditScope::All,
+                    AuditScope::AnyWithId(id(tenant)),
                     AuditScope::Tenant(id(tenant)),
                 ] {
                     let filter = AuditFilter { of, since, until };
@@ -287,7 +289,7 @@ impl Side<'_> {
         now: Timestamp,
         tenant: &str,
         drafts: &[Draft],
-        allowance: Allowance,
+        allowance: Quotas,
     ) -> String {
         let events = drafts.iter().map(|draft| an_event(tenant, draft)).collect();
         let mut ingest = self.store.accept_within(now, events, allowance).await;
@@ -481,7 +483,7 @@ impl Side<'_> {
     }
 }
 
-fn a_tenant(name: &str, revision: u64, own_policy: bool, kept: KeptDraft) -> Tenant {
+fn a_tenant(name: &str, revision: u64, own_policy: bool, kept: RetentionDraft) -> Tenant {
     Tenant {
         default_retry_policy: own_policy.then(|| policy("5h")),
         plan: kept.plan.map(str::to_owned),
@@ -545,7 +547,7 @@ fn an_entry(now: Timestamp, entry: AuditId, tenant: Option<&str>) -> AuditEntry 
 }
 
 /// Returns stats of the whole installation, a tenant and an endpoint.
-fn happened(at: Timestamp, tenant: &str, endpoint: EndpointId, count: u64) -> Vec<Happened> {
+fn happened(at: Timestamp, tenant: &str, endpoint: EndpointId, count: u64) -> Vec<StatEntry> {
     let tally = Tally {
         attempts: count,
         retries: count / 3,
@@ -557,7 +559,7 @@ fn happened(at: Timestamp, tenant: &str, endpoint: EndpointId, count: u64) -> Ve
         Scope::Tenant(id(tenant)),
         Scope::Endpoint(endpoint),
     ];
-    let happened = scopes.map(|scope| Happened { scope, at, tally });
+    let happened = scopes.map(|scope| StatEntry { scope, at, tally });
     happened.into()
 }
 

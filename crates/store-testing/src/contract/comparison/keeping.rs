@@ -6,7 +6,7 @@ use posthaste_core::time::{Span, Timestamp};
 
 use super::operation::PLANS;
 use super::side::Side;
-use posthaste_store::{Limits, Retention, Tidied};
+use posthaste_store::{Limits, Retention, RetentionStepResult};
 
 /// Number of retention runs that are enough to check everything.
 const TIDY_ROUNDS: usize = 3;
@@ -18,7 +18,7 @@ impl Side<'_> {
         for _ in 0..TIDY_ROUNDS {
             loop {
                 let tidied = self.store.tidy(now, retention.clone()).await;
-                let tidied: Tidied = tidied.expect("it tidies");
+                let tidied: RetentionStepResult = tidied.expect("it tidies");
                 let acted_on = tidied.events + tidied.payloads;
                 assert!(acted_on <= retention.step, "a step too far");
                 removed += tidied.events;

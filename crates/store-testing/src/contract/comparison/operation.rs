@@ -10,7 +10,7 @@ use posthaste_core::time::Timestamp;
 use super::names::{DeliveryName, Names};
 use super::telling::NotificationOperation;
 use crate::contract::given::{DAY, HOUR, at, id};
-use posthaste_store::{Allowance, ReplayScope, Scope, StoredStatus};
+use posthaste_store::{Quotas, ReplayScope, Scope, StoredStatus};
 
 pub(super) const TENANTS: [&str; 3] = ["acme", "Acme", "zeta"];
 pub(super) const TYPES: [&str; 4] = ["a", "a.b", "a.b.c", "d.e"];
@@ -43,7 +43,7 @@ pub(super) struct Draft {
 
 /// The retention periods of a tenant, in hours, and its plan.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct KeptDraft {
+pub(super) struct RetentionDraft {
     pub(super) deliveries: Option<u64>,
     pub(super) payloads: Option<u64>,
     pub(super) attempts: Option<u64>,
@@ -79,13 +79,13 @@ pub(super) enum Operation {
         now: Timestamp,
         tenant: &'static str,
         policy: bool,
-        kept: KeptDraft,
+        kept: RetentionDraft,
     },
     ReplaceTenant {
         tenant: &'static str,
         revision: u64,
         policy: bool,
-        kept: KeptDraft,
+        kept: RetentionDraft,
     },
     DeleteTenant {
         now: Timestamp,
@@ -121,7 +121,7 @@ pub(super) enum Operation {
         now: Timestamp,
         tenant: &'static str,
         drafts: Vec<Draft>,
-        allowance: Allowance,
+        allowance: Quotas,
     },
     Attempt {
         now: Timestamp,
@@ -417,8 +417,8 @@ impl Script {
         }
     }
 
-    fn kept(&mut self) -> KeptDraft {
-        KeptDraft {
+    fn kept(&mut self) -> RetentionDraft {
+        RetentionDraft {
             deliveries: self.maybe(5, |script| 24 * script.dice.between(1, 3)),
             payloads: self.maybe(3, |script| 12 * script.dice.between(0, 3)),
             attempts: self.maybe(3, |script| 12 * script.dice.between(0, 3)),
@@ -589,8 +589,8 @@ impl Script {
 
 /// Returns the quota of a tenant at a time. Rates other than 0 are not compared, because a store may forget the
 /// rate limit state when it is opened again.
-fn allowance(now: Timestamp) -> Allowance {
-    Allowance {
+fn allowance(now: Timestamp) -> Quotas {
+    Quotas {
         per_second: now.0.is_multiple_of(41).then_some(0),
         per_month: now.0.is_multiple_of(3).then_some(now.0 / 3 % 40),
     }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::operation::Script;
 use super::side::Side;
-use posthaste_store::{LetterLine, Longest, Posted};
+use posthaste_store::{EmailLine, MaxEmailDelay, Posted};
 
 /// Longer than any list in the comparison.
 const ENOUGH: usize = 100_000;
@@ -86,7 +86,7 @@ impl Side<'_> {
                 due_at,
             } => self.tell_people(now, current, &recipients, due_at).await,
             NotificationOperation::ClaimLetters { now, until, limit } => {
-                let longest = Longest {
+                let longest = MaxEmailDelay {
                     untried: Span::from_mins(30),
                     tried: Span::from_mins(90),
                 };
@@ -123,7 +123,7 @@ impl Side<'_> {
         let notices = notices.expect("it reads");
         let up_to = notices.get(notices.len() / 2).map_or(told, |it| it.number);
         let lines = recipients.iter().enumerate().map(|(place, recipient)| {
-            let line = LetterLine {
+            let line = EmailLine {
                 at: now,
                 name: format!("line {place}"),
                 tenant: None,

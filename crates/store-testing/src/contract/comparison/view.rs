@@ -8,7 +8,7 @@ use posthaste_core::id::EndpointId;
 use super::operation::{STATUSES, Search, TENANTS};
 use super::side::Side;
 use crate::contract::given::{all, at, id};
-use posthaste_store::{AlertFilter, AuditFilter, AuditScope, BucketWidth, Named, Scope};
+use posthaste_store::{AlertFilter, AuditFilter, AuditScope, BucketWidth, OwnedObject, Scope};
 
 /// Longer than any list in the comparison.
 const ENOUGH: usize = 100_000;
@@ -47,7 +47,7 @@ impl Side<'_> {
             let endpoint = EndpointId(number << 64);
             let row = self.store.endpoint(endpoint).await;
             put(self.tell(&(row, self.store.pending(endpoint).await.expect("a count"))));
-            put(self.tell(&self.store.whose(Named::Endpoint(endpoint)).await));
+            put(self.tell(&self.store.whose(OwnedObject::Endpoint(endpoint)).await));
             scopes.push(Scope::Endpoint(endpoint));
         }
         put(self.tell(&self.store.troubled(None, limit()).await));

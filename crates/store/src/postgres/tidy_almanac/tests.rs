@@ -139,7 +139,7 @@ impl World {
         }
     }
 
-    fn walk(&mut self, day: Day, now: Timestamp, walk: Walk) -> Walked {
+    fn walk(&mut self, day: Day, now: Timestamp, walk: Walk) -> ScanResult {
         let mine = |it: &Event| match walk.whose {
             ScanScope::Everybody => true,
             ScanScope::Tenant(no) => it.tenant == no,
@@ -172,7 +172,7 @@ impl World {
         }
         let settled = Timestamp(now.0.saturating_sub(MAX_CLOCK_LAG.as_millis()));
         let is_settled = |id: &&Id| self.events.get(*id).is_none_or(|it| it.at < settled);
-        Walked {
+        ScanResult {
             last: looked_at.last().copied(),
             settled: looked_at.iter().rev().find(is_settled).copied(),
             more: looked_at.len() == STEP,
@@ -300,7 +300,7 @@ fn no_more_than_so_much_is_remembered() {
                 continue;
             };
             let last = Some(Id(walk.above.0 + 1));
-            let walked = Walked {
+            let walked = ScanResult {
                 last,
                 settled: last,
                 more: true,

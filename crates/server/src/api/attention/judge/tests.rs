@@ -37,7 +37,7 @@ fn suspect(id: u128, standing: Standing) -> Suspect {
             disabled_reason: None,
             health: Health::default(),
         },
-        lately: Lately::default(),
+        lately: RecentAttempts::default(),
         alert: None,
         pending: 0,
     }
@@ -67,7 +67,7 @@ fn tripped_by(id: u128, reason: TripReason, in_a_row: u32) -> Suspect {
 
 fn failing(id: u128, failures: u32, attempts: u32) -> Suspect {
     let mut suspect = enabled(id);
-    suspect.lately = Lately {
+    suspect.lately = RecentAttempts {
         attempts,
         failures,
         failures_in_a_row: 1,

@@ -8,23 +8,23 @@ use crate::dashboard::pages::addresses::EndpointStatus;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FixableBy {
     /// No action is needed: the delivery can be replayed now.
-    Nobody,
+    ReplayNow,
     /// The person who manages the endpoint's settings here.
-    Here,
+    EndpointSettings,
     /// The operator of the receiver.
     Receiver,
     /// The failure cannot be fixed.
-    Lost,
+    NotFixable,
 }
 
 impl FixableBy {
     /// Returns the answer to "can this be fixed?" in words.
     pub(super) fn in_words(self) -> &'static str {
         match self {
-            FixableBy::Nobody => "Yes: it can be replayed now.",
-            FixableBy::Here => "Yes, here:",
+            FixableBy::ReplayNow => "Yes: it can be replayed now.",
+            FixableBy::EndpointSettings => "Yes, here:",
             FixableBy::Receiver => "Yes, by whoever runs the receiver:",
-            FixableBy::Lost => "No:",
+            FixableBy::NotFixable => "No:",
         }
     }
 }
@@ -38,13 +38,13 @@ pub(super) fn advice(
     match standing {
         EndpointStatus::Unknown => {
             return (
-                FixableBy::Lost,
+                FixableBy::NotFixable,
                 "the endpoint was deleted, and these cannot be sent any more.",
             );
         }
         EndpointStatus::Disabled => {
             return (
-                FixableBy::Here,
+                FixableBy::EndpointSettings,
                 "the endpoint is disabled. Mend what disabled it, enable it, then replay.",
             );
         }
@@ -57,7 +57,7 @@ pub(super) fn advice(
             "it took too long to answer. It should answer first and work afterwards; or the endpoint is given more time.",
         ),
         Some(FailureKind::Dns) => (
-            FixableBy::Here,
+            FixableBy::EndpointSettings,
             "the host's name was not found. Check how the URL is written, and the name's DNS records.",
         ),
         Some(FailureKind::Tls) => (
@@ -69,11 +69,11 @@ pub(super) fn advice(
             "nobody took the connection, or it broke off. Check that the receiver runs and that its firewall lets us in.",
         ),
         Some(FailureKind::Validation) => (
-            FixableBy::Here,
+            FixableBy::EndpointSettings,
             "the address may not be called. Change the URL to one that is public and uses https.",
         ),
         Some(FailureKind::WebhookDisabled) => (
-            FixableBy::Nobody,
+            FixableBy::ReplayNow,
             "The endpoint was disabled then and is not any more.",
         ),
         Some(FailureKind::Unknown) | None => (
@@ -87,7 +87,7 @@ pub(super) fn advice(
 fn on_status(status: Option<u16>) -> (FixableBy, &'static str) {
     match status {
         Some(300..=399) => (
-            FixableBy::Here,
+            FixableBy::EndpointSettings,
             "the receiver has moved, and nobody follows it there. Change the URL to where it is now.",
         ),
         Some(401 | 403 | 407) => (
@@ -95,12 +95,12 @@ fn on_status(status: Option<u16>) -> (FixableBy, &'static str) {
             "it refuses our credentials. Check the secret or token it expects, and what stands before it.",
         ),
         Some(404 | 405 | 410) => (
-            FixableBy::Here,
+            FixableBy::EndpointSettings,
             "nothing takes this at that address. Check the path in the URL.",
         ),
         Some(413) => (FixableBy::Receiver, "the payload is too large for it."),
         Some(429) => (
-            FixableBy::Here,
+            FixableBy::EndpointSettings,
             "it asks to be sent less. Lower the endpoint's rate, then replay.",
         ),
         Some(400..=499) => (
@@ -127,15 +127,15 @@ mod tests {
         let http = Some(FailureKind::Http);
         assert_eq!(
             advice(http, Some(503), EndpointStatus::Unknown).0,
-            FixableBy::Lost
+            FixableBy::NotFixable
         );
         let (mender, words) = advice(http, Some(503), EndpointStatus::Disabled);
-        assert_eq!(mender, FixableBy::Here);
+        assert_eq!(mender, FixableBy::EndpointSettings);
         assert!(words.contains("enable it"), "{words}");
         let disabled = Some(FailureKind::WebhookDisabled);
         assert_eq!(
             advice(disabled, None, EndpointStatus::Enabled).0,
-            FixableBy::Nobody
+            FixableBy::ReplayNow
         );
     }
 

@@ -12,11 +12,11 @@ use serde::Deserialize;
 use serde_json::json;
 
 use self::advice::advice;
-use super::addresses::{Addresses, EndpointStatus};
+use super::addresses::{EndpointLookup, EndpointStatus};
 use super::delivery::shape::Delivery;
 use super::delivery::words;
 use super::replays::shape::{Progress, Replay};
-use super::{ActionHandler, At, Reach, Show, at, replays};
+use super::{ActionHandler, At, PageHandler, Reach, at, replays};
 use crate::api::problem::Problem;
 use crate::api::route::Verb;
 use crate::dashboard::form::Form;
@@ -37,7 +37,7 @@ const LINK_LIFETIMES: [(&str, &str); 3] = [("1h", "an hour"), ("24h", "a day"), 
 /// Default lifetime of a customer's link.
 const DEFAULT_LINK_LIFETIME: &str = "24h";
 
-pub(super) const PAGES: &[At<Show>] = &[at(Reach::Tenant, "/dead-letters", |visit| {
+pub(super) const PAGES: &[At<PageHandler>] = &[at(Reach::Tenant, "/dead-letters", |visit| {
     Box::pin(list(visit))
 })];
 
@@ -119,7 +119,7 @@ async fn list(visit: PageRequest) -> Result<PageResult, Problem> {
     running
         .data
         .retain(|replay| replay.status == Progress::Running);
-    let mut addresses = Addresses::none();
+    let mut addresses = EndpointLookup::none();
     replays::look_up(&visit, &mut addresses, &running.data).await?;
     let at = |cursor: &str| {
         let query = query_of([("endpoint", endpoint), ("cursor", cursor)]);
@@ -156,7 +156,7 @@ fn nothing(endpoint: &str, cursor: &str, has_older: bool) -> &'static str {
     }
 }
 
-fn running_now(visit: &PageRequest, running: &[Replay], addresses: &Addresses) -> Markup {
+fn running_now(visit: &PageRequest, running: &[Replay], addresses: &EndpointLookup) -> Markup {
     html! {
         @if !running.is_empty() {
             h2 { "Being replayed" }
@@ -291,7 +291,7 @@ async fn replay(visit: PageRequest, form: Form) -> Result<ActionResult, Problem>
     }
     let replay: Replay = visit.act(Verb::Post, "/replays", Some(asked)).await?;
     let page = visit.here(&format!("/replays/{}", replay.id));
-    Ok(ActionResult::Goto(page, Done::ReplayBegun))
+    Ok(ActionResult::Redirect(page, Done::ReplayBegun))
 }
 
 #[derive(Deserialize)]
@@ -321,7 +321,7 @@ async fn link(visit: PageRequest, form: Form) -> Result<ActionResult, Problem> {
     let page = Page::new(Tab::DeadLetters, "A link for the customer")
         .below("Dead letters", visit.here("/dead-letters"))
         .static_section("link", body);
-    Ok(ActionResult::Show(page))
+    Ok(ActionResult::Page(page))
 }
 
 #[cfg(test)]

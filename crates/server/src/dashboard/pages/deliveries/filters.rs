@@ -6,8 +6,8 @@ use posthaste_core::delivery::Status;
 use posthaste_core::time::Timestamp;
 
 use crate::api::problem::Problem;
-use crate::dashboard::pages::addresses::Addresses;
-use crate::dashboard::pages::typed::{Typed, moment};
+use crate::dashboard::pages::addresses::EndpointLookup;
+use crate::dashboard::pages::typed::{FormValues, moment};
 use crate::dashboard::parts::in_words;
 use crate::dashboard::visit::{PageRequest, query_of};
 
@@ -36,14 +36,14 @@ const STATUSES: [Status; 7] = [
 
 /// The filters of a request.
 pub(super) struct Filters {
-    typed: Typed,
+    typed: FormValues,
     cursor: String,
 }
 
 impl Filters {
     /// Reads the filters from the query.
     pub(super) fn read(visit: &PageRequest) -> Filters {
-        let mut typed = Typed::read(&NAMES, |name| visit.query(name));
+        let mut typed = FormValues::read(&NAMES, |name| visit.query(name));
         typed.check_times(&TIMES, visit.now);
         Filters {
             typed,
@@ -99,7 +99,7 @@ impl Filters {
     }
 
     /// Renders the filter form.
-    pub(super) fn form(&self, visit: &PageRequest, endpoints: &Addresses) -> Markup {
+    pub(super) fn form(&self, visit: &PageRequest, endpoints: &EndpointLookup) -> Markup {
         let here = visit.here("/deliveries");
         let typed = &self.typed;
         let names = STATUSES.map(|status| (status.name(), in_words(status.name())));

@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use self::filters::Filters;
 use self::table::{Lines, SELECTED_FIELD};
-use super::addresses::Addresses;
+use super::addresses::EndpointLookup;
 use super::delivery::shape::Delivery;
-use super::{ActionHandler, At, Reach, Show, at};
+use super::{ActionHandler, At, PageHandler, Reach, at};
 use crate::api::problem::Problem;
 use crate::api::route::Verb;
 use crate::dashboard::form::Form;
@@ -22,7 +22,7 @@ use crate::dashboard::visit::{PageRequest, escaped};
 /// Number of deliveries on a page.
 const PER_PAGE: usize = 50;
 
-pub(super) const PAGES: &[At<Show>] = &[at(Reach::Tenant, "/deliveries", |visit| {
+pub(super) const PAGES: &[At<PageHandler>] = &[at(Reach::Tenant, "/deliveries", |visit| {
     Box::pin(list(visit))
 })];
 
@@ -33,7 +33,7 @@ pub(super) const ACTIONS: &[At<ActionHandler>] =
 
 async fn list(visit: PageRequest) -> Result<PageResult, Problem> {
     let mut filters = Filters::read(&visit);
-    let mut addresses = Addresses::newest(&visit).await?;
+    let mut addresses = EndpointLookup::newest(&visit).await?;
     let found = found(&visit, &mut filters).await?;
     addresses.look_up(&visit, &endpoints(&found.data)).await?;
     let page = Page::new(Tab::Deliveries, "Deliveries")
@@ -64,7 +64,7 @@ fn listed(
     visit: &PageRequest,
     filters: &Filters,
     found: &Listed<Delivery>,
-    addresses: &Addresses,
+    addresses: &EndpointLookup,
 ) -> Markup {
     let link = |cursor: &str| visit.here(&format!("/deliveries{}", filters.link(cursor)));
     let newest = filters.is_older().then(|| link(""));
@@ -105,7 +105,7 @@ async fn replay(visit: PageRequest, form: Form) -> Result<ActionResult, Problem>
     let back = visit.here("/deliveries?status=failed");
     let chosen: Vec<&str> = form.all(SELECTED_FIELD).collect();
     if chosen.is_empty() {
-        return Ok(ActionResult::Show(none_chosen(&back)));
+        return Ok(ActionResult::Page(none_chosen(&back)));
     }
     if chosen.len() > PER_PAGE {
         let message = format!("may be at most {PER_PAGE}; replay by filter what is more");
@@ -120,9 +120,9 @@ async fn replay(visit: PageRequest, form: Form) -> Result<ActionResult, Problem>
         }
     }
     if refused.is_empty() {
-        return Ok(ActionResult::Goto(back, Done::Retried));
+        return Ok(ActionResult::Redirect(back, Done::Retried));
     }
-    Ok(ActionResult::Show(some_refused(
+    Ok(ActionResult::Page(some_refused(
         &back,
         chosen.len(),
         &refused,

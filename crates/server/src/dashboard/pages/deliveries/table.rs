@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::dashboard::pages::addresses::{self, Addresses};
+use crate::dashboard::pages::addresses::{self, EndpointLookup};
 use crate::dashboard::pages::delivery::shape::Delivery;
 use crate::dashboard::pages::delivery::words;
 use crate::dashboard::parts::{delivery_badge, time};
@@ -25,7 +25,7 @@ pub(in crate::dashboard::pages) fn table(
     visit: &PageRequest,
     caption: &str,
     deliveries: &[Delivery],
-    addresses: &Addresses,
+    addresses: &EndpointLookup,
     lines: Lines,
 ) -> Markup {
     let has_boxes = lines == Lines::WithBoxes;
@@ -57,7 +57,12 @@ pub(in crate::dashboard::pages) fn table(
     }
 }
 
-fn line(visit: &PageRequest, delivery: &Delivery, addresses: &Addresses, has_box: bool) -> Markup {
+fn line(
+    visit: &PageRequest,
+    delivery: &Delivery,
+    addresses: &EndpointLookup,
+    has_box: bool,
+) -> Markup {
     let address = addresses.of(&delivery.endpoint_id);
     let page = visit.here(&format!("/deliveries/{}", delivery.id));
     html! {

@@ -7,7 +7,7 @@ use posthaste_core::time::Timestamp;
 use super::shape::{Attempt, Delivery, Upcoming};
 use super::words;
 use crate::dashboard::parts::{Mood, badge, duration, time};
-use crate::picture::journey::{Begins, Coming, Journey, Tried};
+use crate::picture::journey::{DeliveryChart, ExpectedAttempt, PastAttempt, TimeOrigin};
 use crate::picture::words::count;
 
 /// Maximum number of attempts in the table; the newest are shown.
@@ -17,26 +17,31 @@ const MAX_DESCRIBED: usize = 12;
 
 /// Returns the attempts as charts. If the time of the next attempt is unknown, past and expected attempts have no
 /// common time axis, so each gets its own chart.
-pub(super) fn journeys(delivery: &Delivery, now: Timestamp) -> Vec<Journey> {
+pub(super) fn journeys(delivery: &Delivery, now: Timestamp) -> Vec<DeliveryChart> {
     let (past, coming) = (&delivery.attempts, &delivery.timeline);
     let begins = begins(delivery, now);
-    if begins == Begins::Due {
+    if begins == TimeOrigin::Due {
         let journey = journey(delivery, past, coming, begins);
         return Vec::from_iter((!past.is_empty() || !coming.is_empty()).then_some(journey));
     }
-    let past = (!past.is_empty()).then(|| journey(delivery, past, &[], Begins::Due));
+    let past = (!past.is_empty()).then(|| journey(delivery, past, &[], TimeOrigin::Due));
     let coming = (!coming.is_empty()).then(|| journey(delivery, &[], coming, begins));
     past.into_iter().chain(coming).collect()
 }
 
-fn journey(delivery: &Delivery, past: &[Attempt], coming: &[Upcoming], begins: Begins) -> Journey {
+fn journey(
+    delivery: &Delivery,
+    past: &[Attempt],
+    coming: &[Upcoming],
+    begins: TimeOrigin,
+) -> DeliveryChart {
     let first = past.first().map(|attempt| attempt.started_at.as_str());
     let due = first
         .or(coming.first().map(|upcoming| upcoming.earliest_at.as_str()))
         .unwrap_or(&delivery.created_at);
     let start = ms(due);
     let since = |at: &str| ms(at).saturating_sub(start);
-    let tried = past.iter().map(|attempt| Tried {
+    let tried = past.iter().map(|attempt| PastAttempt {
         number: attempt.number,
         at_ms: since(&attempt.started_at),
         delivered: attempt.delivered(),
@@ -45,13 +50,13 @@ fn journey(delivery: &Delivery, past: &[Attempt], coming: &[Upcoming], begins: B
     let windows = coming.iter().map(|upcoming| {
         let (earliest_ms, expected_ms) =
             (since(&upcoming.earliest_at), since(&upcoming.expected_at));
-        let latest_ms = match begins != Begins::Due && is_cut_by_deadline(upcoming, delivery) {
+        let latest_ms = match begins != TimeOrigin::Due && is_cut_by_deadline(upcoming, delivery) {
             false => since(&upcoming.latest_at),
             // If the start is unknown, the distance to the deadline shrinks with every rendering. A symmetric window
             // does not change.
             true => (2 * expected_ms).saturating_sub(earliest_ms),
         };
-        Coming {
+        ExpectedAttempt {
             number: upcoming.number,
             earliest_ms,
             expected_ms,
@@ -59,18 +64,18 @@ fn journey(delivery: &Delivery, past: &[Attempt], coming: &[Upcoming], begins: B
         }
     });
     let title = match begins {
-        Begins::Due => "The attempts of this delivery",
-        Begins::LetGo => "The attempts to come, once it is let go",
-        Begins::Turn => "The attempts to come, once it is its turn",
-        Begins::Next => "The attempts to come, if this one fails",
+        TimeOrigin::Due => "The attempts of this delivery",
+        TimeOrigin::Released => "The attempts to come, once it is let go",
+        TimeOrigin::Overdue => "The attempts to come, once it is its turn",
+        TimeOrigin::Next => "The attempts to come, if this one fails",
     };
-    Journey {
+    DeliveryChart {
         title: title.to_owned(),
         description: description(past, coming.len()),
         past: tried.collect(),
         coming: windows.collect(),
         // A finished delivery has no deadline any more.
-        gives_up_ms: (begins == Begins::Due && !delivery.status.is_terminal())
+        gives_up_ms: (begins == TimeOrigin::Due && !delivery.status.is_terminal())
             .then(|| since(&delivery.give_up_at)),
         begins,
     }
@@ -82,16 +87,18 @@ fn is_cut_by_deadline(upcoming: &Upcoming, delivery: &Delivery) -> bool {
 }
 
 /// Returns the start of the time axis for the next attempts.
-fn begins(delivery: &Delivery, now: Timestamp) -> Begins {
+fn begins(delivery: &Delivery, now: Timestamp) -> TimeOrigin {
     match delivery.status {
-        Status::Pending | Status::Retrying if words::is_overdue(delivery, now) => Begins::Turn,
+        Status::Pending | Status::Retrying if words::is_overdue(delivery, now) => {
+            TimeOrigin::Overdue
+        }
         Status::Pending
         | Status::Retrying
         | Status::Succeeded
         | Status::Failed
-        | Status::Cancelled => Begins::Due,
-        Status::Held => Begins::LetGo,
-        Status::InProgress => Begins::Next,
+        | Status::Cancelled => TimeOrigin::Due,
+        Status::Held => TimeOrigin::Released,
+        Status::InProgress => TimeOrigin::Next,
     }
 }
 
@@ -293,17 +300,17 @@ pub(super) fn coming(delivery: &Delivery, now: Timestamp) -> Markup {
     let begins = begins(delivery, now);
     let start = ms(&first.earliest_at);
     let at = |at: &str| match begins {
-        Begins::Due => time(at),
+        TimeOrigin::Due => time(at),
         // If the start is unknown, times are shown as durations after it.
-        Begins::LetGo | Begins::Turn | Begins::Next => {
+        TimeOrigin::Released | TimeOrigin::Overdue | TimeOrigin::Next => {
             html! { (duration(ms(at).saturating_sub(start))) }
         }
     };
     let caption = match begins {
-        Begins::Due => "Attempts still to come, if each before fails",
-        Begins::LetGo => "Attempts still to come, once it is let go",
-        Begins::Turn => "Attempts still to come, once it is its turn",
-        Begins::Next => "Attempts still to come, if this one fails",
+        TimeOrigin::Due => "Attempts still to come, if each before fails",
+        TimeOrigin::Released => "Attempts still to come, once it is let go",
+        TimeOrigin::Overdue => "Attempts still to come, once it is its turn",
+        TimeOrigin::Next => "Attempts still to come, if this one fails",
     };
     let left_out = delivery.timeline.len().saturating_sub(MAX_SHOWN);
     html! {
@@ -324,7 +331,7 @@ pub(super) fn coming(delivery: &Delivery, now: Timestamp) -> Markup {
                         td data-label="Earliest" { (at(&upcoming.earliest_at)) }
                         td data-label="Expected" { (at(&upcoming.expected_at)) }
                         td data-label="Latest" {
-                            @if begins != Begins::Due && is_cut_by_deadline(upcoming, delivery) { "when it is given up" }
+                            @if begins != TimeOrigin::Due && is_cut_by_deadline(upcoming, delivery) { "when it is given up" }
                             @else { (at(&upcoming.latest_at)) }
                         }
                     }
@@ -333,7 +340,7 @@ pub(super) fn coming(delivery: &Delivery, now: Timestamp) -> Markup {
         }
         p.hint {
             @if left_out > 0 { (count(left_out as u64)) " more may follow. " }
-            @if begins != Begins::Due { "Times are counted from the first of these. " }
+            @if begins != TimeOrigin::Due { "Times are counted from the first of these. " }
             "Given up at " (time(&delivery.give_up_at)) " at the latest."
         }
     }

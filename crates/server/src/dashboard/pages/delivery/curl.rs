@@ -11,7 +11,7 @@ const MAX_INLINE_BYTES: usize = 8 << 10;
 pub(super) const FILE: &str = "payload.bin";
 
 /// A request to repeat.
-pub(super) struct Repeated<'a> {
+pub(super) struct CurlRequest<'a> {
     /// URL of the endpoint.
     pub(super) url: &'a str,
     /// Headers of the request.
@@ -20,7 +20,7 @@ pub(super) struct Repeated<'a> {
     pub(super) payload: &'a Payload,
 }
 
-impl Repeated<'_> {
+impl CurlRequest<'_> {
     /// Returns whether the payload has to be in a file.
     pub(super) fn needs_file(&self) -> bool {
         match self.payload {
@@ -67,8 +67,8 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn repeated(payload: &Payload) -> Repeated<'_> {
-        Repeated {
+    fn repeated(payload: &Payload) -> CurlRequest<'_> {
+        CurlRequest {
             url: "https://example.com/a?b=[1]&c='$(reboot)'",
             headers: vec![
                 ("webhook-id", "dlv_1".to_owned()),

@@ -11,11 +11,11 @@ use posthaste_core::delivery::Status;
 use serde::Deserialize;
 use serde_json::Value;
 
-use self::curl::{FILE, Repeated};
+use self::curl::{CurlRequest, FILE};
 use self::payload::Event;
 use self::shape::Delivery;
-use super::addresses::{self, Addresses, EndpointStatus, EndpointSummary};
-use super::{ActionHandler, At, Reach, Show, at};
+use super::addresses::{self, EndpointLookup, EndpointStatus, EndpointSummary};
+use super::{ActionHandler, At, PageHandler, Reach, at};
 use crate::api::problem::Problem;
 use crate::api::route::Verb;
 use crate::dashboard::layout::csrf;
@@ -23,9 +23,10 @@ use crate::dashboard::page::{ActionResult, Done, Page, PageResult, Tab};
 use crate::dashboard::parts::{act, copied, copy, delivery_badge, time};
 use crate::dashboard::visit::PageRequest;
 
-pub(super) const PAGES: &[At<Show>] = &[at(Reach::Tenant, "/deliveries/{delivery}", |visit| {
-    Box::pin(one(visit))
-})];
+pub(super) const PAGES: &[At<PageHandler>] =
+    &[at(Reach::Tenant, "/deliveries/{delivery}", |visit| {
+        Box::pin(one(visit))
+    })];
 
 pub(super) const ACTIONS: &[At<ActionHandler>] = &[
     at(Reach::Tenant, "/deliveries/{delivery}/retry", |visit, _| {
@@ -40,7 +41,7 @@ pub(super) const ACTIONS: &[At<ActionHandler>] = &[
 
 async fn one(visit: PageRequest) -> Result<PageResult, Problem> {
     let delivery: Delivery = visit.get(&path(&visit, "")).await?;
-    let mut addresses = Addresses::none();
+    let mut addresses = EndpointLookup::none();
     let endpoint = delivery.endpoint_id.as_str();
     addresses.look_up(&visit, &[endpoint]).await?;
     let address = addresses.of(endpoint);
@@ -133,7 +134,7 @@ fn now(
                 PossibleAction::Enable => p.hint {
                     "The endpoint is disabled: " a href=(endpoint) { "enable it" } " before you try again."
                 }
-                PossibleAction::Gone => p.hint { "The endpoint is gone: this cannot be sent any more." }
+                PossibleAction::EndpointDeleted => p.hint { "The endpoint is gone: this cannot be sent any more." }
                 PossibleAction::Again => form.act method="post" action=(link("/retry")) data-ask="It was delivered. Send it once more?" {
                     (csrf(visit))
                     button type="submit" { "Send again" }
@@ -154,7 +155,7 @@ enum PossibleAction {
     /// None until the endpoint is enabled again.
     Enable,
     /// None, because the endpoint is deleted.
-    Gone,
+    EndpointDeleted,
     /// Send a delivery again that succeeded.
     Again,
     /// Retry it now; the button has this label.
@@ -164,7 +165,7 @@ enum PossibleAction {
 fn next_step(delivery: &Delivery, address: &EndpointSummary) -> PossibleAction {
     match (address.standing, delivery.status) {
         (_, Status::InProgress) => PossibleAction::Wait,
-        (EndpointStatus::Unknown, _) => PossibleAction::Gone,
+        (EndpointStatus::Unknown, _) => PossibleAction::EndpointDeleted,
         (EndpointStatus::Disabled, _) => PossibleAction::Enable,
         (EndpointStatus::Enabled | EndpointStatus::Paused, Status::Succeeded) => {
             PossibleAction::Again
@@ -232,7 +233,7 @@ fn repeat(delivery: &Delivery, event: &Event, address: &EndpointSummary) -> Mark
     let own = address.headers.iter();
     headers.extend(own.map(|(name, value)| (name.as_str(), value.clone())));
     let payload = event.carried();
-    let repeated = Repeated {
+    let repeated = CurlRequest {
         url,
         headers,
         payload: &payload,
@@ -263,14 +264,14 @@ async fn retry(visit: PageRequest) -> Result<ActionResult, Problem> {
         | Status::Failed
         | Status::Cancelled => Done::Retried,
     };
-    Ok(ActionResult::Goto(visit.here(&path(&visit, "")), done))
+    Ok(ActionResult::Redirect(visit.here(&path(&visit, "")), done))
 }
 
 async fn cancel(visit: PageRequest) -> Result<ActionResult, Problem> {
     let _: Value = visit
         .act(Verb::Post, &path(&visit, "/cancel"), None)
         .await?;
-    Ok(ActionResult::Goto(
+    Ok(ActionResult::Redirect(
         visit.here(&path(&visit, "")),
         Done::Cancelled,
     ))
@@ -319,7 +320,7 @@ mod tests {
             match next_step(&delivery(json!({"status": status})), &address) {
                 PossibleAction::Wait => "wait",
                 PossibleAction::Enable => "enable",
-                PossibleAction::Gone => "gone",
+                PossibleAction::EndpointDeleted => "gone",
                 PossibleAction::Again => "Send again, asked about",
                 PossibleAction::Retry(word) => word,
             }

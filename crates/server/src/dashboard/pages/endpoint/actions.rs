@@ -71,7 +71,7 @@ async fn stand(visit: PageRequest, verb: &str, done: Done) -> Result<ActionResul
     let _: Value = visit
         .act(Verb::Post, &format!("{path}/{verb}"), None)
         .await?;
-    Ok(ActionResult::Goto(visit.here(&path), done))
+    Ok(ActionResult::Redirect(visit.here(&path), done))
 }
 
 async fn enable(visit: PageRequest) -> Result<ActionResult, Problem> {
@@ -81,7 +81,7 @@ async fn enable(visit: PageRequest) -> Result<ActionResult, Problem> {
         .await?;
     // Leads to the form that replays what the endpoint missed while it was disabled.
     let link = format!("{}#missed-form", visit.here(&path));
-    Ok(ActionResult::Goto(link, Done::Enabled))
+    Ok(ActionResult::Redirect(link, Done::Enabled))
 }
 
 async fn disable(visit: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
@@ -106,7 +106,10 @@ async fn delete(visit: PageRequest, sent: Form) -> Result<ActionResult, Problem>
         return ask(&visit, "delete", &question).await;
     }
     let () = visit.act(Verb::Delete, &path(&visit), None).await?;
-    Ok(ActionResult::Goto(visit.here("/endpoints"), Done::Deleted))
+    Ok(ActionResult::Redirect(
+        visit.here("/endpoints"),
+        Done::Deleted,
+    ))
 }
 
 struct Question {
@@ -139,7 +142,7 @@ async fn ask(
         }
     };
     let page = below(visit, question.title, &endpoint.url).static_section("sure", body);
-    Ok(ActionResult::Show(page))
+    Ok(ActionResult::Page(page))
 }
 
 /// Creates a page below the endpoint's page.
@@ -183,7 +186,7 @@ async fn test(visit: PageRequest) -> Result<ActionResult, Problem> {
             }
         }
     };
-    Ok(ActionResult::Goto(link, done))
+    Ok(ActionResult::Redirect(link, done))
 }
 
 #[derive(Deserialize)]
@@ -198,12 +201,12 @@ async fn replay_missed(visit: PageRequest, sent: Form) -> Result<ActionResult, P
     match begun {
         Ok(replay) => {
             let link = visit.here(&format!("/replays/{}", replay.id));
-            Ok(ActionResult::Goto(link, Done::ReplayBegun))
+            Ok(ActionResult::Redirect(link, Done::ReplayBegun))
         }
         Err(problem) if problem.code == Code::Invalid => {
             let place = |field: &str| (field == "missed_since").then_some("since");
             let wrong = Wrong::new(&problem, place);
-            Ok(ActionResult::Show(
+            Ok(ActionResult::Page(
                 whole(&visit, &wrong, Some(since)).await?,
             ))
         }
@@ -258,7 +261,7 @@ async fn secret_page(
             div.actions { a.button href=(visit.here(&path(visit))) { "Done" } }
         }
     };
-    Ok(ActionResult::Show(
+    Ok(ActionResult::Page(
         below(visit, title, &endpoint.url).static_section("shown", body),
     ))
 }

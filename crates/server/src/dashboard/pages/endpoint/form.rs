@@ -21,7 +21,7 @@ const OWN_POLICY: &str = "own";
 
 /// The values of the form.
 #[derive(Default)]
-struct Filled {
+struct EndpointForm {
     url: String,
     description: String,
     event_types: String,
@@ -41,9 +41,9 @@ struct Filled {
     secret_kind: String,
 }
 
-impl Filled {
+impl EndpointForm {
     /// Fills the form from an existing endpoint. Secrets are not shown: their fields are empty.
-    fn of(endpoint: &Endpoint) -> Filled {
+    fn of(endpoint: &Endpoint) -> EndpointForm {
         let own = endpoint.retry_policy_from == "endpoint";
         let policy = &endpoint.retry_policy;
         let preset = policy["preset"].as_str().filter(|_| is_only_preset(policy));
@@ -55,7 +55,7 @@ impl Filled {
         let header = |(name, value): (&String, &Value)| {
             format!("{name}: {}", value.as_str().unwrap_or_default())
         };
-        Filled {
+        EndpointForm {
             url: endpoint.url.clone(),
             description: endpoint.description.clone(),
             event_types: endpoint.event_types.join("\n"),
@@ -74,14 +74,14 @@ impl Filled {
                 .join("\n"),
             owner_email: endpoint.owner_email.clone().unwrap_or_default(),
             signature_style: endpoint.signature_style.clone(),
-            ..Filled::default()
+            ..EndpointForm::default()
         }
     }
 
     /// Reads a submitted form.
-    fn read(sent: &Form) -> Filled {
+    fn read(sent: &Form) -> EndpointForm {
         let text = |name: &str| sent.text(name).to_owned();
-        Filled {
+        EndpointForm {
             url: text("url"),
             description: text("description"),
             event_types: text("event_types"),
@@ -243,14 +243,18 @@ fn in_form(problem: Problem) -> Result<Wrong, Problem> {
 }
 
 pub(super) async fn new(visit: PageRequest) -> Result<PageResult, Problem> {
-    let filled = Filled {
+    let filled = EndpointForm {
         signature_style: "standard".to_owned(),
-        ..Filled::default()
+        ..EndpointForm::default()
     };
     Ok(new_page(&visit, &filled, &Wrong::default()).await?.into())
 }
 
-async fn new_page(visit: &PageRequest, filled: &Filled, wrong: &Wrong) -> Result<Page, Problem> {
+async fn new_page(
+    visit: &PageRequest,
+    filled: &EndpointForm,
+    wrong: &Wrong,
+) -> Result<Page, Problem> {
     let presets = presets(visit).await?;
     let page = Page::new(Tab::Endpoints, "Add an endpoint");
     Ok(with_form(
@@ -274,7 +278,7 @@ struct Created {
 }
 
 pub(super) async fn create(visit: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
-    let filled = Filled::read(&sent);
+    let filled = EndpointForm::read(&sent);
     let created: Result<Created, Wrong> = match filled.document(true) {
         Err(wrong) => Err(wrong),
         Ok(document) => match visit.act(Verb::Post, "/endpoints", Some(document)).await {
@@ -284,7 +288,7 @@ pub(super) async fn create(visit: PageRequest, sent: Form) -> Result<ActionResul
     };
     let created = match created {
         Ok(created) => created,
-        Err(wrong) => return Ok(ActionResult::Show(new_page(&visit, &filled, &wrong).await?)),
+        Err(wrong) => return Ok(ActionResult::Page(new_page(&visit, &filled, &wrong).await?)),
     };
     let link = visit.here(&format!("/endpoints/{}", created.id));
     let body = html! {
@@ -298,12 +302,12 @@ pub(super) async fn create(visit: PageRequest, sent: Form) -> Result<ActionResul
         .below("Endpoints", visit.here("/endpoints"))
         .below(created.url, link)
         .static_section("shown", body);
-    Ok(ActionResult::Show(page))
+    Ok(ActionResult::Page(page))
 }
 
 pub(super) async fn edit(visit: PageRequest) -> Result<PageResult, Problem> {
     let endpoint: Endpoint = visit.get(&path(&visit)).await?;
-    let filled = Filled::of(&endpoint);
+    let filled = EndpointForm::of(&endpoint);
     let page = edit_page(&visit, &endpoint, &filled, &Wrong::default()).await?;
     Ok(page.into())
 }
@@ -311,7 +315,7 @@ pub(super) async fn edit(visit: PageRequest) -> Result<PageResult, Problem> {
 async fn edit_page(
     visit: &PageRequest,
     endpoint: &Endpoint,
-    filled: &Filled,
+    filled: &EndpointForm,
     wrong: &Wrong,
 ) -> Result<Page, Problem> {
     let presets = presets(visit).await?;
@@ -325,7 +329,7 @@ async fn edit_page(
 }
 
 pub(super) async fn change(visit: PageRequest, sent: Form) -> Result<ActionResult, Problem> {
-    let filled = Filled::read(&sent);
+    let filled = EndpointForm::read(&sent);
     let path = path(&visit);
     let changed: Result<(), Wrong> = match filled.document(false) {
         Err(wrong) => Err(wrong),
@@ -339,11 +343,11 @@ pub(super) async fn change(visit: PageRequest, sent: Form) -> Result<ActionResul
         }
     };
     match changed {
-        Ok(()) => Ok(ActionResult::Goto(visit.here(&path), Done::Saved)),
+        Ok(()) => Ok(ActionResult::Redirect(visit.here(&path), Done::Saved)),
         Err(wrong) => {
             let endpoint: Endpoint = visit.get(&path).await?;
             let page = edit_page(&visit, &endpoint, &filled, &wrong).await?;
-            Ok(ActionResult::Show(page))
+            Ok(ActionResult::Page(page))
         }
     }
 }
@@ -366,7 +370,7 @@ async fn presets(visit: &PageRequest) -> Result<Vec<String>, Problem> {
 fn with_form(
     visit: &PageRequest,
     page: Page,
-    filled: &Filled,
+    filled: &EndpointForm,
     wrong: &Wrong,
     presets: &[String],
     to: &str,
@@ -410,7 +414,7 @@ fn field<'a>(
     }
 }
 
-fn destination(filled: &Filled, wrong: &Wrong, sends_letters: bool) -> Markup {
+fn destination(filled: &EndpointForm, wrong: &Wrong, sends_letters: bool) -> Markup {
     let owner = match sends_letters {
         true => "Who is told by mail when it fails, is about to be disabled, or recovers.",
         false => "Whom to ask when it breaks. This server sends no mail.",
@@ -428,7 +432,7 @@ fn destination(filled: &Filled, wrong: &Wrong, sends_letters: bool) -> Markup {
     }
 }
 
-fn retrying(filled: &Filled, wrong: &Wrong, presets: &[String], lab: &str) -> Markup {
+fn retrying(filled: &EndpointForm, wrong: &Wrong, presets: &[String], lab: &str) -> Markup {
     let mut choices = vec![("", "The default")];
     choices.extend(presets.iter().map(|name| (name.as_str(), name.as_str())));
     choices.push((OWN_POLICY, "Written out below"));
@@ -442,7 +446,7 @@ fn retrying(filled: &Filled, wrong: &Wrong, presets: &[String], lab: &str) -> Ma
     }
 }
 
-fn limits(filled: &Filled, wrong: &Wrong) -> Markup {
+fn limits(filled: &EndpointForm, wrong: &Wrong) -> Markup {
     html! {
         fieldset {
             legend { "How gently" }
@@ -458,7 +462,7 @@ fn limits(filled: &Filled, wrong: &Wrong) -> Markup {
     }
 }
 
-fn proof(filled: &Filled, wrong: &Wrong, is_new: bool) -> Markup {
+fn proof(filled: &EndpointForm, wrong: &Wrong, is_new: bool) -> Markup {
     let styles = [
         ("standard", "Standard Webhooks"),
         ("github", "Standard Webhooks, and as GitHub signs"),
@@ -512,7 +516,9 @@ mod tests {
             ("auth", "{\"kind\": \"bearer\", \"token\": \"x\"}"),
             ("signature_style", "github"),
         ]);
-        let told = Filled::read(&sent).document(true).expect("all is right");
+        let told = EndpointForm::read(&sent)
+            .document(true)
+            .expect("all is right");
         let wanted = json!({
             "url": "https://example.com/hooks", "description": "", "event_types": ["invoice.paid", "user.*"],
             "retry_policy": {"preset": "swift"}, "timeout": null, "max_in_flight": 5,
@@ -522,7 +528,9 @@ mod tests {
             "secret": null, "secret_kind": null,
         });
         assert_eq!(told, wanted);
-        let changed = Filled::read(&sent).document(false).expect("all is right");
+        let changed = EndpointForm::read(&sent)
+            .document(false)
+            .expect("all is right");
         assert_eq!(changed.get("secret"), None);
         assert_eq!(changed.get("client_certificate"), None, "it stays as it is");
     }
@@ -535,7 +543,7 @@ mod tests {
             ("headers", "no colon"),
             ("auth", "hunter2"),
         ]);
-        let wrong = Filled::read(&sent)
+        let wrong = EndpointForm::read(&sent)
             .document(true)
             .expect_err("much is wrong");
         for name in ["retry_policy", "headers", "auth"] {
@@ -553,13 +561,15 @@ mod tests {
             "event_types": ["a.*", "b"], "retry_policy": own, "retry_policy_from": "endpoint",
             "owner_email": "ops@example.com",
         }));
-        let told = Filled::of(&shown).document(false).expect("all is right");
+        let told = EndpointForm::of(&shown)
+            .document(false)
+            .expect("all is right");
         assert_eq!(told["retry_policy"], own);
         assert_eq!(told["event_types"], json!(["a.*", "b"]));
         assert_eq!(told["rate_limit"], json!({"per_second": 50, "burst": 100}));
         assert_eq!(told["headers"], json!({"X-Team": "billing"}));
         let inherited = endpoint(&json!({"retry_policy_from": "tenant"}));
-        let told = Filled::of(&inherited)
+        let told = EndpointForm::of(&inherited)
             .document(false)
             .expect("all is right");
         assert_eq!(told["retry_policy"], Value::Null, "it stays inherited");

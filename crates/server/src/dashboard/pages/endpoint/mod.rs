@@ -13,17 +13,17 @@ pub(super) use actions::ACTIONS;
 pub(super) use facts::{Endpoint, Health};
 
 use super::figures::{Series, Stats, Window};
-use super::{At, Reach, Show, at};
+use super::{At, PageHandler, Reach, at};
 use crate::api::problem::Problem;
 use crate::api::route::Verb;
 use crate::dashboard::layout::csrf;
 use crate::dashboard::page::{Page, PageResult, Tab};
 use crate::dashboard::parts::{
-    Explained, Field, Listed, Wrong, act, copied, delivery_badge, empty, in_words, time,
+    Field, Listed, PolicyPreview, Wrong, act, copied, delivery_badge, empty, in_words, time,
 };
 use crate::dashboard::visit::{PageRequest, query_of};
 
-pub(super) const PAGES: &[At<Show>] = &[
+pub(super) const PAGES: &[At<PageHandler>] = &[
     at(Reach::Tenant, "/endpoints/new", |visit| {
         Box::pin(form::new(visit))
     }),
@@ -77,7 +77,7 @@ async fn whole(visit: &PageRequest, wrong: &Wrong, since: Option<&str>) -> Resul
     let query = query_of([("window", window.name())]);
     let series: Series = visit.get(&format!("{path}/stats/series{query}")).await?;
     let target = "/v1/policies/preview";
-    let policy: Explained = visit
+    let policy: PolicyPreview = visit
         .ask(Verb::Post, target, Some(endpoint.retry_policy.clone()))
         .await?;
     let failures = failures(visit, &endpoint, &health).await?;

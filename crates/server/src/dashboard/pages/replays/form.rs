@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 use crate::api::code::Code;
 use crate::api::problem::Problem;
 use crate::dashboard::layout::csrf;
-use crate::dashboard::pages::addresses::Addresses;
-use crate::dashboard::pages::typed::{Typed, moment};
+use crate::dashboard::pages::addresses::EndpointLookup;
+use crate::dashboard::pages::typed::{FormValues, moment};
 use crate::dashboard::visit::PageRequest;
 
 /// Names of the fields, as in the API.
@@ -32,14 +32,14 @@ const ENDED: [(&str, &str); 3] = [
 
 /// The values of the form.
 pub(super) struct NewReplay {
-    typed: Typed,
+    typed: FormValues,
 }
 
 impl NewReplay {
     /// Reads the form.
     pub(super) fn read<'a>(field: impl Fn(&str) -> &'a str) -> NewReplay {
         NewReplay {
-            typed: Typed::read(&NAMES, field),
+            typed: FormValues::read(&NAMES, field),
         }
     }
 
@@ -72,7 +72,7 @@ impl NewReplay {
     }
 
     /// Renders the form.
-    pub(super) fn form(&self, visit: &PageRequest, endpoints: &Addresses) -> Markup {
+    pub(super) fn form(&self, visit: &PageRequest, endpoints: &EndpointLookup) -> Markup {
         let typed = &self.typed;
         let is_missed = !typed.value("missed_since").is_empty();
         html! {

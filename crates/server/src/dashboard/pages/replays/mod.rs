@@ -7,8 +7,8 @@ use maud::{Markup, html};
 
 use self::form::NewReplay;
 use self::shape::{Progress, Replay};
-use super::addresses::Addresses;
-use super::{ActionHandler, At, Reach, Show, at};
+use super::addresses::EndpointLookup;
+use super::{ActionHandler, At, PageHandler, Reach, at};
 use crate::api::problem::Problem;
 use crate::api::route::Verb;
 use crate::dashboard::form::Form;
@@ -20,7 +20,7 @@ use crate::dashboard::visit::{PageRequest, query_of};
 /// Number of replays on a page.
 const PER_PAGE: usize = 50;
 
-pub(super) const PAGES: &[At<Show>] = &[
+pub(super) const PAGES: &[At<PageHandler>] = &[
     at(Reach::Tenant, "/replays", |visit| Box::pin(list(visit))),
     at(Reach::Tenant, "/replays/{replay}", |visit| {
         Box::pin(one(visit))
@@ -46,7 +46,7 @@ async fn whole(visit: &PageRequest, asked: &NewReplay) -> Result<Page, Problem> 
     let limit = PER_PAGE.to_string();
     let query = query_of([("limit", limit.as_str()), ("cursor", cursor)]);
     let found: Listed<Replay> = visit.get(&format!("/replays{query}")).await?;
-    let mut addresses = Addresses::newest(visit).await?;
+    let mut addresses = EndpointLookup::newest(visit).await?;
     look_up(visit, &mut addresses, &found.data).await?;
     let older = found.next_cursor.as_deref();
     let older =
@@ -68,7 +68,7 @@ async fn whole(visit: &PageRequest, asked: &NewReplay) -> Result<Page, Problem> 
 /// Looks up the endpoints of replays.
 pub(super) async fn look_up(
     visit: &PageRequest,
-    addresses: &mut Addresses,
+    addresses: &mut EndpointLookup,
     replays: &[Replay],
 ) -> Result<(), Problem> {
     let endpoints = replays.iter();
@@ -78,7 +78,7 @@ pub(super) async fn look_up(
 }
 
 /// Renders replays as a table.
-pub(super) fn table(visit: &PageRequest, replays: &[Replay], addresses: &Addresses) -> Markup {
+pub(super) fn table(visit: &PageRequest, replays: &[Replay], addresses: &EndpointLookup) -> Markup {
     html! {
         table.stack {
             caption { "Replays, the newest first" }
@@ -122,7 +122,7 @@ pub(super) fn progress(replay: &Replay) -> Markup {
 
 async fn one(visit: PageRequest) -> Result<PageResult, Problem> {
     let replay: Replay = visit.get(&path(&visit, "")).await?;
-    let mut addresses = Addresses::none();
+    let mut addresses = EndpointLookup::none();
     look_up(&visit, &mut addresses, std::slice::from_ref(&replay)).await?;
     let page = Page::new(Tab::Replays, "Replay")
         .below("Replays", visit.here("/replays"))
@@ -162,7 +162,7 @@ fn now(visit: &PageRequest, replay: &Replay) -> Markup {
     }
 }
 
-fn facts(visit: &PageRequest, replay: &Replay, addresses: &Addresses) -> Markup {
+fn facts(visit: &PageRequest, replay: &Replay, addresses: &EndpointLookup) -> Markup {
     let deliveries = visit.here(&format!("/deliveries{}", replay.filter.deliveries()));
     html! {
         div.card {
@@ -185,14 +185,14 @@ async fn begin(visit: PageRequest, form: Form) -> Result<ActionResult, Problem> 
         match begun {
             Ok(replay) => {
                 let link = visit.here(&format!("/replays/{}", replay.id));
-                return Ok(ActionResult::Goto(link, Done::ReplayBegun));
+                return Ok(ActionResult::Redirect(link, Done::ReplayBegun));
             }
             Err(problem) if asked.note(&problem) => {}
             Err(problem) => return Err(problem),
         }
     }
     let page = whole(&visit, &asked).await?;
-    Ok(ActionResult::Show(
+    Ok(ActionResult::Page(
         page.with_status(http::StatusCode::UNPROCESSABLE_ENTITY),
     ))
 }
@@ -201,7 +201,7 @@ async fn cancel(visit: PageRequest) -> Result<ActionResult, Problem> {
     let _: Replay = visit
         .act(Verb::Post, &path(&visit, "/cancel"), None)
         .await?;
-    Ok(ActionResult::Goto(
+    Ok(ActionResult::Redirect(
         visit.here(&path(&visit, "")),
         Done::ReplayStopped,
     ))

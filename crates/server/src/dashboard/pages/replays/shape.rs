@@ -4,7 +4,7 @@ use maud::Markup;
 use posthaste_core::classify::FailureKind;
 use serde::Deserialize;
 
-use crate::dashboard::pages::addresses::Addresses;
+use crate::dashboard::pages::addresses::EndpointLookup;
 use crate::dashboard::pages::delivery::words;
 use crate::dashboard::parts::{Mood, badge};
 use crate::dashboard::visit::query_of;
@@ -75,7 +75,7 @@ impl Replay {
 
 impl Asked {
     /// Returns the filter in words.
-    pub(in crate::dashboard::pages) fn in_words(&self, addresses: &Addresses) -> String {
+    pub(in crate::dashboard::pages) fn in_words(&self, addresses: &EndpointLookup) -> String {
         let mut said = match (&self.missed_since, &self.status) {
             (Some(_), _) => "Everything missed".to_owned(),
             (None, Some(status)) => format!("All that {}", past(status)),
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn what_was_asked_for_is_said_in_words() {
-        let none = Addresses::none();
+        let none = EndpointLookup::none();
         let all = asked(json!({"status": "failed"}));
         assert_eq!(all.in_words(&none), "All that failed");
         let one = asked(json!({

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
 
-use posthaste_testbed::{Api, Database, Launch, Node, PATIENCE, Receiver};
+use posthaste_testbed::{Api, Database, Node, NodeOptions, PATIENCE, Receiver};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
@@ -66,7 +66,7 @@ impl Fleet {
     /// Starts another node with this database URL and role. Returns its index.
     pub(crate) fn join_by(&mut self, url: &str, role: &str) -> usize {
         let program = env!("CARGO_BIN_EXE_posthaste");
-        let mut launch = Launch::new(program, url, self.home.path())
+        let mut launch = NodeOptions::new(program, url, self.home.path())
             .role(role)
             .with(&["--log-level", "info,posthaste::attempt=off"]);
         for setting in &self.settings {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
-use posthaste_testbed::{Api, Database, Launch, Node, without_settings};
+use posthaste_testbed::{Api, Database, Node, NodeOptions, without_settings};
 
 use super::disk;
 
@@ -130,7 +130,7 @@ fn launch(disk: Disk, directory: &Path, database: Option<&Database>, arguments: 
     let store = database.map_or_else(file, Database::url);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let program = env!("CARGO_BIN_EXE_posthaste");
-    let mut launch = Launch::new(program, &store, directory).with(&arguments);
+    let mut launch = NodeOptions::new(program, &store, directory).with(&arguments);
     if database.is_some() {
         launch = launch.with(&["--set", LEASE]);
     }
