@@ -207,7 +207,7 @@ pub enum LocalFault {
     /// No file descriptor, port or memory is left for another connection.
     #[error("this machine has no room for another connection (files, ports or memory)")]
     Exhausted,
-    /// The caller's [permit](crate::Permit) ended before the first byte was sent.
+    /// The caller's [permit](crate::SendPermit) ended before the first byte was sent.
     #[error("the request may not begin any more")]
     PermitEnded,
     /// The system's resolver could not be called.

@@ -240,7 +240,7 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
 
     /// Groups the dead letters of a tenant by endpoint and failure kind, for one endpoint or for all, including
     /// deleted ones: endpoints by descending id, within an endpoint the failure kinds in the order of their codes,
-    /// those without a kind last. A group is counted up to [`MAX_GROUP_COUNT`](crate::MAX_COUNTED).
+    /// those without a kind last. A group is counted up to [`MAX_GROUP_COUNT`](crate::MAX_GROUP_COUNT).
     ///
     /// The cost depends on the number of endpoints visited and groups returned, not on the number of dead letters.
     fn dead_groups(
@@ -348,8 +348,9 @@ pub trait Store: Alerts + Figures + Outbox + Send + Sync {
     /// Runs one small step of a retention run; the steps cycle through everything that is stored. Deletes what
     /// finished longer ago than the tenant, its plan or the server keeps it: events with all their deliveries,
     /// payloads, all attempts but the last, and replays. Also deletes expired sessions, stats older than
-    /// [`BucketWidth::kept`](crate::Width::kept), audit entries older than [`AUDIT_RETENTION`](crate::AUDIT_KEPT), and alerts
-    /// resolved longer ago than [`ALERT_RETENTION`](crate::ALERTS_KEPT).
+    /// [`BucketWidth::kept`](crate::BucketWidth::kept), audit entries older than
+    /// [`AUDIT_RETENTION`](crate::AUDIT_RETENTION), and alerts resolved longer ago than
+    /// [`ALERT_RETENTION`](crate::ALERT_RETENTION).
     ///
     /// The retention period of an event and its payload starts when its last delivery ends; that of attempts when
     /// their own delivery ends.

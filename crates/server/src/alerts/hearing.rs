@@ -5,7 +5,7 @@
 //! other one, and a notification resolves only alerts that an earlier one raised.
 //!
 //! A recovered endpoint may trip again at once. So a recovery alone does not resolve the alert of a trip;
-//! [`AlertChecker`](super::Watch) resolves it when the breaker has been passing for a while.
+//! [`AlertChecker`](super::AlertChecker) resolves it when the breaker has been passing for a while.
 
 use std::sync::Arc;
 
