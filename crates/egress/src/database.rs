@@ -92,7 +92,7 @@ async fn open(place: &Place, trust: &TlsVerification) -> io::Result<Box<dyn Wire
     }
 }
 
-/// Requests TLS if the mode requires it.
+/// Requests TLS, unless the mode is [`TlsVerification::Disable`].
 async fn secure(
     mut socket: TcpStream,
     host: &str,

@@ -1,8 +1,8 @@
 //! The only crate of posthaste that opens outbound connections.
 //!
-//! Every webhook request leaves through [`Client::send`]. Three modules connect to servers that the operator
-//! named: [`operator`] (the command line's own server, collectors), [`database`] (PostgreSQL) and [`mail`]
-//! (SMTP).
+//! Every request to a URL that a tenant chose (webhooks, access tokens) leaves through [`Client::send`]. Three
+//! modules connect to servers that the operator named: [`operator`] (the command line's own server, collectors),
+//! [`database`] (PostgreSQL) and [`mail`] (SMTP).
 //!
 //! A webhook sender requests URLs that untrusted tenants chose, from inside the operator's network, and reads
 //! responses that untrusted servers wrote. This crate guarantees to its caller:

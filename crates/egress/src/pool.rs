@@ -204,7 +204,8 @@ impl Pool {
         self.lease(key, origin, connection)
     }
 
-    /// Closes connections that are expired, too old, or ended by the receiver.
+    /// Removes connections that are expired, too old or have ended. Those with requests in progress are closed when
+    /// these end.
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
         let mut shelves = self.lock();

@@ -82,8 +82,8 @@ pub struct Request {
 ///
 /// Opening a connection takes time, and the process may be suspended at any point. A caller that may send only
 /// for a limited time (a lease) passes a permit. If the permit has ended before the first byte, the request is
-/// not sent and fails with [`LocalFault::PermitEnded`](crate::LocalFault::PermitEnded). On a shared HTTP/2 connection the
-/// permit is checked when the request is passed to the connection.
+/// not sent and fails with [`LocalFault::PermitEnded`](crate::LocalFault::PermitEnded). On a shared HTTP/2
+/// connection the permit is checked when the request is passed to the connection.
 #[derive(Clone)]
 pub struct SendPermit(Arc<dyn Fn() -> bool + Send + Sync>);
 

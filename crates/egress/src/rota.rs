@@ -6,17 +6,17 @@
 //! in it. A limit per tenant or endpoint would not help: an attacker can create a thousand endpoints, and names
 //! within an own zone are free.
 //!
-//! - A zone has at most [`MAX_PER_ZONE`] slots.
-//! - A zone whose last lookup was slow has one slot until it answers promptly again. All slow zones together
-//!   have [`MAX_SLOW`] slots.
+//! - A zone has at most [`MAX_PER_ZONE`] slots, so that no zone can take all of them.
+//! - A zone whose last lookup was slow, or that has a slow one running, has one slot until it answers promptly
+//!   again. All slow zones together have [`MAX_SLOW`] slots.
 //! - Slow zones and zones without history together have [`MAX_UNPROVEN`] slots. So an attacker with many new
 //!   zones cannot take the slots that remain for zones that answered promptly the last time. To take those as
 //!   well, each zone would have to answer promptly before every time that it does not.
 //! - Within these limits, lookups start in the order of arrival.
 //!
 //! Two customers of one hosting company share a zone, and its servers too. Public registries that look like a
-//! zone, such as `co.uk`, are recognised by a short list. Where the list is incomplete, unrelated tenants share
-//! 4 slots.
+//! zone, such as `co.uk`, are recognised by a short list. Where the list is wrong, unrelated tenants share 4 slots;
+//! it has no other effect.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(crate) const MAX_PER_ZONE: usize = 4;
 pub(crate) const MAX_SLOW: usize = 32;
 /// Duration from which a lookup counts as slow. Resolvers repeat a query after 5 seconds, some after 3.
 pub(crate) const SLOW_AFTER: Duration = Duration::from_secs(2);
-/// Maximum number of concurrent lookups in all zones that did not answer promptly the last time.
+/// Maximum number of concurrent lookups in all slow zones and all zones without history together.
 pub(crate) const MAX_UNPROVEN: usize = 48;
 /// Maximum number of zones with a stored history.
 const MAX_REMEMBERED: usize = 4_096;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// An operation failed. It has not been executed, unless the variant says otherwise.
+/// An operation failed. Nothing was written, except possibly after [`StoreError::Unavailable`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// The disk is full. A retry succeeds once there is space.
@@ -11,7 +11,8 @@ pub enum StoreError {
     /// The write queue is full. A retry shortly afterwards succeeds.
     #[error("the store has more to write than it can keep up with")]
     Overloaded,
-    /// The store cannot be used now, and possibly not until an operator intervenes.
+    /// The store cannot be used now, and possibly not until an operator intervenes. A write may have been committed: if
+    /// the connection or the disk fails during the commit, its outcome is unknown.
     #[error("the store cannot be used: {0}")]
     Unavailable(String),
     /// The store is shutting down.

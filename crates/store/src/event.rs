@@ -85,7 +85,7 @@ impl fmt::Debug for Idempotency {
 /// The result of accepting a list of events: either all are accepted or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ingest {
-    /// All are persisted; in the order of the list.
+    /// All are persisted. The results are in the order of the events.
     Done(Vec<Ingested>),
     /// The events at these positions (from 0) have keys under which other content is stored. Nothing was written.
     Conflict(Vec<usize>),

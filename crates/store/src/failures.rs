@@ -1,9 +1,9 @@
 //! Counts of failed deliveries that no notification has reported yet.
 //!
 //! [`Failures`] sums the deliveries that fail in one transaction, in memory, and the transaction writes the sums: one
-//! row per endpoint and [`FailureCause`]. The number of rows is bounded, so a thousand dead letters cost as little as one.
-//! Deliveries swept because their endpoint was deleted are not counted: the caller who deletes an endpoint accepts
-//! that its waiting deliveries are lost.
+//! row per endpoint and [`FailureCause`]. The number of rows is bounded, so a thousand dead letters cost as little as
+//! one. Deliveries swept because their endpoint was deleted are not counted: the caller who deletes an endpoint
+//! accepts that its waiting deliveries are lost.
 
 use std::collections::BTreeMap;
 

@@ -2,8 +2,8 @@
 //!
 //! [`Outbox`] persists two queues. Notifications ([`Notification`]) are numbered and processed in order by the
 //! notification dispatcher. Each becomes lines ([`EmailLine`]) of emails, of which every recipient has at most one
-//! pending ([`PendingEmail`]). [`StoredEmail`] holds the rules for adding lines to an email and for what remains after it
-//! was sent; all stores share them.
+//! pending ([`PendingEmail`]). [`StoredEmail`] holds the rules for adding lines to an email and for what remains after
+//! it was sent; all stores share them.
 
 use posthaste_core::time::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -56,7 +56,8 @@ pub struct PendingEmail {
     pub recipient: String,
     /// Counts all lines ever added, so that lines added while the email is being sent are not lost.
     pub revision: u64,
-    /// The time at which its first line was added.
+    /// The time at which its first line was added. If the first lines were sent already, the time of the occurrence
+    /// that the first remaining line reports.
     pub first_at: Timestamp,
     /// Number of failed tries to send it.
     pub tries: u32,
@@ -117,8 +118,8 @@ pub enum Posted {
 /// marked as processed in the same transaction that adds its lines to the emails. So a crash loses nothing and
 /// repeats nothing.
 ///
-/// Numbers have no gaps and grow in commit order. At most [`MAX_PENDING_NOTIFICATIONS`] notifications wait; beyond that the oldest
-/// are deleted, which the notification dispatcher sees as a gap.
+/// Numbers have no gaps and grow in commit order. At most [`MAX_PENDING_NOTIFICATIONS`] notifications wait; beyond
+/// that the oldest are deleted, which the notification dispatcher sees as a gap.
 pub trait Outbox {
     /// Returns up to `limit` notifications with a number above `after`, oldest first.
     fn notices(&self, after: u64, limit: usize) -> Answer<Vec<Notification>>;

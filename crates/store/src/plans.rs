@@ -103,7 +103,8 @@ pub enum LimitSource {
 /// The operator's plans, and the server's default limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plans {
-    /// Limits for tenants without their own and without a plan. An absent value means no limit.
+    /// Default limits: each applies where neither the tenant nor its plan sets that limit. An absent value means no
+    /// limit.
     pub server: Limits,
     /// Plans by name.
     pub named: BTreeMap<String, Limits>,

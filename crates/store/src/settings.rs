@@ -13,7 +13,7 @@ use crate::Plans;
 pub struct StoreSettings {
     /// The retry policy of endpoints where neither the endpoint nor its tenant has one.
     pub default_policy: RetryPolicy,
-    /// The plans, and the limits without a plan.
+    /// The plans, and the server's default limits.
     pub plans: Arc<Plans>,
     /// The RNG for ids.
     pub dice: Dice,

@@ -31,9 +31,10 @@ pub type Done<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
 ///
 /// # Guarantees
 ///
-/// 1. **Durable.** When a write is answered, it is on stable storage and every later read sees it, in this process or
-///    the next. An error means that nothing was written. Only if the process dies before the answer may the write
-///    have happened or not.
+/// 1. **Durable.** When a write succeeds, it is on stable storage and every later read sees it, in this process or the
+///    next. An error means that nothing was written, with one exception: after [`StoreError::Unavailable`] the write
+///    may or may not have happened, because the connection or the disk can fail during the commit. The same holds if
+///    the process dies before the answer.
 /// 2. **Atomic.** One call is one transaction: an event and all its deliveries, an attempt and everything it changes,
 ///    a batch. No reader ever sees part of it.
 /// 3. **Ordered.** The writes of one caller take effect in the order of the calls, even if the caller never awaits

@@ -2,8 +2,8 @@
 //!
 //! Each node holds a number of *slots*; all nodes together never hold more than the tenant's limit. Nodes ask one
 //! after the other, repeatedly, with what they have and what they want ([`Ask`]). [`share`] answers with a
-//! [`ShareGrant`]. A node that uses less gives slots back. A node with more than its fair share, while another node wants
-//! some, gives slots back as soon as its attempts in flight have ended. If there is less than one slot per node,
+//! [`ShareGrant`]. A node that uses less gives slots back. A node with more than its fair share, while another node
+//! wants some, gives slots back as soon as its attempts in flight have ended. If there is less than one slot per node,
 //! the nodes take turns: no node keeps a slot while another one wants one and has none.
 
 /// The slots that a node holds and wants, as other nodes see them.

@@ -34,7 +34,7 @@ pub struct Timings {
     pub deaf_after: Span,
     /// Delay before a failed request is retried.
     pub try_again: Span,
-    /// Minimum interval between two heartbeats that notifications trigger.
+    /// Minimum interval between a heartbeat and the next one, if a notification triggers it early.
     pub look_pause: Span,
 }
 

@@ -50,9 +50,9 @@ pub enum Input {
     NoSuchEndpoint(EndpointId),
     /// A caller asks to enable, pause, disable or delete an endpoint.
     ///
-    /// The caller is answered when [`Command::Stands`] has been issued and persisted. Pausing, disabling and
-    /// deleting take effect at once. Enabling takes effect when no sweep is in progress. Enabling also clears the
-    /// failure history and closes a tripped breaker.
+    /// The caller is answered when [`Command::Stands`] has been issued and persisted. Disabling, deleting, and pausing
+    /// an enabled endpoint take effect at once. Enabling, and pausing a disabled endpoint, take effect when no sweep
+    /// is in progress. Enabling also clears the failure history and closes a tripped breaker.
     Stand {
         /// The endpoint.
         endpoint: EndpointId,

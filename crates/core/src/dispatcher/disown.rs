@@ -19,8 +19,8 @@ impl Dispatcher {
         }
     }
 
-    /// Handles a lane that is being released: returns deliveries that were not sent to the store, and forgets the
-    /// lane when its attempts in flight are recorded.
+    /// Handles a lane that is being released: returns its unsent deliveries to the store, and forgets the lane when
+    /// its attempts in flight are recorded.
     pub(super) fn release_lane(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) {
         self.step_out_of_line(lane);
         self.disarm(lane);

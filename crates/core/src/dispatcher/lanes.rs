@@ -64,7 +64,7 @@ pub(super) struct Lane {
 /// loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FaultBackoff {
-    /// Number of waiting periods in a row that ended in another fault, including the current one.
+    /// Number of waiting periods since the last attempt that ended normally, including the current one.
     rests: u32,
     /// End of the current waiting period.
     until: Tick,

@@ -198,7 +198,7 @@ impl Dispatcher {
     }
 
     /// Sets this node's concurrency share of a tenant. Takes effect with the next input. Returns false if the
-    /// tenant has no lanes here and the share is of no use.
+    /// tenant has no lanes here, so that the share is of no use.
     pub fn grant(&mut self, tenant: &TenantId, usable: u32) -> bool {
         self.turns.grant(tenant, usable as usize)
     }

@@ -5,8 +5,9 @@
 //! there are spare slots. A tenant whose receivers all hang thus occupies at most half of the slots. The fewer
 //! slots are spare, the fewer each tenant gets, and some are reserved for tenants that have nothing in flight.
 //!
-//! A tenant can have a concurrency limit. A tenant at its limit leaves the ring and blocks no other tenant. It
-//! returns when one of its attempts ends or its limit is raised.
+//! A tenant can have a concurrency limit, of which this node may have only a share. A tenant at its limit or its share
+//! leaves the ring and blocks no other tenant. It returns when one of its attempts ends, or when the limit or the
+//! share is raised.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -25,7 +26,7 @@ enum QueueState {
     Idle,
     InRing,
     Parked,
-    /// The tenant has reached its concurrency limit.
+    /// The tenant has reached its concurrency limit, or this node's share of it.
     Outside,
 }
 
@@ -262,7 +263,7 @@ impl FairScheduler {
     }
 
     /// Returns the parked tenant with the fewest attempts in flight to the ring, if it may have more. Only one
-    /// tenant at a time, because each call follows one freed slot.
+    /// tenant at a time, because a freed slot is enough for one tenant only.
     fn unpark_one(&mut self, spare: usize) {
         if self
             .parked

@@ -146,7 +146,7 @@ impl Backlog {
         }
     }
 
-    /// Returns the maximum list length at which a new delivery is still added. While a delivery in the store is
+    /// Returns the list length from which on a new delivery is not added any more. While a delivery in the store is
     /// due, half of the list is reserved for it. Otherwise new deliveries arriving as fast as the receiver takes
     /// them would block it for ever.
     fn capacity_for_accepted(&self, now: Timestamp) -> usize {

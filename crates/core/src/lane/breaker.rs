@@ -176,7 +176,9 @@ impl Breaker {
 
     /// Marks the probe as sent.
     ///
-    /// # Panics If no probe may be sent. The caller must have checked [`Breaker::passage`].
+    /// # Panics
+    ///
+    /// If no probe may be sent. The caller must have checked [`Breaker::passage`].
     pub fn send_probe(&mut self, now: Tick) {
         self.state = match self.state {
             BreakerState::Tripped { until, reason } if until <= now => {

@@ -1,9 +1,9 @@
 //! Long-term failure history of an endpoint, and when it is disabled.
 //!
 //! The breaker reacts within seconds; [`Health`] covers days and is stored with the endpoint. An endpoint is
-//! disabled when its receiver answers 410, when 100 deliveries in a row were permanently refused, or after five
-//! days without a success. A warning precedes the last two. If deliveries are rare and the warning comes late, the
-//! endpoint still gets one day between the warning and the disabling.
+//! disabled when its receiver answers 410, when 100 deliveries were permanently refused without a success in between,
+//! or after five days in which every attempt failed. A warning precedes the last two. If deliveries are rare and the
+//! warning about days of failure comes late, the endpoint still gets one day between the warning and the disabling.
 
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +35,7 @@ pub enum DisableCause {
     Gone,
     /// Too many deliveries in a row were permanently refused.
     PermanentFailures,
-    /// No success for days.
+    /// Every attempt has failed for days.
     FailingForDays,
 }
 

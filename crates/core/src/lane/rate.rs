@@ -130,7 +130,9 @@ impl RateBucket {
 
     /// Spends one request.
     ///
-    /// # Panics If the bucket is not open. The caller must have checked [`RateBucket::opens_at`].
+    /// # Panics
+    ///
+    /// If the bucket is not open. The caller must have checked [`RateBucket::opens_at`].
     pub fn spend(&mut self, now: Tick) {
         assert!(self.opens_at() <= now, "spent more than the rate allows");
         self.theoretical_arrival_ns = self

@@ -35,7 +35,7 @@ use crate::switchboard::OwnerRouter;
 
 /// Maximum number of failing tenants and endpoints per round, those that fail most first.
 const MAX_FAILING: usize = 1_000;
-/// Maximum number of tenants whose deliveries in retry are counted per round.
+/// Maximum number of failing tenants whose deliveries in retry are counted per round, besides those with an open alert.
 const MAX_TENANTS_ASKED: usize = 50;
 /// Page size for reading open alerts.
 const PAGE: usize = 500;
@@ -274,8 +274,8 @@ impl AlertChecker {
         Ok(())
     }
 
-    /// Reads the number of deliveries in retry for more than 24 hours: in total, and of tenants that exceed the
-    /// threshold or have an open alert.
+    /// Reads the number of deliveries in retry for more than 24 hours: in total, of tenants with an open alert, and of
+    /// the operational tenant. If the total crosses the threshold, also of the tenants that fail most.
     async fn read_retrying(
         &self,
         now: Timestamp,
@@ -298,8 +298,8 @@ impl AlertChecker {
             .filter(|(other, _)| *other == name)
             .filter_map(|(_, scope)| tenant_of(scope))
             .collect();
-        // A tenant's count never exceeds the total, except that of the operational tenant, which is not part of the
-        // total.
+        // A tenant's count never exceeds the total, so other tenants are counted only if the total crosses the
+        // threshold. The operational tenant is not part of the total, so it is always counted.
         tenants.extend(apart.cloned());
         if matches!(all, Seen::Value { value, .. } if bound.is_crossed(value)) {
             let (width, since) = buckets(now, LONG_IN_RETRY);

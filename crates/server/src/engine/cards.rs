@@ -1,8 +1,9 @@
 //! Endpoint cache: the configuration that attempts need of each endpoint, in memory.
 //!
-//! [`EndpointLoader`] loads a [`EndpointConfig`] from the endpoint's row when the dispatcher asks for an introduction, and again when the
-//! endpoint changes. [`EndpointCache`] holds at most [`MAX_CACHED_ENDPOINTS`] of them. At most one read per endpoint is in progress; a
-//! change during a read causes another read, so that the cached value is always the one that was read last.
+//! [`EndpointLoader`] loads an [`EndpointConfig`] from the endpoint's row when the dispatcher asks for it, and again
+//! when the endpoint changes. [`EndpointCache`] holds at most [`MAX_CACHED_ENDPOINTS`] of them. At most one read per
+//! endpoint is in progress; a change during a read causes another read, so that the cached value is always the one
+//! that was read last.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! Makes one attempt: builds the request, signs it, sends it, and reports the result.
 //!
-//! [`AttemptJob`] describes the attempt, [`AttemptContext`] holds what all attempts share. Exactly one [`AttemptResult`] is put into the
-//! inbox for each attempt, whether it ends by a response, an internal error, a panic or a server shutdown.
+//! [`AttemptJob`] describes the attempt, [`AttemptContext`] holds what all attempts share. Exactly one
+//! [`AttemptResult`] is put into the inbox for each attempt, whether it ends by a response, an internal error, a panic
+//! or a server shutdown.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

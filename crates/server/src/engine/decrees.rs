@@ -1,8 +1,8 @@
 //! Endpoint status changes that are not persisted yet.
 //!
 //! A status change (pause, disable, …) takes effect in the dispatcher at once: waiting deliveries are held or failed,
-//! and nothing is sent. [`PendingStatusWrites`] keeps the change until the store has accepted it, and retries as often as needed.
-//! Until then, the status read from the store is outdated, and [`PendingStatusWrites::overlay`] corrects it.
+//! and nothing is sent. [`PendingStatusWrites`] keeps the change until the store has accepted it, and retries as often
+//! as needed. Until then, the status read from the store is outdated, and [`PendingStatusWrites::overlay`] corrects it.
 
 use std::sync::Arc;
 

@@ -39,8 +39,8 @@ impl Told {
     }
 }
 
-/// Returns a header value, the part after its scheme, and for `Basic` the decoded user name and password. Longer parts
-/// come first, so that no remainder of them is left.
+/// Returns a header value and the part after its scheme; for `Basic` also the decoded `user:password` and the password.
+/// Longer parts come first, so that no remainder of them is left.
 fn parts(value: &[u8]) -> Vec<Vec<u8>> {
     let mut parts = vec![value.to_vec()];
     let Some(blank) = value.iter().position(|byte| *byte == b' ') else {

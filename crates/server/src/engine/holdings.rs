@@ -1,6 +1,7 @@
 //! The shards that this node owns.
 //!
-//! Only the engine task changes [`Holdings`]; any task may read it. [`LeaseLosses`] counts how often the lease was lost.
+//! Only the engine task changes [`Holdings`]; any task may read it. [`LeaseLosses`] counts how often the lease was
+//! lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -18,7 +18,7 @@
 //! ```text
 //!  store ─ hand-over ─▶ inbox ─▶ shell ◀─▶ dispatcher (core)
 //!                         ▲        ├─▶ attempt runner: config + payload ▸ token ▸ sign ▸ egress ─▶ inbox
-//!                         │        ├─▶ store.record ───────────────────────────▶ inbox
+//!                         │        ├─▶ store.record ────────────────────────────────────────────▶ inbox
 //!                         └────────┴── fetch, sweep, load
 //! ```
 

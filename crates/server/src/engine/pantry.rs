@@ -1,8 +1,8 @@
 //! In-memory payload cache for first attempts.
 //!
 //! The engine inserts the payload of every committed event that is due, so that the first attempt needs no store read.
-//! [`PayloadCache`] holds at most [`MAX_BYTES`] and evicts the oldest entries first. An evicted payload is read from the
-//! store when its delivery is sent.
+//! [`PayloadCache`] holds at most [`MAX_BYTES`] and evicts the oldest entries first. An evicted payload is read from
+//! the store when its delivery is sent.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -110,7 +110,8 @@ fn parts(notice: &Notification) -> (Value, Option<Value>) {
     (Value::Object(detail), Some(alert))
 }
 
-/// Returns the email recipients: the operator for everything, the owner for changes of the endpoint.
+/// Returns the email lines with their recipients: the operator for everything; the owner for everything about its
+/// endpoint except alerts, unless the endpoint was deleted or the owner's address is one of the operator's.
 fn lines(notice: &Notification, about: &About, audience: &Audience) -> Vec<(String, EmailLine)> {
     let Some(operator) = &audience.letters else {
         return Vec::new();

@@ -52,8 +52,8 @@ impl NotificationObserver for Nobody {
     }
 }
 
-/// Returns the shard whose owner dispatches notifications. It is the second shard, because the owner of the first makes
-/// the retention runs.
+/// Returns the shard whose owner dispatches notifications. It is the second shard, to spread the load: the owner of the
+/// first makes the retention runs.
 pub(super) fn dispatching_shard() -> Shard {
     Shard::all().nth(1).expect("there are shards")
 }

@@ -1,9 +1,9 @@
 //! Attempt counters of single endpoints, for operators that enable them.
 //!
-//! A series costs memory in Prometheus for as long as it is kept, so [`EndpointCounters`] has a fixed number of slots, used by
-//! active endpoints. An endpoint without attempts for an hour can lose its slot to another. Attempts of endpoints
-//! without a slot are counted together. Counters never decrease, so that rates stay correct: an endpoint that gets a
-//! slot starts at zero.
+//! A series costs memory in Prometheus for as long as it is kept, so [`EndpointCounters`] has a fixed number of slots,
+//! used by active endpoints. An endpoint without attempts for an hour can lose its slot to another. Attempts of
+//! endpoints without a slot are counted together. Counters never decrease, so that rates stay correct: an endpoint that
+//! gets a slot starts at zero.
 
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::time::{Span, Timestamp};

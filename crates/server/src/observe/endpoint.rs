@@ -1,7 +1,7 @@
 //! Recent attempts of one endpoint.
 //!
-//! [`RecentAttemptBuffer`] keeps the last [`RECENT_ATTEMPTS`] attempts in a ring buffer. [`EndpointStats`] and [`RecentAttempts`] are
-//! summaries of it.
+//! [`RecentAttemptBuffer`] keeps the last [`RECENT_ATTEMPTS`] attempts in a ring buffer. [`EndpointStats`] and
+//! [`RecentAttempts`] are summaries of it.
 
 use std::time::Duration;
 

@@ -5,7 +5,8 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
-/// One eviction removes one entry in this number, so that a stream of new keys does not pay for a search each.
+/// One eviction removes the capacity divided by this number, so that a stream of new keys does not pay for a search
+/// each.
 const FORGET_SHARE: usize = 8;
 
 /// A map with a maximum number of entries.

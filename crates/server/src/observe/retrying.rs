@@ -9,7 +9,7 @@ pub const LONG_IN_RETRY: Span = Span::from_hours(24);
 /// Upper limit of the count. More than 100 is already in the alert range.
 pub const MAX_RETRYING_COUNTED: usize = 10_000;
 
-/// Returns the time before which a delivery must have started retrying to be counted.
+/// Returns the time before which a delivery in retry must first have been due to be counted.
 pub fn long_ago(now: Timestamp) -> Timestamp {
     Timestamp(now.0.saturating_sub(LONG_IN_RETRY.as_millis()))
 }

@@ -1,8 +1,8 @@
 //! Requests and answers between nodes (node RPC).
 //!
-//! Nodes of different versions may share a store during an upgrade. So [`NodeRequest`] and [`NodeResponse`] are JSON: an unknown
-//! request gets [`NodeResponse::NotUnderstood`], unknown fields are ignored, and missing fields have a default where one makes
-//! sense.
+//! Nodes of different versions may share a store during an upgrade. So [`NodeRequest`] and [`NodeResponse`] are JSON:
+//! an unknown request gets [`NodeResponse::NotUnderstood`], unknown fields are ignored, and missing fields have a
+//! default where one makes sense.
 
 use std::fmt::Display;
 use std::str::FromStr;

@@ -1,9 +1,9 @@
-//! Style that a machine can see. What needs taste is left to readers.
+//! Checks of style and of the rules of dependency: the parts of STYLE.md and ARCHITECTURE.md that a program can check.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A file longer than this wants splitting by noun.
+/// Maximum length of a source file. A longer one is split by noun.
 const MAX_LINES: usize = 600;
 
 fn workspace() -> PathBuf {
@@ -55,6 +55,113 @@ fn every_module_opens_with_what_it_promises() {
     }
 }
 
+/// Question words that no doc comment starts with: it starts with the thing or a verb.
+const QUESTION_WORDS: [&str; 9] = [
+    "What", "Who", "Whose", "How", "Whether", "Where", "Which", "Nobody", "Whoever",
+];
+/// Words that leave out the actor.
+const WORDS_WITHOUT_ACTOR: [&str; 6] = [
+    "nobody",
+    "whoever",
+    "whomever",
+    "somebody",
+    "everybody",
+    "anybody",
+];
+/// Files whose comments are not checked.
+const UNCHECKED_COMMENTS: [(&str, &str); 3] = [
+    (
+        "crates/server/src/cli",
+        "the comments are the text of --help",
+    ),
+    (
+        "crates/server/src/bench/settings.rs",
+        "the comments are the text of --help",
+    ),
+    (
+        "crates/testbed/src/mail/mod.rs",
+        "it quotes the answer of a mail server",
+    ),
+];
+
+/// Returns the style errors in the comments of a source file, as line number and text.
+fn unclear_comments(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let mut last_marker = "";
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim_start();
+        let marker = ["//!", "///", "//"]
+            .into_iter()
+            .find(|marker| line.starts_with(marker))
+            .unwrap_or_default();
+        if !marker.is_empty() {
+            let comment = &line[marker.len()..];
+            let words = || comment.split(|c: char| !c.is_alphanumeric() && c != '_');
+            let first = words().find(|word| !word.is_empty()).unwrap_or_default();
+            let starts_doc = marker != "//" && marker != last_marker;
+            let lower = |word: &str| word.to_ascii_lowercase();
+            if (starts_doc && QUESTION_WORDS.contains(&first))
+                || words().any(|word| WORDS_WITHOUT_ACTOR.contains(&lower(word).as_str()))
+            {
+                found.push((number + 1, line));
+            }
+        }
+        last_marker = marker;
+    }
+    found
+}
+
+#[test]
+fn comments_start_with_the_thing_and_name_the_actor() {
+    let root = workspace();
+    let mut found = Vec::new();
+    for (path, text) in sources_below("crates") {
+        let path = path.strip_prefix(&root).expect("it lies below").to_owned();
+        if UNCHECKED_COMMENTS
+            .iter()
+            .any(|(unchecked, _)| path.starts_with(unchecked))
+        {
+            continue;
+        }
+        let unclear = unclear_comments(&text).into_iter();
+        found.extend(unclear.map(|(line, text)| format!("{}:{line}: {text}", path.display())));
+    }
+    assert!(
+        found.is_empty(),
+        "STYLE.md, section English:\n{}",
+        found.join("\n")
+    );
+}
+
+#[test]
+fn an_unclear_comment_is_found() {
+    let lines = |text| -> Vec<usize> {
+        let found = unclear_comments(text).into_iter();
+        found.map(|(line, _)| line).collect()
+    };
+    let none: [usize; 0] = [];
+    assert_eq!(lines("/// What is kept.\nstruct Kept;"), [1]);
+    assert_eq!(lines("    // Asked by whoever reads it.\n"), [1]);
+    assert_eq!(
+        lines("//! Retention.\n\n/// How long.\nconst A: u8 = 1;"),
+        [3]
+    );
+    assert_eq!(
+        lines("/// Returns the owner,\n/// Which may be none.\n"),
+        none
+    );
+    assert_eq!(lines("let nobody = \"nobody\"; // the user"), none);
+}
+
+/// Maximum length of ARCHITECTURE.md. Details belong in docs/internals.
+const MAX_ARCHITECTURE_LINES: usize = 150;
+
+#[test]
+fn the_architecture_is_a_map() {
+    let text = fs::read_to_string(workspace().join("ARCHITECTURE.md")).expect("the document");
+    assert!(text.lines().count() <= MAX_ARCHITECTURE_LINES);
+}
+
 /// The core matches every variant by name, so that a new one is a compile error where it matters.
 #[test]
 fn the_core_has_no_catch_all_arms() {
@@ -100,7 +207,7 @@ fn only_the_server_is_a_program() {
     assert_eq!(programs, [crates.join("server")]);
 }
 
-/// What only tests depend on: [`nothing_that_is_shipped_needs_the_testbed`].
+/// The crate of test fixtures. The program does not depend on it: [`nothing_that_is_shipped_needs_the_testbed`].
 const TESTBED: &str = "testbed";
 
 fn is_test(path: &Path) -> bool {
@@ -111,8 +218,8 @@ fn is_test(path: &Path) -> bool {
     in_tests || stem.ends_with("tests")
 }
 
-/// Where the lint that keeps everybody to the one door is set aside outside of it, and how often.
-/// Another line here is a decision about the safety of whoever runs the server.
+/// Files outside `egress` that disable the lint against outbound connections, and how often. Another line here is a
+/// decision about the security of every operator.
 const EXCEPTIONS: [(&str, usize); 2] = [
     // The benchmark starts this very program again.
     ("crates/server/src/bench/subject.rs", 1),
@@ -212,9 +319,8 @@ fn no_crate_forbids_less_than_the_workspace() {
     }
 }
 
-/// Crates that speak HTTP or TLS to others in their own way: through proxies from the environment, after
-/// redirects, and with nobody judging where they go. Tests may not have them either: what a test needs,
-/// a feature soon uses.
+/// Crates with an HTTP or TLS client of their own: they use proxies from the environment, follow redirects, and do not
+/// vet addresses. Tests may not depend on them either, because a dependency of a test is soon used by a feature.
 const OTHER_DOORS: [&str; 24] = [
     "actix-http",
     "attohttpc",

@@ -1,8 +1,8 @@
 //! Follows the change log, and looks for work that other nodes committed.
 //!
 //! Changes are numbered in commit order, so a node that has read up to a number has missed nothing before it.
-//! [`follow_change_log`] reads them when a `NOTIFY` message arrives, and at least twice a second. [`look_for_work`] looks for
-//! waiting deliveries every few seconds, because a `NOTIFY` message may be lost.
+//! [`follow_change_log`] reads them when a `NOTIFY` message arrives, and at least twice a second. [`look_for_work`]
+//! looks for waiting deliveries every few seconds, because a `NOTIFY` message may be lost.
 
 use std::sync::Arc;
 use std::time::Duration;

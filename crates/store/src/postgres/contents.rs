@@ -1,7 +1,7 @@
 //! Cache of payloads that a fetch has read.
 //!
-//! A fetch also reads the payloads of its deliveries, so that sending them needs no further read. [`FetchedPayloadCache`] holds
-//! at most 16 MiB and evicts the oldest entries first.
+//! A fetch also reads the payloads of its deliveries, so that sending them needs no further read.
+//! [`FetchedPayloadCache`] holds at most 16 MiB and evicts the oldest entries first.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

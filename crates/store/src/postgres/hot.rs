@@ -72,7 +72,8 @@ impl Batch {
         self.accepts.len() + self.records.len()
     }
 
-    /// Answers all operations with an error. None of them was done.
+    /// Answers all operations with an error. If the connection was lost during the commit, they may have been
+    /// committed all the same.
     pub(super) fn refuse(self, why: &StoreError) {
         for accepting in self.accepts {
             accepting.reply.give(Err(why.clone()));

@@ -1,8 +1,8 @@
 //! One database connection. Statements are prepared once and found by their SQL text.
 //!
-//! [`PgConnection`] runs statements with a time limit; [`Connector`] keeps one link open and reconnects. Correctness does not
-//! depend on the session settings made here, only speed and time limits do. So a proxy that pools by transaction does
-//! no harm.
+//! [`PgConnection`] runs statements with a time limit; [`Connector`] keeps one link open and reconnects. Correctness
+//! does not depend on the session settings made here, only speed and time limits do. So a proxy that pools by
+//! transaction does no harm.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,8 +1,8 @@
 //! Node RPC: questions and answers between nodes, through the table `mail`.
 //!
 //! A question is a row for the receiving node. That node is notified, deletes the row, and answers in the same way.
-//! [`NodeRpc`] keeps the open questions and the rows to send. A crash loses questions and answers, so a question must be
-//! safe to repeat. The number of open questions, their size and the wait for an answer are bounded.
+//! [`NodeRpc`] keeps the open questions and the rows to send. A crash loses questions and answers, so a question must
+//! be safe to repeat. The number of open questions, their size and the wait for an answer are bounded.
 //!
 //! An expired question is not executed: the asking node may have reported a failure and asked for the opposite since.
 //! A question therefore carries its expiry time by the database's clock, which both nodes can read. The time is
@@ -197,7 +197,7 @@ impl NodeRpc {
         self.stir.notify_one();
     }
 
-    /// Closes the post, and answers all open questions with an error.
+    /// Refuses further questions, and answers all open questions with an error.
     pub(super) fn close(&self) {
         let asked = {
             let mut inner = self.lock();

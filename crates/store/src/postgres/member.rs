@@ -195,9 +195,9 @@ impl MembershipTask {
         let told = move || membership.tell(News::Passed(holdings));
         // The second writer needs no barrier if its queue was never used. Then it has not even a connection.
         let both = metered.is_used();
-        // The first queue may contain results for these shards, so its barrier goes last. The second queue contains
-        // only events, and their owner is determined when they are written. Only the group that is being written now
-        // must finish, so its barrier goes first.
+        // The first queue may contain results for these shards, so its barrier goes to the end of the queue. The second
+        // queue contains only events, and their owner is determined when they are written. Only the group that is
+        // being written now must finish, so the second barrier goes to the front of its queue.
         let queue = &self.membership.shared.queue;
         queue.push_last(barrier(move || match both {
             true => metered.push_first(barrier(told)),

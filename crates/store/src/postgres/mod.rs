@@ -19,7 +19,8 @@
 //! 2. **Fenced writes.** A write on behalf of an owner commits only if this node is still registered and still owns
 //!    the shards. The check is part of the same transaction.
 //! 3. **No silent loss.** When a connection breaks, an unanswered write may or may not be committed. The caller gets
-//!    an error and can repeat the request.
+//!    [`StoreError::Unavailable`](crate::StoreError::Unavailable), which means that the outcome is unknown, and can
+//!    repeat the request.
 
 mod accept;
 mod alerts;
@@ -34,6 +35,7 @@ mod copy_link;
 mod dead;
 mod dial;
 mod directory;
+mod empty_days;
 mod endpoints;
 mod events;
 mod fault;
@@ -42,6 +44,7 @@ mod floors;
 mod holdings;
 mod hot;
 mod lead;
+mod lifecycle;
 mod link;
 mod lists;
 mod mail;

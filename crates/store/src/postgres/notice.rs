@@ -1,7 +1,7 @@
 //! The payloads that nodes send each other by `NOTIFY`.
 //!
-//! A [`NotifyMessage`] is only a hint: a node that receives it looks immediately, and a node that does not looks a little
-//! later. So a notice may be lost, duplicated or truncated, and one that cannot be parsed is ignored.
+//! A [`NotifyMessage`] is only a hint: a node that receives it looks immediately, and a node that does not looks a
+//! little later. So a notice may be lost, duplicated or truncated, and one that cannot be parsed is ignored.
 //!
 //! | channel | payload | |
 //! |---|---|---|
@@ -40,9 +40,9 @@ pub(super) fn channel_of(node: NodeNo) -> String {
 pub(super) enum NotifyMessage {
     /// The change log has new entries.
     Changes,
-    /// This node saw or made a change of ownership.
+    /// The node with this number saw or made a change of ownership.
     Members(NodeNo),
-    /// This node tests whether it receives its own `NOTIFY` messages.
+    /// The node with this number tests whether it receives its own `NOTIFY` messages.
     Test(NodeNo),
     /// These endpoints of the receiving node have work.
     Work(Vec<(EndpointId, Timestamp)>),

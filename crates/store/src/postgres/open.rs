@@ -61,7 +61,7 @@ pub(super) async fn migrate(link: &PgConnection, url: &ServerUrl) -> Result<(), 
     Ok(())
 }
 
-/// Refuses to open a database whose copy was started and not finished.
+/// Refuses to open a database whose copy was started and not finished, because a part of the data is missing.
 pub(super) async fn refuse_half_copied(
     link: &PgConnection,
     url: &ServerUrl,
@@ -81,8 +81,8 @@ pub(super) async fn refuse_half_copied(
 
 /// Returns the schema version of the database, or 0 if it has no posthaste tables yet.
 async fn format(link: &PgConnection) -> Result<u32, DbError> {
-    // Reads the catalog with a query. The server process's catalog cache may not show a table that another node
-    // created while this one waited for the lock.
+    // Queries the catalog tables instead of calling `to_regclass`, which uses the server process's catalog cache. The
+    // cache may not show a table that another node created while this one waited for the lock.
     let sql = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_class c \
                JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
                WHERE c.relname = 'meta' AND n.nspname = ANY (current_schemas(false)))";

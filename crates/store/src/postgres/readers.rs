@@ -5,8 +5,8 @@
 //!
 //! A database restart closes every connection. A read that finds its connection dead is repeated once, on a new one,
 //! so that no caller gets an error while the database is up. While the database is down, reads wait for the next
-//! attempt to connect (at most `ReconnectBackoff::most`); if it fails, every read that was waiting when the attempt started is
-//! refused with it. A worker whose connection cannot be opened leaves reads to those that are connected.
+//! attempt to connect (at most `ReconnectBackoff::most`); if it fails, every read that was waiting when the attempt
+//! started is refused with it. A worker whose connection cannot be opened leaves reads to those that are connected.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -300,7 +300,7 @@ impl ReadQueue {
         self.filled.notify_one();
     }
 
-    /// Waits for the oldest read and takes it. Returns `None` when the desk is shut and nothing waits.
+    /// Waits for the oldest read and takes it. Returns `None` when the queue is shut and nothing waits.
     async fn next(&self) -> Option<Waiting> {
         loop {
             {
@@ -321,7 +321,7 @@ impl ReadQueue {
         }
     }
 
-    /// Serves reads on one connection until the desk is shut. A worker that failed to connect takes no read before it
+    /// Serves reads on one connection until the queue is shut. A worker that failed to connect takes no read before it
     /// has succeeded, so that it takes none from workers that are connected.
     async fn work(self: Arc<Self>, mut connector: Connector, pace: ReadKind) {
         let mut presence = ConnectedGuard {
@@ -418,7 +418,7 @@ impl ReadQueue {
         }
     }
 
-    /// Returns whether the desk is shut and nothing waits.
+    /// Returns whether the queue is shut and nothing waits.
     fn is_done(&self) -> bool {
         let inner = self.lock();
         inner.shut && inner.waiting.is_empty()

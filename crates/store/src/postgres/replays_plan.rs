@@ -62,7 +62,8 @@ impl Plan {
     }
 }
 
-/// Searches the targets of a replay, in steps of [`LOOK`] rows.
+/// Searches the targets of a replay, in steps of [`LOOK`] rows, so that no single statement runs long. The store calls
+/// it as a read with one snapshot, which stays open during the whole search.
 pub(super) async fn plan(
     link: &PgConnection,
     tenant: &TenantId,
@@ -121,7 +122,7 @@ pub(super) async fn plan(
     });
     plan.targets = named.collect();
     plan.targets.sort_unstable();
-    // A delivery that ends during the search can be found by two steps, unless the caller reads in one snapshot.
+    // Without one snapshot for all steps, a delivery that ends during the search could be found twice.
     plan.targets.dedup();
     Ok(plan)
 }

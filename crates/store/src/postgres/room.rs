@@ -131,7 +131,8 @@ async fn share(
     let mut rooms = Vec::with_capacity(crowds.len());
     let mut changes = Changes::default();
     for crowd in crowds {
-        // A deleted tenant, or a node that is not registered, gets no share. Attempts that are in flight finish.
+        // A deleted tenant gets no share: no attempt starts any more, and those in flight finish. A node that is no
+        // longer registered gets no share either.
         let Some(no) = numbers.get(crowd.tenant.as_str()).filter(|_| lives) else {
             rooms.push(NOTHING);
             continue;

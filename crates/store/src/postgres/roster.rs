@@ -44,7 +44,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Creates a table without a connection.
+    /// Creates the sender of requests, without opening a connection.
     pub(super) fn new(settings: Rc<PostgresSettings>, timings: Timings) -> Table {
         Table {
             tether: CancellableConnection::new(settings.clone()),

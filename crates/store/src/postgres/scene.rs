@@ -1,9 +1,10 @@
 //! The context of a write transaction: [`WriteContext`], and the side effects that are written with it.
 //!
-//! A cold operation first takes what it relies on, in this order: [`WriteContext::lock_directory`] if it changes tenants,
-//! endpoints or keys, [`WriteContext::lock_directory_shared`] if it routes by them, [`WriteContext::guard`] if only the owner may do it.
-//! Then it reads and writes through [`WriteContext::link`] and registers side effects ([`WriteContext::change`], [`WriteContext::count`],
-//! [`WriteContext::tell`]), which are written at the end of the same transaction.
+//! A cold operation first takes what it relies on, in this order: [`WriteContext::lock_directory`] if it changes
+//! tenants, endpoints or keys, [`WriteContext::lock_directory_shared`] if it routes by them, [`WriteContext::guard`]
+//! if only the owner may do it. Then it reads and writes through [`WriteContext::link`] and registers side effects
+//! ([`WriteContext::change`], [`WriteContext::count`], [`WriteContext::tell`]), which are written at the end of the
+//! same transaction.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -5,7 +5,7 @@
 
 use std::future::ready;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use posthaste_core::delivery::DeadReason;
@@ -17,19 +17,15 @@ use posthaste_core::lane::{Fetched, Health, Standing};
 use posthaste_core::time::Timestamp;
 
 use super::columns::ms;
-use super::contents::FetchedPayloadCache;
 use super::fault::DbError;
-use super::floors::DueWatermarks;
 use super::link::PgConnection;
 use super::membership::Membership;
 use super::operation::{Accepting, Operation, Task};
-use super::queue::Queue;
-use super::readers::{ReadKind, Readers};
-use super::reply::{Closed, Reply, promise};
+use super::readers::ReadKind;
+use super::reply::{Reply, promise};
 use super::scene::WriteContext;
 use super::schema::meta;
-use super::settings::PostgresSettings;
-use super::thread::{self, Shared};
+use super::thread::Shared;
 use super::{
     audit, dead, directory, endpoints, figures, lists, passes, record, replays, tidy, usage, whose,
     work,
@@ -38,10 +34,10 @@ use crate::audit::fitted;
 use crate::{
     Answer, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry, AuditFilter,
     AuditOutcome, Cluster, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
-    DisabledReason, Done, Endpoint, EndpointRow, EventFilter, HandOver, Ingest, KeyHash, NewEvent,
-    OpenError, Orders, OwnedObject, Page, PageRequest, Pass, Quotas, ReplaceResult, Replay,
-    ReplayFilter, ReplayStep, Retention, RetentionStepResult, RetryResult, Store, StoreError,
-    StoreSettings, StoredDelivery, StoredEvent, SweepResult, Tenant, Usage, Written,
+    DisabledReason, Done, Endpoint, EndpointRow, EventFilter, Ingest, KeyHash, NewEvent,
+    OwnedObject, Page, PageRequest, Pass, Quotas, ReplaceResult, Replay, ReplayFilter, ReplayStep,
+    Retention, RetentionStepResult, RetryResult, Store, StoreError, StoredDelivery, StoredEvent,
+    SweepResult, Tenant, Usage, Written,
 };
 
 /// Bytes that an event counts for in addition to its payload, so that batches of empty events are bounded too.
@@ -49,44 +45,12 @@ const EVENT_BYTES: usize = 1_024;
 
 /// A store in a PostgreSQL database, which other nodes may share.
 pub struct PostgresStore {
-    shared: Shared,
-    membership: Arc<Membership>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    pub(super) shared: Shared,
+    pub(super) membership: Arc<Membership>,
+    pub(super) thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl PostgresStore {
-    /// Opens a store and creates or migrates its tables as needed. Blocks the calling thread until the store is open,
-    /// so do not call it on an async runtime's thread. Needs no runtime.
-    pub fn open(
-        settings: PostgresSettings,
-        store: StoreSettings,
-        hand_over: Arc<dyn HandOver>,
-        orders: Arc<dyn Orders>,
-    ) -> Result<PostgresStore, OpenError> {
-        let shared = Shared {
-            queue: Arc::new(Queue::new(store.max_waiting_writes)),
-            metered: Arc::new(Queue::new(store.max_waiting_writes)),
-            readers: Arc::new(Readers::new()),
-            closed: Arc::new(Closed::default()),
-            floors: Arc::new(DueWatermarks::default()),
-            contents: Arc::new(FetchedPayloadCache::default()),
-            hand_over,
-            orders,
-        };
-        let (thread, membership) = thread::start(settings, store, shared.clone())?;
-        Ok(PostgresStore {
-            shared,
-            membership,
-            thread: Mutex::new(Some(thread)),
-        })
-    }
-
-    /// Returns the shards that this node owns now. For tests and tools.
-    #[doc(hidden)]
-    pub fn owned_shards(&self) -> Vec<posthaste_core::cluster::Shard> {
-        self.membership.holdings.shards()
-    }
-
     /// Enqueues a cold operation. It runs in queue order, in its own transaction.
     pub(super) fn write<T, F>(&self, run: F) -> Answer<T>
     where
@@ -119,23 +83,6 @@ impl PostgresStore {
         let (done, answer) = promise();
         self.shared.readers.read(pace, true, read, done);
         answer
-    }
-}
-
-impl Drop for PostgresStore {
-    fn drop(&mut self) {
-        self.shared.close_queues();
-        let thread = self
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if let Some(thread) = thread
-            && thread.thread().id() != std::thread::current().id()
-            && thread.join().is_err()
-        {
-            tracing::error!("the store's thread has panicked");
-        }
     }
 }
 

@@ -14,7 +14,7 @@ pub(super) struct CancellableConnection {
 }
 
 impl CancellableConnection {
-    /// Creates a tether without a connection.
+    /// Creates the holder, without opening a connection.
     pub(super) fn new(settings: Rc<PostgresSettings>) -> CancellableConnection {
         CancellableConnection {
             settings,

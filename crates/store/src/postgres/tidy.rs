@@ -22,7 +22,7 @@ use super::tidy_rows::{
     DeliverySet, hold, name_added, remember, remove, remove_attempts, remove_payloads,
 };
 use super::tidy_strolls::last_safe_id;
-use super::{alerts, audit, buckets, passes, tidy_days, tidy_minds};
+use super::{alerts, audit, buckets, empty_days, passes, tidy_days, tidy_minds};
 use crate::retention::is_over;
 use crate::stretches::SkipRanges;
 use crate::{Kept, Limits, Retention, RetentionStepResult};
@@ -119,7 +119,7 @@ async fn step_on(
     }
     if up_to.is_none() {
         remove_replays(scene, now, retention, progress).await?;
-        progress.emptied_at = tidy_days::drop_empty(scene, now, progress.emptied_at).await?;
+        progress.emptied_at = empty_days::drop_empty(scene, now, progress.emptied_at).await?;
     }
     progress.up_to = up_to;
     Ok(RetentionStepResult {
@@ -410,8 +410,8 @@ fn judge_one(
         doomed.events.insert(event.id);
         return;
     }
-    // A delivery that is replayed on any node ends after now, and its attempts expire that much later. The same holds
-    // for a waiting delivery.
+    // A delivery that is replayed, on any node, ends after now, so its attempts expire no earlier than one retention
+    // period from now. The same holds for a waiting delivery.
     doomed.note(Some(now.after(kept.attempts)));
     match last_end {
         None => doomed.note(Some(now.after(kept.shortest()))),

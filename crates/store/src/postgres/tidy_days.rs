@@ -7,8 +7,7 @@
 //! row by row ([`tidy_strolls`](super::tidy_strolls)). So are the expired rows of a day that a few waiting deliveries
 //! keep from being dropped.
 //!
-//! A day that has become empty is dropped too, so that the number of partitions stays close to the number of days
-//! that are kept.
+//! Days that have become empty are dropped by [`empty_days`](super::empty_days).
 
 use std::collections::BTreeMap;
 
@@ -38,12 +37,6 @@ const ADDED_AT_ONCE: usize = 1_000;
 const KEYS_AT_ONCE: i64 = 20_000;
 /// Up to this number, events are counted exactly.
 const COUNTED: i64 = 100_000;
-/// Minimum age of an empty day before it is dropped, so that no node drops a partition that another is about to fill.
-const EMPTY_FOR: Span = Span::from_days(3);
-/// Interval of looking for empty days.
-const EMPTY_EVERY: Span = Span::from_hours(1);
-/// Maximum number of empty days that are dropped in one step.
-const EMPTY_AT_ONCE: usize = 8;
 /// Time before midnight in which an accepted event can have deliveries with ids of the next day. The ids of
 /// deliveries directly follow the event's own id.
 const MIDNIGHT_OVERLAP: Span = Span::from_secs(60);
@@ -67,7 +60,7 @@ impl Step {
 }
 
 /// Returns the days that have partitions, the oldest first, with the size of each in bytes.
-async fn days(link: &PgConnection) -> Result<Vec<(Day, u64)>, DbError> {
+pub(super) async fn days(link: &PgConnection) -> Result<Vec<(Day, u64)>, DbError> {
     let rows = link
         .query(
             // A partition that another node is dropping has no size any more.
@@ -181,7 +174,7 @@ pub(super) async fn step(
 
 /// Runs an action that needs exclusive locks. Rolls it back and returns `None` if other transactions hold locks for
 /// too long.
-async fn with_exclusive_locks<T>(
+pub(super) async fn with_exclusive_locks<T>(
     link: &PgConnection,
     day: Day,
     act: impl Future<Output = Result<Option<T>, DbError>>,
@@ -461,7 +454,7 @@ async fn count_events(link: &PgConnection, day: Day) -> Result<usize, DbError> {
 
 /// Locks a day's partitions against writes until the commit, and against row locks: a replay locks the events that it
 /// makes deliveries of.
-async fn lock_partitions(link: &PgConnection, day: Day) -> Result<(), DbError> {
+pub(super) async fn lock_partitions(link: &PgConnection, day: Day) -> Result<(), DbError> {
     link.execute("SELECT pg_advisory_xact_lock($1)", &[&lock::PARTITIONS])
         .await?;
     let names = PARTITIONED.map(|table| day.partition(table)).join(", ");
@@ -533,64 +526,9 @@ async fn have_ended(
     Ok(row.get(0))
 }
 
-async fn drop_partitions(link: &PgConnection, day: Day) -> Result<(), DbError> {
+pub(super) async fn drop_partitions(link: &PgConnection, day: Day) -> Result<(), DbError> {
     let names = PARTITIONED.map(|table| day.partition(table)).join(", ");
     link.batch(&format!("DROP TABLE {names}")).await
-}
-
-/// Drops old days that are empty, unless the last search was recent. Returns the time of the last complete search.
-pub(super) async fn drop_empty(
-    scene: &mut WriteContext,
-    now: Timestamp,
-    looked_at: Option<Timestamp>,
-) -> Result<Option<Timestamp>, DbError> {
-    let lately = looked_at.filter(|at| (*at..at.after(EMPTY_EVERY)).contains(&now));
-    if lately.is_some() {
-        return Ok(lately);
-    }
-    let link = scene.link.clone();
-    let young = Day::at(Timestamp(now.0.saturating_sub(EMPTY_FOR.as_millis())));
-    let mut dropped = 0;
-    for (day, _) in days(&link).await? {
-        if day >= young || dropped == EMPTY_AT_ONCE {
-            break;
-        }
-        if !is_empty(&link, day).await? {
-            continue;
-        }
-        let gone = with_exclusive_locks(&link, day, drop_one_empty(&link, day)).await?;
-        if gone.is_none() {
-            break;
-        }
-        dropped += 1;
-    }
-    if dropped > 0 {
-        scene.partitions.forget();
-    }
-    Ok((dropped < EMPTY_AT_ONCE).then_some(now))
-}
-
-/// Drops a day if it is still empty after it is locked.
-async fn drop_one_empty(link: &PgConnection, day: Day) -> Result<Option<()>, DbError> {
-    lock_partitions(link, day).await?;
-    if !is_empty(link, day).await? {
-        return Ok(None);
-    }
-    drop_partitions(link, day).await?;
-    Ok(Some(()))
-}
-
-async fn is_empty(link: &PgConnection, day: Day) -> Result<bool, DbError> {
-    let row = link
-        .query_one(
-            "SELECT NOT EXISTS (SELECT 1 FROM events WHERE id >= $1 AND id < $2) AND NOT EXISTS \
-             (SELECT 1 FROM ended WHERE id >= $1 AND id < $2) AND NOT EXISTS \
-             (SELECT 1 FROM attempts WHERE delivery_id >= $1 AND delivery_id < $2) AND NOT EXISTS \
-             (SELECT 1 FROM waiting WHERE id >= $1 AND id < $2)",
-            &[&Id(day.first_id()), &Id(day.next().first_id())],
-        )
-        .await?;
-    Ok(row.get(0))
 }
 
 #[cfg(test)]

@@ -187,7 +187,8 @@ async fn cache_payloads(
     let (Some(first), Some(last)) = (missing.iter().min(), missing.iter().max()) else {
         return Ok(());
     };
-    // `octet_length` does not read the payloads themselves.
+    // The size limit needs no read of the payloads: PostgreSQL knows the `octet_length` of a large value without
+    // fetching it. So only payloads within the limit are read.
     let sql = "SELECT id, created_at, type, content_type, payload, trace FROM (SELECT id, created_at, type, \
          content_type, payload, trace, sum(octet_length(payload)) OVER (ORDER BY id) AS bytes FROM events \
          WHERE id = ANY ($1) AND id >= $2 AND id <= $3) v WHERE bytes <= $4";

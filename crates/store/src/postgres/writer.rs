@@ -1,5 +1,5 @@
-//! The writer task. A node runs two: one for all operations, and a second one for the events of limited tenants,
-//! which may have to wait for other nodes.
+//! The writer task. A node runs two: one for the events of limited tenants, which may have to wait for other nodes, and
+//! one for all other operations.
 //!
 //! The writer takes everything that is in its queue and commits it in order: consecutive hot operations in one
 //! transaction and one round trip, each cold operation in its own transaction. There is no timer: the next group

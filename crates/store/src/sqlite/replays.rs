@@ -316,8 +316,8 @@ pub(super) fn step(
     }))
 }
 
-/// Starts one delivery, if its endpoint takes part and no other request was faster. Returns the endpoint, or `None`
-/// if the target is skipped.
+/// Starts one delivery, if its endpoint is enabled or paused and no other request was faster. Returns the endpoint, or
+/// `None` if the target is skipped.
 fn start_delivery(
     scene: &mut WriteContext<'_>,
     now: Timestamp,
@@ -357,7 +357,7 @@ fn start_delivery(
     Ok(Some(route.id))
 }
 
-/// Returns the endpoint with this number, if it takes part.
+/// Returns the endpoint with this number, if it is enabled or paused.
 fn route_to(scene: &WriteContext<'_>, endpoint_no: i64) -> rusqlite::Result<Option<Arc<Route>>> {
     let tenant: Option<String> = scene
         .conn

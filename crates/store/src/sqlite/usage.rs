@@ -1,8 +1,8 @@
 //! Usage of tenants: events per month, and the per-second quota.
 //!
-//! [`UsageCounters`] counts events in the transaction that stores them, with one write per tenant for the whole group. So
-//! the count is exact and costs almost nothing. The state of the per-second quota is only in memory: one second after
-//! a start there is no difference.
+//! [`UsageCounters`] counts events in the transaction that stores them, with one write per tenant for the whole group.
+//! So the count is exact and costs almost nothing. The state of the per-second quota is only in memory: one second
+//! after a start there is no difference.
 
 use std::collections::BTreeMap;
 

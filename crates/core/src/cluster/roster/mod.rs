@@ -131,7 +131,9 @@ impl Roster {
 
     /// Handles one input and appends the resulting commands to `commands`, in the order in which to execute them.
     ///
-    /// # Panics If an answer arrives to a request that was not made.
+    /// # Panics
+    ///
+    /// If an answer arrives to a request that was not made.
     pub fn handle(&mut self, now: Tick, input: Input, commands: &mut Vec<Command>) {
         self.expire_if_late(now, commands);
         match input {
@@ -248,7 +250,8 @@ impl Roster {
         match &mut self.membership {
             MemberState::Inside(inside) => {
                 inside.plan.clear();
-                // Leaving does not wait for the database: other nodes will notice the silence.
+                // Without a lease the node owns nothing, so leaving need not succeed: other nodes will notice the
+                // silence.
                 if asked == Some(PendingRequest::Leave) && inside.end_by.is_none() {
                     self.gone(commands);
                 }

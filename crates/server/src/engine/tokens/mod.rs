@@ -6,9 +6,9 @@
 //!   result, each at most for its own time limit.
 //! - **Renewal before expiry.** While a token is still valid, its successor is fetched in the background, and no
 //!   delivery waits for it.
-//! - **Backoff.** From the second consecutive failure on, a failure is cached for a growing time and returned to every
-//!   caller meanwhile. A server whose tokens receivers reject is protected too: each token is used for a growing time
-//!   before another is requested.
+//! - **Backoff.** From the second consecutive failure on, or if the server sends `Retry-After`, a failure is cached for
+//!   a growing time and returned to every caller meanwhile. A server whose tokens receivers reject is protected too:
+//!   each token is used for a growing time before another is requested.
 //! - **Same egress rules.** Token requests use the same client as deliveries, with the same rules and a time limit.
 //! - **No leaks.** Errors repeat only the HTTP status and standard error codes of a token server's response.
 //!

@@ -1,6 +1,7 @@
 //! Decides when a token is used, renewed, waited for, or not even requested.
 //!
-//! [`TokenState`] is the state of one endpoint's token. It is pure: time is a parameter, and the caller makes the requests.
+//! [`TokenState`] is the state of one endpoint's token. It is pure: time is a parameter, and the caller makes the
+//! requests.
 
 use http::HeaderValue;
 use posthaste_core::time::{Span, Tick};
@@ -14,7 +15,8 @@ pub(super) const MAX_LIFETIME: Span = Span::from_hours(24);
 /// Longest time before expiry at which a token is renewed. The margin is a tenth of the lifetime if that is shorter.
 pub(super) const MAX_MARGIN: Span = Span::from_secs(60);
 /// Time for which the second consecutive failure is cached; each further failure doubles it. The first failure is not
-/// cached: it may be transient, and each cached failure costs a delivery an attempt without asking the server.
+/// cached, unless the server sends `Retry-After`: it may be transient, and each cached failure costs a delivery an
+/// attempt without asking the server.
 pub(super) const FIRST_PAUSE: Span = Span::from_secs(1);
 /// Longest time for which a failure is cached, even if the server asks for more.
 pub(super) const MAX_PAUSE: Span = Span::from_secs(60);

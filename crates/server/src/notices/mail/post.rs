@@ -1,8 +1,8 @@
 //! Sends emails over SMTP.
 //!
 //! Each email uses its own connection, because emails are rare. lettre speaks SMTP on a stream that the egress crate
-//! opens. [`SmtpMailer`] runs the SMTP steps one by one, so that it knows which step the server refused. The step decides
-//! what a refusal means:
+//! opens. [`SmtpMailer`] runs the SMTP steps one by one, so that it knows which step the server refused. The step
+//! decides what a refusal means:
 //!
 //! | step | 4xx | 5xx |
 //! |---|---|---|

@@ -162,9 +162,9 @@ fn one_that_does_is_noticed() {
 /// An account.
 #[derive(Clone, Debug)]
 pub struct DeliveryRecord {
-    /// Who.
+    /// Name.
     pub name: String,
-    /// What for.
+    /// Password.
     pub(crate) password: Option<String>,
     /// Sealed.
     pub token: Sealed,

@@ -35,7 +35,7 @@ struct Event {
     emptied: bool,
 }
 
-/// A simulated database that executes the tasks of the almanac.
+/// A simulated database that executes the tasks of the partition plans.
 #[derive(Default)]
 struct World {
     almanac: PartitionPlans,

@@ -1,0 +1,67 @@
+//! Opening and dropping a [`PostgresStore`].
+//!
+//! All connections of the store run on one thread, which [`PostgresStore::open`] starts. Dropping the store closes its
+//! queues and waits for that thread.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::contents::FetchedPayloadCache;
+use super::floors::DueWatermarks;
+use super::queue::Queue;
+use super::readers::Readers;
+use super::reply::Closed;
+use super::settings::PostgresSettings;
+use super::store::PostgresStore;
+use super::thread::{self, Shared};
+use crate::{HandOver, OpenError, Orders, StoreSettings};
+
+impl PostgresStore {
+    /// Opens a store and creates or migrates its tables as needed. Blocks the calling thread until the store is open,
+    /// so do not call it on an async runtime's thread. Needs no runtime.
+    pub fn open(
+        settings: PostgresSettings,
+        store: StoreSettings,
+        hand_over: Arc<dyn HandOver>,
+        orders: Arc<dyn Orders>,
+    ) -> Result<PostgresStore, OpenError> {
+        let shared = Shared {
+            queue: Arc::new(Queue::new(store.max_waiting_writes)),
+            metered: Arc::new(Queue::new(store.max_waiting_writes)),
+            readers: Arc::new(Readers::new()),
+            closed: Arc::new(Closed::default()),
+            floors: Arc::new(DueWatermarks::default()),
+            contents: Arc::new(FetchedPayloadCache::default()),
+            hand_over,
+            orders,
+        };
+        let (thread, membership) = thread::start(settings, store, shared.clone())?;
+        Ok(PostgresStore {
+            shared,
+            membership,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// Returns the shards that this node owns now. For tests and tools.
+    #[doc(hidden)]
+    pub fn owned_shards(&self) -> Vec<posthaste_core::cluster::Shard> {
+        self.membership.holdings.shards()
+    }
+}
+
+impl Drop for PostgresStore {
+    fn drop(&mut self) {
+        self.shared.close_queues();
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+            && thread.join().is_err()
+        {
+            tracing::error!("the store's thread has panicked");
+        }
+    }
+}
