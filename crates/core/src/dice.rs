@@ -18,14 +18,16 @@ impl Dice {
 
     /// Returns a uniformly distributed integer from `low` to `high`, both included.
     ///
-    /// # Panics If `low` is above `high`.
+    /// # Panics
+    /// If `low` is above `high`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         self.0.random_range(low..=high)
     }
 
     /// Returns true with probability `numerator / denominator`.
     ///
-    /// # Panics If the fraction is above one or its denominator is zero.
+    /// # Panics
+    /// If the fraction is above one or its denominator is zero.
     pub fn chance(&mut self, numerator: u32, denominator: u32) -> bool {
         self.0.random_ratio(numerator, denominator)
     }
@@ -42,7 +44,8 @@ impl Dice {
 
     /// Returns one element of `choices`, each with the same probability.
     ///
-    /// # Panics If `choices` is empty.
+    /// # Panics
+    /// If `choices` is empty.
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         let last = choices.len().checked_sub(1).expect("a choice among none");
         &choices[self.between(0, last as u64) as usize]

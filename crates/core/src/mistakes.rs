@@ -1,7 +1,7 @@
 //! Collects all errors of a JSON document, each with the path of its field.
 //!
-//! `serde` stops at the first error, but the author of a policy wants the complete list. [`Fields`] reads a JSON
-//! object field by field and collects errors in [`ValidationErrors`]: missing fields, wrong types, values out of range and
+//! `serde` stops at the first error, but the author of a policy wants the complete list. [`Fields`] reads a JSON object
+//! field by field and collects errors in [`ValidationErrors`]: missing fields, wrong types, values out of range and
 //! unknown fields.
 
 use std::fmt;
@@ -51,7 +51,8 @@ impl ValidationErrors {
 
     /// Returns `value` if there is no error, and otherwise all errors.
     ///
-    /// # Panics If there is neither a value nor an error.
+    /// # Panics
+    /// If there is neither a value nor an error.
     pub fn into_result<T>(self, value: Option<T>) -> Result<T, ValidationErrors> {
         match value {
             Some(value) if self.is_empty() => Ok(value),

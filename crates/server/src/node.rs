@@ -9,7 +9,7 @@
 //! On a shared database, [`Node`] asks for shards once it is open, and releases all of them at a stop. Each shard can
 //! be granted to another node as soon as nothing of it is in flight.
 
-mod keepers;
+mod background_tasks;
 mod keys;
 
 use std::io;
@@ -46,7 +46,7 @@ use crate::orders::ClusterEventHandler;
 use crate::replayer::Replayer;
 use crate::telemetry::{Exporter, OtlpSettings, Telemetry};
 use crate::vault::{KeySource, MasterKeyId, Vault, VaultError};
-use keepers::{BackgroundTask, Ends, all_ended, any_ended, ended};
+use background_tasks::{BackgroundTask, Ends, all_ended, any_ended, ended};
 use keys::{make_first_admin_key, shared_vault};
 
 /// Time limit for the store to write what remains and close.

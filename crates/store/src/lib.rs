@@ -25,19 +25,19 @@ mod failures;
 mod figures;
 mod maintenance;
 mod outbox;
+mod owner_lookup;
 mod page;
-mod passes;
 mod plans;
 pub mod postgres;
 mod replay;
 mod retention;
 pub mod rules;
 mod scope;
+mod sessions;
 mod settings;
 pub mod sqlite;
 mod store;
 mod stretches;
-mod whose;
 
 pub use posthaste_core::allowance::Quotas;
 pub use posthaste_core::cluster::NodeNo;
@@ -69,12 +69,12 @@ pub use outbox::{
     EmailLine, MAX_EMAIL_LINES, MAX_PENDING_NOTIFICATIONS, MaxEmailDelay, Notification, Outbox,
     PendingEmail, Posted,
 };
+pub use owner_lookup::OwnedObject;
 pub use page::{Page, PageRequest};
-pub use passes::{Pass, SessionIdentity};
 pub use plans::{LimitName, LimitSource, MONTHS_KEPT, Plans, Usage};
 pub use replay::{Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep};
 pub use retention::{Kept, Retention};
 pub use scope::Scope;
+pub use sessions::{Pass, SessionIdentity};
 pub use settings::StoreSettings;
 pub use store::{Answer, Done, Store};
-pub use whose::OwnedObject;

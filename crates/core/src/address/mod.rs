@@ -20,10 +20,10 @@ mod destination;
 mod ip;
 mod name;
 mod nat64;
-mod own;
 mod port;
 mod range;
 mod refusal;
+mod self_call;
 
 pub use destination::{Destination, Host, MAX_URL_BYTES, Scheme};
 pub use nat64::{Nat64Prefix, Nat64PrefixError};

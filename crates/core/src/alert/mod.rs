@@ -11,8 +11,8 @@
 //! [`Course::after`] is a pure function: it takes the reading, the [`Rule`], the current state and the time, and
 //! returns the new state and the [`Change`].
 
-mod course;
 mod name;
+mod state;
 
-pub use course::{Bound, Change, Course, Rule, Seen};
 pub use name::{AlertName, Measure, UnknownAlert};
+pub use state::{Bound, Change, Course, Rule, Seen};

@@ -7,14 +7,14 @@
 //! [`Roster`] decides for one node when to send heartbeats, which nodes are dead, how many shards are its part, and
 //! until when it may send. [`share`] divides a tenant's concurrency limit among the nodes.
 
-mod room;
+mod concurrency_share;
 mod roster;
 mod shard;
 mod timings;
 
 use std::fmt;
 
-pub use room::{Ask, NodeShare, ShareGrant, share};
+pub use concurrency_share::{Ask, NodeShare, ShareGrant, share};
 pub use roster::{Command, Holding, Input, Roster, Seen, ShardRow, TableView};
 pub use shard::{SHARD_COUNT, Shard};
 pub use timings::{LONGEST_LEASE, SHORTEST_LEASE, Timings, TimingsError};

@@ -3,7 +3,7 @@
 use super::command::{
     Attempt, AttemptRecord, Command, EndpointNotification, Finish, News, Record, Ticket,
 };
-use super::flights::{InFlight, Stage};
+use super::in_flight::{InFlight, Stage};
 use super::lanes::Sweep;
 use super::{Dispatcher, MAX_TRIAL_DELAY, Phase, STORE_PAUSE, Trial};
 use crate::classify::{Classification, Outcome, Scope};

@@ -20,29 +20,29 @@
 
 mod attempts;
 mod command;
-mod disown;
-mod flights;
+mod in_flight;
 mod lanes;
-mod recent;
+mod recently_settled;
+mod release;
+mod scheduler;
 mod timers;
-mod turns;
 
 pub use command::{
     Attempt, AttemptRecord, Command, EndpointNotification, EndpointSnapshot, Finish, Input, News,
     Record, Ticket, Wake,
 };
-pub use turns::TenantDemand;
+pub use scheduler::TenantDemand;
 
 use std::collections::VecDeque;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use slab::Slab;
 
-use self::flights::{Flights, InFlight, Stage};
+use self::in_flight::{Flights, InFlight, Stage};
 use self::lanes::Lane;
-use self::recent::Recent;
+use self::recently_settled::Recent;
+use self::scheduler::FairScheduler;
 use self::timers::Timers;
-use self::turns::FairScheduler;
 use crate::delivery::Delivery;
 use crate::dice::Dice;
 use crate::id::{DeliveryId, EndpointId, TenantId};

@@ -9,10 +9,10 @@
 //! - Nothing overflows, for any attempt number, base or factor.
 
 mod backoff;
+mod describe;
 mod explain;
 mod jitter;
 mod preset;
-mod prose;
 mod read;
 
 pub use backoff::{Backoff, DEFAULT_CAP, MAX_DELAY, MIN_DELAY};

@@ -9,12 +9,12 @@
 //! - **No clock and no randomness.** Timestamps and random bytes are parameters.
 
 mod key;
-mod pair;
+mod key_pair;
 mod secret;
 mod verify;
 
 pub use key::{KeyError, SigningKey, VerifyingKey};
-pub use pair::{PUBLIC_BYTES, PrivateKey, PublicKey, SEED_BYTES};
+pub use key_pair::{PUBLIC_BYTES, PrivateKey, PublicKey, SEED_BYTES};
 pub use secret::{
     MAX_OPAQUE_BYTES, MAX_SECRET_BYTES, MIN_OPAQUE_BYTES, MIN_SECRET_BYTES, SharedSecret,
 };

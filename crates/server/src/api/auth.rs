@@ -16,9 +16,9 @@ use posthaste_store::{ApiKey, Change, KeyHash, Tenant};
 use super::App;
 use super::cache::{Cache, Moment};
 use super::code::Code;
-use super::pace::Meter;
 use super::problem::{Problem, ResourceKind};
 use super::quota::Refusal;
+use super::rate_limit::Meter;
 use crate::chance::hash_key;
 
 /// Maximum length of a key.

@@ -8,7 +8,7 @@
 //! discards the rest of the body, up to a limit. Many clients send the complete body before they read the
 //! response. If the server closed the connection earlier, they would never see it.
 
-mod rest;
+mod unread_body;
 
 use std::convert::Infallible;
 use std::io;
@@ -31,7 +31,7 @@ use tower::Service;
 
 use super::origin::Peer;
 use super::settings::ApiSettings;
-use rest::{UnreadBody, throw_away};
+use unread_body::{UnreadBody, throw_away};
 
 /// Maximum size of a head.
 const MAX_HEAD_BYTES: usize = 32 * 1024;

@@ -1,10 +1,10 @@
 //! Writes the audit log.
 //!
-//! [`AuditedRequest::begin`] writes an entry before a request is executed, and [`AuditedRequest::end`] adds its outcome. So
-//! nothing is changed without an entry. An entry without an outcome means that the outcome is unknown, for
-//! example because the process died in between. If the request created something, the entry gets its id, as
-//! in `/v1/tenants/acme/endpoints/ep_…`. Reads are not audited, except for reading a secret. Events are not
-//! audited either: there are too many, and they are their own record.
+//! [`AuditedRequest::begin`] writes an entry before a request is executed, and [`AuditedRequest::end`] adds its
+//! outcome. So nothing is changed without an entry. An entry without an outcome means that the outcome is unknown, for
+//! example because the process died in between. If the request created something, the entry gets its id, as in
+//! `/v1/tenants/acme/endpoints/ep_…`. Reads are not audited, except for reading a secret. Events are not audited
+//! either: there are too many, and they are their own record.
 
 use std::fmt::Display;
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
 use super::ConfigError;
-use super::layer::{Layer, Origin};
+use super::sources::{Layer, Origin};
 use crate::cli::source::{json_of, toml_error};
 
 /// Maximum size of the configuration file.

@@ -16,10 +16,9 @@
 mod alerts;
 mod error;
 mod file;
-mod layer;
 mod mail;
 mod metrics;
-mod notices;
+mod notifications;
 mod otlp;
 mod pages;
 mod plans;
@@ -27,6 +26,7 @@ mod read;
 mod role;
 mod secret;
 mod settings;
+mod sources;
 mod store;
 
 use std::collections::BTreeMap;
@@ -291,8 +291,8 @@ impl Config {
         environment: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Config, ConfigError> {
         let mut error = ConfigError::default();
-        let environment = layer::environment(environment, &mut error);
-        let flags = layer::flags(args, &mut error);
+        let environment = sources::environment(environment, &mut error);
+        let flags = sources::flags(args, &mut error);
         let file = match (&args.config, environment.file) {
             (Some(path), _) => file::layer(path, "--config", &mut error),
             (None, Some(path)) => file::layer(&path, "POSTHASTE_CONFIG", &mut error),

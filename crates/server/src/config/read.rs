@@ -18,7 +18,7 @@ use posthaste_core::time::{MAX_SPAN, Span};
 use serde_json::{Value, json};
 
 use super::{Config, EngineSettings, MasterKey, RequestLimits, Secret, TenantLimits, read_bundle};
-use super::{alerts, mail, metrics, notices, otlp, pages, plans};
+use super::{alerts, mail, metrics, notifications, otlp, pages, plans};
 use crate::limits::{MAX_EVENTS_PER_MONTH, MAX_EVENTS_PER_SECOND, MAX_IN_FLIGHT};
 use crate::logging::LogSettings;
 use crate::vault::{KeySource, Vault, VaultError};
@@ -139,7 +139,7 @@ impl Config {
             alerts::read_alerts(&mut self.alerts, section);
         }
         if let Some(section) = fields.object("notices") {
-            notices::read_notices(&mut self.notices, section);
+            notifications::read_notices(&mut self.notices, section);
         }
         if let Some(section) = fields.object("mail") {
             mail::read_mail(&mut self.mail, section);

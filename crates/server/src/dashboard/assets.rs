@@ -56,7 +56,8 @@ impl Assets {
 
     /// Returns the link to an asset.
     ///
-    /// # Panics If there is no asset of this name.
+    /// # Panics
+    /// If there is no asset of this name.
     pub(super) fn link(&self, name: &str) -> String {
         let found = self.all.iter().find(|asset| asset.name == name);
         let asset = found.expect("pages ask only for what there is");

@@ -2,10 +2,10 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::door::{CSRF_FIELD, DASHBOARD_PATH};
+use super::login::{CSRF_FIELD, DASHBOARD_PATH};
 use super::page::{Done, Page, Section, Tab};
 use super::visit::PageRequest;
-use super::{Dashboard, Site, answer};
+use super::{Dashboard, Site, handler};
 
 /// Navigation for visitors with an admin key.
 const ADMIN_TABS: [Tab; 5] = [
@@ -77,7 +77,7 @@ pub(super) fn render_unauthenticated_with_message(
             (head(dashboard, site, &page.title))
             body.bare {
                 a.skip href="#main" { "Skip to the content" }
-                header.top { (brand(dashboard, site, answer::start_page(site))) }
+                header.top { (brand(dashboard, site, handler::start_page(site))) }
                 main #main tabindex="-1" {
                     @if let Some(done) = done { p.flash role="status" { (done.sentence()) } }
                     (content(page))
@@ -195,7 +195,7 @@ fn tab_link(link: &str, tab: Tab, is_here: bool) -> Markup {
 }
 
 fn leave(visit: &PageRequest) -> Markup {
-    if !answer::is_session(visit) {
+    if !handler::is_session(visit) {
         return html! {};
     }
     html! {

@@ -23,7 +23,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::door::{self, LoginMethod};
+use super::login::{self, LoginMethod};
 use super::page::{Page, PageResult};
 use super::pages::PageHandler;
 use super::visit::PageRequest;
@@ -159,11 +159,11 @@ async fn render_once(visit: &mut PageRequest, show: PageHandler) -> Rendered {
 async fn check_access(visit: &PageRequest) -> Result<(), Problem> {
     let dashboard: &Arc<Dashboard> = &visit.dashboard;
     match &visit.visitor.door {
-        LoginMethod::Session { token, .. } => {
-            door::authenticate_session(dashboard, token).await.map(drop)
-        }
+        LoginMethod::Session { token, .. } => login::authenticate_session(dashboard, token)
+            .await
+            .map(drop),
         LoginMethod::Portal { token } => {
-            door::authenticate_portal(dashboard, token).await.map(drop)
+            login::authenticate_portal(dashboard, token).await.map(drop)
         }
         LoginMethod::Key(hash) => dashboard.app.holder_of(*hash).await.map(drop),
     }

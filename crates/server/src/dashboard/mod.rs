@@ -25,16 +25,16 @@
 //! | `parts` | reusable components |
 //! | `assets` | stylesheet, script, and the operator's colours |
 
-mod answer;
 mod assets;
-mod door;
 mod form;
+mod handler;
 mod layout;
 mod live;
+mod live_limits;
+mod login;
 mod page;
 mod pages;
 mod parts;
-mod places;
 mod settings;
 mod sign_in;
 mod visit;
@@ -51,9 +51,9 @@ use tokio::sync::watch;
 
 use crate::api::App;
 use crate::api::cache::Cache;
-use crate::api::pace::Meter;
+use crate::api::rate_limit::Meter;
 
-use places::LiveSlots;
+use live_limits::LiveSlots;
 pub use settings::{Brand, Colour, ColourError, DashboardSettings, Logo};
 
 /// Shared state of the dashboard and the portal.
@@ -85,7 +85,7 @@ impl Dashboard {
             app,
             settings,
             wrong_keys: Meter::default(),
-            links: Cache::new(door::MAX_KNOWN_LINKS),
+            links: Cache::new(login::MAX_KNOWN_LINKS),
             stopping,
         }
     }
@@ -117,14 +117,14 @@ enum Site {
 pub fn router(dashboard: Arc<Dashboard>) -> Router {
     let show = {
         let dashboard = dashboard.clone();
-        move |request: Request<Body>| answer::answer(dashboard.clone(), request)
+        move |request: Request<Body>| handler::answer(dashboard.clone(), request)
     };
     let asset = move |Path(name): Path<String>| {
         let dashboard = dashboard.clone();
         async move { dashboard.assets.answer(&name) }
     };
     Router::new()
-        .route("/", get(|| async { answer::to(door::DASHBOARD_PATH) }))
+        .route("/", get(|| async { handler::to(login::DASHBOARD_PATH) }))
         .route("/dashboard", axum::routing::any(show.clone()))
         .route("/dashboard/", axum::routing::any(show.clone()))
         .route("/dashboard/{*rest}", axum::routing::any(show.clone()))

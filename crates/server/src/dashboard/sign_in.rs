@@ -12,10 +12,10 @@ use maud::{Markup, html};
 use posthaste_core::time::Timestamp;
 use posthaste_store::{AuditOutcome, CreateResult, Pass, SessionIdentity, Via};
 
-use super::door::{self, DASHBOARD_PATH, LoginMethod};
 use super::form::Form;
+use super::login::{self, DASHBOARD_PATH, LoginMethod};
 use super::page::{Done, Page, Tab};
-use super::{Dashboard, HtmlResponse, Site, answer, layout, visit};
+use super::{Dashboard, HtmlResponse, Site, handler, layout, visit};
 use crate::api::auth::Caller;
 use crate::api::code::Code;
 use crate::api::origin::Origin;
@@ -52,7 +52,7 @@ fn ask(dashboard: &Dashboard, request: &Request<Body>) -> HtmlResponse {
     let page = page(given("next"), None);
     let markup =
         layout::render_unauthenticated_with_message(dashboard, Site::Dashboard, &page, done);
-    answer::html(&markup, StatusCode::OK)
+    handler::html(&markup, StatusCode::OK)
 }
 
 async fn sign_in(
@@ -61,7 +61,7 @@ async fn sign_in(
 ) -> Result<HtmlResponse, Problem> {
     let (parts, body) = request.into_parts();
     let form = Form::read(&parts.headers, body).await?;
-    door::check_origin(dashboard, &parts.headers)?;
+    login::check_origin(dashboard, &parts.headers)?;
     let app = &dashboard.app;
     let hash = hash_key(form.text("key"));
     let origin = Origin::of_page(Via::Page, &parts.headers, &parts.extensions);
@@ -89,7 +89,7 @@ async fn sign_in(
             return Err(Problem::internal(&"a fresh session was refused"));
         }
     }
-    let mut answer = answer::to(wanted(form.text("next")));
+    let mut answer = handler::to(wanted(form.text("next")));
     set_cookie(
         dashboard,
         &parts.headers,
@@ -114,7 +114,7 @@ fn wrong_key(dashboard: &Dashboard, origin: &Origin, next: &str) -> Result<HtmlR
     let wrong = "That key is not known, or it was revoked.";
     let page = page(next, Some(wrong));
     let markup = layout::bare(dashboard, Site::Dashboard, &page);
-    Ok(answer::html(&markup, StatusCode::UNAUTHORIZED))
+    Ok(handler::html(&markup, StatusCode::UNAUTHORIZED))
 }
 
 /// Ends a session.
@@ -127,9 +127,9 @@ pub(super) async fn leave(
     }
     let (parts, body) = request.into_parts();
     let form = Form::read(&parts.headers, body).await?;
-    match door::authenticate_dashboard(dashboard, &parts.headers).await {
+    match login::authenticate_dashboard(dashboard, &parts.headers).await {
         Ok(visitor) => {
-            door::check_form(dashboard, &visitor, &parts.headers, &form)?;
+            login::check_form(dashboard, &visitor, &parts.headers, &form)?;
             match visitor.door {
                 LoginMethod::Session { pass, .. } => {
                     let origin = Origin::of_page(Via::Page, &parts.headers, &parts.extensions);
@@ -147,7 +147,7 @@ pub(super) async fn leave(
         Err(problem) => return Err(problem),
     }
     let done = Done::SignedOut.word();
-    let mut answer = answer::to(&format!("{DASHBOARD_PATH}/sign-in?done={done}"));
+    let mut answer = handler::to(&format!("{DASHBOARD_PATH}/sign-in?done={done}"));
     set_cookie(dashboard, &parts.headers, &mut answer, "", 0);
     Ok(answer)
 }
@@ -182,8 +182,8 @@ fn set_cookie(
     token: &str,
     life_secs: u64,
 ) {
-    let is_secure = door::is_secure(dashboard, headers);
-    let name = door::cookie_name(is_secure);
+    let is_secure = login::is_secure(dashboard, headers);
+    let name = login::cookie_name(is_secure);
     let secure = if is_secure { "; Secure" } else { "" };
     let cookie =
         format!("{name}={token}; Path=/; Max-Age={life_secs}; HttpOnly; SameSite=Strict{secure}");

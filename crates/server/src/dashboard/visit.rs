@@ -1,5 +1,5 @@
-//! One request to a page: [`PageRequest`] holds the visitor, the path and the query, builds links, and calls the API in the
-//! visitor's name.
+//! One request to a page: [`PageRequest`] holds the visitor, the path and the query, builds links, and calls the API in
+//! the visitor's name.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,7 +9,7 @@ use posthaste_core::time::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::door::{LoginMethod, Visitor};
+use super::login::{LoginMethod, Visitor};
 use super::{Dashboard, Site};
 use crate::api::auth::Caller;
 use crate::api::code::Code;
@@ -44,7 +44,8 @@ pub(super) struct PageRequest {
 impl PageRequest {
     /// Returns a parameter of the path.
     ///
-    /// # Panics If the page's path has no such parameter.
+    /// # Panics
+    /// If the page's path has no such parameter.
     pub(super) fn name(&self, name: &str) -> &str {
         let found = self.names.iter().find(|(given, _)| *given == name);
         &found.expect("pages ask only for what their path has").1
@@ -58,7 +59,8 @@ impl PageRequest {
 
     /// Returns the tenant whose page this is.
     ///
-    /// # Panics If the page does not belong to a tenant.
+    /// # Panics
+    /// If the page does not belong to a tenant.
     pub(super) fn tenant(&self) -> &TenantId {
         self.tenant.as_ref().expect("the page is a tenant's")
     }

@@ -18,13 +18,13 @@ use posthaste_core::trace::TraceContext;
 use posthaste_egress::{Client, Request, SendPermit, SendReport};
 use posthaste_store::{AttemptDetail, Content, Lease, MAX_DETAIL_CHARS, MAX_SNIPPET_BYTES, Store};
 
-use super::cards::{ConfigError, EndpointConfig, EndpointLoader, RequestConfig};
-use super::complaint::LogLimiter;
-use super::echo::Told;
-use super::heads;
-use super::holdings::{Holdings, LeaseLosses, Ownership};
+use super::endpoint_cache::{ConfigError, EndpointConfig, EndpointLoader, RequestConfig};
 use super::inbox::{Inbox, Message};
-use super::pantry::Goods;
+use super::log_limit::LogLimiter;
+use super::owned_shards::{Holdings, LeaseLosses, Ownership};
+use super::payload_cache::Goods;
+use super::redact::Told;
+use super::response_headers;
 use super::tokens::{NoToken, Token, TokenCache, TokenFailure};
 use crate::clock::Clock;
 use crate::telemetry::{AttemptTrace, Telemetry};
@@ -241,7 +241,7 @@ impl AttemptContext {
         let mut report = report.map_err(|fault| fault.to_string())?;
         report.latency += waited;
         told.redact(&mut report.snippet);
-        let heads = heads::kept(&report.headers, &told);
+        let heads = response_headers::kept(&report.headers, &told);
         if let Some((key, token)) = lent
             && was_stale(&token, &report)
         {

@@ -15,7 +15,7 @@ use super::chronicle::Story;
 use super::courier::{AttemptJob, AttemptResult};
 use super::handle::{Cancelled, EngineError};
 use super::inbox::Message;
-use super::shell::Shell;
+use super::task::Shell;
 use crate::telemetry::AttemptTrace;
 
 /// Data of an attempt in flight that the dispatcher does not need.

@@ -14,8 +14,8 @@ use posthaste_store::{DisabledReason, Done, HandOver, StoreError};
 use rustc_hash::FxHashSet;
 use tokio::sync::{Notify, oneshot, watch};
 
-use super::holdings::LeaseLosses;
 use super::inbox::{Inbox, Message, Reply};
+use super::owned_shards::LeaseLosses;
 
 /// Handle of the engine. Clones refer to the same engine.
 #[derive(Clone)]

@@ -16,8 +16,8 @@ use posthaste_store::{DisabledReason, Done, HandOver, HandedOver, StoreError, Wr
 use rustc_hash::FxHashMap;
 use tokio::sync::{Notify, oneshot, watch};
 
-use super::cards::LoadedEndpoint;
 use super::courier::AttemptResult;
+use super::endpoint_cache::LoadedEndpoint;
 use super::handle::{Cancelled, EngineError};
 
 /// Maximum number of handed-over deliveries that wait in the inbox with their payloads.

@@ -22,26 +22,26 @@
 //!                         └────────┴── fetch, sweep, load
 //! ```
 
-mod cards;
 mod chronicle;
-mod complaint;
+mod concurrency_share;
 mod courier;
-mod decrees;
-mod echo;
+mod endpoint_cache;
 mod flights;
 mod handle;
-mod heads;
-mod holdings;
 mod inbox;
+mod log_limit;
+mod owned_shards;
 mod ownership;
-mod pantry;
-mod room;
-mod shell;
+mod payload_cache;
+mod pending_status;
+mod redact;
+mod response_headers;
+mod task;
 mod tokens;
-mod waiting;
+mod waiters;
 
 #[cfg(test)]
 mod tests;
 
 pub use handle::{Cancelled, Engine, EngineError, Phase};
-pub use shell::EngineSettings;
+pub use task::EngineSettings;

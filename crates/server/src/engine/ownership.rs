@@ -15,9 +15,9 @@ use rustc_hash::FxHashSet;
 use tokio::time::sleep;
 
 use super::handle::EngineError;
-use super::holdings::Ownership;
 use super::inbox::Message;
-use super::shell::{STORE_RETRY_PAUSE, Shell};
+use super::owned_shards::Ownership;
+use super::task::{STORE_RETRY_PAUSE, Shell};
 
 /// Interval at which the store is queried for unfinished work, in case a notification from another node was lost.
 const BACKLOG_POLL_INTERVAL: Duration = Duration::from_secs(5);

@@ -1,6 +1,7 @@
 //! A webhook receiver that verifies requests, reports them, and fails on demand.
 //!
-//! It is the receiver of `posthaste listen`, of the demo and of tests. [`ReceiverServer::start`] opens a port. Guarantees:
+//! It is the receiver of `posthaste listen`, of the demo and of tests. [`ReceiverServer::start`] opens a port.
+//! Guarantees:
 //!
 //! - **Configured answers.** A [`Behaviour`] decides every answer in pure code; this module only executes it.
 //! - **Reports before it answers.** Each request is sent as a [`Heard`] to a channel, even if it is never
@@ -10,10 +11,10 @@
 //! - **Stops on drop.** Dropping a [`ReceiverServer`] closes the port and every connection.
 
 mod behaviour;
-mod heard;
+mod request;
 
 pub use behaviour::{Answer, Asked, Behaviour, FailureCondition};
-pub use heard::{Check, Heard, Tally};
+pub use request::{Check, Heard, Tally};
 
 use std::io;
 use std::net::SocketAddr;
@@ -245,7 +246,7 @@ async fn answer(
     let check = Check::of(shared.keys.as_ref(), &head.headers, &body, wall);
     let heard = {
         let mut state = shared.state();
-        let attempt = heard::attempt(&head.headers);
+        let attempt = request::attempt(&head.headers);
         let (number, answer) = state.decide(attempt, tick.since(shared.started_at));
         let heard = Heard {
             number,

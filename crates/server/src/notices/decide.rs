@@ -15,7 +15,7 @@ use posthaste_core::id::{AuditId, EndpointId, TenantId, first_moment, id_of};
 use posthaste_store::{AuditEntry, AuditOutcome, EmailLine, Notification, Via};
 use serde_json::{Map, Value, json};
 
-use super::place::place;
+use super::public_url::place;
 use super::settings::Audience;
 
 /// Prefix of the names of alert notifications.

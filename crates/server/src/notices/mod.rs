@@ -23,7 +23,7 @@ mod figures;
 mod herald;
 mod letters;
 pub mod mail;
-mod place;
+mod public_url;
 mod settings;
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,7 @@ use posthaste_store::{BucketWidth, NodeNo, Scope, StoreError, Tally};
 use rustc_hash::FxHashMap;
 use tokio::time::timeout;
 
-use super::question::{NodeRequest, NodeResponse, TextId};
+use super::protocol::{NodeRequest, NodeResponse, TextId};
 use super::{OwnerRouter, READ_TIMEOUT};
 use crate::observe::window::{Window, WindowCounters};
 use crate::observe::{RecentAttempts, Series};

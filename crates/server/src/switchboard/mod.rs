@@ -13,7 +13,7 @@
 //! - **No overhead for a single node.** Without a cluster no other node is asked.
 
 mod figures;
-mod question;
+mod protocol;
 mod reply;
 
 use std::sync::Arc;
@@ -27,12 +27,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use self::question::{NodeRequest, NodeResponse, TextId};
+use self::protocol::{NodeRequest, NodeResponse, TextId};
 use crate::clock::Clock;
 use crate::engine::{Cancelled, Engine, EngineError};
 use crate::observe::{EndpointStats, Metrics};
 
-pub use self::question::{BreakerReport, LaneReport};
+pub use self::protocol::{BreakerReport, LaneReport};
 
 /// Time for which an owner is looked for and asked, before the caller gets an error and must retry.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(12);

@@ -4,7 +4,7 @@ use posthaste_core::id::{DeliveryId, EndpointId};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::question::{MAX_DELIVERIES_TOLD, NodeRequest, NodeResponse, TextId};
+use super::protocol::{MAX_DELIVERIES_TOLD, NodeRequest, NodeResponse, TextId};
 use super::{OwnerRouter, READ_TIMEOUT};
 use crate::engine::EngineError;
 

@@ -6,7 +6,7 @@
 //! crashes, one joins and one leaves, and the same must hold soon after each. [`run_cluster`] returns a
 //! [`ClusterFailure`] if a [`ClusterOracle`] is violated.
 
-mod judge;
+mod checks;
 mod node;
 mod planted;
 mod table;

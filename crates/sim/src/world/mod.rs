@@ -5,8 +5,8 @@
 //! are no faults, and every delivery must end in bounded time. Everything is determined by one seed. A run that
 //! violates a guarantee is repeated with a trace of its last events; see [`run`] and [`Failure`].
 
-mod people;
-mod shell;
+mod engine;
+mod workload;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;

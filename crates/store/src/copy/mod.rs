@@ -17,9 +17,9 @@
 //! ```
 
 mod columns;
-mod counted;
 mod stages;
 mod target;
+mod verification;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,9 +30,9 @@ use tokio::task::LocalSet;
 use crate::OpenError;
 use crate::postgres::{Dial, ServerUrl};
 use crate::sqlite::Export;
-use counted::COUNTED;
 use stages::STAGES;
 use target::{CopyState, Target};
+use verification::COUNTED;
 
 /// The target database, and the way to connect to it.
 #[derive(Clone)]

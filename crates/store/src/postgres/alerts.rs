@@ -9,13 +9,13 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::columns::{Id, at, from_json, most, ms, parse, to_json};
+use super::db_error::DbError;
 use super::directory::{cut, live_tenant, one_more};
-use super::fault::DbError;
 use super::link::PgConnection;
 use super::outbox::{NoticeColumns, keep_notices, scope};
 use super::readers::ReadKind;
-use super::scene::WriteContext;
 use super::store::PostgresStore;
+use super::write_context::WriteContext;
 use crate::alert::{RAISED, RESOLVED};
 use crate::{
     ALERT_RETENTION, Alert, AlertFilter, Alerts, Answer, CreateResult, Page, PageRequest, Scope,

@@ -6,10 +6,10 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::columns::{EnumCode, Id, at, most, ms, parse, word};
+use super::db_error::DbError;
 use super::directory::{cut, live_tenant, one_more};
-use super::fault::DbError;
 use super::link::PgConnection;
-use super::scene::WriteContext;
+use super::write_context::WriteContext;
 use crate::audit::{OutcomeCode, first_kept};
 use crate::{
     AuditCompletion, AuditEntry, AuditFilter, AuditOutcome, AuditScope, CreateResult, Page,

@@ -19,7 +19,7 @@ use tokio_postgres::AsyncMessage;
 use super::link::{ConnectionDriver, PgConnection, connect};
 use super::member::News;
 use super::membership::Membership;
-use super::notice::{CLUSTER_CHANNEL, NotifyMessage, channel_of};
+use super::notify_message::{CLUSTER_CHANNEL, NotifyMessage, channel_of};
 use super::readers::ReadKind;
 use super::settings::PostgresSettings;
 use crate::StoreError;

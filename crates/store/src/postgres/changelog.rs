@@ -6,9 +6,9 @@
 
 use posthaste_core::id::TenantId;
 
-use super::fault::DbError;
+use super::db_error::DbError;
 use super::link::PgConnection;
-use super::notice::{CHANGES, CLUSTER_CHANNEL};
+use super::notify_message::{CHANGES, CLUSTER_CHANNEL};
 use crate::{Change, KeyHash};
 
 /// Number of changes that are kept for nodes that were disconnected.

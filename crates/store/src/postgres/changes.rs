@@ -10,11 +10,11 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::changelog;
-use super::fault::DbError;
+use super::db_error::DbError;
+use super::fetch;
 use super::link::PgConnection;
 use super::membership::Membership;
 use super::readers::ReadKind;
-use super::work;
 use crate::{Change, StoreError};
 
 /// Interval of reading changes.
@@ -167,7 +167,7 @@ pub(super) async fn look_for_work(membership: Arc<Membership>) {
             continue;
         }
         let floors = membership.shared.floors.clone();
-        let look = async move |link: &PgConnection| work::endpoints_with_work(link, &floors).await;
+        let look = async move |link: &PgConnection| fetch::endpoints_with_work(link, &floors).await;
         match ask(&membership, ReadKind::Long, look).await {
             Ok(mut found) => {
                 found.retain(|(endpoint, _)| membership.holdings.owns(*endpoint));

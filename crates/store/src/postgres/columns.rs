@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
-use super::fault::DbError;
+use super::db_error::DbError;
 use crate::codes::Coded;
 
 /// An id, stored as a `uuid`: 16 bytes that sort like the ids.

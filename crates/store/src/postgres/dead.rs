@@ -15,11 +15,11 @@ use rustc_hash::FxHashMap;
 use tokio_postgres::Row;
 
 use super::columns::{Id, at, most, word};
+use super::db_error::DbError;
 use super::directory::live_tenant;
-use super::fault::DbError;
 use super::link::PgConnection;
 use super::lists::stored;
-use super::walk::endpoint_of;
+use super::search::endpoint_of;
 use crate::codes::Coded;
 use crate::dead::{FIRST_RANK, MAX_ENDPOINTS_SCANNED, Start, rank};
 use crate::{BoundedCount, DeadGroup, DeadGroupKey, MAX_GROUP_COUNT, Page, PageRequest};

@@ -5,10 +5,10 @@ use posthaste_core::time::Timestamp;
 use tokio_postgres::Row;
 
 use super::columns::{Id, at, from_json, most, ms, parse, to_json};
-use super::fault::DbError;
+use super::db_error::DbError;
 use super::link::PgConnection;
-use super::passes;
-use super::scene::WriteContext;
+use super::sessions;
+use super::write_context::WriteContext;
 use crate::{ApiKey, Change, CreateResult, KeyHash, Page, PageRequest, ReplaceResult, Tenant};
 
 /// The tenant number of admin keys. No tenant has it.
@@ -123,12 +123,12 @@ pub(super) async fn delete_tenant(
     for endpoint in &deleted {
         scene.change(Change::Endpoint(*endpoint));
     }
-    passes::delete_of_tenant(&link, no).await?;
+    sessions::delete_of_tenant(&link, no).await?;
     let keys = keys
         .iter()
         .map(|row| hash_of(row, 0))
         .collect::<Result<Vec<_>, _>>()?;
-    passes::delete_of_keys(&link, &keys).await?;
+    sessions::delete_of_keys(&link, &keys).await?;
     for key in keys {
         scene.change(Change::Key(key));
     }
@@ -238,7 +238,7 @@ pub(super) async fn revoke_key(
         return Ok(false);
     };
     let hash = hash_of(&row, 0)?;
-    passes::delete_of_keys(&scene.link, &[hash]).await?;
+    sessions::delete_of_keys(&scene.link, &[hash]).await?;
     scene.change(Change::Key(hash));
     Ok(true)
 }

@@ -6,11 +6,11 @@
 use posthaste_core::time::{Span, Timestamp};
 
 use super::columns::Id;
-use super::fault::DbError;
+use super::db_error::DbError;
 use super::link::PgConnection;
 use super::partitions::Day;
-use super::scene::WriteContext;
 use super::tidy_days::{days, drop_partitions, lock_partitions, with_exclusive_locks};
+use super::write_context::WriteContext;
 
 /// Minimum age of an empty day before it is dropped, so that no node drops a partition that another is about to fill.
 const EMPTY_FOR: Span = Span::from_days(3);

@@ -8,11 +8,11 @@ use posthaste_core::time::Span;
 use tokio_postgres::Row;
 
 use super::columns::{EnumCode, Id, at, from_json, most, ms, parse, to_json, word};
+use super::db_error::DbError;
 use super::directory::{cut, live_tenant, one_more};
-use super::fault::DbError;
 use super::link::PgConnection;
-use super::routes::{policy, read_patterns};
-use super::scene::WriteContext;
+use super::routing_table::{policy, read_patterns};
+use super::write_context::WriteContext;
 use crate::{
     Change, CreateResult, DisabledReason, Endpoint, EndpointRow, Page, PageRequest, ReplaceResult,
 };

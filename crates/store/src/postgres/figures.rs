@@ -4,10 +4,10 @@ use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::time::Timestamp;
 
 use super::columns::{Id, most, ms};
+use super::count_changes::ALL_ENDPOINTS;
+use super::db_error::DbError;
 use super::directory::live_tenant;
-use super::fault::DbError;
 use super::link::PgConnection;
-use super::tally::ALL_ENDPOINTS;
 use crate::Counts;
 
 /// Returns the total counts: the sum over all nodes' slots.

@@ -5,14 +5,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::contents::FetchedPayloadCache;
-use super::floors::DueWatermarks;
-use super::queue::Queue;
+use super::due_watermarks::DueWatermarks;
+use super::payload_cache::FetchedPayloadCache;
 use super::readers::Readers;
 use super::reply::Closed;
 use super::settings::PostgresSettings;
 use super::store::PostgresStore;
 use super::thread::{self, Shared};
+use super::write_queue::Queue;
 use crate::{HandOver, OpenError, Orders, StoreSettings};
 
 impl PostgresStore {

@@ -14,10 +14,10 @@ use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Connection, NoTls, Row, Statement};
 
+use super::db_error::DbError;
 use super::dial::{Place, ServerUrl, Wire};
-use super::fault::DbError;
 use super::settings::PostgresSettings;
-use super::statements::StatementCache;
+use super::statement_cache::StatementCache;
 use crate::StoreError;
 
 /// Time limit for connecting, including the setup statements.

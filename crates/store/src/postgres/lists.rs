@@ -5,15 +5,15 @@ use posthaste_core::subscription::EventType;
 use rustc_hash::FxHashMap;
 use tokio_postgres::Row;
 
+use super::clock_skew::ids_between;
 use super::columns::{Id, from_json, most, ms, parse};
+use super::db_error::DbError;
+use super::delivery_rows;
 use super::directory::live_tenant;
-use super::events::{self, read_list};
-use super::fault::DbError;
-use super::lead::ids_between;
+use super::event_rows::{self, read_list};
 use super::link::PgConnection;
-use super::rows;
 use super::schema::meta;
-use super::walk::{Hit, Range, SearchFilter, SearchSource, among, endpoint_of, sources};
+use super::search::{Hit, Range, SearchFilter, SearchSource, among, endpoint_of, sources};
 use crate::{
     AttemptEntry, DeliveryFilter, EventFilter, Page, PageRequest, StoredDelivery, StoredEvent,
 };
@@ -195,8 +195,8 @@ pub(super) async fn stored(
              WHERE {row}.id = ANY($1) AND {row}.id >= $2 AND {row}.id <= $3 AND {row}.tenant_no = $4"
         )
     };
-    let waiting = part(rows::WAITING, "waiting", "w");
-    let ended = part(rows::ENDED, "ended", "d");
+    let waiting = part(delivery_rows::WAITING, "waiting", "w");
+    let ended = part(delivery_rows::ENDED, "ended", "d");
     let sql = format!("{waiting} UNION ALL {ended}");
     let found = link.query(&sql, &[&ids, first, last, &tenant_no]).await?;
     let mut deliveries = found
@@ -208,14 +208,14 @@ pub(super) async fn stored(
 }
 
 fn read_stored(row: &Row, tenant: &TenantId) -> Result<StoredDelivery, DbError> {
-    let found = rows::read(row)?;
+    let found = delivery_rows::read(row)?;
     Ok(StoredDelivery {
         last_attempt: found.last_attempt()?,
         delivery: found.delivery,
         tenant: tenant.clone(),
         event_type: parse(&found.event_type)?,
         created_at: found.created_at,
-        endpoint_holds: row.get(rows::COLUMN_COUNT),
+        endpoint_holds: row.get(delivery_rows::COLUMN_COUNT),
     })
 }
 
@@ -306,10 +306,10 @@ pub(super) async fn event(
     };
     let sql = format!(
         "SELECT {} FROM events v WHERE v.id = $1 AND v.tenant_no = $2",
-        events::COLUMNS
+        event_rows::COLUMNS
     );
     let row = link.query_opt(&sql, &[&Id(event.0), &tenant_no]).await?;
-    row.as_ref().map(events::read).transpose()
+    row.as_ref().map(event_rows::read).transpose()
 }
 
 /// Lists events of a tenant.
@@ -348,11 +348,14 @@ pub(super) async fn events(
     let sql = format!(
         "SELECT {} FROM events v WHERE v.id = ANY($1) AND v.id >= $2 AND v.id <= $3 \
          ORDER BY v.id DESC",
-        events::COLUMNS
+        event_rows::COLUMNS
     );
     let rows = link.query(&sql, &[&search.items, first, last]).await?;
     Ok(Page {
-        items: rows.iter().map(events::read).collect::<Result<_, _>>()?,
+        items: rows
+            .iter()
+            .map(event_rows::read)
+            .collect::<Result<_, _>>()?,
         next,
     })
 }

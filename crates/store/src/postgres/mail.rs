@@ -21,12 +21,12 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 use tokio_postgres::types::ToSql;
 
-use super::fault::{DbError, Verdict};
+use super::cancellable_connection::CancellableConnection;
+use super::db_error::{DbError, Verdict};
 use super::link::PgConnection;
 use super::membership::Membership;
 use super::reply::promise;
 use super::settings::PostgresSettings;
-use super::tether::CancellableConnection;
 use crate::{Answer, Done, StoreError};
 
 /// Maximum size of a question or an answer.

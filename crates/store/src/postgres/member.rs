@@ -16,8 +16,8 @@ use tokio::sync::{mpsc, oneshot};
 use super::membership::Membership;
 use super::operation::{Operation, Task};
 use super::roster::Table;
-use super::scene::WriteContext;
 use super::settings::PostgresSettings;
+use super::write_context::WriteContext;
 use crate::Done;
 
 /// Maximum time between two calls of the roster.

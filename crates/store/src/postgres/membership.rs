@@ -20,16 +20,16 @@ use serde_json::Value;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use super::holdings::Holdings;
+use super::concurrency_shares::ShareRequest;
 use super::mail::NodeRpc;
 use super::member::{MembershipTask, News};
 use super::operation::Task;
+use super::owned_shards::Holdings;
 use super::reply::{Reply, promise};
-use super::room::ShareRequest;
-use super::scene::WriteContext;
 use super::settings::PostgresSettings;
 use super::thread::Shared;
-use super::{bell, changes, mail, room, unowned};
+use super::write_context::WriteContext;
+use super::{bell, changes, concurrency_shares, mail, unowned};
 use crate::{Answer, Cluster, DisabledReason, Lease, Owner, StoreError, Written};
 
 /// Time after a complete read of the changes during which this node counts as informed, in milliseconds.
@@ -105,7 +105,11 @@ impl Membership {
             tokio::task::spawn_local(changes::follow_change_log(membership.clone())),
             tokio::task::spawn_local(changes::look_for_work(membership.clone())),
             tokio::task::spawn_local(mail::deliver(membership.clone(), settings.clone())),
-            tokio::task::spawn_local(room::answer(holdings.clone(), settings.clone(), questions)),
+            tokio::task::spawn_local(concurrency_shares::answer(
+                holdings.clone(),
+                settings.clone(),
+                questions,
+            )),
         ]);
         (membership, tasks)
     }
@@ -175,7 +179,7 @@ impl Membership {
     fn write<T, F>(&self, run: F) -> Answer<T>
     where
         T: Send + 'static,
-        F: AsyncFnMut(&mut WriteContext) -> Result<T, super::fault::DbError> + Send + 'static,
+        F: AsyncFnMut(&mut WriteContext) -> Result<T, super::db_error::DbError> + Send + 'static,
     {
         let (done, answer) = promise();
         self.shared.queue.push(Task::boxed(0, run, done));

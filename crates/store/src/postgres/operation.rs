@@ -10,10 +10,10 @@ use std::pin::Pin;
 use posthaste_core::dispatcher::AttemptRecord;
 use posthaste_core::time::Timestamp;
 
-use super::fault::DbError;
-use super::holdings::Tenure;
+use super::db_error::DbError;
+use super::owned_shards::Tenure;
 use super::reply::Reply;
-use super::scene::WriteContext;
+use super::write_context::WriteContext;
 use crate::{AttemptDetail, Done, Ingest, NewEvent, Quotas, StoreError, Written};
 
 /// An operation of the write queue.

@@ -13,11 +13,11 @@ use tokio_postgres::types::ToSql;
 
 use super::audit;
 use super::columns::{Id, at, from_json, most, ms, parse, to_json};
-use super::fault::DbError;
+use super::db_error::DbError;
 use super::link::PgConnection;
 use super::readers::ReadKind;
-use super::scene::WriteContext;
 use super::store::PostgresStore;
+use super::write_context::WriteContext;
 use crate::failures::{DELIVERY_FAILED, FailureCause, FailureCount, Failures};
 use crate::outbox::{EmailAfterSend, StoredEmail, by_recipient, too_far_ahead};
 use crate::{

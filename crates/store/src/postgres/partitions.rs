@@ -7,7 +7,7 @@ use posthaste_core::id::first_moment;
 use posthaste_core::time::{Span, Timestamp};
 use rustc_hash::FxHashSet;
 
-use super::fault::DbError;
+use super::db_error::DbError;
 use super::link::PgConnection;
 use super::schema::lock;
 

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::fault::DbError;
+use super::db_error::DbError;
 
 /// One statement of a pipeline. Its first poll sends it completely; nothing is sent before.
 pub(super) type Step<'a> = Pin<Box<dyn Future<Output = Result<(), DbError>> + 'a>>;

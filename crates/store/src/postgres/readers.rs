@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::fault::{DbError, Verdict};
+use super::db_error::{DbError, Verdict};
 use super::link::{
     ANSWER_TIMEOUT, Connector, NotConnected, PgConnection, QUICK_ANSWER_TIMEOUT, TIMEOUT_GRACE,
 };

@@ -14,16 +14,16 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::json;
 
 use super::columns::{EnumCode, Id, most, ms, to_json};
+use super::count_changes::Tally;
+use super::db_error::DbError;
+use super::delivery_rows::{self, failed_with, granted, standing_of};
 use super::endpoints;
-use super::fault::DbError;
-use super::holdings::Tenure;
 use super::link::PgConnection;
 use super::operation::{Operation, Recording, Task};
 use super::outbox::{self, Failed, NoticeColumns};
+use super::owned_shards::Tenure;
 use super::reply::Reply;
-use super::rows::{self, failed_with, granted, standing_of};
-use super::scene::WriteContext;
-use super::tally::Tally;
+use super::write_context::WriteContext;
 use crate::codes::Coded;
 use crate::{AttemptDetail, AttemptEntry, DisabledReason, Done, RetryResult, SweepResult, Written};
 
@@ -272,7 +272,7 @@ async fn cancel_as_owner(
     delivery: DeliveryId,
     at: Timestamp,
 ) -> Result<Written, DbError> {
-    let Some(row) = rows::find_for_update(&scene.link, delivery).await? else {
+    let Some(row) = delivery_rows::find_for_update(&scene.link, delivery).await? else {
         return Ok(Written::Superseded);
     };
     scene.guard(row.delivery.facts().endpoint).await?;
@@ -282,14 +282,14 @@ async fn cancel_as_owner(
 /// Cancels a delivery, if it waits. The caller must hold the row's lock.
 pub(super) async fn cancel(
     scene: &mut WriteContext,
-    row: &rows::DeliveryRow,
+    row: &delivery_rows::DeliveryRow,
     at: Timestamp,
 ) -> Result<Written, DbError> {
     let mut after = row.delivery.clone();
     if after.cancel(at).is_err() {
         return Ok(Written::Superseded);
     }
-    rows::write_changed(scene, row, &after).await?;
+    delivery_rows::write_changed(scene, row, &after).await?;
     Ok(Written::Applied)
 }
 
@@ -305,7 +305,7 @@ async fn disable(
     let endpoint = attempt.delivery.facts().endpoint;
     scene.guard_ownership(tenure).await?;
     let id = attempt.delivery.id();
-    let Some(row) = rows::find_for_update(&scene.link, id).await? else {
+    let Some(row) = delivery_rows::find_for_update(&scene.link, id).await? else {
         return Ok(Written::Superseded);
     };
     let attempts = row.delivery.facts().attempts;
@@ -349,7 +349,7 @@ pub(super) async fn retry(
     let Some(routes) = scene.tenant(tenant) else {
         return Ok(RetryResult::NoSuchDelivery);
     };
-    let row = rows::find_for_update(&scene.link, delivery).await?;
+    let row = delivery_rows::find_for_update(&scene.link, delivery).await?;
     let Some(row) = row.filter(|row| row.tenant_no == routes.no) else {
         return Ok(RetryResult::NoSuchDelivery);
     };
@@ -372,7 +372,7 @@ pub(super) async fn retry(
             .expect("what does not wait has ended");
         RetryResult::Replayed { endpoint }
     };
-    rows::write_changed(scene, &row, &after).await?;
+    delivery_rows::write_changed(scene, &row, &after).await?;
     scene.tell(endpoint, after.wanted_at().unwrap_or(now));
     Ok(retried)
 }
@@ -398,7 +398,7 @@ pub(super) async fn sweep(
         "SELECT {} FROM waiting w JOIN endpoints e ON e.no = w.endpoint_no \
          WHERE w.endpoint_no = (SELECT no FROM endpoints WHERE id = $1) \
          ORDER BY w.due, w.id LIMIT $2 FOR UPDATE OF w",
-        rows::WAITING
+        delivery_rows::WAITING
     );
     let found = scene
         .link
@@ -408,7 +408,7 @@ pub(super) async fn sweep(
     let mut doomed = Vec::new();
     let mut more = false;
     for row in &found {
-        let row = rows::read(row)?;
+        let row = delivery_rows::read(row)?;
         if spared.contains(&row.delivery.id()) {
             continue;
         }
@@ -436,7 +436,10 @@ pub(super) async fn sweep(
 /// Moves deliveries that failed for the same reason, with one statement.
 async fn fail_all(
     scene: &mut WriteContext,
-    doomed: &[(rows::DeliveryRow, posthaste_core::delivery::Delivery)],
+    doomed: &[(
+        delivery_rows::DeliveryRow,
+        posthaste_core::delivery::Delivery,
+    )],
 ) -> Result<(), DbError> {
     let Some((_, first)) = doomed.first() else {
         return Ok(());
@@ -454,12 +457,12 @@ async fn fail_all(
         scene.count(
             row.endpoint_no,
             Some(row.status),
-            Some(rows::status_of(after)),
+            Some(delivery_rows::status_of(after)),
         );
     }
     let ended_at = state.ended_at().map(ms);
     let reason = state.dead_reason().map(EnumCode);
-    let status = EnumCode(rows::status_of(first));
+    let status = EnumCode(delivery_rows::status_of(first));
     scene
         .link
         .execute(

@@ -15,19 +15,19 @@ use posthaste_core::time::Timestamp;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio_postgres::Row;
 
+use super::clock_skew::{clock_skew_of, note_lead};
 use super::columns::{EnumCode, Id, at, most, ms, parse, word};
+use super::db_error::DbError;
+use super::delivery_rows::{self, DeliveryRow};
 use super::directory::{cut, live_tenant, one_more};
-use super::events::read_list;
-use super::fault::DbError;
-use super::lead::{clock_skew_of, note_lead};
+use super::event_rows::read_list;
 use super::link::PgConnection;
-use super::replays_plan::unpack;
-pub(super) use super::replays_plan::{Plan, plan};
-use super::replays_rows::NewWaitingRows;
-use super::routes::EndpointRoute;
-use super::rows::{self, DeliveryRow};
-use super::scene::WriteContext;
+use super::new_waiting::NewWaitingRows;
+use super::replay_targets::unpack;
+pub(super) use super::replay_targets::{Plan, plan};
+use super::routing_table::EndpointRoute;
 use super::schema::meta;
+use super::write_context::WriteContext;
 use crate::codes::RowStatus;
 use crate::{
     Change, Page, PageRequest, Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep,
@@ -302,7 +302,7 @@ async fn replay_ended(
     let sql = format!(
         "WITH d AS (DELETE FROM ended WHERE id = ANY($1) AND id >= $2 AND id <= $3 AND status = $4 \
          RETURNING *) SELECT {} FROM d JOIN endpoints e ON e.no = d.endpoint_no ORDER BY d.id",
-        rows::ENDED
+        delivery_rows::ENDED
     );
     let status = ended_as(scope.status());
     let found = link
@@ -311,7 +311,7 @@ async fn replay_ended(
     let mut revived = NewWaitingRows::default();
     let mut kept = (Vec::new(), Vec::new(), Vec::new());
     for row in &found {
-        let before = rows::read(row)?;
+        let before = delivery_rows::read(row)?;
         let mut after = before.delivery.clone();
         let route = &routes[&before.endpoint_no];
         after
@@ -323,12 +323,13 @@ async fn replay_ended(
             kept.1.push(entry.number as i32);
             kept.2.push(last.clone());
         }
-        let waits = rows::status_of(&after);
+        let waits = delivery_rows::status_of(&after);
         scene.count(before.endpoint_no, Some(before.status), Some(waits));
         scene.tell(route.id, now);
         going.endpoints.insert(route.id);
         going.count += 1;
-        let kind = rows::failed_with(&after, last_attempt.and_then(|last| last.error_kind));
+        let kind =
+            delivery_rows::failed_with(&after, last_attempt.and_then(|last| last.error_kind));
         revived.push(before, &after, kind);
     }
     revived.insert(&link).await?;

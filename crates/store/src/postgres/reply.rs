@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::oneshot;
 
-use super::fault::stopped;
+use super::db_error::stopped;
 use crate::{Answer, Done, StoreError};
 
 /// The pending answer to a caller. Dropping it without an answer answers with an error.

@@ -14,10 +14,10 @@ use posthaste_core::cluster::{
 use posthaste_core::time::Span;
 use tokio::time::timeout;
 
-use super::fault::{DbError, Verdict};
+use super::cancellable_connection::CancellableConnection;
+use super::db_error::{DbError, Verdict};
 use super::link::PgConnection;
 use super::settings::PostgresSettings;
-use super::tether::CancellableConnection;
 
 const ENTER: &str = "SELECT enter($1, $2, $3)";
 /// Sends a heartbeat, and reads all nodes and shards in the same statement. Notifies the other nodes if this node's

@@ -17,18 +17,18 @@ use posthaste_core::lane::{Fetched, Health, Standing};
 use posthaste_core::time::Timestamp;
 
 use super::columns::ms;
-use super::fault::DbError;
+use super::db_error::DbError;
 use super::link::PgConnection;
 use super::membership::Membership;
 use super::operation::{Accepting, Operation, Task};
 use super::readers::ReadKind;
 use super::reply::{Reply, promise};
-use super::scene::WriteContext;
 use super::schema::meta;
 use super::thread::Shared;
+use super::write_context::WriteContext;
 use super::{
-    audit, dead, directory, endpoints, figures, lists, passes, record, replays, tidy, usage, whose,
-    work,
+    audit, dead, directory, endpoints, fetch, figures, lists, record, replays, sessions,
+    tenant_lookup, tidy, usage,
 };
 use crate::audit::fitted;
 use crate::{
@@ -147,12 +147,12 @@ impl Store for PostgresStore {
     }
 
     fn create_pass(&self, _now: Timestamp, pass: Pass) -> Answer<CreateResult> {
-        self.write(async move |scene: &mut WriteContext| passes::create(scene, &pass).await)
+        self.write(async move |scene: &mut WriteContext| sessions::create(scene, &pass).await)
     }
 
     fn pass(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<Pass>> {
         self.read(ReadKind::Quick, async move |link: &PgConnection| {
-            passes::pass(link, now, hash).await
+            sessions::pass(link, now, hash).await
         })
     }
 
@@ -163,13 +163,13 @@ impl Store for PostgresStore {
         page: PageRequest<PassId>,
     ) -> Answer<Page<Pass, PassId>> {
         self.read(ReadKind::Long, async move |link: &PgConnection| {
-            passes::passes(link, now, &tenant, page).await
+            sessions::passes(link, now, &tenant, page).await
         })
     }
 
     fn end_pass(&self, now: Timestamp, tenant: Option<TenantId>, pass: PassId) -> Answer<bool> {
         self.write(async move |scene: &mut WriteContext| {
-            passes::end(scene, now, tenant.as_ref(), pass).await
+            sessions::end(scene, now, tenant.as_ref(), pass).await
         })
     }
 
@@ -202,7 +202,7 @@ impl Store for PostgresStore {
 
     fn whose(&self, named: OwnedObject) -> Answer<Option<TenantId>> {
         self.read(ReadKind::Quick, async move |link: &PgConnection| {
-            whose::whose(link, named).await
+            tenant_lookup::whose(link, named).await
         })
     }
 
@@ -316,7 +316,7 @@ impl Store for PostgresStore {
             return Box::pin(ready(Ok(Some(carried))));
         }
         self.read(ReadKind::Quick, async move |link: &PgConnection| {
-            work::content(link, event).await
+            fetch::content(link, event).await
         })
     }
 
@@ -373,7 +373,7 @@ impl Store for PostgresStore {
     fn unfinished_work(&self) -> Answer<Vec<(EndpointId, Timestamp)>> {
         let floors = self.shared.floors.clone();
         self.read(ReadKind::Long, async move |link: &PgConnection| {
-            work::endpoints_with_work(link, &floors).await
+            fetch::endpoints_with_work(link, &floors).await
         })
     }
 
@@ -386,7 +386,7 @@ impl Store for PostgresStore {
     ) -> Answer<Fetched> {
         let (floors, contents) = (self.shared.floors.clone(), self.shared.contents.clone());
         self.read(ReadKind::Quick, async move |link: &PgConnection| {
-            work::fetch(link, &floors, &contents, endpoint, due_by, limit, ordered).await
+            fetch::fetch(link, &floors, &contents, endpoint, due_by, limit, ordered).await
         })
     }
 

@@ -11,18 +11,18 @@ use posthaste_core::time::{Span, Timestamp};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::columns::{Id, at, from_json, most};
-use super::events::read_list;
-use super::fault::DbError;
+use super::db_error::DbError;
+use super::event_rows::read_list;
 use super::link::PgConnection;
 use super::partitions::Day;
-use super::scene::WriteContext;
 use super::tidy_almanac::PartitionPlans;
 use super::tidy_minds::Heard;
 use super::tidy_rows::{
     DeliverySet, hold, name_added, remember, remove, remove_attempts, remove_payloads,
 };
 use super::tidy_strolls::last_safe_id;
-use super::{alerts, audit, buckets, empty_days, passes, tidy_days, tidy_minds};
+use super::write_context::WriteContext;
+use super::{alerts, audit, empty_days, sessions, stats, tidy_days, tidy_minds};
 use crate::retention::is_over;
 use crate::stretches::SkipRanges;
 use crate::{Kept, Limits, Retention, RetentionStepResult};
@@ -165,10 +165,10 @@ pub(super) async fn delete_expired_entries(
     now: Timestamp,
     step: usize,
 ) -> Result<bool, DbError> {
-    let passes = passes::tidy(link, now, step).await?;
+    let passes = sessions::tidy(link, now, step).await?;
     let entries = audit::tidy(link, now, step).await?;
     let alerts = alerts::tidy(link, now, step).await?;
-    let figures = buckets::tidy(link, now, step).await?;
+    let figures = stats::tidy(link, now, step).await?;
     Ok(step > 0 && passes.max(entries).max(alerts).max(figures) == step)
 }
 

@@ -15,16 +15,16 @@ use posthaste_core::id::DeliveryId;
 use posthaste_core::time::{Span, Timestamp};
 
 use super::columns::{Id, most, ms};
-use super::events::read_list;
-use super::fault::{DbError, Verdict};
+use super::db_error::{DbError, Verdict};
+use super::event_rows::read_list;
 use super::link::{LOCK_MS, PgConnection};
 use super::partitions::{Day, PARTITIONED};
-use super::scene::WriteContext;
 use super::schema::lock;
 use super::tidy::retention_by_tenant;
 use super::tidy_almanac::{PartitionPlans, Task};
 use super::tidy_rows::{DeliverySet, hold_ended, remember, remove_deliveries};
 use super::tidy_strolls::stroll;
+use super::write_context::WriteContext;
 use crate::retention::is_over;
 use crate::{Kept, Retention, RetentionStepResult};
 

@@ -10,7 +10,7 @@ use posthaste_core::time::{Span, Timestamp};
 
 use super::changelog::{MAX_CHANGES, TENANT};
 use super::columns::from_json;
-use super::fault::DbError;
+use super::db_error::DbError;
 use super::link::PgConnection;
 use super::tidy::RunProgress;
 use crate::{Kept, Limits, Retention};

@@ -5,11 +5,11 @@ use posthaste_core::time::Timestamp;
 use rustc_hash::FxHashSet;
 
 use super::columns::{Id, ms};
-use super::fault::DbError;
+use super::db_error::DbError;
 use super::link::PgConnection;
-use super::scene::WriteContext;
 use super::schema::meta;
 use super::tidy::EventToCheck;
+use super::write_context::WriteContext;
 
 /// Adds the deliveries that were added later to the lists of these events.
 pub(super) async fn name_added(

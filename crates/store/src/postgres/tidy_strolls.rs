@@ -7,12 +7,12 @@
 use posthaste_core::time::Timestamp;
 
 use super::columns::{Id, most};
-use super::fault::DbError;
+use super::db_error::DbError;
 use super::link::PgConnection;
 use super::partitions::Day;
-use super::scene::WriteContext;
 use super::tidy::{EVENT_COLUMNS, EventToCheck, a_step, act, kept_of_events};
 use super::tidy_almanac::{MAX_CLOCK_LAG, ScanResult, ScanScope, Walk, early};
+use super::write_context::WriteContext;
 use crate::{Retention, RetentionStepResult};
 
 /// Runs one step. Returns what was deleted, and the position.

@@ -5,9 +5,9 @@ use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
 
-use super::fault::DbError;
-use super::scene::WriteContext;
-use super::{endpoints, record, rows};
+use super::db_error::DbError;
+use super::write_context::WriteContext;
+use super::{delivery_rows, endpoints, record};
 use crate::{DisabledReason, Written};
 
 /// Sets the status of an endpoint, if its shard has no owner.
@@ -35,7 +35,7 @@ pub(super) async fn cancel(
     if !lock_unowned(scene, endpoint).await? {
         return Ok(None);
     }
-    let Some(row) = rows::find_for_update(&scene.link, delivery).await? else {
+    let Some(row) = delivery_rows::find_for_update(&scene.link, delivery).await? else {
         return Ok(Some(Written::Superseded));
     };
     if row.delivery.facts().endpoint != endpoint {

@@ -13,12 +13,12 @@ use posthaste_core::id::TenantId;
 use posthaste_core::time::{Month, Timestamp};
 use rustc_hash::FxHashMap;
 
+use super::db_error::DbError;
 use super::directory::live_tenant;
-use super::fault::DbError;
 use super::link::PgConnection;
 use super::operation::Accepting;
 use super::pipeline::Pipeline;
-use super::routes::RoutingTable;
+use super::routing_table::RoutingTable;
 use super::writer::Writer;
 use crate::{MONTHS_KEPT, Usage};
 

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::fault::{DbError, Verdict};
-use super::hot::Batch;
+use super::batch::Batch;
+use super::db_error::{DbError, Verdict};
 use super::link::{COLD_WRITE_TIMEOUT, Connector, NotConnected};
 use super::operation::{Cold, Operation};
-use super::queue::Queue;
-use super::scene::WriteContext;
+use super::write_context::WriteContext;
+use super::write_queue::Queue;
 use crate::HandOver;
 
 /// Maximum number of tries of one operation or batch.

@@ -11,7 +11,7 @@ use posthaste_core::trace::TraceContext;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::events;
-use super::group::{WriteContext, number, set_number};
+use super::group_commit::{WriteContext, number, set_number};
 use super::keys::{Key, id_at, key_of, ms, tail_of};
 use super::routes::{Route, TenantRoutes};
 use super::rows;

@@ -9,7 +9,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use super::directory::{cut, live_tenant, one_more};
-use super::group::WriteContext;
+use super::group_commit::WriteContext;
 use super::keys::{at, id_bytes, most, ms};
 use super::outbox::{self, scope};
 use super::reader::ReadClass;

@@ -7,7 +7,7 @@ use rusqlite::{Connection, Row, params, params_from_iter};
 
 use super::codes::Code;
 use super::directory::{cut, live_tenant, one_more};
-use super::group::WriteContext;
+use super::group_commit::WriteContext;
 use super::keys::{at, id_bytes, most, ms};
 use super::rows::parse;
 use crate::audit::{OutcomeCode, first_kept};

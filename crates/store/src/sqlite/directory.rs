@@ -4,11 +4,11 @@ use posthaste_core::id::{EndpointId, KeyId, TenantId};
 use posthaste_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::group::WriteContext;
+use super::group_commit::WriteContext;
 use super::keys::{at, id_bytes, most, ms};
-use super::passes;
 use super::routes::{TenantRoutes, policy};
 use super::rows::{from_json, parse, to_json};
+use super::sessions;
 use crate::{ApiKey, CreateResult, KeyHash, Page, PageRequest, ReplaceResult, Tenant};
 
 /// The scope of admin keys. No tenant has this number.
@@ -103,7 +103,7 @@ pub(super) fn delete_tenant(
     };
     let conn = scene.conn;
     scene.memory.tidying.invalidate_all();
-    passes::end_of_tenant(conn, routes.no)?;
+    sessions::end_of_tenant(conn, routes.no)?;
     for sql in [
         "UPDATE tenants SET deleted = 1 WHERE no = ?1",
         "DELETE FROM keys WHERE scope = ?1",
@@ -210,7 +210,7 @@ pub(super) fn revoke_key(
             None => return Ok(false),
         },
     };
-    passes::end_of_key(scene.conn, scope, key)?;
+    sessions::end_of_key(scene.conn, scope, key)?;
     let removed = scene
         .conn
         .prepare_cached("DELETE FROM keys WHERE id = ?1 AND scope = ?2")?

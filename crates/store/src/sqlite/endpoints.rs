@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::codes::Code;
 use super::directory::{cut, live_tenant, one_more};
-use super::group::WriteContext;
+use super::group_commit::WriteContext;
 use super::keys::{at, id_bytes, most, ms};
 use super::routes::{Route, policy, read_patterns};
 use super::rows::{endpoint_id, from_json, parse, to_json};

@@ -9,7 +9,7 @@
 
 use rusqlite::Connection;
 
-use super::group::{number, set_number};
+use super::group_commit::{number, set_number};
 use super::keys::{Key, most};
 use super::schema::meta;
 

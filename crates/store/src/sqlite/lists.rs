@@ -10,12 +10,12 @@ use super::codes::Code;
 use super::directory::live_tenant;
 use super::endpoints;
 use super::events;
-use super::group::number;
+use super::group_commit::number;
+use super::key_scan::{Direction, Range, RowStatusGroup, Scope, Source};
 use super::keys::{Key, PAST_ALL, at, id_at, key_of, look_up, ms};
 use super::replays::Target;
 use super::rows::{self, COLUMN_COUNT, COLUMNS, from_json, parse};
 use super::schema::meta;
-use super::walk::{Direction, Range, RowStatusGroup, Scope, Source};
 use crate::{
     AttemptEntry, DeliveryFilter, EventFilter, Page, PageRequest, StoredDelivery, StoredEvent,
     StoredStatus,

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::Value;
 
 use super::audit;
-use super::group::{WriteContext, number, set_number};
+use super::group_commit::{WriteContext, number, set_number};
 use super::keys::{at, id_bytes, most, ms};
 use super::reader::ReadClass;
 use super::rows::{endpoint_id, from_json, parse, to_json};

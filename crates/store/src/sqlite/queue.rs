@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::group::Operation;
+use super::group_commit::Operation;
 use crate::StoreError;
 
 /// Maximum number of operations in one transaction.

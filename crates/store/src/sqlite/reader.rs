@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 
 use rusqlite::Connection;
 
-use super::group::store_error;
+use super::group_commit::store_error;
 use super::open::open_reader;
 use crate::{Done, StoreError};
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::codes::{Code, RowStatus};
 use super::endpoints::{self, find};
 use super::events;
-use super::group::WriteContext;
+use super::group_commit::WriteContext;
 use super::keys::{Key, key_of, look_up, most};
 use super::outbox;
 use super::rows::{self, DeliveryRow, Round, to_json};

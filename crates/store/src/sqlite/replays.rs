@@ -19,14 +19,14 @@ use super::codes::Code;
 use super::directory::{cut, live_tenant, one_more};
 use super::endpoints;
 use super::events::{DeliveryList, Listed};
-use super::group::WriteContext;
+use super::group_commit::WriteContext;
+use super::key_scan::{Direction, Scope, Source};
 use super::keys::{Key, at, id_at, id_bytes, key_of, look_up, ms, tail_of};
 use super::lists::{self, Wanted, endpoint_of, group_of, keys_between};
 use super::record::put;
 use super::routes::Route;
 use super::rows::{self, endpoint_id, parse};
 use super::schema::meta;
-use super::walk::{Direction, Scope, Source};
 use crate::{
     Page, PageRequest, Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep, StoredStatus,
 };

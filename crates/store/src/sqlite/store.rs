@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use super::checkpoint::Checkpoints;
 use super::counts::Tally;
 use super::faults::Faults;
-use super::group::{Task, WriteContext, WriterHints, number, set_number, stopped};
+use super::group_commit::{Task, WriteContext, WriterHints, number, set_number, stopped};
 use super::history::History;
 use super::keys::{Presses, ms};
 use super::lock::Lock;
@@ -31,8 +31,8 @@ use super::schema::meta;
 use super::usage::UsageCounters;
 use super::writer::{Closed, Writer};
 use super::{
-    accept, audit, dead, directory, endpoints, events, lists, passes, record, replays, tidy, usage,
-    whose, work,
+    accept, audit, backlog, dead, directory, endpoints, events, lists, owner_lookup, record,
+    replays, retention, sessions, usage,
 };
 use crate::audit::fitted;
 use crate::{
@@ -253,11 +253,13 @@ impl Store for SqliteStore {
     }
 
     fn create_pass(&self, _now: Timestamp, pass: Pass) -> Answer<CreateResult> {
-        self.write(move |scene| passes::create(scene, &pass))
+        self.write(move |scene| sessions::create(scene, &pass))
     }
 
     fn pass(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<Pass>> {
-        self.read(ReadClass::Quick, move |conn| passes::pass(conn, now, hash))
+        self.read(ReadClass::Quick, move |conn| {
+            sessions::pass(conn, now, hash)
+        })
     }
 
     fn passes(
@@ -267,12 +269,12 @@ impl Store for SqliteStore {
         page: PageRequest<PassId>,
     ) -> Answer<Page<Pass, PassId>> {
         self.read(ReadClass::Long, move |conn| {
-            passes::passes(conn, now, &tenant, page)
+            sessions::passes(conn, now, &tenant, page)
         })
     }
 
     fn end_pass(&self, now: Timestamp, tenant: Option<TenantId>, pass: PassId) -> Answer<bool> {
-        self.write(move |scene| passes::end(scene, now, tenant.as_ref(), pass))
+        self.write(move |scene| sessions::end(scene, now, tenant.as_ref(), pass))
     }
 
     fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<CreateResult> {
@@ -301,7 +303,9 @@ impl Store for SqliteStore {
     }
 
     fn whose(&self, named: OwnedObject) -> Answer<Option<TenantId>> {
-        self.read(ReadClass::Quick, move |conn| whose::whose(conn, named))
+        self.read(ReadClass::Quick, move |conn| {
+            owner_lookup::whose(conn, named)
+        })
     }
 
     fn create_endpoint(
@@ -438,7 +442,7 @@ impl Store for SqliteStore {
     }
 
     fn unfinished_work(&self) -> Answer<Vec<(EndpointId, Timestamp)>> {
-        self.read(ReadClass::Long, work::unfinished)
+        self.read(ReadClass::Long, backlog::unfinished)
     }
 
     fn fetch(
@@ -449,7 +453,7 @@ impl Store for SqliteStore {
         ordered: bool,
     ) -> Answer<Fetched> {
         self.read(ReadClass::Quick, move |conn| {
-            work::fetch(conn, endpoint, due_by, limit, ordered)
+            backlog::fetch(conn, endpoint, due_by, limit, ordered)
         })
     }
 
@@ -550,12 +554,12 @@ impl Store for SqliteStore {
         limit: usize,
     ) -> Answer<u64> {
         self.read(ReadClass::Long, move |conn| {
-            work::retrying_since(conn, tenant.as_ref(), since, limit)
+            backlog::retrying_since(conn, tenant.as_ref(), since, limit)
         })
     }
 
     fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<RetentionStepResult> {
-        self.write(move |scene| tidy::step(scene, now, &retention))
+        self.write(move |scene| retention::step(scene, now, &retention))
     }
 
     fn probe(&self, now: Timestamp) -> Answer<()> {

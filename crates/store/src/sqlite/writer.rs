@@ -13,7 +13,7 @@ use rusqlite::Connection;
 use super::checkpoint::Checkpoints;
 use super::counts::Tally;
 use super::faults::Faults;
-use super::group::{
+use super::group_commit::{
     Effects, Operation, WriteContext, WriterHints, is_damage, is_doubt, stopped, store_error,
 };
 use super::history::History;

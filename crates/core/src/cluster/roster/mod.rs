@@ -21,7 +21,7 @@
 //! ```
 
 mod command;
-mod shares;
+mod shard_plan;
 
 #[cfg(test)]
 mod tests;

@@ -292,7 +292,7 @@ proptest! {
     fn shares_add_up(numbers in proptest::collection::btree_set(0_u64..1_000, 1..40)) {
         let nodes: Vec<Seen> = numbers.iter().map(|number| seen(*number, 0)).collect();
         let view = TableView { nodes, shards: Vec::new() };
-        let quotas = || numbers.iter().map(|number| shares::quota(NodeNo(*number), true, &view));
+        let quotas = || numbers.iter().map(|number| shard_plan::quota(NodeNo(*number), true, &view));
         prop_assert_eq!(quotas().sum::<usize>(), 256);
         let (least, most) = (quotas().min(), quotas().max());
         prop_assert!(most <= least.map(|least| least + 1));

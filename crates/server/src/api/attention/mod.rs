@@ -5,7 +5,7 @@
 //! then show which endpoints fail. No secret is decrypted, so an endpoint with unreadable secrets is shown
 //! like any other.
 
-mod judge;
+mod ranking;
 
 use axum::body::Body;
 use http::{Response, StatusCode};
@@ -23,7 +23,7 @@ use super::problem::Problem;
 use super::route::{Access, Content, Group, RequestBody, Route, Schema, SuccessResponse, Verb};
 use crate::alerts::readings::FROM_COUNTERS;
 use crate::observe::RecentAttempts;
-use judge::{Finding, Reason, Suspect};
+use ranking::{Finding, Reason, Suspect};
 
 /// Maximum number of endpoints shown.
 const MAX_SHOWN: usize = 100;
@@ -86,7 +86,7 @@ async fn of_tenant(call: Call) -> Result<Response<Body>, Problem> {
 async fn answer(app: &App, tenant: Option<TenantId>) -> Result<Response<Body>, Problem> {
     let now = app.clock.wall();
     let suspects = suspects(app, tenant).await?;
-    let findings = judge::findings(suspects, now, MAX_SHOWN);
+    let findings = ranking::findings(suspects, now, MAX_SHOWN);
     let data: Vec<Shown> = findings.iter().map(Shown::new).collect();
     Ok(body::answer(StatusCode::OK, &Listed { data }))
 }
@@ -98,7 +98,7 @@ async fn suspects(app: &App, tenant: Option<TenantId>) -> Result<Vec<Suspect>, P
     let nothing = RecentAttempts::default();
     let mut rows: Vec<(Reason, EndpointRow)> = troubled
         .into_iter()
-        .filter_map(|row| Some((judge::reason(&row, &nothing, now)?, row)))
+        .filter_map(|row| Some((ranking::reason(&row, &nothing, now)?, row)))
         .collect();
     rows.sort_by_key(|(reason, _)| *reason);
     rows.truncate(MAX_SUSPECTS);

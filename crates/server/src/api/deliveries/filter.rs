@@ -5,7 +5,7 @@ use posthaste_core::delivery::Status;
 use posthaste_store::{DeliveryFilter, StoredDelivery, StoredStatus};
 
 use super::super::paging::Query;
-use super::named::IdQuery;
+use super::id_prefix::IdQuery;
 
 /// The filters of a query.
 #[derive(Clone, Debug, Default)]

@@ -1,7 +1,7 @@
 //! Deliveries: lists, shows, retries and cancels them.
 
 mod filter;
-mod named;
+mod id_prefix;
 mod policies;
 mod schema;
 
@@ -66,7 +66,7 @@ async fn stored(
     page: PageRequest<DeliveryId>,
 ) -> Result<Page<StoredDelivery, DeliveryId>, Problem> {
     if let Some(named) = &wanted.named {
-        return named::find(app, tenant, named, &wanted.filter, page).await;
+        return id_prefix::find(app, tenant, named, &wanted.filter, page).await;
     }
     let filter = wanted.filter.clone();
     Ok(app.store.deliveries(tenant.clone(), filter, page).await?)

@@ -10,9 +10,9 @@ use posthaste_egress::refuse_own;
 use posthaste_store::{Endpoint, Tenant};
 use serde_json::{Map, Value};
 
-use super::agree::{self, EndpointParts};
+use super::consistency::{self, EndpointParts};
+use super::response::{open_credentials, open_headers};
 use super::secret::RequestedSecret;
-use super::show::{open_credentials, open_headers};
 use super::{auth, headers, secret};
 use crate::api::App;
 use crate::api::code::Code;
@@ -86,7 +86,7 @@ pub(super) fn read(
         beside.key = wanted.resolve(endpoint.signature_style, &mut mistakes);
     } else if document.get("signature_style").is_some() {
         let keyring = secret::open(app, endpoint)?;
-        if let Some(wrong) = agree::wrong_style(endpoint.signature_style, keyring.newest()) {
+        if let Some(wrong) = consistency::wrong_style(endpoint.signature_style, keyring.newest()) {
             mistakes.note("signature_style", wrong);
         }
     }
@@ -100,7 +100,7 @@ pub(super) fn read(
         credentials: &credentials,
         style: endpoint.signature_style,
     };
-    agree::check(&whole, document, &mut mistakes);
+    consistency::check(&whole, document, &mut mistakes);
     if ["auth", "client_certificate"]
         .iter()
         .any(|name| document.get(name).is_some())

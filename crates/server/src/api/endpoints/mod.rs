@@ -1,14 +1,14 @@
 //! Endpoints: the URLs that events are delivered to.
 
-mod agree;
 mod auth;
 mod auth_schemas;
+mod consistency;
 mod form;
 mod headers;
 mod health;
+mod response;
 mod schemas;
 mod secret;
-mod show;
 
 use axum::body::Body;
 use http::{Response, StatusCode};
@@ -28,9 +28,9 @@ use super::route::{
 use super::tenants::{MAX_TRIES, contended};
 use super::{body, paging, trail};
 use crate::signing_keys::{SigningKeyring, reveal};
-use show::{seal_credentials, seal_headers, shown};
+use response::{seal_credentials, seal_headers, shown};
 
-pub(super) use show::status_name;
+pub(super) use response::status_name;
 
 const ALL: &str = "/v1/tenants/{tenant}/endpoints";
 const ONE: &str = "/v1/tenants/{tenant}/endpoints/{endpoint}";

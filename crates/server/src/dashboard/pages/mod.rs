@@ -11,12 +11,12 @@ mod endpoints;
 mod events;
 mod figures;
 mod find;
-mod lab;
-mod links;
+mod form_values;
 mod overview;
+mod portal_links;
 mod replays;
+mod retry_lab;
 mod tenants;
-mod typed;
 mod usage;
 
 use std::pin::Pin;
@@ -63,7 +63,7 @@ static PAGES: &[&[At<PageHandler>]] = &[
     endpoints::PAGES,
     endpoint::PAGES,
     find::PAGES,
-    lab::PAGES,
+    retry_lab::PAGES,
     tenants::PAGES,
     audit::PAGES,
     deliveries::PAGES,
@@ -75,7 +75,7 @@ static PAGES: &[&[At<PageHandler>]] = &[
 
 /// All actions.
 static ACTIONS: &[&[At<ActionHandler>]] = &[
-    links::ACTIONS,
+    portal_links::ACTIONS,
     endpoint::ACTIONS,
     tenants::ACTIONS,
     deliveries::ACTIONS,

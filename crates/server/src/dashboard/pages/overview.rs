@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::figures::{Series, Stats, Window};
-use super::{At, PageHandler, Reach, alerts, at, dead_letters, links, usage};
+use super::{At, PageHandler, Reach, alerts, at, dead_letters, portal_links, usage};
 use crate::api::problem::Problem;
 use crate::dashboard::page::{Page, PageResult, Tab};
 use crate::dashboard::parts::{Listed, Mood, badge, time};
@@ -66,7 +66,7 @@ async fn of_tenant(visit: PageRequest) -> Result<PageResult, Problem> {
     let page = page.live("usage", usage::summary(&visit).await?);
     Ok(match visit.is_portal() {
         true => page,
-        false => links::on(&visit, page).await?,
+        false => portal_links::on(&visit, page).await?,
     }
     .into())
 }

@@ -11,7 +11,7 @@ use posthaste_egress::{PoolKey, Request};
 use url::form_urlencoded::{Serializer, byte_serialize};
 
 use super::TokenKey;
-use super::answer::MAX_ANSWER_BYTES;
+use super::response::MAX_ANSWER_BYTES;
 use crate::credentials::{ClientAuthentication, CredentialsFingerprint, OAuth2, basic};
 use crate::engine::courier::AGENT;
 

@@ -14,9 +14,9 @@
 //!
 //! [`shelf`] makes the decisions, [`grant`] builds the request, [`answer`] parses the response.
 
-mod answer;
 mod grant;
-mod shelf;
+mod response;
+mod token_state;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -30,11 +30,11 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 pub(super) use grant::Grant;
-pub(super) use shelf::Token;
+pub(super) use token_state::Token;
 
 use crate::clock::Clock;
 use crate::credentials::CredentialsFingerprint;
-use shelf::{Decision, FetchOutcome, TokenState};
+use token_state::{Decision, FetchOutcome, TokenState};
 
 /// Maximum number of endpoints with cached tokens. An evicted token is fetched again.
 pub(super) const MAX_CACHED_TOKENS: usize = 4_096;
@@ -163,7 +163,7 @@ impl TokenCache {
             };
             let report = tokens.client.send(grant.request(time_limit)).await;
             fetching.ended = Some(match report {
-                Ok(report) => answer::understand(&report),
+                Ok(report) => response::understand(&report),
                 Err(fault) => FetchOutcome::Ours(fault.to_string()),
             });
         });

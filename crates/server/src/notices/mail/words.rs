@@ -9,7 +9,7 @@ use posthaste_core::alert::AlertName;
 use posthaste_store::EmailLine;
 use serde_json::Value;
 
-use crate::notices::place::place;
+use crate::notices::public_url::place;
 
 /// Maximum length of an endpoint URL, in characters.
 const MAX_URL_CHARS: usize = 200;

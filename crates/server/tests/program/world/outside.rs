@@ -123,8 +123,8 @@ impl RecordingReceivers {
         outside
     }
 
-    /// Puts a bad receiver at an address. After [`RecordingReceivers::set_good`] it is good and closes the connection after each
-    /// answer.
+    /// Puts a bad receiver at an address. After [`RecordingReceivers::set_good`] it is good and closes the connection
+    /// after each answer.
     pub(crate) fn set_behaviour(&self, address: IpAddr, conduct: Behaviour) {
         let place = ReceiverState {
             conduct,

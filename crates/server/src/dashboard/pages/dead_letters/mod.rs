@@ -13,9 +13,9 @@ use serde_json::json;
 
 use self::advice::advice;
 use super::addresses::{EndpointLookup, EndpointStatus};
-use super::delivery::shape::Delivery;
+use super::delivery::api_types::Delivery;
 use super::delivery::words;
-use super::replays::shape::{Progress, Replay};
+use super::replays::api_types::{Progress, Replay};
 use super::{ActionHandler, At, PageHandler, Reach, at, replays};
 use crate::api::problem::Problem;
 use crate::api::route::Verb;

@@ -7,7 +7,7 @@ use posthaste_core::time::Timestamp;
 
 use crate::api::problem::Problem;
 use crate::dashboard::pages::addresses::EndpointLookup;
-use crate::dashboard::pages::typed::{FormValues, moment};
+use crate::dashboard::pages::form_values::{FormValues, moment};
 use crate::dashboard::parts::in_words;
 use crate::dashboard::visit::{PageRequest, query_of};
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use self::filters::Filters;
 use self::table::{Lines, SELECTED_FIELD};
 use super::addresses::EndpointLookup;
-use super::delivery::shape::Delivery;
+use super::delivery::api_types::Delivery;
 use super::{ActionHandler, At, PageHandler, Reach, at};
 use crate::api::problem::Problem;
 use crate::api::route::Verb;

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::dashboard::pages::addresses::{self, EndpointLookup};
-use crate::dashboard::pages::delivery::shape::Delivery;
+use crate::dashboard::pages::delivery::api_types::Delivery;
 use crate::dashboard::pages::delivery::words;
 use crate::dashboard::parts::{delivery_badge, time};
 use crate::dashboard::visit::PageRequest;

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use posthaste_core::delivery::Status;
 use posthaste_core::time::Timestamp;
 
-use super::shape::{Attempt, Delivery, Upcoming};
+use super::api_types::{Attempt, Delivery, Upcoming};
 use super::words;
 use crate::dashboard::parts::{Mood, badge, duration, time};
 use crate::picture::journey::{DeliveryChart, ExpectedAttempt, PastAttempt, TimeOrigin};

@@ -1,9 +1,9 @@
 //! One delivery: status, attempts, next step, payload.
 
+pub(super) mod api_types;
 mod attempts;
 mod curl;
 pub(super) mod payload;
-pub(super) mod shape;
 pub(super) mod words;
 
 use maud::{Markup, PreEscaped, html};
@@ -11,9 +11,9 @@ use posthaste_core::delivery::Status;
 use serde::Deserialize;
 use serde_json::Value;
 
+use self::api_types::Delivery;
 use self::curl::{CurlRequest, FILE};
 use self::payload::Event;
-use self::shape::Delivery;
 use super::addresses::{self, EndpointLookup, EndpointStatus, EndpointSummary};
 use super::{ActionHandler, At, PageHandler, Reach, at};
 use crate::api::problem::Problem;

@@ -9,7 +9,7 @@ use posthaste_core::delivery::{DeadReason, Status, Trigger};
 
 use posthaste_core::time::{Span, Timestamp};
 
-use super::shape::Delivery;
+use super::api_types::Delivery;
 use crate::dashboard::pages::addresses::{EndpointStatus, EndpointSummary};
 use crate::dashboard::parts::{time, to_the_second};
 

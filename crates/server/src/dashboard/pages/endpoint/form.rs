@@ -499,7 +499,7 @@ fn proof(filled: &EndpointForm, wrong: &Wrong, is_new: bool) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use super::super::facts::tests::endpoint;
+    use super::super::api_types::tests::endpoint;
     use super::*;
 
     #[test]

@@ -1,7 +1,7 @@
 //! One endpoint: status, health, stats, settings and actions.
 
 mod actions;
-mod facts;
+mod api_types;
 mod form;
 
 use http::StatusCode;
@@ -10,7 +10,7 @@ use posthaste_core::time::{Span, Timestamp};
 use serde::Deserialize;
 
 pub(super) use actions::ACTIONS;
-pub(super) use facts::{Endpoint, Health};
+pub(super) use api_types::{Endpoint, Health};
 
 use super::figures::{Series, Stats, Window};
 use super::{At, PageHandler, Reach, at};

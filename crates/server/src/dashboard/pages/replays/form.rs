@@ -8,7 +8,7 @@ use crate::api::code::Code;
 use crate::api::problem::Problem;
 use crate::dashboard::layout::csrf;
 use crate::dashboard::pages::addresses::EndpointLookup;
-use crate::dashboard::pages::typed::{FormValues, moment};
+use crate::dashboard::pages::form_values::{FormValues, moment};
 use crate::dashboard::visit::PageRequest;
 
 /// Names of the fields, as in the API.
@@ -107,7 +107,7 @@ impl NewReplay {
 mod tests {
     use super::*;
     use crate::dashboard::form::Form;
-    use crate::dashboard::pages::typed::INVALID_TIME;
+    use crate::dashboard::pages::form_values::INVALID_TIME;
 
     const NOON: Timestamp = Timestamp(1_794_744_000_000);
 

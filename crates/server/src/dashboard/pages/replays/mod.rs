@@ -1,12 +1,12 @@
 //! Replays: list, progress, start and cancellation.
 
+pub(super) mod api_types;
 mod form;
-pub(super) mod shape;
 
 use maud::{Markup, html};
 
+use self::api_types::{Progress, Replay};
 use self::form::NewReplay;
-use self::shape::{Progress, Replay};
 use super::addresses::EndpointLookup;
 use super::{ActionHandler, At, PageHandler, Reach, at};
 use crate::api::problem::Problem;

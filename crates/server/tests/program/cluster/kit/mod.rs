@@ -1,4 +1,5 @@
-//! Fixture of the cluster tests: several nodes ([`Fleet`]), producers of events ([`Load`]) and checks ([`DeliveryLimits`]).
+//! Fixture of the cluster tests: several nodes ([`Fleet`]), producers of events ([`Load`]) and checks
+//! ([`DeliveryLimits`]).
 
 mod fleet;
 mod load;

@@ -1,0 +1,71 @@
+//! Release of endpoints: one by one to the next owner, or all at once when the node has lost them.
+
+use super::command::Command;
+use super::lanes::Sweep;
+use super::scheduler::FairScheduler;
+use super::timers::Timers;
+use super::{Dispatcher, Phase};
+use crate::id::EndpointId;
+use crate::time::Now;
+
+impl Dispatcher {
+    pub(super) fn disown(&mut self, now: Now, endpoint: EndpointId, commands: &mut Vec<Command>) {
+        match self.find(endpoint) {
+            Some(lane) => {
+                self.lanes[lane].leaving = true;
+                self.update_lane(now, lane, commands);
+            }
+            None => commands.push(Command::Disowned(endpoint)),
+        }
+    }
+
+    /// Handles a lane that is being released: returns its unsent deliveries to the store, and forgets the lane when
+    /// its attempts in flight are recorded.
+    pub(super) fn release_lane(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) {
+        self.step_out_of_line(lane);
+        self.disarm(lane);
+        let entry = &mut self.lanes[lane];
+        while let Some((_, delivery)) = entry.resting.pop_front() {
+            entry.backlog.untaken(&delivery, now.wall);
+        }
+        // Everything is in the store, where the next owner finds it.
+        entry.backlog.forget_stored();
+        let swept = match entry.sweep {
+            Sweep::Idle => true,
+            Sweep::AwaitsRecord | Sweep::UnderWay(_) => false,
+        };
+        if entry.backlog.is_idle() && swept && entry.wanted_standing.is_none() {
+            let endpoint = entry.endpoint;
+            self.forget(lane);
+            commands.push(Command::Disowned(endpoint));
+        }
+    }
+
+    fn step_out_of_line(&mut self, lane: usize) {
+        let entry = &mut self.lanes[lane];
+        if std::mem::take(&mut entry.queued)
+            && let Some(known) = &entry.known
+        {
+            self.turns.withdraw(known.tenant, lane);
+        }
+        if std::mem::take(&mut entry.in_fetch_line) {
+            self.fetch_line.retain(|other| *other != lane);
+        }
+    }
+
+    /// Forgets everything except the recently settled deliveries. Results that arrive later are ignored because
+    /// their tickets are unknown.
+    pub(super) fn forget_all(&mut self) {
+        self.lanes.clear();
+        self.by_endpoint.clear();
+        self.turns = FairScheduler::sharing(self.turns.shares());
+        self.flights.clear();
+        self.ticks = Timers::new();
+        self.dues = Timers::new();
+        self.unwritten.clear();
+        self.trial = None;
+        self.fetches.clear();
+        self.fetch_line.clear();
+        debug_assert_ne!(self.phase, Phase::Drained, "nothing is lost after the end");
+    }
+}

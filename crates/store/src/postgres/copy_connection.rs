@@ -1,0 +1,80 @@
+//! A connection for copying a whole store into this database. It migrates the schema and has no statement timeout.
+
+use posthaste_core::time::Tick;
+use std::sync::Arc;
+use tokio_postgres::Row;
+
+use super::columns::Id;
+use super::db_error::DbError;
+use super::link::{Params, PgConnection, connect};
+use super::migrate;
+use super::partitions::{Day, PARTITIONED, Partitions};
+use super::settings::PostgresSettings;
+use crate::OpenError;
+use crate::copy::Destination;
+
+/// A connection to copy a store over.
+pub(crate) struct CopyConnection {
+    link: PgConnection,
+    partitions: Partitions,
+}
+
+impl CopyConnection {
+    /// Connects, and migrates the database to the newest schema version. Must run inside a `LocalSet`.
+    pub(crate) async fn open(to: &Destination) -> Result<CopyConnection, OpenError> {
+        let clock = Arc::new(Tick::default);
+        let settings = PostgresSettings::new(to.server.clone(), to.dial.clone(), clock);
+        let connected = connect(&settings, &to.server).await;
+        let (link, pump) = connected.map_err(|why| migrate::explain_unlinked(&to.server, &why))?;
+        tokio::task::spawn_local(async move {
+            // The next statement on the connection reports its end.
+            let _ = pump.await;
+        });
+        migrate::migrate(&link, &to.server).await?;
+        let patient = link.batch(
+            "SET statement_timeout = 0; SET lock_timeout = 0; \
+             SET idle_in_transaction_session_timeout = 0",
+        );
+        let explain = |fault: DbError| migrate::explain(&to.server, &fault);
+        patient.await.map_err(explain)?;
+        Ok(CopyConnection {
+            link,
+            partitions: Partitions::default(),
+        })
+    }
+
+    /// Returns the first row, if there is one.
+    pub(crate) async fn query_opt(
+        &self,
+        sql: &str,
+        given: Params<'_>,
+    ) -> Result<Option<Row>, DbError> {
+        self.link.query_opt(sql, given).await
+    }
+
+    /// Returns the first row, or an error if there is none.
+    pub(crate) async fn query_one(&self, sql: &str, given: Params<'_>) -> Result<Row, DbError> {
+        self.link.query_one(sql, given).await
+    }
+
+    /// Runs a statement, and returns the number of affected rows.
+    pub(crate) async fn execute(&self, sql: &str, given: Params<'_>) -> Result<u64, DbError> {
+        self.link.execute(sql, given).await
+    }
+
+    /// Runs several statements without parameters.
+    pub(crate) async fn batch(&self, sql: &str) -> Result<(), DbError> {
+        self.link.batch(sql).await
+    }
+
+    /// Creates the partitions for rows with these ids, if the table is partitioned.
+    pub(crate) async fn make_room(&mut self, table: &str, ids: &[Id]) -> Result<(), DbError> {
+        if !PARTITIONED.contains(&table) {
+            return Ok(());
+        }
+        for id in ids {
+            self.partitions.make(&self.link, Day::of(id.0)).await?;
+        }
+        Ok(())
+    }
+}

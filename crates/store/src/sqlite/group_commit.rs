@@ -1,0 +1,190 @@
+//! Group commit: one transaction for all operations in the queue.
+//!
+//! An [`Operation`] may run more than once: if one of a group fails, the group is rolled back and each operation runs
+//! again in its own transaction, so that only the failing one gets the error. Therefore changes in memory are either
+//! collected in [`Effects`] and applied after the commit, or can be undone.
+
+use rusqlite::{Connection, ErrorCode, ffi};
+
+use super::counts::Changes;
+use super::history::History;
+use super::keys::Presses;
+use super::retention::Progress;
+use super::routes::Routes;
+use super::schema::meta;
+use super::usage::UsageCounters;
+use crate::failures::Failures;
+use crate::{Done, HandedOver, StoreError, StoreSettings};
+
+/// The context that operations run in.
+pub(super) struct WriteContext<'a> {
+    pub(super) conn: &'a Connection,
+    pub(super) routes: &'a mut Routes,
+    pub(super) presses: &'a mut Presses,
+    pub(super) settings: &'a StoreSettings,
+    pub(super) effects: &'a mut Effects,
+    pub(super) memory: &'a mut WriterHints,
+    pub(super) history: &'a mut History,
+    pub(super) meters: &'a mut UsageCounters,
+}
+
+/// State of the writer that can be lost without harm. It is reset after every rollback.
+#[derive(Debug, Default)]
+pub(super) struct WriterHints {
+    /// The progress of the retention run.
+    pub(super) tidying: Progress,
+    /// The stored skew between keys and acceptance times, for events and for deliveries.
+    pub(super) leads: Option<(i64, i64)>,
+}
+
+/// Changes in memory that are applied when the transaction is committed.
+#[derive(Debug, Default)]
+pub(super) struct Effects {
+    pub(super) handed_over: Vec<HandedOver>,
+    pub(super) changes: Changes,
+    /// Failed deliveries that are not written yet.
+    pub(super) failures: Failures<i64>,
+    /// Number of new rows that are not in the history yet.
+    pub(super) new_rows: usize,
+    /// The number of the last stats that were added, in this transaction or before.
+    pub(super) flushed: u64,
+}
+
+/// A request to the writer.
+pub(super) trait Operation: Send {
+    /// Executes the operation within a transaction. May be called again after a rollback.
+    fn run(&mut self, scene: &mut WriteContext<'_>) -> rusqlite::Result<()>;
+    /// Passes the result to the caller.
+    fn answer(self: Box<Self>, committed: Result<(), StoreError>);
+    /// The size of its data, in bytes.
+    fn bytes(&self) -> usize;
+}
+
+/// An operation with a result of type `T`.
+pub(super) struct Task<T, F> {
+    run: F,
+    result: Option<T>,
+    done: Option<Done<T>>,
+    bytes: usize,
+}
+
+impl<T, F> Task<T, F>
+where
+    T: Send,
+    F: FnMut(&mut WriteContext<'_>) -> rusqlite::Result<T> + Send,
+{
+    pub(super) fn new(bytes: usize, run: F, done: Done<T>) -> Task<T, F> {
+        Task {
+            run,
+            result: None,
+            done: Some(done),
+            bytes,
+        }
+    }
+}
+
+impl<T, F> Operation for Task<T, F>
+where
+    T: Send,
+    F: FnMut(&mut WriteContext<'_>) -> rusqlite::Result<T> + Send,
+{
+    fn run(&mut self, scene: &mut WriteContext<'_>) -> rusqlite::Result<()> {
+        self.result = Some((self.run)(scene)?);
+        Ok(())
+    }
+
+    fn answer(mut self: Box<Self>, committed: Result<(), StoreError>) {
+        let result = self.result.take();
+        let done = self.done.take().expect("an operation is answered once");
+        done(committed.map(|()| result.expect("what is committed was run")));
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl<T, F> Drop for Task<T, F> {
+    fn drop(&mut self) {
+        // The caller must not wait for ever, not even if the writer panics.
+        if let Some(done) = self.done.take() {
+            done(Err(stopped()));
+        }
+    }
+}
+
+/// The error after the writer has stopped.
+pub(super) fn stopped() -> StoreError {
+    StoreError::Unavailable("the writer has stopped".to_owned())
+}
+
+/// Converts a failed statement to the error for the caller.
+pub(super) fn store_error(error: &rusqlite::Error) -> StoreError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => StoreError::Full,
+        Some(_) | None => StoreError::Unavailable(error.to_string()),
+    }
+}
+
+/// Returns whether the file cannot be trusted after this error.
+pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+    )
+}
+
+/// Returns whether it is unknown after this error of a commit what is on disk.
+///
+/// A failed write, for example because a disk quota is used up, omits at least the end of the transaction, and SQLite
+/// ignores a transaction without its end. After any other error, in particular a failed fsync, the whole transaction
+/// may be on disk.
+pub(super) fn is_doubt(error: &rusqlite::Error) -> bool {
+    let failed_write = error
+        .sqlite_error()
+        .is_some_and(|error| error.extended_code == ffi::SQLITE_IOERR_WRITE);
+    is_damage(error)
+        || error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) && !failed_write
+}
+
+/// Reads a number from the table `meta`.
+pub(super) fn number(conn: &Connection, name: &str) -> rusqlite::Result<i64> {
+    conn.prepare_cached("SELECT value FROM meta WHERE name = ?1")?
+        .query_row([name], |row| row.get(0))
+}
+
+/// Writes a number to the table `meta`.
+pub(super) fn set_number(conn: &Connection, name: &str, value: i64) -> rusqlite::Result<()> {
+    conn.prepare_cached("UPDATE meta SET value = ?2 WHERE name = ?1")?
+        .execute((name, value))?;
+    Ok(())
+}
+
+impl WriteContext<'_> {
+    /// Returns a number that no tenant or endpoint has had.
+    pub(super) fn next_no(&self) -> rusqlite::Result<i64> {
+        let no = number(self.conn, meta::LAST_NO)? + 1;
+        set_number(self.conn, meta::LAST_NO, no)?;
+        Ok(no)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_may_be_on_disk_is_in_doubt() {
+        for (code, doubt) in [
+            (ffi::SQLITE_IOERR_FSYNC, true),
+            (ffi::SQLITE_IOERR_SHMSIZE, true),
+            (ffi::SQLITE_CORRUPT, true),
+            (ffi::SQLITE_IOERR_WRITE, false),
+            (ffi::SQLITE_FULL, false),
+            (ffi::SQLITE_BUSY, false),
+        ] {
+            let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+            assert_eq!(is_doubt(&error), doubt, "{error}");
+        }
+    }
+}

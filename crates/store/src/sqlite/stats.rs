@@ -1,0 +1,174 @@
+//! Stats, in time buckets.
+//!
+//! Rows are sorted by time. So adding stats touches a few pages at the end, independent of the number of scopes, and
+//! a retention run a few pages at the beginning. Reading one scope needs one lookup per bucket.
+
+use posthaste_core::time::Timestamp;
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+
+use super::directory::live_tenant;
+use super::group_commit::WriteContext;
+use super::keys::{at, id_bytes, most, ms};
+use super::outbox;
+use super::reader::ReadClass;
+use super::store::SqliteStore;
+use crate::figures::by_bucket;
+use crate::{Answer, BucketWidth, Figures, Scope, StatEntry, Tally};
+
+type Buckets = Vec<((BucketWidth, Timestamp, Scope), Tally)>;
+
+impl Figures for SqliteStore {
+    fn add_figures(&self, number: u64, happened: Vec<StatEntry>) -> Answer<()> {
+        let buckets: Buckets = by_bucket(happened).into_iter().collect();
+        self.write(move |scene| {
+            // The writer knows what has been committed, so the number need not be stored.
+            if number <= scene.effects.flushed {
+                return Ok(());
+            }
+            scene.effects.flushed = number;
+            add(scene, &buckets)
+        })
+    }
+
+    fn figures(
+        &self,
+        scope: Scope,
+        width: BucketWidth,
+        since: Timestamp,
+    ) -> Answer<Vec<(Timestamp, Tally)>> {
+        self.read(ReadClass::Quick, move |conn| {
+            read(conn, &scope, width, since)
+        })
+    }
+
+    fn failing_figures(
+        &self,
+        width: BucketWidth,
+        since: Timestamp,
+        limit: usize,
+    ) -> Answer<Vec<(Scope, Tally)>> {
+        self.read(ReadClass::Long, move |conn| {
+            failing(conn, width, since, limit)
+        })
+    }
+}
+
+fn add(scene: &mut WriteContext<'_>, buckets: &Buckets) -> rusqlite::Result<()> {
+    let mut add = scene.conn.prepare_cached(
+        "INSERT INTO figures (width, bucket, scope, attempts, retries, second_attempts, \
+         second_successes, succeeded, failed, latency_micros, slowest_micros) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) \
+         ON CONFLICT (width, bucket, scope) DO UPDATE SET \
+         attempts = attempts + excluded.attempts, \
+         retries = retries + excluded.retries, \
+         second_attempts = second_attempts + excluded.second_attempts, \
+         second_successes = second_successes + excluded.second_successes, \
+         succeeded = succeeded + excluded.succeeded, \
+         failed = failed + excluded.failed, \
+         latency_micros = latency_micros + excluded.latency_micros, \
+         slowest_micros = max(slowest_micros, excluded.slowest_micros)",
+    )?;
+    for ((width, began, scope), tally) in buckets {
+        if let Some(no) = number(scene.conn, scope)? {
+            let key = [i64::from(width.code()), ms(*began), no];
+            add.execute(params_from_iter(key.into_iter().chain(tally.columns())))?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the number of a scope, if its tenant or endpoint exists.
+fn number(conn: &Connection, scope: &Scope) -> rusqlite::Result<Option<i64>> {
+    match scope {
+        Scope::Everything => Ok(Some(0)),
+        Scope::Tenant(tenant) => live_tenant(conn, tenant),
+        Scope::Endpoint(endpoint) => conn
+            .prepare_cached("SELECT no FROM endpoints WHERE id = ?1 AND standing <> 3")?
+            .query_row([id_bytes(endpoint.0)], |row| row.get(0))
+            .optional(),
+    }
+}
+
+/// All buckets of width ?1 that start at ?2 or later, found with one index lookup per bucket.
+const BUCKETS: &str = "buckets (began) AS (\
+     SELECT min(bucket) FROM figures WHERE width = ?1 AND bucket >= ?2 \
+     UNION ALL SELECT (SELECT min(bucket) FROM figures WHERE width = ?1 AND bucket > began) \
+     FROM buckets WHERE began IS NOT NULL)";
+
+fn read(
+    conn: &Connection,
+    scope: &Scope,
+    width: BucketWidth,
+    since: Timestamp,
+) -> rusqlite::Result<Vec<(Timestamp, Tally)>> {
+    let Some(no) = number(conn, scope)? else {
+        return Ok(Vec::new());
+    };
+    conn.prepare_cached(&format!(
+        "WITH RECURSIVE {BUCKETS} SELECT f.attempts, f.retries, f.second_attempts, \
+         f.second_successes, f.succeeded, f.failed, f.latency_micros, f.slowest_micros, f.bucket \
+         FROM buckets b CROSS JOIN figures f \
+         ON f.width = ?1 AND f.bucket = b.began AND f.scope = ?3 ORDER BY f.bucket"
+    ))?
+    .query_map(params![width.code(), ms(since), no], |row| {
+        Ok((at(row.get(Tally::COLUMNS)?), tally(row)?))
+    })?
+    .collect()
+}
+
+/// Reads the counters from the first columns.
+fn tally(row: &Row<'_>) -> rusqlite::Result<Tally> {
+    let mut columns = [0; Tally::COLUMNS];
+    for (place, column) in columns.iter_mut().enumerate() {
+        *column = row.get(place)?;
+    }
+    Ok(Tally::from_columns(columns))
+}
+
+fn failing(
+    conn: &Connection,
+    width: BucketWidth,
+    since: Timestamp,
+    limit: usize,
+) -> rusqlite::Result<Vec<(Scope, Tally)>> {
+    conn.prepare_cached(&format!(
+        "WITH RECURSIVE {BUCKETS}, \
+         bad AS (SELECT scope, sum(retries + failed) AS much FROM figures \
+          INDEXED BY figures_failing WHERE width = ?1 AND bucket >= ?2 AND retries + failed > 0 \
+          GROUP BY scope), \
+         worst AS MATERIALIZED (SELECT b.scope, b.much, e.id AS endpoint, t.id AS tenant FROM bad b \
+          LEFT JOIN endpoints e ON e.no = b.scope AND e.standing <> 3 \
+          LEFT JOIN tenants t ON t.no = b.scope AND t.deleted = 0 \
+          WHERE b.scope = 0 OR e.no IS NOT NULL OR t.no IS NOT NULL \
+          ORDER BY b.much DESC, b.scope LIMIT ?3) \
+         SELECT sum(f.attempts), sum(f.retries), sum(f.second_attempts), sum(f.second_successes), \
+         sum(f.succeeded), sum(f.failed), sum(f.latency_micros), max(f.slowest_micros), \
+         w.endpoint, w.tenant FROM buckets b CROSS JOIN worst w CROSS JOIN figures f \
+         ON f.width = ?1 AND f.bucket = b.began AND f.scope = w.scope \
+         GROUP BY w.scope ORDER BY w.much DESC, w.scope"
+    ))?
+    .query_map(params![width.code(), ms(since), most(limit)], |row| {
+        Ok((outbox::scope(row, Tally::COLUMNS)?, tally(row)?))
+    })?
+    .collect()
+}
+
+/// Deletes expired buckets, a few of each width. Returns the greatest number deleted for one width.
+pub(super) fn tidy(conn: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<usize> {
+    let mut removed = 0;
+    for width in BucketWidth::ALL {
+        let gone = conn
+            .prepare_cached(
+                "DELETE FROM figures WHERE (width, bucket, scope) IN \
+                 (SELECT width, bucket, scope FROM figures WHERE width = ?1 AND bucket < ?2 \
+                 ORDER BY bucket, scope LIMIT ?3)",
+            )?
+            .execute(params![
+                width.code(),
+                ms(width.first_kept(now)),
+                most(limit)
+            ])?;
+        removed = removed.max(gone);
+    }
+    Ok(removed)
+}
