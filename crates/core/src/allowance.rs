@@ -1,6 +1,6 @@
 //! Quotas: the number of events that a tenant may send.
 //!
-//! An [`Quotas`] has two limits. The limit *per second* uses the generic cell rate algorithm (GCRA). Its state
+//! [`Quotas`] has two limits. The limit *per second* uses the generic cell rate algorithm (GCRA). Its state
 //! is one number: the theoretical arrival time of the next event if all were evenly spaced. The whole number per
 //! second may arrive at once after a second without events. The limit *per calendar month* counts events.
 //!

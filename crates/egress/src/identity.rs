@@ -1,6 +1,6 @@
 //! Client certificates for receivers that require mutual TLS.
 //!
-//! An [`ClientIdentity`] is parsed once, when it is configured or loaded, so that a key that does not match its
+//! A [`ClientIdentity`] is parsed once, when it is configured or loaded, so that a key that does not match its
 //! certificate is refused while the caller can still fix it. The debug form shows nothing of the key.
 
 use std::fmt;
