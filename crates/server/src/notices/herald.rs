@@ -44,9 +44,9 @@ pub trait NotificationObserver: Send + Sync {
 
 /// Observer that does nothing.
 #[derive(Clone, Copy, Debug)]
-pub struct Nobody;
+pub struct NoObserver;
 
-impl NotificationObserver for Nobody {
+impl NotificationObserver for NoObserver {
     fn heard<'a>(&'a self, _notice: &'a Notification) -> Hearing<'a> {
         Box::pin(async { Ok(()) })
     }

@@ -36,7 +36,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 pub use figures::NotificationCounters;
-pub use herald::{Hearing, Nobody, NotificationObserver};
+pub use herald::{Hearing, NoObserver, NotificationObserver};
 pub use settings::{Audience, NotificationSettings};
 
 use crate::clock::Clock;

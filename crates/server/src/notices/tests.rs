@@ -29,7 +29,7 @@ use posthaste_store_testing::model::ModelStore;
 use serde_json::json;
 use tokio::sync::Notify;
 
-use super::herald::{Hearing, Nobody, NotificationDispatcher, NotificationObserver};
+use super::herald::{Hearing, NoObserver, NotificationDispatcher, NotificationObserver};
 use super::letters::Mailer;
 use super::mail::{EmailError, SendEmail, Sending};
 use super::settings::Audience;
@@ -285,7 +285,7 @@ fn disabled() -> News {
 async fn what_happened_is_told_once_to_everybody_who_wants_to_know() {
     let world = World::start().await;
     world.fail("acme", vec![tripped(), News::Recovered]).await;
-    let herald = world.herald(Arc::new(Nobody), true);
+    let herald = world.herald(Arc::new(NoObserver), true);
     assert_eq!(herald.round().await, Ok(true));
     assert_eq!(herald.round().await, Ok(false), "nothing is left");
     let names = ["endpoint.breaker_tripped", "endpoint.recovered"];
@@ -316,7 +316,7 @@ async fn nothing_is_told_of_the_operators_own_endpoints_but_by_mail() {
     let world = World::start().await;
     world.fail("operator", vec![disabled()]).await;
     world.pass(Span::from_mins(1));
-    let herald = world.herald(Arc::new(Nobody), true);
+    let herald = world.herald(Arc::new(NoObserver), true);
     while herald.round().await.expect("it tells") {}
     assert_eq!(world.operational().await, Vec::<String>::new());
     assert_eq!(world.acts().await, ["endpoint.disabled"]);
@@ -341,7 +341,7 @@ async fn an_alert_about_the_operators_own_tenant_makes_no_event() {
         let resolved = world.store.resolve_alert(at, AlertId(number)).await;
         assert!(resolved.is_ok_and(|it| it.is_some()));
     }
-    let herald = world.herald(Arc::new(Nobody), true);
+    let herald = world.herald(Arc::new(NoObserver), true);
     while herald.round().await.expect("it tells") {}
     let told = ["alert.raised", "alert.resolved"];
     assert_eq!(world.operational().await, told, "of everything alone");
@@ -361,7 +361,7 @@ async fn a_later_tenant_of_the_same_id_reads_nothing_of_an_earlier() {
     deleted.expect("it is deleted");
     // With the same timestamp.
     world.add(3, "acme").await;
-    let herald = world.herald(Arc::new(Nobody), false);
+    let herald = world.herald(Arc::new(NoObserver), false);
     assert_eq!(herald.round().await, Ok(true));
     assert_eq!(world.acts().await, ["alert.raised"]);
     let theirs = AuditFilter {
@@ -376,7 +376,7 @@ async fn a_later_tenant_of_the_same_id_reads_nothing_of_an_earlier() {
 async fn without_a_mail_server_no_letters_pile_up() {
     let world = World::start().await;
     world.fail("acme", vec![tripped()]).await;
-    let herald = world.herald(Arc::new(Nobody), false);
+    let herald = world.herald(Arc::new(NoObserver), false);
     assert_eq!(herald.round().await, Ok(true));
     world.pass(Span::from_hours(1));
     assert_eq!(world.letters().await, []);
@@ -395,7 +395,7 @@ async fn a_key_that_somebody_has_taken_keeps_nothing_else_back() {
     let accepted = world.store.accept(world.clock.wall(), vec![taken]).await;
     accepted.expect("it is accepted");
     world.fail("acme", vec![tripped(), News::Recovered]).await;
-    let herald = world.herald(Arc::new(Nobody), true);
+    let herald = world.herald(Arc::new(NoObserver), true);
     assert_eq!(herald.round().await, Ok(true));
     assert_eq!(world.operational().await, ["endpoint.recovered"]);
     assert_eq!(world.store.told().await, Ok(2));
@@ -460,7 +460,7 @@ async fn two_heralds_tell_as_one() {
     let late = world.herald(slow.clone(), true);
     let late = tokio::spawn(async move { late.round().await });
     slow.begun.notified().await;
-    let herald = world.herald(Arc::new(Nobody), true);
+    let herald = world.herald(Arc::new(NoObserver), true);
     assert_eq!(herald.round().await, Ok(true));
     slow.go_on.notify_one();
     late.await.expect("it ends").expect("it tells");
@@ -493,7 +493,7 @@ impl SendEmail for FakePost {
 #[tokio::test]
 async fn a_letter_goes_when_it_is_due_and_again_if_it_was_not_taken() {
     let world = World::start().await;
-    let herald = world.herald(Arc::new(Nobody), true);
+    let herald = world.herald(Arc::new(NoObserver), true);
     let post = Arc::new(FakePost {
         answers: Mutex::new(vec![
             Err(EmailError::Later("busy".to_owned())),

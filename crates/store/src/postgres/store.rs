@@ -5,7 +5,7 @@
 
 use std::future::ready;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use posthaste_core::delivery::DeadReason;
@@ -83,6 +83,23 @@ impl PostgresStore {
         let (done, answer) = promise();
         self.shared.readers.read(pace, true, read, done);
         answer
+    }
+}
+
+impl Drop for PostgresStore {
+    fn drop(&mut self) {
+        self.shared.close_queues();
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+            && thread.join().is_err()
+        {
+            tracing::error!("the store's thread has panicked");
+        }
     }
 }
 

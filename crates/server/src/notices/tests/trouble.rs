@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{MAX_PENDING_NOTIFICATIONS, Outbox, PendingEmail, StoreError};
 
-use super::{FakePost, GATHER, Nobody, OPS, World, tripped};
+use super::{FakePost, GATHER, NoObserver, OPS, World, tripped};
 use crate::notices::mail::{SendEmail, Sending};
 use crate::notices::unposted::UnsentEmails;
 use crate::observe::Gauges;
@@ -14,7 +14,7 @@ use crate::observe::Gauges;
 async fn without_a_mail_server_letters_are_kept_for_a_while_and_then_let_go() {
     let world = World::start().await;
     world.fail("acme", vec![tripped()]).await;
-    let herald = world.herald(Arc::new(Nobody), true);
+    let herald = world.herald(Arc::new(NoObserver), true);
     assert_eq!(herald.round().await, Ok(true));
     let unposted = UnsentEmails {
         store: world.store.clone(),
@@ -51,7 +51,7 @@ impl SendEmail for Faulty {
 #[tokio::test]
 async fn a_letter_that_cannot_be_written_keeps_no_other_back_and_is_tried_again() {
     let world = World::start().await;
-    let herald = world.herald(Arc::new(Nobody), true);
+    let herald = world.herald(Arc::new(NoObserver), true);
     world.fail("acme", vec![tripped()]).await;
     herald.round().await.expect("it tells");
     world.pass(GATHER);
@@ -81,7 +81,7 @@ async fn notices_that_found_no_room_are_counted_as_lost() {
             vec![tripped(); MAX_PENDING_NOTIFICATIONS as usize + 3],
         )
         .await;
-    let herald = world.herald(Arc::new(Nobody), false);
+    let herald = world.herald(Arc::new(NoObserver), false);
     assert_eq!(herald.round().await, Ok(true));
     assert_eq!(counted(&world, "posthaste_notices_lost_total"), 3);
     assert_eq!(herald.round().await, Ok(true));
@@ -108,7 +108,7 @@ impl SendEmail for LastWords {
 #[tokio::test]
 async fn a_letter_whose_fate_cannot_be_written_down_is_sent_again_and_not_lost() {
     let world = Arc::new(World::start().await);
-    let herald = world.herald(Arc::new(Nobody), true);
+    let herald = world.herald(Arc::new(NoObserver), true);
     world.fail("acme", vec![tripped()]).await;
     herald.round().await.expect("it tells");
     world.pass(GATHER);
@@ -139,7 +139,7 @@ async fn a_letter_whose_fate_cannot_be_written_down_is_sent_again_and_not_lost()
 async fn what_cannot_be_marked_as_told_is_told_again_with_the_same_result() {
     let world = World::start().await;
     world.fail("acme", vec![tripped()]).await;
-    let herald = world.herald(Arc::new(Nobody), true);
+    let herald = world.herald(Arc::new(NoObserver), true);
     // No write succeeds: neither audit entry, nor event, nor the number of the last dispatched notification.
     let gone = StoreError::Unavailable("on purpose".to_owned());
     world.model.fail_writes(Some(gone.clone()));

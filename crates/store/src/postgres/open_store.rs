@@ -1,9 +1,8 @@
-//! Opening and dropping a [`PostgresStore`].
+//! Opening a [`PostgresStore`].
 //!
-//! All connections of the store run on one thread, which [`PostgresStore::open`] starts. Dropping the store closes its
-//! queues and waits for that thread.
+//! All connections of the store run on one thread, which [`PostgresStore::open`] starts.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::due_watermarks::DueWatermarks;
 use super::payload_cache::FetchedPayloadCache;
@@ -46,22 +45,5 @@ impl PostgresStore {
     #[doc(hidden)]
     pub fn owned_shards(&self) -> Vec<posthaste_core::cluster::Shard> {
         self.membership.holdings.shards()
-    }
-}
-
-impl Drop for PostgresStore {
-    fn drop(&mut self) {
-        self.shared.close_queues();
-        let thread = self
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if let Some(thread) = thread
-            && thread.thread().id() != std::thread::current().id()
-            && thread.join().is_err()
-        {
-            tracing::error!("the store's thread has panicked");
-        }
     }
 }
