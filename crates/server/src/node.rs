@@ -49,6 +49,9 @@ use crate::vault::{KeySource, MasterKeyId, Vault, VaultError};
 use background_tasks::{BackgroundTask, Ends, all_ended, any_ended, ended};
 use keys::{make_first_admin_key, shared_vault};
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste::node";
+
 /// Time limit for the store to write what remains and close.
 const CLOSING_TIME: Duration = Duration::from_secs(30);
 
@@ -392,13 +395,13 @@ impl Node {
         // started meanwhile would be sent again at the next start.
         self.engine.stop_starting();
         let in_flight = self.engine.flight_count();
-        tracing::info!(in_flight, "stopping");
+        tracing::info!(target: LOG_TARGET, in_flight, "stopping");
         let retired = async {
             // Other nodes take over at once what is not in flight here.
             if let Some(cluster) = self.store.cluster()
                 && let Err(error) = cluster.retire().await
             {
-                tracing::warn!(%error, "others will take over when the lease has ended");
+                tracing::warn!(target: LOG_TARGET, %error, "others will take over when the lease has ended");
             }
         };
         let drained = async {
@@ -410,13 +413,13 @@ impl Node {
         let (drained, ended) =
             tokio::join!(timeout(self.grace, drained), timeout(self.grace, ended));
         if ended.is_err() {
-            tracing::warn!(
+            tracing::warn!(target: LOG_TARGET,
                 "the grace period is over; a letter that is being sent may be sent again"
             );
         }
         if drained.is_err() {
             let in_flight = self.engine.flight_count();
-            tracing::warn!(
+            tracing::warn!(target: LOG_TARGET,
                 in_flight,
                 "the grace period is over; what is still in flight will be sent again at the next start"
             );
@@ -427,9 +430,11 @@ impl Node {
             telling.close().await;
         }
         match timeout(CLOSING_TIME, self.store.close()).await {
-            Ok(Ok(())) => tracing::info!("stopped"),
-            Ok(Err(error)) => tracing::error!(%error, "the store did not close properly"),
-            Err(_) => tracing::error!("the store did not close in time"),
+            Ok(Ok(())) => tracing::info!(target: LOG_TARGET, "stopped"),
+            Ok(Err(error)) => {
+                tracing::error!(target: LOG_TARGET, %error, "the store did not close properly")
+            }
+            Err(_) => tracing::error!(target: LOG_TARGET, "the store did not close in time"),
         }
     }
 }

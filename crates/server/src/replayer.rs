@@ -21,6 +21,9 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 use crate::switchboard::OwnerRouter;
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste::replayer";
+
 /// Number of deliveries per step.
 pub const REPLAY_STEP: usize = 256;
 /// Pause between two steps. Limits replays to 12,800 deliveries per second.
@@ -100,7 +103,7 @@ impl Replayer {
                     error
                     @ (StoreError::Full | StoreError::Overloaded | StoreError::Unavailable(_)),
                 ) => {
-                    tracing::warn!(%error, "replays wait for the store");
+                    tracing::warn!(target: LOG_TARGET, %error, "replays wait for the store");
                     tokio::time::sleep(wait).await;
                     wait = (wait * 2).min(LONGEST_WAIT);
                 }

@@ -33,6 +33,9 @@ use crate::observe::machine;
 use crate::observe::retrying::{LONG_IN_RETRY, long_ago, retrying_of_everything};
 use crate::switchboard::OwnerRouter;
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste::alerts::watch";
+
 /// Maximum number of failing tenants and endpoints per round, those that fail most first.
 const MAX_FAILING: usize = 1_000;
 /// Maximum number of failing tenants whose deliveries in retry are counted per round, besides those with an open alert.
@@ -128,7 +131,7 @@ impl AlertChecker {
                         Ok(()) => every,
                         Err(StoreError::Closed) => return,
                         Err(error) => {
-                            tracing::warn!(%error, "alerts could not be looked after; it is tried again");
+                            tracing::warn!(target: LOG_TARGET, %error, "alerts could not be looked after; it is tried again");
                             every
                         }
                     },
@@ -225,10 +228,10 @@ impl AlertChecker {
     async fn read(&mut self, now: Now, open: &Open) -> Readings {
         let mut readings = Readings::new();
         if let Err(error) = self.read_counters(now.wall, open, &mut readings).await {
-            tracing::warn!(%error, "figures could not be read");
+            tracing::warn!(target: LOG_TARGET, %error, "figures could not be read");
         }
         if let Err(error) = self.read_retrying(now.wall, open, &mut readings).await {
-            tracing::warn!(%error, "what has been in retry for long could not be counted");
+            tracing::warn!(target: LOG_TARGET, %error, "what has been in retry for long could not be counted");
         }
         let everything = [
             (AlertName::QueueAge, self.read_queue_age().await),
@@ -447,7 +450,7 @@ impl AlertChecker {
         };
         if self.store.raise_alert(now, alert.clone()).await? == CreateResult::Created {
             let (about, why) = (about(&alert.scope), words::message(&alert));
-            tracing::warn!(alert = name.name(), %about, why, "an alert was raised");
+            tracing::warn!(target: LOG_TARGET, alert = name.name(), %about, why, "an alert was raised");
         }
         Ok(())
     }
@@ -455,7 +458,7 @@ impl AlertChecker {
     async fn resolve(&self, now: Timestamp, alert: &Alert) -> Result<(), StoreError> {
         if self.store.resolve_alert(now, alert.id).await?.is_some() {
             let about = about(&alert.scope);
-            tracing::info!(alert = alert.name.name(), %about, "an alert was resolved");
+            tracing::info!(target: LOG_TARGET, alert = alert.name.name(), %about, "an alert was resolved");
         }
         Ok(())
     }

@@ -16,6 +16,9 @@ use serde::Serialize;
 use super::code::Code;
 use crate::engine::EngineError;
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste::api::problem";
+
 /// Default `Retry-After`.
 const SHORT_WAIT: Span = Span::from_secs(1);
 /// `Retry-After` while the operator must free disk space or fix the store.
@@ -202,7 +205,7 @@ impl Problem {
 
     /// An internal error. The cause is logged and not shown to the caller.
     pub fn internal(why: &dyn std::fmt::Display) -> Problem {
-        tracing::error!(%why, "a request failed for a fault of the server");
+        tracing::error!(target: LOG_TARGET, %why, "a request failed for a fault of the server");
         Problem::new(
             Code::Internal,
             "A fault of the server kept it from answering. Its log says what happened.",
@@ -258,7 +261,7 @@ impl From<StoreError> for Problem {
             )
             .after(SHORT_WAIT),
             StoreError::Unavailable(why) => {
-                tracing::error!(%why, "the store cannot be used");
+                tracing::error!(target: LOG_TARGET, %why, "the store cannot be used");
                 Problem::new(
                     Code::Unavailable,
                     "The store cannot be used at the moment. Nothing was acknowledged; send it again later.",

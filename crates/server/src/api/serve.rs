@@ -33,6 +33,9 @@ use super::origin::Peer;
 use super::settings::ApiSettings;
 use unread_body::{UnreadBody, throw_away};
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste::api::serve";
+
 /// Maximum size of a head.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
 /// Pause after a failed accept, for example when there are no more file descriptors.
@@ -83,7 +86,7 @@ pub async fn serve(
         .await
         .is_err()
     {
-        tracing::warn!("requests were still under way when the grace was over");
+        tracing::warn!(target: LOG_TARGET, "requests were still under way when the grace was over");
     }
     Ok(())
 }
@@ -122,7 +125,7 @@ async fn take(
         match listener.accept().await {
             Ok((stream, peer)) => return (stream, Peer(peer.ip()), place),
             Err(why) => {
-                tracing::warn!(%why, "a connection could not be taken");
+                tracing::warn!(target: LOG_TARGET, %why, "a connection could not be taken");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -21,6 +21,9 @@ use crate::node::{Kept, Node, NodeSettings};
 use crate::notices::Channels;
 use crate::notices::mail::SendEmail;
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste::cli::serve";
+
 /// A second signal within this time counts as the same request. `timeout` and some supervisors signal the process and
 /// then its group, and a terminal signals all processes in it.
 const SAME_SIGNAL_WITHIN: Duration = Duration::from_secs(1);
@@ -30,7 +33,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let config = Config::load(args, std::env::vars_os()).map_err(Failure::Misconfigured)?;
     let _logs = logging::start(&config.log, Clock::system());
     for warning in config.warnings() {
-        tracing::warn!("{warning}");
+        tracing::warn!(target: LOG_TARGET, "{warning}");
     }
     let settings = node_settings(&config)?;
     let runtime = runtime()?;

@@ -24,6 +24,9 @@ use crate::api::settings::Pace;
 use crate::api::trail::AuditedRequest;
 use crate::chance::{fresh_token, hash_key};
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste::dashboard::sign_in";
+
 /// Rate limit of failed sign-ins: more than people mistype, fewer than a brute-force search needs.
 const FAILED_SIGN_IN_RATE_LIMIT: Pace = Pace {
     per_second: 5,
@@ -110,7 +113,7 @@ fn wrong_key(dashboard: &Dashboard, origin: &Origin, next: &str) -> Result<HtmlR
         return Err(Problem::new(Code::RateLimited, detail).after(wait));
     }
     // The rate limit above also keeps an attacker from filling the log.
-    tracing::warn!(from = ?origin.from, "somebody tried to sign in with an unknown key");
+    tracing::warn!(target: LOG_TARGET, from = ?origin.from, "somebody tried to sign in with an unknown key");
     let wrong = "That key is not known, or it was revoked.";
     let page = page(next, Some(wrong));
     let markup = layout::bare(dashboard, Site::Dashboard, &page);

@@ -16,6 +16,9 @@ use crate::logging::{AttemptLine, log_attempt, trigger_name};
 use crate::observe::{AttemptSeen, Metrics};
 use crate::telemetry::{AttemptTold, AttemptTrace, Telemetry};
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste::engine::chronicle";
+
 /// One attempt, to be reported once it is recorded.
 pub(super) struct Story {
     /// The tenant. `None` only for an attempt that could not be sent.
@@ -165,10 +168,10 @@ impl AttemptReporter {
         let news = notice.news.name();
         match notice.news {
             News::Recovered => {
-                tracing::info!(tenant_id, %endpoint_id, news, "news of an endpoint");
+                tracing::info!(target: LOG_TARGET, tenant_id, %endpoint_id, news, "news of an endpoint");
             }
             News::BreakerTripped(_) | News::DisableWarning(_) | News::Disabled(_) => {
-                tracing::warn!(tenant_id, %endpoint_id, news, "news of an endpoint");
+                tracing::warn!(target: LOG_TARGET, tenant_id, %endpoint_id, news, "news of an endpoint");
             }
         }
         self.observe.notices.ring();
@@ -176,6 +179,6 @@ impl AttemptReporter {
 
     /// Reports that records cannot be written.
     pub(super) fn record_failed(&self, error: &StoreError) {
-        tracing::error!(%error, "results cannot be written down; they are kept and will be written as soon as that works");
+        tracing::error!(target: LOG_TARGET, %error, "results cannot be written down; they are kept and will be written as soon as that works");
     }
 }

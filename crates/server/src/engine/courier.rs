@@ -29,6 +29,9 @@ use super::tokens::{NoToken, Token, TokenCache, TokenFailure};
 use crate::clock::Clock;
 use crate::telemetry::{AttemptTrace, Telemetry};
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste::engine::courier";
+
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
@@ -162,7 +165,7 @@ impl AttemptContext {
         let complaints = self.complaints.lock();
         let mut complaints = complaints.unwrap_or_else(PoisonError::into_inner);
         if let Some(others) = complaints.tell(now, why) {
-            tracing::error!(
+            tracing::error!(target: LOG_TARGET,
                 endpoint = %attempt.endpoint,
                 delivery = %attempt.delivery,
                 error = %why,

@@ -20,6 +20,9 @@ use super::courier::AttemptResult;
 use super::endpoint_cache::LoadedEndpoint;
 use super::handle::{Cancelled, EngineError};
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste::engine::inbox";
+
 /// Maximum number of handed-over deliveries that wait in the inbox with their payloads.
 pub(super) const MAX_HANDED_OVER: usize = 16_384;
 /// Maximum total payload size of these deliveries, in bytes.
@@ -222,7 +225,7 @@ impl HandOver for Inbox {
     }
 
     fn broken(&self, why: &StoreError) {
-        tracing::error!(error = %why, "the store has failed: nothing is accepted or sent until the server is started again");
+        tracing::error!(target: LOG_TARGET, error = %why, "the store has failed: nothing is accepted or sent until the server is started again");
         self.broken.send_replace(Some(why.clone()));
     }
 }

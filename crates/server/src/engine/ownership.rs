@@ -19,6 +19,9 @@ use super::inbox::Message;
 use super::owned_shards::Ownership;
 use super::task::{STORE_RETRY_PAUSE, Shell};
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste::engine::ownership";
+
 /// Interval at which the store is queried for unfinished work, in case a notification from another node was lost.
 const BACKLOG_POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval at which the lease is checked while no attempt may start, because its renewal causes no message.
@@ -127,7 +130,7 @@ impl Shell {
         self.losses = losses;
         let shards = self.depot.holdings.count();
         if shards > 0 {
-            tracing::warn!(
+            tracing::warn!(target: LOG_TARGET,
                 shards,
                 in_flight = self.flights.len(),
                 "the lease has ended: others send what was this node's"
@@ -163,7 +166,7 @@ impl Shell {
         if may_begin == self.suspended {
             self.suspended = !may_begin;
             if self.suspended && self.depot.holdings.count() > 0 {
-                tracing::warn!("the lease could not be renewed: nothing is sent until it is");
+                tracing::warn!(target: LOG_TARGET, "the lease could not be renewed: nothing is sent until it is");
             }
             self.dispatch(match self.suspended {
                 true => Input::Suspend,

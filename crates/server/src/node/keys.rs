@@ -9,6 +9,9 @@ use crate::chance;
 use crate::clock::Clock;
 use crate::vault::{KeySource, MasterKeyId, Vault, VaultError};
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste::node::keys";
+
 /// Id of the first admin key in a shared store.
 const FIRST_SHARED_KEY: KeyId = KeyId(1);
 /// Origin of a master key that is stored in the database.
@@ -52,7 +55,7 @@ pub(super) async fn shared_vault(
 }
 
 fn kept_vault(text: String) -> Result<Vault, VaultError> {
-    tracing::warn!(
+    tracing::warn!(target: LOG_TARGET,
         "the master key is kept in the database itself, where it protects nothing from those who can read all of it: give every node the same POSTHASTE_MASTER_KEY"
     );
     Vault::open_or_create(KeySource::Text {

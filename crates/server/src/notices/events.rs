@@ -20,6 +20,9 @@ use serde_json::Value;
 use super::decide::About;
 use crate::clock::Clock;
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste::notices::events";
+
 /// Name of the operational tenant, if posthaste creates it.
 const NAME: &str = "The operator";
 
@@ -85,7 +88,7 @@ pub(super) async fn accept(
 
 /// Logs an event that was refused. The notification is still sent by the other means.
 fn refused(tenant: &TenantId, key: Option<String>, why: &str) {
-    tracing::error!(%tenant, key, why, "an operational event was refused, and is not sent");
+    tracing::error!(target: LOG_TARGET, %tenant, key, why, "an operational event was refused, and is not sent");
 }
 
 /// Creates the operational tenant if it does not exist.
@@ -109,7 +112,7 @@ pub(super) async fn make_tenant(
     };
     match store.create_tenant(now, made).await? {
         CreateResult::Created => {
-            tracing::info!(%tenant, "the tenant that gets operational events was made; add an endpoint to it");
+            tracing::info!(target: LOG_TARGET, %tenant, "the tenant that gets operational events was made; add an endpoint to it");
         }
         // Another node has created the tenant meanwhile.
         CreateResult::Taken | CreateResult::TooMany | CreateResult::NoSuchTenant => {}

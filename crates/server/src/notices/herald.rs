@@ -26,6 +26,9 @@ use crate::clock::Clock;
 use crate::observe::Metrics;
 use crate::switchboard::OwnerRouter;
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste::notices::herald";
+
 /// Polling interval, used when there is no wake-up.
 const LOOKING: Duration = Duration::from_secs(2);
 /// Pause after an error.
@@ -80,7 +83,7 @@ impl NotificationDispatcher {
                     Ok(false) => {}
                     Err(StoreError::Closed) => return,
                     Err(error) => {
-                        tracing::warn!(%error, "notices could not be told; they are kept, and told as soon as that works");
+                        tracing::warn!(target: LOG_TARGET, %error, "notices could not be told; they are kept, and told as soon as that works");
                         pause = AFTER_TROUBLE;
                     }
                 }
@@ -126,7 +129,7 @@ impl NotificationDispatcher {
             self.observe.notices.told(notices.len() as u64);
             if lost > 0 {
                 self.observe.notices.lost(lost);
-                tracing::error!(
+                tracing::error!(target: LOG_TARGET,
                     lost,
                     "more notices came than can be kept, and the oldest are lost: nobody was told of them"
                 );

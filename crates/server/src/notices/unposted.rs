@@ -16,6 +16,9 @@ use super::letters::MAX_RETRY_TIME;
 use crate::clock::Clock;
 use crate::switchboard::OwnerRouter;
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste::notices::unposted";
+
 /// Interval between rounds.
 const LOOKING: Duration = Duration::from_secs(60);
 /// Time for which a checked email is not due. If a mail server is configured again, the email is sent after that.
@@ -41,7 +44,7 @@ impl UnsentEmails {
                     Ok(false) => {}
                     Err(StoreError::Closed) => return,
                     Err(error) => {
-                        tracing::warn!(%error, "letters could not be looked after; they are kept");
+                        tracing::warn!(target: LOG_TARGET, %error, "letters could not be looked after; they are kept");
                     }
                 }
             }
@@ -67,7 +70,7 @@ impl UnsentEmails {
                 self.store
                     .settle_letter(letter.recipient, letter.revision, Posted::Dropped);
             if dropped.await? {
-                tracing::warn!(%since, lines, "a letter was dropped: there is no mail server to send it");
+                tracing::warn!(target: LOG_TARGET, %since, lines, "a letter was dropped: there is no mail server to send it");
             }
         }
         Ok(more)

@@ -16,6 +16,9 @@ use tokio::time::timeout;
 
 use super::Metrics;
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste::observe::flush";
+
 /// Interval between writes. A killed process loses at most the counters of this interval.
 pub const EVERY: Duration = Duration::from_secs(2);
 /// Time that the store may take for the final write at a shutdown.
@@ -39,7 +42,7 @@ pub fn start(
             let failed = observe.flush(&*store).await.err();
             // Logged once, because the write is retried every interval.
             if let Some(error) = failed.as_ref().filter(|_| !failing) {
-                tracing::warn!(%error, "figures cannot be written down; they are kept and will be written as soon as that works");
+                tracing::warn!(target: LOG_TARGET, %error, "figures cannot be written down; they are kept and will be written as soon as that works");
             }
             failing = failed.is_some();
         }
@@ -50,8 +53,10 @@ pub fn start(
 pub async fn last(observe: &Metrics, store: &dyn Store) {
     match timeout(FINAL_FLUSH_TIMEOUT, observe.flush(store)).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(%error, "the last figures are lost"),
-        Err(_) => tracing::warn!("the last figures are lost: the store did not take them in time"),
+        Ok(Err(error)) => tracing::warn!(target: LOG_TARGET, %error, "the last figures are lost"),
+        Err(_) => {
+            tracing::warn!(target: LOG_TARGET, "the last figures are lost: the store did not take them in time")
+        }
     }
 }
 
@@ -60,7 +65,7 @@ impl Metrics {
     pub async fn flush(&self, store: &dyn Store) -> Result<(), StoreError> {
         let passed_over = self.ledger().pending.passed_over();
         if passed_over > 0 {
-            tracing::warn!(
+            tracing::warn!(target: LOG_TARGET,
                 passed_over,
                 "more happened than can be kept until it is written: figures of tenants and endpoints are too low"
             );

@@ -13,6 +13,9 @@ use super::line::{Line, Taken};
 use super::{TelemetryState, otlp, unix_time};
 use crate::observe::metric::Metric;
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste::telemetry::exporter";
+
 /// Time for which spans wait for others, to be sent in one request.
 const LINGER: Duration = Duration::from_secs(1);
 /// Time for which spans are offered to a collector that does not accept them.
@@ -65,7 +68,7 @@ impl Exporter {
         let spans = self.station.queue.len();
         if spans > 0 {
             self.station.queue.drop_spans(spans as u64);
-            tracing::warn!(spans, "the collector did not take the last spans in time");
+            tracing::warn!(target: LOG_TARGET, spans, "the collector did not take the last spans in time");
         }
     }
 }

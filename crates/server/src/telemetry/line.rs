@@ -20,6 +20,9 @@ use tokio::time::{Instant, sleep};
 use super::TelemetryState;
 use crate::clock::Clock;
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste::telemetry::line";
+
 /// Time limit for one request, and for connecting before it.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
 /// First pause between two tries; each is twice as long as the one before.
@@ -156,11 +159,11 @@ impl Line {
         if gets_through == self.complained {
             self.complained = !gets_through;
             match gets_through {
-                true => tracing::info!(
+                true => tracing::info!(target: LOG_TARGET,
                     path = self.target,
                     "the collector takes what it is told again"
                 ),
-                false => tracing::warn!(
+                false => tracing::warn!(target: LOG_TARGET,
                     path = self.target,
                     error = why(),
                     "the collector does not take what it is told; what does not fit into the queue meanwhile is dropped and counted"
