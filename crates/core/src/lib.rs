@@ -17,6 +17,7 @@
 //! | [`trace`] | which trace an event and its requests belong to |
 //! | [`sign`] | how a request proves its origin |
 //! | [`address`] | which destinations may be called at all |
+//! | [`forecast`] | how an outage would go under a retry policy |
 //! | [`alert`] | which problems need the operator's attention |
 
 pub mod address;
@@ -27,6 +28,8 @@ pub mod cluster;
 pub mod delivery;
 pub mod dice;
 pub mod dispatcher;
+pub mod event_queue;
+pub mod forecast;
 pub mod id;
 pub mod ingest;
 pub mod json;

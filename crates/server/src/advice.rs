@@ -1,14 +1,14 @@
 //! Suggestions after a simulated outage, verified by further simulations.
 
+use posthaste_core::forecast::{Course, Forecast, Scenario, forecast};
 use posthaste_core::lane::RateLimit;
-use posthaste_sim::recovery::{Course, Recovery, Scenario, play};
 
 use crate::picture::words;
 
 /// Suggests a lower rate limit if the current one exceeds the receiver's capacity and a lower one helps. Every
 /// suggestion was simulated.
-pub fn on_the_rate(scenario: &Scenario, recovery: &Recovery) -> Option<String> {
-    let refused = refused(scenario, &recovery.posthaste);
+pub fn on_the_rate(scenario: &Scenario, outage: &Forecast) -> Option<String> {
+    let refused = refused(scenario, &outage.posthaste);
     if scenario.rate.per_second <= scenario.capacity_per_second || refused == 0 {
         return None;
     }
@@ -26,7 +26,7 @@ pub fn on_the_rate(scenario: &Scenario, recovery: &Recovery) -> Option<String> {
             rate,
             ..scenario.clone()
         };
-        let left = self::refused(&scenario, &play(&scenario).posthaste);
+        let left = self::refused(&scenario, &forecast(&scenario).posthaste);
         if best.is_none_or(|(fewest, _)| left < fewest) {
             best = Some((left, rate));
         }
@@ -70,7 +70,7 @@ mod tests {
     use posthaste_core::time::Span;
 
     fn advice(scenario: &Scenario) -> Option<String> {
-        on_the_rate(scenario, &play(scenario))
+        on_the_rate(scenario, &forecast(scenario))
     }
 
     #[test]
@@ -90,7 +90,7 @@ mod tests {
             if text.contains("--burst 1 ") {
                 scenario.rate.burst = 1;
             }
-            let left = refused(&scenario, &play(&scenario).posthaste);
+            let left = refused(&scenario, &forecast(&scenario).posthaste);
             assert_eq!(text.contains("nothing would"), left == 0, "{text}");
         }
     }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use posthaste_core::delivery::DeadReason;
+use posthaste_core::forecast::{Course, Forecast, Scenario};
 use posthaste_core::lane::RateLimit;
 use posthaste_core::policy::{Explanation, Preset, RetryPolicy};
-use posthaste_sim::recovery::{Course, Recovery, Scenario};
 use serde::Serialize;
 
 use crate::picture::outage::{Times, over_capacity};
@@ -96,7 +96,7 @@ pub struct SenderReport {
 
 impl OutageReport {
     /// Reports on a simulated scenario.
-    pub fn new(preset: Option<Preset>, scenario: &Scenario, recovery: &Recovery) -> OutageReport {
+    pub fn new(preset: Option<Preset>, scenario: &Scenario, forecast: &Forecast) -> OutageReport {
         let mut report = OutageReport {
             policy: PolicyReport::new(preset, &scenario.policy),
             pending: scenario.pending,
@@ -107,8 +107,8 @@ impl OutageReport {
                 rate_limit: scenario.rate,
             },
             seed: scenario.seed,
-            posthaste: SenderReport::new(&recovery.posthaste),
-            naive: SenderReport::new(&recovery.naive),
+            posthaste: SenderReport::new(&forecast.posthaste),
+            naive: SenderReport::new(&forecast.naive),
             words: String::new(),
         };
         report.words = report.conclusion();
@@ -225,12 +225,12 @@ impl SenderReport {
 mod tests {
     use super::*;
     use crate::picture::outage::tests::scenario;
+    use posthaste_core::forecast::forecast;
     use posthaste_core::policy::Preset;
     use posthaste_core::time::Span;
-    use posthaste_sim::recovery::play;
 
     fn conclusion(scenario: &Scenario) -> String {
-        OutageReport::new(None, scenario, &play(scenario)).conclusion()
+        OutageReport::new(None, scenario, &forecast(scenario)).conclusion()
     }
 
     fn course(delivered: u64, peak_per_second: u64, drained_ms: u64) -> Course {
@@ -248,7 +248,7 @@ mod tests {
     fn the_conclusion_tells_of_the_herd() {
         let scenario = scenario(10_000, Span::from_mins(30));
         let told = |posthaste: Course, naive: Course| {
-            OutageReport::new(None, &scenario, &Recovery { posthaste, naive }).conclusion()
+            OutageReport::new(None, &scenario, &Forecast { posthaste, naive }).conclusion()
         };
         let naive = course(10_000, 10_000, 13_740_000);
         assert_eq!(
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn the_series_holds_every_request() {
         let scenario = scenario(2_000, Span::from_mins(10));
-        let report = OutageReport::new(None, &scenario, &play(&scenario));
+        let report = OutageReport::new(None, &scenario, &forecast(&scenario));
         for course in [&report.posthaste, &report.naive] {
             let arrivals: u64 = course.series.iter().map(|bucket| bucket.arrivals).sum();
             assert_eq!(arrivals, course.attempts);

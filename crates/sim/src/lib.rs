@@ -5,9 +5,7 @@
 //!   guarantees of the core, each of which is an [`oracle`]. [`planted`] mutations prove that the oracles can
 //!   fail.
 //! - [`cluster`] runs several nodes over one shared table and checks shard ownership: never two owners at once.
-//! - [`recovery`] predicts the course of an outage under a retry policy, for operators.
 
-pub mod agenda;
 pub mod cluster;
 pub mod disk;
 mod entries;
@@ -15,6 +13,5 @@ pub mod ledger;
 pub mod oracle;
 pub mod planted;
 pub mod receiver;
-pub mod recovery;
 pub mod weather;
 pub mod world;

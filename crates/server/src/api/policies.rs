@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use axum::body::Body;
 use http::{Response, StatusCode};
+use posthaste_core::forecast::{MAX_OUTAGE, Scenario, forecast};
 use posthaste_core::lane::{
     DEFAULT_MAX_IN_FLIGHT, MAX_BURST, MAX_IN_FLIGHT, MAX_PER_SECOND, MIN_PER_SECOND, RateLimit,
 };
 use posthaste_core::mistakes::{Fields, ValidationErrors};
 use posthaste_core::policy::{Preset, RetryPolicy};
 use posthaste_core::time::Span;
-use posthaste_sim::recovery::{MAX_OUTAGE, Scenario, play};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -174,8 +174,8 @@ async fn simulate(mut call: Call) -> Result<Response<Body>, Problem> {
     };
     let played = tokio::task::spawn_blocking(move || {
         let _permit = permit;
-        let recovery = play(&scenario);
-        OutageReport::new(preset, &scenario, &recovery)
+        let forecast = forecast(&scenario);
+        OutageReport::new(preset, &scenario, &forecast)
     });
     let report = played.await.map_err(|error| Problem::internal(&error))?;
     Ok(body::answer(StatusCode::OK, &report))

@@ -7,10 +7,10 @@ use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
+use posthaste_core::forecast::{MAX_OUTAGE, MAX_PENDING};
 use posthaste_core::lane::{DEFAULT_MAX_IN_FLIGHT, MAX_BURST, MAX_IN_FLIGHT, RateLimit};
 use posthaste_core::policy::Preset;
 use posthaste_core::time::Span;
-use posthaste_sim::recovery::{MAX_OUTAGE, MAX_PENDING};
 
 use super::bench::{self, BenchArgs};
 use super::completions::CompletionsArgs;

@@ -1,7 +1,7 @@
 //! `posthaste policy simulate`: simulates the outage and recovery of a receiver.
 
+use posthaste_core::forecast::{Forecast, Scenario, forecast};
 use posthaste_core::lane::RateLimit;
-use posthaste_sim::recovery::{Recovery, Scenario, play};
 
 use super::args::SimulateArgs;
 use super::failure::Failure;
@@ -26,16 +26,16 @@ pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
         },
         seed: args.seed,
     };
-    let recovery = play(&scenario);
-    let report = OutageReport::new(named.preset, &scenario, &recovery);
+    let forecast = forecast(&scenario);
+    let report = OutageReport::new(named.preset, &scenario, &forecast);
     if let Some(path) = &args.shape.svg {
         let heading = match report.outage_ms {
             0 => "Arrivals at a receiver that is up",
             _ => "Arrivals at a receiver that was down and came back",
         };
         let setting = format!("{}; policy {}", setting(&report), named.name);
-        let conclusion = conclusion(&scenario, &recovery, &report);
-        let picture = outage::svg(&scenario, &recovery, heading, &setting, &conclusion);
+        let conclusion = conclusion(&scenario, &forecast, &report);
+        let picture = outage::svg(&scenario, &forecast, heading, &setting, &conclusion);
         return output::write_picture(path, &picture);
     }
     if args.shape.json {
@@ -45,7 +45,7 @@ pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
     output::print(&page(
         &named,
         &scenario,
-        &recovery,
+        &forecast,
         &report,
         output::width(),
     ))
@@ -55,7 +55,7 @@ pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
 fn page(
     named: &NamedPolicy,
     scenario: &Scenario,
-    recovery: &Recovery,
+    forecast: &Forecast,
     report: &OutageReport,
     width: usize,
 ) -> String {
@@ -78,16 +78,16 @@ fn page(
         table(report, width),
         format!(
             "{}\n",
-            terminal::wrapped(&conclusion(scenario, recovery, report), width)
+            terminal::wrapped(&conclusion(scenario, forecast, report), width)
         ),
-        outage::terminal(scenario, recovery, width),
+        outage::terminal(scenario, forecast, width),
     ]
     .join("\n")
 }
 
 /// Returns the conclusion and advice on the rate limit.
-fn conclusion(scenario: &Scenario, recovery: &Recovery, report: &OutageReport) -> String {
-    let advice = advice::on_the_rate(scenario, recovery);
+fn conclusion(scenario: &Scenario, forecast: &Forecast, report: &OutageReport) -> String {
+    let advice = advice::on_the_rate(scenario, forecast);
     let told = [Some(report.conclusion()), advice];
     told.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }

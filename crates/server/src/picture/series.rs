@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use posthaste_sim::recovery::{Arrivals, Course};
+use posthaste_core::forecast::{Arrivals, Course};
 use serde::Serialize;
 
 use super::ticks;

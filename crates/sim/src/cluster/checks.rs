@@ -8,7 +8,7 @@ impl World {
     /// Checks that at most one node may send for each shard. Called after every change that can allow a node to
     /// send.
     pub(super) fn judge_one_owner(&self) -> CheckResult {
-        let now_ms = self.agenda.now_ms();
+        let now_ms = self.events.now_ms();
         let mut owners = [None; 256];
         for (at, node) in self.nodes.iter().enumerate() {
             let late = node.clock(now_ms) >= node.end_by;
@@ -33,7 +33,7 @@ impl World {
         let node = &mut self.nodes[at];
         node.retired = true;
         // During the fault phase a node may have to leave without deregistering.
-        let calm = self.agenda.now_ms() >= STORM_MS + LATEST_MS;
+        let calm = self.events.now_ms() >= STORM_MS + LATEST_MS;
         if let Some(number) = node.number
             && calm
             && self.table.knows(number)
@@ -46,7 +46,7 @@ impl World {
 
     /// Checks that every shard is held by a running node with a valid lease.
     pub(super) fn judge_owned(&self, when: &str) -> CheckResult {
-        let now_ms = self.agenda.now_ms();
+        let now_ms = self.events.now_ms();
         let missing: Vec<u16> = Shard::all()
             .filter(|shard| {
                 !self.nodes.iter().any(|node| {

@@ -21,7 +21,7 @@ use posthaste_core::time::Tick;
 
 use self::node::Node;
 use self::table::Table;
-use crate::agenda::EventQueue;
+use posthaste_core::event_queue::EventQueue;
 
 /// Duration of the fault phase, in milliseconds.
 const STORM_MS: u64 = 90_000;
@@ -126,7 +126,7 @@ enum Event {
 
 struct World {
     dice: Dice,
-    agenda: EventQueue<Event>,
+    events: EventQueue<Event>,
     table: Table,
     nodes: Vec<Node>,
     bug: Option<ClusterMutation>,
@@ -144,7 +144,7 @@ impl World {
         let bells = dice.chance(3, 4);
         World {
             dice,
-            agenda: EventQueue::default(),
+            events: EventQueue::default(),
             table: Table::new(bug),
             nodes: Vec::new(),
             bug,
@@ -164,7 +164,7 @@ impl World {
         if self.dice.chance(1, 3) {
             self.join(false)?;
         }
-        self.agenda.plan(500, Event::Strike);
+        self.events.schedule(500, Event::Strike);
         self.pass(STORM_MS)?;
         self.heal()?;
         self.settle("after the storm", true)?;
@@ -198,15 +198,15 @@ impl World {
         let origin = self.dice.between(0, 1_000_000);
         let parts_per_million = self.dice.between(0, 2_000) as i64 - 1_000;
         let mut node = Node::new(works, origin, parts_per_million, self.timings);
-        node.start(self.agenda.now_ms(), self.timings);
+        node.start(self.events.now_ms(), self.timings);
         self.nodes.push(node);
         self.tell(self.nodes.len() - 1, Input::Tick)
     }
 
     /// Processes all events of the next `for_ms` milliseconds.
     fn pass(&mut self, for_ms: u64) -> CheckResult {
-        let until_ms = self.agenda.now_ms() + for_ms;
-        while let Some(event) = self.agenda.advance(until_ms) {
+        let until_ms = self.events.now_ms() + for_ms;
+        while let Some(event) = self.events.advance(until_ms) {
             self.happen(event)?;
         }
         Ok(())
@@ -246,7 +246,7 @@ impl World {
                         life,
                         holding,
                     };
-                    self.agenda.plan(100, again);
+                    self.events.schedule(100, again);
                     return Ok(());
                 }
                 self.nodes[node].held.remove(&holding);
@@ -296,19 +296,20 @@ impl World {
                     let life = self.nodes[victim].life;
                     self.nodes[victim].frozen = true;
                     let for_ms = self.dice.between(100, 12_000);
-                    self.agenda.plan(for_ms, Event::Thaw { node: victim, life });
+                    self.events
+                        .schedule(for_ms, Event::Thaw { node: victim, life });
                 }
             }
             _ => {
                 if let Some(victim) = self.pick(|_| true) {
                     self.note(|| format!("node {victim} is cut off"));
                     let for_ms = self.dice.between(500, 10_000);
-                    self.nodes[victim].cut_off_until_ms = self.agenda.now_ms() + for_ms;
+                    self.nodes[victim].cut_off_until_ms = self.events.now_ms() + for_ms;
                 }
             }
         }
         let next_ms = self.dice.between(200, 6_000);
-        self.agenda.plan(next_ms, Event::Strike);
+        self.events.schedule(next_ms, Event::Strike);
         Ok(())
     }
 
@@ -330,7 +331,7 @@ impl World {
 
     /// Passes an input to a node and executes its commands.
     fn tell(&mut self, at: usize, input: Input) -> CheckResult {
-        let now_ms = self.agenda.now_ms();
+        let now_ms = self.events.now_ms();
         let now = self.nodes[at].clock(now_ms);
         let commands = self.nodes[at].handle(now, input);
         for command in commands {
@@ -338,7 +339,7 @@ impl World {
         }
         let life = self.nodes[at].life;
         if let Some(in_ms) = self.nodes[at].wakes_in_ms(now_ms) {
-            self.agenda.plan(in_ms, Event::Wake { node: at, life });
+            self.events.schedule(in_ms, Event::Wake { node: at, life });
         }
         Ok(())
     }
@@ -391,9 +392,9 @@ impl World {
                         input: Input::RecallFinished(holding),
                         answers: None,
                     };
-                    self.agenda.plan(0, reach);
+                    self.events.schedule(0, reach);
                 }
-                self.agenda.plan(in_ms, done);
+                self.events.schedule(in_ms, done);
                 Ok(())
             }
             Command::Expire => {
@@ -415,7 +416,7 @@ impl World {
     fn send(&mut self, at: usize, request: Command) {
         self.requests += 1;
         let number = self.requests;
-        let cut_off = self.nodes[at].cut_off_until_ms > self.agenda.now_ms();
+        let cut_off = self.nodes[at].cut_off_until_ms > self.events.now_ms();
         let slow = self.stormy && self.dice.chance(1, 20);
         let there_ms = self.dice.between(0, if slow { 3_000 } else { 20 });
         let back_ms = self.dice.between(0, if slow { 3_000 } else { 20 });
@@ -434,7 +435,7 @@ impl World {
                 answers: Some(number),
             };
             let after_ms = self.dice.between(1, patience_ms);
-            self.agenda.plan(after_ms, failed);
+            self.events.schedule(after_ms, failed);
         }
         // A request without a response may never have arrived, or may be executed at any later time.
         let arrives = answered || self.dice.chance(1, 2);
@@ -450,7 +451,7 @@ impl World {
                 request,
                 answer_in: answered.then_some((back_ms, number)),
             };
-            self.agenda.plan(there_ms, apply);
+            self.events.schedule(there_ms, apply);
         }
     }
 
@@ -470,7 +471,7 @@ impl World {
                 input: done.answer,
                 answers: Some(number),
             };
-            self.agenda.plan(in_ms, reach);
+            self.events.schedule(in_ms, reach);
         }
         if done.rings && self.bells {
             for other in (0..self.nodes.len()).filter(|other| *other != at) {
@@ -485,7 +486,7 @@ impl World {
                     input: Input::Rang,
                     answers: None,
                 };
-                self.agenda.plan(in_ms, reach);
+                self.events.schedule(in_ms, reach);
             }
         }
         Ok(())
@@ -503,7 +504,7 @@ impl World {
                 input,
                 answers,
             };
-            self.agenda.plan(50, again);
+            self.events.schedule(50, again);
             return Ok(());
         }
         if answers.is_some() {
@@ -581,7 +582,7 @@ impl World {
         if self.trace.len() >= 2 * TRACE_LINES {
             self.trace.drain(..TRACE_LINES);
         }
-        let line = format!("{:>7} {}", self.agenda.now_ms(), line());
+        let line = format!("{:>7} {}", self.events.now_ms(), line());
         self.trace.push(line);
     }
 }

@@ -53,7 +53,7 @@ impl World {
                     None => Input::NoSuchEndpoint(endpoint),
                 };
                 // The engine answers from memory, in the order of the requests.
-                self.agenda.plan(0, Event::Hear { epoch, input });
+                self.events.schedule(0, Event::Hear { epoch, input });
             }
             Command::Fetch {
                 ticket,
@@ -76,7 +76,7 @@ impl World {
                     ordered,
                 };
                 let delay_ms = self.dice.between(0, 10);
-                self.agenda.plan(delay_ms, Event::Read { epoch, query });
+                self.events.schedule(delay_ms, Event::Read { epoch, query });
             }
             Command::Send(attempt) => self.send(epoch, attempt),
             Command::Record { ticket, record } => {
@@ -90,7 +90,7 @@ impl World {
                 if hangs {
                     self.disk_fails(delay_ms);
                 }
-                self.agenda.plan(
+                self.events.schedule(
                     delay_ms,
                     Event::Write {
                         epoch,
@@ -112,7 +112,7 @@ impl World {
                 except,
             } => {
                 let delay_ms = self.dice.between(0, 2_000);
-                self.agenda.plan(
+                self.events.schedule(
                     delay_ms,
                     Event::Sweep {
                         epoch,
@@ -127,7 +127,7 @@ impl World {
                 self.note(|| format!("says {} of {endpoint}", news.name()));
                 match news {
                     News::BreakerTripped(_) => self.ledger.tripped(endpoint),
-                    News::Recovered => self.ledger.recovered(endpoint, self.agenda.now_ms()),
+                    News::Recovered => self.ledger.recovered(endpoint, self.events.now_ms()),
                     News::DisableWarning(_) | News::Disabled(_) => {}
                 }
             }
@@ -153,14 +153,14 @@ impl World {
     pub(super) fn answer(&mut self, epoch: Epoch, input: Input) {
         self.perhaps_again(epoch, &input);
         let delay_ms = self.dice.between(0, 5);
-        self.agenda.plan(delay_ms, Event::Hear { epoch, input });
+        self.events.schedule(delay_ms, Event::Hear { epoch, input });
     }
 
     /// May schedule a repetition of the input, much later.
     fn perhaps_again(&mut self, epoch: Epoch, input: &Input) {
         if self.fault_occurs(self.weather.faults.repeated) {
             let (again_ms, input) = (self.dice.between(1, 60_000), input.clone());
-            self.agenda.plan(again_ms, Event::Hear { epoch, input });
+            self.events.schedule(again_ms, Event::Hear { epoch, input });
         }
     }
 
@@ -168,7 +168,7 @@ impl World {
         if self.living() != Some(epoch) {
             return;
         }
-        let (wall, at_ms) = (self.now().wall, self.agenda.now_ms());
+        let (wall, at_ms) = (self.now().wall, self.events.now_ms());
         for delivery in &deliveries {
             let waits = self
                 .disk
@@ -180,7 +180,7 @@ impl World {
         }
         if self.bug == Some(Mutation::HandsOverTwice) {
             let input = Input::Accepted(deliveries.clone());
-            self.agenda.plan(300_000, Event::Hear { epoch, input });
+            self.events.schedule(300_000, Event::Hear { epoch, input });
         }
         self.hear(epoch, Input::Accepted(deliveries));
     }
@@ -195,12 +195,13 @@ impl World {
         } = attempt;
         self.note(|| format!("sends {delivery} to {endpoint}, attempt {number}, {trigger:?}"));
         self.ledger
-            .sending(&attempt, self.agenda.now_ms(), &self.disk);
+            .sending(&attempt, self.events.now_ms(), &self.disk);
         if self.fault_occurs(self.weather.faults.worker) {
             self.fall_over(epoch, attempt);
         } else {
             let delay_ms = self.dice.between(1, 30);
-            self.agenda.plan(delay_ms, Event::Arrive { epoch, attempt });
+            self.events
+                .schedule(delay_ms, Event::Arrive { epoch, attempt });
         }
     }
 
@@ -209,7 +210,7 @@ impl World {
         self.ledger.landed(&attempt);
         self.ledger.excused(&attempt);
         let (ticket, finish) = (attempt.ticket, Finish::InternalFault);
-        self.agenda.plan(
+        self.events.schedule(
             0,
             Event::Hear {
                 epoch,
@@ -225,11 +226,11 @@ impl World {
     }
 
     pub(super) fn arrive(&mut self, epoch: Epoch, attempt: Attempt) {
-        let at_ms = self.agenda.now_ms();
+        let at_ms = self.events.now_ms();
         let receiver = self.receivers.get_mut(&attempt.endpoint);
         let receiver = receiver.expect("every endpoint has a receiver");
         let (delay_ms, outcome) = receiver.answer(at_ms, &mut self.dice);
-        self.agenda.plan(
+        self.events.schedule(
             delay_ms,
             Event::Reply {
                 epoch,
@@ -248,7 +249,7 @@ impl World {
             return;
         }
         self.ledger.landed(&attempt);
-        self.ledger.result(&attempt, outcome, self.agenda.now_ms());
+        self.ledger.result(&attempt, outcome, self.events.now_ms());
         let (ticket, finish) = (attempt.ticket, Finish::Ran(outcome));
         self.note(|| format!("{} came back: {outcome:?}", attempt.delivery));
         self.hear_now(epoch, Input::Finished { ticket, finish });
@@ -276,7 +277,7 @@ impl World {
         // Other writes may happen between the read and its result.
         let delay_ms = self.dice.between(0, 30);
         self.perhaps_again(epoch, &input);
-        self.agenda.plan(delay_ms, Event::Hear { epoch, input });
+        self.events.schedule(delay_ms, Event::Hear { epoch, input });
     }
 
     pub(super) fn write(&mut self, epoch: Epoch, ticket: Ticket, record: Record) {
@@ -321,7 +322,7 @@ impl World {
                 ticket,
                 record,
             };
-            self.agenda.plan(600_000, again);
+            self.events.schedule(600_000, again);
         }
         if self.fault_occurs(self.weather.faults.answer_lost) {
             self.disk_fails(0);
@@ -333,7 +334,7 @@ impl World {
 
     /// A disk fault delays all endpoints for its duration and 5 seconds more.
     fn disk_fails(&mut self, for_ms: u64) {
-        self.ledger.disturbed(self.agenda.now_ms() + for_ms + 5_000);
+        self.ledger.disturbed(self.events.now_ms() + for_ms + 5_000);
     }
 
     pub(super) fn sweep(
@@ -359,7 +360,7 @@ impl World {
     pub(super) fn alarm(&mut self, epoch: Epoch) {
         if let Some(process) = &mut self.process
             && process.epoch == epoch
-            && process.alarm_ms == Some(self.agenda.now_ms())
+            && process.alarm_ms == Some(self.events.now_ms())
         {
             process.alarm_ms = None;
             self.hear(epoch, Input::Tick);
@@ -368,7 +369,7 @@ impl World {
 
     pub(super) fn set_alarm(&mut self) {
         let now = self.now();
-        let now_ms = self.agenda.now_ms();
+        let now_ms = self.events.now_ms();
         let Some(process) = &mut self.process else {
             return;
         };
@@ -382,7 +383,7 @@ impl World {
         if process.alarm_ms.is_none_or(|planned| alarm_ms < planned) {
             process.alarm_ms = Some(alarm_ms);
             let epoch = process.epoch;
-            self.agenda.plan(delay_ms, Event::Alarm { epoch });
+            self.events.schedule(delay_ms, Event::Alarm { epoch });
         }
     }
 }

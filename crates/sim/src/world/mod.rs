@@ -20,13 +20,13 @@ use posthaste_core::ingest::Fingerprint;
 use posthaste_core::lane::{Health, Standing};
 use posthaste_core::time::{Now, Tick, Timestamp};
 
-use crate::agenda::EventQueue;
 use crate::disk::{Disk, EndpointRow, Epoch};
 use crate::ledger::Ledger;
 use crate::oracle::Broken;
 use crate::planted::Mutation;
 use crate::receiver::Receiver;
 use crate::weather::{RECOVERY_PHASE_MS, STORM_MS, SimScenario, Site};
+use posthaste_core::event_queue::EventQueue;
 
 /// Number of last events that a failure shows.
 const TRACE_LINES: usize = 60;
@@ -165,7 +165,7 @@ struct World {
     dice: Dice,
     mint: Mint,
     weather: SimScenario,
-    agenda: EventQueue<Event>,
+    events: EventQueue<Event>,
     wall_offset_ms: i64,
     disk: Disk,
     keys: BTreeMap<u64, (EventId, Fingerprint)>,
@@ -208,7 +208,7 @@ impl World {
             seed,
             bug,
             mint: Mint::new(dice.split()),
-            agenda: EventQueue::default(),
+            events: EventQueue::default(),
             wall_offset_ms: 0,
             disk,
             keys: BTreeMap::new(),
@@ -229,7 +229,7 @@ impl World {
 
     fn run(mut self) -> Result<Summary, Box<Failure>> {
         self.plan_the_storm();
-        while let Some(event) = self.agenda.advance(STORM_MS + RECOVERY_PHASE_MS) {
+        while let Some(event) = self.events.advance(STORM_MS + RECOVERY_PHASE_MS) {
             self.summary.events += 1;
             let wall = self.now().wall;
             self.ledger.wall(wall);
@@ -247,13 +247,13 @@ impl World {
         }
         self.summary.deliveries = self.ledger.accepted_count();
         self.summary.attempts = self.ledger.send_count();
-        self.summary.ended_ms = self.agenda.now_ms();
+        self.summary.ended_ms = self.events.now_ms();
         Ok(self.summary)
     }
 
     fn plan_the_storm(&mut self) {
-        self.agenda.plan(0, Event::Start);
-        self.agenda.plan(1, Event::Produce);
+        self.events.schedule(0, Event::Start);
+        self.events.schedule(1, Event::Produce);
         let faults = self.weather.faults;
         let planned = [
             (
@@ -267,10 +267,10 @@ impl World {
         for (count, event) in planned {
             for _ in 0..count {
                 let at_ms = self.dice.between(0, STORM_MS);
-                self.agenda.plan(at_ms, event());
+                self.events.schedule(at_ms, event());
             }
         }
-        self.agenda.plan(STORM_MS, Event::Heal);
+        self.events.schedule(STORM_MS, Event::Heal);
     }
 
     fn process_event(&mut self, event: Event) {
@@ -310,7 +310,7 @@ impl World {
     }
 
     fn now(&self) -> Now {
-        let ms = self.agenda.now_ms();
+        let ms = self.events.now_ms();
         let started_ms = self
             .process
             .as_ref()
@@ -327,7 +327,7 @@ impl World {
     }
 
     fn note(&mut self, line: impl FnOnce() -> String) {
-        let at_ms = self.agenda.now_ms();
+        let at_ms = self.events.now_ms();
         if let Some(trace) = &mut self.trace {
             if trace.len() >= TRACE_LINES {
                 trace.pop_front();
@@ -340,7 +340,7 @@ impl World {
         Box::new(Failure {
             seed: self.seed,
             broken: self.ledger.broken().expect("a broken promise").clone(),
-            at_ms: self.agenda.now_ms(),
+            at_ms: self.events.now_ms(),
             trace: self.trace.iter().flatten().cloned().collect(),
         })
     }
@@ -357,14 +357,14 @@ impl World {
         self.process = Some(Process {
             epoch,
             dispatcher: Dispatcher::new(limits, self.dice.split()),
-            started_ms: self.agenda.now_ms(),
+            started_ms: self.events.now_ms(),
             alarm_ms: None,
             stopping: false,
         });
         self.note(|| format!("process {} starts", epoch.0));
-        let (at_ms, wall) = (self.agenda.now_ms(), self.now().wall);
+        let (at_ms, wall) = (self.events.now_ms(), self.now().wall);
         self.ledger.restarted(&self.disk, at_ms, wall);
-        self.ledger.settled_at(self.agenda.now_ms() + 2_000);
+        self.ledger.settled_at(self.events.now_ms() + 2_000);
         for (endpoint, due) in self.disk.unfinished_work() {
             let forgotten =
                 self.bug == Some(Mutation::ForgetsAfterRestart) && endpoint.0.is_multiple_of(2);
@@ -390,12 +390,12 @@ impl World {
         // Sometimes the next process crashes soon after its start.
         if !self.healed && self.dice.chance(1, 5) {
             let again_ms = self.dice.between(1, 2_000);
-            self.agenda.plan(again_ms, Event::Start);
-            self.agenda
-                .plan(again_ms + self.dice.between(0, 200), Event::Kill);
+            self.events.schedule(again_ms, Event::Start);
+            self.events
+                .schedule(again_ms + self.dice.between(0, 200), Event::Kill);
         } else {
             let after_ms = self.dice.between(1, 30_000);
-            self.agenda.plan(after_ms, Event::Start);
+            self.events.schedule(after_ms, Event::Start);
         }
     }
 
@@ -423,7 +423,7 @@ impl World {
         if let Some(process) = &self.process {
             let (epoch, input) = (process.epoch, Input::Tick);
             let delay_ms = self.dice.between(0, 1_000);
-            self.agenda.plan(delay_ms, Event::Hear { epoch, input });
+            self.events.schedule(delay_ms, Event::Hear { epoch, input });
         }
     }
 

@@ -29,8 +29,8 @@ impl World {
             } else {
                 self.dice.between(0, 5 * mean_ms)
             };
-            if self.agenda.now_ms() + gap_ms < STORM_MS {
-                self.agenda.plan(gap_ms, Event::Produce);
+            if self.events.now_ms() + gap_ms < STORM_MS {
+                self.events.schedule(gap_ms, Event::Produce);
             }
         }
         let Some(epoch) = self
@@ -67,11 +67,11 @@ impl World {
                 self.ledger.answered(key, event);
                 // The hand-over may be late, but keeps the order of acceptance.
                 let late_ms = *self.dice.pick(&[0, 0, 1, 2, 3, 300]);
-                let due_ms = self.agenda.now_ms() + self.dice.between(0, late_ms);
+                let due_ms = self.events.now_ms() + self.dice.between(0, late_ms);
                 self.last_hand_over_ms = self.last_hand_over_ms.max(due_ms);
-                let delay_ms = self.last_hand_over_ms - self.agenda.now_ms();
-                self.agenda
-                    .plan(delay_ms, Event::HandOver { epoch, deliveries });
+                let delay_ms = self.last_hand_over_ms - self.events.now_ms();
+                self.events
+                    .schedule(delay_ms, Event::HandOver { epoch, deliveries });
             }
             Ingest::Same(event) => self.ledger.answered(key, event),
             Ingest::Conflict(_) => {}
@@ -116,9 +116,9 @@ impl World {
         }
         // Accepted deliveries are handed over before the application gets its response. So no action on them
         // can come before that.
-        let hand_overs_ms = self.last_hand_over_ms.saturating_sub(self.agenda.now_ms());
+        let hand_overs_ms = self.last_hand_over_ms.saturating_sub(self.events.now_ms());
         if hand_overs_ms > 0 {
-            self.agenda.plan(hand_overs_ms, Event::Intervene);
+            self.events.schedule(hand_overs_ms, Event::Intervene);
             return;
         }
         match self.dice.between(0, 9) {
@@ -197,7 +197,7 @@ impl World {
             }
         }
         match standing {
-            Standing::Enabled => self.ledger.opened(endpoint, self.agenda.now_ms()),
+            Standing::Enabled => self.ledger.opened(endpoint, self.events.now_ms()),
             Standing::Paused | Standing::Disabled | Standing::Deleted => self.ledger.shut(endpoint),
         }
     }

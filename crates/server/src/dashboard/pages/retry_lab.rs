@@ -5,7 +5,7 @@
 
 use http::StatusCode;
 use maud::{Markup, html};
-use posthaste_sim::recovery::{MAX_OUTAGE, NAIVE_INTERVAL};
+use posthaste_core::forecast::{MAX_OUTAGE, NAIVE_INTERVAL};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -12,7 +12,7 @@ mod terminal;
 pub use svg::svg;
 pub use terminal::terminal;
 
-use posthaste_sim::recovery::{Course, NAIVE_INTERVAL, Recovery, Scenario};
+use posthaste_core::forecast::{Course, Forecast, NAIVE_INTERVAL, Scenario};
 
 use super::series::{self, Bucket};
 use super::{ticks, words};
@@ -99,13 +99,13 @@ pub fn over_capacity(peak: u64, capacity: f64) -> Option<String> {
 
 impl Chart {
     /// Divides the requests of both senders into at most `most` buckets each.
-    fn new(scenario: &Scenario, recovery: &Recovery, most: usize) -> Chart {
-        let wanted_ms = shown_until_ms(scenario, recovery);
+    fn new(scenario: &Scenario, forecast: &Forecast, most: usize) -> Chart {
+        let wanted_ms = shown_until_ms(scenario, forecast);
         let step_ms = ticks::time_step_ms(wanted_ms, most);
         let end_ms = wanted_ms.div_ceil(step_ms) * step_ms;
         let capacity = scenario.capacity_per_second;
         let outage_ms = scenario.outage.as_millis();
-        let (posthaste, naive) = (&recovery.posthaste, &recovery.naive);
+        let (posthaste, naive) = (&forecast.posthaste, &forecast.naive);
         let times = Times::new(outage_ms, posthaste.drained_ms, naive.drained_ms);
         let panel = |name, habit, course: &Course, drained: String| {
             let buckets = series::until(&course.arrivals, step_ms, end_ms);
@@ -137,10 +137,10 @@ impl Chart {
 }
 
 /// Returns the end of the time axis: when posthaste finishes, or when the naive sender does if that is not much later.
-fn shown_until_ms(scenario: &Scenario, recovery: &Recovery) -> u64 {
+fn shown_until_ms(scenario: &Scenario, forecast: &Forecast) -> u64 {
     let outage_ms = scenario.outage.as_millis();
-    let posthaste_ms = series::end_ms(&recovery.posthaste);
-    let naive_ms = series::end_ms(&recovery.naive);
+    let posthaste_ms = series::end_ms(&forecast.posthaste);
+    let naive_ms = series::end_ms(&forecast.naive);
     let centre_ms = LEAST_MS
         .max(outage_ms + outage_ms / 4)
         .max(posthaste_ms + posthaste_ms / 8);
@@ -189,10 +189,10 @@ fn note(course: &Course, capacity: f64, was_down: bool) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use posthaste_core::forecast::forecast;
     use posthaste_core::lane::RateLimit;
     use posthaste_core::policy::Preset;
     use posthaste_core::time::Span;
-    use posthaste_sim::recovery::play;
 
     pub(crate) fn scenario(pending: u32, outage: Span) -> Scenario {
         Scenario {
@@ -209,9 +209,9 @@ pub(crate) mod tests {
     #[test]
     fn the_picture_shows_recovery_and_tells_of_what_it_cuts() {
         let scenario = scenario(10_000, Span::from_mins(30));
-        let recovery = play(&scenario);
-        let chart = Chart::new(&scenario, &recovery, 144);
-        assert!(chart.end_ms > recovery.posthaste.drained_ms);
+        let forecast = forecast(&scenario);
+        let chart = Chart::new(&scenario, &forecast, 144);
+        assert!(chart.end_ms > forecast.posthaste.drained_ms);
         assert_eq!(chart.step_ms, 20_000);
         let [posthaste, naive] = &chart.panels;
         assert!(posthaste.buckets.len() <= 144 && naive.buckets.len() <= 144);
@@ -219,12 +219,12 @@ pub(crate) mod tests {
         assert_eq!(naive.goes_on_until.as_deref(), Some("3h 49m"));
         assert_eq!(
             posthaste.highest,
-            recovery.posthaste.peak_per_second.max(50)
+            forecast.posthaste.peak_per_second.max(50)
         );
         assert_eq!(naive.highest, 10_000);
         assert_eq!(naive.peak, Some((1_800_000, 10_000)));
         let shown: u64 = posthaste.buckets.iter().map(|bucket| bucket.arrivals).sum();
-        assert_eq!(shown, recovery.posthaste.attempts);
+        assert_eq!(shown, forecast.posthaste.attempts);
         assert!(
             naive.note.contains("200 times the capacity"),
             "{}",
@@ -235,12 +235,12 @@ pub(crate) mod tests {
     #[test]
     fn a_naive_sender_that_ends_soon_is_shown_whole() {
         let scenario = scenario(500, Span::from_mins(10));
-        let recovery = play(&scenario);
-        let chart = Chart::new(&scenario, &recovery, 144);
+        let forecast = forecast(&scenario);
+        let chart = Chart::new(&scenario, &forecast, 144);
         let [_, naive] = &chart.panels;
         let shown: u64 = naive.buckets.iter().map(|bucket| bucket.arrivals).sum();
-        assert_eq!(shown, recovery.naive.attempts);
-        assert!(recovery.naive.drained_ms > scenario.outage.as_millis() * 3 / 2);
+        assert_eq!(shown, forecast.naive.attempts);
+        assert!(forecast.naive.drained_ms > scenario.outage.as_millis() * 3 / 2);
         assert_eq!(naive.goes_on_until, None);
     }
 
@@ -248,7 +248,7 @@ pub(crate) mod tests {
     fn a_capacity_out_of_reach_does_not_flatten_the_arrivals() {
         let mut scenario = scenario(100, Span::from_secs(30));
         scenario.capacity_per_second = 90_000.0;
-        let chart = Chart::new(&scenario, &play(&scenario), 144);
+        let chart = Chart::new(&scenario, &forecast(&scenario), 144);
         assert_eq!(chart.panels[1].highest, 100);
     }
 
@@ -274,7 +274,7 @@ pub(crate) mod tests {
     #[test]
     fn without_an_outage_nothing_recovers() {
         let scenario = scenario(200, Span::ZERO);
-        let chart = Chart::new(&scenario, &play(&scenario), 144);
+        let chart = Chart::new(&scenario, &forecast(&scenario), 144);
         assert_eq!(chart.panels[1].note, "at most 200/s, 4 times the capacity");
         assert!(!chart.panels[0].note.contains("recovery"));
     }
@@ -282,7 +282,7 @@ pub(crate) mod tests {
     #[test]
     fn nothing_pending_still_makes_a_chart() {
         let scenario = scenario(0, Span::ZERO);
-        let chart = Chart::new(&scenario, &play(&scenario), 144);
+        let chart = Chart::new(&scenario, &forecast(&scenario), 144);
         assert_eq!(chart.end_ms, LEAST_MS);
         assert_eq!(chart.panels[0].note, "no requests");
         assert_eq!(chart.panels[0].peak, None);

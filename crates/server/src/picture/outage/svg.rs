@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use posthaste_sim::recovery::{Recovery, Scenario};
+use posthaste_core::forecast::{Forecast, Scenario};
 
 use super::{Chart, Panel};
 use crate::picture::scale::LinearScale;
@@ -28,12 +28,12 @@ const SEEN: f64 = 1.5;
 /// conclusion is the text alternative for screen readers.
 pub fn svg(
     scenario: &Scenario,
-    recovery: &Recovery,
+    forecast: &Forecast,
     heading: &str,
     setting: &str,
     conclusion: &str,
 ) -> String {
-    let chart = Chart::new(scenario, recovery, MAX_BUCKETS);
+    let chart = Chart::new(scenario, forecast, MAX_BUCKETS);
     let time = LinearScale::new(chart.end_ms as f64, RIGHT - LEFT);
     let panels = chart.panels.iter().zip(TOPS);
     picture(WIDTH as u32, HEIGHT as u32, heading, conclusion)
@@ -252,14 +252,14 @@ mod tests {
     use super::super::tests::scenario;
     use super::*;
     use crate::picture::svg::tests::assert_well_formed;
+    use posthaste_core::forecast::{Arrivals, Course, forecast};
     use posthaste_core::time::Span;
-    use posthaste_sim::recovery::{Arrivals, Course, play};
 
     fn drawn(pending: u32, outage: Span) -> String {
         let scenario = scenario(pending, outage);
         svg(
             &scenario,
-            &play(&scenario),
+            &forecast(&scenario),
             "a <heading>",
             "set & ready",
             "it \"ends\"",
@@ -298,7 +298,7 @@ mod tests {
             ..Course::default()
         };
         let posthaste = Course::default();
-        let text = svg(&scenario, &Recovery { posthaste, naive }, "", "", "");
+        let text = svg(&scenario, &Forecast { posthaste, naive }, "", "", "");
         let title = text.split(">naive sender</tspan>").nth(1).expect("a title");
         let title = title.split('>').nth(1).expect("a note");
         let title = &title[..title.find('<').expect("an end")];
@@ -345,9 +345,9 @@ mod tests {
     fn nothing_is_accepted_beyond_the_capacity() {
         let mut scenario = scenario(10_000, Span::from_mins(30));
         scenario.capacity_per_second = 10.0;
-        let recovery = play(&scenario);
-        let chart = Chart::new(&scenario, &recovery, MAX_BUCKETS);
-        let tops = tops(&svg(&scenario, &recovery, "", "", ""));
+        let forecast = forecast(&scenario);
+        let chart = Chart::new(&scenario, &forecast, MAX_BUCKETS);
+        let tops = tops(&svg(&scenario, &forecast, "", "", ""));
         for (index, panel) in chart.panels.iter().enumerate() {
             let scale = LinearScale::new((panel.highest as f64 * HEADROOM).ceil(), TALL);
             let limit = TOPS[index] + TALL - scale.place(10.0);

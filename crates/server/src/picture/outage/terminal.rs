@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use posthaste_sim::recovery::{Recovery, Scenario};
+use posthaste_core::forecast::{Forecast, Scenario};
 
 use super::bars::{Bar, cell};
 use super::{Chart, Panel};
@@ -20,13 +20,13 @@ const GAP: usize = 2;
 const LABEL: usize = 12;
 
 /// Draws requests per second of both senders, in at most `width` columns.
-pub fn terminal(scenario: &Scenario, recovery: &Recovery, width: usize) -> String {
+pub fn terminal(scenario: &Scenario, forecast: &Forecast, width: usize) -> String {
     // The width of the numbers depends only on the peaks, so any number of buckets gives the right width.
-    let rough = Chart::new(scenario, recovery, width);
+    let rough = Chart::new(scenario, forecast, width);
     let numbers = rough.panels.iter().map(|panel| axis_end(panel).1.len());
     let gutter = numbers.max().unwrap_or(0) + AXIS;
     let halves = 2 * (width - gutter - 1);
-    let chart = Chart::new(scenario, recovery, halves);
+    let chart = Chart::new(scenario, forecast, halves);
     let layout = Layout::new(&chart, gutter, halves);
     let titles = chart
         .panels
@@ -247,12 +247,12 @@ fn draw_legend(canvas: &mut Canvas, layout: &Layout, chart: &Chart, line: usize)
 mod tests {
     use super::super::tests::scenario;
     use super::*;
+    use posthaste_core::forecast::forecast;
     use posthaste_core::time::Span;
-    use posthaste_sim::recovery::play;
 
     fn drawn(pending: u32, outage: Span, width: usize) -> Vec<String> {
         let scenario = scenario(pending, outage);
-        let text = terminal(&scenario, &play(&scenario), width);
+        let text = terminal(&scenario, &forecast(&scenario), width);
         let plain = anstream::adapter::strip_str(&text).to_string();
         plain.lines().map(str::to_owned).collect()
     }
@@ -317,7 +317,7 @@ mod tests {
     fn accepted_and_refused_differ_without_colours_and_none_is_accepted_beyond_the_capacity() {
         let mut scenario = scenario(10_000, Span::from_mins(30));
         scenario.capacity_per_second = 20.0;
-        let text = terminal(&scenario, &play(&scenario), 80);
+        let text = terminal(&scenario, &forecast(&scenario), 80);
         let text = anstream::adapter::strip_str(&text).to_string();
         let bars: Vec<&str> = text
             .lines()

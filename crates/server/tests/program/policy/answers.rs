@@ -3,10 +3,10 @@
 use std::fs;
 
 use posthaste::picture::words;
+use posthaste_core::forecast::{Course, Forecast, Scenario, forecast};
 use posthaste_core::lane::RateLimit;
 use posthaste_core::policy::{Preset, RetryPolicy};
 use posthaste_core::time::Span;
-use posthaste_sim::recovery::{Course, Recovery, Scenario, play};
 use serde_json::{Value, json};
 
 use super::program::{SIMULATE, answer, fed, file, long_policy, parsed, run, scratch};
@@ -133,7 +133,7 @@ fn simulate_puts_posthaste_beside_the_naive_sender() {
         .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
         .collect();
     let outage = Span::from_mins(30);
-    let Recovery { posthaste, naive } = play(&Scenario {
+    let Forecast { posthaste, naive } = forecast(&Scenario {
         policy: Preset::Recommended.policy(),
         pending: 10_000,
         outage,
@@ -212,7 +212,7 @@ fn simulate_prints_the_library_s_recovery_as_json() {
         },
         seed: 7,
     };
-    let recovery = play(&scenario);
+    let recovery = forecast(&scenario);
     let text = answer(run(
         "policy simulate --preset brisk --pending 3000 --outage 20m --capacity 1200/m \
          --max-in-flight 4 --rate 15 --burst 30 --seed 7 --json",

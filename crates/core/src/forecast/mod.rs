@@ -1,26 +1,29 @@
-//! Simulates an outage of one endpoint and its recovery.
+//! Forecasts the course of an outage of one endpoint, for `posthaste policy simulate` and the retry lab.
 //!
-//! [`play`] runs the real dispatcher, lane and retry policy through the outage in virtual time. For comparison
-//! it simulates a naive sender, which sends everything again every minute, all at once. The receiver refuses
+//! [`forecast`] runs the real dispatcher, lane and retry policy through the outage in virtual time. For comparison
+//! it also simulates a naive sender, which sends everything again every minute, all at once. The receiver refuses
 //! every connection during the outage. Afterwards it accepts a limited number of requests per second and
 //! answers 503 to the others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use posthaste_core::classify::{Fault, HttpStatus, Outcome};
-use posthaste_core::delivery::{Delivery, State};
-use posthaste_core::dice::Dice;
-use posthaste_core::dispatcher::{
-    Attempt, Command, Dispatcher, Finish, Input, Limits, Record, Ticket,
+use crate::classify::{Fault, HttpStatus, Outcome};
+use crate::delivery::{Delivery, State};
+use crate::dice::Dice;
+use crate::dispatcher::{
+    Attempt, Command, Dispatcher, EndpointSnapshot, Finish, Input, Limits, Record, Ticket,
 };
-use posthaste_core::id::{DeliveryId, EndpointId, EventId};
-use posthaste_core::lane::{Health, LaneSettings, RateLimit, Standing};
-use posthaste_core::policy::RetryPolicy;
-use posthaste_core::time::{Now, Span, Tick, Timestamp};
+use crate::id::{DeliveryId, EndpointId, EventId};
+use crate::lane::{Health, LaneSettings, RateLimit, Standing};
+use crate::policy::RetryPolicy;
+use crate::time::{Now, Span, Tick, Timestamp};
 
-use crate::agenda::EventQueue;
-use crate::disk::{Disk, EndpointRow, Epoch};
+use crate::event_queue::EventQueue;
+
+use self::delivery_table::DeliveryTable;
+
+mod delivery_table;
 
 /// Maximum number of deliveries of a scenario.
 pub const MAX_PENDING: u32 = 1_000_000;
@@ -90,7 +93,7 @@ pub struct Arrivals {
 
 /// Both simulations.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Recovery {
+pub struct Forecast {
     /// With posthaste.
     pub posthaste: Course,
     /// With a naive sender.
@@ -98,15 +101,15 @@ pub struct Recovery {
 }
 
 /// Runs both simulations.
-pub fn play(scenario: &Scenario) -> Recovery {
-    Recovery {
+pub fn forecast(scenario: &Scenario) -> Forecast {
+    Forecast {
         posthaste: OutageSimulation::new(scenario).run(),
         naive: naive(scenario),
     }
 }
 
 impl Course {
-    fn note(&mut self, at_ms: u64, requests: u64, failed: u64, outage: Span) {
+    fn count(&mut self, at_ms: u64, requests: u64, failed: u64, outage: Span) {
         self.attempts += requests;
         let second = self.arrivals.entry(at_ms / 1_000).or_default();
         second.total += requests;
@@ -144,13 +147,13 @@ impl Receiver {
             self.second = at_ms / 1_000;
             self.taken = 0;
         }
-        let taken = requests.min(self.room().saturating_sub(self.taken));
+        let taken = requests.min(self.capacity().saturating_sub(self.taken));
         self.taken += taken;
         Some(taken)
     }
 
     /// Returns the capacity of the current second. If the rate is a fraction, some seconds have one more.
-    fn room(&self) -> u64 {
+    fn capacity(&self) -> u64 {
         let until = |second: u64| (second as f64 * self.per_second).floor() as u64;
         until(self.second + 1) - until(self.second)
     }
@@ -167,7 +170,7 @@ fn naive(scenario: &Scenario) -> Course {
         }
         let at_ms = wave * NAIVE_INTERVAL.as_millis();
         let taken = receiver.take(at_ms, left).unwrap_or(0);
-        course.note(at_ms, left, left - taken, scenario.outage);
+        course.count(at_ms, left, left - taken, scenario.outage);
         course.delivered += taken;
         left -= taken;
         course.drained_ms = at_ms;
@@ -184,10 +187,10 @@ enum Event {
 
 struct OutageSimulation<'a> {
     scenario: &'a Scenario,
-    agenda: EventQueue<Event>,
+    events: EventQueue<Event>,
     dispatcher: Dispatcher,
-    disk: Disk,
-    epoch: Epoch,
+    endpoint: EndpointSnapshot,
+    table: DeliveryTable,
     receiver: Receiver,
     course: Course,
     wakes_at_ms: Option<u64>,
@@ -196,39 +199,37 @@ struct OutageSimulation<'a> {
 impl<'a> OutageSimulation<'a> {
     fn new(scenario: &'a Scenario) -> OutageSimulation<'a> {
         assert!(scenario.pending <= MAX_PENDING && scenario.outage <= MAX_OUTAGE);
-        let mut disk = Disk::default();
-        let epoch = disk.open();
         let settings = LaneSettings {
             policy: scenario.policy.clone(),
             max_in_flight: scenario.max_in_flight,
             rate: scenario.rate,
             ..LaneSettings::default()
         };
-        disk.put_endpoint(
-            ENDPOINT,
-            EndpointRow {
-                tenant: "simulated".parse().expect("a name"),
-                settings: Arc::new(settings),
-                standing: Standing::Enabled,
-                health: Health::default(),
-            },
-        );
-        for number in 1..=u128::from(scenario.pending) {
-            disk.accept(Delivery::schedule(
+        let deliveries = (1..=u128::from(scenario.pending)).map(|number| {
+            Delivery::schedule(
                 DeliveryId(number),
                 EventId(number),
                 ENDPOINT,
                 None,
                 EPOCH,
                 scenario.policy.give_up_after,
-            ));
-        }
+            )
+        });
         OutageSimulation {
             scenario,
-            agenda: EventQueue::default(),
+            events: EventQueue::default(),
             dispatcher: Dispatcher::new(Limits::default(), Dice::seeded(scenario.seed)),
-            disk,
-            epoch,
+            endpoint: EndpointSnapshot {
+                endpoint: ENDPOINT,
+                tenant: "simulated"
+                    .parse()
+                    .expect("\"simulated\" is a valid tenant id"),
+                settings: Arc::new(settings),
+                standing: Standing::Enabled,
+                health: Health::default(),
+                owned_since: Tick::START,
+            },
+            table: deliveries.collect(),
             receiver: Receiver::new(scenario),
             course: Course::default(),
             wakes_at_ms: None,
@@ -237,30 +238,35 @@ impl<'a> OutageSimulation<'a> {
 
     fn run(mut self) -> Course {
         if self.scenario.pending > 0 {
-            self.hear(Input::Work {
+            self.handle(Input::Work {
                 endpoint: ENDPOINT,
                 due: EPOCH,
             });
         }
-        while self.disk.unfinished() > 0 {
-            let event = self.agenda.advance(u64::MAX);
+        while self.table.unfinished() > 0 {
+            let event = self.events.advance(u64::MAX);
             match event.expect("something is planned while a delivery is unfinished") {
-                Event::Answered { ticket, outcome } => self.hear(Input::Finished {
+                Event::Answered { ticket, outcome } => self.handle(Input::Finished {
                     ticket,
                     finish: Finish::Ran(outcome),
                 }),
                 Event::Written { ticket, record } => {
-                    self.disk.record(self.epoch, &record);
-                    self.course.drained_ms = self.agenda.now_ms();
-                    self.hear(Input::Recorded { ticket });
+                    self.table.record(&record);
+                    if let Record::Attempt(attempt) = &record
+                        && let Some(health) = &attempt.health
+                    {
+                        self.endpoint.health.update(health);
+                    }
+                    self.course.drained_ms = self.events.now_ms();
+                    self.handle(Input::Recorded { ticket });
                 }
                 Event::Wake => {
                     self.wakes_at_ms = None;
-                    self.hear(Input::Tick);
+                    self.handle(Input::Tick);
                 }
             }
         }
-        for delivery in self.disk.deliveries() {
+        for delivery in self.table.deliveries() {
             match delivery.state() {
                 State::Succeeded { .. } => self.course.delivered += 1,
                 State::Failed { reason, .. } => {
@@ -279,7 +285,7 @@ impl<'a> OutageSimulation<'a> {
     }
 
     fn now(&self) -> Now {
-        let ms = self.agenda.now_ms();
+        let ms = self.events.now_ms();
         Now {
             wall: EPOCH.after(Span::from_millis(ms)),
             tick: Tick(ms),
@@ -287,61 +293,57 @@ impl<'a> OutageSimulation<'a> {
     }
 
     /// Passes an input to the dispatcher and executes its commands.
-    fn hear(&mut self, input: Input) {
+    fn handle(&mut self, input: Input) {
         let mut inputs = vec![input];
         let mut commands = Vec::new();
         while let Some(input) = inputs.pop() {
             self.dispatcher.handle(self.now(), input, &mut commands);
             for command in commands.drain(..) {
-                self.act(command, &mut inputs);
+                self.execute(command, &mut inputs);
             }
         }
         self.set_alarm();
     }
 
-    fn act(&mut self, command: Command, inputs: &mut Vec<Input>) {
+    fn execute(&mut self, command: Command, inputs: &mut Vec<Input>) {
         match command {
-            Command::Introduce(endpoint) => {
-                let introduction = self.disk.introduction(endpoint);
-                inputs.push(Input::Introduced(
-                    introduction.expect("the endpoint exists"),
-                ));
-            }
+            Command::Introduce(_) => inputs.push(Input::Introduced(self.endpoint.clone())),
             Command::Fetch {
                 ticket,
                 endpoint,
                 due_by,
                 limit,
-                ordered,
+                ordered: _,
             } => inputs.push(Input::Fetched {
                 ticket,
                 endpoint,
-                fetched: self.disk.fetch(endpoint, due_by, limit, ordered),
+                fetched: self.table.fetch(due_by, limit),
             }),
             Command::Send(attempt) => self.send(attempt),
             Command::Record { ticket, record } => {
-                self.agenda
-                    .plan(WRITE_MS, Event::Written { ticket, record });
+                self.events
+                    .schedule(WRITE_MS, Event::Written { ticket, record });
             }
             Command::Sweep {
                 ticket,
                 endpoint,
-                reason,
+                reason: _,
                 except,
             } => {
-                let now = self.now().wall;
-                self.disk.sweep(self.epoch, endpoint, reason, &except, now);
+                self.table.disable(&except, self.now().wall);
                 inputs.push(Input::Swept { ticket, endpoint });
             }
             Command::Notify(_) | Command::Stands { .. } => {}
             Command::TooLateToCancel(_) | Command::Disowned(_) | Command::Drained => {
-                unreachable!("nobody cancels, gives up or shuts down here")
+                unreachable!(
+                    "a forecast neither cancels deliveries, nor loses ownership, nor shuts down"
+                )
             }
         }
     }
 
     fn send(&mut self, attempt: Attempt) {
-        let at_ms = self.agenda.now_ms();
+        let at_ms = self.events.now_ms();
         let taken = self.receiver.take(at_ms, 1);
         let (delay_ms, outcome) = match taken {
             None => (REFUSAL_MS, Outcome::Failed(Fault::Connection)),
@@ -349,10 +351,10 @@ impl<'a> OutageSimulation<'a> {
             Some(_) => (ANSWER_MS, answer(200)),
         };
         let failed = u64::from(taken != Some(1));
-        self.course.note(at_ms, 1, failed, self.scenario.outage);
+        self.course.count(at_ms, 1, failed, self.scenario.outage);
         let ticket = attempt.ticket;
-        self.agenda
-            .plan(delay_ms, Event::Answered { ticket, outcome });
+        self.events
+            .schedule(delay_ms, Event::Answered { ticket, outcome });
     }
 
     fn set_alarm(&mut self) {
@@ -367,8 +369,8 @@ impl<'a> OutageSimulation<'a> {
             && self.wakes_at_ms.is_none_or(|planned| at_ms < planned)
         {
             self.wakes_at_ms = Some(at_ms);
-            let delay_ms = at_ms.saturating_sub(self.agenda.now_ms());
-            self.agenda.plan(delay_ms, Event::Wake);
+            let delay_ms = at_ms.saturating_sub(self.events.now_ms());
+            self.events.schedule(delay_ms, Event::Wake);
         }
     }
 }
@@ -383,7 +385,7 @@ fn answer(code: u16) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use posthaste_core::policy::Preset;
+    use crate::policy::Preset;
 
     fn scenario(pending: u32, outage: Span) -> Scenario {
         Scenario {
@@ -399,7 +401,7 @@ mod tests {
 
     #[test]
     fn a_short_outage_loses_nothing_and_makes_no_herd() {
-        let Recovery { posthaste, naive } = play(&scenario(10_000, Span::from_mins(30)));
+        let Forecast { posthaste, naive } = forecast(&scenario(10_000, Span::from_mins(30)));
         assert_eq!(posthaste.delivered + posthaste.dead_lettered, 10_000);
         assert_eq!(posthaste.dead_lettered, 0);
         assert!(
@@ -416,7 +418,7 @@ mod tests {
     fn a_receiver_that_takes_less_than_the_limit_is_not_overrun() {
         let mut slow = scenario(2_000, Span::from_mins(10));
         slow.capacity_per_second = 10.0;
-        let posthaste = play(&slow).posthaste;
+        let posthaste = forecast(&slow).posthaste;
         assert_eq!(posthaste.delivered, 2_000);
         // The in-flight window is increased from time to time as a test: at most one refusal in five attempts.
         assert!(
@@ -439,7 +441,7 @@ mod tests {
             per_second: 0.4,
             burst: 1,
         };
-        let posthaste = play(&slow).posthaste;
+        let posthaste = forecast(&slow).posthaste;
         assert_eq!(posthaste.delivered, 60);
         assert!(
             posthaste.drained_ms >= 118_000,
@@ -451,14 +453,14 @@ mod tests {
     #[test]
     fn the_same_seed_plays_the_same() {
         let scenario = scenario(500, Span::from_mins(5));
-        assert_eq!(play(&scenario), play(&scenario));
+        assert_eq!(forecast(&scenario), forecast(&scenario));
     }
 
     #[test]
     fn an_outage_beyond_the_policy_ends_in_dead_letters() {
         let mut scenario = scenario(30, Span::from_days(4));
         scenario.policy = Preset::Brisk.policy();
-        let posthaste = play(&scenario).posthaste;
+        let posthaste = forecast(&scenario).posthaste;
         assert_eq!(posthaste.delivered + posthaste.dead_lettered, 30);
         assert!(posthaste.dead_lettered > 0);
         let reasons: u64 = posthaste.dead_letter_reasons.values().sum();
@@ -467,7 +469,7 @@ mod tests {
 
     #[test]
     fn an_outage_of_weeks_disables_the_endpoint() {
-        let posthaste = play(&scenario(1_000, Span::from_days(20))).posthaste;
+        let posthaste = forecast(&scenario(1_000, Span::from_days(20))).posthaste;
         assert_eq!(posthaste.dead_lettered, 1_000);
         let disabled = posthaste.dead_letter_reasons.get("endpoint_disabled");
         assert!(
@@ -479,14 +481,14 @@ mod tests {
 
     #[test]
     fn without_an_outage_everything_is_delivered_at_once() {
-        let posthaste = play(&scenario(100, Span::ZERO)).posthaste;
+        let posthaste = forecast(&scenario(100, Span::ZERO)).posthaste;
         assert_eq!((posthaste.delivered, posthaste.attempts), (100, 100));
     }
 
     #[test]
     fn nothing_pending_is_nothing_to_do() {
         assert_eq!(
-            play(&scenario(0, Span::from_mins(1))).posthaste,
+            forecast(&scenario(0, Span::from_mins(1))).posthaste,
             Course::default()
         );
     }

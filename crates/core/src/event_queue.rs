@@ -1,4 +1,7 @@
-//! Event queue in virtual time.
+//! Event queue in virtual time, for the outage forecast and the simulator.
+//!
+//! [`EventQueue`] returns events in the order of their time and advances its own time to each. Events of the same time
+//! keep the order in which they were scheduled, so a run can be repeated exactly.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +9,7 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub struct EventQueue<E> {
     now_ms: u64,
-    planned: u64,
+    scheduled: u64,
     events: BTreeMap<(u64, u64), E>,
 }
 
@@ -14,7 +17,7 @@ impl<E> Default for EventQueue<E> {
     fn default() -> EventQueue<E> {
         EventQueue {
             now_ms: 0,
-            planned: 0,
+            scheduled: 0,
             events: BTreeMap::new(),
         }
     }
@@ -27,10 +30,10 @@ impl<E> EventQueue<E> {
     }
 
     /// Schedules an event `delay_ms` from now.
-    pub fn plan(&mut self, delay_ms: u64, event: E) {
-        self.planned += 1;
+    pub fn schedule(&mut self, delay_ms: u64, event: E) {
+        self.scheduled += 1;
         let at = self.now_ms.saturating_add(delay_ms);
-        self.events.insert((at, self.planned), event);
+        self.events.insert((at, self.scheduled), event);
     }
 
     /// Advances to the next event and returns it. If there is none up to `until_ms`, advances to `until_ms`.
@@ -54,18 +57,15 @@ mod tests {
 
     #[test]
     fn events_come_in_order_and_time_goes_with_them() {
-        let mut agenda = EventQueue::default();
-        agenda.plan(20, "late");
-        agenda.plan(10, "first");
-        agenda.plan(10, "second");
-        assert_eq!(agenda.advance(15), Some("first"));
-        assert_eq!(agenda.advance(15), Some("second"));
-        assert_eq!((agenda.advance(15), agenda.now_ms()), (None, 15));
-        agenda.plan(1, "between");
-        assert_eq!(
-            (agenda.advance(100), agenda.now_ms()),
-            (Some("between"), 16)
-        );
-        assert_eq!((agenda.advance(100), agenda.now_ms()), (Some("late"), 20));
+        let mut queue = EventQueue::default();
+        queue.schedule(20, "late");
+        queue.schedule(10, "first");
+        queue.schedule(10, "second");
+        assert_eq!(queue.advance(15), Some("first"));
+        assert_eq!(queue.advance(15), Some("second"));
+        assert_eq!((queue.advance(15), queue.now_ms()), (None, 15));
+        queue.schedule(1, "between");
+        assert_eq!((queue.advance(100), queue.now_ms()), (Some("between"), 16));
+        assert_eq!((queue.advance(100), queue.now_ms()), (Some("late"), 20));
     }
 }
