@@ -37,6 +37,7 @@ pub mod lane;
 pub mod mistakes;
 pub mod policy;
 pub mod quoted;
+pub mod secret;
 pub mod sign;
 pub mod subscription;
 pub mod time;

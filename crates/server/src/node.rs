@@ -10,7 +10,11 @@
 //! be granted to another node as soon as nothing of it is in flight.
 
 mod background_tasks;
+pub mod cluster_events;
 mod keys;
+mod shared_store;
+
+pub use shared_store::SharedStore;
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,34 +22,33 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthaste_api::limits;
+use posthaste_api::{self as api, ApiSettings, App};
 use posthaste_core::dispatcher::Limits;
 use posthaste_core::lane::{BreakerSettings, MAX_IN_FLIGHT};
 use posthaste_core::time::Span;
+use posthaste_dashboard::{self as dashboard, Dashboard, DashboardSettings};
 use posthaste_egress::{Client, ClientSettings, Proxy, Roots};
+use posthaste_engine::maintenance;
+use posthaste_engine::replayer::Replayer;
+use posthaste_engine::vault::{KeySource, MasterKeyId, Vault, VaultError};
+use posthaste_engine::{Engine, EngineSettings, Phase};
+use posthaste_notify::alerts::{AlertChecker, AlertSettings, Hearing};
+use posthaste_notify::notifications::{self, Channels, Telling};
 use posthaste_store::postgres::PostgresStore;
 use posthaste_store::sqlite::{SqliteStore, recognise};
 use posthaste_store::{OpenError, Retention, Store, StoreError, StoreSettings};
+use posthaste_system::clock::Clock;
+use posthaste_system::random;
+use posthaste_telemetry::metrics::{Metrics, flush};
+use posthaste_telemetry::traces::{Exporter, OtlpSettings, Telemetry};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
-use crate::alerts::{AlertChecker, AlertSettings, Hearing};
-use crate::api::{self, ApiSettings, App};
-use crate::chance;
-use crate::clock::Clock;
 use crate::config::{MetricSettings, Role};
-use crate::dashboard::{self, Dashboard, DashboardSettings};
-use crate::database::SharedStore;
-use crate::engine::{Engine, EngineSettings, Phase};
-use crate::housekeeping;
-use crate::limits;
-use crate::notices::{self, Channels, Telling};
-use crate::observe::{Metrics, flush};
-use crate::orders::ClusterEventHandler;
-use crate::replayer::Replayer;
-use crate::telemetry::{Exporter, OtlpSettings, Telemetry};
-use crate::vault::{KeySource, MasterKeyId, Vault, VaultError};
+use crate::node::cluster_events::ClusterEventHandler;
 use background_tasks::{BackgroundTask, Ends, all_ended, any_ended, ended};
 use keys::{make_first_admin_key, shared_vault};
 
@@ -229,8 +232,8 @@ impl Node {
             true => make_first_admin_key(&*store, &clock).await?,
             false => None,
         };
-        housekeeping::reseal(&*store, &vault, &clock).await?;
-        notices::prepare(&*store, &clock, &means.settings).await?;
+        maintenance::reseal(&*store, &vault, &clock).await?;
+        notifications::prepare(&*store, &clock, &means.settings).await?;
 
         let rules = api_settings.egress_rules.clone();
         let client = Client::new(ClientSettings {
@@ -243,7 +246,7 @@ impl Node {
             ..ClientSettings::default()
         });
         let observe = Arc::new(metrics.observatory(means.settings.tenant.clone()));
-        let telemetry = Telemetry::new(otlp, clock.clone(), chance::seed());
+        let telemetry = Telemetry::new(otlp, clock.clone(), random::seed());
         let engine_settings = EngineSettings {
             store: store.clone(),
             store_settings,
@@ -253,7 +256,7 @@ impl Node {
             observe: observe.clone(),
             telemetry: telemetry.clone(),
             clock: clock.clone(),
-            dice: chance::seed(),
+            dice: random::seed(),
             limits: engine_limits,
             breaker,
             retry_after_cap,
@@ -277,7 +280,7 @@ impl Node {
             vault,
             observe.clone(),
             clock,
-            chance::seed(),
+            random::seed(),
             api_settings.clone(),
         );
         let app = Arc::new(app.telling(telemetry.clone()));
@@ -292,7 +295,7 @@ impl Node {
                 }
             }),
         );
-        let tidying = housekeeping::start(
+        let tidying = maintenance::start(
             store.clone(),
             app.clock.clone(),
             retention,
@@ -309,9 +312,15 @@ impl Node {
             }),
         )
         .shared_with(app.switchboard.clone());
-        let watching = AlertChecker::new(&app, alerts.clone(), means.audience())
-            .start(app.switchboard.clone(), stopped.clone());
-        let herald = notices::start(Telling {
+        let watching = AlertChecker::new(
+            store.clone(),
+            app.clock.clone(),
+            app.queue_age.clone(),
+            alerts.clone(),
+            means.audience(),
+        )
+        .start(app.switchboard.clone(), stopped.clone());
+        let herald = notifications::start(Telling {
             store: store.clone(),
             clock: app.clock.clone(),
             switchboard: app.switchboard.clone(),

@@ -8,20 +8,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use self::delivery_table::DeliveryTable;
 use crate::classify::{Fault, HttpStatus, Outcome};
 use crate::delivery::{Delivery, State};
 use crate::dice::Dice;
 use crate::dispatcher::{
     Attempt, Command, Dispatcher, EndpointSnapshot, Finish, Input, Limits, Record, Ticket,
 };
+use crate::event_queue::EventQueue;
 use crate::id::{DeliveryId, EndpointId, EventId};
 use crate::lane::{Health, LaneSettings, RateLimit, Standing};
-use crate::policy::RetryPolicy;
+use crate::policy::{Preset, RetryPolicy};
 use crate::time::{Now, Span, Tick, Timestamp};
-
-use crate::event_queue::EventQueue;
-
-use self::delivery_table::DeliveryTable;
 
 mod delivery_table;
 
@@ -61,6 +59,22 @@ pub struct Scenario {
     pub rate: RateLimit,
     /// Seed of the RNG.
     pub seed: u64,
+}
+
+impl Scenario {
+    /// Creates a scenario with the recommended policy, the default rate limit, 10 requests in flight, and a receiver that
+    /// accepts 50 requests per second.
+    pub fn with_defaults(pending: u32, outage: Span) -> Scenario {
+        Scenario {
+            policy: Preset::Recommended.policy(),
+            pending,
+            outage,
+            capacity_per_second: 50.0,
+            max_in_flight: 10,
+            rate: RateLimit::default(),
+            seed: 1,
+        }
+    }
 }
 
 /// The course of one simulation.
@@ -385,7 +399,6 @@ fn answer(code: u16) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::Preset;
 
     fn scenario(pending: u32, outage: Span) -> Scenario {
         Scenario {

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
+use posthaste_api::rate;
 use posthaste_core::forecast::{MAX_OUTAGE, MAX_PENDING};
 use posthaste_core::lane::{DEFAULT_MAX_IN_FLIGHT, MAX_BURST, MAX_IN_FLIGHT, RateLimit};
 use posthaste_core::policy::Preset;
@@ -18,7 +19,6 @@ use super::copy::StoreCommand;
 use super::demo::DemoArgs;
 use super::listen::ListenArgs;
 use super::mail::MailCommand;
-use super::rate;
 use super::remote::args::ApiCommand;
 use super::remote::send::SendArgs;
 use super::serve_args::{SERVE_EXAMPLES, ServeArgs};

@@ -1,16 +1,17 @@
 //! `posthaste bench`: arguments and output of the benchmark.
 
 use clap::Args;
+use posthaste_api::rate;
+use posthaste_bench as bench;
+use posthaste_bench::payload::{MAX_PAYLOAD_BYTES, MIN_PAYLOAD_BYTES};
+use posthaste_bench::settings::{MAX_ENDPOINTS, MAX_EVENTS, Scenario, Settings};
+use posthaste_bench::subject::Kind;
+use posthaste_charts::terminal;
 use posthaste_core::lane::MAX_PER_SECOND;
 
 use super::args::whole;
 use super::failure::Failure;
-use super::{output, rate};
-use crate::bench;
-use crate::bench::payload::{MAX_PAYLOAD_BYTES, MIN_PAYLOAD_BYTES};
-use crate::bench::settings::{MAX_ENDPOINTS, MAX_EVENTS, Scenario, Settings};
-use crate::bench::subject::Kind;
-use crate::picture::terminal;
+use super::output;
 
 /// Maximum number of outstanding requests of the producers.
 const MAX_CONNECTIONS: usize = 1_000;

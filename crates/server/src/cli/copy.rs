@@ -6,6 +6,9 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
+use posthaste_charts::{terminal, words};
+use posthaste_engine::database::{EgressDialer, with_password};
+use posthaste_engine::vault::key_file_text;
 use posthaste_store::copy::{self, Destination, Progress, RowCounts};
 use serde_json::json;
 
@@ -13,9 +16,6 @@ use super::failure::Failure;
 use super::output;
 use super::progress;
 use crate::config::StoreLocation;
-use crate::database::{EgressDialer, with_password};
-use crate::picture::{terminal, words};
-use crate::vault::key_file_text;
 
 /// Examples in the help.
 pub const COPY_EXAMPLES: &str = "\

@@ -6,16 +6,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clap::Args;
+use posthaste_api::rate;
 use posthaste_core::time::Span;
+use posthaste_system::clock::Clock;
+use posthaste_system::random;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::args::address;
 use super::failure::Failure;
 use super::remote::client::Client;
-use super::{output, rate, serve};
-use crate::chance;
-use crate::clock::Clock;
+use super::{output, serve};
 use crate::demo::moment::{Moment, moments};
 use crate::demo::page::{self, Place};
 use crate::demo::script::{DEFAULT_PER_SECOND, MAX_PER_SECOND, MAX_TEMPO, Script};
@@ -129,7 +130,7 @@ fn place(stage: &Stage, script: &Script, asked: SocketAddr) -> Place {
 /// Runs traffic, script and output forever, in one future: dropping it ends all of them.
 async fn play(stage: &Stage, script: Script, narrator: &mut DemoPrinter) -> Result<(), Failure> {
     let accepted = AtomicU64::new(0);
-    let sending = traffic::send(script, stage.client()?, chance::seed(), &accepted);
+    let sending = traffic::send(script, stage.client()?, random::seed(), &accepted);
     let directing = async {
         stage.run_flaky_script().await;
         Ok(())

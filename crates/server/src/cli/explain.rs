@@ -1,15 +1,15 @@
 //! `posthaste policy explain`: shows the times of a policy's attempts.
 
+use posthaste_api::reports::{ExplanationReport, PolicyReport};
+use posthaste_charts::terminal::{self, QUIET, STRONG};
+use posthaste_charts::timeline::{self, MAX_TABLE_ROWS, Row};
+use posthaste_charts::words;
 use posthaste_core::policy::Explanation;
 
 use super::args::ExplainArgs;
 use super::failure::Failure;
 use super::output;
 use super::source::{NamedPolicy, named_policy};
-use crate::picture::terminal::{self, QUIET, STRONG};
-use crate::picture::timeline::{self, MAX_TABLE_ROWS, Row};
-use crate::picture::words;
-use crate::report::{ExplanationReport, PolicyReport};
 
 /// Explains the policy as text, JSON or SVG.
 pub fn run(args: &ExplainArgs) -> Result<(), Failure> {

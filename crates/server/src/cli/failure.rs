@@ -4,17 +4,17 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use posthaste_bench as bench;
+use posthaste_charts::terminal::printable;
 use posthaste_core::mistakes::ValidationErrors;
+use posthaste_engine::vault::VaultError;
 use posthaste_store::OpenError;
 use posthaste_store::copy::CopyError;
 
 use super::remote::ApiCommandError;
 use super::source::{Format, MAX_POLICY_BYTES};
-use crate::bench;
 use crate::config::ConfigError;
 use crate::node::{NodeFailure, StartError};
-use crate::picture::terminal::printable;
-use crate::vault::VaultError;
 
 /// An error that ends a command. Errors that the user can fix have exit code 2.
 #[derive(Debug)]

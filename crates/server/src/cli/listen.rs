@@ -3,22 +3,22 @@
 use std::net::SocketAddr;
 
 use clap::Args;
+use posthaste_api::rate;
+use posthaste_charts::terminal::{BAD, GOOD, QUIET, STRONG, printable, styled};
 use posthaste_core::sign::{VerifyingKey, VerifyingKeys};
 use posthaste_core::time::Span;
+use posthaste_engine::signing_keys;
+use posthaste_system::clock::Clock;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::address;
 use super::failure::Failure;
 use super::output;
-use super::rate;
 use super::remote::ApiCommandError;
-use crate::clock::Clock;
 use crate::listener::{
     Answer, Behaviour, Check, FailureCondition, Heard, ReceiverServer, Settings, Tally,
 };
-use crate::picture::terminal::{BAD, GOOD, QUIET, STRONG, printable, styled};
-use crate::signing_keys;
 
 const EXAMPLES: &str = "\
 Examples:

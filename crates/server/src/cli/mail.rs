@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use posthaste_notify::notifications::mail::address;
+use posthaste_system::clock::Clock;
 use serde_json::json;
 
 use super::failure::Failure;
 use super::output;
 use super::serve::runtime;
 use super::serve_args::ServeArgs;
-use crate::clock::Clock;
 use crate::config::Config;
-use crate::notices::mail::address;
 
 /// Examples in the help.
 pub const TEST_EXAMPLES: &str = "\

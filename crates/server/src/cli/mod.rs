@@ -3,6 +3,7 @@
 //! [`args`] defines the arguments, each command has its own module, and [`output`] is the only module that prints.
 //! Exit codes: 0 success, 1 failure, 2 wrong usage or configuration.
 
+pub mod advice;
 pub mod args;
 pub mod bench;
 pub mod completions;
@@ -14,7 +15,6 @@ pub mod listen;
 pub mod mail;
 pub mod output;
 pub mod progress;
-pub mod rate;
 pub mod remote;
 pub mod serve;
 pub mod serve_args;

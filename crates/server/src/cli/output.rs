@@ -4,8 +4,9 @@ use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
+use posthaste_charts::terminal;
+
 use super::failure::Failure;
-use crate::picture::terminal;
 
 /// The path that stands for standard input or output.
 pub const STANDARD: &str = "-";

@@ -4,7 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::time::Span;
+use posthaste_engine::database::with_password;
+use posthaste_notify::notifications::Channels;
+use posthaste_notify::notifications::mail::SendEmail;
 use posthaste_store::{Retention, StoreSettings};
+use posthaste_system::clock::Clock;
+use posthaste_system::random;
+use posthaste_telemetry::logging;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
@@ -12,14 +18,9 @@ use tokio::time::Instant;
 use super::failure::Failure;
 use super::output;
 use super::serve_args::ServeArgs;
-use crate::chance;
-use crate::clock::Clock;
 use crate::config::{Config, StoreLocation};
-use crate::database::{SharedStore, with_password};
-use crate::logging;
+use crate::node::SharedStore;
 use crate::node::{Kept, Node, NodeSettings};
-use crate::notices::Channels;
-use crate::notices::mail::SendEmail;
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste::cli::serve";
@@ -97,7 +98,7 @@ pub fn node_settings(config: &Config) -> Result<NodeSettings, Failure> {
         store_settings: StoreSettings {
             default_policy: config.retry_policy.clone(),
             plans: Arc::new(config.plans()),
-            ..StoreSettings::new(chance::seed())
+            ..StoreSettings::new(random::seed())
         },
         master_keys: config.key_source(),
         api: config.api_settings(),

@@ -1,5 +1,7 @@
 //! `posthaste policy simulate`: simulates the outage and recovery of a receiver.
 
+use posthaste_api::reports::{OutageReport, SenderReport};
+use posthaste_charts::{outage, terminal, words};
 use posthaste_core::forecast::{Forecast, Scenario, forecast};
 use posthaste_core::lane::RateLimit;
 
@@ -7,9 +9,7 @@ use super::args::SimulateArgs;
 use super::failure::Failure;
 use super::source::{NamedPolicy, named_policy};
 use super::{explain, output};
-use crate::advice;
-use crate::picture::{outage, terminal, words};
-use crate::report::{OutageReport, SenderReport};
+use crate::cli::advice;
 
 /// Runs the simulation and prints the result as text, JSON or SVG.
 pub fn run(args: &SimulateArgs) -> Result<(), Failure> {

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use posthaste_charts::terminal::printable;
 use posthaste_core::json;
 use posthaste_core::policy::{Preset, RetryPolicy};
 use serde_json::{Map, Value};
@@ -12,7 +13,6 @@ use serde_json::{Map, Value};
 use super::args::PolicyArgs;
 use super::failure::Failure;
 use super::output::STANDARD;
-use crate::picture::terminal::printable;
 
 /// Maximum size of a policy file: 1 MiB, hundreds of times what a policy needs.
 pub const MAX_POLICY_BYTES: u64 = 1024 * 1024;

@@ -3,8 +3,7 @@
 //! Columns are as wide as their widest cell. Nothing is cut, because ids are meant to be copied.
 
 use anstyle::{AnsiColor, Style};
-
-use crate::picture::terminal::{BAD, GOOD, PLAIN, QUIET, STRONG, printable, styled};
+use posthaste_charts::terminal::{BAD, GOOD, PLAIN, QUIET, STRONG, printable, styled};
 
 /// Style of values that are neither good nor failed yet.
 pub const WAITING: Style = AnsiColor::Yellow.on_default();

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use posthaste_engine::vault::rotate_key_file;
 use posthaste_store::sqlite;
 
 use super::failure::Failure;
 use super::output;
 use super::progress;
 use crate::config::StoreLocation;
-use crate::vault::rotate_key_file;
 
 /// Examples in the help.
 pub const BACKUP_EXAMPLES: &str = "\

@@ -3,10 +3,10 @@
 use posthaste_core::alert::{AlertName, Measure};
 use posthaste_core::mistakes::Fields;
 use posthaste_core::time::{MAX_SPAN, Span};
+use posthaste_notify::alerts::AlertSettings;
+use posthaste_notify::alerts::settings::LONGEST_WINDOW;
 
 use super::read::{read_truth, set};
-use crate::alerts::AlertSettings;
-use crate::alerts::settings::LONGEST_WINDOW;
 
 /// Minimum check interval. A check costs little, but not nothing.
 const SHORTEST_EVERY: Span = Span::from_secs(1);

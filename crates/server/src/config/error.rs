@@ -2,9 +2,8 @@
 
 use std::fmt;
 
+use posthaste_charts::terminal::printable;
 use posthaste_core::mistakes::MAX_ERRORS;
-
-use crate::picture::terminal::printable;
 
 /// One error: its location, and the accepted values.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,14 +1,14 @@
 //! Reads the settings of emails.
 
 use posthaste_core::mistakes::Fields;
+use posthaste_core::secret::Secret;
 use posthaste_core::time::Span;
+use posthaste_notify::notifications::mail::MailSettings;
+use posthaste_notify::notifications::mail::address::{self, AddressError};
+use posthaste_notify::notifications::mail::settings::MAX_LOGIN_BYTES;
 use serde_json::Value;
 
-use super::Secret;
 use super::read::{parsed, read_items, set};
-use crate::notices::mail::MailSettings;
-use crate::notices::mail::address::{self, AddressError};
-use crate::notices::mail::settings::MAX_LOGIN_BYTES;
 
 /// Maximum number of addresses that get every notification. For more, use a mailing list.
 const MAX_RECIPIENTS: usize = 20;

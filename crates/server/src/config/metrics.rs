@@ -2,9 +2,9 @@
 
 use posthaste_core::id::TenantId;
 use posthaste_core::mistakes::Fields;
+use posthaste_telemetry::metrics::Metrics;
 
 use super::read::{read_truth, set};
-use crate::observe::Metrics;
 
 /// Maximum of `endpoints`. Prometheus should not keep more series of one target.
 const MAX_ENDPOINTS: u32 = 100_000;

@@ -2,12 +2,12 @@
 
 use http::{HeaderName, HeaderValue};
 use posthaste_core::mistakes::Fields;
+use posthaste_core::secret::Secret;
 use posthaste_core::time::Span;
+use posthaste_telemetry::traces::OtlpSettings;
 use serde_json::Value;
 
-use super::Secret;
 use super::read::{parsed, read_items, read_truth, set};
-use crate::telemetry::OtlpSettings;
 
 /// Maximum number of headers sent to the collector.
 const MAX_HEADERS: usize = 16;

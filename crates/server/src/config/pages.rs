@@ -6,10 +6,10 @@ use std::path::Path;
 use bytes::Bytes;
 use posthaste_core::mistakes::Fields;
 use posthaste_core::time::Span;
+use posthaste_dashboard::{Brand, DashboardSettings, Logo};
 use serde_json::Value;
 
 use super::read::{parsed, read_items, read_path, read_truth, set};
-use crate::dashboard::{Brand, DashboardSettings, Logo};
 
 /// Minimum lifetime of a dashboard session.
 const SHORTEST_SESSION: Span = Span::from_mins(1);

@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 
+use posthaste_api::limits;
 use posthaste_core::mistakes::Fields;
 use posthaste_store::{Limits, Plans};
 
 use super::read::MAX_BODY_BYTES;
 use super::{Config, ConfigError};
-use crate::limits;
 
 /// Maximum number of plans.
 const MAX_PLANS: usize = 1_000;

@@ -9,19 +9,20 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use ipnet::IpNet;
+use posthaste_api::limits::{MAX_EVENTS_PER_MONTH, MAX_EVENTS_PER_SECOND, MAX_IN_FLIGHT};
 use posthaste_core::address::{Nat64Prefix, Nat64PrefixError, PortRange, PortRangeError};
 use posthaste_core::cluster::{LONGEST_LEASE, SHORTEST_LEASE};
 use posthaste_core::lane::{BreakerSettings, MAX_EXHAUSTED};
 use posthaste_core::mistakes::{Fields, ValidationErrors};
 use posthaste_core::policy::{MAX_ATTEMPTS, Preset, RetryPolicy, UnknownPreset};
+use posthaste_core::secret::Secret;
 use posthaste_core::time::{MAX_SPAN, Span};
+use posthaste_engine::vault::{KeySource, Vault, VaultError};
+use posthaste_telemetry::logging::LogSettings;
 use serde_json::{Value, json};
 
-use super::{Config, EngineSettings, MasterKey, RequestLimits, Secret, TenantLimits, read_bundle};
+use super::{Config, EngineSettings, MasterKey, RequestLimits, TenantLimits, read_bundle};
 use super::{alerts, mail, metrics, notifications, otlp, pages, plans};
-use crate::limits::{MAX_EVENTS_PER_MONTH, MAX_EVENTS_PER_SECOND, MAX_IN_FLIGHT};
-use crate::logging::LogSettings;
-use crate::vault::{KeySource, Vault, VaultError};
 
 /// Maximum of `store_connections`. A database does not serve more connections of one node well.
 const MAX_STORE_CONNECTIONS: u32 = 64;

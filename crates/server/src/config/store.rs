@@ -4,9 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use posthaste_core::secret::Secret;
 use posthaste_store::postgres::{ServerUrl, ServerUrlError};
-
-use super::Secret;
 
 /// The location of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! The text and JSON that the demo prints.
 
+use posthaste_charts::terminal::{BAD, GOOD, QUIET, STRONG, styled, wrapped};
 use posthaste_core::time::Span;
 use serde_json::{Value, json};
 
@@ -7,7 +8,6 @@ use super::moment::{Moment, What};
 use super::script::{Script, TENANT};
 use super::snapshot::{Count, Endpoint, Snapshot};
 use crate::cli::table::{Cell, WAITING, table};
-use crate::picture::terminal::{BAD, GOOD, QUIET, STRONG, styled, wrapped};
 
 /// Width of the time and the endpoint's name before a message.
 const MARGIN: usize = 15;

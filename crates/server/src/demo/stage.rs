@@ -8,6 +8,8 @@ use posthaste_core::address::EgressRules;
 use posthaste_core::sign::{SigningKey, VerifyingKeys};
 use posthaste_core::time::Span;
 use posthaste_egress::operator::Origin;
+use posthaste_system::clock::Clock;
+use posthaste_system::random;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -15,13 +17,11 @@ use tokio::time::{Instant, sleep_until};
 
 use super::ledger::Ledger;
 use super::script::{Role, Script, TENANT};
-use crate::chance;
 use crate::cli::failure::Failure;
 use crate::cli::remote::ApiCommandError;
 use crate::cli::remote::args::ConnectArgs;
 use crate::cli::remote::client::{Call, Client};
 use crate::cli::serve::node_settings;
-use crate::clock::Clock;
 use crate::config::{Config, StoreLocation};
 use crate::listener::{Behaviour, ReceiverServer, Settings};
 use crate::node::{Node, StartError};
@@ -154,7 +154,7 @@ async fn start_receivers(
     client: &mut Client,
     ledgers: &mut JoinSet<()>,
 ) -> Result<Receiver, Failure> {
-    let secret = chance::fresh_secret();
+    let secret = random::fresh_secret();
     let shown = secret.reveal().to_owned();
     let keys = VerifyingKeys::new(vec![SigningKey::Shared(secret).verifying_key()]);
     let (listener, heard) = ReceiverServer::start(Settings {

@@ -32,11 +32,10 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use posthaste_core::dice::Dice;
 use posthaste_core::sign::VerifyingKeys;
 use posthaste_core::time::{Now, Span, Tick};
+use posthaste_system::clock::Clock;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-
-use crate::clock::Clock;
 
 /// Maximum size of a body: four times the default that posthaste accepts.
 pub const MAX_BODY_BYTES: usize = 4 * 1_024 * 1_024;

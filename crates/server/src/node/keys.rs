@@ -1,13 +1,13 @@
 //! Keys of a starting node: the vault of a shared store, and the first admin key.
 
 use posthaste_core::id::KeyId;
+use posthaste_engine::vault::{KeySource, MasterKeyId, Vault, VaultError};
 use posthaste_store::postgres::PostgresStore;
 use posthaste_store::{ApiKey, CreateResult, Endpoint, PageRequest, Store, StoreError};
+use posthaste_system::clock::Clock;
+use posthaste_system::random;
 
 use super::StartError;
-use crate::chance;
-use crate::clock::Clock;
-use crate::vault::{KeySource, MasterKeyId, Vault, VaultError};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste::node::keys";
@@ -97,18 +97,18 @@ pub(super) async fn make_first_admin_key(
     if !store.keys(None, one).await?.items.is_empty() {
         return Ok(None);
     }
-    let key = chance::fresh_api_key();
+    let key = random::fresh_api_key();
     let now = clock.wall();
     let is_shared = store.cluster().is_some();
     let made = ApiKey {
         id: match is_shared {
             // The fixed id makes sure that only one of several starting nodes creates the key.
             true => FIRST_SHARED_KEY,
-            false => posthaste_core::id::Mint::new(chance::seed()).next(now),
+            false => posthaste_core::id::Mint::new(random::seed()).next(now),
         },
         tenant: None,
         name: "first".to_owned(),
-        hash: chance::hash_key(&key),
+        hash: posthaste_api::hash_key(&key),
         created_at: now,
     };
     match store.create_key(now, made).await? {

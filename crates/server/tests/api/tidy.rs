@@ -75,7 +75,7 @@ const UNCHECKED_COMMENTS: [(&str, &str); 3] = [
         "the comments are the text of --help",
     ),
     (
-        "crates/server/src/bench/settings.rs",
+        "crates/bench/src/settings.rs",
         "the comments are the text of --help",
     ),
     (
@@ -222,7 +222,7 @@ fn is_test(path: &Path) -> bool {
 /// decision about the security of every operator.
 const EXCEPTIONS: [(&str, usize); 2] = [
     // The benchmark starts this very program again.
-    ("crates/server/src/bench/subject.rs", 1),
+    ("crates/bench/src/subject.rs", 1),
     // A measurement that uses the engines of the tests; it is not part of the program.
     ("crates/store/examples/cost.rs", 1),
 ];

@@ -6,13 +6,13 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use posthaste_core::time::Timestamp;
 use posthaste_egress::operator::Origin;
+use posthaste_system::clock::Clock;
 use serde_json::Value;
 
 use super::action::{Action, Field, Kind, Place, Resource, Shape};
 use super::catalogue::{EVENTS_NAME, RESOURCES};
 use super::send::{BatchArgs, SendArgs};
 use crate::cli::output::STANDARD;
-use crate::clock::Clock;
 
 /// Where the server is, and how to speak to it. Its debug form does not show the key.
 #[derive(Clone, Args)]

@@ -3,9 +3,10 @@
 use std::fs::File;
 use std::io::{self, Read};
 
+use posthaste_charts::terminal::printable;
+
 use super::ApiCommandError;
 use crate::cli::output::STANDARD;
-use crate::picture::terminal::printable;
 
 /// Maximum input size in bytes. Larger than what the server accepts, so that the server reports what is too large.
 pub const MAX_INPUT_BYTES: u64 = 32 * 1_024 * 1_024;

@@ -9,7 +9,6 @@ pub mod args;
 pub mod build;
 pub mod catalogue;
 pub mod client;
-pub mod indent;
 pub mod input;
 pub mod send;
 pub mod show;

@@ -6,6 +6,7 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use clap::Args;
 use http::Method;
 use posthaste_core::time::Timestamp;
+use posthaste_system::clock::Clock;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -16,7 +17,6 @@ use super::client::{Call, Client};
 use super::{ApiCommandError, build, input, show, view, watch};
 use crate::cli::failure::Failure;
 use crate::cli::output::{self, STANDARD};
-use crate::clock::Clock;
 
 const SEND_EXAMPLES: &str = "\
 Examples:

@@ -2,7 +2,8 @@
 
 use std::io::{self, IsTerminal};
 
-use super::indent::indented;
+use posthaste_api::json_indent::indented;
+
 use crate::cli::failure::Failure;
 use crate::cli::output;
 

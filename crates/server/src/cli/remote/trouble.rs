@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
+use posthaste_charts::terminal::printable;
 use posthaste_egress::operator::{Origin, TrustedClientError};
 use serde::Deserialize;
-
-use crate::picture::terminal::printable;
 
 /// An error of an API command.
 #[derive(Debug)]

@@ -1,10 +1,10 @@
 //! Formats API answers for people.
 
+use posthaste_charts::terminal::{STRONG, printable, styled};
 use posthaste_core::time::Timestamp;
 use serde_json::{Map, Number, Value};
 
 use crate::cli::table::{Cell, pairs, table};
-use crate::picture::terminal::{STRONG, printable, styled};
 
 /// Maximum number of digits after the decimal point.
 const MAX_DIGITS: usize = 4;

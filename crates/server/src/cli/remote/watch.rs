@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use posthaste_charts::terminal::{printable, styled};
 use serde_json::Value;
 
 use super::client::{Answer, Call, Client};
@@ -10,7 +11,6 @@ use super::{ApiCommandError, build, show};
 use crate::cli::failure::Failure;
 use crate::cli::table::style_of;
 use crate::cli::{output, progress};
-use crate::picture::terminal::{printable, styled};
 
 /// Delay before the next request after a change.
 const SOON: Duration = Duration::from_millis(200);

@@ -508,7 +508,7 @@ fn the_api_is_told_what_was_set() {
     assert_eq!(limits.payload_bytes, Some(2_048));
     assert_eq!(limits.retention, Some(config.retention));
     assert_eq!(api.grace.as_secs(), 3);
-    assert_eq!(api.admin_keys, [posthaste::chance::hash_key("ph_x")]);
+    assert_eq!(api.admin_keys, [posthaste_api::hash_key("ph_x")]);
     assert!(api.egress_rules.allow_http);
     let (policy, written) = api.default_policy;
     assert_eq!(policy.max_attempts, 3);

@@ -3,11 +3,11 @@
 use axum::body::Body;
 use http::Request;
 use http::header::{HeaderName, SET_COOKIE};
-use posthaste::api::auth::{Caller, Credential};
-use posthaste::api::inside::Asked;
-use posthaste::api::origin::Origin;
-use posthaste::api::route::{Access, Verb};
-use posthaste::api::routes;
+use posthaste_api::auth::{Caller, Credential};
+use posthaste_api::inside::Asked;
+use posthaste_api::origin::Origin;
+use posthaste_api::route::{Access, Verb};
+use posthaste_api::routes;
 use posthaste_core::id::PassId;
 use posthaste_store::Via;
 use serde_json::{Value, json};

@@ -13,22 +13,22 @@ use http_body_util::{BodyExt, Full};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use posthaste::api::{self, ApiSettings, App};
-use posthaste::chance::hash_key;
-use posthaste::clock::Clock;
-use posthaste::dashboard::{self, Dashboard, DashboardSettings};
-use posthaste::engine::{Engine, EngineSettings, Phase};
-use posthaste::observe::Metrics;
-use posthaste::replayer::Replayer;
-use posthaste::vault::{KeySource, Vault};
+use posthaste_api::hash_key;
+use posthaste_api::{self as api, ApiSettings, App};
 use posthaste_core::address::EgressRules;
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::Limits;
 use posthaste_core::lane::{BreakerSettings, RETRY_AFTER_CAP};
 use posthaste_core::time::{Now, Tick, Timestamp};
+use posthaste_dashboard::{self as dashboard, Dashboard, DashboardSettings};
 use posthaste_egress::{Client, ClientSettings, Lookup, Resolve, Roots};
+use posthaste_engine::replayer::Replayer;
+use posthaste_engine::vault::{KeySource, Vault};
+use posthaste_engine::{Engine, EngineSettings, Phase};
 use posthaste_store::StoreSettings;
 use posthaste_store_testing::model::ModelStore;
+use posthaste_system::clock::Clock;
+use posthaste_telemetry::metrics::Metrics;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -329,7 +329,7 @@ async fn run(app: &Arc<App>, store: Arc<ModelStore>, store_settings: StoreSettin
         rules: rules(),
         vault: app.vault.clone(),
         observe: app.observe.clone(),
-        telemetry: posthaste::telemetry::Telemetry::off(),
+        telemetry: posthaste_telemetry::traces::Telemetry::off(),
         clock: app.clock.clone(),
         dice: Dice::seeded(2),
         limits: Limits::default(),

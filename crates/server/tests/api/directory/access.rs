@@ -1,8 +1,8 @@
 //! Access rights of each kind of key, and the answers to callers without access.
 
 use http::StatusCode;
-use posthaste::api::route::Access;
-use posthaste::api::routes;
+use posthaste_api::route::Access;
+use posthaste_api::routes;
 use posthaste_store::StoreError;
 use serde_json::{Value, json};
 

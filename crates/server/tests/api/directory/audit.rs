@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use posthaste::api::routes;
+use posthaste_api::routes;
 use posthaste_core::id::{AuditId, DeliveryId, EndpointId, EventId, KeyId, first_moment, id_of};
 use posthaste_core::time::Timestamp;
 use posthaste_store::{AuditEntry, AuditOutcome, Store, Via};

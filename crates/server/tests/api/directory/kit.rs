@@ -8,21 +8,21 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
-use posthaste::api::openapi;
-use posthaste::api::routes;
-use posthaste::api::{ApiSettings, App, router};
-use posthaste::chance::hash_key;
-use posthaste::clock::Clock;
-use posthaste::engine::{Engine, EngineSettings, Phase};
-use posthaste::observe::Metrics;
-use posthaste::vault::{KeySource, Vault};
+use posthaste_api::hash_key;
+use posthaste_api::openapi;
+use posthaste_api::routes;
+use posthaste_api::{ApiSettings, App, router};
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::Limits;
 use posthaste_core::lane::{BreakerSettings, RETRY_AFTER_CAP};
 use posthaste_core::time::{Now, Tick, Timestamp};
 use posthaste_egress::{Client, ClientSettings};
+use posthaste_engine::vault::{KeySource, Vault};
+use posthaste_engine::{Engine, EngineSettings, Phase};
 use posthaste_store::StoreSettings;
 use posthaste_store_testing::model::ModelStore;
+use posthaste_system::clock::Clock;
+use posthaste_telemetry::metrics::Metrics;
 use serde_json::{Value, json};
 use tower::Service;
 
@@ -82,7 +82,7 @@ impl World {
             rules: settings.egress_rules.clone(),
             vault: vault.clone(),
             observe: observe.clone(),
-            telemetry: posthaste::telemetry::Telemetry::off(),
+            telemetry: posthaste_telemetry::traces::Telemetry::off(),
             clock: clock.clone(),
             dice: Dice::seeded(2),
             limits: Limits::default(),

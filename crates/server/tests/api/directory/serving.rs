@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use posthaste::api::ApiSettings;
-use posthaste::api::serve::serve;
+use posthaste_api::ApiSettings;
+use posthaste_api::serve::serve;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;

@@ -1,8 +1,8 @@
 //! The route table: all its routes are served and documented.
 
-use posthaste::api::code::Code;
-use posthaste::api::route::{Content, RequestBody};
-use posthaste::api::{openapi, routes};
+use posthaste_api::code::Code;
+use posthaste_api::route::{Content, RequestBody};
+use posthaste_api::{openapi, routes};
 use serde_json::Value;
 
 use super::kit::World;

@@ -13,13 +13,8 @@ use http_body_util::{BodyExt, Full};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use posthaste::api::{self, ApiSettings, App, openapi, routes};
-use posthaste::chance::hash_key;
-use posthaste::clock::Clock;
-use posthaste::engine::{Engine, EngineSettings};
-use posthaste::observe::{AttemptSeen, Metrics};
-use posthaste::replayer::Replayer;
-use posthaste::vault::{KeySource, Vault};
+use posthaste_api::hash_key;
+use posthaste_api::{self as api, ApiSettings, App, openapi, routes};
 use posthaste_core::address::EgressRules;
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::Status;
@@ -28,8 +23,13 @@ use posthaste_core::dispatcher::Limits;
 use posthaste_core::lane::{BreakerSettings, RETRY_AFTER_CAP};
 use posthaste_core::time::{Now, Tick, Timestamp};
 use posthaste_egress::{Client, ClientSettings, Lookup, Resolve, Roots};
+use posthaste_engine::replayer::Replayer;
+use posthaste_engine::vault::{KeySource, Vault};
+use posthaste_engine::{Engine, EngineSettings};
 use posthaste_store::StoreSettings;
 use posthaste_store_testing::model::ModelStore;
+use posthaste_system::clock::Clock;
+use posthaste_telemetry::metrics::{AttemptSeen, Metrics};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -151,7 +151,7 @@ impl World {
             rules: rules(),
             vault: app.vault.clone(),
             observe: app.observe.clone(),
-            telemetry: posthaste::telemetry::Telemetry::off(),
+            telemetry: posthaste_telemetry::traces::Telemetry::off(),
             clock: app.clock.clone(),
             dice: Dice::seeded(2),
             limits: Limits::default(),

@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use posthaste::replayer::Replayer;
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::id::EndpointId;
+use posthaste_engine::replayer::Replayer;
 use posthaste_store::{Store, StoreError};
 use serde_json::{Value, json};
 

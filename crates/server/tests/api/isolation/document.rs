@@ -213,7 +213,7 @@ fn may_be_text(shape: &Value) -> bool {
 #[test]
 fn a_route_that_names_things_in_a_new_way_is_noticed() {
     let told = |change: &dyn Fn(&mut Value)| {
-        let mut document = posthaste::api::openapi::document();
+        let mut document = posthaste_api::openapi::document();
         change(&mut document);
         std::panic::catch_unwind(|| routes(&document)).is_err()
     };

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use posthaste::clock::Clock;
 use posthaste_core::time::Span;
+use posthaste_system::clock::Clock;
 use serde_json::{Value, json};
 
 use super::support::{Answer, Receiver};

@@ -10,19 +10,19 @@ use axum::body::Body;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use http::Request;
 use http_body_util::BodyExt;
-use posthaste::api::{self, ApiSettings, App};
-use posthaste::chance::hash_key;
-use posthaste::clock::Clock;
-use posthaste::engine::{Engine, EngineSettings};
-use posthaste::observe::Metrics;
-use posthaste::vault::{KeySource, Vault};
+use posthaste_api::hash_key;
+use posthaste_api::{self as api, ApiSettings, App};
 use posthaste_core::address::EgressRules;
 use posthaste_core::dice::Dice;
 use posthaste_core::dispatcher::Limits;
 use posthaste_core::lane::{BreakerSettings, RETRY_AFTER_CAP};
 use posthaste_egress::{Client, ClientSettings, Lookup, Resolve, Roots};
+use posthaste_engine::vault::{KeySource, Vault};
+use posthaste_engine::{Engine, EngineSettings};
 use posthaste_store::StoreSettings;
 use posthaste_store_testing::model::ModelStore;
+use posthaste_system::clock::Clock;
+use posthaste_telemetry::metrics::Metrics;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tower::ServiceExt;
@@ -137,7 +137,7 @@ fn world(canaries: &Canaries) -> World {
         rules: rules.clone(),
         vault: vault.clone(),
         observe: observe.clone(),
-        telemetry: posthaste::telemetry::Telemetry::off(),
+        telemetry: posthaste_telemetry::traces::Telemetry::off(),
         clock: Clock::system(),
         dice: Dice::seeded(2),
         limits: Limits::default(),

@@ -12,10 +12,12 @@ mod ways;
 
 use std::time::Duration;
 
-use posthaste::config::Secret;
-use posthaste::notices::mail::{EmailError, MailSettings, MailTls, SendEmail, SmtpMailer};
+use posthaste_core::secret::Secret;
 use posthaste_core::time::Timestamp;
 use posthaste_egress::Roots;
+use posthaste_notify::notifications::mail::{
+    EmailError, MailSettings, MailTls, SendEmail, SmtpMailer,
+};
 use posthaste_store::{EmailLine, PendingEmail};
 use posthaste_testbed::{MailServer, PATIENCE};
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! Mail servers that refuse, hang or do not listen.
 
-use posthaste::notices::mail::{EmailError, MailTls, SendEmail};
+use posthaste_notify::notifications::mail::{EmailError, MailTls, SendEmail};
 use posthaste_testbed::{MailSetup, MailStep, MailTls as Serves, PATIENCE};
 
 use super::{NOW, PASSWORD, SHORT, letter, post, sent, settings};

@@ -1,7 +1,7 @@
 //! Emails with and without TLS and a password, and their content.
 
-use posthaste::notices::mail::{EmailError, MailTls, SendEmail};
 use posthaste_egress::Roots;
+use posthaste_notify::notifications::mail::{EmailError, MailTls, SendEmail};
 use posthaste_testbed::{MailSetup, MailTls as Serves, PATIENCE};
 use serde_json::json;
 

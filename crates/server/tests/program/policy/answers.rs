@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use posthaste::picture::words;
+use posthaste_charts::words;
 use posthaste_core::forecast::{Course, Forecast, Scenario, forecast};
 use posthaste_core::lane::RateLimit;
 use posthaste_core::policy::{Preset, RetryPolicy};

@@ -1,0 +1,290 @@
+//! Endpoints that need attention, the most urgent first, each with its reason.
+//!
+//! The store knows the endpoints that are disabled, tripped or paused. The nodes know those that have failed
+//! recently without tripping. After a restart no node remembers recent failures; the open alerts in the store
+//! then show which endpoints fail. No secret is decrypted, so an endpoint with unreadable secrets is shown
+//! like any other.
+
+mod ranking;
+
+use axum::body::Body;
+use http::{Response, StatusCode};
+use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::lane::Standing;
+use posthaste_notify::alerts::readings::FROM_COUNTERS;
+use posthaste_store::{Alert, AlertFilter, EndpointRow, PageRequest, Scope};
+use posthaste_telemetry::metrics::RecentAttempts;
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+use serde_json::json;
+
+use super::App;
+use super::body;
+use super::call::Call;
+use super::problem::Problem;
+use super::route::{Access, Content, Group, RequestBody, Route, Schema, SuccessResponse, Verb};
+use ranking::{Finding, Reason, Suspect};
+
+/// Maximum number of endpoints shown.
+const MAX_SHOWN: usize = 100;
+/// Maximum number of endpoints that are examined.
+const MAX_SUSPECTS: usize = 2 * MAX_SHOWN;
+/// Maximum number of endpoints read from the store, which returns paused ones last.
+const MAX_TROUBLED: usize = 1_000;
+/// Maximum number of parallel store reads. Sending needs the same readers.
+const ASKED_AT_ONCE: usize = 8;
+
+pub(super) static GROUP: Group = Group {
+    name: "Attention",
+    about: "Endpoints that need a look, the worst first: disabled automatically, tripped, failing, paused.",
+    routes: &[
+        Route {
+            verb: Verb::Get,
+            path: "/v1/attention",
+            name: "get_attention",
+            summary: "Lists the endpoints of all tenants that need a look, the worst first.",
+            access: Access::Admin,
+            query: &[],
+            takes: RequestBody::Nothing,
+            gives: NEEDY,
+            fails: &[],
+            handler: |call| Box::pin(of_all(call)),
+        },
+        Route {
+            verb: Verb::Get,
+            path: "/v1/tenants/{tenant}/attention",
+            name: "get_tenant_attention",
+            summary: "Lists a tenant's endpoints that need a look, the worst first.",
+            access: Access::Tenant,
+            query: &[],
+            takes: RequestBody::Nothing,
+            gives: NEEDY,
+            fails: &[],
+            handler: |call| Box::pin(of_tenant(call)),
+        },
+    ],
+    schemas,
+};
+
+const NEEDY: &[SuccessResponse] = &[SuccessResponse {
+    status: 200,
+    about: "The endpoints; an empty list if all is well. At most 100, those that come first.",
+    content: Content::Json("Attention"),
+}];
+
+/// `GET /v1/attention`.
+async fn of_all(call: Call) -> Result<Response<Body>, Problem> {
+    answer(&call.app, None).await
+}
+
+/// `GET …/attention`.
+async fn of_tenant(call: Call) -> Result<Response<Body>, Problem> {
+    let tenant = call.tenant().tenant.id.clone();
+    answer(&call.app, Some(tenant)).await
+}
+
+async fn answer(app: &App, tenant: Option<TenantId>) -> Result<Response<Body>, Problem> {
+    let now = app.clock.wall();
+    let suspects = suspects(app, tenant).await?;
+    let findings = ranking::findings(suspects, now, MAX_SHOWN);
+    let data: Vec<Shown> = findings.iter().map(Shown::new).collect();
+    Ok(body::answer(StatusCode::OK, &Listed { data }))
+}
+
+/// Returns endpoints that may need attention, with their recent results.
+async fn suspects(app: &App, tenant: Option<TenantId>) -> Result<Vec<Suspect>, Problem> {
+    let now = app.clock.wall();
+    let troubled = app.store.troubled(tenant.clone(), MAX_TROUBLED).await?;
+    let nothing = RecentAttempts::default();
+    let mut rows: Vec<(Reason, EndpointRow)> = troubled
+        .into_iter()
+        .filter_map(|row| Some((ranking::reason(&row, &nothing, now)?, row)))
+        .collect();
+    rows.sort_by_key(|(reason, _)| *reason);
+    rows.truncate(MAX_SUSPECTS);
+    let rows: Vec<EndpointRow> = rows.into_iter().map(|(_, row)| row).collect();
+    let ids: Vec<EndpointId> = rows.iter().map(|row| row.endpoint.id).collect();
+    let mut alerts = alerts(app, tenant.clone()).await?;
+    let others: Vec<EndpointId> = ids.iter().chain(alerts.keys()).copied().collect();
+    let lately = app.switchboard.lately(tenant.as_ref(), &others).await;
+    let is_known = |id: &EndpointId| lately.get(id).is_some_and(|lately| lately.attempts > 0);
+    alerts.retain(|id, _| !is_known(id) && !ids.contains(id));
+    let mut failing = failing(app, tenant.as_ref(), &ids, &lately).await?;
+    let told = alerts.keys().copied().collect();
+    failing.extend(still_enabled(app, tenant.as_ref(), told).await?);
+    let mut suspects = Vec::new();
+    let rows: Vec<EndpointRow> = rows.into_iter().chain(failing).collect();
+    for some in rows.chunks(ASKED_AT_ONCE) {
+        let asked: Vec<_> = some
+            .iter()
+            .map(|row| app.store.pending(row.endpoint.id))
+            .collect();
+        for (row, pending) in some.iter().zip(asked) {
+            let lately = lately.get(&row.endpoint.id).copied();
+            suspects.push(Suspect {
+                row: row.clone(),
+                lately: lately.unwrap_or_default(),
+                alert: alerts.get(&row.endpoint.id).cloned(),
+                pending: pending.await?,
+            });
+        }
+    }
+    Ok(suspects)
+}
+
+/// Returns endpoints that have failed recently and are not in `named`.
+async fn failing(
+    app: &App,
+    tenant: Option<&TenantId>,
+    named: &[EndpointId],
+    lately: &FxHashMap<EndpointId, RecentAttempts>,
+) -> Result<Vec<EndpointRow>, Problem> {
+    let now = app.clock.wall();
+    let mut failing: Vec<(EndpointId, RecentAttempts)> = lately
+        .iter()
+        .filter(|(id, lately)| lately.is_failing(now) && !named.contains(id))
+        .map(|(id, lately)| (*id, *lately))
+        .collect();
+    failing.sort_by(|(one, a), (other, b)| {
+        let by_ratio = a.success_ratio().total_cmp(&b.success_ratio());
+        by_ratio.then_with(|| one.cmp(other))
+    });
+    failing.truncate(MAX_SHOWN);
+    let failing = failing.into_iter().map(|(id, _)| id).collect();
+    still_enabled(app, tenant, failing).await
+}
+
+/// Returns the newest open alert about the stats of each endpoint.
+async fn alerts(
+    app: &App,
+    tenant: Option<TenantId>,
+) -> Result<FxHashMap<EndpointId, Alert>, Problem> {
+    let filter = AlertFilter {
+        open: Some(true),
+        tenant,
+        ..AlertFilter::default()
+    };
+    let page = PageRequest {
+        limit: MAX_SUSPECTS,
+        before: None,
+    };
+    let open = app.store.alerts(filter, page).await?.items;
+    let mut alerts = FxHashMap::default();
+    for alert in open {
+        if let Scope::Endpoint(endpoint) = alert.scope
+            && FROM_COUNTERS.contains(&alert.name)
+        {
+            alerts.entry(endpoint).or_insert(alert);
+        }
+    }
+    Ok(alerts)
+}
+
+/// Returns those of these endpoints that are enabled and belong to the tenant, if one is given.
+async fn still_enabled(
+    app: &App,
+    tenant: Option<&TenantId>,
+    endpoints: Vec<EndpointId>,
+) -> Result<Vec<EndpointRow>, Problem> {
+    let mut rows = Vec::new();
+    for some in endpoints.chunks(ASKED_AT_ONCE) {
+        let asked: Vec<_> = some.iter().map(|id| app.store.endpoint(*id)).collect();
+        for row in asked {
+            rows.extend(row.await?);
+        }
+    }
+    rows.retain(|row| {
+        let is_meant = tenant.is_none_or(|tenant| row.endpoint.tenant == *tenant);
+        is_meant && row.standing == Standing::Enabled
+    });
+    Ok(rows)
+}
+
+#[derive(Serialize)]
+struct Listed {
+    data: Vec<Shown>,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    tenant_id: String,
+    endpoint_id: String,
+    url: String,
+    status: &'static str,
+    reason: &'static str,
+    since: Option<String>,
+    detail: String,
+    pending: u64,
+    success_ratio: f64,
+    last_failure_at: Option<String>,
+}
+
+impl Shown {
+    fn new(finding: &Finding) -> Shown {
+        let Suspect {
+            row,
+            lately,
+            pending,
+            ..
+        } = &finding.suspect;
+        Shown {
+            tenant_id: row.endpoint.tenant.to_string(),
+            endpoint_id: row.endpoint.id.to_string(),
+            url: row.endpoint.url.clone(),
+            status: status(row.standing),
+            reason: finding.reason.name(),
+            since: finding.since().map(|at| at.to_string()),
+            detail: finding.detail(),
+            pending: *pending,
+            success_ratio: lately.success_ratio(),
+            last_failure_at: lately.last_failure.map(|failure| failure.at.to_string()),
+        }
+    }
+}
+
+/// Returns an endpoint's status as in the endpoint's own response.
+fn status(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Enabled => "enabled",
+        Standing::Paused => "paused",
+        Standing::Disabled | Standing::Deleted => "disabled",
+    }
+}
+
+fn schemas() -> Vec<Schema> {
+    let time = |about: &str| json!({"type": ["string", "null"], "format": "date-time", "description": about});
+    let endpoint = json!({
+        "type": "object",
+        "required": [
+            "tenant_id", "endpoint_id", "url", "status", "reason", "since", "detail", "pending",
+            "success_ratio", "last_failure_at",
+        ],
+        "properties": {
+            "tenant_id": {"type": "string"},
+            "endpoint_id": {"type": "string"},
+            "url": {"type": "string"},
+            "status": {"enum": ["enabled", "paused", "disabled"]},
+            "reason": {"enum": Reason::ALL.map(Reason::name)},
+            "since": time("Since when there has been nothing but failure, as far as that is known."),
+            "detail": {"type": "string", "description": "What is the matter, in words."},
+            "pending": {
+                "type": "integer", "minimum": 0, "description": "How many deliveries wait for it.",
+            },
+            "success_ratio": {
+                "type": "number",
+                "description": "The share of the last attempts that succeeded; 1 if none is remembered, as after a restart.",
+            },
+            "last_failure_at": time("When an attempt last failed; null if none is remembered."),
+        },
+        "additionalProperties": false,
+    });
+    vec![Schema {
+        name: "Attention",
+        shape: json!({
+            "type": "object",
+            "required": ["data"],
+            "properties": {"data": {"type": "array", "maxItems": MAX_SHOWN, "items": endpoint}},
+            "additionalProperties": false,
+        }),
+    }]
+}

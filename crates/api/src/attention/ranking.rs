@@ -1,0 +1,185 @@
+//! Decides which endpoints need attention, why, and in which order.
+
+use std::cmp::Reverse;
+
+use posthaste_core::classify::FailureKind;
+use posthaste_core::lane::{DisableCause, Standing, TripReason};
+use posthaste_core::time::Timestamp;
+use posthaste_notify::alerts::words;
+use posthaste_store::{Alert, DisabledReason, EndpointRow};
+use posthaste_telemetry::metrics::{LastFailure, RecentAttempts};
+
+/// The reason why an endpoint needs attention, the most urgent first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Reason {
+    /// posthaste has disabled it. New events are not delivered to it.
+    Disabled,
+    /// Its breaker has tripped, and deliveries wait.
+    BreakerTripped,
+    /// It fails often, but the breaker has not tripped.
+    Failing,
+    /// A person has paused it. Deliveries wait until it is resumed.
+    Paused,
+}
+
+impl Reason {
+    /// Every reason, the most urgent first.
+    pub(super) const ALL: [Reason; 4] = [
+        Reason::Disabled,
+        Reason::BreakerTripped,
+        Reason::Failing,
+        Reason::Paused,
+    ];
+
+    /// Returns its name in the API.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Reason::Disabled => "disabled",
+            Reason::BreakerTripped => "breaker_tripped",
+            Reason::Failing => "failing",
+            Reason::Paused => "paused",
+        }
+    }
+}
+
+/// An endpoint that may need attention.
+#[derive(Clone, Debug)]
+pub(super) struct Suspect {
+    pub(super) row: EndpointRow,
+    /// Its recent results; empty if no node remembers any.
+    pub(super) lately: RecentAttempts,
+    /// An open alert about its stats, if no node remembers recent results.
+    pub(super) alert: Option<Alert>,
+    pub(super) pending: u64,
+}
+
+/// An endpoint that needs attention.
+#[derive(Clone, Debug)]
+pub(super) struct Finding {
+    pub(super) suspect: Suspect,
+    pub(super) reason: Reason,
+}
+
+impl Finding {
+    /// Returns the time since when it has failed, if known.
+    pub(super) fn since(&self) -> Option<Timestamp> {
+        match self.reason {
+            Reason::Disabled | Reason::BreakerTripped | Reason::Failing => {
+                self.suspect.row.health.failing_since
+            }
+            Reason::Paused => None,
+        }
+    }
+
+    /// Describes the problem.
+    pub(super) fn detail(&self) -> String {
+        let Suspect {
+            row,
+            lately,
+            alert,
+            pending,
+        } = &self.suspect;
+        let what = match self.reason {
+            Reason::Disabled => disabled(row.disabled_reason),
+            Reason::BreakerTripped => tripped(row),
+            Reason::Failing => match alert {
+                Some(alert) => words::message(alert).trim_end_matches('.').to_owned(),
+                None => format!(
+                    "{} of the last {} attempts failed",
+                    lately.failures, lately.attempts
+                ),
+            },
+            Reason::Paused => {
+                return match pending {
+                    0 => "paused by hand; nothing waits".to_owned(),
+                    1 => "paused by hand; 1 delivery waits".to_owned(),
+                    pending => format!("paused by hand; {pending} deliveries wait"),
+                };
+            }
+        };
+        match lately.last_failure {
+            Some(failure) => format!("{what}; last: {}", cause(failure)),
+            None => what,
+        }
+    }
+}
+
+fn disabled(reason: Option<DisabledReason>) -> String {
+    let why = match reason {
+        Some(DisabledReason::Automatic(DisableCause::Gone)) => "the receiver answered 410 Gone",
+        Some(DisabledReason::Automatic(DisableCause::PermanentFailures)) => {
+            "too many deliveries in a row were refused for good"
+        }
+        Some(DisabledReason::Automatic(DisableCause::FailingForDays)) => {
+            "it did nothing but fail for days"
+        }
+        Some(DisabledReason::Manual) | None => return "disabled".to_owned(),
+    };
+    format!("disabled automatically: {why}")
+}
+
+fn tripped(row: &EndpointRow) -> String {
+    let in_a_row = row.health.consecutive_failures;
+    match row.health.trip.map(|trip| trip.reason) {
+        Some(TripReason::ExhaustedDeliveries) => {
+            "too many deliveries were given up within a day".to_owned()
+        }
+        Some(TripReason::FailureRatio | TripReason::ConsecutiveFailures) | None => match in_a_row {
+            0 => "too many of the last attempts failed".to_owned(),
+            1 => "1 failure in a row".to_owned(),
+            in_a_row => format!("{in_a_row} failures in a row"),
+        },
+    }
+}
+
+/// Describes a failure in a word or two.
+fn cause(failure: LastFailure) -> String {
+    match (failure.status_code, failure.kind) {
+        (Some(code), FailureKind::Http) => format!("HTTP {code}"),
+        (None, FailureKind::Http) => "an HTTP error".to_owned(),
+        (_, FailureKind::Timeout) => "timeout".to_owned(),
+        (_, FailureKind::Dns) => "the name did not resolve".to_owned(),
+        (_, FailureKind::Tls) => "TLS failed".to_owned(),
+        (_, FailureKind::Connection) => "the connection failed".to_owned(),
+        (_, FailureKind::Validation) => "the destination may not be called".to_owned(),
+        (_, FailureKind::WebhookDisabled) => "the endpoint was disabled".to_owned(),
+        (_, FailureKind::Unknown) => "something nobody foresaw".to_owned(),
+    }
+}
+
+/// Returns the reason why an endpoint needs attention, or `None`. An endpoint that a person has disabled needs none.
+pub(super) fn reason(row: &EndpointRow, lately: &RecentAttempts, now: Timestamp) -> Option<Reason> {
+    match row.standing {
+        Standing::Deleted => None,
+        Standing::Paused => Some(Reason::Paused),
+        Standing::Disabled => match row.disabled_reason {
+            Some(DisabledReason::Automatic(_)) => Some(Reason::Disabled),
+            Some(DisabledReason::Manual) | None => None,
+        },
+        Standing::Enabled if row.health.trip.is_some() => Some(Reason::BreakerTripped),
+        Standing::Enabled => lately.is_failing(now).then_some(Reason::Failing),
+    }
+}
+
+/// Returns the endpoints that need attention, at most `limit`: by reason, then by the number of waiting
+/// deliveries, then by consecutive failures. The order is deterministic.
+pub(super) fn findings(suspects: Vec<Suspect>, now: Timestamp, limit: usize) -> Vec<Finding> {
+    let judge = |suspect: Suspect| {
+        let seen = reason(&suspect.row, &suspect.lately, now);
+        let told = suspect.alert.is_some() && suspect.row.standing == Standing::Enabled;
+        let reason = seen.or(told.then_some(Reason::Failing))?;
+        Some(Finding { suspect, reason })
+    };
+    let mut findings: Vec<Finding> = suspects.into_iter().filter_map(judge).collect();
+    findings.sort_by_key(|finding| {
+        let Suspect { row, pending, .. } = &finding.suspect;
+        let in_a_row = row.health.consecutive_failures;
+        let order = (Reverse(*pending), Reverse(in_a_row), row.endpoint.id);
+        (finding.reason, order)
+    });
+    findings.truncate(limit);
+    findings
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,266 @@
+//! Authentication and authorization of callers.
+//!
+//! Keys are random and shown once; the server stores and compares only their SHA-256. An admin key has access
+//! to everything. A tenant's key has access to its tenant only: for it, nothing else exists. A portal link
+//! has the same access, except for anything that would outlive the link. Keys and tenants are cached, so that
+//! a typical request needs no store read.
+
+use std::hash::Hash;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use posthaste_core::id::{PassId, TenantId};
+use posthaste_store::{ApiKey, Change, KeyHash, Tenant};
+
+use super::App;
+use super::cache::{Cache, Moment};
+use super::code::Code;
+use super::problem::{Problem, ResourceKind};
+use super::quota::Refusal;
+use super::rate_limit::Meter;
+use crate::hash_key;
+
+/// Maximum length of a key.
+const MAX_KEY_CHARS: usize = 256;
+/// Capacity of the cache of keys.
+pub(super) const MAX_KNOWN_KEYS: usize = 10_000;
+/// Capacity of the cache of tenants.
+pub(super) const MAX_KNOWN_TENANTS: usize = 10_000;
+
+/// The caller of a request.
+#[derive(Clone)]
+pub enum Caller {
+    /// An unauthenticated caller.
+    Nobody,
+    /// A caller with an admin key.
+    Admin(Credential),
+    /// A caller with a tenant's key, or with a link to its portal.
+    Tenant(Credential, TenantId),
+}
+
+/// The credential of a caller.
+#[derive(Clone)]
+pub enum Credential {
+    /// The admin key of the configuration.
+    Configured,
+    /// A stored key.
+    Key(Arc<CachedKey>),
+    /// A link to a tenant's portal.
+    Link(PassId),
+}
+
+impl Caller {
+    /// Refuses all callers without an admin key.
+    pub fn must_be_admin(&self) -> Result<(), Problem> {
+        match self {
+            Caller::Admin(_) => Ok(()),
+            Caller::Tenant(..) => Err(Problem::forbidden()),
+            Caller::Nobody => Err(Problem::unauthorized()),
+        }
+    }
+
+    /// Refuses portal links. A link expires, so it must not create anything that lasts longer.
+    pub fn must_have_key(&self) -> Result<(), Problem> {
+        match self {
+            Caller::Admin(_) | Caller::Tenant(Credential::Configured | Credential::Key(_), _) => {
+                Ok(())
+            }
+            Caller::Tenant(Credential::Link(_), _) => Err(Problem::new(
+                Code::Forbidden,
+                "A link to the portal cannot do this. It needs a key.",
+            )),
+            Caller::Nobody => Err(Problem::unauthorized()),
+        }
+    }
+}
+
+/// A cached key.
+pub struct CachedKey {
+    pub(super) key: ApiKey,
+    pub(super) meter: Meter,
+}
+
+/// A cached tenant.
+pub struct CachedTenant {
+    /// The tenant.
+    pub tenant: Tenant,
+    pub(super) refusal: Refusal,
+}
+
+impl App {
+    /// Authenticates a request by its key.
+    pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
+        let key = bearer(headers).ok_or_else(Problem::unauthorized)?;
+        self.holder_of(hash_key(key)).await
+    }
+
+    /// Returns the caller that has the key with this hash.
+    pub async fn holder_of(&self, hash: KeyHash) -> Result<Caller, Problem> {
+        if let Some(meter) = self.admin_keys.get(&hash) {
+            self.pace(meter)?;
+            return Ok(Caller::Admin(Credential::Configured));
+        }
+        let known = match self.cached(&self.keys, &hash) {
+            Ok(known) => known,
+            Err(asked) => {
+                let stored = self.store.key(hash).await?;
+                let key = stored.ok_or_else(Problem::unauthorized)?;
+                let known = Arc::new(CachedKey {
+                    key,
+                    meter: Meter::default(),
+                });
+                self.keys.put(asked, hash, known.clone());
+                known
+            }
+        };
+        self.pace(&known.meter)?;
+        match &known.key.tenant {
+            None => Ok(Caller::Admin(Credential::Key(known))),
+            Some(tenant) => {
+                let tenant = tenant.clone();
+                Ok(Caller::Tenant(Credential::Key(known), tenant))
+            }
+        }
+    }
+
+    /// Returns the cached value, unless this node may have missed changes by other nodes.
+    fn cached<K: Hash + Eq + Clone, V: Clone>(
+        &self,
+        cache: &Cache<K, V>,
+        key: &K,
+    ) -> Result<V, Moment> {
+        match self.switchboard.is_informed() {
+            true => cache.find(key),
+            false => Err(cache.moment()),
+        }
+    }
+
+    fn pace(&self, meter: &Meter) -> Result<(), Problem> {
+        let pace = self.settings.key_rate;
+        let now = self.clock.now().tick;
+        meter.spend(now, pace, 1).map_err(|wait| {
+            let detail = format!(
+                "This key may make {} requests a second, and {} at once. Wait as long as Retry-After says.",
+                pace.per_second, pace.burst
+            );
+            Problem::new(Code::RateLimited, detail).after(wait)
+        })
+    }
+
+    /// Returns the tenant with this id, if the caller has access to it.
+    pub(super) async fn tenant_for(
+        &self,
+        caller: &Caller,
+        name: &str,
+    ) -> Result<Arc<CachedTenant>, Problem> {
+        let id = match caller {
+            Caller::Nobody => return Err(Problem::unauthorized()),
+            Caller::Admin(_) => name
+                .parse()
+                .map_err(|_| Problem::missing(ResourceKind::Tenant))?,
+            Caller::Tenant(_, own) if own.as_str() == name => own.clone(),
+            Caller::Tenant(..) => return Err(Problem::missing(ResourceKind::Tenant)),
+        };
+        let asked = match self.cached(&self.tenants, &id) {
+            Ok(known) => return Ok(known),
+            Err(asked) => asked,
+        };
+        let stored = self.store.tenant(id.clone()).await?;
+        let tenant = stored.ok_or_else(|| Problem::missing(ResourceKind::Tenant))?;
+        let known = Arc::new(CachedTenant {
+            tenant,
+            refusal: Refusal::default(),
+        });
+        self.tenants.put(asked, id, known.clone());
+        Ok(known)
+    }
+
+    /// Removes a changed tenant from the cache.
+    pub fn forget_tenant(&self, tenant: &TenantId) {
+        self.tenants.forget(|id, _| id == tenant);
+    }
+
+    /// Removes changed tenants and keys from the caches. Called for changes by this node and by others.
+    pub fn heard(&self, changes: &[Change]) {
+        for change in changes {
+            match change {
+                Change::Tenant(tenant) => {
+                    self.forget_tenant(tenant);
+                    // Deleting a tenant revokes its keys.
+                    self.forget_keys(|key| key.tenant.as_ref() == Some(tenant));
+                }
+                Change::Key(hash) => self.keys.forget(|known, _| known == hash),
+                Change::Replay(_) => self.replay_bell.notify_one(),
+                // Endpoints are not cached here.
+                Change::Endpoint(_) => {}
+            }
+        }
+    }
+
+    /// Drops a deleted tenant's counters that are not written as stats yet, so that a new tenant with the
+    /// same id does not get them. A stored tenant with revision 0 may be such a new tenant, so the counters
+    /// are dropped then too.
+    pub async fn drop_counters_of_deleted(&self, tenant: TenantId) {
+        let there = self.store.tenant(tenant.clone()).await;
+        let is_another = |stored: Option<Tenant>| stored.is_none_or(|it| it.revision == 0);
+        if there.is_ok_and(is_another) {
+            self.observe.forget(&tenant);
+        }
+    }
+
+    /// Clears the caches, because changes may have been missed.
+    pub fn forget_all(&self) {
+        self.tenants.forget(|_, _| true);
+        self.keys.forget(|_, _| true);
+        self.replay_bell.notify_one();
+    }
+
+    /// Removes the keys that `revoked` matches from the cache.
+    pub fn forget_keys(&self, revoked: impl Fn(&ApiKey) -> bool) {
+        self.keys.forget(|_, known| revoked(&known.key));
+    }
+}
+
+/// Returns the rate-limit state of a tenant. It is not part of the cached tenant, because every change of the
+/// tenant would reset it.
+pub(super) fn meter_of(meters: &Cache<TenantId, Arc<Meter>>, tenant: &TenantId) -> Arc<Meter> {
+    match meters.find(tenant) {
+        Ok(meter) => meter,
+        Err(asked) => {
+            let meter = Arc::new(Meter::default());
+            meters.put(asked, tenant.clone(), meter.clone());
+            meter
+        }
+    }
+}
+
+/// Returns the bearer key of a request.
+pub fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, key) = value.split_once(' ')?;
+    let key = key.trim();
+    let fits = scheme.eq_ignore_ascii_case("bearer") && (1..=MAX_KEY_CHARS).contains(&key.len());
+    fits.then_some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_bearer_key_is_a_key() {
+        let key = |value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(AUTHORIZATION, value.parse().expect("a header"));
+            bearer(&headers).map(str::to_owned)
+        };
+        assert_eq!(key("Bearer ph_x"), Some("ph_x".to_owned()));
+        assert_eq!(key("bearer  ph_x "), Some("ph_x".to_owned()));
+        let long = format!("Bearer {}", "x".repeat(MAX_KEY_CHARS + 1));
+        for none in ["ph_x", "Basic ph_x", "Bearer ", "Bearer", &long] {
+            assert_eq!(key(none), None, "{none}");
+        }
+        assert_eq!(bearer(&HeaderMap::new()), None);
+    }
+}

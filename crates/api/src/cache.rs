@@ -1,0 +1,137 @@
+//! A bounded cache of store reads, so that a typical request needs no store read.
+//!
+//! [`Cache`] is never stale after a change by this process: the writer calls [`Cache::forget`] after the
+//! commit and before the response, and a value that was read before that cannot be inserted afterwards. A
+//! change by another node is removed when the store reports it; the caller must not use the cache while
+//! reports may be missing. The cache evicts entries that were not used for the longest time. It has two
+//! halves: an entry that is used moves to the young half, and when that is full, the old half is dropped.
+
+use std::hash::Hash;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustc_hash::FxHashMap;
+
+/// A bounded cache with approximate LRU eviction.
+pub struct Cache<K, V> {
+    halves: Mutex<Halves<K, V>>,
+    half_size: usize,
+}
+
+struct Halves<K, V> {
+    young: FxHashMap<K, V>,
+    old: FxHashMap<K, V>,
+    generation: u64,
+}
+
+/// The generation of the cache before a store read. The value can be inserted only if nothing was removed since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment(u64);
+
+impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
+    /// Creates a cache of at most `size` entries.
+    pub fn new(size: usize) -> Cache<K, V> {
+        Cache {
+            halves: Mutex::new(Halves {
+                young: FxHashMap::default(),
+                old: FxHashMap::default(),
+                generation: 0,
+            }),
+            half_size: (size / 2).max(1),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Halves<K, V>> {
+        // No operation on the halves panics before it is complete.
+        self.halves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the cached value, or the generation to pass to [`put`](Cache::put) after a store read.
+    pub fn find<Q>(&self, key: &Q) -> Result<V, Moment>
+    where
+        K: std::borrow::Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let mut halves = self.lock();
+        if let Some(value) = halves.young.get(key) {
+            return Ok(value.clone());
+        }
+        match halves.old.remove_entry(key) {
+            Some((key, value)) => {
+                self.put_young(&mut halves, key, value.clone());
+                Ok(value)
+            }
+            None => Err(Moment(halves.generation)),
+        }
+    }
+
+    /// Returns the generation to pass to [`put`](Cache::put), without looking at the cache.
+    pub fn moment(&self) -> Moment {
+        Moment(self.lock().generation)
+    }
+
+    /// Inserts a value that was read from the store, unless something was removed since `asked`.
+    pub fn put(&self, asked: Moment, key: K, value: V) {
+        let mut halves = self.lock();
+        if halves.generation == asked.0 {
+            self.put_young(&mut halves, key, value);
+        }
+    }
+
+    fn put_young(&self, halves: &mut Halves<K, V>, key: K, value: V) {
+        if halves.young.len() >= self.half_size {
+            halves.old = std::mem::take(&mut halves.young);
+        }
+        halves.young.insert(key, value);
+    }
+
+    /// Removes all entries that `unwanted` matches.
+    pub fn forget(&self, unwanted: impl Fn(&K, &V) -> bool) {
+        let mut halves = self.lock();
+        halves.generation += 1;
+        halves.young.retain(|key, value| !unwanted(key, value));
+        halves.old.retain(|key, value| !unwanted(key, value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(cache: &Cache<u32, &'static str>, key: u32) -> Option<&'static str> {
+        cache.find(&key).ok()
+    }
+
+    fn put(cache: &Cache<u32, &'static str>, key: u32, value: &'static str) {
+        let asked = match cache.find(&key) {
+            Ok(_) => panic!("{key} is known already"),
+            Err(asked) => asked,
+        };
+        cache.put(asked, key, value);
+    }
+
+    #[test]
+    fn what_was_read_before_a_change_is_not_put_in_after_it() {
+        let cache = Cache::new(10);
+        let asked = cache.find(&1).expect_err("nothing yet");
+        cache.forget(|key, _| *key == 1);
+        cache.put(asked, 1, "stale");
+        assert_eq!(known(&cache, 1), None);
+        put(&cache, 1, "fresh");
+        assert_eq!(known(&cache, 1), Some("fresh"));
+        cache.forget(|key, _| *key == 1);
+        assert_eq!(known(&cache, 1), None);
+    }
+
+    #[test]
+    fn it_stays_small_and_keeps_what_is_used() {
+        let cache = Cache::new(8);
+        put(&cache, 0, "used");
+        for key in 1..100 {
+            put(&cache, key, "once");
+            assert_eq!(known(&cache, 0), Some("used"), "after {key}");
+            let halves = cache.lock();
+            assert!(halves.young.len() + halves.old.len() <= 8);
+        }
+        assert_eq!(known(&cache, 5), None);
+    }
+}

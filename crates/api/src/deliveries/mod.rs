@@ -1,0 +1,215 @@
+//! Deliveries: lists, shows, retries and cancels them.
+
+mod filter;
+mod id_prefix;
+mod policies;
+mod schema;
+
+use axum::body::Body;
+use http::{Response, StatusCode};
+use posthaste_core::delivery::Status;
+use posthaste_core::id::{DeliveryId, TenantId};
+use posthaste_engine::Cancelled;
+use posthaste_store::{AttemptEntry, Page, PageRequest, RetryResult, StoredDelivery, Tenant};
+
+use super::App;
+use super::body;
+use super::call::Call;
+use super::code::Code;
+use super::delivery_view::{DeliveryView, status_now};
+use super::paging;
+use super::problem::{Problem, ResourceKind};
+use filter::Wanted;
+
+pub(super) use filter::{ended_status, error_kind};
+pub(super) use policies::Policies;
+pub(super) use schema::GROUP;
+
+/// Number of parallel store reads when deliveries are read one by one.
+const ASKED_AT_ONCE: usize = 16;
+
+/// `GET …/deliveries`.
+async fn list(call: Call) -> Result<Response<Body>, Problem> {
+    let mut query = call.query();
+    let page = query.page();
+    let wanted = Wanted::read(&mut query);
+    query.finish()?;
+    let app = &call.app;
+    let tenant = &call.tenant().tenant;
+    let mut found = match wanted.status {
+        Some(Status::InProgress) => in_flight(app, &tenant.id, &wanted, page).await?,
+        Some(_) | None => stored(app, &tenant.id, &wanted, page).await?,
+    };
+    let aloft = app.switchboard.aloft(&found.items).await;
+    let is_aloft = |item: &StoredDelivery| aloft.contains(&item.delivery.id());
+    // A delivery in flight has the status `in_progress`, so it does not match another status.
+    if let Some(status) = wanted.status {
+        found
+            .items
+            .retain(|item| status_now(item, is_aloft(item)) == status);
+    }
+    let mut policies = Policies::new(app, tenant);
+    for item in &found.items {
+        policies.look_up(item.delivery.facts().endpoint).await?;
+    }
+    Ok(paging::answer(found, |item| {
+        let facts = item.delivery.facts();
+        DeliveryView::brief(&item, is_aloft(&item), policies.of(facts.endpoint))
+    }))
+}
+
+/// Returns deliveries from the store.
+async fn stored(
+    app: &App,
+    tenant: &TenantId,
+    wanted: &Wanted,
+    page: PageRequest<DeliveryId>,
+) -> Result<Page<StoredDelivery, DeliveryId>, Problem> {
+    if let Some(named) = &wanted.named {
+        return id_prefix::find(app, tenant, named, &wanted.filter, page).await;
+    }
+    let filter = wanted.filter.clone();
+    Ok(app.store.deliveries(tenant.clone(), filter, page).await?)
+}
+
+/// Returns deliveries in flight. Only the engines know them, and they know those of all tenants. The cursor
+/// is therefore always a delivery of this tenant, so that it reveals nothing about others. Each engine bounds
+/// the number of deliveries to check.
+async fn in_flight(
+    app: &App,
+    tenant: &TenantId,
+    wanted: &Wanted,
+    page: PageRequest<DeliveryId>,
+) -> Result<Page<StoredDelivery, DeliveryId>, Problem> {
+    let mut flights = app.switchboard.flights().await;
+    flights.retain(|id| page.before.is_none_or(|before| *id < before));
+    let mut items: Vec<StoredDelivery> = Vec::new();
+    for some in flights.chunks(ASKED_AT_ONCE) {
+        let ask = |id: &DeliveryId| app.store.delivery(tenant.clone(), *id);
+        let asked: Vec<_> = some.iter().map(ask).collect();
+        for found in asked {
+            let Some((stored, _)) = found.await? else {
+                continue;
+            };
+            if !wanted.means(&stored) {
+                continue;
+            }
+            if items.len() == page.limit {
+                let next = items.last().map(|last| last.delivery.facts().id);
+                return Ok(Page { items, next });
+            }
+            items.push(stored);
+        }
+    }
+    Ok(Page { items, next: None })
+}
+
+/// `GET …/deliveries/{delivery}`.
+async fn get(call: Call) -> Result<Response<Body>, Problem> {
+    let id = call.id("delivery", ResourceKind::Delivery)?;
+    show(&call.app, &call.tenant().tenant, id, StatusCode::OK).await
+}
+
+/// `POST …/deliveries/{delivery}/retry`.
+async fn retry(mut call: Call) -> Result<Response<Body>, Problem> {
+    call.take_nothing().await?;
+    let app = &call.app;
+    let id: DeliveryId = call.id("delivery", ResourceKind::Delivery)?;
+    let tenant = &call.tenant().tenant.id;
+    // A delivery of another tenant is not found, in flight or not.
+    let (stored, _) = find(app, tenant, id).await?;
+    if app.switchboard.is_aloft(&stored).await {
+        return Err(in_progress());
+    }
+    let now = app.clock.wall();
+    let endpoint = match app.store.retry(now, tenant.clone(), id).await? {
+        RetryResult::DueNow { endpoint } | RetryResult::Replayed { endpoint } => endpoint,
+        RetryResult::EndpointDisabled => {
+            let detail = "The endpoint is disabled. Enable it first, then retry.";
+            return Err(Problem::new(Code::EndpointDisabled, detail));
+        }
+        RetryResult::EndpointDeleted => {
+            let detail = "The endpoint is deleted. There is nowhere to send this to.";
+            return Err(Problem::new(Code::EndpointDeleted, detail));
+        }
+        RetryResult::PayloadDeleted => {
+            let detail =
+                "What the delivery carried has been removed since it ended, as its retention says.";
+            return Err(Problem::new(Code::PayloadGone, detail));
+        }
+        RetryResult::NoSuchDelivery => return Err(Problem::missing(ResourceKind::Delivery)),
+    };
+    app.engine.work(endpoint, now);
+    show(&call.app, &call.tenant().tenant, id, StatusCode::ACCEPTED).await
+}
+
+/// `POST …/deliveries/{delivery}/cancel`.
+async fn cancel(mut call: Call) -> Result<Response<Body>, Problem> {
+    call.take_nothing().await?;
+    let app = &call.app;
+    let id: DeliveryId = call.id("delivery", ResourceKind::Delivery)?;
+    let tenant = &call.tenant().tenant.id;
+    let (stored, _) = find(app, tenant, id).await?;
+    if !stored.delivery.status().is_terminal() {
+        let endpoint = stored.delivery.facts().endpoint;
+        match app.switchboard.cancel(endpoint, id).await? {
+            Cancelled::Done => {
+                return show(&call.app, &call.tenant().tenant, id, StatusCode::OK).await;
+            }
+            Cancelled::TooLate => return Err(in_progress()),
+            Cancelled::Ended => {}
+        }
+    }
+    let (stored, _) = find(app, tenant, id).await?;
+    match stored.delivery.status() {
+        Status::Cancelled => show(&call.app, &call.tenant().tenant, id, StatusCode::OK).await,
+        Status::Succeeded | Status::Failed => {
+            let detail = format!(
+                "The delivery has {} already.",
+                stored.delivery.status().name()
+            );
+            Err(Problem::new(Code::AlreadyFinished, detail))
+        }
+        // The engine has a final result that is not recorded yet.
+        Status::Pending | Status::Retrying | Status::Held | Status::InProgress => {
+            Err(in_progress())
+        }
+    }
+}
+
+fn in_progress() -> Problem {
+    Problem::new(
+        Code::DeliveryInProgress,
+        "The delivery is being sent right now. Ask again when the attempt has ended.",
+    )
+}
+
+async fn find(
+    app: &App,
+    tenant: &TenantId,
+    id: DeliveryId,
+) -> Result<(StoredDelivery, Vec<AttemptEntry>), Problem> {
+    let found = app.store.delivery(tenant.clone(), id).await?;
+    found.ok_or_else(|| Problem::missing(ResourceKind::Delivery))
+}
+
+async fn show(
+    app: &App,
+    tenant: &Tenant,
+    id: DeliveryId,
+    status: StatusCode,
+) -> Result<Response<Body>, Problem> {
+    let (mut stored, mut attempts) = find(app, &tenant.id, id).await?;
+    let in_flight = app.switchboard.is_aloft(&stored).await;
+    if !stored.delivery.status().is_terminal() {
+        // The engine is asked before the row is read again, so that a delivery that ends in between is shown as ended.
+        (stored, attempts) = find(app, &tenant.id, id).await?;
+    }
+    let endpoint = stored.delivery.facts().endpoint;
+    let mut policies = Policies::new(app, tenant);
+    policies.look_up(endpoint).await?;
+    let policy = policies.of(endpoint);
+    let now = app.clock.wall();
+    let view = DeliveryView::whole(&stored, &attempts, in_flight, policy, now);
+    Ok(body::answer(status, &view))
+}

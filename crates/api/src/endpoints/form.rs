@@ -1,0 +1,338 @@
+//! Reads an endpoint from a request body, for a new endpoint and for a change.
+
+use posthaste_core::address::{Destination, Refusal};
+use posthaste_core::lane::{MAX_BURST, MAX_IN_FLIGHT, MAX_PER_SECOND, MIN_PER_SECOND, RateLimit};
+use posthaste_core::mistakes::{Fields, ValidationErrors};
+use posthaste_core::sign::{SignatureStyle, SigningKey};
+use posthaste_core::subscription::{MAX_PATTERNS, Pattern};
+use posthaste_core::time::Span;
+use posthaste_egress::refuse_own;
+use posthaste_engine::credentials::Credentials;
+use posthaste_store::{Endpoint, Tenant};
+use serde_json::{Map, Value};
+
+use super::consistency::{self, EndpointParts};
+use super::response::{open_credentials, open_headers};
+use super::secret::RequestedSecret;
+use super::{auth, headers, secret};
+use crate::App;
+use crate::code::Code;
+use crate::form;
+use crate::problem::Problem;
+
+/// Maximum length of a description.
+pub(super) const MAX_DESCRIPTION_CHARS: usize = 1_024;
+/// Maximum length of an owner's email address (RFC 5321).
+pub(super) const MAX_EMAIL_BYTES: usize = 254;
+/// Minimum timeout of an attempt.
+pub(super) const MIN_TIMEOUT: Span = Span::from_secs(1);
+/// Maximum timeout of an attempt.
+pub(super) const MAX_TIMEOUT: Span = Span::from_secs(60);
+
+/// Values that were read in addition to the endpoint itself.
+#[derive(Default)]
+pub(super) struct SecretFields {
+    /// Its headers, unencrypted, if they are replaced.
+    pub(super) headers: Option<Map<String, Value>>,
+    /// Its credentials, unencrypted, if they are replaced.
+    pub(super) credentials: Option<Credentials>,
+    /// The first signing key of a new endpoint.
+    pub(super) key: Option<SigningKey>,
+}
+
+/// Reads `document` into `endpoint`, which contains the previous values or the defaults.
+pub(super) fn read(
+    app: &App,
+    tenant: &Tenant,
+    document: &Value,
+    endpoint: &mut Endpoint,
+    is_new: bool,
+) -> Result<SecretFields, Problem> {
+    let mut mistakes = ValidationErrors::default();
+    let mut beside = SecretFields::default();
+    let mut refused = None;
+    let mut asks_for = None;
+    let mut wanted = RequestedSecret::default();
+    let mut credentials = open_credentials(app, endpoint)?;
+    form::read(document, &mut mistakes, |fields| {
+        refused = read_url(app, document, fields, endpoint, is_new);
+        read_plain(app, document, fields, endpoint);
+        let policy = form::policy(fields, "retry_policy");
+        asks_for = policy.as_ref().map(|(_, policy)| policy.clone());
+        let written = policy.map(|(written, _)| written);
+        form::take_option(
+            document,
+            "retry_policy",
+            written,
+            &mut endpoint.retry_policy,
+        );
+        let rate = read_rate(fields);
+        let default = || app.settings.rate_limit;
+        form::take(document, "rate_limit", rate, default, &mut endpoint.rate);
+        let own = headers::read(fields);
+        if document.get("headers").is_some() {
+            beside.headers = Some(own.unwrap_or_default());
+        }
+        let token_refused = read_credentials(app, document, fields, &mut credentials);
+        refused = refused.or(token_refused);
+        if is_new {
+            wanted = secret::read(fields);
+        }
+    });
+    if let Some(policy) = asks_for {
+        app.check_policy(&policy, tenant, "retry_policy", &mut mistakes);
+    }
+    if is_new {
+        beside.key = wanted.resolve(endpoint.signature_style, &mut mistakes);
+    } else if document.get("signature_style").is_some() {
+        let keyring = secret::open(app, endpoint)?;
+        if let Some(wrong) = consistency::wrong_style(endpoint.signature_style, keyring.newest()) {
+            mistakes.note("signature_style", wrong);
+        }
+    }
+    let before = match &beside.headers {
+        Some(_) => Map::new(),
+        None => open_headers(app, endpoint)?,
+    };
+    let whole = EndpointParts {
+        url: &endpoint.url,
+        headers: beside.headers.as_ref().unwrap_or(&before),
+        credentials: &credentials,
+        style: endpoint.signature_style,
+    };
+    consistency::check(&whole, document, &mut mistakes);
+    if ["auth", "client_certificate"]
+        .iter()
+        .any(|name| document.get(name).is_some())
+    {
+        beside.credentials = Some(credentials);
+    }
+    if mistakes.is_empty() {
+        return Ok(beside);
+    }
+    // A refused URL determines the code, even if there are other errors.
+    let code = refused.unwrap_or(Code::Invalid);
+    Err(Problem::invalid_as(code, mistakes))
+}
+
+/// Reads the credentials. Returns the code if a URL in them is refused.
+fn read_credentials(
+    app: &App,
+    document: &Value,
+    fields: &mut Fields<'_, '_>,
+    credentials: &mut Credentials,
+) -> Option<Code> {
+    let read = auth::read(fields, &app.settings.egress_rules);
+    form::take_option(document, "auth", read.auth, &mut credentials.auth);
+    let name = "client_certificate";
+    let certificate = auth::read_certificate(fields, app.clock.wall());
+    form::take_option(
+        document,
+        name,
+        certificate,
+        &mut credentials.client_certificate,
+    );
+    read.refused
+}
+
+/// Returns the code for a refused URL.
+pub(super) fn refusal_code(refusal: &Refusal) -> Code {
+    match refusal.code() == Code::UnsafeDestination.as_str() {
+        true => Code::UnsafeDestination,
+        false => Code::InvalidUrl,
+    }
+}
+
+/// Reads the URL. Returns the code if it is refused.
+fn read_url(
+    app: &App,
+    document: &Value,
+    fields: &mut Fields<'_, '_>,
+    endpoint: &mut Endpoint,
+    is_new: bool,
+) -> Option<Code> {
+    if is_new || document.get("url").is_some() {
+        fields.need("url");
+    }
+    let url = fields.text("url")?;
+    let rules = &app.settings.egress_rules;
+    let judged = Destination::parse(url, rules).and_then(|to| refuse_own(rules, &to));
+    match judged {
+        Ok(()) => {
+            endpoint.url = url.to_owned();
+            None
+        }
+        Err(refusal) => {
+            fields.wrong("url", refusal.to_string());
+            Some(refusal_code(&refusal))
+        }
+    }
+}
+
+fn read_plain(app: &App, document: &Value, fields: &mut Fields<'_, '_>, endpoint: &mut Endpoint) {
+    let name = "description";
+    let description = form::text(fields, name, MAX_DESCRIPTION_CHARS);
+    form::take(
+        document,
+        name,
+        description,
+        String::new,
+        &mut endpoint.description,
+    );
+    let name = "event_types";
+    let patterns = read_patterns(fields);
+    form::take(
+        document,
+        name,
+        patterns,
+        Vec::new,
+        &mut endpoint.event_types,
+    );
+    let name = "timeout";
+    let timeout = fields.span(name, MIN_TIMEOUT, MAX_TIMEOUT);
+    let default = || app.settings.timeout;
+    form::take(document, name, timeout, default, &mut endpoint.timeout);
+    let name = "max_in_flight";
+    let in_flight = fields.count(name, 1, MAX_IN_FLIGHT);
+    let default = || app.settings.max_in_flight;
+    form::take(
+        document,
+        name,
+        in_flight,
+        default,
+        &mut endpoint.max_in_flight,
+    );
+    let name = "ordered";
+    let ordered = form::flag(fields, name);
+    form::take(document, name, ordered, || false, &mut endpoint.ordered);
+    let name = "signature_style";
+    let style = read_style(fields);
+    let default = SignatureStyle::default;
+    form::take(
+        document,
+        name,
+        style,
+        default,
+        &mut endpoint.signature_style,
+    );
+    let name = "owner_email";
+    let email = read_email(fields);
+    form::take_option(document, name, email, &mut endpoint.owner_email);
+}
+
+fn read_patterns(fields: &mut Fields<'_, '_>) -> Option<Vec<Pattern>> {
+    let list = fields.list("event_types", MAX_PATTERNS)?;
+    let mut patterns = Vec::with_capacity(list.len());
+    for (index, value) in list.iter().enumerate() {
+        let read = match value.as_str() {
+            Some(text) => text.parse::<Pattern>().map_err(|error| error.to_string()),
+            None => Err("must be a string such as \"invoice.paid\"".to_owned()),
+        };
+        match read {
+            Ok(pattern) => patterns.push(pattern),
+            Err(message) => fields.wrong(&format!("event_types[{index}]"), message),
+        }
+    }
+    Some(patterns)
+}
+
+fn read_rate(fields: &mut Fields<'_, '_>) -> Option<RateLimit> {
+    let mut inner = fields.object("rate_limit")?;
+    inner.need("per_second");
+    let per_second = inner.number("per_second", MIN_PER_SECOND, MAX_PER_SECOND);
+    let burst = inner.count("burst", 1, MAX_BURST);
+    inner.finish();
+    let per_second = per_second?;
+    // Default burst: the requests of two seconds, as in the server's default.
+    let usual = (per_second * 2.0).ceil().clamp(1.0, f64::from(MAX_BURST)) as u32;
+    Some(RateLimit {
+        per_second,
+        burst: burst.unwrap_or(usual),
+    })
+}
+
+fn read_email(fields: &mut Fields<'_, '_>) -> Option<String> {
+    let text = fields.text("owner_email")?;
+    if !is_plausible(text) {
+        fields.wrong(
+            "owner_email",
+            "must be one e-mail address, such as ops@example.com",
+        );
+    }
+    Some(text.to_owned())
+}
+
+/// Refuses text that cannot be an email address, or that could break a line of an email header. Only delivery
+/// shows whether an address exists.
+fn is_plausible(email: &str) -> bool {
+    let strange = |c: char| c.is_control() || c.is_whitespace() || "<>(),;:\"[]\\".contains(c);
+    let Some((local, domain)) = email.rsplit_once('@') else {
+        return false;
+    };
+    let labels = domain.split('.').all(|label| !label.is_empty());
+    email.len() <= MAX_EMAIL_BYTES
+        && !local.is_empty()
+        && !local.contains('@')
+        && labels
+        && !email.contains(strange)
+}
+
+/// Every signature style.
+pub(super) const STYLES: [SignatureStyle; 3] = [
+    SignatureStyle::Standard,
+    SignatureStyle::GitHub,
+    SignatureStyle::Stripe,
+];
+
+/// Returns the name of a signature style in the API.
+pub(super) fn style_name(style: SignatureStyle) -> &'static str {
+    match style {
+        SignatureStyle::Standard => "standard",
+        SignatureStyle::GitHub => "github",
+        SignatureStyle::Stripe => "stripe",
+    }
+}
+
+fn read_style(fields: &mut Fields<'_, '_>) -> Option<SignatureStyle> {
+    let text = fields.text("signature_style")?;
+    let style = STYLES.into_iter().find(|style| style_name(*style) == text);
+    if style.is_none() {
+        let message = "must be \"standard\", \"github\" or \"stripe\"";
+        fields.wrong("signature_style", message);
+    }
+    style
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plausible_addresses_pass_and_others_do_not() {
+        for email in [
+            "ops@example.com",
+            "a+b@x.y",
+            "ü@example.com",
+            "ops@localhost",
+        ] {
+            assert!(is_plausible(email), "{email}");
+        }
+        let long = format!("{}@example.com", "x".repeat(MAX_EMAIL_BYTES));
+        for email in [
+            "",
+            "ops",
+            "@example.com",
+            "ops@",
+            "a@b@c",
+            "a b@c.d",
+            "a@b..c",
+            "a@.b",
+            "a@b.c\r\nBcc: x@y.z",
+            "a@b.c,d@e.f",
+            "A <a@b.c>",
+            &long,
+        ] {
+            assert!(!is_plausible(email), "{email}");
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! Endpoints: the URLs that events are delivered to.
+
+mod auth;
+mod auth_schemas;
+mod consistency;
+mod form;
+mod headers;
+mod health;
+mod response;
+mod schemas;
+mod secret;
+
+use axum::body::Body;
+use http::{Response, StatusCode};
+use posthaste_core::id::EndpointId;
+use posthaste_core::lane::{Health, Standing};
+use posthaste_core::sign::SignatureStyle;
+use posthaste_engine::signing_keys::{SigningKeyring, reveal};
+use posthaste_store::{CreateResult, DisabledReason, Endpoint, EndpointRow, ReplaceResult};
+
+use super::call::Call;
+use super::code::Code;
+use super::problem::{Problem, ResourceKind};
+use super::quota::too_many_endpoints;
+use super::route::{
+    Access, CURSOR, Content, Group, Handler, LIMIT, Parameter, RequestBody, Route, SuccessResponse,
+    Verb, to_the_end,
+};
+use super::tenants::{MAX_TRIES, contended};
+use super::{body, paging, trail};
+use response::{seal_credentials, seal_headers, shown};
+
+pub(super) use response::status_name;
+
+const ALL: &str = "/v1/tenants/{tenant}/endpoints";
+const ONE: &str = "/v1/tenants/{tenant}/endpoints/{endpoint}";
+
+pub(super) static GROUP: Group = Group {
+    name: "Endpoints",
+    about: "The URLs that a tenant's events are delivered to. `event_types` says which; none means all.",
+    routes: &[
+        route(
+            Verb::Post,
+            ALL,
+            "create_endpoint",
+            "Adds an endpoint. Its signing secret is in the answer; later it is shown only on request.",
+            &[],
+            RequestBody::Json("NewEndpoint"),
+            &[SuccessResponse {
+                status: 201,
+                about: "The endpoint, with its `secret`.",
+                content: Content::Json("CreatedEndpoint"),
+            }],
+            &[
+                (403, Code::QuotaExceeded),
+                (422, Code::UnsafeDestination),
+                (422, Code::InvalidUrl),
+            ],
+            |call| Box::pin(create(call)),
+        ),
+        route(
+            Verb::Get,
+            ALL,
+            "list_endpoints",
+            "Lists a tenant's endpoints, newest first.",
+            &[LIMIT, CURSOR],
+            RequestBody::Nothing,
+            &[SuccessResponse {
+                status: 200,
+                about: "A page of endpoints.",
+                content: Content::List("Endpoint"),
+            }],
+            &[],
+            |call| Box::pin(list(call)),
+        ),
+        route(
+            Verb::Get,
+            ONE,
+            "get_endpoint",
+            "Shows an endpoint.",
+            &[],
+            RequestBody::Nothing,
+            THE_ENDPOINT,
+            &[],
+            |call| Box::pin(show_one(call)),
+        ),
+        route(
+            Verb::Patch,
+            ONE,
+            "update_endpoint",
+            "Changes an endpoint. What is absent stays; `null` goes back to the default.",
+            &[],
+            RequestBody::Json("EndpointChange"),
+            THE_ENDPOINT,
+            &[
+                (409, Code::Contended),
+                (422, Code::UnsafeDestination),
+                (422, Code::InvalidUrl),
+            ],
+            |call| to_the_end(change(call)),
+        ),
+        route(
+            Verb::Delete,
+            ONE,
+            "delete_endpoint",
+            "Deletes an endpoint. What still waited for it fails, and no attempt to it begins any more.",
+            &[],
+            RequestBody::Nothing,
+            &[SuccessResponse {
+                status: 204,
+                about: "It is gone.",
+                content: Content::Nothing,
+            }],
+            &[],
+            |call| Box::pin(delete(call)),
+        ),
+        route(
+            Verb::Post,
+            "/v1/tenants/{tenant}/endpoints/{endpoint}/enable",
+            "enable_endpoint",
+            "Lets an endpoint take part again. What it missed can be replayed with `missed_since`.",
+            &[],
+            RequestBody::OptionalJson("Nothing"),
+            THE_ENDPOINT,
+            &[],
+            |call| Box::pin(stand(call, StatusChangeRequest::Enable)),
+        ),
+        route(
+            Verb::Post,
+            "/v1/tenants/{tenant}/endpoints/{endpoint}/disable",
+            "disable_endpoint",
+            "Sends an endpoint nothing more. What waits for it fails; an attempt under way completes.",
+            &[],
+            RequestBody::OptionalJson("Nothing"),
+            THE_ENDPOINT,
+            &[],
+            |call| Box::pin(stand(call, StatusChangeRequest::Disable)),
+        ),
+        route(
+            Verb::Post,
+            "/v1/tenants/{tenant}/endpoints/{endpoint}/pause",
+            "pause_endpoint",
+            "Holds an endpoint's deliveries. None is lost.",
+            &[],
+            RequestBody::OptionalJson("Nothing"),
+            THE_ENDPOINT,
+            &[(409, Code::WrongState)],
+            |call| Box::pin(stand(call, StatusChangeRequest::Pause)),
+        ),
+        route(
+            Verb::Post,
+            "/v1/tenants/{tenant}/endpoints/{endpoint}/resume",
+            "resume_endpoint",
+            "Lets held deliveries go, gently, and says that a tripped breaker may close.",
+            &[],
+            RequestBody::OptionalJson("Nothing"),
+            THE_ENDPOINT,
+            &[(409, Code::WrongState)],
+            |call| Box::pin(stand(call, StatusChangeRequest::Resume)),
+        ),
+        route(
+            Verb::Get,
+            "/v1/tenants/{tenant}/endpoints/{endpoint}/secret",
+            "get_endpoint_secret",
+            "Shows the signing secret, and earlier ones that still sign along.",
+            &[],
+            RequestBody::Nothing,
+            THE_SECRET,
+            &[],
+            |call| Box::pin(secret::show(call)),
+        ),
+        route(
+            Verb::Post,
+            "/v1/tenants/{tenant}/endpoints/{endpoint}/secret/rotate",
+            "rotate_endpoint_secret",
+            "Changes the signing secret for a fresh one of either kind, or for one brought along. Earlier ones sign along for `overlap`, 24 hours unless said otherwise; `0s` ends them at once.",
+            &[],
+            RequestBody::OptionalJson("Rotation"),
+            THE_SECRET,
+            &[(409, Code::WrongState), (409, Code::Contended)],
+            |call| to_the_end(secret::rotate(call)),
+        ),
+        route(
+            Verb::Get,
+            "/v1/tenants/{tenant}/endpoints/{endpoint}/health",
+            "get_endpoint_health",
+            "Shows how an endpoint is: its breaker, what waits for it, and how it did lately.",
+            &[],
+            RequestBody::Nothing,
+            &[SuccessResponse {
+                status: 200,
+                about: "How it is.",
+                content: Content::Json("EndpointHealth"),
+            }],
+            &[],
+            |call| Box::pin(health::show(call)),
+        ),
+    ],
+    schemas: schemas::all,
+};
+
+const THE_ENDPOINT: &[SuccessResponse] = &[SuccessResponse {
+    status: 200,
+    about: "The endpoint, as it is now.",
+    content: Content::Json("Endpoint"),
+}];
+
+const THE_SECRET: &[SuccessResponse] = &[SuccessResponse {
+    status: 200,
+    about: "The secret.",
+    content: Content::Json("EndpointSecret"),
+}];
+
+#[expect(
+    clippy::too_many_arguments,
+    reason = "one for each column of the table"
+)]
+const fn route(
+    verb: Verb,
+    path: &'static str,
+    name: &'static str,
+    summary: &'static str,
+    query: &'static [Parameter],
+    takes: RequestBody,
+    gives: &'static [SuccessResponse],
+    fails: &'static [(u16, Code)],
+    handler: Handler,
+) -> Route {
+    Route {
+        verb,
+        path,
+        name,
+        summary,
+        access: Access::Tenant,
+        query,
+        takes,
+        gives,
+        fails,
+        handler,
+    }
+}
+
+/// Returns the endpoint in the path, if it belongs to the tenant and is not deleted.
+pub(super) async fn find(call: &Call) -> Result<EndpointRow, Problem> {
+    let id: EndpointId = call.id("endpoint", ResourceKind::Endpoint)?;
+    let row = call.app.store.endpoint(id).await?;
+    row.filter(|row| {
+        row.endpoint.tenant == call.tenant().tenant.id && row.standing != Standing::Deleted
+    })
+    .ok_or_else(|| Problem::missing(ResourceKind::Endpoint))
+}
+
+async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
+    let document = call.take_json().await?;
+    let app = &call.app;
+    let tenant = &call.tenant().tenant;
+    let now = app.clock.wall();
+    let mut endpoint = Endpoint {
+        id: app.mint(),
+        tenant: tenant.id.clone(),
+        url: String::new(),
+        description: String::new(),
+        event_types: Vec::new(),
+        retry_policy: None,
+        timeout: app.settings.timeout,
+        max_in_flight: app.settings.max_in_flight,
+        rate: app.settings.rate_limit,
+        ordered: false,
+        sealed_headers: Vec::new(),
+        sealed_keys: Vec::new(),
+        signature_style: SignatureStyle::Standard,
+        sealed_credentials: Vec::new(),
+        owner_email: None,
+        created_at: now,
+        revision: 0,
+    };
+    let beside = form::read(app, tenant, &document, &mut endpoint, true)?;
+    let headers = beside.headers.unwrap_or_default();
+    endpoint.sealed_headers = seal_headers(app, &endpoint, &headers);
+    if let Some(credentials) = &beside.credentials {
+        endpoint.sealed_credentials = seal_credentials(app, &endpoint, credentials);
+    }
+    let key = beside.key.expect("a new endpoint has a key");
+    let plain = reveal(&key);
+    let public_key = secret::public_key(&key);
+    endpoint.sealed_keys = secret::seal(app, &endpoint, &SigningKeyring::new(key));
+    let allowed = app.endpoints_allowed(tenant);
+    let inserted = app.store.create_endpoint(now, endpoint.clone(), allowed);
+    match inserted.await? {
+        CreateResult::Created => {
+            let row = EndpointRow {
+                endpoint,
+                standing: Standing::Enabled,
+                disabled_reason: None,
+                health: Health::default(),
+            };
+            let mut shown = shown(app, tenant, &row)?;
+            shown.secret = Some(plain);
+            shown.public_key = public_key;
+            let answer = body::answer_secret(StatusCode::CREATED, &shown);
+            Ok(trail::made(row.endpoint.id, answer))
+        }
+        CreateResult::NoSuchTenant => Err(Problem::missing(ResourceKind::Tenant)),
+        CreateResult::TooMany => Err(too_many_endpoints(allowed)),
+        CreateResult::Taken => Err(Problem::internal(&"a fresh id was taken")),
+    }
+}
+
+async fn list(call: Call) -> Result<Response<Body>, Problem> {
+    let mut query = call.query();
+    let page = query.page();
+    query.finish()?;
+    let tenant = &call.tenant().tenant;
+    let page = call.app.store.endpoints(tenant.id.clone(), page).await?;
+    let mut items = Vec::with_capacity(page.items.len());
+    for row in &page.items {
+        items.push(shown(&call.app, tenant, row)?);
+    }
+    let page = posthaste_store::Page {
+        items,
+        next: page.next,
+    };
+    Ok(paging::answer(page, |shown| shown))
+}
+
+async fn show_one(call: Call) -> Result<Response<Body>, Problem> {
+    let row = find(&call).await?;
+    answer_with(&call, &row)
+}
+
+fn answer_with(call: &Call, row: &EndpointRow) -> Result<Response<Body>, Problem> {
+    let shown = shown(&call.app, &call.tenant().tenant, row)?;
+    Ok(body::answer(StatusCode::OK, &shown))
+}
+
+async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
+    let document = call.take_json().await?;
+    let app = &call.app;
+    for _ in 0..MAX_TRIES {
+        let mut row = find(&call).await?;
+        let tenant = &call.tenant().tenant;
+        let beside = form::read(app, tenant, &document, &mut row.endpoint, false)?;
+        if let Some(headers) = &beside.headers {
+            row.endpoint.sealed_headers = seal_headers(app, &row.endpoint, headers);
+        }
+        if let Some(credentials) = &beside.credentials {
+            row.endpoint.sealed_credentials = seal_credentials(app, &row.endpoint, credentials);
+        }
+        let now = app.clock.wall();
+        let replaced = app.store.replace_endpoint(now, row.endpoint.clone());
+        match replaced.await? {
+            ReplaceResult::Done => {
+                app.engine.changed(row.endpoint.id);
+                return answer_with(&call, &row);
+            }
+            ReplaceResult::Outdated => {}
+            ReplaceResult::NotFound => return Err(Problem::missing(ResourceKind::Endpoint)),
+        }
+    }
+    Err(contended())
+}
+
+async fn delete(call: Call) -> Result<Response<Body>, Problem> {
+    let id = find(&call).await?.endpoint.id;
+    let switchboard = &call.app.switchboard;
+    switchboard.stand(id, Standing::Deleted, None).await?;
+    Ok(body::nothing())
+}
+
+/// A requested change of the endpoint status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StatusChangeRequest {
+    Enable,
+    Disable,
+    Pause,
+    Resume,
+}
+
+async fn stand(mut call: Call, wish: StatusChangeRequest) -> Result<Response<Body>, Problem> {
+    call.take_nothing().await?;
+    let row = find(&call).await?;
+    if let Some((standing, reason)) = next_status(wish, row.standing)? {
+        let switchboard = &call.app.switchboard;
+        let endpoint = row.endpoint.id;
+        switchboard.stand(endpoint, standing, reason).await?;
+    }
+    let row = find(&call).await?;
+    answer_with(&call, &row)
+}
+
+/// Returns the new status, or `None` if the endpoint has it already.
+fn next_status(
+    wish: StatusChangeRequest,
+    standing: Standing,
+) -> Result<Option<(Standing, Option<DisabledReason>)>, Problem> {
+    match (wish, standing) {
+        (_, Standing::Deleted) => Err(Problem::missing(ResourceKind::Endpoint)),
+        // For an enabled endpoint, this allows a tripped breaker to close.
+        (
+            StatusChangeRequest::Enable,
+            Standing::Enabled | Standing::Paused | Standing::Disabled,
+        )
+        | (StatusChangeRequest::Resume, Standing::Enabled | Standing::Paused) => {
+            Ok(Some((Standing::Enabled, None)))
+        }
+        // Keeps the original reason why the endpoint was disabled.
+        (StatusChangeRequest::Disable, Standing::Disabled)
+        | (StatusChangeRequest::Pause, Standing::Paused) => Ok(None),
+        (StatusChangeRequest::Disable, Standing::Enabled | Standing::Paused) => {
+            Ok(Some((Standing::Disabled, Some(DisabledReason::Manual))))
+        }
+        (StatusChangeRequest::Pause, Standing::Enabled) => Ok(Some((Standing::Paused, None))),
+        (StatusChangeRequest::Pause | StatusChangeRequest::Resume, Standing::Disabled) => {
+            Err(Problem::new(
+                Code::WrongState,
+                "The endpoint is disabled, so nothing waits for it. Enable it first: POST …/enable.",
+            ))
+        }
+    }
+}

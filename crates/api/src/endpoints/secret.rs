@@ -1,0 +1,248 @@
+//! An endpoint's signing secret: shows it on explicit request, and rotates it.
+
+use axum::body::Body;
+use http::{Response, StatusCode};
+use posthaste_core::mistakes::{Fields, ValidationErrors};
+use posthaste_core::sign::{KeyError, MAX_KEYS, SignatureStyle, SigningKey, VerifyingKey};
+use posthaste_core::time::{Span, Timestamp};
+use posthaste_engine::signing_keys::{self, RotationError, SigningKeyring, is_opaque, reveal};
+use posthaste_engine::vault::Purpose;
+use posthaste_store::{Endpoint, ReplaceResult};
+use posthaste_system::random::{fresh_private_key, fresh_secret};
+use serde::Serialize;
+
+use super::find;
+use super::form::style_name;
+use crate::call::Call;
+use crate::code::Code;
+use crate::problem::{Problem, ResourceKind};
+use crate::tenants::{MAX_TRIES, contended};
+use crate::{App, body, form};
+
+/// Default time for which earlier secrets stay in use after a rotation.
+pub(super) const DEFAULT_OVERLAP: Span = Span::from_hours(24);
+/// Maximum time for which earlier secrets may stay in use.
+pub(super) const MAX_OVERLAP: Span = Span::from_days(30);
+
+/// The kind of a signing secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SecretKind {
+    /// A secret shared by sender and receiver, for `v1` signatures.
+    Hmac,
+    /// A key pair, for `v1a` signatures.
+    Ed25519,
+}
+
+impl SecretKind {
+    fn of(key: &SigningKey) -> SecretKind {
+        match key {
+            SigningKey::Shared(_) => SecretKind::Hmac,
+            SigningKey::Private(_) => SecretKind::Ed25519,
+        }
+    }
+}
+
+/// The requested secret: a given one, or a new one.
+#[derive(Default)]
+pub(super) struct RequestedSecret {
+    kind: Option<SecretKind>,
+    key: Option<SigningKey>,
+    /// The request is invalid, and the error has been reported.
+    wrong: bool,
+}
+
+/// Reads the fields `secret` and `secret_kind`.
+pub(super) fn read(fields: &mut Fields<'_, '_>) -> RequestedSecret {
+    let mut wanted = RequestedSecret::default();
+    match fields.text("secret").map(signing_keys::read) {
+        None => {}
+        Some(Ok(key)) => wanted.key = Some(key),
+        Some(Err(error)) => {
+            fields.wrong("secret", format!("cannot be used: {error}"));
+            wanted.wrong = true;
+        }
+    }
+    match fields.text("secret_kind") {
+        None => {}
+        Some("hmac") => wanted.kind = Some(SecretKind::Hmac),
+        Some("ed25519") => wanted.kind = Some(SecretKind::Ed25519),
+        Some(_) => {
+            fields.wrong("secret_kind", "must be \"hmac\" or \"ed25519\"");
+            wanted.wrong = true;
+        }
+    }
+    wanted
+}
+
+impl RequestedSecret {
+    /// Returns the key for an endpoint of this style. Reports an error if they do not fit.
+    pub(super) fn resolve(
+        &self,
+        style: SignatureStyle,
+        mistakes: &mut ValidationErrors,
+    ) -> Option<SigningKey> {
+        if self.wrong {
+            return None;
+        }
+        let fresh = || match self.kind {
+            None | Some(SecretKind::Hmac) => SigningKey::Shared(fresh_secret()),
+            Some(SecretKind::Ed25519) => SigningKey::Private(fresh_private_key()),
+        };
+        let key = self.key.clone().unwrap_or_else(fresh);
+        if let Some((field, message)) = self.objection(&key, style) {
+            mistakes.note(field, message);
+            return None;
+        }
+        Some(key)
+    }
+
+    fn objection(&self, key: &SigningKey, style: SignatureStyle) -> Option<(&'static str, String)> {
+        if self.kind.is_some_and(|kind| kind != SecretKind::of(key)) {
+            let message = "is not the kind of the secret that is given: leave one of the two out";
+            return Some(("secret_kind", message.to_owned()));
+        }
+        let brought = match self.key {
+            Some(_) => "secret",
+            None => "secret_kind",
+        };
+        match (style, key) {
+            (SignatureStyle::GitHub | SignatureStyle::Stripe, SigningKey::Private(_)) => {
+                let style = style_name(style);
+                let wanted = match self.key {
+                    Some(_) => "a shared secret (whsec_…)",
+                    None => "\"hmac\"",
+                };
+                let message = format!(
+                    "must be {wanted} where \"signature_style\" is {style:?}, which an ed25519 key cannot make; or use the style \"standard\""
+                );
+                Some((brought, message))
+            }
+            (SignatureStyle::Standard, SigningKey::Shared(_)) if is_opaque(&reveal(key)) => {
+                let error = KeyError::MissingPrefix {
+                    expected: "whsec_ or whsk_",
+                };
+                let message = format!(
+                    "cannot be used: {error}; one of another form is taken where \"signature_style\" is \"github\" or \"stripe\""
+                );
+                Some((brought, message))
+            }
+            (SignatureStyle::GitHub | SignatureStyle::Stripe, SigningKey::Shared(_))
+            | (SignatureStyle::Standard, SigningKey::Shared(_) | SigningKey::Private(_)) => None,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct ShownSecret {
+    secret: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    public_key: Option<String>,
+    previous: Vec<Previous>,
+}
+
+#[derive(Serialize)]
+struct Previous {
+    secret: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    public_key: Option<String>,
+    valid_until: String,
+}
+
+/// Returns the public key that receivers verify with, if the key is a key pair.
+pub(super) fn public_key(key: &SigningKey) -> Option<String> {
+    match key.verifying_key() {
+        VerifyingKey::Shared(_) => None,
+        VerifyingKey::Public(key) => Some(key.to_string()),
+    }
+}
+
+fn shown(keyring: &SigningKeyring, now: Timestamp) -> ShownSecret {
+    let earlier = keyring.earlier(now).map(|(key, until)| Previous {
+        secret: reveal(key),
+        public_key: public_key(key),
+        valid_until: until.to_string(),
+    });
+    ShownSecret {
+        secret: reveal(keyring.newest()),
+        public_key: public_key(keyring.newest()),
+        previous: earlier.collect(),
+    }
+}
+
+/// Encrypts an endpoint's keys.
+pub(super) fn seal(app: &App, endpoint: &Endpoint, keyring: &SigningKeyring) -> Vec<u8> {
+    app.vault.seal(
+        &endpoint.tenant,
+        endpoint.id,
+        Purpose::SigningKeys,
+        &keyring.keep(),
+    )
+}
+
+/// Decrypts an endpoint's keys.
+pub(super) fn open(app: &App, endpoint: &Endpoint) -> Result<SigningKeyring, Problem> {
+    let opened = app
+        .vault
+        .open(
+            &endpoint.tenant,
+            endpoint.id,
+            Purpose::SigningKeys,
+            &endpoint.sealed_keys,
+        )
+        .map_err(|error| Problem::internal(&error))?;
+    SigningKeyring::open(&opened).map_err(|error| Problem::internal(&error))
+}
+
+pub(super) async fn show(call: Call) -> Result<Response<Body>, Problem> {
+    let row = find(&call).await?;
+    let keyring = open(&call.app, &row.endpoint)?;
+    let now = call.app.clock.wall();
+    Ok(body::answer_secret(StatusCode::OK, &shown(&keyring, now)))
+}
+
+pub(super) async fn rotate(mut call: Call) -> Result<Response<Body>, Problem> {
+    let document = call.take_json().await?;
+    let app = &call.app;
+    let mut mistakes = ValidationErrors::default();
+    let mut wanted = RequestedSecret::default();
+    let mut overlap = DEFAULT_OVERLAP;
+    form::read(&document, &mut mistakes, |fields| {
+        wanted = read(fields);
+        if let Some(given) = fields.span("overlap", Span::ZERO, MAX_OVERLAP) {
+            overlap = given;
+        }
+    });
+    mistakes.into_result(Some(()))?;
+    for _ in 0..MAX_TRIES {
+        let mut endpoint = find(&call).await?.endpoint;
+        let now = app.clock.wall();
+        let mut keyring = open(app, &endpoint)?;
+        let mut mistakes = ValidationErrors::default();
+        let key = wanted.resolve(endpoint.signature_style, &mut mistakes);
+        let key = mistakes.into_result(key)?;
+        keyring.rotate(key, now, overlap).map_err(refusal)?;
+        endpoint.sealed_keys = seal(app, &endpoint, &keyring);
+        let id = endpoint.id;
+        match app.store.replace_endpoint(now, endpoint).await? {
+            ReplaceResult::Done => {
+                app.engine.changed(id);
+                return Ok(body::answer_secret(StatusCode::OK, &shown(&keyring, now)));
+            }
+            ReplaceResult::Outdated => {}
+            ReplaceResult::NotFound => return Err(Problem::missing(ResourceKind::Endpoint)),
+        }
+    }
+    Err(contended())
+}
+
+fn refusal(error: RotationError) -> Problem {
+    match error {
+        RotationError::Known => Problem::invalid_field("secret", error.to_string()),
+        RotationError::Full => Problem::new(
+            Code::WrongState,
+            format!(
+                "{MAX_KEYS} secrets of this endpoint are still in use. Rotate with \"overlap\": \"0s\" to end all of them now, or wait until one has ended."
+            ),
+        ),
+    }
+}

@@ -1,0 +1,208 @@
+//! A tenant's API keys. A key is shown when it is created, and never again.
+
+use axum::body::Body;
+use http::{Response, StatusCode};
+use posthaste_core::id::KeyId;
+use posthaste_core::mistakes::ValidationErrors;
+use posthaste_store::{ApiKey, CreateResult, PageRequest};
+use posthaste_system::random::fresh_api_key;
+use serde::Serialize;
+use serde_json::json;
+
+use super::call::Call;
+use super::code::Code;
+use super::problem::{Problem, ResourceKind};
+use super::quota::too_many_keys;
+use super::route::{
+    Access, CURSOR, Content, Group, LIMIT, RequestBody, Route, Schema, SuccessResponse, Verb,
+    to_the_end,
+};
+use super::{body, form, paging, trail};
+use crate::hash_key;
+
+/// Maximum length of a name.
+const MAX_NAME_CHARS: usize = 200;
+/// Maximum number of keys of a tenant.
+const MAX_TENANT_KEYS: usize = 100;
+
+pub(super) static GROUP: Group = Group {
+    name: "Keys",
+    about: "A tenant's keys to this API. A key reaches its tenant only, and is shown once.",
+    routes: &[
+        Route {
+            verb: Verb::Post,
+            path: "/v1/tenants/{tenant}/keys",
+            name: "create_key",
+            summary: "Makes a key. It is in the answer, and nowhere else: only its hash is kept.",
+            access: Access::TenantKey,
+            query: &[],
+            takes: RequestBody::OptionalJson("NewKey"),
+            gives: &[SuccessResponse {
+                status: 201,
+                about: "The key, shown once.",
+                content: Content::Json("CreatedKey"),
+            }],
+            fails: &[(403, Code::QuotaExceeded)],
+            handler: |call| Box::pin(create(call)),
+        },
+        Route {
+            verb: Verb::Get,
+            path: "/v1/tenants/{tenant}/keys",
+            name: "list_keys",
+            summary: "Lists a tenant's keys, newest first, without showing them.",
+            access: Access::TenantKey,
+            query: &[LIMIT, CURSOR],
+            takes: RequestBody::Nothing,
+            gives: &[SuccessResponse {
+                status: 200,
+                about: "A page of keys.",
+                content: Content::List("Key"),
+            }],
+            fails: &[],
+            handler: |call| Box::pin(list(call)),
+        },
+        Route {
+            verb: Verb::Delete,
+            path: "/v1/tenants/{tenant}/keys/{key}",
+            name: "revoke_key",
+            summary: "Revokes a key.",
+            access: Access::TenantKey,
+            query: &[],
+            takes: RequestBody::Nothing,
+            gives: &[SuccessResponse {
+                status: 204,
+                about: "It opens nothing any more.",
+                content: Content::Nothing,
+            }],
+            fails: &[],
+            handler: |call| to_the_end(revoke(call)),
+        },
+    ],
+    schemas,
+};
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    id: String,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+    created_at: String,
+}
+
+fn shown<'a>(key: &'a ApiKey, plain: Option<&'a str>) -> Shown<'a> {
+    Shown {
+        id: key.id.to_string(),
+        name: &key.name,
+        key: plain,
+        created_at: key.created_at.to_string(),
+    }
+}
+
+async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
+    let document = call.take_json().await?;
+    let mut mistakes = ValidationErrors::default();
+    let mut name = None;
+    form::read(&document, &mut mistakes, |fields| {
+        name = form::text(fields, "name", MAX_NAME_CHARS);
+    });
+    let name = mistakes.into_result(Some(name.unwrap_or_default()))?;
+    let app = &call.app;
+    let tenant = call.tenant().tenant.id.clone();
+    let all = PageRequest {
+        limit: MAX_TENANT_KEYS,
+        before: None,
+    };
+    let existing = app.store.keys(Some(tenant.clone()), all).await?;
+    if existing.items.len() >= MAX_TENANT_KEYS {
+        return Err(too_many_keys(MAX_TENANT_KEYS));
+    }
+    let plain = fresh_api_key();
+    let now = app.clock.wall();
+    let key = ApiKey {
+        id: app.mint(),
+        tenant: Some(tenant),
+        name,
+        hash: hash_key(&plain),
+        created_at: now,
+    };
+    match app.store.create_key(now, key.clone()).await? {
+        CreateResult::Created => {
+            let answer = body::answer_secret(StatusCode::CREATED, &shown(&key, Some(&plain)));
+            Ok(trail::made(key.id, answer))
+        }
+        CreateResult::NoSuchTenant => Err(Problem::missing(ResourceKind::Tenant)),
+        CreateResult::Taken | CreateResult::TooMany => {
+            Err(Problem::internal(&"a fresh key was refused"))
+        }
+    }
+}
+
+async fn list(call: Call) -> Result<Response<Body>, Problem> {
+    let mut query = call.query();
+    let page = query.page();
+    query.finish()?;
+    let tenant = call.tenant().tenant.id.clone();
+    let page = call.app.store.keys(Some(tenant), page).await?;
+    Ok(paging::answer(page, |key| json!(shown(&key, None))))
+}
+
+async fn revoke(call: Call) -> Result<Response<Body>, Problem> {
+    let app = &call.app;
+    let id: KeyId = call.id("key", ResourceKind::Key)?;
+    let tenant = call.tenant().tenant.id.clone();
+    let now = app.clock.wall();
+    let revoked = app.store.revoke_key(now, Some(tenant), id).await?;
+    app.forget_keys(|key| key.id == id);
+    if revoked {
+        Ok(body::nothing())
+    } else {
+        Err(Problem::missing(ResourceKind::Key))
+    }
+}
+
+fn schemas() -> Vec<Schema> {
+    let id = json!({"type": "string", "pattern": "^key_[0-9a-hjkmnp-tv-z]{26}$"});
+    let time = json!({"type": "string", "format": "date-time"});
+    vec![
+        Schema {
+            name: "NewKey",
+            shape: json!({
+                "type": "object",
+                "properties": {"name": {"type": ["string", "null"], "maxLength": MAX_NAME_CHARS}},
+                "additionalProperties": false,
+                "examples": [{"name": "ci"}],
+            }),
+        },
+        Schema {
+            name: "CreatedKey",
+            shape: json!({
+                "type": "object",
+                "required": ["id", "name", "key", "created_at"],
+                "properties": {
+                    "id": id, "name": {"type": "string"},
+                    "key": {"type": "string", "pattern": "^ph_"}, "created_at": time,
+                },
+                "additionalProperties": false,
+                "examples": [{
+                    "id": "key_01jd2kq8z3w5x7y9a1b2c3d4e5", "name": "ci",
+                    "key": "ph_m5pQ0cJvXr2nTqKfVwYb8uZ1sLhDgEa3iOxN7tRk9cM",
+                    "created_at": "2026-01-02T03:04:05.678Z",
+                }],
+            }),
+        },
+        Schema {
+            name: "Key",
+            shape: json!({
+                "type": "object",
+                "required": ["id", "name", "created_at"],
+                "properties": {"id": id, "name": {"type": "string"}, "created_at": time},
+                "additionalProperties": false,
+                "examples": [{
+                    "id": "key_01jd2kq8z3w5x7y9a1b2c3d4e5", "name": "ci",
+                    "created_at": "2026-01-02T03:04:05.678Z",
+                }],
+            }),
+        },
+    ]
+}

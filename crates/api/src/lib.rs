@@ -1,0 +1,167 @@
+//! The HTTP API.
+//!
+//! ```text
+//!  connection ─▶ router ─▶ authenticate ─▶ find tenant ─▶ handler ─▶ response
+//!   (serve)     (routes)   (auth, pace)      (auth)     (tenants, endpoints, …)
+//! ```
+//!
+//! Guarantees:
+//!
+//! - **One route table.** [`routes`] lists every route with its request and response types. The router, the
+//!   OpenAPI document and the documentation page are generated from it.
+//! - **Strict.** A request that is not understood is refused before anything is done. The response lists all
+//!   errors at once, each with its field and the accepted values.
+//! - **Isolated tenants.** Data of another tenant is answered exactly like data that does not exist.
+//! - **Bounded.** Bodies, heads, queries, lists, connections, caches and waits have named limits.
+//! - **Audited.** Every change is recorded in the audit log, for every caller and every interface; see `trail`.
+//! - **Uniform errors.** Every error is `application/problem+json` with a stable code.
+
+mod alerts;
+mod attention;
+mod audit;
+pub mod auth;
+pub mod body;
+pub mod cache;
+pub mod call;
+pub mod code;
+pub mod dead_letters;
+pub mod deliveries;
+pub mod delivery_view;
+mod docs;
+mod endpoints;
+pub mod events;
+mod find;
+pub(crate) mod form;
+pub mod inside;
+pub mod json_indent;
+mod key_hash;
+mod keys;
+pub mod limits;
+pub mod metrics;
+pub mod openapi;
+mod operational;
+pub mod origin;
+pub mod paging;
+pub mod policies;
+mod portal_links;
+mod probes;
+pub mod problem;
+pub mod quota;
+pub mod rate;
+pub mod rate_limit;
+mod replays;
+pub mod reports;
+pub mod route;
+pub mod routes;
+pub mod serve;
+pub mod settings;
+pub mod stats;
+mod tenants;
+pub mod trail;
+mod usage;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use posthaste_core::dice::Dice;
+use posthaste_core::id::{Mint, TenantId};
+use posthaste_engine::Engine;
+use posthaste_engine::owner_router::OwnerRouter;
+use posthaste_engine::vault::Vault;
+use posthaste_store::{KeyHash, Store};
+use posthaste_system::clock::Clock;
+use posthaste_telemetry::metrics::Metrics;
+use posthaste_telemetry::queue_age::CachedQueueAge;
+use posthaste_telemetry::traces::Telemetry;
+use rustc_hash::FxHashMap;
+use tokio::sync::Notify;
+
+use auth::{CachedKey, CachedTenant, MAX_KNOWN_KEYS, MAX_KNOWN_TENANTS};
+use cache::Cache;
+use rate_limit::Meter;
+
+pub use key_hash::hash_key;
+pub use routes::{probes_only, router};
+pub use settings::ApiSettings;
+
+/// The shared state of all handlers.
+pub struct App {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// The engine of this node.
+    pub engine: Engine,
+    /// Passes requests to the node that owns an endpoint.
+    pub switchboard: Arc<OwnerRouter>,
+    /// Encrypts and decrypts secrets.
+    pub vault: Arc<Vault>,
+    /// Metrics and counters.
+    pub observe: Arc<Metrics>,
+    /// Sends traces to a collector.
+    pub telemetry: Telemetry,
+    /// The clock.
+    pub clock: Clock,
+    /// The age of the oldest waiting delivery.
+    pub queue_age: Arc<CachedQueueAge>,
+    /// Settings of the API.
+    pub settings: ApiSettings,
+    /// Wakes the replay task when a replay is created.
+    pub replay_bell: Arc<Notify>,
+    admin_keys: FxHashMap<KeyHash, Meter>,
+    keys: Cache<KeyHash, Arc<CachedKey>>,
+    tenants: Cache<TenantId, Arc<CachedTenant>>,
+    /// Rate-limit state of each tenant's audited requests.
+    acts: Cache<TenantId, Arc<Meter>>,
+    mint: Mutex<Mint>,
+}
+
+impl App {
+    /// Creates the API. `dice` is the RNG for the ids of keys and endpoints.
+    pub fn new(
+        store: Arc<dyn Store>,
+        engine: Engine,
+        vault: Arc<Vault>,
+        observe: Arc<Metrics>,
+        clock: Clock,
+        dice: Dice,
+        settings: ApiSettings,
+    ) -> App {
+        let admin_keys = settings.admin_keys.iter();
+        let switchboard = OwnerRouter::new(
+            engine.clone(),
+            observe.clone(),
+            clock.clone(),
+            store.clone(),
+            store.cluster(),
+        );
+        let queue_age = CachedQueueAge::new(store.clone(), clock.clone());
+        App {
+            store,
+            engine,
+            switchboard: Arc::new(switchboard),
+            vault,
+            observe,
+            telemetry: Telemetry::off(),
+            queue_age: Arc::new(queue_age),
+            clock,
+            admin_keys: admin_keys.map(|hash| (*hash, Meter::default())).collect(),
+            settings,
+            keys: Cache::new(MAX_KNOWN_KEYS),
+            tenants: Cache::new(MAX_KNOWN_TENANTS),
+            acts: Cache::new(MAX_KNOWN_TENANTS),
+            mint: Mutex::new(Mint::new(dice)),
+            replay_bell: Arc::new(Notify::new()),
+        }
+    }
+
+    /// Sets the telemetry that traces are sent with.
+    pub fn telling(mut self, telemetry: Telemetry) -> App {
+        self.telemetry = telemetry;
+        self
+    }
+
+    /// Generates a new id.
+    pub fn mint<T: From<u128>>(&self) -> T {
+        let now = self.clock.wall();
+        let mut mint = self.mint.lock().unwrap_or_else(PoisonError::into_inner);
+        mint.next(now)
+    }
+}

@@ -1,0 +1,150 @@
+//! Metrics for Prometheus.
+//!
+//! Each metric is either of this node or of the whole store; the latter is the same on every node. Metrics
+//! name no tenant, so they need no key. Only series of single endpoints, if the operator enables them, name
+//! tenants, and they need an admin key. A value that is unavailable is left out: an incomplete scrape of a
+//! server in trouble is better than none.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, Response};
+use posthaste_core::dispatcher::BreakerCounts;
+use posthaste_engine::Phase;
+use posthaste_store::Scope;
+use posthaste_telemetry::metrics::machine::{self, Process};
+use posthaste_telemetry::metrics::metric::Metric;
+use posthaste_telemetry::metrics::window::Window;
+use posthaste_telemetry::metrics::{EndpointPending, Gauges, exposition};
+use tokio::time::timeout;
+
+use super::App;
+use super::auth::bearer;
+use super::call::Call;
+use super::problem::Problem;
+use super::route::{Access, Content, Group, RequestBody, Route, SuccessResponse, Verb};
+use super::stats::retrying_over_24h;
+
+/// Maximum time for one value from the engine or the store. An engine that is still starting does not answer.
+const READ_TIMEOUT: Duration = Duration::from_millis(500);
+/// Maximum time for counting the waiting deliveries of single endpoints.
+const COUNT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum number of parallel store reads. Sending needs the same readers.
+const MAX_PARALLEL_READS: usize = 16;
+
+pub(super) static GROUP: Group = Group {
+    name: "Metrics",
+    about: "The figures for Prometheus.",
+    routes: &[Route {
+        verb: Verb::Get,
+        path: "/metrics",
+        name: "get_metrics",
+        summary: "Shows every metric, in the text format of Prometheus. Single endpoints are shown to a caller with an admin key, if `metrics.per_endpoint` is set.",
+        access: Access::Open,
+        query: &[],
+        takes: RequestBody::Nothing,
+        gives: &[SuccessResponse {
+            status: 200,
+            about: "The metrics.",
+            content: Content::Other("text/plain"),
+        }],
+        fails: &[],
+        handler: |call| Box::pin(metrics(call)),
+    }],
+    schemas: Vec::new,
+};
+
+/// `GET /metrics`.
+async fn metrics(call: Call) -> Result<Response<Body>, Problem> {
+    let app = &call.app;
+    let mut gauges = gauges(app).await;
+    if may_see_endpoints(app, call.headers()).await {
+        gauges.shows_endpoints = true;
+        gauges.endpoints = pending_by_endpoint(app).await;
+    }
+    let text = exposition::render(&told(app, &gauges));
+    let mut response = Response::new(Body::from(text));
+    let headers = response.headers_mut();
+    let text = HeaderValue::from_static(exposition::CONTENT_TYPE);
+    headers.insert(CONTENT_TYPE, text);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// Returns the present value of every metric that names no tenant.
+pub async fn all(app: &App) -> Vec<Metric> {
+    told(app, &gauges(app).await)
+}
+
+fn told(app: &App, gauges: &Gauges) -> Vec<Metric> {
+    let mut metrics = app.observe.metrics(gauges);
+    metrics.extend(app.telemetry.metrics());
+    metrics
+}
+
+/// Returns true if series of single endpoints are enabled and the caller has an admin key. Other callers
+/// still get all other metrics.
+async fn may_see_endpoints(app: &App, headers: &HeaderMap) -> bool {
+    if app.observe.busy().is_none() || bearer(headers).is_none() {
+        return false;
+    }
+    let caller = app.authenticate(headers).await;
+    caller.is_ok_and(|caller| caller.must_be_admin().is_ok())
+}
+
+/// Reads the gauges of the engine, the store, all nodes and the machine.
+async fn gauges(app: &App) -> Gauges {
+    let breakers = match app.engine.phase() {
+        // An engine that is starting has no lanes, so no breaker has tripped.
+        Phase::Starting => Some(BreakerCounts::default()),
+        Phase::Running | Phase::Stopped => within(app.engine.breakers()).await,
+    };
+    let hour = app.switchboard.tally(&Scope::Everything, Window::Hour);
+    let path = app.store.path();
+    Gauges {
+        counts: within(app.store.counts()).await,
+        in_flight: app.engine.flight_count() as u64,
+        breakers,
+        retrying_over_24h: within(retrying_over_24h(app, None)).await,
+        shards: app.switchboard.shards_owned() as u64,
+        nodes: app.switchboard.node_count() as u64,
+        // This asks other nodes too, so it gets more time.
+        hour: timeout(COUNT_TIMEOUT, hour).await.ok().and_then(Result::ok),
+        queue_age: timeout(READ_TIMEOUT, app.queue_age.read())
+            .await
+            .ok()
+            .flatten(),
+        store_free_ratio: path.and_then(machine::free_ratio),
+        process: Process::read(),
+        alerts: within(app.store.open_alerts()).await,
+        ..Gauges::default()
+    }
+}
+
+async fn within<T, E>(asked: impl Future<Output = Result<T, E>>) -> Option<T> {
+    timeout(READ_TIMEOUT, asked).await.ok().and_then(Result::ok)
+}
+
+/// Counts the waiting deliveries of each endpoint with its own series. Leaves out those that are not counted in time.
+async fn pending_by_endpoint(app: &App) -> Vec<EndpointPending> {
+    let mut known = Vec::new();
+    let busy = app.observe.busy().unwrap_or_default();
+    let counting = async {
+        for some in busy.chunks(MAX_PARALLEL_READS) {
+            let asked: Vec<_> = some.iter().map(|(id, _)| app.store.pending(*id)).collect();
+            for ((endpoint, counted), asked) in some.iter().zip(asked) {
+                let Ok(pending) = asked.await else {
+                    return;
+                };
+                known.push(EndpointPending {
+                    tenant: counted.tenant.clone(),
+                    endpoint: *endpoint,
+                    pending,
+                });
+            }
+        }
+    };
+    let _ = timeout(COUNT_TIMEOUT, counting).await;
+    known
+}

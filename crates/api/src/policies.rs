@@ -1,0 +1,326 @@
+//! Retry policies: explains the presets and custom policies, and simulates them.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use http::{Response, StatusCode};
+use posthaste_core::forecast::{MAX_OUTAGE, Scenario, forecast};
+use posthaste_core::lane::{
+    DEFAULT_MAX_IN_FLIGHT, MAX_BURST, MAX_IN_FLIGHT, MAX_PER_SECOND, MIN_PER_SECOND, RateLimit,
+};
+use posthaste_core::mistakes::{Fields, ValidationErrors};
+use posthaste_core::policy::{Preset, RetryPolicy};
+use posthaste_core::time::Span;
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::body;
+use super::call::Call;
+use super::code::Code;
+use super::problem::Problem;
+use super::route::{Access, Content, Group, RequestBody, Route, Schema, SuccessResponse, Verb};
+use crate::rate::{self, MAX_CAPACITY, MIN_CAPACITY};
+use crate::reports::{ExplanationReport, OutageReport, PolicyReport};
+
+/// Maximum number of deliveries in a simulation. The command line allows more, because it does not share the
+/// machine with a server.
+pub const MAX_SIMULATED: u32 = 100_000;
+/// Maximum number of parallel simulations, so that they do not delay deliveries.
+pub const MAX_SIMULATIONS: usize = 1;
+/// Maximum time that a simulation waits for others before it is refused, and `Retry-After` of the refusal.
+const SIMULATION_WAIT: Span = Span::from_secs(2);
+
+static SIMULATIONS: Semaphore = Semaphore::const_new(MAX_SIMULATIONS);
+
+pub(super) static GROUP: Group = Group {
+    name: "Policies",
+    about: "When to try again, and when to stop: explained before it is used.",
+    routes: &[
+        Route {
+            verb: Verb::Get,
+            path: "/v1/policies",
+            name: "list_policies",
+            summary: "Lists the presets, each written out and explained, the default first.",
+            access: Access::AnyKey,
+            query: &[],
+            takes: RequestBody::Nothing,
+            gives: &[SuccessResponse {
+                status: 200,
+                about: "The presets.",
+                content: Content::Json("Presets"),
+            }],
+            fails: &[],
+            handler: |call| Box::pin(list(call)),
+        },
+        Route {
+            verb: Verb::Post,
+            path: "/v1/policies/preview",
+            name: "preview_policy",
+            summary: "Explains a policy: when each attempt comes, counted from when the event is due, if each one fails at once.",
+            access: Access::AnyKey,
+            query: &[],
+            takes: RequestBody::Json("RetryPolicy"),
+            gives: &[SuccessResponse {
+                status: 200,
+                about: "The policy, explained.",
+                content: Content::Json("PolicyExplanation"),
+            }],
+            fails: &[],
+            handler: |call| Box::pin(preview(call)),
+        },
+        Route {
+            verb: Verb::Post,
+            path: "/v1/policies/simulate",
+            name: "simulate_policy",
+            summary: "Plays through what happens when a receiver is down and comes back.",
+            access: Access::AnyKey,
+            query: &[],
+            takes: RequestBody::Json("Simulation"),
+            gives: &[SuccessResponse {
+                status: 200,
+                about: "What posthaste would do, and what a naive sender would.",
+                content: Content::Json("SimulationReport"),
+            }],
+            fails: &[],
+            handler: |call| Box::pin(simulate(call)),
+        },
+    ],
+    schemas,
+};
+
+#[derive(Serialize)]
+struct Presets {
+    data: Vec<PresetView>,
+}
+
+#[derive(Serialize)]
+struct PresetView {
+    name: &'static str,
+    #[serde(flatten)]
+    report: ExplanationReport,
+}
+
+/// `GET /v1/policies`.
+async fn list(_: Call) -> Result<Response<Body>, Problem> {
+    let show = |preset: Preset| PresetView {
+        name: preset.name(),
+        report: explain(Some(preset), &preset.policy()),
+    };
+    let presets = Presets {
+        data: Preset::ALL.into_iter().map(show).collect(),
+    };
+    Ok(body::answer(StatusCode::OK, &presets))
+}
+
+/// `POST /v1/policies/preview`.
+async fn preview(mut call: Call) -> Result<Response<Body>, Problem> {
+    let document = call.take_json().await?;
+    let policy = RetryPolicy::from_json(&document)?;
+    let report = explain(preset_of(&document), &policy);
+    Ok(body::answer(StatusCode::OK, &report))
+}
+
+fn explain(preset: Option<Preset>, policy: &RetryPolicy) -> ExplanationReport {
+    ExplanationReport {
+        explanation: policy.explain(),
+        policy: PolicyReport::new(preset, policy),
+    }
+}
+
+/// Returns the preset that a document names, if it contains nothing else.
+fn preset_of(document: &Value) -> Option<Preset> {
+    let object = document.as_object()?;
+    let name = object.get("preset")?.as_str()?;
+    (object.len() == 1).then(|| name.parse().ok()).flatten()
+}
+
+/// `POST /v1/policies/simulate`.
+async fn simulate(mut call: Call) -> Result<Response<Body>, Problem> {
+    let document = call.take_json().await?;
+    let mut mistakes = ValidationErrors::default();
+    let policy = match document.get("policy").filter(|policy| !policy.is_null()) {
+        None => Some(RetryPolicy::default()),
+        Some(policy) => RetryPolicy::from_json(policy)
+            .map_err(|wrong| {
+                for mistake in wrong.iter() {
+                    let field = match mistake.field.as_str() {
+                        "" => "policy".to_owned(),
+                        field => format!("policy.{field}"),
+                    };
+                    mistakes.note(field, mistake.message.clone());
+                }
+            })
+            .ok(),
+    };
+    let preset = match document.get("policy").filter(|policy| !policy.is_null()) {
+        None => Some(Preset::Recommended),
+        Some(policy) => preset_of(policy),
+    };
+    let rest = Fields::open(&document, "", &mut mistakes).and_then(|mut fields| {
+        let rest = read(&mut fields);
+        fields.finish();
+        rest
+    });
+    let scenario = policy
+        .zip(rest)
+        .map(|(policy, rest)| Scenario { policy, ..rest });
+    let scenario = mistakes.into_result(scenario)?;
+    let wait = Duration::from_millis(SIMULATION_WAIT.as_millis());
+    let Ok(Ok(permit)) = timeout(wait, SIMULATIONS.acquire()).await else {
+        let detail = "Other simulations are running. Send it again shortly.";
+        return Err(Problem::new(Code::Overloaded, detail).after(SIMULATION_WAIT));
+    };
+    let played = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        let forecast = forecast(&scenario);
+        OutageReport::new(preset, &scenario, &forecast)
+    });
+    let report = played.await.map_err(|error| Problem::internal(&error))?;
+    Ok(body::answer(StatusCode::OK, &report))
+}
+
+/// Reads all fields except the policy.
+fn read(fields: &mut Fields<'_, '_>) -> Option<Scenario> {
+    fields.value("policy");
+    for name in ["pending", "outage", "capacity"] {
+        fields.need(name);
+    }
+    let pending = fields.count("pending", 0, MAX_SIMULATED);
+    let outage = fields.span("outage", Span::ZERO, MAX_OUTAGE);
+    let capacity = capacity(fields);
+    let max_in_flight = fields.count("max_in_flight", 1, MAX_IN_FLIGHT);
+    let mut rate = RateLimit::default();
+    if let Some(mut limit) = fields.object("rate_limit") {
+        if let Some(per_second) = limit.number("per_second", MIN_PER_SECOND, MAX_PER_SECOND) {
+            rate.per_second = per_second;
+        }
+        if let Some(burst) = limit.count("burst", 1, MAX_BURST) {
+            rate.burst = burst;
+        }
+        limit.finish();
+    }
+    let seed = fields.value("seed").map(|value| {
+        let seed = value.as_u64();
+        if seed.is_none() {
+            fields.wrong("seed", "must be a whole number, not negative");
+        }
+        seed
+    });
+    Some(Scenario {
+        policy: RetryPolicy::default(),
+        pending: pending?,
+        outage: outage?,
+        capacity_per_second: capacity?,
+        max_in_flight: max_in_flight.unwrap_or(DEFAULT_MAX_IN_FLIGHT),
+        rate,
+        seed: seed.unwrap_or(Some(1))?,
+    })
+}
+
+/// Reads a number per second, or a rate as text: `"600/m"`.
+fn capacity(fields: &mut Fields<'_, '_>) -> Option<f64> {
+    let text = fields.value("capacity")?.as_str();
+    match text.map(rate::capacity) {
+        None => fields.number("capacity", MIN_CAPACITY, MAX_CAPACITY),
+        Some(Ok(per_second)) => Some(per_second),
+        Some(Err(message)) => {
+            fields.wrong("capacity", message);
+            None
+        }
+    }
+}
+
+fn schemas() -> Vec<Schema> {
+    let explanation = || {
+        json!({
+            "attempts": {"type": "array", "items": {
+                "type": "object",
+                "required": ["number", "earliest_ms", "expected_ms", "latest_ms"],
+                "properties": {
+                    "number": {"type": "integer"},
+                    "earliest_ms": {"type": "integer"},
+                    "expected_ms": {"type": "integer"},
+                    "latest_ms": {"type": "integer"},
+                },
+                "additionalProperties": false,
+            }},
+            "gives_up_ms": {"type": "integer"},
+            "deadline_ms": {"type": "integer"},
+            "words": {"type": "string"},
+            "policy": {"type": "object", "description": "The policy, written out."},
+        })
+    };
+    let mut named = explanation();
+    named["name"] = json!({"type": "string"});
+    vec![
+        Schema {
+            name: "PolicyExplanation",
+            shape: whole(explanation()),
+        },
+        Schema {
+            name: "Presets",
+            shape: whole(json!({"data": {"type": "array", "items": whole(named)}})),
+        },
+        Schema {
+            name: "Simulation",
+            shape: json!({
+                "type": "object",
+                "required": ["pending", "outage", "capacity"],
+                "properties": {
+                    "policy": {"type": ["object", "null"], "description": "A retry policy; the preset recommended if absent."},
+                    "pending": {"type": "integer", "minimum": 0, "maximum": MAX_SIMULATED, "description": "Deliveries due when the outage begins."},
+                    "outage": {"type": "string", "description": "How long the receiver is down."},
+                    "capacity": {"type": ["number", "string"], "description": "How many requests a second it takes when it is back."},
+                    "max_in_flight": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_IN_FLIGHT},
+                    "rate_limit": {"type": ["object", "null"], "description": "`per_second` and `burst`, as of an endpoint."},
+                    "seed": {"type": ["integer", "null"], "minimum": 0, "description": "What the dice follow from."},
+                },
+                "additionalProperties": false,
+                "examples": [{"pending": 10_000, "outage": "30m", "capacity": 50}],
+            }),
+        },
+        Schema {
+            name: "SimulationReport",
+            shape: simulation_report(),
+        },
+    ]
+}
+
+fn simulation_report() -> Value {
+    let number = || json!({"type": "integer"});
+    let course = || {
+        whole(json!({
+            "attempts": number(),
+            "delivered": number(),
+            "dead_lettered": number(),
+            "dead_letter_reasons": {"type": "object", "additionalProperties": {"type": "integer"}},
+            "peak_arrivals_per_second": number(),
+            "drained_ms": number(),
+            "series": {"type": "array", "items": {"type": "object"}},
+        }))
+    };
+    whole(json!({
+        "policy": {"type": "object"},
+        "pending": number(),
+        "outage_ms": number(),
+        "capacity_per_second": {"type": "number"},
+        "limits": {"type": "object"},
+        "seed": number(),
+        "posthaste": course(),
+        "naive": course(),
+        "words": {"type": "string", "description": "What it comes to, in one sentence."},
+    }))
+}
+
+/// Returns the schema of an object with exactly these properties, all required.
+fn whole(properties: Value) -> Value {
+    let names: Vec<&String> = properties.as_object().expect("an object").keys().collect();
+    json!({
+        "type": "object",
+        "required": names,
+        "properties": properties,
+        "additionalProperties": false,
+    })
+}

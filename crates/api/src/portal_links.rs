@@ -1,0 +1,292 @@
+//! Links to a tenant's portal: time-limited access for the tenant's own people, without a key.
+//!
+//! The holder of a link can see and do the same as with the tenant's key, except for anything that would
+//! outlive the link: keys, more links, the tenant itself.
+
+use axum::body::Body;
+use http::{Response, StatusCode};
+use posthaste_core::id::PassId;
+use posthaste_core::mistakes::ValidationErrors;
+use posthaste_core::time::{Span, Timestamp};
+use posthaste_store::{CreateResult, PageRequest, Pass, SessionIdentity};
+use posthaste_system::random::fresh_token;
+use serde::Serialize;
+use serde_json::json;
+
+use super::call::Call;
+use super::code::Code;
+use super::form;
+use super::problem::{Problem, ResourceKind};
+use super::quota;
+use super::route::{
+    Access, CURSOR, Content, Group, LIMIT, RequestBody, Route, Schema, SuccessResponse, Verb,
+    to_the_end,
+};
+use super::{body, paging, trail};
+use crate::hash_key;
+
+const ALL: &str = "/v1/tenants/{tenant}/portal-links";
+const ONE: &str = "/v1/tenants/{tenant}/portal-links/{link}";
+
+/// Default lifetime of a link.
+const DEFAULT_LIFE: Span = Span::from_hours(1);
+/// Minimum lifetime: long enough to click it.
+const SHORTEST_LIFE: Span = Span::from_mins(1);
+/// Maximum lifetime. It is short because a link alone gives access.
+const LONGEST_LIFE: Span = Span::from_days(7);
+/// Maximum number of links of a tenant.
+const MAX_LINKS: usize = 1_000;
+/// Maximum length of the path that a link opens.
+const MAX_PATH_CHARS: usize = 1_000;
+
+pub(super) static GROUP: Group = Group {
+    name: "Portal links",
+    about: "Links that let a tenant's own people see its endpoints and deliveries, for a while and without a key.",
+    routes: &[
+        Route {
+            verb: Verb::Post,
+            path: ALL,
+            name: "create_portal_link",
+            summary: "Makes a link to the tenant's portal. It is shown once, and works until it expires or is ended.",
+            access: Access::TenantKey,
+            query: &[],
+            takes: RequestBody::OptionalJson("NewPortalLink"),
+            gives: &[SuccessResponse {
+                status: 201,
+                about: "The link.",
+                content: Content::Json("CreatedPortalLink"),
+            }],
+            fails: &[(403, Code::QuotaExceeded)],
+            handler: |call| Box::pin(create(call)),
+        },
+        Route {
+            verb: Verb::Get,
+            path: ALL,
+            name: "list_portal_links",
+            summary: "Lists the tenant's links that have not ended, newest first.",
+            access: Access::TenantKey,
+            query: &[LIMIT, CURSOR],
+            takes: RequestBody::Nothing,
+            gives: &[SuccessResponse {
+                status: 200,
+                about: "A page of links.",
+                content: Content::List("PortalLink"),
+            }],
+            fails: &[],
+            handler: |call| Box::pin(list(call)),
+        },
+        Route {
+            verb: Verb::Delete,
+            path: ONE,
+            name: "end_portal_link",
+            summary: "Ends a link. Whoever has it open sees nothing new from then on.",
+            access: Access::TenantKey,
+            query: &[],
+            takes: RequestBody::Nothing,
+            gives: &[SuccessResponse {
+                status: 204,
+                about: "It has ended.",
+                content: Content::Nothing,
+            }],
+            fails: &[],
+            handler: |call| to_the_end(end(call)),
+        },
+    ],
+    schemas,
+};
+
+#[derive(Serialize)]
+struct Shown {
+    id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<String>,
+    created_at: String,
+    expires_at: String,
+}
+
+fn shown(pass: &Pass, url: Option<String>) -> Shown {
+    Shown {
+        id: pass.id.to_string(),
+        url,
+        created_at: pass.created_at.to_string(),
+        expires_at: pass.expires_at.to_string(),
+    }
+}
+
+async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
+    let document = call.take_json().await?;
+    let mut mistakes = ValidationErrors::default();
+    let mut life = None;
+    let mut path = None;
+    form::read(&document, &mut mistakes, |fields| {
+        life = fields.span("expires_in", SHORTEST_LIFE, LONGEST_LIFE);
+        path = form::text(fields, "path", MAX_PATH_CHARS);
+        if path.as_deref().is_some_and(|path| !is_path(path)) {
+            fields.wrong(
+                "path",
+                "must be a path below the portal, such as \"/dead-letters\"",
+            );
+        }
+    });
+    let life = mistakes.into_result(Some(life.unwrap_or(DEFAULT_LIFE)))?;
+    let app = &call.app;
+    let tenant = call.tenant().tenant.id.clone();
+    let now = app.clock.wall();
+    let all = PageRequest {
+        limit: MAX_LINKS,
+        before: None,
+    };
+    let existing = app.store.passes(now, tenant.clone(), all).await?;
+    if existing.items.len() >= MAX_LINKS {
+        return Err(quota::too_many_links(MAX_LINKS));
+    }
+    let token = fresh_token();
+    let pass = Pass {
+        id: app.mint(),
+        hash: hash_key(&token),
+        holder: SessionIdentity::Tenant(tenant),
+        created_at: now,
+        expires_at: Timestamp(now.0.saturating_add(life.as_millis())),
+    };
+    match app.store.create_pass(now, pass.clone()).await? {
+        CreateResult::Created => {
+            let base = app.settings.public_url.clone().or(call.called());
+            let path = path.unwrap_or_default();
+            let url = format!("{}/portal/{token}{path}", base.unwrap_or_default());
+            let shown = shown(&pass, Some(url));
+            let answer = body::answer_secret(StatusCode::CREATED, &shown);
+            Ok(trail::made(pass.id, answer))
+        }
+        CreateResult::NoSuchTenant => Err(Problem::missing(ResourceKind::Tenant)),
+        CreateResult::Taken | CreateResult::TooMany => {
+            Err(Problem::internal(&"a fresh link was refused"))
+        }
+    }
+}
+
+/// Returns true if the text is a path with an optional query, and cannot point to another site.
+fn is_path(text: &str) -> bool {
+    let path = text.split(['?', '#']).next().unwrap_or_default();
+    let mut parts = path.split('/');
+    text.is_empty()
+        || text.starts_with('/')
+            && !text.starts_with("//")
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_graphic() && byte != b'\\')
+            && !parts.any(leads_up)
+}
+
+/// Returns true if browsers interpret a path segment as `.` or `..`.
+fn leads_up(part: &str) -> bool {
+    let part = part.to_ascii_lowercase().replace("%2e", ".");
+    matches!(part.as_str(), "." | "..")
+}
+
+async fn list(call: Call) -> Result<Response<Body>, Problem> {
+    let mut query = call.query();
+    let page = query.page();
+    query.finish()?;
+    let app = &call.app;
+    let tenant = call.tenant().tenant.id.clone();
+    let page = app.store.passes(app.clock.wall(), tenant, page).await?;
+    Ok(paging::answer(page, |pass| json!(shown(&pass, None))))
+}
+
+async fn end(call: Call) -> Result<Response<Body>, Problem> {
+    let id: PassId = call.id("link", ResourceKind::Link)?;
+    let app = &call.app;
+    let tenant = call.tenant().tenant.id.clone();
+    let ended = app
+        .store
+        .end_pass(app.clock.wall(), Some(tenant), id)
+        .await?;
+    match ended {
+        true => Ok(body::nothing()),
+        false => Err(Problem::missing(ResourceKind::Link)),
+    }
+}
+
+fn schemas() -> Vec<Schema> {
+    let id = json!({"type": "string", "pattern": "^pass_[0-9a-hjkmnp-tv-z]{26}$"});
+    let time = json!({"type": "string", "format": "date-time"});
+    vec![
+        Schema {
+            name: "NewPortalLink",
+            shape: json!({
+                "type": "object",
+                "properties": {
+                    "expires_in": {
+                        "type": ["string", "null"],
+                        "description": "How long it works: from `1m` to `7d`, `1h` unless said otherwise.",
+                    },
+                    "path": {
+                        "type": ["string", "null"], "maxLength": MAX_PATH_CHARS,
+                        "description": "Where in the portal it leads, such as `/dead-letters`.",
+                    },
+                },
+                "additionalProperties": false,
+                "examples": [{"expires_in": "1h"}, {}],
+            }),
+        },
+        Schema {
+            name: "CreatedPortalLink",
+            shape: json!({
+                "type": "object",
+                "required": ["id", "url", "created_at", "expires_at"],
+                "properties": {
+                    "id": id, "url": {"type": "string"}, "created_at": time, "expires_at": time,
+                },
+                "additionalProperties": false,
+                "examples": [{
+                    "id": "pass_01jd2kq8z3w5x7y9a1b2c3d4e5",
+                    "url": "https://hooks.example.com/portal/m5pQ0cJvXr2nTqKfVwYb8uZ1sLhDgEa3iOxN7tRk9cM",
+                    "created_at": "2026-01-02T03:04:05.678Z", "expires_at": "2026-01-02T04:04:05.678Z",
+                }],
+            }),
+        },
+        Schema {
+            name: "PortalLink",
+            shape: json!({
+                "type": "object",
+                "required": ["id", "created_at", "expires_at"],
+                "properties": {"id": id, "created_at": time, "expires_at": time},
+                "additionalProperties": false,
+                "examples": [{
+                    "id": "pass_01jd2kq8z3w5x7y9a1b2c3d4e5",
+                    "created_at": "2026-01-02T03:04:05.678Z", "expires_at": "2026-01-02T04:04:05.678Z",
+                }],
+            }),
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_leads_into_the_portal_and_nowhere_else() {
+        for path in [
+            "",
+            "/dead-letters",
+            "/deliveries?status=failed&error_kind=dns",
+            "/deliveries?type=a/../b",
+        ] {
+            assert!(is_path(path), "{path}");
+        }
+        for other in [
+            "dead-letters",
+            "//evil.example",
+            "/a b",
+            "/a\\b",
+            "@evil.example",
+            "/a\n",
+            "/../../dashboard",
+            "/a/%2E./b",
+            "/.?x",
+        ] {
+            assert!(!is_path(other), "{other}");
+        }
+    }
+}

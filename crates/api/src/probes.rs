@@ -1,0 +1,196 @@
+//! Health checks and the documentation of the API.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{Response, StatusCode};
+use posthaste_core::time::Span;
+use posthaste_engine::Phase;
+use serde_json::json;
+
+use super::body;
+use super::call::Call;
+use super::code::Code;
+use super::problem::Problem;
+use super::route::{Access, Content, Group, RequestBody, Route, Schema, SuccessResponse, Verb};
+use super::{docs, openapi};
+
+/// Maximum time for the store to prove that it can write.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Content security policy of the documentation pages: no scripts, no external resources.
+const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+pub(super) static GROUP: Group = Group {
+    name: "Server",
+    about: "Whether the server lives, whether it can work, and what it can be asked. These need no key.",
+    routes: &[
+        open_route(
+            "/healthz",
+            "get_liveness",
+            "Says that the process lives.",
+            &[SuccessResponse {
+                status: 200,
+                about: "It lives.",
+                content: Content::Json("Liveness"),
+            }],
+            &[],
+            |call| Box::pin(alive(call)),
+        ),
+        open_route(
+            "/readyz",
+            "get_readiness",
+            "Says whether the server can take and send events: its store can write, its engine runs.",
+            &[SuccessResponse {
+                status: 200,
+                about: "It can.",
+                content: Content::Json("Liveness"),
+            }],
+            &[
+                (503, Code::Unavailable),
+                (503, Code::Overloaded),
+                (503, Code::ShuttingDown),
+                (507, Code::DiskFull),
+            ],
+            |call| Box::pin(ready(call)),
+        ),
+        open_route(
+            "/openapi.json",
+            "get_openapi",
+            "Describes every route, as OpenAPI 3.1.",
+            &[SuccessResponse {
+                status: 200,
+                about: "The description.",
+                content: Content::Other("application/json"),
+            }],
+            &[],
+            |call| Box::pin(description(call)),
+        ),
+        open_route(
+            "/docs",
+            "get_docs",
+            "Describes every route and every error, as a page to read.",
+            &[SuccessResponse {
+                status: 200,
+                about: "The page.",
+                content: Content::Other("text/html"),
+            }],
+            &[],
+            |call| Box::pin(page(call)),
+        ),
+        open_route(
+            "/docs/errors",
+            "get_docs_errors",
+            "Describes every error: what it means, and what to do.",
+            &[SuccessResponse {
+                status: 200,
+                about: "The page.",
+                content: Content::Other("text/html"),
+            }],
+            &[],
+            |call| Box::pin(errors_page(call)),
+        ),
+    ],
+    schemas,
+};
+
+const fn open_route(
+    path: &'static str,
+    name: &'static str,
+    summary: &'static str,
+    gives: &'static [SuccessResponse],
+    fails: &'static [(u16, Code)],
+    handler: super::route::Handler,
+) -> Route {
+    Route {
+        verb: Verb::Get,
+        path,
+        name,
+        summary,
+        access: Access::Open,
+        query: &[],
+        takes: RequestBody::Nothing,
+        gives,
+        fails,
+        handler,
+    }
+}
+
+fn schemas() -> Vec<Schema> {
+    vec![Schema {
+        name: "Liveness",
+        shape: json!({
+            "type": "object",
+            "required": ["status", "version"],
+            "properties": {
+                "status": {"const": "ok"},
+                "version": {"type": "string"},
+            },
+            "additionalProperties": false,
+            "examples": [{"status": "ok", "version": env!("CARGO_PKG_VERSION")}],
+        }),
+    }]
+}
+
+fn well() -> Response<Body> {
+    let told = json!({"status": "ok", "version": env!("CARGO_PKG_VERSION")});
+    let mut response = body::answer(StatusCode::OK, &told);
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+async fn alive(_: Call) -> Result<Response<Body>, Problem> {
+    Ok(well())
+}
+
+async fn ready(call: Call) -> Result<Response<Body>, Problem> {
+    let app = &call.app;
+    let probe = app.store.probe(app.clock.wall());
+    match tokio::time::timeout(PROBE_TIMEOUT, probe).await {
+        Ok(written) => written?,
+        Err(_) => {
+            let detail = format!(
+                "The store did not write within {} s. Look at the disk, and at the log.",
+                PROBE_TIMEOUT.as_secs()
+            );
+            return Err(Problem::new(Code::Unavailable, detail).after(Span::from_secs(5)));
+        }
+    }
+    match app.engine.phase() {
+        Phase::Running => Ok(well()),
+        Phase::Starting => {
+            let detail = "The engine is still looking at what is on disk. Ask again shortly.";
+            Err(Problem::new(Code::Unavailable, detail).after(Span::from_secs(1)))
+        }
+        Phase::Stopped => Err(Problem::shutting_down()),
+    }
+}
+
+async fn description(_: Call) -> Result<Response<Body>, Problem> {
+    let bytes = openapi::document_bytes();
+    Ok(body::answer_bytes(StatusCode::OK, bytes))
+}
+
+async fn page(_: Call) -> Result<Response<Body>, Problem> {
+    Ok(html(docs::page()))
+}
+
+async fn errors_page(_: Call) -> Result<Response<Body>, Problem> {
+    Ok(html(docs::errors_page()))
+}
+
+fn html(page: String) -> Response<Body> {
+    let mut response = Response::new(Body::from(page));
+    let headers = response.headers_mut();
+    let html = HeaderValue::from_static("text/html; charset=utf-8");
+    headers.insert(CONTENT_TYPE, html);
+    let policy = HeaderValue::from_static(PAGE_POLICY);
+    headers.insert(CONTENT_SECURITY_POLICY, policy);
+    let plain = HeaderValue::from_static("nosniff");
+    headers.insert(X_CONTENT_TYPE_OPTIONS, plain);
+    response
+}

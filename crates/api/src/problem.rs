@@ -1,0 +1,305 @@
+//! Errors of the API: RFC 9457, `application/problem+json`.
+//!
+//! Every [`Problem`] has a stable [`Code`] and explains what is wrong and what to do. If waiting helps, it
+//! has a `Retry-After`. No message reveals another tenant, an address or a secret.
+
+use std::borrow::Cow;
+
+use axum::body::Body;
+use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{Response, StatusCode};
+use posthaste_core::mistakes::ValidationErrors;
+use posthaste_core::time::Span;
+use posthaste_engine::EngineError;
+use posthaste_store::StoreError;
+use serde::Serialize;
+
+use super::code::Code;
+
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste::api::problem";
+
+/// Default `Retry-After`.
+const SHORT_WAIT: Span = Span::from_secs(1);
+/// `Retry-After` while the operator must free disk space or fix the store.
+const LONG_WAIT: Span = Span::from_secs(10);
+
+/// Media type of a problem.
+pub const PROBLEM_JSON: &str = "application/problem+json";
+
+/// An error response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The stable code.
+    pub code: Code,
+    /// The HTTP status.
+    pub status: StatusCode,
+    /// The problem with this request, and what to do.
+    pub detail: Cow<'static, str>,
+    /// The invalid fields and their problems.
+    pub errors: Option<ValidationErrors>,
+    /// Time to wait before a retry.
+    pub retry_after: Option<Span>,
+    /// The limit that is exceeded.
+    pub limit: Option<&'static str>,
+    /// The allowed methods, for the `Allow` header.
+    allow: Option<String>,
+}
+
+#[derive(Serialize)]
+struct ProblemBody<'a> {
+    r#type: String,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+    code: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    errors: Option<&'a ValidationErrors>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<&'a str>,
+}
+
+/// The kinds of things that can be missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResourceKind {
+    /// An unknown path.
+    Path,
+    /// A tenant.
+    Tenant,
+    /// A key.
+    Key,
+    /// An endpoint.
+    Endpoint,
+    /// An event.
+    Event,
+    /// A delivery.
+    Delivery,
+    /// A replay.
+    Replay,
+    /// A link to a portal.
+    Link,
+}
+
+impl ResourceKind {
+    fn missing(self) -> &'static str {
+        match self {
+            ResourceKind::Path => "There is nothing at this path. GET /docs lists every path.",
+            ResourceKind::Tenant => "There is no such tenant. Check the id in the path.",
+            ResourceKind::Key => "There is no such key. Check the id in the path.",
+            ResourceKind::Endpoint => "There is no such endpoint. Check the id in the path.",
+            ResourceKind::Event => "There is no such event. Check the id in the path.",
+            ResourceKind::Delivery => "There is no such delivery. Check the id in the path.",
+            ResourceKind::Link => {
+                "There is no such link, or it has ended. Check the id in the path."
+            }
+            ResourceKind::Replay => "There is no such replay. Check the id in the path.",
+        }
+    }
+}
+
+impl Problem {
+    /// Creates a problem with the default status of its code.
+    pub fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Problem {
+        Problem {
+            code,
+            status: code.status(),
+            detail: detail.into(),
+            errors: None,
+            retry_after: None,
+            limit: None,
+            allow: None,
+        }
+    }
+
+    /// The resource does not exist or belongs to another tenant. Both give the same response.
+    pub fn missing(noun: ResourceKind) -> Problem {
+        Problem::new(Code::NotFound, noun.missing())
+    }
+
+    /// The key is missing or unknown.
+    pub fn unauthorized() -> Problem {
+        Problem::new(
+            Code::Unauthorized,
+            "Send the header `Authorization: Bearer KEY` with a key that has not been revoked.",
+        )
+    }
+
+    /// A tenant's key was used where an admin key is needed.
+    pub fn forbidden() -> Problem {
+        Problem::new(Code::Forbidden, "This needs an admin key.")
+    }
+
+    /// The path supports only these methods.
+    pub fn method_not_allowed(allow: String) -> Problem {
+        let detail = format!("This path takes {allow}.");
+        Problem {
+            allow: Some(allow),
+            ..Problem::new(Code::MethodNotAllowed, detail)
+        }
+    }
+
+    /// Fields are invalid.
+    pub fn invalid(mistakes: ValidationErrors) -> Problem {
+        Problem::invalid_as(Code::Invalid, mistakes)
+    }
+
+    /// Fields are invalid, with a more specific code.
+    pub fn invalid_as(code: Code, mistakes: ValidationErrors) -> Problem {
+        let mut detail = String::new();
+        for mistake in mistakes.iter() {
+            if !detail.is_empty() {
+                detail.push_str("; ");
+            }
+            let field = match mistake.field.as_str() {
+                "" => "the body",
+                field => field,
+            };
+            detail.push_str(field);
+            // Most messages continue after the field name; some are complete sentences.
+            let is_sentence = ["the ", "port ", "certificate "]
+                .iter()
+                .any(|subject| mistake.message.starts_with(subject));
+            detail.push_str(if is_sentence { ": " } else { " " });
+            detail.push_str(&mistake.message);
+        }
+        detail.push('.');
+        Problem {
+            errors: Some(mistakes),
+            ..Problem::new(code, detail)
+        }
+    }
+
+    /// One field is invalid.
+    pub fn invalid_field(field: &str, message: impl Into<String>) -> Problem {
+        let mut mistakes = ValidationErrors::default();
+        mistakes.note(field, message);
+        Problem::invalid(mistakes)
+    }
+
+    /// The body is larger than `limit_bytes`.
+    pub fn too_large(limit_bytes: u64) -> Problem {
+        let detail = format!(
+            "The body may have at most {limit_bytes} bytes; the operator sets that by `limits.body_bytes`, for lists of \
+             events by `limits.batch_body_bytes`."
+        );
+        Problem::new(Code::TooLarge, detail)
+    }
+
+    /// Sets the time after which a retry may succeed.
+    pub fn after(mut self, wait: Span) -> Problem {
+        self.retry_after = Some(wait);
+        self
+    }
+
+    /// Sets the name of the exceeded limit.
+    pub fn limited_by(mut self, limit: &'static str) -> Problem {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// Sets another status than the default.
+    pub fn with_status(mut self, status: StatusCode) -> Problem {
+        self.status = status;
+        self
+    }
+
+    /// An internal error. The cause is logged and not shown to the caller.
+    pub fn internal(why: &dyn std::fmt::Display) -> Problem {
+        tracing::error!(target: LOG_TARGET, %why, "a request failed for a fault of the server");
+        Problem::new(
+            Code::Internal,
+            "A fault of the server kept it from answering. Its log says what happened.",
+        )
+    }
+
+    /// Returns the HTTP response.
+    pub fn into_response(self) -> Response<Body> {
+        let told = ProblemBody {
+            r#type: format!("/docs/errors#{}", self.code.as_str()),
+            title: self.code.title(),
+            status: self.status.as_u16(),
+            detail: &self.detail,
+            code: self.code.as_str(),
+            errors: self.errors.as_ref(),
+            limit: self.limit,
+        };
+        let body = serde_json::to_vec(&told).expect("a problem is plain data");
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        if let Some(wait) = self.retry_after {
+            let seconds = wait.as_millis().div_ceil(1_000).max(1);
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.code == Code::Unauthorized {
+            insert_text(headers, WWW_AUTHENTICATE, "Bearer");
+        }
+        if let Some(allow) = &self.allow {
+            insert_text(headers, ALLOW, allow);
+        }
+        response
+    }
+}
+
+fn insert_text(headers: &mut http::HeaderMap, name: HeaderName, text: &str) {
+    let value = HeaderValue::from_str(text).expect("our own words are visible ASCII");
+    headers.insert(name, value);
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Problem {
+        match error {
+            StoreError::Full => Problem::new(
+                Code::DiskFull,
+                "The disk that holds the store is full. Nothing was done; send it again once the operator has made room.",
+            )
+            .after(LONG_WAIT),
+            StoreError::Overloaded => Problem::new(
+                Code::Overloaded,
+                "More waits to be written than the store can keep up with. Nothing was done; send it again shortly.",
+            )
+            .after(SHORT_WAIT),
+            StoreError::Unavailable(why) => {
+                tracing::error!(target: LOG_TARGET, %why, "the store cannot be used");
+                Problem::new(
+                    Code::Unavailable,
+                    "The store cannot be used at the moment. Nothing was acknowledged; send it again later.",
+                )
+                .after(LONG_WAIT)
+            }
+            StoreError::Closed => Problem::shutting_down(),
+        }
+    }
+}
+
+impl Problem {
+    /// The server is shutting down.
+    pub fn shutting_down() -> Problem {
+        Problem::new(
+            Code::ShuttingDown,
+            "The server is shutting down. Nothing was done; send it again when it is back.",
+        )
+        .after(SHORT_WAIT)
+    }
+}
+
+impl From<EngineError> for Problem {
+    fn from(error: EngineError) -> Problem {
+        match error {
+            EngineError::Stopped => Problem::shutting_down(),
+            EngineError::NotOwner => Problem::new(
+                Code::Unavailable,
+                "The node that sends to this endpoint could not be reached, or it is changing hands. Nothing was acknowledged; send it again shortly.",
+            )
+            .after(SHORT_WAIT),
+            EngineError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<ValidationErrors> for Problem {
+    fn from(mistakes: ValidationErrors) -> Problem {
+        Problem::invalid(mistakes)
+    }
+}

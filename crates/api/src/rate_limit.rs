@@ -1,0 +1,88 @@
+//! Rate limiter for callers of the API.
+//!
+//! [`Meter`] implements GCRA: it stores one number, the theoretical arrival time of the next request, in an
+//! atomic. A check costs one exchange and no lock. A batch larger than the burst is accepted when the full
+//! burst is available, and later requests wait longer for it. So the average rate holds.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use posthaste_core::time::{Span, Tick};
+
+use super::settings::Pace;
+
+const NS_PER_MS: u64 = 1_000_000;
+const NS_PER_SECOND: u64 = 1_000_000_000;
+
+/// The state of one rate limiter.
+#[derive(Debug, Default)]
+pub struct Meter {
+    theoretical_arrival_ns: AtomicU64,
+}
+
+impl Meter {
+    /// Takes `count` requests from the limit, or returns the time to wait before a retry.
+    pub fn spend(&self, now: Tick, pace: Pace, count: u32) -> Result<(), Span> {
+        let interval_ns = NS_PER_SECOND / u64::from(pace.per_second.max(1));
+        let burst = u64::from(pace.burst.max(1));
+        let room_ns = interval_ns * burst;
+        let needed_ns = interval_ns * u64::from(count).min(burst);
+        let cost_ns = interval_ns * u64::from(count);
+        let now_ns = now.0.saturating_mul(NS_PER_MS);
+        let spend = |arrival_ns: u64| {
+            let arrival_ns = arrival_ns.max(now_ns);
+            let fits = arrival_ns + needed_ns <= now_ns + room_ns;
+            fits.then_some(arrival_ns.saturating_add(cost_ns))
+        };
+        self.theoretical_arrival_ns
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend)
+            .map(|_| ())
+            .map_err(|arrival_ns| {
+                let wait_ns = (arrival_ns + needed_ns).saturating_sub(now_ns + room_ns);
+                Span::from_millis(wait_ns.div_ceil(NS_PER_MS))
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PACE: Pace = Pace {
+        per_second: 10,
+        burst: 5,
+    };
+
+    #[test]
+    fn a_burst_then_the_pace() {
+        let meter = Meter::default();
+        for _ in 0..5 {
+            assert_eq!(meter.spend(Tick(1_000), PACE, 1), Ok(()));
+        }
+        assert_eq!(
+            meter.spend(Tick(1_000), PACE, 1),
+            Err(Span::from_millis(100))
+        );
+        assert_eq!(meter.spend(Tick(1_099), PACE, 1), Err(Span::from_millis(1)));
+        assert_eq!(meter.spend(Tick(1_100), PACE, 1), Ok(()));
+        assert!(meter.spend(Tick(1_100), PACE, 1).is_err());
+    }
+
+    #[test]
+    fn what_is_larger_than_the_burst_goes_once_and_is_paid_for() {
+        let meter = Meter::default();
+        assert_eq!(meter.spend(Tick(0), PACE, 20), Ok(()));
+        // 20 requests at 10 per second take 2 s; the burst covers part of that time.
+        assert_eq!(meter.spend(Tick(0), PACE, 1), Err(Span::from_millis(1_600)));
+        assert_eq!(meter.spend(Tick(1_600), PACE, 1), Ok(()));
+    }
+
+    #[test]
+    fn a_long_quiet_time_saves_up_no_more_than_the_burst() {
+        let meter = Meter::default();
+        let later = Tick(1_000_000);
+        for _ in 0..5 {
+            assert_eq!(meter.spend(later, PACE, 1), Ok(()));
+        }
+        assert!(meter.spend(later, PACE, 1).is_err());
+    }
+}

@@ -1,0 +1,314 @@
+//! Delivery stats: five health figures with their ranges, and time series; of everything, a tenant or an endpoint.
+//!
+//! Stats are in the store, so they are the same on every node and survive a restart. Nodes are asked for the
+//! last two seconds, which are not written yet; a node that does not answer within one second is left out.
+//! While the store is unavailable there is no answer. A ratio without data has its healthy value.
+
+mod schemas;
+
+use axum::body::Body;
+use http::{Response, StatusCode};
+use posthaste_core::delivery::Status;
+use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_store::{DeliveryFilter, PageRequest, Scope, StoredDelivery, StoredStatus, Tally};
+use posthaste_telemetry::metrics::retrying::{
+    MAX_RETRYING_COUNTED, long_ago, retrying_of_everything,
+};
+use posthaste_telemetry::metrics::window::Window;
+use posthaste_telemetry::metrics::{HealthReport, Series};
+use serde::Serialize;
+use serde_json::json;
+
+use super::App;
+use super::body;
+use super::call::Call;
+use super::endpoints;
+use super::problem::Problem;
+use super::route::{
+    Access, Content, Group, Handler, Parameter, RequestBody, Route, SuccessResponse, Verb,
+};
+
+/// Maximum number of deliveries that are counted for one endpoint, in each status.
+const MAX_WAITING_SEEN: usize = 250;
+/// The windows with a time series. The first is the default.
+const CHARTED: [Window; 2] = [Window::Hour, Window::Day];
+
+const WINDOW: Parameter = Parameter {
+    name: "window",
+    about: "How far back it goes.",
+    shape: || json!({"enum": CHARTED.map(Window::name), "default": CHARTED[0].name()}),
+};
+
+pub(super) static GROUP: Group = Group {
+    name: "Stats",
+    about: "How well deliveries go.",
+    routes: &[
+        route(
+            "/v1/stats",
+            "get_stats",
+            "Shows the health of all deliveries over five minutes, an hour and a day.",
+            Access::Admin,
+            &[],
+            HEALTH,
+            |call| Box::pin(of_all(call)),
+        ),
+        route(
+            "/v1/stats/series",
+            "get_stats_series",
+            "Shows what happened to all deliveries, bucket by bucket.",
+            Access::Admin,
+            &[WINDOW],
+            SERIES,
+            |call| Box::pin(series_of_all(call)),
+        ),
+        route(
+            "/v1/tenants/{tenant}/stats",
+            "get_tenant_stats",
+            "Shows the health of a tenant's deliveries over five minutes, an hour and a day.",
+            Access::Tenant,
+            &[],
+            HEALTH,
+            |call| Box::pin(of_tenant(call)),
+        ),
+        route(
+            "/v1/tenants/{tenant}/stats/series",
+            "get_tenant_stats_series",
+            "Shows what happened to a tenant's deliveries, bucket by bucket.",
+            Access::Tenant,
+            &[WINDOW],
+            SERIES,
+            |call| Box::pin(series_of_tenant(call)),
+        ),
+        route(
+            "/v1/tenants/{tenant}/endpoints/{endpoint}/stats",
+            "get_endpoint_stats",
+            "Shows the health of the deliveries to an endpoint over five minutes, an hour and a day.",
+            Access::Tenant,
+            &[],
+            HEALTH,
+            |call| Box::pin(of_endpoint(call)),
+        ),
+        route(
+            "/v1/tenants/{tenant}/endpoints/{endpoint}/stats/series",
+            "get_endpoint_stats_series",
+            "Shows what happened to the deliveries to an endpoint, bucket by bucket.",
+            Access::Tenant,
+            &[WINDOW],
+            SERIES,
+            |call| Box::pin(series_of_endpoint(call)),
+        ),
+    ],
+    schemas: schemas::schemas,
+};
+
+const HEALTH: &[SuccessResponse] = &[SuccessResponse {
+    status: 200,
+    about: "The figures, with their ranges.",
+    content: Content::Json("Stats"),
+}];
+
+const SERIES: &[SuccessResponse] = &[SuccessResponse {
+    status: 200,
+    about: "The buckets, the oldest first. The last one is still being filled.",
+    content: Content::Json("Series"),
+}];
+
+const fn route(
+    path: &'static str,
+    name: &'static str,
+    summary: &'static str,
+    access: Access,
+    query: &'static [Parameter],
+    gives: &'static [SuccessResponse],
+    handler: Handler,
+) -> Route {
+    Route {
+        verb: Verb::Get,
+        path,
+        name,
+        summary,
+        access,
+        query,
+        takes: RequestBody::Nothing,
+        gives,
+        fails: &[],
+        handler,
+    }
+}
+
+/// `GET /v1/stats`.
+async fn of_all(call: Call) -> Result<Response<Body>, Problem> {
+    let retrying = retrying_over_24h(&call.app, None).await?;
+    health(&call.app, &Scope::Everything, retrying).await
+}
+
+/// `GET …/stats`.
+async fn of_tenant(call: Call) -> Result<Response<Body>, Problem> {
+    let tenant = call.tenant().tenant.id.clone();
+    let retrying = retrying_over_24h(&call.app, Some(tenant.clone())).await?;
+    health(&call.app, &Scope::Tenant(tenant), retrying).await
+}
+
+/// `GET …/endpoints/{endpoint}/stats`.
+async fn of_endpoint(call: Call) -> Result<Response<Body>, Problem> {
+    let endpoint = endpoints::find(&call).await?.endpoint.id;
+    let tenant = &call.tenant().tenant.id;
+    let retrying = retrying_to(&call.app, tenant, endpoint).await?;
+    health(&call.app, &Scope::Endpoint(endpoint), retrying).await
+}
+
+async fn health(app: &App, scope: &Scope, retrying: u64) -> Result<Response<Body>, Problem> {
+    let tallies = app.switchboard.tallies(scope).await?;
+    let report = HealthReport::new(tallies, retrying);
+    Ok(body::answer(StatusCode::OK, &report))
+}
+
+/// Counts the deliveries that have been retried for longer than a day, of one tenant or of all.
+pub(super) async fn retrying_over_24h(app: &App, tenant: Option<TenantId>) -> Result<u64, Problem> {
+    let (since, most) = (long_ago(app.clock.wall()), MAX_RETRYING_COUNTED);
+    let (store, apart) = (&app.store, app.observe.apart());
+    Ok(match tenant {
+        Some(tenant) => store.retrying_since(Some(tenant), since, most).await?,
+        None => retrying_of_everything(&**store, apart, since, most).await?,
+    })
+}
+
+/// Counts the same for one endpoint, including held deliveries. Deliveries accepted within the last day are
+/// filtered out by the store, so that many new ones do not fill the page before the old ones.
+async fn retrying_to(app: &App, tenant: &TenantId, endpoint: EndpointId) -> Result<u64, Problem> {
+    let since = long_ago(app.clock.wall());
+    let mut long = 0;
+    for status in [StoredStatus::Retrying, StoredStatus::Held] {
+        let filter = DeliveryFilter {
+            status: Some(status),
+            endpoint: Some(endpoint),
+            until: Some(since),
+            ..DeliveryFilter::default()
+        };
+        let page = PageRequest {
+            limit: MAX_WAITING_SEEN,
+            before: None,
+        };
+        let found = app.store.deliveries(tenant.clone(), filter, page).await?;
+        let is_long = |stored: &&StoredDelivery| {
+            let delivery = &stored.delivery;
+            delivery.status() == Status::Retrying && delivery.facts().due_at < since
+        };
+        long += found.items.iter().filter(is_long).count() as u64;
+    }
+    Ok(long)
+}
+
+/// `GET /v1/stats/series`.
+async fn series_of_all(call: Call) -> Result<Response<Body>, Problem> {
+    series(&call, &Scope::Everything).await
+}
+
+/// `GET …/stats/series`.
+async fn series_of_tenant(call: Call) -> Result<Response<Body>, Problem> {
+    let tenant = call.tenant().tenant.id.clone();
+    series(&call, &Scope::Tenant(tenant)).await
+}
+
+/// `GET …/endpoints/{endpoint}/stats/series`.
+async fn series_of_endpoint(call: Call) -> Result<Response<Body>, Problem> {
+    let endpoint = endpoints::find(&call).await?.endpoint.id;
+    series(&call, &Scope::Endpoint(endpoint)).await
+}
+
+async fn series(call: &Call, scope: &Scope) -> Result<Response<Body>, Problem> {
+    let mut query = call.query();
+    let window = match query.text("window") {
+        None => CHARTED[0],
+        Some(text) => {
+            let charted = CHARTED.into_iter().find(|window| window.name() == text);
+            charted.unwrap_or_else(|| {
+                let names = CHARTED.map(Window::name).join(", ");
+                query.wrong("window", format!("must be one of {names}"));
+                CHARTED[0]
+            })
+        }
+    };
+    query.finish()?;
+    let series = call.app.switchboard.series(scope, window).await?;
+    Ok(body::answer(
+        StatusCode::OK,
+        &SeriesView::new(window, &series),
+    ))
+}
+
+#[derive(Serialize)]
+struct SeriesView {
+    window: &'static str,
+    bucket: String,
+    buckets: Vec<BucketView>,
+}
+
+#[derive(Serialize)]
+struct BucketView {
+    start: String,
+    attempts: u64,
+    succeeded: u64,
+    failed: u64,
+    retries: u64,
+    second_attempts: u64,
+    second_successes: u64,
+    latency_ms: Option<LatencyView>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct LatencyView {
+    mean: f64,
+    max: f64,
+}
+
+impl SeriesView {
+    fn new(window: Window, series: &Series) -> SeriesView {
+        let buckets = series.buckets.iter();
+        SeriesView {
+            window: window.name(),
+            bucket: series.bucket.to_string(),
+            buckets: buckets
+                .map(|(start, tally)| BucketView {
+                    start: start.to_string(),
+                    attempts: tally.attempts,
+                    succeeded: tally.succeeded,
+                    failed: tally.failed,
+                    retries: tally.retries,
+                    second_attempts: tally.second_attempts,
+                    second_successes: tally.second_successes,
+                    latency_ms: latency(tally),
+                })
+                .collect(),
+        }
+    }
+}
+
+fn latency(tally: &Tally) -> Option<LatencyView> {
+    let micros_to_ms = |micros: f64| micros / 1_000.0;
+    (tally.attempts > 0).then(|| LatencyView {
+        mean: micros_to_ms((tally.latency_micros / tally.attempts) as f64),
+        max: micros_to_ms(tally.slowest_micros as f64),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latency_is_told_where_there_was_any() {
+        assert_eq!(latency(&Tally::default()), None);
+        let tally = Tally {
+            attempts: 4,
+            latency_micros: 10_002,
+            slowest_micros: 7_500,
+            ..Tally::default()
+        };
+        let expected = LatencyView {
+            mean: 2.5,
+            max: 7.5,
+        };
+        assert_eq!(latency(&tally), Some(expected));
+    }
+}

@@ -1,0 +1,450 @@
+//! Tenants: creates, changes and deletes them.
+
+use axum::body::Body;
+use http::{Response, StatusCode};
+use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::lane::Standing;
+use posthaste_core::mistakes::{Fields, ValidationErrors};
+use posthaste_core::policy::{MAX_ATTEMPTS, RetryPolicy};
+use posthaste_core::time::Timestamp;
+use posthaste_engine::EngineError;
+use posthaste_store::{CreateResult, Limits, ReplaceResult, Tenant};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::task::{JoinError, JoinSet};
+
+use super::auth::Caller;
+use super::call::Call;
+use super::code::Code;
+use super::problem::{Problem, ResourceKind};
+use super::route::{
+    Access, CURSOR, Content, Group, LIMIT, RequestBody, Route, Schema, SuccessResponse, Verb,
+    to_the_end,
+};
+use super::{App, body, form, paging, trail};
+use crate::limits;
+
+/// Maximum length of a name.
+const MAX_NAME_CHARS: usize = 200;
+/// Maximum number of endpoints of a deleted tenant that are closed in parallel. They share commits.
+const MAX_PARALLEL_CLOSES: usize = 256;
+/// Maximum number of tries for a change that conflicts with other changes.
+pub(super) const MAX_TRIES: usize = 8;
+
+pub(super) static GROUP: Group = Group {
+    name: "Tenants",
+    about: "Those whose events and endpoints are kept apart. A tenant may be on a `plan`, a set of limits that the configuration names, and have `limits` of its own: a limit is the tenant's own, else its plan's, else the server's.",
+    routes: &[
+        Route {
+            verb: Verb::Post,
+            path: "/v1/tenants",
+            name: "create_tenant",
+            summary: "Adds a tenant. Its id may be chosen, or is made.",
+            access: Access::Admin,
+            query: &[],
+            takes: RequestBody::Json("NewTenant"),
+            gives: &[SuccessResponse {
+                status: 201,
+                about: "The tenant.",
+                content: Content::Json("Tenant"),
+            }],
+            fails: &[(409, Code::AlreadyExists)],
+            handler: |call| Box::pin(create(call)),
+        },
+        Route {
+            verb: Verb::Get,
+            path: "/v1/tenants",
+            name: "list_tenants",
+            summary: "Lists the tenants, newest first.",
+            access: Access::Admin,
+            query: &[LIMIT, CURSOR],
+            takes: RequestBody::Nothing,
+            gives: &[SuccessResponse {
+                status: 200,
+                about: "A page of tenants.",
+                content: Content::List("Tenant"),
+            }],
+            fails: &[],
+            handler: |call| Box::pin(list(call)),
+        },
+        Route {
+            verb: Verb::Get,
+            path: "/v1/tenants/{tenant}",
+            name: "get_tenant",
+            summary: "Shows a tenant.",
+            access: Access::Tenant,
+            query: &[],
+            takes: RequestBody::Nothing,
+            gives: &[SuccessResponse {
+                status: 200,
+                about: "The tenant.",
+                content: Content::Json("Tenant"),
+            }],
+            fails: &[],
+            handler: |call| Box::pin(show(call)),
+        },
+        Route {
+            verb: Verb::Patch,
+            path: "/v1/tenants/{tenant}",
+            name: "update_tenant",
+            summary: "Changes a tenant. What is absent stays; `null` goes back to the default. Only an admin key changes `plan` and `limits`.",
+            access: Access::TenantKey,
+            query: &[],
+            takes: RequestBody::Json("TenantChange"),
+            gives: &[SuccessResponse {
+                status: 200,
+                about: "The tenant, as it is now.",
+                content: Content::Json("Tenant"),
+            }],
+            fails: &[(403, Code::Forbidden), (409, Code::Contended)],
+            handler: |call| to_the_end(change(call)),
+        },
+        Route {
+            verb: Verb::Delete,
+            path: "/v1/tenants/{tenant}",
+            name: "delete_tenant",
+            summary: "Removes a tenant, revokes its keys and deletes its endpoints. What still waited for them fails. Only an admin key does that.",
+            access: Access::TenantKey,
+            query: &[],
+            takes: RequestBody::Nothing,
+            gives: &[SuccessResponse {
+                status: 204,
+                about: "It is gone. No attempt of its deliveries begins any more.",
+                content: Content::Nothing,
+            }],
+            fails: &[(403, Code::Forbidden)],
+            handler: |call| to_the_end(delete(call)),
+        },
+    ],
+    schemas,
+};
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    id: &'a str,
+    name: &'a str,
+    default_retry_policy: &'a Option<Value>,
+    plan: &'a Option<String>,
+    limits: Limits,
+    created_at: String,
+}
+
+fn shown(tenant: &Tenant) -> Shown<'_> {
+    Shown {
+        id: tenant.id.as_str(),
+        name: &tenant.name,
+        default_retry_policy: &tenant.default_retry_policy,
+        plan: &tenant.plan,
+        limits: tenant.limits,
+        created_at: tenant.created_at.to_string(),
+    }
+}
+
+async fn create(mut call: Call) -> Result<Response<Body>, Problem> {
+    let document = call.take_json().await?;
+    let app = &call.app;
+    let now = app.clock.wall();
+    let tenant = read_new(app, now, &document)?;
+    match app.store.create_tenant(now, tenant.clone()).await? {
+        CreateResult::Created => {
+            app.forget_tenant(&tenant.id);
+            let answer = body::answer(StatusCode::CREATED, &shown(&tenant));
+            Ok(trail::made(&tenant.id, answer))
+        }
+        CreateResult::Taken => {
+            let detail = format!(
+                "There is a tenant {} already. Choose another id, or change that one.",
+                tenant.id
+            );
+            Err(Problem::new(Code::AlreadyExists, detail))
+        }
+        CreateResult::NoSuchTenant | CreateResult::TooMany => {
+            Err(Problem::internal(&"a tenant was refused for no reason"))
+        }
+    }
+}
+
+fn read_new(app: &App, now: Timestamp, document: &Value) -> Result<Tenant, Problem> {
+    let mut mistakes = ValidationErrors::default();
+    // A tenant's id has the format of the other ids. `TenantId` is text, so the id generator cannot make one directly.
+    let made = app
+        .mint::<EndpointId>()
+        .to_string()
+        .replacen("ep", "ten", 1);
+    let mut tenant = Tenant {
+        id: made.parse().expect("letters, digits and an underscore"),
+        name: String::new(),
+        default_retry_policy: None,
+        plan: None,
+        limits: Limits::default(),
+        created_at: now,
+        revision: 0,
+    };
+    form::read(document, &mut mistakes, |fields| {
+        match fields.text("id").map(str::parse::<TenantId>) {
+            None => {}
+            Some(Ok(id)) => tenant.id = id,
+            Some(Err(error)) => fields.wrong("id", error.to_string()),
+        }
+        read_changes(app, document, fields, &mut tenant);
+    });
+    check(app, &tenant, &mut mistakes);
+    if tenant.name.is_empty() {
+        tenant.name = tenant.id.to_string();
+    }
+    mistakes.into_result(Some(tenant)).map_err(Problem::invalid)
+}
+
+/// Reads the fields of a tenant that can be changed.
+fn read_changes(app: &App, document: &Value, fields: &mut Fields<'_, '_>, tenant: &mut Tenant) {
+    let name = form::text(fields, "name", MAX_NAME_CHARS);
+    let id = tenant.id.to_string();
+    form::take(document, "name", name, || id, &mut tenant.name);
+    let name = "default_retry_policy";
+    let policy = form::policy(fields, name).map(|(written, _)| written);
+    form::take_option(document, name, policy, &mut tenant.default_retry_policy);
+    let plan = read_plan(app, fields);
+    form::take_option(document, "plan", plan, &mut tenant.plan);
+    match document.get("limits") {
+        Some(Value::Null) => {
+            fields.value("limits");
+            tenant.limits = Limits::default();
+        }
+        Some(limits) => {
+            if let Some(inner) = fields.object("limits") {
+                limits::read(limits, inner, app.settings.batch_bytes, &mut tenant.limits);
+            }
+        }
+        None => {
+            fields.value("limits");
+        }
+    }
+}
+
+/// Reads the name of a plan, which must be in the configuration.
+fn read_plan(app: &App, fields: &mut Fields<'_, '_>) -> Option<String> {
+    let plan = fields.text("plan")?;
+    let named = &app.settings.plans.named;
+    if !named.contains_key(plan) {
+        let names: Vec<&str> = named.keys().map(String::as_str).collect();
+        let message = match names.is_empty() {
+            true => "must be null: the configuration has no plans".to_owned(),
+            false => format!("must be null or one of the plans: {}", names.join(", ")),
+        };
+        fields.wrong("plan", message);
+    }
+    Some(plan.to_owned())
+}
+
+/// Checks fields that depend on each other.
+fn check(app: &App, tenant: &Tenant, mistakes: &mut ValidationErrors) {
+    let policy = tenant.default_retry_policy.as_ref();
+    if let Some(Ok(policy)) = policy.map(RetryPolicy::from_json) {
+        app.check_policy(&policy, tenant, "default_retry_policy", mistakes);
+    }
+}
+
+async fn list(call: Call) -> Result<Response<Body>, Problem> {
+    let mut query = call.query();
+    let page = query.page();
+    query.finish()?;
+    let page = call.app.store.tenants(page).await?;
+    Ok(paging::answer(page, |tenant| json!(shown(&tenant))))
+}
+
+async fn show(call: Call) -> Result<Response<Body>, Problem> {
+    Ok(body::answer(StatusCode::OK, &shown(&call.tenant().tenant)))
+}
+
+async fn change(mut call: Call) -> Result<Response<Body>, Problem> {
+    let document = call.take_json().await?;
+    let app = &call.app;
+    let reserved = ["plan", "limits"];
+    if let Some(name) = reserved.iter().find(|name| document.get(name).is_some()) {
+        match call.caller {
+            Caller::Admin(_) => {}
+            Caller::Tenant(..) | Caller::Nobody => {
+                let detail = format!("Changing `{name}` needs an admin key.");
+                return Err(Problem::new(Code::Forbidden, detail));
+            }
+        }
+    }
+    let id = &call.tenant().tenant.id;
+    for _ in 0..MAX_TRIES {
+        let stored = app.store.tenant(id.clone()).await?;
+        let mut tenant = stored.ok_or_else(|| Problem::missing(ResourceKind::Tenant))?;
+        let mut mistakes = ValidationErrors::default();
+        form::read(&document, &mut mistakes, |fields| {
+            read_changes(app, &document, fields, &mut tenant);
+        });
+        check(app, &tenant, &mut mistakes);
+        let tenant = mistakes.into_result(Some(tenant))?;
+        let now = app.clock.wall();
+        match app.store.replace_tenant(now, tenant.clone()).await? {
+            ReplaceResult::Done => {
+                app.forget_tenant(id);
+                app.engine.tenant_changed(id.clone());
+                return Ok(body::answer(StatusCode::OK, &shown(&tenant)));
+            }
+            ReplaceResult::Outdated => {}
+            ReplaceResult::NotFound => return Err(Problem::missing(ResourceKind::Tenant)),
+        }
+    }
+    Err(contended())
+}
+
+/// Concurrent changes of the same resource prevented this one.
+pub(super) fn contended() -> Problem {
+    Problem::new(
+        Code::Contended,
+        "Others keep changing it at the same moment. Nothing was changed; send the request again.",
+    )
+}
+
+async fn delete(call: Call) -> Result<Response<Body>, Problem> {
+    // A tenant's key gets here only for its own tenant; for it, other tenants are not found. So "forbidden"
+    // reveals nothing.
+    call.caller.must_be_admin()?;
+    let app = &call.app;
+    let id = call.tenant().tenant.id.clone();
+    let now = app.clock.wall();
+    let endpoints = app.store.delete_tenant(now, id.clone()).await?;
+    app.forget_tenant(&id);
+    app.forget_keys(|key| key.tenant.as_ref() == Some(&id));
+    let endpoints = endpoints.ok_or_else(|| Problem::missing(ResourceKind::Tenant))?;
+    let shut = shut(app, endpoints).await;
+    // Last, because closing the endpoints is counted too.
+    app.observe.forget(&id);
+    shut.map(|()| body::nothing())
+}
+
+/// Informs the engine about endpoints that are already deleted in the store, so that nothing is sent to them
+/// after the response. Continues with the other endpoints if one of them fails.
+async fn shut(app: &App, endpoints: Vec<EndpointId>) -> Result<(), Problem> {
+    let mut under_way = JoinSet::new();
+    let mut first_error = Ok(());
+    for endpoint in endpoints {
+        if under_way.len() >= MAX_PARALLEL_CLOSES {
+            first_error = first_error.and(joined(under_way.join_next().await));
+        }
+        let switchboard = app.switchboard.clone();
+        let shut = async move { switchboard.stand(endpoint, Standing::Deleted, None).await };
+        under_way.spawn(shut);
+    }
+    while !under_way.is_empty() {
+        first_error = first_error.and(joined(under_way.join_next().await));
+    }
+    first_error
+}
+
+fn joined(ended: Option<Result<Result<(), EngineError>, JoinError>>) -> Result<(), Problem> {
+    match ended {
+        None => Ok(()),
+        Some(Ok(stood)) => stood.map_err(Problem::from),
+        Some(Err(error)) => Err(Problem::internal(&error)),
+    }
+}
+
+fn schemas() -> Vec<Schema> {
+    let fields = || {
+        json!({
+            "name": {"type": ["string", "null"], "maxLength": MAX_NAME_CHARS},
+            "default_retry_policy": {"anyOf": [{"$ref": "#/components/schemas/RetryPolicy"}, {"type": "null"}]},
+            "plan": {"type": ["string", "null"], "description": "One of the plans that the configuration names. `GET /v1/plans` lists them."},
+            "limits": {"anyOf": [{"$ref": "#/components/schemas/Limits"}, {"type": "null"}]},
+        })
+    };
+    let mut new_fields = fields();
+    new_fields["id"] = json!({
+        "type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        "description": "Chosen, or made if absent.",
+    });
+    vec![
+        Schema {
+            name: "NewTenant",
+            shape: json!({
+                "type": "object",
+                "properties": new_fields,
+                "additionalProperties": false,
+                "examples": [{"id": "acme", "name": "Acme"}, {}],
+            }),
+        },
+        Schema {
+            name: "TenantChange",
+            shape: json!({
+                "type": "object",
+                "properties": fields(),
+                "additionalProperties": false,
+                "examples": [{"limits": {"events_per_second": 500}}, {"plan": null}, {"default_retry_policy": null}],
+            }),
+        },
+        Schema {
+            name: "Tenant",
+            shape: json!({
+                "type": "object",
+                "required": ["id", "name", "default_retry_policy", "plan", "limits", "created_at"],
+                "properties": {
+                    "id": {"type": "string"},
+                    "name": {"type": "string"},
+                    "default_retry_policy": {"anyOf": [{"$ref": "#/components/schemas/RetryPolicy"}, {"type": "null"}]},
+                    "plan": {"type": ["string", "null"]},
+                    "limits": {"$ref": "#/components/schemas/Limits"},
+                    "created_at": {"type": "string", "format": "date-time"},
+                },
+                "additionalProperties": false,
+                "examples": [{
+                    "id": "acme", "name": "Acme", "default_retry_policy": null,
+                    "plan": null, "limits": limits::example(), "created_at": "2026-01-02T03:04:05.678Z",
+                }],
+            }),
+        },
+        Schema {
+            name: "Limits",
+            shape: limits::shape(),
+        },
+        Schema {
+            name: "RetryPolicy",
+            shape: json!({
+                "type": "object",
+                "description": "A preset, a policy written out, or a preset with some fields changed. `backoff.kind`: `fixed {interval}`, `linear {step, cap}`, `exponential {base, factor, cap}`, `schedule {delays}`. `jitter.kind`: `none`, `full`, `equal`, `decorrelated`, `proportional {fraction}`. `rules.on`: a status, a class (`4xx`) or a failure kind; the first that matches holds.",
+                "properties": {
+                    "preset": {"enum": ["recommended", "patient", "swift", "steady", "brisk"]},
+                    "backoff": {
+                        "type": "object",
+                        "required": ["kind"],
+                        "properties": {"kind": {"enum": ["fixed", "linear", "exponential", "schedule"]}},
+                    },
+                    "jitter": {
+                        "type": "object",
+                        "required": ["kind"],
+                        "properties": {"kind": {"enum": ["none", "full", "equal", "decorrelated", "proportional"]}},
+                    },
+                    "max_attempts": {"type": "integer", "minimum": 1, "maximum": MAX_ATTEMPTS},
+                    "give_up_after": {"type": "string"},
+                    "rules": {
+                        "type": "array",
+                        "items": {
+                            "type": "object",
+                            "required": ["on", "then"],
+                            "properties": {
+                                "on": {"type": "string"},
+                                "then": {"enum": ["retry", "fail"]},
+                                "limit": {"type": "integer", "minimum": 1},
+                            },
+                            "additionalProperties": false,
+                        },
+                    },
+                },
+                "additionalProperties": false,
+                "examples": [
+                    {"preset": "swift"},
+                    {
+                        "backoff": {"kind": "exponential", "base": "1s", "factor": 6, "cap": "24h"},
+                        "jitter": {"kind": "full"}, "max_attempts": 10, "give_up_after": "86h",
+                        "rules": [{"on": "404", "then": "fail"}, {"on": "dns", "then": "retry", "limit": 3}],
+                    },
+                ],
+            }),
+        },
+    ]
+}

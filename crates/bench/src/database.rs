@@ -1,0 +1,245 @@
+//! A temporary PostgreSQL database for one benchmark run.
+//!
+//! [`Database::make`] creates a new database on the server that the URL names; dropping the [`Database`] deletes it.
+//! The database in the URL itself is only used for the connection and not written to. [`Database::cpu`] adds up the
+//! processor time of all processes of the database server, if it runs on this machine.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_engine::database::{EgressDialer, with_password};
+use posthaste_store::OpenError;
+use posthaste_store::postgres::{Dial, Place, ServerUrl, Session};
+use rustix::param::clock_ticks_per_second;
+use url::Url;
+
+use super::failure::Failure;
+use super::usage::{Processes, process_ticks};
+
+/// A database that is deleted when this value is dropped.
+pub struct Database {
+    server: ServerUrl,
+    name: String,
+    url: String,
+}
+
+/// Returns whether a store setting is a PostgreSQL URL.
+pub fn is_database(store: &str) -> bool {
+    store.starts_with("postgres:") || store.starts_with("postgresql:")
+}
+
+/// Parses the URL of a database server.
+pub fn server_of(store: &str) -> Result<ServerUrl, Failure> {
+    let server: Result<ServerUrl, _> = store.parse();
+    let server = server.map_err(|error| Failure::Usage(format!("--store {error}")))?;
+    Ok(with_password(&server))
+}
+
+fn door() -> Arc<dyn Dial> {
+    Arc::new(EgressDialer)
+}
+
+impl Database {
+    /// Creates a database.
+    pub async fn make(store: &str, name: &str) -> Result<Database, Failure> {
+        let server = server_of(store)?;
+        let several = |_| Failure::Usage("--store must name one host to measure on".to_owned());
+        let mut url = Url::parse(store).map_err(several)?;
+        url.set_path(name);
+        let database = Database {
+            server,
+            name: name.to_owned(),
+            url: url.to_string(),
+        };
+        let sql = format!("CREATE DATABASE {name}");
+        database.on_server(&sql).await?;
+        Ok(database)
+    }
+
+    /// Returns its URL, for the server that is measured.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Opens a connection to it.
+    pub async fn session(&self) -> Result<Session, Failure> {
+        let own = self.server.clone().with_database(&self.name);
+        Session::open(&own, &door()).await.map_err(refused)
+    }
+
+    async fn on_server(&self, sql: &str) -> Result<(), Failure> {
+        let session = Session::open(&self.server, &door()).await;
+        let session = session.map_err(refused)?;
+        session.batch(sql).await.map_err(refused)
+    }
+
+    /// Returns the processor time of all processes of the database server; `None` if they are not visible from here.
+    pub async fn cpu(&self) -> Option<Duration> {
+        let here = self.server.places().iter().all(is_here);
+        let session = self.session().await.ok().filter(|_| here)?;
+        let pid = session
+            .numbers("SELECT pg_backend_pid()::bigint")
+            .await
+            .ok()?;
+        let ours = u32::try_from(*pid.first()?).ok()?;
+        cpu_of_server(&Proc, ours)
+    }
+}
+
+/// Deletes the database: the results do not depend on its content.
+impl Drop for Database {
+    fn drop(&mut self) {
+        let sql = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name);
+        let server = self.server.clone();
+        // The caller may be on a runtime thread, which must not block on another runtime.
+        let dropping = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            let Ok(runtime) = runtime else { return };
+            runtime.block_on(async {
+                if let Ok(session) = Session::open(&server, &door()).await {
+                    let _ = session.batch(&sql).await;
+                }
+            });
+        });
+        let _ = dropping.join();
+    }
+}
+
+/// Describes the database server, for readers of the results.
+pub fn circumstances(store: &str) -> Vec<String> {
+    let Ok(server) = server_of(store) else {
+        return Vec::new();
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let Ok(runtime) = runtime else {
+        return Vec::new();
+    };
+    runtime.block_on(async {
+        let Ok(session) = Session::open(&server, &door()).await else {
+            return Vec::new();
+        };
+        let mut told = Vec::new();
+        if let Ok(version) = session.text("SHOW server_version").await {
+            told.push(format!("the store is PostgreSQL {version}"));
+        }
+        if let Ok("off") = session.text("SHOW fsync").await.as_deref() {
+            told.push("fsync is off, so nothing is safe and the figures mean little".to_owned());
+        }
+        if !server.places().iter().all(is_here) {
+            told.push("its processor time is not seen from here".to_owned());
+        }
+        told
+    })
+}
+
+fn refused(error: OpenError) -> Failure {
+    Failure::Usage(error.to_string())
+}
+
+fn is_here(place: &Place) -> bool {
+    match place {
+        Place::Unix { .. } => true,
+        Place::Tcp { host, .. } => {
+            let ip: Result<std::net::IpAddr, _> = host.parse();
+            host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
+        }
+    }
+}
+
+/// The processes of this machine.
+struct Proc;
+
+impl Processes for Proc {
+    fn stat(&self, pid: u32) -> Option<String> {
+        fs::read_to_string(format!("/proc/{pid}/stat")).ok()
+    }
+
+    fn all(&self) -> Vec<u32> {
+        let Ok(entries) = fs::read_dir("/proc") else {
+            return Vec::new();
+        };
+        let pid =
+            |entry: std::io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
+        entries.filter_map(pid).collect()
+    }
+}
+
+/// Returns the processor time of a session's database server: of its main process, of that process's finished
+/// children, and of all running children.
+fn cpu_of_server(processes: &impl Processes, session: u32) -> Option<Duration> {
+    let stat = processes.stat(session)?;
+    // In another container, the same process id may belong to another program.
+    if !stat.contains("(postgres") {
+        return None;
+    }
+    let first = process_ticks(&stat)?.parent;
+    let root = process_ticks(&processes.stat(first)?)?;
+    let children = processes.all().into_iter().filter_map(|pid| {
+        let ticks = process_ticks(&processes.stat(pid)?)?;
+        (ticks.parent == first).then_some(ticks.own)
+    });
+    let ticks = root.own + root.waited_for + children.sum::<u64>();
+    let nanos = u128::from(ticks) * 1_000_000_000 / u128::from(clock_ticks_per_second().max(1));
+    Some(Duration::from_nanos(u64::try_from(nanos).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server with two child processes, and an unrelated process.
+    struct Played;
+
+    impl Processes for Played {
+        fn stat(&self, pid: u32) -> Option<String> {
+            let line = |parent: u32, own: u64, waited_for: u64| {
+                Some(format!(
+                    "{pid} (postgres) S {parent} 1 1 0 -1 0 0 0 0 0 {own} 0 {waited_for} 0 20 0 1"
+                ))
+            };
+            match pid {
+                10 => line(1, 5, 1_000),
+                11 => line(10, 30, 0),
+                12 => line(10, 7, 0),
+                13 => line(1, 100_000, 0),
+                _ => None,
+            }
+        }
+
+        fn all(&self) -> Vec<u32> {
+            vec![10, 11, 12, 13]
+        }
+    }
+
+    #[test]
+    fn what_a_server_used_is_what_all_of_it_used() {
+        let used = cpu_of_server(&Played, 12).unwrap();
+        let ticks = used.as_nanos() * u128::from(clock_ticks_per_second()) / 1_000_000_000;
+        assert_eq!(ticks, 5 + 1_000 + 30 + 7);
+        assert_eq!(cpu_of_server(&Played, 99), None);
+    }
+
+    #[test]
+    fn only_a_server_on_this_machine_is_looked_at() {
+        let here = |host: &str| {
+            is_here(&Place::Tcp {
+                host: host.to_owned(),
+                port: 5_432,
+            })
+        };
+        assert!(here("127.0.0.1") && here("::1") && here("localhost"));
+        assert!(!here("10.0.0.1") && !here("db.example"));
+    }
+
+    #[test]
+    fn what_is_no_database_is_told_apart() {
+        assert!(is_database("postgres://a@b/c") && is_database("postgresql://a@b/c"));
+        assert!(!is_database("sqlite:postgres.db"));
+        assert!(server_of("postgres://").is_err_and(|error| error.exit_code() == 2));
+    }
+}

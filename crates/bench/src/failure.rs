@@ -1,0 +1,111 @@
+//! Errors of a benchmark run.
+
+use std::io;
+
+use posthaste_charts::words::count;
+use thiserror::Error;
+
+/// An error that ends a benchmark without results. Each message names what to look at.
+#[derive(Debug, Error)]
+pub enum Failure {
+    /// The arguments are invalid.
+    #[error("{0}")]
+    Usage(String),
+    /// The relay or the server did not start.
+    #[error("the {who} did not start: {why}{}", last_words(.said))]
+    NotStarted {
+        /// Relay or server.
+        who: &'static str,
+        /// The cause.
+        why: String,
+        /// Its last lines on standard error.
+        said: Vec<String>,
+    },
+    /// No response arrived.
+    #[error("{what}: {why}")]
+    Unanswered {
+        /// The request.
+        what: String,
+        /// The cause.
+        why: String,
+    },
+    /// The response has an error status.
+    #[error("{what} was answered {status}: {answer}")]
+    Refused {
+        /// The request.
+        what: String,
+        /// The status of the response.
+        status: u16,
+        /// The response, shortened.
+        answer: String,
+    },
+    /// An expected change did not happen in time.
+    #[error("{what} did not happen within {seconds} s{}", last_words(.said))]
+    Stalled {
+        /// The expected change.
+        what: String,
+        /// The time without a change, in seconds.
+        seconds: u64,
+        /// The process's last lines on standard error.
+        said: Vec<String>,
+    },
+    /// Not every event arrived exactly once.
+    #[error(
+        "not every event arrived exactly once: {} missing, {} repeated, {} that were never sent, \
+         {} with a wrong signature{}",
+        count(*.missing), count(*.repeated), count(*.strays), count(*.unsigned),
+        .told.iter().map(|line| format!("\n{line}")).collect::<String>()
+    )]
+    Astray {
+        /// Accepted, but never received.
+        missing: u64,
+        /// Received more than once.
+        repeated: u64,
+        /// Received, but never sent.
+        strays: u64,
+        /// Received without a valid signature.
+        unsigned: u64,
+        /// The first few of these errors.
+        told: Vec<String>,
+    },
+    /// A guarantee that the scenario checks did not hold.
+    #[error("{0}")]
+    Broken(String),
+    /// A system call failed.
+    #[error("{what}: {error}")]
+    Machine {
+        /// The operation.
+        what: &'static str,
+        /// The error.
+        error: io::Error,
+    },
+}
+
+impl Failure {
+    /// Returns a closure for `map_err` that names the failed operation.
+    pub fn machine(what: &'static str) -> impl FnOnce(io::Error) -> Failure {
+        move |error| Failure::Machine { what, error }
+    }
+
+    /// Returns 2 for errors that the user can fix with other arguments, else 1.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Failure::Usage(_) => 2,
+            Failure::NotStarted { .. }
+            | Failure::Unanswered { .. }
+            | Failure::Refused { .. }
+            | Failure::Stalled { .. }
+            | Failure::Astray { .. }
+            | Failure::Broken(_)
+            | Failure::Machine { .. } => 1,
+        }
+    }
+}
+
+fn last_words(said: &[String]) -> String {
+    if said.is_empty() {
+        return String::new();
+    }
+    let lines: String = said.iter().map(|line| format!("\n  {line}")).collect();
+    format!("\nits last words were:{lines}")
+}

@@ -1,0 +1,135 @@
+//! Looks up the endpoints that a list of deliveries or replays refers to, each once.
+
+use std::collections::BTreeMap;
+
+use maud::{Markup, html};
+use posthaste_api::code::Code;
+use posthaste_api::problem::Problem;
+use serde::Deserialize;
+
+use crate::parts::Listed;
+use crate::visit::PageRequest;
+
+/// Maximum number of endpoints in a selection. A tenant with more endpoints enters the id instead.
+pub(super) const MAX_CHOICES: usize = 100;
+
+/// The endpoint status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum EndpointStatus {
+    /// Deliveries are sent.
+    Enabled,
+    /// Deliveries are held.
+    Paused,
+    /// Nothing is sent, and new events make no deliveries.
+    Disabled,
+    /// The endpoint is deleted or never existed.
+    #[serde(other)]
+    Unknown,
+}
+
+/// The fields of an endpoint that lists show.
+#[derive(Clone)]
+pub(super) struct EndpointSummary {
+    /// URL of the endpoint; `None` if it is deleted.
+    pub(super) url: Option<String>,
+    /// Endpoint status.
+    pub(super) standing: EndpointStatus,
+    /// Additional headers of its requests.
+    pub(super) headers: BTreeMap<String, String>,
+}
+
+/// A deleted endpoint.
+static DELETED_ENDPOINT: EndpointSummary = EndpointSummary {
+    url: None,
+    standing: EndpointStatus::Unknown,
+    headers: BTreeMap::new(),
+};
+
+#[derive(Deserialize)]
+struct Endpoint {
+    id: String,
+    url: String,
+    status: EndpointStatus,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+}
+
+/// Endpoints by id.
+pub(super) struct EndpointLookup {
+    known: BTreeMap<String, EndpointSummary>,
+    /// True if the tenant has more endpoints than [`MAX_CHOICES`].
+    pub(super) has_more: bool,
+}
+
+impl EndpointLookup {
+    /// Creates an empty lookup table.
+    pub(super) fn none() -> EndpointLookup {
+        EndpointLookup {
+            known: BTreeMap::new(),
+            has_more: false,
+        }
+    }
+
+    /// Loads the tenant's newest endpoints, for a selection.
+    pub(super) async fn newest(visit: &PageRequest) -> Result<EndpointLookup, Problem> {
+        let path = format!("/endpoints?limit={MAX_CHOICES}");
+        let listed: Listed<Endpoint> = visit.get(&path).await?;
+        let mut addresses = EndpointLookup::none();
+        addresses.has_more = listed.next_cursor.is_some();
+        for endpoint in listed.data {
+            addresses.keep(endpoint);
+        }
+        Ok(addresses)
+    }
+
+    fn keep(&mut self, endpoint: Endpoint) {
+        let address = EndpointSummary {
+            url: Some(endpoint.url),
+            standing: endpoint.status,
+            headers: endpoint.headers,
+        };
+        self.known.insert(endpoint.id, address);
+    }
+
+    /// Looks up the ids that are not known yet. A deleted endpoint is remembered as deleted.
+    pub(super) async fn look_up(
+        &mut self,
+        visit: &PageRequest,
+        ids: &[&str],
+    ) -> Result<(), Problem> {
+        for id in ids {
+            if self.known.contains_key(*id) {
+                continue;
+            }
+            match visit.get::<Endpoint>(&format!("/endpoints/{id}")).await {
+                Ok(endpoint) => self.keep(endpoint),
+                Err(problem) if problem.code == Code::NotFound => {
+                    self.known
+                        .insert((*id).to_owned(), DELETED_ENDPOINT.clone());
+                }
+                Err(problem) => return Err(problem),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns an endpoint that was looked up.
+    pub(super) fn of(&self, id: &str) -> &EndpointSummary {
+        self.known.get(id).unwrap_or(&DELETED_ENDPOINT)
+    }
+
+    /// Returns the endpoints for a selection: ids and labels.
+    pub(super) fn choices(&self) -> impl Iterator<Item = (&str, &str)> {
+        let known = self.known.iter();
+        known.filter_map(|(id, address)| Some((id.as_str(), address.url.as_deref()?)))
+    }
+}
+
+/// Renders an endpoint as a link to its page.
+pub(super) fn link(visit: &PageRequest, id: &str, address: &EndpointSummary) -> Markup {
+    match &address.url {
+        Some(url) => html! { a href=(visit.here(&format!("/endpoints/{id}"))) { (url) } },
+        None => html! { span { "deleted " code { (id) } } },
+    }
+}

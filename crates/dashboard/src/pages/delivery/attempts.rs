@@ -1,0 +1,488 @@
+//! The attempts of a delivery: past ones with details, and expected ones.
+
+use maud::{Markup, html};
+use posthaste_charts::journey::{DeliveryChart, ExpectedAttempt, PastAttempt, TimeOrigin};
+use posthaste_charts::words::count;
+use posthaste_core::delivery::Status;
+use posthaste_core::time::Timestamp;
+
+use super::api_types::{Attempt, Delivery, Upcoming};
+use super::words;
+use crate::parts::{Mood, badge, duration, time};
+
+/// Maximum number of attempts in the table; the newest are shown.
+const MAX_SHOWN: usize = 100;
+/// Maximum number of attempts in the chart's description for screen readers. The tables contain the rest.
+const MAX_DESCRIBED: usize = 12;
+
+/// Returns the attempts as charts. If the time of the next attempt is unknown, past and expected attempts have no
+/// common time axis, so each gets its own chart.
+pub(super) fn journeys(delivery: &Delivery, now: Timestamp) -> Vec<DeliveryChart> {
+    let (past, coming) = (&delivery.attempts, &delivery.timeline);
+    let begins = begins(delivery, now);
+    if begins == TimeOrigin::Due {
+        let journey = journey(delivery, past, coming, begins);
+        return Vec::from_iter((!past.is_empty() || !coming.is_empty()).then_some(journey));
+    }
+    let past = (!past.is_empty()).then(|| journey(delivery, past, &[], TimeOrigin::Due));
+    let coming = (!coming.is_empty()).then(|| journey(delivery, &[], coming, begins));
+    past.into_iter().chain(coming).collect()
+}
+
+fn journey(
+    delivery: &Delivery,
+    past: &[Attempt],
+    coming: &[Upcoming],
+    begins: TimeOrigin,
+) -> DeliveryChart {
+    let first = past.first().map(|attempt| attempt.started_at.as_str());
+    let due = first
+        .or(coming.first().map(|upcoming| upcoming.earliest_at.as_str()))
+        .unwrap_or(&delivery.created_at);
+    let start = ms(due);
+    let since = |at: &str| ms(at).saturating_sub(start);
+    let tried = past.iter().map(|attempt| PastAttempt {
+        number: attempt.number,
+        at_ms: since(&attempt.started_at),
+        delivered: attempt.delivered(),
+        ended: outcome(attempt),
+    });
+    let windows = coming.iter().map(|upcoming| {
+        let (earliest_ms, expected_ms) =
+            (since(&upcoming.earliest_at), since(&upcoming.expected_at));
+        let latest_ms = match begins != TimeOrigin::Due && is_cut_by_deadline(upcoming, delivery) {
+            false => since(&upcoming.latest_at),
+            // If the start is unknown, the distance to the deadline shrinks with every rendering. A symmetric window
+            // does not change.
+            true => (2 * expected_ms).saturating_sub(earliest_ms),
+        };
+        ExpectedAttempt {
+            number: upcoming.number,
+            earliest_ms,
+            expected_ms,
+            latest_ms,
+        }
+    });
+    let title = match begins {
+        TimeOrigin::Due => "The attempts of this delivery",
+        TimeOrigin::Released => "The attempts to come, once it is let go",
+        TimeOrigin::Overdue => "The attempts to come, once it is its turn",
+        TimeOrigin::Next => "The attempts to come, if this one fails",
+    };
+    DeliveryChart {
+        title: title.to_owned(),
+        description: description(past, coming.len()),
+        past: tried.collect(),
+        coming: windows.collect(),
+        // A finished delivery has no deadline any more.
+        gives_up_ms: (begins == TimeOrigin::Due && !delivery.status.is_terminal())
+            .then(|| since(&delivery.give_up_at)),
+        begins,
+    }
+}
+
+/// Returns whether the delivery's deadline cuts the attempt's time window short.
+fn is_cut_by_deadline(upcoming: &Upcoming, delivery: &Delivery) -> bool {
+    upcoming.latest_at == delivery.give_up_at
+}
+
+/// Returns the start of the time axis for the next attempts.
+fn begins(delivery: &Delivery, now: Timestamp) -> TimeOrigin {
+    match delivery.status {
+        Status::Pending | Status::Retrying if words::is_overdue(delivery, now) => {
+            TimeOrigin::Overdue
+        }
+        Status::Pending
+        | Status::Retrying
+        | Status::Succeeded
+        | Status::Failed
+        | Status::Cancelled => TimeOrigin::Due,
+        Status::Held => TimeOrigin::Released,
+        Status::InProgress => TimeOrigin::Next,
+    }
+}
+
+fn description(past: &[Attempt], coming: usize) -> String {
+    let mut parts = Vec::new();
+    let unsaid = past.len().saturating_sub(MAX_DESCRIBED);
+    if unsaid > 0 {
+        parts.push(format!("{} before", words::attempts(unsaid as u32)));
+    }
+    for attempt in &past[unsaid..] {
+        parts.push(format!("attempt {}: {}", attempt.number, outcome(attempt)));
+    }
+    parts.push(match coming {
+        0 => "none is scheduled".to_owned(),
+        1 => "1 may still come".to_owned(),
+        count => format!("{count} may still come"),
+    });
+    format!("{}. The tables below say the same.", parts.join("; "))
+}
+
+/// The outcome of an attempt in a few words.
+fn outcome(attempt: &Attempt) -> String {
+    match (attempt.status_code, attempt.error_kind) {
+        (Some(status), None) => format!("delivered, {status}"),
+        (None, None) => "delivered".to_owned(),
+        (Some(status), Some(_)) => format!("{status}"),
+        (None, Some(kind)) => words::kind(kind).to_owned(),
+    }
+}
+
+fn ms(at: &str) -> u64 {
+    at.parse::<Timestamp>().map_or(0, |at| at.0)
+}
+
+fn removed_in_words(removed: u32) -> String {
+    match removed {
+        1 => "The first attempt was removed: it is kept no longer.".to_owned(),
+        more => format!(
+            "The first {} attempts were removed: they are kept no longer.",
+            count(u64::from(more))
+        ),
+    }
+}
+
+/// Renders the past attempts.
+pub(super) fn past(delivery: &Delivery, content_type: &str) -> Markup {
+    if delivery.attempts.is_empty() {
+        let words = match delivery.status.is_terminal() {
+            true => "None was made.",
+            false => "None has been made yet.",
+        };
+        return html! { p.empty { (words) } };
+    }
+    let left_out = delivery.attempts.len().saturating_sub(MAX_SHOWN);
+    let removed = delivery.attempts[0].number.saturating_sub(1);
+    html! {
+        @if removed > 0 {
+            p.hint { (removed_in_words(removed)) }
+        }
+        @if left_out > 0 {
+            p.hint {
+                "These are the last " (count(MAX_SHOWN as u64)) " attempts. There were "
+                (count(left_out as u64)) " before; the API gives them all."
+            }
+        }
+        table.stack.attempts {
+            caption { "Attempts that were made" }
+            thead {
+                tr {
+                    th.number scope="col" { "No." }
+                    th scope="col" { "Began" }
+                    th scope="col" { "Outcome" }
+                    th scope="col" { "Status" }
+                    th.number scope="col" { "Took" }
+                    th scope="col" { "Tried" }
+                    th scope="col" { "Led to" }
+                }
+            }
+            tbody {
+                @for attempt in &delivery.attempts[left_out..] {
+                    (line(attempt, delivery))
+                    tr.more { td colspan="7" { (request_and_response(attempt, delivery, content_type)) } }
+                }
+            }
+        }
+    }
+}
+
+fn line(attempt: &Attempt, delivery: &Delivery) -> Markup {
+    html! {
+        tr {
+            th.number scope="row" { span.unseen { "Attempt " } (attempt.number) }
+            td data-label="Began" { (time(&attempt.started_at)) }
+            td data-label="Outcome" {
+                @match attempt.error_kind {
+                    None => (badge(Mood::Good, "delivered")),
+                    Some(kind) => (badge(Mood::Bad, words::kind(kind))),
+                }
+            }
+            td data-label="Status" {
+                @match attempt.status_code { Some(code) => (code), None => "none" }
+            }
+            td.number data-label="Took" { (took(attempt.latency_ms)) }
+            td data-label="Tried" { (words::trigger_text(attempt.trigger)) }
+            td data-label="Led to" { (consequence(attempt, delivery)) }
+        }
+    }
+}
+
+/// The duration of an attempt.
+fn took(ms: u64) -> String {
+    match ms {
+        0 => "under 1ms".to_owned(),
+        ms => duration(ms),
+    }
+}
+
+/// Renders the consequence of an attempt.
+fn consequence(attempt: &Attempt, delivery: &Delivery) -> Markup {
+    let is_last = delivery
+        .attempts
+        .last()
+        .is_some_and(|last| last.number == attempt.number);
+    html! {
+        @if attempt.delivered() { "done" }
+        @else if let Some(at) = &attempt.next_attempt_at {
+            "another at " (time(at))
+            @if let Some(asked) = attempt.retry_after_ms {
+                ", since the receiver asked to wait " (duration(asked))
+            }
+        }
+        @else if is_last && delivery.status == Status::Failed { (words::dead_reason_text(delivery.reason)) }
+        @else { "given up" }
+    }
+}
+
+/// Renders the request and the response of an attempt.
+fn request_and_response(attempt: &Attempt, delivery: &Delivery, content_type: &str) -> Markup {
+    html! {
+        details #{ "attempt-" (attempt.number) } {
+            summary { "What was sent and what came back" span.unseen { " at attempt " (attempt.number) } }
+            h3 { "Answer" }
+            @match &attempt.response_snippet {
+                Some(snippet) => pre tabindex="0" aria-label="How the answer began" { (snippet) },
+                None => p.soft { "No content is kept of it." },
+            }
+            @match &attempt.response_headers {
+                Some(headers) if !headers.is_empty() => {
+                    h3 { "Headers of the answer" }
+                    dl.facts.mono { @for (name, value) in headers { dt { (name) } dd { (value) } } }
+                }
+                Some(_) | None => p.soft { "No headers are kept of it." },
+            }
+            h3 { "Headers that were sent" }
+            dl.facts.mono {
+                @for (name, value) in sent(attempt, delivery, content_type) { dt { (name) } dd { (value) } }
+            }
+            p.hint {
+                "Beside these went the endpoint's own headers and the signature, which is not stored: it is made "
+                "anew for each attempt."
+            }
+        }
+    }
+}
+
+/// The headers of an attempt, as far as they can be derived from stored data.
+fn sent(attempt: &Attempt, delivery: &Delivery, content_type: &str) -> Vec<(&'static str, String)> {
+    let seconds = ms(&attempt.started_at) / 1_000;
+    let mut headers = headers(delivery, content_type, attempt.number);
+    headers.push(("webhook-timestamp", seconds.to_string()));
+    headers
+}
+
+/// The headers that all attempts of a delivery have.
+pub(super) fn headers(
+    delivery: &Delivery,
+    content_type: &str,
+    number: u32,
+) -> Vec<(&'static str, String)> {
+    vec![
+        ("content-type", content_type.to_owned()),
+        (
+            "user-agent",
+            concat!("posthaste/", env!("CARGO_PKG_VERSION")).to_owned(),
+        ),
+        ("webhook-id", delivery.id.clone()),
+        ("posthaste-event-id", delivery.event_id.clone()),
+        ("posthaste-event-type", delivery.event_type.clone()),
+        ("posthaste-event-time", delivery.created_at.clone()),
+        ("posthaste-attempt", number.to_string()),
+    ]
+}
+
+/// Renders the expected attempts.
+pub(super) fn coming(delivery: &Delivery, now: Timestamp) -> Markup {
+    let Some(first) = delivery.timeline.first() else {
+        return html! {};
+    };
+    let begins = begins(delivery, now);
+    let start = ms(&first.earliest_at);
+    let at = |at: &str| match begins {
+        TimeOrigin::Due => time(at),
+        // If the start is unknown, times are shown as durations after it.
+        TimeOrigin::Released | TimeOrigin::Overdue | TimeOrigin::Next => {
+            html! { (duration(ms(at).saturating_sub(start))) }
+        }
+    };
+    let caption = match begins {
+        TimeOrigin::Due => "Attempts still to come, if each before fails",
+        TimeOrigin::Released => "Attempts still to come, once it is let go",
+        TimeOrigin::Overdue => "Attempts still to come, once it is its turn",
+        TimeOrigin::Next => "Attempts still to come, if this one fails",
+    };
+    let left_out = delivery.timeline.len().saturating_sub(MAX_SHOWN);
+    html! {
+        table.stack.coming {
+            caption { (caption) }
+            thead {
+                tr {
+                    th.number scope="col" { "No." }
+                    th scope="col" { "Earliest" }
+                    th scope="col" { "Expected" }
+                    th scope="col" { "Latest" }
+                }
+            }
+            tbody {
+                @for upcoming in delivery.timeline.iter().take(MAX_SHOWN) {
+                    tr {
+                        th.number scope="row" { span.unseen { "Attempt " } (upcoming.number) }
+                        td data-label="Earliest" { (at(&upcoming.earliest_at)) }
+                        td data-label="Expected" { (at(&upcoming.expected_at)) }
+                        td data-label="Latest" {
+                            @if begins != TimeOrigin::Due && is_cut_by_deadline(upcoming, delivery) { "when it is given up" }
+                            @else { (at(&upcoming.latest_at)) }
+                        }
+                    }
+                }
+            }
+        }
+        p.hint {
+            @if left_out > 0 { (count(left_out as u64)) " more may follow. " }
+            @if begins != TimeOrigin::Due { "Times are counted from the first of these. " }
+            "Given up at " (time(&delivery.give_up_at)) " at the latest."
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::delivery;
+    use super::*;
+    use serde_json::json;
+
+    /// A time before the next attempt is due.
+    const NOW: Timestamp = Timestamp(1_794_744_020_000);
+
+    #[test]
+    fn the_picture_counts_from_the_first_attempt() {
+        let journeys = journeys(&delivery(json!({})), NOW);
+        let [journey] = journeys.as_slice() else {
+            panic!("one picture");
+        };
+        assert_eq!(journey.past.len(), 1);
+        assert_eq!(
+            (journey.past[0].at_ms, journey.past[0].ended.as_str()),
+            (0, "503")
+        );
+        let coming = journey.coming.iter();
+        let coming: Vec<u64> = coming.map(|coming| coming.expected_ms).collect();
+        assert_eq!(coming, [60_000, 120_000]);
+        assert_eq!(journey.gives_up_ms, Some(3_590_000));
+        assert!(
+            journey
+                .description
+                .contains("attempt 3: 503; 2 may still come")
+        );
+    }
+
+    #[test]
+    fn what_waits_for_a_moment_nobody_knows_says_nothing_that_changes_by_itself() {
+        let give_up_at = Timestamp(1_794_744_000_000 + 3_600_000).to_string();
+        for (status, next_at, word) in [
+            ("held", None, "let go"),
+            ("in_progress", None, "next"),
+            // Overdue.
+            ("retrying", Some("2026-11-15T11:59:00.000Z"), "turn"),
+            ("pending", Some("2026-11-15T11:59:00.000Z"), "turn"),
+        ] {
+            let at = |shift: u64| {
+                let at = |ms: u64| Timestamp(1_794_744_000_000 + shift + ms).to_string();
+                let upcoming = |number: u32, ms: u64, latest_at: String| {
+                    json!({
+                        "number": number, "earliest_at": at(ms), "expected_at": at(ms + 500),
+                        "latest_at": latest_at,
+                    })
+                };
+                let timeline = json!([
+                    upcoming(4, 0, at(1_000)),
+                    upcoming(5, 60_000, at(61_000)),
+                    upcoming(6, 3_580_000, give_up_at.clone()),
+                ]);
+                let change = json!({
+                    "status": status, "next_attempt_at": next_at, "timeline": timeline,
+                    "give_up_at": give_up_at,
+                });
+                (delivery(change), Timestamp(1_794_744_000_000 + shift))
+            };
+            let ((now, now_at), (later, later_at)) = (at(0), at(7_321));
+            let told = coming(&now, now_at).0;
+            assert_eq!(told, coming(&later, later_at).0, "{status}");
+            assert!(told.contains("1m 1s"), "{told}");
+            assert!(told.contains("when it is given up"), "{told}");
+            let drawn = |delivery: &Delivery, now| {
+                let pictures = journeys(delivery, now).into_iter();
+                pictures.map(|it| it.draw().write()).collect::<Vec<_>>()
+            };
+            let pictures = drawn(&now, now_at);
+            assert_eq!(pictures, drawn(&later, later_at), "{status}");
+            // One chart for past attempts, one for expected attempts.
+            assert_eq!(pictures.len(), 2, "{status}");
+            assert!(pictures[1].contains(word), "{}", pictures[1]);
+            assert!(pictures[1].contains("3 may still come"), "{}", pictures[1]);
+        }
+    }
+
+    #[test]
+    fn where_nothing_was_and_nothing_comes_nothing_is_drawn() {
+        let ended = json!({"status": "cancelled", "attempts": [], "timeline": []});
+        let ended = delivery(ended);
+        assert!(journeys(&ended, NOW).is_empty());
+        assert!(
+            past(&ended, "application/json")
+                .0
+                .contains("None was made.")
+        );
+    }
+
+    #[test]
+    fn of_a_thousand_attempts_the_last_ones_are_shown() {
+        let mut delivery = delivery(json!({}));
+        let one = delivery.attempts[0].clone();
+        delivery.attempts = (1..=1_000)
+            .map(|number| Attempt {
+                number,
+                ..one.clone()
+            })
+            .collect();
+        let next = delivery.timeline[0].clone();
+        delivery.timeline = vec![next; 1_000];
+        let shown = past(&delivery, "application/json").0;
+        assert_eq!(shown.matches("<details").count(), MAX_SHOWN);
+        assert!(shown.contains("There were 900 before"), "{shown}");
+        assert!(shown.contains("id=\"attempt-1000\""), "{shown}");
+        let shown = coming(&delivery, NOW).0;
+        assert_eq!(shown.matches("<tr>").count(), MAX_SHOWN + 1);
+        assert!(shown.contains("900 more may follow."), "{shown}");
+        let described = journeys(&delivery, NOW)[0].description.clone();
+        assert!(
+            described.starts_with("988 attempts before; attempt 989: 503"),
+            "{described}"
+        );
+    }
+
+    #[test]
+    fn an_attempt_shows_what_was_sent_and_what_came_back_as_text() {
+        let mut delivery = delivery(json!({}));
+        let attempt = &mut delivery.attempts[0];
+        attempt.response_snippet = Some("<script>alert(1)</script>".to_owned());
+        attempt.response_headers = Some([("server".to_owned(), "<b>".to_owned())].into());
+        let shown = past(&delivery, "application/json").0;
+        assert!(shown.contains("&lt;script&gt;alert(1)"), "{shown}");
+        assert!(
+            shown.contains("<dt>server</dt><dd>&lt;b&gt;</dd>"),
+            "{shown}"
+        );
+        assert!(
+            shown.contains("<dt>webhook-timestamp</dt><dd>1794744010</dd>"),
+            "{shown}"
+        );
+        assert!(
+            shown.contains("<dt>posthaste-attempt</dt><dd>3</dd>"),
+            "{shown}"
+        );
+        assert!(shown.contains("asked to wait 2s"), "{shown}");
+        assert!(!shown.contains("<script>"), "{shown}");
+    }
+}

@@ -1,0 +1,234 @@
+//! Shows the payload of an event, formatted and raw.
+//!
+//! The raw view shows the payload byte for byte. The formatted view adds only white space between tokens. Both are
+//! cut at a maximum size and say so.
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use maud::{Markup, html};
+use posthaste_api::json_indent::indented;
+use posthaste_charts::words::count;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use crate::parts;
+
+/// Maximum size of a payload that is shown, in bytes.
+const MAX_SHOWN_BYTES: usize = 32 << 10;
+/// Maximum size of a binary payload that is shown, in bytes.
+const MAX_HEX_BYTES: usize = 1 << 10;
+/// Bytes per line of the hex dump.
+const HEX_LINE: usize = 16;
+
+/// The fields of an event that pages show.
+#[derive(Deserialize)]
+pub(in crate::pages) struct Event {
+    pub(in crate::pages) id: String,
+    pub(in crate::pages) r#type: String,
+    pub(in crate::pages) created_at: String,
+    pub(in crate::pages) deliver_at: Option<String>,
+    pub(in crate::pages) idempotency_key: Option<String>,
+    pub(in crate::pages) delivery_count: u64,
+    pub(in crate::pages) payload_removed_at: Option<String>,
+    #[serde(default, deserialize_with = "as_it_stands")]
+    payload: Option<Box<RawValue>>,
+    body_base64: Option<String>,
+    content_type: Option<String>,
+}
+
+/// Reads any JSON value, because `null` is a valid payload too.
+fn as_it_stands<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(source).map(Some)
+}
+
+/// The payload of an event.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::pages) enum Payload {
+    /// JSON, unchanged.
+    Json(String),
+    /// Other text.
+    Text(String),
+    /// Binary data.
+    Bytes(Vec<u8>),
+}
+
+impl Event {
+    /// Returns the payload.
+    pub(in crate::pages) fn carried(&self) -> Payload {
+        if let Some(payload) = &self.payload {
+            return Payload::Json(payload.get().to_owned());
+        }
+        let body = self.body_base64.as_deref().unwrap_or_default();
+        // Decoding cannot fail: the API encoded it.
+        let bytes = BASE64_STANDARD.decode(body).unwrap_or_default();
+        match String::from_utf8(bytes) {
+            Ok(text) => Payload::Text(text),
+            Err(error) => Payload::Bytes(error.into_bytes()),
+        }
+    }
+
+    /// Returns the `Content-Type` it is sent with.
+    pub(in crate::pages) fn content_type(&self) -> &str {
+        self.content_type.as_deref().unwrap_or("application/json")
+    }
+}
+
+impl Payload {
+    /// Returns its length in bytes.
+    pub(in crate::pages) fn len(&self) -> usize {
+        match self {
+            Payload::Json(text) | Payload::Text(text) => text.len(),
+            Payload::Bytes(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// Renders the payload of an event.
+pub(in crate::pages) fn section(event: &Event) -> Markup {
+    if let Some(at) = &event.payload_removed_at {
+        return html! {
+            h2 { "Payload" }
+            p.empty {
+                "It was removed " (parts::time(at)) ", as it is kept no longer. It cannot be sent again; "
+                "all that is known of it otherwise is still here."
+            }
+        };
+    }
+    let payload = event.carried();
+    html! {
+        h2 { "Payload" }
+        p.soft { (count(payload.len() as u64)) " bytes of " code { (event.content_type()) } }
+        @match &payload {
+            Payload::Json(raw) => {
+                (shown("payload-pretty", "Laid out", "the payload, laid out", &indented(raw), true))
+                (shown("payload-raw", "Raw, as it is sent", "the payload as it is sent", raw, false))
+            }
+            Payload::Text(text) => (shown("payload-raw", "As it is sent", "the payload as it is sent", text, true)),
+            Payload::Bytes(bytes) => {
+                @if bytes.len() > MAX_HEX_BYTES {
+                    p.hint { "It is no text. Here are its first " (count(MAX_HEX_BYTES as u64)) " bytes." }
+                } @else {
+                    p.hint { "It is no text." }
+                }
+                pre tabindex="0" aria-label="The payload in hex" { (hex(bytes)) }
+            }
+        }
+    }
+}
+
+fn shown(id: &str, title: &str, what: &str, text: &str, is_open: bool) -> Markup {
+    let (cut, is_whole) = cut(text, MAX_SHOWN_BYTES);
+    html! {
+        details #(id) open[is_open] {
+            summary { (title) }
+            @if is_whole {
+                div.over { (parts::copy(text, what)) }
+            } @else {
+                p.hint {
+                    "The first " (count(cut.len() as u64)) " bytes of " (count(text.len() as u64))
+                    ". The API gives it whole."
+                }
+            }
+            pre tabindex="0" aria-label=(title) { (cut) }
+        }
+    }
+}
+
+/// Cuts a text to a maximum number of bytes. Returns whether it is complete.
+fn cut(text: &str, most: usize) -> (&str, bool) {
+    if text.len() <= most {
+        return (text, true);
+    }
+    (&text[..text.floor_char_boundary(most)], false)
+}
+
+/// Renders bytes as a hex dump with the printable characters beside it.
+fn hex(bytes: &[u8]) -> String {
+    let bytes = &bytes[..bytes.len().min(MAX_HEX_BYTES)];
+    let mut text = String::new();
+    for (index, line) in bytes.chunks(HEX_LINE).enumerate() {
+        let digits: Vec<String> = line.iter().map(|byte| format!("{byte:02x}")).collect();
+        let readable = |byte: &u8| match byte {
+            b' '..=b'~' => char::from(*byte),
+            _ => '.',
+        };
+        let readable: String = line.iter().map(readable).collect();
+        let width = HEX_LINE * 3 - 1;
+        let digits = digits.join(" ");
+        text.push_str(&format!(
+            "{:04x}  {digits:width$}  {readable}\n",
+            index * HEX_LINE
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(rest: &str) -> Event {
+        let json = format!(
+            r#"{{"id":"evt_1","type":"a.b","created_at":"2026-11-15T12:00:00.000Z","deliver_at":null,
+            "idempotency_key":null,"delivery_count":1,{rest}}}"#
+        );
+        serde_json::from_str(&json).expect("an event")
+    }
+
+    #[test]
+    fn json_stays_byte_for_byte() {
+        let raw = r#"{"b": 12345678901234567890123, "a":1.0e5,"b":"\u0041"}"#;
+        let event = event(&format!(r#""payload":{raw}"#));
+        assert_eq!(event.carried(), Payload::Json(raw.to_owned()));
+        let shown = section(&event).0;
+        assert!(
+            shown.contains("12345678901234567890123, &quot;a&quot;:1.0e5"),
+            "{shown}"
+        );
+        let null = self::event(r#""payload":null"#);
+        assert_eq!(null.carried(), Payload::Json("null".to_owned()));
+    }
+
+    #[test]
+    fn what_was_removed_is_not_taken_for_a_payload() {
+        let gone = event(r#""payload":null,"payload_removed_at":"2026-11-16T12:00:00.000Z""#);
+        let shown = section(&gone).0;
+        assert!(shown.contains("It was removed"), "{shown}");
+        assert!(shown.contains("2026-11-16"), "{shown}");
+        assert!(!shown.contains("4 bytes"), "{shown}");
+    }
+
+    #[test]
+    fn bytes_are_text_if_they_can_be() {
+        let text = event(r#""body_base64":"PGI+aGk8L2I+","content_type":"text/html""#);
+        assert_eq!(text.carried(), Payload::Text("<b>hi</b>".to_owned()));
+        let shown = section(&text).0;
+        assert!(
+            shown.contains("&lt;b&gt;hi") && !shown.contains("<b>"),
+            "{shown}"
+        );
+        let bytes = event(r#""body_base64":"//48c2NyaXB0Pg==","content_type":"application/x""#);
+        let shown = section(&bytes).0;
+        assert!(
+            shown.contains("0000  ff fe 3c 73 63 72 69 70 74 3e"),
+            "{shown}"
+        );
+        assert!(shown.contains("..&lt;script&gt;"), "{shown}");
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut_between_characters_and_says_so() {
+        let long = "é".repeat(MAX_SHOWN_BYTES);
+        let event = event(&format!(r#""payload":"{long}""#));
+        let shown = section(&event).0;
+        assert!(
+            shown.contains("The first 32,767 bytes of 65,538"),
+            "{}",
+            &shown[..400]
+        );
+        assert!(
+            !shown.contains("data-copy"),
+            "half a payload is not to be copied"
+        );
+        assert!(shown.len() < 4 * MAX_SHOWN_BYTES);
+    }
+}

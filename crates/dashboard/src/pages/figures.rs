@@ -1,0 +1,426 @@
+//! Delivery stats on pages: five health figures with their normal ranges, and charts over time.
+
+use maud::{Markup, html};
+use posthaste_charts::words;
+use serde::Deserialize;
+
+use super::super::parts::chart::{self, ChartText, Marks};
+use super::super::parts::{Mood, badge, duration, empty};
+
+/// The health figures of a scope, as the API returns them.
+#[derive(Deserialize)]
+pub(super) struct Stats {
+    windows: Windows,
+}
+
+#[derive(Deserialize)]
+struct Windows {
+    #[serde(rename = "1h")]
+    hour: HealthFigures,
+    #[serde(rename = "24h")]
+    day: HealthFigures,
+}
+
+#[derive(Deserialize)]
+struct HealthFigures {
+    retry_ratio: Figure,
+    dead_letter_ratio: Figure,
+    attempts_per_success: Figure,
+    second_attempt_success_ratio: Figure,
+    retrying_over_24h: Figure,
+}
+
+#[derive(Deserialize)]
+struct Figure {
+    value: f64,
+    healthy: String,
+    alert: String,
+    state: String,
+}
+
+/// Counts by time bucket, as the API returns them.
+#[derive(Deserialize)]
+pub(super) struct Series {
+    bucket: String,
+    buckets: Vec<Bucket>,
+}
+
+#[derive(Deserialize)]
+struct Bucket {
+    start: String,
+    attempts: u32,
+    succeeded: u32,
+    failed: u32,
+    retries: u32,
+    second_attempts: u32,
+    second_successes: u32,
+    latency_ms: Option<Latency>,
+}
+
+#[derive(Deserialize)]
+struct Latency {
+    mean: f64,
+    max: f64,
+}
+
+/// The time range of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Window {
+    Hour,
+    Day,
+}
+
+impl Window {
+    /// Reads the range from a query parameter; one hour if it is missing or unknown.
+    pub(super) fn read(text: &str) -> Window {
+        match text {
+            "24h" => Window::Day,
+            _ => Window::Hour,
+        }
+    }
+
+    /// The name of the range in the API.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Window::Hour => "1h",
+            Window::Day => "24h",
+        }
+    }
+
+    fn in_words(self) -> &'static str {
+        match self {
+            Window::Hour => "Last hour",
+            Window::Day => "Last day",
+        }
+    }
+
+    /// Renders a choice between the two ranges, on the page at `link`.
+    pub(super) fn choice(self, link: &str) -> Markup {
+        html! {
+            nav.choice aria-label="How far back" {
+                ul {
+                    @for window in [Window::Hour, Window::Day] {
+                        li {
+                            a href={ (link) "?window=" (window.name()) }
+                                aria-current=[(window == self).then_some("true")] { (window.in_words()) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The unit of a figure.
+#[derive(Clone, Copy)]
+enum Unit {
+    Share,
+    Number,
+    Count,
+}
+
+impl Unit {
+    fn write(self, value: f64) -> String {
+        match self {
+            Unit::Share => format!("{} %", short(value * 100.0)),
+            Unit::Number => short(value),
+            Unit::Count => words::count(value as u64),
+        }
+    }
+
+    /// Converts an API range, such as `< 0.05`, to words.
+    fn range(self, range: &str) -> String {
+        let Some((relation, number)) = range.split_once(' ') else {
+            return range.to_owned();
+        };
+        let Ok(number) = number.parse::<f64>() else {
+            return range.to_owned();
+        };
+        let relation = match relation {
+            "<" => "below",
+            ">" => "above",
+            "<=" => "up to",
+            ">=" => "from",
+            other => other,
+        };
+        format!("{relation} {}", self.write(number))
+    }
+}
+
+/// Rounds to two digits after the point (one from 10 on), without trailing zeros.
+fn short(value: f64) -> String {
+    let digits = if value.abs() < 10.0 { 100.0 } else { 10.0 };
+    format!("{}", (value * digits).round() / digits)
+}
+
+impl Stats {
+    /// Renders the five figures over a range, each with its course during it.
+    pub(super) fn cards(&self, window: Window, series: &Series) -> Markup {
+        let figures = match window {
+            Window::Hour => &self.windows.hour,
+            Window::Day => &self.windows.day,
+        };
+        html! {
+            ul.cards.figures {
+                (card(&figures.retry_ratio, Unit::Share, "Retries", "of all attempts were not the first",
+                    &series.trend(|it| (it.retries, it.attempts), |it| it.attempts)))
+                (card(&figures.dead_letter_ratio, Unit::Share, "Given up", "of deliveries became dead letters",
+                    &series.trend(|it| (it.failed, it.finished()), Bucket::finished)))
+                (card(&figures.attempts_per_success, Unit::Number, "Attempts per success", "attempts for each delivery that arrived",
+                    &series.arrivals()))
+                (card(&figures.second_attempt_success_ratio, Unit::Share, "Second attempts", "of second attempts succeeded",
+                    &series.trend(|it| (it.second_successes, it.second_attempts), |it| it.second_attempts)))
+                (card(&figures.retrying_over_24h, Unit::Count, "Retrying for long", "deliveries in retry for over a day, now",
+                    &Trend::always_known()))
+            }
+        }
+    }
+}
+
+/// The course of a figure over time.
+struct Trend {
+    /// Values by bucket.
+    values: Vec<Option<f64>>,
+    /// True if there was any data for the figure.
+    is_known: bool,
+    /// Text that replaces the figure where no number would be correct.
+    instead: Option<&'static str>,
+}
+
+impl Trend {
+    /// A figure that does not depend on the buckets, and so is always known.
+    fn always_known() -> Trend {
+        Trend {
+            values: Vec::new(),
+            is_known: true,
+            instead: None,
+        }
+    }
+}
+
+fn card(figure: &Figure, unit: Unit, name: &str, meaning: &str, trend: &Trend) -> Markup {
+    // Without data the API returns the value of a healthy state. Nothing was measured, so the page does not say
+    // "healthy".
+    let (mood, word) = match (trend.is_known, figure.state.as_str()) {
+        (false, _) => (Mood::Quiet, "nothing to tell"),
+        (true, "healthy") => (Mood::Good, "healthy"),
+        (true, "alert") => (Mood::Bad, "alert"),
+        (true, _) => (Mood::Warning, "worth a look"),
+    };
+    let value = match (trend.is_known, trend.instead) {
+        (true, None) => unit.write(figure.value),
+        (true, Some(words)) => words.to_owned(),
+        (false, _) => "–".to_owned(),
+    };
+    html! {
+        li.card.figure {
+            h3 { (name) }
+            p.value { strong { (value) } " " (badge(mood, word)) }
+            p.hint { (meaning) }
+            (chart::spark(&trend.values, name))
+            p.hint { "Healthy " (unit.range(&figure.healthy)) ", alert " (unit.range(&figure.alert)) "." }
+        }
+    }
+}
+
+impl Bucket {
+    /// Deliveries that succeeded or failed for good.
+    fn finished(&self) -> u32 {
+        self.failed.saturating_add(self.succeeded)
+    }
+}
+
+impl Series {
+    /// Attempts per successful delivery. Undefined where no delivery succeeded.
+    fn arrivals(&self) -> Trend {
+        let trend = self.trend(|it| (it.attempts, it.succeeded), |it| it.attempts);
+        let none_arrived = self.buckets.iter().all(|it| it.succeeded == 0);
+        Trend {
+            instead: none_arrived.then_some("none arrived"),
+            ..trend
+        }
+    }
+
+    /// The course of a ratio, and whether there was any data for it.
+    fn trend(&self, part: fn(&Bucket) -> (u32, u32), known_by: fn(&Bucket) -> u32) -> Trend {
+        let ratio = |bucket: &Bucket| {
+            let (part, whole) = part(bucket);
+            (whole > 0).then(|| f64::from(part) / f64::from(whole))
+        };
+        Trend {
+            values: self.buckets.iter().map(ratio).collect(),
+            is_known: self.buckets.iter().any(|bucket| known_by(bucket) > 0),
+            instead: None,
+        }
+    }
+
+    /// Charts of successful and failed attempts, and of latency.
+    pub(super) fn charts(&self, window: Window) -> Markup {
+        let attempts: u64 = self.buckets.iter().map(|it| u64::from(it.attempts)).sum();
+        if attempts == 0 {
+            let when = match window {
+                Window::Hour => "hour",
+                Window::Day => "day",
+            };
+            return empty(&format!("Nothing was sent in the last {when}."));
+        }
+        html! {
+            div.columns { div.card { (self.throughput(attempts)) } div.card { (self.latency()) } }
+        }
+    }
+
+    fn ends(&self) -> (Markup, Markup) {
+        let clock = |at: Option<&Bucket>| {
+            let start = at.map_or("", |bucket| bucket.start.as_str());
+            html! { time datetime=(start) { (start.get(11..16).unwrap_or_default()) } }
+        };
+        (clock(self.buckets.first()), clock(self.buckets.last()))
+    }
+
+    fn throughput(&self, attempts: u64) -> Markup {
+        let height = |bucket: &Bucket| {
+            let failed = bucket.attempts.saturating_sub(bucket.succeeded);
+            (f64::from(bucket.succeeded), f64::from(failed))
+        };
+        let heights: Vec<(f64, f64)> = self.buckets.iter().map(height).collect();
+        let most = self.buckets.iter().map(|it| it.attempts).max().unwrap_or(0);
+        let succeeded: u64 = self.buckets.iter().map(|it| u64::from(it.succeeded)).sum();
+        let (from, to) = self.ends();
+        let every = every(&self.bucket);
+        chart::columns(
+            &chart::even(&heights),
+            f64::from(most),
+            Marks::default(),
+            ChartText {
+                title: &format!("Attempts per {every}"),
+                told: &format!(
+                    "{} attempts in all, {} of them succeeded; at most {} in one {every}.",
+                    words::count(attempts),
+                    words::count(succeeded),
+                    words::count(u64::from(most)),
+                ),
+                most: &words::count(u64::from(most)),
+                keys: &[("good", "succeeded"), ("bad", "failed")],
+                from,
+                to,
+            },
+        )
+    }
+
+    fn latency(&self) -> Markup {
+        let all = || self.buckets.iter().map(|bucket| bucket.latency_ms.as_ref());
+        let mean: Vec<Option<f64>> = all().map(|it| it.map(|it| it.mean)).collect();
+        let slowest: Vec<Option<f64>> = all().map(|it| it.map(|it| it.max)).collect();
+        let most = slowest.iter().flatten().copied().fold(0.0, f64::max);
+        let (from, to) = self.ends();
+        let most_in_words = duration(most.ceil() as u64);
+        chart::lines(
+            &[("slowest", slowest), ("mean", mean)],
+            most,
+            ChartText {
+                title: "How long an attempt takes",
+                told: &format!("The slowest took {most_in_words}."),
+                most: &most_in_words,
+                keys: &[("slowest", "slowest"), ("mean", "mean")],
+                from,
+                to,
+            },
+        )
+    }
+}
+
+/// The length of a bucket, as it follows "per".
+fn every(bucket: &str) -> String {
+    match bucket {
+        "1m" => "minute".to_owned(),
+        "15m" => "quarter of an hour".to_owned(),
+        "1h" => "hour".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn figure(value: f64, healthy: &str, alert: &str, state: &str) -> Value {
+        json!({"value": value, "healthy": healthy, "alert": alert, "state": state})
+    }
+
+    fn stats() -> Stats {
+        let figures = json!({
+            "retry_ratio": figure(0.123_45, "< 0.05", "> 0.10", "alert"),
+            "dead_letter_ratio": figure(0.0, "< 0.005", "> 0.01", "healthy"),
+            "attempts_per_success": figure(1.5, "<= 1.3", "> 2.0", "warning"),
+            "second_attempt_success_ratio": figure(1.0, "> 0.80", "< 0.60", "healthy"),
+            "retrying_over_24h": figure(1_200.0, "< 10", "> 100", "alert"),
+        });
+        let windows = json!({"windows": {"5m": figures, "1h": figures, "24h": figures}});
+        serde_json::from_value(windows).expect("stats")
+    }
+
+    fn bucket(attempts: u32, succeeded: u32) -> Value {
+        json!({"start": "2026-01-02T03:04:00.000Z", "attempts": attempts, "succeeded": succeeded,
+            "failed": 0, "retries": 0, "second_attempts": 0, "second_successes": 0,
+            "latency_ms": {"mean": 2.5, "max": 80.0}})
+    }
+
+    fn series(buckets: &[Value]) -> Series {
+        let series = json!({"window": "1h", "bucket": "1m", "buckets": buckets});
+        serde_json::from_value(series).expect("a series")
+    }
+
+    #[test]
+    fn where_nothing_arrived_no_number_is_made_up() {
+        let none = series(&[bucket(26, 0)]).arrivals();
+        assert_eq!((none.is_known, none.instead), (true, Some("none arrived")));
+        let shown = stats().cards(Window::Hour, &series(&[bucket(26, 0)])).0;
+        assert!(shown.contains("none arrived"), "{shown}");
+        assert_eq!(series(&[bucket(3, 2)]).arrivals().instead, None);
+    }
+
+    #[test]
+    fn figures_are_told_in_words_with_their_ranges() {
+        let shown = stats().cards(Window::Hour, &series(&[bucket(3, 2)])).0;
+        for part in [
+            "12.3 %",
+            "Healthy below 5 %, alert above 10 %.",
+            "Healthy below 0.5 %, alert above 1 %.",
+            "Healthy up to 1.3, alert above 2.",
+            "Healthy above 80 %, alert below 60 %.",
+            "1,200",
+            "worth a look",
+        ] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        // There was no second attempt.
+        assert_eq!(shown.matches("nothing to tell").count(), 1, "{shown}");
+    }
+
+    #[test]
+    fn nothing_is_called_healthy_that_nobody_has_seen() {
+        let shown = stats().cards(Window::Hour, &series(&[bucket(0, 0)])).0;
+        assert_eq!(shown.matches("nothing to tell").count(), 4, "{shown}");
+        assert!(
+            !shown.contains("> healthy<") && shown.contains("1,200"),
+            "{shown}"
+        );
+        // If no delivery succeeded yet, attempts count all the same.
+        let shown = stats().cards(Window::Hour, &series(&[bucket(9, 0)])).0;
+        assert_eq!(shown.matches("nothing to tell").count(), 2, "{shown}");
+    }
+
+    #[test]
+    fn what_happened_is_drawn_unless_nothing_did() {
+        let shown = series(&[bucket(4, 1), bucket(0, 0)]).charts(Window::Hour).0;
+        assert!(shown.contains("4 attempts in all, 1 of them succeeded; at most 4 in one minute."));
+        assert!(shown.contains(">03:04</time>"), "{shown}");
+        assert!(shown.contains("The slowest took 80ms."), "{shown}");
+        let shown = series(&[bucket(0, 0)]).charts(Window::Day).0;
+        assert!(
+            shown.contains("Nothing was sent in the last day."),
+            "{shown}"
+        );
+    }
+}

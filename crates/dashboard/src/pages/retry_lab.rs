@@ -1,0 +1,480 @@
+//! The retry lab: simulates a retry policy before it is used.
+//!
+//! All inputs are in the address, so that a result can be shared by its link. The API limits the cost of a
+//! simulation; the page names these limits.
+
+use http::StatusCode;
+use maud::{Markup, html};
+use posthaste_api::policies::MAX_SIMULATED;
+use posthaste_api::problem::Problem;
+use posthaste_api::route::Verb;
+use posthaste_charts::outage::Times;
+use posthaste_charts::words;
+use posthaste_core::forecast::{MAX_OUTAGE, NAIVE_INTERVAL};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{At, PageHandler, Reach, at};
+use crate::page::{Page, PageResult, Tab};
+use crate::parts::chart::{self, ChartText, Column, Marks};
+use crate::parts::{Field, PolicyPreview, Wrong};
+use crate::visit::{PageRequest, query_of};
+
+pub(super) const PAGES: &[At<PageHandler>] = &[
+    at(Reach::Everything, "/lab", |visit| Box::pin(show(visit))),
+    at(Reach::Tenant, "/lab", |visit| Box::pin(show(visit))),
+];
+
+/// The choice of a custom policy.
+const CUSTOM_POLICY: &str = "own";
+/// Minimum time range of a chart, in milliseconds.
+const LEAST_MS: u64 = 10_000;
+
+/// The inputs of the page.
+struct LabInputs {
+    preset: String,
+    policy: String,
+    pending: String,
+    outage: String,
+    capacity: String,
+}
+
+impl LabInputs {
+    fn read(visit: &PageRequest) -> LabInputs {
+        let or = |name: &str, usual: &str| match visit.query(name) {
+            "" => usual.to_owned(),
+            text => text.to_owned(),
+        };
+        let written = visit.query("policy");
+        let usual = if written.is_empty() {
+            "recommended"
+        } else {
+            CUSTOM_POLICY
+        };
+        LabInputs {
+            preset: or("preset", usual),
+            policy: written.to_owned(),
+            pending: or("pending", "1000"),
+            outage: or("outage", "10m"),
+            capacity: or("capacity", "50/s"),
+        }
+    }
+
+    /// Returns the chosen policy, or the error in it.
+    fn policy(&self) -> Result<Value, Wrong> {
+        match self.preset.as_str() {
+            CUSTOM_POLICY => serde_json::from_str(&self.policy).map_err(|error| {
+                let message = match self.policy.is_empty() {
+                    true => "write a policy here, or choose a preset above".to_owned(),
+                    false => format!("is not JSON: {error}"),
+                };
+                Wrong::default().and("policy", message)
+            }),
+            preset => Ok(json!({"preset": preset})),
+        }
+    }
+
+    fn simulation(&self, policy: Value) -> Value {
+        let pending = match self.pending.replace([',', ' '], "").parse::<u64>() {
+            Ok(pending) => json!(pending),
+            Err(_) => json!(self.pending),
+        };
+        // A number without a unit is a rate per second.
+        let capacity = match self.capacity.parse::<f64>() {
+            Ok(per_second) => json!(per_second),
+            Err(_) => json!(self.capacity),
+        };
+        json!({"policy": policy, "pending": pending, "outage": self.outage, "capacity": capacity})
+    }
+}
+
+/// Maps an API field to a form field. All fields of a policy belong to the form field `policy`.
+fn place(field: &str) -> Option<&'static str> {
+    let own = ["pending", "outage", "capacity"];
+    let found = own.into_iter().find(|name| *name == field);
+    Some(found.unwrap_or("policy"))
+}
+
+#[derive(Deserialize)]
+struct Presets {
+    data: Vec<Preset>,
+}
+
+#[derive(Deserialize)]
+struct Preset {
+    name: String,
+}
+
+async fn show(visit: PageRequest) -> Result<PageResult, Problem> {
+    let chosen = LabInputs::read(&visit);
+    let presets: Presets = visit.read("/v1/policies").await?;
+    let page = Page::new(Tab::Lab, "Retry lab")
+        .lead(html! { "What a retry policy does, before it is used." });
+    let tried = attempt(&visit, &chosen).await?;
+    let wrong = match &tried {
+        Ok(_) => Wrong::default(),
+        Err(wrong) => wrong.clone(),
+    };
+    let page = page.static_section("inputs", inputs(&visit, &chosen, &presets.data, &wrong));
+    Ok(match tried {
+        Err(_) => page.with_status(StatusCode::UNPROCESSABLE_ENTITY),
+        Ok((policy, recovery)) => page
+            .static_section("timeline", timeline(&visit, &chosen, &policy))
+            .static_section("recovery", recovery),
+    }
+    .into())
+}
+
+/// Explains and simulates the chosen policy, or returns what is wrong with the inputs.
+async fn attempt(
+    visit: &PageRequest,
+    chosen: &LabInputs,
+) -> Result<Result<(PolicyPreview, Markup), Wrong>, Problem> {
+    let policy = match chosen.policy() {
+        Ok(policy) => policy,
+        Err(wrong) => return Ok(Err(wrong)),
+    };
+    let asked = visit.ask(Verb::Post, "/v1/policies/preview", Some(policy.clone()));
+    let explained: PolicyPreview = match asked.await {
+        Ok(explained) => explained,
+        Err(problem) if problem.errors.is_some() => {
+            // All fields of a preview belong to the policy.
+            return Ok(Err(Wrong::new(&problem, |_| Some("policy"))));
+        }
+        Err(problem) => return Err(problem),
+    };
+    let simulation = chosen.simulation(policy);
+    let asked = visit.ask(Verb::Post, "/v1/policies/simulate", Some(simulation));
+    let played: Result<SimulationResult, Problem> = asked.await;
+    Ok(match played {
+        Ok(played) => Ok((explained, played.shown())),
+        Err(problem) if problem.errors.is_some() => Err(Wrong::new(&problem, place)),
+        // Too many simulations are running at the moment; the visitor can try again.
+        Err(problem) if problem.retry_after.is_some() => {
+            let told =
+                html! { div.card { h2 { "The simulated recovery" } p { (problem.detail) } } };
+            Ok((explained, told))
+        }
+        Err(problem) => return Err(problem),
+    })
+}
+
+/// Returns the link to the lab for this visitor.
+fn link(visit: &PageRequest) -> String {
+    match visit.tenant {
+        None => visit.link("/lab"),
+        Some(_) => visit.here("/lab"),
+    }
+}
+
+fn inputs(visit: &PageRequest, chosen: &LabInputs, presets: &[Preset], wrong: &Wrong) -> Markup {
+    let mut choices: Vec<(&str, &str)> = presets
+        .iter()
+        .map(|preset| (preset.name.as_str(), preset.name.as_str()))
+        .collect();
+    choices.push((CUSTOM_POLICY, "Written out below"));
+    let field = |name, label, hint, value| Field {
+        name,
+        label,
+        hint,
+        value,
+        wrong,
+    };
+    let most = format!("At most {}.", words::count(u64::from(MAX_SIMULATED)));
+    let longest = format!(
+        "Such as 30m or 6h; at most {}.",
+        words::duration(MAX_OUTAGE.as_millis())
+    );
+    html! {
+        (wrong.summary())
+        form.card action=(link(visit)) {
+            div.columns {
+                div {
+                    (field("preset", "Policy", "", &chosen.preset).choice(&choices))
+                    (field("policy", "Written out, as JSON", "Counts only if it is chosen above.", &chosen.policy).lines(8))
+                }
+                div {
+                    (field("pending", "Deliveries that are due when the receiver goes down", &most, &chosen.pending).line("text"))
+                    (field("outage", "It is down for", &longest, &chosen.outage).line("text"))
+                    (field("capacity", "Then it takes", "Requests a second, such as 50/s or 600/m.", &chosen.capacity).line("text"))
+                    div.actions { button.primary type="submit" { "Show" } }
+                }
+            }
+        }
+    }
+}
+
+fn timeline(visit: &PageRequest, chosen: &LabInputs, policy: &PolicyPreview) -> Markup {
+    let written = serde_json::to_string_pretty(&without_preset(&policy.policy)).unwrap_or_default();
+    let query = query_of([
+        ("preset", CUSTOM_POLICY),
+        ("policy", written.as_str()),
+        ("pending", chosen.pending.as_str()),
+        ("outage", chosen.outage.as_str()),
+        ("capacity", chosen.capacity.as_str()),
+    ]);
+    html! {
+        div.card {
+            h2 { "When it tries again" }
+            (policy.shown())
+            details #written-out {
+                summary { "The policy, written out" }
+                pre tabindex="0" { code { (written) } }
+                p { a href={ (link(visit)) (query) } { "Change it" } }
+            }
+        }
+    }
+}
+
+/// Returns the policy without the name of its preset, which would contradict a policy that is written out.
+fn without_preset(policy: &Value) -> Value {
+    let mut policy = policy.clone();
+    if let Some(policy) = policy.as_object_mut() {
+        policy.remove("preset");
+    }
+    policy
+}
+
+/// The API's answer to a simulated outage.
+#[derive(Deserialize)]
+struct SimulationResult {
+    outage_ms: u64,
+    capacity_per_second: f64,
+    limits: Limits,
+    posthaste: RecoveryCourse,
+    naive: RecoveryCourse,
+    words: String,
+}
+
+#[derive(Deserialize)]
+struct Limits {
+    max_in_flight: u32,
+    rate_limit: Rate,
+}
+
+#[derive(Deserialize)]
+struct Rate {
+    per_second: f64,
+    burst: u32,
+}
+
+#[derive(Deserialize)]
+struct RecoveryCourse {
+    attempts: u64,
+    delivered: u64,
+    dead_lettered: u64,
+    peak_arrivals_per_second: u64,
+    drained_ms: u64,
+    series: Vec<Bucket>,
+}
+
+#[derive(Deserialize)]
+struct Bucket {
+    from_ms: u64,
+    to_ms: u64,
+    peak_per_second: u64,
+    peak_failed: u64,
+}
+
+impl RecoveryCourse {
+    fn end_ms(&self) -> u64 {
+        self.series.last().map_or(0, |bucket| bucket.to_ms)
+    }
+}
+
+impl SimulationResult {
+    /// Returns the end of the charts' time axis: when posthaste is done, or when the naive sender is done if that is
+    /// not much later.
+    fn shown_until_ms(&self) -> u64 {
+        let (own_ms, naive_ms) = (self.posthaste.end_ms(), self.naive.end_ms());
+        let centre_ms = LEAST_MS
+            .max(self.outage_ms + self.outage_ms / 4)
+            .max(own_ms + own_ms / 8);
+        match naive_ms <= 2 * centre_ms {
+            true => centre_ms.max(naive_ms),
+            false => centre_ms,
+        }
+    }
+
+    fn shown(&self) -> Markup {
+        let times = Times::new(
+            self.outage_ms,
+            self.posthaste.drained_ms,
+            self.naive.drained_ms,
+        );
+        let every = words::every(NAIVE_INTERVAL.as_millis());
+        let limits = format!(
+            "posthaste keeps to the usual limits of an endpoint: {} in flight, {}, {} at once after a pause.",
+            words::count(u64::from(self.limits.max_in_flight)),
+            words::rate(self.limits.rate_limit.per_second),
+            words::count(u64::from(self.limits.rate_limit.burst)),
+        );
+        html! {
+            div.card {
+                h2 { "The simulated recovery" }
+                p { (self.words) }
+                (self.panel("posthaste", &self.posthaste, &times.posthaste))
+                (self.panel("A naive sender", &self.naive, &times.naive))
+                p.hint {
+                    "Each bar is the busiest second of its stretch of time; each picture has its own scale. Grey is the outage, the line what the receiver takes. "
+                    "The naive sender tries again every " (every) ", without jitter and without limits. " (limits)
+                }
+                (self.table(&times))
+            }
+        }
+    }
+
+    fn panel(&self, name: &str, course: &RecoveryCourse, drained: &str) -> Markup {
+        let end_ms = self.shown_until_ms();
+        let share = |ms: u64| (ms as f64 / end_ms as f64).min(1.0);
+        let shown = course
+            .series
+            .iter()
+            .filter(|bucket| bucket.from_ms < end_ms);
+        let columns: Vec<Column> = shown
+            .map(|bucket| Column {
+                from: share(bucket.from_ms),
+                to: share(bucket.to_ms),
+                good: bucket.peak_per_second.saturating_sub(bucket.peak_failed) as f64,
+                bad: bucket.peak_failed as f64,
+            })
+            .collect();
+        let highest = columns
+            .iter()
+            .map(|it| it.good + it.bad)
+            .fold(0.0, f64::max);
+        let goes_on = match course.end_ms() > end_ms {
+            true => format!("; it goes on until {drained}"),
+            false => String::new(),
+        };
+        let told = format!(
+            "At most {} requests in one second after the receiver is back{goes_on}.",
+            words::count(course.peak_arrivals_per_second)
+        );
+        let marks = Marks {
+            across: Some(self.capacity_per_second),
+            shaded: Some(share(self.outage_ms)),
+        };
+        let title = format!("{name}: arrivals per second{goes_on}");
+        chart::columns(
+            &columns,
+            highest,
+            marks,
+            ChartText {
+                title: &title,
+                told: &told,
+                most: &format!("{}/s", words::count(highest as u64)),
+                keys: &[("good", "accepted"), ("bad", "refused or failed")],
+                from: html! { "the outage begins" },
+                to: html! { (words::duration(end_ms)) " later" },
+            },
+        )
+    }
+
+    fn table(&self, times: &Times) -> Markup {
+        let (own, naive) = (&self.posthaste, &self.naive);
+        let count = words::count;
+        let rows = [
+            ("Attempts", count(own.attempts), count(naive.attempts)),
+            ("Delivered", count(own.delivered), count(naive.delivered)),
+            (
+                "Given up",
+                count(own.dead_lettered),
+                count(naive.dead_lettered),
+            ),
+            (
+                "Most in one second after recovery",
+                count(own.peak_arrivals_per_second),
+                count(naive.peak_arrivals_per_second),
+            ),
+            (
+                "Done, from the start",
+                times.posthaste.clone(),
+                times.naive.clone(),
+            ),
+        ];
+        html! {
+            table.stack {
+                caption { "What it comes to" }
+                thead { tr { td {} th scope="col" { "posthaste" } th scope="col" { "A naive sender" } } }
+                tbody { @for (name, own, naive) in &rows { tr {
+                    th scope="row" { (name) }
+                    td data-label="posthaste" { (own) }
+                    td data-label="A naive sender" { (naive) }
+                } } }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn course(buckets: &[(u64, u64)], drained_ms: u64) -> Value {
+        let series: Vec<Value> = buckets
+            .iter()
+            .map(|(to_ms, peak)| {
+                json!({"from_ms": to_ms - 1_000, "to_ms": to_ms, "arrivals": peak, "failed": 0,
+                    "peak_per_second": peak, "peak_failed": 0})
+            })
+            .collect();
+        json!({"attempts": 10, "delivered": 10, "dead_lettered": 0, "dead_letter_reasons": {},
+            "peak_arrivals_per_second": 50, "drained_ms": drained_ms, "series": series})
+    }
+
+    fn played(own: Value, naive: Value) -> SimulationResult {
+        let played = json!({
+            "policy": {}, "pending": 10, "outage_ms": 60_000, "capacity_per_second": 50.0, "seed": 1,
+            "limits": {"max_in_flight": 10, "rate_limit": {"per_second": 50.0, "burst": 100}},
+            "posthaste": own, "naive": naive, "words": "All went well.",
+        });
+        serde_json::from_value(played).expect("a report")
+    }
+
+    #[test]
+    fn both_senders_share_an_axis_and_what_is_cut_is_told() {
+        let near = played(
+            course(&[(80_000, 50)], 80_000),
+            course(&[(120_000, 50)], 120_000),
+        );
+        assert_eq!(near.shown_until_ms(), 120_000);
+        assert!(!near.shown().0.contains("goes on until"));
+        let far = played(
+            course(&[(80_000, 50)], 80_000),
+            course(&[(900_000, 50)], 900_000),
+        );
+        assert_eq!(far.shown_until_ms(), 90_000);
+        assert!(far.shown().0.contains("it goes on until 15m"));
+    }
+
+    #[test]
+    fn what_is_written_is_what_is_simulated() {
+        let chosen = LabInputs {
+            preset: CUSTOM_POLICY.to_owned(),
+            policy: "{\"preset\": \"swift\"}".to_owned(),
+            pending: "10,000".to_owned(),
+            outage: "30m".to_owned(),
+            capacity: "2.5".to_owned(),
+        };
+        let policy = chosen.policy().expect("JSON");
+        assert_eq!(
+            chosen.simulation(policy),
+            json!({"policy": {"preset": "swift"}, "pending": 10_000, "outage": "30m", "capacity": 2.5})
+        );
+        let unread = LabInputs {
+            policy: "{".to_owned(),
+            pending: "many".to_owned(),
+            ..chosen
+        };
+        let wrong = unread.policy().expect_err("not JSON");
+        assert!(
+            wrong
+                .about("policy")
+                .is_some_and(|it| it.contains("not JSON"))
+        );
+        assert_eq!(unread.simulation(Value::Null)["pending"], json!("many"));
+        assert_eq!(place("policy.jitter.kind"), Some("policy"));
+        assert_eq!(place("outage"), Some("outage"));
+    }
+}

@@ -1,0 +1,97 @@
+//! Limits of a tenant and their current usage.
+
+use std::collections::BTreeMap;
+
+use maud::{Markup, html};
+use posthaste_api::problem::Problem;
+use posthaste_charts::words;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::parts::{Mood, badge, time};
+use crate::visit::PageRequest;
+
+/// The limits that are shown, in this order, with their labels.
+const SHOWN: [(&str, &str); 9] = [
+    ("events_per_month", "Events this month"),
+    ("events_per_second", "Events a second"),
+    ("endpoints", "Endpoints"),
+    ("payload_bytes", "Bytes of a payload"),
+    ("max_attempts", "Attempts of a retry policy"),
+    ("in_flight", "Attempts at once"),
+    ("retention", "What is finished is kept for"),
+    ("payload_retention", "Its payloads"),
+    ("attempt_retention", "Its attempts but the last"),
+];
+
+#[derive(Deserialize)]
+struct Usage {
+    plan: Option<String>,
+    plan_found: bool,
+    limits: BTreeMap<String, Limit>,
+}
+
+#[derive(Deserialize)]
+struct Limit {
+    limit: Value,
+    used: Option<u64>,
+    source: String,
+    resets_at: Option<String>,
+}
+
+/// Renders the limits and their usage.
+pub(super) async fn summary(visit: &PageRequest) -> Result<Markup, Problem> {
+    let usage: Usage = visit.get("/usage").await?;
+    Ok(html! {
+        h2 { "Usage" }
+        @if let Some(plan) = &usage.plan {
+            p {
+                "On the plan " strong { (plan) } ". "
+                @if !usage.plan_found {
+                    (badge(Mood::Warning, "unknown plan")) " The configuration does not have it, so the server's limits hold."
+                }
+            }
+        }
+        table.stack {
+            caption.unseen { "Limits, and how much of them is used" }
+            thead { tr { th scope="col" { "Limit" } th scope="col" { "Used" } th scope="col" { "Allowed" } th scope="col" { "Set by" } } }
+            tbody { @for (name, title) in SHOWN { @if let Some(limit) = usage.limits.get(name) { tr {
+                th scope="row" { (title) }
+                td data-label="Used" { (used(limit)) }
+                td data-label="Allowed" {
+                    (allowed(&limit.limit))
+                    @if let (false, Some(at)) = (limit.limit.is_null(), &limit.resets_at) { ", anew " (time(at)) }
+                }
+                td data-label="Set by" { (source(limit)) }
+            } } } }
+        }
+    })
+}
+
+fn used(limit: &Limit) -> Markup {
+    let Some(used) = limit.used else {
+        return html! { "–" };
+    };
+    let is_used_up = limit.limit.as_u64().is_some_and(|most| used >= most);
+    html! {
+        (words::count(used))
+        @if is_used_up { " " (badge(Mood::Warning, "used up")) }
+    }
+}
+
+fn allowed(limit: &Value) -> Markup {
+    match (limit.as_u64(), limit.as_str()) {
+        (Some(count), _) => html! { (words::count(count)) },
+        (None, Some(span)) => html! { (span) },
+        (None, None) => html! { "any number" },
+    }
+}
+
+fn source(limit: &Limit) -> &'static str {
+    match limit.source.as_str() {
+        "tenant" => "the tenant's own limits",
+        "plan" => "its plan",
+        _ if limit.limit.is_null() => "nobody",
+        _ => "the server",
+    }
+}

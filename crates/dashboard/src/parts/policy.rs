@@ -1,0 +1,126 @@
+//! A retry policy in words, as a chart, and as a table for screen readers.
+
+use maud::{Markup, PreEscaped, html};
+use posthaste_charts::timeline::{self, MAX_TABLE_ROWS, Row};
+use posthaste_charts::words;
+use posthaste_core::policy::{AttemptWindow, Explanation};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::time::duration;
+
+/// A policy as the API explains it.
+#[derive(Deserialize)]
+pub(crate) struct PolicyPreview {
+    attempts: Vec<Window>,
+    gives_up_ms: u64,
+    deadline_ms: u64,
+    words: String,
+    /// The complete policy.
+    pub(crate) policy: Value,
+}
+
+#[derive(Deserialize)]
+struct Window {
+    number: u32,
+    earliest_ms: u64,
+    expected_ms: u64,
+    latest_ms: u64,
+}
+
+impl PolicyPreview {
+    /// Returns the name of its preset, or that it is a custom policy.
+    pub(crate) fn name(&self) -> String {
+        match self.policy.get("preset").and_then(Value::as_str) {
+            Some(preset) => format!("preset “{preset}”"),
+            None => "a policy of its own".to_owned(),
+        }
+    }
+
+    fn explanation(&self) -> Explanation {
+        let window = |window: &Window| AttemptWindow {
+            number: window.number,
+            earliest_ms: window.earliest_ms,
+            expected_ms: window.expected_ms,
+            latest_ms: window.latest_ms,
+        };
+        Explanation {
+            attempts: self.attempts.iter().map(window).collect(),
+            gives_up_ms: self.gives_up_ms,
+            deadline_ms: self.deadline_ms,
+            words: self.words.clone(),
+        }
+    }
+
+    /// Renders the policy in words, as a chart and as a table.
+    pub(crate) fn shown(&self) -> Markup {
+        let explanation = self.explanation();
+        let picture = timeline::drawn(&explanation, "When each attempt comes", &self.name());
+        html! {
+            p { (self.words) }
+            div.wide tabindex="0" role="group" aria-label="Picture of the policy" {
+                (PreEscaped(picture.write_for_page()))
+            }
+            details #attempts-table {
+                summary { "The same as a table" }
+                (table(&explanation))
+            }
+        }
+    }
+}
+
+fn table(explanation: &Explanation) -> Markup {
+    let rows = timeline::rows(&explanation.attempts, MAX_TABLE_ROWS);
+    let at = |ms: u64| match ms {
+        0 => "at once".to_owned(),
+        ms => duration(ms),
+    };
+    html! {
+        table.stack {
+            caption { "Attempts, counted from when the event is due, if each one fails at once" }
+            thead { tr {
+                th scope="col" { "Attempt" } th scope="col" { "Earliest" }
+                th scope="col" { "Expected" } th scope="col" { "Latest" }
+            } }
+            tbody {
+                @for row in rows {
+                    @match row {
+                        Row::Attempt(attempt, _) => tr {
+                            th scope="row" { span.only-narrow { "Attempt " } (attempt.number) }
+                            td data-label="Earliest" { (at(attempt.earliest_ms)) }
+                            td data-label="Expected" { (at(attempt.expected_ms)) }
+                            td data-label="Latest" { (at(attempt.latest_ms)) }
+                        }
+                        Row::LeftOut(count) => tr {
+                            td colspan="4" { (words::count(count as u64)) " attempts more" }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use posthaste_core::policy::Preset;
+    use serde_json::json;
+
+    #[test]
+    fn a_policy_is_told_in_words_in_a_picture_and_in_a_table() {
+        let policy = Preset::Brisk.policy();
+        let mut report = serde_json::to_value(policy.explain()).expect("JSON");
+        report["policy"] = json!({"preset": "brisk"});
+        let explained: PolicyPreview = serde_json::from_value(report).expect("an explanation");
+        let shown = explained.shown().0;
+        assert!(
+            shown.contains("<svg") && !shown.contains("<style"),
+            "{shown}"
+        );
+        assert!(shown.contains("preset “brisk”"), "{shown}");
+        // Five attempts and the heading.
+        assert_eq!(shown.matches("<tr>").count(), 6, "{shown}");
+        assert!(shown.contains("at once"), "{shown}");
+    }
+}

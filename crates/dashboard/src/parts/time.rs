@@ -1,0 +1,36 @@
+//! Times and durations. The rendered text does not depend on the current time, so that a live section changes only
+//! when its data changes. The script adds relative times, such as "5 minutes ago".
+
+use maud::{Markup, html};
+use posthaste_charts::words;
+
+/// An API time, such as `2026-01-02T03:04:05.678Z`, shown as date, hours, minutes and seconds.
+pub(crate) fn time(text: &str) -> Markup {
+    let plain = text.split('.').next().unwrap_or(text);
+    let plain = plain.trim_end_matches('Z').replace('T', " ");
+    html! { time datetime=(text) { (plain) } }
+}
+
+/// A time that the node computes from its monotonic clock. Its milliseconds differ slightly each time and would
+/// change the page at every rendering, so they are cut off.
+pub(crate) fn to_the_second(at: &str) -> Markup {
+    let whole = at.split('.').next().unwrap_or(at).trim_end_matches('Z');
+    time(&format!("{whole}Z"))
+}
+
+/// A duration in words.
+pub(crate) fn duration(ms: u64) -> String {
+    words::duration(ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_written_for_people_and_for_machines() {
+        let shown = time("2026-01-02T03:04:05.678Z").0;
+        let machine = "<time datetime=\"2026-01-02T03:04:05.678Z\">";
+        assert_eq!(shown, format!("{machine}2026-01-02 03:04:05</time>"));
+    }
+}

@@ -1,0 +1,55 @@
+//! Runs the dispatcher: executes its commands and feeds the results back. The engine itself makes no scheduling
+//! decisions.
+//!
+//! One task owns the dispatcher. All inputs arrive in the inbox. The commands are executed by separate tasks (attempts,
+//! reads, sweeps) or by the store's writer (records), and their results arrive in the inbox again. [`Engine`] is the
+//! handle for the rest of the program, [`EngineSettings`] are its settings. The engine guarantees:
+//!
+//! - An attempt that ends by a panic or an internal error is reported as such. It frees its slot and does not count as
+//!   an attempt.
+//! - Every request of the dispatcher is answered, even if the store must be asked several times.
+//! - A caller is answered when its change is persisted.
+//! - After [`Engine::stop_starting`] no attempt starts. [`Engine::shut_down`] returns when all attempts in flight are
+//!   recorded.
+//! - Nothing is sent for a shard that another node may own. Attempts start only while the lease is valid and are
+//!   aborted when it ends. A shard is released when nothing of it is in flight.
+//! - When the engine ends for any reason, waiting callers receive an error and do not hang.
+//!
+//! ```text
+//!  store ─ hand-over ─▶ inbox ─▶ shell ◀─▶ dispatcher (core)
+//!                         ▲        ├─▶ attempt runner: config + payload ▸ token ▸ sign ▸ egress ─▶ inbox
+//!                         │        ├─▶ store.record ────────────────────────────────────────────▶ inbox
+//!                         └────────┴── fetch, sweep, load
+//! ```
+
+mod chronicle;
+mod concurrency_share;
+mod courier;
+mod endpoint_cache;
+mod flights;
+mod handle;
+mod inbox;
+mod log_limit;
+mod owned_shards;
+mod ownership;
+mod payload_cache;
+mod pending_status;
+mod redact;
+mod response_headers;
+mod task;
+mod tokens;
+mod waiters;
+
+pub mod credentials;
+pub mod database;
+pub mod maintenance;
+pub mod owner_router;
+pub mod replayer;
+pub mod signing_keys;
+pub mod vault;
+
+#[cfg(test)]
+mod tests;
+
+pub use handle::{Cancelled, Engine, EngineError, Phase};
+pub use task::EngineSettings;

@@ -1,0 +1,171 @@
+//! Stats of all nodes.
+//!
+//! Stats are in the store, except for what each node has counted since its last write. So every node gives the same
+//! answer, also about nodes that have left and endpoints that have moved. If a node writes while it is asked, its
+//! counters could be missed or counted twice; then everything is read again.
+//!
+//! While the store cannot be read, the result is an error: partial stats would look complete.
+
+use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::time::Timestamp;
+use posthaste_store::{BucketWidth, NodeNo, Scope, StoreError, Tally};
+use posthaste_telemetry::metrics::window::{Window, WindowCounters};
+use posthaste_telemetry::metrics::{RecentAttempts, Series};
+use rustc_hash::FxHashMap;
+use tokio::time::timeout;
+
+use super::protocol::{NodeRequest, NodeResponse, TextId};
+use super::{OwnerRouter, READ_TIMEOUT};
+
+/// Maximum number of failing endpoints in the answer of one node, besides those it is asked for.
+pub(super) const MAX_FAILING_TOLD: usize = 100;
+/// Maximum number of reads when nodes write in between. Nodes write for a few milliseconds every two seconds.
+const MAX_ROUNDS: usize = 4;
+
+/// Counters that a node has not written yet, and the number of its writes.
+struct Unwritten {
+    node: NodeNo,
+    flushes: u64,
+    minutes: Vec<(Timestamp, Tally)>,
+}
+
+impl OwnerRouter {
+    /// Returns the counters of a scope for each window that ends now.
+    pub async fn tallies(
+        &self,
+        scope: &Scope,
+    ) -> Result<impl Fn(Window) -> Tally + use<>, StoreError> {
+        let (now, seen) = self.gather(scope, &Window::ALL).await?;
+        Ok(move |window| seen.over(now, window))
+    }
+
+    /// Returns the counters of a scope within one window.
+    pub async fn tally(&self, scope: &Scope, window: Window) -> Result<Tally, StoreError> {
+        let (now, seen) = self.gather(scope, &[window]).await?;
+        Ok(seen.over(now, window))
+    }
+
+    /// Returns the counters of a scope within one window, by bucket.
+    pub async fn series(&self, scope: &Scope, window: Window) -> Result<Series, StoreError> {
+        let (now, seen) = self.gather(scope, &[window]).await?;
+        Ok(Series::new(now, scope, window, &seen))
+    }
+
+    /// Reads the counters that these windows are summed from.
+    async fn gather(
+        &self,
+        scope: &Scope,
+        windows: &[Window],
+    ) -> Result<(Timestamp, WindowCounters), StoreError> {
+        let now = self.clock.wall();
+        let mut round = 1;
+        loop {
+            let before = self.unwritten(scope).await;
+            let mut seen = self.gather_here(now, scope, windows).await?;
+            if before.is_empty() {
+                return Ok((now, seen));
+            }
+            let after = self.unwritten(scope).await;
+            if round == MAX_ROUNDS || unchanged(&before, &after) {
+                seen.pending
+                    .extend(after.into_iter().flat_map(|it| it.minutes));
+                return Ok((now, seen));
+            }
+            round += 1;
+        }
+    }
+
+    /// Reads the counters of the store and of this node, consistently.
+    async fn gather_here(
+        &self,
+        now: Timestamp,
+        scope: &Scope,
+        windows: &[Window],
+    ) -> Result<WindowCounters, StoreError> {
+        let still = timeout(READ_TIMEOUT, self.observe.still()).await;
+        let still = still.map_err(|_| {
+            StoreError::Unavailable("figures are being written, which takes long".to_owned())
+        })?;
+        let mut seen = WindowCounters::default();
+        for (width, buckets) in [
+            (BucketWidth::Minute, &mut seen.minutes),
+            (BucketWidth::Quarter, &mut seen.quarters),
+        ] {
+            let of_width = windows.iter().filter(|window| window.width() == width);
+            if let Some(first) = of_width.map(|window| window.first(now)).min() {
+                *buckets = self.store.figures(scope.clone(), width, first).await?;
+            }
+        }
+        seen.pending = still.pending(scope);
+        Ok(seen)
+    }
+
+    /// Reads what other nodes have not written yet.
+    async fn unwritten(&self, scope: &Scope) -> Vec<Unwritten> {
+        let question = NodeRequest::Pending {
+            of: scope.clone().into(),
+        };
+        let replies = self.ask_each(&question).await.into_iter();
+        let unwritten = |(node, reply)| {
+            let NodeResponse::Pending { flushes, minutes } = reply else {
+                return None;
+            };
+            Some(Unwritten {
+                node,
+                flushes,
+                minutes,
+            })
+        };
+        replies.filter_map(unwritten).collect()
+    }
+
+    /// Returns summaries of endpoints' recent attempts, from the node that saw the latest attempt: failing endpoints of
+    /// all tenants or of one, and the given others as far as a node remembers them.
+    pub async fn lately(
+        &self,
+        tenant: Option<&TenantId>,
+        others: &[EndpointId],
+    ) -> FxHashMap<EndpointId, RecentAttempts> {
+        let mut known: FxHashMap<EndpointId, RecentAttempts> = FxHashMap::default();
+        let mut learn = |endpoint: EndpointId, told: RecentAttempts| {
+            let lately = known.entry(endpoint).or_default();
+            if told.last_at >= lately.last_at {
+                *lately = told;
+            }
+        };
+        for (endpoint, lately) in self.lately_here(tenant, others) {
+            learn(endpoint, lately);
+        }
+        let question = NodeRequest::Lately {
+            tenant: tenant.cloned().map(TextId),
+            others: others.iter().copied().map(TextId).collect(),
+        };
+        for reply in self.ask_all(&question).await {
+            if let NodeResponse::Lately { endpoints } = reply {
+                for (TextId(endpoint), lately) in endpoints {
+                    learn(endpoint, lately);
+                }
+            }
+        }
+        known
+    }
+
+    pub(super) fn lately_here(
+        &self,
+        tenant: Option<&TenantId>,
+        others: &[EndpointId],
+    ) -> Vec<(EndpointId, RecentAttempts)> {
+        let now: Timestamp = self.clock.wall();
+        let mut lately = self.observe.failing(now, tenant, MAX_FAILING_TOLD);
+        lately.extend(self.observe.lately(others));
+        lately
+    }
+}
+
+/// Returns true if no node wrote between the two answers.
+fn unchanged(before: &[Unwritten], after: &[Unwritten]) -> bool {
+    before.iter().all(|it| {
+        let mut after = after.iter();
+        after.any(|later| later.node == it.node && later.flushes == it.flushes)
+    })
+}

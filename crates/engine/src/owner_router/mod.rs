@@ -1,0 +1,382 @@
+//! Owner router: passes API requests to the node that owns the endpoint.
+//!
+//! Every node answers every request. If a request needs the owner of an endpoint, [`OwnerRouter`] calls this node's
+//! engine if this node is the owner, asks the owner if another node is, and lets the store make the change if no node
+//! is. It guarantees:
+//!
+//! - **In force.** When a status change or a cancellation is acknowledged, it is persisted, and no node starts an
+//!   attempt against it. The node that made the change was the owner at the time of the commit, or no node was.
+//! - **Retries.** If the owner changes during a request, the next owner is asked, for a limited time. Then the caller
+//!   gets an error and must retry.
+//! - **Reads never fail because of an owner.** If the owner does not answer soon, its part of the answer is left out,
+//!   and the stored data is shown.
+//! - **No overhead for a single node.** Without a cluster no other node is asked.
+
+mod figures;
+mod protocol;
+mod reply;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::cluster::Shard;
+use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
+use posthaste_core::lane::Standing;
+use posthaste_store::{Cluster, DisabledReason, NodeNo, Owner, Store, StoredDelivery, Written};
+use posthaste_system::clock::Clock;
+use posthaste_telemetry::metrics::{EndpointStats, Metrics};
+use rustc_hash::{FxHashMap, FxHashSet};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use self::protocol::{NodeRequest, NodeResponse, TextId};
+use crate::{Cancelled, Engine, EngineError};
+
+pub use self::protocol::{BreakerReport, LaneReport};
+
+/// Time for which an owner is looked for and asked, before the caller gets an error and must retry.
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(12);
+/// Time limit for one request to an owner. After that, the current owner is determined and asked again.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time limit for another node to answer a read.
+const READ_TIMEOUT: Duration = Duration::from_secs(1);
+/// Pause before the owner is determined again.
+const PAUSE: Duration = Duration::from_millis(25);
+/// Time for which enabling an unowned endpoint waits for an owner. Only an owner also resets the endpoint's failure
+/// history.
+const ENABLE_OWNER_WAIT: Duration = Duration::from_secs(3);
+
+/// Routes requests to the owner of an endpoint.
+pub struct OwnerRouter {
+    engine: Engine,
+    observe: Arc<Metrics>,
+    clock: Clock,
+    store: Arc<dyn Store>,
+    cluster: Option<Arc<dyn Cluster>>,
+    patience: Duration,
+}
+
+impl OwnerRouter {
+    /// Creates the router of this node. Without a cluster this node owns everything.
+    pub fn new(
+        engine: Engine,
+        observe: Arc<Metrics>,
+        clock: Clock,
+        store: Arc<dyn Store>,
+        cluster: Option<Arc<dyn Cluster>>,
+    ) -> OwnerRouter {
+        OwnerRouter {
+            engine,
+            observe,
+            clock,
+            store,
+            cluster,
+            patience: TOTAL_TIMEOUT,
+        }
+    }
+
+    /// Shortens the time limit, for tests.
+    #[cfg(test)]
+    pub(crate) fn impatient(mut self) -> OwnerRouter {
+        self.patience = Duration::from_millis(100);
+        self
+    }
+
+    /// Returns true if cached data that other nodes may change is up to date.
+    pub fn is_informed(&self) -> bool {
+        let cluster = self.cluster.as_ref();
+        cluster.is_none_or(|cluster| cluster.is_informed())
+    }
+
+    /// Returns true if there can be other nodes.
+    pub fn is_shared(&self) -> bool {
+        self.cluster.is_some()
+    }
+
+    /// Returns true if this node owns the shard. Tasks that run on one node only are tied to a shard.
+    pub fn is_mine(&self, shard: Shard) -> bool {
+        let cluster = self.cluster.as_ref();
+        cluster.is_none_or(|cluster| cluster.owner(shard) == Owner::Me)
+    }
+
+    /// Returns the number of shards that this node owns.
+    pub fn shards_owned(&self) -> usize {
+        Shard::all().filter(|shard| self.is_mine(*shard)).count()
+    }
+
+    /// Returns the number of nodes, including this one.
+    pub fn node_count(&self) -> usize {
+        let cluster = self.cluster.as_ref();
+        cluster.map_or(1, |cluster| cluster.nodes().len())
+    }
+
+    /// Enables, pauses, disables or deletes an endpoint. Returns when the change is in force and persisted: no node
+    /// starts an attempt to an endpoint that is no longer enabled after the return.
+    pub async fn stand(
+        &self,
+        endpoint: EndpointId,
+        standing: Standing,
+        reason: Option<DisabledReason>,
+    ) -> Result<(), EngineError> {
+        let Some(cluster) = &self.cluster else {
+            return self.engine.stand(endpoint, standing, reason).await;
+        };
+        let question = NodeRequest::Stand {
+            endpoint: TextId(endpoint),
+            standing: standing.into(),
+            reason,
+        };
+        let began = Instant::now();
+        while began.elapsed() < self.patience {
+            let answered = match cluster.owner(Shard::of(endpoint)) {
+                Owner::Me => {
+                    self.here(self.engine.stand(endpoint, standing, reason))
+                        .await
+                }
+                Owner::Other(node) => match self.ask(node, &question, CHANGE_TIMEOUT).await {
+                    Some(NodeResponse::Stands) => Ok(()),
+                    other => Err(refused(other)?),
+                },
+                Owner::None
+                    if standing == Standing::Enabled && began.elapsed() < ENABLE_OWNER_WAIT =>
+                {
+                    Err(EngineError::NotOwner)
+                }
+                Owner::None => {
+                    let now = self.clock.wall();
+                    let stood = cluster.stand_unowned(now, endpoint, standing, reason);
+                    match stood.await? {
+                        Some(_) => Ok(()),
+                        None => Err(EngineError::NotOwner),
+                    }
+                }
+            };
+            match answered {
+                Err(EngineError::NotOwner) => sleep(PAUSE).await,
+                answered => return answered,
+            }
+        }
+        Err(EngineError::NotOwner)
+    }
+
+    /// Cancels a delivery. Returns when the cancellation is persisted or known to be impossible.
+    pub async fn cancel(
+        &self,
+        endpoint: EndpointId,
+        delivery: DeliveryId,
+    ) -> Result<Cancelled, EngineError> {
+        let Some(cluster) = &self.cluster else {
+            return self.engine.cancel(endpoint, delivery).await;
+        };
+        let question = NodeRequest::Cancel {
+            endpoint: TextId(endpoint),
+            delivery: TextId(delivery),
+        };
+        let began = Instant::now();
+        while began.elapsed() < self.patience {
+            let answered = match cluster.owner(Shard::of(endpoint)) {
+                Owner::Me => self.here(self.engine.cancel(endpoint, delivery)).await,
+                Owner::Other(node) => match self.ask(node, &question, CHANGE_TIMEOUT).await {
+                    Some(NodeResponse::Cancelled { outcome }) => Ok(outcome.into()),
+                    other => Err(refused(other)?),
+                },
+                Owner::None => {
+                    let now = self.clock.wall();
+                    let cancelled = cluster.cancel_unowned(now, endpoint, delivery);
+                    match cancelled.await? {
+                        Some(Written::Applied) => Ok(Cancelled::Done),
+                        Some(Written::Superseded) => Ok(Cancelled::Ended),
+                        None => Err(EngineError::NotOwner),
+                    }
+                }
+            };
+            match answered {
+                Err(EngineError::NotOwner) => sleep(PAUSE).await,
+                answered => return answered,
+            }
+        }
+        Err(EngineError::NotOwner)
+    }
+
+    /// Waits for this node's engine with the same time limit as for another node's. The engine answers when the change
+    /// is persisted, and the database may be unavailable.
+    async fn here<T>(
+        &self,
+        done: impl Future<Output = Result<T, EngineError>>,
+    ) -> Result<T, EngineError> {
+        let done = timeout(CHANGE_TIMEOUT.min(self.patience), done).await;
+        done.unwrap_or(Err(EngineError::NotOwner))
+    }
+
+    /// Returns an endpoint's lane, if it has one and its owner answers, and a summary of its recent attempts.
+    pub async fn look(
+        &self,
+        endpoint: EndpointId,
+    ) -> Result<(Option<LaneReport>, EndpointStats), EngineError> {
+        let owner = self
+            .cluster
+            .as_ref()
+            .map_or(Owner::Me, |cluster| cluster.owner(Shard::of(endpoint)));
+        let nothing = || (None, self.observe.endpoint(endpoint));
+        match owner {
+            Owner::Me => match self.look_here(endpoint).await {
+                Err(EngineError::NotOwner) => Ok(nothing()),
+                seen => seen,
+            },
+            Owner::None => Ok(nothing()),
+            Owner::Other(node) => {
+                let question = NodeRequest::Look {
+                    endpoint: TextId(endpoint),
+                };
+                match self.ask(node, &question, READ_TIMEOUT).await {
+                    Some(NodeResponse::Lane { lane, figures }) => Ok((lane, figures.into())),
+                    Some(_) | None => Ok(nothing()),
+                }
+            }
+        }
+    }
+
+    async fn look_here(
+        &self,
+        endpoint: EndpointId,
+    ) -> Result<(Option<LaneReport>, EndpointStats), EngineError> {
+        let lane = self.engine.lane(endpoint).await?;
+        let now = self.clock.now();
+        let lane = lane.as_ref().map(|lane| LaneReport::new(lane, now));
+        Ok((lane, self.observe.endpoint(endpoint)))
+    }
+
+    /// Returns those of the deliveries that are in flight on any node.
+    pub async fn aloft(&self, stored: &[StoredDelivery]) -> FxHashSet<DeliveryId> {
+        let mut aloft = FxHashSet::default();
+        let mut elsewhere: FxHashMap<NodeNo, Vec<TextId<DeliveryId>>> = FxHashMap::default();
+        for item in stored {
+            let facts = item.delivery.facts();
+            if item.delivery.status().is_terminal() {
+                continue;
+            }
+            if self.engine.is_in_flight(facts.id) {
+                aloft.insert(facts.id);
+                continue;
+            }
+            let cluster = self.cluster.as_ref();
+            match cluster.map(|cluster| cluster.owner(Shard::of(facts.endpoint))) {
+                Some(Owner::Other(node)) => {
+                    elsewhere.entry(node).or_default().push(TextId(facts.id));
+                }
+                Some(Owner::Me | Owner::None) | None => {}
+            }
+        }
+        let mut asked = JoinSet::new();
+        for (node, deliveries) in elsewhere {
+            asked.spawn(self.asking(node, &NodeRequest::Aloft { deliveries }, READ_TIMEOUT));
+        }
+        while let Some(reply) = asked.join_next().await {
+            if let Ok(Some(NodeResponse::Deliveries { deliveries })) = reply {
+                aloft.extend(deliveries.into_iter().map(|TextId(id)| id));
+            }
+        }
+        aloft
+    }
+
+    /// Returns true if the delivery is in flight on any node.
+    pub async fn is_aloft(&self, stored: &StoredDelivery) -> bool {
+        let aloft = self.aloft(std::slice::from_ref(stored)).await;
+        !aloft.is_empty()
+    }
+
+    /// Returns the number of attempts that a tenant has in flight, on all nodes that answer. `None` if this node's
+    /// engine does not answer.
+    pub async fn under_way(&self, tenant: &TenantId) -> Option<u64> {
+        let here = timeout(READ_TIMEOUT, self.engine.under_way(tenant.clone())).await;
+        let mut attempts = here.ok()?.ok()? as u64;
+        let question = NodeRequest::UnderWay {
+            tenant: TextId(tenant.clone()),
+        };
+        for reply in self.ask_all(&question).await {
+            if let NodeResponse::UnderWay { attempts: more } = reply {
+                attempts += more;
+            }
+        }
+        Some(attempts)
+    }
+
+    /// Returns every delivery in flight on any node that answers, newest first.
+    pub async fn flights(&self) -> Vec<DeliveryId> {
+        let mut flights = self.engine.flights();
+        for reply in self.ask_all(&NodeRequest::Flights).await {
+            if let NodeResponse::Deliveries { deliveries } = reply {
+                flights.extend(deliveries.into_iter().map(|TextId(id)| id));
+            }
+        }
+        flights.sort_unstable_by(|a, b| b.cmp(a));
+        flights.dedup();
+        flights
+    }
+
+    /// Asks all other nodes at once. Nodes that do not answer in time are left out.
+    async fn ask_all(&self, question: &NodeRequest) -> Vec<NodeResponse> {
+        let replies = self.ask_each(question).await.into_iter();
+        replies.map(|(_, reply)| reply).collect()
+    }
+
+    /// Asks all other nodes at once, and returns the answers with their nodes.
+    async fn ask_each(&self, question: &NodeRequest) -> Vec<(NodeNo, NodeResponse)> {
+        let Some(cluster) = &self.cluster else {
+            return Vec::new();
+        };
+        let me = cluster.me();
+        let mut asked = JoinSet::new();
+        for node in cluster.nodes().into_iter().filter(|node| *node != me) {
+            let asking = self.asking(node, question, READ_TIMEOUT);
+            asked.spawn(async move { Some((node, asking.await?)) });
+        }
+        asked.join_all().await.into_iter().flatten().collect()
+    }
+
+    async fn ask(
+        &self,
+        node: NodeNo,
+        question: &NodeRequest,
+        within: Duration,
+    ) -> Option<NodeResponse> {
+        self.asking(node, question, within).await
+    }
+
+    /// Asks another node. `None` if it does not answer.
+    fn asking(
+        &self,
+        node: NodeNo,
+        question: &NodeRequest,
+        within: Duration,
+    ) -> impl Future<Output = Option<NodeResponse>> + Send + use<> {
+        let question = serde_json::to_value(question).expect("a question is plain data");
+        let cluster = self.cluster.clone();
+        async move {
+            let answer = cluster?.ask(node, question, within).await.ok()?;
+            Some(serde_json::from_value(answer).unwrap_or(NodeResponse::NotUnderstood))
+        }
+    }
+}
+
+/// Interprets the answer of an owner that did not make the change. Mostly the owner must be determined again.
+fn refused(reply: Option<NodeResponse>) -> Result<EngineError, EngineError> {
+    match reply {
+        Some(NodeResponse::Unable { why }) => Err(EngineError::Store(
+            posthaste_store::StoreError::Unavailable(why),
+        )),
+        // A node that does not understand the request runs another version. A newer node may own the endpoint soon.
+        Some(
+            NodeResponse::Stands
+            | NodeResponse::Cancelled { .. }
+            | NodeResponse::Lane { .. }
+            | NodeResponse::Deliveries { .. }
+            | NodeResponse::UnderWay { .. }
+            | NodeResponse::Pending { .. }
+            | NodeResponse::Lately { .. }
+            | NodeResponse::Elsewhere
+            | NodeResponse::NotUnderstood,
+        )
+        | None => Ok(EngineError::NotOwner),
+    }
+}

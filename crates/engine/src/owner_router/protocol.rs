@@ -1,0 +1,409 @@
+//! Requests and answers between nodes (node RPC).
+//!
+//! Nodes of different versions may share a store during an upgrade. So [`NodeRequest`] and [`NodeResponse`] are JSON:
+//! an unknown request gets [`NodeResponse::NotUnderstood`], unknown fields are ignored, and missing fields have a
+//! default where one makes sense.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use posthaste_core::dispatcher::LaneView;
+use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
+use posthaste_core::lane::{BreakerState, Standing, TripReason};
+use posthaste_core::time::{Now, Timestamp};
+use posthaste_store::{DisabledReason, Scope, Tally};
+use posthaste_telemetry::metrics::{EndpointStats, RecentAttempts};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::Cancelled;
+
+/// Maximum number of deliveries in one request, and in one answer.
+pub(super) const MAX_DELIVERIES_TOLD: usize = 10_000;
+
+/// An id in the text form of the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TextId<T>(pub(super) T);
+
+impl<T: Display> Serialize for TextId<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl<'de, T: FromStr> Deserialize<'de> for TextId<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<TextId<T>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let id = text.parse().map_err(|_| D::Error::custom("no such id"))?;
+        Ok(TextId(id))
+    }
+}
+
+/// Requested status of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum WireStatus {
+    Enabled,
+    Paused,
+    Disabled,
+    Deleted,
+}
+
+impl From<Standing> for WireStatus {
+    fn from(standing: Standing) -> WireStatus {
+        match standing {
+            Standing::Enabled => WireStatus::Enabled,
+            Standing::Paused => WireStatus::Paused,
+            Standing::Disabled => WireStatus::Disabled,
+            Standing::Deleted => WireStatus::Deleted,
+        }
+    }
+}
+
+impl From<WireStatus> for Standing {
+    fn from(stance: WireStatus) -> Standing {
+        match stance {
+            WireStatus::Enabled => Standing::Enabled,
+            WireStatus::Paused => Standing::Paused,
+            WireStatus::Disabled => Standing::Disabled,
+            WireStatus::Deleted => Standing::Deleted,
+        }
+    }
+}
+
+/// Request of one node to another. All requests are idempotent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case")]
+pub(super) enum NodeRequest {
+    /// Changes the status of an endpoint.
+    Stand {
+        endpoint: TextId<EndpointId>,
+        standing: WireStatus,
+        #[serde(default)]
+        reason: Option<DisabledReason>,
+    },
+    /// Cancels a delivery.
+    Cancel {
+        endpoint: TextId<EndpointId>,
+        delivery: TextId<DeliveryId>,
+    },
+    /// Asks for the state of an endpoint.
+    Look { endpoint: TextId<EndpointId> },
+    /// Asks which of these deliveries are in flight.
+    Aloft { deliveries: Vec<TextId<DeliveryId>> },
+    /// Asks for all deliveries in flight.
+    Flights,
+    /// Asks for the number of attempts that a tenant has in flight.
+    UnderWay { tenant: TextId<TenantId> },
+    /// Asks for counters that are not in the store yet.
+    Pending { of: WireScope },
+    /// Asks for the failing endpoints of all tenants or of one, and for the recent attempts of these others.
+    Lately {
+        #[serde(default)]
+        tenant: Option<TextId<TenantId>>,
+        #[serde(default)]
+        others: Vec<TextId<EndpointId>>,
+    },
+}
+
+/// Scope of the requested counters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum WireScope {
+    All,
+    Tenant(TextId<TenantId>),
+    Endpoint(TextId<EndpointId>),
+}
+
+impl From<Scope> for WireScope {
+    fn from(scope: Scope) -> WireScope {
+        match scope {
+            Scope::Everything => WireScope::All,
+            Scope::Tenant(tenant) => WireScope::Tenant(TextId(tenant)),
+            Scope::Endpoint(endpoint) => WireScope::Endpoint(TextId(endpoint)),
+        }
+    }
+}
+
+impl From<WireScope> for Scope {
+    fn from(whole: WireScope) -> Scope {
+        match whole {
+            WireScope::All => Scope::Everything,
+            WireScope::Tenant(TextId(tenant)) => Scope::Tenant(tenant),
+            WireScope::Endpoint(TextId(endpoint)) => Scope::Endpoint(endpoint),
+        }
+    }
+}
+
+/// Answer to a request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub(super) enum NodeResponse {
+    /// The status is in force and persisted.
+    Stands,
+    /// Outcome of the cancellation.
+    Cancelled { outcome: Outcome },
+    /// State of the endpoint.
+    Lane {
+        #[serde(default)]
+        lane: Option<LaneReport>,
+        figures: Figures,
+    },
+    /// Deliveries in flight.
+    Deliveries { deliveries: Vec<TextId<DeliveryId>> },
+    /// Number of attempts in flight.
+    UnderWay { attempts: u64 },
+    /// Counters that are not in the store yet, by minute, and the number of writes so far.
+    Pending {
+        flushes: u64,
+        minutes: Vec<(Timestamp, Tally)>,
+    },
+    /// Recent attempts of these endpoints.
+    Lately {
+        endpoints: Vec<(TextId<EndpointId>, RecentAttempts)>,
+    },
+    /// Another node owns the endpoint.
+    Elsewhere,
+    /// The request cannot be served now.
+    Unable { why: String },
+    /// The request comes from a version that this node does not know.
+    #[serde(other)]
+    NotUnderstood,
+}
+
+/// Outcome of cancelling a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Outcome {
+    Done,
+    TooLate,
+    Ended,
+}
+
+impl From<Cancelled> for Outcome {
+    fn from(cancelled: Cancelled) -> Outcome {
+        match cancelled {
+            Cancelled::Done => Outcome::Done,
+            Cancelled::TooLate => Outcome::TooLate,
+            Cancelled::Ended => Outcome::Ended,
+        }
+    }
+}
+
+impl From<Outcome> for Cancelled {
+    fn from(outcome: Outcome) -> Cancelled {
+        match outcome {
+            Outcome::Done => Cancelled::Done,
+            Outcome::TooLate => Cancelled::TooLate,
+            Outcome::Ended => Cancelled::Ended,
+        }
+    }
+}
+
+/// State of an endpoint's breaker, with wall-clock times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum BreakerReport {
+    /// Attempts are allowed.
+    Passing,
+    /// No attempts are allowed until this time.
+    Tripped {
+        /// Earliest time of a probe.
+        until: Timestamp,
+        /// Reason of the trip.
+        reason: TripReason,
+    },
+    /// A probe is in flight.
+    Probing {
+        /// Reason of the trip.
+        reason: TripReason,
+    },
+}
+
+/// State of a lane, as its owner reports it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaneReport {
+    /// The breaker.
+    pub breaker: BreakerReport,
+    /// Number of attempts in flight.
+    pub in_flight: u32,
+    /// End of the pause that the receiver asked for.
+    pub quiet_until: Timestamp,
+    /// Consecutive failures of the destination.
+    pub consecutive_failures: u32,
+}
+
+impl LaneReport {
+    /// Converts a lane's state to wall-clock times.
+    pub(super) fn new(lane: &LaneView, now: Now) -> LaneReport {
+        LaneReport {
+            breaker: match lane.breaker {
+                BreakerState::Passing => BreakerReport::Passing,
+                BreakerState::Tripped { until, reason } => BreakerReport::Tripped {
+                    until: now.wall_at(until),
+                    reason,
+                },
+                BreakerState::Probing { reason } => BreakerReport::Probing { reason },
+            },
+            in_flight: lane.in_flight,
+            quiet_until: now.wall_at(lane.quiet_until),
+            consecutive_failures: lane.health.consecutive_failures,
+        }
+    }
+}
+
+/// Success ratio and latencies of an endpoint's recent attempts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Figures {
+    success_ratio: f64,
+    #[serde(default)]
+    p50_ms: Option<f64>,
+    #[serde(default)]
+    p99_ms: Option<f64>,
+}
+
+impl From<EndpointStats> for Figures {
+    fn from(figures: EndpointStats) -> Figures {
+        Figures {
+            success_ratio: figures.success_ratio,
+            p50_ms: figures.p50_ms,
+            p99_ms: figures.p99_ms,
+        }
+    }
+}
+
+impl From<Figures> for EndpointStats {
+    fn from(figures: Figures) -> EndpointStats {
+        EndpointStats {
+            success_ratio: figures.success_ratio,
+            p50_ms: figures.p50_ms,
+            p99_ms: figures.p99_ms,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use posthaste_core::classify::FailureKind;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use posthaste_telemetry::metrics::LastFailure;
+
+    fn there_and_back<T: Serialize + for<'de> Deserialize<'de>>(said: &T) -> T {
+        let heard = serde_json::to_value(said).expect("it can be said");
+        serde_json::from_value(heard).expect("it is understood")
+    }
+
+    #[test]
+    fn what_is_asked_and_answered_arrives() {
+        let (endpoint, delivery) = (TextId(EndpointId(7)), TextId(DeliveryId(8)));
+        for question in [
+            NodeRequest::Stand {
+                endpoint,
+                standing: WireStatus::Disabled,
+                reason: Some(DisabledReason::Manual),
+            },
+            NodeRequest::Cancel { endpoint, delivery },
+            NodeRequest::Look { endpoint },
+            NodeRequest::Aloft {
+                deliveries: vec![delivery],
+            },
+            NodeRequest::Flights,
+            NodeRequest::UnderWay {
+                tenant: TextId("acme".parse().expect("an id")),
+            },
+            NodeRequest::Pending { of: WireScope::All },
+            NodeRequest::Pending {
+                of: WireScope::Tenant(TextId("acme".parse().expect("a name"))),
+            },
+            NodeRequest::Pending {
+                of: WireScope::Endpoint(endpoint),
+            },
+            NodeRequest::Lately {
+                tenant: None,
+                others: vec![endpoint],
+            },
+        ] {
+            assert_eq!(there_and_back(&question), question);
+        }
+        let lane = LaneReport {
+            breaker: BreakerReport::Tripped {
+                until: Timestamp(5),
+                reason: TripReason::FailureRatio,
+            },
+            in_flight: 2,
+            quiet_until: Timestamp(6),
+            consecutive_failures: 3,
+        };
+        let figures = Figures {
+            success_ratio: 0.5,
+            p50_ms: Some(1.5),
+            p99_ms: None,
+        };
+        let lately = RecentAttempts {
+            attempts: 3,
+            last_failure: Some(LastFailure {
+                at: Timestamp(4),
+                kind: FailureKind::Http,
+                status_code: Some(503),
+            }),
+            ..RecentAttempts::default()
+        };
+        for reply in [
+            NodeResponse::Stands,
+            NodeResponse::Cancelled {
+                outcome: Outcome::TooLate,
+            },
+            NodeResponse::Lane {
+                lane: Some(lane),
+                figures,
+            },
+            NodeResponse::Deliveries {
+                deliveries: vec![delivery],
+            },
+            NodeResponse::Pending {
+                flushes: 3,
+                minutes: vec![(Timestamp(7), Tally::default())],
+            },
+            NodeResponse::Lately {
+                endpoints: vec![(endpoint, lately)],
+            },
+            NodeResponse::Elsewhere,
+            NodeResponse::Unable {
+                why: "full".to_owned(),
+            },
+            NodeResponse::NotUnderstood,
+        ] {
+            assert_eq!(there_and_back(&reply), reply);
+        }
+    }
+
+    #[test]
+    fn another_version_is_borne() {
+        let newer = json!({"ask": "look", "endpoint": EndpointId(7).to_string(), "colour": "red"});
+        let question: NodeRequest = serde_json::from_value(newer).expect("it is understood");
+        assert_eq!(
+            question,
+            NodeRequest::Look {
+                endpoint: TextId(EndpointId(7))
+            }
+        );
+        let unknown = |value: Value| serde_json::from_value::<NodeRequest>(value).is_err();
+        assert!(unknown(json!({"ask": "sing"})));
+        // An answer of an older version that has fewer fields is accepted.
+        let older =
+            json!({"answer": "pending", "flushes": 1, "minutes": [[60_000, {"attempts": 3}]]});
+        let older: NodeResponse = serde_json::from_value(older).expect("a reply");
+        let tally = Tally {
+            attempts: 3,
+            ..Tally::default()
+        };
+        let minutes = vec![(Timestamp(60_000), tally)];
+        let flushes = 1;
+        assert_eq!(older, NodeResponse::Pending { flushes, minutes });
+        let strange: NodeResponse =
+            serde_json::from_value(json!({"answer": "sung"})).expect("a reply");
+        assert_eq!(strange, NodeResponse::NotUnderstood);
+    }
+}

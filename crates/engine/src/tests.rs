@@ -1,0 +1,596 @@
+//! Tests of the engine on the model store, with real requests to a receiver on loopback.
+
+mod credentials;
+mod sharing;
+mod token_server;
+mod tokens;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use posthaste_core::address::EgressRules;
+use posthaste_core::delivery::{DeadReason, Delivery, DeliveryData, Status};
+use posthaste_core::dice::Dice;
+use posthaste_core::dispatcher::Limits;
+use posthaste_core::id::{DeliveryId, EndpointId, Mint, TenantId};
+use posthaste_core::lane::{BreakerSettings, RETRY_AFTER_CAP, RateLimit, Standing};
+use posthaste_core::sign::{SharedSecret, SigningKey};
+use posthaste_core::time::{Span, Timestamp};
+use posthaste_egress::{Client, ClientSettings, Lookup, Resolve, Roots};
+use posthaste_store::{
+    Content, DisabledReason, Endpoint, HandOver, HandedOver, Ingest, Lease, Limits as PlanLimits,
+    NewEvent, Store, StoreError, StoreSettings, StoredDelivery, Tenant,
+};
+use posthaste_store_testing::model::ModelStore;
+use posthaste_system::clock::Clock;
+use posthaste_telemetry::metrics::Metrics;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::{Cancelled, Engine, EngineError, EngineSettings, Phase};
+use crate::signing_keys::SigningKeyring;
+use crate::vault::{KeySource, Purpose, Vault};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A receiver that counts requests, and answers with the configured status as soon as `answers` is true.
+struct Receiver {
+    address: SocketAddr,
+    status: Arc<AtomicUsize>,
+    arrived: watch::Sender<Vec<String>>,
+    answers: watch::Sender<bool>,
+}
+
+impl Receiver {
+    async fn start() -> Receiver {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let receiver = Receiver {
+            address: listener.local_addr().unwrap(),
+            status: Arc::new(AtomicUsize::new(200)),
+            arrived: watch::Sender::new(Vec::new()),
+            answers: watch::Sender::new(true),
+        };
+        let (status, arrived) = (receiver.status.clone(), receiver.arrived.clone());
+        let answers = receiver.answers.subscribe();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (status, arrived) = (status.clone(), arrived.clone());
+                let answers = answers.clone();
+                let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
+                    let (status, arrived) = (status.clone(), arrived.clone());
+                    let mut answers = answers.clone();
+                    async move {
+                        let id = request.headers()["webhook-id"].to_str().unwrap().to_owned();
+                        request.into_body().collect().await?;
+                        arrived.send_modify(|ids| ids.push(id));
+                        let _ = answers.wait_for(|answers| *answers).await;
+                        let code = status.load(Ordering::SeqCst) as u16;
+                        let response = http::Response::builder().status(code);
+                        Ok::<_, hyper::Error>(response.body(Full::new(Bytes::new())).unwrap())
+                    }
+                });
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+            }
+        });
+        receiver
+    }
+
+    async fn arrivals(&self, wanted: usize) -> Vec<String> {
+        let mut arrived = self.arrived.subscribe();
+        let enough = arrived.wait_for(|ids| ids.len() >= wanted);
+        match timeout(PATIENCE, enough).await {
+            Ok(ids) => ids.unwrap().clone(),
+            Err(_) => panic!("only {} have arrived", self.arrived.borrow().len()),
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.arrived.borrow().len()
+    }
+}
+
+/// Resolves every name to loopback, or panics on request; counts the panics.
+struct Loopback {
+    falls_over: Arc<AtomicBool>,
+    falls: watch::Sender<usize>,
+}
+
+impl Resolve for Loopback {
+    fn resolve<'a>(&'a self, _: &'a str) -> Lookup<'a> {
+        let falls = self.falls_over.load(Ordering::SeqCst);
+        Box::pin(async move {
+            if falls {
+                self.falls.send_modify(|count| *count += 1);
+                panic!("the resolver falls over");
+            }
+            Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)])
+        })
+    }
+}
+
+struct World {
+    store: Arc<ModelStore>,
+    engine: Engine,
+    vault: Arc<Vault>,
+    clock: Clock,
+    mint: Mutex<Mint>,
+    tenant: TenantId,
+    falls_over: Arc<AtomicBool>,
+    falls: watch::Sender<usize>,
+    observe: Arc<Metrics>,
+}
+
+impl World {
+    async fn start() -> World {
+        let engine = Engine::new();
+        let hand_over = engine.hand_over();
+        World::start_with(engine, hand_over, None).await
+    }
+
+    /// Starts a fixture whose store hands over to `hand_over`, and whose engine shares the store if there is a lease.
+    async fn start_with(
+        engine: Engine,
+        hand_over: Arc<dyn HandOver>,
+        lease: Option<Lease>,
+    ) -> World {
+        let clock = Clock::system();
+        let settings = StoreSettings::new(Dice::seeded(1));
+        let store = Arc::new(ModelStore::new(settings.clone(), hand_over));
+        let vault = Vault::open_or_create(KeySource::Text {
+            text: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=".to_owned(),
+            origin: "the test".to_owned(),
+        });
+        let vault = Arc::new(vault.unwrap());
+        let falls_over = Arc::new(AtomicBool::new(false));
+        let falls = watch::Sender::new(0);
+        let observe = Arc::new(Metrics::new());
+        let tenant: TenantId = "acme".parse().unwrap();
+        let world = World {
+            store,
+            engine,
+            vault,
+            clock,
+            mint: Mutex::new(Mint::new(Dice::seeded(3))),
+            tenant,
+            falls_over,
+            falls,
+            observe,
+        };
+        world.run(&world.engine, &world.observe, lease);
+        let created = world.store.create_tenant(
+            world.clock.wall(),
+            Tenant {
+                id: world.tenant.clone(),
+                name: "Acme".to_owned(),
+                default_retry_policy: None,
+                plan: None,
+                limits: PlanLimits::default(),
+                created_at: world.clock.wall(),
+                revision: 0,
+            },
+        );
+        created.await.unwrap();
+        world
+    }
+
+    /// Starts an engine on this fixture's store.
+    fn run(&self, engine: &Engine, observe: &Arc<Metrics>, lease: Option<Lease>) {
+        let rules = EgressRules {
+            allow_networks: vec!["127.0.0.0/8".parse().unwrap()],
+            allow_http: true,
+            ..EgressRules::default()
+        };
+        let client = Client::new(ClientSettings {
+            rules: rules.clone(),
+            roots: Roots::none(),
+            resolver: Arc::new(Loopback {
+                falls_over: self.falls_over.clone(),
+                falls: self.falls.clone(),
+            }),
+            ..ClientSettings::default()
+        });
+        let engine_settings = EngineSettings {
+            store: self.store.clone(),
+            store_settings: StoreSettings::new(Dice::seeded(1)),
+            client,
+            rules,
+            vault: self.vault.clone(),
+            observe: observe.clone(),
+            telemetry: posthaste_telemetry::traces::Telemetry::off(),
+            clock: self.clock.clone(),
+            dice: Dice::seeded(2),
+            limits: Limits::default(),
+            breaker: BreakerSettings::default(),
+            retry_after_cap: RETRY_AFTER_CAP,
+            lease,
+        };
+        let running = engine.clone();
+        tokio::spawn(async move { running.run(engine_settings).await });
+    }
+
+    async fn endpoint(&self, url: String) -> EndpointId {
+        self.endpoint_with(url, |_| {}).await
+    }
+
+    async fn endpoint_with(&self, url: String, adjust: impl FnOnce(&mut Endpoint)) -> EndpointId {
+        let now = self.clock.wall();
+        let id: EndpointId = self.mint.lock().unwrap().next(now);
+        let secret = SigningKey::Shared(SharedSecret::from_random([7; 24]));
+        let keys = SigningKeyring::new(secret).keep();
+        let seal = |purpose, plain: &[u8]| self.vault.seal(&self.tenant, id, purpose, plain);
+        let mut endpoint = Endpoint {
+            id,
+            tenant: self.tenant.clone(),
+            url,
+            description: String::new(),
+            event_types: Vec::new(),
+            retry_policy: Some(json!({
+                "backoff": {"kind": "fixed", "interval": "20ms"},
+                "jitter": {"kind": "none"},
+                "max_attempts": 4,
+            })),
+            timeout: Span::from_secs(10),
+            max_in_flight: 10,
+            rate: RateLimit {
+                per_second: 10_000.0,
+                burst: 10_000,
+            },
+            ordered: false,
+            sealed_headers: seal(Purpose::Headers, b"{}"),
+            sealed_keys: seal(Purpose::SigningKeys, &keys),
+            signature_style: posthaste_core::sign::SignatureStyle::Standard,
+            sealed_credentials: Vec::new(),
+            owner_email: None,
+            created_at: now,
+            revision: 0,
+        };
+        adjust(&mut endpoint);
+        self.store.create_endpoint(now, endpoint, 10).await.unwrap();
+        id
+    }
+
+    async fn events(&self, count: usize) -> Vec<DeliveryId> {
+        self.events_at(count, None).await
+    }
+
+    async fn events_at(&self, count: usize, deliver_at: Option<Timestamp>) -> Vec<DeliveryId> {
+        let event = NewEvent {
+            tenant: self.tenant.clone(),
+            content: Arc::new(Content {
+                event_type: "a.b".parse().unwrap(),
+                content_type: None,
+                payload: Bytes::from_static(b"{}"),
+                trace: None,
+            }),
+            idempotency: None,
+            deliver_at,
+            ordering: None,
+            only: None,
+            received: None,
+        };
+        let accepted = self.store.accept(self.clock.wall(), vec![event; count]);
+        match accepted.await.unwrap() {
+            Ingest::Done(events) => events.iter().map(|e| e.event.deliveries[0].id).collect(),
+            refused @ (Ingest::Conflict(_)
+            | Ingest::NoSuchTenant
+            | Ingest::NoSuchEndpoint
+            | Ingest::OverLimit { .. }) => {
+                panic!("{refused:?}")
+            }
+        }
+    }
+
+    async fn show(&self, delivery: DeliveryId) -> StoredDelivery {
+        let shown = self.store.delivery(self.tenant.clone(), delivery).await;
+        shown.unwrap().expect("it is there").0
+    }
+
+    async fn until(&self, delivery: DeliveryId, status: Status) -> StoredDelivery {
+        let asking = async {
+            loop {
+                let shown = self.show(delivery).await;
+                if shown.shown_status() == status {
+                    return shown;
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        timeout(PATIENCE, asking).await.expect("it comes to that")
+    }
+}
+
+#[tokio::test]
+async fn everything_accepted_is_delivered_once() {
+    let world = World::start().await;
+    let receiver = Receiver::start().await;
+    world
+        .endpoint(format!("http://{}/", receiver.address))
+        .await;
+    // More than a lane keeps in memory, so most are read from the store.
+    let deliveries = world.events(500).await;
+    for delivery in &deliveries {
+        world.until(*delivery, Status::Succeeded).await;
+    }
+    let mut arrived = receiver.arrivals(500).await;
+    arrived.sort();
+    arrived.dedup();
+    assert_eq!((arrived.len(), receiver.count()), (500, 500));
+    assert_eq!(world.engine.flight_count(), 0);
+}
+
+#[tokio::test]
+async fn more_than_the_inbox_holds_is_delivered_all_the_same() {
+    let world = World::start().await;
+    let receiver = Receiver::start().await;
+    world
+        .endpoint(format!("http://{}/", receiver.address))
+        .await;
+    let count = super::inbox::MAX_HANDED_OVER + 2_000;
+    // Two commits that together exceed the bound, before the engine processes any of them.
+    let first = world.events(super::inbox::MAX_HANDED_OVER);
+    let second = world.events(2_000);
+    let (mut deliveries, more) = tokio::join!(first, second);
+    deliveries.extend(more);
+    world.until(deliveries[count - 1], Status::Succeeded).await;
+    world.until(deliveries[0], Status::Succeeded).await;
+    let mut arrived = receiver.arrivals(count).await;
+    arrived.sort();
+    arrived.dedup();
+    assert_eq!(arrived.len(), count);
+}
+
+#[tokio::test]
+async fn a_panic_frees_the_place_and_spends_no_attempt() {
+    let world = World::start().await;
+    let receiver = Receiver::start().await;
+    world.falls_over.store(true, Ordering::SeqCst);
+    let url = format!("http://hooks.example.com:{}/", receiver.address.port());
+    world.endpoint(url).await;
+    // As many as may be in flight, and one more.
+    let deliveries = world.events(11).await;
+    // Each of them has panicked, the last one in a slot that another had freed.
+    let mut falls = world.falls.subscribe();
+    let fallen = falls.wait_for(|count| *count >= 11);
+    timeout(PATIENCE, fallen).await.expect("they fall").unwrap();
+    world.falls_over.store(false, Ordering::SeqCst);
+    for delivery in &deliveries {
+        let shown = world.until(*delivery, Status::Succeeded).await;
+        assert_eq!(shown.delivery.facts().attempts, 1);
+    }
+    assert_eq!(receiver.count(), 11);
+}
+
+#[tokio::test]
+async fn nothing_begins_after_a_disable_was_answered() {
+    let world = World::start().await;
+    let receiver = Receiver::start().await;
+    receiver.answers.send_replace(false);
+    let endpoint = world
+        .endpoint(format!("http://{}/", receiver.address))
+        .await;
+    let deliveries = world.events(50).await;
+    receiver.arrivals(10).await;
+    let disabled = world.engine.stand(endpoint, Standing::Disabled, None);
+    disabled.await.unwrap();
+    let begun = world.engine.flights();
+    receiver.answers.send_replace(true);
+    for delivery in &deliveries {
+        // Attempts in flight complete and count; the other deliveries have failed.
+        let status = match begun.contains(delivery) {
+            true => Status::Succeeded,
+            false => Status::Failed,
+        };
+        world.until(*delivery, status).await;
+    }
+    assert_eq!(receiver.count(), 10);
+    let row = world.store.endpoint(endpoint).await.unwrap().unwrap();
+    assert_eq!(row.standing, Standing::Disabled);
+}
+
+#[tokio::test]
+async fn what_waits_can_be_called_off_and_what_flies_cannot() {
+    let world = World::start().await;
+    let receiver = Receiver::start().await;
+    receiver.answers.send_replace(false);
+    let endpoint = world
+        .endpoint(format!("http://{}/", receiver.address))
+        .await;
+    let later = world.clock.wall().after(Span::from_hours(1));
+    let waiting = world.events_at(1, Some(later)).await[0];
+    let flying = world.events(1).await[0];
+    receiver.arrivals(1).await;
+    let cancel = |delivery| world.engine.cancel(endpoint, delivery);
+    assert!(world.engine.is_in_flight(flying));
+    assert_eq!(cancel(flying).await, Ok(Cancelled::TooLate));
+    assert_eq!(cancel(waiting).await, Ok(Cancelled::Done));
+    assert_eq!(world.show(waiting).await.shown_status(), Status::Cancelled);
+    assert_eq!(cancel(waiting).await, Ok(Cancelled::Ended));
+    receiver.answers.send_replace(true);
+    world.until(flying, Status::Succeeded).await;
+}
+
+#[tokio::test]
+async fn results_are_kept_while_they_cannot_be_written() {
+    let world = World::start().await;
+    let receiver = Receiver::start().await;
+    receiver.answers.send_replace(false);
+    world
+        .endpoint(format!("http://{}/", receiver.address))
+        .await;
+    let deliveries = world.events(3).await;
+    receiver.arrivals(3).await;
+    world.store.fail_writes(Some(StoreError::Full));
+    receiver.answers.send_replace(true);
+    let refused = async {
+        while world.store.refused_writes() < 3 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    timeout(PATIENCE, refused)
+        .await
+        .expect("all three are refused");
+    world.store.fail_writes(None);
+    for delivery in deliveries {
+        let shown = world.until(delivery, Status::Succeeded).await;
+        assert_eq!(shown.delivery.facts().attempts, 1);
+    }
+    assert_eq!(receiver.count(), 3, "nothing was sent again");
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_of_a_standing_holds_and_is_written_later() {
+    let world = World::start().await;
+    let receiver = Receiver::start().await;
+    let endpoint = world
+        .endpoint(format!("http://{}/", receiver.address))
+        .await;
+    world.store.fail_writes(Some(StoreError::Full));
+    let disabled = world.engine.stand(endpoint, Standing::Disabled, None);
+    assert_eq!(disabled.await, Err(EngineError::Store(StoreError::Full)));
+    world.store.fail_writes(None);
+    // The store still has it as enabled.
+    let delivery = world.events(1).await[0];
+    let failed = world.until(delivery, Status::Failed).await;
+    let reason = failed.delivery.state().dead_reason();
+    assert_eq!(reason, Some(DeadReason::EndpointDisabled));
+    let written = async {
+        loop {
+            let row = world.store.endpoint(endpoint).await.unwrap().unwrap();
+            if row.standing == Standing::Disabled {
+                return row.disabled_reason;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let reason = timeout(PATIENCE, written).await.expect("it is written");
+    assert_eq!(reason, Some(DisabledReason::Manual));
+    assert_eq!(receiver.count(), 0);
+}
+
+#[tokio::test]
+async fn whoever_asks_a_fallen_engine_is_told() {
+    let world = World::start().await;
+    let receiver = Receiver::start().await;
+    let endpoint = world
+        .endpoint(format!("http://{}/", receiver.address))
+        .await;
+    let delivery = world.events(1).await[0];
+    let ended = world.until(delivery, Status::Succeeded).await;
+    // A delivery that has ended is never handed over: this broken invariant ends the engine.
+    world.engine.hand_over().accepted(vec![HandedOver {
+        delivery: Delivery::restore(
+            DeliveryData {
+                id: DeliveryId(1),
+                ..ended.delivery.facts().clone()
+            },
+            ended.delivery.state(),
+        ),
+        accepted_at: ended.created_at,
+        content: Arc::new(Content {
+            event_type: ended.event_type,
+            content_type: None,
+            payload: Bytes::new(),
+            trace: None,
+        }),
+        received: None,
+    }]);
+    let told = async {
+        assert_eq!(world.engine.lane(endpoint).await, Err(EngineError::Stopped));
+        assert_eq!(world.engine.phase(), Phase::Stopped);
+        world.engine.shut_down().await;
+    };
+    timeout(PATIENCE, told).await.expect("nobody waits");
+}
+
+#[tokio::test]
+async fn a_changed_url_is_followed_at_once() {
+    let world = World::start().await;
+    let (old, new) = (Receiver::start().await, Receiver::start().await);
+    let endpoint = world.endpoint(format!("http://{}/", old.address)).await;
+    let first = world.events(1).await[0];
+    world.until(first, Status::Succeeded).await;
+    let row = world.store.endpoint(endpoint).await.unwrap().unwrap();
+    let mut changed = row.endpoint;
+    changed.url = format!("http://{}/", new.address);
+    let now = world.clock.wall();
+    world.store.replace_endpoint(now, changed).await.unwrap();
+    world.engine.changed(endpoint);
+    // Messages arrive in order: the change first, then this request.
+    let lane = world.engine.lane(endpoint).await.unwrap();
+    assert!(lane.is_some());
+    let changed = async {
+        while new.count() == 0 {
+            let next = world.events(1).await[0];
+            world.until(next, Status::Succeeded).await;
+        }
+    };
+    timeout(PATIENCE, changed).await.expect("it is followed");
+    let old_count = old.count();
+    let last = world.events(1).await[0];
+    world.until(last, Status::Succeeded).await;
+    assert_eq!(old.count(), old_count);
+}
+
+#[tokio::test]
+async fn a_shutdown_waits_for_what_flies_and_leaves_the_rest() {
+    let world = World::start().await;
+    let receiver = Receiver::start().await;
+    receiver.answers.send_replace(false);
+    world
+        .endpoint(format!("http://{}/", receiver.address))
+        .await;
+    let deliveries = world.events(30).await;
+    receiver.arrivals(10).await;
+    let stopping = tokio::spawn({
+        let engine = world.engine.clone();
+        async move { engine.shut_down().await }
+    });
+    receiver.answers.send_replace(true);
+    timeout(PATIENCE, stopping)
+        .await
+        .expect("it stops")
+        .unwrap();
+    let mut ended = 0;
+    for delivery in deliveries {
+        let status = world.show(delivery).await.shown_status();
+        ended += usize::from(status == Status::Succeeded);
+    }
+    assert_eq!(ended, receiver.count(), "what was sent is written down");
+    assert!(ended < 30, "nothing new was begun");
+}
+
+#[tokio::test]
+async fn a_calm_engine_begins_nothing_and_still_answers() {
+    let world = World::start().await;
+    let receiver = Receiver::start().await;
+    receiver.answers.send_replace(false);
+    let endpoint = world
+        .endpoint(format!("http://{}/", receiver.address))
+        .await;
+    let first = world.events(10).await;
+    receiver.arrivals(10).await;
+    world.engine.stop_starting();
+    let later = world.events(5).await;
+    receiver.answers.send_replace(true);
+    for delivery in first {
+        world.until(delivery, Status::Succeeded).await;
+    }
+    let cancelled = world.engine.cancel(endpoint, later[0]).await;
+    assert_eq!(cancelled, Ok(Cancelled::Done));
+    let paused = world.engine.stand(endpoint, Standing::Paused, None);
+    assert_eq!(paused.await, Ok(()));
+    let stopped = timeout(PATIENCE, world.engine.shut_down());
+    stopped.await.expect("it stops");
+    assert_eq!(receiver.count(), 10);
+    let left = world.show(later[1]).await;
+    assert_eq!(left.delivery.facts().attempts, 0);
+}

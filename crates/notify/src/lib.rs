@@ -1,0 +1,11 @@
+//! Notifications, emails and alerts.
+//!
+//! - [`notifications`] turns changes that the store reports (a tripped breaker, a disabled endpoint, dead letters) into
+//!   operational events, audit entries and emails. Each is dispatched once, also after a crash.
+//! - [`alerts`] finds problems that need attention now, raises an alert for each, and resolves it when the problem is
+//!   over. One node checks for the whole cluster.
+//! - [`runbook`] names the section of the operator's handbook that belongs to an alert.
+
+pub mod alerts;
+pub mod notifications;
+pub mod runbook;

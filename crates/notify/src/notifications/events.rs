@@ -1,0 +1,121 @@
+//! Operational events: events that posthaste sends to the operator's endpoints.
+//!
+//! They are ordinary events of an ordinary tenant, so they are signed, retried, shown and replayed like any other. The
+//! idempotency key is derived from the notification's number. So a repetition creates no second event, even if the
+//! subject has changed since.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use posthaste_core::delivery::OrderingKey;
+use posthaste_core::id::TenantId;
+use posthaste_core::ingest::Fingerprint;
+use posthaste_core::subscription::EventType;
+use posthaste_store::{
+    Content, CreateResult, Idempotency, Ingest, Limits, NewEvent, Notification, Store, StoreError,
+    Tenant,
+};
+use posthaste_system::clock::Clock;
+use serde_json::Value;
+
+use super::decide::About;
+
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste::notices::events";
+
+/// Name of the operational tenant, if posthaste creates it.
+const NAME: &str = "The operator";
+
+/// Builds the operational event of a notification.
+pub(super) fn event_of(
+    tenant: &TenantId,
+    notice: &Notification,
+    about: &About,
+    payload: &Value,
+) -> Option<NewEvent> {
+    let event_type: EventType = notice.name.parse().ok()?;
+    let key = format!("notice-{}", notice.number);
+    Some(NewEvent {
+        tenant: tenant.clone(),
+        content: Arc::new(Content {
+            event_type,
+            content_type: None,
+            payload: Bytes::from(payload.to_string()),
+            trace: None,
+        }),
+        idempotency: Some(Idempotency {
+            fingerprint: Fingerprint::of(&[key.as_bytes()]),
+            key,
+        }),
+        deliver_at: None,
+        // Notifications about one endpoint are delivered in order, if the receiving endpoint is ordered.
+        ordering: about
+            .endpoint
+            .map(|endpoint| OrderingKey(endpoint.0 as u64)),
+        only: None,
+        received: None,
+    })
+}
+
+/// Accepts operational events. Creates their tenant if it does not exist. If one idempotency key is already used by a
+/// different event, only that one event is not sent.
+pub(super) async fn accept(
+    store: &dyn Store,
+    clock: &Clock,
+    tenant: &TenantId,
+    events: Vec<NewEvent>,
+) -> Result<(), StoreError> {
+    match store.accept(clock.wall(), events.clone()).await? {
+        Ingest::Done(_) => return Ok(()),
+        Ingest::NoSuchTenant => make_tenant(store, clock, tenant).await?,
+        Ingest::Conflict(_) | Ingest::NoSuchEndpoint | Ingest::OverLimit { .. } => {}
+    }
+    for event in events {
+        let key = event.idempotency.as_ref().map(|it| it.key.clone());
+        match store.accept(clock.wall(), vec![event]).await? {
+            Ingest::Done(_) => {}
+            Ingest::NoSuchTenant => {
+                let gone = format!("the tenant {tenant} is gone again");
+                return Err(StoreError::Unavailable(gone));
+            }
+            Ingest::Conflict(_) => refused(tenant, key, "its idempotency key is taken"),
+            Ingest::NoSuchEndpoint => refused(tenant, key, "its endpoint is gone"),
+            Ingest::OverLimit { .. } => refused(tenant, key, "its tenant is over its limit"),
+        }
+    }
+    Ok(())
+}
+
+/// Logs an event that was refused. The notification is still sent by the other means.
+fn refused(tenant: &TenantId, key: Option<String>, why: &str) {
+    tracing::error!(target: LOG_TARGET, %tenant, key, why, "an operational event was refused, and is not sent");
+}
+
+/// Creates the operational tenant if it does not exist.
+pub(super) async fn make_tenant(
+    store: &dyn Store,
+    clock: &Clock,
+    tenant: &TenantId,
+) -> Result<(), StoreError> {
+    if store.tenant(tenant.clone()).await?.is_some() {
+        return Ok(());
+    }
+    let now = clock.wall();
+    let made = Tenant {
+        id: tenant.clone(),
+        name: NAME.to_owned(),
+        default_retry_policy: None,
+        limits: Limits::default(),
+        plan: None,
+        created_at: now,
+        revision: 0,
+    };
+    match store.create_tenant(now, made).await? {
+        CreateResult::Created => {
+            tracing::info!(target: LOG_TARGET, %tenant, "the tenant that gets operational events was made; add an endpoint to it");
+        }
+        // Another node has created the tenant meanwhile.
+        CreateResult::Taken | CreateResult::TooMany | CreateResult::NoSuchTenant => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! Notifications to the operator and to the owners of endpoints.
+//!
+//! ```text
+//!  store: notifications, failures ─▶ notification dispatcher ─┬▶ alerts
+//!                                                             ├▶ audit log: changes made without a request
+//!                                                             ├▶ operational events, delivered like any other
+//!                                                             └▶ emails ─▶ mailer ─▶ the operator's mail server
+//! ```
+//!
+//! [`start`] runs the tasks, [`Channels`] are the channels. The module guarantees:
+//!
+//! - **No loss.** A notification is written in one transaction with the change that it reports. It is removed in one
+//!   transaction with the creation of its email lines.
+//! - **Dispatched once.** After a crash, or with two nodes at once, a round is repeated with the same result, because
+//!   keys and ids are derived from the notification's number.
+//! - **Summarised.** 1,000 dead letters make one notification, and one line in one email.
+//! - **No feedback.** A notification about the operational tenant, which receives the operational events, creates no
+//!   operational event.
+
+mod decide;
+mod events;
+mod herald;
+mod letters;
+pub mod mail;
+mod public_url;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod unposted;
+
+use std::sync::Arc;
+
+use posthaste_store::{Store, StoreError};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+pub use herald::{Hearing, NoObserver, NotificationObserver};
+pub use settings::{Audience, NotificationSettings};
+
+use herald::NotificationDispatcher;
+use letters::Mailer;
+use mail::{MailSettings, SendEmail};
+use posthaste_engine::owner_router::OwnerRouter;
+use posthaste_system::clock::Clock;
+use posthaste_telemetry::metrics::Metrics;
+use unposted::UnsentEmails;
+
+/// Channels and settings of notifications.
+#[derive(Clone)]
+pub struct Channels {
+    /// Settings of notifications.
+    pub settings: NotificationSettings,
+    /// Settings of emails: recipients and intervals.
+    pub mail: MailSettings,
+    /// Sends emails, if there is a mail server.
+    pub post: Option<Arc<dyn SendEmail>>,
+}
+
+impl Channels {
+    /// Returns the recipients of notifications.
+    pub fn audience(&self) -> Audience {
+        Audience {
+            tenant: self.settings.tenant.clone(),
+            letters: self.post.is_some().then(|| self.mail.to.clone()),
+        }
+    }
+}
+
+/// Dependencies of the notification tasks.
+pub struct Telling {
+    /// The store of notifications.
+    pub store: Arc<dyn Store>,
+    /// The clock.
+    pub clock: Clock,
+    /// Used to check whether this node dispatches notifications.
+    pub switchboard: Arc<OwnerRouter>,
+    /// Observer that processes every notification first.
+    pub hears: Arc<dyn NotificationObserver>,
+    /// Counters, and the wake-up for new notifications.
+    pub observe: Arc<Metrics>,
+    /// Channels and settings.
+    pub means: Channels,
+    /// Becomes true to stop the tasks.
+    pub stopped: watch::Receiver<bool>,
+}
+
+/// Creates the operational tenant if it is configured and does not exist.
+pub async fn prepare(
+    store: &dyn Store,
+    clock: &Clock,
+    settings: &NotificationSettings,
+) -> Result<(), StoreError> {
+    match &settings.tenant {
+        Some(tenant) => events::make_tenant(store, clock, tenant).await,
+        None => Ok(()),
+    }
+}
+
+/// Starts the notification tasks. They run until `stopped` is true.
+pub fn start(telling: Telling) -> JoinHandle<()> {
+    let Telling {
+        store,
+        clock,
+        switchboard,
+        hears,
+        observe,
+        means,
+        stopped,
+    } = telling;
+    let audience = means.audience();
+    let Channels {
+        settings,
+        mail,
+        post,
+    } = means;
+    let herald = NotificationDispatcher {
+        store: store.clone(),
+        clock: clock.clone(),
+        switchboard: switchboard.clone(),
+        audience,
+        gather: settings.gather,
+        hears,
+        observe: observe.clone(),
+    };
+    let telling = herald.run(stopped.clone());
+    let Some(post) = post else {
+        let unposted = UnsentEmails {
+            store,
+            clock,
+            switchboard,
+        };
+        return tokio::spawn(async move {
+            tokio::join!(telling, unposted.run(stopped));
+        });
+    };
+    let postman = Mailer {
+        store,
+        clock,
+        switchboard,
+        post,
+        every: mail.every,
+        gather: settings.gather,
+        operator: mail.to,
+        observe,
+    };
+    tokio::spawn(async move {
+        tokio::join!(telling, postman.run(stopped));
+    })
+}

@@ -1,0 +1,8 @@
+//! Addresses of the runbook: the section of each alert in `docs/operations.md`.
+
+use posthaste_core::alert::AlertName;
+
+/// Returns the runbook section of an alert.
+pub fn section(name: AlertName) -> String {
+    format!("docs/operations.md#{name}")
+}

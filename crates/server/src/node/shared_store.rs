@@ -1,0 +1,49 @@
+//! The settings of a PostgreSQL store that several nodes share.
+
+use std::fs;
+use std::sync::Arc;
+
+use posthaste_core::time::Span;
+use posthaste_engine::database::EgressDialer;
+use posthaste_store::postgres::{PostgresSettings, ServerUrl};
+use posthaste_system::clock::Clock;
+
+use crate::config::Role;
+
+/// A database that several nodes share.
+#[derive(Clone, Debug)]
+pub struct SharedStore {
+    /// The database server.
+    pub server: ServerUrl,
+    /// Server for the listener connection, if it differs.
+    pub listen: Option<ServerUrl>,
+    /// Role of this node: API, sending, or both.
+    pub role: Role,
+    /// Lease duration.
+    pub lease: Span,
+    /// Number of connections for reads.
+    pub connections: u32,
+}
+
+impl SharedStore {
+    /// Returns the settings to open the store with.
+    pub fn settings(self, clock: &Clock) -> PostgresSettings {
+        let clock = clock.clone();
+        let ticks = Arc::new(move || clock.now().tick);
+        PostgresSettings {
+            listen: self.listen,
+            works: self.role.sends(),
+            name: name_of_machine(),
+            lease: self.lease,
+            quick_readers: self.connections as usize,
+            ..PostgresSettings::new(self.server, Arc::new(EgressDialer), ticks)
+        }
+    }
+}
+
+/// Returns the host name and process id, shown in the table of nodes.
+fn name_of_machine() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let process = std::process::id();
+    format!("{}/{process}", name.trim())
+}

@@ -1,0 +1,12 @@
+//! Metrics, traces and logs.
+//!
+//! - [`metrics`] counts attempts, deliveries and requests per tenant and endpoint, flushes the sums to the store, and
+//!   writes them in the text format of Prometheus.
+//! - [`traces`] exports a span per accepted event and per attempt to an OpenTelemetry collector.
+//! - [`logging`] sets up the log: its filter, its format, and a writer that never blocks the program.
+//! - [`queue_age`] caches the age of the oldest due delivery.
+
+pub mod logging;
+pub mod metrics;
+pub mod queue_age;
+pub mod traces;

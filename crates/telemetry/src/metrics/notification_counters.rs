@@ -1,0 +1,125 @@
+//! Counters of notifications and emails.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use posthaste_core::time::Timestamp;
+use posthaste_store::Notification;
+use tokio::sync::Notify;
+
+use super::metric::Metric;
+
+/// Outcome of sending an email.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EmailOutcome {
+    /// The mail server accepted it.
+    Sent,
+    /// It will be retried.
+    Later,
+    /// It was refused for good, or retried for too long.
+    Dropped,
+}
+
+impl EmailOutcome {
+    const ALL: [EmailOutcome; 3] = [
+        EmailOutcome::Sent,
+        EmailOutcome::Later,
+        EmailOutcome::Dropped,
+    ];
+
+    /// Returns the value of the metric's label.
+    pub fn name(self) -> &'static str {
+        match self {
+            EmailOutcome::Sent => "sent",
+            EmailOutcome::Later => "later",
+            EmailOutcome::Dropped => "dropped",
+        }
+    }
+}
+
+/// Counters of this node.
+#[derive(Debug, Default)]
+pub struct NotificationCounters {
+    waiting: AtomicU64,
+    /// Time of the oldest waiting notification, in milliseconds; 0 if none waits.
+    oldest: AtomicU64,
+    told: AtomicU64,
+    lost: AtomicU64,
+    letters: [AtomicU64; EmailOutcome::ALL.len()],
+    bell: Notify,
+}
+
+impl NotificationCounters {
+    /// Wakes the notification dispatcher, because there may be a new notification.
+    pub fn ring(&self) {
+        self.bell.notify_one();
+    }
+
+    /// Waits until there may be a new notification.
+    pub async fn woken(&self) {
+        self.bell.notified().await;
+    }
+
+    /// Sets the number of waiting notifications and the time of the oldest.
+    pub fn wait(&self, waiting: usize, first: Option<&Notification>) {
+        self.waiting.store(waiting as u64, Ordering::Relaxed);
+        let oldest = first.map_or(0, |first| first.at.0);
+        self.oldest.store(oldest, Ordering::Relaxed);
+    }
+
+    /// Sets the number of waiting notifications to 0.
+    pub fn nothing_waits(&self) {
+        self.waiting.store(0, Ordering::Relaxed);
+        self.oldest.store(0, Ordering::Relaxed);
+    }
+
+    /// Counts dispatched notifications, after which none waits.
+    pub fn told(&self, count: u64) {
+        self.told.fetch_add(count, Ordering::Relaxed);
+        self.nothing_waits();
+    }
+
+    /// Counts notifications that were dropped because too many waited.
+    pub fn lost(&self, count: u64) {
+        self.lost.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Counts an email.
+    pub fn letter(&self, outcome: EmailOutcome) {
+        self.letters[outcome as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the time of the oldest notification that is not dispatched yet, if there is one.
+    pub fn oldest_waiting(&self) -> Option<Timestamp> {
+        let oldest = self.oldest.load(Ordering::Relaxed);
+        (oldest > 0).then_some(Timestamp(oldest))
+    }
+
+    /// Returns the counters as metrics.
+    pub(crate) fn metrics(&self) -> Vec<Metric> {
+        let letters = EmailOutcome::ALL
+            .map(|it| (it.name(), self.letters[it as usize].load(Ordering::Relaxed)));
+        vec![
+            Metric::gauge(
+                "posthaste_notices_waiting",
+                "Notices that nobody has been told of, as far as the node that tells them has looked; 0 on the others.",
+                self.waiting.load(Ordering::Relaxed),
+            ),
+            Metric::counter(
+                "posthaste_notices_told_total",
+                "Notices that this node told.",
+                self.told.load(Ordering::Relaxed),
+            ),
+            Metric::counter(
+                "posthaste_notices_lost_total",
+                "Notices that this node found missing: more came than are kept.",
+                self.lost.load(Ordering::Relaxed),
+            ),
+            Metric::counters(
+                "posthaste_letters_total",
+                "Letters that this node sent or tried to send, by what came of it.",
+                "outcome",
+                letters,
+            ),
+        ]
+    }
+}

@@ -1,0 +1,253 @@
+//! Exports spans and metrics to an OpenTelemetry collector, over OTLP: one span for every request that brings events,
+//! one for every attempt, and all metrics.
+//!
+//! [`Telemetry`] creates the spans, [`Exporter`] sends them. The module guarantees:
+//!
+//! - **No blocking.** Spans are put into a bounded queue. Spans that do not fit, and those that the collector does not
+//!   accept, are dropped and counted.
+//! - **The producer decides.** If an event comes with a trace, its sampling decision is followed. Only events without a
+//!   trace are sampled by the operator's `sample` setting.
+//! - **One trace.** Every attempt is a child span of the accepting request, even if another process makes it. The
+//!   receiver's spans are children of the attempt. Without a collector the producer's trace headers are passed on
+//!   unchanged.
+//! - **No private data.** Spans contain names and ids of the API, a status and a failure kind, but no payload, secret,
+//!   query or address.
+//!
+//! ```text
+//!  api ─ accepting ─┐
+//!                   ├─▶ queue ─▶ exporter ─▶ otlp (JSON) ─▶ trusted client ─▶ collector
+//!  engine ─ attempt ┘                ▲
+//!                       metrics ─────┘ every interval
+//! ```
+
+mod exporter;
+mod line;
+mod otlp;
+mod queue;
+mod settings;
+mod span;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use posthaste_core::dice::Dice;
+use posthaste_core::subscription::EventType;
+use posthaste_core::time::Timestamp;
+use posthaste_core::trace::{SpanId, TraceContext, TraceFlags, TraceId, TraceState};
+
+pub use exporter::{Exporter, Source};
+pub use settings::OtlpSettings;
+pub use span::{AcceptSpan, AttemptTold};
+
+use crate::metrics::metric::Metric;
+use posthaste_system::clock::Clock;
+use queue::Queue;
+
+/// Resolution of the sampling ratio: one millionth.
+const PARTS: u32 = 1_000_000;
+
+/// Creates spans. Clones put them into the same queue; the default instance creates none.
+#[derive(Clone, Default)]
+pub struct Telemetry(Option<Arc<TelemetryState>>);
+
+/// State of an enabled [`Telemetry`].
+struct TelemetryState {
+    settings: OtlpSettings,
+    clock: Clock,
+    dice: Mutex<Dice>,
+    queue: Queue,
+    /// Start of the process, when its counters were zero.
+    began: Duration,
+    /// Random id that distinguishes this process from others.
+    instance: String,
+}
+
+/// A request in progress that brings events.
+#[derive(Debug, Default)]
+pub struct Accepting {
+    /// Trace context to store with its events.
+    pub context: Option<TraceContext>,
+    open: Option<OpenSpan>,
+}
+
+/// Trace context of one attempt.
+#[derive(Debug)]
+pub struct AttemptTrace {
+    /// Trace context to send to the receiver.
+    pub context: TraceContext,
+    open: Option<(OpenSpan, EventType)>,
+}
+
+/// A span that has started.
+#[derive(Debug)]
+struct OpenSpan {
+    trace_id: TraceId,
+    span_id: SpanId,
+    parent_id: Option<SpanId>,
+    flags: TraceFlags,
+    state: TraceState,
+    began: Duration,
+}
+
+impl Telemetry {
+    /// Creates no spans: the producer's trace context is passed on unchanged.
+    pub fn off() -> Telemetry {
+        Telemetry::default()
+    }
+
+    /// Creates spans as the settings ask. They are sent once [`Telemetry::export`] is called.
+    pub fn new(settings: OtlpSettings, clock: Clock, mut dice: Dice) -> Telemetry {
+        if settings.endpoint.is_none() {
+            return Telemetry::off();
+        }
+        Telemetry(Some(Arc::new(TelemetryState {
+            settings,
+            began: unix_time(&clock),
+            clock,
+            instance: TraceId::throw(&mut dice).to_string(),
+            dice: Mutex::new(dice),
+            queue: Queue::default(),
+        })))
+    }
+
+    /// Starts to send spans and metrics; `source` returns the current metrics.
+    pub fn export(&self, roots: posthaste_egress::Roots, source: Source) -> Option<Exporter> {
+        let station = self.0.as_ref()?;
+        Some(exporter::start(station.clone(), roots, source))
+    }
+
+    /// Returns the number of dropped spans and readings, as a metric.
+    pub fn metrics(&self) -> Vec<Metric> {
+        let Some(station) = &self.0 else {
+            return Vec::new();
+        };
+        vec![Metric::counters(
+            "posthaste_otlp_dropped_total",
+            "Spans, and readings of all metrics, that did not reach the collector: it was not there, was too slow or did not want them. Of this node.",
+            "signal",
+            [
+                ("traces", station.queue.spans_dropped()),
+                ("metrics", station.queue.readings_dropped()),
+            ],
+        )]
+    }
+
+    /// Starts the span of a request that brings events; `given` is the trace context from its headers.
+    pub fn accepting(&self, given: Option<TraceContext>) -> Accepting {
+        let Some(station) = self.tracing() else {
+            return Accepting {
+                context: given,
+                open: None,
+            };
+        };
+        let (trace_id, flags, state, parent_id) = match given {
+            Some(given) if !given.flags.is_sampled() => {
+                return Accepting {
+                    context: Some(given),
+                    open: None,
+                };
+            }
+            Some(given) => (
+                given.trace_id,
+                given.flags,
+                given.state,
+                Some(given.parent_id),
+            ),
+            None => {
+                let mut dice = station.dice();
+                // A trace that is not recorded needs no id.
+                if !dice.chance(station.settings.sample_parts(), PARTS) {
+                    return Accepting::default();
+                }
+                let trace_id = TraceId::throw(&mut dice);
+                let flags = TraceFlags::of_our_own(true);
+                (trace_id, flags, TraceState::default(), None)
+            }
+        };
+        let open = OpenSpan {
+            trace_id,
+            span_id: SpanId::throw(&mut station.dice()),
+            parent_id,
+            flags,
+            state,
+            began: unix_time(&station.clock),
+        };
+        Accepting {
+            context: Some(open.context()),
+            open: Some(open),
+        }
+    }
+
+    /// Ends the span of a request that brought events.
+    pub fn accepted(&self, accepting: Accepting, seen: &AcceptSpan<'_>) {
+        if let (Some(station), Some(open)) = (self.tracing(), accepting.open) {
+            let ended = unix_time(&station.clock);
+            station.queue.put(span::of_accepting(open, ended, seen));
+        }
+    }
+
+    /// Starts the span of an attempt; `stored` is the trace context that was stored with the event.
+    pub fn attempting(
+        &self,
+        stored: Option<&TraceContext>,
+        event_type: &EventType,
+    ) -> Option<Box<AttemptTrace>> {
+        let stored = stored?;
+        let Some(station) = self.tracing().filter(|_| stored.flags.is_sampled()) else {
+            return Some(Box::new(AttemptTrace {
+                context: stored.clone(),
+                open: None,
+            }));
+        };
+        let open = OpenSpan {
+            trace_id: stored.trace_id,
+            span_id: SpanId::throw(&mut station.dice()),
+            parent_id: Some(stored.parent_id),
+            flags: stored.flags,
+            state: stored.state.clone(),
+            began: unix_time(&station.clock),
+        };
+        Some(Box::new(AttemptTrace {
+            context: open.context(),
+            open: Some((open, event_type.clone())),
+        }))
+    }
+
+    /// Ends the span of an attempt that was made and recorded.
+    pub fn attempted(&self, trace: AttemptTrace, told: &AttemptTold<'_>) {
+        if let (Some(station), Some((open, event_type))) = (self.tracing(), trace.open) {
+            station.queue.put(span::of_attempt(open, &event_type, told));
+        }
+    }
+
+    fn tracing(&self) -> Option<&TelemetryState> {
+        let station = self.0.as_deref();
+        station.filter(|station| station.settings.traces)
+    }
+}
+
+impl TelemetryState {
+    fn dice(&self) -> std::sync::MutexGuard<'_, Dice> {
+        self.dice.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OpenSpan {
+    /// Returns the trace context for child spans.
+    fn context(&self) -> TraceContext {
+        TraceContext {
+            trace_id: self.trace_id,
+            parent_id: self.span_id,
+            flags: self.flags,
+            state: self.state.clone(),
+        }
+    }
+}
+
+/// Returns the wall-clock time since 1970.
+fn unix_time(clock: &Clock) -> Duration {
+    clock.since(Timestamp(0))
+}
+
+#[cfg(test)]
+mod tests;
