@@ -1,29 +1,30 @@
-//! The result tables of `docs/security.md`, which these tests write and compare.
+//! The result tables in `docs/security`, which these tests write and compare. Each table has a page of its own.
 
 use std::env;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Environment variable that makes the tests write the tables instead of comparing them.
 const WRITE: &str = "POSTHASTE_WRITE_DOCS";
-
-fn page() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/security.md")
-}
+/// Separates the head of a page, which people write, from the table.
+const TABLE_BELOW: &str = "<!-- results -->\n";
 
 /// A table of results.
 pub(crate) struct Table {
-    section: &'static str,
+    page: &'static str,
+    test: &'static str,
     lines: Vec<String>,
 }
 
 impl Table {
-    /// Creates an empty table for a section of the page.
-    pub(crate) fn new(section: &'static str, columns: &[&str]) -> Table {
+    /// Creates an empty table for the page `docs/security/{page}.md`. `module` is the module path of the test.
+    pub(crate) fn new(page: &'static str, module: &'static str, columns: &[&str]) -> Table {
         let rule = columns.iter().map(|_| "---").collect::<Vec<_>>().join("|");
         let head = format!("| {} |", columns.join(" | "));
+        let (_program, test) = module.split_once("::").expect("a module of this program");
         Table {
-            section,
+            page,
+            test,
             lines: vec![head, format!("|{rule}|")],
         }
     }
@@ -34,21 +35,27 @@ impl Table {
         self.lines.push(format!("| {} |", cells.join(" | ")));
     }
 
-    /// Compares the table with the page, or writes it there.
+    fn path(&self) -> PathBuf {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/security");
+        folder.join(format!("{}.md", self.page))
+    }
+
+    /// Compares the table with its page, or writes it there.
     pub(crate) fn publish(&self) {
-        let file = File::open(page()).expect("docs/security.md");
-        // Several tests write to the same page.
-        file.lock().expect("it can be locked");
-        let text = fs::read_to_string(page()).expect("it is text");
-        let opening = format!("<!-- results: {} -->\n", self.section);
-        let (before, rest) = text
-            .split_once(&opening)
-            .unwrap_or_else(|| panic!("docs/security.md has no {opening}"));
-        let (written, after) = rest.split_once("<!-- end -->").expect("an end");
+        let name = format!("docs/security/{}.md", self.page);
+        let text = fs::read_to_string(self.path()).unwrap_or_else(|why| panic!("{name}: {why}"));
+        let (head, written) = text
+            .split_once(TABLE_BELOW)
+            .unwrap_or_else(|| panic!("{name} has no line {TABLE_BELOW}"));
+        assert!(
+            head.contains(self.test),
+            "the head of {name} must name the test that writes it, {}",
+            self.test
+        );
         let table: String = self.lines.iter().map(|line| format!("{line}\n")).collect();
         if env::var_os(WRITE).is_some() {
-            let text = format!("{before}{opening}{table}<!-- end -->{after}");
-            fs::write(page(), text).expect("it can be written");
+            let text = format!("{head}{TABLE_BELOW}{table}");
+            fs::write(self.path(), text).expect("it can be written");
             return;
         }
         if written == table {
@@ -57,9 +64,8 @@ impl Table {
         let differs = |line: &&String| !written.lines().any(|old| old == line.as_str());
         let news: Vec<&str> = self.lines.iter().filter(differs).map(|l| &**l).collect();
         panic!(
-            "docs/security.md, section {}, no longer tells the truth.\n\nRows that differ:\n{}\n\n\
-             The whole section (or set {WRITE}=1 to write it):\n{table}",
-            self.section,
+            "{name} differs from the results.\n\nRows that differ:\n{}\n\n\
+             The whole table (or set {WRITE}=1 to write it):\n{table}",
             news.join("\n"),
         );
     }

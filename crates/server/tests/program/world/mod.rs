@@ -1,7 +1,7 @@
 //! The built program with its real rules for destinations, in a private network where every address is reachable, the
 //! test answers every DNS query, and every connection is recorded.
 //!
-//! The results are in the tables of `docs/security.md`, which these tests write and compare.
+//! The results are in the tables of `docs/security`, which these tests write and compare.
 
 #![allow(
     clippy::disallowed_methods,

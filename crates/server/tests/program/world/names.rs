@@ -167,8 +167,8 @@ async fn every_name() {
     assert_eq!(world.names.asked(), [""; 0], "registering asks nobody");
     let ended = world.deliver("acme", "one", &json!({})).await;
 
-    let columns = ["What the name server says", "Expected", "Result"];
-    let mut table = Table::new("names", &columns);
+    let columns = ["DNS answer", "Expected", "Result"];
+    let mut table = Table::new("names", module_path!(), &columns);
     let mut may_be_visited = BTreeSet::new();
     for (case, endpoint) in cases().iter().zip(&endpoints) {
         let ended = &ended[endpoint];

@@ -29,7 +29,7 @@ fn where_it_listens_it_does_not_deliver() {
         "ourselves::where_it_listens_it_does_not_deliver",
         || async {
             let columns = ["Listening on", "URL", "Expected", "Result"];
-            let mut table = Table::new("ourselves", &columns);
+            let mut table = Table::new("own-address", module_path!(), &columns);
             let (refused, delivered) = (None, Some(ExpectedOutcome::Delivered));
             let by_name = Some(ExpectedOutcome::Unsafe);
             // No server listens there, but it is not posthaste.

@@ -164,8 +164,8 @@ async fn run_rounds(group: &'static str, make: impl FnOnce(&Authority) -> Vec<Fa
     let strays: Vec<_> = visited.iter().filter(|one| !places.contains(one)).collect();
     assert!(strays.is_empty(), "nobody else is visited: {strays:?}");
 
-    let columns = ["What the receiver does", "Expected", "Result"];
-    let mut table = Table::new(group, &columns);
+    let columns = ["Receiver", "Expected", "Result"];
+    let mut table = Table::new(group, module_path!(), &columns);
     rows.iter().for_each(|row| table.row(row));
     table.publish();
 }

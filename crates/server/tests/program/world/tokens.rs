@@ -69,7 +69,7 @@ fn cases() -> Vec<Case> {
         });
     };
     add(
-        "gives a token",
+        "returns a token",
         None,
         answering!(format!(
             "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{TOKEN}",
@@ -78,19 +78,19 @@ fn cases() -> Vec<Case> {
         ExpectedOutcome::Delivered,
     );
     add(
-        "is inside",
+        "resolves to a private address",
         Some("10.68.0.1"),
         None,
         ExpectedOutcome::Unsafe,
     );
     add(
-        "is outside and inside",
+        "resolves to a public and a metadata address",
         Some("HERE 169.254.169.254"),
         None,
         ExpectedOutcome::Unsafe,
     );
     add(
-        "redirects inside (302)",
+        "redirects to a private address (302)",
         None,
         answering!(
             "HTTP/1.1 302 Found\r\nlocation: https://10.68.0.2/\r\ncontent-length: 0\r\n\r\n"
@@ -106,13 +106,13 @@ fn cases() -> Vec<Case> {
         ExpectedOutcome::Exhausted("tls"),
     );
     add(
-        "says nothing",
+        "does not answer",
         None,
         answering!(""),
         ExpectedOutcome::Exhausted("timeout"),
     );
     add(
-        "never ends its answer",
+        "sends an endless response",
         None,
         Some(Behaviour::Secured(|mut line| {
             Box::pin(async move {
@@ -158,8 +158,8 @@ fn a_token_is_fetched_through_the_same_door() {
                 endpoints.push(world.endpoint("acme", &url, fields).await);
             }
             let ended = world.deliver("acme", "one", &json!({})).await;
-            let columns = ["What the authorization server does", "Expected", "Result"];
-            let mut table = Table::new("tokens", &columns);
+            let columns = ["Authorization server", "Expected", "Result"];
+            let mut table = Table::new("token-servers", module_path!(), &columns);
             let visited = world.outside.ledger().addresses();
             let mut may_be_visited = Vec::new();
             for (nth, case) in cases.iter().enumerate() {

@@ -166,7 +166,7 @@ async fn judge_and_call() {
         );
     }
 
-    let mut table = Table::new("vectors", &["URL", "Expected", "Result"]);
+    let mut table = Table::new("urls", module_path!(), &["URL", "Expected", "Result"]);
     for (vector, result) in &rows {
         let expected = vector.expected.to_owned();
         table.row(&[code(vector.written), expected, result.clone()]);
