@@ -11,6 +11,7 @@
 mod anything;
 mod config;
 mod dashboard;
+mod dependencies;
 mod directory;
 mod events;
 mod isolation;

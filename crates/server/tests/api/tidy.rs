@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// Maximum length of a source file. A longer one is split by noun.
 const MAX_LINES: usize = 600;
 
-fn workspace() -> PathBuf {
+pub(crate) fn workspace() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.join("../..").canonicalize().expect("the workspace")
 }
@@ -22,7 +22,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-fn sources_below(folder: &str) -> Vec<(PathBuf, String)> {
+pub(crate) fn sources_below(folder: &str) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     sources(&workspace().join(folder), &mut found);
     assert!(!found.is_empty(), "no sources below {folder}");
@@ -210,7 +210,7 @@ fn only_the_server_is_a_program() {
 /// The crate of test fixtures. The program does not depend on it: [`nothing_that_is_shipped_needs_the_testbed`].
 const TESTBED: &str = "testbed";
 
-fn is_test(path: &Path) -> bool {
+pub(crate) fn is_test(path: &Path) -> bool {
     let in_tests = path
         .components()
         .any(|part| part.as_os_str() == "tests" || part.as_os_str() == TESTBED);
@@ -259,7 +259,7 @@ fn there_is_one_door_out() {
     }
 }
 
-fn manifests() -> Vec<PathBuf> {
+pub(crate) fn manifests() -> Vec<PathBuf> {
     let root = workspace();
     let crates = fs::read_dir(root.join("crates")).expect("a readable folder");
     let crates = crates.map(|entry| entry.expect("a readable entry").path());
