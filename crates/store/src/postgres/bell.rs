@@ -24,6 +24,9 @@ use super::readers::ReadKind;
 use super::settings::PostgresSettings;
 use crate::StoreError;
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste_store::postgres::bell";
+
 /// Time limit for receiving the own test message.
 const TEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval of the test.
@@ -46,7 +49,7 @@ pub(super) async fn listen(membership: Arc<Membership>, settings: Rc<PostgresSet
             Err(why) => {
                 failures = failures.saturating_add(1);
                 if failures == 1 {
-                    tracing::warn!(%why, "this node cannot listen for notices; it looks more often instead");
+                    tracing::warn!(target: LOG_TARGET, %why, "this node cannot listen for notices; it looks more often instead");
                 }
             }
         }
@@ -139,7 +142,7 @@ impl<'a> ListenerConnection<'a> {
             tokio::select! {
                 heard = self.heard.recv() => match heard {
                     None => {
-                        tracing::info!("the connection that listens for notices is lost");
+                        tracing::info!(target: LOG_TARGET, "the connection that listens for notices is lost");
                         return;
                     }
                     Some(payload) => match NotifyMessage::decode(&payload) {
@@ -147,13 +150,13 @@ impl<'a> ListenerConnection<'a> {
                             deaf_at = None;
                             heard_before = true;
                             if *told_deaf {
-                                tracing::info!("notices arrive again");
+                                tracing::info!(target: LOG_TARGET, "notices arrive again");
                                 *told_deaf = false;
                             }
                             self.membership.set_receives_notify(true);
                         }
                         Some(notice) => self.pass_on(notice),
-                        None => tracing::debug!("a notice that cannot be read"),
+                        None => tracing::debug!(target: LOG_TARGET, "a notice that cannot be read"),
                     },
                 },
                 () = tokio::time::sleep_until(until) => {
@@ -163,10 +166,11 @@ impl<'a> ListenerConnection<'a> {
                         if !AtomicBool::load(&called, Ordering::SeqCst) {
                             test_at = Instant::now() + TEST_TIMEOUT;
                         } else if heard_before {
-                            tracing::info!("the connection that listens has fallen silent: another is opened");
+                            tracing::info!(target: LOG_TARGET, "the connection that listens has fallen silent: another is opened");
                             return;
                         } else if !*told_deaf {
                             tracing::warn!(
+                                target: LOG_TARGET,
                                 "notices do not arrive on the connection that listens, as happens behind a proxy that pools by transaction; this node looks more often instead; set store_listen to a URL that leads to the server itself"
                             );
                             *told_deaf = true;

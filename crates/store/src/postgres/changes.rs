@@ -17,6 +17,9 @@ use super::membership::Membership;
 use super::readers::ReadKind;
 use crate::{Change, StoreError};
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste_store::postgres::changes";
+
 /// Interval of reading changes.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The same while `NOTIFY` messages do not arrive.
@@ -82,7 +85,7 @@ pub(super) async fn follow_change_log(membership: Arc<Membership>) {
             Ok((verdict, first)) => {
                 let orders = &membership.shared.orders;
                 if verdict.missed {
-                    tracing::info!("changes were missed: what is kept in mind is read anew");
+                    tracing::info!(target: LOG_TARGET, "changes were missed: what is kept in mind is read anew");
                 }
                 // Before the first read no change was reported, so cached data may be out of date.
                 if verdict.missed || first {
@@ -98,7 +101,7 @@ pub(super) async fn follow_change_log(membership: Arc<Membership>) {
                 verdict.more
             }
             Err(why) => {
-                tracing::debug!(%why, "changes cannot be read");
+                tracing::debug!(target: LOG_TARGET, %why, "changes cannot be read");
                 false
             }
         };
@@ -175,7 +178,7 @@ pub(super) async fn look_for_work(membership: Arc<Membership>) {
                     membership.shared.orders.work(found);
                 }
             }
-            Err(why) => tracing::debug!(%why, "work cannot be looked for"),
+            Err(why) => tracing::debug!(target: LOG_TARGET, %why, "work cannot be looked for"),
         }
     }
 }

@@ -20,6 +20,9 @@ use super::settings::PostgresSettings;
 use super::statement_cache::StatementCache;
 use crate::StoreError;
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste_store::postgres::link";
+
 /// Time limit for connecting, including the setup statements.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Statement timeout, unless a statement sets its own.
@@ -324,7 +327,7 @@ impl Connector {
         match self.open().await {
             Ok(link) => {
                 if self.failures > 0 {
-                    tracing::info!("the database answers again");
+                    tracing::info!(target: LOG_TARGET, "the database answers again");
                 }
                 self.failures = 0;
                 self.next_try_at = None;
@@ -334,7 +337,7 @@ impl Connector {
                 let why =
                     StoreError::Unavailable(format!("no connection to the database: {unlinked}"));
                 if self.failures == 0 {
-                    tracing::warn!(%unlinked, "the database cannot be reached");
+                    tracing::warn!(target: LOG_TARGET, %unlinked, "the database cannot be reached");
                 }
                 self.failures = self.failures.saturating_add(1);
                 let pause = self.settings.pauses.after(self.failures);

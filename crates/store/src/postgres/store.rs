@@ -40,6 +40,9 @@ use crate::{
     SweepResult, Tenant, Usage, Written,
 };
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste_store::postgres::store";
+
 /// Bytes that an event counts for in addition to its payload, so that batches of empty events are bounded too.
 const EVENT_BYTES: usize = 1_024;
 
@@ -98,7 +101,7 @@ impl Drop for PostgresStore {
             && thread.thread().id() != std::thread::current().id()
             && thread.join().is_err()
         {
-            tracing::error!("the store's thread has panicked");
+            tracing::error!(target: LOG_TARGET, "the store's thread has panicked");
         }
     }
 }

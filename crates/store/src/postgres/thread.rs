@@ -36,6 +36,9 @@ use super::write_queue::Queue;
 use super::writer::Writer;
 use crate::{HandOver, OpenError, Orders, StoreSettings};
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste_store::postgres::thread";
+
 /// Time limit for reads that are in progress when the store is closed.
 const LAST_READS: Duration = Duration::from_secs(5);
 
@@ -172,7 +175,7 @@ async fn run_until_closed(
     }
     membership.close();
     if member.await.is_err() {
-        tracing::error!("the membership has panicked");
+        tracing::error!(target: LOG_TARGET, "the membership has panicked");
     }
     for task in tasks {
         task.abort();
@@ -182,7 +185,7 @@ async fn run_until_closed(
     for mut reader in readers {
         match tokio::time::timeout_at(until, &mut reader).await {
             Ok(Ok(())) => {}
-            Ok(Err(_)) => tracing::error!("a reader has panicked"),
+            Ok(Err(_)) => tracing::error!(target: LOG_TARGET, "a reader has panicked"),
             // The database does not answer, and closing does not wait longer for these reads.
             Err(_) => reader.abort(),
         }

@@ -28,6 +28,9 @@ use super::write_context::WriteContext;
 use crate::retention::is_over;
 use crate::{Kept, Retention, RetentionStepResult};
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste_store::postgres::tidy_days";
+
 /// Lock timeout of dropping. Other transactions queue behind the lock request, so it is shorter than the server's
 /// deadlock timeout.
 const DROP_LOCK_MS: u32 = 250;
@@ -197,6 +200,7 @@ pub(super) async fn with_exclusive_locks<T>(
         Err(fault) if fault.verdict() == Verdict::InTheWay => {
             link.batch("ROLLBACK TO SAVEPOINT day").await?;
             tracing::info!(
+                target: LOG_TARGET,
                 day = day.partition("day"),
                 "old days are in use and are dropped later"
             );

@@ -22,6 +22,9 @@ use super::routing_table::RoutingTable;
 use super::writer::Writer;
 use crate::{MONTHS_KEPT, Usage};
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste_store::postgres::usage";
+
 /// Creates the missing `meters` rows of tenants. The order is the same on all nodes.
 const MAKE: &str = "INSERT INTO meters (tenant_no, arrival_ns) \
     SELECT tenant_no, 0 FROM unnest($1::bigint[]) AS g (tenant_no) ORDER BY tenant_no \
@@ -179,7 +182,7 @@ impl Writer {
         self.scene.memory.forgot_in = Some(month);
         let link = self.scene.link.clone();
         if let Err(fault) = forget(&link, month).await {
-            tracing::warn!(%fault, "old months could not be forgotten");
+            tracing::warn!(target: LOG_TARGET, %fault, "old months could not be forgotten");
             self.roll_back(&fault).await;
         }
     }

@@ -19,6 +19,9 @@ use super::write_context::WriteContext;
 use super::write_queue::Queue;
 use crate::HandOver;
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste_store::postgres::writer";
+
 /// Maximum number of tries of one operation or batch.
 pub(super) const MAX_TRIES: usize = 10;
 /// No more retries after this time, because all other operations wait behind this one.
@@ -156,7 +159,7 @@ impl Writer {
         let unfit = matches!(verdict, Verdict::Lost | Verdict::Unprepared);
         let lost = unfit || self.scene.link.batch("ROLLBACK").await.is_err();
         if lost {
-            tracing::warn!(%fault, "the connection to the database is lost");
+            tracing::warn!(target: LOG_TARGET, %fault, "the connection to the database is lost");
             self.connector.drop_link();
         }
     }

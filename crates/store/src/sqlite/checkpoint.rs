@@ -9,6 +9,9 @@ use std::thread::JoinHandle;
 
 use rusqlite::Connection;
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste_store::sqlite::checkpoint";
+
 /// Number of new WAL pages after which the thread is woken.
 const WAKE_PAGES: u32 = 4_096;
 /// Number of WAL pages from which the writer helps.
@@ -49,14 +52,14 @@ impl Checkpoints {
         if pages >= self.help_at {
             self.help_at = pages + HELP_AGAIN_PAGES;
             if let Err(error) = passive(conn) {
-                tracing::warn!(%error, "a checkpoint failed");
+                tracing::warn!(target: LOG_TARGET, %error, "a checkpoint failed");
             }
         } else if pages >= self.woken_at + WAKE_PAGES {
             self.woken_at = pages;
             match self.wake.try_send(()) {
                 Ok(()) | Err(TrySendError::Full(())) => {}
                 Err(TrySendError::Disconnected(())) => {
-                    tracing::error!("the checkpoint thread has stopped");
+                    tracing::error!(target: LOG_TARGET, "the checkpoint thread has stopped");
                 }
             }
         }
@@ -66,10 +69,10 @@ impl Checkpoints {
     pub(super) fn stop(self, conn: &Connection) {
         drop(self.wake);
         if self.thread.join().is_err() {
-            tracing::error!("the checkpoint thread has panicked");
+            tracing::error!(target: LOG_TARGET, "the checkpoint thread has panicked");
         }
         if let Err(error) = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
-            tracing::warn!(%error, "the last checkpoint failed; nothing is lost, the log is kept");
+            tracing::warn!(target: LOG_TARGET, %error, "the last checkpoint failed; nothing is lost, the log is kept");
         }
     }
 }
@@ -77,7 +80,7 @@ impl Checkpoints {
 fn work(conn: &Connection, woken: &Receiver<()>) {
     while woken.recv().is_ok() {
         if let Err(error) = passive(conn) {
-            tracing::warn!(%error, "a checkpoint failed");
+            tracing::warn!(target: LOG_TARGET, %error, "a checkpoint failed");
         }
     }
 }

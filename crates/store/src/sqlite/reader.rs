@@ -16,6 +16,9 @@ use super::group_commit::store_error;
 use super::open::open_reader;
 use crate::{Done, StoreError};
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste_store::sqlite::reader";
+
 /// Number of threads for point reads.
 const QUICK_THREADS: usize = 2;
 /// Number of threads for lists.
@@ -112,7 +115,7 @@ impl Readers {
         self.close();
         for thread in lock(&self.threads).drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a reader has panicked");
+                tracing::error!(target: LOG_TARGET, "a reader has panicked");
             }
         }
     }
@@ -167,9 +170,9 @@ impl Desk {
             drop(inner);
             // A read that panics must not end the thread, because other reads wait in the same queue.
             if catch_unwind(AssertUnwindSafe(|| job(Ok(conn)))).is_err() {
-                tracing::error!("a read has panicked");
+                tracing::error!(target: LOG_TARGET, "a read has panicked");
                 if !conn.is_autocommit() && conn.execute_batch("ROLLBACK").is_err() {
-                    tracing::error!("a snapshot could not be given back");
+                    tracing::error!(target: LOG_TARGET, "a snapshot could not be given back");
                 }
             }
         }

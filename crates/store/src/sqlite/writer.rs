@@ -26,6 +26,9 @@ use super::routes::Routes;
 use super::usage::UsageCounters;
 use crate::{Done, HandOver, StoreError, StoreSettings};
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste_store::sqlite::writer";
+
 /// Everything that the writer thread owns.
 pub(super) struct Writer {
     pub(super) conn: Connection,
@@ -237,7 +240,7 @@ impl Writer {
         if !self.conn.is_autocommit()
             && let Err(error) = self.conn.execute_batch("ROLLBACK")
         {
-            tracing::error!(%error, "a transaction could not be rolled back");
+            tracing::error!(target: LOG_TARGET, %error, "a transaction could not be rolled back");
         }
         self.routes.put_back();
         self.meters.put_back();
@@ -248,7 +251,7 @@ impl Writer {
     /// Stops the store: it is unknown what is on disk, so no operation is acknowledged any more.
     fn break_down(&mut self, group: Vec<Box<dyn Operation>>, error: &rusqlite::Error) {
         let why = StoreError::Unavailable(format!("the disk failed: {error}"));
-        tracing::error!(%error, "the store is broken");
+        tracing::error!(target: LOG_TARGET, %error, "the store is broken");
         if self.closed.broken.set(why.clone()).is_ok() {
             self.hand_over.broken(&why);
         }
@@ -269,7 +272,7 @@ impl Writer {
                 // Probably the disk is full. Reads work without the history, but more slowly.
                 Failed::RolledBack(error) | Failed::NotBegun(error) => {
                     self.history.rest();
-                    tracing::warn!(%error, "the history could not be extended");
+                    tracing::warn!(target: LOG_TARGET, %error, "the history could not be extended");
                 }
                 Failed::InDoubt(error) => self.break_down(Vec::new(), &error),
             }
@@ -295,7 +298,7 @@ impl Writer {
                 self.conn
                     .query_row(&format!("PRAGMA max_page_count = {limit}"), [], |_| Ok(()))
             {
-                tracing::error!(%error, "the file could not be limited");
+                tracing::error!(target: LOG_TARGET, %error, "the file could not be limited");
             }
         }
     }
