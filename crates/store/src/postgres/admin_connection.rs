@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use posthaste_core::time::Tick;
 
+use super::connection::{PgConnection, connect};
 use super::db_error::DbError;
 use super::dial::{Dial, ServerUrl};
-use super::link::{PgConnection, connect};
-use super::migrate;
+use super::schema::migrate;
 use super::settings::PostgresSettings;
 use crate::OpenError;
 

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use tokio::task::AbortHandle;
 
-use super::link::{PgConnection, connect};
+use super::connection::{PgConnection, connect};
 use super::settings::PostgresSettings;
 
 /// Keeps one connection, and opens another when it is lost or was cut.

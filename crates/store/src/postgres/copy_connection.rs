@@ -4,11 +4,11 @@ use posthaste_core::time::Tick;
 use std::sync::Arc;
 use tokio_postgres::Row;
 
-use super::columns::Id;
+use super::connection::{Params, PgConnection, connect};
 use super::db_error::DbError;
-use super::link::{Params, PgConnection, connect};
-use super::migrate;
-use super::partitions::{Day, PARTITIONED, Partitions};
+use super::schema::columns::Id;
+use super::schema::migrate;
+use super::schema::partitions::{Day, PARTITIONED, Partitions};
 use super::settings::PostgresSettings;
 use crate::OpenError;
 use crate::copy::Destination;

@@ -12,6 +12,9 @@
 //! is delivered at the first attempt costs one row of `events`, one row of `waiting` that is inserted and deleted,
 //! and one row of `ended`. A whole group of operations needs only a few statements, independent of its size.
 //!
+//! The folders depend on each other in this order: `schema`, `read`, `write`, then `cluster` and `retention`, then the
+//! store itself (`store`, `thread`). Connections, errors and settings are below all of them.
+//!
 //! # Guarantees, in addition to those of [`Store`](crate::Store)
 //!
 //! 1. **Exact routing.** A batch commits only if the directory has not changed since this node routed the batch.
@@ -22,82 +25,31 @@
 //!    [`StoreError::Unavailable`](crate::StoreError::Unavailable), which means that the outcome is unknown, and can
 //!    repeat the request.
 
-mod accept;
 mod admin_connection;
-mod alerts;
-mod audit;
-mod batch;
-mod bell;
 mod cancellable_connection;
-mod changelog;
-mod changes;
-mod clock_skew;
-mod columns;
-mod concurrency_shares;
+mod cluster;
+mod connection;
 mod copy_connection;
-mod count_changes;
 mod db_error;
-mod dead;
-mod delivery_rows;
 mod dial;
-mod directory;
-mod due_watermarks;
-mod empty_days;
-mod endpoints;
-mod event_rows;
-mod fetch;
-mod figures;
-mod link;
-mod lists;
-mod mail;
-mod master_keys;
-mod member;
-mod membership;
-mod migrate;
-mod new_waiting;
-mod notify;
-mod notify_message;
 mod open_store;
-mod operation;
-mod outbox;
-mod owned_shards;
-mod partitions;
-mod payload_cache;
 mod pipeline;
-mod readers;
-mod record;
-mod replay_targets;
-mod replays;
+mod read;
 mod reply;
-mod roster;
-mod routing_table;
+mod retention;
 mod schema;
-mod search;
-mod sessions;
 mod settings;
 mod statement_cache;
-mod stats;
 mod store;
-mod tenant_lookup;
 mod thread;
-mod tidy;
-mod tidy_almanac;
-mod tidy_days;
-mod tidy_minds;
-mod tidy_rows;
-mod tidy_strolls;
-mod unowned;
-mod usage;
-mod write_context;
-mod write_queue;
-mod writer;
+mod write;
 
 pub use admin_connection::Session;
-pub(crate) use columns::Id;
+pub(crate) use connection::Params;
 pub(crate) use copy_connection::CopyConnection;
 pub(crate) use db_error::DbError;
 pub use dial::{Dial, DialFuture, Place, ServerUrl, ServerUrlError, Tls, TlsMode, Wire};
-pub(crate) use link::Params;
+pub(crate) use schema::columns::Id;
 pub(crate) use schema::meta::{COPIED_FROM, COPY_DONE};
 pub use schema::schema_sql;
 pub use settings::{DEFAULT_LARGE_DAY_BYTES, DEFAULT_LEASE, PostgresSettings, ReconnectBackoff};

@@ -4,14 +4,14 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::due_watermarks::DueWatermarks;
-use super::payload_cache::FetchedPayloadCache;
-use super::readers::Readers;
+use super::read::due_watermarks::DueWatermarks;
+use super::read::payload_cache::FetchedPayloadCache;
+use super::read::readers::Readers;
 use super::reply::Closed;
 use super::settings::PostgresSettings;
 use super::store::PostgresStore;
 use super::thread::{self, Shared};
-use super::write_queue::Queue;
+use super::write::write_queue::Queue;
 use crate::{HandOver, OpenError, Orders, StoreSettings};
 
 impl PostgresStore {

@@ -16,20 +16,19 @@ use posthaste_core::id::{
 use posthaste_core::lane::{Fetched, Health, Standing};
 use posthaste_core::time::Timestamp;
 
-use super::columns::ms;
+use super::cluster::membership::Membership;
+use super::connection::PgConnection;
 use super::db_error::DbError;
-use super::link::PgConnection;
-use super::membership::Membership;
-use super::operation::{Accepting, Operation, Task};
-use super::readers::ReadKind;
+use super::read::readers::ReadKind;
+use super::read::{counts, dead_letters, fetch, lists, owner_lookup};
 use super::reply::{Reply, promise};
+use super::retention::run;
+use super::schema::columns::ms;
 use super::schema::meta;
 use super::thread::Shared;
-use super::write_context::WriteContext;
-use super::{
-    audit, dead, directory, endpoints, fetch, figures, lists, record, replays, sessions,
-    tenant_lookup, tidy, usage,
-};
+use super::write::operation::{Accepting, Operation, Task};
+use super::write::write_context::WriteContext;
+use super::write::{audit, directory, endpoints, record, replays, sessions, usage};
 use crate::audit::fitted;
 use crate::{
     Answer, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry, AuditFilter,
@@ -222,7 +221,7 @@ impl Store for PostgresStore {
 
     fn whose(&self, named: OwnedObject) -> Answer<Option<TenantId>> {
         self.read(ReadKind::Quick, async move |link: &PgConnection| {
-            tenant_lookup::whose(link, named).await
+            owner_lookup::whose(link, named).await
         })
     }
 
@@ -368,7 +367,7 @@ impl Store for PostgresStore {
         page: PageRequest<DeadGroupKey>,
     ) -> Answer<Page<DeadGroup, DeadGroupKey>> {
         self.read_whole(ReadKind::Long, async move |link: &PgConnection| {
-            dead::dead_groups(link, &tenant, endpoint, page).await
+            dead_letters::dead_groups(link, &tenant, endpoint, page).await
         })
     }
 
@@ -516,13 +515,13 @@ impl Store for PostgresStore {
 
     fn counts(&self) -> Answer<Counts> {
         self.read(ReadKind::Quick, async |link: &PgConnection| {
-            figures::counts(link).await
+            counts::counts(link).await
         })
     }
 
     fn pending(&self, endpoint: EndpointId) -> Answer<u64> {
         self.read(ReadKind::Quick, async move |link: &PgConnection| {
-            figures::pending(link, endpoint).await
+            counts::pending(link, endpoint).await
         })
     }
 
@@ -533,15 +532,15 @@ impl Store for PostgresStore {
         limit: usize,
     ) -> Answer<u64> {
         self.read(ReadKind::Long, async move |link: &PgConnection| {
-            figures::retrying_since(link, tenant.as_ref(), since, limit).await
+            counts::retrying_since(link, tenant.as_ref(), since, limit).await
         })
     }
 
     fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<RetentionStepResult> {
         let contents = self.shared.contents.clone();
         self.write(async move |scene: &mut WriteContext| {
-            let mut tidied = tidy::step(scene, now, &retention).await?;
-            tidied.more |= tidy::delete_expired_entries(&scene.link, now, retention.step).await?;
+            let mut tidied = run::step(scene, now, &retention).await?;
+            tidied.more |= run::delete_expired_entries(&scene.link, now, retention.step).await?;
             if tidied.events + tidied.payloads > 0 {
                 contents.forget();
             }

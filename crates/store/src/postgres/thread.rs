@@ -17,23 +17,23 @@ use rustc_hash::FxHashMap;
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
 
-use super::columns::Id;
+use super::cluster::membership::Membership;
+use super::connection::{Connector, PgConnection};
 use super::db_error::{DbError, stopped};
-use super::due_watermarks::DueWatermarks;
-use super::link::{Connector, PgConnection};
-use super::membership::Membership;
-use super::migrate::{explain, explain_unlinked, migrate, refuse_half_copied};
-use super::owned_shards::Holdings;
-use super::partitions::Partitions;
-use super::payload_cache::FetchedPayloadCache;
-use super::readers::Readers;
+use super::read::due_watermarks::DueWatermarks;
+use super::read::payload_cache::FetchedPayloadCache;
+use super::read::readers::Readers;
 use super::reply::Closed;
-use super::routing_table::RoutingTable;
+use super::schema::columns::Id;
 use super::schema::meta;
+use super::schema::migrate::{explain, explain_unlinked, migrate, refuse_half_copied};
+use super::schema::partitions::Partitions;
 use super::settings::PostgresSettings;
-use super::write_context::{SideEffects, WriteContext, WriterCache};
-use super::write_queue::Queue;
-use super::writer::Writer;
+use super::write::owned_shards::Holdings;
+use super::write::routing_table::RoutingTable;
+use super::write::write_context::{SideEffects, WriteContext, WriterCache};
+use super::write::write_queue::Queue;
+use super::write::writer::Writer;
 use crate::{HandOver, OpenError, Orders, StoreSettings};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.

@@ -49,7 +49,7 @@ fn an_older_format_is_brought_up_with_everything_in_it() {
     let new = Database::create_empty();
     drop(node(&new, 1));
     let database = Database::create_empty();
-    database.run(include_str!("../../src/postgres/first.sql"));
+    database.run(include_str!("../../src/postgres/schema/first.sql"));
     // A partition that was created before its parent had all its indexes.
     database.run(
         "CREATE TABLE ended_20200101 PARTITION OF ended FOR VALUES \

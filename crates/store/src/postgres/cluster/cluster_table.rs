@@ -1,0 +1,204 @@
+//! Sends the requests of the membership state machine ([`Roster`](posthaste_core::cluster::Roster)) to the tables
+//! `nodes`, `beats` and `shards`.
+//!
+//! Each request is one statement and one round trip. No transaction stays open between requests, so a node that
+//! freezes blocks no other. A request that is not answered in time is abandoned together with its connection. It may
+//! still be executed later, which the state machine tolerates.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use posthaste_core::cluster::{
+    Command, Epoch, Holding, Input, NodeNo, Seen, Shard, ShardRow, TableView, Timings,
+};
+use posthaste_core::time::Span;
+use tokio::time::timeout;
+
+use crate::postgres::cancellable_connection::CancellableConnection;
+use crate::postgres::connection::PgConnection;
+use crate::postgres::db_error::{DbError, Verdict};
+use crate::postgres::settings::PostgresSettings;
+
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste_store::postgres::roster";
+
+const ENTER: &str = "SELECT enter($1, $2, $3)";
+/// Sends a heartbeat, and reads all nodes and shards in the same statement. Notifies the other nodes if this node's
+/// wish for shards has changed.
+const BEAT: &str = "WITH mine AS (UPDATE beats SET beat = beat + 1, works = $2, lease_ms = $3 \
+     WHERE node = $1 RETURNING node), \
+     told AS (SELECT count(pg_notify('posthaste', 'members ' || node)) AS told FROM beats \
+     WHERE node = $1 AND works <> $2) \
+     SELECT (SELECT count(*) FROM mine), (SELECT told FROM told), n.*, s.* FROM \
+     (SELECT array_agg(node ORDER BY node), array_agg(beat ORDER BY node), \
+     array_agg(works ORDER BY node), array_agg(lease_ms ORDER BY node) FROM beats) AS n, \
+     (SELECT array_agg(no ORDER BY no), array_agg(owner ORDER BY no), array_agg(epoch ORDER BY no) \
+     FROM shards) AS s";
+const CLAIM: &str = "SELECT shard, claimed FROM claim($1, $2, $3, $4)";
+const RELEASE: &str = "SELECT release($1, $2, $3)";
+const STRIKE_OFF: &str = "SELECT strike_off($1, $2, $3)";
+
+/// The connection for these requests.
+pub(in crate::postgres) struct Table {
+    settings: Rc<PostgresSettings>,
+    timings: Timings,
+    tether: CancellableConnection,
+    failures: u32,
+}
+
+impl Table {
+    /// Creates the sender of requests, without opening a connection.
+    pub(in crate::postgres) fn new(settings: Rc<PostgresSettings>, timings: Timings) -> Table {
+        Table {
+            tether: CancellableConnection::new(settings.clone()),
+            settings,
+            timings,
+            failures: 0,
+        }
+    }
+
+    /// Sends a request and returns its result. Waits at most a third of the lease, so that there is time for another
+    /// try.
+    pub(in crate::postgres) async fn ask(
+        &mut self,
+        me: Option<NodeNo>,
+        request: &Command,
+    ) -> Input {
+        let patience = Duration::from_millis(self.timings.lease.as_millis() / 3);
+        let answer = match timeout(patience, self.try_to_ask(me, request)).await {
+            Ok(answer) => answer,
+            Err(_) => Err("no answer in time".to_owned()),
+        };
+        match answer {
+            Ok(input) => {
+                if self.failures > 0 {
+                    tracing::info!(target: LOG_TARGET, "this node can renew its lease again");
+                }
+                self.failures = 0;
+                input
+            }
+            Err(why) => {
+                self.tether.cut();
+                if self.failures == 0 {
+                    tracing::warn!(target: LOG_TARGET, %why, "this node cannot reach the others' table; it stops sending if this lasts");
+                }
+                self.failures = self.failures.saturating_add(1);
+                Input::Failed
+            }
+        }
+    }
+
+    async fn try_to_ask(&mut self, me: Option<NodeNo>, request: &Command) -> Result<Input, String> {
+        let link = self.tether.link().await?;
+        let asked = ask(&link, &self.settings, self.timings.lease, me, request).await;
+        match asked {
+            Ok(input) => Ok(input),
+            Err(fault) if fault.verdict() == Verdict::Fenced => Ok(Input::Outcast),
+            Err(fault) => Err(fault.to_string()),
+        }
+    }
+}
+
+async fn ask(
+    link: &PgConnection,
+    settings: &PostgresSettings,
+    lease: Span,
+    me: Option<NodeNo>,
+    request: &Command,
+) -> Result<Input, DbError> {
+    let lease_ms = lease.as_millis() as i64;
+    let me = me.map_or(0, |node| node.0 as i64);
+    match request {
+        Command::Register => {
+            let role = i16::from(settings.works);
+            let row = link
+                .query_one(ENTER, &[&role, &settings.name, &lease_ms])
+                .await?;
+            Ok(Input::Registered(NodeNo(row.get::<_, i64>(0) as u64)))
+        }
+        Command::Beat { works } => {
+            let row = link.query_one(BEAT, &[&me, works, &lease_ms]).await?;
+            if row.get::<_, i64>(0) == 0 {
+                return Ok(Input::Outcast);
+            }
+            Ok(Input::Beaten(read_view(&row)?))
+        }
+        Command::Fence { node, beat } => {
+            let (node_no, seen) = (node.0 as i64, *beat as i64);
+            let row = link.query_one(STRIKE_OFF, &[&node_no, &seen, &me]).await?;
+            if row.get(0) {
+                tracing::warn!(target: LOG_TARGET, %node, "a node has died: its work is shared among the others");
+            }
+            Ok(Input::Fenced)
+        }
+        Command::Claim { own, free } => {
+            let (shards, epochs) = columns(own);
+            let free = *free as i64;
+            let rows = link.query(CLAIM, &[&me, &shards, &epochs, &free]).await?;
+            let claimed: Result<Vec<Holding>, DbError> = rows
+                .iter()
+                .map(|row| holding(row.get(0), row.get(1)))
+                .collect();
+            Ok(Input::Claimed(claimed?))
+        }
+        Command::Release(holdings) => {
+            let (shards, epochs) = columns(holdings);
+            link.execute(RELEASE, &[&me, &shards, &epochs]).await?;
+            Ok(Input::Released)
+        }
+        Command::Leave => {
+            link.query_one(STRIKE_OFF, &[&me, &None::<i64>, &me])
+                .await?;
+            Ok(Input::Left)
+        }
+        Command::SetLease { .. }
+        | Command::Grant(_)
+        | Command::Recall(_)
+        | Command::Expire
+        | Command::Retired => panic!("{request:?} is not asked of the table"),
+    }
+}
+
+fn columns(holdings: &[Holding]) -> (Vec<i16>, Vec<i64>) {
+    holdings
+        .iter()
+        .map(|holding| (holding.shard.number() as i16, holding.epoch.0 as i64))
+        .unzip()
+}
+
+fn holding(shard: i16, epoch: i64) -> Result<Holding, DbError> {
+    let number = u16::try_from(shard).ok();
+    let shard = number
+        .and_then(Shard::numbered)
+        .ok_or_else(|| DbError::Corrupt(format!("there is no shard {shard}")))?;
+    let epoch = Epoch(epoch as u64);
+    Ok(Holding { shard, epoch })
+}
+
+fn read_view(row: &tokio_postgres::Row) -> Result<TableView, DbError> {
+    let nodes: Vec<i64> = row.get::<_, Option<_>>(2).unwrap_or_default();
+    let beats: Vec<i64> = row.get::<_, Option<_>>(3).unwrap_or_default();
+    let works: Vec<bool> = row.get::<_, Option<_>>(4).unwrap_or_default();
+    let leases: Vec<i64> = row.get::<_, Option<_>>(5).unwrap_or_default();
+    let nodes = nodes.into_iter().zip(beats).zip(works).zip(leases);
+    let nodes = nodes.map(|(((node, beat), works), lease_ms)| Seen {
+        node: NodeNo(node as u64),
+        beat: beat as u64,
+        works,
+        lease: Span::from_millis(lease_ms as u64),
+    });
+    let shards: Vec<i16> = row.get(6);
+    let owners: Vec<Option<i64>> = row.get(7);
+    let epochs: Vec<i64> = row.get(8);
+    let shards = shards.into_iter().zip(owners).zip(epochs);
+    let shards = shards.map(|((shard, owner), epoch)| {
+        Ok(ShardRow {
+            holding: holding(shard, epoch)?,
+            owner: owner.map(|owner| NodeNo(owner as u64)),
+        })
+    });
+    Ok(TableView {
+        nodes: nodes.collect(),
+        shards: shards.collect::<Result<_, DbError>>()?,
+    })
+}

@@ -1,0 +1,271 @@
+//! The cluster as this node sees it: [`Membership`] implements [`Cluster`] and can be used from any thread.
+//!
+//! It holds the last known nodes and owners, the lease, and the channels to the tasks that keep them current:
+//! `member` (ownership), `bell` (`NOTIFY` messages), `changes` (change log and work of other nodes), `mail` (node
+//! RPC) and `room` (concurrency shares).
+
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use posthaste_core::cluster::{
+    Holding, NodeNo, SHARD_COUNT, Shard, ShareGrant, TableView, Timings,
+};
+use posthaste_core::dispatcher::TenantDemand;
+use posthaste_core::id::{DeliveryId, EndpointId};
+use posthaste_core::lane::Standing;
+use posthaste_core::time::{Tick, Timestamp};
+use serde_json::Value;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::concurrency_shares::ShareRequest;
+use super::membership_task::{MembershipTask, News};
+use super::node_rpc::NodeRpc;
+use super::{concurrency_shares, listener, node_rpc, poller};
+use crate::postgres::reply::{Reply, promise};
+use crate::postgres::settings::PostgresSettings;
+use crate::postgres::thread::Shared;
+use crate::postgres::write::operation::Task;
+use crate::postgres::write::owned_shards::Holdings;
+use crate::postgres::write::unowned;
+use crate::postgres::write::write_context::WriteContext;
+use crate::{Answer, Cluster, DisabledReason, Lease, Owner, StoreError, Written};
+
+/// Time after a complete read of the changes during which this node counts as informed, in milliseconds.
+const INFORMED_PERIOD_MS: u64 = 1_000;
+/// Maximum time that opening waits for the first shards.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// This node's view of the cluster.
+pub(in crate::postgres) struct Membership {
+    pub(in crate::postgres) shared: Shared,
+    pub(in crate::postgres) holdings: Arc<Holdings>,
+    clock: Arc<dyn Fn() -> Tick + Send + Sync>,
+    pub(in crate::postgres) lease: Lease,
+    known: Mutex<Known>,
+    news: mpsc::UnboundedSender<News>,
+    pub(in crate::postgres) post: NodeRpc,
+    rooms: mpsc::UnboundedSender<ShareRequest>,
+    /// Start of the last read that returned all changes, in ticks, plus one. 0 before the first.
+    informed_at: AtomicU64,
+    /// Set while `NOTIFY` messages arrive. Otherwise all tasks poll more often.
+    hears: AtomicBool,
+    /// Signalled when a `NOTIFY` message reports a change.
+    pub(in crate::postgres) changed: Notify,
+    /// Signalled when a `NOTIFY` message reports work for this node without naming the endpoints.
+    pub(in crate::postgres) work: Notify,
+    /// Signalled when this node gets a new number.
+    pub(in crate::postgres) renamed: Notify,
+    closing: AtomicBool,
+}
+
+/// The nodes and owners that the last heartbeat returned.
+struct Known {
+    nodes: Vec<NodeNo>,
+    owners: Vec<Option<NodeNo>>,
+}
+
+impl Membership {
+    /// Joins the cluster: starts the tasks, and waits until this node has a number and the shards that are free.
+    pub(in crate::postgres) async fn begin(
+        shared: &Shared,
+        holdings: &Arc<Holdings>,
+        settings: &Rc<PostgresSettings>,
+        timings: Timings,
+    ) -> (Arc<Membership>, Vec<JoinHandle<()>>) {
+        let (news, inbox) = mpsc::unbounded_channel();
+        let (rooms, questions) = mpsc::unbounded_channel();
+        let membership = Arc::new(Membership {
+            shared: shared.clone(),
+            holdings: holdings.clone(),
+            clock: settings.clock.clone(),
+            lease: Lease::until(Tick::START, Tick::START),
+            known: Mutex::new(Known {
+                nodes: Vec::new(),
+                owners: vec![None; usize::from(SHARD_COUNT)],
+            }),
+            news,
+            post: NodeRpc::default(),
+            rooms,
+            informed_at: AtomicU64::new(0),
+            hears: AtomicBool::new(false),
+            changed: Notify::new(),
+            work: Notify::new(),
+            renamed: Notify::new(),
+            closing: AtomicBool::new(false),
+        });
+        let (entered, enters) = oneshot::channel();
+        let member = MembershipTask::new(membership.clone(), settings, timings, inbox, entered);
+        let mut tasks = vec![tokio::task::spawn_local(member.live())];
+        // If joining takes longer, it completes in the background.
+        let _ = tokio::time::timeout(JOIN_TIMEOUT, enters).await;
+        tasks.extend([
+            tokio::task::spawn_local(listener::listen(membership.clone(), settings.clone())),
+            tokio::task::spawn_local(poller::follow_change_log(membership.clone())),
+            tokio::task::spawn_local(poller::look_for_work(membership.clone())),
+            tokio::task::spawn_local(node_rpc::deliver(membership.clone(), settings.clone())),
+            tokio::task::spawn_local(concurrency_shares::answer(
+                holdings.clone(),
+                settings.clone(),
+                questions,
+            )),
+        ]);
+        (membership, tasks)
+    }
+
+    /// The monotonic clock.
+    pub(in crate::postgres) fn now(&self) -> Tick {
+        (self.clock)()
+    }
+
+    /// Sends an input to the membership task. Ignored after the task has ended.
+    pub(in crate::postgres) fn tell(&self, news: News) {
+        let _ = self.news.send(news);
+    }
+
+    /// Notes that all changes before this time have been read.
+    pub(in crate::postgres) fn set_informed_at(&self, since: Tick) {
+        self.informed_at
+            .store(since.0.saturating_add(1), Ordering::SeqCst);
+    }
+
+    /// Returns whether `NOTIFY` messages arrive.
+    pub(in crate::postgres) fn hears(&self) -> bool {
+        self.hears.load(Ordering::SeqCst)
+    }
+
+    /// Sets whether `NOTIFY` messages arrive.
+    pub(in crate::postgres) fn set_receives_notify(&self, hears: bool) {
+        self.hears.store(hears, Ordering::SeqCst);
+    }
+
+    /// Leaves the cluster. Called when the store is being closed and all writes are done.
+    pub(in crate::postgres) fn close(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+        self.tell(News::Close);
+        self.changed.notify_one();
+        self.work.notify_one();
+        self.renamed.notify_one();
+        self.post.close();
+    }
+
+    /// Returns whether the store is being closed.
+    pub(in crate::postgres) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
+
+    /// Stores what a heartbeat returned.
+    pub(in crate::postgres) fn saw(&self, view: &TableView) {
+        let mut known = self.known();
+        known.nodes = view.nodes.iter().map(|seen| seen.node).collect();
+        for owned in &view.shards {
+            known.owners[usize::from(owned.holding.shard.number())] = owned.owner;
+        }
+    }
+
+    /// Notes that these shards were released.
+    pub(in crate::postgres) fn mark_released(&self, holdings: &[Holding]) {
+        let mut known = self.known();
+        for holding in holdings {
+            known.owners[usize::from(holding.shard.number())] = None;
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write<T, F>(&self, run: F) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: AsyncFnMut(&mut WriteContext) -> Result<T, crate::postgres::db_error::DbError>
+            + Send
+            + 'static,
+    {
+        let (done, answer) = promise();
+        self.shared.queue.push(Task::boxed(0, run, done));
+        answer
+    }
+}
+
+impl Cluster for Membership {
+    fn me(&self) -> NodeNo {
+        self.holdings.me()
+    }
+
+    fn nodes(&self) -> Vec<NodeNo> {
+        let me = self.me();
+        let mut nodes = self.known().nodes.clone();
+        if !nodes.contains(&me) {
+            nodes.push(me);
+        }
+        nodes
+    }
+
+    fn owner(&self, shard: Shard) -> Owner {
+        if self.holdings.epoch(shard).is_some() {
+            return Owner::Me;
+        }
+        let me = self.me();
+        match self.known().owners[usize::from(shard.number())] {
+            Some(other) if other != me => Owner::Other(other),
+            Some(_) | None => Owner::None,
+        }
+    }
+
+    fn lease(&self) -> Lease {
+        self.lease.clone()
+    }
+
+    fn is_informed(&self) -> bool {
+        let informed_at = self.informed_at.load(Ordering::SeqCst);
+        informed_at > 0 && self.now().0 < informed_at.saturating_add(INFORMED_PERIOD_MS)
+    }
+
+    fn ask(&self, node: NodeNo, question: Value, within: Duration) -> Answer<Value> {
+        self.post.ask(node, &question, within)
+    }
+
+    fn stand_unowned(
+        &self,
+        _now: Timestamp,
+        endpoint: EndpointId,
+        standing: Standing,
+        reason: Option<DisabledReason>,
+    ) -> Answer<Option<bool>> {
+        self.write(async move |scene: &mut WriteContext| {
+            unowned::stand(scene, endpoint, standing, reason).await
+        })
+    }
+
+    fn cancel_unowned(
+        &self,
+        now: Timestamp,
+        endpoint: EndpointId,
+        delivery: DeliveryId,
+    ) -> Answer<Option<Written>> {
+        self.write(async move |scene: &mut WriteContext| {
+            unowned::cancel(scene, now, endpoint, delivery).await
+        })
+    }
+
+    fn share_room(&self, crowds: Vec<TenantDemand>) -> Answer<Vec<ShareGrant>> {
+        let (done, answer) = promise();
+        let reply = Reply::new(done);
+        // After the task has ended, dropping the reply answers the caller.
+        let _ = self.rooms.send(ShareRequest { crowds, reply });
+        answer
+    }
+
+    fn retire(&self) -> Answer<()> {
+        let (done, answer) = promise();
+        if let Err(refused) = self.news.send(News::Retire(done))
+            && let News::Retire(done) = refused.0
+        {
+            done(Err(StoreError::Closed));
+        }
+        answer
+    }
+}

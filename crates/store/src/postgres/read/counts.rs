@@ -1,0 +1,75 @@
+//! Counts of deliveries: waiting, dead-lettered, retrying.
+
+use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::time::Timestamp;
+
+use crate::Counts;
+use crate::postgres::connection::PgConnection;
+use crate::postgres::db_error::DbError;
+use crate::postgres::schema::columns::{Id, most, ms};
+use crate::postgres::write::count_changes::ALL_ENDPOINTS;
+use crate::postgres::write::directory::live_tenant;
+
+/// Returns the total counts: the sum over all nodes' slots.
+pub(in crate::postgres) async fn counts(link: &PgConnection) -> Result<Counts, DbError> {
+    let row = link
+        .query_one(
+            "SELECT coalesce(sum(waiting), 0)::bigint, coalesce(sum(dead), 0)::bigint FROM tally \
+             WHERE endpoint_no = $1",
+            &[&ALL_ENDPOINTS],
+        )
+        .await?;
+    Ok(Counts {
+        pending: row.get::<_, i64>(0).max(0) as u64,
+        dead_letters: row.get::<_, i64>(1).max(0) as u64,
+    })
+}
+
+/// Returns the number of deliveries that wait for an endpoint.
+pub(in crate::postgres) async fn pending(
+    link: &PgConnection,
+    endpoint: EndpointId,
+) -> Result<u64, DbError> {
+    let row = link
+        .query_one(
+            "SELECT coalesce(sum(waiting), 0)::bigint FROM tally \
+             WHERE endpoint_no = (SELECT no FROM endpoints WHERE id = $1)",
+            &[&Id(endpoint.0)],
+        )
+        .await?;
+    Ok(row.get::<_, i64>(0).max(0) as u64)
+}
+
+/// Returns the number of deliveries that have been retrying since before `since`: those that were first due before it
+/// in their present round of attempts.
+pub(in crate::postgres) async fn retrying_since(
+    link: &PgConnection,
+    tenant: Option<&TenantId>,
+    since: Timestamp,
+    limit: usize,
+) -> Result<u64, DbError> {
+    let (since, limit) = (ms(since), most(limit));
+    // Sorted like the index, so that only deliveries that have been retrying for this long are read.
+    let row = match tenant {
+        None => {
+            link.query_one(
+                "SELECT count(*) FROM (SELECT 1 FROM waiting WHERE status = 1 AND first_due < $1 \
+                 ORDER BY first_due LIMIT $2) old",
+                &[&since, &limit],
+            )
+            .await?
+        }
+        Some(tenant) => {
+            let Some(no) = live_tenant(link, tenant).await? else {
+                return Ok(0);
+            };
+            link.query_one(
+                "SELECT count(*) FROM (SELECT 1 FROM waiting WHERE status = 1 AND first_due < $1 \
+                 AND tenant_no = $3 ORDER BY first_due LIMIT $2) old",
+                &[&since, &limit, &no],
+            )
+            .await?
+        }
+    };
+    Ok(row.get::<_, i64>(0) as u64)
+}

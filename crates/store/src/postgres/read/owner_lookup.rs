@@ -1,0 +1,36 @@
+//! Looks up the tenant of a resource.
+
+use posthaste_core::id::TenantId;
+
+use crate::OwnedObject;
+use crate::postgres::connection::PgConnection;
+use crate::postgres::db_error::DbError;
+use crate::postgres::schema::columns::{Id, parse};
+
+/// Returns the tenant of a resource, if neither of them is deleted.
+pub(in crate::postgres) async fn whose(
+    link: &PgConnection,
+    named: OwnedObject,
+) -> Result<Option<TenantId>, DbError> {
+    let (id, sql) = match named {
+        OwnedObject::Endpoint(endpoint) => (
+            endpoint.0,
+            "SELECT t.id FROM endpoints e JOIN tenants t ON t.no = e.tenant_no \
+             WHERE e.id = $1 AND e.standing <> 3 AND NOT t.deleted",
+        ),
+        OwnedObject::Event(event) => (
+            event.0,
+            "SELECT t.id FROM events v JOIN tenants t ON t.no = v.tenant_no \
+             WHERE v.id = $1 AND NOT t.deleted",
+        ),
+        // One statement, so that a delivery that ends at this moment is found in one of the tables.
+        OwnedObject::Delivery(delivery) => (
+            delivery.0,
+            "SELECT t.id FROM (SELECT tenant_no FROM waiting WHERE id = $1 \
+             UNION ALL SELECT tenant_no FROM ended WHERE id = $1) d \
+             JOIN tenants t ON t.no = d.tenant_no WHERE NOT t.deleted LIMIT 1",
+        ),
+    };
+    let row = link.query_opt(sql, &[&Id(id)]).await?;
+    row.map(|row| parse(row.get(0))).transpose()
+}

@@ -1,0 +1,503 @@
+//! Deletes expired data, in small steps.
+//!
+//! A step reads the next few events in the order of their ids. It deletes events that have expired, with their
+//! deliveries and all rows that belong to them. Of the other events it deletes payloads, and all attempts but the
+//! last, as each has its own retention period. The last step of a run also deletes old replays. Deliveries that have
+//! not ended are never touched, however old they are. Runs skip ranges in which nothing can expire yet. A large day
+//! is not read row by row: it is dropped as a whole ([`tidy_days`](super::large_days)), and only rows of tenants with
+//! a shorter retention are deleted before that.
+
+use posthaste_core::time::{Span, Timestamp};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::delete_rows::{
+    DeliverySet, hold, name_added, remember, remove, remove_attempts, remove_payloads,
+};
+use super::partition_plan::PartitionPlans;
+use super::policy_changes::Heard;
+use super::scan::last_safe_id;
+use super::{empty_days, large_days, policy_changes};
+use crate::postgres::connection::PgConnection;
+use crate::postgres::db_error::DbError;
+use crate::postgres::schema::columns::{Id, at, from_json, most};
+use crate::postgres::schema::event_rows::read_list;
+use crate::postgres::schema::partitions::Day;
+use crate::postgres::write::write_context::WriteContext;
+use crate::postgres::write::{alerts, audit, sessions, stats};
+use crate::retention::is_over;
+use crate::stretches::SkipRanges;
+use crate::{Kept, Limits, Retention, RetentionStepResult};
+
+/// Maximum number of deliveries per event, on average, that a step reads, so that a step stays short if events have
+/// many deliveries.
+const DELIVERIES_PER_EVENT: usize = 4;
+/// Maximum number of replays that one run reads.
+const REPLAYS_AT_ONCE: usize = 500;
+
+/// The progress of a retention run.
+#[derive(Debug, Default)]
+pub(in crate::postgres) struct RunProgress {
+    /// The last event of the previous step; `None` at the start of a run.
+    pub(in crate::postgres) up_to: Option<Id>,
+    /// Skip ranges of the days that are not large.
+    pub(in crate::postgres) stretches: SkipRanges<Id>,
+    /// The large days, as found at the start of the run.
+    pub(in crate::postgres) large: Option<Vec<Day>>,
+    /// The partition plans of the large days.
+    pub(in crate::postgres) almanac: PartitionPlans,
+    /// The retention settings of the last step, and the last change of tenants that was read.
+    pub(in crate::postgres) heard: Heard,
+    /// The last replay that was read; `None` after the last one.
+    replays_up_to: Option<Id>,
+    /// Time of the last search for empty days.
+    pub(in crate::postgres) emptied_at: Option<Timestamp>,
+}
+
+/// An event that a step reads.
+pub(in crate::postgres) struct EventToCheck {
+    pub(in crate::postgres) id: Id,
+    pub(in crate::postgres) tenant_no: i64,
+    pub(in crate::postgres) created_at: Timestamp,
+    pub(in crate::postgres) idempotency_key: Option<String>,
+    pub(in crate::postgres) deliveries: Vec<Id>,
+    pub(in crate::postgres) payload_gone: bool,
+}
+
+/// Runs one step.
+pub(in crate::postgres) async fn step(
+    scene: &mut WriteContext,
+    now: Timestamp,
+    retention: &Retention,
+) -> Result<RetentionStepResult, DbError> {
+    if retention.step == 0 {
+        return Ok(RetentionStepResult::default());
+    }
+    let mut progress = std::mem::take(&mut scene.memory.tidying);
+    // If the step fails, the run continues from here; all other knowledge is computed again.
+    scene.memory.tidying.up_to = progress.up_to;
+    let tidied = step_on(scene, now, retention, &mut progress).await?;
+    scene.effects.tidying = Some(progress);
+    Ok(tidied)
+}
+
+async fn step_on(
+    scene: &mut WriteContext,
+    now: Timestamp,
+    retention: &Retention,
+    progress: &mut RunProgress,
+) -> Result<RetentionStepResult, DbError> {
+    if progress.up_to.is_none() || progress.large.is_none() {
+        let large = large_days::large_days(scene).await?;
+        progress.almanac.keep_only(&large);
+        progress.large = Some(large);
+    }
+    policy_changes::hear(&scene.link, now, retention, progress).await?;
+    let (above, large) = progress.pass_over(now);
+    if let Some(day) = large.filter(|day| day.first_id() <= above.saturating_add(1)) {
+        let almanac = &mut progress.almanac;
+        let step = large_days::step(scene, now, retention, day, almanac).await?;
+        if step.over {
+            progress.up_to = Some(Id(day.next().first_id() - 1));
+        }
+        return Ok(RetentionStepResult {
+            more: true,
+            ..step.tidied
+        });
+    }
+    let below = large.map_or(u128::MAX, Day::first_id);
+    let passed = progress.stretches.pass_over(Id(above), now);
+    let above = passed.0.min(below - 1);
+    let (looked_at, more) = look_at(&scene.link, above, below, retention.step).await?;
+    let last = looked_at.last().map(|event| event.id);
+    let up_to = last
+        .filter(|_| more)
+        .or(large.map(|day| Id(day.first_id() - 1)));
+    let kept = kept_of_events(&scene.link, &looked_at, retention).await?;
+    let settled = last_safe_id(&looked_at, now);
+    let (tidied, until) = act(scene, now, looked_at, |event| kept[&event.tenant_no]).await?;
+    if let Some(settled) = settled {
+        progress.stretches.looked_at(Id(above), settled, until);
+    }
+    if up_to.is_none() {
+        remove_replays(scene, now, retention, progress).await?;
+        progress.emptied_at = empty_days::drop_empty(scene, now, progress.emptied_at).await?;
+    }
+    progress.up_to = up_to;
+    Ok(RetentionStepResult {
+        more: up_to.is_some(),
+        ..tidied
+    })
+}
+
+impl RunProgress {
+    /// Drops all skip ranges and partition plans.
+    pub(in crate::postgres) fn forget(&mut self) {
+        self.stretches.forget();
+        self.almanac.forget();
+    }
+
+    /// Updates the plans after some tenants' retention periods have changed to these.
+    pub(in crate::postgres) fn minds_changed(&mut self, to: &[Kept]) {
+        self.stretches.forget();
+        self.almanac.minds_changed(to);
+    }
+
+    /// Returns the id after which to continue, and the next large day. Skips large days in which nothing can expire
+    /// yet.
+    fn pass_over(&self, now: Timestamp) -> (u128, Option<Day>) {
+        let mut above = self.up_to.map_or(0, |id| id.0);
+        for day in self.large.iter().flatten() {
+            let past = day.next().first_id() - 1;
+            if past <= above {
+                continue;
+            }
+            if day.first_id() > above.saturating_add(1) || !self.almanac.can_skip(*day, now) {
+                return (above, Some(*day));
+            }
+            above = past;
+        }
+        (above, None)
+    }
+}
+
+/// Deletes some expired sessions, stats, audit entries and alerts. Returns whether there may be more.
+pub(in crate::postgres) async fn delete_expired_entries(
+    link: &PgConnection,
+    now: Timestamp,
+    step: usize,
+) -> Result<bool, DbError> {
+    let passes = sessions::tidy(link, now, step).await?;
+    let entries = audit::tidy(link, now, step).await?;
+    let alerts = alerts::tidy(link, now, step).await?;
+    let figures = stats::tidy(link, now, step).await?;
+    Ok(step > 0 && passes.max(entries).max(alerts).max(figures) == step)
+}
+
+/// The columns that [`read_old`] expects.
+pub(in crate::postgres) const EVENT_COLUMNS: &str = "id, tenant_no, created_at, idempotency_key, deliveries, \
+    payload_removed_at IS NOT NULL";
+
+/// Reads an event from a row of [`EVENT_COLUMNS`].
+pub(in crate::postgres) fn read_old(row: &tokio_postgres::Row) -> EventToCheck {
+    let accepted = read_list(row.get(4)).into_iter();
+    EventToCheck {
+        id: row.get(0),
+        tenant_no: row.get(1),
+        created_at: at(row.get(2)),
+        idempotency_key: row.get(3),
+        deliveries: accepted.map(|delivery| Id(delivery.id.0)).collect(),
+        payload_gone: row.get(5),
+    }
+}
+
+/// Returns the events of one step, and whether there may be more.
+pub(in crate::postgres) fn a_step(
+    rows: &[tokio_postgres::Row],
+    count: usize,
+) -> (Vec<EventToCheck>, bool) {
+    let mut deliveries = 0;
+    let mut events: Vec<EventToCheck> = Vec::with_capacity(rows.len());
+    for event in rows.iter().map(read_old) {
+        deliveries += event.deliveries.len();
+        events.push(event);
+        if deliveries >= count.saturating_mul(DELIVERIES_PER_EVENT) {
+            return (events, true);
+        }
+    }
+    let more = events.len() == count;
+    (events, more)
+}
+
+async fn look_at(
+    link: &PgConnection,
+    above: u128,
+    below: u128,
+    count: usize,
+) -> Result<(Vec<EventToCheck>, bool), DbError> {
+    let sql = format!(
+        "SELECT {EVENT_COLUMNS} FROM events WHERE id > $1 AND id < $2 ORDER BY id LIMIT $3"
+    );
+    let rows = link
+        .query(&sql, &[&Id(above), &Id(below), &most(count)])
+        .await?;
+    Ok(a_step(&rows, count))
+}
+
+/// Returns the retention periods of some tenants. Data of a deleted tenant is kept for the server's default periods.
+pub(in crate::postgres) async fn retention_by_tenant(
+    link: &PgConnection,
+    tenants: &[i64],
+    retention: &Retention,
+) -> Result<FxHashMap<i64, Kept>, DbError> {
+    let nobody = retention.of_deleted_tenant();
+    let mut kept: FxHashMap<i64, Kept> = tenants.iter().map(|no| (*no, nobody)).collect();
+    let rows = link
+        .query(
+            "SELECT no, limits, plan FROM tenants WHERE no = ANY($1) AND NOT deleted",
+            &[&tenants],
+        )
+        .await?;
+    for row in &rows {
+        let limits: Limits = from_json(row.get(1))?;
+        kept.insert(row.get(0), retention.of(&limits, row.get(2)));
+    }
+    Ok(kept)
+}
+
+/// The same for the tenants of some events.
+pub(in crate::postgres) async fn kept_of_events(
+    link: &PgConnection,
+    events: &[EventToCheck],
+    retention: &Retention,
+) -> Result<FxHashMap<i64, Kept>, DbError> {
+    let mut tenants: Vec<i64> = events.iter().map(|event| event.tenant_no).collect();
+    tenants.sort_unstable();
+    tenants.dedup();
+    retention_by_tenant(link, &tenants, retention).await
+}
+
+/// The parts of some events that have expired.
+#[derive(Default)]
+struct Expired {
+    events: FxHashSet<Id>,
+    payloads: FxHashSet<Id>,
+    attempts: FxHashSet<Id>,
+    /// The earliest time at which a part of the rest can expire; `None` if there is no rest.
+    until: Option<Timestamp>,
+}
+
+/// Deletes the expired parts of some events, which must be sorted by id. Also returns the earliest time at which a
+/// part of the rest can expire, or `None` if there is no rest.
+pub(in crate::postgres) async fn act(
+    scene: &mut WriteContext,
+    now: Timestamp,
+    mut events: Vec<EventToCheck>,
+    kept: impl Fn(&EventToCheck) -> Kept,
+) -> Result<(RetentionStepResult, Option<Timestamp>), DbError> {
+    let link = scene.link.clone();
+    let (mut doomed, _) = judge(&link, now, &mut events, &kept).await?;
+    if !doomed.is_empty() {
+        events.retain(|event| doomed.names(event));
+        // Another transaction may be replaying one of these deliveries. After these locks, a new replay finds
+        // nothing.
+        let deliveries = doomed.deliveries(&events);
+        let held = hold(&link, &mut events, deliveries).await?;
+        let (again, ends) = judge(&link, now, &mut events, &kept).await?;
+        doomed = doomed.confirm(now, again, &events, |id| {
+            held.contains(&id) || ends.get(&id).is_none_or(|end| end.at.is_none())
+        });
+    }
+    let until = doomed.until;
+    let payloads: Vec<Id> = doomed.payloads.iter().copied().collect();
+    let payloads = remove_payloads(&link, now, &payloads).await?;
+    let attempts: Vec<Id> = doomed.attempts.iter().copied().collect();
+    remove_attempts(&link, &attempts).await?;
+    events.retain(|event| doomed.events.contains(&event.id));
+    remove(scene, &events).await?;
+    let tidied = RetentionStepResult {
+        events: events.len(),
+        payloads,
+        attempts: attempts.len(),
+        more: false,
+    };
+    Ok((tidied, until))
+}
+
+impl Expired {
+    /// Notes that a part of the rest can expire at this time.
+    fn note(&mut self, at: Option<Timestamp>) {
+        let Some(at) = at else {
+            return;
+        };
+        self.until = Some(self.until.map_or(at, |until| until.min(at)));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.payloads.is_empty() && self.attempts.is_empty()
+    }
+
+    /// Returns the deliveries of which something is deleted. If only the payload of an event is deleted, locking the
+    /// event is enough.
+    fn deliveries(&self, events: &[EventToCheck]) -> Option<DeliverySet> {
+        let go = |event: &&EventToCheck| self.events.contains(&event.id);
+        let gone = events.iter().filter(go).flat_map(|event| &event.deliveries);
+        DeliverySet::these(gone.chain(&self.attempts).copied().collect())
+    }
+
+    /// Reduces this decision to what a second decision under locks confirms. The rest is decided again in a later
+    /// run.
+    fn confirm(
+        mut self,
+        now: Timestamp,
+        again: Expired,
+        events: &[EventToCheck],
+        is_held: impl Fn(Id) -> bool,
+    ) -> Expired {
+        let before = (self.events.len(), self.payloads.len(), self.attempts.len());
+        let mut held = FxHashSet::default();
+        for event in events {
+            if event.deliveries.iter().all(|id| is_held(*id)) {
+                held.insert(event.id);
+            }
+        }
+        self.events
+            .retain(|id| again.events.contains(id) && held.contains(id));
+        self.payloads.retain(|id| again.payloads.contains(id));
+        self.attempts
+            .retain(|id| again.attempts.contains(id) && is_held(*id));
+        if before != (self.events.len(), self.payloads.len(), self.attempts.len()) {
+            self.note(Some(now));
+        }
+        self.note(again.until);
+        self
+    }
+
+    /// Returns whether a part of an event has expired.
+    fn names(&self, event: &EventToCheck) -> bool {
+        self.events.contains(&event.id)
+            || self.payloads.contains(&event.id)
+            || event.deliveries.iter().any(|id| self.attempts.contains(id))
+    }
+}
+
+/// The end of a delivery.
+struct End {
+    /// `None` if it has not ended.
+    at: Option<Timestamp>,
+    /// Set if it has rows in `attempts`.
+    has_attempts: bool,
+}
+
+/// Decides which parts of some events have expired.
+async fn judge(
+    link: &PgConnection,
+    now: Timestamp,
+    events: &mut [EventToCheck],
+    kept: impl Fn(&EventToCheck) -> Kept,
+) -> Result<(Expired, FxHashMap<Id, End>), DbError> {
+    let mut doomed = Expired::default();
+    let mut worth = Vec::new();
+    for event in events.iter() {
+        let shortest = kept(event).shortest();
+        if is_over(event.created_at, shortest, now) {
+            worth.push(event.id);
+        } else {
+            doomed.note(Some(event.created_at.after(shortest)));
+        }
+    }
+    name_added(link, events, &worth).await?;
+    let worth = |event: &&EventToCheck| worth.binary_search(&event.id).is_ok();
+    let ends = ends(link, events.iter().filter(worth)).await?;
+    for event in events.iter().filter(worth) {
+        judge_one(now, event, kept(event), &ends, &mut doomed);
+    }
+    Ok((doomed, ends))
+}
+
+fn judge_one(
+    now: Timestamp,
+    event: &EventToCheck,
+    kept: Kept,
+    ends: &FxHashMap<Id, End>,
+    doomed: &mut Expired,
+) {
+    let found = || {
+        let ids = event.deliveries.iter();
+        ids.filter_map(|id| Some((*id, ends.get(id)?)))
+    };
+    let mut last_end = Some(event.created_at);
+    for (_, end) in found() {
+        last_end = last_end.zip(end.at).map(|(one, other)| one.max(other));
+    }
+    let over = |end: Option<Timestamp>, keep: Span| end.is_some_and(|end| is_over(end, keep, now));
+    if over(last_end, kept.deliveries) {
+        doomed.events.insert(event.id);
+        return;
+    }
+    // A delivery that is replayed, on any node, ends after now, so its attempts expire no earlier than one retention
+    // period from now. The same holds for a waiting delivery.
+    doomed.note(Some(now.after(kept.attempts)));
+    match last_end {
+        None => doomed.note(Some(now.after(kept.shortest()))),
+        Some(end) => doomed.note(Some(end.after(kept.deliveries))),
+    }
+    match last_end {
+        Some(_) if event.payload_gone => {}
+        Some(end) if is_over(end, kept.payloads, now) => {
+            doomed.payloads.insert(event.id);
+        }
+        Some(end) => doomed.note(Some(end.after(kept.payloads))),
+        None => {}
+    }
+    for (id, end) in found().filter(|(_, end)| end.has_attempts) {
+        match end.at {
+            Some(ended) if is_over(ended, kept.attempts, now) => {
+                doomed.attempts.insert(id);
+            }
+            Some(ended) => doomed.note(Some(ended.after(kept.attempts))),
+            None => {}
+        }
+    }
+}
+
+/// Returns the ends of the deliveries of some events.
+async fn ends<'a>(
+    link: &PgConnection,
+    events: impl Iterator<Item = &'a EventToCheck>,
+) -> Result<FxHashMap<Id, End>, DbError> {
+    let Some(deliveries) = DeliverySet::of(events) else {
+        return Ok(FxHashMap::default());
+    };
+    let rows = link
+        .query(
+            "SELECT d.id, d.ended_at, d.attempts > 1 AND EXISTS (SELECT 1 FROM attempts a \
+             WHERE a.delivery_id = d.id AND a.delivery_id >= $2 AND a.delivery_id <= $3) \
+             FROM ended d WHERE d.id = ANY($1) AND d.id >= $2 AND d.id <= $3 \
+             UNION ALL SELECT id, NULL, false FROM waiting WHERE id = ANY($1)",
+            &[&deliveries.ids, &deliveries.first, &deliveries.last],
+        )
+        .await?;
+    let ends = rows.iter().map(|row| {
+        let end = End {
+            at: row.get::<_, Option<i64>>(1).map(at),
+            has_attempts: row.get(2),
+        };
+        (row.get(0), end)
+    });
+    Ok(ends.collect())
+}
+
+/// Deletes old replays, some in each run. Their lists of targets were deleted when they ended.
+async fn remove_replays(
+    scene: &WriteContext,
+    now: Timestamp,
+    retention: &Retention,
+    progress: &mut RunProgress,
+) -> Result<(), DbError> {
+    let link = &scene.link;
+    let above = progress.replays_up_to.unwrap_or(Id(0));
+    let rows = link
+        .query(
+            "SELECT id, tenant_no, finished_at FROM replays WHERE id > $1 ORDER BY id LIMIT $2",
+            &[&above, &most(REPLAYS_AT_ONCE)],
+        )
+        .await?;
+    let last: Option<Id> = rows.last().map(|row| row.get(0));
+    progress.replays_up_to = last.filter(|_| rows.len() == REPLAYS_AT_ONCE);
+    let mut tenants: Vec<i64> = rows.iter().map(|row| row.get(1)).collect();
+    tenants.sort_unstable();
+    tenants.dedup();
+    let kept = retention_by_tenant(link, &tenants, retention).await?;
+    let old = rows.iter().filter(|row| {
+        let kept = kept[&row.get::<_, i64>(1)];
+        let ended_at = row.get::<_, Option<i64>>(2).map(at);
+        ended_at.is_some_and(|ended_at| is_over(ended_at, kept.deliveries, now))
+    });
+    let old: Vec<Id> = old.map(|row| row.get(0)).collect();
+    if let Some(last) = old.iter().max() {
+        link.execute("DELETE FROM replays WHERE id = ANY($1)", &[&old])
+            .await?;
+        remember(link, *last).await?;
+    }
+    Ok(())
+}

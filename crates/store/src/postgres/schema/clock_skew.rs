@@ -1,0 +1,77 @@
+//! The lead of ids: how far the time part of an id is ahead of the time at which its event was accepted.
+//!
+//! The lead is 0, unless a clock was set back, very many ids were made at once, or a delivery was made of an old
+//! event. The greatest lead is stored, so that a search by time can be turned into a range of ids.
+
+use posthaste_core::id::{first_moment, moment_of};
+use posthaste_core::time::Timestamp;
+
+use crate::postgres::connection::PgConnection;
+use crate::postgres::db_error::DbError;
+use crate::postgres::read::search::Range;
+
+/// Returns the milliseconds by which an id is ahead of a time, rounded up to a power of two so that the stored value
+/// rarely changes.
+pub(in crate::postgres) fn clock_skew_of(id: u128, accepted_at: Timestamp) -> i64 {
+    let moments = moment_of(id).saturating_sub(first_moment(accepted_at));
+    match moments >> 12 {
+        0 => 0,
+        some => some.next_power_of_two() as i64,
+    }
+}
+
+/// Stores a lead under one of the two names, if it is the greatest so far.
+pub(in crate::postgres) async fn note_lead(
+    link: &PgConnection,
+    name: &str,
+    lead: i64,
+) -> Result<(), DbError> {
+    if lead > 0 {
+        let sql = "UPDATE meta SET value = $2 WHERE name = $1 AND value < $2";
+        link.execute(sql, &[&name, &lead]).await?;
+    }
+    Ok(())
+}
+
+/// Returns the range of ids that rows accepted in a time range can have, using the lead with this name.
+pub(in crate::postgres) async fn ids_between(
+    link: &PgConnection,
+    name: &str,
+    since: Option<Timestamp>,
+    until: Option<Timestamp>,
+) -> Result<Range, DbError> {
+    let lead = match until {
+        None => 0,
+        Some(_) => {
+            let sql = "SELECT value FROM meta WHERE name = $1";
+            link.query_one(sql, &[&name]).await?.get::<_, i64>(0) as u64
+        }
+    };
+    Ok(Range::between(since, until, lead))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use posthaste_core::dice::Dice;
+    use posthaste_core::id::Mint;
+
+    #[test]
+    fn what_was_accepted_in_a_time_lies_in_its_range() {
+        let mut mint = Mint::new(Dice::seeded(7));
+        let mut lead = 0;
+        let mut made = Vec::new();
+        // The clock is set back by 100 seconds, and ids run ahead for as long.
+        for ms in (0..500).chain(0..500) {
+            let at = Timestamp(1_800_000_000_000 + 200 * ms);
+            let id: u128 = mint.next(at);
+            lead = lead.max(clock_skew_of(id, at));
+            made.push((at, id));
+        }
+        assert!(lead >= 90_000, "{lead}");
+        for (at, id) in made {
+            let range = Range::between(Some(at), Some(Timestamp(at.0 + 1)), lead as u64);
+            assert!(range.above < id && id < range.below, "{at:?}");
+        }
+    }
+}

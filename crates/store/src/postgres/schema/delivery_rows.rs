@@ -1,0 +1,285 @@
+//! Deliveries as rows: in `waiting` until they have ended, in `ended` from then on.
+
+use posthaste_core::classify::{FailureKind, Row as Rule};
+use posthaste_core::delivery::{
+    DeadReason, Delivery, DeliveryData, OrderingKey, ScheduledAttempt, State, Trigger,
+};
+use posthaste_core::id::{DeliveryId, EndpointId, EventId};
+use posthaste_core::time::{Span, Timestamp};
+use tokio_postgres::Row;
+
+use super::columns::{EnumCode, Id, at, from_json, ms, to_json, word};
+use crate::AttemptEntry;
+use crate::codes::RowStatus;
+use crate::postgres::connection::PgConnection;
+use crate::postgres::db_error::DbError;
+use crate::postgres::write::write_context::WriteContext;
+
+/// The columns that [`read`] expects, for a waiting delivery `w` and its endpoint `e`.
+pub(in crate::postgres) const WAITING: &str = "w.id, w.event_id, w.endpoint_no, w.tenant_no, w.created_at, \
+    w.first_due, w.give_up_at, w.delay_ms, w.ordering, w.attempts, w.spent, w.status, w.type, \
+    w.granted, w.last, e.id, w.due, w.trigger, NULL::bigint, NULL::smallint";
+/// The same columns for a delivery `d` that has ended.
+pub(in crate::postgres) const ENDED: &str = "d.id, d.event_id, d.endpoint_no, d.tenant_no, d.created_at, \
+    d.first_due, d.give_up_at, d.delay_ms, d.ordering, d.attempts, d.spent, d.status, d.type, \
+    d.granted, d.last, e.id, NULL::bigint, NULL::smallint, d.ended_at, d.reason";
+/// Number of these columns.
+pub(in crate::postgres) const COLUMN_COUNT: usize = 20;
+
+/// A delivery as stored in its row.
+#[derive(Clone, Debug)]
+pub(in crate::postgres) struct DeliveryRow {
+    pub(in crate::postgres) delivery: Delivery,
+    pub(in crate::postgres) endpoint_no: i64,
+    pub(in crate::postgres) tenant_no: i64,
+    /// Time at which its event was accepted.
+    pub(in crate::postgres) created_at: Timestamp,
+    /// Type of its event, as text.
+    pub(in crate::postgres) event_type: String,
+    pub(in crate::postgres) status: RowStatus,
+    /// The last attempt, as stored JSON.
+    pub(in crate::postgres) last: Option<String>,
+}
+
+impl DeliveryRow {
+    /// Parses the last attempt.
+    pub(in crate::postgres) fn last_attempt(&self) -> Result<Option<AttemptEntry>, DbError> {
+        self.last.as_deref().map(from_json).transpose()
+    }
+}
+
+/// Reads a delivery from a row that starts with [`WAITING`] or [`ENDED`].
+pub(in crate::postgres) fn read(row: &Row) -> Result<DeliveryRow, DbError> {
+    let status = word(row, 11)?;
+    let facts = DeliveryData {
+        id: DeliveryId(row.get::<_, Id>(0).0),
+        event: EventId(row.get::<_, Id>(1).0),
+        endpoint: EndpointId(row.get::<_, Id>(15).0),
+        ordering: row
+            .get::<_, Option<i64>>(8)
+            .map(|key| OrderingKey(key as u64)),
+        due_at: at(row.get(5)),
+        give_up_at: at(row.get(6)),
+        attempts: row.get::<_, i32>(9) as u32,
+        spent: row.get::<_, i32>(10) as u32,
+        previous_delay: row
+            .get::<_, Option<i64>>(7)
+            .map(|ms| Span::from_millis(ms as u64)),
+        granted: match row.get::<_, Option<&str>>(13) {
+            Some(text) => from_json::<Vec<(Rule, u32)>>(text)?,
+            None => Vec::new(),
+        },
+    };
+    let turn = || -> Result<ScheduledAttempt, DbError> {
+        Ok(ScheduledAttempt {
+            at: at(row.get(16)),
+            trigger: word::<Trigger>(row, 17)?,
+        })
+    };
+    let ended = || at(row.get(18));
+    let state = match status {
+        RowStatus::Pending => State::Pending(turn()?),
+        RowStatus::Retrying => State::Retrying(turn()?),
+        RowStatus::Succeeded => State::Succeeded { at: ended() },
+        RowStatus::Failed => State::Failed {
+            at: ended(),
+            reason: word(row, 19)?,
+        },
+        RowStatus::Cancelled => State::Cancelled { at: ended() },
+    };
+    Ok(DeliveryRow {
+        delivery: Delivery::restore(facts, state),
+        endpoint_no: row.get(2),
+        tenant_no: row.get(3),
+        created_at: at(row.get(4)),
+        event_type: row.get(12),
+        status,
+        last: row.get(14),
+    })
+}
+
+/// Returns the delivery with this id and locks its row until the commit.
+pub(in crate::postgres) async fn find_for_update(
+    link: &PgConnection,
+    id: DeliveryId,
+) -> Result<Option<DeliveryRow>, DbError> {
+    let waiting = format!(
+        "SELECT {WAITING} FROM waiting w JOIN endpoints e ON e.no = w.endpoint_no WHERE w.id = $1 \
+         FOR UPDATE OF w"
+    );
+    let ended = format!(
+        "SELECT {ENDED} FROM ended d JOIN endpoints e ON e.no = d.endpoint_no WHERE d.id = $1 \
+         FOR UPDATE OF d"
+    );
+    // The row may move from one table to the other while this statement waits for the lock.
+    for sql in [&waiting, &ended, &waiting, &ended] {
+        if let Some(row) = link.query_opt(sql, &[&Id(id.0)]).await? {
+            return read(&row).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// Writes a delivery that changed without an attempt, to the table that its new state belongs to, and updates the
+/// counts. The caller must hold the row's lock, by [`find_for_update`].
+pub(in crate::postgres) async fn write_changed(
+    scene: &mut WriteContext,
+    before: &DeliveryRow,
+    after: &Delivery,
+) -> Result<(), DbError> {
+    let link = scene.link.clone();
+    let id = Id(after.id().0);
+    let status = status_of(after);
+    let table = if before.status.waits() {
+        "waiting"
+    } else {
+        "ended"
+    };
+    let sql = format!("DELETE FROM {table} WHERE id = $1");
+    link.execute(&sql, &[&id]).await?;
+    if status.waits() {
+        if !before.status.waits() {
+            keep_last(&link, before).await?;
+        }
+        insert_waiting(&link, before, after).await?;
+    } else {
+        insert_ended(&link, before, after).await?;
+    }
+    scene.count(before.endpoint_no, Some(before.status), Some(status));
+    Ok(())
+}
+
+/// Copies the last attempt of an ended delivery to `attempts`. Until then it is stored only in the delivery's row.
+async fn keep_last(link: &PgConnection, before: &DeliveryRow) -> Result<(), DbError> {
+    let (Some(entry), Some(last)) = (&before.last, before.last_attempt()?) else {
+        return Ok(());
+    };
+    link.execute(
+        "INSERT INTO attempts (delivery_id, number, entry) VALUES ($1, $2, $3) \
+         ON CONFLICT DO NOTHING",
+        &[&Id(before.delivery.id().0), &(last.number as i32), entry],
+    )
+    .await?;
+    Ok(())
+}
+
+async fn insert_waiting(
+    link: &PgConnection,
+    row: &DeliveryRow,
+    after: &Delivery,
+) -> Result<(), DbError> {
+    let facts = after.facts();
+    let (status, due, trigger) = standing_of(after);
+    let kind = shown_kind(row, after)?;
+    link.execute(
+        "INSERT INTO waiting (id, event_id, endpoint_no, tenant_no, created_at, due, first_due, \
+         give_up_at, delay_ms, ordering, attempts, spent, status, trigger, kind, type, granted, last) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)",
+        &[
+            &Id(facts.id.0),
+            &Id(facts.event.0),
+            &row.endpoint_no,
+            &row.tenant_no,
+            &ms(row.created_at),
+            &due,
+            &ms(facts.due_at),
+            &ms(facts.give_up_at),
+            &facts.previous_delay.map(|delay| delay.as_millis() as i64),
+            &facts.ordering.map(|key| key.0 as i64),
+            &(facts.attempts as i32),
+            &(facts.spent as i32),
+            &EnumCode(status),
+            &EnumCode(trigger),
+            &kind.map(EnumCode),
+            &row.event_type,
+            &granted(facts),
+            &row.last,
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+async fn insert_ended(
+    link: &PgConnection,
+    row: &DeliveryRow,
+    after: &Delivery,
+) -> Result<(), DbError> {
+    let facts = after.facts();
+    let state = after.state();
+    let kind = shown_kind(row, after)?;
+    link.execute(
+        "INSERT INTO ended (id, event_id, endpoint_no, tenant_no, created_at, ended_at, first_due, \
+         give_up_at, delay_ms, ordering, attempts, spent, status, reason, kind, type, granted, last) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)",
+        &[
+            &Id(facts.id.0),
+            &Id(facts.event.0),
+            &row.endpoint_no,
+            &row.tenant_no,
+            &ms(row.created_at),
+            &state.ended_at().map(ms),
+            &ms(facts.due_at),
+            &ms(facts.give_up_at),
+            &facts.previous_delay.map(|delay| delay.as_millis() as i64),
+            &facts.ordering.map(|key| key.0 as i64),
+            &(facts.attempts as i32),
+            &(facts.spent as i32),
+            &EnumCode(status_of(after)),
+            &state.dead_reason().map(EnumCode),
+            &kind.map(EnumCode),
+            &row.event_type,
+            &granted(facts),
+            &row.last,
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+fn shown_kind(row: &DeliveryRow, after: &Delivery) -> Result<Option<FailureKind>, DbError> {
+    let last = row.last_attempt()?.and_then(|last| last.error_kind);
+    Ok(failed_with(after, last))
+}
+
+/// The retries used by each classification row with its own limit, as stored JSON.
+pub(in crate::postgres) fn granted(facts: &DeliveryData) -> Option<String> {
+    (!facts.granted.is_empty()).then(|| to_json(&facts.granted))
+}
+
+/// Returns the failure kind that is shown for a delivery.
+pub(in crate::postgres) fn failed_with(
+    delivery: &Delivery,
+    last: Option<FailureKind>,
+) -> Option<FailureKind> {
+    let given_up = delivery.state().dead_reason().and_then(DeadReason::kind);
+    given_up.or(last)
+}
+
+/// Returns the stored form of a state: its status, when it is due, and its trigger.
+///
+/// "Held" and "in progress" are not stored. Held follows from the endpoint. A delivery that was in progress when its
+/// node stopped is sent again by the next owner.
+pub(in crate::postgres) fn standing_of(delivery: &Delivery) -> (RowStatus, Option<i64>, Trigger) {
+    let ended = |status| (status, None, Trigger::Automatic);
+    match delivery.state() {
+        State::Pending(turn) => (RowStatus::Pending, Some(ms(turn.at)), turn.trigger),
+        State::Retrying(turn) => (RowStatus::Retrying, Some(ms(turn.at)), turn.trigger),
+        State::Held(turn) | State::InProgress { turn, .. } => {
+            let status = if delivery.facts().spent == 0 {
+                RowStatus::Pending
+            } else {
+                RowStatus::Retrying
+            };
+            (status, Some(ms(turn.at)), turn.trigger)
+        }
+        State::Succeeded { .. } => ended(RowStatus::Succeeded),
+        State::Failed { .. } => ended(RowStatus::Failed),
+        State::Cancelled { .. } => ended(RowStatus::Cancelled),
+    }
+}
+
+/// Returns the stored status of a delivery.
+pub(in crate::postgres) fn status_of(delivery: &Delivery) -> RowStatus {
+    standing_of(delivery).0
+}

@@ -1,0 +1,67 @@
+//! The stored format: migrations, partitions, and how rows and columns are read.
+//!
+//! [`MIGRATIONS`] lead from each schema version to the next, and [`migrate`] runs them. [`partitions`] creates the
+//! partitions of a day. [`columns`] converts values, [`delivery_rows`] and [`event_rows`] convert rows. [`lock`] and
+//! [`meta`] name the advisory locks and the rows of the table `meta`.
+//!
+//! Guarantees: published migrations never change. Two nodes never migrate at the same time, and a database of a newer
+//! version is refused.
+
+pub(in crate::postgres) mod clock_skew;
+pub(in crate::postgres) mod columns;
+pub(in crate::postgres) mod delivery_rows;
+pub(in crate::postgres) mod event_rows;
+pub(in crate::postgres) mod migrate;
+pub(in crate::postgres) mod partitions;
+
+/// The newest schema version.
+pub(in crate::postgres) const FORMAT: u32 = 3;
+
+/// The migrations, each from the version before it.
+pub(in crate::postgres) const MIGRATIONS: [&str; FORMAT as usize] = [
+    include_str!("first.sql"),
+    include_str!("second.sql"),
+    include_str!("third.sql"),
+];
+
+/// Returns the SQL that brings an empty database to the newest schema version. Tests prepare a database with it and
+/// give each test a copy; a store migrates its database itself.
+pub fn schema_sql() -> String {
+    let set_format = format!(
+        "UPDATE meta SET value = {FORMAT} WHERE name = '{}'",
+        meta::FORMAT
+    );
+    format!("{};\n{set_format}", MIGRATIONS.join(";\n"))
+}
+
+/// Keys of PostgreSQL advisory locks. The stored functions use the first one too.
+pub(in crate::postgres) mod lock {
+    /// The directory: taken shared by transactions that rely on it, exclusively by transactions that change it.
+    pub(crate) const DIRECTORY: i64 = 70_530_001;
+    /// The schema version, held during a migration.
+    pub(crate) const FORMAT: i64 = 70_530_002;
+    /// The concurrency shares of one tenant, held while a node asks for its share. The tenant's number is added.
+    pub(crate) const CONCURRENCY_SHARES: i64 = 70_530_004 << 32;
+    /// The partitions, held while some are created or dropped.
+    pub(crate) const PARTITIONS: i64 = 70_530_003;
+}
+
+/// Names of the numbers in the table `meta`.
+pub(crate) mod meta {
+    /// The schema version.
+    pub(crate) const FORMAT: &str = "format";
+    /// Maximum number of milliseconds by which an event id is ahead of the time at which the event was accepted.
+    pub(crate) const EVENT_LEAD: &str = "event_lead";
+    /// The same for delivery ids.
+    pub(crate) const DELIVERY_LEAD: &str = "delivery_lead";
+    /// The greatest time part of an id that is no longer stored.
+    pub(crate) const LAST_ID_TIME: &str = "last_moment";
+    /// Fingerprint of the file that this database is a copy of.
+    pub(crate) const COPIED_FROM: &str = "copied_from";
+    /// Set when the copy is complete.
+    pub(crate) const COPY_DONE: &str = "copy_done";
+    /// Name of the master key that nodes encrypt with.
+    pub(crate) const MASTER_KEY: &str = "master_key";
+    /// Time of the last write probe.
+    pub(crate) const PROBED_AT: &str = "probed_at";
+}

@@ -1,0 +1,450 @@
+//! Accepts events: turns a batch of requests into rows, as columns for array statements.
+//!
+//! [`Acceptance`] collects the rows, the answers and the deliveries to hand over. It decides in memory, from the
+//! routing table and the known idempotency keys; the statements at the end of this file write the result.
+
+use std::collections::BTreeSet;
+
+use posthaste_core::delivery::Delivery;
+use posthaste_core::id::{EndpointId, EventId, Mint};
+use posthaste_core::ingest::{self, Fingerprint, judge};
+use posthaste_core::time::Timestamp;
+use posthaste_core::trace::TraceContext;
+use rustc_hash::FxHashMap;
+
+use super::count_changes::Tally;
+use super::notify::Work;
+use super::operation::Accepting;
+use super::routing_table::{EndpointRoute, RoutingTable, TenantRoutes};
+use super::usage::UsageMeters;
+use crate::codes::RowStatus;
+use crate::postgres::connection::PgConnection;
+use crate::postgres::db_error::DbError;
+use crate::postgres::schema::clock_skew::clock_skew_of;
+use crate::postgres::schema::columns::{Id, at, ms, parse};
+use crate::postgres::schema::event_rows::{read_list, write_list};
+use crate::postgres::schema::partitions::Day;
+use crate::{AcceptedDelivery, AcceptedEvent, HandedOver, Ingest, Ingested, NewEvent};
+
+/// Stored events by tenant number and idempotency key.
+pub(in crate::postgres) type Known = FxHashMap<(i64, String), (AcceptedEvent, Fingerprint)>;
+
+/// The result of accepting a batch of events.
+#[derive(Default)]
+pub(in crate::postgres) struct Acceptance<'a> {
+    /// The answer to each request.
+    pub(in crate::postgres) answers: Vec<Ingest>,
+    pub(in crate::postgres) events: EventColumns<'a>,
+    pub(in crate::postgres) waiting: WaitingColumns<'a>,
+    pub(in crate::postgres) keys: KeyColumns<'a>,
+    /// Every new delivery, with its payload.
+    pub(in crate::postgres) handed_over: Vec<HandedOver>,
+    pub(in crate::postgres) work: Work,
+    pub(in crate::postgres) days: BTreeSet<Day>,
+    /// The leads of event ids and of delivery ids (see `lead`).
+    pub(in crate::postgres) leads: (i64, i64),
+}
+
+/// Rows of `events`.
+#[derive(Default)]
+pub(in crate::postgres) struct EventColumns<'a> {
+    pub(in crate::postgres) ids: Vec<Id>,
+    pub(in crate::postgres) tenants: Vec<i64>,
+    pub(in crate::postgres) created: Vec<i64>,
+    pub(in crate::postgres) deliver_at: Vec<Option<i64>>,
+    pub(in crate::postgres) orderings: Vec<Option<i64>>,
+    pub(in crate::postgres) tests: Vec<bool>,
+    pub(in crate::postgres) types: Vec<&'a str>,
+    pub(in crate::postgres) content_types: Vec<Option<&'a str>>,
+    pub(in crate::postgres) keys: Vec<Option<&'a str>>,
+    pub(in crate::postgres) deliveries: Vec<Vec<u8>>,
+    pub(in crate::postgres) payloads: Vec<&'a [u8]>,
+    pub(in crate::postgres) traces: Vec<Option<String>>,
+}
+
+/// Rows of `waiting`.
+#[derive(Default)]
+pub(in crate::postgres) struct WaitingColumns<'a> {
+    pub(in crate::postgres) ids: Vec<Id>,
+    pub(in crate::postgres) events: Vec<Id>,
+    pub(in crate::postgres) endpoints: Vec<i64>,
+    pub(in crate::postgres) tenants: Vec<i64>,
+    pub(in crate::postgres) created: Vec<i64>,
+    pub(in crate::postgres) dues: Vec<i64>,
+    pub(in crate::postgres) give_ups: Vec<i64>,
+    pub(in crate::postgres) orderings: Vec<Option<i64>>,
+    pub(in crate::postgres) types: Vec<&'a str>,
+}
+
+/// Rows of `idempotency`.
+#[derive(Default)]
+pub(in crate::postgres) struct KeyColumns<'a> {
+    pub(in crate::postgres) tenants: Vec<i64>,
+    pub(in crate::postgres) keys: Vec<&'a str>,
+    pub(in crate::postgres) fingerprints: Vec<&'a [u8]>,
+    pub(in crate::postgres) events: Vec<Id>,
+}
+
+/// The decision about one event of a request.
+enum EventDecision {
+    /// Store it.
+    Store,
+    /// It is stored already, or this batch stores it.
+    Stored(AcceptedEvent),
+    /// It is the same event as the one at this index of the request.
+    SameAs(usize),
+}
+
+/// The state that accepting events uses.
+pub(in crate::postgres) struct Desk<'s> {
+    pub(in crate::postgres) routes: &'s RoutingTable,
+    pub(in crate::postgres) mint: &'s mut Mint,
+    pub(in crate::postgres) tally: &'s mut Tally,
+    /// Usage of tenants, for their limits.
+    pub(in crate::postgres) meters: &'s mut UsageMeters,
+    /// Events that are stored under idempotency keys, or that this batch stores.
+    pub(in crate::postgres) known: Known,
+}
+
+impl<'a> Acceptance<'a> {
+    /// Adds one request. Accepts all of its events or none.
+    pub(in crate::postgres) fn add(&mut self, desk: &mut Desk<'_>, accepting: &'a Accepting) {
+        let answer = self.judge(desk, accepting);
+        self.answers.push(answer);
+    }
+
+    fn judge(&mut self, desk: &mut Desk<'_>, accepting: &'a Accepting) -> Ingest {
+        let (now, events) = (accepting.now, &accepting.events);
+        let Some(first) = events.first() else {
+            return Ingest::Done(Vec::new());
+        };
+        let Some(tenant) = desk.routes.tenant(&first.tenant).cloned() else {
+            return Ingest::NoSuchTenant;
+        };
+        let plans = match plan(&desk.known, &tenant, events) {
+            Ok(plans) => plans,
+            Err(conflicts) => return Ingest::Conflict(conflicts),
+        };
+        for (event, plan) in events.iter().zip(&plans) {
+            if let (EventDecision::Store, Some(only)) = (plan, event.only)
+                && !tenant
+                    .endpoint(only)
+                    .is_some_and(EndpointRoute::accepts_deliveries)
+            {
+                return Ingest::NoSuchEndpoint;
+            }
+        }
+        let fresh = plans
+            .iter()
+            .filter(|plan| matches!(plan, EventDecision::Store));
+        let fresh = fresh.count() as u64;
+        let taken = desk.meters.take(tenant.no, now, accepting.allowance, fresh);
+        if let Err(over) = taken {
+            return over.into();
+        }
+        let mut done: Vec<Ingested> = Vec::with_capacity(events.len());
+        for (event, plan) in events.iter().zip(plans) {
+            let (fresh, event) = match plan {
+                EventDecision::Store => (true, self.store(desk, now, &tenant, event)),
+                EventDecision::Stored(event) => (false, event),
+                EventDecision::SameAs(place) => (false, done[place].event.clone()),
+            };
+            done.push(Ingested { fresh, event });
+        }
+        Ingest::Done(done)
+    }
+
+    /// Stores an event with its deliveries, and registers them for the hand-over.
+    fn store(
+        &mut self,
+        desk: &mut Desk<'_>,
+        now: Timestamp,
+        tenant: &TenantRoutes,
+        event: &'a NewEvent,
+    ) -> AcceptedEvent {
+        let id: EventId = desk.mint.next(now);
+        let due_at = event.deliver_at.map_or(now, |at| at.max(now));
+        let wanted = |route: &&EndpointRoute| match event.only {
+            Some(only) => route.id == only,
+            None => route.gets(&event.content.event_type),
+        };
+        let mut deliveries = Vec::new();
+        for route in tenant.endpoints.iter().filter(wanted) {
+            let delivery = Delivery::schedule(
+                desk.mint.next(now),
+                id,
+                route.id,
+                event.ordering,
+                due_at,
+                route.give_up_after,
+            );
+            deliveries.push(AcceptedDelivery {
+                id: delivery.id(),
+                endpoint: route.id,
+            });
+            desk.tally.count(route.no, None, Some(RowStatus::Pending));
+            self.wait(now, tenant.no, route.no, event, &delivery);
+        }
+        let accepted = AcceptedEvent {
+            id,
+            event_type: event.content.event_type.clone(),
+            created_at: now,
+            deliveries,
+        };
+        self.keep(now, tenant.no, event, &accepted);
+        if let Some(idempotency) = &event.idempotency {
+            let key = (tenant.no, idempotency.key.clone());
+            desk.known
+                .insert(key, (accepted.clone(), idempotency.fingerprint));
+        }
+        accepted
+    }
+
+    fn keep(
+        &mut self,
+        now: Timestamp,
+        tenant_no: i64,
+        event: &'a NewEvent,
+        accepted: &AcceptedEvent,
+    ) {
+        let id = Id(accepted.id.0);
+        let to = &mut self.events;
+        to.ids.push(id);
+        to.tenants.push(tenant_no);
+        to.created.push(ms(now));
+        to.deliver_at.push(event.deliver_at.map(ms));
+        to.orderings.push(event.ordering.map(|key| key.0 as i64));
+        to.tests.push(event.only.is_some());
+        to.types.push(event.content.event_type.as_str());
+        to.content_types.push(event.content.content_type.as_deref());
+        to.keys
+            .push(event.idempotency.as_ref().map(|it| it.key.as_str()));
+        to.deliveries.push(write_list(&accepted.deliveries));
+        to.payloads.push(&event.content.payload);
+        to.traces
+            .push(event.content.trace.as_ref().map(TraceContext::to_string));
+        if let Some(idempotency) = &event.idempotency {
+            self.keys.tenants.push(tenant_no);
+            self.keys.keys.push(&idempotency.key);
+            self.keys
+                .fingerprints
+                .push(idempotency.fingerprint.as_bytes());
+            self.keys.events.push(id);
+        }
+        self.days.insert(Day::of(id.0));
+        self.leads.0 = self.leads.0.max(clock_skew_of(id.0, now));
+    }
+
+    fn wait(
+        &mut self,
+        now: Timestamp,
+        tenant_no: i64,
+        endpoint_no: i64,
+        event: &'a NewEvent,
+        delivery: &Delivery,
+    ) {
+        let facts = delivery.facts();
+        let to = &mut self.waiting;
+        to.ids.push(Id(facts.id.0));
+        to.events.push(Id(facts.event.0));
+        to.endpoints.push(endpoint_no);
+        to.tenants.push(tenant_no);
+        to.created.push(ms(now));
+        to.dues.push(ms(facts.due_at));
+        to.give_ups.push(ms(facts.give_up_at));
+        to.orderings.push(facts.ordering.map(|key| key.0 as i64));
+        to.types.push(event.content.event_type.as_str());
+        self.days.insert(Day::of(facts.id.0));
+        self.leads.1 = self.leads.1.max(clock_skew_of(facts.id.0, now));
+        self.work.add(facts.endpoint, facts.due_at);
+        self.handed_over.push(HandedOver {
+            delivery: delivery.clone(),
+            accepted_at: now,
+            content: event.content.clone(),
+            received: event.received,
+        });
+    }
+
+    /// Returns the deliveries to hand over to this node: those whose endpoints it owns.
+    pub(in crate::postgres) fn own(
+        &mut self,
+        owns: impl Fn(EndpointId) -> bool,
+    ) -> Vec<HandedOver> {
+        let mut all = std::mem::take(&mut self.handed_over);
+        all.retain(|handed| owns(handed.delivery.facts().endpoint));
+        all
+    }
+}
+
+/// Decides about every event by its idempotency key. Returns the indexes of conflicting events as the error.
+fn plan(
+    known: &Known,
+    tenant: &TenantRoutes,
+    events: &[NewEvent],
+) -> Result<Vec<EventDecision>, Vec<usize>> {
+    let mut plans = Vec::with_capacity(events.len());
+    let mut conflicts = Vec::new();
+    let mut earlier: FxHashMap<&str, (usize, Fingerprint)> = FxHashMap::default();
+    for (place, event) in events.iter().enumerate() {
+        let Some(idempotency) = &event.idempotency else {
+            plans.push(EventDecision::Store);
+            continue;
+        };
+        let key = idempotency.key.as_str();
+        let offered = idempotency.fingerprint;
+        if let Some((first, content)) = earlier.get(key) {
+            if *content != offered {
+                conflicts.push(place);
+            }
+            plans.push(EventDecision::SameAs(*first));
+            continue;
+        }
+        let stored = known.get(&(tenant.no, key.to_owned()));
+        match (
+            stored,
+            judge(stored.map(|(event, content)| (event.id, *content)), offered),
+        ) {
+            (None, _) => {
+                earlier.insert(key, (place, offered));
+                plans.push(EventDecision::Store);
+            }
+            (Some((event, _)), judged) => {
+                match judged {
+                    ingest::Ingest::Conflict(_) => conflicts.push(place),
+                    ingest::Ingest::New | ingest::Ingest::Same(_) => {}
+                }
+                plans.push(EventDecision::Stored(event.clone()));
+            }
+        }
+    }
+    if conflicts.is_empty() {
+        Ok(plans)
+    } else {
+        Err(conflicts)
+    }
+}
+
+/// Returns the events that are stored under the idempotency keys of these requests.
+pub(in crate::postgres) async fn look_up(
+    link: &PgConnection,
+    routes: &RoutingTable,
+    accepts: &[Accepting],
+) -> Result<Known, DbError> {
+    let (mut tenants, mut keys): (Vec<i64>, Vec<&str>) = (Vec::new(), Vec::new());
+    for event in accepts.iter().flat_map(|accepting| &accepting.events) {
+        if let (Some(tenant), Some(idempotency)) =
+            (routes.tenant(&event.tenant), &event.idempotency)
+        {
+            tenants.push(tenant.no);
+            keys.push(&idempotency.key);
+        }
+    }
+    let mut known = Known::default();
+    if keys.is_empty() {
+        return Ok(known);
+    }
+    let rows = link
+        .query(
+            "SELECT i.tenant_no, i.key, i.fingerprint, v.id, v.type, v.created_at, v.deliveries \
+             FROM unnest($1::bigint[], $2::text[]) AS g (tenant_no, key) \
+             JOIN idempotency i ON i.tenant_no = g.tenant_no AND i.key = g.key \
+             JOIN events v ON v.id = i.event_id",
+            &[&tenants, &keys],
+        )
+        .await?;
+    for row in &rows {
+        let fingerprint: [u8; 32] = row
+            .get::<_, &[u8]>(2)
+            .try_into()
+            .map_err(|_| DbError::Corrupt("a fingerprint has another length".to_owned()))?;
+        let event = AcceptedEvent {
+            id: EventId(row.get::<_, Id>(3).0),
+            event_type: parse(row.get(4))?,
+            created_at: at(row.get(5)),
+            deliveries: read_list(row.get(6)),
+        };
+        let key = (row.get(0), row.get(1));
+        known.insert(key, (event, Fingerprint::from_bytes(fingerprint)));
+    }
+    Ok(known)
+}
+
+/// Inserts rows into `events`.
+pub(in crate::postgres) const INSERT_EVENTS: &str = "INSERT INTO events (id, tenant_no, created_at, deliver_at, \
+    ordering, test, type, content_type, idempotency_key, deliveries, payload, trace) \
+    SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], \
+    $6::boolean[], $7::text[], $8::text[], $9::text[], $10::bytea[], $11::bytea[], $12::text[])";
+
+/// Inserts rows into `waiting`.
+pub(in crate::postgres) const INSERT_WAITING: &str = "INSERT INTO waiting (id, event_id, endpoint_no, tenant_no, \
+    created_at, due, first_due, give_up_at, ordering, attempts, spent, status, trigger, type) \
+    SELECT id, event_id, endpoint_no, tenant_no, created_at, due, due, give_up_at, ordering, 0, 0, 0, \
+    0, type FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[], \
+    $6::bigint[], $7::bigint[], $8::bigint[], $9::text[]) \
+    AS g (id, event_id, endpoint_no, tenant_no, created_at, due, give_up_at, ordering, type)";
+
+/// Inserts rows into `idempotency`. A key that exists already aborts the transaction. The rows are sorted in the same
+/// order on all nodes, because an insert waits for other transactions that insert the same key.
+pub(in crate::postgres) const INSERT_KEYS: &str = "INSERT INTO idempotency (tenant_no, key, fingerprint, event_id) \
+    SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::uuid[]) \
+    AS k (tenant_no, key, fingerprint, event_id) ORDER BY tenant_no, key COLLATE \"C\"";
+
+/// Inserts idempotency keys.
+pub(in crate::postgres) async fn insert_keys(
+    link: &PgConnection,
+    it: &KeyColumns<'_>,
+) -> Result<(), DbError> {
+    let sql = INSERT_KEYS;
+    link.execute(sql, &[&it.tenants, &it.keys, &it.fingerprints, &it.events])
+        .await?;
+    Ok(())
+}
+
+/// Inserts events.
+pub(in crate::postgres) async fn insert_events(
+    link: &PgConnection,
+    it: &EventColumns<'_>,
+) -> Result<(), DbError> {
+    link.execute(
+        INSERT_EVENTS,
+        &[
+            &it.ids,
+            &it.tenants,
+            &it.created,
+            &it.deliver_at,
+            &it.orderings,
+            &it.tests,
+            &it.types,
+            &it.content_types,
+            &it.keys,
+            &it.deliveries,
+            &it.payloads,
+            &it.traces,
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Inserts waiting deliveries.
+pub(in crate::postgres) async fn insert_waiting(
+    link: &PgConnection,
+    it: &WaitingColumns<'_>,
+) -> Result<(), DbError> {
+    link.execute(
+        INSERT_WAITING,
+        &[
+            &it.ids,
+            &it.events,
+            &it.endpoints,
+            &it.tenants,
+            &it.created,
+            &it.dues,
+            &it.give_ups,
+            &it.orderings,
+            &it.types,
+        ],
+    )
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,268 @@
+//! Alerts. Any node raises and resolves them; if two nodes raise the same alert, only one succeeds.
+
+use std::collections::BTreeMap;
+
+use posthaste_core::alert::AlertName;
+use posthaste_core::id::AlertId;
+use posthaste_core::time::Timestamp;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use super::directory::{cut, live_tenant, one_more};
+use super::outbox::{NoticeColumns, keep_notices, scope};
+use super::write_context::WriteContext;
+use crate::alert::{RAISED, RESOLVED};
+use crate::postgres::connection::PgConnection;
+use crate::postgres::db_error::DbError;
+use crate::postgres::read::readers::ReadKind;
+use crate::postgres::schema::columns::{Id, at, from_json, most, ms, parse, to_json};
+use crate::postgres::store::PostgresStore;
+use crate::{
+    ALERT_RETENTION, Alert, AlertFilter, Alerts, Answer, CreateResult, Page, PageRequest, Scope,
+};
+
+/// The scope number of everything.
+const EVERYTHING: i64 = 0;
+
+impl Alerts for PostgresStore {
+    fn raise_alert(&self, now: Timestamp, alert: Alert) -> Answer<CreateResult> {
+        self.write(async move |scene: &mut WriteContext| raise(scene, now, &alert).await)
+    }
+
+    fn resolve_alert(&self, now: Timestamp, alert: AlertId) -> Answer<Option<Alert>> {
+        self.write(async move |scene: &mut WriteContext| resolve(scene, now, alert).await)
+    }
+
+    fn alerts(
+        &self,
+        filter: AlertFilter,
+        page: PageRequest<AlertId>,
+    ) -> Answer<Page<Alert, AlertId>> {
+        self.read_whole(ReadKind::Long, async move |link: &PgConnection| {
+            list(link, &filter, page).await
+        })
+    }
+
+    fn open_alerts(&self) -> Answer<BTreeMap<AlertName, u64>> {
+        self.read(ReadKind::Long, async |link: &PgConnection| open(link).await)
+    }
+
+    fn stored_bytes(&self) -> Answer<Option<u64>> {
+        self.read(ReadKind::Long, async |link: &PgConnection| {
+            let sql = "SELECT pg_database_size(current_database())";
+            let bytes: i64 = link.query_one(sql, &[]).await?.get(0);
+            Ok(u64::try_from(bytes).ok())
+        })
+    }
+
+    fn untold_since(&self) -> Answer<Option<Timestamp>> {
+        self.read(ReadKind::Long, async |link: &PgConnection| {
+            let sql = "SELECT at FROM notices WHERE number > \
+                       (SELECT value FROM meta WHERE name = 'told') ORDER BY number LIMIT 1";
+            let oldest = link.query_opt(sql, &[]).await?;
+            Ok(oldest.map(|row| at(row.get(0))))
+        })
+    }
+
+    fn unsent_since(&self, recipients: Vec<String>) -> Answer<Option<Timestamp>> {
+        self.read(ReadKind::Long, async move |link: &PgConnection| {
+            let sql = "SELECT min(first_at) FROM letters WHERE tries > 0 AND recipient = ANY ($1)";
+            let oldest: Option<i64> = link.query_one(sql, &[&recipients]).await?.get(0);
+            Ok(oldest.map(at))
+        })
+    }
+}
+
+/// Returns the number of a scope that exists, and of the tenant that it belongs to.
+async fn numbers(
+    link: &PgConnection,
+    scope: &Scope,
+) -> Result<Option<(i64, Option<i64>)>, DbError> {
+    match scope {
+        Scope::Everything => Ok(Some((EVERYTHING, None))),
+        Scope::Tenant(tenant) => {
+            let no = live_tenant(link, tenant).await?;
+            Ok(no.map(|no| (no, Some(no))))
+        }
+        Scope::Endpoint(endpoint) => {
+            let sql = "SELECT no, tenant_no FROM endpoints WHERE id = $1 AND standing <> 3";
+            let row = link.query_opt(sql, &[&Id(endpoint.0)]).await?;
+            Ok(row.map(|row| (row.get(0), row.get(1))))
+        }
+    }
+}
+
+async fn raise(
+    scene: &mut WriteContext,
+    now: Timestamp,
+    alert: &Alert,
+) -> Result<CreateResult, DbError> {
+    let link = scene.link.clone();
+    let Some((scope, tenant)) = numbers(&link, &alert.scope).await? else {
+        return Ok(CreateResult::NoSuchTenant);
+    };
+    let sql = "INSERT INTO alerts (id, name, scope, tenant_no, raised_at, resolved_at, detail) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING";
+    let added = link
+        .execute(
+            sql,
+            &[
+                &Id(alert.id.0),
+                &alert.name.name(),
+                &scope,
+                &tenant,
+                &ms(alert.raised_at),
+                &alert.resolved_at.map(ms),
+                &to_json(&alert.detail),
+            ],
+        )
+        .await?;
+    if added == 0 {
+        return Ok(CreateResult::Taken);
+    }
+    tell(&link, now, scope, RAISED, alert).await?;
+    Ok(CreateResult::Created)
+}
+
+async fn resolve(
+    scene: &mut WriteContext,
+    now: Timestamp,
+    alert: AlertId,
+) -> Result<Option<Alert>, DbError> {
+    let link = scene.link.clone();
+    let sql = "UPDATE alerts SET resolved_at = $2 WHERE id = $1 AND resolved_at IS NULL";
+    if link.execute(sql, &[&Id(alert.0), &ms(now)]).await? == 0 {
+        return Ok(None);
+    }
+    let sql = format!("SELECT {COLUMNS}, a.scope {FROM} WHERE a.id = $1");
+    let row = link.query_one(&sql, &[&Id(alert.0)]).await?;
+    let alert = read(&row)?;
+    tell(&link, now, row.get(9), RESOLVED, &alert).await?;
+    Ok(Some(alert))
+}
+
+async fn tell(
+    link: &PgConnection,
+    now: Timestamp,
+    scope: i64,
+    name: &'static str,
+    alert: &Alert,
+) -> Result<(), DbError> {
+    let mut notice = NoticeColumns::default();
+    notice.push(scope, now, name, &alert.told());
+    keep_notices(link, &notice).await
+}
+
+/// The columns that [`read`] expects: five of the alert, its tenant, whether its scope is deleted, then those of the
+/// scope.
+const COLUMNS: &str = "a.id, a.name, a.raised_at, a.resolved_at, a.detail, o.id, \
+    coalesce(e.standing = 3, t.deleted, false), e.id, t.id";
+const FROM: &str = "FROM alerts a LEFT JOIN endpoints e ON e.no = a.scope \
+    LEFT JOIN tenants t ON t.no = a.scope LEFT JOIN tenants o ON o.no = a.tenant_no";
+
+fn read(row: &Row) -> Result<Alert, DbError> {
+    Ok(Alert {
+        id: AlertId(row.get::<_, Id>(0).0),
+        name: parse(row.get(1))?,
+        scope: scope(row, 7)?,
+        tenant: row.get::<_, Option<&str>>(5).map(parse).transpose()?,
+        is_gone: row.get(6),
+        raised_at: at(row.get(2)),
+        resolved_at: row.get::<_, Option<i64>>(3).map(at),
+        detail: from_json(row.get(4))?,
+    })
+}
+
+async fn list(
+    link: &PgConnection,
+    filter: &AlertFilter,
+    page: PageRequest<AlertId>,
+) -> Result<Page<Alert, AlertId>, DbError> {
+    let nothing = Page {
+        items: Vec::new(),
+        next: None,
+    };
+    let mut given: Vec<Box<dyn ToSql + Sync + Send>> = vec![
+        Box::new(Id(page.before.map_or(u128::MAX, |id| id.0))),
+        Box::new(one_more(page.limit)),
+    ];
+    let mut wanted = String::from("a.id < $1");
+    let mut want = |condition: &str, value: Box<dyn ToSql + Sync + Send>| {
+        given.push(value);
+        wanted.push_str(&format!(" AND {condition} ${}", given.len()));
+    };
+    if let Some(tenant) = &filter.tenant {
+        let Some(no) = live_tenant(link, tenant).await? else {
+            return Ok(nothing);
+        };
+        want("a.tenant_no =", Box::new(no));
+    }
+    if let Some(scope) = &filter.scope {
+        let Some(no) = number(link, scope).await? else {
+            return Ok(nothing);
+        };
+        want("a.scope =", Box::new(no));
+    }
+    if let Some(name) = filter.name {
+        want("a.name =", Box::new(name.name()));
+    }
+    if let Some(since) = filter.since {
+        want("a.raised_at >=", Box::new(ms(since)));
+    }
+    if let Some(until) = filter.until {
+        want("a.raised_at <", Box::new(ms(until)));
+    }
+    wanted.push_str(match filter.open {
+        None => "",
+        Some(true) => " AND a.resolved_at IS NULL",
+        Some(false) => " AND a.resolved_at IS NOT NULL",
+    });
+    let sql = format!("SELECT {COLUMNS} {FROM} WHERE {wanted} ORDER BY a.id DESC LIMIT $2");
+    let given: Vec<&(dyn ToSql + Sync)> = given
+        .iter()
+        .map(|value| &**value as &(dyn ToSql + Sync))
+        .collect();
+    let rows = link.query(&sql, &given).await?;
+    let items = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    Ok(cut(items, page.limit, |last| last.id))
+}
+
+async fn open(link: &PgConnection) -> Result<BTreeMap<AlertName, u64>, DbError> {
+    let sql = "SELECT name, count(*) FROM alerts WHERE resolved_at IS NULL GROUP BY name";
+    let rows = link.query(sql, &[]).await?;
+    let counted = rows.iter().map(|row| {
+        let count: i64 = row.get(1);
+        Ok((parse(row.get(0))?, count as u64))
+    });
+    counted.collect()
+}
+
+/// Returns the scope number of alerts. A deleted endpoint keeps its number.
+async fn number(link: &PgConnection, scope: &Scope) -> Result<Option<i64>, DbError> {
+    match scope {
+        Scope::Everything => Ok(Some(EVERYTHING)),
+        Scope::Tenant(tenant) => live_tenant(link, tenant).await,
+        Scope::Endpoint(endpoint) => {
+            let sql = "SELECT no FROM endpoints WHERE id = $1";
+            let row = link.query_opt(sql, &[&Id(endpoint.0)]).await?;
+            Ok(row.map(|row| row.get(0)))
+        }
+    }
+}
+
+/// Deletes alerts that were resolved long enough ago. Returns their number.
+pub(in crate::postgres) async fn tidy(
+    link: &PgConnection,
+    now: Timestamp,
+    limit: usize,
+) -> Result<usize, DbError> {
+    let Some(over) = now.0.checked_sub(ALERT_RETENTION.as_millis()) else {
+        return Ok(0);
+    };
+    let sql = "DELETE FROM alerts WHERE id IN (SELECT id FROM alerts WHERE resolved_at <= $1 \
+               ORDER BY resolved_at, id LIMIT $2)";
+    let removed = link
+        .execute(sql, &[&ms(Timestamp(over)), &most(limit)])
+        .await?;
+    Ok(removed as usize)
+}

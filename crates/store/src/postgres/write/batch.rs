@@ -1,0 +1,575 @@
+//! Writes a batch of hot operations with a few statements.
+//!
+//! [`Batch`] collects accepts and records. The writer plans a batch in memory and sends it as one pipeline: a guard,
+//! one array statement for each kind of row, the commit. The guard and the statements check everything that the plan
+//! relies on. If a check fails, the transaction is aborted and the batch is planned again with the new information.
+//! Limited tenants never share a batch with others (see `usage`).
+
+use posthaste_core::id::{DeliveryId, EndpointId};
+use posthaste_core::time::Month;
+use rustc_hash::{FxHashMap, FxHashSet};
+use tokio::time::Instant;
+
+use super::accept::{self, Acceptance, Desk, Known};
+use super::count_changes::{self, Tally};
+use super::operation::{Accepting, Recording};
+use super::owned_shards::Tenure;
+use super::record::{self, Recorded};
+use super::usage::{self, UsageMeters};
+use super::write_context::{GUARD, WriteContext};
+use super::writer::{MAX_TRIES, PATIENCE, Writer};
+use super::{notify, outbox};
+use crate::postgres::connection::{NotConnected, PgConnection, QUICK_ANSWER_TIMEOUT};
+use crate::postgres::db_error::{DbError, Verdict};
+use crate::postgres::pipeline::Pipeline;
+use crate::postgres::schema::columns::Id;
+use crate::postgres::schema::meta;
+use crate::postgres::schema::partitions::Day;
+use crate::{HandedOver, Ingest, StoreError, Written};
+
+/// Number of batches that look up their idempotency keys first, after a batch met a key that was stored already.
+const KEY_LOOKUP_BATCHES: u32 = 64;
+/// Maximum number of cached endpoint numbers.
+const MAX_NUMBERS: usize = 200_000;
+/// After this number of directory changes during one batch, the batch locks the directory, so that the next change
+/// waits for it.
+const MAX_OUTDATED: u32 = 3;
+/// Raises a number in `meta`; never lowers it.
+const RAISE: &str = "UPDATE meta SET value = $2 WHERE name = $1 AND value < $2";
+
+/// Hot operations that are written together.
+#[derive(Default)]
+pub(in crate::postgres) struct Batch {
+    accepts: Vec<Accepting>,
+    records: Vec<Recording>,
+    recorded: FxHashSet<DeliveryId>,
+    /// Records that are superseded: the delivery has changed, or this node does not own the shard any more.
+    superseded: FxHashSet<DeliveryId>,
+    /// Number of directory changes that made the plan of this batch invalid.
+    outdated: u32,
+}
+
+impl Batch {
+    /// Adds events to accept.
+    pub(in crate::postgres) fn accept(&mut self, accepting: Accepting) {
+        self.accepts.push(accepting);
+    }
+
+    /// Returns whether the batch has an attempt of the same delivery. The second attempt must be written after the
+    /// first.
+    pub(in crate::postgres) fn records_already(&self, recording: &Recording) -> bool {
+        self.recorded.contains(&recording.attempt.delivery.id())
+    }
+
+    /// Adds an attempt.
+    pub(in crate::postgres) fn record(&mut self, recording: Recording) {
+        self.recorded.insert(recording.attempt.delivery.id());
+        self.records.push(recording);
+    }
+
+    fn len(&self) -> usize {
+        self.accepts.len() + self.records.len()
+    }
+
+    /// Answers all operations with an error. If the connection was lost during the commit, they may have been
+    /// committed all the same.
+    pub(in crate::postgres) fn refuse(self, why: &StoreError) {
+        for accepting in self.accepts {
+            accepting.reply.give(Err(why.clone()));
+        }
+        for recording in self.records {
+            recording.reply.give(Err(why.clone()));
+        }
+    }
+
+    fn answer(self, ingests: Vec<Ingest>) {
+        for (accepting, ingest) in self.accepts.into_iter().zip(ingests) {
+            accepting.reply.give(Ok(ingest));
+        }
+        for recording in self.records {
+            let late = self.superseded.contains(&recording.attempt.delivery.id());
+            recording.reply.give(Ok(if late {
+                Written::Superseded
+            } else {
+                Written::Applied
+            }));
+        }
+    }
+
+    /// Splits the batch into batches of one operation each.
+    fn one_by_one(self) -> Vec<Batch> {
+        let mut singles = Vec::new();
+        for accepting in self.accepts {
+            let mut single = Batch::default();
+            single.accept(accepting);
+            singles.push(single);
+        }
+        for recording in self.records {
+            let mut single = Batch::default();
+            single.record(recording);
+            singles.push(single);
+        }
+        singles
+    }
+
+    /// Returns whether an answer could be wrong because an event is already stored under its idempotency key. This
+    /// concerns requests that the plan refuses: nothing of them is inserted, so no statement would detect the stored
+    /// key.
+    fn may_be_stored(&self, answers: &[Ingest]) -> bool {
+        let keyed = |it: &Accepting| it.events.iter().any(|event| event.idempotency.is_some());
+        let mut answered = self.accepts.iter().zip(answers);
+        answered.any(|(accepting, answer)| match answer {
+            Ingest::Conflict(_) | Ingest::NoSuchEndpoint | Ingest::OverLimit { .. } => {
+                keyed(accepting)
+            }
+            Ingest::Done(_) | Ingest::NoSuchTenant => false,
+        })
+    }
+
+    /// Returns the records that are not superseded.
+    fn current(&self) -> impl Iterator<Item = &Recording> {
+        let late = &self.superseded;
+        let records = self.records.iter();
+        records.filter(move |it| !late.contains(&it.attempt.delivery.id()))
+    }
+
+    fn drop_if(&mut self, late: impl Fn(&Recording) -> bool) {
+        for recording in &self.records {
+            if late(recording) {
+                self.superseded.insert(recording.attempt.delivery.id());
+            }
+        }
+    }
+}
+
+impl Writer {
+    /// Writes a batch, and answers all its operations. Fails if the database cannot be reached.
+    pub(in crate::postgres) async fn write_batch(
+        &mut self,
+        mut batch: Batch,
+    ) -> Result<(), NotConnected> {
+        if batch.len() == 0 {
+            return Ok(());
+        }
+        let until = Instant::now() + PATIENCE;
+        let mut in_the_way = false;
+        for _ in 0..MAX_TRIES {
+            if in_the_way && Instant::now() >= until {
+                break;
+            }
+            if let Err(failed) = self.connect().await {
+                batch.refuse(&failed.why);
+                return Err(failed);
+            }
+            self.scene.link.set_time_limit(QUICK_ANSWER_TIMEOUT);
+            let fault = match self.try_batch(&mut batch).await {
+                Ok((ingests, handed_over)) => {
+                    if !handed_over.is_empty() {
+                        self.hand_over.accepted(handed_over);
+                    }
+                    let month = batch.accepts.last().map(|it| Month::of(it.now));
+                    batch.answer(ingests);
+                    self.delete_old_usage(month).await;
+                    return Ok(());
+                }
+                Err(fault) => fault,
+            };
+            self.roll_back(&fault).await;
+            let verdict = fault.verdict();
+            in_the_way = verdict == Verdict::InTheWay;
+            let again = match verdict {
+                Verdict::Outdated => {
+                    batch.outdated += 1;
+                    self.scene.routes.mark_stale();
+                    Ok(())
+                }
+                Verdict::Duplicate => {
+                    self.wary = KEY_LOOKUP_BATCHES;
+                    Ok(())
+                }
+                Verdict::InTheWay | Verdict::NoPartition | Verdict::Unprepared => Ok(()),
+                Verdict::Fenced => {
+                    self.scene.holdings.report_fenced();
+                    drop_lost_shards(&self.scene, &mut batch).await
+                }
+                Verdict::Superseded => drop_superseded(&self.scene.link, &mut batch).await,
+                Verdict::Lost | Verdict::Guilty => Err(fault),
+            };
+            match again {
+                Ok(()) => {}
+                Err(fault) if fault.verdict() == Verdict::Lost || batch.len() == 1 => {
+                    batch.refuse(&fault.into_store_error());
+                    return Ok(());
+                }
+                Err(_) => break,
+            }
+        }
+        // A lock that blocks the whole batch blocks each of its operations too.
+        if batch.len() == 1 || in_the_way {
+            let why = "others were in the way for too long".to_owned();
+            batch.refuse(&StoreError::Unavailable(why));
+            return Ok(());
+        }
+        // One of the operations is at fault, and only that one must fail.
+        let mut singles = batch.one_by_one().into_iter();
+        while let Some(single) = singles.next() {
+            if let Err(failed) = Box::pin(self.write_batch(single)).await {
+                singles.for_each(|rest| rest.refuse(&failed.why));
+                return Err(failed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Plans a batch and commits it.
+    async fn try_batch(
+        &mut self,
+        batch: &mut Batch,
+    ) -> Result<(Vec<Ingest>, Vec<HandedOver>), DbError> {
+        let link = self.scene.link.clone();
+        let mut begun = false;
+        if batch.outdated >= MAX_OUTDATED {
+            link.batch("BEGIN").await?;
+            begun = true;
+            // Takes the quota locks before the directory lock, so that a transaction that waits for a quota lock
+            // never blocks the one that holds it. The locks are taken again below, which has no effect.
+            UsageMeters::hold(&link, begun, &self.scene.routes, &batch.accepts).await?;
+            self.scene.lock_directory_shared().await?;
+        } else if self.scene.routes.is_stale() {
+            self.scene
+                .routes
+                .refresh(&link, &self.scene.settings)
+                .await?;
+        }
+        let holdings = self.scene.holdings.clone();
+        batch.drop_if(|it| !holdings.is_current(it.tenure));
+        let mut known = self.known_keys(&link, batch).await?;
+        let numbers = self.numbers(&link, batch).await?;
+        let held = UsageMeters::hold(&link, begun, &self.scene.routes, &batch.accepts).await?;
+        begun |= held.is_some();
+        let meters = held.unwrap_or_default();
+        let plan = loop {
+            let looked = known.is_some();
+            let known_now = known.unwrap_or_default();
+            let plan = plan(&mut self.scene, batch, &numbers, known_now, meters.clone());
+            if looked || !batch.may_be_stored(&plan.accepted.answers) {
+                break plan;
+            }
+            known = Some(accept::look_up(&link, &self.scene.routes, &batch.accepts).await?);
+        };
+        if make_partitions(&mut self.scene, &plan.accepted, begun).await? {
+            // The rollback released the quota locks, so another node may have changed the quotas since.
+            return Box::pin(self.try_batch(batch)).await;
+        }
+        let leads = self.scene.leads;
+        commit(&self.scene, batch, &plan, begun).await?;
+        let mut accepted = plan.accepted;
+        self.scene.leads = (leads.0.max(accepted.leads.0), leads.1.max(accepted.leads.1));
+        let floors = &self.scene.floors;
+        for (endpoint, due) in accepted.work.iter() {
+            floors.lower(endpoint, due);
+        }
+        for it in batch.current() {
+            if let Some(due) = it.attempt.delivery.wanted_at() {
+                floors.lower(it.attempt.delivery.facts().endpoint, due);
+            }
+        }
+        let own = accepted.own(|endpoint| holdings.owns(endpoint));
+        Ok((std::mem::take(&mut accepted.answers), own))
+    }
+
+    /// Returns the events that are stored under the idempotency keys of a batch, if there probably are some.
+    async fn known_keys(
+        &mut self,
+        link: &PgConnection,
+        batch: &Batch,
+    ) -> Result<Option<Known>, DbError> {
+        if self.wary == 0 || batch.accepts.is_empty() {
+            return Ok(None);
+        }
+        self.wary -= 1;
+        let known = accept::look_up(link, &self.scene.routes, &batch.accepts).await?;
+        Ok(Some(known))
+    }
+
+    /// Returns the numbers of the endpoints of all records. A number never changes.
+    async fn numbers(
+        &mut self,
+        link: &PgConnection,
+        batch: &Batch,
+    ) -> Result<FxHashMap<EndpointId, i64>, DbError> {
+        let known = &mut self.scene.numbers;
+        let mut numbers = FxHashMap::default();
+        let mut missing: Vec<Id> = Vec::new();
+        for it in batch.current() {
+            let endpoint = it.attempt.delivery.facts().endpoint;
+            match known.get(&endpoint) {
+                Some(no) => {
+                    numbers.insert(endpoint, *no);
+                }
+                None => missing.push(Id(endpoint.0)),
+            }
+        }
+        if missing.is_empty() {
+            return Ok(numbers);
+        }
+        if known.len() >= MAX_NUMBERS {
+            known.clear();
+        }
+        let sql = "SELECT id, no FROM endpoints WHERE id = ANY ($1)";
+        for row in link.query(sql, &[&missing]).await? {
+            let endpoint = EndpointId(row.get::<_, Id>(0).0);
+            known.insert(endpoint, row.get(1));
+            numbers.insert(endpoint, row.get(1));
+        }
+        if missing
+            .iter()
+            .any(|id| !numbers.contains_key(&EndpointId(id.0)))
+        {
+            return Err(DbError::Corrupt(
+                "a record is about an endpoint that never was".to_owned(),
+            ));
+        }
+        Ok(numbers)
+    }
+}
+
+/// The rows of a batch.
+struct Plan<'a> {
+    accepted: Acceptance<'a>,
+    recorded: Recorded,
+    tally: Tally,
+    meters: UsageMeters,
+}
+
+/// Turns a batch into rows.
+fn plan<'a>(
+    scene: &mut WriteContext,
+    batch: &'a Batch,
+    numbers: &FxHashMap<EndpointId, i64>,
+    known: Known,
+    mut meters: UsageMeters,
+) -> Plan<'a> {
+    let mut tally = Tally::default();
+    let mut recorded = Recorded::default();
+    for it in batch.current() {
+        let endpoint_no = numbers[&it.attempt.delivery.facts().endpoint];
+        recorded.add(&mut tally, it.now, endpoint_no, &it.attempt, &it.detail);
+    }
+    let mut accepted = Acceptance::default();
+    let mut desk = Desk {
+        routes: &scene.routes,
+        mint: &mut scene.mint.borrow_mut(),
+        tally: &mut tally,
+        meters: &mut meters,
+        known,
+    };
+    for accepting in &batch.accepts {
+        accepted.add(&mut desk, accepting);
+    }
+    Plan {
+        accepted,
+        recorded,
+        tally,
+        meters,
+    }
+}
+
+/// Creates the partitions for the new rows. Returns whether this ended a transaction that was `begun` before.
+async fn make_partitions(
+    scene: &mut WriteContext,
+    accepted: &Acceptance<'_>,
+    begun: bool,
+) -> Result<bool, DbError> {
+    let missing = |day: &&Day| !scene.partitions.has(**day);
+    let missing: Vec<Day> = accepted.days.iter().filter(missing).copied().collect();
+    if missing.is_empty() {
+        return Ok(false);
+    }
+    if begun {
+        scene.link.batch("ROLLBACK").await?;
+    }
+    scene.link.batch("BEGIN").await?;
+    for day in missing {
+        scene.partitions.make(&scene.link, day).await?;
+    }
+    scene.link.batch("COMMIT").await?;
+    scene.partitions.settle();
+    Ok(begun)
+}
+
+/// Writes the plan in one transaction, sent as one pipeline.
+async fn commit(
+    scene: &WriteContext,
+    batch: &Batch,
+    plan: &Plan<'_>,
+    begun: bool,
+) -> Result<(), DbError> {
+    let link = &*scene.link;
+    let (accepted, recorded) = (&plan.accepted, &plan.recorded);
+    let counted = plan.tally.columns();
+    let (used, set) = (plan.meters.to_count(), plan.meters.to_set());
+    let told = accepted
+        .work
+        .columns(|endpoint| scene.holdings.owns(endpoint));
+    let tell = notify::tell();
+    // Preparing a statement needs a round trip, so all statements are prepared before the pipeline starts.
+    let mut statements = vec![GUARD];
+    let events = !accepted.events.ids.is_empty();
+    let waits = !accepted.waiting.ids.is_empty();
+    let keys = !accepted.keys.keys.is_empty();
+    let (end, wait_on) = (
+        !recorded.ended.ids.is_empty(),
+        !recorded.waiting.ids.is_empty(),
+    );
+    let (healths, failed, notices) = (
+        !recorded.healths.is_empty(),
+        !recorded.failed.is_empty(),
+        !recorded.notices.is_empty(),
+    );
+    let raised = [
+        (meta::EVENT_LEAD, accepted.leads.0, scene.leads.0),
+        (meta::DELIVERY_LEAD, accepted.leads.1, scene.leads.1),
+    ];
+    let raise = raised.iter().any(|(_, lead, known)| lead > known);
+    for (wanted, sql) in [
+        (keys, accept::INSERT_KEYS),
+        (events, accept::INSERT_EVENTS),
+        (waits, accept::INSERT_WAITING),
+        (told.is_some(), &*tell),
+        (end, record::MOVE_ENDED),
+        (wait_on, record::UPDATE_WAITING),
+        (healths, record::WRITE_HEALTHS),
+        (failed, outbox::FAIL),
+        (notices, outbox::NOTICE),
+        (counted.is_some(), count_changes::COUNT),
+        (used.is_some(), usage::COUNT),
+        (set.is_some(), usage::SET),
+        (raise, RAISE),
+    ] {
+        if wanted {
+            statements.push(sql);
+        }
+    }
+    link.prepare_all(&statements).await?;
+    let mut pipeline = Pipeline::default();
+    if !begun {
+        pipeline.then(link.batch("BEGIN"));
+    }
+    pipeline.then(guard(scene, batch));
+    if keys {
+        pipeline.then(accept::insert_keys(link, &accepted.keys));
+    }
+    if events {
+        pipeline.then(accept::insert_events(link, &accepted.events));
+    }
+    if waits {
+        pipeline.then(accept::insert_waiting(link, &accepted.waiting));
+    }
+    if end {
+        pipeline.then(record::end(link, &recorded.ended));
+    }
+    if wait_on {
+        pipeline.then(record::wait_on(link, &recorded.waiting));
+    }
+    if healths {
+        pipeline.then(record::remember(link, &recorded.healths));
+    }
+    if failed {
+        pipeline.then(outbox::fail(link, &recorded.failed));
+    }
+    if notices {
+        pipeline.then(outbox::keep_notices(link, &recorded.notices));
+    }
+    if let Some((endpoints, waiting, dead)) = &counted {
+        let slot = scene.slot();
+        pipeline.then(async move {
+            link.execute(count_changes::COUNT, &[endpoints, waiting, dead, &slot])
+                .await?;
+            Ok(())
+        });
+    }
+    if let Some((months, tenants, events)) = &used {
+        let slot = scene.slot();
+        pipeline.then(async move {
+            link.execute(usage::COUNT, &[months, tenants, events, &slot])
+                .await?;
+            Ok(())
+        });
+    }
+    if let Some((tenants, arrivals)) = &set {
+        pipeline.then(async move {
+            link.execute(usage::SET, &[tenants, arrivals]).await?;
+            Ok(())
+        });
+    }
+    for (name, lead, known) in raised {
+        if lead > known {
+            pipeline.then(async move {
+                link.execute(RAISE, &[&name, &lead]).await?;
+                Ok(())
+            });
+        }
+    }
+    if let Some((shards, ids, dues)) = &told {
+        let (me, tell) = (scene.holdings.me().0 as i64, &*tell);
+        pipeline.then(async move {
+            link.execute(tell, &[shards, ids, dues, &me]).await?;
+            Ok(())
+        });
+    }
+    pipeline.then(link.batch("COMMIT"));
+    pipeline.await
+}
+
+/// Checks what the plan relies on: the directory version if it routes events, this node's shards if it records
+/// attempts.
+async fn guard(scene: &WriteContext, batch: &Batch) -> Result<(), DbError> {
+    let known = (!batch.accepts.is_empty()).then(|| scene.routes.known());
+    let mut held: FxHashMap<i16, i64> = FxHashMap::default();
+    let mut me = None;
+    // Checks the ownership of each record, not the present one: this node may have lost a shard and claimed it again
+    // since.
+    for tenure in batch.current().map(|it| it.tenure) {
+        me = Some(tenure.me.0 as i64);
+        held.insert(tenure.shard.number() as i16, tenure.epoch.unwrap_or(-1));
+    }
+    let (shards, epochs): (Vec<i16>, Vec<i64>) = held.into_iter().unzip();
+    scene
+        .link
+        .execute(GUARD, &[&known, &me, &shards, &epochs])
+        .await?;
+    Ok(())
+}
+
+/// Marks the records of shards that this node does not own according to the database as superseded.
+async fn drop_lost_shards(scene: &WriteContext, batch: &mut Batch) -> Result<(), DbError> {
+    let me = scene.holdings.me().0 as i64;
+    let sql = "SELECT s.no, s.epoch FROM shards s JOIN nodes n ON n.no = s.owner WHERE n.no = $1";
+    let rows = scene.link.query(sql, &[&me]).await?;
+    let owned: FxHashMap<i16, i64> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    batch.drop_if(|it| {
+        let Tenure { shard, epoch, .. } = it.tenure;
+        epoch.is_none() || owned.get(&(shard.number() as i16)).copied() != epoch
+    });
+    Ok(())
+}
+
+/// Marks the records of deliveries that have changed since their attempts started as superseded.
+async fn drop_superseded(link: &PgConnection, batch: &mut Batch) -> Result<(), DbError> {
+    let ids: Vec<Id> = batch
+        .current()
+        .map(|it| Id(it.attempt.delivery.id().0))
+        .collect();
+    let sql = "SELECT id, attempts FROM waiting WHERE id = ANY ($1)";
+    let rows = link.query(sql, &[&ids]).await?;
+    let stand: FxHashMap<u128, i32> = rows
+        .iter()
+        .map(|row| (row.get::<_, Id>(0).0, row.get(1)))
+        .collect();
+    batch.drop_if(|it| {
+        let facts = it.attempt.delivery.facts();
+        stand.get(&facts.id.0).map(|attempts| attempts + 1) != Some(facts.attempts as i32)
+    });
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! The master key that nodes share if none is configured.
+//!
+//! The store neither creates nor uses the key: it keeps the one that the first node offers, and gives it to all
+//! nodes. Of a configured key it stores only the name, so that no two nodes encrypt with different keys.
+
+use super::write_context::WriteContext;
+use crate::Answer;
+use crate::postgres::connection::PgConnection;
+use crate::postgres::db_error::DbError;
+use crate::postgres::read::readers::ReadKind;
+use crate::postgres::schema::meta;
+use crate::postgres::store::PostgresStore;
+
+impl PostgresStore {
+    /// Returns the master keys that all nodes share, if a node has offered some.
+    pub fn shared_master_keys(&self) -> Answer<Option<String>> {
+        self.read(ReadKind::Quick, async |link: &PgConnection| {
+            kept(link).await
+        })
+    }
+
+    /// Offers master keys to be shared by all nodes. Returns the shared keys: these, or those that another node
+    /// offered before.
+    pub fn offer_master_keys(&self, keys: String) -> Answer<String> {
+        self.write(async move |scene: &mut WriteContext| {
+            // A concurrent offer waits here for the commit of the first one, and then reads it.
+            let sql = "INSERT INTO vault (keys) VALUES ($1) ON CONFLICT DO NOTHING";
+            scene.link.execute(sql, &[&keys]).await?;
+            let kept = kept(&scene.link).await?;
+            kept.ok_or_else(|| DbError::Corrupt("the vault is empty".to_owned()))
+        })
+    }
+
+    /// Returns the name of the master key that the nodes encrypt with, if a node has set it.
+    pub fn master_key_in_use(&self) -> Answer<Option<u32>> {
+        self.read(ReadKind::Quick, async |link: &PgConnection| {
+            in_use(link).await
+        })
+    }
+
+    /// Registers the names of the master keys that this node can decrypt with, the newest first. Returns the name of
+    /// the key that was in use. If this node knows that key, its newest key is in use from now on.
+    pub fn use_master_key(&self, known: Vec<u32>) -> Answer<u32> {
+        self.write(async move |scene: &mut WriteContext| {
+            let newest = known.first().copied().map_or(0, i64::from);
+            // A concurrent call waits here for the commit of the first one, and then reads it.
+            let sql = "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+            let link = &scene.link;
+            link.execute(sql, &[&meta::MASTER_KEY, &newest]).await?;
+            let used = in_use(link).await?;
+            let used = used.ok_or_else(|| DbError::Corrupt("no master key".to_owned()))?;
+            if known.contains(&used) && i64::from(used) != newest {
+                scene.set_number(meta::MASTER_KEY, newest).await?;
+            }
+            Ok(used)
+        })
+    }
+}
+
+async fn in_use(link: &PgConnection) -> Result<Option<u32>, DbError> {
+    let sql = "SELECT value FROM meta WHERE name = $1";
+    let row = link.query_opt(sql, &[&meta::MASTER_KEY]).await?;
+    Ok(row.map(|row| row.get::<_, i64>(0) as u32))
+}
+
+async fn kept(link: &PgConnection) -> Result<Option<String>, DbError> {
+    let row = link.query_opt("SELECT keys FROM vault", &[]).await?;
+    Ok(row.map(|row| row.get(0)))
+}

@@ -1,0 +1,36 @@
+//! Writes: everything that changes the database on behalf of a caller.
+//!
+//! Calls are put into a write queue ([`write_queue::Queue`]). The [`writer::Writer`] takes a group of them and commits
+//! accepted events, recorded results and completed deliveries as one [`batch`], in one round trip. Every other
+//! operation is cold: it runs alone in a transaction, with a [`write_context::WriteContext`] that gives it the
+//! connection, the routing table and the place for its side effects.
+//!
+//! Guarantees: a batch commits only if the directory and the owned shards ([`owned_shards::Holdings`]) are those it
+//! was planned with. Answers are sent after the commit. A caller whose answer was lost is told that the outcome is
+//! unknown.
+
+pub(in crate::postgres) mod accept;
+pub(in crate::postgres) mod alerts;
+pub(in crate::postgres) mod audit;
+pub(in crate::postgres) mod batch;
+pub(in crate::postgres) mod changelog;
+pub(in crate::postgres) mod count_changes;
+pub(in crate::postgres) mod directory;
+pub(in crate::postgres) mod endpoints;
+pub(in crate::postgres) mod master_keys;
+pub(in crate::postgres) mod new_waiting;
+pub(in crate::postgres) mod notify;
+pub(in crate::postgres) mod notify_message;
+pub(in crate::postgres) mod operation;
+pub(in crate::postgres) mod outbox;
+pub(in crate::postgres) mod owned_shards;
+pub(in crate::postgres) mod record;
+pub(in crate::postgres) mod replays;
+pub(in crate::postgres) mod routing_table;
+pub(in crate::postgres) mod sessions;
+pub(in crate::postgres) mod stats;
+pub(in crate::postgres) mod unowned;
+pub(in crate::postgres) mod usage;
+pub(in crate::postgres) mod write_context;
+pub(in crate::postgres) mod write_queue;
+pub(in crate::postgres) mod writer;

@@ -1,0 +1,149 @@
+//! Operations in the write queue.
+//!
+//! *Hot* operations accept events and record attempts. The writer combines all hot operations of a group into a few
+//! array statements and sends them together. All others are *cold*: each is a function that runs in its own
+//! transaction, in queue order between the hot ones. Both kinds may run more than once, each time from the start,
+//! after the previous run was rolled back.
+
+use std::pin::Pin;
+
+use posthaste_core::dispatcher::AttemptRecord;
+use posthaste_core::time::Timestamp;
+
+use super::owned_shards::Tenure;
+use super::write_context::WriteContext;
+use crate::postgres::db_error::DbError;
+use crate::postgres::reply::Reply;
+use crate::{AttemptDetail, Done, Ingest, NewEvent, Quotas, StoreError, Written};
+
+/// An operation of the write queue.
+pub(in crate::postgres) enum Operation {
+    /// Events to accept.
+    Accept(Accepting),
+    /// An attempt to record.
+    Record(Box<Recording>),
+    /// Any other operation.
+    Cold(Box<dyn Cold>),
+}
+
+/// Events of one tenant that are accepted together.
+pub(in crate::postgres) struct Accepting {
+    pub(in crate::postgres) now: Timestamp,
+    pub(in crate::postgres) events: Vec<NewEvent>,
+    pub(in crate::postgres) allowance: Quotas,
+    pub(in crate::postgres) bytes: usize,
+    pub(in crate::postgres) reply: Reply<Ingest>,
+}
+
+/// An attempt that does not disable its endpoint. A second attempt of the same delivery goes to another batch.
+pub(in crate::postgres) struct Recording {
+    pub(in crate::postgres) now: Timestamp,
+    pub(in crate::postgres) attempt: AttemptRecord,
+    pub(in crate::postgres) detail: AttemptDetail,
+    /// The ownership under which the attempt was submitted. The attempt is not recorded under a later one.
+    pub(in crate::postgres) tenure: Tenure,
+    pub(in crate::postgres) reply: Reply<Written>,
+}
+
+impl Operation {
+    /// Returns the number of bytes that the operation adds to a transaction.
+    pub(in crate::postgres) fn bytes(&self) -> usize {
+        match self {
+            Operation::Accept(accepting) => accepting.bytes,
+            Operation::Record(_) => 0,
+            Operation::Cold(cold) => cold.bytes(),
+        }
+    }
+
+    /// Answers the operation with an error, without running it.
+    pub(in crate::postgres) fn refuse(self, why: StoreError) {
+        match self {
+            Operation::Accept(accepting) => accepting.reply.give(Err(why)),
+            Operation::Record(recording) => recording.reply.give(Err(why)),
+            Operation::Cold(cold) => cold.answer(Err(why)),
+        }
+    }
+}
+
+/// The future of a running cold operation.
+pub(in crate::postgres) type Running<'a> = Pin<Box<dyn Future<Output = Result<(), DbError>> + 'a>>;
+
+/// An operation that runs in its own transaction.
+pub(in crate::postgres) trait Cold: Send {
+    /// Runs the operation. May be called again after a rollback.
+    fn run<'a>(&'a mut self, scene: &'a mut WriteContext) -> Running<'a>;
+    /// Answers the caller.
+    fn answer(self: Box<Self>, committed: Result<(), StoreError>);
+    /// Called when the operation is the owner's and this node is not the owner any more. Sets the answer for that
+    /// case, and returns whether there is one.
+    fn fenced(&mut self) -> bool;
+    /// Returns the number of bytes that the operation adds to a transaction.
+    fn bytes(&self) -> usize;
+}
+
+/// A cold operation that answers with a `T`.
+pub(in crate::postgres) struct Task<T, F> {
+    run: F,
+    result: Option<T>,
+    /// The answer if this node is not the owner any more.
+    if_fenced: Option<T>,
+    reply: Option<Reply<T>>,
+    bytes: usize,
+}
+
+impl<T, F> Task<T, F>
+where
+    T: Send + 'static,
+    F: AsyncFnMut(&mut WriteContext) -> Result<T, DbError> + Send + 'static,
+{
+    /// Creates an operation that runs `run` and answers through `done`.
+    pub(in crate::postgres) fn boxed(bytes: usize, run: F, done: Done<T>) -> Operation {
+        Task::owners(bytes, None, run, done)
+    }
+
+    /// The same for an operation that only the owner may run; `if_fenced` is the answer if this node is not the
+    /// owner.
+    pub(in crate::postgres) fn owners(
+        bytes: usize,
+        if_fenced: Option<T>,
+        run: F,
+        done: Done<T>,
+    ) -> Operation {
+        Operation::Cold(Box::new(Task {
+            run,
+            result: None,
+            if_fenced,
+            reply: Some(Reply::new(done)),
+            bytes,
+        }))
+    }
+}
+
+impl<T, F> Cold for Task<T, F>
+where
+    T: Send + 'static,
+    F: AsyncFnMut(&mut WriteContext) -> Result<T, DbError> + Send + 'static,
+{
+    fn run<'a>(&'a mut self, scene: &'a mut WriteContext) -> Running<'a> {
+        Box::pin(async move {
+            self.result = Some((self.run)(scene).await?);
+            Ok(())
+        })
+    }
+
+    fn answer(mut self: Box<Self>, committed: Result<(), StoreError>) {
+        let result = self.result.take();
+        if let Some(reply) = self.reply.take() {
+            reply.give(committed.map(|()| result.expect("what is committed was run")));
+        }
+    }
+
+    fn fenced(&mut self) -> bool {
+        self.result = self.if_fenced.take();
+        self.result.is_some()
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}

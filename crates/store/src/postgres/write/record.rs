@@ -1,0 +1,493 @@
+//! Records the results of attempts, and other changes of deliveries.
+//!
+//! Attempts are written in batches, as columns ([`Recorded`]). Cancelling, disabling the endpoint, retrying by hand
+//! and sweeping are cold operations.
+
+use std::sync::Arc;
+
+use posthaste_core::delivery::DeadReason;
+use posthaste_core::dispatcher::{AttemptRecord, News};
+use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
+use posthaste_core::lane::{Health, Standing};
+use posthaste_core::time::Timestamp;
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde_json::json;
+
+use super::count_changes::Tally;
+use super::endpoints;
+use super::operation::{Operation, Recording, Task};
+use super::outbox::{self, Failed, NoticeColumns};
+use super::owned_shards::Tenure;
+use super::write_context::WriteContext;
+use crate::codes::Coded;
+use crate::postgres::connection::PgConnection;
+use crate::postgres::db_error::DbError;
+use crate::postgres::reply::Reply;
+use crate::postgres::schema::columns::{EnumCode, Id, most, ms, to_json};
+use crate::postgres::schema::delivery_rows::{self, failed_with, granted, standing_of};
+use crate::{AttemptDetail, AttemptEntry, DisabledReason, Done, RetryResult, SweepResult, Written};
+
+/// The rows that a batch of attempts changes.
+#[derive(Default)]
+pub(in crate::postgres) struct Recorded {
+    pub(in crate::postgres) ended: EndedColumns,
+    pub(in crate::postgres) waiting: WaitingColumns,
+    pub(in crate::postgres) healths: FxHashMap<i64, Health>,
+    pub(in crate::postgres) failed: Failed,
+    pub(in crate::postgres) notices: NoticeColumns,
+}
+
+/// Deliveries that have ended.
+#[derive(Default)]
+pub(in crate::postgres) struct EndedColumns {
+    pub(in crate::postgres) ids: Vec<Id>,
+    pub(in crate::postgres) attempts: Vec<i32>,
+    pub(in crate::postgres) spent: Vec<i32>,
+    pub(in crate::postgres) at: Vec<i64>,
+    pub(in crate::postgres) statuses: Vec<i16>,
+    pub(in crate::postgres) reasons: Vec<Option<i16>>,
+    pub(in crate::postgres) kinds: Vec<Option<i16>>,
+    pub(in crate::postgres) delays: Vec<Option<i64>>,
+    pub(in crate::postgres) granted: Vec<Option<String>>,
+    pub(in crate::postgres) last: Vec<String>,
+}
+
+/// Deliveries that keep waiting.
+#[derive(Default)]
+pub(in crate::postgres) struct WaitingColumns {
+    pub(in crate::postgres) ids: Vec<Id>,
+    pub(in crate::postgres) attempts: Vec<i32>,
+    pub(in crate::postgres) spent: Vec<i32>,
+    pub(in crate::postgres) due: Vec<i64>,
+    pub(in crate::postgres) statuses: Vec<i16>,
+    pub(in crate::postgres) triggers: Vec<i16>,
+    pub(in crate::postgres) kinds: Vec<Option<i16>>,
+    pub(in crate::postgres) delays: Vec<Option<i64>>,
+    pub(in crate::postgres) granted: Vec<Option<String>>,
+    pub(in crate::postgres) last: Vec<String>,
+}
+
+fn code<T: Coded>(word: T) -> i16 {
+    word.code() as i16
+}
+
+impl Recorded {
+    /// Adds an attempt to the endpoint with this number.
+    pub(in crate::postgres) fn add(
+        &mut self,
+        tally: &mut Tally,
+        now: Timestamp,
+        endpoint_no: i64,
+        attempt: &AttemptRecord,
+        detail: &AttemptDetail,
+    ) {
+        let after = &attempt.delivery;
+        let facts = after.facts();
+        let entry = AttemptEntry::new(&attempt.settlement, detail.clone());
+        let kind = failed_with(after, entry.error_kind);
+        self.failed.note(endpoint_no, after, kind);
+        let kind = kind.map(code);
+        let (status, due, trigger) = standing_of(after);
+        let delay = facts.previous_delay.map(|delay| delay.as_millis() as i64);
+        let (id, last) = (Id(facts.id.0), to_json(&entry));
+        let (attempts, spent) = (facts.attempts as i32, facts.spent as i32);
+        match due {
+            None => {
+                let to = &mut self.ended;
+                let state = after.state();
+                to.ids.push(id);
+                to.attempts.push(attempts);
+                to.spent.push(spent);
+                to.at.push(state.ended_at().map_or(0, ms));
+                to.statuses.push(code(status));
+                to.reasons.push(state.dead_reason().map(code));
+                to.kinds.push(kind);
+                to.delays.push(delay);
+                to.granted.push(granted(facts));
+                to.last.push(last);
+                tally.count(
+                    endpoint_no,
+                    Some(crate::codes::RowStatus::Pending),
+                    Some(status),
+                );
+            }
+            Some(due) => {
+                let to = &mut self.waiting;
+                to.ids.push(id);
+                to.attempts.push(attempts);
+                to.spent.push(spent);
+                to.due.push(due);
+                to.statuses.push(code(status));
+                to.triggers.push(code(trigger));
+                to.kinds.push(kind);
+                to.delays.push(delay);
+                to.granted.push(granted(facts));
+                to.last.push(last);
+            }
+        }
+        if let Some(health) = &attempt.health {
+            let known = self.healths.get(&endpoint_no);
+            if known.is_none_or(|known| known.revision < health.revision) {
+                self.healths.insert(endpoint_no, health.clone());
+            }
+        }
+        for news in &attempt.news {
+            let detail = detail_of(*news);
+            self.notices.push(endpoint_no, now, news.name(), &detail);
+        }
+    }
+}
+
+fn detail_of(news: News) -> serde_json::Value {
+    match news {
+        News::BreakerTripped(reason) => json!({ "reason": reason }),
+        News::Recovered => json!({}),
+        News::DisableWarning(cause) | News::Disabled(cause) => json!({ "cause": cause }),
+    }
+}
+
+/// Moves ended deliveries from `waiting` to `ended`. A delivery that has changed since its attempt started aborts the
+/// transaction.
+pub(in crate::postgres) const MOVE_ENDED: &str = "WITH gone AS (DELETE FROM waiting w USING unnest($1::uuid[], $2::int[], \
+    $3::int[], $4::bigint[], $5::smallint[], $6::smallint[], $7::smallint[], $8::bigint[], $9::text[], \
+    $10::text[]) AS g (id, attempts, spent, ended_at, status, reason, kind, delay_ms, granted, last) \
+    WHERE w.id = g.id AND w.attempts = g.attempts - 1 \
+    RETURNING w.id, w.event_id, w.endpoint_no, w.tenant_no, w.created_at, g.ended_at, w.first_due, \
+    w.give_up_at, g.delay_ms, w.ordering, g.attempts, g.spent, g.status, g.reason, g.kind, w.type, \
+    g.granted, g.last), \
+    kept AS (INSERT INTO ended (id, event_id, endpoint_no, tenant_no, created_at, ended_at, first_due, \
+    give_up_at, delay_ms, ordering, attempts, spent, status, reason, kind, type, granted, last) \
+    SELECT * FROM gone) \
+    SELECT demand(count(*) = cardinality($1)) FROM gone";
+
+/// Updates deliveries that keep waiting, and inserts their attempts. A delivery that has changed since its attempt
+/// started aborts the transaction.
+pub(in crate::postgres) const UPDATE_WAITING: &str = "WITH moved AS (UPDATE waiting w SET attempts = g.attempts, \
+    spent = g.spent, due = g.due, status = g.status, trigger = g.trigger, kind = g.kind, \
+    delay_ms = g.delay_ms, granted = g.granted, last = g.last \
+    FROM unnest($1::uuid[], $2::int[], $3::int[], $4::bigint[], $5::smallint[], $6::smallint[], \
+    $7::smallint[], $8::bigint[], $9::text[], $10::text[]) \
+    AS g (id, attempts, spent, due, status, trigger, kind, delay_ms, granted, last) \
+    WHERE w.id = g.id AND w.attempts = g.attempts - 1 RETURNING w.id, w.attempts, w.last), \
+    kept AS (INSERT INTO attempts (delivery_id, number, entry) SELECT * FROM moved) \
+    SELECT demand(count(*) = cardinality($1)) FROM moved";
+
+/// Writes endpoint healths that are newer than the stored ones. The rows must be sorted by endpoint.
+pub(in crate::postgres) const WRITE_HEALTHS: &str = "INSERT INTO healths AS h (endpoint_no, revision, tripped, health) \
+    SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::boolean[], $4::text[]) \
+    ON CONFLICT (endpoint_no) DO UPDATE SET revision = excluded.revision, tripped = excluded.tripped, \
+    health = excluded.health WHERE h.revision < excluded.revision";
+
+/// Moves deliveries that have ended.
+pub(in crate::postgres) async fn end(
+    link: &PgConnection,
+    it: &EndedColumns,
+) -> Result<(), DbError> {
+    link.execute(
+        MOVE_ENDED,
+        &[
+            &it.ids,
+            &it.attempts,
+            &it.spent,
+            &it.at,
+            &it.statuses,
+            &it.reasons,
+            &it.kinds,
+            &it.delays,
+            &it.granted,
+            &it.last,
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Updates deliveries that keep waiting.
+pub(in crate::postgres) async fn wait_on(
+    link: &PgConnection,
+    it: &WaitingColumns,
+) -> Result<(), DbError> {
+    link.execute(
+        UPDATE_WAITING,
+        &[
+            &it.ids,
+            &it.attempts,
+            &it.spent,
+            &it.due,
+            &it.statuses,
+            &it.triggers,
+            &it.kinds,
+            &it.delays,
+            &it.granted,
+            &it.last,
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Writes endpoint healths.
+pub(in crate::postgres) async fn remember(
+    link: &PgConnection,
+    healths: &FxHashMap<i64, Health>,
+) -> Result<(), DbError> {
+    let mut sorted: Vec<(&i64, &Health)> = healths.iter().collect();
+    sorted.sort_unstable_by_key(|(no, _)| **no);
+    let numbers: Vec<i64> = sorted.iter().map(|(no, _)| **no).collect();
+    let revisions: Vec<i64> = sorted.iter().map(|(_, it)| it.revision as i64).collect();
+    let tripped: Vec<bool> = sorted.iter().map(|(_, it)| it.trip.is_some()).collect();
+    let texts: Vec<String> = sorted.iter().map(|(_, it)| to_json(it)).collect();
+    link.execute(WRITE_HEALTHS, &[&numbers, &revisions, &tripped, &texts])
+        .await?;
+    Ok(())
+}
+
+/// Creates the operation that records an attempt. An attempt that disables its endpoint changes more than rows of
+/// deliveries, so it gets its own transaction.
+pub(in crate::postgres) fn recording(
+    now: Timestamp,
+    attempt: Box<AttemptRecord>,
+    detail: AttemptDetail,
+    tenure: Tenure,
+    done: Done<Written>,
+) -> Operation {
+    if attempt.disable.is_some() {
+        let run = async move |scene: &mut WriteContext| {
+            disable(scene, now, &attempt, &detail, tenure).await
+        };
+        return Task::owners(0, Some(Written::Superseded), run, done);
+    }
+    Operation::Record(Box::new(Recording {
+        now,
+        attempt: *attempt,
+        detail,
+        tenure,
+        reply: Reply::new(done),
+    }))
+}
+
+/// Creates the operation that cancels a delivery as the owner of its endpoint.
+pub(in crate::postgres) fn cancelling(
+    delivery: DeliveryId,
+    at: Timestamp,
+    done: Done<Written>,
+) -> Operation {
+    let run = async move |scene: &mut WriteContext| cancel_as_owner(scene, delivery, at).await;
+    Task::owners(0, Some(Written::Superseded), run, done)
+}
+
+/// Cancels a delivery as the owner of its endpoint, if it still waits.
+async fn cancel_as_owner(
+    scene: &mut WriteContext,
+    delivery: DeliveryId,
+    at: Timestamp,
+) -> Result<Written, DbError> {
+    let Some(row) = delivery_rows::find_for_update(&scene.link, delivery).await? else {
+        return Ok(Written::Superseded);
+    };
+    scene.guard(row.delivery.facts().endpoint).await?;
+    cancel(scene, &row, at).await
+}
+
+/// Cancels a delivery, if it waits. The caller must hold the row's lock.
+pub(in crate::postgres) async fn cancel(
+    scene: &mut WriteContext,
+    row: &delivery_rows::DeliveryRow,
+    at: Timestamp,
+) -> Result<Written, DbError> {
+    let mut after = row.delivery.clone();
+    if after.cancel(at).is_err() {
+        return Ok(Written::Superseded);
+    }
+    delivery_rows::write_changed(scene, row, &after).await?;
+    Ok(Written::Applied)
+}
+
+/// Records an attempt that disables its endpoint, under the ownership under which it was submitted.
+async fn disable(
+    scene: &mut WriteContext,
+    now: Timestamp,
+    attempt: &AttemptRecord,
+    detail: &AttemptDetail,
+    tenure: Tenure,
+) -> Result<Written, DbError> {
+    scene.lock_directory().await?;
+    let endpoint = attempt.delivery.facts().endpoint;
+    scene.guard_ownership(tenure).await?;
+    let id = attempt.delivery.id();
+    let Some(row) = delivery_rows::find_for_update(&scene.link, id).await? else {
+        return Ok(Written::Superseded);
+    };
+    let attempts = row.delivery.facts().attempts;
+    if !row.status.waits() || attempts.checked_add(1) != Some(attempt.delivery.facts().attempts) {
+        return Ok(Written::Superseded);
+    }
+    let mut recorded = Recorded::default();
+    let tally = &mut scene.effects.tally;
+    recorded.add(tally, now, row.endpoint_no, attempt, detail);
+    let link = scene.link.clone();
+    if !recorded.ended.ids.is_empty() {
+        end(&link, &recorded.ended).await?;
+    }
+    if !recorded.waiting.ids.is_empty() {
+        wait_on(&link, &recorded.waiting).await?;
+    }
+    if !recorded.healths.is_empty() {
+        remember(&link, &recorded.healths).await?;
+    }
+    if let Some(cause) = attempt.disable {
+        let reason = DisabledReason::Automatic(cause);
+        endpoints::stand(scene, endpoint, Standing::Disabled, Some(reason)).await?;
+    }
+    if !recorded.failed.is_empty() {
+        outbox::fail(&link, &recorded.failed).await?;
+    }
+    if !recorded.notices.is_empty() {
+        outbox::keep_notices(&link, &recorded.notices).await?;
+    }
+    Ok(Written::Applied)
+}
+
+/// Makes a delivery due now, or replays it if it has ended, at a user's request.
+pub(in crate::postgres) async fn retry(
+    scene: &mut WriteContext,
+    now: Timestamp,
+    tenant: &TenantId,
+    delivery: DeliveryId,
+) -> Result<RetryResult, DbError> {
+    scene.lock_directory_shared().await?;
+    let Some(routes) = scene.tenant(tenant) else {
+        return Ok(RetryResult::NoSuchDelivery);
+    };
+    let row = delivery_rows::find_for_update(&scene.link, delivery).await?;
+    let Some(row) = row.filter(|row| row.tenant_no == routes.no) else {
+        return Ok(RetryResult::NoSuchDelivery);
+    };
+    let endpoint = row.delivery.facts().endpoint;
+    let Some(route) = routes.endpoint(endpoint) else {
+        return Ok(RetryResult::EndpointDeleted);
+    };
+    if !route.accepts_deliveries() {
+        return Ok(RetryResult::EndpointDisabled);
+    }
+    let mut after = row.delivery.clone();
+    let retried = if after.hasten(now).is_ok() {
+        RetryResult::DueNow { endpoint }
+    } else {
+        if payload_gone(&scene.link, row.delivery.facts().event).await? {
+            return Ok(RetryResult::PayloadDeleted);
+        }
+        after
+            .replay(now, route.give_up_after)
+            .expect("what does not wait has ended");
+        RetryResult::Replayed { endpoint }
+    };
+    delivery_rows::write_changed(scene, &row, &after).await?;
+    scene.tell(endpoint, after.wanted_at().unwrap_or(now));
+    Ok(retried)
+}
+
+/// Returns whether the payload of an event has been deleted. If it has not, it stays until the commit.
+async fn payload_gone(link: &PgConnection, event: EventId) -> Result<bool, DbError> {
+    let sql = "SELECT payload_removed_at IS NOT NULL FROM events WHERE id = $1 FOR KEY SHARE";
+    let row = link.query_opt(sql, &[&Id(event.0)]).await?;
+    Ok(row.is_some_and(|row| row.get(0)))
+}
+
+/// Fails a number of waiting deliveries of an endpoint.
+pub(in crate::postgres) async fn sweep(
+    scene: &mut WriteContext,
+    now: Timestamp,
+    endpoint: EndpointId,
+    reason: DeadReason,
+    except: &Arc<[DeliveryId]>,
+    limit: usize,
+) -> Result<SweepResult, DbError> {
+    let looked_at = limit.saturating_add(except.len()).saturating_add(1);
+    let sql = format!(
+        "SELECT {} FROM waiting w JOIN endpoints e ON e.no = w.endpoint_no \
+         WHERE w.endpoint_no = (SELECT no FROM endpoints WHERE id = $1) \
+         ORDER BY w.due, w.id LIMIT $2 FOR UPDATE OF w",
+        delivery_rows::WAITING
+    );
+    let found = scene
+        .link
+        .query(&sql, &[&Id(endpoint.0), &most(looked_at)])
+        .await?;
+    let spared: FxHashSet<DeliveryId> = except.iter().copied().collect();
+    let mut doomed = Vec::new();
+    let mut more = false;
+    for row in &found {
+        let row = delivery_rows::read(row)?;
+        if spared.contains(&row.delivery.id()) {
+            continue;
+        }
+        if doomed.len() == limit {
+            more = true;
+            break;
+        }
+        let mut after = row.delivery.clone();
+        let failed = match reason {
+            DeadReason::EndpointDeleted => after.delete(now),
+            DeadReason::EndpointDisabled
+            | DeadReason::Permanent
+            | DeadReason::Exhausted
+            | DeadReason::Expired
+            | DeadReason::UnsafeDestination => after.disable(now),
+        };
+        failed.expect("what waits can be failed");
+        doomed.push((row, after));
+    }
+    fail_all(scene, &doomed).await?;
+    let ended = doomed.len();
+    Ok(SweepResult { ended, more })
+}
+
+/// Moves deliveries that failed for the same reason, with one statement.
+async fn fail_all(
+    scene: &mut WriteContext,
+    doomed: &[(
+        delivery_rows::DeliveryRow,
+        posthaste_core::delivery::Delivery,
+    )],
+) -> Result<(), DbError> {
+    let Some((_, first)) = doomed.first() else {
+        return Ok(());
+    };
+    let state = first.state();
+    let mut ids = Vec::new();
+    let mut kinds: Vec<Option<i16>> = Vec::new();
+    let mut failed = Failed::default();
+    for (row, after) in doomed {
+        let last = row.last_attempt()?.and_then(|last| last.error_kind);
+        ids.push(Id(after.id().0));
+        let kind = failed_with(after, last);
+        kinds.push(kind.map(code));
+        failed.note(row.endpoint_no, after, kind);
+        scene.count(
+            row.endpoint_no,
+            Some(row.status),
+            Some(delivery_rows::status_of(after)),
+        );
+    }
+    let ended_at = state.ended_at().map(ms);
+    let reason = state.dead_reason().map(EnumCode);
+    let status = EnumCode(delivery_rows::status_of(first));
+    scene
+        .link
+        .execute(
+            "WITH gone AS (DELETE FROM waiting w USING unnest($1::uuid[], $2::smallint[]) AS g (id, kind) \
+             WHERE w.id = g.id RETURNING w.id, w.event_id, w.endpoint_no, w.tenant_no, w.created_at, \
+             w.first_due, w.give_up_at, w.delay_ms, w.ordering, w.attempts, w.spent, g.kind, w.type, \
+             w.granted, w.last) \
+             INSERT INTO ended (id, event_id, endpoint_no, tenant_no, created_at, first_due, give_up_at, \
+             delay_ms, ordering, attempts, spent, kind, type, granted, last, ended_at, status, reason) \
+             SELECT gone.*, $3::bigint, $4::smallint, $5::smallint FROM gone",
+            &[&ids, &kinds, &ended_at, &status, &reason],
+        )
+        .await?;
+    if !failed.is_empty() {
+        outbox::fail(&scene.link, &failed).await?;
+    }
+    Ok(())
+}

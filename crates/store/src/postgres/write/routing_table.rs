@@ -1,0 +1,240 @@
+//! The routing table: the endpoints of every tenant in memory, with the number of the last directory change that it
+//! includes.
+//!
+//! An event is routed by this table, and its transaction checks that no later change exists. So routing is exact,
+//! although accepting an event reads no directory rows.
+
+use std::sync::Arc;
+
+use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::lane::Standing;
+use posthaste_core::subscription::{EventType, Pattern, wants};
+use posthaste_core::time::Span;
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde_json::Value;
+use tokio_postgres::Row;
+
+use super::changelog;
+use crate::postgres::connection::PgConnection;
+use crate::postgres::db_error::DbError;
+use crate::postgres::schema::columns::{Id, from_json, parse, word};
+use crate::{Change, StoreSettings};
+
+/// An endpoint that is not deleted.
+#[derive(Clone, Debug)]
+pub(in crate::postgres) struct EndpointRoute {
+    pub(in crate::postgres) no: i64,
+    pub(in crate::postgres) id: EndpointId,
+    pub(in crate::postgres) standing: Standing,
+    pub(in crate::postgres) patterns: Vec<Pattern>,
+    pub(in crate::postgres) give_up_after: Span,
+}
+
+impl EndpointRoute {
+    /// Returns whether events make deliveries for this endpoint at all.
+    pub(in crate::postgres) fn accepts_deliveries(&self) -> bool {
+        match self.standing {
+            Standing::Enabled | Standing::Paused => true,
+            Standing::Disabled | Standing::Deleted => false,
+        }
+    }
+
+    /// Returns whether the endpoint gets events of this type.
+    pub(in crate::postgres) fn gets(&self, event_type: &EventType) -> bool {
+        self.accepts_deliveries() && wants(&self.patterns, event_type)
+    }
+}
+
+/// A tenant and its endpoints, sorted by id.
+#[derive(Clone, Debug)]
+pub(in crate::postgres) struct TenantRoutes {
+    pub(in crate::postgres) no: i64,
+    pub(in crate::postgres) policy: Option<Value>,
+    pub(in crate::postgres) endpoints: Vec<EndpointRoute>,
+}
+
+impl TenantRoutes {
+    /// Returns the endpoint with this id, unless it is deleted.
+    pub(in crate::postgres) fn endpoint(&self, id: EndpointId) -> Option<&EndpointRoute> {
+        let place = self.endpoints.binary_search_by_key(&id, |route| route.id);
+        place.ok().map(|place| &self.endpoints[place])
+    }
+}
+
+/// The routing table of all tenants.
+#[derive(Debug, Default)]
+pub(in crate::postgres) struct RoutingTable {
+    tenants: FxHashMap<TenantId, Arc<TenantRoutes>>,
+    /// The number of the last change that is included; `None` before the first read.
+    known: Option<i64>,
+    /// Set when this node knows of a later change.
+    stale: bool,
+}
+
+impl RoutingTable {
+    /// Returns a tenant.
+    pub(in crate::postgres) fn tenant(&self, tenant: &TenantId) -> Option<&Arc<TenantRoutes>> {
+        self.tenants.get(tenant)
+    }
+
+    /// The number of the last change that is included, or -1.
+    pub(in crate::postgres) fn known(&self) -> i64 {
+        self.known.unwrap_or(-1)
+    }
+
+    /// Returns whether the table must be brought up to date before use.
+    pub(in crate::postgres) fn is_stale(&self) -> bool {
+        self.stale || self.known.is_none()
+    }
+
+    /// Notes that the directory has changed.
+    pub(in crate::postgres) fn mark_stale(&mut self) {
+        self.stale = true;
+    }
+
+    /// Invalidates the table. The server may be another one, which never had the data that was read.
+    pub(in crate::postgres) fn forget(&mut self) {
+        self.known = None;
+    }
+
+    /// Reads the changes. The data may be newer than the recorded change number, but never older.
+    pub(in crate::postgres) async fn refresh(
+        &mut self,
+        link: &PgConnection,
+        settings: &StoreSettings,
+    ) -> Result<(), DbError> {
+        let row = link
+            .query_one("SELECT last_change FROM directory", &[])
+            .await?;
+        let last: i64 = row.get(0);
+        match self.known {
+            Some(known) if known == last => {}
+            Some(known) if (1..=changelog::MAX_CHANGES).contains(&(last - known)) => {
+                let touched = touched(link, known, last).await?;
+                self.reload(link, settings, touched).await?;
+            }
+            Some(_) | None => self.reload(link, settings, None).await?,
+        }
+        self.known = Some(last);
+        self.stale = false;
+        Ok(())
+    }
+
+    /// Reads some tenants, or all, with their endpoints.
+    async fn reload(
+        &mut self,
+        link: &PgConnection,
+        settings: &StoreSettings,
+        only: Option<Vec<String>>,
+    ) -> Result<(), DbError> {
+        if only.as_ref().is_some_and(Vec::is_empty) {
+            return Ok(());
+        }
+        let tenants = link
+            .query(
+                "SELECT no, id, policy FROM tenants WHERE NOT deleted \
+                 AND ($1::text[] IS NULL OR id = ANY ($1))",
+                &[&only],
+            )
+            .await?;
+        let mut by_no: FxHashMap<i64, (TenantId, TenantRoutes)> = FxHashMap::default();
+        for row in &tenants {
+            let routes = TenantRoutes {
+                no: row.get(0),
+                policy: policy(row.get(2))?,
+                endpoints: Vec::new(),
+            };
+            by_no.insert(routes.no, (parse(row.get(1))?, routes));
+        }
+        let numbers: Vec<i64> = by_no.keys().copied().collect();
+        let endpoints = link
+            .query(
+                "SELECT tenant_no, no, id, standing, event_types, policy FROM endpoints \
+                 WHERE standing <> 3 AND tenant_no = ANY ($1) ORDER BY id",
+                &[&numbers],
+            )
+            .await?;
+        for row in &endpoints {
+            if let Some((_, tenant)) = by_no.get_mut(&row.get(0)) {
+                tenant
+                    .endpoints
+                    .push(route(row, settings, tenant.policy.as_ref())?);
+            }
+        }
+        match only {
+            None => self.tenants.clear(),
+            Some(only) => self
+                .tenants
+                .retain(|id, _| !only.iter().any(|gone| gone == id.as_str())),
+        }
+        let tenants = by_no.into_values();
+        self.tenants
+            .extend(tenants.map(|(id, routes)| (id, Arc::new(routes))));
+        Ok(())
+    }
+}
+
+/// Returns the tenants that these changes concern, or `None` if some of the changes have been trimmed.
+async fn touched(
+    link: &PgConnection,
+    known: i64,
+    last: i64,
+) -> Result<Option<Vec<String>>, DbError> {
+    let rows = link
+        .query(
+            "SELECT kind, id FROM changes WHERE no > $1 AND no <= $2",
+            &[&known, &last],
+        )
+        .await?;
+    if rows.len() as i64 != last - known {
+        return Ok(None);
+    }
+    let mut tenants: FxHashSet<String> = FxHashSet::default();
+    let mut endpoints: Vec<Id> = Vec::new();
+    for row in &rows {
+        match changelog::read(row.get(0), row.get(1)) {
+            Some(Change::Tenant(tenant)) => {
+                tenants.insert(tenant.to_string());
+            }
+            Some(Change::Endpoint(endpoint)) => endpoints.push(Id(endpoint.0)),
+            Some(Change::Key(_) | Change::Replay(_)) | None => {}
+        }
+    }
+    if !endpoints.is_empty() {
+        let rows = link
+            .query(
+                "SELECT DISTINCT t.id FROM endpoints e JOIN tenants t ON t.no = e.tenant_no \
+                 WHERE e.id = ANY ($1)",
+                &[&endpoints],
+            )
+            .await?;
+        tenants.extend(rows.iter().map(|row| row.get::<_, String>(0)));
+    }
+    Ok(Some(tenants.into_iter().collect()))
+}
+
+fn route(
+    row: &Row,
+    settings: &StoreSettings,
+    tenant: Option<&Value>,
+) -> Result<EndpointRoute, DbError> {
+    let own = policy(row.get(5))?;
+    Ok(EndpointRoute {
+        no: row.get(1),
+        id: EndpointId(row.get::<_, Id>(2).0),
+        standing: word(row, 3)?,
+        patterns: read_patterns(row.get(4))?,
+        give_up_after: settings.policy_for(own.as_ref(), tenant).give_up_after,
+    })
+}
+
+/// Parses stored subscription patterns.
+pub(in crate::postgres) fn read_patterns(text: &str) -> Result<Vec<Pattern>, DbError> {
+    let patterns: Vec<String> = from_json(text)?;
+    patterns.iter().map(|pattern| parse(pattern)).collect()
+}
+
+/// Parses a stored retry policy.
+pub(in crate::postgres) fn policy(text: Option<&str>) -> Result<Option<Value>, DbError> {
+    text.map(from_json).transpose()
+}

@@ -1,0 +1,156 @@
+//! Sessions (called passes). Any node creates, ends and deletes them.
+
+use posthaste_core::id::{PassId, TenantId};
+use posthaste_core::time::Timestamp;
+use tokio_postgres::Row;
+
+use super::directory::{cut, hash_of, live_tenant, one_more};
+use super::write_context::WriteContext;
+use crate::postgres::connection::PgConnection;
+use crate::postgres::db_error::DbError;
+use crate::postgres::schema::columns::{Id, at, most, ms, parse};
+use crate::{CreateResult, KeyHash, Page, PageRequest, Pass, SessionIdentity};
+
+/// Creates a session.
+pub(in crate::postgres) async fn create(
+    scene: &mut WriteContext,
+    pass: &Pass,
+) -> Result<CreateResult, DbError> {
+    let (tenant_no, key) = match &pass.holder {
+        SessionIdentity::Key(hash) => (None, Some(hash.0.as_slice())),
+        SessionIdentity::Tenant(tenant) => {
+            // Deleting a tenant deletes its sessions, so the tenant must not be deleted while a session is added.
+            scene.lock_directory_shared().await?;
+            let Some(no) = live_tenant(&scene.link, tenant).await? else {
+                return Ok(CreateResult::NoSuchTenant);
+            };
+            (Some(no), None)
+        }
+    };
+    let sql = "INSERT INTO passes (id, hash, tenant_no, key_hash, created_at, expires_at) \
+               VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING";
+    let (id, hash) = (Id(pass.id.0), pass.hash.0.as_slice());
+    let (created_at, expires_at) = (ms(pass.created_at), ms(pass.expires_at));
+    let added = scene
+        .link
+        .execute(
+            sql,
+            &[&id, &hash, &tenant_no, &key, &created_at, &expires_at],
+        )
+        .await?;
+    Ok(if added == 1 {
+        CreateResult::Created
+    } else {
+        CreateResult::Taken
+    })
+}
+
+/// Ends a session: of this tenant, or of any if no tenant is given.
+pub(in crate::postgres) async fn end(
+    scene: &mut WriteContext,
+    now: Timestamp,
+    tenant: Option<&TenantId>,
+    pass: PassId,
+) -> Result<bool, DbError> {
+    let link = &scene.link;
+    let (id, now) = (Id(pass.0), ms(now));
+    let ended = match tenant {
+        None => {
+            let sql = "DELETE FROM passes WHERE id = $1 AND expires_at > $2";
+            link.execute(sql, &[&id, &now]).await?
+        }
+        Some(tenant) => {
+            let no = live_tenant(link, tenant).await?;
+            let sql = "DELETE FROM passes WHERE id = $1 AND expires_at > $2 AND tenant_no = $3";
+            link.execute(sql, &[&id, &now, &no]).await?
+        }
+    };
+    Ok(ended == 1)
+}
+
+/// Ends the sessions of a tenant that is being deleted.
+pub(in crate::postgres) async fn delete_of_tenant(
+    link: &PgConnection,
+    tenant_no: i64,
+) -> Result<(), DbError> {
+    let sql = "DELETE FROM passes WHERE tenant_no = $1";
+    link.execute(sql, &[&tenant_no]).await?;
+    Ok(())
+}
+
+/// Ends the sessions of keys that are being revoked.
+pub(in crate::postgres) async fn delete_of_keys(
+    link: &PgConnection,
+    keys: &[KeyHash],
+) -> Result<(), DbError> {
+    let keys: Vec<&[u8]> = keys.iter().map(|hash| hash.0.as_slice()).collect();
+    let sql = "DELETE FROM passes WHERE key_hash = ANY ($1)";
+    link.execute(sql, &[&keys]).await?;
+    Ok(())
+}
+
+const COLUMNS: &str = "p.id, p.hash, p.key_hash, t.id, p.created_at, p.expires_at \
+    FROM passes p LEFT JOIN tenants t ON t.no = p.tenant_no";
+
+fn read(row: &Row) -> Result<Pass, DbError> {
+    let (key, tenant): (Option<&[u8]>, Option<&str>) = (row.get(2), row.get(3));
+    let holder = match (key, tenant) {
+        (Some(_), _) => SessionIdentity::Key(hash_of(row, 2)?),
+        (None, Some(tenant)) => SessionIdentity::Tenant(parse(tenant)?),
+        (None, None) => return Err(DbError::Corrupt("a pass of nobody".to_owned())),
+    };
+    Ok(Pass {
+        id: PassId(row.get::<_, Id>(0).0),
+        hash: hash_of(row, 1)?,
+        holder,
+        created_at: at(row.get(4)),
+        expires_at: at(row.get(5)),
+    })
+}
+
+/// Returns the session with this hash, unless it has expired.
+pub(in crate::postgres) async fn pass(
+    link: &PgConnection,
+    now: Timestamp,
+    hash: KeyHash,
+) -> Result<Option<Pass>, DbError> {
+    let sql = format!("SELECT {COLUMNS} WHERE p.hash = $1 AND p.expires_at > $2");
+    let row = link
+        .query_opt(&sql, &[&hash.0.as_slice(), &ms(now)])
+        .await?;
+    row.as_ref().map(read).transpose()
+}
+
+/// Lists the sessions of a tenant, the newest first.
+pub(in crate::postgres) async fn passes(
+    link: &PgConnection,
+    now: Timestamp,
+    tenant: &TenantId,
+    page: PageRequest<PassId>,
+) -> Result<Page<Pass, PassId>, DbError> {
+    let tenant_no = live_tenant(link, tenant).await?;
+    let before = Id(page.before.map_or(u128::MAX, |id| id.0));
+    // Sorted like the index; otherwise the sessions of all tenants would be read to find those of a small one.
+    let sql = format!(
+        "SELECT {COLUMNS} WHERE p.tenant_no IS NOT NULL AND (p.tenant_no, p.id) >= ($1, $2) \
+         AND (p.tenant_no, p.id) < ($1, $3) AND p.expires_at > $4 \
+         ORDER BY p.tenant_no DESC, p.id DESC LIMIT $5"
+    );
+    let (first, limit) = (Id(0), one_more(page.limit));
+    let rows = link
+        .query(&sql, &[&tenant_no, &first, &before, &ms(now), &limit])
+        .await?;
+    let items = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    Ok(cut(items, page.limit, |last| last.id))
+}
+
+/// Deletes expired sessions. Returns their number. Rows that another node is deleting are skipped.
+pub(in crate::postgres) async fn tidy(
+    link: &PgConnection,
+    now: Timestamp,
+    limit: usize,
+) -> Result<usize, DbError> {
+    let sql = "DELETE FROM passes WHERE id IN (SELECT id FROM passes WHERE expires_at <= $1 \
+               ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)";
+    Ok(link.execute(sql, &[&ms(now), &most(limit)]).await? as usize)
+}

@@ -1,0 +1,219 @@
+//! Stats by scope and time bucket, added by all nodes.
+//!
+//! A flush is one statement in its own transaction, apart from accepts and records. All nodes write the rows in the
+//! same order, so concurrent flushes wait for each other and cannot deadlock. Each flush has a number. It is stored
+//! with the flusher id, which the process gets when it opens the store and keeps even if it gets a new node number. A
+//! flush that is repeated, because its outcome was unknown, waits for the first try and then adds nothing.
+
+use posthaste_core::time::Timestamp;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use super::directory::live_tenant;
+use super::outbox;
+use super::write_context::WriteContext;
+use crate::figures::by_bucket;
+use crate::postgres::connection::PgConnection;
+use crate::postgres::db_error::DbError;
+use crate::postgres::read::readers::ReadKind;
+use crate::postgres::schema::columns::{Id, at, most, ms};
+use crate::postgres::store::PostgresStore;
+use crate::{Answer, BucketWidth, Figures, Scope, StatEntry, Tally};
+
+impl Figures for PostgresStore {
+    fn add_figures(&self, number: u64, happened: Vec<StatEntry>) -> Answer<()> {
+        let rows = StatsColumns::of(happened);
+        self.write(async move |scene: &mut WriteContext| rows.add(scene, number).await)
+    }
+
+    fn figures(
+        &self,
+        scope: Scope,
+        width: BucketWidth,
+        since: Timestamp,
+    ) -> Answer<Vec<(Timestamp, Tally)>> {
+        self.read_whole(ReadKind::Quick, async move |link: &PgConnection| {
+            read(link, &scope, width, since).await
+        })
+    }
+
+    fn failing_figures(
+        &self,
+        width: BucketWidth,
+        since: Timestamp,
+        limit: usize,
+    ) -> Answer<Vec<(Scope, Tally)>> {
+        self.read(ReadKind::Long, async move |link: &PgConnection| {
+            failing(link, width, since, limit).await
+        })
+    }
+}
+
+/// Rows to add, as columns.
+#[derive(Default)]
+struct StatsColumns {
+    widths: Vec<i16>,
+    began: Vec<i64>,
+    tenants: Vec<Option<String>>,
+    endpoints: Vec<Option<Id>>,
+    counts: [Vec<i64>; Tally::COLUMNS],
+}
+
+impl StatsColumns {
+    fn of(happened: Vec<StatEntry>) -> StatsColumns {
+        let mut rows = StatsColumns::default();
+        for ((width, began, scope), tally) in by_bucket(happened) {
+            let (tenant, endpoint) = match scope {
+                Scope::Everything => (None, None),
+                Scope::Tenant(tenant) => (Some(tenant.to_string()), None),
+                Scope::Endpoint(endpoint) => (None, Some(Id(endpoint.0))),
+            };
+            rows.widths.push(width.code());
+            rows.began.push(ms(began));
+            rows.tenants.push(tenant);
+            rows.endpoints.push(endpoint);
+            for (column, count) in rows.counts.iter_mut().zip(tally.columns()) {
+                column.push(count);
+            }
+        }
+        rows
+    }
+
+    async fn add(&self, scene: &WriteContext, number: u64) -> Result<(), DbError> {
+        let mut given: Vec<&(dyn ToSql + Sync)> =
+            vec![&self.widths, &self.began, &self.tenants, &self.endpoints];
+        given.extend(self.counts.iter().map(|it| it as &(dyn ToSql + Sync)));
+        let (number, at) = (number as i64, self.began.iter().max().copied());
+        let at = at.unwrap_or(0);
+        given.extend([&scene.flusher as &(dyn ToSql + Sync), &number, &at]);
+        scene.link.execute(ADD, &given).await?;
+        Ok(())
+    }
+}
+
+const ADD: &str = "WITH fresh AS (INSERT INTO flushes AS l (flusher, number, at) VALUES ($13, $14, $15) \
+    ON CONFLICT (flusher) DO UPDATE SET number = EXCLUDED.number, at = greatest(l.at, EXCLUDED.at) \
+    WHERE l.number < EXCLUDED.number RETURNING 1) \
+    INSERT INTO figures AS f (width, bucket, scope, attempts, retries, \
+    second_attempts, second_successes, succeeded, failed, latency_micros, slowest_micros) \
+    SELECT g.width, g.bucket, s.no, g.attempts, g.retries, g.second_attempts, \
+    g.second_successes, g.succeeded, g.failed, g.latency_micros, g.slowest_micros \
+    FROM UNNEST($1::smallint[], $2::bigint[], $3::text[], $4::uuid[], $5::bigint[], $6::bigint[], \
+    $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[]) \
+    AS g (width, bucket, tenant, endpoint, attempts, retries, second_attempts, second_successes, \
+    succeeded, failed, latency_micros, slowest_micros) \
+    CROSS JOIN LATERAL (SELECT CASE \
+     WHEN g.tenant IS NOT NULL THEN (SELECT no FROM tenants WHERE id = g.tenant AND NOT deleted) \
+     WHEN g.endpoint IS NOT NULL THEN \
+      (SELECT no FROM endpoints WHERE id = g.endpoint AND standing <> 3) \
+     ELSE 0 END AS no) s \
+    WHERE s.no IS NOT NULL AND EXISTS (SELECT 1 FROM fresh) ORDER BY g.width, g.bucket, s.no \
+    ON CONFLICT (width, bucket, scope) DO UPDATE SET \
+    attempts = f.attempts + EXCLUDED.attempts, \
+    retries = f.retries + EXCLUDED.retries, \
+    second_attempts = f.second_attempts + EXCLUDED.second_attempts, \
+    second_successes = f.second_successes + EXCLUDED.second_successes, \
+    succeeded = f.succeeded + EXCLUDED.succeeded, \
+    failed = f.failed + EXCLUDED.failed, \
+    latency_micros = f.latency_micros + EXCLUDED.latency_micros, \
+    slowest_micros = greatest(f.slowest_micros, EXCLUDED.slowest_micros)";
+
+/// Returns the number of a scope, or `None` if the tenant or endpoint does not exist.
+async fn number(link: &PgConnection, scope: &Scope) -> Result<Option<i64>, DbError> {
+    match scope {
+        Scope::Everything => Ok(Some(0)),
+        Scope::Tenant(tenant) => live_tenant(link, tenant).await,
+        Scope::Endpoint(endpoint) => {
+            let sql = "SELECT no FROM endpoints WHERE id = $1 AND standing <> 3";
+            let row = link.query_opt(sql, &[&Id(endpoint.0)]).await?;
+            Ok(row.map(|row| row.get(0)))
+        }
+    }
+}
+
+/// Every bucket of width $1 that starts at $2 or later, found by jumping from one to the next.
+const BUCKETS: &str = "buckets (began) AS (\
+     SELECT min(bucket) FROM figures WHERE width = $1 AND bucket >= $2 \
+     UNION ALL SELECT (SELECT min(bucket) FROM figures WHERE width = $1 AND bucket > began) \
+     FROM buckets WHERE began IS NOT NULL)";
+
+async fn read(
+    link: &PgConnection,
+    scope: &Scope,
+    width: BucketWidth,
+    since: Timestamp,
+) -> Result<Vec<(Timestamp, Tally)>, DbError> {
+    let Some(no) = number(link, scope).await? else {
+        return Ok(Vec::new());
+    };
+    let sql = format!(
+        "WITH RECURSIVE {BUCKETS} SELECT f.attempts, f.retries, f.second_attempts, \
+         f.second_successes, f.succeeded, f.failed, f.latency_micros, f.slowest_micros, f.bucket \
+         FROM buckets b CROSS JOIN LATERAL (SELECT * FROM figures \
+         WHERE width = $1 AND bucket = b.began AND scope = $3) f ORDER BY f.bucket"
+    );
+    let rows = link.query(&sql, &[&width.code(), &ms(since), &no]).await?;
+    let bucket = |row: &Row| (at(row.get(Tally::COLUMNS)), tally(row));
+    Ok(rows.iter().map(bucket).collect())
+}
+
+/// Reads stats from the first columns.
+fn tally(row: &Row) -> Tally {
+    let mut columns = [0; Tally::COLUMNS];
+    for (place, column) in columns.iter_mut().enumerate() {
+        *column = row.get(place);
+    }
+    Tally::from_columns(columns)
+}
+
+async fn failing(
+    link: &PgConnection,
+    width: BucketWidth,
+    since: Timestamp,
+    limit: usize,
+) -> Result<Vec<(Scope, Tally)>, DbError> {
+    let sql = format!(
+        "WITH RECURSIVE {BUCKETS}, \
+         bad AS (SELECT scope, sum(retries + failed) AS much FROM figures \
+          WHERE width = $1 AND bucket >= $2 AND retries + failed > 0 GROUP BY scope), \
+         worst AS MATERIALIZED (SELECT b.scope, b.much, e.id AS endpoint, t.id AS tenant FROM bad b \
+          LEFT JOIN endpoints e ON e.no = b.scope AND e.standing <> 3 \
+          LEFT JOIN tenants t ON t.no = b.scope AND NOT t.deleted \
+          WHERE b.scope = 0 OR e.no IS NOT NULL OR t.no IS NOT NULL \
+          ORDER BY b.much DESC, b.scope LIMIT $3) \
+         SELECT sum(f.attempts)::bigint, sum(f.retries)::bigint, sum(f.second_attempts)::bigint, \
+         sum(f.second_successes)::bigint, sum(f.succeeded)::bigint, sum(f.failed)::bigint, \
+         sum(f.latency_micros)::bigint, max(f.slowest_micros), w.endpoint, w.tenant \
+         FROM buckets b CROSS JOIN worst w CROSS JOIN LATERAL (SELECT * FROM figures \
+         WHERE width = $1 AND bucket = b.began AND scope = w.scope) f \
+         GROUP BY w.scope, w.much, w.endpoint, w.tenant ORDER BY w.much DESC, w.scope"
+    );
+    let given: [&(dyn ToSql + Sync); 3] = [&width.code(), &ms(since), &most(limit)];
+    let rows = link.query(&sql, &given).await?;
+    let failing = |row: &Row| Ok((outbox::scope(row, Tally::COLUMNS)?, tally(row)));
+    rows.iter().map(failing).collect()
+}
+
+/// Deletes expired buckets, at most `limit` of each width. Returns the greatest number that was deleted of one width.
+/// Rows that another node is deleting are skipped.
+pub(in crate::postgres) async fn tidy(
+    link: &PgConnection,
+    now: Timestamp,
+    limit: usize,
+) -> Result<usize, DbError> {
+    let mut removed = 0;
+    for width in BucketWidth::ALL {
+        let sql = "DELETE FROM figures WHERE (width, bucket, scope) IN \
+                   (SELECT width, bucket, scope FROM figures WHERE width = $1 AND bucket < $2 \
+                   ORDER BY bucket, scope LIMIT $3 FOR UPDATE SKIP LOCKED)";
+        let before = ms(width.first_kept(now));
+        let given: [&(dyn ToSql + Sync); 3] = [&width.code(), &before, &most(limit)];
+        removed = removed.max(link.execute(sql, &given).await? as usize);
+    }
+    // The number of a flush must be kept as long as its stats, so that it is not added again.
+    let sql = "DELETE FROM flushes WHERE flusher IN (SELECT flusher FROM flushes WHERE at < $1 \
+               LIMIT $2 FOR UPDATE SKIP LOCKED)";
+    let before = ms(BucketWidth::Quarter.first_kept(now));
+    link.execute(sql, &[&before, &most(limit)]).await?;
+    Ok(removed)
+}
