@@ -1,7 +1,7 @@
 //! The thread that runs the whole PostgreSQL store.
 //!
 //! [`start`] opens the database and runs the writers, the readers and the membership on one single-threaded runtime.
-//! [`Shared`] is the part that callers on other threads use.
+//! Callers on other threads use [`Shared`].
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,50 +20,23 @@ use tokio::task::LocalSet;
 use super::cluster::membership::Membership;
 use super::connection::{Connector, PgConnection};
 use super::db_error::{DbError, stopped};
-use super::read::due_watermarks::DueWatermarks;
-use super::read::payload_cache::FetchedPayloadCache;
-use super::read::readers::Readers;
-use super::reply::Closed;
 use super::schema::columns::Id;
 use super::schema::meta;
 use super::schema::migrate::{explain, explain_unlinked, migrate, refuse_half_copied};
 use super::schema::partitions::Partitions;
 use super::settings::PostgresSettings;
+use super::shared::Shared;
 use super::write::owned_shards::Holdings;
 use super::write::routing_table::RoutingTable;
 use super::write::write_context::{SideEffects, WriteContext, WriterCache};
-use super::write::write_queue::Queue;
 use super::write::writer::Writer;
-use crate::{HandOver, OpenError, Orders, StoreSettings};
+use crate::{OpenError, StoreSettings};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste_store::postgres::thread";
 
 /// Time limit for reads that are in progress when the store is closed.
 const LAST_READS: Duration = Duration::from_secs(5);
-
-/// State that the thread shares with its callers.
-#[derive(Clone)]
-pub(super) struct Shared {
-    pub(super) queue: Arc<Queue>,
-    /// Events of limited tenants. They may have to wait for other nodes, so they have a queue of their own.
-    pub(super) metered: Arc<Queue>,
-    pub(super) readers: Arc<Readers>,
-    pub(super) closed: Arc<Closed>,
-    pub(super) floors: Arc<DueWatermarks>,
-    pub(super) contents: Arc<FetchedPayloadCache>,
-    pub(super) hand_over: Arc<dyn HandOver>,
-    /// Receives ownership changes from the membership.
-    pub(super) orders: Arc<dyn Orders>,
-}
-
-impl Shared {
-    /// Closes both write queues. Operations that wait already are still written.
-    pub(super) fn close_queues(&self) {
-        self.queue.close();
-        self.metered.close();
-    }
-}
 
 /// Starts the thread, and waits until the store is open or opening has failed.
 pub(super) fn start(

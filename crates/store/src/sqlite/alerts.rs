@@ -8,7 +8,7 @@ use posthaste_core::time::Timestamp;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
-use super::directory::{cut, live_tenant, one_more};
+use super::directory::live_tenant;
 use super::group_commit::WriteContext;
 use super::keys::{at, id_bytes, most, ms};
 use super::outbox::{self, scope};
@@ -16,6 +16,7 @@ use super::reader::ReadClass;
 use super::rows::{from_json, parse, to_json};
 use super::store::SqliteStore;
 use crate::alert::{RAISED, RESOLVED};
+use crate::page::{cut, one_more};
 use crate::{
     ALERT_RETENTION, Alert, AlertFilter, Alerts, Answer, CreateResult, Page, PageRequest, Scope,
 };

@@ -6,11 +6,12 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
 
 use super::codes::Code;
-use super::directory::{cut, live_tenant, one_more};
+use super::directory::live_tenant;
 use super::group_commit::WriteContext;
 use super::keys::{at, id_bytes, most, ms};
 use super::rows::parse;
 use crate::audit::{OutcomeCode, first_kept};
+use crate::page::{cut, one_more};
 use crate::{
     AuditCompletion, AuditEntry, AuditFilter, AuditOutcome, AuditScope, CreateResult, Page,
     PageRequest, Via,

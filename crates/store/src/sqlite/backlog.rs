@@ -6,9 +6,10 @@ use posthaste_core::lane::Fetched;
 use posthaste_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension};
 
-use super::directory::{live_tenant, one_more};
+use super::directory::live_tenant;
 use super::keys::{Key, at, id_bytes, key_of, most, ms};
 use super::rows::{self, COLUMNS, endpoint_id};
+use crate::page::one_more;
 
 /// Number of blocked deliveries that [`fetch`] skips before it switches to one lookup per ordering key.
 const MAX_PASSED_OVER: usize = 4_096;

@@ -5,10 +5,11 @@ use posthaste_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::group_commit::WriteContext;
-use super::keys::{at, id_bytes, most, ms};
+use super::keys::{at, id_bytes, ms};
 use super::routes::{TenantRoutes, policy};
 use super::rows::{from_json, parse, to_json};
 use super::sessions;
+use crate::page::{cut, one_more};
 use crate::{ApiKey, CreateResult, KeyHash, Page, PageRequest, ReplaceResult, Tenant};
 
 /// The scope of admin keys. No tenant has this number.
@@ -263,17 +264,4 @@ pub(super) fn keys(
         )?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     Ok(cut(items, page.limit, |last| last.id))
-}
-
-/// Returns the limit plus one: an additional row shows that there is another page.
-pub(super) fn one_more(limit: usize) -> i64 {
-    most(limit).saturating_add(1)
-}
-
-/// Makes a page of rows that were read with [`one_more`].
-pub(super) fn cut<T, K>(mut items: Vec<T>, limit: usize, name: impl Fn(&T) -> K) -> Page<T, K> {
-    let more = items.len() > limit;
-    items.truncate(limit);
-    let next = items.last().filter(|_| more).map(name);
-    Page { items, next }
 }

@@ -9,11 +9,12 @@ use posthaste_core::time::Span;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::codes::Code;
-use super::directory::{cut, live_tenant, one_more};
+use super::directory::live_tenant;
 use super::group_commit::WriteContext;
 use super::keys::{at, id_bytes, most, ms};
 use super::routes::{Route, policy, read_patterns};
 use super::rows::{endpoint_id, from_json, parse, to_json};
+use crate::page::{cut, one_more};
 use crate::{
     CreateResult, DisabledReason, Endpoint, EndpointRow, Page, PageRequest, ReplaceResult,
 };

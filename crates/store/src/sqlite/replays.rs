@@ -16,7 +16,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::accept::{add, note_lead};
 use super::codes::Code;
-use super::directory::{cut, live_tenant, one_more};
+use super::directory::live_tenant;
 use super::endpoints;
 use super::events::{DeliveryList, Listed};
 use super::group_commit::WriteContext;
@@ -27,6 +27,7 @@ use super::record::put;
 use super::routes::Route;
 use super::rows::{self, endpoint_id, parse};
 use super::schema::meta;
+use crate::page::{cut, one_more};
 use crate::{
     Page, PageRequest, Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep, StoredStatus,
 };

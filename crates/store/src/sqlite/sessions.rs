@@ -4,10 +4,11 @@ use posthaste_core::id::{KeyId, PassId, TenantId};
 use posthaste_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::directory::{cut, live_tenant, one_more};
+use super::directory::live_tenant;
 use super::group_commit::WriteContext;
 use super::keys::{at, id_bytes, most, ms};
 use super::rows::parse;
+use crate::page::{cut, one_more};
 use crate::{CreateResult, KeyHash, Page, PageRequest, Pass, SessionIdentity};
 
 /// Adds a session.

@@ -26,7 +26,7 @@ use super::node_rpc::NodeRpc;
 use super::{concurrency_shares, listener, node_rpc, poller};
 use crate::postgres::reply::{Reply, promise};
 use crate::postgres::settings::PostgresSettings;
-use crate::postgres::thread::Shared;
+use crate::postgres::shared::Shared;
 use crate::postgres::write::operation::Task;
 use crate::postgres::write::owned_shards::Holdings;
 use crate::postgres::write::unowned;

@@ -3,12 +3,12 @@
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::time::Timestamp;
 
+use super::directory::live_tenant;
 use crate::Counts;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
+use crate::postgres::schema::ALL_ENDPOINTS;
 use crate::postgres::schema::columns::{Id, most, ms};
-use crate::postgres::write::count_changes::ALL_ENDPOINTS;
-use crate::postgres::write::directory::live_tenant;
 
 /// Returns the total counts: the sum over all nodes' slots.
 pub(in crate::postgres) async fn counts(link: &PgConnection) -> Result<Counts, DbError> {

@@ -14,14 +14,14 @@ use posthaste_core::lane::Standing;
 use rustc_hash::FxHashMap;
 use tokio_postgres::Row;
 
+use super::directory::live_tenant;
+use super::endpoints::endpoint_of;
 use super::lists::stored;
-use super::search::endpoint_of;
 use crate::codes::Coded;
 use crate::dead::{FIRST_RANK, MAX_ENDPOINTS_SCANNED, Start, rank};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::columns::{Id, at, most, word};
-use crate::postgres::write::directory::live_tenant;
 use crate::{BoundedCount, DeadGroup, DeadGroupKey, MAX_GROUP_COUNT, Page, PageRequest};
 
 /// An endpoint with dead letters.

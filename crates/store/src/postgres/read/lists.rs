@@ -5,14 +5,16 @@ use posthaste_core::subscription::EventType;
 use rustc_hash::FxHashMap;
 use tokio_postgres::Row;
 
-use super::search::{Hit, Range, SearchFilter, SearchSource, among, endpoint_of, sources};
+use super::directory::live_tenant;
+use super::endpoints::endpoint_of;
+use super::search::{Hit, SearchFilter, SearchSource, among, sources};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
+use crate::postgres::schema::clock_skew::IdRange;
 use crate::postgres::schema::clock_skew::ids_between;
 use crate::postgres::schema::columns::{Id, from_json, most, ms, parse};
 use crate::postgres::schema::event_rows::{self, read_list};
 use crate::postgres::schema::{delivery_rows, meta};
-use crate::postgres::write::directory::live_tenant;
 use crate::{
     AttemptEntry, DeliveryFilter, EventFilter, Page, PageRequest, StoredDelivery, StoredEvent,
 };
@@ -26,7 +28,7 @@ const MIN_LOOKED_AT: usize = 64;
 /// The state of a search: matches so far, and the range that remains.
 struct Search<T> {
     items: Vec<T>,
-    range: Range,
+    range: IdRange,
     looked_at: usize,
     limit: usize,
 }
@@ -42,7 +44,7 @@ enum Next {
 }
 
 impl<T> Search<T> {
-    fn new(range: Range, limit: usize) -> Search<T> {
+    fn new(range: IdRange, limit: usize) -> Search<T> {
         Search {
             items: Vec::new(),
             range,
@@ -96,7 +98,7 @@ async fn search(
     link: &PgConnection,
     sources: &[SearchSource],
     wanted: &SearchFilter,
-    range: Range,
+    range: IdRange,
     limit: usize,
 ) -> Result<(Vec<Hit>, Option<u128>), DbError> {
     let mut search = Search::new(range, limit);

@@ -9,7 +9,9 @@
 
 pub(in crate::postgres) mod counts;
 pub(in crate::postgres) mod dead_letters;
+pub(in crate::postgres) mod directory;
 pub(in crate::postgres) mod due_watermarks;
+pub(in crate::postgres) mod endpoints;
 pub(in crate::postgres) mod fetch;
 pub(in crate::postgres) mod lists;
 pub(in crate::postgres) mod owner_lookup;

@@ -3,16 +3,16 @@
 use posthaste_core::id::{EndpointId, EventId, TenantId};
 use posthaste_core::subscription::{EventType, wants};
 
+use super::directory::live_tenant;
+use super::endpoints::{self, endpoint_of};
 use super::lists::endpoints_numbered;
-use super::search::{SearchFilter, endpoint_of, sources};
+use super::search::{SearchFilter, sources};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::clock_skew::ids_between;
 use crate::postgres::schema::columns::{Id, most, ms, parse};
 use crate::postgres::schema::event_rows::read_list;
 use crate::postgres::schema::meta;
-use crate::postgres::write::directory::live_tenant;
-use crate::postgres::write::endpoints;
 use crate::{ReplayFilter, ReplayScope, StoredStatus};
 
 /// Number of rows per step.

@@ -8,7 +8,7 @@
 //! there is only one owner. Otherwise the planner may use the index on id alone and read the rows of all tenants.
 
 use posthaste_core::classify::FailureKind;
-use posthaste_core::id::{DeliveryId, EndpointId, EventId, first_moment, id_of};
+use posthaste_core::id::{DeliveryId, EventId};
 use posthaste_core::subscription::EventType;
 use posthaste_core::time::Timestamp;
 use tokio_postgres::types::ToSql;
@@ -17,6 +17,7 @@ use crate::StoredStatus;
 use crate::codes::{Coded, RowStatus};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
+use crate::postgres::schema::clock_skew::IdRange;
 use crate::postgres::schema::columns::{EnumCode, Id, most, ms};
 
 /// With more endpoints than this, merging their indexes costs more than scanning everything.
@@ -24,35 +25,6 @@ const MAX_MERGED: usize = 1_000;
 /// Above this number of waiting deliveries, a scan finds matches soon enough. Up to it, all of them are read, within
 /// a few milliseconds.
 const MAX_GATHERED: usize = 2_000;
-
-/// The ids above `above` and below `below`.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::postgres) struct Range {
-    pub(in crate::postgres) above: u128,
-    pub(in crate::postgres) below: u128,
-}
-
-impl Range {
-    /// Returns the range of ids that rows accepted in this time can have, if ids are ahead of their time by at most
-    /// `lead` milliseconds.
-    pub(in crate::postgres) fn between(
-        since: Option<Timestamp>,
-        until: Option<Timestamp>,
-        lead: u64,
-    ) -> Range {
-        let least = |at| id_of(first_moment(at), 0);
-        Range {
-            above: since.map_or(0, |since| least(since).saturating_sub(1)),
-            below: until.map_or(u128::MAX, |until| {
-                least(Timestamp(until.0.saturating_add(lead)))
-            }),
-        }
-    }
-
-    fn holds(self, id: u128) -> bool {
-        self.above < id && id < self.below
-    }
-}
 
 /// The deliveries of a tenant or of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,7 +120,7 @@ impl SearchSource {
         &self,
         link: &PgConnection,
         wanted: &SearchFilter,
-        range: Range,
+        range: IdRange,
         count: usize,
         limit: usize,
     ) -> Result<Piece, DbError> {
@@ -213,7 +185,7 @@ impl SearchSource {
     }
 }
 
-fn listed(hits: &[Hit], range: Range, count: usize) -> Piece {
+fn listed(hits: &[Hit], range: IdRange, count: usize) -> Piece {
     let in_range = hits.iter().filter(|hit| range.holds(hit.id.0));
     let hits: Vec<Hit> = in_range.take(count).copied().collect();
     Piece {
@@ -393,16 +365,4 @@ pub(in crate::postgres) async fn among(
     }
     hits.sort_unstable_by_key(|hit| std::cmp::Reverse(hit.id));
     Ok(SearchSource::Listed(hits))
-}
-
-/// Returns the number of an endpoint, if it belongs to this tenant.
-pub(in crate::postgres) async fn endpoint_of(
-    link: &PgConnection,
-    tenant_no: i64,
-    endpoint: EndpointId,
-) -> Result<Option<i64>, DbError> {
-    let found = crate::postgres::write::endpoints::find(link, endpoint).await?;
-    Ok(found
-        .filter(|found| found.tenant_no == tenant_no)
-        .map(|found| found.no))
 }

@@ -3,12 +3,40 @@
 //! The lead is 0, unless a clock was set back, very many ids were made at once, or a delivery was made of an old
 //! event. The greatest lead is stored, so that a search by time can be turned into a range of ids.
 
-use posthaste_core::id::{first_moment, moment_of};
+use posthaste_core::id::{first_moment, id_of, moment_of};
 use posthaste_core::time::Timestamp;
 
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
-use crate::postgres::read::search::Range;
+
+/// The ids above `above` and below `below`.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::postgres) struct IdRange {
+    pub(in crate::postgres) above: u128,
+    pub(in crate::postgres) below: u128,
+}
+
+impl IdRange {
+    /// Returns the range of ids that rows accepted in this time can have, if ids are ahead of their time by at most
+    /// `lead` milliseconds.
+    pub(in crate::postgres) fn between(
+        since: Option<Timestamp>,
+        until: Option<Timestamp>,
+        lead: u64,
+    ) -> IdRange {
+        let least = |at| id_of(first_moment(at), 0);
+        IdRange {
+            above: since.map_or(0, |since| least(since).saturating_sub(1)),
+            below: until.map_or(u128::MAX, |until| {
+                least(Timestamp(until.0.saturating_add(lead)))
+            }),
+        }
+    }
+
+    pub(in crate::postgres) fn holds(self, id: u128) -> bool {
+        self.above < id && id < self.below
+    }
+}
 
 /// Returns the milliseconds by which an id is ahead of a time, rounded up to a power of two so that the stored value
 /// rarely changes.
@@ -39,7 +67,7 @@ pub(in crate::postgres) async fn ids_between(
     name: &str,
     since: Option<Timestamp>,
     until: Option<Timestamp>,
-) -> Result<Range, DbError> {
+) -> Result<IdRange, DbError> {
     let lead = match until {
         None => 0,
         Some(_) => {
@@ -47,7 +75,7 @@ pub(in crate::postgres) async fn ids_between(
             link.query_one(sql, &[&name]).await?.get::<_, i64>(0) as u64
         }
     };
-    Ok(Range::between(since, until, lead))
+    Ok(IdRange::between(since, until, lead))
 }
 
 #[cfg(test)]
@@ -70,7 +98,7 @@ mod tests {
         }
         assert!(lead >= 90_000, "{lead}");
         for (at, id) in made {
-            let range = Range::between(Some(at), Some(Timestamp(at.0 + 1)), lead as u64);
+            let range = IdRange::between(Some(at), Some(Timestamp(at.0 + 1)), lead as u64);
             assert!(range.above < id && id < range.below, "{at:?}");
         }
     }

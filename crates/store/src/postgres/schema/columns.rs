@@ -3,9 +3,11 @@
 use std::error::Error;
 
 use bytes::{BufMut, BytesMut};
+use posthaste_core::subscription::Pattern;
 use posthaste_core::time::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
@@ -108,4 +110,15 @@ where
 {
     text.parse()
         .map_err(|error: T::Err| DbError::Corrupt(error.to_string()))
+}
+
+/// Parses stored subscription patterns.
+pub(in crate::postgres) fn read_patterns(text: &str) -> Result<Vec<Pattern>, DbError> {
+    let patterns: Vec<String> = from_json(text)?;
+    patterns.iter().map(|pattern| parse(pattern)).collect()
+}
+
+/// Parses a stored retry policy.
+pub(in crate::postgres) fn policy(text: Option<&str>) -> Result<Option<Value>, DbError> {
+    text.map(from_json).transpose()
 }

@@ -8,12 +8,10 @@ use posthaste_core::id::{DeliveryId, EndpointId, EventId};
 use posthaste_core::time::{Span, Timestamp};
 use tokio_postgres::Row;
 
-use super::columns::{EnumCode, Id, at, from_json, ms, to_json, word};
+use super::columns::{Id, at, from_json, ms, to_json, word};
 use crate::AttemptEntry;
 use crate::codes::RowStatus;
-use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
-use crate::postgres::write::write_context::WriteContext;
 
 /// The columns that [`read`] expects, for a waiting delivery `w` and its endpoint `e`.
 pub(in crate::postgres) const WAITING: &str = "w.id, w.event_id, w.endpoint_no, w.tenant_no, w.created_at, \
@@ -96,150 +94,6 @@ pub(in crate::postgres) fn read(row: &Row) -> Result<DeliveryRow, DbError> {
         status,
         last: row.get(14),
     })
-}
-
-/// Returns the delivery with this id and locks its row until the commit.
-pub(in crate::postgres) async fn find_for_update(
-    link: &PgConnection,
-    id: DeliveryId,
-) -> Result<Option<DeliveryRow>, DbError> {
-    let waiting = format!(
-        "SELECT {WAITING} FROM waiting w JOIN endpoints e ON e.no = w.endpoint_no WHERE w.id = $1 \
-         FOR UPDATE OF w"
-    );
-    let ended = format!(
-        "SELECT {ENDED} FROM ended d JOIN endpoints e ON e.no = d.endpoint_no WHERE d.id = $1 \
-         FOR UPDATE OF d"
-    );
-    // The row may move from one table to the other while this statement waits for the lock.
-    for sql in [&waiting, &ended, &waiting, &ended] {
-        if let Some(row) = link.query_opt(sql, &[&Id(id.0)]).await? {
-            return read(&row).map(Some);
-        }
-    }
-    Ok(None)
-}
-
-/// Writes a delivery that changed without an attempt, to the table that its new state belongs to, and updates the
-/// counts. The caller must hold the row's lock, by [`find_for_update`].
-pub(in crate::postgres) async fn write_changed(
-    scene: &mut WriteContext,
-    before: &DeliveryRow,
-    after: &Delivery,
-) -> Result<(), DbError> {
-    let link = scene.link.clone();
-    let id = Id(after.id().0);
-    let status = status_of(after);
-    let table = if before.status.waits() {
-        "waiting"
-    } else {
-        "ended"
-    };
-    let sql = format!("DELETE FROM {table} WHERE id = $1");
-    link.execute(&sql, &[&id]).await?;
-    if status.waits() {
-        if !before.status.waits() {
-            keep_last(&link, before).await?;
-        }
-        insert_waiting(&link, before, after).await?;
-    } else {
-        insert_ended(&link, before, after).await?;
-    }
-    scene.count(before.endpoint_no, Some(before.status), Some(status));
-    Ok(())
-}
-
-/// Copies the last attempt of an ended delivery to `attempts`. Until then it is stored only in the delivery's row.
-async fn keep_last(link: &PgConnection, before: &DeliveryRow) -> Result<(), DbError> {
-    let (Some(entry), Some(last)) = (&before.last, before.last_attempt()?) else {
-        return Ok(());
-    };
-    link.execute(
-        "INSERT INTO attempts (delivery_id, number, entry) VALUES ($1, $2, $3) \
-         ON CONFLICT DO NOTHING",
-        &[&Id(before.delivery.id().0), &(last.number as i32), entry],
-    )
-    .await?;
-    Ok(())
-}
-
-async fn insert_waiting(
-    link: &PgConnection,
-    row: &DeliveryRow,
-    after: &Delivery,
-) -> Result<(), DbError> {
-    let facts = after.facts();
-    let (status, due, trigger) = standing_of(after);
-    let kind = shown_kind(row, after)?;
-    link.execute(
-        "INSERT INTO waiting (id, event_id, endpoint_no, tenant_no, created_at, due, first_due, \
-         give_up_at, delay_ms, ordering, attempts, spent, status, trigger, kind, type, granted, last) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)",
-        &[
-            &Id(facts.id.0),
-            &Id(facts.event.0),
-            &row.endpoint_no,
-            &row.tenant_no,
-            &ms(row.created_at),
-            &due,
-            &ms(facts.due_at),
-            &ms(facts.give_up_at),
-            &facts.previous_delay.map(|delay| delay.as_millis() as i64),
-            &facts.ordering.map(|key| key.0 as i64),
-            &(facts.attempts as i32),
-            &(facts.spent as i32),
-            &EnumCode(status),
-            &EnumCode(trigger),
-            &kind.map(EnumCode),
-            &row.event_type,
-            &granted(facts),
-            &row.last,
-        ],
-    )
-    .await?;
-    Ok(())
-}
-
-async fn insert_ended(
-    link: &PgConnection,
-    row: &DeliveryRow,
-    after: &Delivery,
-) -> Result<(), DbError> {
-    let facts = after.facts();
-    let state = after.state();
-    let kind = shown_kind(row, after)?;
-    link.execute(
-        "INSERT INTO ended (id, event_id, endpoint_no, tenant_no, created_at, ended_at, first_due, \
-         give_up_at, delay_ms, ordering, attempts, spent, status, reason, kind, type, granted, last) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)",
-        &[
-            &Id(facts.id.0),
-            &Id(facts.event.0),
-            &row.endpoint_no,
-            &row.tenant_no,
-            &ms(row.created_at),
-            &state.ended_at().map(ms),
-            &ms(facts.due_at),
-            &ms(facts.give_up_at),
-            &facts.previous_delay.map(|delay| delay.as_millis() as i64),
-            &facts.ordering.map(|key| key.0 as i64),
-            &(facts.attempts as i32),
-            &(facts.spent as i32),
-            &EnumCode(status_of(after)),
-            &state.dead_reason().map(EnumCode),
-            &kind.map(EnumCode),
-            &row.event_type,
-            &granted(facts),
-            &row.last,
-        ],
-    )
-    .await?;
-    Ok(())
-}
-
-fn shown_kind(row: &DeliveryRow, after: &Delivery) -> Result<Option<FailureKind>, DbError> {
-    let last = row.last_attempt()?.and_then(|last| last.error_kind);
-    Ok(failed_with(after, last))
 }
 
 /// The retries used by each classification row with its own limit, as stored JSON.

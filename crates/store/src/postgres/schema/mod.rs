@@ -34,6 +34,9 @@ pub fn schema_sql() -> String {
     format!("{};\n{set_format}", MIGRATIONS.join(";\n"))
 }
 
+/// The endpoint number in the table `tally` for all endpoints together.
+pub(in crate::postgres) const ALL_ENDPOINTS: i64 = 0;
+
 /// Keys of PostgreSQL advisory locks. The stored functions use the first one too.
 pub(in crate::postgres) mod lock {
     /// The directory: taken shared by transactions that rely on it, exclusively by transactions that change it.

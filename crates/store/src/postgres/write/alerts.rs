@@ -8,70 +8,18 @@ use posthaste_core::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::directory::{cut, live_tenant, one_more};
 use super::outbox::{NoticeColumns, keep_notices, scope};
 use super::write_context::WriteContext;
 use crate::alert::{RAISED, RESOLVED};
+use crate::page::{cut, one_more};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
-use crate::postgres::read::readers::ReadKind;
+use crate::postgres::read::directory::live_tenant;
 use crate::postgres::schema::columns::{Id, at, from_json, most, ms, parse, to_json};
-use crate::postgres::store::PostgresStore;
-use crate::{
-    ALERT_RETENTION, Alert, AlertFilter, Alerts, Answer, CreateResult, Page, PageRequest, Scope,
-};
+use crate::{ALERT_RETENTION, Alert, AlertFilter, CreateResult, Page, PageRequest, Scope};
 
 /// The scope number of everything.
 const EVERYTHING: i64 = 0;
-
-impl Alerts for PostgresStore {
-    fn raise_alert(&self, now: Timestamp, alert: Alert) -> Answer<CreateResult> {
-        self.write(async move |scene: &mut WriteContext| raise(scene, now, &alert).await)
-    }
-
-    fn resolve_alert(&self, now: Timestamp, alert: AlertId) -> Answer<Option<Alert>> {
-        self.write(async move |scene: &mut WriteContext| resolve(scene, now, alert).await)
-    }
-
-    fn alerts(
-        &self,
-        filter: AlertFilter,
-        page: PageRequest<AlertId>,
-    ) -> Answer<Page<Alert, AlertId>> {
-        self.read_whole(ReadKind::Long, async move |link: &PgConnection| {
-            list(link, &filter, page).await
-        })
-    }
-
-    fn open_alerts(&self) -> Answer<BTreeMap<AlertName, u64>> {
-        self.read(ReadKind::Long, async |link: &PgConnection| open(link).await)
-    }
-
-    fn stored_bytes(&self) -> Answer<Option<u64>> {
-        self.read(ReadKind::Long, async |link: &PgConnection| {
-            let sql = "SELECT pg_database_size(current_database())";
-            let bytes: i64 = link.query_one(sql, &[]).await?.get(0);
-            Ok(u64::try_from(bytes).ok())
-        })
-    }
-
-    fn untold_since(&self) -> Answer<Option<Timestamp>> {
-        self.read(ReadKind::Long, async |link: &PgConnection| {
-            let sql = "SELECT at FROM notices WHERE number > \
-                       (SELECT value FROM meta WHERE name = 'told') ORDER BY number LIMIT 1";
-            let oldest = link.query_opt(sql, &[]).await?;
-            Ok(oldest.map(|row| at(row.get(0))))
-        })
-    }
-
-    fn unsent_since(&self, recipients: Vec<String>) -> Answer<Option<Timestamp>> {
-        self.read(ReadKind::Long, async move |link: &PgConnection| {
-            let sql = "SELECT min(first_at) FROM letters WHERE tries > 0 AND recipient = ANY ($1)";
-            let oldest: Option<i64> = link.query_one(sql, &[&recipients]).await?.get(0);
-            Ok(oldest.map(at))
-        })
-    }
-}
 
 /// Returns the number of a scope that exists, and of the tenant that it belongs to.
 async fn numbers(
@@ -92,7 +40,7 @@ async fn numbers(
     }
 }
 
-async fn raise(
+pub(in crate::postgres) async fn raise(
     scene: &mut WriteContext,
     now: Timestamp,
     alert: &Alert,
@@ -124,7 +72,7 @@ async fn raise(
     Ok(CreateResult::Created)
 }
 
-async fn resolve(
+pub(in crate::postgres) async fn resolve(
     scene: &mut WriteContext,
     now: Timestamp,
     alert: AlertId,
@@ -173,7 +121,7 @@ fn read(row: &Row) -> Result<Alert, DbError> {
     })
 }
 
-async fn list(
+pub(in crate::postgres) async fn list(
     link: &PgConnection,
     filter: &AlertFilter,
     page: PageRequest<AlertId>,
@@ -227,7 +175,9 @@ async fn list(
     Ok(cut(items, page.limit, |last| last.id))
 }
 
-async fn open(link: &PgConnection) -> Result<BTreeMap<AlertName, u64>, DbError> {
+pub(in crate::postgres) async fn open(
+    link: &PgConnection,
+) -> Result<BTreeMap<AlertName, u64>, DbError> {
     let sql = "SELECT name, count(*) FROM alerts WHERE resolved_at IS NULL GROUP BY name";
     let rows = link.query(sql, &[]).await?;
     let counted = rows.iter().map(|row| {

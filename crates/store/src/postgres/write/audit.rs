@@ -5,11 +5,12 @@ use posthaste_core::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::directory::{cut, live_tenant, one_more};
 use super::write_context::WriteContext;
 use crate::audit::{OutcomeCode, first_kept};
+use crate::page::{cut, one_more};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
+use crate::postgres::read::directory::live_tenant;
 use crate::postgres::schema::columns::{EnumCode, Id, at, most, ms, parse, word};
 use crate::{
     AuditCompletion, AuditEntry, AuditFilter, AuditOutcome, AuditScope, CreateResult, Page,

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::codes::RowStatus;
+use crate::postgres::schema::ALL_ENDPOINTS;
 
 /// Adds differences, sorted by endpoint. Takes endpoints, waiting counts, failed counts, and the slot.
 pub(in crate::postgres) const COUNT: &str = "INSERT INTO tally AS t (endpoint_no, slot, waiting, dead) \
@@ -14,9 +15,6 @@ pub(in crate::postgres) const COUNT: &str = "INSERT INTO tally AS t (endpoint_no
     FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS d (endpoint_no, waiting, dead) \
     ON CONFLICT (endpoint_no, slot) \
     DO UPDATE SET waiting = t.waiting + excluded.waiting, dead = t.dead + excluded.dead";
-
-/// The endpoint number for all endpoints together.
-pub(in crate::postgres) const ALL_ENDPOINTS: i64 = 0;
 
 /// The differences that one transaction makes, by endpoint: waiting and failed deliveries.
 #[derive(Debug, Default)]

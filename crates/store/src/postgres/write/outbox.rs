@@ -11,112 +11,12 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::audit;
-use super::write_context::WriteContext;
 use crate::failures::{DELIVERY_FAILED, FailureCause, FailureCount, Failures};
-use crate::outbox::{EmailAfterSend, StoredEmail, by_recipient, too_far_ahead};
+use crate::outbox::{StoredEmail, too_far_ahead};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
-use crate::postgres::read::readers::ReadKind;
 use crate::postgres::schema::columns::{Id, at, from_json, most, ms, parse, to_json};
-use crate::postgres::store::PostgresStore;
-use crate::{
-    Answer, AuditEntry, CreateResult, EmailLine, MAX_PENDING_NOTIFICATIONS, MaxEmailDelay,
-    Notification, Outbox, PendingEmail, Posted, Scope,
-};
-
-impl Outbox for PostgresStore {
-    fn notices(&self, after: u64, limit: usize) -> Answer<Vec<Notification>> {
-        self.read(ReadKind::Long, async move |link: &PgConnection| {
-            notices(link, after, limit).await
-        })
-    }
-
-    fn keep_act(&self, notice: u64, act: AuditEntry) -> Answer<CreateResult> {
-        let act = act.fitted();
-        self.write(async move |scene: &mut WriteContext| {
-            let sql = "SELECT coalesce(e.tenant_no, t.no) FROM notices n \
-                       LEFT JOIN endpoints e ON e.no = n.endpoint_no \
-                       LEFT JOIN tenants t ON t.no = n.endpoint_no WHERE n.number = $1";
-            let found = scene.link.query_opt(sql, &[&(notice as i64)]).await?;
-            match found {
-                Some(row) => audit::insert(&scene.link, &act, row.get(0)).await,
-                None => Ok(CreateResult::Taken),
-            }
-        })
-    }
-
-    fn gather_failures(&self, now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {
-        self.write(async move |scene: &mut WriteContext| {
-            gather(&scene.link, now, before, limit).await
-        })
-    }
-
-    fn told(&self) -> Answer<u64> {
-        self.read(ReadKind::Quick, async |link: &PgConnection| {
-            let sql = "SELECT value FROM meta WHERE name = 'told'";
-            Ok(link.query_one(sql, &[]).await?.get::<_, i64>(0) as u64)
-        })
-    }
-
-    fn tell(
-        &self,
-        now: Timestamp,
-        from: u64,
-        up_to: u64,
-        lines: Vec<(String, EmailLine)>,
-        due_at: Timestamp,
-    ) -> Answer<bool> {
-        let (from, up_to) = (from as i64, up_to as i64);
-        let lines = by_recipient(lines);
-        self.write(async move |scene: &mut WriteContext| {
-            let sql = "UPDATE meta SET value = $2 WHERE name = 'told' AND value = $1";
-            if scene.link.execute(sql, &[&from, &up_to]).await? == 0 {
-                return Ok(false);
-            }
-            let sql = "DELETE FROM notices WHERE number <= $1";
-            scene.link.execute(sql, &[&up_to]).await?;
-            for (recipient, lines) in &lines {
-                let found = letter(&scene.link, recipient).await?;
-                let mut kept = found.unwrap_or_else(|| StoredEmail::new(recipient.clone(), now));
-                for line in lines {
-                    kept.add(now, due_at, line.clone());
-                }
-                keep(&scene.link, &kept).await?;
-            }
-            Ok(true)
-        })
-    }
-
-    fn claim_letters(
-        &self,
-        now: Timestamp,
-        until: Timestamp,
-        longest: MaxEmailDelay,
-        limit: usize,
-    ) -> Answer<Vec<PendingEmail>> {
-        self.write(async move |scene: &mut WriteContext| {
-            claim(&scene.link, now, until, longest, limit).await
-        })
-    }
-
-    fn settle_letter(&self, recipient: String, revision: u64, posted: Posted) -> Answer<bool> {
-        self.write(async move |scene: &mut WriteContext| {
-            let Some(kept) = letter(&scene.link, &recipient).await? else {
-                return Ok(false);
-            };
-            match kept.settle(revision, &posted) {
-                EmailAfterSend::Kept(kept) => keep(&scene.link, &kept).await?,
-                EmailAfterSend::Gone => {
-                    let sql = "DELETE FROM letters WHERE recipient = $1";
-                    scene.link.execute(sql, &[&recipient]).await?;
-                }
-                EmailAfterSend::Another => return Ok(false),
-            }
-            Ok(true)
-        })
-    }
-}
+use crate::{MAX_PENDING_NOTIFICATIONS, MaxEmailDelay, Notification, PendingEmail, Scope};
 
 /// Notices to insert.
 #[derive(Default)]
@@ -214,7 +114,7 @@ pub(in crate::postgres) async fn fail(link: &PgConnection, failed: &Failed) -> R
 }
 
 /// Turns failures into notices. Failures that are added in the meantime stay for the next call.
-async fn gather(
+pub(in crate::postgres) async fn gather(
     link: &PgConnection,
     now: Timestamp,
     before: Timestamp,
@@ -289,13 +189,19 @@ fn read_letter(row: &Row) -> Result<StoredEmail, DbError> {
 }
 
 /// Returns the pending email of a recipient, and locks it until the commit.
-async fn letter(link: &PgConnection, recipient: &str) -> Result<Option<StoredEmail>, DbError> {
+pub(in crate::postgres) async fn letter(
+    link: &PgConnection,
+    recipient: &str,
+) -> Result<Option<StoredEmail>, DbError> {
     let sql = format!("{SELECT_EMAIL} WHERE recipient = $1 FOR UPDATE");
     let row = link.query_opt(&sql, &[&recipient]).await?;
     row.as_ref().map(read_letter).transpose()
 }
 
-async fn keep(link: &PgConnection, kept: &StoredEmail) -> Result<(), DbError> {
+pub(in crate::postgres) async fn keep(
+    link: &PgConnection,
+    kept: &StoredEmail,
+) -> Result<(), DbError> {
     let letter = &kept.letter;
     link.execute(
         "INSERT INTO letters (recipient, revision, first_at, due_at, tries, omitted, lines) \
@@ -318,7 +224,7 @@ async fn keep(link: &PgConnection, kept: &StoredEmail) -> Result<(), DbError> {
 
 /// Claims emails that are due and that no other node is claiming. Also deletes the rows of recipients that have no
 /// pending email and whose pause between emails is over.
-async fn claim(
+pub(in crate::postgres) async fn claim(
     link: &PgConnection,
     now: Timestamp,
     until: Timestamp,
@@ -364,7 +270,7 @@ pub(in crate::postgres) fn scope(row: &Row, first: usize) -> Result<Scope, DbErr
 }
 
 /// Returns notices after a number.
-async fn notices(
+pub(in crate::postgres) async fn notices(
     link: &PgConnection,
     after: u64,
     limit: usize,

@@ -13,6 +13,7 @@ use posthaste_core::time::Timestamp;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::json;
 
+use super::changed_delivery;
 use super::count_changes::Tally;
 use super::endpoints;
 use super::operation::{Operation, Recording, Task};
@@ -282,7 +283,7 @@ async fn cancel_as_owner(
     delivery: DeliveryId,
     at: Timestamp,
 ) -> Result<Written, DbError> {
-    let Some(row) = delivery_rows::find_for_update(&scene.link, delivery).await? else {
+    let Some(row) = changed_delivery::find_for_update(&scene.link, delivery).await? else {
         return Ok(Written::Superseded);
     };
     scene.guard(row.delivery.facts().endpoint).await?;
@@ -299,7 +300,7 @@ pub(in crate::postgres) async fn cancel(
     if after.cancel(at).is_err() {
         return Ok(Written::Superseded);
     }
-    delivery_rows::write_changed(scene, row, &after).await?;
+    changed_delivery::write_changed(scene, row, &after).await?;
     Ok(Written::Applied)
 }
 
@@ -315,7 +316,7 @@ async fn disable(
     let endpoint = attempt.delivery.facts().endpoint;
     scene.guard_ownership(tenure).await?;
     let id = attempt.delivery.id();
-    let Some(row) = delivery_rows::find_for_update(&scene.link, id).await? else {
+    let Some(row) = changed_delivery::find_for_update(&scene.link, id).await? else {
         return Ok(Written::Superseded);
     };
     let attempts = row.delivery.facts().attempts;
@@ -359,7 +360,7 @@ pub(in crate::postgres) async fn retry(
     let Some(routes) = scene.tenant(tenant) else {
         return Ok(RetryResult::NoSuchDelivery);
     };
-    let row = delivery_rows::find_for_update(&scene.link, delivery).await?;
+    let row = changed_delivery::find_for_update(&scene.link, delivery).await?;
     let Some(row) = row.filter(|row| row.tenant_no == routes.no) else {
         return Ok(RetryResult::NoSuchDelivery);
     };
@@ -382,7 +383,7 @@ pub(in crate::postgres) async fn retry(
             .expect("what does not wait has ended");
         RetryResult::Replayed { endpoint }
     };
-    delivery_rows::write_changed(scene, &row, &after).await?;
+    changed_delivery::write_changed(scene, &row, &after).await?;
     scene.tell(endpoint, after.wanted_at().unwrap_or(now));
     Ok(retried)
 }

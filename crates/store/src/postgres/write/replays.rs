@@ -15,13 +15,14 @@ use posthaste_core::time::Timestamp;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio_postgres::Row;
 
-use super::directory::{cut, live_tenant, one_more};
 use super::new_waiting::NewWaitingRows;
 use super::routing_table::EndpointRoute;
 use super::write_context::WriteContext;
 use crate::codes::RowStatus;
+use crate::page::{cut, one_more};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
+use crate::postgres::read::directory::live_tenant;
 use crate::postgres::read::replay_targets::unpack;
 pub(in crate::postgres) use crate::postgres::read::replay_targets::{Plan, plan};
 use crate::postgres::schema::clock_skew::{clock_skew_of, note_lead};

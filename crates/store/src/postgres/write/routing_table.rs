@@ -17,7 +17,7 @@ use tokio_postgres::Row;
 use super::changelog;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
-use crate::postgres::schema::columns::{Id, from_json, parse, word};
+use crate::postgres::schema::columns::{Id, parse, policy, read_patterns, word};
 use crate::{Change, StoreSettings};
 
 /// An endpoint that is not deleted.
@@ -226,15 +226,4 @@ fn route(
         patterns: read_patterns(row.get(4))?,
         give_up_after: settings.policy_for(own.as_ref(), tenant).give_up_after,
     })
-}
-
-/// Parses stored subscription patterns.
-pub(in crate::postgres) fn read_patterns(text: &str) -> Result<Vec<Pattern>, DbError> {
-    let patterns: Vec<String> = from_json(text)?;
-    patterns.iter().map(|pattern| parse(pattern)).collect()
-}
-
-/// Parses a stored retry policy.
-pub(in crate::postgres) fn policy(text: Option<&str>) -> Result<Option<Value>, DbError> {
-    text.map(from_json).transpose()
 }

@@ -4,10 +4,11 @@ use posthaste_core::id::{PassId, TenantId};
 use posthaste_core::time::Timestamp;
 use tokio_postgres::Row;
 
-use super::directory::{cut, hash_of, live_tenant, one_more};
 use super::write_context::WriteContext;
+use crate::page::{cut, one_more};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
+use crate::postgres::read::directory::{hash_of, live_tenant};
 use crate::postgres::schema::columns::{Id, at, most, ms, parse};
 use crate::{CreateResult, KeyHash, Page, PageRequest, Pass, SessionIdentity};
 

@@ -9,49 +9,18 @@ use posthaste_core::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::directory::live_tenant;
 use super::outbox;
 use super::write_context::WriteContext;
 use crate::figures::by_bucket;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
-use crate::postgres::read::readers::ReadKind;
+use crate::postgres::read::directory::live_tenant;
 use crate::postgres::schema::columns::{Id, at, most, ms};
-use crate::postgres::store::PostgresStore;
-use crate::{Answer, BucketWidth, Figures, Scope, StatEntry, Tally};
-
-impl Figures for PostgresStore {
-    fn add_figures(&self, number: u64, happened: Vec<StatEntry>) -> Answer<()> {
-        let rows = StatsColumns::of(happened);
-        self.write(async move |scene: &mut WriteContext| rows.add(scene, number).await)
-    }
-
-    fn figures(
-        &self,
-        scope: Scope,
-        width: BucketWidth,
-        since: Timestamp,
-    ) -> Answer<Vec<(Timestamp, Tally)>> {
-        self.read_whole(ReadKind::Quick, async move |link: &PgConnection| {
-            read(link, &scope, width, since).await
-        })
-    }
-
-    fn failing_figures(
-        &self,
-        width: BucketWidth,
-        since: Timestamp,
-        limit: usize,
-    ) -> Answer<Vec<(Scope, Tally)>> {
-        self.read(ReadKind::Long, async move |link: &PgConnection| {
-            failing(link, width, since, limit).await
-        })
-    }
-}
+use crate::{BucketWidth, Scope, StatEntry, Tally};
 
 /// Rows to add, as columns.
 #[derive(Default)]
-struct StatsColumns {
+pub(in crate::postgres) struct StatsColumns {
     widths: Vec<i16>,
     began: Vec<i64>,
     tenants: Vec<Option<String>>,
@@ -60,7 +29,7 @@ struct StatsColumns {
 }
 
 impl StatsColumns {
-    fn of(happened: Vec<StatEntry>) -> StatsColumns {
+    pub(in crate::postgres) fn of(happened: Vec<StatEntry>) -> StatsColumns {
         let mut rows = StatsColumns::default();
         for ((width, began, scope), tally) in by_bucket(happened) {
             let (tenant, endpoint) = match scope {
@@ -79,7 +48,11 @@ impl StatsColumns {
         rows
     }
 
-    async fn add(&self, scene: &WriteContext, number: u64) -> Result<(), DbError> {
+    pub(in crate::postgres) async fn add(
+        &self,
+        scene: &WriteContext,
+        number: u64,
+    ) -> Result<(), DbError> {
         let mut given: Vec<&(dyn ToSql + Sync)> =
             vec![&self.widths, &self.began, &self.tenants, &self.endpoints];
         given.extend(self.counts.iter().map(|it| it as &(dyn ToSql + Sync)));
@@ -137,7 +110,7 @@ const BUCKETS: &str = "buckets (began) AS (\
      UNION ALL SELECT (SELECT min(bucket) FROM figures WHERE width = $1 AND bucket > began) \
      FROM buckets WHERE began IS NOT NULL)";
 
-async fn read(
+pub(in crate::postgres) async fn read(
     link: &PgConnection,
     scope: &Scope,
     width: BucketWidth,
@@ -166,7 +139,7 @@ fn tally(row: &Row) -> Tally {
     Tally::from_columns(columns)
 }
 
-async fn failing(
+pub(in crate::postgres) async fn failing(
     link: &PgConnection,
     width: BucketWidth,
     since: Timestamp,

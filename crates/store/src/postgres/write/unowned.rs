@@ -5,10 +5,10 @@ use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
 
+use super::changed_delivery;
 use super::write_context::WriteContext;
 use super::{endpoints, record};
 use crate::postgres::db_error::DbError;
-use crate::postgres::schema::delivery_rows;
 use crate::{DisabledReason, Written};
 
 /// Sets the status of an endpoint, if its shard has no owner.
@@ -36,7 +36,7 @@ pub(in crate::postgres) async fn cancel(
     if !lock_unowned(scene, endpoint).await? {
         return Ok(None);
     }
-    let Some(row) = delivery_rows::find_for_update(&scene.link, delivery).await? else {
+    let Some(row) = changed_delivery::find_for_update(&scene.link, delivery).await? else {
         return Ok(Some(Written::Superseded));
     };
     if row.delivery.facts().endpoint != endpoint {

@@ -13,13 +13,13 @@ use posthaste_core::id::TenantId;
 use posthaste_core::time::{Month, Timestamp};
 use rustc_hash::FxHashMap;
 
-use super::directory::live_tenant;
 use super::operation::Accepting;
 use super::routing_table::RoutingTable;
 use super::writer::Writer;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::pipeline::Pipeline;
+use crate::postgres::read::directory::live_tenant;
 use crate::{MONTHS_KEPT, Usage};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.

@@ -3,6 +3,12 @@
 //! Every call becomes either an operation in a write queue or a read for the readers. The modules beside this one
 //! contain the SQL of each operation.
 
+mod alerts;
+mod master_keys;
+mod open;
+mod outbox;
+mod stats;
+
 use std::future::ready;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,20 +22,21 @@ use posthaste_core::id::{
 use posthaste_core::lane::{Fetched, Health, Standing};
 use posthaste_core::time::Timestamp;
 
-use super::cluster::membership::Membership;
-use super::connection::PgConnection;
-use super::db_error::DbError;
-use super::read::readers::ReadKind;
-use super::read::{counts, dead_letters, fetch, lists, owner_lookup};
-use super::reply::{Reply, promise};
-use super::retention::run;
-use super::schema::columns::ms;
-use super::schema::meta;
-use super::thread::Shared;
-use super::write::operation::{Accepting, Operation, Task};
-use super::write::write_context::WriteContext;
-use super::write::{audit, directory, endpoints, record, replays, sessions, usage};
 use crate::audit::fitted;
+use crate::postgres::cluster::membership::Membership;
+use crate::postgres::connection::PgConnection;
+use crate::postgres::db_error::DbError;
+use crate::postgres::read;
+use crate::postgres::read::readers::ReadKind;
+use crate::postgres::read::{counts, dead_letters, fetch, lists, owner_lookup};
+use crate::postgres::reply::{Reply, promise};
+use crate::postgres::retention::run;
+use crate::postgres::schema::columns::ms;
+use crate::postgres::schema::meta;
+use crate::postgres::shared::Shared;
+use crate::postgres::write::operation::{Accepting, Operation, Task};
+use crate::postgres::write::write_context::WriteContext;
+use crate::postgres::write::{audit, directory, endpoints, record, replays, sessions, usage};
 use crate::{
     Answer, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry, AuditFilter,
     AuditOutcome, Cluster, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,
@@ -126,7 +133,7 @@ impl Store for PostgresStore {
 
     fn tenant(&self, tenant: TenantId) -> Answer<Option<Tenant>> {
         self.read(ReadKind::Quick, async move |link: &PgConnection| {
-            directory::tenant(link, &tenant).await
+            read::directory::tenant(link, &tenant).await
         })
     }
 
@@ -135,7 +142,7 @@ impl Store for PostgresStore {
         page: PageRequest<(Timestamp, TenantId)>,
     ) -> Answer<Page<Tenant, (Timestamp, TenantId)>> {
         self.read(ReadKind::Long, async move |link: &PgConnection| {
-            directory::tenants(link, &page).await
+            read::directory::tenants(link, &page).await
         })
     }
 
@@ -151,7 +158,7 @@ impl Store for PostgresStore {
 
     fn key(&self, hash: KeyHash) -> Answer<Option<ApiKey>> {
         self.read(ReadKind::Quick, async move |link: &PgConnection| {
-            directory::key(link, hash).await
+            read::directory::key(link, hash).await
         })
     }
 
@@ -161,7 +168,7 @@ impl Store for PostgresStore {
         page: PageRequest<KeyId>,
     ) -> Answer<Page<ApiKey, KeyId>> {
         self.read(ReadKind::Long, async move |link: &PgConnection| {
-            directory::keys(link, tenant.as_ref(), page).await
+            read::directory::keys(link, tenant.as_ref(), page).await
         })
     }
 
@@ -242,7 +249,7 @@ impl Store for PostgresStore {
 
     fn endpoint(&self, endpoint: EndpointId) -> Answer<Option<EndpointRow>> {
         self.read(ReadKind::Quick, async move |link: &PgConnection| {
-            endpoints::endpoint(link, endpoint).await
+            read::endpoints::endpoint(link, endpoint).await
         })
     }
 
@@ -252,13 +259,13 @@ impl Store for PostgresStore {
         page: PageRequest<EndpointId>,
     ) -> Answer<Page<EndpointRow, EndpointId>> {
         self.read(ReadKind::Long, async move |link: &PgConnection| {
-            endpoints::endpoints(link, &tenant, page).await
+            read::endpoints::endpoints(link, &tenant, page).await
         })
     }
 
     fn troubled(&self, tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>> {
         self.read(ReadKind::Long, async move |link: &PgConnection| {
-            endpoints::troubled(link, tenant.as_ref(), limit).await
+            read::endpoints::troubled(link, tenant.as_ref(), limit).await
         })
     }
 

@@ -4,14 +4,15 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::read::due_watermarks::DueWatermarks;
-use super::read::payload_cache::FetchedPayloadCache;
-use super::read::readers::Readers;
-use super::reply::Closed;
-use super::settings::PostgresSettings;
-use super::store::PostgresStore;
-use super::thread::{self, Shared};
-use super::write::write_queue::Queue;
+use super::PostgresStore;
+use crate::postgres::read::due_watermarks::DueWatermarks;
+use crate::postgres::read::payload_cache::FetchedPayloadCache;
+use crate::postgres::read::readers::Readers;
+use crate::postgres::reply::Closed;
+use crate::postgres::settings::PostgresSettings;
+use crate::postgres::shared::Shared;
+use crate::postgres::thread;
+use crate::postgres::write::write_queue::Queue;
 use crate::{HandOver, OpenError, Orders, StoreSettings};
 
 impl PostgresStore {

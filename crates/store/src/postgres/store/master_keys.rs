@@ -3,13 +3,13 @@
 //! The store neither creates nor uses the key: it keeps the one that the first node offers, and gives it to all
 //! nodes. Of a configured key it stores only the name, so that no two nodes encrypt with different keys.
 
-use super::write_context::WriteContext;
+use super::PostgresStore;
 use crate::Answer;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::read::readers::ReadKind;
 use crate::postgres::schema::meta;
-use crate::postgres::store::PostgresStore;
+use crate::postgres::write::write_context::WriteContext;
 
 impl PostgresStore {
     /// Returns the master keys that all nodes share, if a node has offered some.

@@ -1,0 +1,66 @@
+//! [`Alerts`] of a [`PostgresStore`].
+
+use std::collections::BTreeMap;
+
+use posthaste_core::alert::AlertName;
+use posthaste_core::id::AlertId;
+use posthaste_core::time::Timestamp;
+
+use super::PostgresStore;
+use crate::postgres::connection::PgConnection;
+use crate::postgres::read::readers::ReadKind;
+use crate::postgres::schema::columns::at;
+use crate::postgres::write::alerts;
+use crate::postgres::write::write_context::WriteContext;
+use crate::{Alert, AlertFilter, Alerts, Answer, CreateResult, Page, PageRequest};
+
+impl Alerts for PostgresStore {
+    fn raise_alert(&self, now: Timestamp, alert: Alert) -> Answer<CreateResult> {
+        self.write(async move |scene: &mut WriteContext| alerts::raise(scene, now, &alert).await)
+    }
+
+    fn resolve_alert(&self, now: Timestamp, alert: AlertId) -> Answer<Option<Alert>> {
+        self.write(async move |scene: &mut WriteContext| alerts::resolve(scene, now, alert).await)
+    }
+
+    fn alerts(
+        &self,
+        filter: AlertFilter,
+        page: PageRequest<AlertId>,
+    ) -> Answer<Page<Alert, AlertId>> {
+        self.read_whole(ReadKind::Long, async move |link: &PgConnection| {
+            alerts::list(link, &filter, page).await
+        })
+    }
+
+    fn open_alerts(&self) -> Answer<BTreeMap<AlertName, u64>> {
+        self.read(ReadKind::Long, async |link: &PgConnection| {
+            alerts::open(link).await
+        })
+    }
+
+    fn stored_bytes(&self) -> Answer<Option<u64>> {
+        self.read(ReadKind::Long, async |link: &PgConnection| {
+            let sql = "SELECT pg_database_size(current_database())";
+            let bytes: i64 = link.query_one(sql, &[]).await?.get(0);
+            Ok(u64::try_from(bytes).ok())
+        })
+    }
+
+    fn untold_since(&self) -> Answer<Option<Timestamp>> {
+        self.read(ReadKind::Long, async |link: &PgConnection| {
+            let sql = "SELECT at FROM notices WHERE number > \
+                       (SELECT value FROM meta WHERE name = 'told') ORDER BY number LIMIT 1";
+            let oldest = link.query_opt(sql, &[]).await?;
+            Ok(oldest.map(|row| at(row.get(0))))
+        })
+    }
+
+    fn unsent_since(&self, recipients: Vec<String>) -> Answer<Option<Timestamp>> {
+        self.read(ReadKind::Long, async move |link: &PgConnection| {
+            let sql = "SELECT min(first_at) FROM letters WHERE tries > 0 AND recipient = ANY ($1)";
+            let oldest: Option<i64> = link.query_one(sql, &[&recipients]).await?.get(0);
+            Ok(oldest.map(at))
+        })
+    }
+}
