@@ -16,13 +16,12 @@ mod audit;
 mod cluster;
 mod codes;
 pub mod copy;
-mod dead;
+mod dead_letters;
 mod delivery;
 mod directory;
 mod error;
 mod event;
 mod failures;
-mod figures;
 mod maintenance;
 mod outbox;
 mod owner_lookup;
@@ -35,9 +34,10 @@ pub mod rules;
 mod scope;
 mod sessions;
 mod settings;
+mod skip_ranges;
 pub mod sqlite;
+mod stats;
 mod store;
-mod stretches;
 
 pub use posthaste_core::allowance::Quotas;
 pub use posthaste_core::cluster::NodeNo;
@@ -52,7 +52,7 @@ pub use audit::{
     MAX_AUDIT_CHARS, Via,
 };
 pub use cluster::{Change, Cluster, Lease, Orders, Owner};
-pub use dead::{BoundedCount, DeadGroup, DeadGroupKey, MAX_GROUP_COUNT};
+pub use dead_letters::{BoundedCount, DeadGroup, DeadGroupKey, MAX_GROUP_COUNT};
 pub use delivery::{DeliveryFilter, RetryResult, StoredDelivery, StoredStatus, Written};
 pub use directory::{
     ApiKey, CreateResult, DisabledReason, Endpoint, EndpointRow, KeyHash, Limits, ReplaceResult,
@@ -63,7 +63,6 @@ pub use event::{
     AcceptedDelivery, AcceptedEvent, Content, EventFilter, HandOver, HandedOver, Idempotency,
     Ingest, Ingested, NewEvent, StoredEvent,
 };
-pub use figures::{BucketWidth, Figures, MAX_STAT_ENTRIES, StatEntry, Tally};
 pub use maintenance::{Counts, RetentionStepResult, SweepResult};
 pub use outbox::{
     EmailLine, MAX_EMAIL_LINES, MAX_PENDING_NOTIFICATIONS, MaxEmailDelay, Notification, Outbox,
@@ -77,4 +76,5 @@ pub use retention::{Kept, Retention};
 pub use scope::Scope;
 pub use sessions::{Pass, SessionIdentity};
 pub use settings::StoreSettings;
+pub use stats::{BucketWidth, Figures, MAX_STAT_ENTRIES, StatEntry, Tally};
 pub use store::{Answer, Done, Store};

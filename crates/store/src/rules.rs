@@ -4,10 +4,10 @@
 
 pub use crate::alert::{RAISED, RESOLVED};
 pub use crate::audit::{first_kept, fitted};
-pub use crate::dead::rank;
+pub use crate::dead_letters::rank;
 pub use crate::failures::{DELIVERY_FAILED, FailureCause, FailureCount, Failures};
-pub use crate::figures::by_bucket;
 pub use crate::outbox::{
     EmailAfterSend, StoredEmail, StoredEmailLine, by_recipient, too_far_ahead,
 };
 pub use crate::retention::is_over;
+pub use crate::stats::by_bucket;

@@ -25,7 +25,7 @@ pub(super) enum CopyState {
 
 /// The database that a store is copied to.
 pub(super) struct Target {
-    link: CopyConnection,
+    conn: CopyConnection,
     /// Holds the lock that excludes nodes and other copies while it is open.
     _keeper: Option<CopyConnection>,
     server: String,
@@ -34,9 +34,9 @@ pub(super) struct Target {
 impl Target {
     /// Opens it for writing, migrates it to the newest schema version, and excludes all other users.
     pub(super) async fn open(to: &Destination) -> Result<Target, CopyError> {
-        let link = CopyConnection::open(to).await?;
+        let conn = CopyConnection::open(to).await?;
         let mut target = Target {
-            link,
+            conn,
             _keeper: None,
             server: to.server.to_string(),
         };
@@ -57,7 +57,7 @@ impl Target {
     /// Opens it for reading, without excluding other users. Migrates it as well.
     pub(super) async fn look(to: &Destination) -> Result<Target, CopyError> {
         Ok(Target {
-            link: CopyConnection::open(to).await?,
+            conn: CopyConnection::open(to).await?,
             _keeper: None,
             server: to.server.to_string(),
         })
@@ -78,13 +78,13 @@ impl Target {
 
     /// Runs a query that returns one number.
     pub(super) async fn number(&self, sql: &str) -> Result<i64, CopyError> {
-        let row = self.link.query_one(sql, &[]).await;
+        let row = self.conn.query_one(sql, &[]).await;
         Ok(row.map_err(|fault| self.refused(&fault))?.get(0))
     }
 
     async fn named(&self, name: &str) -> Result<Option<i64>, CopyError> {
         let sql = "SELECT value FROM meta WHERE name = $1";
-        let row = self.link.query_opt(sql, &[&name]).await;
+        let row = self.conn.query_opt(sql, &[&name]).await;
         let row = row.map_err(|fault| self.refused(&fault))?;
         Ok(row.map(|row| row.get(0)))
     }
@@ -138,13 +138,13 @@ impl Target {
         self.execute(sql, &[&name, &value]).await
     }
 
-    async fn execute(&self, sql: &str, given: Params<'_>) -> Result<(), CopyError> {
-        let done = self.link.execute(sql, given).await;
+    async fn execute(&self, sql: &str, params: Params<'_>) -> Result<(), CopyError> {
+        let done = self.conn.execute(sql, params).await;
         done.map(|_| ()).map_err(|fault| self.refused(&fault))
     }
 
     async fn batch(&self, sql: &str) -> Result<(), CopyError> {
-        let done = self.link.batch(sql).await;
+        let done = self.conn.batch(sql).await;
         done.map_err(|fault| self.refused(&fault))
     }
 
@@ -158,8 +158,8 @@ impl Target {
         self.batch("BEGIN").await?;
         for rows in parts.iter().filter(|rows| rows.count > 0) {
             self.make_room(rows).await?;
-            let given: Vec<_> = rows.columns.iter().map(|column| column.as_sql()).collect();
-            self.execute(&insert(rows), &given).await?;
+            let params: Vec<_> = rows.columns.iter().map(|column| column.as_sql()).collect();
+            self.execute(&insert(rows), &params).await?;
         }
         self.set(&format!("{REACHED}{stage}"), up_to).await?;
         self.batch("COMMIT").await
@@ -170,7 +170,7 @@ impl Target {
         let made = match rows.columns.first() {
             Some(super::columns::Column::Id(ids)) => {
                 let ids: Vec<Id> = ids.iter().flatten().copied().collect();
-                self.link.make_room(rows.table, &ids).await
+                self.conn.make_partitions(rows.table, &ids).await
             }
             Some(_) | None => Ok(()),
         };
@@ -203,7 +203,7 @@ impl Target {
 
     /// Returns the master keys that the nodes of the database share.
     pub(super) async fn shared_keys(&self) -> Result<Option<String>, CopyError> {
-        let row = self.link.query_opt("SELECT keys FROM vault", &[]).await;
+        let row = self.conn.query_opt("SELECT keys FROM vault", &[]).await;
         let row = row.map_err(|fault| self.refused(&fault))?;
         Ok(row.map(|row| row.get(0)))
     }
@@ -211,7 +211,7 @@ impl Target {
     /// Stores master keys, if there are none. Returns whether it did.
     pub(super) async fn place_keys(&self, keys: &str) -> Result<bool, CopyError> {
         let sql = "INSERT INTO vault (keys) VALUES ($1) ON CONFLICT DO NOTHING";
-        let placed = self.link.execute(sql, &[&keys]).await;
+        let placed = self.conn.execute(sql, &[&keys]).await;
         Ok(placed.map_err(|fault| self.refused(&fault))? > 0)
     }
 

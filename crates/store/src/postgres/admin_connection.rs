@@ -13,7 +13,7 @@ use crate::OpenError;
 
 /// A connection without statement timeouts that runs arbitrary SQL.
 pub struct Session {
-    link: PgConnection,
+    conn: PgConnection,
     server: ServerUrl,
 }
 
@@ -23,13 +23,14 @@ impl Session {
         let clock = Arc::new(Tick::default);
         let settings = PostgresSettings::new(server.clone(), dial.clone(), clock);
         let connected = connect(&settings, server).await;
-        let (link, pump) = connected.map_err(|why| migrate::explain_unlinked(server, &why))?;
+        let (conn, driver) =
+            connected.map_err(|why| migrate::explain_not_connected(server, &why))?;
         tokio::spawn(async move {
             // The next statement on the connection reports its end.
-            let _ = pump.await;
+            let _ = driver.await;
         });
         let session = Session {
-            link,
+            conn,
             server: server.clone(),
         };
         session
@@ -43,20 +44,20 @@ impl Session {
 
     /// Runs statements without parameters.
     pub async fn batch(&self, sql: &str) -> Result<(), OpenError> {
-        let done = self.link.batch(sql).await;
+        let done = self.conn.batch(sql).await;
         done.map_err(|fault| self.explain(&fault))
     }
 
     /// Returns the `bigint` columns of the single row that the query selects.
     pub async fn numbers(&self, sql: &str) -> Result<Vec<i64>, OpenError> {
-        let row = self.link.query_one(sql, &[]).await;
+        let row = self.conn.query_one(sql, &[]).await;
         let row = row.map_err(|fault| self.explain(&fault))?;
         Ok((0..row.len()).map(|column| row.get(column)).collect())
     }
 
     /// Returns the text that the query selects.
     pub async fn text(&self, sql: &str) -> Result<String, OpenError> {
-        let row = self.link.query_one(sql, &[]).await;
+        let row = self.conn.query_one(sql, &[]).await;
         Ok(row.map_err(|fault| self.explain(&fault))?.get(0))
     }
 

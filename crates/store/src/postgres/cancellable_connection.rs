@@ -23,26 +23,26 @@ impl CancellableConnection {
     }
 
     /// Returns the connection, opening one if there is none.
-    pub(super) async fn link(&mut self) -> Result<Rc<PgConnection>, String> {
-        if let Some((link, _)) = self.held.as_ref().filter(|(link, _)| !link.is_closed()) {
-            return Ok(link.clone());
+    pub(super) async fn get(&mut self) -> Result<Rc<PgConnection>, String> {
+        if let Some((conn, _)) = self.held.as_ref().filter(|(conn, _)| !conn.is_closed()) {
+            return Ok(conn.clone());
         }
         self.cut();
         let connected = connect(&self.settings, &self.settings.server).await;
-        let (link, pump) = connected.map_err(|unlinked| unlinked.to_string())?;
-        let pump = tokio::task::spawn_local(async move {
+        let (conn, driver) = connected.map_err(|not_connected| not_connected.to_string())?;
+        let driver = tokio::task::spawn_local(async move {
             // The next statement on the connection reports its end.
-            let _ = pump.await;
+            let _ = driver.await;
         });
-        let link = Rc::new(link);
-        self.held = Some((link.clone(), pump.abort_handle()));
-        Ok(link)
+        let conn = Rc::new(conn);
+        self.held = Some((conn.clone(), driver.abort_handle()));
+        Ok(conn)
     }
 
     /// Closes the connection immediately, without notifying the server.
     pub(super) fn cut(&mut self) {
-        if let Some((_, pump)) = self.held.take() {
-            pump.abort();
+        if let Some((_, driver)) = self.held.take() {
+            driver.abort();
         }
     }
 }

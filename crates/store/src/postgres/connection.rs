@@ -55,7 +55,7 @@ pub(super) struct PgConnection {
     statements: StatementCache<Statement>,
     version: u32,
     /// Time limit for an answer; no limit if absent.
-    patience: Cell<Option<Duration>>,
+    time_limit: Cell<Option<Duration>>,
 }
 
 /// The reason why there is no connection.
@@ -141,22 +141,22 @@ async fn reach(
     })?;
     let mut config = url.config().clone();
     config.application_name("posthaste");
-    let (client, mut pump) = config
+    let (client, mut driver) = config
         .connect_raw(wire, NoTls)
         .await
         .map_err(DbError::from)?;
-    let link = PgConnection {
+    let conn = PgConnection {
         client,
         statements: StatementCache::default(),
-        version: version(&pump),
-        patience: Cell::default(),
+        version: version(&driver),
+        time_limit: Cell::default(),
     };
-    if link.version < MIN_SERVER_VERSION {
-        return Err(ConnectError::TooOld(link.version));
+    if conn.version < MIN_SERVER_VERSION {
+        return Err(ConnectError::TooOld(conn.version));
     }
     let standby = tokio::select! {
-        standby = set_up(&link) => standby?,
-        lost = &mut pump => {
+        standby = set_up(&conn) => standby?,
+        lost = &mut driver => {
             let why = lost.err().map_or("it hung up".to_owned(), |error| error.to_string());
             let place = place.clone();
             return Err(ConnectError::Unreachable { place, why });
@@ -165,23 +165,23 @@ async fn reach(
     if standby {
         return Err(ConnectError::Standby(place.clone()));
     }
-    Ok((link, pump))
+    Ok((conn, driver))
 }
 
 /// Returns the server's version as a number like 150004.
-fn version(pump: &ConnectionDriver) -> u32 {
-    let text = pump.parameter("server_version").unwrap_or_default();
-    let mut parts = text.split(|letter: char| !letter.is_ascii_digit());
+fn version(driver: &ConnectionDriver) -> u32 {
+    let text = driver.parameter("server_version").unwrap_or_default();
+    let mut parts = text.split(|character: char| !character.is_ascii_digit());
     let mut number = || parts.next().and_then(|part| part.parse::<u32>().ok());
     let major = number().unwrap_or(0);
     major * 10_000 + number().unwrap_or(0)
 }
 
 /// Sets the session settings, and returns whether the server is a standby.
-async fn set_up(link: &PgConnection) -> Result<bool, DbError> {
+async fn set_up(conn: &PgConnection) -> Result<bool, DbError> {
     // Custom plans would be made again for every batch, over all partitions. Sequential scans are off, because a
     // generic plan that was made while a table was small must not scan it when it is large.
-    link.batch(&format!(
+    conn.batch(&format!(
         "SET plan_cache_mode = force_generic_plan; SET jit = off; \
          SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; \
          SET statement_timeout = {STATEMENT_MS}; SET lock_timeout = {LOCK_MS}; \
@@ -190,7 +190,7 @@ async fn set_up(link: &PgConnection) -> Result<bool, DbError> {
          WHERE current_setting('synchronous_commit') = 'off'"
     ))
     .await?;
-    let standby = link.query_one("SELECT pg_is_in_recovery()", &[]).await?;
+    let standby = conn.query_one("SELECT pg_is_in_recovery()", &[]).await?;
     Ok(standby.get(0))
 }
 
@@ -202,13 +202,13 @@ impl PgConnection {
 
     /// Sets the time limit for all further answers. A server that does not report its own timeout within this time is
     /// unreachable: the network drops everything that is sent.
-    pub(super) fn set_time_limit(&self, patience: Duration) {
-        self.patience.set(Some(patience));
+    pub(super) fn set_time_limit(&self, time_limit: Duration) {
+        self.time_limit.set(Some(time_limit));
     }
 
     /// Replaces the time limit, and returns the former one.
-    pub(super) fn replace_time_limit(&self, patience: Option<Duration>) -> Option<Duration> {
-        self.patience.replace(patience)
+    pub(super) fn replace_time_limit(&self, time_limit: Option<Duration>) -> Option<Duration> {
+        self.time_limit.replace(time_limit)
     }
 
     /// Waits for an answer, up to the time limit.
@@ -216,12 +216,12 @@ impl PgConnection {
         &self,
         answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, DbError> {
-        let Some(patience) = self.patience.get() else {
+        let Some(time_limit) = self.time_limit.get() else {
             return Ok(answer.await?);
         };
-        match timeout(patience, answer).await {
+        match timeout(time_limit, answer).await {
             Ok(answer) => Ok(answer?),
-            Err(_) => Err(DbError::TimedOut(patience)),
+            Err(_) => Err(DbError::TimedOut(time_limit)),
         }
     }
 
@@ -238,7 +238,7 @@ impl PgConnection {
     /// Prepares statements that are to be sent as one pipeline. A statement that was prepared inside the pipeline
     /// would be sent after the commit that it belongs to.
     pub(super) async fn prepare_all(&self, statements: &[&str]) -> Result<(), DbError> {
-        self.statements.make_room(statements.len());
+        self.statements.make_partitions(statements.len());
         for sql in statements {
             self.statement(sql).await?;
         }
@@ -246,9 +246,9 @@ impl PgConnection {
     }
 
     /// Returns rows.
-    pub(super) async fn query(&self, sql: &str, given: Params<'_>) -> Result<Vec<Row>, DbError> {
+    pub(super) async fn query(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>, DbError> {
         let statement = self.statement(sql).await?;
-        self.within_time_limit(self.client.query(&statement, given))
+        self.within_time_limit(self.client.query(&statement, params))
             .await
     }
 
@@ -256,21 +256,21 @@ impl PgConnection {
     pub(super) async fn query_opt(
         &self,
         sql: &str,
-        given: Params<'_>,
+        params: Params<'_>,
     ) -> Result<Option<Row>, DbError> {
-        Ok(self.query(sql, given).await?.into_iter().next())
+        Ok(self.query(sql, params).await?.into_iter().next())
     }
 
     /// Returns the first row, or an error if there is none.
-    pub(super) async fn query_one(&self, sql: &str, given: Params<'_>) -> Result<Row, DbError> {
-        let row = self.query_opt(sql, given).await?;
+    pub(super) async fn query_one(&self, sql: &str, params: Params<'_>) -> Result<Row, DbError> {
+        let row = self.query_opt(sql, params).await?;
         row.ok_or_else(|| DbError::Corrupt("a row is missing".to_owned()))
     }
 
     /// Runs a statement, and returns the number of affected rows.
-    pub(super) async fn execute(&self, sql: &str, given: Params<'_>) -> Result<u64, DbError> {
+    pub(super) async fn execute(&self, sql: &str, params: Params<'_>) -> Result<u64, DbError> {
         let statement = self.statement(sql).await?;
-        self.within_time_limit(self.client.execute(&statement, given))
+        self.within_time_limit(self.client.execute(&statement, params))
             .await
     }
 
@@ -291,9 +291,9 @@ pub(super) struct NotConnected {
 /// Keeps one connection, and opens another when it is lost, with increasing pauses while connecting fails.
 pub(super) struct Connector {
     settings: Rc<PostgresSettings>,
-    link: Option<Rc<PgConnection>>,
+    conn: Option<Rc<PgConnection>>,
     /// The task that drives the connection.
-    pump: Option<AbortHandle>,
+    driver: Option<AbortHandle>,
     failures: u32,
     /// The time of the next attempt to connect, after one that failed.
     next_try_at: Option<tokio::time::Instant>,
@@ -304,8 +304,8 @@ impl Connector {
     pub(super) fn new(settings: Rc<PostgresSettings>) -> Connector {
         Connector {
             settings,
-            link: None,
-            pump: None,
+            conn: None,
+            driver: None,
             failures: 0,
             next_try_at: None,
         }
@@ -315,29 +315,30 @@ impl Connector {
     ///
     /// After a failed attempt the next one waits for the pause, and so does the caller: answering at once would
     /// refuse callers for up to [`ReconnectBackoff::most`](super::settings::Pauses) after the server has come back.
-    pub(super) async fn link(&mut self) -> Result<Rc<PgConnection>, NotConnected> {
-        if let Some(link) = self.link.as_ref().filter(|link| !link.is_closed()) {
-            return Ok(link.clone());
+    pub(super) async fn conn(&mut self) -> Result<Rc<PgConnection>, NotConnected> {
+        if let Some(conn) = self.conn.as_ref().filter(|conn| !conn.is_closed()) {
+            return Ok(conn.clone());
         }
-        self.link = None;
+        self.conn = None;
         if let Some(next_try_at) = self.next_try_at {
             tokio::time::sleep_until(next_try_at).await;
         }
         let tried_at = tokio::time::Instant::now();
         match self.open().await {
-            Ok(link) => {
+            Ok(conn) => {
                 if self.failures > 0 {
                     tracing::info!(target: LOG_TARGET, "the database answers again");
                 }
                 self.failures = 0;
                 self.next_try_at = None;
-                Ok(link)
+                Ok(conn)
             }
-            Err(unlinked) => {
-                let why =
-                    StoreError::Unavailable(format!("no connection to the database: {unlinked}"));
+            Err(not_connected) => {
+                let why = StoreError::Unavailable(format!(
+                    "no connection to the database: {not_connected}"
+                ));
                 if self.failures == 0 {
-                    tracing::warn!(target: LOG_TARGET, %unlinked, "the database cannot be reached");
+                    tracing::warn!(target: LOG_TARGET, unlinked = %not_connected, "the database cannot be reached");
                 }
                 self.failures = self.failures.saturating_add(1);
                 let pause = self.settings.pauses.after(self.failures);
@@ -354,29 +355,29 @@ impl Connector {
 
     /// Returns whether there is a connection that is not known to be closed.
     pub(super) fn is_connected(&self) -> bool {
-        self.link.as_ref().is_some_and(|link| !link.is_closed())
+        self.conn.as_ref().is_some_and(|conn| !conn.is_closed())
     }
 
     /// Opens a new connection.
     pub(super) async fn open(&mut self) -> Result<Rc<PgConnection>, ConnectError> {
-        let (link, pump) = connect(&self.settings, &self.settings.server).await?;
-        let pump = tokio::task::spawn_local(async move {
+        let (conn, driver) = connect(&self.settings, &self.settings.server).await?;
+        let driver = tokio::task::spawn_local(async move {
             // The next statement on the connection reports its end.
-            let _ = pump.await;
+            let _ = driver.await;
         });
-        link.set_time_limit(ANSWER_TIMEOUT);
-        let link = Rc::new(link);
-        self.link = Some(link.clone());
-        self.pump = Some(pump.abort_handle());
-        Ok(link)
+        conn.set_time_limit(ANSWER_TIMEOUT);
+        let conn = Rc::new(conn);
+        self.conn = Some(conn.clone());
+        self.driver = Some(driver.abort_handle());
+        Ok(conn)
     }
 
     /// Closes the connection immediately, even if other tasks still hold it. A request on it must not be executed
     /// after its caller has stopped waiting.
-    pub(super) fn drop_link(&mut self) {
-        self.link = None;
-        if let Some(pump) = self.pump.take() {
-            pump.abort();
+    pub(super) fn drop_connection(&mut self) {
+        self.conn = None;
+        if let Some(driver) = self.driver.take() {
+            driver.abort();
         }
     }
 }

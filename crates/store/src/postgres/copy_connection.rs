@@ -15,7 +15,7 @@ use crate::copy::Destination;
 
 /// A connection to copy a store over.
 pub(crate) struct CopyConnection {
-    link: PgConnection,
+    conn: PgConnection,
     partitions: Partitions,
 }
 
@@ -25,20 +25,21 @@ impl CopyConnection {
         let clock = Arc::new(Tick::default);
         let settings = PostgresSettings::new(to.server.clone(), to.dial.clone(), clock);
         let connected = connect(&settings, &to.server).await;
-        let (link, pump) = connected.map_err(|why| migrate::explain_unlinked(&to.server, &why))?;
+        let (conn, driver) =
+            connected.map_err(|why| migrate::explain_not_connected(&to.server, &why))?;
         tokio::task::spawn_local(async move {
             // The next statement on the connection reports its end.
-            let _ = pump.await;
+            let _ = driver.await;
         });
-        migrate::migrate(&link, &to.server).await?;
-        let patient = link.batch(
+        migrate::migrate(&conn, &to.server).await?;
+        let patient = conn.batch(
             "SET statement_timeout = 0; SET lock_timeout = 0; \
              SET idle_in_transaction_session_timeout = 0",
         );
         let explain = |fault: DbError| migrate::explain(&to.server, &fault);
         patient.await.map_err(explain)?;
         Ok(CopyConnection {
-            link,
+            conn,
             partitions: Partitions::default(),
         })
     }
@@ -47,33 +48,33 @@ impl CopyConnection {
     pub(crate) async fn query_opt(
         &self,
         sql: &str,
-        given: Params<'_>,
+        params: Params<'_>,
     ) -> Result<Option<Row>, DbError> {
-        self.link.query_opt(sql, given).await
+        self.conn.query_opt(sql, params).await
     }
 
     /// Returns the first row, or an error if there is none.
-    pub(crate) async fn query_one(&self, sql: &str, given: Params<'_>) -> Result<Row, DbError> {
-        self.link.query_one(sql, given).await
+    pub(crate) async fn query_one(&self, sql: &str, params: Params<'_>) -> Result<Row, DbError> {
+        self.conn.query_one(sql, params).await
     }
 
     /// Runs a statement, and returns the number of affected rows.
-    pub(crate) async fn execute(&self, sql: &str, given: Params<'_>) -> Result<u64, DbError> {
-        self.link.execute(sql, given).await
+    pub(crate) async fn execute(&self, sql: &str, params: Params<'_>) -> Result<u64, DbError> {
+        self.conn.execute(sql, params).await
     }
 
     /// Runs several statements without parameters.
     pub(crate) async fn batch(&self, sql: &str) -> Result<(), DbError> {
-        self.link.batch(sql).await
+        self.conn.batch(sql).await
     }
 
     /// Creates the partitions for rows with these ids, if the table is partitioned.
-    pub(crate) async fn make_room(&mut self, table: &str, ids: &[Id]) -> Result<(), DbError> {
+    pub(crate) async fn make_partitions(&mut self, table: &str, ids: &[Id]) -> Result<(), DbError> {
         if !PARTITIONED.contains(&table) {
             return Ok(());
         }
         for id in ids {
-            self.partitions.make(&self.link, Day::of(id.0)).await?;
+            self.partitions.make(&self.conn, Day::of(id.0)).await?;
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Errors of the connection to PostgreSQL, and how the caller must react to each.
 //!
-//! [`DbError`] is the error; [`DbError::verdict`] classifies it once into a [`Verdict`].
+//! [`DbError`] is the error; [`DbError::kind`] classifies it once into an [`ErrorKind`].
 
 use std::fmt;
 use std::time::Duration;
@@ -29,11 +29,11 @@ pub(crate) enum DbError {
 
 /// The consequence of a [`DbError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum ErrorKind {
     /// The connection is lost or unusable. If a commit was in progress, its outcome is unknown.
     Lost,
     /// A lock conflict or serialisation failure. The same operation may succeed when it is repeated.
-    InTheWay,
+    Blocked,
     /// The routing table is out of date.
     Outdated,
     /// This node does not own the shard any more.
@@ -48,20 +48,20 @@ pub(super) enum Verdict {
     /// connection prepares them again.
     Unprepared,
     /// The operation itself is at fault and would fail again.
-    Guilty,
+    Refused,
 }
 
 impl DbError {
     /// Classifies this fault.
-    pub(super) fn verdict(&self) -> Verdict {
+    pub(super) fn kind(&self) -> ErrorKind {
         let error = match self {
             DbError::Server(error) => error,
-            DbError::TimedOut(_) => return Verdict::Lost,
-            DbError::Corrupt(_) => return Verdict::Guilty,
+            DbError::TimedOut(_) => return ErrorKind::Lost,
+            DbError::Corrupt(_) => return ErrorKind::Refused,
         };
         let Some(state) = error.code() else {
             // An error without an SQLSTATE is not from the server: the connection failed.
-            return Verdict::Lost;
+            return ErrorKind::Lost;
         };
         classify(state)
     }
@@ -80,26 +80,26 @@ impl DbError {
 }
 
 /// Classifies an SQLSTATE.
-fn classify(state: &SqlState) -> Verdict {
+fn classify(state: &SqlState) -> ErrorKind {
     let class = state.code().get(..2).unwrap_or_default();
     if state.code() == OUTDATED {
-        Verdict::Outdated
+        ErrorKind::Outdated
     } else if state.code() == FENCED {
-        Verdict::Fenced
+        ErrorKind::Fenced
     } else if state.code() == SUPERSEDED {
-        Verdict::Superseded
+        ErrorKind::Superseded
     } else if *state == SqlState::UNIQUE_VIOLATION {
-        Verdict::Duplicate
+        ErrorKind::Duplicate
     } else if *state == SqlState::CHECK_VIOLATION {
-        Verdict::NoPartition
+        ErrorKind::NoPartition
     } else if is_loss(state, class) {
-        Verdict::Lost
+        ErrorKind::Lost
     } else if class == "40" || *state == SqlState::LOCK_NOT_AVAILABLE {
-        Verdict::InTheWay
+        ErrorKind::Blocked
     } else if is_unprepared(state) {
-        Verdict::Unprepared
+        ErrorKind::Unprepared
     } else {
-        Verdict::Guilty
+        ErrorKind::Refused
     }
 }
 
@@ -135,8 +135,8 @@ impl fmt::Display for DbError {
                     }
                 }
             },
-            DbError::TimedOut(patience) => {
-                write!(formatter, "no answer within {} s", patience.as_secs())
+            DbError::TimedOut(limit) => {
+                write!(formatter, "no answer within {} s", limit.as_secs())
             }
             DbError::Corrupt(why) => write!(formatter, "what is stored cannot be read: {why}"),
         }
@@ -160,29 +160,29 @@ mod tests {
 
     #[test]
     fn what_the_server_says_is_judged_by_what_can_still_be_known() {
-        for (codes, verdict) in [
+        for (codes, kind) in [
             // The outcome of the commit is unknown, or the connection is closed.
             (
                 &[
                     "08006", "08007", "57P01", "57P02", "57P03", "25006", "25P03",
                 ][..],
-                Verdict::Lost,
+                ErrorKind::Lost,
             ),
-            (&["40003", "53300"], Verdict::Lost),
-            (&["40001", "40P01", "55P03"], Verdict::InTheWay),
-            (&["26000", "42P05", "0A000"], Verdict::Unprepared),
-            (&["23505"], Verdict::Duplicate),
-            (&["23514"], Verdict::NoPartition),
+            (&["40003", "53300"], ErrorKind::Lost),
+            (&["40001", "40P01", "55P03"], ErrorKind::Blocked),
+            (&["26000", "42P05", "0A000"], ErrorKind::Unprepared),
+            (&["23505"], ErrorKind::Duplicate),
+            (&["23514"], ErrorKind::NoPartition),
             (
                 &["53100", "53200", "57014", "22021", "XX000"],
-                Verdict::Guilty,
+                ErrorKind::Refused,
             ),
-            (&["PH001"], Verdict::Outdated),
-            (&["PH002"], Verdict::Fenced),
-            (&["PH003"], Verdict::Superseded),
+            (&["PH001"], ErrorKind::Outdated),
+            (&["PH002"], ErrorKind::Fenced),
+            (&["PH003"], ErrorKind::Superseded),
         ] {
             for code in codes {
-                assert_eq!(classify(&SqlState::from_code(code)), verdict, "{code}");
+                assert_eq!(classify(&SqlState::from_code(code)), kind, "{code}");
             }
         }
     }

@@ -32,7 +32,7 @@ impl Future for Pipeline<'_> {
         let this = &mut *self;
         let sending = !std::mem::replace(&mut this.sent, true);
         let mut waits = false;
-        for (place, slot) in this.steps.iter_mut().enumerate() {
+        for (index, slot) in this.steps.iter_mut().enumerate() {
             if sending && this.fault.is_some() {
                 *slot = None;
                 continue;
@@ -43,9 +43,9 @@ impl Future for Pipeline<'_> {
                 Poll::Ready(result) => {
                     *slot = None;
                     if let Err(fault) = result
-                        && this.fault.as_ref().is_none_or(|(first, _)| place < *first)
+                        && this.fault.as_ref().is_none_or(|(first, _)| index < *first)
                     {
-                        this.fault = Some((place, fault));
+                        this.fault = Some((index, fault));
                     }
                 }
             }

@@ -68,7 +68,7 @@ impl Closed {
             return;
         }
         drop(door);
-        done(self.verdict());
+        done(self.outcome());
     }
 
     /// Notes that the thread failed. Returns whether this is the first failure.
@@ -84,11 +84,11 @@ impl Closed {
             door.waits.take()
         };
         if let Some(done) = waits {
-            done(self.verdict());
+            done(self.outcome());
         }
     }
 
-    fn verdict(&self) -> Result<(), StoreError> {
+    fn outcome(&self) -> Result<(), StoreError> {
         self.broken.get().map_or(Ok(()), |why| Err(why.clone()))
     }
 

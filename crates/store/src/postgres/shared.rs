@@ -6,18 +6,18 @@ use super::read::due_watermarks::DueWatermarks;
 use super::read::payload_cache::FetchedPayloadCache;
 use super::read::readers::Readers;
 use super::reply::Closed;
-use super::write::write_queue::Queue;
+use super::write::write_queue::WriteQueue;
 use crate::{HandOver, Orders};
 
 /// State that the thread shares with its callers.
 #[derive(Clone)]
 pub(super) struct Shared {
-    pub(super) queue: Arc<Queue>,
+    pub(super) queue: Arc<WriteQueue>,
     /// Events of limited tenants. They may have to wait for other nodes, so they have a queue of their own.
-    pub(super) metered: Arc<Queue>,
+    pub(super) metered: Arc<WriteQueue>,
     pub(super) readers: Arc<Readers>,
     pub(super) closed: Arc<Closed>,
-    pub(super) floors: Arc<DueWatermarks>,
+    pub(super) due_watermarks: Arc<DueWatermarks>,
     pub(super) contents: Arc<FetchedPayloadCache>,
     pub(super) hand_over: Arc<dyn HandOver>,
     /// Receives ownership changes from the membership.

@@ -30,12 +30,12 @@ impl<S: Clone> StatementCache<S> {
 
     /// Caches a statement. If the cache is full, all other statements are evicted first.
     pub(super) fn keep(&self, sql: &str, statement: S) {
-        self.make_room(1);
+        self.make_partitions(1);
         self.known.borrow_mut().insert(sql.to_owned(), statement);
     }
 
     /// Makes sure that this number of statements can be added without evicting any of them.
-    pub(super) fn make_room(&self, count: usize) {
+    pub(super) fn make_partitions(&self, count: usize) {
         let mut known = self.known.borrow_mut();
         if known.len() + count > MAX_STATEMENTS {
             known.clear();
@@ -55,7 +55,7 @@ mod tests {
                 statements.keep(&format!("day {number}"), number);
             }
             let together: Vec<String> = (0..12).map(|number| format!("hot {number}")).collect();
-            statements.make_room(together.len());
+            statements.make_partitions(together.len());
             for sql in &together {
                 statements.keep(sql, 7);
             }

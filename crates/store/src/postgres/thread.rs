@@ -22,11 +22,11 @@ use super::connection::{Connector, PgConnection};
 use super::db_error::{DbError, stopped};
 use super::schema::columns::Id;
 use super::schema::meta;
-use super::schema::migrate::{explain, explain_unlinked, migrate, refuse_half_copied};
+use super::schema::migrate::{explain, explain_not_connected, migrate, refuse_half_copied};
 use super::schema::partitions::Partitions;
 use super::settings::PostgresSettings;
 use super::shared::Shared;
-use super::write::owned_shards::Holdings;
+use super::write::owned_shards::OwnedShards;
 use super::write::routing_table::RoutingTable;
 use super::write::write_context::{SideEffects, WriteContext, WriterCache};
 use super::write::writer::Writer;
@@ -106,9 +106,9 @@ fn run(settings: PostgresSettings, store: StoreSettings, shared: &Shared, opened
                 let _ = opened.send(Err(error));
             }
             Ok((writers, timings)) => {
-                let holdings = &writers.first.scene.holdings;
+                let owned_shards = &writers.first.context.owned_shards;
                 let (membership, tasks) =
-                    Membership::begin(shared, holdings, &settings, timings).await;
+                    Membership::begin(shared, owned_shards, &settings, timings).await;
                 if opened.send(Ok(membership.clone())).is_ok() {
                     run_until_closed(writers, &settings, shared, &membership, tasks).await;
                 }
@@ -140,7 +140,7 @@ async fn run_until_closed(
 ) {
     let readers = shared.readers.start(settings);
     let mut tasks = tasks.into_iter();
-    let mut member = tasks.next().expect("the roster has a task");
+    let mut member = tasks.next().expect("the membership has a task");
     tokio::select! {
         biased;
         () = writers.work() => {}
@@ -177,34 +177,34 @@ async fn open(
         why: error.to_string(),
     })?;
     let mut connector = Connector::new(settings.clone());
-    let link = connector
+    let conn = connector
         .open()
         .await
-        .map_err(|unlinked| explain_unlinked(url, &unlinked))?;
-    migrate(&link, url).await?;
-    refuse_half_copied(&link, url).await?;
+        .map_err(|not_connected| explain_not_connected(url, &not_connected))?;
+    migrate(&conn, url).await?;
+    refuse_half_copied(&conn, url).await?;
     let explain = |fault: DbError| explain(url, &fault);
     let dice = store.dice.split();
-    let mint = resume(&link, dice).await.map_err(explain)?;
-    let mint = Rc::new(RefCell::new(mint));
-    let flusher = link.query_one("SELECT gen_random_uuid()", &[]).await;
+    let id_generator = resume(&conn, dice).await.map_err(explain)?;
+    let id_generator = Rc::new(RefCell::new(id_generator));
+    let flusher = conn.query_one("SELECT gen_random_uuid()", &[]).await;
     let flusher: Id = flusher.map_err(explain)?.get(0);
     // The membership sets the node number later.
-    let holdings = Arc::new(Holdings::new(NodeNo(0)));
+    let owned_shards = Arc::new(OwnedShards::new(NodeNo(0)));
     let mut routes = RoutingTable::default();
-    routes.refresh(&link, &store).await.map_err(explain)?;
-    let scene = |routes: RoutingTable, is_metered: bool| WriteContext {
-        link: link.clone(),
+    routes.refresh(&conn, &store).await.map_err(explain)?;
+    let context = |routes: RoutingTable, is_metered: bool| WriteContext {
+        conn: conn.clone(),
         routes,
-        mint: mint.clone(),
+        id_generator: id_generator.clone(),
         settings: store.clone(),
-        holdings: holdings.clone(),
-        floors: shared.floors.clone(),
+        owned_shards: owned_shards.clone(),
+        due_watermarks: shared.due_watermarks.clone(),
         partitions: Partitions::default(),
         numbers: FxHashMap::default(),
-        leads: (0, 0),
+        clock_skews: (0, 0),
         effects: SideEffects::default(),
-        memory: WriterCache::default(),
+        cache: WriterCache::default(),
         large_day_bytes: settings.large_day_bytes,
         flusher,
         is_metered,
@@ -212,29 +212,29 @@ async fn open(
     let first = Writer {
         queue: shared.queue.clone(),
         connector,
-        scene: scene(routes, false),
+        context: context(routes, false),
         hand_over: shared.hand_over.clone(),
-        wary: 0,
+        key_lookups: 0,
     };
     // The second writer connects, and reads its routing table, when the first event of a limited tenant arrives.
     let metered = Writer {
         queue: shared.metered.clone(),
         connector: Connector::new(settings.clone()),
-        scene: scene(RoutingTable::default(), true),
+        context: context(RoutingTable::default(), true),
         hand_over: shared.hand_over.clone(),
-        wary: 0,
+        key_lookups: 0,
     };
     Ok((Writers { first, metered }, timings))
 }
 
 /// Creates an id generator that continues after the greatest id that is or was stored.
-async fn resume(link: &PgConnection, dice: Dice) -> Result<Mint, DbError> {
+async fn resume(conn: &PgConnection, dice: Dice) -> Result<Mint, DbError> {
     let sql = "SELECT value FROM meta WHERE name = $1";
-    let row = link.query_one(sql, &[&meta::LAST_ID_TIME]).await?;
+    let row = conn.query_one(sql, &[&meta::LAST_ID_TIME]).await?;
     let mut last = row.get::<_, i64>(0) as u64;
     for table in ["events", "waiting", "ended", "replays"] {
         let sql = format!("SELECT id FROM {table} ORDER BY id DESC LIMIT 1");
-        if let Some(row) = link.query_opt(&sql, &[]).await? {
+        if let Some(row) = conn.query_opt(&sql, &[]).await? {
             last = last.max(moment_of(row.get::<_, Id>(0).0));
         }
     }

@@ -10,11 +10,11 @@ use posthaste_core::time::Timestamp;
 use posthaste_core::trace::TraceContext;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::events;
+use super::delivery_rows;
+use super::event_rows;
 use super::group_commit::{WriteContext, number, set_number};
-use super::keys::{Key, id_at, key_of, ms, tail_of};
-use super::routes::{Route, TenantRoutes};
-use super::rows;
+use super::routing_table::{Route, TenantRoutes};
+use super::row_keys::{Key, id_at, key_of, ms, tail_of};
 use super::schema::meta;
 use crate::{AcceptedDelivery, AcceptedEvent, HandedOver, Ingest, Ingested, NewEvent, Quotas};
 
@@ -30,7 +30,7 @@ enum Plan {
 
 /// Accepts events of one tenant, all or none.
 pub(super) fn accept(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     now: Timestamp,
     events: &[NewEvent],
     allowance: Quotas,
@@ -38,10 +38,10 @@ pub(super) fn accept(
     let Some(first) = events.first() else {
         return Ok(Ingest::Done(Vec::new()));
     };
-    let Some(tenant) = scene.routes.tenant(&first.tenant).cloned() else {
+    let Some(tenant) = context.routes.tenant(&first.tenant).cloned() else {
         return Ok(Ingest::NoSuchTenant);
     };
-    let plans = match plan(scene.conn, &tenant, events)? {
+    let plans = match plan(context.conn, &tenant, events)? {
         Ok(plans) => plans,
         Err(conflicts) => return Ok(Ingest::Conflict(conflicts)),
     };
@@ -56,9 +56,9 @@ pub(super) fn accept(
     }
     let fresh = plans.iter().filter(|plan| matches!(plan, Plan::Store));
     let fresh = fresh.count() as u64;
-    let taken = scene
+    let taken = context
         .meters
-        .take(scene.conn, tenant.no, now, allowance, fresh)?;
+        .take(context.conn, tenant.no, now, allowance, fresh)?;
     if let Err(over) = taken {
         return Ok(over.into());
     }
@@ -67,15 +67,15 @@ pub(super) fn accept(
         let ingested = match plan {
             Plan::Store => Ingested {
                 fresh: true,
-                event: store(scene, now, &tenant, event)?,
+                event: store(context, now, &tenant, event)?,
             },
             Plan::Stored(id) => Ingested {
                 fresh: false,
-                event: events::accepted(scene.conn, id)?,
+                event: event_rows::accepted(context.conn, id)?,
             },
-            Plan::SameAs(place) => Ingested {
+            Plan::SameAs(index) => Ingested {
                 fresh: false,
-                event: done[place].event.clone(),
+                event: done[index].event.clone(),
             },
         };
         done.push(ingested);
@@ -92,7 +92,7 @@ fn plan(
     let mut plans = Vec::with_capacity(events.len());
     let mut conflicts = Vec::new();
     let mut earlier: HashMap<&str, (usize, Fingerprint)> = HashMap::new();
-    for (place, event) in events.iter().enumerate() {
+    for (index, event) in events.iter().enumerate() {
         let Some(idempotency) = &event.idempotency else {
             plans.push(Plan::Store);
             continue;
@@ -101,19 +101,19 @@ fn plan(
         let offered = idempotency.fingerprint;
         if let Some((first, content)) = earlier.get(key) {
             if *content != offered {
-                conflicts.push(place);
+                conflicts.push(index);
             }
             plans.push(Plan::SameAs(*first));
             continue;
         }
         match judge(stored_under(conn, tenant.no, key)?, offered) {
             ingest::Ingest::New => {
-                earlier.insert(key, (place, offered));
+                earlier.insert(key, (index, offered));
                 plans.push(Plan::Store);
             }
             ingest::Ingest::Same(event) => plans.push(Plan::Stored(event)),
             ingest::Ingest::Conflict(event) => {
-                conflicts.push(place);
+                conflicts.push(index);
                 plans.push(Plan::Stored(event));
             }
         }
@@ -143,12 +143,12 @@ fn stored_under(
 
 /// Stores an event with its deliveries, and adds them to the hand-over.
 fn store(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     now: Timestamp,
     tenant: &TenantRoutes,
     event: &NewEvent,
 ) -> rusqlite::Result<AcceptedEvent> {
-    let id: EventId = scene.presses.next(now);
+    let id: EventId = context.key_generator.next(now);
     let due_at = event.deliver_at.map_or(now, |at| at.max(now));
     let wanted = |route: &&Arc<Route>| match event.only {
         Some(only) => route.id == only,
@@ -157,17 +157,17 @@ fn store(
     let mut routes: Vec<&Arc<Route>> = tenant.endpoints.iter().filter(wanted).collect();
     routes.sort_unstable_by_key(|route| route.id);
     let mut deliveries = Vec::new();
-    let mut list = events::DeliveryList::default();
+    let mut list = event_rows::DeliveryList::default();
     for route in routes {
         let delivery = Delivery::schedule(
-            scene.presses.next(now),
+            context.key_generator.next(now),
             id,
             route.id,
             event.ordering,
             due_at,
             route.give_up_after,
         );
-        list.push(events::Listed {
+        list.push(event_rows::Listed {
             id: delivery.id(),
             endpoint_no: route.no,
             added_later: false,
@@ -176,18 +176,18 @@ fn store(
             id: delivery.id(),
             endpoint: route.id,
         });
-        add(scene, &delivery, route.no)?;
-        scene.effects.handed_over.push(HandedOver {
+        add(context, &delivery, route.no)?;
+        context.effects.handed_over.push(HandedOver {
             delivery,
             accepted_at: now,
             content: event.content.clone(),
             received: event.received,
         });
     }
-    insert_event(scene.conn, now, tenant.no, id, event, &list)?;
-    scene.effects.new_rows += 1;
+    insert_event(context.conn, now, tenant.no, id, event, &list)?;
+    context.effects.new_rows += 1;
     if let Some(idempotency) = &event.idempotency {
-        scene
+        context
             .conn
             .prepare_cached(
                 "INSERT INTO idempotency (tenant_no, key, fingerprint, event_key, event_tail) \
@@ -201,8 +201,8 @@ fn store(
                 tail_of(id.0),
             ])?;
     }
-    let last = scene.presses.last();
-    note_lead(scene, now, key_of(id.0), last)?;
+    let last = context.key_generator.last();
+    store_clock_skew(context, now, key_of(id.0), last)?;
     Ok(AcceptedEvent {
         id,
         event_type: event.content.event_type.clone(),
@@ -217,7 +217,7 @@ fn insert_event(
     tenant_no: i64,
     id: EventId,
     event: &NewEvent,
-    list: &events::DeliveryList,
+    list: &event_rows::DeliveryList,
 ) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "INSERT INTO events (key, tail, tenant_no, type, created_at, deliver_at, ordering, test, \
@@ -244,50 +244,50 @@ fn insert_event(
 
 /// Inserts a new delivery, and counts it.
 pub(super) fn add(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     delivery: &Delivery,
     endpoint_no: i64,
 ) -> rusqlite::Result<()> {
-    rows::insert(scene.conn, delivery, endpoint_no)?;
+    delivery_rows::insert(context.conn, delivery, endpoint_no)?;
     let facts = delivery.facts();
-    let status = rows::status_of(delivery);
-    scene.effects.changes.came(facts.endpoint, status);
-    scene.effects.new_rows += 1;
+    let status = delivery_rows::status_of(delivery);
+    context.effects.count_changes.came(facts.endpoint, status);
+    context.effects.new_rows += 1;
     Ok(())
 }
 
 /// Updates the stored skew: the time that keys are ahead of the acceptance time of their events. It is 0 unless the
 /// clock was set back, very many events came at once, or a replay created a delivery of an old event.
-pub(super) fn note_lead(
-    scene: &mut WriteContext<'_>,
+pub(super) fn store_clock_skew(
+    context: &mut WriteContext<'_>,
     accepted_at: Timestamp,
     event: Key,
     delivery: Key,
 ) -> rusqlite::Result<()> {
-    let conn = scene.conn;
-    let (events, deliveries) = match scene.memory.leads {
-        Some(leads) => leads,
+    let conn = context.conn;
+    let (events, deliveries) = match context.cache.clock_skews {
+        Some(clock_skews) => clock_skews,
         None => (
-            number(conn, meta::EVENT_LEAD)?,
-            number(conn, meta::DELIVERY_LEAD)?,
+            number(conn, meta::EVENT_CLOCK_SKEW)?,
+            number(conn, meta::DELIVERY_CLOCK_SKEW)?,
         ),
     };
     let wanted = (
-        events.max(lead(event, accepted_at)),
-        deliveries.max(lead(delivery, accepted_at)),
+        events.max(clock_skew_of(event, accepted_at)),
+        deliveries.max(clock_skew_of(delivery, accepted_at)),
     );
     if wanted.0 > events {
-        set_number(conn, meta::EVENT_LEAD, wanted.0)?;
+        set_number(conn, meta::EVENT_CLOCK_SKEW, wanted.0)?;
     }
     if wanted.1 > deliveries {
-        set_number(conn, meta::DELIVERY_LEAD, wanted.1)?;
+        set_number(conn, meta::DELIVERY_CLOCK_SKEW, wanted.1)?;
     }
-    scene.memory.leads = Some(wanted);
+    context.cache.clock_skews = Some(wanted);
     Ok(())
 }
 
 /// Returns how many milliseconds a key is ahead of a time, rounded up to a power of two so that it seldom changes.
-fn lead(key: Key, at: Timestamp) -> i64 {
+fn clock_skew_of(key: Key, at: Timestamp) -> i64 {
     let moments = key.saturating_sub(first_moment(at) as Key).max(0);
     let millis = moments >> 12;
     match millis {

@@ -8,12 +8,12 @@ use posthaste_core::time::Timestamp;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
+use super::delivery_rows::{from_json, parse, to_json};
 use super::directory::live_tenant;
 use super::group_commit::WriteContext;
-use super::keys::{at, id_bytes, most, ms};
 use super::outbox::{self, scope};
-use super::reader::ReadClass;
-use super::rows::{from_json, parse, to_json};
+use super::readers::ReadClass;
+use super::row_keys::{at, id_bytes, most, ms};
 use super::store::SqliteStore;
 use crate::alert::{RAISED, RESOLVED};
 use crate::page::{cut, one_more};
@@ -26,11 +26,11 @@ const EVERYTHING: i64 = 0;
 
 impl Alerts for SqliteStore {
     fn raise_alert(&self, now: Timestamp, alert: Alert) -> Answer<CreateResult> {
-        self.write(move |scene| raise(scene, now, &alert))
+        self.write(move |context| raise(context, now, &alert))
     }
 
     fn resolve_alert(&self, now: Timestamp, alert: AlertId) -> Answer<Option<Alert>> {
-        self.write(move |scene| resolve(scene, now, alert))
+        self.write(move |context| resolve(context, now, alert))
     }
 
     fn alerts(
@@ -72,11 +72,11 @@ fn numbers(conn: &Connection, scope: &Scope) -> rusqlite::Result<Option<(i64, Op
 }
 
 fn raise(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     now: Timestamp,
     alert: &Alert,
 ) -> rusqlite::Result<CreateResult> {
-    let conn = scene.conn;
+    let conn = context.conn;
     let Some((scope, tenant)) = numbers(conn, &alert.scope)? else {
         return Ok(CreateResult::NoSuchTenant);
     };
@@ -102,11 +102,11 @@ fn raise(
 }
 
 fn resolve(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     now: Timestamp,
     alert: AlertId,
 ) -> rusqlite::Result<Option<Alert>> {
-    let conn = scene.conn;
+    let conn = context.conn;
     let id = id_bytes(alert.0);
     let ended = conn
         .prepare_cached("UPDATE alerts SET resolved_at = ?2 WHERE id = ?1 AND resolved_at IS NULL")?
@@ -260,7 +260,11 @@ fn number(conn: &Connection, scope: &Scope) -> rusqlite::Result<Option<i64>> {
 }
 
 /// Deletes alerts that were resolved long enough ago. Returns their number.
-pub(super) fn tidy(conn: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<usize> {
+pub(super) fn delete_expired(
+    conn: &Connection,
+    now: Timestamp,
+    limit: usize,
+) -> rusqlite::Result<usize> {
     let Some(over) = now.0.checked_sub(ALERT_RETENTION.as_millis()) else {
         return Ok(0);
     };

@@ -6,10 +6,10 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
 
 use super::codes::Code;
+use super::delivery_rows::parse;
 use super::directory::live_tenant;
 use super::group_commit::WriteContext;
-use super::keys::{at, id_bytes, most, ms};
-use super::rows::parse;
+use super::row_keys::{at, id_bytes, most, ms};
 use crate::audit::{OutcomeCode, first_kept};
 use crate::page::{cut, one_more};
 use crate::{
@@ -19,12 +19,12 @@ use crate::{
 
 /// Records an action before it is executed.
 pub(super) fn begin(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     entry: &AuditEntry,
 ) -> rusqlite::Result<CreateResult> {
     let tenant = entry.tenant.as_ref();
-    let tenant_no = tenant.and_then(|tenant| scene.routes.tenant(tenant).map(|routes| routes.no));
-    insert(scene.conn, entry, tenant_no)
+    let tenant_no = tenant.and_then(|tenant| context.routes.tenant(tenant).map(|routes| routes.no));
+    insert(context.conn, entry, tenant_no)
 }
 
 /// Inserts an entry for the tenant with this number.
@@ -63,14 +63,14 @@ pub(super) fn insert(
 
 /// Records the outcome of an action.
 pub(super) fn finish(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     entry: AuditId,
     outcome: &AuditOutcome,
     made: Option<&str>,
 ) -> rusqlite::Result<AuditCompletion> {
     let (word, code) = outcome.columns();
     let id = id_bytes(entry.0);
-    let completed = scene
+    let completed = context
         .conn
         .prepare_cached(
             "UPDATE audit SET outcome = ?2, code = ?3, resource = coalesce(?4, resource) \
@@ -80,7 +80,7 @@ pub(super) fn finish(
     if completed == 1 {
         return Ok(AuditCompletion::Done);
     }
-    let there = scene
+    let there = context
         .conn
         .prepare_cached("SELECT 1 FROM audit WHERE id = ?1")?
         .exists([id])?;
@@ -145,7 +145,11 @@ fn select(of: &AuditScope) -> String {
 }
 
 /// Deletes expired entries. Returns their number.
-pub(super) fn tidy(conn: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<usize> {
+pub(super) fn delete_expired(
+    conn: &Connection,
+    now: Timestamp,
+    limit: usize,
+) -> rusqlite::Result<usize> {
     conn.prepare_cached(
         "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE id < ?1 ORDER BY id LIMIT ?2)",
     )?

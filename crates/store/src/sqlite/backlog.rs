@@ -6,9 +6,9 @@ use posthaste_core::lane::Fetched;
 use posthaste_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension};
 
+use super::delivery_rows::{self, COLUMNS, endpoint_id};
 use super::directory::live_tenant;
-use super::keys::{Key, at, id_bytes, key_of, most, ms};
-use super::rows::{self, COLUMNS, endpoint_id};
+use super::row_keys::{Key, at, id_bytes, key_of, most, ms};
 use crate::page::one_more;
 
 /// Number of blocked deliveries that [`fetch`] skips before it switches to one lookup per ordering key.
@@ -52,7 +52,7 @@ pub(super) fn fetch(
     let mut found = waiting.query([no])?;
     let mut passed_over = 0;
     while let Some(row) = found.next()? {
-        let delivery = rows::read(row)?.delivery;
+        let delivery = delivery_rows::read(row)?.delivery;
         let wanted_at = delivery.wanted_at().unwrap_or_default();
         if ordered && !is_oldest_of_its_key(conn, no, &delivery)? {
             fetched.blocked = true;
@@ -137,7 +137,7 @@ fn fetch_by_key(
             fetched.next_due = Some(at(due));
             break;
         }
-        if let Some(row) = rows::at_key(conn, key)? {
+        if let Some(row) = delivery_rows::at_key(conn, key)? {
             fetched.deliveries.push(row.delivery);
         }
     }

@@ -1,7 +1,7 @@
 //! Counts of waiting and dead-lettered deliveries, in memory.
 //!
-//! [`Tally`] is loaded once when the file is opened, from indexes that contain only waiting or failed deliveries.
-//! After that, each committed transaction applies its [`Changes`].
+//! [`DeliveryCounts`] is loaded once when the file is opened, from indexes that contain only waiting or failed
+//! deliveries. After that, each committed transaction applies its [`CountChanges`].
 
 use std::sync::{Mutex, PoisonError};
 
@@ -10,17 +10,17 @@ use rusqlite::Connection;
 use rustc_hash::FxHashMap;
 
 use super::codes::RowStatus;
-use super::rows::endpoint_id;
+use super::delivery_rows::endpoint_id;
 use crate::Counts;
 
 /// The changes of one transaction.
 #[derive(Debug, Default)]
-pub(super) struct Changes {
+pub(super) struct CountChanges {
     waiting: FxHashMap<EndpointId, i64>,
     dead: i64,
 }
 
-impl Changes {
+impl CountChanges {
     /// Counts a delivery that now has this status.
     pub(super) fn came(&mut self, endpoint: EndpointId, status: RowStatus) {
         self.count(endpoint, status, 1);
@@ -44,7 +44,7 @@ impl Changes {
 
 /// The counts.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct DeliveryCounts {
     inner: Mutex<Inner>,
 }
 
@@ -55,9 +55,9 @@ struct Inner {
     dead: i64,
 }
 
-impl Tally {
+impl DeliveryCounts {
     /// Counts the stored deliveries.
-    pub(super) fn load(conn: &Connection) -> rusqlite::Result<Tally> {
+    pub(super) fn load(conn: &Connection) -> rusqlite::Result<DeliveryCounts> {
         let mut inner = Inner::default();
         let mut statement = conn.prepare(
             "SELECT (SELECT id FROM endpoints WHERE no = endpoint_no), n FROM \
@@ -75,13 +75,13 @@ impl Tally {
             [],
             |row| row.get(0),
         )?;
-        Ok(Tally {
+        Ok(DeliveryCounts {
             inner: Mutex::new(inner),
         })
     }
 
     /// Applies the changes of a committed transaction.
-    pub(super) fn apply(&self, changes: &Changes) {
+    pub(super) fn apply(&self, changes: &CountChanges) {
         if changes.waiting.is_empty() && changes.dead == 0 {
             return;
         }

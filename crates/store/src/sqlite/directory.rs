@@ -4,10 +4,10 @@ use posthaste_core::id::{EndpointId, KeyId, TenantId};
 use posthaste_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use super::delivery_rows::{from_json, parse, to_json};
 use super::group_commit::WriteContext;
-use super::keys::{at, id_bytes, ms};
-use super::routes::{TenantRoutes, policy};
-use super::rows::{from_json, parse, to_json};
+use super::routing_table::{TenantRoutes, policy};
+use super::row_keys::{at, id_bytes, ms};
 use super::sessions;
 use crate::page::{cut, one_more};
 use crate::{ApiKey, CreateResult, KeyHash, Page, PageRequest, ReplaceResult, Tenant};
@@ -24,14 +24,14 @@ pub(super) fn live_tenant(conn: &Connection, tenant: &TenantId) -> rusqlite::Res
 
 /// Creates a tenant.
 pub(super) fn create_tenant(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     tenant: &Tenant,
 ) -> rusqlite::Result<CreateResult> {
-    if scene.routes.tenant(&tenant.id).is_some() {
+    if context.routes.tenant(&tenant.id).is_some() {
         return Ok(CreateResult::Taken);
     }
-    let no = scene.next_no()?;
-    scene
+    let no = context.next_no()?;
+    context
         .conn
         .prepare_cached(
             "INSERT INTO tenants (no, id, name, policy, limits, created_at, revision, deleted, plan) \
@@ -51,20 +51,20 @@ pub(super) fn create_tenant(
         policy: tenant.default_retry_policy.clone(),
         endpoints: Vec::new(),
     };
-    scene.routes.add(tenant.id.clone(), routes);
+    context.routes.add(tenant.id.clone(), routes);
     Ok(CreateResult::Created)
 }
 
 /// Replaces a tenant.
 pub(super) fn replace_tenant(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     tenant: &Tenant,
 ) -> rusqlite::Result<ReplaceResult> {
-    let Some(no) = scene.routes.tenant(&tenant.id).map(|routes| routes.no) else {
+    let Some(no) = context.routes.tenant(&tenant.id).map(|routes| routes.no) else {
         return Ok(ReplaceResult::NotFound);
     };
-    scene.memory.tidying.invalidate_all();
-    let changed = scene
+    context.cache.retention_progress.invalidate_all();
+    let changed = context
         .conn
         .prepare_cached(
             "UPDATE tenants SET name = ?3, policy = ?4, limits = ?5, plan = ?6, revision = revision + 1 \
@@ -81,8 +81,8 @@ pub(super) fn replace_tenant(
     if changed == 0 {
         return Ok(ReplaceResult::Outdated);
     }
-    let settings = scene.settings;
-    scene.routes.change(&tenant.id, |routes| {
+    let settings = context.settings;
+    context.routes.change(&tenant.id, |routes| {
         routes.policy = tenant.default_retry_policy.clone();
         for route in &mut routes.endpoints {
             let policy = settings.policy_for(route.policy.as_ref(), routes.policy.as_ref());
@@ -96,14 +96,14 @@ pub(super) fn replace_tenant(
 
 /// Deletes a tenant. Its row stays, because events and deliveries refer to it, but no lookup by id finds it.
 pub(super) fn delete_tenant(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     tenant: &TenantId,
 ) -> rusqlite::Result<Option<Vec<EndpointId>>> {
-    let Some(routes) = scene.routes.tenant(tenant).cloned() else {
+    let Some(routes) = context.routes.tenant(tenant).cloned() else {
         return Ok(None);
     };
-    let conn = scene.conn;
-    scene.memory.tidying.invalidate_all();
+    let conn = context.conn;
+    context.cache.retention_progress.invalidate_all();
     sessions::end_of_tenant(conn, routes.no)?;
     for sql in [
         "UPDATE tenants SET deleted = 1 WHERE no = ?1",
@@ -112,7 +112,7 @@ pub(super) fn delete_tenant(
     ] {
         conn.prepare_cached(sql)?.execute([routes.no])?;
     }
-    scene.routes.remove(tenant);
+    context.routes.remove(tenant);
     let mut deleted: Vec<EndpointId> = routes.endpoints.iter().map(|route| route.id).collect();
     deleted.sort_unstable();
     Ok(Some(deleted))
@@ -168,17 +168,17 @@ pub(super) fn tenants(
 
 /// Adds an API key.
 pub(super) fn create_key(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     key: &ApiKey,
 ) -> rusqlite::Result<CreateResult> {
     let scope = match &key.tenant {
         None => NOBODY,
-        Some(tenant) => match scene.routes.tenant(tenant) {
+        Some(tenant) => match context.routes.tenant(tenant) {
             Some(routes) => routes.no,
             None => return Ok(CreateResult::NoSuchTenant),
         },
     };
-    let added = scene
+    let added = context
         .conn
         .prepare_cached(
             "INSERT INTO keys (id, scope, name, hash, created_at) VALUES (?1, ?2, ?3, ?4, ?5) \
@@ -200,19 +200,19 @@ pub(super) fn create_key(
 
 /// Revokes an API key.
 pub(super) fn revoke_key(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     tenant: Option<&TenantId>,
     key: KeyId,
 ) -> rusqlite::Result<bool> {
     let scope = match tenant {
         None => NOBODY,
-        Some(tenant) => match scene.routes.tenant(tenant) {
+        Some(tenant) => match context.routes.tenant(tenant) {
             Some(routes) => routes.no,
             None => return Ok(false),
         },
     };
-    sessions::end_of_key(scene.conn, scope, key)?;
-    let removed = scene
+    sessions::end_of_key(context.conn, scope, key)?;
+    let removed = context
         .conn
         .prepare_cached("DELETE FROM keys WHERE id = ?1 AND scope = ?2")?
         .execute((id_bytes(key.0), scope))?;

@@ -9,11 +9,11 @@ use posthaste_core::time::Span;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::codes::Code;
+use super::delivery_rows::{endpoint_id, from_json, parse, to_json};
 use super::directory::live_tenant;
 use super::group_commit::WriteContext;
-use super::keys::{at, id_bytes, most, ms};
-use super::routes::{Route, policy, read_patterns};
-use super::rows::{endpoint_id, from_json, parse, to_json};
+use super::routing_table::{Route, policy, read_patterns};
+use super::row_keys::{at, id_bytes, most, ms};
 use crate::page::{cut, one_more};
 use crate::{
     CreateResult, DisabledReason, Endpoint, EndpointRow, Page, PageRequest, ReplaceResult,
@@ -21,21 +21,21 @@ use crate::{
 
 /// Creates an endpoint.
 pub(super) fn create(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     endpoint: &Endpoint,
     at_most: u32,
 ) -> rusqlite::Result<CreateResult> {
-    let Some(tenant) = scene.routes.tenant(&endpoint.tenant).cloned() else {
+    let Some(tenant) = context.routes.tenant(&endpoint.tenant).cloned() else {
         return Ok(CreateResult::NoSuchTenant);
     };
-    if find(scene.conn, endpoint.id)?.is_some() {
+    if find(context.conn, endpoint.id)?.is_some() {
         return Ok(CreateResult::Taken);
     }
     if tenant.endpoints.len() >= at_most as usize {
         return Ok(CreateResult::TooMany);
     }
-    let no = scene.next_no()?;
-    scene
+    let no = context.next_no()?;
+    context
         .conn
         .prepare_cached(
             "INSERT INTO endpoints (no, id, tenant_no, standing, tripped, health_revision, health, \
@@ -51,8 +51,8 @@ pub(super) fn create(
             to_json(&Health::default()),
             ms(endpoint.created_at),
         ])?;
-    configure(scene.conn, no, endpoint)?;
-    let give_up_after = scene
+    configure(context.conn, no, endpoint)?;
+    let give_up_after = context
         .settings
         .policy_for(endpoint.retry_policy.as_ref(), tenant.policy.as_ref())
         .give_up_after;
@@ -66,7 +66,7 @@ pub(super) fn create(
     });
     drop(tenant);
     // Numbers only grow, so the list stays sorted.
-    scene
+    context
         .routes
         .change(&endpoint.tenant, |routes| routes.endpoints.push(route));
     Ok(CreateResult::Created)
@@ -74,10 +74,10 @@ pub(super) fn create(
 
 /// Replaces the configuration of an endpoint.
 pub(super) fn replace(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     endpoint: &Endpoint,
 ) -> rusqlite::Result<ReplaceResult> {
-    let Some(found) = find(scene.conn, endpoint.id)? else {
+    let Some(found) = find(context.conn, endpoint.id)? else {
         return Ok(ReplaceResult::NotFound);
     };
     if found.standing == Standing::Deleted {
@@ -86,22 +86,22 @@ pub(super) fn replace(
     if found.revision != endpoint.revision {
         return Ok(ReplaceResult::Outdated);
     }
-    configure(scene.conn, found.no, endpoint)?;
-    scene
+    configure(context.conn, found.no, endpoint)?;
+    context
         .conn
         .prepare_cached("UPDATE endpoints SET revision = revision + 1 WHERE no = ?1")?
         .execute([found.no])?;
-    let settings = scene.settings;
+    let settings = context.settings;
     let own = endpoint.retry_policy.as_ref();
-    scene.routes.change(&found.tenant, |routes| {
+    context.routes.change(&found.tenant, |routes| {
         let give_up_after = settings
             .policy_for(own, routes.policy.as_ref())
             .give_up_after;
-        if let Ok(place) = routes
+        if let Ok(index) = routes
             .endpoints
             .binary_search_by_key(&found.no, |route| route.no)
         {
-            let route = Arc::make_mut(&mut routes.endpoints[place]);
+            let route = Arc::make_mut(&mut routes.endpoints[index]);
             route.patterns = endpoint.event_types.clone();
             route.policy = endpoint.retry_policy.clone();
             route.give_up_after = give_up_after;
@@ -171,25 +171,25 @@ pub(super) fn find(conn: &Connection, id: EndpointId) -> rusqlite::Result<Option
 
 /// Sets the status of an endpoint, unless it is deleted, and its health if that is newer.
 pub(super) fn set_standing(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     endpoint: EndpointId,
     standing: Standing,
     reason: Option<DisabledReason>,
     health: Option<&Health>,
 ) -> rusqlite::Result<bool> {
-    let Some(found) = find(scene.conn, endpoint)? else {
+    let Some(found) = find(context.conn, endpoint)? else {
         return Ok(false);
     };
     if let Some(health) = health {
-        update_health(scene.conn, found.no, health)?;
+        update_health(context.conn, found.no, health)?;
     }
-    set_status(scene, &found, standing, reason)?;
+    set_status(context, &found, standing, reason)?;
     Ok(true)
 }
 
 /// Changes the status of an endpoint. A deleted endpoint stays deleted.
 pub(super) fn set_status(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     found: &Found,
     standing: Standing,
     reason: Option<DisabledReason>,
@@ -198,7 +198,7 @@ pub(super) fn set_status(
         return Ok(());
     }
     let reason = reason.filter(|_| standing == Standing::Disabled);
-    scene
+    context
         .conn
         .prepare_cached("UPDATE endpoints SET standing = ?2, reason = ?3 WHERE no = ?1")?
         .execute(params![
@@ -207,14 +207,12 @@ pub(super) fn set_status(
             reason.as_ref().map(to_json)
         ])?;
     match standing {
-        Standing::Deleted => scene.routes.change(&found.tenant, |routes| {
+        Standing::Deleted => context.routes.change(&found.tenant, |routes| {
             routes.endpoints.retain(|route| route.no != found.no);
         }),
-        Standing::Enabled | Standing::Paused | Standing::Disabled => {
-            scene
-                .routes
-                .change_endpoint(&found.tenant, found.no, |route| route.standing = standing)
-        }
+        Standing::Enabled | Standing::Paused | Standing::Disabled => context
+            .routes
+            .change_endpoint(&found.tenant, found.no, |route| route.standing = standing),
     }
     Ok(())
 }

@@ -10,10 +10,10 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension};
 use rustc_hash::FxHashMap;
 
-use super::events::{DeliveryList, Listed};
-use super::keys::{Key, id_at};
+use super::event_rows::{DeliveryList, Listed};
 use super::lock::Lock;
 use super::open::{explain, open_reader, recognise};
+use super::row_keys::{Key, id_at};
 use super::schema::SCHEMA_VERSION;
 use crate::OpenError;
 
@@ -112,7 +112,7 @@ impl Export {
     pub(crate) fn endpoints(&self) -> rusqlite::Result<FxHashMap<i64, EndpointId>> {
         let mut statement = self.conn.prepare("SELECT no, id FROM endpoints")?;
         let rows = statement.query_map([], |row| {
-            let id = super::rows::endpoint_id(row, 1)?;
+            let id = super::delivery_rows::endpoint_id(row, 1)?;
             Ok((row.get(0)?, id))
         })?;
         rows.collect()

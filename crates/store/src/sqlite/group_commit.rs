@@ -2,15 +2,15 @@
 //!
 //! An [`Operation`] may run more than once: if one of a group fails, the group is rolled back and each operation runs
 //! again in its own transaction, so that only the failing one gets the error. Therefore changes in memory are either
-//! collected in [`Effects`] and applied after the commit, or can be undone.
+//! collected in [`SideEffects`] and applied after the commit, or can be undone.
 
 use rusqlite::{Connection, ErrorCode, ffi};
 
-use super::counts::Changes;
+use super::counts::CountChanges;
 use super::history::History;
-use super::keys::Presses;
-use super::retention::Progress;
-use super::routes::Routes;
+use super::retention::RunProgress;
+use super::routing_table::RoutingTable;
+use super::row_keys::KeyGenerator;
 use super::schema::meta;
 use super::usage::UsageCounters;
 use crate::failures::Failures;
@@ -19,29 +19,29 @@ use crate::{Done, HandedOver, StoreError, StoreSettings};
 /// The context that operations run in.
 pub(super) struct WriteContext<'a> {
     pub(super) conn: &'a Connection,
-    pub(super) routes: &'a mut Routes,
-    pub(super) presses: &'a mut Presses,
+    pub(super) routes: &'a mut RoutingTable,
+    pub(super) key_generator: &'a mut KeyGenerator,
     pub(super) settings: &'a StoreSettings,
-    pub(super) effects: &'a mut Effects,
-    pub(super) memory: &'a mut WriterHints,
+    pub(super) effects: &'a mut SideEffects,
+    pub(super) cache: &'a mut WriterCache,
     pub(super) history: &'a mut History,
     pub(super) meters: &'a mut UsageCounters,
 }
 
 /// State of the writer that can be lost without harm. It is reset after every rollback.
 #[derive(Debug, Default)]
-pub(super) struct WriterHints {
+pub(super) struct WriterCache {
     /// The progress of the retention run.
-    pub(super) tidying: Progress,
+    pub(super) retention_progress: RunProgress,
     /// The stored skew between keys and acceptance times, for events and for deliveries.
-    pub(super) leads: Option<(i64, i64)>,
+    pub(super) clock_skews: Option<(i64, i64)>,
 }
 
 /// Changes in memory that are applied when the transaction is committed.
 #[derive(Debug, Default)]
-pub(super) struct Effects {
+pub(super) struct SideEffects {
     pub(super) handed_over: Vec<HandedOver>,
-    pub(super) changes: Changes,
+    pub(super) count_changes: CountChanges,
     /// Failed deliveries that are not written yet.
     pub(super) failures: Failures<i64>,
     /// Number of new rows that are not in the history yet.
@@ -53,7 +53,7 @@ pub(super) struct Effects {
 /// A request to the writer.
 pub(super) trait Operation: Send {
     /// Executes the operation within a transaction. May be called again after a rollback.
-    fn run(&mut self, scene: &mut WriteContext<'_>) -> rusqlite::Result<()>;
+    fn run(&mut self, context: &mut WriteContext<'_>) -> rusqlite::Result<()>;
     /// Passes the result to the caller.
     fn answer(self: Box<Self>, committed: Result<(), StoreError>);
     /// The size of its data, in bytes.
@@ -88,8 +88,8 @@ where
     T: Send,
     F: FnMut(&mut WriteContext<'_>) -> rusqlite::Result<T> + Send,
 {
-    fn run(&mut self, scene: &mut WriteContext<'_>) -> rusqlite::Result<()> {
-        self.result = Some((self.run)(scene)?);
+    fn run(&mut self, context: &mut WriteContext<'_>) -> rusqlite::Result<()> {
+        self.result = Some((self.run)(context)?);
         Ok(())
     }
 

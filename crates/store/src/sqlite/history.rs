@@ -10,7 +10,7 @@
 use rusqlite::Connection;
 
 use super::group_commit::{number, set_number};
-use super::keys::{Key, most};
+use super::row_keys::{Key, most};
 use super::schema::meta;
 
 /// Number of rows after the mark that make a part.

@@ -1,6 +1,6 @@
 //! Ranges of adjacent keys.
 
-use super::keys::Key;
+use super::row_keys::Key;
 
 /// A range of keys, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

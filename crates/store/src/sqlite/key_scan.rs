@@ -7,7 +7,7 @@ use rusqlite::Connection;
 
 use super::codes::RowStatus;
 use super::group_commit::number;
-use super::keys::{Key, most};
+use super::row_keys::{Key, most};
 use super::schema::meta;
 
 /// With more endpoints than this, one lookup per endpoint costs more than reading the history.

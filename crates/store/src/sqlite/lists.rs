@@ -7,14 +7,14 @@ use posthaste_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::codes::Code;
+use super::delivery_rows::{self, COLUMN_COUNT, COLUMNS, from_json, parse};
 use super::directory::live_tenant;
 use super::endpoints;
-use super::events;
+use super::event_rows;
 use super::group_commit::number;
 use super::key_scan::{Direction, Range, RowStatusGroup, Scope, Source};
-use super::keys::{Key, PAST_ALL, at, id_at, key_of, look_up, ms};
 use super::replays::Target;
-use super::rows::{self, COLUMN_COUNT, COLUMNS, from_json, parse};
+use super::row_keys::{Key, PAST_ALL, at, id_at, key_of, look_up, ms};
 use super::schema::meta;
 use crate::{
     AttemptEntry, DeliveryFilter, EventFilter, Page, PageRequest, StoredDelivery, StoredEvent,
@@ -83,7 +83,7 @@ impl Candidate<'_, '_> {
     }
 
     fn read(&self) -> rusqlite::Result<StoredDelivery> {
-        let found = rows::read(self.row)?;
+        let found = delivery_rows::read(self.row)?;
         Ok(StoredDelivery {
             last_attempt: found.last_attempt()?,
             delivery: found.delivery,
@@ -134,7 +134,7 @@ pub(super) fn target_at(
     look_at(conn, key, wanted, |candidate| {
         Ok(Target {
             event: candidate.row.get(2)?,
-            endpoint: rows::endpoint_id(candidate.row, 16)?,
+            endpoint: delivery_rows::endpoint_id(candidate.row, 16)?,
             endpoint_no: candidate.row.get(17)?,
         })
     })
@@ -168,15 +168,15 @@ pub(super) fn delivery(
 /// Returns the range of keys that events accepted in this period, or their deliveries, can have.
 pub(super) fn keys_between(
     conn: &Connection,
-    lead: &str,
+    clock_skew: &str,
     since: Option<Timestamp>,
     until: Option<Timestamp>,
 ) -> rusqlite::Result<Range> {
     let below = match until {
         None => PAST_ALL,
         Some(until) => {
-            let lead = number(conn, lead)? as u64;
-            first_moment(Timestamp(until.0.saturating_add(lead))) as Key
+            let clock_skew = number(conn, clock_skew)? as u64;
+            first_moment(Timestamp(until.0.saturating_add(clock_skew))) as Key
         }
     };
     Ok(Range {
@@ -231,10 +231,10 @@ pub(super) fn deliveries(
     };
     let scope = endpoint_no.map_or(Scope::Tenant(tenant_no), Scope::Endpoint);
     let source = match filter.event {
-        Some(event) => Source::Listed(events::deliveries_of(conn, tenant_no, event)?),
+        Some(event) => Source::Listed(event_rows::deliveries_of(conn, tenant_no, event)?),
         None => Source::of_status(conn, scope, filter.status.map(group_of))?,
     };
-    let mut range = keys_between(conn, meta::DELIVERY_LEAD, filter.since, filter.until)?;
+    let mut range = keys_between(conn, meta::DELIVERY_CLOCK_SKEW, filter.since, filter.until)?;
     if let Some(before) = page.before {
         range.below = range.below.min(key_of(before.0));
     }
@@ -269,7 +269,7 @@ pub(super) fn events(
             next: None,
         });
     };
-    let mut range = keys_between(conn, meta::EVENT_LEAD, filter.since, filter.until)?;
+    let mut range = keys_between(conn, meta::EVENT_CLOCK_SKEW, filter.since, filter.until)?;
     if let Some(before) = page.before {
         range.below = range.below.min(key_of(before.0));
     }
@@ -277,7 +277,7 @@ pub(super) fn events(
     let mut statement = conn.prepare_cached(&format!(
         "SELECT {} FROM events WHERE key = ?1 AND (?2 IS NULL OR type = ?2) \
          AND created_at >= ?3 AND created_at < ?4",
-        events::COLUMNS
+        event_rows::COLUMNS
     ))?;
     let since = filter.since.map_or(0, ms);
     let until = filter.until.map_or(i64::MAX, ms);
@@ -285,7 +285,7 @@ pub(super) fn events(
     let (items, next) = search(conn, &source, range, page.limit, |key| {
         statement
             .query_row((key, event_type, since, until), |row| {
-                events::read(conn, row)
+                event_rows::read(conn, row)
             })
             .optional()
     })?;

@@ -6,10 +6,10 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::Value;
 
 use super::audit;
+use super::delivery_rows::{endpoint_id, from_json, parse, to_json};
 use super::group_commit::{WriteContext, number, set_number};
-use super::keys::{at, id_bytes, most, ms};
-use super::reader::ReadClass;
-use super::rows::{endpoint_id, from_json, parse, to_json};
+use super::readers::ReadClass;
+use super::row_keys::{at, id_bytes, most, ms};
 use super::schema::meta;
 use super::store::SqliteStore;
 use crate::failures::{DELIVERY_FAILED, FailureCause, FailureCount, Failures};
@@ -26,8 +26,8 @@ impl Outbox for SqliteStore {
 
     fn keep_act(&self, notice: u64, act: AuditEntry) -> Answer<CreateResult> {
         let act = act.fitted();
-        self.write(move |scene| {
-            let owner = scene
+        self.write(move |context| {
+            let owner = context
                 .conn
                 .prepare_cached(
                     "SELECT coalesce(e.tenant_no, t.no) FROM notices n LEFT JOIN endpoints e ON e.no = n.scope \
@@ -36,14 +36,14 @@ impl Outbox for SqliteStore {
                 .query_row([notice as i64], |row| row.get(0))
                 .optional()?;
             match owner {
-                Some(owner) => audit::insert(scene.conn, &act, owner),
+                Some(owner) => audit::insert(context.conn, &act, owner),
                 None => Ok(CreateResult::Taken),
             }
         })
     }
 
     fn gather_failures(&self, now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {
-        self.write(move |scene| gather(scene, now, before, limit))
+        self.write(move |context| gather(context, now, before, limit))
     }
 
     fn told(&self) -> Answer<u64> {
@@ -61,22 +61,26 @@ impl Outbox for SqliteStore {
         due_at: Timestamp,
     ) -> Answer<bool> {
         let lines = by_recipient(lines);
-        self.write(move |scene| {
-            if number(scene.conn, meta::LAST_PROCESSED_NOTIFICATION)? as u64 != from {
+        self.write(move |context| {
+            if number(context.conn, meta::LAST_PROCESSED_NOTIFICATION)? as u64 != from {
                 return Ok(false);
             }
-            set_number(scene.conn, meta::LAST_PROCESSED_NOTIFICATION, up_to as i64)?;
-            scene
+            set_number(
+                context.conn,
+                meta::LAST_PROCESSED_NOTIFICATION,
+                up_to as i64,
+            )?;
+            context
                 .conn
                 .prepare_cached("DELETE FROM notices WHERE number <= ?1")?
                 .execute([up_to as i64])?;
             for (recipient, lines) in &lines {
-                let found = letter(scene.conn, recipient)?;
+                let found = email(context.conn, recipient)?;
                 let mut kept = found.unwrap_or_else(|| StoredEmail::new(recipient.clone(), now));
                 for line in lines {
                     kept.add(now, due_at, line.clone());
                 }
-                keep(scene.conn, &kept)?;
+                keep(context.conn, &kept)?;
             }
             Ok(true)
         })
@@ -89,17 +93,17 @@ impl Outbox for SqliteStore {
         longest: MaxEmailDelay,
         limit: usize,
     ) -> Answer<Vec<PendingEmail>> {
-        self.write(move |scene| claim(scene.conn, now, until, longest, limit))
+        self.write(move |context| claim(context.conn, now, until, longest, limit))
     }
 
     fn settle_letter(&self, recipient: String, revision: u64, posted: Posted) -> Answer<bool> {
-        self.write(move |scene| {
-            let Some(kept) = letter(scene.conn, &recipient)? else {
+        self.write(move |context| {
+            let Some(kept) = email(context.conn, &recipient)? else {
                 return Ok(false);
             };
             match kept.settle(revision, &posted) {
-                EmailAfterSend::Kept(kept) => keep(scene.conn, &kept)?,
-                EmailAfterSend::Gone => remove(scene.conn, &recipient)?,
+                EmailAfterSend::Kept(kept) => keep(context.conn, &kept)?,
+                EmailAfterSend::Gone => remove(context.conn, &recipient)?,
                 EmailAfterSend::Another => return Ok(false),
             }
             Ok(true)
@@ -123,9 +127,9 @@ pub(super) fn add_notification(
 }
 
 /// Writes the failures of the transaction, and clears them.
-pub(super) fn write_failures(scene: &mut WriteContext<'_>) -> rusqlite::Result<()> {
-    for (endpoint_no, cause, sum) in std::mem::take(&mut scene.effects.failures).iter() {
-        scene
+pub(super) fn write_failures(context: &mut WriteContext<'_>) -> rusqlite::Result<()> {
+    for (endpoint_no, cause, sum) in std::mem::take(&mut context.effects.failures).iter() {
+        context
             .conn
             .prepare_cached(
                 "INSERT INTO failures AS f (endpoint_no, reason, kind, count, first_at, last_at, example) \
@@ -149,15 +153,15 @@ pub(super) fn write_failures(scene: &mut WriteContext<'_>) -> rusqlite::Result<(
 
 /// Creates notifications of failed deliveries.
 fn gather(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     now: Timestamp,
     before: Timestamp,
     limit: usize,
 ) -> rusqlite::Result<usize> {
-    write_failures(scene)?;
+    write_failures(context)?;
     let mut failures: Failures<(EndpointId, i64)> = Failures::default();
     {
-        let mut statement = scene.conn.prepare_cached(
+        let mut statement = context.conn.prepare_cached(
             "SELECT e.id, f.endpoint_no, f.reason, f.kind, f.count, f.first_at, f.last_at, f.example \
              FROM failures f JOIN endpoints e ON e.no = f.endpoint_no WHERE f.endpoint_no IN \
              (SELECT o.endpoint_no FROM failures o JOIN endpoints p ON p.no = o.endpoint_no \
@@ -182,8 +186,14 @@ fn gather(
     }
     let notices = failures.notices();
     for ((_, endpoint_no), last_at, detail) in &notices {
-        add_notification(scene.conn, *last_at, *endpoint_no, DELIVERY_FAILED, detail)?;
-        scene
+        add_notification(
+            context.conn,
+            *last_at,
+            *endpoint_no,
+            DELIVERY_FAILED,
+            detail,
+        )?;
+        context
             .conn
             .prepare_cached("DELETE FROM failures WHERE endpoint_no = ?1")?
             .execute([endpoint_no])?;
@@ -194,7 +204,7 @@ fn gather(
 const LETTER: &str =
     "SELECT recipient, revision, first_at, due_at, tries, omitted, lines FROM letters";
 
-fn read_letter(row: &Row<'_>) -> rusqlite::Result<StoredEmail> {
+fn read_email(row: &Row<'_>) -> rusqlite::Result<StoredEmail> {
     Ok(StoredEmail {
         letter: PendingEmail {
             recipient: row.get(0)?,
@@ -209,14 +219,14 @@ fn read_letter(row: &Row<'_>) -> rusqlite::Result<StoredEmail> {
     })
 }
 
-fn letter(conn: &Connection, recipient: &str) -> rusqlite::Result<Option<StoredEmail>> {
+fn email(conn: &Connection, recipient: &str) -> rusqlite::Result<Option<StoredEmail>> {
     conn.prepare_cached(&format!("{LETTER} WHERE recipient = ?1"))?
-        .query_row([recipient], read_letter)
+        .query_row([recipient], read_email)
         .optional()
 }
 
 fn keep(conn: &Connection, kept: &StoredEmail) -> rusqlite::Result<()> {
-    let letter = &kept.letter;
+    let email = &kept.letter;
     conn.prepare_cached(
         "INSERT INTO letters (recipient, revision, first_at, due_at, tries, omitted, lines) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (recipient) DO UPDATE SET \
@@ -224,12 +234,12 @@ fn keep(conn: &Connection, kept: &StoredEmail) -> rusqlite::Result<()> {
          tries = excluded.tries, omitted = excluded.omitted, lines = excluded.lines",
     )?
     .execute(params![
-        letter.recipient,
-        letter.revision as i64,
-        ms(letter.first_at),
+        email.recipient,
+        email.revision as i64,
+        ms(email.first_at),
         ms(kept.due_at),
-        letter.tries,
-        letter.omitted as i64,
+        email.tries,
+        email.omitted as i64,
         to_json(&kept.lines),
     ])?;
     Ok(())
@@ -260,15 +270,15 @@ fn claim(
     let due = format!(
         "{LETTER} WHERE {DUE} AND (lines <> '[]' OR omitted > 0) ORDER BY due_at, recipient LIMIT ?2"
     );
-    let letters = conn
+    let emails = conn
         .prepare_cached(&due)?
-        .query_map(given, read_letter)?
+        .query_map(given, read_email)?
         .collect::<rusqlite::Result<Vec<_>>>()?;
-    for kept in &letters {
+    for kept in &emails {
         conn.prepare_cached("UPDATE letters SET due_at = ?2 WHERE recipient = ?1")?
             .execute(params![kept.letter.recipient, ms(until)])?;
     }
-    Ok(letters.into_iter().map(StoredEmail::into_letter).collect())
+    Ok(emails.into_iter().map(StoredEmail::into_letter).collect())
 }
 
 /// The columns that [`scope`] reads. The query joins the scope number with endpoints `e` and tenants `t`.

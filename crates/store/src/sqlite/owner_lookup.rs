@@ -3,8 +3,8 @@
 use posthaste_core::id::TenantId;
 use rusqlite::{Connection, OptionalExtension, Row};
 
-use super::keys::{id_bytes, look_up};
-use super::rows::parse;
+use super::delivery_rows::parse;
+use super::row_keys::{id_bytes, look_up};
 use crate::OwnedObject;
 
 /// Returns the tenant that an object belongs to, if both exist.

@@ -12,32 +12,32 @@ use rusqlite::{Connection, OptionalExtension};
 use serde_json::{Value, json};
 
 use super::codes::{Code, RowStatus};
+use super::delivery_rows::{self, DeliveryRow, Round, to_json};
 use super::endpoints::{self, find};
-use super::events;
+use super::event_rows;
 use super::group_commit::WriteContext;
-use super::keys::{Key, key_of, look_up, most};
 use super::outbox;
-use super::rows::{self, DeliveryRow, Round, to_json};
+use super::row_keys::{Key, key_of, look_up, most};
 use crate::{AttemptDetail, AttemptEntry, DisabledReason, RetryResult, SweepResult, Written};
 
 /// Writes a record, unless its delivery has changed since.
 pub(super) fn record(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     now: Timestamp,
     record: &Record,
     detail: &AttemptDetail,
 ) -> rusqlite::Result<Written> {
     match record {
-        Record::Attempt(attempt) => record_attempt(scene, now, attempt, detail),
+        Record::Attempt(attempt) => record_attempt(context, now, attempt, detail),
         Record::Cancel { delivery, at } => {
-            let Some(row) = rows::find(scene.conn, *delivery)? else {
+            let Some(row) = delivery_rows::find(context.conn, *delivery)? else {
                 return Ok(Written::Superseded);
             };
             let mut after = row.delivery.clone();
             if after.cancel(*at).is_err() {
                 return Ok(Written::Superseded);
             }
-            put(scene, &row, &after)?;
+            put(context, &row, &after)?;
             Ok(Written::Applied)
         }
     }
@@ -69,13 +69,13 @@ fn before(conn: &Connection, id: DeliveryId) -> rusqlite::Result<Option<(Key, Be
 }
 
 fn record_attempt(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     now: Timestamp,
     attempt: &AttemptRecord,
     detail: &AttemptDetail,
 ) -> rusqlite::Result<Written> {
     let after = &attempt.delivery;
-    let Some((key, before)) = before(scene.conn, after.id())? else {
+    let Some((key, before)) = before(context.conn, after.id())? else {
         return Ok(Written::Superseded);
     };
     if !before.status.waits() || before.attempts.checked_add(1) != Some(after.facts().attempts) {
@@ -83,7 +83,7 @@ fn record_attempt(
     }
     if before.attempts > 0 {
         // Only the last attempt is stored with its delivery.
-        scene
+        context
             .conn
             .prepare_cached(
                 "INSERT INTO attempts (delivery_key, number, entry) \
@@ -94,25 +94,25 @@ fn record_attempt(
     let entry = AttemptEntry::new(&attempt.settlement, detail.clone());
     let kind = failed_with(after, entry.error_kind);
     let entry = to_json(&entry);
-    rows::update(scene.conn, after, Some(&entry), kind, Round::GoesOn)?;
-    let failures = &mut scene.effects.failures;
+    delivery_rows::update(context.conn, after, Some(&entry), kind, Round::GoesOn)?;
+    let failures = &mut context.effects.failures;
     failures.note(before.endpoint_no, after, kind);
     let endpoint = after.facts().endpoint;
-    let changes = &mut scene.effects.changes;
+    let changes = &mut context.effects.count_changes;
     changes.subtract(endpoint, before.status);
-    changes.came(endpoint, rows::status_of(after));
+    changes.came(endpoint, delivery_rows::status_of(after));
     if let Some(health) = &attempt.health {
-        endpoints::update_health(scene.conn, before.endpoint_no, health)?;
+        endpoints::update_health(context.conn, before.endpoint_no, health)?;
     }
     if let Some(cause) = attempt.disable
-        && let Some(found) = find(scene.conn, endpoint)?
+        && let Some(found) = find(context.conn, endpoint)?
     {
         let reason = DisabledReason::Automatic(cause);
-        endpoints::set_status(scene, &found, Standing::Disabled, Some(reason))?;
+        endpoints::set_status(context, &found, Standing::Disabled, Some(reason))?;
     }
     for news in &attempt.news {
         let detail = detail_of(*news);
-        outbox::add_notification(scene.conn, now, before.endpoint_no, news.name(), &detail)?;
+        outbox::add_notification(context.conn, now, before.endpoint_no, news.name(), &detail)?;
     }
     Ok(Written::Applied)
 }
@@ -125,20 +125,20 @@ fn failed_with(delivery: &Delivery, last: Option<FailureKind>) -> Option<Failure
 
 /// Writes a delivery that has changed without an attempt, and counts it.
 pub(super) fn put(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     before: &DeliveryRow,
     after: &Delivery,
 ) -> rusqlite::Result<()> {
     let last = before.last_attempt()?.and_then(|last| last.error_kind);
     let kind = failed_with(after, last);
     let last = before.last.as_deref();
-    rows::update(scene.conn, after, last, kind, Round::MayBegin)?;
-    let failures = &mut scene.effects.failures;
+    delivery_rows::update(context.conn, after, last, kind, Round::MayBegin)?;
+    let failures = &mut context.effects.failures;
     failures.note(before.endpoint_no, after, kind);
     let endpoint = after.facts().endpoint;
-    let changes = &mut scene.effects.changes;
+    let changes = &mut context.effects.count_changes;
     changes.subtract(endpoint, before.status);
-    changes.came(endpoint, rows::status_of(after));
+    changes.came(endpoint, delivery_rows::status_of(after));
     Ok(())
 }
 
@@ -152,22 +152,22 @@ fn detail_of(news: News) -> Value {
 
 /// Handles a manual request for another attempt.
 pub(super) fn retry(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     now: Timestamp,
     tenant: &TenantId,
     delivery: DeliveryId,
 ) -> rusqlite::Result<RetryResult> {
-    let Some(row) = rows::find(scene.conn, delivery)? else {
+    let Some(row) = delivery_rows::find(context.conn, delivery)? else {
         return Ok(RetryResult::NoSuchDelivery);
     };
     let endpoint = row.delivery.facts().endpoint;
-    let route = match scene.routes.tenant(tenant) {
+    let route = match context.routes.tenant(tenant) {
         None => return Ok(RetryResult::NoSuchDelivery),
         Some(routes) => routes.endpoint_no(row.endpoint_no).cloned(),
     };
     let Some(route) = route else {
-        let found = find(scene.conn, endpoint)?;
-        let tenant_no = scene.routes.tenant(tenant).map(|routes| routes.no);
+        let found = find(context.conn, endpoint)?;
+        let tenant_no = context.routes.tenant(tenant).map(|routes| routes.no);
         let ours = found.is_some_and(|found| Some(found.tenant_no) == tenant_no);
         return Ok(if ours {
             RetryResult::EndpointDeleted
@@ -183,36 +183,36 @@ pub(super) fn retry(
         RetryResult::DueNow { endpoint }
     } else {
         let event = key_of(row.delivery.facts().event.0);
-        if events::payload_gone(scene.conn, event)? == Some(true) {
+        if event_rows::payload_gone(context.conn, event)? == Some(true) {
             return Ok(RetryResult::PayloadDeleted);
         }
-        scene.memory.tidying.invalidate_event(event);
+        context.cache.retention_progress.invalidate_event(event);
         after
             .replay(now, route.give_up_after)
             .expect("what does not wait has ended");
         RetryResult::Replayed { endpoint }
     };
-    put(scene, &row, &after)?;
+    put(context, &row, &after)?;
     Ok(retried)
 }
 
 /// Fails some of the waiting deliveries of an endpoint.
 pub(super) fn sweep(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     now: Timestamp,
     endpoint: EndpointId,
     reason: DeadReason,
     except: &Arc<[DeliveryId]>,
     limit: usize,
 ) -> rusqlite::Result<SweepResult> {
-    let Some(found) = find(scene.conn, endpoint)? else {
+    let Some(found) = find(context.conn, endpoint)? else {
         return Ok(SweepResult {
             ended: 0,
             more: false,
         });
     };
     let looked_at = limit.saturating_add(except.len()).saturating_add(1);
-    let keys = scene
+    let keys = context
         .conn
         .prepare_cached(
             "SELECT key FROM deliveries INDEXED BY due \
@@ -228,7 +228,7 @@ pub(super) fn sweep(
             more = true;
             break;
         }
-        let Some(row) = rows::at_key(scene.conn, key)? else {
+        let Some(row) = delivery_rows::at_key(context.conn, key)? else {
             continue;
         };
         let mut after = row.delivery.clone();
@@ -241,7 +241,7 @@ pub(super) fn sweep(
             | DeadReason::UnsafeDestination => after.disable(now),
         };
         failed.expect("what waits can be failed");
-        put(scene, &row, &after)?;
+        put(context, &row, &after)?;
         ended += 1;
     }
     Ok(SweepResult { ended, more })

@@ -14,18 +14,18 @@ use posthaste_core::subscription::{EventType, wants};
 use posthaste_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::accept::{add, note_lead};
+use super::accept::{add, store_clock_skew};
 use super::codes::Code;
+use super::delivery_rows::{self, endpoint_id, parse};
 use super::directory::live_tenant;
 use super::endpoints;
-use super::events::{DeliveryList, Listed};
+use super::event_rows::{DeliveryList, Listed};
 use super::group_commit::WriteContext;
 use super::key_scan::{Direction, Scope, Source};
-use super::keys::{Key, at, id_at, id_bytes, key_of, look_up, ms, tail_of};
 use super::lists::{self, Wanted, endpoint_of, group_of, keys_between};
 use super::record::put;
-use super::routes::Route;
-use super::rows::{self, endpoint_id, parse};
+use super::routing_table::Route;
+use super::row_keys::{Key, at, id_at, id_bytes, key_of, look_up, ms, tail_of};
 use super::schema::meta;
 use crate::page::{cut, one_more};
 use crate::{
@@ -119,7 +119,7 @@ fn ended(
         .endpoint_no
         .map_or(Scope::Tenant(wanted.tenant_no), Scope::Endpoint);
     let source = Source::of_status(conn, scope, Some(group_of(status)))?;
-    let mut range = keys_between(conn, meta::DELIVERY_LEAD, wanted.since, wanted.until)?;
+    let mut range = keys_between(conn, meta::DELIVERY_CLOCK_SKEW, wanted.since, wanted.until)?;
     loop {
         let keys = source.keys(conn, range, Direction::Up, LOOK)?;
         for key in &keys {
@@ -152,7 +152,7 @@ fn events_without_delivery(
          AND created_at >= ?2 AND created_at < ?3 AND (?4 IS NULL OR type = ?4)",
     )?;
     let source = Source::Events(wanted.tenant_no);
-    let mut range = keys_between(conn, meta::EVENT_LEAD, wanted.since, wanted.until)?;
+    let mut range = keys_between(conn, meta::EVENT_CLOCK_SKEW, wanted.since, wanted.until)?;
     loop {
         let keys = source.keys(conn, range, Direction::Up, LOOK)?;
         for key in &keys {
@@ -181,13 +181,13 @@ fn events_without_delivery(
 
 /// Starts a replay. For a tenant that does not exist it returns a finished replay, which is not stored.
 pub(super) fn create(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     now: Timestamp,
     tenant: &TenantId,
     filter: &ReplayFilter,
     plan: &Plan,
 ) -> rusqlite::Result<Replay> {
-    let id: ReplayId = scene.presses.next(now);
+    let id: ReplayId = context.key_generator.next(now);
     let mut replay = Replay {
         id,
         tenant: tenant.clone(),
@@ -199,14 +199,14 @@ pub(super) fn create(
         created_at: now,
         finished_at: None,
     };
-    let tenant_no = scene.routes.tenant(tenant).map(|routes| routes.no);
+    let tenant_no = context.routes.tenant(tenant).map(|routes| routes.no);
     let Some(tenant_no) = tenant_no.filter(|no| plan.tenant_no == Some(*no)) else {
         replay.status = ReplayStatus::Done;
         replay.finished_at = Some(now);
         replay.total = 0;
         return Ok(replay);
     };
-    scene
+    context
         .conn
         .prepare_cached(
             "INSERT INTO replays (key, tail, tenant_no, status, scope, endpoint, event_type, kind, \
@@ -226,7 +226,7 @@ pub(super) fn create(
             replay.total as i64,
             ms(now),
         ])?;
-    let mut insert = scene.conn.prepare_cached(
+    let mut insert = context.conn.prepare_cached(
         "INSERT INTO replay_targets (replay_key, piece, targets) VALUES (?1, ?2, ?3)",
     )?;
     for (piece, targets) in plan.targets.chunks(PIECE).enumerate() {
@@ -240,21 +240,21 @@ pub(super) fn create(
     Ok(replay)
 }
 
-/// Returns the next targets of a replay from position `place`: events and endpoint numbers.
+/// Returns the next targets of a replay from this index: events and endpoint numbers.
 fn targets(
     conn: &Connection,
     replay: Key,
-    place: usize,
+    index: usize,
     limit: usize,
 ) -> rusqlite::Result<Vec<(Key, i64)>> {
     let mut found = Vec::new();
     let mut statement = conn.prepare_cached(
         "SELECT targets FROM replay_targets WHERE replay_key = ?1 AND piece = ?2",
     )?;
-    let mut place = place;
+    let mut index = index;
     while found.len() < limit {
         let packed: Option<Vec<u8>> = statement
-            .query_row((replay, (place / PIECE) as i64), |row| row.get(0))
+            .query_row((replay, (index / PIECE) as i64), |row| row.get(0))
             .optional()?;
         let Some(packed) = packed else {
             break;
@@ -262,7 +262,7 @@ fn targets(
         let before = found.len();
         for target in packed
             .chunks_exact(TARGET_BYTES)
-            .skip(place % PIECE)
+            .skip(index % PIECE)
             .take(limit - before)
         {
             let half = |range: std::ops::Range<usize>| {
@@ -273,30 +273,30 @@ fn targets(
         if found.len() == before {
             break;
         }
-        place += found.len() - before;
+        index += found.len() - before;
     }
     Ok(found)
 }
 
 /// Starts the next deliveries. Every processed target is counted, including skipped ones.
 pub(super) fn step(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     now: Timestamp,
     id: ReplayId,
     limit: usize,
 ) -> rusqlite::Result<Option<ReplayStep>> {
-    let Some(mut replay) = find(scene.conn, None, id)? else {
+    let Some(mut replay) = find(context.conn, None, id)? else {
         return Ok(None);
     };
     let mut going = BTreeSet::new();
     match replay.status {
         ReplayStatus::Running => {
             let key = key_of(id.0);
-            let next = targets(scene.conn, key, replay.replayed as usize, limit)?;
+            let next = targets(context.conn, key, replay.replayed as usize, limit)?;
             replay.replayed += next.len() as u64;
             for (event, endpoint_no) in next {
                 let target = (event, endpoint_no);
-                match start_delivery(scene, now, replay.filter.scope, target)? {
+                match start_delivery(context, now, replay.filter.scope, target)? {
                     Some(endpoint) => {
                         going.insert(endpoint);
                     }
@@ -307,7 +307,7 @@ pub(super) fn step(
                 replay.status = ReplayStatus::Done;
                 replay.finished_at = Some(now);
             }
-            save(scene.conn, &replay)?;
+            save(context.conn, &replay)?;
         }
         ReplayStatus::Done | ReplayStatus::Cancelled => {}
     }
@@ -320,15 +320,15 @@ pub(super) fn step(
 /// Starts one delivery, if its endpoint is enabled or paused and no other request was faster. Returns the endpoint, or
 /// `None` if the target is skipped.
 fn start_delivery(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     now: Timestamp,
     scope: ReplayScope,
     (event, endpoint_no): (Key, i64),
 ) -> rusqlite::Result<Option<EndpointId>> {
-    let Some(route) = route_to(scene, endpoint_no)? else {
+    let Some(route) = route_to(context, endpoint_no)? else {
         return Ok(None);
     };
-    let list: Option<Vec<u8>> = scene
+    let list: Option<Vec<u8>> = context
         .conn
         .prepare_cached(
             "SELECT deliveries FROM events WHERE key = ?1 AND payload_removed_at IS NULL",
@@ -338,13 +338,13 @@ fn start_delivery(
     let Some(list) = list.map(DeliveryList::from_bytes) else {
         return Ok(None);
     };
-    scene.memory.tidying.invalidate_event(event);
+    context.cache.retention_progress.invalidate_event(event);
     let made = list.iter().find(|listed| listed.endpoint_no == endpoint_no);
     let Some(made) = made else {
-        make(scene, now, event, &route, list)?;
+        make(context, now, event, &route, list)?;
         return Ok(Some(route.id));
     };
-    let Some(row) = rows::find(scene.conn, made.id)? else {
+    let Some(row) = delivery_rows::find(context.conn, made.id)? else {
         return Ok(None);
     };
     if row.status.shown(false) != scope.status() {
@@ -354,13 +354,13 @@ fn start_delivery(
     after
         .replay(now, route.give_up_after)
         .expect("only what has ended is asked for");
-    put(scene, &row, &after)?;
+    put(context, &row, &after)?;
     Ok(Some(route.id))
 }
 
 /// Returns the endpoint with this number, if it is enabled or paused.
-fn route_to(scene: &WriteContext<'_>, endpoint_no: i64) -> rusqlite::Result<Option<Arc<Route>>> {
-    let tenant: Option<String> = scene
+fn route_to(context: &WriteContext<'_>, endpoint_no: i64) -> rusqlite::Result<Option<Arc<Route>>> {
+    let tenant: Option<String> = context
         .conn
         .prepare_cached(
             "SELECT t.id FROM endpoints e JOIN tenants t ON t.no = e.tenant_no WHERE e.no = ?1",
@@ -370,7 +370,7 @@ fn route_to(scene: &WriteContext<'_>, endpoint_no: i64) -> rusqlite::Result<Opti
     let Some(tenant) = tenant else {
         return Ok(None);
     };
-    let route = scene
+    let route = context
         .routes
         .tenant(&parse(&tenant)?)
         .and_then(|routes| routes.endpoint_no(endpoint_no));
@@ -379,13 +379,13 @@ fn route_to(scene: &WriteContext<'_>, endpoint_no: i64) -> rusqlite::Result<Opti
 
 /// Creates a delivery of a stored event, due now unless the event asks for a later time.
 fn make(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     now: Timestamp,
     event: Key,
     route: &Route,
     mut list: DeliveryList,
 ) -> rusqlite::Result<()> {
-    let (id, created_at, deliver_at, ordering) = scene
+    let (id, created_at, deliver_at, ordering) = context
         .conn
         .prepare_cached("SELECT tail, created_at, deliver_at, ordering FROM events WHERE key = ?1")?
         .query_row([event], |row| {
@@ -399,7 +399,7 @@ fn make(
         })?;
     let due_at = deliver_at.map_or(now, |at| at.max(now));
     let scheduled = Delivery::schedule(
-        scene.presses.next(now),
+        context.key_generator.next(now),
         id,
         route.id,
         ordering,
@@ -411,37 +411,37 @@ fn make(
         trigger: Trigger::Manual,
     };
     let delivery = Delivery::restore(scheduled.facts().clone(), State::Pending(turn));
-    add(scene, &delivery, route.no)?;
+    add(context, &delivery, route.no)?;
     list.push(Listed {
         id: delivery.id(),
         endpoint_no: route.no,
         added_later: true,
     });
-    scene
+    context
         .conn
         .prepare_cached("UPDATE events SET deliveries = ?2 WHERE key = ?1")?
         .execute((event, list.as_bytes()))?;
-    note_lead(scene, created_at, event, key_of(delivery.id().0))
+    store_clock_skew(context, created_at, event, key_of(delivery.id().0))
 }
 
 /// Cancels a replay.
 pub(super) fn cancel(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     now: Timestamp,
     tenant: &TenantId,
     id: ReplayId,
 ) -> rusqlite::Result<Option<Replay>> {
-    let Some(tenant_no) = scene.routes.tenant(tenant).map(|routes| routes.no) else {
+    let Some(tenant_no) = context.routes.tenant(tenant).map(|routes| routes.no) else {
         return Ok(None);
     };
-    let Some(mut replay) = find(scene.conn, Some(tenant_no), id)? else {
+    let Some(mut replay) = find(context.conn, Some(tenant_no), id)? else {
         return Ok(None);
     };
     match replay.status {
         ReplayStatus::Running => {
             replay.status = ReplayStatus::Cancelled;
             replay.finished_at = Some(now);
-            save(scene.conn, &replay)?;
+            save(context.conn, &replay)?;
         }
         ReplayStatus::Done | ReplayStatus::Cancelled => {}
     }

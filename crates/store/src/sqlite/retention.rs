@@ -14,15 +14,15 @@ use rusqlite::{Connection, OptionalExtension};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::codes::{Code, RowStatus};
-use super::events::DeliveryList;
+use super::delivery_rows::{endpoint_id, from_json};
+use super::event_rows::DeliveryList;
 use super::group_commit::{WriteContext, set_number};
 use super::key_ranges::{Run, runs};
-use super::keys::{Key, at, key_of, most, ms};
-use super::rows::{endpoint_id, from_json};
+use super::row_keys::{Key, at, key_of, most, ms};
 use super::schema::meta;
 use super::{alerts, audit, sessions, stats, usage};
 use crate::retention::is_over;
-use crate::stretches::SkipRanges;
+use crate::skip_ranges::SkipRanges;
 use crate::{Kept, Limits, Retention, RetentionStepResult};
 
 /// Maximum number of deliveries per step, as a multiple of its events. Keeps steps short where events have many
@@ -33,25 +33,25 @@ const REPLAYS_AT_ONCE: usize = 500;
 
 /// The progress of the retention run.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct RunProgress {
     /// The key after which the next step starts.
     up_to: Key,
     /// Skip ranges, valid while the retention settings stay the same.
-    stretches: SkipRanges<Key>,
+    skip_ranges: SkipRanges<Key>,
     kept_as: Option<Retention>,
     /// The last replay that was examined; 0 if it was the last one stored.
     replays_up_to: Key,
 }
 
-impl Progress {
+impl RunProgress {
     /// Drops all skip ranges, because the retention settings of a tenant have changed.
     pub(super) fn invalidate_all(&mut self) {
-        self.stretches.forget();
+        self.skip_ranges.forget();
     }
 
     /// Drops the skip range of an event of which a finished delivery was started again.
     pub(super) fn invalidate_event(&mut self, event: Key) {
-        self.stretches.invalidate_at(event);
+        self.skip_ranges.invalidate_at(event);
     }
 
     fn keep_as(&mut self, retention: &Retention) {
@@ -63,7 +63,7 @@ impl Progress {
             } == *retention
         };
         if !self.kept_as.as_ref().is_some_and(same) {
-            self.stretches.forget();
+            self.skip_ranges.forget();
         }
         self.kept_as = Some(retention.clone());
     }
@@ -91,53 +91,53 @@ struct Expired {
 
 /// Runs one step.
 pub(super) fn step(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     now: Timestamp,
     retention: &Retention,
 ) -> rusqlite::Result<RetentionStepResult> {
-    let conn = scene.conn;
-    let progress = &mut scene.memory.tidying;
+    let conn = context.conn;
+    let progress = &mut context.cache.retention_progress;
     progress.keep_as(retention);
-    let above = progress.stretches.pass_over(progress.up_to, now);
-    let (events, more) = look_at(conn, above, retention.step)?;
+    let above = progress.skip_ranges.pass_over(progress.up_to, now);
+    let (events, more) = read_events(conn, above, retention.step)?;
     let last = events.last().map_or(above, |event| event.key);
     let tenants = kept_by_tenant(conn, retention, &events)?;
     let ends = DeliveryStates::of(conn, &events, |event| {
         is_over(event.created_at, tenants[&event.tenant_no].shortest(), now)
     })?;
-    let mut doomed = Expired::default();
+    let mut expired = Expired::default();
     for event in &events {
-        select_expired(now, event, tenants[&event.tenant_no], &ends, &mut doomed);
+        select_expired(now, event, tenants[&event.tenant_no], &ends, &mut expired);
     }
-    let progress = &mut scene.memory.tidying;
+    let progress = &mut context.cache.retention_progress;
     progress.up_to = if more { last } else { 0 };
     progress
-        .stretches
-        .looked_at(above, last, doomed.until.known());
-    let mut tidied = act(scene, now, &events, &ends, &doomed)?;
+        .skip_ranges
+        .looked_at(above, last, expired.until.known());
+    let mut deleted = act(context, now, &events, &ends, &expired)?;
     let replays = if more {
         0
     } else {
-        let above = scene.memory.tidying.replays_up_to;
+        let above = context.cache.retention_progress.replays_up_to;
         let (removed, up_to) = remove_replays(conn, now, retention, above)?;
-        scene.memory.tidying.replays_up_to = up_to;
+        context.cache.retention_progress.replays_up_to = up_to;
         removed
     };
-    if tidied.events + replays > 0 {
-        set_number(conn, meta::LAST_KEY, scene.presses.last())?;
+    if deleted.events + replays > 0 {
+        set_number(conn, meta::LAST_KEY, context.key_generator.last())?;
     }
-    let passes = sessions::tidy(conn, now, retention.step)?;
-    let entries = audit::tidy(conn, now, retention.step)?;
-    let alerts = alerts::tidy(conn, now, retention.step)?;
-    let figures = stats::tidy(conn, now, retention.step)?;
-    let months = usage::tidy(conn, now, retention.step)?;
-    let gone = passes.max(entries).max(alerts).max(figures).max(months);
-    tidied.more = more || (retention.step > 0 && gone == retention.step);
-    Ok(tidied)
+    let sessions = sessions::delete_expired(conn, now, retention.step)?;
+    let entries = audit::delete_expired(conn, now, retention.step)?;
+    let alerts = alerts::delete_expired(conn, now, retention.step)?;
+    let buckets = stats::delete_expired(conn, now, retention.step)?;
+    let months = usage::delete_expired(conn, now, retention.step)?;
+    let gone = sessions.max(entries).max(alerts).max(buckets).max(months);
+    deleted.more = more || (retention.step > 0 && gone == retention.step);
+    Ok(deleted)
 }
 
 /// Reads the next events. Returns them, and whether there may be more.
-fn look_at(
+fn read_events(
     conn: &Connection,
     above: Key,
     count: usize,
@@ -176,8 +176,8 @@ fn kept_by_tenant(
 ) -> rusqlite::Result<FxHashMap<i64, Kept>> {
     let mut tenants = FxHashMap::default();
     for event in events {
-        if let Entry::Vacant(place) = tenants.entry(event.tenant_no) {
-            place.insert(kept_of(conn, retention, event.tenant_no)?);
+        if let Entry::Vacant(entry) = tenants.entry(event.tenant_no) {
+            entry.insert(kept_of(conn, retention, event.tenant_no)?);
         }
     }
     Ok(tenants)
@@ -310,10 +310,10 @@ fn select_expired(
     event: &ScannedEvent,
     kept: Kept,
     ends: &DeliveryStates,
-    doomed: &mut Expired,
+    expired: &mut Expired,
 ) {
     if !is_over(event.created_at, kept.shortest(), now) {
-        return doomed
+        return expired
             .until
             .at_most(event.created_at.after(kept.shortest()));
     }
@@ -323,29 +323,29 @@ fn select_expired(
     }
     let over = |end: Option<Timestamp>, keep: Span| end.is_some_and(|end| is_over(end, keep, now));
     if over(last_end, kept.deliveries) {
-        doomed.events.insert(event.key);
+        expired.events.insert(event.key);
         return;
     }
     match last_end {
         // It is unknown when the event will have finished.
-        None => doomed.until = NextExpiry::Unknown,
-        Some(end) => doomed.until.at_most(end.after(kept.deliveries)),
+        None => expired.until = NextExpiry::Unknown,
+        Some(end) => expired.until.at_most(end.after(kept.deliveries)),
     }
     if !event.payload_gone {
         match last_end {
             Some(end) if is_over(end, kept.payloads, now) => {
-                doomed.payloads.insert(event.key);
+                expired.payloads.insert(event.key);
             }
-            Some(end) => doomed.until.at_most(end.after(kept.payloads)),
+            Some(end) => expired.until.at_most(end.after(kept.payloads)),
             None => {}
         }
     }
     for (key, end) in ends.of_event(event).filter(|(_, end)| end.attempts > 1) {
         match end.at {
             Some(ended) if is_over(ended, kept.attempts, now) => {
-                doomed.attempts.insert(key);
+                expired.attempts.insert(key);
             }
-            Some(ended) => doomed.until.at_most(ended.after(kept.attempts)),
+            Some(ended) => expired.until.at_most(ended.after(kept.attempts)),
             None => {}
         }
     }
@@ -353,21 +353,21 @@ fn select_expired(
 
 /// Deletes what was selected.
 fn act(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     now: Timestamp,
     events: &[ScannedEvent],
     ends: &DeliveryStates,
-    doomed: &Expired,
+    expired: &Expired,
 ) -> rusqlite::Result<RetentionStepResult> {
-    let conn = scene.conn;
-    if !doomed.events.is_empty() {
+    let conn = context.conn;
+    if !expired.events.is_empty() {
         // Entries in an unfinished part of the history would be written again after the deletion.
-        scene.history.settle(conn)?;
-        remove(scene, events, ends, &doomed.events)?;
+        context.history.settle(conn)?;
+        remove(context, events, ends, &expired.events)?;
     }
     let keys: Vec<Key> = events.iter().map(|event| event.key).collect();
     let mut payloads = 0;
-    for run in runs(&keys, |key| doomed.payloads.contains(&key)) {
+    for run in runs(&keys, |key| expired.payloads.contains(&key)) {
         payloads += conn
             .prepare_cached(
                 "UPDATE events SET payload = x'', payload_removed_at = ?3 \
@@ -376,12 +376,12 @@ fn act(
             .execute((run.first, run.last, ms(now)))?;
     }
     let mut attempts = 0;
-    for key in &doomed.attempts {
+    for key in &expired.attempts {
         let gone = remove_attempts(conn, Run::of(*key))?;
         attempts += usize::from(gone > 0);
     }
     Ok(RetentionStepResult {
-        events: doomed.events.len(),
+        events: expired.events.len(),
         payloads,
         attempts,
         more: false,
@@ -390,12 +390,12 @@ fn act(
 
 /// Deletes events with everything that belongs to them.
 fn remove(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     events: &[ScannedEvent],
     ends: &DeliveryStates,
     gone: &FxHashSet<Key>,
 ) -> rusqlite::Result<()> {
-    let conn = scene.conn;
+    let conn = context.conn;
     let mut tenant_of: FxHashMap<Key, i64> = FxHashMap::default();
     let mut scattered = Vec::new();
     for event in events.iter().filter(|event| gone.contains(&event.key)) {
@@ -408,7 +408,7 @@ fn remove(
                 let endpoint = conn
                     .prepare_cached("SELECT id FROM endpoints WHERE no = ?1")?
                     .query_row([end.endpoint_no], |row| endpoint_id(row, 0))?;
-                scene.effects.changes.subtract(endpoint, end.status);
+                context.effects.count_changes.subtract(endpoint, end.status);
             }
         }
         if let Some(key) = &event.idempotency_key {

@@ -25,9 +25,9 @@ pub(super) mod meta {
     /// Events up to this key are in the history.
     pub(crate) const EVENTS_UP_TO: &str = "events_up_to";
     /// Maximum skew of an event's key: milliseconds that it is ahead of the event's acceptance time.
-    pub(crate) const EVENT_LEAD: &str = "event_lead";
+    pub(crate) const EVENT_CLOCK_SKEW: &str = "event_lead";
     /// Maximum skew of a delivery's key: milliseconds that it is ahead of its event's acceptance time.
-    pub(crate) const DELIVERY_LEAD: &str = "delivery_lead";
+    pub(crate) const DELIVERY_CLOCK_SKEW: &str = "delivery_lead";
     /// The last key used before rows were deleted. Keys up to it are never generated again.
     pub(crate) const LAST_KEY: &str = "last_key";
     /// The time of the last write probe.

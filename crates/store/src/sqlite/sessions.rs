@@ -4,23 +4,26 @@ use posthaste_core::id::{KeyId, PassId, TenantId};
 use posthaste_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use super::delivery_rows::parse;
 use super::directory::live_tenant;
 use super::group_commit::WriteContext;
-use super::keys::{at, id_bytes, most, ms};
-use super::rows::parse;
+use super::row_keys::{at, id_bytes, most, ms};
 use crate::page::{cut, one_more};
 use crate::{CreateResult, KeyHash, Page, PageRequest, Pass, SessionIdentity};
 
 /// Adds a session.
-pub(super) fn create(scene: &mut WriteContext<'_>, pass: &Pass) -> rusqlite::Result<CreateResult> {
+pub(super) fn create(
+    context: &mut WriteContext<'_>,
+    pass: &Pass,
+) -> rusqlite::Result<CreateResult> {
     let (tenant_no, key) = match &pass.holder {
         SessionIdentity::Key(hash) => (None, Some(hash.0)),
-        SessionIdentity::Tenant(tenant) => match scene.routes.tenant(tenant) {
+        SessionIdentity::Tenant(tenant) => match context.routes.tenant(tenant) {
             Some(routes) => (Some(routes.no), None),
             None => return Ok(CreateResult::NoSuchTenant),
         },
     };
-    let added = scene
+    let added = context
         .conn
         .prepare_cached(
             "INSERT INTO passes (id, hash, tenant_no, key_hash, created_at, expires_at) \
@@ -43,20 +46,20 @@ pub(super) fn create(scene: &mut WriteContext<'_>, pass: &Pass) -> rusqlite::Res
 
 /// Ends a session of a tenant, or any session.
 pub(super) fn end(
-    scene: &mut WriteContext<'_>,
+    context: &mut WriteContext<'_>,
     now: Timestamp,
     tenant: Option<&TenantId>,
     pass: PassId,
 ) -> rusqlite::Result<bool> {
     let id = id_bytes(pass.0);
     let ended = match tenant {
-        None => scene
+        None => context
             .conn
             .prepare_cached("DELETE FROM passes WHERE id = ?1 AND expires_at > ?2")?
             .execute(params![id, ms(now)])?,
-        Some(tenant) => match scene.routes.tenant(tenant) {
+        Some(tenant) => match context.routes.tenant(tenant) {
             None => 0,
-            Some(routes) => scene
+            Some(routes) => context
                 .conn
                 .prepare_cached(
                     "DELETE FROM passes WHERE id = ?1 AND expires_at > ?2 AND tenant_no = ?3",
@@ -141,7 +144,11 @@ pub(super) fn passes(
 }
 
 /// Deletes expired sessions. Returns their number.
-pub(super) fn tidy(conn: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<usize> {
+pub(super) fn delete_expired(
+    conn: &Connection,
+    now: Timestamp,
+    limit: usize,
+) -> rusqlite::Result<usize> {
     conn.prepare_cached(
         "DELETE FROM passes WHERE id IN \
          (SELECT id FROM passes WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)",

@@ -8,11 +8,11 @@ use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use super::directory::live_tenant;
 use super::group_commit::WriteContext;
-use super::keys::{at, id_bytes, most, ms};
 use super::outbox;
-use super::reader::ReadClass;
+use super::readers::ReadClass;
+use super::row_keys::{at, id_bytes, most, ms};
 use super::store::SqliteStore;
-use crate::figures::by_bucket;
+use crate::stats::by_bucket;
 use crate::{Answer, BucketWidth, Figures, Scope, StatEntry, Tally};
 
 type Buckets = Vec<((BucketWidth, Timestamp, Scope), Tally)>;
@@ -20,13 +20,13 @@ type Buckets = Vec<((BucketWidth, Timestamp, Scope), Tally)>;
 impl Figures for SqliteStore {
     fn add_figures(&self, number: u64, happened: Vec<StatEntry>) -> Answer<()> {
         let buckets: Buckets = by_bucket(happened).into_iter().collect();
-        self.write(move |scene| {
+        self.write(move |context| {
             // The writer knows what has been committed, so the number need not be stored.
-            if number <= scene.effects.flushed {
+            if number <= context.effects.flushed {
                 return Ok(());
             }
-            scene.effects.flushed = number;
-            add(scene, &buckets)
+            context.effects.flushed = number;
+            add(context, &buckets)
         })
     }
 
@@ -53,8 +53,8 @@ impl Figures for SqliteStore {
     }
 }
 
-fn add(scene: &mut WriteContext<'_>, buckets: &Buckets) -> rusqlite::Result<()> {
-    let mut add = scene.conn.prepare_cached(
+fn add(context: &mut WriteContext<'_>, buckets: &Buckets) -> rusqlite::Result<()> {
+    let mut add = context.conn.prepare_cached(
         "INSERT INTO figures (width, bucket, scope, attempts, retries, second_attempts, \
          second_successes, succeeded, failed, latency_micros, slowest_micros) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) \
@@ -69,7 +69,7 @@ fn add(scene: &mut WriteContext<'_>, buckets: &Buckets) -> rusqlite::Result<()> 
          slowest_micros = max(slowest_micros, excluded.slowest_micros)",
     )?;
     for ((width, began, scope), tally) in buckets {
-        if let Some(no) = number(scene.conn, scope)? {
+        if let Some(no) = number(context.conn, scope)? {
             let key = [i64::from(width.code()), ms(*began), no];
             add.execute(params_from_iter(key.into_iter().chain(tally.columns())))?;
         }
@@ -119,8 +119,8 @@ fn read(
 /// Reads the counters from the first columns.
 fn tally(row: &Row<'_>) -> rusqlite::Result<Tally> {
     let mut columns = [0; Tally::COLUMNS];
-    for (place, column) in columns.iter_mut().enumerate() {
-        *column = row.get(place)?;
+    for (index, column) in columns.iter_mut().enumerate() {
+        *column = row.get(index)?;
     }
     Ok(Tally::from_columns(columns))
 }
@@ -154,7 +154,11 @@ fn failing(
 }
 
 /// Deletes expired buckets, a few of each width. Returns the greatest number deleted for one width.
-pub(super) fn tidy(conn: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<usize> {
+pub(super) fn delete_expired(
+    conn: &Connection,
+    now: Timestamp,
+    limit: usize,
+) -> rusqlite::Result<usize> {
     let mut removed = 0;
     for width in BucketWidth::ALL {
         let gone = conn

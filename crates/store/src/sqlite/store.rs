@@ -17,22 +17,22 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::checkpoint::Checkpoints;
-use super::counts::Tally;
+use super::counts::DeliveryCounts;
 use super::faults::Faults;
-use super::group_commit::{Task, WriteContext, WriterHints, number, set_number, stopped};
+use super::group_commit::{Task, WriteContext, WriterCache, number, set_number, stopped};
 use super::history::History;
-use super::keys::{Presses, ms};
 use super::lock::Lock;
 use super::open::{explain, open_plain, open_writer};
-use super::queue::Queue;
-use super::reader::{ReadClass, Readers};
-use super::routes::Routes;
+use super::readers::{ReadClass, Readers};
+use super::routing_table::RoutingTable;
+use super::row_keys::{KeyGenerator, ms};
 use super::schema::meta;
 use super::usage::UsageCounters;
+use super::write_queue::WriteQueue;
 use super::writer::{Closed, Writer};
 use super::{
-    accept, audit, backlog, dead, directory, endpoints, events, lists, owner_lookup, record,
-    replays, retention, sessions, usage,
+    accept, audit, backlog, dead_letters, directory, endpoints, event_rows, lists, owner_lookup,
+    record, replays, retention, sessions, usage,
 };
 use crate::audit::fitted;
 use crate::{
@@ -54,9 +54,9 @@ const EVENT_BYTES: usize = 1_024;
 /// A store in one SQLite file.
 pub struct SqliteStore {
     path: PathBuf,
-    queue: Arc<Queue>,
+    queue: Arc<WriteQueue>,
     readers: Arc<Readers>,
-    tally: Arc<Tally>,
+    delivery_counts: Arc<DeliveryCounts>,
     closed: Arc<Closed>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
@@ -104,13 +104,13 @@ impl SqliteStore {
         answer
     }
 
-    pub(super) fn read<T, F>(&self, pace: ReadClass, read: F) -> Answer<T>
+    pub(super) fn read<T, F>(&self, kind: ReadClass, read: F) -> Answer<T>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
         let (done, answer) = promise();
-        self.readers.read(pace, read, done);
+        self.readers.read(kind, read, done);
         answer
     }
 }
@@ -141,22 +141,22 @@ fn start(
         Ok(())
     }))?;
     let last = last_key(&conn)?;
-    let presses = Presses::resume(settings.dice.split(), last);
-    let queue = Arc::new(Queue::new(settings.max_waiting_writes));
+    let key_generator = KeyGenerator::resume(settings.dice.split(), last);
+    let queue = Arc::new(WriteQueue::new(settings.max_waiting_writes));
     let readers = Arc::new(Readers::start(path)?);
-    let tally = Arc::new(Tally::load(&conn)?);
+    let delivery_counts = Arc::new(DeliveryCounts::load(&conn)?);
     let closed = Arc::new(Closed::default());
     let no_thread =
         |error: std::io::Error| rusqlite::Error::ToSqlConversionFailure(Box::new(error));
     let writer = Writer {
         queue: queue.clone(),
         hand_over,
-        routes: Routes::load(&conn, &settings)?,
-        presses,
+        routes: RoutingTable::load(&conn, &settings)?,
+        key_generator,
         settings,
-        tally: tally.clone(),
+        delivery_counts: delivery_counts.clone(),
         history: History::load(&conn)?,
-        memory: WriterHints::default(),
+        cache: WriterCache::default(),
         meters: UsageCounters::default(),
         flushed: 0,
         checkpoints: Checkpoints::start(open_plain(path)?).map_err(no_thread)?,
@@ -173,7 +173,7 @@ fn start(
         path: path.to_owned(),
         queue,
         readers,
-        tally,
+        delivery_counts,
         closed,
         writer: Mutex::new(Some(writer)),
     })
@@ -209,15 +209,15 @@ impl Drop for SqliteStore {
 
 impl Store for SqliteStore {
     fn create_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<CreateResult> {
-        self.write(move |scene| directory::create_tenant(scene, &tenant))
+        self.write(move |context| directory::create_tenant(context, &tenant))
     }
 
     fn replace_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<ReplaceResult> {
-        self.write(move |scene| directory::replace_tenant(scene, &tenant))
+        self.write(move |context| directory::replace_tenant(context, &tenant))
     }
 
     fn delete_tenant(&self, _now: Timestamp, tenant: TenantId) -> Answer<Option<Vec<EndpointId>>> {
-        self.write(move |scene| directory::delete_tenant(scene, &tenant))
+        self.write(move |context| directory::delete_tenant(context, &tenant))
     }
 
     fn tenant(&self, tenant: TenantId) -> Answer<Option<Tenant>> {
@@ -234,11 +234,11 @@ impl Store for SqliteStore {
     }
 
     fn create_key(&self, _now: Timestamp, key: ApiKey) -> Answer<CreateResult> {
-        self.write(move |scene| directory::create_key(scene, &key))
+        self.write(move |context| directory::create_key(context, &key))
     }
 
     fn revoke_key(&self, _now: Timestamp, tenant: Option<TenantId>, key: KeyId) -> Answer<bool> {
-        self.write(move |scene| directory::revoke_key(scene, tenant.as_ref(), key))
+        self.write(move |context| directory::revoke_key(context, tenant.as_ref(), key))
     }
 
     fn key(&self, hash: KeyHash) -> Answer<Option<ApiKey>> {
@@ -256,7 +256,7 @@ impl Store for SqliteStore {
     }
 
     fn create_pass(&self, _now: Timestamp, pass: Pass) -> Answer<CreateResult> {
-        self.write(move |scene| sessions::create(scene, &pass))
+        self.write(move |context| sessions::create(context, &pass))
     }
 
     fn pass(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<Pass>> {
@@ -277,12 +277,12 @@ impl Store for SqliteStore {
     }
 
     fn end_pass(&self, now: Timestamp, tenant: Option<TenantId>, pass: PassId) -> Answer<bool> {
-        self.write(move |scene| sessions::end(scene, now, tenant.as_ref(), pass))
+        self.write(move |context| sessions::end(context, now, tenant.as_ref(), pass))
     }
 
     fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<CreateResult> {
         let entry = entry.fitted();
-        self.write(move |scene| audit::begin(scene, &entry))
+        self.write(move |context| audit::begin(context, &entry))
     }
 
     fn finish_audit(
@@ -292,7 +292,7 @@ impl Store for SqliteStore {
         made: Option<String>,
     ) -> Answer<AuditCompletion> {
         let (outcome, made) = (outcome.fitted(), fitted(made));
-        self.write(move |scene| audit::finish(scene, entry, &outcome, made.as_deref()))
+        self.write(move |context| audit::finish(context, entry, &outcome, made.as_deref()))
     }
 
     fn audit(
@@ -317,11 +317,11 @@ impl Store for SqliteStore {
         endpoint: Endpoint,
         at_most: u32,
     ) -> Answer<CreateResult> {
-        self.write(move |scene| endpoints::create(scene, &endpoint, at_most))
+        self.write(move |context| endpoints::create(context, &endpoint, at_most))
     }
 
     fn replace_endpoint(&self, _now: Timestamp, endpoint: Endpoint) -> Answer<ReplaceResult> {
-        self.write(move |scene| endpoints::replace(scene, &endpoint))
+        self.write(move |context| endpoints::replace(context, &endpoint))
     }
 
     fn endpoint(&self, endpoint: EndpointId) -> Answer<Option<EndpointRow>> {
@@ -354,8 +354,8 @@ impl Store for SqliteStore {
         reason: Option<DisabledReason>,
         health: Option<Health>,
     ) -> Answer<bool> {
-        self.write(move |scene| {
-            endpoints::set_standing(scene, endpoint, standing, reason, health.as_ref())
+        self.write(move |context| {
+            endpoints::set_standing(context, endpoint, standing, reason, health.as_ref())
         })
     }
 
@@ -371,8 +371,8 @@ impl Store for SqliteStore {
             .iter()
             .map(|event| EVENT_BYTES + event.content.payload.len())
             .sum();
-        self.write_bytes(bytes, move |scene| {
-            accept::accept(scene, now, &events, allowance)
+        self.write_bytes(bytes, move |context| {
+            accept::accept(context, now, &events, allowance)
         })
     }
 
@@ -384,7 +384,7 @@ impl Store for SqliteStore {
 
     fn event(&self, tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>> {
         self.read(ReadClass::Quick, move |conn| {
-            events::event(conn, &tenant, event)
+            event_rows::event(conn, &tenant, event)
         })
     }
 
@@ -400,7 +400,9 @@ impl Store for SqliteStore {
     }
 
     fn content(&self, event: EventId) -> Answer<Option<(Timestamp, Arc<Content>)>> {
-        self.read(ReadClass::Quick, move |conn| events::content(conn, event))
+        self.read(ReadClass::Quick, move |conn| {
+            event_rows::content(conn, event)
+        })
     }
 
     fn delivery(
@@ -431,16 +433,17 @@ impl Store for SqliteStore {
         page: PageRequest<DeadGroupKey>,
     ) -> Answer<Page<DeadGroup, DeadGroupKey>> {
         self.read(ReadClass::Long, move |conn| {
-            dead::dead_groups(conn, &tenant, endpoint, page)
+            dead_letters::dead_groups(conn, &tenant, endpoint, page)
         })
     }
 
     fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<RetryResult> {
-        self.write(move |scene| record::retry(scene, now, &tenant, delivery))
+        self.write(move |context| record::retry(context, now, &tenant, delivery))
     }
 
     fn record(&self, now: Timestamp, record: Record, detail: AttemptDetail, done: Done<Written>) {
-        let run = move |scene: &mut WriteContext<'_>| record::record(scene, now, &record, &detail);
+        let run =
+            move |context: &mut WriteContext<'_>| record::record(context, now, &record, &detail);
         self.queue.push(Box::new(Task::new(0, run, done)));
     }
 
@@ -468,7 +471,7 @@ impl Store for SqliteStore {
         except: Arc<[DeliveryId]>,
         limit: usize,
     ) -> Answer<SweepResult> {
-        self.write(move |scene| record::sweep(scene, now, endpoint, reason, &except, limit))
+        self.write(move |context| record::sweep(context, now, endpoint, reason, &except, limit))
     }
 
     fn create_replay(
@@ -490,8 +493,8 @@ impl Store for SqliteStore {
                 Err(why) => done(Err(why)),
                 Ok(plan) => {
                     let bytes = plan.bytes();
-                    let run = move |scene: &mut WriteContext<'_>| {
-                        replays::create(scene, now, &tenant, &filter, &plan)
+                    let run = move |context: &mut WriteContext<'_>| {
+                        replays::create(context, now, &tenant, &filter, &plan)
                     };
                     queue.push(Box::new(Task::new(bytes, run, done)));
                 }
@@ -510,7 +513,7 @@ impl Store for SqliteStore {
         replay: ReplayId,
         limit: usize,
     ) -> Answer<Option<ReplayStep>> {
-        self.write(move |scene| replays::step(scene, now, replay, limit))
+        self.write(move |context| replays::step(context, now, replay, limit))
     }
 
     fn cancel_replay(
@@ -519,7 +522,7 @@ impl Store for SqliteStore {
         tenant: TenantId,
         replay: ReplayId,
     ) -> Answer<Option<Replay>> {
-        self.write(move |scene| replays::cancel(scene, now, &tenant, replay))
+        self.write(move |context| replays::cancel(context, now, &tenant, replay))
     }
 
     fn replay(&self, tenant: TenantId, replay: ReplayId) -> Answer<Option<Replay>> {
@@ -543,11 +546,11 @@ impl Store for SqliteStore {
     }
 
     fn counts(&self) -> Answer<Counts> {
-        Box::pin(ready(Ok(self.tally.counts())))
+        Box::pin(ready(Ok(self.delivery_counts.counts())))
     }
 
     fn pending(&self, endpoint: EndpointId) -> Answer<u64> {
-        Box::pin(ready(Ok(self.tally.pending(endpoint))))
+        Box::pin(ready(Ok(self.delivery_counts.pending(endpoint))))
     }
 
     fn retrying_since(
@@ -562,11 +565,11 @@ impl Store for SqliteStore {
     }
 
     fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<RetentionStepResult> {
-        self.write(move |scene| retention::step(scene, now, &retention))
+        self.write(move |context| retention::step(context, now, &retention))
     }
 
     fn probe(&self, now: Timestamp) -> Answer<()> {
-        self.write(move |scene| set_number(scene.conn, meta::PROBED_AT, ms(now)))
+        self.write(move |context| set_number(context.conn, meta::PROBED_AT, ms(now)))
     }
 
     fn close(&self) -> Answer<()> {

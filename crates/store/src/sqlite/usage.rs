@@ -13,7 +13,7 @@ use rusqlite::{Connection, OptionalExtension};
 use rustc_hash::FxHashMap;
 
 use super::directory::live_tenant;
-use super::keys::most;
+use super::row_keys::most;
 use crate::{MONTHS_KEPT, Usage};
 
 /// Number of tenants with a per-second state from which idle tenants are removed.
@@ -121,7 +121,11 @@ fn events(conn: &Connection, month: Month, tenant_no: i64) -> rusqlite::Result<u
 }
 
 /// Deletes a few expired monthly counts, of any tenant. Returns their number.
-pub(super) fn tidy(conn: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<usize> {
+pub(super) fn delete_expired(
+    conn: &Connection,
+    now: Timestamp,
+    limit: usize,
+) -> rusqlite::Result<usize> {
     let oldest = Month::of(now).0.saturating_sub(MONTHS_KEPT);
     conn.prepare_cached(
         "DELETE FROM usage WHERE (tenant_no, month) IN \
@@ -172,8 +176,8 @@ mod tests {
             )
             .expect("a row");
         }
-        assert_eq!(tidy(&conn, now, 2), Ok(2));
-        assert_eq!(tidy(&conn, now, 2), Ok(1));
+        assert_eq!(delete_expired(&conn, now, 2), Ok(2));
+        assert_eq!(delete_expired(&conn, now, 2), Ok(1));
         let left: i64 = conn
             .query_row("SELECT count(*) FROM usage", [], |row| row.get(0))
             .expect("a count");

@@ -11,19 +11,19 @@ use std::thread::JoinHandle;
 use rusqlite::Connection;
 
 use super::checkpoint::Checkpoints;
-use super::counts::Tally;
+use super::counts::DeliveryCounts;
 use super::faults::Faults;
 use super::group_commit::{
-    Effects, Operation, WriteContext, WriterHints, is_damage, is_doubt, stopped, store_error,
+    Operation, SideEffects, WriteContext, WriterCache, is_damage, is_doubt, stopped, store_error,
 };
 use super::history::History;
-use super::keys::Presses;
 use super::lock::Lock;
 use super::outbox;
-use super::queue::{Queue, Taken};
-use super::reader::Readers;
-use super::routes::Routes;
+use super::readers::Readers;
+use super::routing_table::RoutingTable;
+use super::row_keys::KeyGenerator;
 use super::usage::UsageCounters;
+use super::write_queue::{Taken, WriteQueue};
 use crate::{Done, HandOver, StoreError, StoreSettings};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
@@ -32,14 +32,14 @@ const LOG_TARGET: &str = "posthaste_store::sqlite::writer";
 /// Everything that the writer thread owns.
 pub(super) struct Writer {
     pub(super) conn: Connection,
-    pub(super) queue: Arc<Queue>,
+    pub(super) queue: Arc<WriteQueue>,
     pub(super) settings: StoreSettings,
     pub(super) hand_over: Arc<dyn HandOver>,
-    pub(super) routes: Routes,
-    pub(super) presses: Presses,
-    pub(super) tally: Arc<Tally>,
+    pub(super) routes: RoutingTable,
+    pub(super) key_generator: KeyGenerator,
+    pub(super) delivery_counts: Arc<DeliveryCounts>,
     pub(super) history: History,
-    pub(super) memory: WriterHints,
+    pub(super) cache: WriterCache,
     pub(super) meters: UsageCounters,
     /// The number of the last stats that were added.
     pub(super) flushed: u64,
@@ -77,7 +77,7 @@ impl Closed {
             return;
         }
         drop(door);
-        done(self.verdict());
+        done(self.outcome());
     }
 
     /// Marks the thread as ended and answers the caller that waits for it.
@@ -88,11 +88,11 @@ impl Closed {
             door.waits.take()
         };
         if let Some(done) = waits {
-            done(self.verdict());
+            done(self.outcome());
         }
     }
 
-    fn verdict(&self) -> Result<(), StoreError> {
+    fn outcome(&self) -> Result<(), StoreError> {
         self.broken.get().map_or(Ok(()), |why| Err(why.clone()))
     }
 
@@ -103,7 +103,7 @@ impl Closed {
 
 /// Drop guard: fails everything that waits and marks the thread as ended if it panics.
 struct PanicGuard {
-    queue: Arc<Queue>,
+    queue: Arc<WriteQueue>,
     hand_over: Arc<dyn HandOver>,
     closed: Arc<Closed>,
 }
@@ -186,16 +186,16 @@ impl Writer {
 
     /// Runs operations in one transaction and, after the commit, applies its effects in memory.
     fn commit(&mut self, group: &mut [Box<dyn Operation>]) -> Result<(), Failed> {
-        let mut effects = Effects {
+        let mut effects = SideEffects {
             flushed: self.flushed,
-            ..Effects::default()
+            ..SideEffects::default()
         };
         let run = self.run(group, &mut effects);
         match run {
             Ok(()) => {
                 self.routes.keep();
                 self.meters.keep();
-                self.tally.apply(&effects.changes);
+                self.delivery_counts.apply(&effects.count_changes);
                 self.flushed = effects.flushed;
                 self.history.keep();
                 self.history.note_new(effects.new_rows);
@@ -215,23 +215,23 @@ impl Writer {
     fn run(
         &mut self,
         group: &mut [Box<dyn Operation>],
-        effects: &mut Effects,
+        effects: &mut SideEffects,
     ) -> Result<(), Failed> {
         begin(&self.conn, &self.faults)?;
-        let mut scene = WriteContext {
+        let mut context = WriteContext {
             conn: &self.conn,
             routes: &mut self.routes,
-            presses: &mut self.presses,
+            key_generator: &mut self.key_generator,
             settings: &self.settings,
             effects,
-            memory: &mut self.memory,
+            cache: &mut self.cache,
             history: &mut self.history,
             meters: &mut self.meters,
         };
         for operation in group {
-            operation.run(&mut scene)?;
+            operation.run(&mut context)?;
         }
-        outbox::write_failures(&mut scene)?;
+        outbox::write_failures(&mut context)?;
         self.meters.write(&self.conn)?;
         finish(&self.conn, &self.faults)
     }
@@ -245,7 +245,7 @@ impl Writer {
         self.routes.put_back();
         self.meters.put_back();
         self.history.start_over();
-        self.memory = WriterHints::default();
+        self.cache = WriterCache::default();
     }
 
     /// Stops the store: it is unknown what is on disk, so no operation is acknowledged any more.

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use crate::postgres::cancellable_connection::CancellableConnection;
 use crate::postgres::connection::PgConnection;
-use crate::postgres::db_error::{DbError, Verdict};
+use crate::postgres::db_error::{DbError, ErrorKind};
 use crate::postgres::settings::PostgresSettings;
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
@@ -39,18 +39,21 @@ const RELEASE: &str = "SELECT release($1, $2, $3)";
 const STRIKE_OFF: &str = "SELECT strike_off($1, $2, $3)";
 
 /// The connection for these requests.
-pub(in crate::postgres) struct Table {
+pub(in crate::postgres) struct ClusterTable {
     settings: Rc<PostgresSettings>,
     timings: Timings,
-    tether: CancellableConnection,
+    connection: CancellableConnection,
     failures: u32,
 }
 
-impl Table {
+impl ClusterTable {
     /// Creates the sender of requests, without opening a connection.
-    pub(in crate::postgres) fn new(settings: Rc<PostgresSettings>, timings: Timings) -> Table {
-        Table {
-            tether: CancellableConnection::new(settings.clone()),
+    pub(in crate::postgres) fn new(
+        settings: Rc<PostgresSettings>,
+        timings: Timings,
+    ) -> ClusterTable {
+        ClusterTable {
+            connection: CancellableConnection::new(settings.clone()),
             settings,
             timings,
             failures: 0,
@@ -59,13 +62,13 @@ impl Table {
 
     /// Sends a request and returns its result. Waits at most a third of the lease, so that there is time for another
     /// try.
-    pub(in crate::postgres) async fn ask(
+    pub(in crate::postgres) async fn send(
         &mut self,
         me: Option<NodeNo>,
         request: &Command,
     ) -> Input {
-        let patience = Duration::from_millis(self.timings.lease.as_millis() / 3);
-        let answer = match timeout(patience, self.try_to_ask(me, request)).await {
+        let time_limit = Duration::from_millis(self.timings.lease.as_millis() / 3);
+        let answer = match timeout(time_limit, self.try_send(me, request)).await {
             Ok(answer) => answer,
             Err(_) => Err("no answer in time".to_owned()),
         };
@@ -78,7 +81,7 @@ impl Table {
                 input
             }
             Err(why) => {
-                self.tether.cut();
+                self.connection.cut();
                 if self.failures == 0 {
                     tracing::warn!(target: LOG_TARGET, %why, "this node cannot reach the others' table; it stops sending if this lasts");
                 }
@@ -88,19 +91,19 @@ impl Table {
         }
     }
 
-    async fn try_to_ask(&mut self, me: Option<NodeNo>, request: &Command) -> Result<Input, String> {
-        let link = self.tether.link().await?;
-        let asked = ask(&link, &self.settings, self.timings.lease, me, request).await;
-        match asked {
+    async fn try_send(&mut self, me: Option<NodeNo>, request: &Command) -> Result<Input, String> {
+        let conn = self.connection.get().await?;
+        let sent = execute(&conn, &self.settings, self.timings.lease, me, request).await;
+        match sent {
             Ok(input) => Ok(input),
-            Err(fault) if fault.verdict() == Verdict::Fenced => Ok(Input::Outcast),
+            Err(fault) if fault.kind() == ErrorKind::Fenced => Ok(Input::Outcast),
             Err(fault) => Err(fault.to_string()),
         }
     }
 }
 
-async fn ask(
-    link: &PgConnection,
+async fn execute(
+    conn: &PgConnection,
     settings: &PostgresSettings,
     lease: Span,
     me: Option<NodeNo>,
@@ -111,13 +114,13 @@ async fn ask(
     match request {
         Command::Register => {
             let role = i16::from(settings.works);
-            let row = link
+            let row = conn
                 .query_one(ENTER, &[&role, &settings.name, &lease_ms])
                 .await?;
             Ok(Input::Registered(NodeNo(row.get::<_, i64>(0) as u64)))
         }
         Command::Beat { works } => {
-            let row = link.query_one(BEAT, &[&me, works, &lease_ms]).await?;
+            let row = conn.query_one(BEAT, &[&me, works, &lease_ms]).await?;
             if row.get::<_, i64>(0) == 0 {
                 return Ok(Input::Outcast);
             }
@@ -125,7 +128,7 @@ async fn ask(
         }
         Command::Fence { node, beat } => {
             let (node_no, seen) = (node.0 as i64, *beat as i64);
-            let row = link.query_one(STRIKE_OFF, &[&node_no, &seen, &me]).await?;
+            let row = conn.query_one(STRIKE_OFF, &[&node_no, &seen, &me]).await?;
             if row.get(0) {
                 tracing::warn!(target: LOG_TARGET, %node, "a node has died: its work is shared among the others");
             }
@@ -134,7 +137,7 @@ async fn ask(
         Command::Claim { own, free } => {
             let (shards, epochs) = columns(own);
             let free = *free as i64;
-            let rows = link.query(CLAIM, &[&me, &shards, &epochs, &free]).await?;
+            let rows = conn.query(CLAIM, &[&me, &shards, &epochs, &free]).await?;
             let claimed: Result<Vec<Holding>, DbError> = rows
                 .iter()
                 .map(|row| holding(row.get(0), row.get(1)))
@@ -143,11 +146,11 @@ async fn ask(
         }
         Command::Release(holdings) => {
             let (shards, epochs) = columns(holdings);
-            link.execute(RELEASE, &[&me, &shards, &epochs]).await?;
+            conn.execute(RELEASE, &[&me, &shards, &epochs]).await?;
             Ok(Input::Released)
         }
         Command::Leave => {
-            link.query_one(STRIKE_OFF, &[&me, &None::<i64>, &me])
+            conn.query_one(STRIKE_OFF, &[&me, &None::<i64>, &me])
                 .await?;
             Ok(Input::Left)
         }

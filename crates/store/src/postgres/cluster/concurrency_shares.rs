@@ -16,12 +16,12 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::postgres::connection::{Connector, PgConnection, QUICK_ANSWER_TIMEOUT};
-use crate::postgres::db_error::{DbError, Verdict};
+use crate::postgres::db_error::{DbError, ErrorKind};
 use crate::postgres::pipeline::Pipeline;
 use crate::postgres::reply::Reply;
 use crate::postgres::schema::lock;
 use crate::postgres::settings::PostgresSettings;
-use crate::postgres::write::owned_shards::Holdings;
+use crate::postgres::write::owned_shards::OwnedShards;
 
 /// Interval of deleting shares that no node or tenant needs any more.
 const SWEEP: Duration = Duration::from_secs(60);
@@ -61,40 +61,40 @@ const FORGET: &str = "DELETE FROM grants WHERE (tenant_no, node) IN (SELECT g.te
 
 /// A request of this node, and the caller that waits for the answer.
 pub(in crate::postgres) struct ShareRequest {
-    pub(in crate::postgres) crowds: Vec<TenantDemand>,
+    pub(in crate::postgres) demands: Vec<TenantDemand>,
     pub(in crate::postgres) reply: Reply<Vec<ShareGrant>>,
 }
 
 /// Answers requests one after the other. Connects when the first request arrives.
 pub(in crate::postgres) async fn answer(
-    holdings: Arc<Holdings>,
+    owned_shards: Arc<OwnedShards>,
     settings: Rc<PostgresSettings>,
     mut questions: mpsc::UnboundedReceiver<ShareRequest>,
 ) {
     let mut connector = Connector::new(settings);
     let mut swept_at: Option<Instant> = None;
-    while let Some(ShareRequest { crowds, reply }) = questions.recv().await {
-        let link = match connector.link().await {
-            Ok(link) => link,
+    while let Some(ShareRequest { demands, reply }) = questions.recv().await {
+        let conn = match connector.conn().await {
+            Ok(conn) => conn,
             Err(not_connected) => {
                 reply.give(Err(not_connected.why));
                 continue;
             }
         };
-        link.set_time_limit(QUICK_ANSWER_TIMEOUT);
-        let me = holdings.me().0 as i64;
-        let shared = match share(&link, me, &crowds).await {
-            Ok((rooms, gone)) if gone || swept_at.is_none_or(|at| at.elapsed() >= SWEEP) => {
+        conn.set_time_limit(QUICK_ANSWER_TIMEOUT);
+        let me = owned_shards.me().0 as i64;
+        let shared = match share(&conn, me, &demands).await {
+            Ok((grants, gone)) if gone || swept_at.is_none_or(|at| at.elapsed() >= SWEEP) => {
                 swept_at = Some(Instant::now());
-                link.execute(FORGET, &[]).await.map(|_| rooms)
+                conn.execute(FORGET, &[]).await.map(|_| grants)
             }
-            Ok((rooms, _)) => Ok(rooms),
+            Ok((grants, _)) => Ok(grants),
             Err(fault) => Err(fault),
         };
         if let Err(fault) = &shared {
-            let unfit = matches!(fault.verdict(), Verdict::Lost | Verdict::Unprepared);
-            if unfit || link.batch("ROLLBACK").await.is_err() {
-                connector.drop_link();
+            let unfit = matches!(fault.kind(), ErrorKind::Lost | ErrorKind::Unprepared);
+            if unfit || conn.batch("ROLLBACK").await.is_err() {
+                connector.drop_connection();
             }
         }
         reply.give(shared.map_err(DbError::into_store_error));
@@ -103,16 +103,16 @@ pub(in crate::postgres) async fn answer(
 
 /// Computes and stores this node's shares. Also returns whether one of the tenants is deleted.
 async fn share(
-    link: &PgConnection,
+    conn: &PgConnection,
     me: i64,
-    crowds: &[TenantDemand],
+    demands: &[TenantDemand],
 ) -> Result<(Vec<ShareGrant>, bool), DbError> {
-    let numbers = hold(link, crowds).await?;
+    let numbers = hold(conn, demands).await?;
     let tenants: Vec<i64> = numbers.values().copied().collect();
     let mut lives = false;
     let mut others: FxHashMap<i64, Vec<NodeShare>> = FxHashMap::default();
     let mut mine: FxHashMap<i64, NodeShare> = FxHashMap::default();
-    for row in link.query(HELD, &[&tenants]).await? {
+    for row in conn.query(HELD, &[&tenants]).await? {
         let is_mine = row.get::<_, i64>(0) == me;
         lives |= is_mine;
         let Some(tenant) = row.get::<_, Option<i64>>(1) else {
@@ -128,42 +128,45 @@ async fn share(
             others.entry(tenant).or_default().push(share);
         }
     }
-    let mut rooms = Vec::with_capacity(crowds.len());
+    let mut grants = Vec::with_capacity(demands.len());
     let mut changes = Changes::default();
-    for crowd in crowds {
+    for demand in demands {
         // A deleted tenant gets no share: no attempt starts any more, and those in flight finish. A node that is no
         // longer registered gets no share either.
-        let Some(no) = numbers.get(crowd.tenant.as_str()).filter(|_| lives) else {
-            rooms.push(NOTHING);
+        let Some(no) = numbers.get(demand.tenant.as_str()).filter(|_| lives) else {
+            grants.push(NOTHING);
             continue;
         };
         let beside = others.get(no).map_or(&[][..], Vec::as_slice);
         let before = mine.get(no).copied().unwrap_or(NO_SHARE);
-        let room = decide(crowd.most, before.slots, crowd.ask, beside);
+        let grant = decide(demand.most, before.slots, demand.ask, beside);
         let after = NodeShare {
-            slots: room.slots,
-            wants: crowd.ask.wants,
+            slots: grant.slots,
+            wants: demand.ask.wants,
         };
         changes.note(*no, before, after);
-        rooms.push(room);
+        grants.push(grant);
     }
-    changes.commit(link, me).await?;
-    Ok((rooms, numbers.len() < crowds.len()))
+    changes.commit(conn, me).await?;
+    Ok((grants, numbers.len() < demands.len()))
 }
 
 /// Begins a transaction and locks the tenants that exist. Returns their numbers.
 async fn hold(
-    link: &PgConnection,
-    crowds: &[TenantDemand],
+    conn: &PgConnection,
+    demands: &[TenantDemand],
 ) -> Result<FxHashMap<String, i64>, DbError> {
-    let names: Vec<&str> = crowds.iter().map(|crowd| crowd.tenant.as_str()).collect();
+    let names: Vec<&str> = demands
+        .iter()
+        .map(|demand| demand.tenant.as_str())
+        .collect();
     let mut numbers = FxHashMap::default();
     let held = &mut numbers;
-    link.prepare_all(&[HOLD]).await?;
+    conn.prepare_all(&[HOLD]).await?;
     let mut pipeline = Pipeline::default();
-    pipeline.then(link.batch("BEGIN"));
+    pipeline.then(conn.batch("BEGIN"));
     pipeline.then(async {
-        for row in link
+        for row in conn
             .query(HOLD, &[&lock::CONCURRENCY_SHARES, &names])
             .await?
         {
@@ -198,23 +201,23 @@ impl Changes {
     }
 
     /// Writes the changes, and commits the transaction.
-    async fn commit(&self, link: &PgConnection, me: i64) -> Result<(), DbError> {
+    async fn commit(&self, conn: &PgConnection, me: i64) -> Result<(), DbError> {
         let (tenants, slots, wants) = &self.set;
-        link.prepare_all(&[SET, GIVE_BACK]).await?;
+        conn.prepare_all(&[SET, GIVE_BACK]).await?;
         let mut pipeline = Pipeline::default();
         if !tenants.is_empty() {
             pipeline.then(async {
-                link.execute(SET, &[tenants, slots, wants, &me]).await?;
+                conn.execute(SET, &[tenants, slots, wants, &me]).await?;
                 Ok(())
             });
         }
         if !self.given_back.is_empty() {
             pipeline.then(async {
-                link.execute(GIVE_BACK, &[&self.given_back, &me]).await?;
+                conn.execute(GIVE_BACK, &[&self.given_back, &me]).await?;
                 Ok(())
             });
         }
-        pipeline.then(link.batch("COMMIT"));
+        pipeline.then(conn.batch("COMMIT"));
         pipeline.await
     }
 }

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout};
 use tokio_postgres::AsyncMessage;
 
 use super::membership::Membership;
-use super::membership_task::News;
+use super::membership_task::MembershipInput;
 use crate::StoreError;
 use crate::postgres::connection::{ConnectionDriver, PgConnection, connect};
 use crate::postgres::read::readers::ReadKind;
@@ -40,14 +40,14 @@ pub(in crate::postgres) async fn listen(
     settings: Rc<PostgresSettings>,
 ) {
     let mut failures: u32 = 0;
-    let mut told_deaf = false;
+    let mut warned = false;
     while !membership.is_closing() {
         match ListenerConnection::open(&membership, &settings).await {
-            Ok(mut ear) => {
+            Ok(mut listener) => {
                 failures = 0;
                 // Polling finds everything that was notified before the connection was open.
                 poll_all(&membership);
-                ear.receive(&mut told_deaf).await;
+                listener.receive(&mut warned).await;
             }
             Err(why) => {
                 failures = failures.saturating_add(1);
@@ -68,7 +68,7 @@ pub(in crate::postgres) async fn listen(
 /// Waits until the store is closed.
 async fn closing(membership: &Membership) {
     while !membership.is_closing() {
-        membership.renamed.notified().await;
+        membership.renumbered.notified().await;
     }
 }
 
@@ -76,22 +76,22 @@ async fn closing(membership: &Membership) {
 fn poll_all(membership: &Membership) {
     membership.changed.notify_one();
     membership.work.notify_one();
-    membership.post.wake();
-    membership.tell(News::Rang);
+    membership.node_rpc.wake();
+    membership.send(MembershipInput::Notified);
 }
 
 /// One listener connection.
 struct ListenerConnection<'a> {
     membership: &'a Arc<Membership>,
-    link: PgConnection,
-    pump: AbortHandle,
-    heard: mpsc::Receiver<String>,
+    conn: PgConnection,
+    driver: AbortHandle,
+    received: mpsc::Receiver<String>,
     me: NodeNo,
 }
 
 impl Drop for ListenerConnection<'_> {
     fn drop(&mut self) {
-        self.pump.abort();
+        self.driver.abort();
     }
 }
 
@@ -102,85 +102,86 @@ impl<'a> ListenerConnection<'a> {
     ) -> Result<ListenerConnection<'a>, String> {
         let url = settings.listen.as_ref().unwrap_or(&settings.server);
         let connected = connect(settings, url).await;
-        let (link, pump) = connected.map_err(|unlinked| unlinked.to_string())?;
-        let (unheard, heard) = mpsc::channel(MAX_UNPROCESSED);
-        let pump = tokio::task::spawn_local(drive(pump, unheard)).abort_handle();
-        let ear = ListenerConnection {
+        let (conn, driver) = connected.map_err(|not_connected| not_connected.to_string())?;
+        let (sender, received) = mpsc::channel(MAX_UNPROCESSED);
+        let driver = tokio::task::spawn_local(drive(driver, sender)).abort_handle();
+        let listener = ListenerConnection {
             membership,
-            link,
-            pump,
-            heard,
-            me: membership.holdings.me(),
+            conn,
+            driver,
+            received,
+            me: membership.owned_shards.me(),
         };
-        let own = channel_of(ear.me);
-        ear.run(&format!("LISTEN {CLUSTER_CHANNEL}; LISTEN {own}"))
+        let own = channel_of(listener.me);
+        listener
+            .run(&format!("LISTEN {CLUSTER_CHANNEL}; LISTEN {own}"))
             .await?;
-        Ok(ear)
+        Ok(listener)
     }
 
     async fn run(&self, sql: &str) -> Result<(), String> {
-        let ran = timeout(TEST_TIMEOUT, self.link.batch(sql)).await;
+        let ran = timeout(TEST_TIMEOUT, self.conn.batch(sql)).await;
         let ran = ran.map_err(|_| "no answer in time".to_owned())?;
         ran.map_err(|fault| fault.to_string())
     }
 
     /// Receives `NOTIFY` messages until the connection is lost or unusable.
-    async fn receive(&mut self, told_deaf: &mut bool) {
+    async fn receive(&mut self, warned: &mut bool) {
         let mut test_at = Instant::now();
-        let mut deaf_at = None;
-        let mut called = Arc::default();
-        let mut heard_before = false;
+        let mut test_deadline = None;
+        let mut test_sent = Arc::default();
+        let mut was_received = false;
         loop {
             if self.membership.is_closing() {
                 return;
             }
             let now = Instant::now();
             if now >= test_at {
-                called = self.test();
+                test_sent = self.test();
                 test_at = now + TEST_INTERVAL;
-                deaf_at = Some(now + TEST_TIMEOUT);
+                test_deadline = Some(now + TEST_TIMEOUT);
             }
-            let until = deaf_at.unwrap_or(test_at);
+            let until = test_deadline.unwrap_or(test_at);
             let membership = self.membership.clone();
             tokio::select! {
-                heard = self.heard.recv() => match heard {
+                received = self.received.recv() => match received {
                     None => {
                         tracing::info!(target: LOG_TARGET, "the connection that listens for notices is lost");
                         return;
                     }
                     Some(payload) => match NotifyMessage::decode(&payload) {
                         Some(NotifyMessage::Test(node)) if node == self.me => {
-                            deaf_at = None;
-                            heard_before = true;
-                            if *told_deaf {
+                            test_deadline = None;
+                            was_received = true;
+                            if *warned {
                                 tracing::info!(target: LOG_TARGET, "notices arrive again");
-                                *told_deaf = false;
+                                *warned = false;
                             }
                             self.membership.set_receives_notify(true);
                         }
-                        Some(notice) => self.pass_on(notice),
+                        Some(message) => self.pass_on(message),
                         None => tracing::debug!(target: LOG_TARGET, "a notice that cannot be read"),
                     },
                 },
                 () = tokio::time::sleep_until(until) => {
-                    if deaf_at.take().is_some() {
+                    if test_deadline.take().is_some() {
                         self.membership.set_receives_notify(false);
                         // If the test message could not be sent, silence means nothing.
-                        if !AtomicBool::load(&called, Ordering::SeqCst) {
+                        if !AtomicBool::load(&test_sent, Ordering::SeqCst) {
                             test_at = Instant::now() + TEST_TIMEOUT;
-                        } else if heard_before {
+                        } else if was_received {
                             tracing::info!(target: LOG_TARGET, "the connection that listens has fallen silent: another is opened");
                             return;
-                        } else if !*told_deaf {
+                        } else if !*warned {
                             tracing::warn!(
                                 target: LOG_TARGET,
                                 "notices do not arrive on the connection that listens, as happens behind a proxy that pools by transaction; this node looks more often instead; set store_listen to a URL that leads to the server itself"
                             );
-                            *told_deaf = true;
+                            *warned = true;
                         }
                     }
                 }
-                () = membership.renamed.notified() => {
+                () = membership.renumbered.notified() => {
                     if self.listen_as_new_node().await.is_err() {
                         return;
                     }
@@ -193,23 +194,23 @@ impl<'a> ListenerConnection<'a> {
     /// Sends a test message on another connection. The returned flag is set once it was sent.
     fn test(&self) -> Arc<AtomicBool> {
         let payload = NotifyMessage::Test(self.me).encode();
-        let call = async move |link: &PgConnection| {
-            link.execute("SELECT pg_notify($1, $2)", &[&CLUSTER_CHANNEL, &payload])
+        let send_test = async move |conn: &PgConnection| {
+            conn.execute("SELECT pg_notify($1, $2)", &[&CLUSTER_CHANNEL, &payload])
                 .await
         };
-        let called = Arc::new(AtomicBool::new(false));
-        let was_called = called.clone();
+        let test_sent = Arc::new(AtomicBool::new(false));
+        let sent_flag = test_sent.clone();
         let done = Box::new(move |result: Result<u64, StoreError>| {
-            was_called.store(result.is_ok(), Ordering::SeqCst);
+            sent_flag.store(result.is_ok(), Ordering::SeqCst);
         });
         let readers = &self.membership.shared.readers;
-        readers.read(ReadKind::Quick, false, call, done);
-        called
+        readers.read(ReadKind::Quick, false, send_test, done);
+        test_sent
     }
 
     /// Listens on the channel of this node's new number.
     async fn listen_as_new_node(&mut self) -> Result<(), String> {
-        let me = self.membership.holdings.me();
+        let me = self.membership.owned_shards.me();
         if me != self.me {
             let (old, new) = (channel_of(self.me), channel_of(me));
             self.run(&format!("LISTEN {new}; UNLISTEN {old}")).await?;
@@ -218,33 +219,33 @@ impl<'a> ListenerConnection<'a> {
         Ok(())
     }
 
-    fn pass_on(&self, notice: NotifyMessage) {
+    fn pass_on(&self, message: NotifyMessage) {
         let membership = self.membership;
-        match notice {
+        match message {
             NotifyMessage::Changes => membership.changed.notify_one(),
             NotifyMessage::Members(node) if node == self.me => {}
-            NotifyMessage::Members(_) => membership.tell(News::Rang),
+            NotifyMessage::Members(_) => membership.send(MembershipInput::Notified),
             NotifyMessage::Test(_) => {}
             NotifyMessage::Work(work) => {
                 for (endpoint, due) in &work {
-                    membership.shared.floors.lower(*endpoint, *due);
+                    membership.shared.due_watermarks.lower(*endpoint, *due);
                 }
                 membership.shared.orders.work(work);
             }
             NotifyMessage::UnlistedWork => membership.work.notify_one(),
-            NotifyMessage::NodeRpc => membership.post.wake(),
+            NotifyMessage::NodeRpc => membership.node_rpc.wake(),
         }
     }
 }
 
 /// Drives the connection, and passes `NOTIFY` messages on.
-async fn drive(mut pump: ConnectionDriver, unheard: mpsc::Sender<String>) {
+async fn drive(mut driver: ConnectionDriver, sender: mpsc::Sender<String>) {
     loop {
-        let message = std::future::poll_fn(|context| pump.poll_message(context)).await;
+        let message = std::future::poll_fn(|context| driver.poll_message(context)).await;
         match message {
-            Some(Ok(AsyncMessage::Notification(notice))) => {
+            Some(Ok(AsyncMessage::Notification(message))) => {
                 // If the channel is full, the `NOTIFY` message is dropped, and polling makes up for it.
-                let _ = unheard.try_send(notice.payload().to_owned());
+                let _ = sender.try_send(message.payload().to_owned());
             }
             Some(Ok(_)) => {}
             Some(Err(_)) | None => return,

@@ -1,8 +1,8 @@
 //! The cluster as this node sees it: [`Membership`] implements [`Cluster`] and can be used from any thread.
 //!
 //! It holds the last known nodes and owners, the lease, and the channels to the tasks that keep them current:
-//! `member` (ownership), `bell` (`NOTIFY` messages), `changes` (change log and work of other nodes), `mail` (node
-//! RPC) and `room` (concurrency shares).
+//! `membership_task` (ownership), `listener` (`NOTIFY` messages), `poller` (change log and work of other nodes),
+//! `rpc_exchange` (node RPC) and `concurrency_shares`.
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,14 +21,14 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::concurrency_shares::ShareRequest;
-use super::membership_task::{MembershipTask, News};
+use super::membership_task::{MembershipInput, MembershipTask};
 use super::node_rpc::NodeRpc;
-use super::{concurrency_shares, listener, node_rpc, poller};
+use super::{concurrency_shares, listener, poller, rpc_exchange};
 use crate::postgres::reply::{Reply, promise};
 use crate::postgres::settings::PostgresSettings;
 use crate::postgres::shared::Shared;
 use crate::postgres::write::operation::Task;
-use crate::postgres::write::owned_shards::Holdings;
+use crate::postgres::write::owned_shards::OwnedShards;
 use crate::postgres::write::unowned;
 use crate::postgres::write::write_context::WriteContext;
 use crate::{Answer, Cluster, DisabledReason, Lease, Owner, StoreError, Written};
@@ -41,23 +41,23 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// This node's view of the cluster.
 pub(in crate::postgres) struct Membership {
     pub(in crate::postgres) shared: Shared,
-    pub(in crate::postgres) holdings: Arc<Holdings>,
+    pub(in crate::postgres) owned_shards: Arc<OwnedShards>,
     clock: Arc<dyn Fn() -> Tick + Send + Sync>,
     pub(in crate::postgres) lease: Lease,
     known: Mutex<Known>,
-    news: mpsc::UnboundedSender<News>,
-    pub(in crate::postgres) post: NodeRpc,
-    rooms: mpsc::UnboundedSender<ShareRequest>,
+    inputs: mpsc::UnboundedSender<MembershipInput>,
+    pub(in crate::postgres) node_rpc: NodeRpc,
+    share_requests: mpsc::UnboundedSender<ShareRequest>,
     /// Start of the last read that returned all changes, in ticks, plus one. 0 before the first.
     informed_at: AtomicU64,
     /// Set while `NOTIFY` messages arrive. Otherwise all tasks poll more often.
-    hears: AtomicBool,
+    receives_notify: AtomicBool,
     /// Signalled when a `NOTIFY` message reports a change.
     pub(in crate::postgres) changed: Notify,
     /// Signalled when a `NOTIFY` message reports work for this node without naming the endpoints.
     pub(in crate::postgres) work: Notify,
     /// Signalled when this node gets a new number.
-    pub(in crate::postgres) renamed: Notify,
+    pub(in crate::postgres) renumbered: Notify,
     closing: AtomicBool,
 }
 
@@ -71,43 +71,46 @@ impl Membership {
     /// Joins the cluster: starts the tasks, and waits until this node has a number and the shards that are free.
     pub(in crate::postgres) async fn begin(
         shared: &Shared,
-        holdings: &Arc<Holdings>,
+        owned_shards: &Arc<OwnedShards>,
         settings: &Rc<PostgresSettings>,
         timings: Timings,
     ) -> (Arc<Membership>, Vec<JoinHandle<()>>) {
-        let (news, inbox) = mpsc::unbounded_channel();
-        let (rooms, questions) = mpsc::unbounded_channel();
+        let (inputs, inbox) = mpsc::unbounded_channel();
+        let (share_requests, questions) = mpsc::unbounded_channel();
         let membership = Arc::new(Membership {
             shared: shared.clone(),
-            holdings: holdings.clone(),
+            owned_shards: owned_shards.clone(),
             clock: settings.clock.clone(),
             lease: Lease::until(Tick::START, Tick::START),
             known: Mutex::new(Known {
                 nodes: Vec::new(),
                 owners: vec![None; usize::from(SHARD_COUNT)],
             }),
-            news,
-            post: NodeRpc::default(),
-            rooms,
+            inputs,
+            node_rpc: NodeRpc::default(),
+            share_requests,
             informed_at: AtomicU64::new(0),
-            hears: AtomicBool::new(false),
+            receives_notify: AtomicBool::new(false),
             changed: Notify::new(),
             work: Notify::new(),
-            renamed: Notify::new(),
+            renumbered: Notify::new(),
             closing: AtomicBool::new(false),
         });
         let (entered, enters) = oneshot::channel();
         let member = MembershipTask::new(membership.clone(), settings, timings, inbox, entered);
-        let mut tasks = vec![tokio::task::spawn_local(member.live())];
+        let mut tasks = vec![tokio::task::spawn_local(member.run())];
         // If joining takes longer, it completes in the background.
         let _ = tokio::time::timeout(JOIN_TIMEOUT, enters).await;
         tasks.extend([
             tokio::task::spawn_local(listener::listen(membership.clone(), settings.clone())),
             tokio::task::spawn_local(poller::follow_change_log(membership.clone())),
             tokio::task::spawn_local(poller::look_for_work(membership.clone())),
-            tokio::task::spawn_local(node_rpc::deliver(membership.clone(), settings.clone())),
+            tokio::task::spawn_local(rpc_exchange::exchange_messages(
+                membership.clone(),
+                settings.clone(),
+            )),
             tokio::task::spawn_local(concurrency_shares::answer(
-                holdings.clone(),
+                owned_shards.clone(),
                 settings.clone(),
                 questions,
             )),
@@ -121,8 +124,8 @@ impl Membership {
     }
 
     /// Sends an input to the membership task. Ignored after the task has ended.
-    pub(in crate::postgres) fn tell(&self, news: News) {
-        let _ = self.news.send(news);
+    pub(in crate::postgres) fn send(&self, input: MembershipInput) {
+        let _ = self.inputs.send(input);
     }
 
     /// Notes that all changes before this time have been read.
@@ -132,23 +135,24 @@ impl Membership {
     }
 
     /// Returns whether `NOTIFY` messages arrive.
-    pub(in crate::postgres) fn hears(&self) -> bool {
-        self.hears.load(Ordering::SeqCst)
+    pub(in crate::postgres) fn receives_notify(&self) -> bool {
+        self.receives_notify.load(Ordering::SeqCst)
     }
 
     /// Sets whether `NOTIFY` messages arrive.
-    pub(in crate::postgres) fn set_receives_notify(&self, hears: bool) {
-        self.hears.store(hears, Ordering::SeqCst);
+    pub(in crate::postgres) fn set_receives_notify(&self, receives_notify: bool) {
+        self.receives_notify
+            .store(receives_notify, Ordering::SeqCst);
     }
 
     /// Leaves the cluster. Called when the store is being closed and all writes are done.
     pub(in crate::postgres) fn close(&self) {
         self.closing.store(true, Ordering::SeqCst);
-        self.tell(News::Close);
+        self.send(MembershipInput::Close);
         self.changed.notify_one();
         self.work.notify_one();
-        self.renamed.notify_one();
-        self.post.close();
+        self.renumbered.notify_one();
+        self.node_rpc.close();
     }
 
     /// Returns whether the store is being closed.
@@ -157,7 +161,7 @@ impl Membership {
     }
 
     /// Stores what a heartbeat returned.
-    pub(in crate::postgres) fn saw(&self, view: &TableView) {
+    pub(in crate::postgres) fn update_view(&self, view: &TableView) {
         let mut known = self.known();
         known.nodes = view.nodes.iter().map(|seen| seen.node).collect();
         for owned in &view.shards {
@@ -192,7 +196,7 @@ impl Membership {
 
 impl Cluster for Membership {
     fn me(&self) -> NodeNo {
-        self.holdings.me()
+        self.owned_shards.me()
     }
 
     fn nodes(&self) -> Vec<NodeNo> {
@@ -205,7 +209,7 @@ impl Cluster for Membership {
     }
 
     fn owner(&self, shard: Shard) -> Owner {
-        if self.holdings.epoch(shard).is_some() {
+        if self.owned_shards.epoch(shard).is_some() {
             return Owner::Me;
         }
         let me = self.me();
@@ -225,7 +229,7 @@ impl Cluster for Membership {
     }
 
     fn ask(&self, node: NodeNo, question: Value, within: Duration) -> Answer<Value> {
-        self.post.ask(node, &question, within)
+        self.node_rpc.ask(node, &question, within)
     }
 
     fn stand_unowned(
@@ -235,8 +239,8 @@ impl Cluster for Membership {
         standing: Standing,
         reason: Option<DisabledReason>,
     ) -> Answer<Option<bool>> {
-        self.write(async move |scene: &mut WriteContext| {
-            unowned::stand(scene, endpoint, standing, reason).await
+        self.write(async move |context: &mut WriteContext| {
+            unowned::stand(context, endpoint, standing, reason).await
         })
     }
 
@@ -246,23 +250,23 @@ impl Cluster for Membership {
         endpoint: EndpointId,
         delivery: DeliveryId,
     ) -> Answer<Option<Written>> {
-        self.write(async move |scene: &mut WriteContext| {
-            unowned::cancel(scene, now, endpoint, delivery).await
+        self.write(async move |context: &mut WriteContext| {
+            unowned::cancel(context, now, endpoint, delivery).await
         })
     }
 
-    fn share_room(&self, crowds: Vec<TenantDemand>) -> Answer<Vec<ShareGrant>> {
+    fn share_room(&self, demands: Vec<TenantDemand>) -> Answer<Vec<ShareGrant>> {
         let (done, answer) = promise();
         let reply = Reply::new(done);
         // After the task has ended, dropping the reply answers the caller.
-        let _ = self.rooms.send(ShareRequest { crowds, reply });
+        let _ = self.share_requests.send(ShareRequest { demands, reply });
         answer
     }
 
     fn retire(&self) -> Answer<()> {
         let (done, answer) = promise();
-        if let Err(refused) = self.news.send(News::Retire(done))
-            && let News::Retire(done) = refused.0
+        if let Err(refused) = self.inputs.send(MembershipInput::Retire(done))
+            && let MembershipInput::Retire(done) = refused.0
         {
             done(Err(StoreError::Closed));
         }

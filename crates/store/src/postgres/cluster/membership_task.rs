@@ -1,9 +1,9 @@
-//! The membership task. It runs the [`Roster`] state machine: it sends requests to the database, updates the holdings
-//! and the lease, and calls [`Orders`](crate::Orders).
+//! The membership task. It runs the [`Roster`] state machine: it sends requests to the database, updates the owned
+//! shards and the lease, and calls [`Orders`](crate::Orders).
 //!
-//! A granted shard is in the holdings before the node is notified. A released shard is removed from the holdings, and
-//! the writers have passed a barrier, before the database is updated. When the lease ends, all shards are removed and
-//! the node is notified before anything else.
+//! A granted shard is among the owned shards before the node is notified. A released shard is removed from the owned
+//! shards, and the writers have passed a barrier, before the database is updated. When the lease ends, all shards are
+//! removed and the node is notified before anything else.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use posthaste_core::cluster::{Command, Epoch, Holding, Input, NodeNo, Roster, Sh
 use posthaste_core::time::Tick;
 use tokio::sync::{mpsc, oneshot};
 
-use super::cluster_table::Table;
+use super::cluster_table::ClusterTable;
 use super::membership::Membership;
 use crate::Done;
 use crate::postgres::settings::PostgresSettings;
@@ -23,13 +23,13 @@ use crate::postgres::write::write_context::WriteContext;
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste_store::postgres::member";
 
-/// Maximum time between two calls of the roster.
+/// Maximum time between two calls of the state machine.
 const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 /// Input of the membership task.
-pub(in crate::postgres) enum News {
+pub(in crate::postgres) enum MembershipInput {
     /// The ownership of shards may have changed.
-    Rang,
+    Notified,
     /// The database has answered a request.
     Answered(Input),
     /// The node has nothing in flight for a revoked shard any more.
@@ -44,13 +44,13 @@ pub(in crate::postgres) enum News {
 
 /// The membership task.
 pub(in crate::postgres) struct MembershipTask {
-    roster: Roster,
+    state_machine: Roster,
     membership: Arc<Membership>,
-    inbox: mpsc::UnboundedReceiver<News>,
+    inbox: mpsc::UnboundedReceiver<MembershipInput>,
     requests: mpsc::Sender<(Option<NodeNo>, Command)>,
     me: Option<NodeNo>,
     /// The request that is in progress.
-    asked: Option<Command>,
+    in_progress: Option<Command>,
     /// Shards that the node is done with, which still need a barrier through the writers.
     done: Vec<Holding>,
     /// Callers that wait until this node owns no shards.
@@ -76,20 +76,20 @@ impl MembershipTask {
         membership: Arc<Membership>,
         settings: &Rc<PostgresSettings>,
         timings: Timings,
-        inbox: mpsc::UnboundedReceiver<News>,
+        inbox: mpsc::UnboundedReceiver<MembershipInput>,
         entered: oneshot::Sender<()>,
     ) -> MembershipTask {
-        // The roster sends one request at a time.
-        let (requests, asked) = mpsc::channel(1);
-        let table = Table::new(settings.clone(), timings);
-        tokio::task::spawn_local(send_requests(table, asked, membership.clone()));
+        // The state machine sends one request at a time.
+        let (requests, received) = mpsc::channel(1);
+        let table = ClusterTable::new(settings.clone(), timings);
+        tokio::task::spawn_local(send_requests(table, received, membership.clone()));
         MembershipTask {
-            roster: Roster::new(timings, settings.works, membership.now()),
+            state_machine: Roster::new(timings, settings.works, membership.now()),
             membership,
             inbox,
             requests,
             me: None,
-            asked: None,
+            in_progress: None,
             done: Vec::new(),
             retires: Vec::new(),
             phase: Phase::Running,
@@ -98,24 +98,24 @@ impl MembershipTask {
     }
 
     /// Runs until the store is closed and this node has left.
-    pub(in crate::postgres) async fn live(mut self) {
-        self.tell(Input::Tick);
+    pub(in crate::postgres) async fn run(mut self) {
+        self.handle(Input::Tick);
         while !self.is_over() {
             let sleep = self.sleep();
             let membership = self.membership.clone();
-            let news = tokio::select! {
-                // The inbox comes before the timer. The roster checks the clock with every input anyway.
+            let input = tokio::select! {
+                // The inbox comes before the timer. The state machine checks the clock with every input anyway.
                 biased;
-                news = self.inbox.recv() => news,
-                () = membership.holdings.fenced() => Some(News::Rang),
+                input = self.inbox.recv() => input,
+                () = membership.owned_shards.fenced() => Some(MembershipInput::Notified),
                 () = tokio::time::sleep(sleep) => None,
             };
-            match news {
-                Some(news) => self.take(news),
-                None => self.tell(Input::Tick),
+            match input {
+                Some(input) => self.handle_input(input),
+                None => self.handle(Input::Tick),
             }
-            while let Ok(news) = self.inbox.try_recv() {
-                self.take(news);
+            while let Ok(input) = self.inbox.try_recv() {
+                self.handle_input(input);
             }
             self.pass_barrier();
         }
@@ -127,49 +127,49 @@ impl MembershipTask {
     fn is_over(&self) -> bool {
         match self.phase {
             Phase::Running | Phase::Retired => false,
-            Phase::Closing => self.roster.wake().is_none(),
+            Phase::Closing => self.state_machine.wake().is_none(),
             Phase::GivenUp => true,
         }
     }
 
-    /// Returns the time until the roster next has something to do.
+    /// Returns the time until the state machine next has something to do.
     fn sleep(&self) -> Duration {
         let now = self.membership.now();
-        self.roster.wake().map_or(MAX_SLEEP, |wake| {
+        self.state_machine.wake().map_or(MAX_SLEEP, |wake| {
             Duration::from_millis(wake.since(now).as_millis()).min(MAX_SLEEP)
         })
     }
 
-    fn take(&mut self, news: News) {
-        match news {
-            News::Rang => self.tell(Input::Rang),
-            News::Answered(answer) => self.answered(answer),
-            News::Done(holding) => {
+    fn handle_input(&mut self, input: MembershipInput) {
+        match input {
+            MembershipInput::Notified => self.handle(Input::Rang),
+            MembershipInput::Answered(answer) => self.answered(answer),
+            MembershipInput::Done(holding) => {
                 // This node must not release a shard that it has lost in the meantime.
                 let Holding { shard, epoch } = holding;
-                if self.membership.holdings.epoch(shard) == Some(epoch.0 as i64) {
-                    self.membership.holdings.revoke(&[shard]);
+                if self.membership.owned_shards.epoch(shard) == Some(epoch.0 as i64) {
+                    self.membership.owned_shards.revoke(&[shard]);
                     self.done.push(holding);
                 }
             }
-            News::Passed(holdings) => {
+            MembershipInput::Passed(holdings) => {
                 for holding in holdings {
-                    self.tell(Input::RecallFinished(holding));
+                    self.handle(Input::RecallFinished(holding));
                 }
             }
-            News::Retire(done) => {
+            MembershipInput::Retire(done) => {
                 if self.phase == Phase::Running {
                     self.retires.push(done);
-                    self.tell(Input::Retire);
+                    self.handle(Input::Retire);
                 } else {
                     done(Ok(()));
                 }
             }
-            News::Close => {
+            MembershipInput::Close => {
                 self.phase = Phase::Closing;
-                self.tell(Input::Retire);
+                self.handle(Input::Retire);
                 // All writes are done, so shards that were revoked earlier are finished too.
-                let holdings = self.membership.holdings.clone();
+                let holdings = self.membership.owned_shards.clone();
                 let shards = holdings.shards();
                 for shard in &shards {
                     if let Some(epoch) = holdings.epoch(*shard) {
@@ -191,11 +191,11 @@ impl MembershipTask {
         }
         let holdings = std::mem::take(&mut self.done);
         if self.phase == Phase::Closing {
-            return self.take(News::Passed(holdings));
+            return self.handle_input(MembershipInput::Passed(holdings));
         }
         let membership = self.membership.clone();
         let metered = self.membership.shared.metered.clone();
-        let told = move || membership.tell(News::Passed(holdings));
+        let send_passed = move || membership.send(MembershipInput::Passed(holdings));
         // The second writer needs no barrier if its queue was never used. Then it has not even a connection.
         let both = metered.is_used();
         // The first queue may contain results for these shards, so its barrier goes to the end of the queue. The second
@@ -203,8 +203,8 @@ impl MembershipTask {
         // being written now must finish, so the second barrier goes to the front of its queue.
         let queue = &self.membership.shared.queue;
         queue.push_last(barrier(move || match both {
-            true => metered.push_first(barrier(told)),
-            false => told(),
+            true => metered.push_first(barrier(send_passed)),
+            false => send_passed(),
         }));
     }
 
@@ -212,11 +212,11 @@ impl MembershipTask {
         match &answer {
             Input::Registered(node) => {
                 self.me = Some(*node);
-                self.membership.holdings.reset(*node);
-                self.membership.renamed.notify_one();
+                self.membership.owned_shards.reset(*node);
+                self.membership.renumbered.notify_one();
                 tracing::info!(target: LOG_TARGET, %node, "this node has a number among those that share the database");
             }
-            Input::Beaten(view) => self.membership.saw(view),
+            Input::Beaten(view) => self.membership.update_view(view),
             Input::Outcast => {
                 tracing::warn!(
                     target: LOG_TARGET,
@@ -225,7 +225,7 @@ impl MembershipTask {
                 self.me = None;
             }
             Input::Released => {
-                if let Some(Command::Release(holdings)) = &self.asked {
+                if let Some(Command::Release(holdings)) = &self.in_progress {
                     self.membership.mark_released(holdings);
                 }
             }
@@ -238,18 +238,18 @@ impl MembershipTask {
             | Input::Rang
             | Input::Retire => {}
         }
-        let asked = self.asked.take();
+        let in_progress = self.in_progress.take();
         let failed = answer == Input::Failed;
         if failed && self.phase == Phase::Closing {
             self.phase = Phase::GivenUp;
             return;
         }
-        self.tell(answer);
+        self.handle(answer);
         // Opening the store waits for the first claim, or for the first heartbeat if there is nothing to claim.
-        let claimed = matches!(asked, Some(Command::Claim { .. }));
-        let looked = matches!(asked, Some(Command::Beat { .. }));
-        let claims = matches!(self.asked, Some(Command::Claim { .. }));
-        if (failed || claimed || looked && !claims)
+        let was_claim = matches!(in_progress, Some(Command::Claim { .. }));
+        let was_heartbeat = matches!(in_progress, Some(Command::Beat { .. }));
+        let is_claiming = matches!(self.in_progress, Some(Command::Claim { .. }));
+        if (failed || was_claim || was_heartbeat && !is_claiming)
             && let Some(entered) = self.entered.take()
         {
             // Opening may have stopped waiting.
@@ -257,10 +257,10 @@ impl MembershipTask {
         }
     }
 
-    /// Passes an input to the roster, and executes its commands.
-    fn tell(&mut self, input: Input) {
+    /// Passes an input to the state machine, and executes its commands.
+    fn handle(&mut self, input: Input) {
         let mut commands = Vec::new();
-        self.roster
+        self.state_machine
             .handle(self.membership.now(), input, &mut commands);
         for command in commands {
             self.execute(command);
@@ -275,7 +275,7 @@ impl MembershipTask {
             | Command::Claim { .. }
             | Command::Release(_)
             | Command::Leave => {
-                self.asked = Some(command.clone());
+                self.in_progress = Some(command.clone());
                 let sent = self.requests.try_send((self.me, command));
                 assert!(sent.is_ok(), "one request at a time");
             }
@@ -288,7 +288,7 @@ impl MembershipTask {
                 let membership = &self.membership;
                 membership.lease.set(Tick::START, Tick::START);
                 let all: Vec<Shard> = Shard::all().collect();
-                membership.holdings.revoke(&all);
+                membership.owned_shards.revoke(&all);
                 if self.phase == Phase::Running {
                     tracing::warn!(target: LOG_TARGET, "this node could not renew its lease in time: it sends nothing");
                 }
@@ -311,9 +311,9 @@ impl MembershipTask {
             .iter()
             .map(|holding| (holding.shard, holding.epoch.0 as i64))
             .collect();
-        membership.holdings.grant(&epochs);
+        membership.owned_shards.grant(&epochs);
         // The due watermarks date from before other nodes owned these shards.
-        membership.shared.floors.forget();
+        membership.shared.due_watermarks.forget();
         let shards: Vec<Shard> = holdings.iter().map(|holding| holding.shard).collect();
         tracing::debug!(target: LOG_TARGET, count = shards.len(), "shards are granted");
         membership.shared.orders.granted(shards);
@@ -321,12 +321,12 @@ impl MembershipTask {
 
     fn recall(&mut self, holding: Holding) {
         if self.phase == Phase::Closing {
-            self.membership.holdings.revoke(&[holding.shard]);
+            self.membership.owned_shards.revoke(&[holding.shard]);
             return self.done.push(holding);
         }
         let membership = self.membership.clone();
         let done = Box::new(move |_: Result<(), crate::StoreError>| {
-            membership.tell(News::Done(holding));
+            membership.send(MembershipInput::Done(holding));
         });
         let orders = &self.membership.shared.orders;
         orders.recalled(vec![holding.shard], done);
@@ -343,12 +343,12 @@ fn barrier(past: impl FnOnce() + Send + 'static) -> Operation {
 
 /// Sends requests to the database, one after the other.
 async fn send_requests(
-    mut table: Table,
+    mut table: ClusterTable,
     mut requests: mpsc::Receiver<(Option<NodeNo>, Command)>,
     membership: Arc<Membership>,
 ) {
     while let Some((me, request)) = requests.recv().await {
-        let answer = table.ask(me, &request).await;
-        membership.tell(News::Answered(answer));
+        let answer = table.send(me, &request).await;
+        membership.send(MembershipInput::Answered(answer));
     }
 }

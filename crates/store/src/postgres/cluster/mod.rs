@@ -2,8 +2,8 @@
 //!
 //! [`membership::Membership`] is this node's view of the others, and implements [`Cluster`](crate::Cluster). Its tasks
 //! renew the lease ([`membership_task`], [`cluster_table`]), receive `NOTIFY` ([`listener`]), poll for missed changes
-//! and work ([`poller`]), exchange questions with other nodes ([`node_rpc`]) and divide the concurrency of limited
-//! tenants ([`concurrency_shares`]).
+//! and work ([`poller`]), exchange questions with other nodes ([`node_rpc`], [`rpc_exchange`]) and divide the
+//! concurrency of limited tenants ([`concurrency_shares`]).
 //!
 //! Guarantees: no two nodes own a shard at the same time. A lost `NOTIFY` message delays work, and loses none. A node
 //! that cannot renew its lease stops sending before another node takes over its shards.
@@ -15,3 +15,4 @@ pub(in crate::postgres) mod membership;
 pub(in crate::postgres) mod membership_task;
 pub(in crate::postgres) mod node_rpc;
 pub(in crate::postgres) mod poller;
+pub(in crate::postgres) mod rpc_exchange;

@@ -23,11 +23,11 @@ const LOG_TARGET: &str = "posthaste_store::postgres::changes";
 /// Interval of reading changes.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The same while `NOTIFY` messages do not arrive.
-const LOOK_DEAF: Duration = Duration::from_millis(250);
+const POLL_INTERVAL_WITHOUT_NOTIFY: Duration = Duration::from_millis(250);
 /// Interval of looking for work.
 const WORK_POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// The same while `NOTIFY` messages do not arrive.
-const LOOK_FOR_WORK_DEAF: Duration = Duration::from_secs(1);
+const WORK_POLL_INTERVAL_WITHOUT_NOTIFY: Duration = Duration::from_secs(1);
 /// Maximum number of changes per read.
 const MAX_AT_ONCE: i64 = 1_000;
 
@@ -37,7 +37,7 @@ const READ: &str = "SELECT d.last_change, c.no, c.kind, c.id FROM directory d LE
 
 /// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
-struct Found {
+struct ReadResult {
     /// The last number that was assigned.
     last: i64,
     /// Changes with their numbers; `None` for a kind that a later version wrote.
@@ -46,7 +46,7 @@ struct Found {
 
 /// The consequence of a read.
 #[derive(Debug, PartialEq, Eq)]
-struct Verdict {
+struct Evaluation {
     changed: Vec<Change>,
     missed: bool,
     /// The number up to which all changes are known.
@@ -56,7 +56,7 @@ struct Verdict {
 }
 
 /// Evaluates a read by a node that knows all changes up to `seen`.
-fn judge(seen: i64, found: Found) -> Verdict {
+fn evaluate(seen: i64, found: ReadResult) -> Evaluation {
     let numbers = || found.changes.iter().map(|(no, _)| *no);
     let whole = numbers().zip(seen + 1..).all(|(no, next)| no == next);
     let reached = numbers().next_back().unwrap_or(seen);
@@ -64,7 +64,7 @@ fn judge(seen: i64, found: Found) -> Verdict {
     // Some changes were trimmed, or the database was restored from an older copy.
     let missed = !whole || found.last < seen || (!more && reached < found.last);
     let unread = found.changes.iter().any(|(_, change)| change.is_none());
-    Verdict {
+    Evaluation {
         missed: missed || unread,
         seen: if missed { found.last } else { reached },
         more: more && !missed,
@@ -82,23 +82,23 @@ pub(in crate::postgres) async fn follow_change_log(membership: Arc<Membership>) 
     while !membership.is_closing() {
         let since = membership.now();
         let more = match read(&membership, seen).await {
-            Ok((verdict, first)) => {
+            Ok((evaluation, first)) => {
                 let orders = &membership.shared.orders;
-                if verdict.missed {
+                if evaluation.missed {
                     tracing::info!(target: LOG_TARGET, "changes were missed: what is kept in mind is read anew");
                 }
                 // Before the first read no change was reported, so cached data may be out of date.
-                if verdict.missed || first {
+                if evaluation.missed || first {
                     orders.missed();
                 }
-                if !verdict.changed.is_empty() {
-                    orders.changed(verdict.changed);
+                if !evaluation.changed.is_empty() {
+                    orders.changed(evaluation.changed);
                 }
-                seen = Some(verdict.seen);
-                if !verdict.more {
+                seen = Some(evaluation.seen);
+                if !evaluation.more {
                     membership.set_informed_at(since);
                 }
-                verdict.more
+                evaluation.more
             }
             Err(why) => {
                 tracing::debug!(target: LOG_TARGET, %why, "changes cannot be read");
@@ -108,10 +108,10 @@ pub(in crate::postgres) async fn follow_change_log(membership: Arc<Membership>) 
         if more {
             continue;
         }
-        let pause = if membership.hears() {
+        let pause = if membership.receives_notify() {
             POLL_INTERVAL
         } else {
-            LOOK_DEAF
+            POLL_INTERVAL_WITHOUT_NOTIFY
         };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
@@ -121,10 +121,13 @@ pub(in crate::postgres) async fn follow_change_log(membership: Arc<Membership>) 
 }
 
 /// Reads the changes after `seen`. The first read returns only the last number, and `true`.
-async fn read(membership: &Membership, seen: Option<i64>) -> Result<(Verdict, bool), StoreError> {
+async fn read(
+    membership: &Membership,
+    seen: Option<i64>,
+) -> Result<(Evaluation, bool), StoreError> {
     let (after, limit) = seen.map_or((0, 0), |seen| (seen, MAX_AT_ONCE));
-    let look = async move |link: &PgConnection| {
-        let rows = link.query(READ, &[&after, &limit]).await?;
+    let query = async move |conn: &PgConnection| {
+        let rows = conn.query(READ, &[&after, &limit]).await?;
         let last = rows
             .first()
             .map(|row| row.get(0))
@@ -134,19 +137,19 @@ async fn read(membership: &Membership, seen: Option<i64>) -> Result<(Verdict, bo
             no.map(|no| (no, changelog::read(row.get(2), row.get(3))))
         });
         let changes = changes.collect();
-        Ok(Found { last, changes })
+        Ok(ReadResult { last, changes })
     };
-    let found = ask(membership, ReadKind::Quick, look).await?;
+    let found = read_with(membership, ReadKind::Quick, query).await?;
     Ok(match seen {
-        Some(seen) => (judge(seen, found), false),
+        Some(seen) => (evaluate(seen, found), false),
         None => {
-            let verdict = Verdict {
+            let evaluation = Evaluation {
                 changed: Vec::new(),
                 missed: false,
                 seen: found.last,
                 more: false,
             };
-            (verdict, true)
+            (evaluation, true)
         }
     })
 }
@@ -154,10 +157,10 @@ async fn read(membership: &Membership, seen: Option<i64>) -> Result<(Verdict, bo
 /// Looks for work that other nodes left, until the store is closed.
 pub(in crate::postgres) async fn look_for_work(membership: Arc<Membership>) {
     loop {
-        let pause = if membership.hears() {
+        let pause = if membership.receives_notify() {
             WORK_POLL_INTERVAL
         } else {
-            LOOK_FOR_WORK_DEAF
+            WORK_POLL_INTERVAL_WITHOUT_NOTIFY
         };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
@@ -166,14 +169,16 @@ pub(in crate::postgres) async fn look_for_work(membership: Arc<Membership>) {
         if membership.is_closing() {
             return;
         }
-        if membership.holdings.shards().is_empty() {
+        if membership.owned_shards.shards().is_empty() {
             continue;
         }
-        let floors = membership.shared.floors.clone();
-        let look = async move |link: &PgConnection| fetch::endpoints_with_work(link, &floors).await;
-        match ask(&membership, ReadKind::Long, look).await {
+        let due_watermarks = membership.shared.due_watermarks.clone();
+        let query = async move |conn: &PgConnection| {
+            fetch::endpoints_with_work(conn, &due_watermarks).await
+        };
+        match read_with(&membership, ReadKind::Long, query).await {
             Ok(mut found) => {
-                found.retain(|(endpoint, _)| membership.holdings.owns(*endpoint));
+                found.retain(|(endpoint, _)| membership.owned_shards.owns(*endpoint));
                 if !found.is_empty() {
                     membership.shared.orders.work(found);
                 }
@@ -184,7 +189,7 @@ pub(in crate::postgres) async fn look_for_work(membership: Arc<Membership>) {
 }
 
 /// Reads through the readers.
-async fn ask<T, F>(membership: &Membership, pace: ReadKind, read: F) -> Result<T, StoreError>
+async fn read_with<T, F>(membership: &Membership, kind: ReadKind, read: F) -> Result<T, StoreError>
 where
     T: Send + 'static,
     F: AsyncFn(&PgConnection) -> Result<T, DbError> + Send + 'static,
@@ -194,7 +199,7 @@ where
         // The receiver is alive: it awaits this result.
         let _ = sender.send(result);
     });
-    membership.shared.readers.read(pace, false, read, done);
+    membership.shared.readers.read(kind, false, read, done);
     receiver.await.unwrap_or(Err(StoreError::Closed))
 }
 
@@ -203,9 +208,9 @@ mod tests {
     use super::*;
     use posthaste_core::id::EndpointId;
 
-    fn found(last: i64, numbers: &[i64]) -> Found {
+    fn found(last: i64, numbers: &[i64]) -> ReadResult {
         let change = |no: &i64| (*no, Some(Change::Endpoint(EndpointId(*no as u128))));
-        Found {
+        ReadResult {
             last,
             changes: numbers.iter().map(change).collect(),
         }
@@ -213,11 +218,11 @@ mod tests {
 
     #[test]
     fn what_follows_without_a_gap_is_told() {
-        let verdict = judge(4, found(6, &[5, 6]));
-        assert_eq!(verdict.changed.len(), 2);
-        assert!(!verdict.missed);
-        assert_eq!((verdict.seen, verdict.more), (6, false));
-        let nothing = judge(6, found(6, &[]));
+        let evaluation = evaluate(4, found(6, &[5, 6]));
+        assert_eq!(evaluation.changed.len(), 2);
+        assert!(!evaluation.missed);
+        assert_eq!((evaluation.seen, evaluation.more), (6, false));
+        let nothing = evaluate(6, found(6, &[]));
         assert_eq!((nothing.missed, nothing.seen), (false, 6));
     }
 
@@ -230,9 +235,9 @@ mod tests {
             (4, 9, vec![5, 7, 8, 9]),
             (9, 3, vec![]),
         ] {
-            let verdict = judge(seen, found(last, &numbers));
-            assert!(verdict.missed, "{seen} {last} {numbers:?}");
-            assert_eq!(verdict.seen, last);
+            let evaluation = evaluate(seen, found(last, &numbers));
+            assert!(evaluation.missed, "{seen} {last} {numbers:?}");
+            assert_eq!(evaluation.seen, last);
         }
     }
 
@@ -240,16 +245,16 @@ mod tests {
     fn what_cannot_be_read_is_missed() {
         let mut odd = found(5, &[5]);
         odd.changes[0].1 = None;
-        let verdict = judge(4, odd);
-        assert!(verdict.missed);
-        assert_eq!(verdict.seen, 5);
+        let evaluation = evaluate(4, odd);
+        assert!(evaluation.missed);
+        assert_eq!(evaluation.seen, 5);
     }
 
     #[test]
     fn a_full_look_is_followed_by_another() {
         let numbers: Vec<i64> = (1..=MAX_AT_ONCE).collect();
-        let verdict = judge(0, found(MAX_AT_ONCE + 7, &numbers));
-        assert!(verdict.more && !verdict.missed);
-        assert_eq!(verdict.seen, MAX_AT_ONCE);
+        let evaluation = evaluate(0, found(MAX_AT_ONCE + 7, &numbers));
+        assert!(evaluation.more && !evaluation.missed);
+        assert_eq!(evaluation.seen, MAX_AT_ONCE);
     }
 }

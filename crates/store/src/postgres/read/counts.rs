@@ -11,8 +11,8 @@ use crate::postgres::schema::ALL_ENDPOINTS;
 use crate::postgres::schema::columns::{Id, most, ms};
 
 /// Returns the total counts: the sum over all nodes' slots.
-pub(in crate::postgres) async fn counts(link: &PgConnection) -> Result<Counts, DbError> {
-    let row = link
+pub(in crate::postgres) async fn counts(conn: &PgConnection) -> Result<Counts, DbError> {
+    let row = conn
         .query_one(
             "SELECT coalesce(sum(waiting), 0)::bigint, coalesce(sum(dead), 0)::bigint FROM tally \
              WHERE endpoint_no = $1",
@@ -27,10 +27,10 @@ pub(in crate::postgres) async fn counts(link: &PgConnection) -> Result<Counts, D
 
 /// Returns the number of deliveries that wait for an endpoint.
 pub(in crate::postgres) async fn pending(
-    link: &PgConnection,
+    conn: &PgConnection,
     endpoint: EndpointId,
 ) -> Result<u64, DbError> {
-    let row = link
+    let row = conn
         .query_one(
             "SELECT coalesce(sum(waiting), 0)::bigint FROM tally \
              WHERE endpoint_no = (SELECT no FROM endpoints WHERE id = $1)",
@@ -43,7 +43,7 @@ pub(in crate::postgres) async fn pending(
 /// Returns the number of deliveries that have been retrying since before `since`: those that were first due before it
 /// in their present round of attempts.
 pub(in crate::postgres) async fn retrying_since(
-    link: &PgConnection,
+    conn: &PgConnection,
     tenant: Option<&TenantId>,
     since: Timestamp,
     limit: usize,
@@ -52,7 +52,7 @@ pub(in crate::postgres) async fn retrying_since(
     // Sorted like the index, so that only deliveries that have been retrying for this long are read.
     let row = match tenant {
         None => {
-            link.query_one(
+            conn.query_one(
                 "SELECT count(*) FROM (SELECT 1 FROM waiting WHERE status = 1 AND first_due < $1 \
                  ORDER BY first_due LIMIT $2) old",
                 &[&since, &limit],
@@ -60,10 +60,10 @@ pub(in crate::postgres) async fn retrying_since(
             .await?
         }
         Some(tenant) => {
-            let Some(no) = live_tenant(link, tenant).await? else {
+            let Some(no) = live_tenant(conn, tenant).await? else {
                 return Ok(0);
             };
-            link.query_one(
+            conn.query_one(
                 "SELECT count(*) FROM (SELECT 1 FROM waiting WHERE status = 1 AND first_due < $1 \
                  AND tenant_no = $3 ORDER BY first_due LIMIT $2) old",
                 &[&since, &limit, &no],

@@ -18,7 +18,7 @@ use super::directory::live_tenant;
 use super::endpoints::endpoint_of;
 use super::lists::stored;
 use crate::codes::Coded;
-use crate::dead::{FIRST_RANK, MAX_ENDPOINTS_SCANNED, Start, rank};
+use crate::dead_letters::{FIRST_RANK, MAX_ENDPOINTS_SCANNED, Start, rank};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::columns::{Id, at, most, word};
@@ -48,7 +48,7 @@ struct GroupDetails {
 
 /// Lists groups, of one endpoint or of all.
 pub(in crate::postgres) async fn dead_groups(
-    link: &PgConnection,
+    conn: &PgConnection,
     tenant: &TenantId,
     endpoint: Option<EndpointId>,
     page: PageRequest<DeadGroupKey>,
@@ -57,39 +57,39 @@ pub(in crate::postgres) async fn dead_groups(
         items: Vec::new(),
         next: None,
     };
-    let tenant_no = live_tenant(link, tenant).await?;
+    let tenant_no = live_tenant(conn, tenant).await?;
     let Some(tenant_no) = tenant_no.filter(|_| page.limit > 0) else {
         return Ok(nothing);
     };
     let start = Start::after(page.before, endpoint);
     let wanted = page.limit.saturating_add(1);
-    let (places, stopped_at) = places(link, tenant_no, start, wanted).await?;
-    let mut found = kinds(link, &places, start).await?;
+    let (places, stopped_at) = places(conn, tenant_no, start, wanted).await?;
+    let mut found = kinds(conn, &places, start).await?;
     let more = found.len() > page.limit;
     found.truncate(page.limit);
     let next = match (more, found.last()) {
         (true, Some(last)) => Some((last.place.id, last.kind)),
         (_, _) => stopped_at.map(|endpoint| (endpoint, None)),
     };
-    let items = groups(link, tenant, tenant_no, &found).await?;
+    let items = groups(conn, tenant, tenant_no, &found).await?;
     Ok(Page { items, next })
 }
 
 /// Returns the endpoints with dead letters, the newest first, and the endpoint at which the search stopped if there
 /// may be more.
 async fn places(
-    link: &PgConnection,
+    conn: &PgConnection,
     tenant_no: i64,
     start: Start,
     wanted: usize,
 ) -> Result<(Vec<DeadEndpoint>, Option<EndpointId>), DbError> {
     let mut numbers: Vec<i64> = Vec::new();
     if let Some((first, _)) = start.first {
-        numbers.extend(endpoint_of(link, tenant_no, first).await?);
+        numbers.extend(endpoint_of(conn, tenant_no, first).await?);
     }
     let mut last = None;
     if let Some(below) = start.below {
-        let row = link
+        let row = conn
             .query_one(
                 &places_sql(),
                 &[
@@ -104,7 +104,7 @@ async fn places(
         numbers.extend(row.get::<_, Vec<i64>>(0));
         last = row.get::<_, Option<Id>>(1).map(|id| EndpointId(id.0));
     }
-    let rows = link
+    let rows = conn
         .query(
             "SELECT no, id, url, standing FROM endpoints WHERE no = ANY($1) ORDER BY id DESC",
             &[&numbers],
@@ -142,7 +142,7 @@ fn read_place(row: &Row) -> Result<DeadEndpoint, DbError> {
 
 /// Returns the groups of these endpoints in order, from the start of the page.
 async fn kinds<'a>(
-    link: &PgConnection,
+    conn: &PgConnection,
     places: &'a [DeadEndpoint],
     start: Start,
 ) -> Result<Vec<Found<'a>>, DbError> {
@@ -151,7 +151,7 @@ async fn kinds<'a>(
         return Ok(Vec::new());
     }
     let mut found = Vec::new();
-    for row in link.query(&plots_sql(), &[&numbers]).await? {
+    for row in conn.query(&plots_sql(), &[&numbers]).await? {
         let place = &places[row.get::<_, i64>(0) as usize - 1];
         let plot: i64 = row.get(1);
         let kind = FailureKind::decode(plot % GROUPS_PER_ENDPOINT);
@@ -202,7 +202,7 @@ fn groups_sql() -> String {
 
 /// Reads the details of groups. A group that has been deleted since is left out.
 async fn groups(
-    link: &PgConnection,
+    conn: &PgConnection,
     tenant: &TenantId,
     tenant_no: i64,
     found: &[Found<'_>],
@@ -211,7 +211,7 @@ async fn groups(
     if plots.is_empty() {
         return Ok(Vec::new());
     }
-    let rows = link
+    let rows = conn
         .query(&groups_sql(), &[&plots, &most(MAX_GROUP_COUNT + 1)])
         .await?;
     let looks: FxHashMap<usize, GroupDetails> = rows
@@ -226,7 +226,7 @@ async fn groups(
         })
         .collect();
     let ids: Vec<DeliveryId> = looks.values().map(|look| look.newest).collect();
-    let mut newest: FxHashMap<DeliveryId, _> = stored(link, tenant, tenant_no, &ids)
+    let mut newest: FxHashMap<DeliveryId, _> = stored(conn, tenant, tenant_no, &ids)
         .await?
         .into_iter()
         .map(|stored| (stored.delivery.id(), stored))

@@ -15,10 +15,10 @@ const ADMIN_KEYS_TENANT: i64 = 0;
 
 /// Returns the number of a tenant, unless it is deleted.
 pub(in crate::postgres) async fn live_tenant(
-    link: &PgConnection,
+    conn: &PgConnection,
     tenant: &TenantId,
 ) -> Result<Option<i64>, DbError> {
-    let row = link
+    let row = conn
         .query_opt(
             "SELECT no FROM tenants WHERE id = $1 AND NOT deleted",
             &[&tenant.as_str()],
@@ -44,17 +44,17 @@ fn read_tenant(row: &Row) -> Result<Tenant, DbError> {
 
 /// Returns a tenant.
 pub(in crate::postgres) async fn tenant(
-    link: &PgConnection,
+    conn: &PgConnection,
     tenant: &TenantId,
 ) -> Result<Option<Tenant>, DbError> {
     let sql = format!("SELECT {TENANT_COLUMNS} FROM tenants WHERE id = $1 AND NOT deleted");
-    let row = link.query_opt(&sql, &[&tenant.as_str()]).await?;
+    let row = conn.query_opt(&sql, &[&tenant.as_str()]).await?;
     row.as_ref().map(read_tenant).transpose()
 }
 
 /// Lists tenants, the newest first.
 pub(in crate::postgres) async fn tenants(
-    link: &PgConnection,
+    conn: &PgConnection,
     page: &PageRequest<(Timestamp, TenantId)>,
 ) -> Result<Page<Tenant, (Timestamp, TenantId)>, DbError> {
     let order = "ORDER BY created_at DESC, id DESC LIMIT";
@@ -62,14 +62,14 @@ pub(in crate::postgres) async fn tenants(
     let rows = match &page.before {
         None => {
             let sql = format!("SELECT {TENANT_COLUMNS} FROM tenants WHERE NOT deleted {order} $1");
-            link.query(&sql, &[&limit]).await?
+            conn.query(&sql, &[&limit]).await?
         }
         Some((created_at, id)) => {
             let sql = format!(
                 "SELECT {TENANT_COLUMNS} FROM tenants WHERE NOT deleted \
                  AND (created_at, id) < ($1, $2) {order} $3"
             );
-            link.query(&sql, &[&ms(*created_at), &id.as_str(), &limit])
+            conn.query(&sql, &[&ms(*created_at), &id.as_str(), &limit])
                 .await?
         }
     };
@@ -84,12 +84,12 @@ pub(in crate::postgres) async fn tenants(
 
 /// Returns the tenant number of keys: that of the tenant, or that of admin keys.
 pub(in crate::postgres) async fn scope_of(
-    link: &PgConnection,
+    conn: &PgConnection,
     tenant: Option<&TenantId>,
 ) -> Result<Option<i64>, DbError> {
     match tenant {
         None => Ok(Some(ADMIN_KEYS_TENANT)),
-        Some(tenant) => live_tenant(link, tenant).await,
+        Some(tenant) => live_tenant(conn, tenant).await,
     }
 }
 
@@ -116,26 +116,26 @@ fn read_key(row: &Row) -> Result<ApiKey, DbError> {
 
 /// Returns the key with this hash.
 pub(in crate::postgres) async fn key(
-    link: &PgConnection,
+    conn: &PgConnection,
     hash: KeyHash,
 ) -> Result<Option<ApiKey>, DbError> {
     let sql = format!("SELECT {KEY_COLUMNS} WHERE k.hash = $1");
-    let row = link.query_opt(&sql, &[&hash.0.as_slice()]).await?;
+    let row = conn.query_opt(&sql, &[&hash.0.as_slice()]).await?;
     row.as_ref().map(read_key).transpose()
 }
 
 /// Lists the keys of a tenant, or the admin keys, the newest first.
 pub(in crate::postgres) async fn keys(
-    link: &PgConnection,
+    conn: &PgConnection,
     tenant: Option<&TenantId>,
     page: PageRequest<KeyId>,
 ) -> Result<Page<ApiKey, KeyId>, DbError> {
-    let scope = scope_of(link, tenant).await?;
+    let scope = scope_of(conn, tenant).await?;
     let sql = format!(
         "SELECT {KEY_COLUMNS} WHERE k.tenant_no = $1 AND k.id < $2 ORDER BY k.id DESC LIMIT $3"
     );
     let before = Id(page.before.map_or(u128::MAX, |id| id.0));
-    let rows = link
+    let rows = conn
         .query(&sql, &[&scope, &before, &one_more(page.limit)])
         .await?;
     let items = rows.iter().map(read_key).collect::<Result<Vec<_>, _>>()?;

@@ -12,7 +12,7 @@ use posthaste_core::time::Timestamp;
 use rustc_hash::FxHashMap;
 
 /// Maximum number of endpoints with a watermark.
-const MAX_FLOORS: usize = 100_000;
+const MAX_DUE_WATERMARKS: usize = 100_000;
 
 /// The due watermarks of endpoints.
 #[derive(Default)]
@@ -22,7 +22,7 @@ pub(in crate::postgres) struct DueWatermarks {
 
 #[derive(Default)]
 struct Inner {
-    floors: FxHashMap<EndpointId, DueWatermark>,
+    watermarks: FxHashMap<EndpointId, DueWatermark>,
     /// Counts calls that lowered a watermark. Serves as a logical clock.
     lowered: u64,
     /// The value of `lowered` when all watermarks were last dropped.
@@ -38,7 +38,7 @@ struct DueWatermark {
 /// The start of a fetch: its watermark and its logical time.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::postgres) struct FetchStart {
-    pub(in crate::postgres) floor: Timestamp,
+    pub(in crate::postgres) watermark: Timestamp,
     at: u64,
 }
 
@@ -46,16 +46,16 @@ impl DueWatermarks {
     /// Starts a fetch.
     pub(in crate::postgres) fn begin(&self, endpoint: EndpointId) -> FetchStart {
         let inner = self.lock();
-        let floor = inner.floors.get(&endpoint);
+        let watermark = inner.watermarks.get(&endpoint);
         FetchStart {
-            floor: floor.map_or(Timestamp(0), |floor| floor.due),
+            watermark: watermark.map_or(Timestamp(0), |watermark| watermark.due),
             at: inner.lowered,
         }
     }
 
     /// Sets the watermark after a fetch that saw this earliest due time. Does nothing if it was lowered or dropped
     /// since the fetch started, because the fetch may have missed a delivery.
-    pub(in crate::postgres) fn saw(
+    pub(in crate::postgres) fn set_after_fetch(
         &self,
         endpoint: EndpointId,
         begun: FetchStart,
@@ -65,18 +65,19 @@ impl DueWatermarks {
         if inner.forgotten > begun.at {
             return;
         }
-        if inner.floors.len() >= MAX_FLOORS && !inner.floors.contains_key(&endpoint) {
-            inner.floors.clear();
+        if inner.watermarks.len() >= MAX_DUE_WATERMARKS && !inner.watermarks.contains_key(&endpoint)
+        {
+            inner.watermarks.clear();
             inner.lowered += 1;
             inner.forgotten = inner.lowered;
             return;
         }
-        let floor = inner.floors.entry(endpoint).or_insert(DueWatermark {
+        let watermark = inner.watermarks.entry(endpoint).or_insert(DueWatermark {
             due: earliest,
             lowered: 0,
         });
-        if floor.lowered <= begun.at {
-            floor.due = earliest;
+        if watermark.lowered <= begun.at {
+            watermark.due = earliest;
         }
     }
 
@@ -85,16 +86,16 @@ impl DueWatermarks {
         let mut inner = self.lock();
         inner.lowered += 1;
         let now = inner.lowered;
-        if let Some(floor) = inner.floors.get_mut(&endpoint) {
-            floor.due = floor.due.min(due);
-            floor.lowered = now;
-        } else if inner.floors.len() < MAX_FLOORS {
+        if let Some(watermark) = inner.watermarks.get_mut(&endpoint) {
+            watermark.due = watermark.due.min(due);
+            watermark.lowered = now;
+        } else if inner.watermarks.len() < MAX_DUE_WATERMARKS {
             // A fetch that is in progress must not raise the watermark above this.
-            let floor = DueWatermark {
+            let watermark = DueWatermark {
                 due: Timestamp(0),
                 lowered: now,
             };
-            inner.floors.insert(endpoint, floor);
+            inner.watermarks.insert(endpoint, watermark);
         } else {
             inner.forgotten = now;
         }
@@ -103,7 +104,7 @@ impl DueWatermarks {
     /// Drops all watermarks, because deliveries may have been missed.
     pub(in crate::postgres) fn forget(&self) {
         let mut inner = self.lock();
-        inner.floors.clear();
+        inner.watermarks.clear();
         inner.lowered += 1;
         inner.forgotten = inner.lowered;
     }
@@ -121,35 +122,38 @@ mod tests {
 
     #[test]
     fn a_fetch_begins_where_the_last_one_saw_something() {
-        let floors = DueWatermarks::default();
-        let begun = floors.begin(HERE);
-        assert_eq!(begun.floor, Timestamp(0));
-        floors.saw(HERE, begun, Timestamp(500));
-        assert_eq!(floors.begin(HERE).floor, Timestamp(500));
-        floors.lower(HERE, Timestamp(300));
-        assert_eq!(floors.begin(HERE).floor, Timestamp(300));
-        floors.lower(HERE, Timestamp(900));
-        assert_eq!(floors.begin(HERE).floor, Timestamp(300));
+        let watermarks = DueWatermarks::default();
+        let begun = watermarks.begin(HERE);
+        assert_eq!(begun.watermark, Timestamp(0));
+        watermarks.set_after_fetch(HERE, begun, Timestamp(500));
+        assert_eq!(watermarks.begin(HERE).watermark, Timestamp(500));
+        watermarks.lower(HERE, Timestamp(300));
+        assert_eq!(watermarks.begin(HERE).watermark, Timestamp(300));
+        watermarks.lower(HERE, Timestamp(900));
+        assert_eq!(watermarks.begin(HERE).watermark, Timestamp(300));
     }
 
     #[test]
     fn a_fetch_does_not_raise_what_was_lowered_meanwhile() {
-        let floors = DueWatermarks::default();
+        let watermarks = DueWatermarks::default();
         for known in [true, false] {
             if known {
-                let begun = floors.begin(HERE);
-                floors.saw(HERE, begun, Timestamp(500));
+                let begun = watermarks.begin(HERE);
+                watermarks.set_after_fetch(HERE, begun, Timestamp(500));
             } else {
-                floors.forget();
+                watermarks.forget();
             }
-            let begun = floors.begin(HERE);
-            floors.lower(HERE, Timestamp(200));
-            floors.saw(HERE, begun, Timestamp(800));
-            assert!(floors.begin(HERE).floor <= Timestamp(200), "{known}");
+            let begun = watermarks.begin(HERE);
+            watermarks.lower(HERE, Timestamp(200));
+            watermarks.set_after_fetch(HERE, begun, Timestamp(800));
+            assert!(
+                watermarks.begin(HERE).watermark <= Timestamp(200),
+                "{known}"
+            );
         }
-        let begun = floors.begin(HERE);
-        floors.forget();
-        floors.saw(HERE, begun, Timestamp(900));
-        assert_eq!(floors.begin(HERE).floor, Timestamp(0));
+        let begun = watermarks.begin(HERE);
+        watermarks.forget();
+        watermarks.set_after_fetch(HERE, begun, Timestamp(900));
+        assert_eq!(watermarks.begin(HERE).watermark, Timestamp(0));
     }
 }

@@ -25,10 +25,10 @@ pub(in crate::postgres) struct Found {
 
 /// Returns the endpoint with this id, deleted or not.
 pub(in crate::postgres) async fn find(
-    link: &PgConnection,
+    conn: &PgConnection,
     id: EndpointId,
 ) -> Result<Option<Found>, DbError> {
-    let row = link
+    let row = conn
         .query_opt(
             "SELECT no, tenant_no, standing, revision FROM endpoints WHERE id = $1",
             &[&Id(id.0)],
@@ -85,27 +85,27 @@ fn read(row: &Row) -> Result<EndpointRow, DbError> {
 
 /// Returns an endpoint, also if it is deleted.
 pub(in crate::postgres) async fn endpoint(
-    link: &PgConnection,
+    conn: &PgConnection,
     endpoint: EndpointId,
 ) -> Result<Option<EndpointRow>, DbError> {
     let sql = format!("SELECT {COLUMNS} WHERE e.id = $1");
-    let row = link.query_opt(&sql, &[&Id(endpoint.0)]).await?;
+    let row = conn.query_opt(&sql, &[&Id(endpoint.0)]).await?;
     row.as_ref().map(read).transpose()
 }
 
 /// Lists the endpoints of a tenant that are not deleted, the newest first.
 pub(in crate::postgres) async fn endpoints(
-    link: &PgConnection,
+    conn: &PgConnection,
     tenant: &TenantId,
     page: PageRequest<EndpointId>,
 ) -> Result<Page<EndpointRow, EndpointId>, DbError> {
-    let tenant_no = live_tenant(link, tenant).await?;
+    let tenant_no = live_tenant(conn, tenant).await?;
     let sql = format!(
         "SELECT {COLUMNS} WHERE e.tenant_no = $1 AND e.standing <> 3 AND e.id < $2 \
          ORDER BY e.id DESC LIMIT $3"
     );
     let before = Id(page.before.map_or(u128::MAX, |id| id.0));
-    let rows = link
+    let rows = conn
         .query(&sql, &[&tenant_no, &before, &one_more(page.limit)])
         .await?;
     let items = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;
@@ -114,13 +114,13 @@ pub(in crate::postgres) async fn endpoints(
 
 /// Returns endpoints that need attention, of one tenant or of all. Paused endpoints come last.
 pub(in crate::postgres) async fn troubled(
-    link: &PgConnection,
+    conn: &PgConnection,
     tenant: Option<&TenantId>,
     limit: usize,
 ) -> Result<Vec<EndpointRow>, DbError> {
     let tenant_no = match tenant {
         None => None,
-        Some(tenant) => match live_tenant(link, tenant).await? {
+        Some(tenant) => match live_tenant(conn, tenant).await? {
             Some(no) => Some(no),
             None => return Ok(Vec::new()),
         },
@@ -132,17 +132,17 @@ pub(in crate::postgres) async fn troubled(
          AND (e.standing IN (0, 1) OR e.standing = 2 AND e.reason <> '\"manual\"') \
          AND ($1::bigint IS NULL OR e.tenant_no = $1) ORDER BY e.standing = 1, e.id DESC LIMIT $2"
     );
-    let rows = link.query(&sql, &[&tenant_no, &most(limit)]).await?;
+    let rows = conn.query(&sql, &[&tenant_no, &most(limit)]).await?;
     rows.iter().map(read).collect()
 }
 
 /// Returns the number of an endpoint, if it belongs to this tenant.
 pub(in crate::postgres) async fn endpoint_of(
-    link: &PgConnection,
+    conn: &PgConnection,
     tenant_no: i64,
     endpoint: EndpointId,
 ) -> Result<Option<i64>, DbError> {
-    let found = find(link, endpoint).await?;
+    let found = find(conn, endpoint).await?;
     Ok(found
         .filter(|found| found.tenant_no == tenant_no)
         .map(|found| found.no))

@@ -27,10 +27,10 @@ const MAX_CONTENT_BYTES: i64 = 4 * 1_024 * 1_024;
 /// Returns every endpoint that has waiting deliveries, with the due time of the earliest. Takes one index step per
 /// endpoint.
 pub(in crate::postgres) async fn endpoints_with_work(
-    link: &PgConnection,
-    floors: &DueWatermarks,
+    conn: &PgConnection,
+    due_watermarks: &DueWatermarks,
 ) -> Result<Vec<(EndpointId, Timestamp)>, DbError> {
-    let rows = link
+    let rows = conn
         .query(
             "WITH RECURSIVE walk AS ( \
              (SELECT endpoint_no, due FROM waiting ORDER BY endpoint_no, due LIMIT 1) UNION ALL \
@@ -45,23 +45,23 @@ pub(in crate::postgres) async fn endpoints_with_work(
         .map(|row| (EndpointId(row.get::<_, Id>(0).0), at(row.get(1))))
         .collect();
     for (endpoint, due) in &work {
-        floors.lower(*endpoint, *due);
+        due_watermarks.lower(*endpoint, *due);
     }
     Ok(work)
 }
 
 /// Returns deliveries of an endpoint that are due, and caches their payloads.
 pub(in crate::postgres) async fn fetch(
-    link: &PgConnection,
-    floors: &DueWatermarks,
+    conn: &PgConnection,
+    due_watermarks: &DueWatermarks,
     contents: &FetchedPayloadCache,
     endpoint: EndpointId,
     due_by: Timestamp,
     limit: usize,
     ordered: bool,
 ) -> Result<Fetched, DbError> {
-    let begun = floors.begin(endpoint);
-    let no = link
+    let begun = due_watermarks.begin(endpoint);
+    let no = conn
         .query_opt("SELECT no FROM endpoints WHERE id = $1", &[&Id(endpoint.0)])
         .await?;
     let mut fetched = Fetched {
@@ -77,7 +77,7 @@ pub(in crate::postgres) async fn fetch(
     } else {
         limit.saturating_add(1)
     };
-    let found = in_order(link, no, begun.floor, window, ordered).await?;
+    let found = in_order(conn, no, begun.watermark, window, ordered).await?;
     let whole = found.len() < window;
     let mut earliest = None;
     for row in &found {
@@ -95,25 +95,25 @@ pub(in crate::postgres) async fn fetch(
         }
     }
     if ordered && !whole && fetched.next_due.is_none() {
-        fetched = by_key(link, no, due_by, limit).await?;
+        fetched = by_key(conn, no, due_by, limit).await?;
     }
     // The rest was not read, so other deliveries may be blocked.
     fetched.blocked |= ordered && fetched.next_due.is_some();
-    floors.saw(
+    due_watermarks.set_after_fetch(
         endpoint,
         begun,
         earliest.unwrap_or(Timestamp(i64::MAX as u64)),
     );
-    cache_payloads(link, contents, &fetched).await?;
+    cache_payloads(conn, contents, &fetched).await?;
     Ok(fetched)
 }
 
 /// Returns waiting deliveries, the earliest first, and for each one whether an older delivery with the same ordering
 /// key waits too.
 async fn in_order(
-    link: &PgConnection,
+    conn: &PgConnection,
     endpoint_no: i64,
-    floor: Timestamp,
+    watermark: Timestamp,
     window: usize,
     ordered: bool,
 ) -> Result<Vec<Row>, DbError> {
@@ -127,14 +127,14 @@ async fn in_order(
         "SELECT {WAITING}, {blocked} FROM waiting w JOIN endpoints e ON e.no = $1 \
          WHERE w.endpoint_no = $1 AND w.due >= $2 ORDER BY w.due, w.id LIMIT $3"
     );
-    link.query(&sql, &[&endpoint_no, &ms(floor), &most(window)])
+    conn.query(&sql, &[&endpoint_no, &ms(watermark), &most(window)])
         .await
 }
 
 /// The same for an ordered endpoint with few ordering keys and many deliveries behind each: takes one index step per
 /// key, and none for the deliveries behind it.
 async fn by_key(
-    link: &PgConnection,
+    conn: &PgConnection,
     endpoint_no: i64,
     due_by: Timestamp,
     limit: usize,
@@ -151,7 +151,7 @@ async fn by_key(
          SELECT {WAITING} FROM (SELECT id FROM heads UNION ALL SELECT id FROM free) f \
          JOIN waiting w ON w.id = f.id JOIN endpoints e ON e.no = $1 ORDER BY w.due, w.id LIMIT $2"
     );
-    let found = link
+    let found = conn
         .query(&sql, &[&endpoint_no, &most(limit.saturating_add(1))])
         .await?;
     let mut fetched = Fetched {
@@ -173,7 +173,7 @@ async fn by_key(
 
 /// Reads the payloads of fetched deliveries that are not cached yet.
 async fn cache_payloads(
-    link: &PgConnection,
+    conn: &PgConnection,
     contents: &FetchedPayloadCache,
     fetched: &Fetched,
 ) -> Result<(), DbError> {
@@ -192,8 +192,8 @@ async fn cache_payloads(
     let sql = "SELECT id, created_at, type, content_type, payload, trace FROM (SELECT id, created_at, type, \
          content_type, payload, trace, sum(octet_length(payload)) OVER (ORDER BY id) AS bytes FROM events \
          WHERE id = ANY ($1) AND id >= $2 AND id <= $3) v WHERE bytes <= $4";
-    let given: [&(dyn ToSql + Sync); 4] = [&missing, first, last, &MAX_CONTENT_BYTES];
-    for row in &link.query(sql, &given).await? {
+    let params: [&(dyn ToSql + Sync); 4] = [&missing, first, last, &MAX_CONTENT_BYTES];
+    for row in &conn.query(sql, &params).await? {
         contents.keep(EventId(row.get::<_, Id>(0).0), read_content(row, 1)?);
     }
     Ok(())
@@ -201,11 +201,11 @@ async fn cache_payloads(
 
 /// Returns the payload of an event, and the time at which the event was accepted.
 pub(in crate::postgres) async fn content(
-    link: &PgConnection,
+    conn: &PgConnection,
     event: EventId,
 ) -> Result<Option<(Timestamp, Arc<Content>)>, DbError> {
     let sql = "SELECT created_at, type, content_type, payload, trace FROM events WHERE id = $1 \
          AND payload_removed_at IS NULL";
-    let row = link.query_opt(sql, &[&Id(event.0)]).await?;
+    let row = conn.query_opt(sql, &[&Id(event.0)]).await?;
     row.as_ref().map(|row| read_content(row, 0)).transpose()
 }

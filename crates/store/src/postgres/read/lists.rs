@@ -95,7 +95,7 @@ impl<T> Search<T> {
 /// Searches deliveries, the newest first. Also returns the id below which the next page continues, if there may be
 /// more.
 async fn search(
-    link: &PgConnection,
+    conn: &PgConnection,
     sources: &[SearchSource],
     wanted: &SearchFilter,
     range: IdRange,
@@ -111,7 +111,7 @@ async fn search(
         let mut down_to = None;
         for source in sources {
             let piece = source
-                .look(link, wanted, search.range, search.count(), search.room())
+                .look(conn, wanted, search.range, search.count(), search.room())
                 .await?;
             looked_at += piece.looked_at;
             down_to = down_to.max(piece.down_to);
@@ -130,7 +130,7 @@ async fn search(
 
 /// Lists deliveries of a tenant.
 pub(in crate::postgres) async fn deliveries(
-    link: &PgConnection,
+    conn: &PgConnection,
     tenant: &TenantId,
     filter: &DeliveryFilter,
     page: PageRequest<DeliveryId>,
@@ -139,17 +139,18 @@ pub(in crate::postgres) async fn deliveries(
         items: Vec::new(),
         next: None,
     };
-    let Some(tenant_no) = live_tenant(link, tenant).await? else {
+    let Some(tenant_no) = live_tenant(conn, tenant).await? else {
         return Ok(nothing);
     };
     let endpoint_no = match filter.endpoint {
         None => None,
-        Some(endpoint) => match endpoint_of(link, tenant_no, endpoint).await? {
+        Some(endpoint) => match endpoint_of(conn, tenant_no, endpoint).await? {
             Some(no) => Some(no),
             None => return Ok(nothing),
         },
     };
-    let mut range = ids_between(link, meta::DELIVERY_LEAD, filter.since, filter.until).await?;
+    let mut range =
+        ids_between(conn, meta::DELIVERY_CLOCK_SKEW, filter.since, filter.until).await?;
     if let Some(before) = page.before {
         range.below = range.below.min(before.0);
     }
@@ -164,22 +165,22 @@ pub(in crate::postgres) async fn deliveries(
     };
     let sources = match filter.event {
         Some(event) => {
-            let ids = deliveries_of(link, tenant_no, event).await?;
-            vec![among(link, &wanted, &ids).await?]
+            let ids = deliveries_of(conn, tenant_no, event).await?;
+            vec![among(conn, &wanted, &ids).await?]
         }
-        None => sources(link, &wanted).await?,
+        None => sources(conn, &wanted).await?,
     };
-    let (hits, next) = search(link, &sources, &wanted, range, page.limit).await?;
+    let (hits, next) = search(conn, &sources, &wanted, range, page.limit).await?;
     let ids: Vec<DeliveryId> = hits.iter().map(|hit| hit.id).collect();
     Ok(Page {
-        items: stored(link, tenant, tenant_no, &ids).await?,
+        items: stored(conn, tenant, tenant_no, &ids).await?,
         next: next.map(DeliveryId),
     })
 }
 
 /// Returns the deliveries with these ids, if they belong to the tenant, the newest first.
 pub(in crate::postgres) async fn stored(
-    link: &PgConnection,
+    conn: &PgConnection,
     tenant: &TenantId,
     tenant_no: i64,
     ids: &[DeliveryId],
@@ -199,7 +200,7 @@ pub(in crate::postgres) async fn stored(
     let waiting = part(delivery_rows::WAITING, "waiting", "w");
     let ended = part(delivery_rows::ENDED, "ended", "d");
     let sql = format!("{waiting} UNION ALL {ended}");
-    let found = link.query(&sql, &[&ids, first, last, &tenant_no]).await?;
+    let found = conn.query(&sql, &[&ids, first, last, &tenant_no]).await?;
     let mut deliveries = found
         .iter()
         .map(|row| read_stored(row, tenant))
@@ -222,17 +223,17 @@ fn read_stored(row: &Row, tenant: &TenantId) -> Result<StoredDelivery, DbError> 
 
 /// Returns a delivery of a tenant, with its attempts.
 pub(in crate::postgres) async fn delivery(
-    link: &PgConnection,
+    conn: &PgConnection,
     tenant: &TenantId,
     id: DeliveryId,
 ) -> Result<Option<(StoredDelivery, Vec<AttemptEntry>)>, DbError> {
-    let Some(tenant_no) = live_tenant(link, tenant).await? else {
+    let Some(tenant_no) = live_tenant(conn, tenant).await? else {
         return Ok(None);
     };
-    let Some(found) = stored(link, tenant, tenant_no, &[id]).await?.pop() else {
+    let Some(found) = stored(conn, tenant, tenant_no, &[id]).await?.pop() else {
         return Ok(None);
     };
-    let rows = link
+    let rows = conn
         .query(
             "SELECT entry FROM attempts WHERE delivery_id = $1 ORDER BY number",
             &[&Id(id.0)],
@@ -255,11 +256,11 @@ pub(in crate::postgres) async fn delivery(
 
 /// Returns all deliveries of an event, including those that were added later.
 async fn deliveries_of(
-    link: &PgConnection,
+    conn: &PgConnection,
     tenant_no: i64,
     event: EventId,
 ) -> Result<Vec<DeliveryId>, DbError> {
-    let row = link
+    let row = conn
         .query_opt(
             "SELECT deliveries, ARRAY(SELECT delivery_id FROM added WHERE event_id = $1) \
              FROM events WHERE id = $1 AND tenant_no = $2",
@@ -278,13 +279,13 @@ async fn deliveries_of(
 
 /// Returns the ids of the endpoints with these numbers.
 pub(in crate::postgres) async fn endpoints_numbered(
-    link: &PgConnection,
+    conn: &PgConnection,
     numbers: &[i64],
 ) -> Result<FxHashMap<i64, EndpointId>, DbError> {
     if numbers.is_empty() {
         return Ok(FxHashMap::default());
     }
-    let rows = link
+    let rows = conn
         .query(
             "SELECT no, id FROM endpoints WHERE no = ANY($1)",
             &[&numbers],
@@ -298,42 +299,42 @@ pub(in crate::postgres) async fn endpoints_numbered(
 
 /// Returns an event of a tenant.
 pub(in crate::postgres) async fn event(
-    link: &PgConnection,
+    conn: &PgConnection,
     tenant: &TenantId,
     event: EventId,
 ) -> Result<Option<StoredEvent>, DbError> {
-    let Some(tenant_no) = live_tenant(link, tenant).await? else {
+    let Some(tenant_no) = live_tenant(conn, tenant).await? else {
         return Ok(None);
     };
     let sql = format!(
         "SELECT {} FROM events v WHERE v.id = $1 AND v.tenant_no = $2",
         event_rows::COLUMNS
     );
-    let row = link.query_opt(&sql, &[&Id(event.0), &tenant_no]).await?;
+    let row = conn.query_opt(&sql, &[&Id(event.0), &tenant_no]).await?;
     row.as_ref().map(event_rows::read).transpose()
 }
 
 /// Lists events of a tenant.
 pub(in crate::postgres) async fn events(
-    link: &PgConnection,
+    conn: &PgConnection,
     tenant: &TenantId,
     filter: &EventFilter,
     page: PageRequest<EventId>,
 ) -> Result<Page<StoredEvent, EventId>, DbError> {
-    let tenant_no = live_tenant(link, tenant).await?;
+    let tenant_no = live_tenant(conn, tenant).await?;
     let Some(tenant_no) = tenant_no.filter(|_| page.limit > 0) else {
         return Ok(Page {
             items: Vec::new(),
             next: None,
         });
     };
-    let mut range = ids_between(link, meta::EVENT_LEAD, filter.since, filter.until).await?;
+    let mut range = ids_between(conn, meta::EVENT_CLOCK_SKEW, filter.since, filter.until).await?;
     if let Some(before) = page.before {
         range.below = range.below.min(before.0);
     }
     let mut search = Search::new(range, page.limit);
     let next = loop {
-        let (found, looked_at, down_to) = look_at_events(link, tenant_no, filter, &search).await?;
+        let (found, looked_at, down_to) = look_at_events(conn, tenant_no, filter, &search).await?;
         match search.take(found, looked_at, down_to, |id| id.0) {
             Next::On => {}
             Next::Enough(below) => break Some(EventId(below)),
@@ -351,7 +352,7 @@ pub(in crate::postgres) async fn events(
          ORDER BY v.id DESC",
         event_rows::COLUMNS
     );
-    let rows = link.query(&sql, &[&search.items, first, last]).await?;
+    let rows = conn.query(&sql, &[&search.items, first, last]).await?;
     Ok(Page {
         items: rows
             .iter()
@@ -362,13 +363,13 @@ pub(in crate::postgres) async fn events(
 }
 
 async fn look_at_events(
-    link: &PgConnection,
+    conn: &PgConnection,
     tenant_no: i64,
     filter: &EventFilter,
     search: &Search<Id>,
 ) -> Result<(Vec<Id>, usize, Option<u128>), DbError> {
     let count = search.count();
-    let row = link
+    let row = conn
         .query_one(
             "WITH looked AS MATERIALIZED (SELECT id, type, created_at FROM events \
              WHERE (tenant_no, id) > ($1, $2) AND (tenant_no, id) < ($1, $3) AND id > $2 AND id < $3 \

@@ -8,8 +8,8 @@ use crate::postgres::db_error::DbError;
 use crate::postgres::schema::columns::{Id, parse};
 
 /// Returns the tenant of a resource, if neither of them is deleted.
-pub(in crate::postgres) async fn whose(
-    link: &PgConnection,
+pub(in crate::postgres) async fn owner(
+    conn: &PgConnection,
     named: OwnedObject,
 ) -> Result<Option<TenantId>, DbError> {
     let (id, sql) = match named {
@@ -31,6 +31,6 @@ pub(in crate::postgres) async fn whose(
              JOIN tenants t ON t.no = d.tenant_no WHERE NOT t.deleted LIMIT 1",
         ),
     };
-    let row = link.query_opt(sql, &[&Id(id)]).await?;
+    let row = conn.query_opt(sql, &[&Id(id)]).await?;
     row.map(|row| parse(row.get(0))).transpose()
 }

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use crate::postgres::connection::{
     ANSWER_TIMEOUT, Connector, NotConnected, PgConnection, QUICK_ANSWER_TIMEOUT, TIMEOUT_GRACE,
 };
-use crate::postgres::db_error::{DbError, Verdict};
+use crate::postgres::db_error::{DbError, ErrorKind};
 use crate::postgres::reply::Reply;
 use crate::postgres::settings::PostgresSettings;
 use crate::{Done, StoreError};
@@ -78,7 +78,7 @@ trait Job: Send {
     /// Runs the read. If this is not its last try and the connection is dead, it may be run again.
     fn run<'a>(
         &'a mut self,
-        link: &'a PgConnection,
+        conn: &'a PgConnection,
         is_last_try: bool,
     ) -> Pin<Box<dyn Future<Output = RunOutcome> + 'a>>;
 
@@ -108,18 +108,18 @@ where
 {
     fn run<'a>(
         &'a mut self,
-        link: &'a PgConnection,
+        conn: &'a PgConnection,
         is_last_try: bool,
     ) -> Pin<Box<dyn Future<Output = RunOutcome> + 'a>> {
         Box::pin(async move {
             let result = if self.whole {
-                snapshot(link, &self.read).await
+                snapshot(conn, &self.read).await
             } else {
-                (self.read)(link).await
+                (self.read)(conn).await
             };
-            let is_unusable = result
-                .as_ref()
-                .is_err_and(|fault| matches!(fault.verdict(), Verdict::Lost | Verdict::Unprepared));
+            let is_unusable = result.as_ref().is_err_and(|fault| {
+                matches!(fault.kind(), ErrorKind::Lost | ErrorKind::Unprepared)
+            });
             // A read that timed out has used up its time limit.
             let timed_out = matches!(result, Err(DbError::TimedOut(_)));
             if is_unusable && !timed_out && !is_last_try {
@@ -141,14 +141,14 @@ where
 
 /// Runs a read in a transaction with one snapshot.
 async fn snapshot<T>(
-    link: &PgConnection,
+    conn: &PgConnection,
     read: impl AsyncFn(&PgConnection) -> Result<T, DbError>,
 ) -> Result<T, DbError> {
-    link.batch("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    conn.batch("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         .await?;
-    let result = read(link).await;
+    let result = read(conn).await;
     // Also after a failure, because the connection is used again.
-    let ended = link.batch("COMMIT").await;
+    let ended = conn.batch("COMMIT").await;
     let result = result?;
     ended?;
     Ok(result)
@@ -177,15 +177,15 @@ impl Readers {
         settings: &Rc<PostgresSettings>,
     ) -> Vec<JoinHandle<()>> {
         let mut tasks = Vec::new();
-        for (desk, count, pace) in [
+        for (queue, count, kind) in [
             (&self.quick, settings.quick_readers.max(1), ReadKind::Quick),
             (&self.long, LONG_READERS, ReadKind::Long),
             (&self.endless, ENDLESS_READERS, ReadKind::Endless),
         ] {
             for _ in 0..count {
-                let desk = desk.clone();
+                let queue = queue.clone();
                 let connector = Connector::new(settings.clone());
-                tasks.push(tokio::task::spawn_local(desk.work(connector, pace)));
+                tasks.push(tokio::task::spawn_local(queue.work(connector, kind)));
             }
         }
         tasks
@@ -195,7 +195,7 @@ impl Readers {
     /// statement does so anyway.
     pub(in crate::postgres) fn read<T, F>(
         &self,
-        pace: ReadKind,
+        kind: ReadKind,
         whole: bool,
         read: F,
         done: Done<T>,
@@ -203,13 +203,13 @@ impl Readers {
         T: Send + 'static,
         F: AsyncFn(&PgConnection) -> Result<T, DbError> + Send + 'static,
     {
-        let desk = match pace {
+        let queue = match kind {
             ReadKind::Quick => &self.quick,
             ReadKind::Long => &self.long,
             ReadKind::Endless => &self.endless,
         };
         let reply = Some(Reply::new(done));
-        desk.push(Box::new(Read { read, whole, reply }));
+        queue.push(Box::new(Read { read, whole, reply }));
     }
 
     /// Closes the queues. Reads that wait already are still answered.
@@ -221,8 +221,8 @@ impl Readers {
 
     /// Refuses all waiting reads, when no worker runs any more.
     pub(in crate::postgres) fn refuse_all(&self) {
-        for desk in [&self.quick, &self.long, &self.endless] {
-            let waiting = std::mem::take(&mut desk.lock().waiting);
+        for queue in [&self.quick, &self.long, &self.endless] {
+            let waiting = std::mem::take(&mut queue.lock().waiting);
             for waiting in waiting {
                 waiting.job.refuse(StoreError::Closed);
             }
@@ -256,7 +256,7 @@ struct Waiting {
 
 /// Counts a worker in [`Inner::connected`] while it has a connection, also if it ends or panics.
 struct ConnectedGuard<'a> {
-    desk: &'a ReadQueue,
+    queue: &'a ReadQueue,
     is_connected: bool,
 }
 
@@ -266,7 +266,7 @@ impl ConnectedGuard<'_> {
             return;
         }
         self.is_connected = is_connected;
-        let mut inner = self.desk.lock();
+        let mut inner = self.queue.lock();
         match is_connected {
             true => inner.connected += 1,
             false => inner.connected -= 1,
@@ -331,14 +331,14 @@ impl ReadQueue {
 
     /// Serves reads on one connection until the queue is shut. A worker that failed to connect takes no read before it
     /// has succeeded, so that it takes none from workers that are connected.
-    async fn work(self: Arc<Self>, mut connector: Connector, pace: ReadKind) {
+    async fn work(self: Arc<Self>, mut connector: Connector, kind: ReadKind) {
         let mut presence = ConnectedGuard {
-            desk: &self,
+            queue: &self,
             is_connected: false,
         };
         loop {
             if connector.has_failed() && !self.is_done() {
-                match connector.link().await {
+                match connector.conn().await {
                     Ok(_) => presence.set(true),
                     Err(failed) => {
                         self.refuse_older(&failed);
@@ -349,7 +349,7 @@ impl ReadQueue {
             let Some(waiting) = self.next().await else {
                 return;
             };
-            self.serve(&mut connector, &mut presence, pace, waiting)
+            self.serve(&mut connector, &mut presence, kind, waiting)
                 .await;
             presence.set(connector.is_connected());
         }
@@ -361,13 +361,13 @@ impl ReadQueue {
         &self,
         connector: &mut Connector,
         presence: &mut ConnectedGuard<'_>,
-        pace: ReadKind,
+        kind: ReadKind,
         mut waiting: Waiting,
     ) {
-        let deadline = Instant::now() + pace.time_limit();
+        let deadline = Instant::now() + kind.time_limit();
         while waiting.tries < MAX_TRIES {
-            let link = match connector.link().await {
-                Ok(link) => link,
+            let conn = match connector.conn().await {
+                Ok(conn) => conn,
                 Err(failed) => {
                     presence.set(false);
                     if self.lock().connected > 0 {
@@ -379,18 +379,18 @@ impl ReadQueue {
             };
             presence.set(true);
             let remaining = deadline.saturating_duration_since(Instant::now());
-            link.set_time_limit(remaining.max(MIN_ANSWER));
-            if pace == ReadKind::Endless {
+            conn.set_time_limit(remaining.max(MIN_ANSWER));
+            if kind == ReadKind::Endless {
                 // If this fails, so does the read.
-                let _ = link
+                let _ = conn
                     .batch(&format!("SET statement_timeout = {ENDLESS_MS}"))
                     .await;
             }
             waiting.tries += 1;
-            match waiting.job.run(&link, waiting.tries == MAX_TRIES).await {
+            match waiting.job.run(&conn, waiting.tries == MAX_TRIES).await {
                 RunOutcome::Answered => return,
-                RunOutcome::Failed => return connector.drop_link(),
-                RunOutcome::FoundDead => connector.drop_link(),
+                RunOutcome::Failed => return connector.drop_connection(),
+                RunOutcome::FoundDead => connector.drop_connection(),
             }
         }
     }

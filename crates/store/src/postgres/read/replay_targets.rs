@@ -65,12 +65,12 @@ impl Plan {
 /// Searches the targets of a replay, in steps of [`LOOK`] rows, so that no single statement runs long. The store calls
 /// it as a read with one snapshot, which stays open during the whole search.
 pub(in crate::postgres) async fn plan(
-    link: &PgConnection,
+    conn: &PgConnection,
     tenant: &TenantId,
     filter: &ReplayFilter,
 ) -> Result<Plan, DbError> {
     let mut plan = Plan {
-        tenant_no: live_tenant(link, tenant).await?,
+        tenant_no: live_tenant(conn, tenant).await?,
         targets: Vec::new(),
     };
     let Some(tenant_no) = plan.tenant_no else {
@@ -78,7 +78,7 @@ pub(in crate::postgres) async fn plan(
     };
     let endpoint_no = match filter.endpoint {
         None => None,
-        Some(endpoint) => match endpoint_of(link, tenant_no, endpoint).await? {
+        Some(endpoint) => match endpoint_of(conn, tenant_no, endpoint).await? {
             Some(no) => Some(no),
             None => return Ok(plan),
         },
@@ -100,11 +100,11 @@ pub(in crate::postgres) async fn plan(
         since: filter.since,
         until: filter.until,
     };
-    let mut targets = ended(link, &wanted).await?;
+    let mut targets = ended(conn, &wanted).await?;
     match (filter.scope, filter.endpoint, endpoint_no) {
         // An event without a delivery has no failure kind.
         (ReplayScope::Missed, Some(endpoint), Some(no)) if filter.error_kind.is_none() => {
-            let events = events_without_delivery(link, &wanted, (endpoint, no)).await?;
+            let events = events_without_delivery(conn, &wanted, (endpoint, no)).await?;
             targets.extend(events.into_iter().map(|event| (event, no)));
         }
         (ReplayScope::Missed | ReplayScope::Ended(_), _, _) => {}
@@ -112,7 +112,7 @@ pub(in crate::postgres) async fn plan(
     let mut numbers: Vec<i64> = targets.iter().map(|(_, no)| *no).collect();
     numbers.sort_unstable();
     numbers.dedup();
-    let endpoints = endpoints_numbered(link, &numbers).await?;
+    let endpoints = endpoints_numbered(conn, &numbers).await?;
     let named = targets.into_iter().filter_map(|(event, endpoint_no)| {
         Some(Target {
             event,
@@ -128,13 +128,13 @@ pub(in crate::postgres) async fn plan(
 }
 
 /// Returns deliveries that have ended as wanted.
-async fn ended(link: &PgConnection, wanted: &SearchFilter) -> Result<Vec<(EventId, i64)>, DbError> {
+async fn ended(conn: &PgConnection, wanted: &SearchFilter) -> Result<Vec<(EventId, i64)>, DbError> {
     let mut targets = Vec::new();
-    let range = ids_between(link, meta::DELIVERY_LEAD, wanted.since, wanted.until).await?;
-    for source in sources(link, wanted).await? {
+    let range = ids_between(conn, meta::DELIVERY_CLOCK_SKEW, wanted.since, wanted.until).await?;
+    for source in sources(conn, wanted).await? {
         let mut range = range;
         loop {
-            let piece = source.look(link, wanted, range, LOOK, LOOK).await?;
+            let piece = source.look(conn, wanted, range, LOOK, LOOK).await?;
             targets.extend(piece.hits.iter().map(|hit| (hit.event, hit.endpoint_no)));
             match piece.down_to {
                 Some(down_to) => range.below = down_to,
@@ -148,18 +148,18 @@ async fn ended(link: &PgConnection, wanted: &SearchFilter) -> Result<Vec<(EventI
 /// Returns events that the endpoint subscribes to now and that have no delivery to it. Test events of other endpoints
 /// are left out.
 async fn events_without_delivery(
-    link: &PgConnection,
+    conn: &PgConnection,
     wanted: &SearchFilter,
     (endpoint, endpoint_no): (EndpointId, i64),
 ) -> Result<Vec<EventId>, DbError> {
-    let Some(row) = endpoints::endpoint(link, endpoint).await? else {
+    let Some(row) = endpoints::endpoint(conn, endpoint).await? else {
         return Ok(Vec::new());
     };
     let patterns = row.endpoint.event_types;
     let mut missed = Vec::new();
-    let mut range = ids_between(link, meta::EVENT_LEAD, wanted.since, wanted.until).await?;
+    let mut range = ids_between(conn, meta::EVENT_CLOCK_SKEW, wanted.since, wanted.until).await?;
     loop {
-        let rows = link
+        let rows = conn
             .query(
                 "SELECT l.id, l.type, l.deliveries, NOT l.test AND ($5::text IS NULL OR l.type = $5) \
                  AND l.created_at >= $6 AND l.created_at < $7 AND NOT EXISTS \

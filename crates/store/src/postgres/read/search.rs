@@ -118,7 +118,7 @@ impl SearchSource {
     /// Examines the next `count` rows of a range, and returns at most `limit` matches.
     pub(in crate::postgres) async fn look(
         &self,
-        link: &PgConnection,
+        conn: &PgConnection,
         wanted: &SearchFilter,
         range: IdRange,
         count: usize,
@@ -137,10 +137,10 @@ impl SearchSource {
                     ),
                     &format!("{SHOWN_SO} AND l.tenant_no = $11"),
                 );
-                let given = Filter::of(wanted, wanted.endpoint_no, limit);
+                let params = Filter::of(wanted, wanted.endpoint_no, limit);
                 let more: [&(dyn ToSql + Sync); 4] =
                     [&range_so.0, &range_so.1, &count_so, &wanted.tenant_no];
-                link.query_one(&sql, &given.with(&more)).await?
+                conn.query_one(&sql, &params.with(&more)).await?
             }
             SearchSource::Ended => {
                 let (column, no) = match wanted.scope() {
@@ -155,9 +155,9 @@ impl SearchSource {
                     ),
                     ENDED_SO,
                 );
-                let given = Filter::of(wanted, none, limit);
+                let params = Filter::of(wanted, none, limit);
                 let more: [&(dyn ToSql + Sync); 4] = [&range_so.0, &range_so.1, &count_so, &no];
-                link.query_one(&sql, &given.with(&more)).await?
+                conn.query_one(&sql, &params.with(&more)).await?
             }
             SearchSource::Dead(endpoints) => {
                 let sql = look(
@@ -169,10 +169,10 @@ impl SearchSource {
                     ),
                     ENDED_SO,
                 );
-                let given = Filter::of(wanted, none, limit);
+                let params = Filter::of(wanted, none, limit);
                 let more: [&(dyn ToSql + Sync); 4] =
                     [&range_so.0, &range_so.1, &count_so, endpoints];
-                link.query_one(&sql, &given.with(&more)).await?
+                conn.query_one(&sql, &params.with(&more)).await?
             }
         };
         let looked_at = row.get::<_, i64>(0) as usize;
@@ -236,13 +236,13 @@ impl<'a> Filter<'a> {
             kind: wanted.error_kind.map(EnumCode),
             since: wanted.since.map_or(0, ms),
             until: wanted.until.map_or(i64::MAX, ms),
-            status: wanted.status.map(told),
+            status: wanted.status.map(status_code),
             limit: most(limit),
         }
     }
 
     fn with<'b>(&'b self, more: &[&'b (dyn ToSql + Sync)]) -> Vec<&'b (dyn ToSql + Sync)> {
-        let mut given: Vec<&'b (dyn ToSql + Sync)> = vec![
+        let mut params: Vec<&'b (dyn ToSql + Sync)> = vec![
             &self.endpoint_no,
             &self.event_type,
             &self.kind,
@@ -251,13 +251,13 @@ impl<'a> Filter<'a> {
             &self.status,
             &self.limit,
         ];
-        given.extend_from_slice(more);
-        given
+        params.extend_from_slice(more);
+        params
     }
 }
 
 /// Returns the parameter value for a status.
-fn told(status: StoredStatus) -> i16 {
+fn status_code(status: StoredStatus) -> i16 {
     let row = match status {
         StoredStatus::Pending => RowStatus::Pending,
         StoredStatus::Retrying => RowStatus::Retrying,
@@ -271,42 +271,42 @@ fn told(status: StoredStatus) -> i16 {
 
 /// Returns the sources in which the wanted deliveries are found fastest.
 pub(in crate::postgres) async fn sources(
-    link: &PgConnection,
+    conn: &PgConnection,
     wanted: &SearchFilter,
 ) -> Result<Vec<SearchSource>, DbError> {
     Ok(match wanted.status {
-        None => vec![waiting(link, wanted).await?, SearchSource::Ended],
+        None => vec![waiting(conn, wanted).await?, SearchSource::Ended],
         Some(StoredStatus::Pending | StoredStatus::Retrying | StoredStatus::Held) => {
-            vec![waiting(link, wanted).await?]
+            vec![waiting(conn, wanted).await?]
         }
-        Some(StoredStatus::Failed) => vec![dead(link, wanted.scope()).await?],
+        Some(StoredStatus::Failed) => vec![dead(conn, wanted.scope()).await?],
         Some(StoredStatus::Succeeded | StoredStatus::Cancelled) => vec![SearchSource::Ended],
     })
 }
 
 /// Returns the endpoints whose sum of a `tally` column is not 0, and the total.
 async fn counted(
-    link: &PgConnection,
+    conn: &PgConnection,
     scope: Scope,
     column: &str,
 ) -> Result<(Vec<i64>, i64), DbError> {
-    let (whose, no) = match scope {
+    let (condition, no) = match scope {
         Scope::Tenant(no) => ("e.tenant_no = $1", no),
         Scope::Endpoint(no) => ("e.no = $1", no),
     };
     let sql = format!(
         "SELECT t.endpoint_no, sum(t.{column})::bigint FROM endpoints e JOIN tally t ON t.endpoint_no = e.no \
-         WHERE {whose} GROUP BY t.endpoint_no HAVING sum(t.{column}) <> 0 LIMIT $2"
+         WHERE {condition} GROUP BY t.endpoint_no HAVING sum(t.{column}) <> 0 LIMIT $2"
     );
-    let rows = link.query(&sql, &[&no, &most(MAX_MERGED + 1)]).await?;
+    let rows = conn.query(&sql, &[&no, &most(MAX_MERGED + 1)]).await?;
     let endpoints = rows.iter().map(|row| row.get(0)).collect();
     Ok((endpoints, rows.iter().map(|row| row.get::<_, i64>(1)).sum()))
 }
 
-async fn dead(link: &PgConnection, scope: Scope) -> Result<SearchSource, DbError> {
+async fn dead(conn: &PgConnection, scope: Scope) -> Result<SearchSource, DbError> {
     let endpoints = match scope {
         Scope::Endpoint(no) => vec![no],
-        Scope::Tenant(_) => counted(link, scope, "dead").await?.0,
+        Scope::Tenant(_) => counted(conn, scope, "dead").await?.0,
     };
     Ok(if endpoints.len() > MAX_MERGED {
         SearchSource::Ended
@@ -316,8 +316,8 @@ async fn dead(link: &PgConnection, scope: Scope) -> Result<SearchSource, DbError
 }
 
 /// Returns all wanted waiting deliveries as a list, or a scan if many deliveries wait.
-async fn waiting(link: &PgConnection, wanted: &SearchFilter) -> Result<SearchSource, DbError> {
-    let (endpoints, count) = counted(link, wanted.scope(), "waiting").await?;
+async fn waiting(conn: &PgConnection, wanted: &SearchFilter) -> Result<SearchSource, DbError> {
+    let (endpoints, count) = counted(conn, wanted.scope(), "waiting").await?;
     if endpoints.len() > MAX_MERGED || count > MAX_GATHERED as i64 {
         return Ok(SearchSource::Waiting);
     }
@@ -329,17 +329,17 @@ async fn waiting(link: &PgConnection, wanted: &SearchFilter) -> Result<SearchSou
         ),
         SHOWN_SO,
     );
-    let given = Filter::of(wanted, None, MAX_GATHERED);
+    let params = Filter::of(wanted, None, MAX_GATHERED);
     let at_most = most(MAX_GATHERED);
-    let row = link
-        .query_one(&sql, &given.with(&[&endpoints, &at_most]))
+    let row = conn
+        .query_one(&sql, &params.with(&[&endpoints, &at_most]))
         .await?;
     Ok(SearchSource::Listed(hits_in(&row, 2)))
 }
 
 /// Returns the wanted ones of some deliveries.
 pub(in crate::postgres) async fn among(
-    link: &PgConnection,
+    conn: &PgConnection,
     wanted: &SearchFilter,
     ids: &[DeliveryId],
 ) -> Result<SearchSource, DbError> {
@@ -357,9 +357,9 @@ pub(in crate::postgres) async fn among(
             ),
             wanted_so,
         );
-        let given = Filter::of(wanted, wanted.endpoint_no, ids.len());
-        let row = link
-            .query_one(&sql, &given.with(&[&ids, first, last, &wanted.tenant_no]))
+        let params = Filter::of(wanted, wanted.endpoint_no, ids.len());
+        let row = conn
+            .query_one(&sql, &params.with(&[&ids, first, last, &wanted.tenant_no]))
             .await?;
         hits.extend(hits_in(&row, 2));
     }

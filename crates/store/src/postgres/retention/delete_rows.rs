@@ -4,7 +4,7 @@ use posthaste_core::id::{DeliveryId, moment_of};
 use posthaste_core::time::Timestamp;
 use rustc_hash::FxHashSet;
 
-use super::run::EventToCheck;
+use super::run::ScannedEvent;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::columns::{Id, ms};
@@ -13,14 +13,14 @@ use crate::postgres::write::write_context::WriteContext;
 
 /// Adds the deliveries that were added later to the lists of these events.
 pub(in crate::postgres) async fn name_added(
-    link: &PgConnection,
-    events: &mut [EventToCheck],
+    conn: &PgConnection,
+    events: &mut [ScannedEvent],
     of: &[Id],
 ) -> Result<(), DbError> {
     if of.is_empty() {
         return Ok(());
     }
-    let rows = link
+    let rows = conn
         .query(
             "SELECT event_id, delivery_id FROM added WHERE event_id = ANY($1)",
             &[&of],
@@ -28,10 +28,10 @@ pub(in crate::postgres) async fn name_added(
         .await?;
     for row in &rows {
         let (event, delivery): (Id, Id) = (row.get(0), row.get(1));
-        if let Ok(place) = events.binary_search_by_key(&event, |event| event.id)
-            && !events[place].deliveries.contains(&delivery)
+        if let Ok(index) = events.binary_search_by_key(&event, |event| event.id)
+            && !events[index].deliveries.contains(&delivery)
         {
-            events[place].deliveries.push(delivery);
+            events[index].deliveries.push(delivery);
         }
     }
     Ok(())
@@ -47,9 +47,9 @@ pub(in crate::postgres) struct DeliverySet {
 impl DeliverySet {
     /// Returns the deliveries of these events, or `None` if there are none.
     pub(in crate::postgres) fn of<'a>(
-        events: impl IntoIterator<Item = &'a EventToCheck>,
+        events: impl IntoIterator<Item = &'a ScannedEvent>,
     ) -> Option<DeliverySet> {
-        let of_each = |event: &'a EventToCheck| event.deliveries.iter().copied();
+        let of_each = |event: &'a ScannedEvent| event.deliveries.iter().copied();
         DeliverySet::these(events.into_iter().flat_map(of_each).collect())
     }
 
@@ -68,15 +68,15 @@ impl DeliverySet {
 /// deleted already or that another transaction has locked: the next writes of this node wait for this step, so this
 /// step must not wait. Returns the deliveries that are locked.
 pub(in crate::postgres) async fn hold(
-    link: &PgConnection,
-    events: &mut Vec<EventToCheck>,
+    conn: &PgConnection,
+    events: &mut Vec<ScannedEvent>,
     deliveries: Option<DeliverySet>,
 ) -> Result<FxHashSet<Id>, DbError> {
     let ids: Vec<Id> = events.iter().map(|event| event.id).collect();
     let (Some(first), Some(last)) = (ids.first(), ids.last()) else {
         return Ok(FxHashSet::default());
     };
-    let rows = link
+    let rows = conn
         .query(
             "SELECT id FROM events WHERE id = ANY($1) AND id >= $2 AND id <= $3 \
              ORDER BY id FOR UPDATE SKIP LOCKED",
@@ -86,7 +86,7 @@ pub(in crate::postgres) async fn hold(
     let held: FxHashSet<Id> = rows.iter().map(|row| row.get(0)).collect();
     events.retain(|event| held.contains(&event.id));
     match deliveries {
-        Some(deliveries) => hold_ended(link, &deliveries).await,
+        Some(deliveries) => hold_ended(conn, &deliveries).await,
         None => Ok(FxHashSet::default()),
     }
 }
@@ -94,10 +94,10 @@ pub(in crate::postgres) async fn hold(
 /// Locks ended deliveries until the commit, so that they cannot be replayed. Returns those that are locked; those
 /// that another transaction is replaying are not.
 pub(in crate::postgres) async fn hold_ended(
-    link: &PgConnection,
+    conn: &PgConnection,
     deliveries: &DeliverySet,
 ) -> Result<FxHashSet<Id>, DbError> {
-    let rows = link
+    let rows = conn
         .query(
             "SELECT id FROM ended WHERE id = ANY($1) AND id >= $2 AND id <= $3 \
              ORDER BY id FOR UPDATE SKIP LOCKED",
@@ -109,8 +109,8 @@ pub(in crate::postgres) async fn hold_ended(
 
 /// Deletes events that are locked.
 pub(in crate::postgres) async fn remove(
-    scene: &mut WriteContext,
-    events: &[EventToCheck],
+    context: &mut WriteContext,
+    events: &[ScannedEvent],
 ) -> Result<(), DbError> {
     let Some(last) = events.last() else {
         return Ok(());
@@ -119,9 +119,9 @@ pub(in crate::postgres) async fn remove(
     if let Some(deliveries) = DeliverySet::of(events.iter()) {
         greatest = greatest.max(deliveries.last);
         let ids: Vec<DeliveryId> = deliveries.ids.iter().map(|id| DeliveryId(id.0)).collect();
-        remove_deliveries(scene, &ids).await?;
+        remove_deliveries(context, &ids).await?;
     }
-    let link = scene.link.clone();
+    let conn = context.conn.clone();
     let keyed = events
         .iter()
         .filter_map(|event| Some((event.tenant_no, event.idempotency_key.as_deref()?, event.id)));
@@ -132,7 +132,7 @@ pub(in crate::postgres) async fn remove(
         of.push(event);
     }
     if !keys.is_empty() {
-        link.execute(
+        conn.execute(
             "DELETE FROM idempotency i USING unnest($1::bigint[], $2::text[], $3::uuid[]) \
              AS gone (tenant_no, key, event_id) WHERE i.tenant_no = gone.tenant_no \
              AND i.key = gone.key AND i.event_id = gone.event_id",
@@ -141,26 +141,26 @@ pub(in crate::postgres) async fn remove(
         .await?;
     }
     let ids: Vec<Id> = events.iter().map(|event| event.id).collect();
-    link.execute("DELETE FROM added WHERE event_id = ANY($1)", &[&ids])
+    conn.execute("DELETE FROM added WHERE event_id = ANY($1)", &[&ids])
         .await?;
-    link.execute(
+    conn.execute(
         "DELETE FROM events WHERE id = ANY($1) AND id >= $2 AND id <= $3",
         &[&ids, &events[0].id, &last.id],
     )
     .await?;
-    remember(&link, greatest).await
+    store_last_id(&conn, greatest).await
 }
 
 /// Deletes the payloads of events that are locked. Returns their number.
 pub(in crate::postgres) async fn remove_payloads(
-    link: &PgConnection,
+    conn: &PgConnection,
     now: Timestamp,
     ids: &[Id],
 ) -> Result<usize, DbError> {
     let (Some(first), Some(last)) = (ids.iter().min(), ids.iter().max()) else {
         return Ok(0);
     };
-    let emptied = link
+    let emptied = conn
         .execute(
             "UPDATE events SET payload = '', payload_removed_at = $4 \
              WHERE id = ANY($1) AND id >= $2 AND id <= $3 AND payload_removed_at IS NULL",
@@ -172,13 +172,13 @@ pub(in crate::postgres) async fn remove_payloads(
 
 /// Deletes the attempts of deliveries that are locked. The last attempt of each is in the delivery's own row.
 pub(in crate::postgres) async fn remove_attempts(
-    link: &PgConnection,
+    conn: &PgConnection,
     ids: &[Id],
 ) -> Result<(), DbError> {
     let (Some(first), Some(last)) = (ids.iter().min(), ids.iter().max()) else {
         return Ok(());
     };
-    link.execute(
+    conn.execute(
         "DELETE FROM attempts WHERE delivery_id = ANY($1) AND delivery_id >= $2 AND delivery_id <= $3",
         &[&ids, first, last],
     )
@@ -188,7 +188,7 @@ pub(in crate::postgres) async fn remove_attempts(
 
 /// Deletes ended deliveries with their attempts, and updates the count of failed ones.
 pub(in crate::postgres) async fn remove_deliveries(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     ids: &[DeliveryId],
 ) -> Result<(), DbError> {
     let mut ids: Vec<Id> = ids.iter().map(|id| Id(id.0)).collect();
@@ -196,8 +196,8 @@ pub(in crate::postgres) async fn remove_deliveries(
     let (Some(first), Some(last)) = (ids.first(), ids.last()) else {
         return Ok(());
     };
-    let link = scene.link.clone();
-    let rows = link
+    let conn = context.conn.clone();
+    let rows = conn
         .query(
             "WITH gone AS (DELETE FROM ended WHERE id = ANY($1) AND id >= $2 AND id <= $3 \
              RETURNING endpoint_no, status) \
@@ -206,17 +206,20 @@ pub(in crate::postgres) async fn remove_deliveries(
         )
         .await?;
     for row in &rows {
-        scene
+        context
             .effects
-            .tally
+            .count_changes
             .add(row.get(0), 0, -row.get::<_, i64>(1));
     }
-    remove_attempts(&link, &ids).await
+    remove_attempts(&conn, &ids).await
 }
 
 /// Stores that no id up to this one may be generated again.
-pub(in crate::postgres) async fn remember(link: &PgConnection, gone: Id) -> Result<(), DbError> {
-    link.execute(
+pub(in crate::postgres) async fn store_last_id(
+    conn: &PgConnection,
+    gone: Id,
+) -> Result<(), DbError> {
+    conn.execute(
         "UPDATE meta SET value = $2 WHERE name = $1 AND value < $2",
         &[&meta::LAST_ID_TIME, &(moment_of(gone.0) as i64)],
     )

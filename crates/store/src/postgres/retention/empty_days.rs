@@ -21,7 +21,7 @@ const EMPTY_AT_ONCE: usize = 8;
 
 /// Drops old days that are empty, unless the last search was recent. Returns the time of the last complete search.
 pub(in crate::postgres) async fn drop_empty(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     now: Timestamp,
     looked_at: Option<Timestamp>,
 ) -> Result<Option<Timestamp>, DbError> {
@@ -29,40 +29,40 @@ pub(in crate::postgres) async fn drop_empty(
     if lately.is_some() {
         return Ok(lately);
     }
-    let link = scene.link.clone();
+    let conn = context.conn.clone();
     let young = Day::at(Timestamp(now.0.saturating_sub(EMPTY_FOR.as_millis())));
     let mut dropped = 0;
-    for (day, _) in days(&link).await? {
+    for (day, _) in days(&conn).await? {
         if day >= young || dropped == EMPTY_AT_ONCE {
             break;
         }
-        if !is_empty(&link, day).await? {
+        if !is_empty(&conn, day).await? {
             continue;
         }
-        let gone = with_exclusive_locks(&link, day, drop_one_empty(&link, day)).await?;
+        let gone = with_exclusive_locks(&conn, day, drop_one_empty(&conn, day)).await?;
         if gone.is_none() {
             break;
         }
         dropped += 1;
     }
     if dropped > 0 {
-        scene.partitions.forget();
+        context.partitions.forget();
     }
     Ok((dropped < EMPTY_AT_ONCE).then_some(now))
 }
 
 /// Drops a day if it is still empty after it is locked.
-async fn drop_one_empty(link: &PgConnection, day: Day) -> Result<Option<()>, DbError> {
-    lock_partitions(link, day).await?;
-    if !is_empty(link, day).await? {
+async fn drop_one_empty(conn: &PgConnection, day: Day) -> Result<Option<()>, DbError> {
+    lock_partitions(conn, day).await?;
+    if !is_empty(conn, day).await? {
         return Ok(None);
     }
-    drop_partitions(link, day).await?;
+    drop_partitions(conn, day).await?;
     Ok(Some(()))
 }
 
-async fn is_empty(link: &PgConnection, day: Day) -> Result<bool, DbError> {
-    let row = link
+async fn is_empty(conn: &PgConnection, day: Day) -> Result<bool, DbError> {
+    let row = conn
         .query_one(
             "SELECT NOT EXISTS (SELECT 1 FROM events WHERE id >= $1 AND id < $2) AND NOT EXISTS \
              (SELECT 1 FROM ended WHERE id >= $1 AND id < $2) AND NOT EXISTS \

@@ -14,12 +14,12 @@ use std::collections::BTreeMap;
 use posthaste_core::id::DeliveryId;
 use posthaste_core::time::{Span, Timestamp};
 
-use super::delete_rows::{DeliverySet, hold_ended, remember, remove_deliveries};
+use super::delete_rows::{DeliverySet, hold_ended, remove_deliveries, store_last_id};
 use super::partition_plan::{PartitionPlans, Task};
 use super::run::retention_by_tenant;
-use super::scan::stroll;
+use super::scan::run_scan_step;
 use crate::postgres::connection::{LOCK_MS, PgConnection};
-use crate::postgres::db_error::{DbError, Verdict};
+use crate::postgres::db_error::{DbError, ErrorKind};
 use crate::postgres::schema::columns::{Id, most, ms};
 use crate::postgres::schema::event_rows::read_list;
 use crate::postgres::schema::lock;
@@ -48,23 +48,23 @@ const TENANTS_AT_ONCE: usize = 1_000;
 
 /// The result of a step with a large day.
 pub(in crate::postgres) struct Step {
-    pub(in crate::postgres) tidied: RetentionStepResult,
+    pub(in crate::postgres) deleted: RetentionStepResult,
     /// Nothing more can be done with this day for now.
     pub(in crate::postgres) over: bool,
 }
 
 impl Step {
-    fn on(tidied: RetentionStepResult) -> Step {
+    fn on(deleted: RetentionStepResult) -> Step {
         Step {
-            tidied,
+            deleted,
             over: false,
         }
     }
 }
 
 /// Returns the days that have partitions, the oldest first, with the size of each in bytes.
-pub(in crate::postgres) async fn days(link: &PgConnection) -> Result<Vec<(Day, u64)>, DbError> {
-    let rows = link
+pub(in crate::postgres) async fn days(conn: &PgConnection) -> Result<Vec<(Day, u64)>, DbError> {
+    let rows = conn
         .query(
             // A partition that another node is dropping has no size any more.
             "SELECT c.relname::text, coalesce(pg_relation_size(c.oid), 0) \
@@ -92,64 +92,67 @@ fn day_named(name: &str) -> Option<Day> {
 }
 
 /// Returns the large days, the oldest first.
-pub(in crate::postgres) async fn large_days(scene: &WriteContext) -> Result<Vec<Day>, DbError> {
-    let days = days(&scene.link).await?.into_iter();
-    let large = days.filter(|(_, bytes)| *bytes >= scene.large_day_bytes);
+pub(in crate::postgres) async fn large_days(context: &WriteContext) -> Result<Vec<Day>, DbError> {
+    let days = days(&context.conn).await?.into_iter();
+    let large = days.filter(|(_, bytes)| *bytes >= context.large_day_bytes);
     Ok(large.map(|(day, _)| day).collect())
 }
 
 /// Runs one step with a large day: drops it, or the parts that have expired for all tenants, when it is time;
 /// otherwise deletes rows that some tenants keep for a shorter time than others.
 pub(in crate::postgres) async fn step(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     now: Timestamp,
     retention: &Retention,
     day: Day,
-    almanac: &mut PartitionPlans,
+    partition_plans: &mut PartitionPlans,
 ) -> Result<Step, DbError> {
-    let link = scene.link.clone();
+    let conn = context.conn.clone();
     // Small BRIN indexes show which pages of a large table can contain matching rows. The other pages must not be
     // read.
-    link.batch("SET LOCAL enable_seqscan = off").await?;
+    conn.batch("SET LOCAL enable_seqscan = off").await?;
     loop {
-        match almanac.next(day, now) {
+        match partition_plans.next(day, now) {
             Task::Survey { above } => {
-                let (found, above) = survey(&link, retention, day, above).await?;
-                almanac.surveyed(day, found, above);
+                let (found, above) = survey(&conn, retention, day, above).await?;
+                partition_plans.surveyed(day, found, above);
                 if above.is_some() {
                     return Ok(Step::on(RetentionStepResult::default()));
                 }
             }
             Task::Drop { longest } => {
                 let keep = longest.deliveries;
-                if !has_ended(&link, now, day, keep).await? {
+                if !has_ended(&conn, now, day, keep).await? {
                     continue;
                 }
-                match delete_added_deliveries(scene, now, day, keep).await? {
-                    Added::Few if !delete_idempotency_keys(&link, day).await? => {}
+                match delete_added_deliveries(context, now, day, keep).await? {
+                    Added::Few if !delete_idempotency_keys(&conn, day).await? => {}
                     Added::Held => continue,
                     Added::Few | Added::Went => {
-                        almanac.try_again(day);
+                        partition_plans.try_again(day);
                         return Ok(Step::on(RetentionStepResult::default()));
                     }
                 }
                 if let Some(events) =
-                    with_exclusive_locks(&link, day, drop_large(scene, now, day, keep)).await?
+                    with_exclusive_locks(&conn, day, drop_large(context, now, day, keep)).await?
                 {
-                    almanac.forget_day(day);
-                    let tidied = RetentionStepResult {
+                    partition_plans.forget_day(day);
+                    let deleted = RetentionStepResult {
                         events,
                         ..RetentionStepResult::default()
                     };
-                    return Ok(Step { tidied, over: true });
+                    return Ok(Step {
+                        deleted,
+                        over: true,
+                    });
                 }
             }
             Task::DropAttempts { longest } => {
                 let keep = longest.attempts;
-                if has_ended(&link, now, day, keep).await?
-                    && !has_no_attempts(&link, day).await?
+                if has_ended(&conn, now, day, keep).await?
+                    && !has_no_attempts(&conn, day).await?
                     && let Some(attempts) =
-                        with_exclusive_locks(&link, day, drop_attempts(&link, now, day, keep))
+                        with_exclusive_locks(&conn, day, drop_attempts(&conn, now, day, keep))
                             .await?
                 {
                     return Ok(Step::on(RetentionStepResult {
@@ -158,16 +161,17 @@ pub(in crate::postgres) async fn step(
                     }));
                 }
             }
-            Task::Walk(walk) => {
-                let (tidied, walked) = stroll(scene, now, retention, day, walk).await?;
-                almanac.walked(day, now, walk, walked);
-                if walked.last.is_some() {
-                    return Ok(Step::on(tidied));
+            Task::ScanStep(scan_step) => {
+                let (deleted, scanned) =
+                    run_scan_step(context, now, retention, day, scan_step).await?;
+                partition_plans.scanned(day, now, scan_step, scanned);
+                if scanned.last.is_some() {
+                    return Ok(Step::on(deleted));
                 }
             }
-            Task::Rest => {
+            Task::Idle => {
                 return Ok(Step {
-                    tidied: RetentionStepResult::default(),
+                    deleted: RetentionStepResult::default(),
                     over: true,
                 });
             }
@@ -178,27 +182,27 @@ pub(in crate::postgres) async fn step(
 /// Runs an action that needs exclusive locks. Rolls it back and returns `None` if other transactions hold locks for
 /// too long.
 pub(in crate::postgres) async fn with_exclusive_locks<T>(
-    link: &PgConnection,
+    conn: &PgConnection,
     day: Day,
     act: impl Future<Output = Result<Option<T>, DbError>>,
 ) -> Result<Option<T>, DbError> {
-    link.batch(&format!(
+    conn.batch(&format!(
         "SAVEPOINT day; SET LOCAL lock_timeout = {DROP_LOCK_MS}"
     ))
     .await?;
     match act.await {
         Ok(Some(done)) => {
-            link.batch(&format!("SET LOCAL lock_timeout = {LOCK_MS}"))
+            conn.batch(&format!("SET LOCAL lock_timeout = {LOCK_MS}"))
                 .await?;
             Ok(Some(done))
         }
         Ok(None) => {
-            link.batch("ROLLBACK TO SAVEPOINT day").await?;
+            conn.batch("ROLLBACK TO SAVEPOINT day").await?;
             Ok(None)
         }
         // Another transaction uses the partitions. A later step drops them.
-        Err(fault) if fault.verdict() == Verdict::InTheWay => {
-            link.batch("ROLLBACK TO SAVEPOINT day").await?;
+        Err(fault) if fault.kind() == ErrorKind::Blocked => {
+            conn.batch("ROLLBACK TO SAVEPOINT day").await?;
             tracing::info!(
                 target: LOG_TARGET,
                 day = day.partition("day"),
@@ -213,7 +217,7 @@ pub(in crate::postgres) async fn with_exclusive_locks<T>(
 /// Returns the next tenants that have rows in a day, their retention periods, and the number after which to continue
 /// if there may be more.
 async fn survey(
-    link: &PgConnection,
+    conn: &PgConnection,
     retention: &Retention,
     day: Day,
     above: i64,
@@ -223,7 +227,7 @@ async fn survey(
     for table in ["events", "ended"] {
         // Jumps from one tenant to the next, independent of the number of rows of each.
         let name = day.partition(table);
-        let rows = link
+        let rows = conn
             .query(
                 &format!(
                     "WITH RECURSIVE t AS ((SELECT tenant_no FROM {name} WHERE tenant_no > $1 \
@@ -245,53 +249,53 @@ async fn survey(
     tenants.retain(|no| up_to.is_none_or(|up_to| *no <= up_to));
     tenants.sort_unstable();
     tenants.dedup();
-    let kept = retention_by_tenant(link, &tenants, retention).await?;
+    let kept = retention_by_tenant(conn, &tenants, retention).await?;
     let found = tenants.iter().map(|no| (*no, kept[no])).collect();
     Ok((found, up_to))
 }
 
 /// Returns whether all deliveries of a day ended at least this long ago.
 async fn has_ended(
-    link: &PgConnection,
+    conn: &PgConnection,
     now: Timestamp,
     day: Day,
     keep: Span,
 ) -> Result<bool, DbError> {
     let young = !is_over(day.next().begins(), keep, now);
-    Ok(!young && !waits(link, day).await? && !ended_after(link, day, now, keep).await?)
+    Ok(!young && !waits(conn, day).await? && !ended_after(conn, day, now, keep).await?)
 }
 
 /// Returns whether a day has no rows in `attempts`.
-async fn has_no_attempts(link: &PgConnection, day: Day) -> Result<bool, DbError> {
+async fn has_no_attempts(conn: &PgConnection, day: Day) -> Result<bool, DbError> {
     let name = day.partition("attempts");
     let sql = format!("SELECT NOT EXISTS (SELECT 1 FROM {name})");
-    Ok(link.query_one(&sql, &[]).await?.get(0))
+    Ok(conn.query_one(&sql, &[]).await?.get(0))
 }
 
 /// Deletes all rows of a day in `attempts`. The last attempt of a delivery is in its own row and stays. Returns the
 /// server's estimate of their number, or `None` if a delivery of the day has started to wait again.
 async fn drop_attempts(
-    link: &PgConnection,
+    conn: &PgConnection,
     now: Timestamp,
     day: Day,
     keep: Span,
 ) -> Result<Option<usize>, DbError> {
-    lock_partitions(link, day).await?;
-    if !has_ended(link, now, day, keep).await? {
+    lock_partitions(conn, day).await?;
+    if !has_ended(conn, now, day, keep).await? {
         return Ok(None);
     }
     let name = day.partition("attempts");
     let sql = format!(
         "SELECT greatest(reltuples, 1)::bigint FROM pg_class WHERE oid = '{name}'::regclass"
     );
-    let estimated: i64 = link.query_one(&sql, &[]).await?.get(0);
-    link.batch(&format!("TRUNCATE {name}")).await?;
+    let estimated: i64 = conn.query_one(&sql, &[]).await?.get(0);
+    conn.batch(&format!("TRUNCATE {name}")).await?;
     Ok(Some(estimated as usize))
 }
 
 /// Returns whether a delivery of a day waits.
-async fn waits(link: &PgConnection, day: Day) -> Result<bool, DbError> {
-    let row = link
+async fn waits(conn: &PgConnection, day: Day) -> Result<bool, DbError> {
+    let row = conn
         .query_one(
             "SELECT EXISTS (SELECT 1 FROM waiting WHERE id >= $1 AND id < $2) OR EXISTS \
              (SELECT 1 FROM added a JOIN waiting w ON w.id = a.delivery_id \
@@ -304,7 +308,7 @@ async fn waits(link: &PgConnection, day: Day) -> Result<bool, DbError> {
 
 /// Returns whether a delivery of a day ended too recently to expire.
 async fn ended_after(
-    link: &PgConnection,
+    conn: &PgConnection,
     day: Day,
     now: Timestamp,
     keep: Span,
@@ -312,13 +316,13 @@ async fn ended_after(
     let name = day.partition("ended");
     let last = now.0.saturating_sub(keep.as_millis());
     let sql = format!("SELECT EXISTS (SELECT 1 FROM {name} WHERE ended_at > $1)");
-    let row = link.query_one(&sql, &[&ms(Timestamp(last))]).await?;
+    let row = conn.query_one(&sql, &[&ms(Timestamp(last))]).await?;
     Ok(row.get(0))
 }
 
 /// Deletes some of the idempotency keys of a day. Returns false if there are none.
-async fn delete_idempotency_keys(link: &PgConnection, day: Day) -> Result<bool, DbError> {
-    let gone = link
+async fn delete_idempotency_keys(conn: &PgConnection, day: Day) -> Result<bool, DbError> {
+    let gone = conn
         .execute(
             "DELETE FROM idempotency WHERE ctid = ANY(ARRAY(SELECT ctid FROM idempotency \
              WHERE event_id >= $1 AND event_id < $2 LIMIT $3))",
@@ -345,13 +349,13 @@ enum Added {
 /// Deletes some of the deliveries that were added to a day's events later, if they are many. All other transactions
 /// wait while the day itself is dropped, so that must be short.
 async fn delete_added_deliveries(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     now: Timestamp,
     day: Day,
     keep: Span,
 ) -> Result<Added, DbError> {
-    let link = scene.link.clone();
-    let rows = link
+    let conn = context.conn.clone();
+    let rows = conn
         .query(
             "SELECT event_id, endpoint_no, delivery_id FROM added \
              WHERE event_id >= $1 AND event_id < $2 LIMIT $3",
@@ -372,14 +376,14 @@ async fn delete_added_deliveries(
         .map(|row| DeliveryId(row.get::<_, Id>(2).0))
         .collect();
     let held = match DeliverySet::these(ids.iter().map(|id| Id(id.0)).collect()) {
-        Some(among) => hold_ended(&link, &among).await?.len(),
+        Some(among) => hold_ended(&conn, &among).await?.len(),
         None => 0,
     };
-    if count_ended(&link, &ids).await? != held || !have_ended(&link, &ids, now, keep).await? {
+    if count_ended(&conn, &ids).await? != held || !have_ended(&conn, &ids, now, keep).await? {
         return Ok(Added::Held);
     }
-    remove_deliveries(scene, &ids).await?;
-    link.execute(
+    remove_deliveries(context, &ids).await?;
+    conn.execute(
         "DELETE FROM added a USING unnest($1::uuid[], $2::bigint[]) AS g (event_id, endpoint_no) \
          WHERE a.event_id = g.event_id AND a.endpoint_no = g.endpoint_no",
         &[&events, &endpoints],
@@ -389,11 +393,11 @@ async fn delete_added_deliveries(
 }
 
 /// Returns the number of these deliveries that have ended.
-async fn count_ended(link: &PgConnection, ids: &[DeliveryId]) -> Result<usize, DbError> {
+async fn count_ended(conn: &PgConnection, ids: &[DeliveryId]) -> Result<usize, DbError> {
     let Some(among) = DeliverySet::these(ids.iter().map(|id| Id(id.0)).collect()) else {
         return Ok(0);
     };
-    let row = link
+    let row = conn
         .query_one(
             "SELECT count(*) FROM ended WHERE id = ANY($1) AND id >= $2 AND id <= $3",
             &[&among.ids, &among.first, &among.last],
@@ -404,50 +408,50 @@ async fn count_ended(link: &PgConnection, ids: &[DeliveryId]) -> Result<usize, D
 
 /// Drops a large day. Returns the number of its events, or `None` if a delivery of the day has started to wait again.
 async fn drop_large(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     now: Timestamp,
     day: Day,
     longest: Span,
 ) -> Result<Option<usize>, DbError> {
-    let link = scene.link.clone();
-    lock_partitions(&link, day).await?;
-    let stray = deliveries_in_other_partitions(&link, day).await?;
-    if waits(&link, day).await?
-        || ended_after(&link, day, now, longest).await?
-        || !have_ended(&link, &stray, now, longest).await?
+    let conn = context.conn.clone();
+    lock_partitions(&conn, day).await?;
+    let stray = deliveries_in_other_partitions(&conn, day).await?;
+    if waits(&conn, day).await?
+        || ended_after(&conn, day, now, longest).await?
+        || !have_ended(&conn, &stray, now, longest).await?
     {
         return Ok(None);
     }
-    let events = count_events(&link, day).await?;
+    let events = count_events(&conn, day).await?;
     let ended = day.partition("ended");
     let sql =
         format!("SELECT endpoint_no, count(*) FROM {ended} WHERE status = 3 GROUP BY endpoint_no");
-    let dead = link.query(&sql, &[]).await?;
+    let dead = conn.query(&sql, &[]).await?;
     let (first, past) = (Id(day.first_id()), Id(day.next().first_id()));
-    link.execute(
+    conn.execute(
         "DELETE FROM added WHERE event_id >= $1 AND event_id < $2",
         &[&first, &past],
     )
     .await?;
-    drop_partitions(&link, day).await?;
-    remember(&link, Id(past.0 - 1)).await?;
-    remove_deliveries(scene, &stray).await?;
+    drop_partitions(&conn, day).await?;
+    store_last_id(&conn, Id(past.0 - 1)).await?;
+    remove_deliveries(context, &stray).await?;
     for row in &dead {
-        let tally = &mut scene.effects.tally;
-        tally.add(row.get(0), 0, -row.get::<_, i64>(1));
+        let count_changes = &mut context.effects.count_changes;
+        count_changes.add(row.get(0), 0, -row.get::<_, i64>(1));
     }
-    scene.partitions.forget();
+    context.partitions.forget();
     Ok(Some(events))
 }
 
 /// Returns the number of events of a day: exactly if they are quickly counted, otherwise as the server estimates.
-async fn count_events(link: &PgConnection, day: Day) -> Result<usize, DbError> {
+async fn count_events(conn: &PgConnection, day: Day) -> Result<usize, DbError> {
     let name = day.partition("events");
     let sql = format!(
         "SELECT counted.n, (SELECT reltuples::bigint FROM pg_class WHERE oid = '{name}'::regclass) \
          FROM (SELECT count(*) AS n FROM (SELECT 1 FROM {name} LIMIT $1) few) counted"
     );
-    let row = link.query_one(&sql, &[&COUNTED]).await?;
+    let row = conn.query_one(&sql, &[&COUNTED]).await?;
     let (counted, estimated): (i64, i64) = (row.get(0), row.get(1));
     Ok(if counted < COUNTED {
         counted as usize
@@ -459,24 +463,24 @@ async fn count_events(link: &PgConnection, day: Day) -> Result<usize, DbError> {
 /// Locks a day's partitions against writes until the commit, and against row locks: a replay locks the events that it
 /// makes deliveries of.
 pub(in crate::postgres) async fn lock_partitions(
-    link: &PgConnection,
+    conn: &PgConnection,
     day: Day,
 ) -> Result<(), DbError> {
-    link.execute("SELECT pg_advisory_xact_lock($1)", &[&lock::PARTITIONS])
+    conn.execute("SELECT pg_advisory_xact_lock($1)", &[&lock::PARTITIONS])
         .await?;
     let names = PARTITIONED.map(|table| day.partition(table)).join(", ");
-    link.batch(&format!("LOCK TABLE {names} IN EXCLUSIVE MODE"))
+    conn.batch(&format!("LOCK TABLE {names} IN EXCLUSIVE MODE"))
         .await
 }
 
 /// Returns deliveries of a day's events that are in other partitions: those that were added later, and those of the
 /// last minute before midnight.
 async fn deliveries_in_other_partitions(
-    link: &PgConnection,
+    conn: &PgConnection,
     day: Day,
 ) -> Result<Vec<DeliveryId>, DbError> {
     let past = day.next().first_id();
-    let added = link
+    let added = conn
         .query(
             "SELECT delivery_id FROM added WHERE event_id >= $1 AND event_id < $2",
             &[&Id(day.first_id()), &Id(past)],
@@ -497,7 +501,7 @@ async fn deliveries_in_other_partitions(
          greatest(length(deliveries) - 31, 1) FOR 16) >= $2",
         day.partition("events")
     );
-    let rows = link
+    let rows = conn
         .query(&sql, &[&Id(late), &past.to_be_bytes().as_slice()])
         .await?;
     for row in &rows {
@@ -513,7 +517,7 @@ async fn deliveries_in_other_partitions(
 
 /// Returns whether these deliveries ended at least this long ago.
 async fn have_ended(
-    link: &PgConnection,
+    conn: &PgConnection,
     ids: &[DeliveryId],
     now: Timestamp,
     keep: Span,
@@ -523,7 +527,7 @@ async fn have_ended(
         return Ok(true);
     };
     let ended_by = Timestamp(now.0.saturating_sub(keep.as_millis()));
-    let row = link
+    let row = conn
         .query_one(
             "SELECT NOT EXISTS (SELECT 1 FROM waiting WHERE id = ANY($1)) AND NOT EXISTS \
              (SELECT 1 FROM ended WHERE id = ANY($1) AND id >= $2 AND id <= $3 AND ended_at > $4)",
@@ -534,11 +538,11 @@ async fn have_ended(
 }
 
 pub(in crate::postgres) async fn drop_partitions(
-    link: &PgConnection,
+    conn: &PgConnection,
     day: Day,
 ) -> Result<(), DbError> {
     let names = PARTITIONED.map(|table| day.partition(table)).join(", ");
-    link.batch(&format!("DROP TABLE {names}")).await
+    conn.batch(&format!("DROP TABLE {names}")).await
 }
 
 #[cfg(test)]

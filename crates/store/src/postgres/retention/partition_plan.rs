@@ -18,7 +18,7 @@ use crate::Kept;
 use crate::postgres::schema::columns::Id;
 use crate::postgres::schema::partitions::Day;
 use crate::retention::is_over;
-use crate::stretches::SkipRanges;
+use crate::skip_ranges::SkipRanges;
 
 /// Maximum number of tenants with early rows that are searched tenant by tenant.
 const FEW_TENANTS: usize = 50;
@@ -48,15 +48,15 @@ pub(in crate::postgres) enum Task {
     /// Drop the attempts of the day.
     DropAttempts { longest: Kept },
     /// Delete some rows that expire before the day is dropped.
-    Walk(Walk),
+    ScanStep(ScanStep),
     /// Do nothing for now.
-    Rest,
+    Idle,
 }
 
 /// One step of a scan through a day's events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::postgres) struct Walk {
-    pub(in crate::postgres) whose: ScanScope,
+pub(in crate::postgres) struct ScanStep {
+    pub(in crate::postgres) scope: ScanScope,
     pub(in crate::postgres) above: Id,
     /// The retention periods after which the day is dropped as a whole; `None` if all of it is deleted row by row.
     pub(in crate::postgres) whole: Option<Kept>,
@@ -65,7 +65,7 @@ pub(in crate::postgres) struct Walk {
 /// The tenants whose events are scanned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::postgres) enum ScanScope {
-    Everybody,
+    AllTenants,
     Tenant(i64),
 }
 
@@ -85,16 +85,16 @@ pub(in crate::postgres) struct ScanResult {
 /// The partition plans of all large days.
 #[derive(Debug, Default)]
 pub(in crate::postgres) struct PartitionPlans {
-    pages: BTreeMap<Day, PartitionPlan>,
+    plans: BTreeMap<Day, PartitionPlan>,
 }
 
 /// The partition plan of one day.
 #[derive(Debug, Default)]
 struct PartitionPlan {
     survey: Option<Survey>,
-    strolls: BTreeMap<ScanScope, Scan>,
+    scans: BTreeMap<ScanScope, Scan>,
     round: Round,
-    rests_until: Option<Timestamp>,
+    idle_until: Option<Timestamp>,
 }
 
 /// The tenants that have rows in a day.
@@ -130,52 +130,52 @@ struct Round {
 struct Scan {
     whole: Option<Kept>,
     above: Id,
-    stretches: SkipRanges<Id>,
+    skip_ranges: SkipRanges<Id>,
     /// The earliest time at which a row that was read or skipped in this scan can expire.
     soonest: Option<Timestamp>,
     /// Nothing in this scan can expire before this time.
-    rests_until: Option<Timestamp>,
+    idle_until: Option<Timestamp>,
 }
 
 impl PartitionPlans {
     /// Drops the plans of all other days.
     pub(in crate::postgres) fn keep_only(&mut self, days: &[Day]) {
-        self.pages.retain(|day, _| days.contains(day));
+        self.plans.retain(|day, _| days.contains(day));
     }
 
     /// Drops all plans.
     pub(in crate::postgres) fn forget(&mut self) {
-        self.pages.clear();
+        self.plans.clear();
     }
 
     /// Drops the plan of a day that was dropped.
     pub(in crate::postgres) fn forget_day(&mut self, day: Day) {
-        self.pages.remove(&day);
+        self.plans.remove(&day);
     }
 
     /// Updates the plans after some tenants' retention periods have changed to these.
-    pub(in crate::postgres) fn minds_changed(&mut self, to: &[Kept]) {
-        for page in self.pages.values_mut() {
-            page.minds_changed(to);
+    pub(in crate::postgres) fn policies_changed(&mut self, to: &[Kept]) {
+        for plan in self.plans.values_mut() {
+            plan.policies_changed(to);
         }
     }
 
     /// Returns whether nothing of a day can expire yet.
     pub(in crate::postgres) fn can_skip(&self, day: Day, now: Timestamp) -> bool {
-        let page = self.pages.get(&day);
-        page.and_then(|page| page.rests_until)
+        let plan = self.plans.get(&day);
+        plan.and_then(|plan| plan.idle_until)
             .is_some_and(|until| until > now)
     }
 
-    /// Returns the next action for a day. [`Task::Rest`] ends its turn in this run.
+    /// Returns the next action for a day. [`Task::Idle`] ends its turn in this run.
     pub(in crate::postgres) fn next(&mut self, day: Day, now: Timestamp) -> Task {
-        self.pages.entry(day).or_default().next(day, now)
+        self.plans.entry(day).or_default().next(day, now)
     }
 
     /// Makes dropping a day be tried again in this run, because rows that prevented it are being deleted.
     pub(in crate::postgres) fn try_again(&mut self, day: Day) {
-        if let Some(page) = self.pages.get_mut(&day) {
-            page.round.tried = false;
+        if let Some(plan) = self.plans.get_mut(&day) {
+            plan.round.tried = false;
         }
     }
 
@@ -186,35 +186,35 @@ impl PartitionPlans {
         found: Vec<(i64, Kept)>,
         above: Option<i64>,
     ) {
-        if let Some(page) = self.pages.get_mut(&day) {
-            page.surveyed(found, above);
+        if let Some(plan) = self.plans.get_mut(&day) {
+            plan.surveyed(found, above);
         }
     }
 
     /// Reports a step.
-    pub(in crate::postgres) fn walked(
+    pub(in crate::postgres) fn scanned(
         &mut self,
         day: Day,
         now: Timestamp,
-        walk: Walk,
-        walked: ScanResult,
+        scan_step: ScanStep,
+        scanned: ScanResult,
     ) {
-        if let Some(page) = self.pages.get_mut(&day) {
-            page.walked(day, now, walk, walked);
+        if let Some(plan) = self.plans.get_mut(&day) {
+            plan.scanned(day, now, scan_step, scanned);
         }
-        if self.remembered() > MAX_SKIP_RANGES {
-            for (other, page) in &mut self.pages {
+        if self.skip_range_count() > MAX_SKIP_RANGES {
+            for (other, plan) in &mut self.plans {
                 if *other != day {
-                    page.strolls.clear();
-                    page.rests_until = None;
+                    plan.scans.clear();
+                    plan.idle_until = None;
                 }
             }
         }
     }
 
-    fn remembered(&self) -> usize {
-        let strolls = self.pages.values().flat_map(|page| page.strolls.values());
-        strolls.map(|stroll| 1 + stroll.stretches.len()).sum()
+    fn skip_range_count(&self) -> usize {
+        let scans = self.plans.values().flat_map(|plan| plan.scans.values());
+        scans.map(|scan| 1 + scan.skip_ranges.len()).sum()
     }
 }
 
@@ -241,7 +241,7 @@ impl Survey {
     }
 
     /// Returns the time at which all rows of the day have expired.
-    fn goes_at(&self, day: Day) -> Timestamp {
+    fn drop_at(&self, day: Day) -> Timestamp {
         day.next().begins().after(self.longest.deliveries)
     }
 
@@ -261,23 +261,23 @@ impl Survey {
         let early = early.filter(|(_, shortest)| *shortest < UNTIL_DAY_IS_DROPPED);
         self.early = early.map(|((no, _), _)| ScanScope::Tenant(*no)).collect();
         if self.early.len() > FEW_TENANTS || 2 * self.early.len() > tenants.len() {
-            self.early = vec![ScanScope::Everybody];
+            self.early = vec![ScanScope::AllTenants];
         }
     }
 }
 
 impl PartitionPlan {
-    fn minds_changed(&mut self, to: &[Kept]) {
+    fn policies_changed(&mut self, to: &[Kept]) {
         if let Some(survey) = &mut self.survey {
             survey.outdated = true;
             survey.longest = to.iter().fold(survey.longest, longest);
         }
-        for stroll in self.strolls.values_mut() {
-            stroll.stretches.forget();
-            stroll.soonest = Some(Timestamp(0));
-            stroll.rests_until = None;
+        for scan in self.scans.values_mut() {
+            scan.skip_ranges.forget();
+            scan.soonest = Some(Timestamp(0));
+            scan.idle_until = None;
         }
-        self.rests_until = None;
+        self.idle_until = None;
     }
 
     fn next(&mut self, day: Day, now: Timestamp) -> Task {
@@ -288,16 +288,16 @@ impl PartitionPlan {
             self.survey = self.survey.take().filter(|it| incomplete(it) || holds(it));
         }
         let survey = self.survey.get_or_insert_with(|| Survey::begin(now));
-        let goes_at = survey.goes_at(day);
-        if survey.above.is_none() && survey.began < goes_at && goes_at <= now {
+        let drop_at = survey.drop_at(day);
+        if survey.above.is_none() && survey.began < drop_at && drop_at <= now {
             *survey = Survey::begin(now);
         }
         if let Some(above) = survey.above {
             return Task::Survey { above };
         }
         let longest = survey.longest;
-        let goes_at = survey.goes_at(day);
-        if goes_at <= now && !std::mem::replace(&mut self.round.tried, true) {
+        let drop_at = survey.drop_at(day);
+        if drop_at <= now && !std::mem::replace(&mut self.round.tried, true) {
             return Task::Drop { longest };
         }
         let attempts_at = day.next().begins().after(longest.attempts);
@@ -308,9 +308,9 @@ impl PartitionPlan {
         {
             return Task::DropAttempts { longest };
         }
-        let whole = (!is_over(goes_at, MAX_DROP_DELAY, now)).then_some(longest);
+        let whole = (!is_over(drop_at, MAX_DROP_DELAY, now)).then_some(longest);
         let mut until = survey.holds_until(day);
-        for at in [Some(goes_at), attempts_go.then_some(attempts_at)] {
+        for at in [Some(drop_at), attempts_go.then_some(attempts_at)] {
             let at = at.map(|at| {
                 if at > now {
                     at
@@ -321,12 +321,12 @@ impl PartitionPlan {
             until = at.map_or(until, |at| at.min(until));
         }
         match self.next_scan_step(day, now, whole) {
-            Ok(walk) => Task::Walk(walk),
-            Err(strolls_until) => {
+            Ok(scan_step) => Task::ScanStep(scan_step),
+            Err(scans_until) => {
                 self.round = Round::default();
                 let holds = self.survey.as_ref().is_some_and(|it| !it.outdated);
-                self.rests_until = holds.then_some(until.min(strolls_until));
-                Task::Rest
+                self.idle_until = holds.then_some(until.min(scans_until));
+                Task::Idle
             }
         }
     }
@@ -337,37 +337,34 @@ impl PartitionPlan {
         day: Day,
         now: Timestamp,
         whole: Option<Kept>,
-    ) -> Result<Walk, Timestamp> {
+    ) -> Result<ScanStep, Timestamp> {
         let survey = self.survey.as_ref().expect("it was surveyed");
         let soonest = match whole {
             Some(_) => survey.soonest,
             None => survey.soonest_of_all,
         };
-        let first_goes_at = day.begins().after(soonest);
-        if first_goes_at > now {
-            return Err(first_goes_at);
+        let first_expiry = day.begins().after(soonest);
+        if first_expiry > now {
+            return Err(first_expiry);
         }
-        let everybody = [ScanScope::Everybody];
-        let early = whole.map_or(everybody.as_slice(), |_| &survey.early);
-        self.strolls.retain(|whose, _| early.contains(whose));
-        for whose in early.iter().filter(|whose| Some(**whose) > self.round.done) {
-            let stroll = self.strolls.entry(*whose);
-            let stroll = stroll.or_insert_with(|| Scan::begin(day, whole));
-            if stroll.whole != whole {
-                *stroll = Scan::begin(day, whole);
+        let all_tenants = [ScanScope::AllTenants];
+        let early = whole.map_or(all_tenants.as_slice(), |_| &survey.early);
+        self.scans.retain(|scope, _| early.contains(scope));
+        for scope in early.iter().filter(|scope| Some(**scope) > self.round.done) {
+            let scan = self.scans.entry(*scope);
+            let scan = scan.or_insert_with(|| Scan::begin(day, whole));
+            if scan.whole != whole {
+                *scan = Scan::begin(day, whole);
             }
-            if stroll.rests_until.is_none_or(|until| until <= now) {
-                return Ok(Walk {
-                    whose: *whose,
-                    above: stroll.on(now),
+            if scan.idle_until.is_none_or(|until| until <= now) {
+                return Ok(ScanStep {
+                    scope: *scope,
+                    above: scan.on(now),
                     whole,
                 });
             }
         }
-        let rest = self
-            .strolls
-            .values()
-            .filter_map(|stroll| stroll.rests_until);
+        let rest = self.scans.values().filter_map(|scan| scan.idle_until);
         Err(rest.min().unwrap_or(Timestamp(u64::MAX)))
     }
 
@@ -386,25 +383,27 @@ impl PartitionPlan {
         }
     }
 
-    fn walked(&mut self, day: Day, now: Timestamp, walk: Walk, walked: ScanResult) {
-        let (Some(stroll), Some(survey)) = (self.strolls.get_mut(&walk.whose), &self.survey) else {
+    fn scanned(&mut self, day: Day, now: Timestamp, scan_step: ScanStep, scanned: ScanResult) {
+        let (Some(scan), Some(survey)) = (self.scans.get_mut(&scan_step.scope), &self.survey)
+        else {
             return;
         };
-        if let Some(settled) = walked.settled {
-            stroll
-                .stretches
-                .looked_at(walk.above, settled, walked.until);
+        if let Some(settled) = scanned.settled {
+            scan.skip_ranges
+                .looked_at(scan_step.above, settled, scanned.until);
         }
-        stroll.note(walked.until);
-        match walked.last.filter(|_| walked.more) {
-            Some(last) => stroll.above = last,
+        scan.note(scanned.until);
+        match scanned.last.filter(|_| scanned.more) {
+            Some(last) => scan.above = last,
             None => {
                 // Rows that are inserted after this step expire no earlier than this.
-                let soonest = walk.whole.map_or(survey.soonest_of_all, |_| survey.soonest);
-                stroll.note(Some(now.after(soonest)));
-                stroll.rests_until = stroll.soonest.take();
-                stroll.above = before(day);
-                self.round.done = Some(walk.whose);
+                let soonest = scan_step
+                    .whole
+                    .map_or(survey.soonest_of_all, |_| survey.soonest);
+                scan.note(Some(now.after(soonest)));
+                scan.idle_until = scan.soonest.take();
+                scan.above = before(day);
+                self.round.done = Some(scan_step.scope);
             }
         }
     }
@@ -415,15 +414,15 @@ impl Scan {
         Scan {
             whole,
             above: before(day),
-            stretches: SkipRanges::default(),
+            skip_ranges: SkipRanges::default(),
             soonest: None,
-            rests_until: None,
+            idle_until: None,
         }
     }
 
     /// Returns the id after which to continue.
     fn on(&mut self, now: Timestamp) -> Id {
-        let (above, soonest) = self.stretches.passed(self.above, now);
+        let (above, soonest) = self.skip_ranges.passed(self.above, now);
         self.note(soonest);
         self.above = above;
         above

@@ -23,16 +23,16 @@ const MAX_CLOCK_STEP_BACK: Span = Span::from_mins(1);
 
 /// The retention settings and the change number of the last step.
 #[derive(Debug)]
-pub(in crate::postgres) struct Heard {
+pub(in crate::postgres) struct SeenSettings {
     last: Option<i64>,
     /// The server's settings, for tenants without their own.
     retention: Option<Retention>,
     at: Timestamp,
 }
 
-impl Default for Heard {
-    fn default() -> Heard {
-        Heard {
+impl Default for SeenSettings {
+    fn default() -> SeenSettings {
+        SeenSettings {
             last: None,
             retention: None,
             at: Timestamp(0),
@@ -40,7 +40,7 @@ impl Default for Heard {
     }
 }
 
-impl Heard {
+impl SeenSettings {
     /// Returns whether the server's settings are the same as in the last step, and stores the new ones.
     fn is_kept_as(&mut self, retention: &Retention) -> bool {
         let now = Retention {
@@ -54,14 +54,14 @@ impl Heard {
 }
 
 /// Reads the changes since the last step, and updates or drops what depends on them.
-pub(in crate::postgres) async fn hear(
-    link: &PgConnection,
+pub(in crate::postgres) async fn apply_changes(
+    conn: &PgConnection,
     now: Timestamp,
     retention: &Retention,
     progress: &mut RunProgress,
 ) -> Result<(), DbError> {
-    let since = progress.heard.last.unwrap_or(i64::MAX);
-    let rows = link
+    let since = progress.seen_settings.last.unwrap_or(i64::MAX);
+    let rows = conn
         .query(
             "SELECT d.last_change, c.id FROM directory d LEFT JOIN LATERAL (SELECT id FROM changes \
              WHERE no > $1 AND kind = $2 LIMIT $3) c ON true",
@@ -69,10 +69,10 @@ pub(in crate::postgres) async fn hear(
         )
         .await?;
     let last: Option<i64> = rows.first().map(|row| row.get(0));
-    progress.heard.last = last;
-    let same = progress.heard.is_kept_as(retention);
+    progress.seen_settings.last = last;
+    let same = progress.seen_settings.is_kept_as(retention);
     let missed = last.is_none_or(|last| last < since || last - since > MAX_CHANGES);
-    let before = std::mem::replace(&mut progress.heard.at, now);
+    let before = std::mem::replace(&mut progress.seen_settings.at, now);
     let back = now.after(MAX_CLOCK_STEP_BACK) < before;
     if !same || missed || back || rows.len() as i64 >= MAX_TRACKED_CHANGES {
         progress.forget();
@@ -85,9 +85,9 @@ pub(in crate::postgres) async fn hear(
     if changed.is_empty() {
         return Ok(());
     }
-    let minds = changed_retention(link, retention, &changed).await?;
-    if !minds.is_empty() {
-        progress.minds_changed(&minds);
+    let policies = changed_retention(conn, retention, &changed).await?;
+    if !policies.is_empty() {
+        progress.policies_changed(&policies);
     }
     Ok(())
 }
@@ -96,29 +96,29 @@ pub(in crate::postgres) async fn hear(
 /// tenant is kept for the server's periods. These are included if a tenant is not found or changed more than once,
 /// because an earlier tenant with the same id may have been deleted.
 async fn changed_retention(
-    link: &PgConnection,
+    conn: &PgConnection,
     retention: &Retention,
     changed: &BTreeMap<&str, usize>,
 ) -> Result<Vec<Kept>, DbError> {
     let tenants: Vec<&str> = changed.keys().copied().collect();
-    let rows = link
+    let rows = conn
         .query(
             "SELECT id, limits, plan, revision FROM tenants WHERE id = ANY($1) AND NOT deleted",
             &[&tenants],
         )
         .await?;
-    let mut minds = Vec::new();
+    let mut policies = Vec::new();
     let mut there = Vec::new();
     for row in &rows {
         there.push(row.get::<_, &str>(0));
         if row.get::<_, i64>(3) > 0 {
             let limits: Limits = from_json(row.get(1))?;
-            minds.push(retention.of(&limits, row.get(2)));
+            policies.push(retention.of(&limits, row.get(2)));
         }
     }
     let deleted = |(tenant, times): (&&str, &usize)| *times > 1 || !there.contains(tenant);
     if changed.iter().any(deleted) {
-        minds.push(retention.of_deleted_tenant());
+        policies.push(retention.of_deleted_tenant());
     }
-    Ok(minds)
+    Ok(policies)
 }

@@ -11,10 +11,10 @@ use posthaste_core::time::{Span, Timestamp};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::delete_rows::{
-    DeliverySet, hold, name_added, remember, remove, remove_attempts, remove_payloads,
+    DeliverySet, hold, name_added, remove, remove_attempts, remove_payloads, store_last_id,
 };
 use super::partition_plan::PartitionPlans;
-use super::policy_changes::Heard;
+use super::policy_changes::SeenSettings;
 use super::scan::last_safe_id;
 use super::{empty_days, large_days, policy_changes};
 use crate::postgres::connection::PgConnection;
@@ -25,7 +25,7 @@ use crate::postgres::schema::partitions::Day;
 use crate::postgres::write::write_context::WriteContext;
 use crate::postgres::write::{alerts, audit, sessions, stats};
 use crate::retention::is_over;
-use crate::stretches::SkipRanges;
+use crate::skip_ranges::SkipRanges;
 use crate::{Kept, Limits, Retention, RetentionStepResult};
 
 /// Maximum number of deliveries per event, on average, that a step reads, so that a step stays short if events have
@@ -40,13 +40,13 @@ pub(in crate::postgres) struct RunProgress {
     /// The last event of the previous step; `None` at the start of a run.
     pub(in crate::postgres) up_to: Option<Id>,
     /// Skip ranges of the days that are not large.
-    pub(in crate::postgres) stretches: SkipRanges<Id>,
+    pub(in crate::postgres) skip_ranges: SkipRanges<Id>,
     /// The large days, as found at the start of the run.
     pub(in crate::postgres) large: Option<Vec<Day>>,
     /// The partition plans of the large days.
-    pub(in crate::postgres) almanac: PartitionPlans,
+    pub(in crate::postgres) partition_plans: PartitionPlans,
     /// The retention settings of the last step, and the last change of tenants that was read.
-    pub(in crate::postgres) heard: Heard,
+    pub(in crate::postgres) seen_settings: SeenSettings,
     /// The last replay that was read; `None` after the last one.
     replays_up_to: Option<Id>,
     /// Time of the last search for empty days.
@@ -54,7 +54,7 @@ pub(in crate::postgres) struct RunProgress {
 }
 
 /// An event that a step reads.
-pub(in crate::postgres) struct EventToCheck {
+pub(in crate::postgres) struct ScannedEvent {
     pub(in crate::postgres) id: Id,
     pub(in crate::postgres) tenant_no: i64,
     pub(in crate::postgres) created_at: Timestamp,
@@ -65,81 +65,81 @@ pub(in crate::postgres) struct EventToCheck {
 
 /// Runs one step.
 pub(in crate::postgres) async fn step(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     now: Timestamp,
     retention: &Retention,
 ) -> Result<RetentionStepResult, DbError> {
     if retention.step == 0 {
         return Ok(RetentionStepResult::default());
     }
-    let mut progress = std::mem::take(&mut scene.memory.tidying);
+    let mut progress = std::mem::take(&mut context.cache.retention_progress);
     // If the step fails, the run continues from here; all other knowledge is computed again.
-    scene.memory.tidying.up_to = progress.up_to;
-    let tidied = step_on(scene, now, retention, &mut progress).await?;
-    scene.effects.tidying = Some(progress);
-    Ok(tidied)
+    context.cache.retention_progress.up_to = progress.up_to;
+    let deleted = step_on(context, now, retention, &mut progress).await?;
+    context.effects.retention_progress = Some(progress);
+    Ok(deleted)
 }
 
 async fn step_on(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     now: Timestamp,
     retention: &Retention,
     progress: &mut RunProgress,
 ) -> Result<RetentionStepResult, DbError> {
     if progress.up_to.is_none() || progress.large.is_none() {
-        let large = large_days::large_days(scene).await?;
-        progress.almanac.keep_only(&large);
+        let large = large_days::large_days(context).await?;
+        progress.partition_plans.keep_only(&large);
         progress.large = Some(large);
     }
-    policy_changes::hear(&scene.link, now, retention, progress).await?;
+    policy_changes::apply_changes(&context.conn, now, retention, progress).await?;
     let (above, large) = progress.pass_over(now);
     if let Some(day) = large.filter(|day| day.first_id() <= above.saturating_add(1)) {
-        let almanac = &mut progress.almanac;
-        let step = large_days::step(scene, now, retention, day, almanac).await?;
+        let partition_plans = &mut progress.partition_plans;
+        let step = large_days::step(context, now, retention, day, partition_plans).await?;
         if step.over {
             progress.up_to = Some(Id(day.next().first_id() - 1));
         }
         return Ok(RetentionStepResult {
             more: true,
-            ..step.tidied
+            ..step.deleted
         });
     }
     let below = large.map_or(u128::MAX, Day::first_id);
-    let passed = progress.stretches.pass_over(Id(above), now);
+    let passed = progress.skip_ranges.pass_over(Id(above), now);
     let above = passed.0.min(below - 1);
-    let (looked_at, more) = look_at(&scene.link, above, below, retention.step).await?;
+    let (looked_at, more) = read_events(&context.conn, above, below, retention.step).await?;
     let last = looked_at.last().map(|event| event.id);
     let up_to = last
         .filter(|_| more)
         .or(large.map(|day| Id(day.first_id() - 1)));
-    let kept = kept_of_events(&scene.link, &looked_at, retention).await?;
+    let kept = kept_of_events(&context.conn, &looked_at, retention).await?;
     let settled = last_safe_id(&looked_at, now);
-    let (tidied, until) = act(scene, now, looked_at, |event| kept[&event.tenant_no]).await?;
+    let (deleted, until) = act(context, now, looked_at, |event| kept[&event.tenant_no]).await?;
     if let Some(settled) = settled {
-        progress.stretches.looked_at(Id(above), settled, until);
+        progress.skip_ranges.looked_at(Id(above), settled, until);
     }
     if up_to.is_none() {
-        remove_replays(scene, now, retention, progress).await?;
-        progress.emptied_at = empty_days::drop_empty(scene, now, progress.emptied_at).await?;
+        remove_replays(context, now, retention, progress).await?;
+        progress.emptied_at = empty_days::drop_empty(context, now, progress.emptied_at).await?;
     }
     progress.up_to = up_to;
     Ok(RetentionStepResult {
         more: up_to.is_some(),
-        ..tidied
+        ..deleted
     })
 }
 
 impl RunProgress {
     /// Drops all skip ranges and partition plans.
     pub(in crate::postgres) fn forget(&mut self) {
-        self.stretches.forget();
-        self.almanac.forget();
+        self.skip_ranges.forget();
+        self.partition_plans.forget();
     }
 
     /// Updates the plans after some tenants' retention periods have changed to these.
-    pub(in crate::postgres) fn minds_changed(&mut self, to: &[Kept]) {
-        self.stretches.forget();
-        self.almanac.minds_changed(to);
+    pub(in crate::postgres) fn policies_changed(&mut self, to: &[Kept]) {
+        self.skip_ranges.forget();
+        self.partition_plans.policies_changed(to);
     }
 
     /// Returns the id after which to continue, and the next large day. Skips large days in which nothing can expire
@@ -151,7 +151,8 @@ impl RunProgress {
             if past <= above {
                 continue;
             }
-            if day.first_id() > above.saturating_add(1) || !self.almanac.can_skip(*day, now) {
+            if day.first_id() > above.saturating_add(1) || !self.partition_plans.can_skip(*day, now)
+            {
                 return (above, Some(*day));
             }
             above = past;
@@ -162,25 +163,25 @@ impl RunProgress {
 
 /// Deletes some expired sessions, stats, audit entries and alerts. Returns whether there may be more.
 pub(in crate::postgres) async fn delete_expired_entries(
-    link: &PgConnection,
+    conn: &PgConnection,
     now: Timestamp,
     step: usize,
 ) -> Result<bool, DbError> {
-    let passes = sessions::tidy(link, now, step).await?;
-    let entries = audit::tidy(link, now, step).await?;
-    let alerts = alerts::tidy(link, now, step).await?;
-    let figures = stats::tidy(link, now, step).await?;
-    Ok(step > 0 && passes.max(entries).max(alerts).max(figures) == step)
+    let sessions = sessions::delete_expired(conn, now, step).await?;
+    let entries = audit::delete_expired(conn, now, step).await?;
+    let alerts = alerts::delete_expired(conn, now, step).await?;
+    let buckets = stats::delete_expired(conn, now, step).await?;
+    Ok(step > 0 && sessions.max(entries).max(alerts).max(buckets) == step)
 }
 
-/// The columns that [`read_old`] expects.
+/// The columns that [`read_event`] expects.
 pub(in crate::postgres) const EVENT_COLUMNS: &str = "id, tenant_no, created_at, idempotency_key, deliveries, \
     payload_removed_at IS NOT NULL";
 
 /// Reads an event from a row of [`EVENT_COLUMNS`].
-pub(in crate::postgres) fn read_old(row: &tokio_postgres::Row) -> EventToCheck {
+pub(in crate::postgres) fn read_event(row: &tokio_postgres::Row) -> ScannedEvent {
     let accepted = read_list(row.get(4)).into_iter();
-    EventToCheck {
+    ScannedEvent {
         id: row.get(0),
         tenant_no: row.get(1),
         created_at: at(row.get(2)),
@@ -194,10 +195,10 @@ pub(in crate::postgres) fn read_old(row: &tokio_postgres::Row) -> EventToCheck {
 pub(in crate::postgres) fn a_step(
     rows: &[tokio_postgres::Row],
     count: usize,
-) -> (Vec<EventToCheck>, bool) {
+) -> (Vec<ScannedEvent>, bool) {
     let mut deliveries = 0;
-    let mut events: Vec<EventToCheck> = Vec::with_capacity(rows.len());
-    for event in rows.iter().map(read_old) {
+    let mut events: Vec<ScannedEvent> = Vec::with_capacity(rows.len());
+    for event in rows.iter().map(read_event) {
         deliveries += event.deliveries.len();
         events.push(event);
         if deliveries >= count.saturating_mul(DELIVERIES_PER_EVENT) {
@@ -208,16 +209,16 @@ pub(in crate::postgres) fn a_step(
     (events, more)
 }
 
-async fn look_at(
-    link: &PgConnection,
+async fn read_events(
+    conn: &PgConnection,
     above: u128,
     below: u128,
     count: usize,
-) -> Result<(Vec<EventToCheck>, bool), DbError> {
+) -> Result<(Vec<ScannedEvent>, bool), DbError> {
     let sql = format!(
         "SELECT {EVENT_COLUMNS} FROM events WHERE id > $1 AND id < $2 ORDER BY id LIMIT $3"
     );
-    let rows = link
+    let rows = conn
         .query(&sql, &[&Id(above), &Id(below), &most(count)])
         .await?;
     Ok(a_step(&rows, count))
@@ -225,13 +226,13 @@ async fn look_at(
 
 /// Returns the retention periods of some tenants. Data of a deleted tenant is kept for the server's default periods.
 pub(in crate::postgres) async fn retention_by_tenant(
-    link: &PgConnection,
+    conn: &PgConnection,
     tenants: &[i64],
     retention: &Retention,
 ) -> Result<FxHashMap<i64, Kept>, DbError> {
-    let nobody = retention.of_deleted_tenant();
-    let mut kept: FxHashMap<i64, Kept> = tenants.iter().map(|no| (*no, nobody)).collect();
-    let rows = link
+    let deleted_tenant = retention.of_deleted_tenant();
+    let mut kept: FxHashMap<i64, Kept> = tenants.iter().map(|no| (*no, deleted_tenant)).collect();
+    let rows = conn
         .query(
             "SELECT no, limits, plan FROM tenants WHERE no = ANY($1) AND NOT deleted",
             &[&tenants],
@@ -246,14 +247,14 @@ pub(in crate::postgres) async fn retention_by_tenant(
 
 /// The same for the tenants of some events.
 pub(in crate::postgres) async fn kept_of_events(
-    link: &PgConnection,
-    events: &[EventToCheck],
+    conn: &PgConnection,
+    events: &[ScannedEvent],
     retention: &Retention,
 ) -> Result<FxHashMap<i64, Kept>, DbError> {
     let mut tenants: Vec<i64> = events.iter().map(|event| event.tenant_no).collect();
     tenants.sort_unstable();
     tenants.dedup();
-    retention_by_tenant(link, &tenants, retention).await
+    retention_by_tenant(conn, &tenants, retention).await
 }
 
 /// The parts of some events that have expired.
@@ -269,38 +270,38 @@ struct Expired {
 /// Deletes the expired parts of some events, which must be sorted by id. Also returns the earliest time at which a
 /// part of the rest can expire, or `None` if there is no rest.
 pub(in crate::postgres) async fn act(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     now: Timestamp,
-    mut events: Vec<EventToCheck>,
-    kept: impl Fn(&EventToCheck) -> Kept,
+    mut events: Vec<ScannedEvent>,
+    kept: impl Fn(&ScannedEvent) -> Kept,
 ) -> Result<(RetentionStepResult, Option<Timestamp>), DbError> {
-    let link = scene.link.clone();
-    let (mut doomed, _) = judge(&link, now, &mut events, &kept).await?;
-    if !doomed.is_empty() {
-        events.retain(|event| doomed.names(event));
+    let conn = context.conn.clone();
+    let (mut expired, _) = find_expired(&conn, now, &mut events, &kept).await?;
+    if !expired.is_empty() {
+        events.retain(|event| expired.names(event));
         // Another transaction may be replaying one of these deliveries. After these locks, a new replay finds
         // nothing.
-        let deliveries = doomed.deliveries(&events);
-        let held = hold(&link, &mut events, deliveries).await?;
-        let (again, ends) = judge(&link, now, &mut events, &kept).await?;
-        doomed = doomed.confirm(now, again, &events, |id| {
+        let deliveries = expired.deliveries(&events);
+        let held = hold(&conn, &mut events, deliveries).await?;
+        let (again, ends) = find_expired(&conn, now, &mut events, &kept).await?;
+        expired = expired.confirm(now, again, &events, |id| {
             held.contains(&id) || ends.get(&id).is_none_or(|end| end.at.is_none())
         });
     }
-    let until = doomed.until;
-    let payloads: Vec<Id> = doomed.payloads.iter().copied().collect();
-    let payloads = remove_payloads(&link, now, &payloads).await?;
-    let attempts: Vec<Id> = doomed.attempts.iter().copied().collect();
-    remove_attempts(&link, &attempts).await?;
-    events.retain(|event| doomed.events.contains(&event.id));
-    remove(scene, &events).await?;
-    let tidied = RetentionStepResult {
+    let until = expired.until;
+    let payloads: Vec<Id> = expired.payloads.iter().copied().collect();
+    let payloads = remove_payloads(&conn, now, &payloads).await?;
+    let attempts: Vec<Id> = expired.attempts.iter().copied().collect();
+    remove_attempts(&conn, &attempts).await?;
+    events.retain(|event| expired.events.contains(&event.id));
+    remove(context, &events).await?;
+    let deleted = RetentionStepResult {
         events: events.len(),
         payloads,
         attempts: attempts.len(),
         more: false,
     };
-    Ok((tidied, until))
+    Ok((deleted, until))
 }
 
 impl Expired {
@@ -318,8 +319,8 @@ impl Expired {
 
     /// Returns the deliveries of which something is deleted. If only the payload of an event is deleted, locking the
     /// event is enough.
-    fn deliveries(&self, events: &[EventToCheck]) -> Option<DeliverySet> {
-        let go = |event: &&EventToCheck| self.events.contains(&event.id);
+    fn deliveries(&self, events: &[ScannedEvent]) -> Option<DeliverySet> {
+        let go = |event: &&ScannedEvent| self.events.contains(&event.id);
         let gone = events.iter().filter(go).flat_map(|event| &event.deliveries);
         DeliverySet::these(gone.chain(&self.attempts).copied().collect())
     }
@@ -330,7 +331,7 @@ impl Expired {
         mut self,
         now: Timestamp,
         again: Expired,
-        events: &[EventToCheck],
+        events: &[ScannedEvent],
         is_held: impl Fn(Id) -> bool,
     ) -> Expired {
         let before = (self.events.len(), self.payloads.len(), self.attempts.len());
@@ -353,7 +354,7 @@ impl Expired {
     }
 
     /// Returns whether a part of an event has expired.
-    fn names(&self, event: &EventToCheck) -> bool {
+    fn names(&self, event: &ScannedEvent) -> bool {
         self.events.contains(&event.id)
             || self.payloads.contains(&event.id)
             || event.deliveries.iter().any(|id| self.attempts.contains(id))
@@ -369,37 +370,37 @@ struct End {
 }
 
 /// Decides which parts of some events have expired.
-async fn judge(
-    link: &PgConnection,
+async fn find_expired(
+    conn: &PgConnection,
     now: Timestamp,
-    events: &mut [EventToCheck],
-    kept: impl Fn(&EventToCheck) -> Kept,
+    events: &mut [ScannedEvent],
+    kept: impl Fn(&ScannedEvent) -> Kept,
 ) -> Result<(Expired, FxHashMap<Id, End>), DbError> {
-    let mut doomed = Expired::default();
+    let mut expired = Expired::default();
     let mut worth = Vec::new();
     for event in events.iter() {
         let shortest = kept(event).shortest();
         if is_over(event.created_at, shortest, now) {
             worth.push(event.id);
         } else {
-            doomed.note(Some(event.created_at.after(shortest)));
+            expired.note(Some(event.created_at.after(shortest)));
         }
     }
-    name_added(link, events, &worth).await?;
-    let worth = |event: &&EventToCheck| worth.binary_search(&event.id).is_ok();
-    let ends = ends(link, events.iter().filter(worth)).await?;
+    name_added(conn, events, &worth).await?;
+    let worth = |event: &&ScannedEvent| worth.binary_search(&event.id).is_ok();
+    let ends = ends(conn, events.iter().filter(worth)).await?;
     for event in events.iter().filter(worth) {
-        judge_one(now, event, kept(event), &ends, &mut doomed);
+        select_expired(now, event, kept(event), &ends, &mut expired);
     }
-    Ok((doomed, ends))
+    Ok((expired, ends))
 }
 
-fn judge_one(
+fn select_expired(
     now: Timestamp,
-    event: &EventToCheck,
+    event: &ScannedEvent,
     kept: Kept,
     ends: &FxHashMap<Id, End>,
-    doomed: &mut Expired,
+    expired: &mut Expired,
 ) {
     let found = || {
         let ids = event.deliveries.iter();
@@ -411,30 +412,30 @@ fn judge_one(
     }
     let over = |end: Option<Timestamp>, keep: Span| end.is_some_and(|end| is_over(end, keep, now));
     if over(last_end, kept.deliveries) {
-        doomed.events.insert(event.id);
+        expired.events.insert(event.id);
         return;
     }
     // A delivery that is replayed, on any node, ends after now, so its attempts expire no earlier than one retention
     // period from now. The same holds for a waiting delivery.
-    doomed.note(Some(now.after(kept.attempts)));
+    expired.note(Some(now.after(kept.attempts)));
     match last_end {
-        None => doomed.note(Some(now.after(kept.shortest()))),
-        Some(end) => doomed.note(Some(end.after(kept.deliveries))),
+        None => expired.note(Some(now.after(kept.shortest()))),
+        Some(end) => expired.note(Some(end.after(kept.deliveries))),
     }
     match last_end {
         Some(_) if event.payload_gone => {}
         Some(end) if is_over(end, kept.payloads, now) => {
-            doomed.payloads.insert(event.id);
+            expired.payloads.insert(event.id);
         }
-        Some(end) => doomed.note(Some(end.after(kept.payloads))),
+        Some(end) => expired.note(Some(end.after(kept.payloads))),
         None => {}
     }
     for (id, end) in found().filter(|(_, end)| end.has_attempts) {
         match end.at {
             Some(ended) if is_over(ended, kept.attempts, now) => {
-                doomed.attempts.insert(id);
+                expired.attempts.insert(id);
             }
-            Some(ended) => doomed.note(Some(ended.after(kept.attempts))),
+            Some(ended) => expired.note(Some(ended.after(kept.attempts))),
             None => {}
         }
     }
@@ -442,13 +443,13 @@ fn judge_one(
 
 /// Returns the ends of the deliveries of some events.
 async fn ends<'a>(
-    link: &PgConnection,
-    events: impl Iterator<Item = &'a EventToCheck>,
+    conn: &PgConnection,
+    events: impl Iterator<Item = &'a ScannedEvent>,
 ) -> Result<FxHashMap<Id, End>, DbError> {
     let Some(deliveries) = DeliverySet::of(events) else {
         return Ok(FxHashMap::default());
     };
-    let rows = link
+    let rows = conn
         .query(
             "SELECT d.id, d.ended_at, d.attempts > 1 AND EXISTS (SELECT 1 FROM attempts a \
              WHERE a.delivery_id = d.id AND a.delivery_id >= $2 AND a.delivery_id <= $3) \
@@ -469,14 +470,14 @@ async fn ends<'a>(
 
 /// Deletes old replays, some in each run. Their lists of targets were deleted when they ended.
 async fn remove_replays(
-    scene: &WriteContext,
+    context: &WriteContext,
     now: Timestamp,
     retention: &Retention,
     progress: &mut RunProgress,
 ) -> Result<(), DbError> {
-    let link = &scene.link;
+    let conn = &context.conn;
     let above = progress.replays_up_to.unwrap_or(Id(0));
-    let rows = link
+    let rows = conn
         .query(
             "SELECT id, tenant_no, finished_at FROM replays WHERE id > $1 ORDER BY id LIMIT $2",
             &[&above, &most(REPLAYS_AT_ONCE)],
@@ -487,7 +488,7 @@ async fn remove_replays(
     let mut tenants: Vec<i64> = rows.iter().map(|row| row.get(1)).collect();
     tenants.sort_unstable();
     tenants.dedup();
-    let kept = retention_by_tenant(link, &tenants, retention).await?;
+    let kept = retention_by_tenant(conn, &tenants, retention).await?;
     let old = rows.iter().filter(|row| {
         let kept = kept[&row.get::<_, i64>(1)];
         let ended_at = row.get::<_, Option<i64>>(2).map(at);
@@ -495,9 +496,9 @@ async fn remove_replays(
     });
     let old: Vec<Id> = old.map(|row| row.get(0)).collect();
     if let Some(last) = old.iter().max() {
-        link.execute("DELETE FROM replays WHERE id = ANY($1)", &[&old])
+        conn.execute("DELETE FROM replays WHERE id = ANY($1)", &[&old])
             .await?;
-        remember(link, *last).await?;
+        store_last_id(conn, *last).await?;
     }
     Ok(())
 }

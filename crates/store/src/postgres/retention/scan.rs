@@ -6,8 +6,8 @@
 
 use posthaste_core::time::Timestamp;
 
-use super::partition_plan::{MAX_CLOCK_LAG, ScanResult, ScanScope, Walk, early};
-use super::run::{EVENT_COLUMNS, EventToCheck, a_step, act, kept_of_events};
+use super::partition_plan::{MAX_CLOCK_LAG, ScanResult, ScanScope, ScanStep, early};
+use super::run::{EVENT_COLUMNS, ScannedEvent, a_step, act, kept_of_events};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::columns::{Id, most};
@@ -16,54 +16,55 @@ use crate::postgres::write::write_context::WriteContext;
 use crate::{Retention, RetentionStepResult};
 
 /// Runs one step. Returns what was deleted, and the position.
-pub(in crate::postgres) async fn stroll(
-    scene: &mut WriteContext,
+pub(in crate::postgres) async fn run_scan_step(
+    context: &mut WriteContext,
     now: Timestamp,
     retention: &Retention,
     day: Day,
-    walk: Walk,
+    scan_step: ScanStep,
 ) -> Result<(RetentionStepResult, ScanResult), DbError> {
-    let (events, more) = look_at(&scene.link, day, walk, retention.step).await?;
-    let kept = kept_of_events(&scene.link, &events, retention).await?;
+    let (events, more) = read_events(&context.conn, day, scan_step, retention.step).await?;
+    let kept = kept_of_events(&context.conn, &events, retention).await?;
     let last = events.last().map(|event| event.id);
     let settled = last_safe_id(&events, now);
-    let kept = |event: &EventToCheck| early(kept[&event.tenant_no], walk.whole);
-    let (tidied, until) = act(scene, now, events, kept).await?;
-    let walked = ScanResult {
+    let kept = |event: &ScannedEvent| early(kept[&event.tenant_no], scan_step.whole);
+    let (deleted, until) = act(context, now, events, kept).await?;
+    let scanned = ScanResult {
         last,
         settled,
         more,
         until,
     };
-    Ok((tidied, walked))
+    Ok((deleted, scanned))
 }
 
 /// Returns the last of these events before which no other can be inserted any more.
-pub(in crate::postgres) fn last_safe_id(events: &[EventToCheck], now: Timestamp) -> Option<Id> {
+pub(in crate::postgres) fn last_safe_id(events: &[ScannedEvent], now: Timestamp) -> Option<Id> {
     let settled = now.0.saturating_sub(MAX_CLOCK_LAG.as_millis());
-    let older = |event: &&EventToCheck| ((event.id.0 >> 80) as u64) < settled;
+    let older = |event: &&ScannedEvent| ((event.id.0 >> 80) as u64) < settled;
     events.iter().rev().find(older).map(|event| event.id)
 }
 
-async fn look_at(
-    link: &PgConnection,
+async fn read_events(
+    conn: &PgConnection,
     day: Day,
-    walk: Walk,
+    scan_step: ScanStep,
     count: usize,
-) -> Result<(Vec<EventToCheck>, bool), DbError> {
+) -> Result<(Vec<ScannedEvent>, bool), DbError> {
     let name = day.partition("events");
-    let rows = match walk.whose {
+    let rows = match scan_step.scope {
         ScanScope::Tenant(no) => {
             let sql = format!(
                 "SELECT {EVENT_COLUMNS} FROM {name} WHERE tenant_no = $1 AND id > $2 \
                  ORDER BY tenant_no, id LIMIT $3"
             );
-            link.query(&sql, &[&no, &walk.above, &most(count)]).await?
+            conn.query(&sql, &[&no, &scan_step.above, &most(count)])
+                .await?
         }
-        ScanScope::Everybody => {
+        ScanScope::AllTenants => {
             let sql =
                 format!("SELECT {EVENT_COLUMNS} FROM {name} WHERE id > $1 ORDER BY id LIMIT $2");
-            link.query(&sql, &[&walk.above, &most(count)]).await?
+            conn.query(&sql, &[&scan_step.above, &most(count)]).await?
         }
     };
     Ok(a_step(&rows, count))

@@ -1,7 +1,7 @@
-//! The lead of ids: how far the time part of an id is ahead of the time at which its event was accepted.
+//! The clock skew of ids: how far the time part of an id is ahead of the time at which its event was accepted.
 //!
-//! The lead is 0, unless a clock was set back, very many ids were made at once, or a delivery was made of an old
-//! event. The greatest lead is stored, so that a search by time can be turned into a range of ids.
+//! The skew is 0, unless a clock was set back, very many ids were made at once, or a delivery was made of an old
+//! event. The greatest skew is stored, so that a search by time can be turned into a range of ids.
 
 use posthaste_core::id::{first_moment, id_of, moment_of};
 use posthaste_core::time::Timestamp;
@@ -18,17 +18,17 @@ pub(in crate::postgres) struct IdRange {
 
 impl IdRange {
     /// Returns the range of ids that rows accepted in this time can have, if ids are ahead of their time by at most
-    /// `lead` milliseconds.
+    /// `clock_skew` milliseconds.
     pub(in crate::postgres) fn between(
         since: Option<Timestamp>,
         until: Option<Timestamp>,
-        lead: u64,
+        clock_skew: u64,
     ) -> IdRange {
         let least = |at| id_of(first_moment(at), 0);
         IdRange {
             above: since.map_or(0, |since| least(since).saturating_sub(1)),
             below: until.map_or(u128::MAX, |until| {
-                least(Timestamp(until.0.saturating_add(lead)))
+                least(Timestamp(until.0.saturating_add(clock_skew)))
             }),
         }
     }
@@ -48,34 +48,34 @@ pub(in crate::postgres) fn clock_skew_of(id: u128, accepted_at: Timestamp) -> i6
     }
 }
 
-/// Stores a lead under one of the two names, if it is the greatest so far.
-pub(in crate::postgres) async fn note_lead(
-    link: &PgConnection,
+/// Stores a clock skew under one of the two names, if it is the greatest so far.
+pub(in crate::postgres) async fn store_clock_skew(
+    conn: &PgConnection,
     name: &str,
-    lead: i64,
+    clock_skew: i64,
 ) -> Result<(), DbError> {
-    if lead > 0 {
+    if clock_skew > 0 {
         let sql = "UPDATE meta SET value = $2 WHERE name = $1 AND value < $2";
-        link.execute(sql, &[&name, &lead]).await?;
+        conn.execute(sql, &[&name, &clock_skew]).await?;
     }
     Ok(())
 }
 
-/// Returns the range of ids that rows accepted in a time range can have, using the lead with this name.
+/// Returns the range of ids that rows accepted in a time range can have, using the clock skew with this name.
 pub(in crate::postgres) async fn ids_between(
-    link: &PgConnection,
+    conn: &PgConnection,
     name: &str,
     since: Option<Timestamp>,
     until: Option<Timestamp>,
 ) -> Result<IdRange, DbError> {
-    let lead = match until {
+    let clock_skew = match until {
         None => 0,
         Some(_) => {
             let sql = "SELECT value FROM meta WHERE name = $1";
-            link.query_one(sql, &[&name]).await?.get::<_, i64>(0) as u64
+            conn.query_one(sql, &[&name]).await?.get::<_, i64>(0) as u64
         }
     };
-    Ok(IdRange::between(since, until, lead))
+    Ok(IdRange::between(since, until, clock_skew))
 }
 
 #[cfg(test)]
@@ -86,19 +86,19 @@ mod tests {
 
     #[test]
     fn what_was_accepted_in_a_time_lies_in_its_range() {
-        let mut mint = Mint::new(Dice::seeded(7));
-        let mut lead = 0;
+        let mut id_generator = Mint::new(Dice::seeded(7));
+        let mut clock_skew = 0;
         let mut made = Vec::new();
         // The clock is set back by 100 seconds, and ids run ahead for as long.
         for ms in (0..500).chain(0..500) {
             let at = Timestamp(1_800_000_000_000 + 200 * ms);
-            let id: u128 = mint.next(at);
-            lead = lead.max(clock_skew_of(id, at));
+            let id: u128 = id_generator.next(at);
+            clock_skew = clock_skew.max(clock_skew_of(id, at));
             made.push((at, id));
         }
-        assert!(lead >= 90_000, "{lead}");
+        assert!(clock_skew >= 90_000, "{clock_skew}");
         for (at, id) in made {
-            let range = IdRange::between(Some(at), Some(Timestamp(at.0 + 1)), lead as u64);
+            let range = IdRange::between(Some(at), Some(Timestamp(at.0 + 1)), clock_skew as u64);
             assert!(range.above < id && id < range.below, "{at:?}");
         }
     }

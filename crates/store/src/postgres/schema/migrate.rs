@@ -17,40 +17,40 @@ const MIGRATION: Duration = Duration::from_secs(3_600);
 /// Migrates the database to the newest schema version. Several nodes may call this at once: one migrates, the others
 /// wait for it.
 pub(in crate::postgres) async fn migrate(
-    link: &PgConnection,
+    conn: &PgConnection,
     url: &ServerUrl,
 ) -> Result<(), OpenError> {
-    let found = format(link).await.map_err(|fault| explain(url, &fault))?;
+    let found = format(conn).await.map_err(|fault| explain(url, &fault))?;
     if found == FORMAT {
         return Ok(());
     }
     // Building an index over a large table takes longer than any other statement.
-    let usual = link.replace_time_limit(Some(MIGRATION));
+    let usual = conn.replace_time_limit(Some(MIGRATION));
     let migrated = async {
-        link.batch("BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
+        conn.batch("BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
             .await?;
-        link.execute("SELECT pg_advisory_xact_lock($1)", &[&lock::FORMAT])
+        conn.execute("SELECT pg_advisory_xact_lock($1)", &[&lock::FORMAT])
             .await?;
-        let found = format(link).await?;
+        let found = format(conn).await?;
         for step in found..FORMAT {
-            link.batch(MIGRATIONS[step as usize]).await?;
+            conn.batch(MIGRATIONS[step as usize]).await?;
             let sql = format!(
                 "UPDATE meta SET value = {} WHERE name = '{}'",
                 step + 1,
                 meta::FORMAT
             );
-            link.batch(&sql).await?;
+            conn.batch(&sql).await?;
         }
-        link.batch("COMMIT").await?;
+        conn.batch("COMMIT").await?;
         Ok(found)
     };
     let migrated = migrated.await;
-    link.replace_time_limit(usual);
+    conn.replace_time_limit(usual);
     let found = match migrated {
         Ok(found) => found,
         Err(fault) => {
             // If the connection is lost, there is nothing to roll back.
-            let _ = link.batch("ROLLBACK").await;
+            let _ = conn.batch("ROLLBACK").await;
             return Err(explain(url, &fault));
         }
     };
@@ -66,12 +66,12 @@ pub(in crate::postgres) async fn migrate(
 
 /// Refuses to open a database whose copy was started and not finished, because a part of the data is missing.
 pub(in crate::postgres) async fn refuse_half_copied(
-    link: &PgConnection,
+    conn: &PgConnection,
     url: &ServerUrl,
 ) -> Result<(), OpenError> {
     let sql =
         "SELECT count(*) FILTER (WHERE name = $1) > count(*) FILTER (WHERE name = $2) FROM meta";
-    let row = link
+    let row = conn
         .query_one(sql, &[&meta::COPIED_FROM, &meta::COPY_DONE])
         .await;
     let row = row.map_err(|fault| explain(url, &fault))?;
@@ -83,25 +83,28 @@ pub(in crate::postgres) async fn refuse_half_copied(
 }
 
 /// Returns the schema version of the database, or 0 if it has no posthaste tables yet.
-async fn format(link: &PgConnection) -> Result<u32, DbError> {
+async fn format(conn: &PgConnection) -> Result<u32, DbError> {
     // Queries the catalog tables instead of calling `to_regclass`, which uses the server process's catalog cache. The
     // cache may not show a table that another node created while this one waited for the lock.
     let sql = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_class c \
                JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
                WHERE c.relname = 'meta' AND n.nspname = ANY (current_schemas(false)))";
-    let row = link.query_one(sql, &[]).await?;
+    let row = conn.query_one(sql, &[]).await?;
     if !row.get::<_, bool>(0) {
         return Ok(0);
     }
     let sql = "SELECT value FROM meta WHERE name = $1";
-    let row = link.query_opt(sql, &[&meta::FORMAT]).await?;
+    let row = conn.query_opt(sql, &[&meta::FORMAT]).await?;
     Ok(row.map_or(0, |row| row.get::<_, i64>(0) as u32))
 }
 
 /// Converts a failed connection attempt to an error for the operator.
-pub(in crate::postgres) fn explain_unlinked(url: &ServerUrl, unlinked: &ConnectError) -> OpenError {
+pub(in crate::postgres) fn explain_not_connected(
+    url: &ServerUrl,
+    not_connected: &ConnectError,
+) -> OpenError {
     let server = url.to_string();
-    match unlinked {
+    match not_connected {
         ConnectError::Unreachable { why, .. } => OpenError::Unreachable {
             server,
             why: why.clone(),
@@ -109,7 +112,7 @@ pub(in crate::postgres) fn explain_unlinked(url: &ServerUrl, unlinked: &ConnectE
         ConnectError::Refused(fault) => explain(url, fault),
         ConnectError::Standby(_) => OpenError::Server {
             server,
-            why: format!("{unlinked}; name the primary in the URL"),
+            why: format!("{not_connected}; name the primary in the URL"),
         },
         ConnectError::TooOld(version) => OpenError::ServerTooOld {
             server,

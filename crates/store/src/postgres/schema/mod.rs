@@ -54,9 +54,9 @@ pub(crate) mod meta {
     /// The schema version.
     pub(crate) const FORMAT: &str = "format";
     /// Maximum number of milliseconds by which an event id is ahead of the time at which the event was accepted.
-    pub(crate) const EVENT_LEAD: &str = "event_lead";
+    pub(crate) const EVENT_CLOCK_SKEW: &str = "event_lead";
     /// The same for delivery ids.
-    pub(crate) const DELIVERY_LEAD: &str = "delivery_lead";
+    pub(crate) const DELIVERY_CLOCK_SKEW: &str = "delivery_lead";
     /// The greatest time part of an id that is no longer stored.
     pub(crate) const LAST_ID_TIME: &str = "last_moment";
     /// Fingerprint of the file that this database is a copy of.

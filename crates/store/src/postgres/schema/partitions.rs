@@ -73,20 +73,20 @@ impl Partitions {
     /// Creates the partitions of a day and of the next, within a transaction.
     pub(in crate::postgres) async fn make(
         &mut self,
-        link: &PgConnection,
+        conn: &PgConnection,
         day: Day,
     ) -> Result<(), DbError> {
         if self.has(day) {
             return Ok(());
         }
-        link.execute("SELECT pg_advisory_xact_lock($1)", &[&lock::PARTITIONS])
+        conn.execute("SELECT pg_advisory_xact_lock($1)", &[&lock::PARTITIONS])
             .await?;
         for day in [day, day.next()] {
             if self.known.contains(&day) {
                 continue;
             }
             for table in PARTITIONED {
-                make_one(link, table, day).await?;
+                make_one(conn, table, day).await?;
             }
             self.known.insert(day);
             self.made.push(day);
@@ -115,16 +115,16 @@ impl Partitions {
 
 /// Creates one partition, if it does not exist. It is created as a table and then attached, so that no other
 /// transaction has to wait.
-async fn make_one(link: &PgConnection, table: &str, day: Day) -> Result<(), DbError> {
+async fn make_one(conn: &PgConnection, table: &str, day: Day) -> Result<(), DbError> {
     let name = day.partition(table);
-    let row = link
+    let row = conn
         .query_one("SELECT to_regclass($1) IS NOT NULL", &[&name])
         .await?;
     if row.get(0) {
         return Ok(());
     }
     let (from, to) = (uuid(day.first_id()), uuid(day.next().first_id()));
-    link.batch(&format!(
+    conn.batch(&format!(
         "CREATE TABLE {name} (LIKE {table} INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING INDEXES \
          INCLUDING STORAGE); \
          ALTER TABLE {table} ATTACH PARTITION {name} FOR VALUES FROM ('{from}') TO ('{to}')"

@@ -14,56 +14,56 @@ use crate::postgres::write::write_context::WriteContext;
 impl PostgresStore {
     /// Returns the master keys that all nodes share, if a node has offered some.
     pub fn shared_master_keys(&self) -> Answer<Option<String>> {
-        self.read(ReadKind::Quick, async |link: &PgConnection| {
-            kept(link).await
+        self.read(ReadKind::Quick, async |conn: &PgConnection| {
+            kept(conn).await
         })
     }
 
     /// Offers master keys to be shared by all nodes. Returns the shared keys: these, or those that another node
     /// offered before.
     pub fn offer_master_keys(&self, keys: String) -> Answer<String> {
-        self.write(async move |scene: &mut WriteContext| {
+        self.write(async move |context: &mut WriteContext| {
             // A concurrent offer waits here for the commit of the first one, and then reads it.
             let sql = "INSERT INTO vault (keys) VALUES ($1) ON CONFLICT DO NOTHING";
-            scene.link.execute(sql, &[&keys]).await?;
-            let kept = kept(&scene.link).await?;
+            context.conn.execute(sql, &[&keys]).await?;
+            let kept = kept(&context.conn).await?;
             kept.ok_or_else(|| DbError::Corrupt("the vault is empty".to_owned()))
         })
     }
 
     /// Returns the name of the master key that the nodes encrypt with, if a node has set it.
     pub fn master_key_in_use(&self) -> Answer<Option<u32>> {
-        self.read(ReadKind::Quick, async |link: &PgConnection| {
-            in_use(link).await
+        self.read(ReadKind::Quick, async |conn: &PgConnection| {
+            in_use(conn).await
         })
     }
 
     /// Registers the names of the master keys that this node can decrypt with, the newest first. Returns the name of
     /// the key that was in use. If this node knows that key, its newest key is in use from now on.
     pub fn use_master_key(&self, known: Vec<u32>) -> Answer<u32> {
-        self.write(async move |scene: &mut WriteContext| {
+        self.write(async move |context: &mut WriteContext| {
             let newest = known.first().copied().map_or(0, i64::from);
             // A concurrent call waits here for the commit of the first one, and then reads it.
             let sql = "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-            let link = &scene.link;
-            link.execute(sql, &[&meta::MASTER_KEY, &newest]).await?;
-            let used = in_use(link).await?;
+            let conn = &context.conn;
+            conn.execute(sql, &[&meta::MASTER_KEY, &newest]).await?;
+            let used = in_use(conn).await?;
             let used = used.ok_or_else(|| DbError::Corrupt("no master key".to_owned()))?;
             if known.contains(&used) && i64::from(used) != newest {
-                scene.set_number(meta::MASTER_KEY, newest).await?;
+                context.set_number(meta::MASTER_KEY, newest).await?;
             }
             Ok(used)
         })
     }
 }
 
-async fn in_use(link: &PgConnection) -> Result<Option<u32>, DbError> {
+async fn in_use(conn: &PgConnection) -> Result<Option<u32>, DbError> {
     let sql = "SELECT value FROM meta WHERE name = $1";
-    let row = link.query_opt(sql, &[&meta::MASTER_KEY]).await?;
+    let row = conn.query_opt(sql, &[&meta::MASTER_KEY]).await?;
     Ok(row.map(|row| row.get::<_, i64>(0) as u32))
 }
 
-async fn kept(link: &PgConnection) -> Result<Option<String>, DbError> {
-    let row = link.query_opt("SELECT keys FROM vault", &[]).await?;
+async fn kept(conn: &PgConnection) -> Result<Option<String>, DbError> {
+    let row = conn.query_opt("SELECT keys FROM vault", &[]).await?;
     Ok(row.map(|row| row.get(0)))
 }

@@ -72,25 +72,25 @@ impl PostgresStore {
     }
 
     /// Reads with a single statement.
-    pub(super) fn read<T, F>(&self, pace: ReadKind, read: F) -> Answer<T>
+    pub(super) fn read<T, F>(&self, kind: ReadKind, read: F) -> Answer<T>
     where
         T: Send + 'static,
         F: AsyncFn(&PgConnection) -> Result<T, DbError> + Send + 'static,
     {
         let (done, answer) = promise();
-        self.shared.readers.read(pace, false, read, done);
+        self.shared.readers.read(kind, false, read, done);
         answer
     }
 
     /// Reads with several statements that see one snapshot, so a row that moves from one table to another in between
     /// is neither missed nor returned twice.
-    pub(super) fn read_whole<T, F>(&self, pace: ReadKind, read: F) -> Answer<T>
+    pub(super) fn read_whole<T, F>(&self, kind: ReadKind, read: F) -> Answer<T>
     where
         T: Send + 'static,
         F: AsyncFn(&PgConnection) -> Result<T, DbError> + Send + 'static,
     {
         let (done, answer) = promise();
-        self.shared.readers.read(pace, true, read, done);
+        self.shared.readers.read(kind, true, read, done);
         answer
     }
 }
@@ -114,26 +114,26 @@ impl Drop for PostgresStore {
 
 impl Store for PostgresStore {
     fn create_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<CreateResult> {
-        self.write(async move |scene: &mut WriteContext| {
-            directory::create_tenant(scene, &tenant).await
+        self.write(async move |context: &mut WriteContext| {
+            directory::create_tenant(context, &tenant).await
         })
     }
 
     fn replace_tenant(&self, _now: Timestamp, tenant: Tenant) -> Answer<ReplaceResult> {
-        self.write(async move |scene: &mut WriteContext| {
-            directory::replace_tenant(scene, &tenant).await
+        self.write(async move |context: &mut WriteContext| {
+            directory::replace_tenant(context, &tenant).await
         })
     }
 
     fn delete_tenant(&self, _now: Timestamp, tenant: TenantId) -> Answer<Option<Vec<EndpointId>>> {
-        self.write(async move |scene: &mut WriteContext| {
-            directory::delete_tenant(scene, &tenant).await
+        self.write(async move |context: &mut WriteContext| {
+            directory::delete_tenant(context, &tenant).await
         })
     }
 
     fn tenant(&self, tenant: TenantId) -> Answer<Option<Tenant>> {
-        self.read(ReadKind::Quick, async move |link: &PgConnection| {
-            read::directory::tenant(link, &tenant).await
+        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+            read::directory::tenant(conn, &tenant).await
         })
     }
 
@@ -141,24 +141,26 @@ impl Store for PostgresStore {
         &self,
         page: PageRequest<(Timestamp, TenantId)>,
     ) -> Answer<Page<Tenant, (Timestamp, TenantId)>> {
-        self.read(ReadKind::Long, async move |link: &PgConnection| {
-            read::directory::tenants(link, &page).await
+        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+            read::directory::tenants(conn, &page).await
         })
     }
 
     fn create_key(&self, _now: Timestamp, key: ApiKey) -> Answer<CreateResult> {
-        self.write(async move |scene: &mut WriteContext| directory::create_key(scene, &key).await)
+        self.write(async move |context: &mut WriteContext| {
+            directory::create_key(context, &key).await
+        })
     }
 
     fn revoke_key(&self, _now: Timestamp, tenant: Option<TenantId>, key: KeyId) -> Answer<bool> {
-        self.write(async move |scene: &mut WriteContext| {
-            directory::revoke_key(scene, tenant.as_ref(), key).await
+        self.write(async move |context: &mut WriteContext| {
+            directory::revoke_key(context, tenant.as_ref(), key).await
         })
     }
 
     fn key(&self, hash: KeyHash) -> Answer<Option<ApiKey>> {
-        self.read(ReadKind::Quick, async move |link: &PgConnection| {
-            read::directory::key(link, hash).await
+        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+            read::directory::key(conn, hash).await
         })
     }
 
@@ -167,18 +169,18 @@ impl Store for PostgresStore {
         tenant: Option<TenantId>,
         page: PageRequest<KeyId>,
     ) -> Answer<Page<ApiKey, KeyId>> {
-        self.read(ReadKind::Long, async move |link: &PgConnection| {
-            read::directory::keys(link, tenant.as_ref(), page).await
+        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+            read::directory::keys(conn, tenant.as_ref(), page).await
         })
     }
 
     fn create_pass(&self, _now: Timestamp, pass: Pass) -> Answer<CreateResult> {
-        self.write(async move |scene: &mut WriteContext| sessions::create(scene, &pass).await)
+        self.write(async move |context: &mut WriteContext| sessions::create(context, &pass).await)
     }
 
     fn pass(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<Pass>> {
-        self.read(ReadKind::Quick, async move |link: &PgConnection| {
-            sessions::pass(link, now, hash).await
+        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+            sessions::pass(conn, now, hash).await
         })
     }
 
@@ -188,20 +190,20 @@ impl Store for PostgresStore {
         tenant: TenantId,
         page: PageRequest<PassId>,
     ) -> Answer<Page<Pass, PassId>> {
-        self.read(ReadKind::Long, async move |link: &PgConnection| {
-            sessions::passes(link, now, &tenant, page).await
+        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+            sessions::passes(conn, now, &tenant, page).await
         })
     }
 
     fn end_pass(&self, now: Timestamp, tenant: Option<TenantId>, pass: PassId) -> Answer<bool> {
-        self.write(async move |scene: &mut WriteContext| {
-            sessions::end(scene, now, tenant.as_ref(), pass).await
+        self.write(async move |context: &mut WriteContext| {
+            sessions::end(context, now, tenant.as_ref(), pass).await
         })
     }
 
     fn begin_audit(&self, _now: Timestamp, entry: AuditEntry) -> Answer<CreateResult> {
         let entry = entry.fitted();
-        self.write(async move |scene: &mut WriteContext| audit::begin(scene, &entry).await)
+        self.write(async move |context: &mut WriteContext| audit::begin(context, &entry).await)
     }
 
     fn finish_audit(
@@ -211,8 +213,8 @@ impl Store for PostgresStore {
         made: Option<String>,
     ) -> Answer<AuditCompletion> {
         let (outcome, made) = (outcome.fitted(), fitted(made));
-        self.write(async move |scene: &mut WriteContext| {
-            audit::finish(scene, entry, &outcome, made.as_deref()).await
+        self.write(async move |context: &mut WriteContext| {
+            audit::finish(context, entry, &outcome, made.as_deref()).await
         })
     }
 
@@ -221,14 +223,14 @@ impl Store for PostgresStore {
         filter: AuditFilter,
         page: PageRequest<AuditId>,
     ) -> Answer<Page<AuditEntry, AuditId>> {
-        self.read(ReadKind::Long, async move |link: &PgConnection| {
-            audit::list(link, &filter, page).await
+        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+            audit::list(conn, &filter, page).await
         })
     }
 
     fn whose(&self, named: OwnedObject) -> Answer<Option<TenantId>> {
-        self.read(ReadKind::Quick, async move |link: &PgConnection| {
-            owner_lookup::whose(link, named).await
+        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+            owner_lookup::owner(conn, named).await
         })
     }
 
@@ -238,18 +240,20 @@ impl Store for PostgresStore {
         endpoint: Endpoint,
         at_most: u32,
     ) -> Answer<CreateResult> {
-        self.write(async move |scene: &mut WriteContext| {
-            endpoints::create(scene, &endpoint, at_most).await
+        self.write(async move |context: &mut WriteContext| {
+            endpoints::create(context, &endpoint, at_most).await
         })
     }
 
     fn replace_endpoint(&self, _now: Timestamp, endpoint: Endpoint) -> Answer<ReplaceResult> {
-        self.write(async move |scene: &mut WriteContext| endpoints::replace(scene, &endpoint).await)
+        self.write(async move |context: &mut WriteContext| {
+            endpoints::replace(context, &endpoint).await
+        })
     }
 
     fn endpoint(&self, endpoint: EndpointId) -> Answer<Option<EndpointRow>> {
-        self.read(ReadKind::Quick, async move |link: &PgConnection| {
-            read::endpoints::endpoint(link, endpoint).await
+        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+            read::endpoints::endpoint(conn, endpoint).await
         })
     }
 
@@ -258,14 +262,14 @@ impl Store for PostgresStore {
         tenant: TenantId,
         page: PageRequest<EndpointId>,
     ) -> Answer<Page<EndpointRow, EndpointId>> {
-        self.read(ReadKind::Long, async move |link: &PgConnection| {
-            read::endpoints::endpoints(link, &tenant, page).await
+        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+            read::endpoints::endpoints(conn, &tenant, page).await
         })
     }
 
     fn troubled(&self, tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>> {
-        self.read(ReadKind::Long, async move |link: &PgConnection| {
-            read::endpoints::troubled(link, tenant.as_ref(), limit).await
+        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+            read::endpoints::troubled(conn, tenant.as_ref(), limit).await
         })
     }
 
@@ -277,19 +281,19 @@ impl Store for PostgresStore {
         reason: Option<DisabledReason>,
         health: Option<Health>,
     ) -> Answer<bool> {
-        let tenure = self.membership.holdings.tenure(endpoint);
-        self.write(async move |scene: &mut WriteContext| {
-            scene.lock_directory().await?;
+        let ownership = self.membership.owned_shards.ownership(endpoint);
+        self.write(async move |context: &mut WriteContext| {
+            context.lock_directory().await?;
             // If this node has lost the shard since, it must not undo a status change that the next owner
             // acknowledged.
-            scene.guard_ownership(tenure).await?;
-            endpoints::set_standing(scene, endpoint, standing, reason, health.as_ref()).await
+            context.guard_ownership(ownership).await?;
+            endpoints::set_standing(context, endpoint, standing, reason, health.as_ref()).await
         })
     }
 
     fn usage(&self, now: Timestamp, tenant: TenantId) -> Answer<Option<Usage>> {
-        self.read(ReadKind::Quick, async move |link: &PgConnection| {
-            usage::usage(link, now, &tenant).await
+        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+            usage::usage(conn, now, &tenant).await
         })
     }
 
@@ -321,8 +325,8 @@ impl Store for PostgresStore {
     }
 
     fn event(&self, tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>> {
-        self.read(ReadKind::Quick, async move |link: &PgConnection| {
-            lists::event(link, &tenant, event).await
+        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+            lists::event(conn, &tenant, event).await
         })
     }
 
@@ -332,8 +336,8 @@ impl Store for PostgresStore {
         filter: EventFilter,
         page: PageRequest<EventId>,
     ) -> Answer<Page<StoredEvent, EventId>> {
-        self.read(ReadKind::Long, async move |link: &PgConnection| {
-            lists::events(link, &tenant, &filter, page).await
+        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+            lists::events(conn, &tenant, &filter, page).await
         })
     }
 
@@ -341,8 +345,8 @@ impl Store for PostgresStore {
         if let Some(carried) = self.shared.contents.get(event) {
             return Box::pin(ready(Ok(Some(carried))));
         }
-        self.read(ReadKind::Quick, async move |link: &PgConnection| {
-            fetch::content(link, event).await
+        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+            fetch::content(conn, event).await
         })
     }
 
@@ -351,8 +355,8 @@ impl Store for PostgresStore {
         tenant: TenantId,
         delivery: DeliveryId,
     ) -> Answer<Option<(StoredDelivery, Vec<AttemptEntry>)>> {
-        self.read_whole(ReadKind::Quick, async move |link: &PgConnection| {
-            lists::delivery(link, &tenant, delivery).await
+        self.read_whole(ReadKind::Quick, async move |conn: &PgConnection| {
+            lists::delivery(conn, &tenant, delivery).await
         })
     }
 
@@ -362,8 +366,8 @@ impl Store for PostgresStore {
         filter: DeliveryFilter,
         page: PageRequest<DeliveryId>,
     ) -> Answer<Page<StoredDelivery, DeliveryId>> {
-        self.read_whole(ReadKind::Long, async move |link: &PgConnection| {
-            lists::deliveries(link, &tenant, &filter, page).await
+        self.read_whole(ReadKind::Long, async move |conn: &PgConnection| {
+            lists::deliveries(conn, &tenant, &filter, page).await
         })
     }
 
@@ -373,14 +377,14 @@ impl Store for PostgresStore {
         endpoint: Option<EndpointId>,
         page: PageRequest<DeadGroupKey>,
     ) -> Answer<Page<DeadGroup, DeadGroupKey>> {
-        self.read_whole(ReadKind::Long, async move |link: &PgConnection| {
-            dead_letters::dead_groups(link, &tenant, endpoint, page).await
+        self.read_whole(ReadKind::Long, async move |conn: &PgConnection| {
+            dead_letters::dead_groups(conn, &tenant, endpoint, page).await
         })
     }
 
     fn retry(&self, now: Timestamp, tenant: TenantId, delivery: DeliveryId) -> Answer<RetryResult> {
-        self.write(async move |scene: &mut WriteContext| {
-            record::retry(scene, now, &tenant, delivery).await
+        self.write(async move |context: &mut WriteContext| {
+            record::retry(context, now, &tenant, delivery).await
         })
     }
 
@@ -388,8 +392,8 @@ impl Store for PostgresStore {
         let operation = match record {
             Record::Attempt(attempt) => {
                 let endpoint = attempt.delivery.facts().endpoint;
-                let tenure = self.membership.holdings.tenure(endpoint);
-                record::recording(now, attempt, detail, tenure, done)
+                let ownership = self.membership.owned_shards.ownership(endpoint);
+                record::recording(now, attempt, detail, ownership, done)
             }
             Record::Cancel { delivery, at } => record::cancelling(delivery, at, done),
         };
@@ -397,9 +401,9 @@ impl Store for PostgresStore {
     }
 
     fn unfinished_work(&self) -> Answer<Vec<(EndpointId, Timestamp)>> {
-        let floors = self.shared.floors.clone();
-        self.read(ReadKind::Long, async move |link: &PgConnection| {
-            fetch::endpoints_with_work(link, &floors).await
+        let due_watermarks = self.shared.due_watermarks.clone();
+        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+            fetch::endpoints_with_work(conn, &due_watermarks).await
         })
     }
 
@@ -410,9 +414,21 @@ impl Store for PostgresStore {
         limit: usize,
         ordered: bool,
     ) -> Answer<Fetched> {
-        let (floors, contents) = (self.shared.floors.clone(), self.shared.contents.clone());
-        self.read(ReadKind::Quick, async move |link: &PgConnection| {
-            fetch::fetch(link, &floors, &contents, endpoint, due_by, limit, ordered).await
+        let (due_watermarks, contents) = (
+            self.shared.due_watermarks.clone(),
+            self.shared.contents.clone(),
+        );
+        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+            fetch::fetch(
+                conn,
+                &due_watermarks,
+                &contents,
+                endpoint,
+                due_by,
+                limit,
+                ordered,
+            )
+            .await
         })
     }
 
@@ -425,11 +441,11 @@ impl Store for PostgresStore {
         limit: usize,
     ) -> Answer<SweepResult> {
         let (done, answer) = promise();
-        let tenure = self.membership.holdings.tenure(endpoint);
-        let run = async move |scene: &mut WriteContext| {
+        let ownership = self.membership.owned_shards.ownership(endpoint);
+        let run = async move |context: &mut WriteContext| {
             // The endpoint was disabled or deleted then, but a later owner may have enabled it since.
-            scene.guard_ownership(tenure).await?;
-            record::sweep(scene, now, endpoint, reason, &except, limit).await
+            context.guard_ownership(ownership).await?;
+            record::sweep(context, now, endpoint, reason, &except, limit).await
         };
         // If this node lost the shard, the present owner sweeps the endpoint.
         let nothing = SweepResult {
@@ -460,13 +476,13 @@ impl Store for PostgresStore {
                 Err(why) => done(Err(why)),
                 Ok(plan) => {
                     let bytes = plan.bytes();
-                    let run = async move |scene: &mut WriteContext| {
-                        replays::create(scene, now, &tenant, &filter, &plan).await
+                    let run = async move |context: &mut WriteContext| {
+                        replays::create(context, now, &tenant, &filter, &plan).await
                     };
                     queue.push(Task::boxed(bytes, run, done));
                 }
             };
-            let search = async move |link: &PgConnection| replays::plan(link, &of, &by).await;
+            let search = async move |conn: &PgConnection| replays::plan(conn, &of, &by).await;
             readers.read(ReadKind::Endless, true, search, Box::new(insert));
         };
         let barrier = async |_: &mut WriteContext| Ok(());
@@ -482,8 +498,8 @@ impl Store for PostgresStore {
         replay: ReplayId,
         limit: usize,
     ) -> Answer<Option<ReplayStep>> {
-        self.write(async move |scene: &mut WriteContext| {
-            replays::step(scene, now, replay, limit).await
+        self.write(async move |context: &mut WriteContext| {
+            replays::step(context, now, replay, limit).await
         })
     }
 
@@ -493,14 +509,14 @@ impl Store for PostgresStore {
         tenant: TenantId,
         replay: ReplayId,
     ) -> Answer<Option<Replay>> {
-        self.write(async move |scene: &mut WriteContext| {
-            replays::cancel(scene, now, &tenant, replay).await
+        self.write(async move |context: &mut WriteContext| {
+            replays::cancel(context, now, &tenant, replay).await
         })
     }
 
     fn replay(&self, tenant: TenantId, replay: ReplayId) -> Answer<Option<Replay>> {
-        self.read(ReadKind::Quick, async move |link: &PgConnection| {
-            replays::replay(link, &tenant, replay).await
+        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+            replays::replay(conn, &tenant, replay).await
         })
     }
 
@@ -509,26 +525,26 @@ impl Store for PostgresStore {
         tenant: TenantId,
         page: PageRequest<ReplayId>,
     ) -> Answer<Page<Replay, ReplayId>> {
-        self.read(ReadKind::Long, async move |link: &PgConnection| {
-            replays::replays(link, &tenant, page).await
+        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+            replays::replays(conn, &tenant, page).await
         })
     }
 
     fn running_replays(&self) -> Answer<Vec<ReplayId>> {
-        self.read(ReadKind::Long, async |link: &PgConnection| {
-            replays::running(link).await
+        self.read(ReadKind::Long, async |conn: &PgConnection| {
+            replays::running(conn).await
         })
     }
 
     fn counts(&self) -> Answer<Counts> {
-        self.read(ReadKind::Quick, async |link: &PgConnection| {
-            counts::counts(link).await
+        self.read(ReadKind::Quick, async |conn: &PgConnection| {
+            counts::counts(conn).await
         })
     }
 
     fn pending(&self, endpoint: EndpointId) -> Answer<u64> {
-        self.read(ReadKind::Quick, async move |link: &PgConnection| {
-            counts::pending(link, endpoint).await
+        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+            counts::pending(conn, endpoint).await
         })
     }
 
@@ -538,26 +554,26 @@ impl Store for PostgresStore {
         since: Timestamp,
         limit: usize,
     ) -> Answer<u64> {
-        self.read(ReadKind::Long, async move |link: &PgConnection| {
-            counts::retrying_since(link, tenant.as_ref(), since, limit).await
+        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+            counts::retrying_since(conn, tenant.as_ref(), since, limit).await
         })
     }
 
     fn tidy(&self, now: Timestamp, retention: Retention) -> Answer<RetentionStepResult> {
         let contents = self.shared.contents.clone();
-        self.write(async move |scene: &mut WriteContext| {
-            let mut tidied = run::step(scene, now, &retention).await?;
-            tidied.more |= run::delete_expired_entries(&scene.link, now, retention.step).await?;
-            if tidied.events + tidied.payloads > 0 {
+        self.write(async move |context: &mut WriteContext| {
+            let mut deleted = run::step(context, now, &retention).await?;
+            deleted.more |= run::delete_expired_entries(&context.conn, now, retention.step).await?;
+            if deleted.events + deleted.payloads > 0 {
                 contents.forget();
             }
-            Ok(tidied)
+            Ok(deleted)
         })
     }
 
     fn probe(&self, now: Timestamp) -> Answer<()> {
-        self.write(async move |scene: &mut WriteContext| {
-            scene.set_number(meta::PROBED_AT, ms(now)).await
+        self.write(async move |context: &mut WriteContext| {
+            context.set_number(meta::PROBED_AT, ms(now)).await
         })
     }
 

@@ -12,7 +12,7 @@ use crate::postgres::reply::Closed;
 use crate::postgres::settings::PostgresSettings;
 use crate::postgres::shared::Shared;
 use crate::postgres::thread;
-use crate::postgres::write::write_queue::Queue;
+use crate::postgres::write::write_queue::WriteQueue;
 use crate::{HandOver, OpenError, Orders, StoreSettings};
 
 impl PostgresStore {
@@ -25,11 +25,11 @@ impl PostgresStore {
         orders: Arc<dyn Orders>,
     ) -> Result<PostgresStore, OpenError> {
         let shared = Shared {
-            queue: Arc::new(Queue::new(store.max_waiting_writes)),
-            metered: Arc::new(Queue::new(store.max_waiting_writes)),
+            queue: Arc::new(WriteQueue::new(store.max_waiting_writes)),
+            metered: Arc::new(WriteQueue::new(store.max_waiting_writes)),
             readers: Arc::new(Readers::new()),
             closed: Arc::new(Closed::default()),
-            floors: Arc::new(DueWatermarks::default()),
+            due_watermarks: Arc::new(DueWatermarks::default()),
             contents: Arc::new(FetchedPayloadCache::default()),
             hand_over,
             orders,
@@ -45,6 +45,6 @@ impl PostgresStore {
     /// Returns the shards that this node owns now. For tests and tools.
     #[doc(hidden)]
     pub fn owned_shards(&self) -> Vec<posthaste_core::cluster::Shard> {
-        self.membership.holdings.shards()
+        self.membership.owned_shards.shards()
     }
 }

@@ -15,35 +15,35 @@ use crate::{
 
 impl Outbox for PostgresStore {
     fn notices(&self, after: u64, limit: usize) -> Answer<Vec<Notification>> {
-        self.read(ReadKind::Long, async move |link: &PgConnection| {
-            outbox::notices(link, after, limit).await
+        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+            outbox::notices(conn, after, limit).await
         })
     }
 
     fn keep_act(&self, notice: u64, act: AuditEntry) -> Answer<CreateResult> {
         let act = act.fitted();
-        self.write(async move |scene: &mut WriteContext| {
+        self.write(async move |context: &mut WriteContext| {
             let sql = "SELECT coalesce(e.tenant_no, t.no) FROM notices n \
                        LEFT JOIN endpoints e ON e.no = n.endpoint_no \
                        LEFT JOIN tenants t ON t.no = n.endpoint_no WHERE n.number = $1";
-            let found = scene.link.query_opt(sql, &[&(notice as i64)]).await?;
+            let found = context.conn.query_opt(sql, &[&(notice as i64)]).await?;
             match found {
-                Some(row) => audit::insert(&scene.link, &act, row.get(0)).await,
+                Some(row) => audit::insert(&context.conn, &act, row.get(0)).await,
                 None => Ok(CreateResult::Taken),
             }
         })
     }
 
     fn gather_failures(&self, now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {
-        self.write(async move |scene: &mut WriteContext| {
-            outbox::gather(&scene.link, now, before, limit).await
+        self.write(async move |context: &mut WriteContext| {
+            outbox::gather(&context.conn, now, before, limit).await
         })
     }
 
     fn told(&self) -> Answer<u64> {
-        self.read(ReadKind::Quick, async |link: &PgConnection| {
+        self.read(ReadKind::Quick, async |conn: &PgConnection| {
             let sql = "SELECT value FROM meta WHERE name = 'told'";
-            Ok(link.query_one(sql, &[]).await?.get::<_, i64>(0) as u64)
+            Ok(conn.query_one(sql, &[]).await?.get::<_, i64>(0) as u64)
         })
     }
 
@@ -57,20 +57,20 @@ impl Outbox for PostgresStore {
     ) -> Answer<bool> {
         let (from, up_to) = (from as i64, up_to as i64);
         let lines = by_recipient(lines);
-        self.write(async move |scene: &mut WriteContext| {
+        self.write(async move |context: &mut WriteContext| {
             let sql = "UPDATE meta SET value = $2 WHERE name = 'told' AND value = $1";
-            if scene.link.execute(sql, &[&from, &up_to]).await? == 0 {
+            if context.conn.execute(sql, &[&from, &up_to]).await? == 0 {
                 return Ok(false);
             }
             let sql = "DELETE FROM notices WHERE number <= $1";
-            scene.link.execute(sql, &[&up_to]).await?;
+            context.conn.execute(sql, &[&up_to]).await?;
             for (recipient, lines) in &lines {
-                let found = outbox::letter(&scene.link, recipient).await?;
+                let found = outbox::email(&context.conn, recipient).await?;
                 let mut kept = found.unwrap_or_else(|| StoredEmail::new(recipient.clone(), now));
                 for line in lines {
                     kept.add(now, due_at, line.clone());
                 }
-                outbox::keep(&scene.link, &kept).await?;
+                outbox::keep(&context.conn, &kept).await?;
             }
             Ok(true)
         })
@@ -83,21 +83,21 @@ impl Outbox for PostgresStore {
         longest: MaxEmailDelay,
         limit: usize,
     ) -> Answer<Vec<PendingEmail>> {
-        self.write(async move |scene: &mut WriteContext| {
-            outbox::claim(&scene.link, now, until, longest, limit).await
+        self.write(async move |context: &mut WriteContext| {
+            outbox::claim(&context.conn, now, until, longest, limit).await
         })
     }
 
     fn settle_letter(&self, recipient: String, revision: u64, posted: Posted) -> Answer<bool> {
-        self.write(async move |scene: &mut WriteContext| {
-            let Some(kept) = outbox::letter(&scene.link, &recipient).await? else {
+        self.write(async move |context: &mut WriteContext| {
+            let Some(kept) = outbox::email(&context.conn, &recipient).await? else {
                 return Ok(false);
             };
             match kept.settle(revision, &posted) {
-                EmailAfterSend::Kept(kept) => outbox::keep(&scene.link, &kept).await?,
+                EmailAfterSend::Kept(kept) => outbox::keep(&context.conn, &kept).await?,
                 EmailAfterSend::Gone => {
                     let sql = "DELETE FROM letters WHERE recipient = $1";
-                    scene.link.execute(sql, &[&recipient]).await?;
+                    context.conn.execute(sql, &[&recipient]).await?;
                 }
                 EmailAfterSend::Another => return Ok(false),
             }

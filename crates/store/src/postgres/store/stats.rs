@@ -12,7 +12,7 @@ use crate::{Answer, BucketWidth, Figures, Scope, StatEntry, Tally};
 impl Figures for PostgresStore {
     fn add_figures(&self, number: u64, happened: Vec<StatEntry>) -> Answer<()> {
         let rows = StatsColumns::of(happened);
-        self.write(async move |scene: &mut WriteContext| rows.add(scene, number).await)
+        self.write(async move |context: &mut WriteContext| rows.add(context, number).await)
     }
 
     fn figures(
@@ -21,8 +21,8 @@ impl Figures for PostgresStore {
         width: BucketWidth,
         since: Timestamp,
     ) -> Answer<Vec<(Timestamp, Tally)>> {
-        self.read_whole(ReadKind::Quick, async move |link: &PgConnection| {
-            stats::read(link, &scope, width, since).await
+        self.read_whole(ReadKind::Quick, async move |conn: &PgConnection| {
+            stats::read(conn, &scope, width, since).await
         })
     }
 
@@ -32,8 +32,8 @@ impl Figures for PostgresStore {
         since: Timestamp,
         limit: usize,
     ) -> Answer<Vec<(Scope, Tally)>> {
-        self.read(ReadKind::Long, async move |link: &PgConnection| {
-            stats::failing(link, width, since, limit).await
+        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+            stats::failing(conn, width, since, limit).await
         })
     }
 }

@@ -12,7 +12,7 @@ use posthaste_core::time::Timestamp;
 use posthaste_core::trace::TraceContext;
 use rustc_hash::FxHashMap;
 
-use super::count_changes::Tally;
+use super::count_changes::CountChanges;
 use super::notify::Work;
 use super::operation::Accepting;
 use super::routing_table::{EndpointRoute, RoutingTable, TenantRoutes};
@@ -41,8 +41,8 @@ pub(in crate::postgres) struct Acceptance<'a> {
     pub(in crate::postgres) handed_over: Vec<HandedOver>,
     pub(in crate::postgres) work: Work,
     pub(in crate::postgres) days: BTreeSet<Day>,
-    /// The leads of event ids and of delivery ids (see `lead`).
-    pub(in crate::postgres) leads: (i64, i64),
+    /// The clock skews of event ids and of delivery ids (see `clock_skew`).
+    pub(in crate::postgres) clock_skews: (i64, i64),
 }
 
 /// Rows of `events`.
@@ -96,10 +96,10 @@ enum EventDecision {
 }
 
 /// The state that accepting events uses.
-pub(in crate::postgres) struct Desk<'s> {
+pub(in crate::postgres) struct PlanContext<'s> {
     pub(in crate::postgres) routes: &'s RoutingTable,
-    pub(in crate::postgres) mint: &'s mut Mint,
-    pub(in crate::postgres) tally: &'s mut Tally,
+    pub(in crate::postgres) id_generator: &'s mut Mint,
+    pub(in crate::postgres) count_changes: &'s mut CountChanges,
     /// Usage of tenants, for their limits.
     pub(in crate::postgres) meters: &'s mut UsageMeters,
     /// Events that are stored under idempotency keys, or that this batch stores.
@@ -108,20 +108,24 @@ pub(in crate::postgres) struct Desk<'s> {
 
 impl<'a> Acceptance<'a> {
     /// Adds one request. Accepts all of its events or none.
-    pub(in crate::postgres) fn add(&mut self, desk: &mut Desk<'_>, accepting: &'a Accepting) {
-        let answer = self.judge(desk, accepting);
+    pub(in crate::postgres) fn add(
+        &mut self,
+        plan_context: &mut PlanContext<'_>,
+        accepting: &'a Accepting,
+    ) {
+        let answer = self.judge(plan_context, accepting);
         self.answers.push(answer);
     }
 
-    fn judge(&mut self, desk: &mut Desk<'_>, accepting: &'a Accepting) -> Ingest {
+    fn judge(&mut self, plan_context: &mut PlanContext<'_>, accepting: &'a Accepting) -> Ingest {
         let (now, events) = (accepting.now, &accepting.events);
         let Some(first) = events.first() else {
             return Ingest::Done(Vec::new());
         };
-        let Some(tenant) = desk.routes.tenant(&first.tenant).cloned() else {
+        let Some(tenant) = plan_context.routes.tenant(&first.tenant).cloned() else {
             return Ingest::NoSuchTenant;
         };
-        let plans = match plan(&desk.known, &tenant, events) {
+        let plans = match plan(&plan_context.known, &tenant, events) {
             Ok(plans) => plans,
             Err(conflicts) => return Ingest::Conflict(conflicts),
         };
@@ -138,16 +142,18 @@ impl<'a> Acceptance<'a> {
             .iter()
             .filter(|plan| matches!(plan, EventDecision::Store));
         let fresh = fresh.count() as u64;
-        let taken = desk.meters.take(tenant.no, now, accepting.allowance, fresh);
+        let taken = plan_context
+            .meters
+            .take(tenant.no, now, accepting.allowance, fresh);
         if let Err(over) = taken {
             return over.into();
         }
         let mut done: Vec<Ingested> = Vec::with_capacity(events.len());
         for (event, plan) in events.iter().zip(plans) {
             let (fresh, event) = match plan {
-                EventDecision::Store => (true, self.store(desk, now, &tenant, event)),
+                EventDecision::Store => (true, self.store(plan_context, now, &tenant, event)),
                 EventDecision::Stored(event) => (false, event),
-                EventDecision::SameAs(place) => (false, done[place].event.clone()),
+                EventDecision::SameAs(index) => (false, done[index].event.clone()),
             };
             done.push(Ingested { fresh, event });
         }
@@ -157,12 +163,12 @@ impl<'a> Acceptance<'a> {
     /// Stores an event with its deliveries, and registers them for the hand-over.
     fn store(
         &mut self,
-        desk: &mut Desk<'_>,
+        plan_context: &mut PlanContext<'_>,
         now: Timestamp,
         tenant: &TenantRoutes,
         event: &'a NewEvent,
     ) -> AcceptedEvent {
-        let id: EventId = desk.mint.next(now);
+        let id: EventId = plan_context.id_generator.next(now);
         let due_at = event.deliver_at.map_or(now, |at| at.max(now));
         let wanted = |route: &&EndpointRoute| match event.only {
             Some(only) => route.id == only,
@@ -171,7 +177,7 @@ impl<'a> Acceptance<'a> {
         let mut deliveries = Vec::new();
         for route in tenant.endpoints.iter().filter(wanted) {
             let delivery = Delivery::schedule(
-                desk.mint.next(now),
+                plan_context.id_generator.next(now),
                 id,
                 route.id,
                 event.ordering,
@@ -182,7 +188,9 @@ impl<'a> Acceptance<'a> {
                 id: delivery.id(),
                 endpoint: route.id,
             });
-            desk.tally.count(route.no, None, Some(RowStatus::Pending));
+            plan_context
+                .count_changes
+                .count(route.no, None, Some(RowStatus::Pending));
             self.wait(now, tenant.no, route.no, event, &delivery);
         }
         let accepted = AcceptedEvent {
@@ -194,7 +202,8 @@ impl<'a> Acceptance<'a> {
         self.keep(now, tenant.no, event, &accepted);
         if let Some(idempotency) = &event.idempotency {
             let key = (tenant.no, idempotency.key.clone());
-            desk.known
+            plan_context
+                .known
                 .insert(key, (accepted.clone(), idempotency.fingerprint));
         }
         accepted
@@ -232,7 +241,7 @@ impl<'a> Acceptance<'a> {
             self.keys.events.push(id);
         }
         self.days.insert(Day::of(id.0));
-        self.leads.0 = self.leads.0.max(clock_skew_of(id.0, now));
+        self.clock_skews.0 = self.clock_skews.0.max(clock_skew_of(id.0, now));
     }
 
     fn wait(
@@ -255,7 +264,7 @@ impl<'a> Acceptance<'a> {
         to.orderings.push(facts.ordering.map(|key| key.0 as i64));
         to.types.push(event.content.event_type.as_str());
         self.days.insert(Day::of(facts.id.0));
-        self.leads.1 = self.leads.1.max(clock_skew_of(facts.id.0, now));
+        self.clock_skews.1 = self.clock_skews.1.max(clock_skew_of(facts.id.0, now));
         self.work.add(facts.endpoint, facts.due_at);
         self.handed_over.push(HandedOver {
             delivery: delivery.clone(),
@@ -285,7 +294,7 @@ fn plan(
     let mut plans = Vec::with_capacity(events.len());
     let mut conflicts = Vec::new();
     let mut earlier: FxHashMap<&str, (usize, Fingerprint)> = FxHashMap::default();
-    for (place, event) in events.iter().enumerate() {
+    for (index, event) in events.iter().enumerate() {
         let Some(idempotency) = &event.idempotency else {
             plans.push(EventDecision::Store);
             continue;
@@ -294,7 +303,7 @@ fn plan(
         let offered = idempotency.fingerprint;
         if let Some((first, content)) = earlier.get(key) {
             if *content != offered {
-                conflicts.push(place);
+                conflicts.push(index);
             }
             plans.push(EventDecision::SameAs(*first));
             continue;
@@ -305,12 +314,12 @@ fn plan(
             judge(stored.map(|(event, content)| (event.id, *content)), offered),
         ) {
             (None, _) => {
-                earlier.insert(key, (place, offered));
+                earlier.insert(key, (index, offered));
                 plans.push(EventDecision::Store);
             }
             (Some((event, _)), judged) => {
                 match judged {
-                    ingest::Ingest::Conflict(_) => conflicts.push(place),
+                    ingest::Ingest::Conflict(_) => conflicts.push(index),
                     ingest::Ingest::New | ingest::Ingest::Same(_) => {}
                 }
                 plans.push(EventDecision::Stored(event.clone()));
@@ -326,7 +335,7 @@ fn plan(
 
 /// Returns the events that are stored under the idempotency keys of these requests.
 pub(in crate::postgres) async fn look_up(
-    link: &PgConnection,
+    conn: &PgConnection,
     routes: &RoutingTable,
     accepts: &[Accepting],
 ) -> Result<Known, DbError> {
@@ -343,7 +352,7 @@ pub(in crate::postgres) async fn look_up(
     if keys.is_empty() {
         return Ok(known);
     }
-    let rows = link
+    let rows = conn
         .query(
             "SELECT i.tenant_no, i.key, i.fingerprint, v.id, v.type, v.created_at, v.deliveries \
              FROM unnest($1::bigint[], $2::text[]) AS g (tenant_no, key) \
@@ -391,21 +400,21 @@ pub(in crate::postgres) const INSERT_KEYS: &str = "INSERT INTO idempotency (tena
 
 /// Inserts idempotency keys.
 pub(in crate::postgres) async fn insert_keys(
-    link: &PgConnection,
+    conn: &PgConnection,
     it: &KeyColumns<'_>,
 ) -> Result<(), DbError> {
     let sql = INSERT_KEYS;
-    link.execute(sql, &[&it.tenants, &it.keys, &it.fingerprints, &it.events])
+    conn.execute(sql, &[&it.tenants, &it.keys, &it.fingerprints, &it.events])
         .await?;
     Ok(())
 }
 
 /// Inserts events.
 pub(in crate::postgres) async fn insert_events(
-    link: &PgConnection,
+    conn: &PgConnection,
     it: &EventColumns<'_>,
 ) -> Result<(), DbError> {
-    link.execute(
+    conn.execute(
         INSERT_EVENTS,
         &[
             &it.ids,
@@ -428,10 +437,10 @@ pub(in crate::postgres) async fn insert_events(
 
 /// Inserts waiting deliveries.
 pub(in crate::postgres) async fn insert_waiting(
-    link: &PgConnection,
+    conn: &PgConnection,
     it: &WaitingColumns<'_>,
 ) -> Result<(), DbError> {
-    link.execute(
+    conn.execute(
         INSERT_WAITING,
         &[
             &it.ids,

@@ -23,35 +23,35 @@ const EVERYTHING: i64 = 0;
 
 /// Returns the number of a scope that exists, and of the tenant that it belongs to.
 async fn numbers(
-    link: &PgConnection,
+    conn: &PgConnection,
     scope: &Scope,
 ) -> Result<Option<(i64, Option<i64>)>, DbError> {
     match scope {
         Scope::Everything => Ok(Some((EVERYTHING, None))),
         Scope::Tenant(tenant) => {
-            let no = live_tenant(link, tenant).await?;
+            let no = live_tenant(conn, tenant).await?;
             Ok(no.map(|no| (no, Some(no))))
         }
         Scope::Endpoint(endpoint) => {
             let sql = "SELECT no, tenant_no FROM endpoints WHERE id = $1 AND standing <> 3";
-            let row = link.query_opt(sql, &[&Id(endpoint.0)]).await?;
+            let row = conn.query_opt(sql, &[&Id(endpoint.0)]).await?;
             Ok(row.map(|row| (row.get(0), row.get(1))))
         }
     }
 }
 
 pub(in crate::postgres) async fn raise(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     now: Timestamp,
     alert: &Alert,
 ) -> Result<CreateResult, DbError> {
-    let link = scene.link.clone();
-    let Some((scope, tenant)) = numbers(&link, &alert.scope).await? else {
+    let conn = context.conn.clone();
+    let Some((scope, tenant)) = numbers(&conn, &alert.scope).await? else {
         return Ok(CreateResult::NoSuchTenant);
     };
     let sql = "INSERT INTO alerts (id, name, scope, tenant_no, raised_at, resolved_at, detail) \
                VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING";
-    let added = link
+    let added = conn
         .execute(
             sql,
             &[
@@ -68,29 +68,29 @@ pub(in crate::postgres) async fn raise(
     if added == 0 {
         return Ok(CreateResult::Taken);
     }
-    tell(&link, now, scope, RAISED, alert).await?;
+    tell(&conn, now, scope, RAISED, alert).await?;
     Ok(CreateResult::Created)
 }
 
 pub(in crate::postgres) async fn resolve(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     now: Timestamp,
     alert: AlertId,
 ) -> Result<Option<Alert>, DbError> {
-    let link = scene.link.clone();
+    let conn = context.conn.clone();
     let sql = "UPDATE alerts SET resolved_at = $2 WHERE id = $1 AND resolved_at IS NULL";
-    if link.execute(sql, &[&Id(alert.0), &ms(now)]).await? == 0 {
+    if conn.execute(sql, &[&Id(alert.0), &ms(now)]).await? == 0 {
         return Ok(None);
     }
     let sql = format!("SELECT {COLUMNS}, a.scope {FROM} WHERE a.id = $1");
-    let row = link.query_one(&sql, &[&Id(alert.0)]).await?;
+    let row = conn.query_one(&sql, &[&Id(alert.0)]).await?;
     let alert = read(&row)?;
-    tell(&link, now, row.get(9), RESOLVED, &alert).await?;
+    tell(&conn, now, row.get(9), RESOLVED, &alert).await?;
     Ok(Some(alert))
 }
 
 async fn tell(
-    link: &PgConnection,
+    conn: &PgConnection,
     now: Timestamp,
     scope: i64,
     name: &'static str,
@@ -98,7 +98,7 @@ async fn tell(
 ) -> Result<(), DbError> {
     let mut notice = NoticeColumns::default();
     notice.push(scope, now, name, &alert.told());
-    keep_notices(link, &notice).await
+    keep_notices(conn, &notice).await
 }
 
 /// The columns that [`read`] expects: five of the alert, its tenant, whether its scope is deleted, then those of the
@@ -122,7 +122,7 @@ fn read(row: &Row) -> Result<Alert, DbError> {
 }
 
 pub(in crate::postgres) async fn list(
-    link: &PgConnection,
+    conn: &PgConnection,
     filter: &AlertFilter,
     page: PageRequest<AlertId>,
 ) -> Result<Page<Alert, AlertId>, DbError> {
@@ -130,23 +130,23 @@ pub(in crate::postgres) async fn list(
         items: Vec::new(),
         next: None,
     };
-    let mut given: Vec<Box<dyn ToSql + Sync + Send>> = vec![
+    let mut params: Vec<Box<dyn ToSql + Sync + Send>> = vec![
         Box::new(Id(page.before.map_or(u128::MAX, |id| id.0))),
         Box::new(one_more(page.limit)),
     ];
     let mut wanted = String::from("a.id < $1");
     let mut want = |condition: &str, value: Box<dyn ToSql + Sync + Send>| {
-        given.push(value);
-        wanted.push_str(&format!(" AND {condition} ${}", given.len()));
+        params.push(value);
+        wanted.push_str(&format!(" AND {condition} ${}", params.len()));
     };
     if let Some(tenant) = &filter.tenant {
-        let Some(no) = live_tenant(link, tenant).await? else {
+        let Some(no) = live_tenant(conn, tenant).await? else {
             return Ok(nothing);
         };
         want("a.tenant_no =", Box::new(no));
     }
     if let Some(scope) = &filter.scope {
-        let Some(no) = number(link, scope).await? else {
+        let Some(no) = number(conn, scope).await? else {
             return Ok(nothing);
         };
         want("a.scope =", Box::new(no));
@@ -166,20 +166,20 @@ pub(in crate::postgres) async fn list(
         Some(false) => " AND a.resolved_at IS NOT NULL",
     });
     let sql = format!("SELECT {COLUMNS} {FROM} WHERE {wanted} ORDER BY a.id DESC LIMIT $2");
-    let given: Vec<&(dyn ToSql + Sync)> = given
+    let params: Vec<&(dyn ToSql + Sync)> = params
         .iter()
         .map(|value| &**value as &(dyn ToSql + Sync))
         .collect();
-    let rows = link.query(&sql, &given).await?;
+    let rows = conn.query(&sql, &params).await?;
     let items = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     Ok(cut(items, page.limit, |last| last.id))
 }
 
 pub(in crate::postgres) async fn open(
-    link: &PgConnection,
+    conn: &PgConnection,
 ) -> Result<BTreeMap<AlertName, u64>, DbError> {
     let sql = "SELECT name, count(*) FROM alerts WHERE resolved_at IS NULL GROUP BY name";
-    let rows = link.query(sql, &[]).await?;
+    let rows = conn.query(sql, &[]).await?;
     let counted = rows.iter().map(|row| {
         let count: i64 = row.get(1);
         Ok((parse(row.get(0))?, count as u64))
@@ -188,21 +188,21 @@ pub(in crate::postgres) async fn open(
 }
 
 /// Returns the scope number of alerts. A deleted endpoint keeps its number.
-async fn number(link: &PgConnection, scope: &Scope) -> Result<Option<i64>, DbError> {
+async fn number(conn: &PgConnection, scope: &Scope) -> Result<Option<i64>, DbError> {
     match scope {
         Scope::Everything => Ok(Some(EVERYTHING)),
-        Scope::Tenant(tenant) => live_tenant(link, tenant).await,
+        Scope::Tenant(tenant) => live_tenant(conn, tenant).await,
         Scope::Endpoint(endpoint) => {
             let sql = "SELECT no FROM endpoints WHERE id = $1";
-            let row = link.query_opt(sql, &[&Id(endpoint.0)]).await?;
+            let row = conn.query_opt(sql, &[&Id(endpoint.0)]).await?;
             Ok(row.map(|row| row.get(0)))
         }
     }
 }
 
 /// Deletes alerts that were resolved long enough ago. Returns their number.
-pub(in crate::postgres) async fn tidy(
-    link: &PgConnection,
+pub(in crate::postgres) async fn delete_expired(
+    conn: &PgConnection,
     now: Timestamp,
     limit: usize,
 ) -> Result<usize, DbError> {
@@ -211,7 +211,7 @@ pub(in crate::postgres) async fn tidy(
     };
     let sql = "DELETE FROM alerts WHERE id IN (SELECT id FROM alerts WHERE resolved_at <= $1 \
                ORDER BY resolved_at, id LIMIT $2)";
-    let removed = link
+    let removed = conn
         .execute(sql, &[&ms(Timestamp(over)), &most(limit)])
         .await?;
     Ok(removed as usize)

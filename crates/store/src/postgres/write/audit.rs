@@ -19,25 +19,25 @@ use crate::{
 
 /// Inserts an entry before its action is executed.
 pub(in crate::postgres) async fn begin(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     entry: &AuditEntry,
 ) -> Result<CreateResult, DbError> {
     let theirs = "(SELECT no FROM tenants WHERE id = $8 AND NOT deleted)";
-    add(&scene.link, entry, theirs, None).await
+    add(&context.conn, entry, theirs, None).await
 }
 
 /// Inserts an entry for the tenant with this number.
 pub(in crate::postgres) async fn insert(
-    link: &PgConnection,
+    conn: &PgConnection,
     entry: &AuditEntry,
     tenant_no: Option<i64>,
 ) -> Result<CreateResult, DbError> {
-    add(link, entry, "$12::bigint", Some(&tenant_no)).await
+    add(conn, entry, "$12::bigint", Some(&tenant_no)).await
 }
 
 /// Inserts an entry. `tenant_no` is the SQL expression for the tenant's number, `by` an additional parameter for it.
 async fn add(
-    link: &PgConnection,
+    conn: &PgConnection,
     entry: &AuditEntry,
     tenant_no: &str,
     by: Option<&(dyn ToSql + Sync)>,
@@ -55,7 +55,7 @@ async fn add(
     let tenant = entry.tenant.as_ref().map(|tenant| tenant.as_str());
     let word = outcome.map(|(word, _)| EnumCode(word));
     let code = outcome.and_then(|(_, code)| code);
-    let mut given: Vec<&(dyn ToSql + Sync)> = vec![
+    let mut params: Vec<&(dyn ToSql + Sync)> = vec![
         &id,
         &at,
         &entry.actor,
@@ -68,8 +68,8 @@ async fn add(
         &word,
         &code,
     ];
-    given.extend(by);
-    Ok(match link.execute(&sql, &given).await? {
+    params.extend(by);
+    Ok(match conn.execute(&sql, &params).await? {
         1 => CreateResult::Created,
         _ => CreateResult::Taken,
     })
@@ -77,21 +77,21 @@ async fn add(
 
 /// Writes the outcome of an action.
 pub(in crate::postgres) async fn finish(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     entry: AuditId,
     outcome: &AuditOutcome,
     made: Option<&str>,
 ) -> Result<AuditCompletion, DbError> {
-    let link = &scene.link;
+    let conn = &context.conn;
     let (word, code) = outcome.columns();
     let id = Id(entry.0);
     let sql = "UPDATE audit SET outcome = $2, code = $3, resource = coalesce($4, resource) \
                WHERE id = $1 AND outcome IS NULL";
-    let given: [&(dyn ToSql + Sync); 4] = [&id, &EnumCode(word), &code, &made];
-    if link.execute(sql, &given).await? == 1 {
+    let params: [&(dyn ToSql + Sync); 4] = [&id, &EnumCode(word), &code, &made];
+    if conn.execute(sql, &params).await? == 1 {
         return Ok(AuditCompletion::Done);
     }
-    let there = link
+    let there = conn
         .query_opt("SELECT 1 FROM audit WHERE id = $1", &[&id])
         .await?;
     Ok(match there {
@@ -128,7 +128,7 @@ fn read(row: &Row) -> Result<AuditEntry, DbError> {
 
 /// Lists entries, the newest first.
 pub(in crate::postgres) async fn list(
-    link: &PgConnection,
+    conn: &PgConnection,
     filter: &AuditFilter,
     page: PageRequest<AuditId>,
 ) -> Result<Page<AuditEntry, AuditId>, DbError> {
@@ -138,18 +138,18 @@ pub(in crate::postgres) async fn list(
         AuditScope::All => {
             let sql =
                 format!("SELECT {COLUMNS} WHERE id >= $1 AND id < $2 ORDER BY id DESC LIMIT $3");
-            link.query(&sql, &[&from, &below, &limit]).await?
+            conn.query(&sql, &[&from, &below, &limit]).await?
         }
         AuditScope::AnyWithId(tenant) => {
-            link.query(
+            conn.query(
                 &select("tenant"),
                 &[&from, &below, &limit, &tenant.as_str()],
             )
             .await?
         }
         AuditScope::Tenant(tenant) => {
-            let no = live_tenant(link, tenant).await?;
-            link.query(&select("tenant_no"), &[&from, &below, &limit, &no])
+            let no = live_tenant(conn, tenant).await?;
+            conn.query(&select("tenant_no"), &[&from, &below, &limit, &no])
                 .await?
         }
     };
@@ -167,14 +167,14 @@ fn select(column: &str) -> String {
 }
 
 /// Deletes expired entries. Returns their number. Rows that another node is deleting are skipped.
-pub(in crate::postgres) async fn tidy(
-    link: &PgConnection,
+pub(in crate::postgres) async fn delete_expired(
+    conn: &PgConnection,
     now: Timestamp,
     limit: usize,
 ) -> Result<usize, DbError> {
     let sql = "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE id < $1 \
                ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)";
-    let removed = link
+    let removed = conn
         .execute(sql, &[&Id(first_kept(now)), &most(limit)])
         .await?;
     Ok(removed as usize)

@@ -10,17 +10,17 @@ use posthaste_core::time::Month;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::Instant;
 
-use super::accept::{self, Acceptance, Desk, Known};
-use super::count_changes::{self, Tally};
+use super::accept::{self, Acceptance, Known, PlanContext};
+use super::count_changes::{self, CountChanges};
 use super::operation::{Accepting, Recording};
-use super::owned_shards::Tenure;
+use super::owned_shards::Ownership;
 use super::record::{self, Recorded};
 use super::usage::{self, UsageMeters};
 use super::write_context::{GUARD, WriteContext};
-use super::writer::{MAX_TRIES, PATIENCE, Writer};
+use super::writer::{MAX_TRIES, RETRY_TIMEOUT, Writer};
 use super::{notify, outbox};
 use crate::postgres::connection::{NotConnected, PgConnection, QUICK_ANSWER_TIMEOUT};
-use crate::postgres::db_error::{DbError, Verdict};
+use crate::postgres::db_error::{DbError, ErrorKind};
 use crate::postgres::pipeline::Pipeline;
 use crate::postgres::schema::columns::Id;
 use crate::postgres::schema::meta;
@@ -151,17 +151,17 @@ impl Writer {
         if batch.len() == 0 {
             return Ok(());
         }
-        let until = Instant::now() + PATIENCE;
-        let mut in_the_way = false;
+        let until = Instant::now() + RETRY_TIMEOUT;
+        let mut blocked = false;
         for _ in 0..MAX_TRIES {
-            if in_the_way && Instant::now() >= until {
+            if blocked && Instant::now() >= until {
                 break;
             }
             if let Err(failed) = self.connect().await {
                 batch.refuse(&failed.why);
                 return Err(failed);
             }
-            self.scene.link.set_time_limit(QUICK_ANSWER_TIMEOUT);
+            self.context.conn.set_time_limit(QUICK_ANSWER_TIMEOUT);
             let fault = match self.try_batch(&mut batch).await {
                 Ok((ingests, handed_over)) => {
                     if !handed_over.is_empty() {
@@ -175,29 +175,29 @@ impl Writer {
                 Err(fault) => fault,
             };
             self.roll_back(&fault).await;
-            let verdict = fault.verdict();
-            in_the_way = verdict == Verdict::InTheWay;
-            let again = match verdict {
-                Verdict::Outdated => {
+            let kind = fault.kind();
+            blocked = kind == ErrorKind::Blocked;
+            let again = match kind {
+                ErrorKind::Outdated => {
                     batch.outdated += 1;
-                    self.scene.routes.mark_stale();
+                    self.context.routes.mark_stale();
                     Ok(())
                 }
-                Verdict::Duplicate => {
-                    self.wary = KEY_LOOKUP_BATCHES;
+                ErrorKind::Duplicate => {
+                    self.key_lookups = KEY_LOOKUP_BATCHES;
                     Ok(())
                 }
-                Verdict::InTheWay | Verdict::NoPartition | Verdict::Unprepared => Ok(()),
-                Verdict::Fenced => {
-                    self.scene.holdings.report_fenced();
-                    drop_lost_shards(&self.scene, &mut batch).await
+                ErrorKind::Blocked | ErrorKind::NoPartition | ErrorKind::Unprepared => Ok(()),
+                ErrorKind::Fenced => {
+                    self.context.owned_shards.report_fenced();
+                    drop_lost_shards(&self.context, &mut batch).await
                 }
-                Verdict::Superseded => drop_superseded(&self.scene.link, &mut batch).await,
-                Verdict::Lost | Verdict::Guilty => Err(fault),
+                ErrorKind::Superseded => drop_superseded(&self.context.conn, &mut batch).await,
+                ErrorKind::Lost | ErrorKind::Refused => Err(fault),
             };
             match again {
                 Ok(()) => {}
-                Err(fault) if fault.verdict() == Verdict::Lost || batch.len() == 1 => {
+                Err(fault) if fault.kind() == ErrorKind::Lost || batch.len() == 1 => {
                     batch.refuse(&fault.into_store_error());
                     return Ok(());
                 }
@@ -205,7 +205,7 @@ impl Writer {
             }
         }
         // A lock that blocks the whole batch blocks each of its operations too.
-        if batch.len() == 1 || in_the_way {
+        if batch.len() == 1 || blocked {
             let why = "others were in the way for too long".to_owned();
             batch.refuse(&StoreError::Unavailable(why));
             return Ok(());
@@ -226,79 +226,88 @@ impl Writer {
         &mut self,
         batch: &mut Batch,
     ) -> Result<(Vec<Ingest>, Vec<HandedOver>), DbError> {
-        let link = self.scene.link.clone();
+        let conn = self.context.conn.clone();
         let mut begun = false;
         if batch.outdated >= MAX_OUTDATED {
-            link.batch("BEGIN").await?;
+            conn.batch("BEGIN").await?;
             begun = true;
             // Takes the quota locks before the directory lock, so that a transaction that waits for a quota lock
             // never blocks the one that holds it. The locks are taken again below, which has no effect.
-            UsageMeters::hold(&link, begun, &self.scene.routes, &batch.accepts).await?;
-            self.scene.lock_directory_shared().await?;
-        } else if self.scene.routes.is_stale() {
-            self.scene
+            UsageMeters::hold(&conn, begun, &self.context.routes, &batch.accepts).await?;
+            self.context.lock_directory_shared().await?;
+        } else if self.context.routes.is_stale() {
+            self.context
                 .routes
-                .refresh(&link, &self.scene.settings)
+                .refresh(&conn, &self.context.settings)
                 .await?;
         }
-        let holdings = self.scene.holdings.clone();
-        batch.drop_if(|it| !holdings.is_current(it.tenure));
-        let mut known = self.known_keys(&link, batch).await?;
-        let numbers = self.numbers(&link, batch).await?;
-        let held = UsageMeters::hold(&link, begun, &self.scene.routes, &batch.accepts).await?;
+        let owned_shards = self.context.owned_shards.clone();
+        batch.drop_if(|it| !owned_shards.is_current(it.ownership));
+        let mut known = self.known_keys(&conn, batch).await?;
+        let numbers = self.numbers(&conn, batch).await?;
+        let held = UsageMeters::hold(&conn, begun, &self.context.routes, &batch.accepts).await?;
         begun |= held.is_some();
         let meters = held.unwrap_or_default();
         let plan = loop {
             let looked = known.is_some();
             let known_now = known.unwrap_or_default();
-            let plan = plan(&mut self.scene, batch, &numbers, known_now, meters.clone());
+            let plan = plan(
+                &mut self.context,
+                batch,
+                &numbers,
+                known_now,
+                meters.clone(),
+            );
             if looked || !batch.may_be_stored(&plan.accepted.answers) {
                 break plan;
             }
-            known = Some(accept::look_up(&link, &self.scene.routes, &batch.accepts).await?);
+            known = Some(accept::look_up(&conn, &self.context.routes, &batch.accepts).await?);
         };
-        if make_partitions(&mut self.scene, &plan.accepted, begun).await? {
+        if make_partitions(&mut self.context, &plan.accepted, begun).await? {
             // The rollback released the quota locks, so another node may have changed the quotas since.
             return Box::pin(self.try_batch(batch)).await;
         }
-        let leads = self.scene.leads;
-        commit(&self.scene, batch, &plan, begun).await?;
+        let clock_skews = self.context.clock_skews;
+        commit(&self.context, batch, &plan, begun).await?;
         let mut accepted = plan.accepted;
-        self.scene.leads = (leads.0.max(accepted.leads.0), leads.1.max(accepted.leads.1));
-        let floors = &self.scene.floors;
+        self.context.clock_skews = (
+            clock_skews.0.max(accepted.clock_skews.0),
+            clock_skews.1.max(accepted.clock_skews.1),
+        );
+        let due_watermarks = &self.context.due_watermarks;
         for (endpoint, due) in accepted.work.iter() {
-            floors.lower(endpoint, due);
+            due_watermarks.lower(endpoint, due);
         }
         for it in batch.current() {
             if let Some(due) = it.attempt.delivery.wanted_at() {
-                floors.lower(it.attempt.delivery.facts().endpoint, due);
+                due_watermarks.lower(it.attempt.delivery.facts().endpoint, due);
             }
         }
-        let own = accepted.own(|endpoint| holdings.owns(endpoint));
+        let own = accepted.own(|endpoint| owned_shards.owns(endpoint));
         Ok((std::mem::take(&mut accepted.answers), own))
     }
 
     /// Returns the events that are stored under the idempotency keys of a batch, if there probably are some.
     async fn known_keys(
         &mut self,
-        link: &PgConnection,
+        conn: &PgConnection,
         batch: &Batch,
     ) -> Result<Option<Known>, DbError> {
-        if self.wary == 0 || batch.accepts.is_empty() {
+        if self.key_lookups == 0 || batch.accepts.is_empty() {
             return Ok(None);
         }
-        self.wary -= 1;
-        let known = accept::look_up(link, &self.scene.routes, &batch.accepts).await?;
+        self.key_lookups -= 1;
+        let known = accept::look_up(conn, &self.context.routes, &batch.accepts).await?;
         Ok(Some(known))
     }
 
     /// Returns the numbers of the endpoints of all records. A number never changes.
     async fn numbers(
         &mut self,
-        link: &PgConnection,
+        conn: &PgConnection,
         batch: &Batch,
     ) -> Result<FxHashMap<EndpointId, i64>, DbError> {
-        let known = &mut self.scene.numbers;
+        let known = &mut self.context.numbers;
         let mut numbers = FxHashMap::default();
         let mut missing: Vec<Id> = Vec::new();
         for it in batch.current() {
@@ -317,7 +326,7 @@ impl Writer {
             known.clear();
         }
         let sql = "SELECT id, no FROM endpoints WHERE id = ANY ($1)";
-        for row in link.query(sql, &[&missing]).await? {
+        for row in conn.query(sql, &[&missing]).await? {
             let endpoint = EndpointId(row.get::<_, Id>(0).0);
             known.insert(endpoint, row.get(1));
             numbers.insert(endpoint, row.get(1));
@@ -338,81 +347,87 @@ impl Writer {
 struct Plan<'a> {
     accepted: Acceptance<'a>,
     recorded: Recorded,
-    tally: Tally,
+    count_changes: CountChanges,
     meters: UsageMeters,
 }
 
 /// Turns a batch into rows.
 fn plan<'a>(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     batch: &'a Batch,
     numbers: &FxHashMap<EndpointId, i64>,
     known: Known,
     mut meters: UsageMeters,
 ) -> Plan<'a> {
-    let mut tally = Tally::default();
+    let mut count_changes = CountChanges::default();
     let mut recorded = Recorded::default();
     for it in batch.current() {
         let endpoint_no = numbers[&it.attempt.delivery.facts().endpoint];
-        recorded.add(&mut tally, it.now, endpoint_no, &it.attempt, &it.detail);
+        recorded.add(
+            &mut count_changes,
+            it.now,
+            endpoint_no,
+            &it.attempt,
+            &it.detail,
+        );
     }
     let mut accepted = Acceptance::default();
-    let mut desk = Desk {
-        routes: &scene.routes,
-        mint: &mut scene.mint.borrow_mut(),
-        tally: &mut tally,
+    let mut plan_context = PlanContext {
+        routes: &context.routes,
+        id_generator: &mut context.id_generator.borrow_mut(),
+        count_changes: &mut count_changes,
         meters: &mut meters,
         known,
     };
     for accepting in &batch.accepts {
-        accepted.add(&mut desk, accepting);
+        accepted.add(&mut plan_context, accepting);
     }
     Plan {
         accepted,
         recorded,
-        tally,
+        count_changes,
         meters,
     }
 }
 
 /// Creates the partitions for the new rows. Returns whether this ended a transaction that was `begun` before.
 async fn make_partitions(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     accepted: &Acceptance<'_>,
     begun: bool,
 ) -> Result<bool, DbError> {
-    let missing = |day: &&Day| !scene.partitions.has(**day);
+    let missing = |day: &&Day| !context.partitions.has(**day);
     let missing: Vec<Day> = accepted.days.iter().filter(missing).copied().collect();
     if missing.is_empty() {
         return Ok(false);
     }
     if begun {
-        scene.link.batch("ROLLBACK").await?;
+        context.conn.batch("ROLLBACK").await?;
     }
-    scene.link.batch("BEGIN").await?;
+    context.conn.batch("BEGIN").await?;
     for day in missing {
-        scene.partitions.make(&scene.link, day).await?;
+        context.partitions.make(&context.conn, day).await?;
     }
-    scene.link.batch("COMMIT").await?;
-    scene.partitions.settle();
+    context.conn.batch("COMMIT").await?;
+    context.partitions.settle();
     Ok(begun)
 }
 
 /// Writes the plan in one transaction, sent as one pipeline.
 async fn commit(
-    scene: &WriteContext,
+    context: &WriteContext,
     batch: &Batch,
     plan: &Plan<'_>,
     begun: bool,
 ) -> Result<(), DbError> {
-    let link = &*scene.link;
+    let conn = &*context.conn;
     let (accepted, recorded) = (&plan.accepted, &plan.recorded);
-    let counted = plan.tally.columns();
+    let counted = plan.count_changes.columns();
     let (used, set) = (plan.meters.to_count(), plan.meters.to_set());
-    let told = accepted
+    let notified = accepted
         .work
-        .columns(|endpoint| scene.holdings.owns(endpoint));
-    let tell = notify::tell();
+        .columns(|endpoint| context.owned_shards.owns(endpoint));
+    let notify_sql = notify::notify_sql();
     // Preparing a statement needs a round trip, so all statements are prepared before the pipeline starts.
     let mut statements = vec![GUARD];
     let events = !accepted.events.ids.is_empty();
@@ -428,15 +443,25 @@ async fn commit(
         !recorded.notices.is_empty(),
     );
     let raised = [
-        (meta::EVENT_LEAD, accepted.leads.0, scene.leads.0),
-        (meta::DELIVERY_LEAD, accepted.leads.1, scene.leads.1),
+        (
+            meta::EVENT_CLOCK_SKEW,
+            accepted.clock_skews.0,
+            context.clock_skews.0,
+        ),
+        (
+            meta::DELIVERY_CLOCK_SKEW,
+            accepted.clock_skews.1,
+            context.clock_skews.1,
+        ),
     ];
-    let raise = raised.iter().any(|(_, lead, known)| lead > known);
+    let raise = raised
+        .iter()
+        .any(|(_, clock_skew, known)| clock_skew > known);
     for (wanted, sql) in [
         (keys, accept::INSERT_KEYS),
         (events, accept::INSERT_EVENTS),
         (waits, accept::INSERT_WAITING),
-        (told.is_some(), &*tell),
+        (notified.is_some(), &*notify_sql),
         (end, record::MOVE_ENDED),
         (wait_on, record::UPDATE_WAITING),
         (healths, record::WRITE_HEALTHS),
@@ -451,118 +476,121 @@ async fn commit(
             statements.push(sql);
         }
     }
-    link.prepare_all(&statements).await?;
+    conn.prepare_all(&statements).await?;
     let mut pipeline = Pipeline::default();
     if !begun {
-        pipeline.then(link.batch("BEGIN"));
+        pipeline.then(conn.batch("BEGIN"));
     }
-    pipeline.then(guard(scene, batch));
+    pipeline.then(guard(context, batch));
     if keys {
-        pipeline.then(accept::insert_keys(link, &accepted.keys));
+        pipeline.then(accept::insert_keys(conn, &accepted.keys));
     }
     if events {
-        pipeline.then(accept::insert_events(link, &accepted.events));
+        pipeline.then(accept::insert_events(conn, &accepted.events));
     }
     if waits {
-        pipeline.then(accept::insert_waiting(link, &accepted.waiting));
+        pipeline.then(accept::insert_waiting(conn, &accepted.waiting));
     }
     if end {
-        pipeline.then(record::end(link, &recorded.ended));
+        pipeline.then(record::end(conn, &recorded.ended));
     }
     if wait_on {
-        pipeline.then(record::wait_on(link, &recorded.waiting));
+        pipeline.then(record::wait_on(conn, &recorded.waiting));
     }
     if healths {
-        pipeline.then(record::remember(link, &recorded.healths));
+        pipeline.then(record::remember(conn, &recorded.healths));
     }
     if failed {
-        pipeline.then(outbox::fail(link, &recorded.failed));
+        pipeline.then(outbox::fail(conn, &recorded.failed));
     }
     if notices {
-        pipeline.then(outbox::keep_notices(link, &recorded.notices));
+        pipeline.then(outbox::keep_notices(conn, &recorded.notices));
     }
     if let Some((endpoints, waiting, dead)) = &counted {
-        let slot = scene.slot();
+        let slot = context.slot();
         pipeline.then(async move {
-            link.execute(count_changes::COUNT, &[endpoints, waiting, dead, &slot])
+            conn.execute(count_changes::COUNT, &[endpoints, waiting, dead, &slot])
                 .await?;
             Ok(())
         });
     }
     if let Some((months, tenants, events)) = &used {
-        let slot = scene.slot();
+        let slot = context.slot();
         pipeline.then(async move {
-            link.execute(usage::COUNT, &[months, tenants, events, &slot])
+            conn.execute(usage::COUNT, &[months, tenants, events, &slot])
                 .await?;
             Ok(())
         });
     }
     if let Some((tenants, arrivals)) = &set {
         pipeline.then(async move {
-            link.execute(usage::SET, &[tenants, arrivals]).await?;
+            conn.execute(usage::SET, &[tenants, arrivals]).await?;
             Ok(())
         });
     }
-    for (name, lead, known) in raised {
-        if lead > known {
+    for (name, clock_skew, known) in raised {
+        if clock_skew > known {
             pipeline.then(async move {
-                link.execute(RAISE, &[&name, &lead]).await?;
+                conn.execute(RAISE, &[&name, &clock_skew]).await?;
                 Ok(())
             });
         }
     }
-    if let Some((shards, ids, dues)) = &told {
-        let (me, tell) = (scene.holdings.me().0 as i64, &*tell);
+    if let Some((shards, ids, dues)) = &notified {
+        let (me, notify_sql) = (context.owned_shards.me().0 as i64, &*notify_sql);
         pipeline.then(async move {
-            link.execute(tell, &[shards, ids, dues, &me]).await?;
+            conn.execute(notify_sql, &[shards, ids, dues, &me]).await?;
             Ok(())
         });
     }
-    pipeline.then(link.batch("COMMIT"));
+    pipeline.then(conn.batch("COMMIT"));
     pipeline.await
 }
 
 /// Checks what the plan relies on: the directory version if it routes events, this node's shards if it records
 /// attempts.
-async fn guard(scene: &WriteContext, batch: &Batch) -> Result<(), DbError> {
-    let known = (!batch.accepts.is_empty()).then(|| scene.routes.known());
+async fn guard(context: &WriteContext, batch: &Batch) -> Result<(), DbError> {
+    let known = (!batch.accepts.is_empty()).then(|| context.routes.known());
     let mut held: FxHashMap<i16, i64> = FxHashMap::default();
     let mut me = None;
     // Checks the ownership of each record, not the present one: this node may have lost a shard and claimed it again
     // since.
-    for tenure in batch.current().map(|it| it.tenure) {
-        me = Some(tenure.me.0 as i64);
-        held.insert(tenure.shard.number() as i16, tenure.epoch.unwrap_or(-1));
+    for ownership in batch.current().map(|it| it.ownership) {
+        me = Some(ownership.me.0 as i64);
+        held.insert(
+            ownership.shard.number() as i16,
+            ownership.epoch.unwrap_or(-1),
+        );
     }
     let (shards, epochs): (Vec<i16>, Vec<i64>) = held.into_iter().unzip();
-    scene
-        .link
+    context
+        .conn
         .execute(GUARD, &[&known, &me, &shards, &epochs])
         .await?;
     Ok(())
 }
 
 /// Marks the records of shards that this node does not own according to the database as superseded.
-async fn drop_lost_shards(scene: &WriteContext, batch: &mut Batch) -> Result<(), DbError> {
-    let me = scene.holdings.me().0 as i64;
+async fn drop_lost_shards(context: &WriteContext, batch: &mut Batch) -> Result<(), DbError> {
+    let me = context.owned_shards.me().0 as i64;
     let sql = "SELECT s.no, s.epoch FROM shards s JOIN nodes n ON n.no = s.owner WHERE n.no = $1";
-    let rows = scene.link.query(sql, &[&me]).await?;
+    let rows = context.conn.query(sql, &[&me]).await?;
     let owned: FxHashMap<i16, i64> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
     batch.drop_if(|it| {
-        let Tenure { shard, epoch, .. } = it.tenure;
+        let Ownership { shard, epoch, .. } = it.ownership;
         epoch.is_none() || owned.get(&(shard.number() as i16)).copied() != epoch
     });
     Ok(())
 }
 
 /// Marks the records of deliveries that have changed since their attempts started as superseded.
-async fn drop_superseded(link: &PgConnection, batch: &mut Batch) -> Result<(), DbError> {
+async fn drop_superseded(conn: &PgConnection, batch: &mut Batch) -> Result<(), DbError> {
     let ids: Vec<Id> = batch
         .current()
         .map(|it| Id(it.attempt.delivery.id().0))
         .collect();
     let sql = "SELECT id, attempts FROM waiting WHERE id = ANY ($1)";
-    let rows = link.query(sql, &[&ids]).await?;
+    let rows = conn.query(sql, &[&ids]).await?;
     let stand: FxHashMap<u128, i32> = rows
         .iter()
         .map(|row| (row.get::<_, Id>(0).0, row.get(1)))

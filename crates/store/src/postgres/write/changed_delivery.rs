@@ -14,7 +14,7 @@ use crate::postgres::schema::delivery_rows::{
 
 /// Returns the delivery with this id and locks its row until the commit.
 pub(in crate::postgres) async fn find_for_update(
-    link: &PgConnection,
+    conn: &PgConnection,
     id: DeliveryId,
 ) -> Result<Option<DeliveryRow>, DbError> {
     let waiting = format!(
@@ -27,7 +27,7 @@ pub(in crate::postgres) async fn find_for_update(
     );
     // The row may move from one table to the other while this statement waits for the lock.
     for sql in [&waiting, &ended, &waiting, &ended] {
-        if let Some(row) = link.query_opt(sql, &[&Id(id.0)]).await? {
+        if let Some(row) = conn.query_opt(sql, &[&Id(id.0)]).await? {
             return read(&row).map(Some);
         }
     }
@@ -37,11 +37,11 @@ pub(in crate::postgres) async fn find_for_update(
 /// Writes a delivery that changed without an attempt, to the table that its new state belongs to, and updates the
 /// counts. The caller must hold the row's lock, by [`find_for_update`].
 pub(in crate::postgres) async fn write_changed(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     before: &DeliveryRow,
     after: &Delivery,
 ) -> Result<(), DbError> {
-    let link = scene.link.clone();
+    let conn = context.conn.clone();
     let id = Id(after.id().0);
     let status = status_of(after);
     let table = if before.status.waits() {
@@ -50,25 +50,25 @@ pub(in crate::postgres) async fn write_changed(
         "ended"
     };
     let sql = format!("DELETE FROM {table} WHERE id = $1");
-    link.execute(&sql, &[&id]).await?;
+    conn.execute(&sql, &[&id]).await?;
     if status.waits() {
         if !before.status.waits() {
-            keep_last(&link, before).await?;
+            keep_last(&conn, before).await?;
         }
-        insert_waiting(&link, before, after).await?;
+        insert_waiting(&conn, before, after).await?;
     } else {
-        insert_ended(&link, before, after).await?;
+        insert_ended(&conn, before, after).await?;
     }
-    scene.count(before.endpoint_no, Some(before.status), Some(status));
+    context.count(before.endpoint_no, Some(before.status), Some(status));
     Ok(())
 }
 
 /// Copies the last attempt of an ended delivery to `attempts`. Until then it is stored only in the delivery's row.
-async fn keep_last(link: &PgConnection, before: &DeliveryRow) -> Result<(), DbError> {
+async fn keep_last(conn: &PgConnection, before: &DeliveryRow) -> Result<(), DbError> {
     let (Some(entry), Some(last)) = (&before.last, before.last_attempt()?) else {
         return Ok(());
     };
-    link.execute(
+    conn.execute(
         "INSERT INTO attempts (delivery_id, number, entry) VALUES ($1, $2, $3) \
          ON CONFLICT DO NOTHING",
         &[&Id(before.delivery.id().0), &(last.number as i32), entry],
@@ -78,14 +78,14 @@ async fn keep_last(link: &PgConnection, before: &DeliveryRow) -> Result<(), DbEr
 }
 
 async fn insert_waiting(
-    link: &PgConnection,
+    conn: &PgConnection,
     row: &DeliveryRow,
     after: &Delivery,
 ) -> Result<(), DbError> {
     let facts = after.facts();
     let (status, due, trigger) = standing_of(after);
     let kind = shown_kind(row, after)?;
-    link.execute(
+    conn.execute(
         "INSERT INTO waiting (id, event_id, endpoint_no, tenant_no, created_at, due, first_due, \
          give_up_at, delay_ms, ordering, attempts, spent, status, trigger, kind, type, granted, last) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)",
@@ -115,14 +115,14 @@ async fn insert_waiting(
 }
 
 async fn insert_ended(
-    link: &PgConnection,
+    conn: &PgConnection,
     row: &DeliveryRow,
     after: &Delivery,
 ) -> Result<(), DbError> {
     let facts = after.facts();
     let state = after.state();
     let kind = shown_kind(row, after)?;
-    link.execute(
+    conn.execute(
         "INSERT INTO ended (id, event_id, endpoint_no, tenant_no, created_at, ended_at, first_due, \
          give_up_at, delay_ms, ordering, attempts, spent, status, reason, kind, type, granted, last) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)",

@@ -36,13 +36,13 @@ pub(in crate::postgres) fn read(kind: i16, id: &str) -> Option<Change> {
         TENANT => id.parse::<TenantId>().ok().map(Change::Tenant),
         1 => id.parse().ok().map(Change::Endpoint),
         2 => {
-            let byte = |place: usize| {
-                let digits = id.get(2 * place..2 * place + 2)?;
+            let byte = |index: usize| {
+                let digits = id.get(2 * index..2 * index + 2)?;
                 u8::from_str_radix(digits, 16).ok()
             };
             let mut hash = [0; 32];
-            for (place, to) in hash.iter_mut().enumerate() {
-                *to = byte(place)?;
+            for (index, to) in hash.iter_mut().enumerate() {
+                *to = byte(index)?;
             }
             Some(Change::Key(KeyHash(hash)))
         }
@@ -53,12 +53,12 @@ pub(in crate::postgres) fn read(kind: i16, id: &str) -> Option<Change> {
 
 /// Appends changes. The caller must hold the directory exclusively.
 pub(in crate::postgres) async fn append(
-    link: &PgConnection,
+    conn: &PgConnection,
     changes: &[Change],
 ) -> Result<(), DbError> {
     let (kinds, ids): (Vec<i16>, Vec<String>) = changes.iter().map(written).unzip();
     let count = changes.len() as i64;
-    link.execute(
+    conn.execute(
         "WITH last AS (UPDATE directory SET last_change = last_change + $3 RETURNING last_change), \
          trimmed AS (DELETE FROM changes WHERE no <= (SELECT last_change FROM last) - $4) \
          INSERT INTO changes (no, kind, id) SELECT last_change - $3 + place, kind, id \
@@ -66,7 +66,7 @@ pub(in crate::postgres) async fn append(
         &[&kinds, &ids, &count, &MAX_CHANGES],
     )
     .await?;
-    link.execute("SELECT pg_notify($1, $2)", &[&CLUSTER_CHANNEL, &CHANGES])
+    conn.execute("SELECT pg_notify($1, $2)", &[&CLUSTER_CHANNEL, &CHANGES])
         .await?;
     Ok(())
 }

@@ -18,11 +18,11 @@ pub(in crate::postgres) const COUNT: &str = "INSERT INTO tally AS t (endpoint_no
 
 /// The differences that one transaction makes, by endpoint: waiting and failed deliveries.
 #[derive(Debug, Default)]
-pub(in crate::postgres) struct Tally {
+pub(in crate::postgres) struct CountChanges {
     changes: BTreeMap<i64, (i64, i64)>,
 }
 
-impl Tally {
+impl CountChanges {
     /// Adds the change of a delivery from one status to another.
     pub(in crate::postgres) fn count(
         &mut self,
@@ -72,13 +72,13 @@ mod tests {
 
     #[test]
     fn what_comes_and_goes_costs_nothing() {
-        let mut tally = Tally::default();
-        tally.count(7, None, Some(RowStatus::Pending));
-        tally.count(7, Some(RowStatus::Pending), Some(RowStatus::Succeeded));
-        assert_eq!(tally.columns(), None);
-        tally.count(9, Some(RowStatus::Retrying), Some(RowStatus::Failed));
-        tally.count(3, None, Some(RowStatus::Pending));
+        let mut count_changes = CountChanges::default();
+        count_changes.count(7, None, Some(RowStatus::Pending));
+        count_changes.count(7, Some(RowStatus::Pending), Some(RowStatus::Succeeded));
+        assert_eq!(count_changes.columns(), None);
+        count_changes.count(9, Some(RowStatus::Retrying), Some(RowStatus::Failed));
+        count_changes.count(3, None, Some(RowStatus::Pending));
         let sorted = (vec![0, 3, 9], vec![0, 1, -1], vec![1, 0, 1]);
-        assert_eq!(tally.columns(), Some(sorted));
+        assert_eq!(count_changes.columns(), Some(sorted));
     }
 }

@@ -11,21 +11,21 @@ use crate::{ApiKey, Change, CreateResult, ReplaceResult, Tenant};
 
 /// Creates a tenant.
 pub(in crate::postgres) async fn create_tenant(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     tenant: &Tenant,
 ) -> Result<CreateResult, DbError> {
-    scene.lock_directory().await?;
-    if scene.tenant(&tenant.id).is_some() {
+    context.lock_directory().await?;
+    if context.tenant(&tenant.id).is_some() {
         return Ok(CreateResult::Taken);
     }
-    let no = scene.next_number().await?;
+    let no = context.next_number().await?;
     let sql = "INSERT INTO tenants (no, id, name, policy, limits, created_at, revision, deleted, plan) \
          VALUES ($1, $2, $3, $4, $5, $6, 0, false, $7)";
     let policy = tenant.default_retry_policy.as_ref().map(to_json);
     let limits = to_json(&tenant.limits);
     let (id, created_at) = (tenant.id.as_str(), ms(tenant.created_at));
-    scene
-        .link
+    context
+        .conn
         .execute(
             sql,
             &[
@@ -39,17 +39,17 @@ pub(in crate::postgres) async fn create_tenant(
             ],
         )
         .await?;
-    scene.change(Change::Tenant(tenant.id.clone()));
+    context.change(Change::Tenant(tenant.id.clone()));
     Ok(CreateResult::Created)
 }
 
 /// Replaces a tenant's settings.
 pub(in crate::postgres) async fn replace_tenant(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     tenant: &Tenant,
 ) -> Result<ReplaceResult, DbError> {
-    scene.lock_directory().await?;
-    let Some(routes) = scene.tenant(&tenant.id) else {
+    context.lock_directory().await?;
+    let Some(routes) = context.tenant(&tenant.id) else {
         return Ok(ReplaceResult::NotFound);
     };
     let sql = "UPDATE tenants SET name = $3, policy = $4, limits = $5, plan = $6, revision = revision + 1 \
@@ -57,8 +57,8 @@ pub(in crate::postgres) async fn replace_tenant(
     let policy = tenant.default_retry_policy.as_ref().map(to_json);
     let limits = to_json(&tenant.limits);
     let revision = tenant.revision as i64;
-    let changed = scene
-        .link
+    let changed = context
+        .conn
         .execute(
             sql,
             &[
@@ -74,63 +74,63 @@ pub(in crate::postgres) async fn replace_tenant(
     if changed == 0 {
         return Ok(ReplaceResult::Outdated);
     }
-    scene.change(Change::Tenant(tenant.id.clone()));
+    context.change(Change::Tenant(tenant.id.clone()));
     Ok(ReplaceResult::Done)
 }
 
 /// Deletes a tenant. Its row stays, because other rows still refer to it, but reads do not return it.
 pub(in crate::postgres) async fn delete_tenant(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     tenant: &TenantId,
 ) -> Result<Option<Vec<EndpointId>>, DbError> {
-    scene.lock_directory().await?;
-    let Some(no) = scene.tenant(tenant).map(|routes| routes.no) else {
+    context.lock_directory().await?;
+    let Some(no) = context.tenant(tenant).map(|routes| routes.no) else {
         return Ok(None);
     };
-    let link = scene.link.clone();
-    link.execute("UPDATE tenants SET deleted = true WHERE no = $1", &[&no])
+    let conn = context.conn.clone();
+    conn.execute("UPDATE tenants SET deleted = true WHERE no = $1", &[&no])
         .await?;
     let sql = "DELETE FROM keys WHERE tenant_no = $1 RETURNING hash";
-    let keys = link.query(sql, &[&no]).await?;
+    let keys = conn.query(sql, &[&no]).await?;
     let sql = "UPDATE endpoints SET standing = 3, reason = NULL \
          WHERE tenant_no = $1 AND standing <> 3 RETURNING id";
-    let endpoints = link.query(sql, &[&no]).await?;
+    let endpoints = conn.query(sql, &[&no]).await?;
     let mut deleted: Vec<EndpointId> = endpoints
         .iter()
         .map(|row| EndpointId(row.get::<_, Id>(0).0))
         .collect();
     deleted.sort_unstable();
-    scene.change(Change::Tenant(tenant.clone()));
+    context.change(Change::Tenant(tenant.clone()));
     for endpoint in &deleted {
-        scene.change(Change::Endpoint(*endpoint));
+        context.change(Change::Endpoint(*endpoint));
     }
-    sessions::delete_of_tenant(&link, no).await?;
+    sessions::delete_of_tenant(&conn, no).await?;
     let keys = keys
         .iter()
         .map(|row| hash_of(row, 0))
         .collect::<Result<Vec<_>, _>>()?;
-    sessions::delete_of_keys(&link, &keys).await?;
+    sessions::delete_of_keys(&conn, &keys).await?;
     for key in keys {
-        scene.change(Change::Key(key));
+        context.change(Change::Key(key));
     }
     Ok(Some(deleted))
 }
 
 /// Creates a key.
 pub(in crate::postgres) async fn create_key(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     key: &ApiKey,
 ) -> Result<CreateResult, DbError> {
     // Deleting a tenant deletes its keys, so the tenant must not be deleted while a key is added.
-    scene.lock_directory_shared().await?;
-    let Some(scope) = scope_of(&scene.link, key.tenant.as_ref()).await? else {
+    context.lock_directory_shared().await?;
+    let Some(scope) = scope_of(&context.conn, key.tenant.as_ref()).await? else {
         return Ok(CreateResult::NoSuchTenant);
     };
     let sql = "INSERT INTO keys (id, tenant_no, name, hash, created_at) \
          VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING";
     let (id, hash, created_at) = (Id(key.id.0), key.hash.0.as_slice(), ms(key.created_at));
-    let added = scene
-        .link
+    let added = context
+        .conn
         .execute(sql, &[&id, &scope, &key.name, &hash, &created_at])
         .await?;
     Ok(if added == 1 {
@@ -142,21 +142,21 @@ pub(in crate::postgres) async fn create_key(
 
 /// Revokes a key.
 pub(in crate::postgres) async fn revoke_key(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     tenant: Option<&TenantId>,
     key: KeyId,
 ) -> Result<bool, DbError> {
-    scene.lock_directory().await?;
-    let Some(scope) = scope_of(&scene.link, tenant).await? else {
+    context.lock_directory().await?;
+    let Some(scope) = scope_of(&context.conn, tenant).await? else {
         return Ok(false);
     };
     let sql = "DELETE FROM keys WHERE id = $1 AND tenant_no = $2 RETURNING hash";
-    let removed = scene.link.query_opt(sql, &[&Id(key.0), &scope]).await?;
+    let removed = context.conn.query_opt(sql, &[&Id(key.0), &scope]).await?;
     let Some(row) = removed else {
         return Ok(false);
     };
     let hash = hash_of(&row, 0)?;
-    sessions::delete_of_keys(&scene.link, &[hash]).await?;
-    scene.change(Change::Key(hash));
+    sessions::delete_of_keys(&context.conn, &[hash]).await?;
+    context.change(Change::Key(hash));
     Ok(true)
 }

@@ -13,25 +13,25 @@ use crate::{Change, CreateResult, DisabledReason, Endpoint, ReplaceResult};
 
 /// Creates an endpoint.
 pub(in crate::postgres) async fn create(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     endpoint: &Endpoint,
     at_most: u32,
 ) -> Result<CreateResult, DbError> {
-    scene.lock_directory().await?;
-    let Some(tenant) = scene.tenant(&endpoint.tenant) else {
+    context.lock_directory().await?;
+    let Some(tenant) = context.tenant(&endpoint.tenant) else {
         return Ok(CreateResult::NoSuchTenant);
     };
-    let link = scene.link.clone();
-    if find(&link, endpoint.id).await?.is_some() {
+    let conn = context.conn.clone();
+    if find(&conn, endpoint.id).await?.is_some() {
         return Ok(CreateResult::Taken);
     }
     if tenant.endpoints.len() >= at_most as usize {
         return Ok(CreateResult::TooMany);
     }
-    let no = scene.next_number().await?;
+    let no = context.next_number().await?;
     let shard = Shard::of(endpoint.id).number() as i16;
     let (id, created_at) = (Id(endpoint.id.0), ms(endpoint.created_at));
-    link.execute(
+    conn.execute(
         "INSERT INTO endpoints (no, id, shard, tenant_no, standing, url, description, event_types, \
          timeout_ms, max_in_flight, per_second, burst, ordered, sealed_headers, sealed_keys, \
          signature_style, sealed_credentials, created_at, revision) \
@@ -39,44 +39,44 @@ pub(in crate::postgres) async fn create(
         &[&no, &id, &shard, &tenant.no, &created_at],
     )
     .await?;
-    configure(&link, no, endpoint).await?;
-    link.execute(
+    configure(&conn, no, endpoint).await?;
+    conn.execute(
         "INSERT INTO healths (endpoint_no, revision, tripped, health) VALUES ($1, 0, false, $2)",
         &[&no, &to_json(&Health::default())],
     )
     .await?;
-    scene.change(Change::Endpoint(endpoint.id));
+    context.change(Change::Endpoint(endpoint.id));
     Ok(CreateResult::Created)
 }
 
 /// Replaces the configuration of an endpoint.
 pub(in crate::postgres) async fn replace(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     endpoint: &Endpoint,
 ) -> Result<ReplaceResult, DbError> {
-    scene.lock_directory().await?;
-    let link = scene.link.clone();
-    let found = find(&link, endpoint.id).await?;
+    context.lock_directory().await?;
+    let conn = context.conn.clone();
+    let found = find(&conn, endpoint.id).await?;
     let Some(found) = found.filter(|found| found.standing != Standing::Deleted) else {
         return Ok(ReplaceResult::NotFound);
     };
     if found.revision != endpoint.revision {
         return Ok(ReplaceResult::Outdated);
     }
-    configure(&link, found.no, endpoint).await?;
+    configure(&conn, found.no, endpoint).await?;
     let sql = "UPDATE endpoints SET revision = revision + 1 WHERE no = $1";
-    link.execute(sql, &[&found.no]).await?;
-    scene.change(Change::Endpoint(endpoint.id));
+    conn.execute(sql, &[&found.no]).await?;
+    context.change(Change::Endpoint(endpoint.id));
     Ok(ReplaceResult::Done)
 }
 
-async fn configure(link: &PgConnection, no: i64, endpoint: &Endpoint) -> Result<(), DbError> {
+async fn configure(conn: &PgConnection, no: i64, endpoint: &Endpoint) -> Result<(), DbError> {
     let patterns: Vec<String> = endpoint
         .event_types
         .iter()
         .map(ToString::to_string)
         .collect();
-    link.execute(
+    conn.execute(
         "UPDATE endpoints SET url = $2, description = $3, event_types = $4, policy = $5, \
          timeout_ms = $6, max_in_flight = $7, per_second = $8, burst = $9, ordered = $10, \
          sealed_headers = $11, sealed_keys = $12, owner_email = $13, signature_style = $14, \
@@ -105,26 +105,26 @@ async fn configure(link: &PgConnection, no: i64, endpoint: &Endpoint) -> Result<
 
 /// Sets the status of an endpoint, unless it is deleted, and its health if that is newer.
 pub(in crate::postgres) async fn set_standing(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     endpoint: EndpointId,
     standing: Standing,
     reason: Option<DisabledReason>,
     health: Option<&Health>,
 ) -> Result<bool, DbError> {
-    let Some(found) = find(&scene.link, endpoint).await? else {
+    let Some(found) = find(&context.conn, endpoint).await? else {
         return Ok(false);
     };
     if let Some(health) = health {
-        remember(&scene.link, found.no, health).await?;
+        remember(&context.conn, found.no, health).await?;
     }
-    stand(scene, endpoint, standing, reason).await?;
+    stand(context, endpoint, standing, reason).await?;
     Ok(true)
 }
 
 /// Changes the status of an endpoint. A deleted endpoint stays deleted. The caller must hold the directory
 /// exclusively.
 pub(in crate::postgres) async fn stand(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     endpoint: EndpointId,
     standing: Standing,
     reason: Option<DisabledReason>,
@@ -132,23 +132,23 @@ pub(in crate::postgres) async fn stand(
     let reason = reason.filter(|_| standing == Standing::Disabled);
     let reason = reason.as_ref().map(to_json);
     let sql = "UPDATE endpoints SET standing = $2, reason = $3 WHERE id = $1 AND standing <> 3";
-    let changed = scene
-        .link
+    let changed = context
+        .conn
         .execute(sql, &[&Id(endpoint.0), &EnumCode(standing), &reason])
         .await?;
     if changed == 1 {
-        scene.change(Change::Endpoint(endpoint));
+        context.change(Change::Endpoint(endpoint));
     }
     Ok(())
 }
 
 /// Writes the health of an endpoint, if it is newer than the stored one.
 pub(in crate::postgres) async fn remember(
-    link: &PgConnection,
+    conn: &PgConnection,
     no: i64,
     health: &Health,
 ) -> Result<(), DbError> {
-    link.execute(
+    conn.execute(
         "UPDATE healths SET health = $2, revision = $3, tripped = $4 \
          WHERE endpoint_no = $1 AND revision < $3",
         &[

@@ -1,11 +1,11 @@
 //! Writes: everything that changes the database on behalf of a caller.
 //!
-//! Calls are put into a write queue ([`write_queue::Queue`]). The [`writer::Writer`] takes a group of them and commits
-//! accepted events, recorded results and completed deliveries as one [`batch`], in one round trip. Every other
+//! Calls are put into a write queue ([`write_queue::WriteQueue`]). The [`writer::Writer`] takes a group of them and
+//! commits accepted events, recorded results and completed deliveries as one [`batch`], in one round trip. Every other
 //! operation is cold: it runs alone in a transaction, with a [`write_context::WriteContext`] that gives it the
 //! connection, the routing table and the place for its side effects.
 //!
-//! Guarantees: a batch commits only if the directory and the owned shards ([`owned_shards::Holdings`]) are those it
+//! Guarantees: a batch commits only if the directory and the owned shards ([`owned_shards::OwnedShards`]) are those it
 //! was planned with. Answers are sent after the commit. A caller whose answer was lost is told that the outcome is
 //! unknown.
 

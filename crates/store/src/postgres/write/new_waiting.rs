@@ -73,7 +73,7 @@ impl NewWaitingRows {
         self.lasts.push(before.last);
     }
 
-    fn given(&self) -> [&(dyn ToSql + Sync); 18] {
+    fn params(&self) -> [&(dyn ToSql + Sync); 18] {
         [
             &self.ids,
             &self.events,
@@ -97,9 +97,9 @@ impl NewWaitingRows {
     }
 
     /// Inserts the rows.
-    pub(in crate::postgres) async fn insert(&self, link: &PgConnection) -> Result<(), DbError> {
+    pub(in crate::postgres) async fn insert(&self, conn: &PgConnection) -> Result<(), DbError> {
         if !self.ids.is_empty() {
-            link.execute(ADD_WAITING, &self.given()).await?;
+            conn.execute(ADD_WAITING, &self.params()).await?;
         }
         Ok(())
     }

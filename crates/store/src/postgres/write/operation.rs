@@ -10,7 +10,7 @@ use std::pin::Pin;
 use posthaste_core::dispatcher::AttemptRecord;
 use posthaste_core::time::Timestamp;
 
-use super::owned_shards::Tenure;
+use super::owned_shards::Ownership;
 use super::write_context::WriteContext;
 use crate::postgres::db_error::DbError;
 use crate::postgres::reply::Reply;
@@ -41,7 +41,7 @@ pub(in crate::postgres) struct Recording {
     pub(in crate::postgres) attempt: AttemptRecord,
     pub(in crate::postgres) detail: AttemptDetail,
     /// The ownership under which the attempt was submitted. The attempt is not recorded under a later one.
-    pub(in crate::postgres) tenure: Tenure,
+    pub(in crate::postgres) ownership: Ownership,
     pub(in crate::postgres) reply: Reply<Written>,
 }
 
@@ -71,7 +71,7 @@ pub(in crate::postgres) type Running<'a> = Pin<Box<dyn Future<Output = Result<()
 /// An operation that runs in its own transaction.
 pub(in crate::postgres) trait Cold: Send {
     /// Runs the operation. May be called again after a rollback.
-    fn run<'a>(&'a mut self, scene: &'a mut WriteContext) -> Running<'a>;
+    fn run<'a>(&'a mut self, context: &'a mut WriteContext) -> Running<'a>;
     /// Answers the caller.
     fn answer(self: Box<Self>, committed: Result<(), StoreError>);
     /// Called when the operation is the owner's and this node is not the owner any more. Sets the answer for that
@@ -124,9 +124,9 @@ where
     T: Send + 'static,
     F: AsyncFnMut(&mut WriteContext) -> Result<T, DbError> + Send + 'static,
 {
-    fn run<'a>(&'a mut self, scene: &'a mut WriteContext) -> Running<'a> {
+    fn run<'a>(&'a mut self, context: &'a mut WriteContext) -> Running<'a> {
         Box::pin(async move {
-            self.result = Some((self.run)(scene).await?);
+            self.result = Some((self.run)(context).await?);
             Ok(())
         })
     }

@@ -58,12 +58,12 @@ pub(in crate::postgres) const NOTICE: &str = "WITH last AS (UPDATE meta SET valu
 
 /// Inserts notices.
 pub(in crate::postgres) async fn keep_notices(
-    link: &PgConnection,
+    conn: &PgConnection,
     it: &NoticeColumns,
 ) -> Result<(), DbError> {
     let most = MAX_PENDING_NOTIFICATIONS as i64;
-    let given: [&(dyn ToSql + Sync); 5] = [&it.scopes, &it.at, &it.names, &it.details, &most];
-    link.execute(NOTICE, &given).await?;
+    let params: [&(dyn ToSql + Sync); 5] = [&it.scopes, &it.at, &it.names, &it.details, &most];
+    conn.execute(NOTICE, &params).await?;
     Ok(())
 }
 
@@ -97,7 +97,7 @@ pub(in crate::postgres) const FAIL: &str = "INSERT INTO failures AS f (endpoint_
     last_at = GREATEST(f.last_at, excluded.last_at), example = LEAST(f.example, excluded.example)";
 
 /// Writes failures.
-pub(in crate::postgres) async fn fail(link: &PgConnection, failed: &Failed) -> Result<(), DbError> {
+pub(in crate::postgres) async fn fail(conn: &PgConnection, failed: &Failed) -> Result<(), DbError> {
     let rows: Vec<(i64, FailureCause, FailureCount)> = failed.failures.iter().collect();
     let endpoints: Vec<i64> = rows.iter().map(|(no, ..)| *no).collect();
     let reasons: Vec<i16> = rows.iter().map(|(_, it, _)| it.reason as i16).collect();
@@ -106,22 +106,22 @@ pub(in crate::postgres) async fn fail(link: &PgConnection, failed: &Failed) -> R
     let first: Vec<i64> = rows.iter().map(|(.., it)| ms(it.first_at)).collect();
     let last: Vec<i64> = rows.iter().map(|(.., it)| ms(it.last_at)).collect();
     let examples: Vec<Id> = rows.iter().map(|(.., it)| Id(it.example.0)).collect();
-    let given: [&(dyn ToSql + Sync); 7] = [
+    let params: [&(dyn ToSql + Sync); 7] = [
         &endpoints, &reasons, &kinds, &counts, &first, &last, &examples,
     ];
-    link.execute(FAIL, &given).await?;
+    conn.execute(FAIL, &params).await?;
     Ok(())
 }
 
 /// Turns failures into notices. Failures that are added in the meantime stay for the next call.
 pub(in crate::postgres) async fn gather(
-    link: &PgConnection,
+    conn: &PgConnection,
     now: Timestamp,
     before: Timestamp,
     limit: usize,
 ) -> Result<usize, DbError> {
     let ahead = too_far_ahead(now, before);
-    let rows = link
+    let rows = conn
         .query(
             "SELECT e.id, f.endpoint_no, f.reason, f.kind, f.count, f.first_at, f.last_at, f.example \
              FROM failures f JOIN endpoints e ON e.no = f.endpoint_no WHERE f.endpoint_no IN \
@@ -155,7 +155,7 @@ pub(in crate::postgres) async fn gather(
     if failures.is_empty() {
         return Ok(0);
     }
-    link.execute(
+    conn.execute(
         "DELETE FROM failures f USING unnest($1::bigint[], $2::smallint[], $3::smallint[]) \
          AS g (endpoint_no, reason, kind) \
          WHERE (f.endpoint_no, f.reason, f.kind) = (g.endpoint_no, g.reason, g.kind)",
@@ -166,14 +166,14 @@ pub(in crate::postgres) async fn gather(
     for ((_, endpoint_no), last_at, detail) in failures.notices() {
         columns.push(endpoint_no, last_at, DELIVERY_FAILED, &detail);
     }
-    keep_notices(link, &columns).await?;
+    keep_notices(conn, &columns).await?;
     Ok(columns.scopes.len())
 }
 
 const SELECT_EMAIL: &str =
     "SELECT recipient, revision, first_at, due_at, tries, omitted, lines FROM letters";
 
-fn read_letter(row: &Row) -> Result<StoredEmail, DbError> {
+fn read_email(row: &Row) -> Result<StoredEmail, DbError> {
     Ok(StoredEmail {
         letter: PendingEmail {
             recipient: row.get(0),
@@ -189,32 +189,32 @@ fn read_letter(row: &Row) -> Result<StoredEmail, DbError> {
 }
 
 /// Returns the pending email of a recipient, and locks it until the commit.
-pub(in crate::postgres) async fn letter(
-    link: &PgConnection,
+pub(in crate::postgres) async fn email(
+    conn: &PgConnection,
     recipient: &str,
 ) -> Result<Option<StoredEmail>, DbError> {
     let sql = format!("{SELECT_EMAIL} WHERE recipient = $1 FOR UPDATE");
-    let row = link.query_opt(&sql, &[&recipient]).await?;
-    row.as_ref().map(read_letter).transpose()
+    let row = conn.query_opt(&sql, &[&recipient]).await?;
+    row.as_ref().map(read_email).transpose()
 }
 
 pub(in crate::postgres) async fn keep(
-    link: &PgConnection,
+    conn: &PgConnection,
     kept: &StoredEmail,
 ) -> Result<(), DbError> {
-    let letter = &kept.letter;
-    link.execute(
+    let email = &kept.letter;
+    conn.execute(
         "INSERT INTO letters (recipient, revision, first_at, due_at, tries, omitted, lines) \
          VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (recipient) DO UPDATE SET \
          revision = excluded.revision, first_at = excluded.first_at, due_at = excluded.due_at, \
          tries = excluded.tries, omitted = excluded.omitted, lines = excluded.lines",
         &[
-            &letter.recipient,
-            &(letter.revision as i64),
-            &ms(letter.first_at),
+            &email.recipient,
+            &(email.revision as i64),
+            &ms(email.first_at),
             &ms(kept.due_at),
-            &(letter.tries as i32),
-            &(letter.omitted as i64),
+            &(email.tries as i32),
+            &(email.omitted as i64),
             &to_json(&kept.lines),
         ],
     )
@@ -225,7 +225,7 @@ pub(in crate::postgres) async fn keep(
 /// Claims emails that are due and that no other node is claiming. Also deletes the rows of recipients that have no
 /// pending email and whose pause between emails is over.
 pub(in crate::postgres) async fn claim(
-    link: &PgConnection,
+    conn: &PgConnection,
     now: Timestamp,
     until: Timestamp,
     longest: MaxEmailDelay,
@@ -235,27 +235,27 @@ pub(in crate::postgres) async fn claim(
         "(due_at <= $1 OR due_at > CASE tries WHEN 0 THEN $3::bigint ELSE $4::bigint END)";
     let (untried, tried) = longest.latest(now);
     let (now, most, untried, tried) = (ms(now), most(limit), ms(untried), ms(tried));
-    let given: [&(dyn ToSql + Sync); 4] = [&now, &most, &untried, &tried];
+    let params: [&(dyn ToSql + Sync); 4] = [&now, &most, &untried, &tried];
     let over = format!(
         "DELETE FROM letters WHERE recipient IN (SELECT recipient FROM letters \
          WHERE {DUE} AND lines = '[]' AND omitted = 0 LIMIT $2 FOR UPDATE SKIP LOCKED)"
     );
-    link.execute(&over, &given).await?;
+    conn.execute(&over, &params).await?;
     let due = format!(
         "{SELECT_EMAIL} WHERE {DUE} AND (lines <> '[]' OR omitted > 0) ORDER BY due_at, recipient LIMIT $2 \
          FOR UPDATE SKIP LOCKED"
     );
-    let rows = link.query(&due, &given).await?;
-    let letters: Vec<PendingEmail> = rows
+    let rows = conn.query(&due, &params).await?;
+    let emails: Vec<PendingEmail> = rows
         .iter()
-        .map(|row| Ok(read_letter(row)?.into_letter()))
+        .map(|row| Ok(read_email(row)?.into_letter()))
         .collect::<Result<_, DbError>>()?;
-    let recipients: Vec<&str> = letters.iter().map(|it| it.recipient.as_str()).collect();
+    let recipients: Vec<&str> = emails.iter().map(|it| it.recipient.as_str()).collect();
     if !recipients.is_empty() {
         let sql = "UPDATE letters SET due_at = $2 WHERE recipient = ANY ($1)";
-        link.execute(sql, &[&recipients, &ms(until)]).await?;
+        conn.execute(sql, &[&recipients, &ms(until)]).await?;
     }
-    Ok(letters)
+    Ok(emails)
 }
 
 /// Reads a scope from two columns, starting at this one: the endpoint's id, then the tenant's.
@@ -271,12 +271,12 @@ pub(in crate::postgres) fn scope(row: &Row, first: usize) -> Result<Scope, DbErr
 
 /// Returns notices after a number.
 pub(in crate::postgres) async fn notices(
-    link: &PgConnection,
+    conn: &PgConnection,
     after: u64,
     limit: usize,
 ) -> Result<Vec<Notification>, DbError> {
     let after = i64::try_from(after).unwrap_or(i64::MAX);
-    let rows = link
+    let rows = conn
         .query(
             "SELECT n.number, n.at, n.name, n.detail, e.id, t.id FROM notices n \
              LEFT JOIN endpoints e ON e.no = n.endpoint_no LEFT JOIN tenants t ON t.no = n.endpoint_no \

@@ -1,9 +1,9 @@
 //! The shards that this node owns, with their epochs.
 //!
-//! The membership updates [`Holdings`]: it registers this node, claims and releases shards. The writer asks
-//! [`Holdings`] whether this node may write for a shard, and which epoch the database must confirm. To take a shard:
-//! claim it in the database, call [`Holdings::grant`], then notify the node. To release a shard: wait until nothing
-//! of it is in flight, call [`Holdings::revoke`], pass a barrier (an empty operation) through the writers, then
+//! The membership updates [`OwnedShards`]: it registers this node, claims and releases shards. The writer asks
+//! [`OwnedShards`] whether this node may write for a shard, and which epoch the database must confirm. To take a shard:
+//! claim it in the database, call [`OwnedShards::grant`], then notify the node. To release a shard: wait until nothing
+//! of it is in flight, call [`OwnedShards::revoke`], pass a barrier (an empty operation) through the writers, then
 //! release it in the database.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use crate::NodeNo;
 const SLOTS: u64 = 32;
 
 /// This node's number and shards.
-pub(in crate::postgres) struct Holdings {
+pub(in crate::postgres) struct OwnedShards {
     inner: Mutex<Inner>,
     fenced: Notify,
 }
@@ -31,16 +31,16 @@ struct Inner {
 
 /// The ownership of an endpoint's shard at some moment: the node, the shard and the epoch.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::postgres) struct Tenure {
+pub(in crate::postgres) struct Ownership {
     pub(in crate::postgres) me: NodeNo,
     pub(in crate::postgres) shard: Shard,
     pub(in crate::postgres) epoch: Option<i64>,
 }
 
-impl Holdings {
+impl OwnedShards {
     /// Creates holdings without any shard.
-    pub(in crate::postgres) fn new(me: NodeNo) -> Holdings {
-        Holdings {
+    pub(in crate::postgres) fn new(me: NodeNo) -> OwnedShards {
+        OwnedShards {
             inner: Mutex::new(Inner {
                 me,
                 epochs: vec![None; usize::from(SHARD_COUNT)],
@@ -67,10 +67,10 @@ impl Holdings {
     }
 
     /// Returns this node's present ownership of an endpoint. Its epoch is `None` if the node is not the owner.
-    pub(in crate::postgres) fn tenure(&self, endpoint: EndpointId) -> Tenure {
+    pub(in crate::postgres) fn ownership(&self, endpoint: EndpointId) -> Ownership {
         let shard = Shard::of(endpoint);
         let inner = self.lock();
-        Tenure {
+        Ownership {
             me: inner.me,
             shard,
             epoch: inner.epochs[usize::from(shard.number())],
@@ -78,10 +78,10 @@ impl Holdings {
     }
 
     /// Returns whether this node still owns the shard as it did under this tenure.
-    pub(in crate::postgres) fn is_current(&self, tenure: Tenure) -> bool {
+    pub(in crate::postgres) fn is_current(&self, ownership: Ownership) -> bool {
         let inner = self.lock();
-        let epoch = inner.epochs[usize::from(tenure.shard.number())];
-        tenure.epoch.is_some() && (inner.me, epoch) == (tenure.me, tenure.epoch)
+        let epoch = inner.epochs[usize::from(ownership.shard.number())];
+        ownership.epoch.is_some() && (inner.me, epoch) == (ownership.me, ownership.epoch)
     }
 
     /// Returns whether this node owns an endpoint.

@@ -14,11 +14,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::json;
 
 use super::changed_delivery;
-use super::count_changes::Tally;
+use super::count_changes::CountChanges;
 use super::endpoints;
 use super::operation::{Operation, Recording, Task};
 use super::outbox::{self, Failed, NoticeColumns};
-use super::owned_shards::Tenure;
+use super::owned_shards::Ownership;
 use super::write_context::WriteContext;
 use crate::codes::Coded;
 use crate::postgres::connection::PgConnection;
@@ -76,7 +76,7 @@ impl Recorded {
     /// Adds an attempt to the endpoint with this number.
     pub(in crate::postgres) fn add(
         &mut self,
-        tally: &mut Tally,
+        count_changes: &mut CountChanges,
         now: Timestamp,
         endpoint_no: i64,
         attempt: &AttemptRecord,
@@ -106,7 +106,7 @@ impl Recorded {
                 to.delays.push(delay);
                 to.granted.push(granted(facts));
                 to.last.push(last);
-                tally.count(
+                count_changes.count(
                     endpoint_no,
                     Some(crate::codes::RowStatus::Pending),
                     Some(status),
@@ -181,10 +181,10 @@ pub(in crate::postgres) const WRITE_HEALTHS: &str = "INSERT INTO healths AS h (e
 
 /// Moves deliveries that have ended.
 pub(in crate::postgres) async fn end(
-    link: &PgConnection,
+    conn: &PgConnection,
     it: &EndedColumns,
 ) -> Result<(), DbError> {
-    link.execute(
+    conn.execute(
         MOVE_ENDED,
         &[
             &it.ids,
@@ -205,10 +205,10 @@ pub(in crate::postgres) async fn end(
 
 /// Updates deliveries that keep waiting.
 pub(in crate::postgres) async fn wait_on(
-    link: &PgConnection,
+    conn: &PgConnection,
     it: &WaitingColumns,
 ) -> Result<(), DbError> {
-    link.execute(
+    conn.execute(
         UPDATE_WAITING,
         &[
             &it.ids,
@@ -229,7 +229,7 @@ pub(in crate::postgres) async fn wait_on(
 
 /// Writes endpoint healths.
 pub(in crate::postgres) async fn remember(
-    link: &PgConnection,
+    conn: &PgConnection,
     healths: &FxHashMap<i64, Health>,
 ) -> Result<(), DbError> {
     let mut sorted: Vec<(&i64, &Health)> = healths.iter().collect();
@@ -238,7 +238,7 @@ pub(in crate::postgres) async fn remember(
     let revisions: Vec<i64> = sorted.iter().map(|(_, it)| it.revision as i64).collect();
     let tripped: Vec<bool> = sorted.iter().map(|(_, it)| it.trip.is_some()).collect();
     let texts: Vec<String> = sorted.iter().map(|(_, it)| to_json(it)).collect();
-    link.execute(WRITE_HEALTHS, &[&numbers, &revisions, &tripped, &texts])
+    conn.execute(WRITE_HEALTHS, &[&numbers, &revisions, &tripped, &texts])
         .await?;
     Ok(())
 }
@@ -249,12 +249,12 @@ pub(in crate::postgres) fn recording(
     now: Timestamp,
     attempt: Box<AttemptRecord>,
     detail: AttemptDetail,
-    tenure: Tenure,
+    ownership: Ownership,
     done: Done<Written>,
 ) -> Operation {
     if attempt.disable.is_some() {
-        let run = async move |scene: &mut WriteContext| {
-            disable(scene, now, &attempt, &detail, tenure).await
+        let run = async move |context: &mut WriteContext| {
+            disable(context, now, &attempt, &detail, ownership).await
         };
         return Task::owners(0, Some(Written::Superseded), run, done);
     }
@@ -262,7 +262,7 @@ pub(in crate::postgres) fn recording(
         now,
         attempt: *attempt,
         detail,
-        tenure,
+        ownership,
         reply: Reply::new(done),
     }))
 }
@@ -273,26 +273,26 @@ pub(in crate::postgres) fn cancelling(
     at: Timestamp,
     done: Done<Written>,
 ) -> Operation {
-    let run = async move |scene: &mut WriteContext| cancel_as_owner(scene, delivery, at).await;
+    let run = async move |context: &mut WriteContext| cancel_as_owner(context, delivery, at).await;
     Task::owners(0, Some(Written::Superseded), run, done)
 }
 
 /// Cancels a delivery as the owner of its endpoint, if it still waits.
 async fn cancel_as_owner(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     delivery: DeliveryId,
     at: Timestamp,
 ) -> Result<Written, DbError> {
-    let Some(row) = changed_delivery::find_for_update(&scene.link, delivery).await? else {
+    let Some(row) = changed_delivery::find_for_update(&context.conn, delivery).await? else {
         return Ok(Written::Superseded);
     };
-    scene.guard(row.delivery.facts().endpoint).await?;
-    cancel(scene, &row, at).await
+    context.guard(row.delivery.facts().endpoint).await?;
+    cancel(context, &row, at).await
 }
 
 /// Cancels a delivery, if it waits. The caller must hold the row's lock.
 pub(in crate::postgres) async fn cancel(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     row: &delivery_rows::DeliveryRow,
     at: Timestamp,
 ) -> Result<Written, DbError> {
@@ -300,23 +300,23 @@ pub(in crate::postgres) async fn cancel(
     if after.cancel(at).is_err() {
         return Ok(Written::Superseded);
     }
-    changed_delivery::write_changed(scene, row, &after).await?;
+    changed_delivery::write_changed(context, row, &after).await?;
     Ok(Written::Applied)
 }
 
 /// Records an attempt that disables its endpoint, under the ownership under which it was submitted.
 async fn disable(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     now: Timestamp,
     attempt: &AttemptRecord,
     detail: &AttemptDetail,
-    tenure: Tenure,
+    ownership: Ownership,
 ) -> Result<Written, DbError> {
-    scene.lock_directory().await?;
+    context.lock_directory().await?;
     let endpoint = attempt.delivery.facts().endpoint;
-    scene.guard_ownership(tenure).await?;
+    context.guard_ownership(ownership).await?;
     let id = attempt.delivery.id();
-    let Some(row) = changed_delivery::find_for_update(&scene.link, id).await? else {
+    let Some(row) = changed_delivery::find_for_update(&context.conn, id).await? else {
         return Ok(Written::Superseded);
     };
     let attempts = row.delivery.facts().attempts;
@@ -324,43 +324,43 @@ async fn disable(
         return Ok(Written::Superseded);
     }
     let mut recorded = Recorded::default();
-    let tally = &mut scene.effects.tally;
-    recorded.add(tally, now, row.endpoint_no, attempt, detail);
-    let link = scene.link.clone();
+    let count_changes = &mut context.effects.count_changes;
+    recorded.add(count_changes, now, row.endpoint_no, attempt, detail);
+    let conn = context.conn.clone();
     if !recorded.ended.ids.is_empty() {
-        end(&link, &recorded.ended).await?;
+        end(&conn, &recorded.ended).await?;
     }
     if !recorded.waiting.ids.is_empty() {
-        wait_on(&link, &recorded.waiting).await?;
+        wait_on(&conn, &recorded.waiting).await?;
     }
     if !recorded.healths.is_empty() {
-        remember(&link, &recorded.healths).await?;
+        remember(&conn, &recorded.healths).await?;
     }
     if let Some(cause) = attempt.disable {
         let reason = DisabledReason::Automatic(cause);
-        endpoints::stand(scene, endpoint, Standing::Disabled, Some(reason)).await?;
+        endpoints::stand(context, endpoint, Standing::Disabled, Some(reason)).await?;
     }
     if !recorded.failed.is_empty() {
-        outbox::fail(&link, &recorded.failed).await?;
+        outbox::fail(&conn, &recorded.failed).await?;
     }
     if !recorded.notices.is_empty() {
-        outbox::keep_notices(&link, &recorded.notices).await?;
+        outbox::keep_notices(&conn, &recorded.notices).await?;
     }
     Ok(Written::Applied)
 }
 
 /// Makes a delivery due now, or replays it if it has ended, at a user's request.
 pub(in crate::postgres) async fn retry(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     now: Timestamp,
     tenant: &TenantId,
     delivery: DeliveryId,
 ) -> Result<RetryResult, DbError> {
-    scene.lock_directory_shared().await?;
-    let Some(routes) = scene.tenant(tenant) else {
+    context.lock_directory_shared().await?;
+    let Some(routes) = context.tenant(tenant) else {
         return Ok(RetryResult::NoSuchDelivery);
     };
-    let row = changed_delivery::find_for_update(&scene.link, delivery).await?;
+    let row = changed_delivery::find_for_update(&context.conn, delivery).await?;
     let Some(row) = row.filter(|row| row.tenant_no == routes.no) else {
         return Ok(RetryResult::NoSuchDelivery);
     };
@@ -375,7 +375,7 @@ pub(in crate::postgres) async fn retry(
     let retried = if after.hasten(now).is_ok() {
         RetryResult::DueNow { endpoint }
     } else {
-        if payload_gone(&scene.link, row.delivery.facts().event).await? {
+        if payload_gone(&context.conn, row.delivery.facts().event).await? {
             return Ok(RetryResult::PayloadDeleted);
         }
         after
@@ -383,47 +383,47 @@ pub(in crate::postgres) async fn retry(
             .expect("what does not wait has ended");
         RetryResult::Replayed { endpoint }
     };
-    changed_delivery::write_changed(scene, &row, &after).await?;
-    scene.tell(endpoint, after.wanted_at().unwrap_or(now));
+    changed_delivery::write_changed(context, &row, &after).await?;
+    context.notify_work(endpoint, after.wanted_at().unwrap_or(now));
     Ok(retried)
 }
 
 /// Returns whether the payload of an event has been deleted. If it has not, it stays until the commit.
-async fn payload_gone(link: &PgConnection, event: EventId) -> Result<bool, DbError> {
+async fn payload_gone(conn: &PgConnection, event: EventId) -> Result<bool, DbError> {
     let sql = "SELECT payload_removed_at IS NOT NULL FROM events WHERE id = $1 FOR KEY SHARE";
-    let row = link.query_opt(sql, &[&Id(event.0)]).await?;
+    let row = conn.query_opt(sql, &[&Id(event.0)]).await?;
     Ok(row.is_some_and(|row| row.get(0)))
 }
 
 /// Fails a number of waiting deliveries of an endpoint.
 pub(in crate::postgres) async fn sweep(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     now: Timestamp,
     endpoint: EndpointId,
     reason: DeadReason,
     except: &Arc<[DeliveryId]>,
     limit: usize,
 ) -> Result<SweepResult, DbError> {
-    let looked_at = limit.saturating_add(except.len()).saturating_add(1);
+    let row_limit = limit.saturating_add(except.len()).saturating_add(1);
     let sql = format!(
         "SELECT {} FROM waiting w JOIN endpoints e ON e.no = w.endpoint_no \
          WHERE w.endpoint_no = (SELECT no FROM endpoints WHERE id = $1) \
          ORDER BY w.due, w.id LIMIT $2 FOR UPDATE OF w",
         delivery_rows::WAITING
     );
-    let found = scene
-        .link
-        .query(&sql, &[&Id(endpoint.0), &most(looked_at)])
+    let found = context
+        .conn
+        .query(&sql, &[&Id(endpoint.0), &most(row_limit)])
         .await?;
     let spared: FxHashSet<DeliveryId> = except.iter().copied().collect();
-    let mut doomed = Vec::new();
+    let mut to_fail = Vec::new();
     let mut more = false;
     for row in &found {
         let row = delivery_rows::read(row)?;
         if spared.contains(&row.delivery.id()) {
             continue;
         }
-        if doomed.len() == limit {
+        if to_fail.len() == limit {
             more = true;
             break;
         }
@@ -437,35 +437,35 @@ pub(in crate::postgres) async fn sweep(
             | DeadReason::UnsafeDestination => after.disable(now),
         };
         failed.expect("what waits can be failed");
-        doomed.push((row, after));
+        to_fail.push((row, after));
     }
-    fail_all(scene, &doomed).await?;
-    let ended = doomed.len();
+    fail_all(context, &to_fail).await?;
+    let ended = to_fail.len();
     Ok(SweepResult { ended, more })
 }
 
 /// Moves deliveries that failed for the same reason, with one statement.
 async fn fail_all(
-    scene: &mut WriteContext,
-    doomed: &[(
+    context: &mut WriteContext,
+    to_fail: &[(
         delivery_rows::DeliveryRow,
         posthaste_core::delivery::Delivery,
     )],
 ) -> Result<(), DbError> {
-    let Some((_, first)) = doomed.first() else {
+    let Some((_, first)) = to_fail.first() else {
         return Ok(());
     };
     let state = first.state();
     let mut ids = Vec::new();
     let mut kinds: Vec<Option<i16>> = Vec::new();
     let mut failed = Failed::default();
-    for (row, after) in doomed {
+    for (row, after) in to_fail {
         let last = row.last_attempt()?.and_then(|last| last.error_kind);
         ids.push(Id(after.id().0));
         let kind = failed_with(after, last);
         kinds.push(kind.map(code));
         failed.note(row.endpoint_no, after, kind);
-        scene.count(
+        context.count(
             row.endpoint_no,
             Some(row.status),
             Some(delivery_rows::status_of(after)),
@@ -474,8 +474,8 @@ async fn fail_all(
     let ended_at = state.ended_at().map(ms);
     let reason = state.dead_reason().map(EnumCode);
     let status = EnumCode(delivery_rows::status_of(first));
-    scene
-        .link
+    context
+        .conn
         .execute(
             "WITH gone AS (DELETE FROM waiting w USING unnest($1::uuid[], $2::smallint[]) AS g (id, kind) \
              WHERE w.id = g.id RETURNING w.id, w.event_id, w.endpoint_no, w.tenant_no, w.created_at, \
@@ -488,7 +488,7 @@ async fn fail_all(
         )
         .await?;
     if !failed.is_empty() {
-        outbox::fail(&scene.link, &failed).await?;
+        outbox::fail(&context.conn, &failed).await?;
     }
     Ok(())
 }

@@ -25,7 +25,7 @@ use crate::postgres::db_error::DbError;
 use crate::postgres::read::directory::live_tenant;
 use crate::postgres::read::replay_targets::unpack;
 pub(in crate::postgres) use crate::postgres::read::replay_targets::{Plan, plan};
-use crate::postgres::schema::clock_skew::{clock_skew_of, note_lead};
+use crate::postgres::schema::clock_skew::{clock_skew_of, store_clock_skew};
 use crate::postgres::schema::columns::{EnumCode, Id, at, most, ms, parse, word};
 use crate::postgres::schema::delivery_rows::{self, DeliveryRow};
 use crate::postgres::schema::event_rows::read_list;
@@ -40,14 +40,14 @@ const TARGETS_PER_ROW: usize = 4_096;
 
 /// Starts a replay. A replay for a tenant that does not exist is done immediately and is not stored.
 pub(in crate::postgres) async fn create(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     now: Timestamp,
     tenant: &TenantId,
     filter: &ReplayFilter,
     plan: &Plan,
 ) -> Result<Replay, DbError> {
-    scene.lock_directory().await?;
-    let id: ReplayId = scene.mint.borrow_mut().next(now);
+    context.lock_directory().await?;
+    let id: ReplayId = context.id_generator.borrow_mut().next(now);
     let mut replay = Replay {
         id,
         tenant: tenant.clone(),
@@ -59,15 +59,15 @@ pub(in crate::postgres) async fn create(
         created_at: now,
         finished_at: None,
     };
-    let tenant_no = scene.tenant(tenant).map(|routes| routes.no);
+    let tenant_no = context.tenant(tenant).map(|routes| routes.no);
     let Some(tenant_no) = tenant_no.filter(|no| plan.tenant_no == Some(*no)) else {
         replay.status = ReplayStatus::Done;
         replay.finished_at = Some(now);
         replay.total = 0;
         return Ok(replay);
     };
-    let link = scene.link.clone();
-    link.execute(
+    let conn = context.conn.clone();
+    conn.execute(
         "INSERT INTO replays (id, tenant_no, status, scope, endpoint, event_type, kind, since, \
          until, total, replayed, created_at) \
          VALUES ($1, $2, 0, $3, $4, $5, $6, $7, $8, $9, 0, $10)",
@@ -90,29 +90,29 @@ pub(in crate::postgres) async fn create(
         for target in targets {
             target.pack(&mut packed);
         }
-        link.execute(
+        conn.execute(
             "INSERT INTO replay_targets (replay_id, piece, targets) VALUES ($1, $2, $3)",
             &[&Id(id.0), &(piece as i64), &packed],
         )
         .await?;
     }
-    scene.change(Change::Replay(id));
+    context.change(Change::Replay(id));
     Ok(replay)
 }
 
-/// Returns the next targets of a replay, starting at index `place`: events and endpoint numbers.
+/// Returns the next targets of a replay, starting at this index: events and endpoint numbers.
 async fn targets(
-    link: &PgConnection,
+    conn: &PgConnection,
     replay: ReplayId,
-    place: usize,
+    index: usize,
     limit: usize,
 ) -> Result<Vec<(EventId, i64)>, DbError> {
     if limit == 0 {
         return Ok(Vec::new());
     }
-    let first = place / TARGETS_PER_ROW;
-    let last = place.saturating_add(limit - 1) / TARGETS_PER_ROW;
-    let rows = link
+    let first = index / TARGETS_PER_ROW;
+    let last = index.saturating_add(limit - 1) / TARGETS_PER_ROW;
+    let rows = conn
         .query(
             "SELECT targets FROM replay_targets WHERE replay_id = $1 AND piece >= $2 AND piece <= $3 \
              ORDER BY piece",
@@ -120,35 +120,35 @@ async fn targets(
         )
         .await?;
     let packed = rows.iter().map(|row| row.get::<_, &[u8]>(0));
-    let from = place - first * TARGETS_PER_ROW;
+    let from = index - first * TARGETS_PER_ROW;
     Ok(packed.flat_map(unpack).skip(from).take(limit).collect())
 }
 
 /// Replays the next targets. Counts all of them, also those that it skips.
 pub(in crate::postgres) async fn step(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     now: Timestamp,
     id: ReplayId,
     limit: usize,
 ) -> Result<Option<ReplayStep>, DbError> {
-    scene.lock_directory_shared().await?;
-    let link = scene.link.clone();
-    let Some(mut replay) = find(&link, None, id, RowLock::Mine).await? else {
+    context.lock_directory_shared().await?;
+    let conn = context.conn.clone();
+    let Some(mut replay) = find(&conn, None, id, RowLock::Mine).await? else {
         return Ok(None);
     };
     let mut going = BTreeSet::new();
     match replay.status {
         ReplayStatus::Running => {
-            let next = targets(&link, id, replay.replayed as usize, limit).await?;
+            let next = targets(&conn, id, replay.replayed as usize, limit).await?;
             replay.replayed += next.len() as u64;
-            let set = replay_batch(scene, now, replay.filter.scope, &next).await?;
+            let set = replay_batch(context, now, replay.filter.scope, &next).await?;
             replay.skipped += (next.len() - set.count) as u64;
             going = set.endpoints;
             if replay.replayed >= replay.total {
                 replay.status = ReplayStatus::Done;
                 replay.finished_at = Some(now);
             }
-            save(&link, &replay).await?;
+            save(&conn, &replay).await?;
         }
         ReplayStatus::Done | ReplayStatus::Cancelled => {}
     }
@@ -178,13 +178,13 @@ struct ReplayedBatch {
 
 /// Replays events to endpoints that are not disabled or deleted, unless another request has already done so.
 async fn replay_batch(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     now: Timestamp,
     scope: ReplayScope,
     targets: &[(EventId, i64)],
 ) -> Result<ReplayedBatch, DbError> {
-    let routes = routes_to(scene, targets).await?;
-    let originals = originals(&scene.link, targets).await?;
+    let routes = routes_to(context, targets).await?;
+    let originals = originals(&context.conn, targets).await?;
     let mut again = Vec::new();
     let mut anew = Vec::new();
     for (event, endpoint_no) in targets {
@@ -196,8 +196,8 @@ async fn replay_batch(
             None => anew.push((*event, *endpoint_no)),
         }
     }
-    let mut going = replay_ended(scene, now, scope, &again, &routes).await?;
-    let made = create_deliveries(scene, now, &anew, &originals, &routes).await?;
+    let mut going = replay_ended(context, now, scope, &again, &routes).await?;
+    let made = create_deliveries(context, now, &anew, &originals, &routes).await?;
     going.endpoints.extend(made.endpoints);
     going.count += made.count;
     Ok(going)
@@ -205,14 +205,14 @@ async fn replay_batch(
 
 /// Returns the endpoints of these targets that are not disabled or deleted.
 async fn routes_to(
-    scene: &WriteContext,
+    context: &WriteContext,
     targets: &[(EventId, i64)],
 ) -> Result<FxHashMap<i64, EndpointRoute>, DbError> {
     let mut numbers: Vec<i64> = targets.iter().map(|(_, no)| *no).collect();
     numbers.sort_unstable();
     numbers.dedup();
-    let rows = scene
-        .link
+    let rows = context
+        .conn
         .query(
             "SELECT e.no, e.id, t.id FROM endpoints e JOIN tenants t ON t.no = e.tenant_no \
              WHERE e.no = ANY($1) AND NOT t.deleted",
@@ -222,7 +222,7 @@ async fn routes_to(
     let mut routes = FxHashMap::default();
     for row in &rows {
         let (no, id) = (row.get(0), EndpointId(row.get::<_, Id>(1).0));
-        let tenant = scene.tenant(&parse(row.get(2))?);
+        let tenant = context.tenant(&parse(row.get(2))?);
         let route = tenant.as_ref().and_then(|tenant| tenant.endpoint(id));
         if let Some(route) = route.filter(|route| route.accepts_deliveries()) {
             routes.insert(no, route.clone());
@@ -234,7 +234,7 @@ async fn routes_to(
 /// Returns the events of these targets whose payloads still exist, with their deliveries. Locks them until the
 /// commit.
 async fn originals(
-    link: &PgConnection,
+    conn: &PgConnection,
     targets: &[(EventId, i64)],
 ) -> Result<FxHashMap<EventId, Original>, DbError> {
     let mut events: Vec<Id> = targets.iter().map(|(event, _)| Id(event.0)).collect();
@@ -243,7 +243,7 @@ async fn originals(
     let (Some(first), Some(last)) = (events.first(), events.last()) else {
         return Ok(FxHashMap::default());
     };
-    let rows = link
+    let rows = conn
         .query(
             "SELECT id, created_at, deliver_at, ordering, type, tenant_no, deliveries FROM events \
              WHERE id = ANY($1) AND id >= $2 AND id <= $3 AND payload_removed_at IS NULL \
@@ -267,7 +267,7 @@ async fn originals(
         };
         originals.insert(EventId(row.get::<_, Id>(0).0), original);
     }
-    let added = link
+    let added = conn
         .query(
             "SELECT a.event_id, e.id, a.delivery_id FROM added a \
              JOIN endpoints e ON e.no = a.endpoint_no WHERE a.event_id = ANY($1)",
@@ -287,7 +287,7 @@ async fn originals(
 
 /// Replays deliveries that have ended with the requested status.
 async fn replay_ended(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     now: Timestamp,
     scope: ReplayScope,
     ids: &[DeliveryId],
@@ -299,14 +299,14 @@ async fn replay_ended(
     let (Some(first), Some(last)) = (ids.first(), ids.last()) else {
         return Ok(going);
     };
-    let link = scene.link.clone();
+    let conn = context.conn.clone();
     let sql = format!(
         "WITH d AS (DELETE FROM ended WHERE id = ANY($1) AND id >= $2 AND id <= $3 AND status = $4 \
          RETURNING *) SELECT {} FROM d JOIN endpoints e ON e.no = d.endpoint_no ORDER BY d.id",
         delivery_rows::ENDED
     );
     let status = ended_as(scope.status());
-    let found = link
+    let found = conn
         .query(&sql, &[&ids, first, last, &status.map(EnumCode)])
         .await?;
     let mut revived = NewWaitingRows::default();
@@ -325,18 +325,18 @@ async fn replay_ended(
             kept.2.push(last.clone());
         }
         let waits = delivery_rows::status_of(&after);
-        scene.count(before.endpoint_no, Some(before.status), Some(waits));
-        scene.tell(route.id, now);
+        context.count(before.endpoint_no, Some(before.status), Some(waits));
+        context.notify_work(route.id, now);
         going.endpoints.insert(route.id);
         going.count += 1;
         let kind =
             delivery_rows::failed_with(&after, last_attempt.and_then(|last| last.error_kind));
         revived.push(before, &after, kind);
     }
-    revived.insert(&link).await?;
+    revived.insert(&conn).await?;
     if !kept.0.is_empty() {
         // A delivery that failed without an attempt has its last attempt in the table already.
-        link.execute(
+        conn.execute(
             "INSERT INTO attempts (delivery_id, number, entry) \
              SELECT * FROM unnest($1::uuid[], $2::integer[], $3::text[]) ON CONFLICT DO NOTHING",
             &[&kept.0, &kept.1, &kept.2],
@@ -359,7 +359,7 @@ fn ended_as(status: StoredStatus) -> Option<RowStatus> {
 /// Creates deliveries of stored events, due now unless the event is scheduled for later. If another transaction
 /// creates a delivery of the same event for the same endpoint at the same time, only one of them does.
 async fn create_deliveries(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     now: Timestamp,
     targets: &[(EventId, i64)],
     originals: &FxHashMap<EventId, Original>,
@@ -369,16 +369,16 @@ async fn create_deliveries(
     if targets.is_empty() {
         return Ok(going);
     }
-    scene.make_room(now).await?;
+    context.make_partitions(now).await?;
     let events: Vec<Id> = targets.iter().map(|(event, _)| Id(event.0)).collect();
     let endpoints: Vec<i64> = targets.iter().map(|(_, no)| *no).collect();
     let ids: Vec<DeliveryId> = {
-        let mut mint = scene.mint.borrow_mut();
-        targets.iter().map(|_| mint.next(now)).collect()
+        let mut id_generator = context.id_generator.borrow_mut();
+        targets.iter().map(|_| id_generator.next(now)).collect()
     };
     let named: Vec<Id> = ids.iter().map(|id| Id(id.0)).collect();
-    let link = scene.link.clone();
-    let rows = link
+    let conn = context.conn.clone();
+    let rows = conn
         .query(
             "INSERT INTO added (event_id, endpoint_no, delivery_id) \
              SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::uuid[]) \
@@ -388,7 +388,7 @@ async fn create_deliveries(
         .await?;
     let added: FxHashSet<Id> = rows.iter().map(|row| row.get(0)).collect();
     let mut made = NewWaitingRows::default();
-    let mut lead = 0;
+    let mut clock_skew = 0;
     for ((event, endpoint_no), id) in targets.iter().zip(ids) {
         if !added.contains(&Id(id.0)) {
             continue;
@@ -419,38 +419,38 @@ async fn create_deliveries(
         };
         let delivery = row.delivery.clone();
         made.push(row, &delivery, None);
-        scene.count(*endpoint_no, None, Some(RowStatus::Pending));
-        scene.tell(route.id, due_at);
+        context.count(*endpoint_no, None, Some(RowStatus::Pending));
+        context.notify_work(route.id, due_at);
         going.endpoints.insert(route.id);
         going.count += 1;
-        lead = lead.max(clock_skew_of(id.0, original.created_at));
+        clock_skew = clock_skew.max(clock_skew_of(id.0, original.created_at));
     }
-    made.insert(&link).await?;
-    note_lead(&link, meta::DELIVERY_LEAD, lead).await?;
+    made.insert(&conn).await?;
+    store_clock_skew(&conn, meta::DELIVERY_CLOCK_SKEW, clock_skew).await?;
     Ok(going)
 }
 
 /// Cancels a replay.
 pub(in crate::postgres) async fn cancel(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     now: Timestamp,
     tenant: &TenantId,
     id: ReplayId,
 ) -> Result<Option<Replay>, DbError> {
-    scene.lock_directory().await?;
-    let Some(tenant_no) = scene.tenant(tenant).map(|routes| routes.no) else {
+    context.lock_directory().await?;
+    let Some(tenant_no) = context.tenant(tenant).map(|routes| routes.no) else {
         return Ok(None);
     };
-    let link = scene.link.clone();
-    let Some(mut replay) = find(&link, Some(tenant_no), id, RowLock::Mine).await? else {
+    let conn = context.conn.clone();
+    let Some(mut replay) = find(&conn, Some(tenant_no), id, RowLock::Mine).await? else {
         return Ok(None);
     };
     match replay.status {
         ReplayStatus::Running => {
             replay.status = ReplayStatus::Cancelled;
             replay.finished_at = Some(now);
-            save(&link, &replay).await?;
-            scene.change(Change::Replay(id));
+            save(&conn, &replay).await?;
+            context.change(Change::Replay(id));
         }
         ReplayStatus::Done | ReplayStatus::Cancelled => {}
     }
@@ -458,9 +458,9 @@ pub(in crate::postgres) async fn cancel(
 }
 
 /// Stores the progress of a replay. Deletes its list of targets when it ends.
-async fn save(link: &PgConnection, replay: &Replay) -> Result<(), DbError> {
+async fn save(conn: &PgConnection, replay: &Replay) -> Result<(), DbError> {
     let id = Id(replay.id.0);
-    link.execute(
+    conn.execute(
         "UPDATE replays SET status = $2, replayed = $3, finished_at = $4, skipped = $5 WHERE id = $1",
         &[
             &id,
@@ -472,7 +472,7 @@ async fn save(link: &PgConnection, replay: &Replay) -> Result<(), DbError> {
     )
     .await?;
     if replay.status != ReplayStatus::Running {
-        link.execute("DELETE FROM replay_targets WHERE replay_id = $1", &[&id])
+        conn.execute("DELETE FROM replay_targets WHERE replay_id = $1", &[&id])
             .await?;
     }
     Ok(())
@@ -519,7 +519,7 @@ enum RowLock {
 
 /// Returns a replay, of this tenant or of any.
 async fn find(
-    link: &PgConnection,
+    conn: &PgConnection,
     tenant_no: Option<i64>,
     id: ReplayId,
     hold: RowLock,
@@ -531,34 +531,34 @@ async fn find(
     let sql = format!(
         "SELECT {COLUMNS} WHERE r.id = $1 AND ($2::bigint IS NULL OR r.tenant_no = $2) {held}"
     );
-    let row = link.query_opt(&sql, &[&Id(id.0), &tenant_no]).await?;
+    let row = conn.query_opt(&sql, &[&Id(id.0), &tenant_no]).await?;
     row.as_ref().map(read).transpose()
 }
 
 /// Returns a replay of a tenant.
 pub(in crate::postgres) async fn replay(
-    link: &PgConnection,
+    conn: &PgConnection,
     tenant: &TenantId,
     id: ReplayId,
 ) -> Result<Option<Replay>, DbError> {
-    match live_tenant(link, tenant).await? {
-        Some(no) => find(link, Some(no), id, RowLock::Look).await,
+    match live_tenant(conn, tenant).await? {
+        Some(no) => find(conn, Some(no), id, RowLock::Look).await,
         None => Ok(None),
     }
 }
 
 /// Lists the replays of a tenant, the newest first.
 pub(in crate::postgres) async fn replays(
-    link: &PgConnection,
+    conn: &PgConnection,
     tenant: &TenantId,
     page: PageRequest<ReplayId>,
 ) -> Result<Page<Replay, ReplayId>, DbError> {
-    let tenant_no = live_tenant(link, tenant).await?;
+    let tenant_no = live_tenant(conn, tenant).await?;
     let sql = format!(
         "SELECT {COLUMNS} WHERE r.tenant_no = $1 AND r.id < $2 ORDER BY r.id DESC LIMIT $3"
     );
     let before = Id(page.before.map_or(u128::MAX, |id| id.0));
-    let rows = link
+    let rows = conn
         .query(&sql, &[&tenant_no, &before, &one_more(page.limit)])
         .await?;
     let items = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;
@@ -566,8 +566,8 @@ pub(in crate::postgres) async fn replays(
 }
 
 /// Returns the replays that are running.
-pub(in crate::postgres) async fn running(link: &PgConnection) -> Result<Vec<ReplayId>, DbError> {
-    let rows = link
+pub(in crate::postgres) async fn running(conn: &PgConnection) -> Result<Vec<ReplayId>, DbError> {
+    let rows = conn
         .query("SELECT id FROM replays WHERE status = 0 ORDER BY id", &[])
         .await?;
     Ok(rows

@@ -56,8 +56,8 @@ pub(in crate::postgres) struct TenantRoutes {
 impl TenantRoutes {
     /// Returns the endpoint with this id, unless it is deleted.
     pub(in crate::postgres) fn endpoint(&self, id: EndpointId) -> Option<&EndpointRoute> {
-        let place = self.endpoints.binary_search_by_key(&id, |route| route.id);
-        place.ok().map(|place| &self.endpoints[place])
+        let index = self.endpoints.binary_search_by_key(&id, |route| route.id);
+        index.ok().map(|index| &self.endpoints[index])
     }
 }
 
@@ -100,20 +100,20 @@ impl RoutingTable {
     /// Reads the changes. The data may be newer than the recorded change number, but never older.
     pub(in crate::postgres) async fn refresh(
         &mut self,
-        link: &PgConnection,
+        conn: &PgConnection,
         settings: &StoreSettings,
     ) -> Result<(), DbError> {
-        let row = link
+        let row = conn
             .query_one("SELECT last_change FROM directory", &[])
             .await?;
         let last: i64 = row.get(0);
         match self.known {
             Some(known) if known == last => {}
             Some(known) if (1..=changelog::MAX_CHANGES).contains(&(last - known)) => {
-                let touched = touched(link, known, last).await?;
-                self.reload(link, settings, touched).await?;
+                let touched = touched(conn, known, last).await?;
+                self.reload(conn, settings, touched).await?;
             }
-            Some(_) | None => self.reload(link, settings, None).await?,
+            Some(_) | None => self.reload(conn, settings, None).await?,
         }
         self.known = Some(last);
         self.stale = false;
@@ -123,14 +123,14 @@ impl RoutingTable {
     /// Reads some tenants, or all, with their endpoints.
     async fn reload(
         &mut self,
-        link: &PgConnection,
+        conn: &PgConnection,
         settings: &StoreSettings,
         only: Option<Vec<String>>,
     ) -> Result<(), DbError> {
         if only.as_ref().is_some_and(Vec::is_empty) {
             return Ok(());
         }
-        let tenants = link
+        let tenants = conn
             .query(
                 "SELECT no, id, policy FROM tenants WHERE NOT deleted \
                  AND ($1::text[] IS NULL OR id = ANY ($1))",
@@ -147,7 +147,7 @@ impl RoutingTable {
             by_no.insert(routes.no, (parse(row.get(1))?, routes));
         }
         let numbers: Vec<i64> = by_no.keys().copied().collect();
-        let endpoints = link
+        let endpoints = conn
             .query(
                 "SELECT tenant_no, no, id, standing, event_types, policy FROM endpoints \
                  WHERE standing <> 3 AND tenant_no = ANY ($1) ORDER BY id",
@@ -176,11 +176,11 @@ impl RoutingTable {
 
 /// Returns the tenants that these changes concern, or `None` if some of the changes have been trimmed.
 async fn touched(
-    link: &PgConnection,
+    conn: &PgConnection,
     known: i64,
     last: i64,
 ) -> Result<Option<Vec<String>>, DbError> {
-    let rows = link
+    let rows = conn
         .query(
             "SELECT kind, id FROM changes WHERE no > $1 AND no <= $2",
             &[&known, &last],
@@ -201,7 +201,7 @@ async fn touched(
         }
     }
     if !endpoints.is_empty() {
-        let rows = link
+        let rows = conn
             .query(
                 "SELECT DISTINCT t.id FROM endpoints e JOIN tenants t ON t.no = e.tenant_no \
                  WHERE e.id = ANY ($1)",

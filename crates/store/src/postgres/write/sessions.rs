@@ -14,15 +14,15 @@ use crate::{CreateResult, KeyHash, Page, PageRequest, Pass, SessionIdentity};
 
 /// Creates a session.
 pub(in crate::postgres) async fn create(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     pass: &Pass,
 ) -> Result<CreateResult, DbError> {
     let (tenant_no, key) = match &pass.holder {
         SessionIdentity::Key(hash) => (None, Some(hash.0.as_slice())),
         SessionIdentity::Tenant(tenant) => {
             // Deleting a tenant deletes its sessions, so the tenant must not be deleted while a session is added.
-            scene.lock_directory_shared().await?;
-            let Some(no) = live_tenant(&scene.link, tenant).await? else {
+            context.lock_directory_shared().await?;
+            let Some(no) = live_tenant(&context.conn, tenant).await? else {
                 return Ok(CreateResult::NoSuchTenant);
             };
             (Some(no), None)
@@ -32,8 +32,8 @@ pub(in crate::postgres) async fn create(
                VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING";
     let (id, hash) = (Id(pass.id.0), pass.hash.0.as_slice());
     let (created_at, expires_at) = (ms(pass.created_at), ms(pass.expires_at));
-    let added = scene
-        .link
+    let added = context
+        .conn
         .execute(
             sql,
             &[&id, &hash, &tenant_no, &key, &created_at, &expires_at],
@@ -48,22 +48,22 @@ pub(in crate::postgres) async fn create(
 
 /// Ends a session: of this tenant, or of any if no tenant is given.
 pub(in crate::postgres) async fn end(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     now: Timestamp,
     tenant: Option<&TenantId>,
     pass: PassId,
 ) -> Result<bool, DbError> {
-    let link = &scene.link;
+    let conn = &context.conn;
     let (id, now) = (Id(pass.0), ms(now));
     let ended = match tenant {
         None => {
             let sql = "DELETE FROM passes WHERE id = $1 AND expires_at > $2";
-            link.execute(sql, &[&id, &now]).await?
+            conn.execute(sql, &[&id, &now]).await?
         }
         Some(tenant) => {
-            let no = live_tenant(link, tenant).await?;
+            let no = live_tenant(conn, tenant).await?;
             let sql = "DELETE FROM passes WHERE id = $1 AND expires_at > $2 AND tenant_no = $3";
-            link.execute(sql, &[&id, &now, &no]).await?
+            conn.execute(sql, &[&id, &now, &no]).await?
         }
     };
     Ok(ended == 1)
@@ -71,22 +71,22 @@ pub(in crate::postgres) async fn end(
 
 /// Ends the sessions of a tenant that is being deleted.
 pub(in crate::postgres) async fn delete_of_tenant(
-    link: &PgConnection,
+    conn: &PgConnection,
     tenant_no: i64,
 ) -> Result<(), DbError> {
     let sql = "DELETE FROM passes WHERE tenant_no = $1";
-    link.execute(sql, &[&tenant_no]).await?;
+    conn.execute(sql, &[&tenant_no]).await?;
     Ok(())
 }
 
 /// Ends the sessions of keys that are being revoked.
 pub(in crate::postgres) async fn delete_of_keys(
-    link: &PgConnection,
+    conn: &PgConnection,
     keys: &[KeyHash],
 ) -> Result<(), DbError> {
     let keys: Vec<&[u8]> = keys.iter().map(|hash| hash.0.as_slice()).collect();
     let sql = "DELETE FROM passes WHERE key_hash = ANY ($1)";
-    link.execute(sql, &[&keys]).await?;
+    conn.execute(sql, &[&keys]).await?;
     Ok(())
 }
 
@@ -111,12 +111,12 @@ fn read(row: &Row) -> Result<Pass, DbError> {
 
 /// Returns the session with this hash, unless it has expired.
 pub(in crate::postgres) async fn pass(
-    link: &PgConnection,
+    conn: &PgConnection,
     now: Timestamp,
     hash: KeyHash,
 ) -> Result<Option<Pass>, DbError> {
     let sql = format!("SELECT {COLUMNS} WHERE p.hash = $1 AND p.expires_at > $2");
-    let row = link
+    let row = conn
         .query_opt(&sql, &[&hash.0.as_slice(), &ms(now)])
         .await?;
     row.as_ref().map(read).transpose()
@@ -124,12 +124,12 @@ pub(in crate::postgres) async fn pass(
 
 /// Lists the sessions of a tenant, the newest first.
 pub(in crate::postgres) async fn passes(
-    link: &PgConnection,
+    conn: &PgConnection,
     now: Timestamp,
     tenant: &TenantId,
     page: PageRequest<PassId>,
 ) -> Result<Page<Pass, PassId>, DbError> {
-    let tenant_no = live_tenant(link, tenant).await?;
+    let tenant_no = live_tenant(conn, tenant).await?;
     let before = Id(page.before.map_or(u128::MAX, |id| id.0));
     // Sorted like the index; otherwise the sessions of all tenants would be read to find those of a small one.
     let sql = format!(
@@ -138,7 +138,7 @@ pub(in crate::postgres) async fn passes(
          ORDER BY p.tenant_no DESC, p.id DESC LIMIT $5"
     );
     let (first, limit) = (Id(0), one_more(page.limit));
-    let rows = link
+    let rows = conn
         .query(&sql, &[&tenant_no, &first, &before, &ms(now), &limit])
         .await?;
     let items = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;
@@ -146,12 +146,12 @@ pub(in crate::postgres) async fn passes(
 }
 
 /// Deletes expired sessions. Returns their number. Rows that another node is deleting are skipped.
-pub(in crate::postgres) async fn tidy(
-    link: &PgConnection,
+pub(in crate::postgres) async fn delete_expired(
+    conn: &PgConnection,
     now: Timestamp,
     limit: usize,
 ) -> Result<usize, DbError> {
     let sql = "DELETE FROM passes WHERE id IN (SELECT id FROM passes WHERE expires_at <= $1 \
                ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)";
-    Ok(link.execute(sql, &[&ms(now), &most(limit)]).await? as usize)
+    Ok(conn.execute(sql, &[&ms(now), &most(limit)]).await? as usize)
 }

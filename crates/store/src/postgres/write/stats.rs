@@ -11,11 +11,11 @@ use tokio_postgres::types::ToSql;
 
 use super::outbox;
 use super::write_context::WriteContext;
-use crate::figures::by_bucket;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::read::directory::live_tenant;
 use crate::postgres::schema::columns::{Id, at, most, ms};
+use crate::stats::by_bucket;
 use crate::{BucketWidth, Scope, StatEntry, Tally};
 
 /// Rows to add, as columns.
@@ -50,16 +50,16 @@ impl StatsColumns {
 
     pub(in crate::postgres) async fn add(
         &self,
-        scene: &WriteContext,
+        context: &WriteContext,
         number: u64,
     ) -> Result<(), DbError> {
-        let mut given: Vec<&(dyn ToSql + Sync)> =
+        let mut params: Vec<&(dyn ToSql + Sync)> =
             vec![&self.widths, &self.began, &self.tenants, &self.endpoints];
-        given.extend(self.counts.iter().map(|it| it as &(dyn ToSql + Sync)));
+        params.extend(self.counts.iter().map(|it| it as &(dyn ToSql + Sync)));
         let (number, at) = (number as i64, self.began.iter().max().copied());
         let at = at.unwrap_or(0);
-        given.extend([&scene.flusher as &(dyn ToSql + Sync), &number, &at]);
-        scene.link.execute(ADD, &given).await?;
+        params.extend([&context.flusher as &(dyn ToSql + Sync), &number, &at]);
+        context.conn.execute(ADD, &params).await?;
         Ok(())
     }
 }
@@ -92,13 +92,13 @@ const ADD: &str = "WITH fresh AS (INSERT INTO flushes AS l (flusher, number, at)
     slowest_micros = greatest(f.slowest_micros, EXCLUDED.slowest_micros)";
 
 /// Returns the number of a scope, or `None` if the tenant or endpoint does not exist.
-async fn number(link: &PgConnection, scope: &Scope) -> Result<Option<i64>, DbError> {
+async fn number(conn: &PgConnection, scope: &Scope) -> Result<Option<i64>, DbError> {
     match scope {
         Scope::Everything => Ok(Some(0)),
-        Scope::Tenant(tenant) => live_tenant(link, tenant).await,
+        Scope::Tenant(tenant) => live_tenant(conn, tenant).await,
         Scope::Endpoint(endpoint) => {
             let sql = "SELECT no FROM endpoints WHERE id = $1 AND standing <> 3";
-            let row = link.query_opt(sql, &[&Id(endpoint.0)]).await?;
+            let row = conn.query_opt(sql, &[&Id(endpoint.0)]).await?;
             Ok(row.map(|row| row.get(0)))
         }
     }
@@ -111,12 +111,12 @@ const BUCKETS: &str = "buckets (began) AS (\
      FROM buckets WHERE began IS NOT NULL)";
 
 pub(in crate::postgres) async fn read(
-    link: &PgConnection,
+    conn: &PgConnection,
     scope: &Scope,
     width: BucketWidth,
     since: Timestamp,
 ) -> Result<Vec<(Timestamp, Tally)>, DbError> {
-    let Some(no) = number(link, scope).await? else {
+    let Some(no) = number(conn, scope).await? else {
         return Ok(Vec::new());
     };
     let sql = format!(
@@ -125,7 +125,7 @@ pub(in crate::postgres) async fn read(
          FROM buckets b CROSS JOIN LATERAL (SELECT * FROM figures \
          WHERE width = $1 AND bucket = b.began AND scope = $3) f ORDER BY f.bucket"
     );
-    let rows = link.query(&sql, &[&width.code(), &ms(since), &no]).await?;
+    let rows = conn.query(&sql, &[&width.code(), &ms(since), &no]).await?;
     let bucket = |row: &Row| (at(row.get(Tally::COLUMNS)), tally(row));
     Ok(rows.iter().map(bucket).collect())
 }
@@ -133,14 +133,14 @@ pub(in crate::postgres) async fn read(
 /// Reads stats from the first columns.
 fn tally(row: &Row) -> Tally {
     let mut columns = [0; Tally::COLUMNS];
-    for (place, column) in columns.iter_mut().enumerate() {
-        *column = row.get(place);
+    for (index, column) in columns.iter_mut().enumerate() {
+        *column = row.get(index);
     }
     Tally::from_columns(columns)
 }
 
 pub(in crate::postgres) async fn failing(
-    link: &PgConnection,
+    conn: &PgConnection,
     width: BucketWidth,
     since: Timestamp,
     limit: usize,
@@ -161,16 +161,16 @@ pub(in crate::postgres) async fn failing(
          WHERE width = $1 AND bucket = b.began AND scope = w.scope) f \
          GROUP BY w.scope, w.much, w.endpoint, w.tenant ORDER BY w.much DESC, w.scope"
     );
-    let given: [&(dyn ToSql + Sync); 3] = [&width.code(), &ms(since), &most(limit)];
-    let rows = link.query(&sql, &given).await?;
+    let params: [&(dyn ToSql + Sync); 3] = [&width.code(), &ms(since), &most(limit)];
+    let rows = conn.query(&sql, &params).await?;
     let failing = |row: &Row| Ok((outbox::scope(row, Tally::COLUMNS)?, tally(row)));
     rows.iter().map(failing).collect()
 }
 
 /// Deletes expired buckets, at most `limit` of each width. Returns the greatest number that was deleted of one width.
 /// Rows that another node is deleting are skipped.
-pub(in crate::postgres) async fn tidy(
-    link: &PgConnection,
+pub(in crate::postgres) async fn delete_expired(
+    conn: &PgConnection,
     now: Timestamp,
     limit: usize,
 ) -> Result<usize, DbError> {
@@ -180,13 +180,13 @@ pub(in crate::postgres) async fn tidy(
                    (SELECT width, bucket, scope FROM figures WHERE width = $1 AND bucket < $2 \
                    ORDER BY bucket, scope LIMIT $3 FOR UPDATE SKIP LOCKED)";
         let before = ms(width.first_kept(now));
-        let given: [&(dyn ToSql + Sync); 3] = [&width.code(), &before, &most(limit)];
-        removed = removed.max(link.execute(sql, &given).await? as usize);
+        let params: [&(dyn ToSql + Sync); 3] = [&width.code(), &before, &most(limit)];
+        removed = removed.max(conn.execute(sql, &params).await? as usize);
     }
     // The number of a flush must be kept as long as its stats, so that it is not added again.
     let sql = "DELETE FROM flushes WHERE flusher IN (SELECT flusher FROM flushes WHERE at < $1 \
                LIMIT $2 FOR UPDATE SKIP LOCKED)";
     let before = ms(BucketWidth::Quarter.first_kept(now));
-    link.execute(sql, &[&before, &most(limit)]).await?;
+    conn.execute(sql, &[&before, &most(limit)]).await?;
     Ok(removed)
 }

@@ -13,41 +13,41 @@ use crate::{DisabledReason, Written};
 
 /// Sets the status of an endpoint, if its shard has no owner.
 pub(in crate::postgres) async fn stand(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     endpoint: EndpointId,
     standing: Standing,
     reason: Option<DisabledReason>,
 ) -> Result<Option<bool>, DbError> {
-    scene.lock_directory().await?;
-    if !lock_unowned(scene, endpoint).await? {
+    context.lock_directory().await?;
+    if !lock_unowned(context, endpoint).await? {
         return Ok(None);
     }
-    let stands = endpoints::set_standing(scene, endpoint, standing, reason, None).await?;
+    let stands = endpoints::set_standing(context, endpoint, standing, reason, None).await?;
     Ok(Some(stands))
 }
 
 /// Cancels a delivery, if the shard of its endpoint has no owner.
 pub(in crate::postgres) async fn cancel(
-    scene: &mut WriteContext,
+    context: &mut WriteContext,
     now: Timestamp,
     endpoint: EndpointId,
     delivery: DeliveryId,
 ) -> Result<Option<Written>, DbError> {
-    if !lock_unowned(scene, endpoint).await? {
+    if !lock_unowned(context, endpoint).await? {
         return Ok(None);
     }
-    let Some(row) = changed_delivery::find_for_update(&scene.link, delivery).await? else {
+    let Some(row) = changed_delivery::find_for_update(&context.conn, delivery).await? else {
         return Ok(Some(Written::Superseded));
     };
     if row.delivery.facts().endpoint != endpoint {
         return Ok(Some(Written::Superseded));
     }
-    record::cancel(scene, &row, now).await.map(Some)
+    record::cancel(context, &row, now).await.map(Some)
 }
 
 /// Returns whether an endpoint's shard has no owner. If so, no node can claim it before the commit.
-async fn lock_unowned(scene: &WriteContext, endpoint: EndpointId) -> Result<bool, DbError> {
+async fn lock_unowned(context: &WriteContext, endpoint: EndpointId) -> Result<bool, DbError> {
     let shard = Shard::of(endpoint).number() as i16;
     let sql = "SELECT 1 FROM shards WHERE no = $1 AND owner IS NULL FOR SHARE";
-    Ok(scene.link.query_opt(sql, &[&shard]).await?.is_some())
+    Ok(context.conn.query_opt(sql, &[&shard]).await?.is_some())
 }

@@ -65,7 +65,7 @@ impl UsageMeters {
     /// Locks the meters of the limited tenants among these requests, and reads their usage. Begins a transaction
     /// unless one is `begun`. Returns `None` if no tenant is limited.
     pub(in crate::postgres) async fn hold(
-        link: &PgConnection,
+        conn: &PgConnection,
         begun: bool,
         routes: &RoutingTable,
         accepts: &[Accepting],
@@ -83,26 +83,26 @@ impl UsageMeters {
         }
         let tenants: Vec<i64> = tenants.into_iter().collect();
         let months: Vec<i32> = months.into_iter().collect();
-        link.prepare_all(&[MAKE, HOLD, SUM]).await?;
+        conn.prepare_all(&[MAKE, HOLD, SUM]).await?;
         let mut meters = UsageMeters::default();
         let (arrivals, sums) = (&mut meters.arrivals, &mut meters.months);
         // Each statement sees everything that was committed before it, so the sum is read while the meter is locked.
         let mut pipeline = Pipeline::default();
         if !begun {
-            pipeline.then(link.batch("BEGIN"));
+            pipeline.then(conn.batch("BEGIN"));
         }
         pipeline.then(async {
-            link.execute(MAKE, &[&tenants]).await?;
+            conn.execute(MAKE, &[&tenants]).await?;
             Ok(())
         });
         pipeline.then(async {
-            for row in link.query(HOLD, &[&tenants]).await? {
+            for row in conn.query(HOLD, &[&tenants]).await? {
                 arrivals.insert(row.get(0), row.get::<_, i64>(1) as u64);
             }
             Ok(())
         });
         pipeline.then(async {
-            for row in link.query(SUM, &[&months, &tenants]).await? {
+            for row in conn.query(SUM, &[&months, &tenants]).await? {
                 let month = Month(row.get::<_, i32>(0) as u32);
                 sums.insert((month, row.get(1)), row.get::<_, i64>(2) as u64);
             }
@@ -163,12 +163,12 @@ impl UsageMeters {
 }
 
 /// Deletes the usage of months that are not reported any more, and the meters of deleted tenants.
-async fn forget(link: &PgConnection, month: Month) -> Result<(), DbError> {
+async fn forget(conn: &PgConnection, month: Month) -> Result<(), DbError> {
     let oldest = month.0.saturating_sub(MONTHS_KEPT) as i32;
-    link.execute("DELETE FROM usage WHERE month < $1", &[&oldest])
+    conn.execute("DELETE FROM usage WHERE month < $1", &[&oldest])
         .await?;
     let sql = "DELETE FROM meters WHERE tenant_no IN (SELECT no FROM tenants WHERE deleted)";
-    link.execute(sql, &[]).await?;
+    conn.execute(sql, &[]).await?;
     Ok(())
 }
 
@@ -176,12 +176,12 @@ impl Writer {
     /// Deletes old usage once a month, after events were accepted. A failure does no harm: the next month deletes
     /// more.
     pub(in crate::postgres) async fn delete_old_usage(&mut self, month: Option<Month>) {
-        let Some(month) = month.filter(|month| self.scene.memory.forgot_in != Some(*month)) else {
+        let Some(month) = month.filter(|month| self.context.cache.forgot_in != Some(*month)) else {
             return;
         };
-        self.scene.memory.forgot_in = Some(month);
-        let link = self.scene.link.clone();
-        if let Err(fault) = forget(&link, month).await {
+        self.context.cache.forgot_in = Some(month);
+        let conn = self.context.conn.clone();
+        if let Err(fault) = forget(&conn, month).await {
             tracing::warn!(target: LOG_TARGET, %fault, "old months could not be forgotten");
             self.roll_back(&fault).await;
         }
@@ -190,15 +190,15 @@ impl Writer {
 
 /// Returns the usage of a tenant.
 pub(in crate::postgres) async fn usage(
-    link: &PgConnection,
+    conn: &PgConnection,
     now: Timestamp,
     tenant: &TenantId,
 ) -> Result<Option<Usage>, DbError> {
-    let Some(no) = live_tenant(link, tenant).await? else {
+    let Some(no) = live_tenant(conn, tenant).await? else {
         return Ok(None);
     };
     let month = Month::of(now).0 as i32;
-    let row = link
+    let row = conn
         .query_one(
             "SELECT (SELECT count(*) FROM endpoints WHERE tenant_no = $1 AND standing <> 3), \
              (SELECT coalesce(sum(events), 0)::bigint FROM usage WHERE month = $2 AND tenant_no = $1)",

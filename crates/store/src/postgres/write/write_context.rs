@@ -1,10 +1,10 @@
 //! The context of a write transaction: [`WriteContext`], and the side effects that are written with it.
 //!
 //! A cold operation first takes what it relies on, in this order: [`WriteContext::lock_directory`] if it changes
-//! tenants, endpoints or keys, [`WriteContext::lock_directory_shared`] if it routes by them, [`WriteContext::guard`]
-//! if only the owner may do it. Then it reads and writes through [`WriteContext::link`] and registers side effects
-//! ([`WriteContext::change`], [`WriteContext::count`], [`WriteContext::tell`]), which are written at the end of the
-//! same transaction.
+//! tenants, endpoints or keys, [`WriteContext::lock_directory_shared`] if it routes by them, [`WriteContext::guard`] if
+//! only the owner may do it. Then it reads and writes through [`WriteContext::conn`] and registers side effects
+//! ([`WriteContext::change`], [`WriteContext::count`], [`WriteContext::notify_work`]), which are written at the end of
+//! the same transaction.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,9 +17,9 @@ use rustc_hash::FxHashMap;
 use tokio_postgres::types::ToSql;
 
 use super::changelog;
-use super::count_changes::{self, Tally};
+use super::count_changes::{self, CountChanges};
 use super::notify::{self, Work};
-use super::owned_shards::{Holdings, Tenure};
+use super::owned_shards::{OwnedShards, Ownership};
 use super::routing_table::{RoutingTable, TenantRoutes};
 use crate::codes::RowStatus;
 use crate::postgres::connection::PgConnection;
@@ -34,21 +34,21 @@ use crate::{Change, StoreSettings};
 /// The state of one writer that operations use.
 pub(in crate::postgres) struct WriteContext {
     /// The writer's connection.
-    pub(in crate::postgres) link: Rc<PgConnection>,
+    pub(in crate::postgres) conn: Rc<PgConnection>,
     /// The routing table. Exact once the directory is locked, shared or exclusively.
     pub(in crate::postgres) routes: RoutingTable,
     /// The id generator. Both writers share it, so ids grow in the order in which this node assigns them.
-    pub(in crate::postgres) mint: Rc<RefCell<Mint>>,
+    pub(in crate::postgres) id_generator: Rc<RefCell<Mint>>,
     pub(in crate::postgres) settings: StoreSettings,
-    pub(in crate::postgres) holdings: Arc<Holdings>,
-    pub(in crate::postgres) floors: Arc<DueWatermarks>,
+    pub(in crate::postgres) owned_shards: Arc<OwnedShards>,
+    pub(in crate::postgres) due_watermarks: Arc<DueWatermarks>,
     pub(in crate::postgres) partitions: Partitions,
     /// Endpoint numbers by id. A number never changes.
     pub(in crate::postgres) numbers: FxHashMap<EndpointId, i64>,
-    /// The leads of event ids and of delivery ids that are known to be stored (see `lead`).
-    pub(in crate::postgres) leads: (i64, i64),
+    /// The clock skews of event ids and of delivery ids that are known to be stored (see `clock_skew`).
+    pub(in crate::postgres) clock_skews: (i64, i64),
     pub(in crate::postgres) effects: SideEffects,
-    pub(in crate::postgres) memory: WriterCache,
+    pub(in crate::postgres) cache: WriterCache,
     /// Size from which a day's partition is dropped instead of deleted row by row.
     pub(in crate::postgres) large_day_bytes: u64,
     /// Identifies the flushes of this process.
@@ -61,7 +61,7 @@ pub(in crate::postgres) struct WriteContext {
 #[derive(Debug, Default)]
 pub(in crate::postgres) struct WriterCache {
     /// Progress of the retention run.
-    pub(in crate::postgres) tidying: RunProgress,
+    pub(in crate::postgres) retention_progress: RunProgress,
     /// The month in which the usage of old months was last deleted.
     pub(in crate::postgres) forgot_in: Option<Month>,
 }
@@ -70,13 +70,13 @@ pub(in crate::postgres) struct WriterCache {
 #[derive(Debug, Default)]
 pub(in crate::postgres) struct SideEffects {
     /// Changes of the counts of waiting and failed deliveries.
-    pub(in crate::postgres) tally: Tally,
+    pub(in crate::postgres) count_changes: CountChanges,
     /// Entries for the change log.
     pub(in crate::postgres) changes: Vec<Change>,
     /// Endpoints that have new work.
     pub(in crate::postgres) work: Work,
     /// Progress of the retention run, if this transaction is a step of one.
-    pub(in crate::postgres) tidying: Option<RunProgress>,
+    pub(in crate::postgres) retention_progress: Option<RunProgress>,
 }
 
 /// Checks the directory version and the ownership that a transaction relies on.
@@ -88,30 +88,34 @@ impl WriteContext {
     /// transaction waits for locks that this one holds while it waits for the directory.
     pub(in crate::postgres) async fn lock_directory(&mut self) -> Result<(), DbError> {
         let sql = "SELECT pg_advisory_xact_lock($1)";
-        self.link.execute(sql, &[&lock::DIRECTORY]).await?;
-        self.routes.refresh(&self.link, &self.settings).await
+        self.conn.execute(sql, &[&lock::DIRECTORY]).await?;
+        self.routes.refresh(&self.conn, &self.settings).await
     }
 
     /// Locks the directory against changes until the commit, and brings the routing table up to date.
     pub(in crate::postgres) async fn lock_directory_shared(&mut self) -> Result<(), DbError> {
         let sql = "SELECT pg_advisory_xact_lock_shared($1)";
-        self.link.execute(sql, &[&lock::DIRECTORY]).await?;
-        self.routes.refresh(&self.link, &self.settings).await
+        self.conn.execute(sql, &[&lock::DIRECTORY]).await?;
+        self.routes.refresh(&self.conn, &self.settings).await
     }
 
     /// Checks that this node owns the endpoint, and keeps it so until the commit. Otherwise the operation ends with
     /// its answer for a lost ownership.
     pub(in crate::postgres) async fn guard(&self, endpoint: EndpointId) -> Result<(), DbError> {
-        self.guard_ownership(self.holdings.tenure(endpoint)).await
+        self.guard_ownership(self.owned_shards.ownership(endpoint))
+            .await
     }
 
     /// The same for an ownership at an earlier time. Fails if that ownership has ended, even if this node owns the
     /// shard again.
-    pub(in crate::postgres) async fn guard_ownership(&self, tenure: Tenure) -> Result<(), DbError> {
-        let me = Some(tenure.me.0 as i64);
-        let held = vec![tenure.shard.number() as i16];
-        let epochs = vec![tenure.epoch.unwrap_or(-1)];
-        self.link
+    pub(in crate::postgres) async fn guard_ownership(
+        &self,
+        ownership: Ownership,
+    ) -> Result<(), DbError> {
+        let me = Some(ownership.me.0 as i64);
+        let held = vec![ownership.shard.number() as i16];
+        let epochs = vec![ownership.epoch.unwrap_or(-1)];
+        self.conn
             .execute(GUARD, &[&None::<i64>, &me, &held, &epochs])
             .await?;
         Ok(())
@@ -120,7 +124,7 @@ impl WriteContext {
     /// The slot in which this writer counts. The two writers of a node have different slots, so they never wait for
     /// each other.
     pub(in crate::postgres) fn slot(&self) -> i16 {
-        self.holdings.slot(self.is_metered)
+        self.owned_shards.slot(self.is_metered)
     }
 
     /// Returns a tenant, unless it is deleted.
@@ -131,7 +135,7 @@ impl WriteContext {
     /// Returns a number that no tenant or endpoint has had. The caller must hold the directory exclusively.
     pub(in crate::postgres) async fn next_number(&self) -> Result<i64, DbError> {
         let sql = "UPDATE directory SET last_no = last_no + 1 RETURNING last_no";
-        Ok(self.link.query_one(sql, &[]).await?.get(0))
+        Ok(self.conn.query_one(sql, &[]).await?.get(0))
     }
 
     /// Registers an entry for the change log. The caller must hold the directory exclusively.
@@ -146,19 +150,22 @@ impl WriteContext {
         before: Option<RowStatus>,
         after: Option<RowStatus>,
     ) {
-        self.effects.tally.count(endpoint_no, before, after);
+        self.effects.count_changes.count(endpoint_no, before, after);
     }
 
     /// Registers that a delivery is due at an endpoint, so that the owner is notified.
-    pub(in crate::postgres) fn tell(&mut self, endpoint: EndpointId, due: Timestamp) {
+    pub(in crate::postgres) fn notify_work(&mut self, endpoint: EndpointId, due: Timestamp) {
         self.effects.work.add(endpoint, due);
     }
 
     /// Creates the partitions for rows that are inserted now. Call before the first such insert.
-    pub(in crate::postgres) async fn make_room(&mut self, now: Timestamp) -> Result<(), DbError> {
+    pub(in crate::postgres) async fn make_partitions(
+        &mut self,
+        now: Timestamp,
+    ) -> Result<(), DbError> {
         // Ids never go back, so an id may be ahead of the time at which it is made.
-        let ahead: u128 = self.mint.borrow().clone().next(now);
-        self.partitions.make(&self.link, Day::of(ahead)).await
+        let ahead: u128 = self.id_generator.borrow().clone().next(now);
+        self.partitions.make(&self.conn, Day::of(ahead)).await
     }
 
     /// Sets a number in the table `meta`.
@@ -168,41 +175,41 @@ impl WriteContext {
         value: i64,
     ) -> Result<(), DbError> {
         let sql = "UPDATE meta SET value = $2 WHERE name = $1";
-        self.link.execute(sql, &[&name, &value]).await?;
+        self.conn.execute(sql, &[&name, &value]).await?;
         Ok(())
     }
 
     /// Writes the side effects of the operation. The last step before the commit.
     pub(in crate::postgres) async fn write_effects(&mut self) -> Result<(), DbError> {
         let slot = self.slot();
-        if let Some((endpoints, waiting, dead)) = self.effects.tally.columns() {
-            let given: [&(dyn ToSql + Sync); 4] = [&endpoints, &waiting, &dead, &slot];
-            self.link.execute(count_changes::COUNT, &given).await?;
+        if let Some((endpoints, waiting, dead)) = self.effects.count_changes.columns() {
+            let params: [&(dyn ToSql + Sync); 4] = [&endpoints, &waiting, &dead, &slot];
+            self.conn.execute(count_changes::COUNT, &params).await?;
         }
         if !self.effects.changes.is_empty() {
-            changelog::append(&self.link, &self.effects.changes).await?;
+            changelog::append(&self.conn, &self.effects.changes).await?;
         }
-        let holdings = &self.holdings;
-        if let Some((shards, ids, dues)) = self.effects.work.columns(|it| holdings.owns(it)) {
-            let me = holdings.me().0 as i64;
-            let given: [&(dyn ToSql + Sync); 4] = [&shards, &ids, &dues, &me];
-            self.link.execute(&notify::tell(), &given).await?;
+        let owned_shards = &self.owned_shards;
+        if let Some((shards, ids, dues)) = self.effects.work.columns(|it| owned_shards.owns(it)) {
+            let me = owned_shards.me().0 as i64;
+            let params: [&(dyn ToSql + Sync); 4] = [&shards, &ids, &dues, &me];
+            self.conn.execute(&notify::notify_sql(), &params).await?;
         }
         Ok(())
     }
 
     /// Applies the side effects to memory after the commit.
-    pub(in crate::postgres) fn keep(&mut self) {
+    pub(in crate::postgres) fn apply_effects(&mut self) {
         let effects = std::mem::take(&mut self.effects);
         self.partitions.settle();
         if !effects.changes.is_empty() {
             self.routes.mark_stale();
         }
         for (endpoint, due) in effects.work.iter() {
-            self.floors.lower(endpoint, due);
+            self.due_watermarks.lower(endpoint, due);
         }
-        if let Some(progress) = effects.tidying {
-            self.memory.tidying = progress;
+        if let Some(progress) = effects.retention_progress {
+            self.cache.retention_progress = progress;
         }
     }
 
@@ -212,13 +219,13 @@ impl WriteContext {
     pub(in crate::postgres) fn reset_caches(&mut self) {
         self.routes.forget();
         self.numbers.clear();
-        self.leads = (0, 0);
+        self.clock_skews = (0, 0);
         self.partitions.forget();
-        self.floors.forget();
+        self.due_watermarks.forget();
     }
 
     /// Drops the side effects after a rollback.
-    pub(in crate::postgres) fn forget(&mut self) {
+    pub(in crate::postgres) fn discard_effects(&mut self) {
         self.effects = SideEffects::default();
         self.partitions.rolled_back();
     }

@@ -15,7 +15,7 @@ const MAX_GROUP: usize = 1_024;
 const MAX_GROUP_BYTES: usize = 8 * 1_024 * 1_024;
 
 /// Operations that wait to be written.
-pub(in crate::postgres) struct Queue {
+pub(in crate::postgres) struct WriteQueue {
     inner: Mutex<Inner>,
     filled: Notify,
     limit: usize,
@@ -43,10 +43,10 @@ enum QueuePosition {
     First,
 }
 
-impl Queue {
+impl WriteQueue {
     /// Creates a queue for at most `limit` waiting operations.
-    pub(in crate::postgres) fn new(limit: usize) -> Queue {
-        Queue {
+    pub(in crate::postgres) fn new(limit: usize) -> WriteQueue {
+        WriteQueue {
             inner: Mutex::new(Inner {
                 waiting: VecDeque::new(),
                 ahead: VecDeque::new(),
@@ -73,17 +73,17 @@ impl Queue {
         self.add(operation, QueuePosition::First);
     }
 
-    fn add(&self, operation: Operation, place: QueuePosition) {
+    fn add(&self, operation: Operation, position: QueuePosition) {
         let refused = {
             let mut inner = self.lock();
-            let is_full = place == QueuePosition::InTurn && inner.waiting.len() >= self.limit;
+            let is_full = position == QueuePosition::InTurn && inner.waiting.len() >= self.limit;
             if let Some(why) = &inner.shut {
                 Err((operation, why.clone()))
             } else if is_full {
                 Err((operation, StoreError::Overloaded))
             } else {
                 let was_empty = inner.waiting.is_empty() && inner.ahead.is_empty();
-                match place {
+                match position {
                     QueuePosition::InTurn | QueuePosition::Last => {
                         inner.waiting.push_back((Instant::now(), operation));
                     }
@@ -202,17 +202,17 @@ mod tests {
     use super::*;
 
     /// Creates an operation that is identified by its size and records that it was answered.
-    fn operation(bytes: usize, told: &Arc<Mutex<Vec<usize>>>) -> Operation {
-        let told = told.clone();
+    fn operation(bytes: usize, answered: &Arc<Mutex<Vec<usize>>>) -> Operation {
+        let answered = answered.clone();
         let refused = Box::new(move |_: Result<(), StoreError>| {
-            told.lock().expect("no panic").push(bytes);
+            answered.lock().expect("no panic").push(bytes);
         });
         Task::boxed(bytes, async |_: &mut WriteContext| Ok(()), refused)
     }
 
     #[tokio::test]
     async fn a_full_queue_takes_what_must_pass_through_it() {
-        let (queue, refused) = (Queue::new(1), Arc::default());
+        let (queue, refused) = (WriteQueue::new(1), Arc::default());
         queue.push(operation(1, &refused));
         queue.push(operation(2, &refused));
         assert_eq!(*refused.lock().expect("no panic"), [2]);
@@ -230,7 +230,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failed_connect_refuses_only_what_waited_for_it() {
-        let (queue, refused) = (Queue::new(9), Arc::default());
+        let (queue, refused) = (WriteQueue::new(9), Arc::default());
         queue.push(operation(1, &refused));
         queue.push(operation(2, &refused));
         let pushed_by = Instant::now();
@@ -247,7 +247,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_failed_answers_whatever_waits() {
-        let (queue, refused) = (Queue::new(9), Arc::default());
+        let (queue, refused) = (WriteQueue::new(9), Arc::default());
         queue.push(operation(1, &refused));
         queue.push_first(operation(2, &refused));
         queue.fail(&StoreError::Overloaded);

@@ -14,10 +14,10 @@ use tokio::time::Instant;
 use super::batch::Batch;
 use super::operation::{Cold, Operation};
 use super::write_context::WriteContext;
-use super::write_queue::Queue;
+use super::write_queue::WriteQueue;
 use crate::HandOver;
 use crate::postgres::connection::{COLD_WRITE_TIMEOUT, Connector, NotConnected};
-use crate::postgres::db_error::{DbError, Verdict};
+use crate::postgres::db_error::{DbError, ErrorKind};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste_store::postgres::writer";
@@ -25,16 +25,16 @@ const LOG_TARGET: &str = "posthaste_store::postgres::writer";
 /// Maximum number of tries of one operation or batch.
 pub(in crate::postgres) const MAX_TRIES: usize = 10;
 /// No more retries after this time, because all other operations wait behind this one.
-pub(in crate::postgres) const PATIENCE: Duration = Duration::from_secs(5);
+pub(in crate::postgres) const RETRY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A writer task.
 pub(in crate::postgres) struct Writer {
-    pub(in crate::postgres) queue: Arc<Queue>,
+    pub(in crate::postgres) queue: Arc<WriteQueue>,
     pub(in crate::postgres) connector: Connector,
-    pub(in crate::postgres) scene: WriteContext,
+    pub(in crate::postgres) context: WriteContext,
     pub(in crate::postgres) hand_over: Arc<dyn HandOver>,
     /// Number of batches that still look up idempotency keys before inserting them.
-    pub(in crate::postgres) wary: u32,
+    pub(in crate::postgres) key_lookups: u32,
 }
 
 impl Writer {
@@ -91,35 +91,35 @@ impl Writer {
 
     /// Makes sure that there is a connection that is not known to be broken.
     pub(in crate::postgres) async fn connect(&mut self) -> Result<(), NotConnected> {
-        let link = self.connector.link().await?;
-        if !std::rc::Rc::ptr_eq(&link, &self.scene.link) {
-            self.scene.link = link;
-            self.scene.reset_caches();
+        let conn = self.connector.conn().await?;
+        if !std::rc::Rc::ptr_eq(&conn, &self.context.conn) {
+            self.context.conn = conn;
+            self.context.reset_caches();
         }
         Ok(())
     }
 
     /// Runs an operation in its own transaction, and answers it. Fails if the database cannot be reached.
     async fn write_cold(&mut self, mut cold: Box<dyn Cold>) -> Result<(), NotConnected> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + RETRY_TIMEOUT;
         for tried in 1..=MAX_TRIES {
             if let Err(failed) = self.connect().await {
                 cold.answer(Err(failed.why.clone()));
                 return Err(failed);
             }
-            self.scene.link.set_time_limit(COLD_WRITE_TIMEOUT);
-            let fault = match commit_cold(&mut self.scene, &mut *cold).await {
+            self.context.conn.set_time_limit(COLD_WRITE_TIMEOUT);
+            let fault = match commit_cold(&mut self.context, &mut *cold).await {
                 Ok(()) => {
-                    self.scene.keep();
+                    self.context.apply_effects();
                     cold.answer(Ok(()));
                     return Ok(());
                 }
                 Err(fault) => fault,
             };
             self.roll_back(&fault).await;
-            match fault.verdict() {
-                Verdict::Fenced => {
-                    self.scene.holdings.report_fenced();
+            match fault.kind() {
+                ErrorKind::Fenced => {
+                    self.context.owned_shards.report_fenced();
                     let answer = match cold.fenced() {
                         true => Ok(()),
                         false => Err(fault.into_store_error()),
@@ -127,20 +127,20 @@ impl Writer {
                     cold.answer(answer);
                     return Ok(());
                 }
-                Verdict::InTheWay
-                | Verdict::Outdated
-                | Verdict::Duplicate
-                | Verdict::NoPartition
-                | Verdict::Unprepared
+                ErrorKind::Blocked
+                | ErrorKind::Outdated
+                | ErrorKind::Duplicate
+                | ErrorKind::NoPartition
+                | ErrorKind::Unprepared
                     if tried < MAX_TRIES && Instant::now() < until => {}
-                Verdict::InTheWay
-                | Verdict::Outdated
-                | Verdict::Duplicate
-                | Verdict::NoPartition
-                | Verdict::Unprepared
-                | Verdict::Superseded
-                | Verdict::Lost
-                | Verdict::Guilty => {
+                ErrorKind::Blocked
+                | ErrorKind::Outdated
+                | ErrorKind::Duplicate
+                | ErrorKind::NoPartition
+                | ErrorKind::Unprepared
+                | ErrorKind::Superseded
+                | ErrorKind::Lost
+                | ErrorKind::Refused => {
                     cold.answer(Err(fault.into_store_error()));
                     return Ok(());
                 }
@@ -151,24 +151,24 @@ impl Writer {
 
     /// Rolls back a failed transaction, and drops the connection if it is unusable.
     pub(in crate::postgres) async fn roll_back(&mut self, fault: &DbError) {
-        self.scene.forget();
-        let verdict = fault.verdict();
-        if verdict == Verdict::NoPartition {
-            self.scene.partitions.forget();
+        self.context.discard_effects();
+        let kind = fault.kind();
+        if kind == ErrorKind::NoPartition {
+            self.context.partitions.forget();
         }
-        let unfit = matches!(verdict, Verdict::Lost | Verdict::Unprepared);
-        let lost = unfit || self.scene.link.batch("ROLLBACK").await.is_err();
+        let unfit = matches!(kind, ErrorKind::Lost | ErrorKind::Unprepared);
+        let lost = unfit || self.context.conn.batch("ROLLBACK").await.is_err();
         if lost {
             tracing::warn!(target: LOG_TARGET, %fault, "the connection to the database is lost");
-            self.connector.drop_link();
+            self.connector.drop_connection();
         }
     }
 }
 
 /// Runs a cold operation in one transaction.
-async fn commit_cold(scene: &mut WriteContext, cold: &mut dyn Cold) -> Result<(), DbError> {
-    scene.link.batch("BEGIN").await?;
-    cold.run(scene).await?;
-    scene.write_effects().await?;
-    scene.link.batch("COMMIT").await
+async fn commit_cold(context: &mut WriteContext, cold: &mut dyn Cold) -> Result<(), DbError> {
+    context.conn.batch("BEGIN").await?;
+    cold.run(context).await?;
+    context.write_effects().await?;
+    context.conn.batch("COMMIT").await
 }

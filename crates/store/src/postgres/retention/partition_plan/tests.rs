@@ -38,7 +38,7 @@ struct Event {
 /// A simulated database that executes the tasks of the partition plans.
 #[derive(Default)]
 struct World {
-    almanac: PartitionPlans,
+    partition_plans: PartitionPlans,
     days: Vec<Day>,
     kept: BTreeMap<i64, Kept>,
     events: BTreeMap<Id, Event>,
@@ -88,7 +88,7 @@ impl World {
     fn rounds(&mut self, from: u64, to: u64, every: u64) {
         for now in (from..to).step_by(every as usize).map(Timestamp) {
             for day in self.days.clone() {
-                if day.begins() <= now && !self.almanac.can_skip(day, now) {
+                if day.begins() <= now && !self.partition_plans.can_skip(day, now) {
                     self.turn(day, now);
                 }
             }
@@ -98,7 +98,7 @@ impl World {
     fn turn(&mut self, day: Day, now: Timestamp) {
         loop {
             self.asked += 1;
-            match self.almanac.next(day, now) {
+            match self.partition_plans.next(day, now) {
                 Task::Survey { above } => {
                     let tenants = self.of_day(day).filter(|(_, it)| it.at <= now);
                     let mut tenants: Vec<i64> = tenants.map(|(_, it)| it.tenant).collect();
@@ -110,7 +110,7 @@ impl World {
                     self.read += tenants.len();
                     let above = tenants.last().copied().filter(|_| more);
                     let found = tenants.iter().map(|no| (*no, self.kept[no])).collect();
-                    self.almanac.surveyed(day, found, above);
+                    self.partition_plans.surveyed(day, found, above);
                 }
                 Task::Drop { longest } => {
                     let own = |it: &Event| self.kept[&it.tenant].deliveries;
@@ -127,33 +127,33 @@ impl World {
                         self.events.remove(id);
                     }
                     self.days.retain(|it| *it != day);
-                    return self.almanac.forget_day(day);
+                    return self.partition_plans.forget_day(day);
                 }
                 Task::DropAttempts { .. } => {}
-                Task::Walk(walk) => {
-                    let walked = self.walk(day, now, walk);
-                    self.almanac.walked(day, now, walk, walked);
+                Task::ScanStep(scan_step) => {
+                    let scanned = self.scan_step(day, now, scan_step);
+                    self.partition_plans.scanned(day, now, scan_step, scanned);
                 }
-                Task::Rest => return,
+                Task::Idle => return,
             }
         }
     }
 
-    fn walk(&mut self, day: Day, now: Timestamp, walk: Walk) -> ScanResult {
-        let mine = |it: &Event| match walk.whose {
-            ScanScope::Everybody => true,
+    fn scan_step(&mut self, day: Day, now: Timestamp, scan_step: ScanStep) -> ScanResult {
+        let mine = |it: &Event| match scan_step.scope {
+            ScanScope::AllTenants => true,
             ScanScope::Tenant(no) => it.tenant == no,
         };
         let there = self
             .events
-            .range(Id(walk.above.0 + 1)..Id(day.next().first_id()));
+            .range(Id(scan_step.above.0 + 1)..Id(day.next().first_id()));
         let there = there.filter(|(_, it)| it.at <= now && mine(it));
         let looked_at: Vec<Id> = there.map(|(id, _)| *id).take(STEP).collect();
         self.read += looked_at.len();
         let mut until = None::<Timestamp>;
         for id in &looked_at {
             let event = self.events.get_mut(id).expect("it is there");
-            let kept = early(self.kept[&event.tenant], walk.whole);
+            let kept = early(self.kept[&event.tenant], scan_step.whole);
             self.strangers += usize::from(kept.shortest() == UNTIL_DAY_IS_DROPPED);
             if is_over(event.at, kept.deliveries, now) {
                 self.events.remove(id);
@@ -248,12 +248,12 @@ fn whose_mind_changes_is_heard_at_once() {
     assert_eq!((world.gone, world.emptied), (0, 0));
     // A shorter retention takes effect without waiting for the day to be dropped.
     world.kept.insert(2, kept(5, 1, 5));
-    world.almanac.minds_changed(&[kept(5, 1, 5)]);
+    world.partition_plans.policies_changed(&[kept(5, 1, 5)]);
     world.rounds(5 * DAY, 5 * DAY + HOUR, HOUR);
     assert_eq!(world.emptied, 4);
     // A longer retention takes effect although the day was about to be dropped.
     world.kept.insert(1, kept(8, 8, 8));
-    world.almanac.minds_changed(&[kept(8, 8, 8)]);
+    world.partition_plans.policies_changed(&[kept(8, 8, 8)]);
     world.rounds(6 * DAY, 7 * DAY, HOUR);
     assert_eq!(world.gone, 4, "only the other's went");
     world.rounds(9 * DAY, 10 * DAY, HOUR);
@@ -267,20 +267,20 @@ fn minds_that_change_all_the_time_keep_nothing_from_going() {
     for hour in 24..60 {
         let now = Timestamp(hour * HOUR);
         for _ in 0..60 {
-            world.almanac.minds_changed(&[kept(5, 1, 5)]);
+            world.partition_plans.policies_changed(&[kept(5, 1, 5)]);
             world.asked += 1;
-            match world.almanac.next(day, now) {
+            match world.partition_plans.next(day, now) {
                 Task::Survey { above } => {
                     let tenants: Vec<i64> = (above + 1..=350).take(STEP).collect();
                     let found = tenants.iter().map(|no| (*no, world.kept[no])).collect();
                     let above = tenants.last().copied().filter(|last| *last < 350);
-                    world.almanac.surveyed(day, found, above);
+                    world.partition_plans.surveyed(day, found, above);
                 }
-                Task::Walk(walk) => {
-                    let walked = world.walk(day, now, walk);
-                    world.almanac.walked(day, now, walk, walked);
+                Task::ScanStep(scan_step) => {
+                    let scanned = world.scan_step(day, now, scan_step);
+                    world.partition_plans.scanned(day, now, scan_step, scanned);
                 }
-                Task::Drop { .. } | Task::DropAttempts { .. } | Task::Rest => {}
+                Task::Drop { .. } | Task::DropAttempts { .. } | Task::Idle => {}
             }
         }
     }
@@ -289,38 +289,38 @@ fn minds_that_change_all_the_time_keep_nothing_from_going() {
 
 #[test]
 fn no_more_than_so_much_is_remembered() {
-    let mut almanac = PartitionPlans::default();
+    let mut partition_plans = PartitionPlans::default();
     let now = Timestamp(1_000 * DAY);
     for day in (0..30).map(|day| Day::at(Timestamp(day * DAY))) {
-        assert_eq!(almanac.next(day, now), Task::Survey { above: 0 });
+        assert_eq!(partition_plans.next(day, now), Task::Survey { above: 0 });
         let found = (1..=20).map(|no| (no, kept(if no < 10 { 5_000 } else { 9_000 }, 1, 1)));
-        almanac.surveyed(day, found.collect(), None);
+        partition_plans.surveyed(day, found.collect(), None);
         for step in 0..9_000_u64 {
-            let Task::Walk(walk) = almanac.next(day, now) else {
+            let Task::ScanStep(scan_step) = partition_plans.next(day, now) else {
                 continue;
             };
-            let last = Some(Id(walk.above.0 + 1));
-            let walked = ScanResult {
+            let last = Some(Id(scan_step.above.0 + 1));
+            let scanned = ScanResult {
                 last,
                 settled: last,
                 more: true,
                 until: Some(now.after(Span::from_hours(step))),
             };
-            almanac.walked(day, now, walk, walked);
+            partition_plans.scanned(day, now, scan_step, scanned);
         }
-        assert!(almanac.remembered() <= MAX_SKIP_RANGES);
+        assert!(partition_plans.skip_range_count() <= MAX_SKIP_RANGES);
     }
 }
 
 #[test]
 fn a_day_that_somebody_has_just_decided_to_keep_does_not_go() {
     let (day, now) = (Day::at(Timestamp(0)), Timestamp(7 * DAY));
-    for minds in [kept(5, 5, 5), kept(8, 8, 8)] {
-        let mut almanac = PartitionPlans::default();
-        assert_eq!(almanac.next(day, now), Task::Survey { above: 0 });
-        almanac.surveyed(day, vec![(1, kept(5, 5, 5))], None);
-        almanac.minds_changed(&[minds]);
-        let goes = matches!(almanac.next(day, now), Task::Drop { .. });
-        assert_eq!(goes, minds == kept(5, 5, 5));
+    for policies in [kept(5, 5, 5), kept(8, 8, 8)] {
+        let mut partition_plans = PartitionPlans::default();
+        assert_eq!(partition_plans.next(day, now), Task::Survey { above: 0 });
+        partition_plans.surveyed(day, vec![(1, kept(5, 5, 5))], None);
+        partition_plans.policies_changed(&[policies]);
+        let goes = matches!(partition_plans.next(day, now), Task::Drop { .. });
+        assert_eq!(goes, policies == kept(5, 5, 5));
     }
 }

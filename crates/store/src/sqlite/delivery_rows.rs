@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::codes::{Code, RowStatus};
-use super::keys::{Key, at, id_at, key_of, look_up, ms, tail_of};
+use super::row_keys::{Key, at, id_at, key_of, look_up, ms, tail_of};
 use crate::AttemptEntry;
 
 /// The columns that [`read`] needs, of a delivery `d` and its endpoint `e`.

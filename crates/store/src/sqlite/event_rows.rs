@@ -8,9 +8,9 @@ use posthaste_core::time::Timestamp;
 use posthaste_core::trace::TraceContext;
 use rusqlite::{Connection, OptionalExtension, Row};
 
+use super::delivery_rows::{endpoint_id, parse};
 use super::directory::live_tenant;
-use super::keys::{Key, at, id_at, key_of, look_up, tail_of};
-use super::rows::{endpoint_id, parse};
+use super::row_keys::{Key, at, id_at, key_of, look_up, tail_of};
 use crate::{AcceptedDelivery, AcceptedEvent, Content, StoredEvent};
 
 /// The columns that [`read`] needs.

@@ -16,7 +16,7 @@ const MAX_SKIP_RANGES: usize = 100_000;
 /// Skip ranges by their lower bound. The lower bound is exclusive, the upper bound inclusive.
 #[derive(Debug)]
 pub(crate) struct SkipRanges<K> {
-    stretches: BTreeMap<K, SkipRange<K>>,
+    ranges: BTreeMap<K, SkipRange<K>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ struct SkipRange<K> {
 impl<K> Default for SkipRanges<K> {
     fn default() -> SkipRanges<K> {
         SkipRanges {
-            stretches: BTreeMap::new(),
+            ranges: BTreeMap::new(),
         }
     }
 }
@@ -43,18 +43,18 @@ impl<K: Ord + Copy> SkipRanges<K> {
     /// Returns the same key, and the earliest time at which something in the skipped ranges can expire.
     pub(crate) fn passed(&self, above: K, now: Timestamp) -> (K, Option<Timestamp>) {
         let (mut above, mut soonest) = (above, None::<Timestamp>);
-        while let Some(stretch) = self.stretches.get(&above)
-            && stretch.until > now
+        while let Some(range) = self.ranges.get(&above)
+            && range.until > now
         {
-            above = stretch.up_to;
-            soonest = Some(soonest.map_or(stretch.until, |soonest| soonest.min(stretch.until)));
+            above = range.up_to;
+            soonest = Some(soonest.map_or(range.until, |soonest| soonest.min(range.until)));
         }
         (above, soonest)
     }
 
     /// Returns the number of ranges.
     pub(crate) fn len(&self) -> usize {
-        self.stretches.len()
+        self.ranges.len()
     }
 
     /// Records that all keys above `above` up to `up_to` were examined. With `until`, nothing in this range can
@@ -63,23 +63,23 @@ impl<K: Ord + Copy> SkipRanges<K> {
         if up_to <= above {
             return;
         }
-        let stale: Vec<K> = self.stretches.range(above..up_to).map(|it| *it.0).collect();
+        let stale: Vec<K> = self.ranges.range(above..up_to).map(|it| *it.0).collect();
         for key in stale {
-            let known = self.stretches.remove(&key);
+            let known = self.ranges.remove(&key);
             // The rest of the old range is still valid. Without it, the next scan would end within the following
             // range and cut that one as well, and so on: after each deletion everything behind it would be scanned
             // again.
             if let Some(rest) = known.filter(|known| known.up_to > up_to) {
-                self.stretches.insert(up_to, rest);
+                self.ranges.insert(up_to, rest);
             }
         }
         let Some(until) = until else {
             return;
         };
-        if self.stretches.len() >= MAX_SKIP_RANGES {
-            self.stretches.clear();
+        if self.ranges.len() >= MAX_SKIP_RANGES {
+            self.ranges.clear();
         }
-        if let Some((_, before)) = self.stretches.range_mut(..above).next_back()
+        if let Some((_, before)) = self.ranges.range_mut(..above).next_back()
             && before.up_to == above
             && before.until.0.abs_diff(until.0) <= MAX_MERGE_DISTANCE.as_millis()
         {
@@ -87,23 +87,23 @@ impl<K: Ord + Copy> SkipRanges<K> {
             before.until = before.until.min(until);
             return;
         }
-        self.stretches.insert(above, SkipRange { up_to, until });
+        self.ranges.insert(above, SkipRange { up_to, until });
     }
 
     /// Drops the range that contains this key, because the data of the key has changed.
     pub(crate) fn invalidate_at(&mut self, key: K) {
-        let before = self.stretches.range(..key).next_back();
-        if let Some((above, stretch)) = before
-            && stretch.up_to >= key
+        let before = self.ranges.range(..key).next_back();
+        if let Some((above, range)) = before
+            && range.up_to >= key
         {
             let above = *above;
-            self.stretches.remove(&above);
+            self.ranges.remove(&above);
         }
     }
 
     /// Drops all ranges, so that everything is scanned again.
     pub(crate) fn forget(&mut self) {
-        self.stretches.clear();
+        self.ranges.clear();
     }
 }
 
@@ -119,46 +119,46 @@ mod tests {
 
     #[test]
     fn what_cannot_go_yet_is_passed_over_until_it_can() {
-        let mut stretches = SkipRanges::default();
-        stretches.looked_at(0, 10, later(3_600));
-        stretches.looked_at(10, 20, later(7_200));
-        assert_eq!(stretches.pass_over(0, NOW), 20);
-        assert_eq!(stretches.pass_over(10, NOW), 20);
-        assert_eq!(stretches.pass_over(20, NOW), 20);
+        let mut ranges = SkipRanges::default();
+        ranges.looked_at(0, 10, later(3_600));
+        ranges.looked_at(10, 20, later(7_200));
+        assert_eq!(ranges.pass_over(0, NOW), 20);
+        assert_eq!(ranges.pass_over(10, NOW), 20);
+        assert_eq!(ranges.pass_over(20, NOW), 20);
         let hour = NOW.after(Span::from_secs(3_600));
-        assert_eq!(stretches.pass_over(0, hour), 0);
-        assert_eq!(stretches.pass_over(10, hour), 20);
+        assert_eq!(ranges.pass_over(0, hour), 0);
+        assert_eq!(ranges.pass_over(10, hour), 20);
     }
 
     #[test]
     fn what_is_not_known_is_looked_at() {
-        let mut stretches = SkipRanges::default();
-        stretches.looked_at(0, 10, None);
-        stretches.looked_at(10, 20, later(60));
-        assert_eq!(stretches.pass_over(0, NOW), 0);
+        let mut ranges = SkipRanges::default();
+        ranges.looked_at(0, 10, None);
+        ranges.looked_at(10, 20, later(60));
+        assert_eq!(ranges.pass_over(0, NOW), 0);
         // A newer result replaces an older one where they overlap; the rest of the older one stays valid.
-        stretches.looked_at(5, 15, later(30));
-        assert_eq!(stretches.pass_over(5, NOW), 20);
-        assert_eq!(stretches.pass_over(5, NOW.after(Span::from_secs(30))), 5);
-        assert_eq!(stretches.pass_over(15, NOW.after(Span::from_secs(30))), 20);
-        assert_eq!(stretches.pass_over(10, NOW), 10);
+        ranges.looked_at(5, 15, later(30));
+        assert_eq!(ranges.pass_over(5, NOW), 20);
+        assert_eq!(ranges.pass_over(5, NOW.after(Span::from_secs(30))), 5);
+        assert_eq!(ranges.pass_over(15, NOW.after(Span::from_secs(30))), 20);
+        assert_eq!(ranges.pass_over(10, NOW), 10);
     }
 
     #[test]
     fn what_is_passed_over_says_when_it_can_go() {
-        let mut stretches = SkipRanges::default();
-        assert_eq!(stretches.passed(0, NOW), (0, None));
-        stretches.looked_at(0, 10, later(7_200));
-        stretches.looked_at(10, 20, later(3_600));
-        assert_eq!(stretches.passed(0, NOW), (20, later(3_600)));
-        assert_eq!(stretches.passed(0, NOW.after(Span::from_secs(3_600))).0, 10);
+        let mut ranges = SkipRanges::default();
+        assert_eq!(ranges.passed(0, NOW), (0, None));
+        ranges.looked_at(0, 10, later(7_200));
+        ranges.looked_at(10, 20, later(3_600));
+        assert_eq!(ranges.passed(0, NOW), (20, later(3_600)));
+        assert_eq!(ranges.passed(0, NOW.after(Span::from_secs(3_600))).0, 10);
     }
 
     /// Simulates one new key per second, each kept for a day, with a retention run every ten seconds. Returns the
     /// maximum number of steps of a run, and whether everything that had expired was deleted.
     fn looks_per_round(step: usize) -> (usize, bool) {
         const KEPT: u64 = 86_400;
-        let mut stretches = SkipRanges::default();
+        let mut ranges = SkipRanges::default();
         let mut there: std::collections::BTreeSet<u64> = (1..=KEPT).collect();
         let (mut most, mut exact) = (0, true);
         for round in 0..500 {
@@ -166,7 +166,7 @@ mod tests {
             let now = Timestamp(secs * 1_000);
             there.extend(secs - 9..=secs);
             loop {
-                above = stretches.pass_over(above, now);
+                above = ranges.pass_over(above, now);
                 let piece: Vec<u64> = there.range(above + 1..).take(step).copied().collect();
                 let last = piece.last().copied().unwrap_or(above);
                 let (gone, left): (Vec<u64>, Vec<u64>) =
@@ -175,7 +175,7 @@ mod tests {
                     there.remove(&made);
                 }
                 let first = left.first().map(|made| Timestamp((made + KEPT) * 1_000));
-                stretches.looked_at(above, last, first);
+                ranges.looked_at(above, last, first);
                 looks += 1;
                 if piece.len() < step {
                     break;
@@ -202,35 +202,35 @@ mod tests {
 
     #[test]
     fn neighbours_become_one_and_the_earlier_moment_counts() {
-        let mut stretches = SkipRanges::default();
+        let mut ranges = SkipRanges::default();
         for piece in 0..100_u64 {
-            stretches.looked_at(piece, piece + 1, later(60 + piece % 2));
+            ranges.looked_at(piece, piece + 1, later(60 + piece % 2));
         }
-        assert_eq!(stretches.stretches.len(), 1);
-        assert_eq!(stretches.pass_over(0, NOW.after(Span::from_secs(59))), 100);
-        assert_eq!(stretches.pass_over(0, NOW.after(Span::from_secs(60))), 0);
+        assert_eq!(ranges.ranges.len(), 1);
+        assert_eq!(ranges.pass_over(0, NOW.after(Span::from_secs(59))), 100);
+        assert_eq!(ranges.pass_over(0, NOW.after(Span::from_secs(60))), 0);
     }
 
     #[test]
     fn what_has_changed_is_looked_at_again() {
-        let mut stretches = SkipRanges::default();
-        stretches.looked_at(0, 10, later(3_600));
-        stretches.looked_at(10, 20, later(7_200));
-        stretches.invalidate_at(21);
-        assert_eq!(stretches.pass_over(0, NOW), 20);
-        stretches.invalidate_at(10);
-        assert_eq!(stretches.pass_over(0, NOW), 0);
-        assert_eq!(stretches.pass_over(10, NOW), 20);
-        stretches.invalidate_at(11);
-        assert_eq!(stretches.pass_over(10, NOW), 10);
+        let mut ranges = SkipRanges::default();
+        ranges.looked_at(0, 10, later(3_600));
+        ranges.looked_at(10, 20, later(7_200));
+        ranges.invalidate_at(21);
+        assert_eq!(ranges.pass_over(0, NOW), 20);
+        ranges.invalidate_at(10);
+        assert_eq!(ranges.pass_over(0, NOW), 0);
+        assert_eq!(ranges.pass_over(10, NOW), 20);
+        ranges.invalidate_at(11);
+        assert_eq!(ranges.pass_over(10, NOW), 10);
     }
 
     #[test]
     fn no_more_than_so_many_are_remembered() {
-        let mut stretches = SkipRanges::default();
+        let mut ranges = SkipRanges::default();
         for piece in 0..2 * MAX_SKIP_RANGES as u64 {
-            stretches.looked_at(piece, piece + 1, later(3_600 * (piece + 1)));
+            ranges.looked_at(piece, piece + 1, later(3_600 * (piece + 1)));
         }
-        assert!(stretches.stretches.len() <= MAX_SKIP_RANGES);
+        assert!(ranges.ranges.len() <= MAX_SKIP_RANGES);
     }
 }

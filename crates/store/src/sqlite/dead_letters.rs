@@ -9,12 +9,12 @@ use posthaste_core::lane::Standing;
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::codes::Code;
+use super::delivery_rows::endpoint_id;
 use super::directory::live_tenant;
-use super::keys::{Key, id_bytes, most};
 use super::lists::{Wanted, wanted_at};
-use super::rows::endpoint_id;
+use super::row_keys::{Key, id_bytes, most};
 use crate::codes::Coded;
-use crate::dead::{FIRST_RANK, LAST_RANK, MAX_ENDPOINTS_SCANNED, Start, rank};
+use crate::dead_letters::{FIRST_RANK, LAST_RANK, MAX_ENDPOINTS_SCANNED, Start, rank};
 use crate::{BoundedCount, DeadGroup, DeadGroupKey, MAX_GROUP_COUNT, Page, PageRequest};
 
 /// The dead letters `d` of an endpoint.

@@ -56,23 +56,23 @@ pub(super) fn id_bytes(id: u128) -> [u8; 16] {
 }
 
 /// An id generator that remembers the last key.
-pub(super) struct Presses {
-    mint: Mint,
+pub(super) struct KeyGenerator {
+    id_generator: Mint,
     last: Key,
 }
 
-impl Presses {
+impl KeyGenerator {
     /// Creates a generator that continues after `last`.
-    pub(super) fn resume(dice: Dice, last: Key) -> Presses {
-        Presses {
-            mint: Mint::resume(dice, id_at(last, 0)),
+    pub(super) fn resume(dice: Dice, last: Key) -> KeyGenerator {
+        KeyGenerator {
+            id_generator: Mint::resume(dice, id_at(last, 0)),
             last,
         }
     }
 
     /// Generates the next id.
     pub(super) fn next<T: From<u128>>(&mut self, now: Timestamp) -> T {
-        let id: u128 = self.mint.next(now);
+        let id: u128 = self.id_generator.next(now);
         self.last = key_of(id);
         T::from(id)
     }
@@ -89,11 +89,11 @@ mod tests {
 
     #[test]
     fn an_id_is_found_again_by_its_key_and_tail() {
-        let mut presses = Presses::resume(Dice::seeded(1), 0);
-        let id: u128 = presses.next(Timestamp(1_700_000_000_000));
+        let mut key_generator = KeyGenerator::resume(Dice::seeded(1), 0);
+        let id: u128 = key_generator.next(Timestamp(1_700_000_000_000));
         let (key, tail) = look_up(id).unwrap();
         assert_eq!(id_at(key, tail), id);
-        assert_eq!(presses.last(), key);
+        assert_eq!(key_generator.last(), key);
         assert!(key > 0, "a key is a row id");
     }
 

@@ -43,13 +43,13 @@ pub(super) enum ReadClass {
 
 /// The read queues and their threads.
 pub(super) struct Readers {
-    quick: Arc<Desk>,
-    long: Arc<Desk>,
-    endless: Arc<Desk>,
+    quick: Arc<ReadQueue>,
+    long: Arc<ReadQueue>,
+    endless: Arc<ReadQueue>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-struct Desk {
+struct ReadQueue {
     inner: Mutex<Inner>,
     filled: Condvar,
 }
@@ -64,22 +64,22 @@ impl Readers {
     /// Opens the connections and starts the threads.
     pub(super) fn start(path: &Path) -> rusqlite::Result<Readers> {
         let readers = Readers {
-            quick: Arc::new(Desk::new()),
-            long: Arc::new(Desk::new()),
-            endless: Arc::new(Desk::new()),
+            quick: Arc::new(ReadQueue::new()),
+            long: Arc::new(ReadQueue::new()),
+            endless: Arc::new(ReadQueue::new()),
             threads: Mutex::new(Vec::new()),
         };
-        for (desk, count) in [
+        for (queue, count) in [
             (&readers.quick, QUICK_THREADS),
             (&readers.long, LONG_THREADS),
             (&readers.endless, ENDLESS_THREADS),
         ] {
             for _ in 0..count {
                 let conn = open_reader(path)?;
-                let desk = desk.clone();
+                let queue = queue.clone();
                 let thread = std::thread::Builder::new()
                     .name("store-reader".to_owned())
-                    .spawn(move || desk.work(&conn))
+                    .spawn(move || queue.work(&conn))
                     .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
                 lock(&readers.threads).push(thread);
             }
@@ -88,17 +88,17 @@ impl Readers {
     }
 
     /// Runs `read` on a reader thread and passes the result to `done`.
-    pub(super) fn read<T, F>(&self, pace: ReadClass, read: F, done: Done<T>)
+    pub(super) fn read<T, F>(&self, kind: ReadClass, read: F, done: Done<T>)
     where
         T: 'static,
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
-        let desk = match pace {
+        let queue = match kind {
             ReadClass::Quick => &self.quick,
             ReadClass::Long => &self.long,
             ReadClass::Endless => &self.endless,
         };
-        desk.push(Box::new(move |conn| {
+        queue.push(Box::new(move |conn| {
             done(conn.and_then(|conn| snapshot(conn, read).map_err(|error| store_error(&error))));
         }));
     }
@@ -121,9 +121,9 @@ impl Readers {
     }
 }
 
-impl Desk {
-    fn new() -> Desk {
-        Desk {
+impl ReadQueue {
+    fn new() -> ReadQueue {
+        ReadQueue {
             inner: Mutex::default(),
             filled: Condvar::new(),
         }

@@ -12,7 +12,7 @@ pub(super) const MAX_GROUP: usize = 1_024;
 const MAX_GROUP_BYTES: usize = 8 * 1_024 * 1_024;
 
 /// Operations that wait for the writer.
-pub(super) struct Queue {
+pub(super) struct WriteQueue {
     inner: Mutex<Inner>,
     filled: Condvar,
     limit: usize,
@@ -24,7 +24,7 @@ struct Inner {
     shut: Option<StoreError>,
 }
 
-/// The result of [`Queue::take`].
+/// The result of [`WriteQueue::take`].
 pub(super) enum Taken {
     /// Operations in the order of their arrival.
     Group(Vec<Box<dyn Operation>>),
@@ -34,10 +34,10 @@ pub(super) enum Taken {
     Closed,
 }
 
-impl Queue {
+impl WriteQueue {
     /// Creates a queue for at most `limit` operations.
-    pub(super) fn new(limit: usize) -> Queue {
-        Queue {
+    pub(super) fn new(limit: usize) -> WriteQueue {
+        WriteQueue {
             inner: Mutex::new(Inner {
                 waiting: VecDeque::new(),
                 shut: None,

@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 use serde_json::Value;
 
 use super::codes::Code;
-use super::rows::{endpoint_id, from_json, parse};
+use super::delivery_rows::{endpoint_id, from_json, parse};
 use crate::StoreSettings;
 
 /// An endpoint that is not deleted.
@@ -60,22 +60,25 @@ impl TenantRoutes {
 
     /// Returns the endpoint with this number, unless it is deleted.
     pub(super) fn endpoint_no(&self, no: i64) -> Option<&Arc<Route>> {
-        let place = self.endpoints.binary_search_by_key(&no, |route| route.no);
-        place.ok().map(|place| &self.endpoints[place])
+        let index = self.endpoints.binary_search_by_key(&no, |route| route.no);
+        index.ok().map(|index| &self.endpoints[index])
     }
 }
 
 /// The routing table of all tenants.
 #[derive(Debug)]
-pub(super) struct Routes {
+pub(super) struct RoutingTable {
     tenants: FxHashMap<TenantId, Arc<TenantRoutes>>,
     /// The values that the current transaction has replaced, one per tenant.
     replaced: Vec<(TenantId, Option<Arc<TenantRoutes>>)>,
 }
 
-impl Routes {
+impl RoutingTable {
     /// Loads the table from the file.
-    pub(super) fn load(conn: &Connection, settings: &StoreSettings) -> rusqlite::Result<Routes> {
+    pub(super) fn load(
+        conn: &Connection,
+        settings: &StoreSettings,
+    ) -> rusqlite::Result<RoutingTable> {
         let mut by_no: FxHashMap<i64, (TenantId, TenantRoutes)> = FxHashMap::default();
         let mut tenants = conn.prepare("SELECT no, id, policy FROM tenants WHERE deleted = 0")?;
         let mut rows = tenants.query([])?;
@@ -109,7 +112,7 @@ impl Routes {
                 policy: own,
             }));
         }
-        Ok(Routes {
+        Ok(RoutingTable {
             tenants: by_no
                 .into_values()
                 .map(|(id, tenant)| (id, Arc::new(tenant)))
@@ -151,9 +154,9 @@ impl Routes {
         change: impl FnOnce(&mut Route),
     ) {
         self.change(tenant, |routes| {
-            let place = routes.endpoints.binary_search_by_key(&no, |route| route.no);
-            if let Ok(place) = place {
-                change(Arc::make_mut(&mut routes.endpoints[place]));
+            let index = routes.endpoints.binary_search_by_key(&no, |route| route.no);
+            if let Ok(index) = index {
+                change(Arc::make_mut(&mut routes.endpoints[index]));
             }
         });
     }
