@@ -11,19 +11,18 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::Instant;
 
 use super::accept::{self, Acceptance, Known, PlanContext};
-use super::count_changes::{self, CountChanges};
+use super::batch_statements::BatchStatements;
+use super::count_changes::CountChanges;
 use super::operation::{Accepting, Recording};
 use super::owned_shards::Ownership;
-use super::record::{self, Recorded};
-use super::usage::{self, UsageMeters};
+use super::record::Recorded;
+use super::usage::UsageMeters;
 use super::write_context::{GUARD, WriteContext};
 use super::writer::{MAX_TRIES, RETRY_TIMEOUT, Writer};
-use super::{notify, outbox};
 use crate::postgres::connection::{NotConnected, PgConnection, QUICK_ANSWER_TIMEOUT};
 use crate::postgres::db_error::{DbError, ErrorKind};
 use crate::postgres::pipeline::Pipeline;
 use crate::postgres::schema::columns::Id;
-use crate::postgres::schema::meta;
 use crate::postgres::schema::partitions::Day;
 use crate::{HandedOver, Ingest, StoreError, Written};
 
@@ -34,9 +33,6 @@ const MAX_NUMBERS: usize = 200_000;
 /// After this number of directory changes during one batch, the batch locks the directory, so that the next change
 /// waits for it.
 const MAX_OUTDATED: u32 = 3;
-/// Raises a number in `meta`; never lowers it.
-const RAISE: &str = "UPDATE meta SET value = $2 WHERE name = $1 AND value < $2";
-
 /// Hot operations that are written together.
 #[derive(Default)]
 pub(in crate::postgres) struct Batch {
@@ -344,11 +340,11 @@ impl Writer {
 }
 
 /// The rows of a batch.
-struct Plan<'a> {
-    accepted: Acceptance<'a>,
-    recorded: Recorded,
-    count_changes: CountChanges,
-    meters: UsageMeters,
+pub(super) struct Plan<'a> {
+    pub(super) accepted: Acceptance<'a>,
+    pub(super) recorded: Recorded,
+    pub(super) count_changes: CountChanges,
+    pub(super) meters: UsageMeters,
 }
 
 /// Turns a batch into rows.
@@ -421,128 +417,16 @@ async fn commit(
     begun: bool,
 ) -> Result<(), DbError> {
     let conn = &*context.conn;
-    let (accepted, recorded) = (&plan.accepted, &plan.recorded);
-    let counted = plan.count_changes.columns();
-    let (used, set) = (plan.meters.to_count(), plan.meters.to_set());
-    let notified = accepted
-        .work
-        .columns(|endpoint| context.owned_shards.owns(endpoint));
-    let notify_sql = notify::notify_sql();
+    let statements = BatchStatements::of(context, plan);
     // Preparing a statement needs a round trip, so all statements are prepared before the pipeline starts.
-    let mut statements = vec![GUARD];
-    let events = !accepted.events.ids.is_empty();
-    let waits = !accepted.waiting.ids.is_empty();
-    let keys = !accepted.keys.keys.is_empty();
-    let (end, wait_on) = (
-        !recorded.ended.ids.is_empty(),
-        !recorded.waiting.ids.is_empty(),
-    );
-    let (healths, failed, notices) = (
-        !recorded.healths.is_empty(),
-        !recorded.failed.is_empty(),
-        !recorded.notices.is_empty(),
-    );
-    let raised = [
-        (
-            meta::EVENT_CLOCK_SKEW,
-            accepted.clock_skews.0,
-            context.clock_skews.0,
-        ),
-        (
-            meta::DELIVERY_CLOCK_SKEW,
-            accepted.clock_skews.1,
-            context.clock_skews.1,
-        ),
-    ];
-    let raise = raised
-        .iter()
-        .any(|(_, clock_skew, known)| clock_skew > known);
-    for (wanted, sql) in [
-        (keys, accept::INSERT_KEYS),
-        (events, accept::INSERT_EVENTS),
-        (waits, accept::INSERT_WAITING),
-        (notified.is_some(), &*notify_sql),
-        (end, record::MOVE_ENDED),
-        (wait_on, record::UPDATE_WAITING),
-        (healths, record::WRITE_HEALTHS),
-        (failed, outbox::FAIL),
-        (notices, outbox::NOTICE),
-        (counted.is_some(), count_changes::COUNT),
-        (used.is_some(), usage::COUNT),
-        (set.is_some(), usage::SET),
-        (raise, RAISE),
-    ] {
-        if wanted {
-            statements.push(sql);
-        }
-    }
-    conn.prepare_all(&statements).await?;
+    conn.prepare_all(&statements.sql()).await?;
     let mut pipeline = Pipeline::default();
     if !begun {
         pipeline.then(conn.batch("BEGIN"));
     }
     pipeline.then(guard(context, batch));
-    if keys {
-        pipeline.then(accept::insert_keys(conn, &accepted.keys));
-    }
-    if events {
-        pipeline.then(accept::insert_events(conn, &accepted.events));
-    }
-    if waits {
-        pipeline.then(accept::insert_waiting(conn, &accepted.waiting));
-    }
-    if end {
-        pipeline.then(record::end(conn, &recorded.ended));
-    }
-    if wait_on {
-        pipeline.then(record::wait_on(conn, &recorded.waiting));
-    }
-    if healths {
-        pipeline.then(record::remember(conn, &recorded.healths));
-    }
-    if failed {
-        pipeline.then(outbox::fail(conn, &recorded.failed));
-    }
-    if notices {
-        pipeline.then(outbox::keep_notices(conn, &recorded.notices));
-    }
-    if let Some((endpoints, waiting, dead)) = &counted {
-        let slot = context.slot();
-        pipeline.then(async move {
-            conn.execute(count_changes::COUNT, &[endpoints, waiting, dead, &slot])
-                .await?;
-            Ok(())
-        });
-    }
-    if let Some((months, tenants, events)) = &used {
-        let slot = context.slot();
-        pipeline.then(async move {
-            conn.execute(usage::COUNT, &[months, tenants, events, &slot])
-                .await?;
-            Ok(())
-        });
-    }
-    if let Some((tenants, arrivals)) = &set {
-        pipeline.then(async move {
-            conn.execute(usage::SET, &[tenants, arrivals]).await?;
-            Ok(())
-        });
-    }
-    for (name, clock_skew, known) in raised {
-        if clock_skew > known {
-            pipeline.then(async move {
-                conn.execute(RAISE, &[&name, &clock_skew]).await?;
-                Ok(())
-            });
-        }
-    }
-    if let Some((shards, ids, dues)) = &notified {
-        let (me, notify_sql) = (context.owned_shards.me().0 as i64, &*notify_sql);
-        pipeline.then(async move {
-            conn.execute(notify_sql, &[shards, ids, dues, &me]).await?;
-            Ok(())
-        });
-    }
+    statements.write_rows(conn, &mut pipeline);
+    statements.write_effects(conn, &mut pipeline);
     pipeline.then(conn.batch("COMMIT"));
     pipeline.await
 }

@@ -13,6 +13,7 @@ pub(in crate::postgres) mod accept;
 pub(in crate::postgres) mod alerts;
 pub(in crate::postgres) mod audit;
 pub(in crate::postgres) mod batch;
+mod batch_statements;
 pub(in crate::postgres) mod changed_delivery;
 pub(in crate::postgres) mod changelog;
 pub(in crate::postgres) mod count_changes;
