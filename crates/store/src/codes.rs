@@ -1,12 +1,29 @@
-//! Number codes of stored enums, the same in every store. A published code never changes its meaning.
+//! Stored numbers, the same in every store: codes of enums, times and limits. A published code never changes its
+//! meaning.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::{DeadReason, Trigger};
 use posthaste_core::lane::Standing;
 use posthaste_core::sign::SignatureStyle;
+use posthaste_core::time::Timestamp;
 
 use crate::audit::OutcomeCode;
 use crate::{ReplayScope, ReplayStatus, StoredStatus, Via};
+
+/// Converts a time to stored milliseconds. Times later than 292 million years after 1970 are stored as that limit.
+pub(crate) fn ms(at: Timestamp) -> i64 {
+    i64::try_from(at.0).unwrap_or(i64::MAX)
+}
+
+/// Converts stored milliseconds to a time.
+pub(crate) fn at(ms: i64) -> Timestamp {
+    Timestamp(ms.max(0) as u64)
+}
+
+/// Converts a limit to the type that SQL takes.
+pub(crate) fn most(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
 
 /// An enum that is stored as a number.
 pub(crate) trait Coded: Sized + Copy {

@@ -10,14 +10,17 @@
 //!  reads:  call ─▶ a snapshot of the committed data ─▶ answer; a read never blocks a write
 //! ```
 
+mod accept_plan;
 mod alert;
 mod attempt;
 mod audit;
+mod closed;
 mod cluster;
 mod codes;
 pub mod copy;
 mod dead_letters;
 mod delivery;
+mod delivery_state;
 mod directory;
 mod error;
 mod event;
@@ -38,6 +41,7 @@ mod skip_ranges;
 pub mod sqlite;
 mod stats;
 mod store;
+mod write_group;
 
 pub use posthaste_core::allowance::Quotas;
 pub use posthaste_core::cluster::NodeNo;

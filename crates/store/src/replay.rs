@@ -25,6 +25,23 @@ pub struct ReplayFilter {
     pub scope: ReplayScope,
 }
 
+impl ReplayFilter {
+    /// Returns the status of the deliveries that are sent again, or `None` if there are none: they have not ended, or
+    /// the endpoint is missing.
+    pub(crate) fn ended_status(&self) -> Option<StoredStatus> {
+        let status = match self.scope {
+            ReplayScope::Missed if self.endpoint.is_none() => return None,
+            scope @ (ReplayScope::Missed | ReplayScope::Ended(_)) => scope.status(),
+        };
+        match status {
+            StoredStatus::Succeeded | StoredStatus::Failed | StoredStatus::Cancelled => {
+                Some(status)
+            }
+            StoredStatus::Pending | StoredStatus::Retrying | StoredStatus::Held => None,
+        }
+    }
+}
+
 /// The state of what a replay sends again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayScope {
@@ -89,6 +106,32 @@ pub struct Replay {
     pub created_at: Timestamp,
     /// The time at which it ended.
     pub finished_at: Option<Timestamp>,
+}
+
+impl Replay {
+    /// Starts a replay of `total` targets. Without a total its tenant does not exist, and the replay is done.
+    pub(crate) fn begin(
+        id: ReplayId,
+        tenant: &TenantId,
+        filter: &ReplayFilter,
+        now: Timestamp,
+        total: Option<usize>,
+    ) -> Replay {
+        Replay {
+            id,
+            tenant: tenant.clone(),
+            filter: filter.clone(),
+            status: match total {
+                Some(_) => ReplayStatus::Running,
+                None => ReplayStatus::Done,
+            },
+            total: total.unwrap_or(0) as u64,
+            replayed: 0,
+            skipped: 0,
+            created_at: now,
+            finished_at: if total.is_some() { None } else { Some(now) },
+        }
+    }
 }
 
 /// One step of a replay.

@@ -1,6 +1,4 @@
-//! Answers to callers that are given even after a panic ([`Reply`]), and the end of the store ([`Closed`]).
-
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+//! Answers to callers that are given even after a panic: [`Reply`].
 
 use tokio::sync::oneshot;
 
@@ -42,57 +40,4 @@ pub(super) fn promise<T: Send + 'static>() -> (Done<T>, Answer<T>) {
     });
     let answer = Box::pin(async move { receiver.await.unwrap_or_else(|_| Err(stopped())) });
     (done, answer)
-}
-
-/// Reports the end of the store's thread to the caller that closes the store.
-#[derive(Default)]
-pub(super) struct Closed {
-    door: Mutex<CloseState>,
-    broken: OnceLock<StoreError>,
-}
-
-#[derive(Default)]
-struct CloseState {
-    /// The caller that waits for the end of the thread.
-    waits: Option<Done<()>>,
-    /// Set when the thread has ended.
-    gone: bool,
-}
-
-impl Closed {
-    /// Answers when the thread has ended, immediately if it already has.
-    pub(super) fn when_closed(&self, done: Done<()>) {
-        let mut door = self.lock();
-        if !door.gone {
-            door.waits = Some(done);
-            return;
-        }
-        drop(door);
-        done(self.outcome());
-    }
-
-    /// Notes that the thread failed. Returns whether this is the first failure.
-    pub(super) fn broke(&self, why: StoreError) -> bool {
-        self.broken.set(why).is_ok()
-    }
-
-    /// Notes the end of the thread.
-    pub(super) fn end(&self) {
-        let waits = {
-            let mut door = self.lock();
-            door.gone = true;
-            door.waits.take()
-        };
-        if let Some(done) = waits {
-            done(self.outcome());
-        }
-    }
-
-    fn outcome(&self) -> Result<(), StoreError> {
-        self.broken.get().map_or(Ok(()), |why| Err(why.clone()))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, CloseState> {
-        self.door.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }

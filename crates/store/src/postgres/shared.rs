@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::read::due_watermarks::DueWatermarks;
 use super::read::payload_cache::FetchedPayloadCache;
 use super::read::readers::Readers;
-use super::reply::Closed;
 use super::write::write_queue::WriteQueue;
+use crate::closed::Closed;
 use crate::{HandOver, Orders};
 
 /// State that the thread shares with its callers.

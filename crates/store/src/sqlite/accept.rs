@@ -1,11 +1,10 @@
 //! Accepts events: checks idempotency keys and quotas, and stores events with their deliveries.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use posthaste_core::delivery::Delivery;
 use posthaste_core::id::{EventId, first_moment};
-use posthaste_core::ingest::{self, Fingerprint, judge};
+use posthaste_core::ingest::Fingerprint;
 use posthaste_core::time::Timestamp;
 use posthaste_core::trace::TraceContext;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -14,19 +13,12 @@ use super::delivery_rows;
 use super::event_rows;
 use super::group_commit::{WriteContext, number, set_number};
 use super::routing_table::{Route, TenantRoutes};
-use super::row_keys::{Key, id_at, key_of, ms, tail_of};
+use super::row_keys::{Key, id_at, key_of, tail_of};
 use super::schema::meta;
+use crate::accept_plan::{EventDecision, plan};
+use crate::codes::ms;
+use crate::delivery_state::status_of;
 use crate::{AcceptedDelivery, AcceptedEvent, HandedOver, Ingest, Ingested, NewEvent, Quotas};
-
-/// The decision about one event of a list.
-enum Plan {
-    /// Store it.
-    Store,
-    /// It is already stored.
-    Stored(EventId),
-    /// It is the same as the event at this position of the list.
-    SameAs(usize),
-}
 
 /// Accepts events of one tenant, all or none.
 pub(super) fn accept(
@@ -41,12 +33,12 @@ pub(super) fn accept(
     let Some(tenant) = context.routes.tenant(&first.tenant).cloned() else {
         return Ok(Ingest::NoSuchTenant);
     };
-    let plans = match plan(context.conn, &tenant, events)? {
+    let plans = match plan(events, |key| stored_under(context.conn, tenant.no, key))? {
         Ok(plans) => plans,
         Err(conflicts) => return Ok(Ingest::Conflict(conflicts)),
     };
     for (event, plan) in events.iter().zip(&plans) {
-        if let (Plan::Store, Some(only)) = (plan, event.only)
+        if let (EventDecision::Store, Some(only)) = (plan, event.only)
             && !tenant
                 .endpoint(only)
                 .is_some_and(|route| route.accepts_deliveries())
@@ -54,8 +46,7 @@ pub(super) fn accept(
             return Ok(Ingest::NoSuchEndpoint);
         }
     }
-    let fresh = plans.iter().filter(|plan| matches!(plan, Plan::Store));
-    let fresh = fresh.count() as u64;
+    let fresh = plans.iter().filter(|plan| plan.is_new()).count() as u64;
     let taken = context
         .meters
         .take(context.conn, tenant.no, now, allowance, fresh)?;
@@ -65,15 +56,15 @@ pub(super) fn accept(
     let mut done: Vec<Ingested> = Vec::with_capacity(events.len());
     for (event, plan) in events.iter().zip(plans) {
         let ingested = match plan {
-            Plan::Store => Ingested {
+            EventDecision::Store => Ingested {
                 fresh: true,
                 event: store(context, now, &tenant, event)?,
             },
-            Plan::Stored(id) => Ingested {
+            EventDecision::Stored(id) => Ingested {
                 fresh: false,
                 event: event_rows::accepted(context.conn, id)?,
             },
-            Plan::SameAs(index) => Ingested {
+            EventDecision::SameAs(index) => Ingested {
                 fresh: false,
                 event: done[index].event.clone(),
             },
@@ -81,48 +72,6 @@ pub(super) fn accept(
         done.push(ingested);
     }
     Ok(Ingest::Done(done))
-}
-
-/// Decides about every event by its idempotency key. The error contains the positions of conflicting events.
-fn plan(
-    conn: &Connection,
-    tenant: &TenantRoutes,
-    events: &[NewEvent],
-) -> rusqlite::Result<Result<Vec<Plan>, Vec<usize>>> {
-    let mut plans = Vec::with_capacity(events.len());
-    let mut conflicts = Vec::new();
-    let mut earlier: HashMap<&str, (usize, Fingerprint)> = HashMap::new();
-    for (index, event) in events.iter().enumerate() {
-        let Some(idempotency) = &event.idempotency else {
-            plans.push(Plan::Store);
-            continue;
-        };
-        let key = idempotency.key.as_str();
-        let offered = idempotency.fingerprint;
-        if let Some((first, content)) = earlier.get(key) {
-            if *content != offered {
-                conflicts.push(index);
-            }
-            plans.push(Plan::SameAs(*first));
-            continue;
-        }
-        match judge(stored_under(conn, tenant.no, key)?, offered) {
-            ingest::Ingest::New => {
-                earlier.insert(key, (index, offered));
-                plans.push(Plan::Store);
-            }
-            ingest::Ingest::Same(event) => plans.push(Plan::Stored(event)),
-            ingest::Ingest::Conflict(event) => {
-                conflicts.push(index);
-                plans.push(Plan::Stored(event));
-            }
-        }
-    }
-    Ok(if conflicts.is_empty() {
-        Ok(plans)
-    } else {
-        Err(conflicts)
-    })
 }
 
 fn stored_under(
@@ -250,7 +199,7 @@ pub(super) fn add(
 ) -> rusqlite::Result<()> {
     delivery_rows::insert(context.conn, delivery, endpoint_no)?;
     let facts = delivery.facts();
-    let status = delivery_rows::status_of(delivery);
+    let status = status_of(delivery);
     context.effects.count_changes.came(facts.endpoint, status);
     context.effects.new_rows += 1;
     Ok(())

@@ -13,9 +13,10 @@ use super::directory::live_tenant;
 use super::group_commit::WriteContext;
 use super::outbox::{self, scope};
 use super::readers::ReadClass;
-use super::row_keys::{at, id_bytes, most, ms};
+use super::row_keys::id_bytes;
 use super::store::SqliteStore;
 use crate::alert::{RAISED, RESOLVED};
+use crate::codes::{at, most, ms};
 use crate::page::{cut, one_more};
 use crate::{
     ALERT_RETENTION, Alert, AlertFilter, Alerts, Answer, CreateResult, Page, PageRequest, Scope,

@@ -9,8 +9,9 @@ use super::codes::Code;
 use super::delivery_rows::parse;
 use super::directory::live_tenant;
 use super::group_commit::WriteContext;
-use super::row_keys::{at, id_bytes, most, ms};
+use super::row_keys::id_bytes;
 use crate::audit::{OutcomeCode, first_kept};
+use crate::codes::{at, most, ms};
 use crate::page::{cut, one_more};
 use crate::{
     AuditCompletion, AuditEntry, AuditFilter, AuditOutcome, AuditScope, CreateResult, Page,

@@ -8,7 +8,8 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::delivery_rows::{self, COLUMNS, endpoint_id};
 use super::directory::live_tenant;
-use super::row_keys::{Key, at, id_bytes, key_of, most, ms};
+use super::row_keys::{Key, id_bytes, key_of};
+use crate::codes::{at, most, ms};
 use crate::page::one_more;
 
 /// Number of blocked deliveries that [`fetch`] skips before it switches to one lookup per ordering key.

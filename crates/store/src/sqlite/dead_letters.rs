@@ -12,8 +12,9 @@ use super::codes::Code;
 use super::delivery_rows::endpoint_id;
 use super::directory::live_tenant;
 use super::lists::{Wanted, wanted_at};
-use super::row_keys::{Key, id_bytes, most};
+use super::row_keys::{Key, id_bytes};
 use crate::codes::Coded;
+use crate::codes::most;
 use crate::dead_letters::{FIRST_RANK, LAST_RANK, MAX_ENDPOINTS_SCANNED, Start, rank};
 use crate::{BoundedCount, DeadGroup, DeadGroupKey, MAX_GROUP_COUNT, Page, PageRequest};
 

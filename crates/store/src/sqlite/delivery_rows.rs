@@ -12,8 +12,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::codes::{Code, RowStatus};
-use super::row_keys::{Key, at, id_at, key_of, look_up, ms, tail_of};
+use super::row_keys::{Key, id_at, key_of, look_up, tail_of};
 use crate::AttemptEntry;
+use crate::codes::{at, ms};
+use crate::delivery_state::stored_state;
 
 /// The columns that [`read`] needs, of a delivery `d` and its endpoint `e`.
 pub(super) const COLUMNS: &str = "d.key, d.tail, d.event_key, d.event_tail, d.status, d.due, \
@@ -185,34 +187,6 @@ pub(super) fn update(
         last,
     ])?;
     Ok(())
-}
-
-/// Returns what is stored of a state: status, due time and trigger.
-///
-/// `held` is not stored because it follows from the endpoint. `in_progress` is not stored either: after a crash the
-/// delivery is simply sent again.
-fn stored_state(delivery: &Delivery) -> (RowStatus, Option<i64>, Trigger) {
-    let ended = |status| (status, None, Trigger::Automatic);
-    match delivery.state() {
-        State::Pending(turn) => (RowStatus::Pending, Some(ms(turn.at)), turn.trigger),
-        State::Retrying(turn) => (RowStatus::Retrying, Some(ms(turn.at)), turn.trigger),
-        State::Held(turn) | State::InProgress { turn, .. } => {
-            let status = if delivery.facts().spent == 0 {
-                RowStatus::Pending
-            } else {
-                RowStatus::Retrying
-            };
-            (status, Some(ms(turn.at)), turn.trigger)
-        }
-        State::Succeeded { .. } => ended(RowStatus::Succeeded),
-        State::Failed { .. } => ended(RowStatus::Failed),
-        State::Cancelled { .. } => ended(RowStatus::Cancelled),
-    }
-}
-
-/// Returns the stored status of a delivery.
-pub(super) fn status_of(delivery: &Delivery) -> RowStatus {
-    stored_state(delivery).0
 }
 
 /// Reads the id of an endpoint from this column.

@@ -7,8 +7,9 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::delivery_rows::{from_json, parse, to_json};
 use super::group_commit::WriteContext;
 use super::routing_table::{TenantRoutes, policy};
-use super::row_keys::{at, id_bytes, ms};
+use super::row_keys::id_bytes;
 use super::sessions;
+use crate::codes::{at, ms};
 use crate::page::{cut, one_more};
 use crate::{ApiKey, CreateResult, KeyHash, Page, PageRequest, ReplaceResult, Tenant};
 

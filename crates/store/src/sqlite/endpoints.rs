@@ -13,7 +13,8 @@ use super::delivery_rows::{endpoint_id, from_json, parse, to_json};
 use super::directory::live_tenant;
 use super::group_commit::WriteContext;
 use super::routing_table::{Route, policy, read_patterns};
-use super::row_keys::{at, id_bytes, most, ms};
+use super::row_keys::id_bytes;
+use crate::codes::{at, most, ms};
 use crate::page::{cut, one_more};
 use crate::{
     CreateResult, DisabledReason, Endpoint, EndpointRow, Page, PageRequest, ReplaceResult,

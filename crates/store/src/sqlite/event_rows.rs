@@ -10,7 +10,8 @@ use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::delivery_rows::{endpoint_id, parse};
 use super::directory::live_tenant;
-use super::row_keys::{Key, at, id_at, key_of, look_up, tail_of};
+use super::row_keys::{Key, id_at, key_of, look_up, tail_of};
+use crate::codes::at;
 use crate::{AcceptedDelivery, AcceptedEvent, Content, StoredEvent};
 
 /// The columns that [`read`] needs.

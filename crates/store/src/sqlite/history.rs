@@ -10,8 +10,9 @@
 use rusqlite::Connection;
 
 use super::group_commit::{number, set_number};
-use super::row_keys::{Key, most};
+use super::row_keys::Key;
 use super::schema::meta;
+use crate::codes::most;
 
 /// Number of rows after the mark that make a part.
 const PIECE: usize = 16_384;

@@ -7,8 +7,9 @@ use rusqlite::Connection;
 
 use super::codes::RowStatus;
 use super::group_commit::number;
-use super::row_keys::{Key, most};
+use super::row_keys::Key;
 use super::schema::meta;
+use crate::codes::most;
 
 /// With more endpoints than this, one lookup per endpoint costs more than reading the history.
 const MAX_MERGED: usize = 1_000;

@@ -14,8 +14,9 @@ use super::event_rows;
 use super::group_commit::number;
 use super::key_scan::{Direction, Range, RowStatusGroup, Scope, Source};
 use super::replays::Target;
-use super::row_keys::{Key, PAST_ALL, at, id_at, key_of, look_up, ms};
+use super::row_keys::{Key, PAST_ALL, id_at, key_of, look_up};
 use super::schema::meta;
+use crate::codes::{at, ms};
 use crate::{
     AttemptEntry, DeliveryFilter, EventFilter, Page, PageRequest, StoredDelivery, StoredEvent,
     StoredStatus,

@@ -9,9 +9,10 @@ use super::audit;
 use super::delivery_rows::{endpoint_id, from_json, parse, to_json};
 use super::group_commit::{WriteContext, number, set_number};
 use super::readers::ReadClass;
-use super::row_keys::{at, id_bytes, most, ms};
+use super::row_keys::id_bytes;
 use super::schema::meta;
 use super::store::SqliteStore;
+use crate::codes::{at, most, ms};
 use crate::failures::{DELIVERY_FAILED, FailureCause, FailureCount, Failures};
 use crate::outbox::{EmailAfterSend, StoredEmail, by_recipient, too_far_ahead};
 use crate::{

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::{DeadReason, Delivery};
 use posthaste_core::dispatcher::{AttemptRecord, News, Record};
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
@@ -17,7 +16,9 @@ use super::endpoints::{self, find};
 use super::event_rows;
 use super::group_commit::WriteContext;
 use super::outbox;
-use super::row_keys::{Key, key_of, look_up, most};
+use super::row_keys::{Key, key_of, look_up};
+use crate::codes::most;
+use crate::delivery_state::{fail_waiting, failed_with, status_of};
 use crate::{AttemptDetail, AttemptEntry, DisabledReason, RetryResult, SweepResult, Written};
 
 /// Writes a record, unless its delivery has changed since.
@@ -100,7 +101,7 @@ fn record_attempt(
     let endpoint = after.facts().endpoint;
     let changes = &mut context.effects.count_changes;
     changes.subtract(endpoint, before.status);
-    changes.came(endpoint, delivery_rows::status_of(after));
+    changes.came(endpoint, status_of(after));
     if let Some(health) = &attempt.health {
         endpoints::update_health(context.conn, before.endpoint_no, health)?;
     }
@@ -115,12 +116,6 @@ fn record_attempt(
         outbox::add_notification(context.conn, now, before.endpoint_no, news.name(), &detail)?;
     }
     Ok(Written::Applied)
-}
-
-/// Returns the failure kind to show for a delivery.
-fn failed_with(delivery: &Delivery, last: Option<FailureKind>) -> Option<FailureKind> {
-    let given_up = delivery.state().dead_reason().and_then(DeadReason::kind);
-    given_up.or(last)
 }
 
 /// Writes a delivery that has changed without an attempt, and counts it.
@@ -138,7 +133,7 @@ pub(super) fn put(
     let endpoint = after.facts().endpoint;
     let changes = &mut context.effects.count_changes;
     changes.subtract(endpoint, before.status);
-    changes.came(endpoint, delivery_rows::status_of(after));
+    changes.came(endpoint, status_of(after));
     Ok(())
 }
 
@@ -211,14 +206,14 @@ pub(super) fn sweep(
             more: false,
         });
     };
-    let looked_at = limit.saturating_add(except.len()).saturating_add(1);
+    let row_limit = limit.saturating_add(except.len()).saturating_add(1);
     let keys = context
         .conn
         .prepare_cached(
             "SELECT key FROM deliveries INDEXED BY due \
              WHERE endpoint_no = ?1 AND due IS NOT NULL ORDER BY due, key LIMIT ?2",
         )?
-        .query_map((found.no, most(looked_at)), |row| row.get(0))?
+        .query_map((found.no, most(row_limit)), |row| row.get(0))?
         .collect::<rusqlite::Result<Vec<Key>>>()?;
     let spared: rustc_hash::FxHashSet<Key> = except.iter().map(|id| key_of(id.0)).collect();
     let mut ended = 0;
@@ -231,16 +226,7 @@ pub(super) fn sweep(
         let Some(row) = delivery_rows::at_key(context.conn, key)? else {
             continue;
         };
-        let mut after = row.delivery.clone();
-        let failed = match reason {
-            DeadReason::EndpointDeleted => after.delete(now),
-            DeadReason::EndpointDisabled
-            | DeadReason::Permanent
-            | DeadReason::Exhausted
-            | DeadReason::Expired
-            | DeadReason::UnsafeDestination => after.disable(now),
-        };
-        failed.expect("what waits can be failed");
+        let after = fail_waiting(&row.delivery, now, reason);
         put(context, &row, &after)?;
         ended += 1;
     }

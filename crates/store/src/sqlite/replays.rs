@@ -25,8 +25,9 @@ use super::key_scan::{Direction, Scope, Source};
 use super::lists::{self, Wanted, endpoint_of, group_of, keys_between};
 use super::record::put;
 use super::routing_table::Route;
-use super::row_keys::{Key, at, id_at, id_bytes, key_of, look_up, ms, tail_of};
+use super::row_keys::{Key, id_at, id_bytes, key_of, look_up, tail_of};
 use super::schema::meta;
+use crate::codes::{at, ms};
 use crate::page::{cut, one_more};
 use crate::{
     Page, PageRequest, Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep, StoredStatus,
@@ -79,14 +80,9 @@ pub(super) fn plan(
             None => return Ok(plan),
         },
     };
-    let status = match filter.scope {
-        ReplayScope::Missed if endpoint_no.is_none() => return Ok(plan),
-        scope @ (ReplayScope::Missed | ReplayScope::Ended(_)) => scope.status(),
+    let Some(status) = filter.ended_status() else {
+        return Ok(plan);
     };
-    match status {
-        StoredStatus::Succeeded | StoredStatus::Failed | StoredStatus::Cancelled => {}
-        StoredStatus::Pending | StoredStatus::Retrying | StoredStatus::Held => return Ok(plan),
-    }
     let wanted = Wanted {
         tenant_no,
         endpoint_no,
@@ -188,22 +184,11 @@ pub(super) fn create(
     plan: &Plan,
 ) -> rusqlite::Result<Replay> {
     let id: ReplayId = context.key_generator.next(now);
-    let mut replay = Replay {
-        id,
-        tenant: tenant.clone(),
-        filter: filter.clone(),
-        status: ReplayStatus::Running,
-        total: plan.targets.len() as u64,
-        replayed: 0,
-        skipped: 0,
-        created_at: now,
-        finished_at: None,
-    };
     let tenant_no = context.routes.tenant(tenant).map(|routes| routes.no);
-    let Some(tenant_no) = tenant_no.filter(|no| plan.tenant_no == Some(*no)) else {
-        replay.status = ReplayStatus::Done;
-        replay.finished_at = Some(now);
-        replay.total = 0;
+    let tenant_no = tenant_no.filter(|no| plan.tenant_no == Some(*no));
+    let total = tenant_no.map(|_| plan.targets.len());
+    let replay = Replay::begin(id, tenant, filter, now, total);
+    let Some(tenant_no) = tenant_no else {
         return Ok(replay);
     };
     context

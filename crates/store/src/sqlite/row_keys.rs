@@ -35,21 +35,6 @@ pub(super) fn look_up(id: u128) -> Option<(Key, i64)> {
     (id_at(key, tail) == id).then_some((key, tail))
 }
 
-/// Converts a time to its stored form. Limited to `i64::MAX` milliseconds (292 million years).
-pub(super) fn ms(at: Timestamp) -> i64 {
-    i64::try_from(at.0).unwrap_or(i64::MAX)
-}
-
-/// Converts a stored time.
-pub(super) fn at(ms: i64) -> Timestamp {
-    Timestamp(ms.max(0) as u64)
-}
-
-/// Converts a limit for SQL.
-pub(super) fn most(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
-}
-
 /// Converts an id made outside the store to its stored form, whose byte order is the order of ids.
 pub(super) fn id_bytes(id: u128) -> [u8; 16] {
     id.to_be_bytes()

@@ -7,7 +7,8 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::delivery_rows::parse;
 use super::directory::live_tenant;
 use super::group_commit::WriteContext;
-use super::row_keys::{at, id_bytes, most, ms};
+use super::row_keys::id_bytes;
+use crate::codes::{at, most, ms};
 use crate::page::{cut, one_more};
 use crate::{CreateResult, KeyHash, Page, PageRequest, Pass, SessionIdentity};
 

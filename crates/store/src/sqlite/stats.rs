@@ -10,8 +10,9 @@ use super::directory::live_tenant;
 use super::group_commit::WriteContext;
 use super::outbox;
 use super::readers::ReadClass;
-use super::row_keys::{at, id_bytes, most, ms};
+use super::row_keys::id_bytes;
 use super::store::SqliteStore;
+use crate::codes::{at, most, ms};
 use crate::stats::by_bucket;
 use crate::{Answer, BucketWidth, Figures, Scope, StatEntry, Tally};
 

@@ -25,16 +25,18 @@ use super::lock::Lock;
 use super::open::{explain, open_plain, open_writer};
 use super::readers::{ReadClass, Readers};
 use super::routing_table::RoutingTable;
-use super::row_keys::{KeyGenerator, ms};
+use super::row_keys::KeyGenerator;
 use super::schema::meta;
 use super::usage::UsageCounters;
 use super::write_queue::WriteQueue;
-use super::writer::{Closed, Writer};
+use super::writer::Writer;
 use super::{
     accept, audit, backlog, dead_letters, directory, endpoints, event_rows, lists, owner_lookup,
     record, replays, retention, sessions, usage,
 };
 use crate::audit::fitted;
+use crate::closed::Closed;
+use crate::codes::ms;
 use crate::{
     Answer, ApiKey, AttemptDetail, AttemptEntry, AuditCompletion, AuditEntry, AuditFilter,
     AuditOutcome, Content, Counts, CreateResult, DeadGroup, DeadGroupKey, DeliveryFilter,

@@ -13,7 +13,7 @@ use rusqlite::{Connection, OptionalExtension};
 use rustc_hash::FxHashMap;
 
 use super::directory::live_tenant;
-use super::row_keys::most;
+use crate::codes::most;
 use crate::{MONTHS_KEPT, Usage};
 
 /// Number of tenants with a per-second state from which idle tenants are removed.

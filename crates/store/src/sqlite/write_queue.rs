@@ -5,12 +5,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::group_commit::Operation;
 use crate::StoreError;
-
-/// Maximum number of operations in one transaction.
-pub(super) const MAX_GROUP: usize = 1_024;
-/// Maximum number of bytes in one transaction, unless a single operation has more.
-const MAX_GROUP_BYTES: usize = 8 * 1_024 * 1_024;
-
+use crate::write_group::group_len;
 /// Operations that wait for the writer.
 pub(super) struct WriteQueue {
     inner: Mutex<Inner>,
@@ -82,15 +77,7 @@ impl WriteQueue {
                 .wait(inner)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        let mut bytes = 0;
-        let mut count = 0;
-        for operation in inner.waiting.iter().take(MAX_GROUP) {
-            bytes += operation.bytes();
-            if count > 0 && bytes > MAX_GROUP_BYTES {
-                break;
-            }
-            count += 1;
-        }
+        let count = group_len(inner.waiting.iter().map(|operation| operation.bytes()));
         Taken::Group(inner.waiting.drain(..count).collect())
     }
 

@@ -4,8 +4,8 @@
 //! deliveries to the hand-over, and answers. There is no timer: while one commit runs, the next group collects.
 //! Between two groups it extends the history and checkpoints the WAL, a little at a time.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use rusqlite::Connection;
@@ -24,7 +24,8 @@ use super::routing_table::RoutingTable;
 use super::row_keys::KeyGenerator;
 use super::usage::UsageCounters;
 use super::write_queue::{Taken, WriteQueue};
-use crate::{Done, HandOver, StoreError, StoreSettings};
+use crate::closed::Closed;
+use crate::{HandOver, StoreError, StoreSettings};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste_store::sqlite::writer";
@@ -53,54 +54,6 @@ pub(super) struct Writer {
     pub(super) closed: Arc<Closed>,
 }
 
-/// Informs the caller of `close` when the thread has ended.
-#[derive(Default)]
-pub(super) struct Closed {
-    door: Mutex<CloseState>,
-    broken: OnceLock<StoreError>,
-}
-
-#[derive(Default)]
-struct CloseState {
-    /// The callback of the caller that waits for the end of the thread.
-    waits: Option<Done<()>>,
-    /// True if the thread has ended.
-    gone: bool,
-}
-
-impl Closed {
-    /// Calls `done` when the thread has ended, which may be now.
-    pub(super) fn when_closed(&self, done: Done<()>) {
-        let mut door = self.lock();
-        if !door.gone {
-            door.waits = Some(done);
-            return;
-        }
-        drop(door);
-        done(self.outcome());
-    }
-
-    /// Marks the thread as ended and answers the caller that waits for it.
-    fn end(&self) {
-        let waits = {
-            let mut door = self.lock();
-            door.gone = true;
-            door.waits.take()
-        };
-        if let Some(done) = waits {
-            done(self.outcome());
-        }
-    }
-
-    fn outcome(&self) -> Result<(), StoreError> {
-        self.broken.get().map_or(Ok(()), |why| Err(why.clone()))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, CloseState> {
-        self.door.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// Drop guard: fails everything that waits and marks the thread as ended if it panics.
 struct PanicGuard {
     queue: Arc<WriteQueue>,
@@ -113,7 +66,7 @@ impl Drop for PanicGuard {
         if std::thread::panicking() {
             let why = stopped();
             self.queue.fail(&why);
-            if self.closed.broken.set(why.clone()).is_ok() {
+            if self.closed.broke(why.clone()) {
                 self.hand_over.broken(&why);
             }
             self.closed.end();
@@ -136,7 +89,7 @@ impl Writer {
             closed: self.closed.clone(),
         };
         loop {
-            let busy = self.history.is_behind() && self.closed.broken.get().is_none();
+            let busy = self.history.is_behind() && !self.closed.is_broken();
             match self.queue.take(!busy) {
                 Taken::Group(group) => self.write(group),
                 Taken::Nothing => {}
@@ -252,7 +205,7 @@ impl Writer {
     fn break_down(&mut self, group: Vec<Box<dyn Operation>>, error: &rusqlite::Error) {
         let why = StoreError::Unavailable(format!("the disk failed: {error}"));
         tracing::error!(target: LOG_TARGET, %error, "the store is broken");
-        if self.closed.broken.set(why.clone()).is_ok() {
+        if self.closed.broke(why.clone()) {
             self.hand_over.broken(&why);
         }
         answer_all(group, Err(why.clone()));
@@ -261,7 +214,7 @@ impl Writer {
 
     /// Does a small part of the deferred work.
     fn maintain(&mut self) {
-        if self.closed.broken.get().is_some() {
+        if self.closed.is_broken() {
             return;
         }
         if self.history.is_behind()

@@ -5,10 +5,11 @@ use posthaste_core::time::Timestamp;
 
 use super::directory::live_tenant;
 use crate::Counts;
+use crate::codes::{most, ms};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::ALL_ENDPOINTS;
-use crate::postgres::schema::columns::{Id, most, ms};
+use crate::postgres::schema::columns::Id;
 
 /// Returns the total counts: the sum over all nodes' slots.
 pub(in crate::postgres) async fn counts(conn: &PgConnection) -> Result<Counts, DbError> {

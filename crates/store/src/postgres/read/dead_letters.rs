@@ -18,10 +18,11 @@ use super::directory::live_tenant;
 use super::endpoints::endpoint_of;
 use super::lists::stored;
 use crate::codes::Coded;
+use crate::codes::{at, most};
 use crate::dead_letters::{FIRST_RANK, MAX_ENDPOINTS_SCANNED, Start, rank};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
-use crate::postgres::schema::columns::{Id, at, most, word};
+use crate::postgres::schema::columns::{Id, word};
 use crate::{BoundedCount, DeadGroup, DeadGroupKey, MAX_GROUP_COUNT, Page, PageRequest};
 
 /// An endpoint with dead letters.

@@ -4,10 +4,11 @@ use posthaste_core::id::{KeyId, TenantId};
 use posthaste_core::time::Timestamp;
 use tokio_postgres::Row;
 
+use crate::codes::{at, ms};
 use crate::page::{cut, one_more};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
-use crate::postgres::schema::columns::{Id, at, from_json, ms, parse};
+use crate::postgres::schema::columns::{Id, from_json, parse};
 use crate::{ApiKey, KeyHash, Page, PageRequest, Tenant};
 
 /// The tenant number of admin keys. No tenant has it.

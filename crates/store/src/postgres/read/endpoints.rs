@@ -7,12 +7,11 @@ use posthaste_core::time::Span;
 use tokio_postgres::Row;
 
 use super::directory::live_tenant;
+use crate::codes::{at, most};
 use crate::page::{cut, one_more};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
-use crate::postgres::schema::columns::{
-    Id, at, from_json, most, parse, policy, read_patterns, word,
-};
+use crate::postgres::schema::columns::{Id, from_json, parse, policy, read_patterns, word};
 use crate::{Endpoint, EndpointRow, Page, PageRequest};
 
 /// The columns of an endpoint that writes need.

@@ -11,9 +11,10 @@ use tokio_postgres::types::ToSql;
 use super::due_watermarks::DueWatermarks;
 use super::payload_cache::FetchedPayloadCache;
 use crate::Content;
+use crate::codes::{at, most, ms};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
-use crate::postgres::schema::columns::{Id, at, most, ms};
+use crate::postgres::schema::columns::Id;
 use crate::postgres::schema::delivery_rows::{self, COLUMN_COUNT, WAITING};
 use crate::postgres::schema::event_rows::read_content;
 

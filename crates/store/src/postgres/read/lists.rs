@@ -8,11 +8,12 @@ use tokio_postgres::Row;
 use super::directory::live_tenant;
 use super::endpoints::endpoint_of;
 use super::search::{Hit, SearchFilter, SearchSource, among, sources};
+use crate::codes::{most, ms};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::clock_skew::IdRange;
 use crate::postgres::schema::clock_skew::ids_between;
-use crate::postgres::schema::columns::{Id, from_json, most, ms, parse};
+use crate::postgres::schema::columns::{Id, from_json, parse};
 use crate::postgres::schema::event_rows::{self, read_list};
 use crate::postgres::schema::{delivery_rows, meta};
 use crate::{

@@ -7,13 +7,14 @@ use super::directory::live_tenant;
 use super::endpoints::{self, endpoint_of};
 use super::lists::endpoints_numbered;
 use super::search::{SearchFilter, sources};
+use crate::codes::{most, ms};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::clock_skew::ids_between;
-use crate::postgres::schema::columns::{Id, most, ms, parse};
+use crate::postgres::schema::columns::{Id, parse};
 use crate::postgres::schema::event_rows::read_list;
 use crate::postgres::schema::meta;
-use crate::{ReplayFilter, ReplayScope, StoredStatus};
+use crate::{ReplayFilter, ReplayScope};
 
 /// Number of rows per step.
 const LOOK: usize = 4_096;
@@ -83,14 +84,9 @@ pub(in crate::postgres) async fn plan(
             None => return Ok(plan),
         },
     };
-    let status = match filter.scope {
-        ReplayScope::Missed if endpoint_no.is_none() => return Ok(plan),
-        scope @ (ReplayScope::Missed | ReplayScope::Ended(_)) => scope.status(),
+    let Some(status) = filter.ended_status() else {
+        return Ok(plan);
     };
-    match status {
-        StoredStatus::Succeeded | StoredStatus::Failed | StoredStatus::Cancelled => {}
-        StoredStatus::Pending | StoredStatus::Retrying | StoredStatus::Held => return Ok(plan),
-    }
     let wanted = SearchFilter {
         tenant_no,
         endpoint_no,

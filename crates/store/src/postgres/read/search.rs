@@ -15,10 +15,11 @@ use tokio_postgres::types::ToSql;
 
 use crate::StoredStatus;
 use crate::codes::{Coded, RowStatus};
+use crate::codes::{most, ms};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::clock_skew::IdRange;
-use crate::postgres::schema::columns::{EnumCode, Id, most, ms};
+use crate::postgres::schema::columns::{EnumCode, Id};
 
 /// With more endpoints than this, merging their indexes costs more than scanning everything.
 const MAX_MERGED: usize = 1_000;

@@ -5,9 +5,10 @@ use posthaste_core::time::Timestamp;
 use rustc_hash::FxHashSet;
 
 use super::run::ScannedEvent;
+use crate::codes::ms;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
-use crate::postgres::schema::columns::{Id, ms};
+use crate::postgres::schema::columns::Id;
 use crate::postgres::schema::meta;
 use crate::postgres::write::write_context::WriteContext;
 

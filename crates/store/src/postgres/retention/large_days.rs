@@ -18,9 +18,10 @@ use super::delete_rows::{DeliverySet, hold_ended, remove_deliveries, store_last_
 use super::partition_plan::{PartitionPlans, Task};
 use super::run::retention_by_tenant;
 use super::scan::run_scan_step;
+use crate::codes::{most, ms};
 use crate::postgres::connection::{LOCK_MS, PgConnection};
 use crate::postgres::db_error::{DbError, ErrorKind};
-use crate::postgres::schema::columns::{Id, most, ms};
+use crate::postgres::schema::columns::Id;
 use crate::postgres::schema::event_rows::read_list;
 use crate::postgres::schema::lock;
 use crate::postgres::schema::partitions::{Day, PARTITIONED};

@@ -8,9 +8,10 @@ use posthaste_core::time::Timestamp;
 
 use super::partition_plan::{MAX_CLOCK_LAG, ScanResult, ScanScope, ScanStep, early};
 use super::run::{EVENT_COLUMNS, ScannedEvent, a_step, act, kept_of_events};
+use crate::codes::most;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
-use crate::postgres::schema::columns::{Id, most};
+use crate::postgres::schema::columns::Id;
 use crate::postgres::schema::partitions::Day;
 use crate::postgres::write::write_context::WriteContext;
 use crate::{Retention, RetentionStepResult};

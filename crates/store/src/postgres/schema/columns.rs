@@ -4,7 +4,6 @@ use std::error::Error;
 
 use bytes::{BufMut, BytesMut};
 use posthaste_core::subscription::Pattern;
-use posthaste_core::time::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -76,21 +75,6 @@ pub(in crate::postgres) fn word<T: Coded>(row: &Row, column: usize) -> Result<T,
     let code: Option<i16> = row.get(column);
     let word = code.and_then(|code| T::decode(code.into()));
     word.ok_or_else(|| DbError::Corrupt(format!("{code:?} is no word of its kind")))
-}
-
-/// Converts a time to stored milliseconds. Times later than 292 million years after 1970 are stored as that limit.
-pub(in crate::postgres) fn ms(at: Timestamp) -> i64 {
-    i64::try_from(at.0).unwrap_or(i64::MAX)
-}
-
-/// Converts stored milliseconds to a time.
-pub(in crate::postgres) fn at(ms: i64) -> Timestamp {
-    Timestamp(ms.max(0) as u64)
-}
-
-/// Converts a limit to the type that SQL takes.
-pub(in crate::postgres) fn most(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// Parses stored JSON.

@@ -1,16 +1,17 @@
 //! Deliveries as rows: in `waiting` until they have ended, in `ended` from then on.
 
-use posthaste_core::classify::{FailureKind, Row as Rule};
+use posthaste_core::classify::Row as Rule;
 use posthaste_core::delivery::{
-    DeadReason, Delivery, DeliveryData, OrderingKey, ScheduledAttempt, State, Trigger,
+    Delivery, DeliveryData, OrderingKey, ScheduledAttempt, State, Trigger,
 };
 use posthaste_core::id::{DeliveryId, EndpointId, EventId};
 use posthaste_core::time::{Span, Timestamp};
 use tokio_postgres::Row;
 
-use super::columns::{Id, at, from_json, ms, to_json, word};
+use super::columns::{Id, from_json, to_json, word};
 use crate::AttemptEntry;
 use crate::codes::RowStatus;
+use crate::codes::at;
 use crate::postgres::db_error::DbError;
 
 /// The columns that [`read`] expects, for a waiting delivery `w` and its endpoint `e`.
@@ -99,41 +100,4 @@ pub(in crate::postgres) fn read(row: &Row) -> Result<DeliveryRow, DbError> {
 /// The retries used by each classification row with its own limit, as stored JSON.
 pub(in crate::postgres) fn granted(facts: &DeliveryData) -> Option<String> {
     (!facts.granted.is_empty()).then(|| to_json(&facts.granted))
-}
-
-/// Returns the failure kind that is shown for a delivery.
-pub(in crate::postgres) fn failed_with(
-    delivery: &Delivery,
-    last: Option<FailureKind>,
-) -> Option<FailureKind> {
-    let given_up = delivery.state().dead_reason().and_then(DeadReason::kind);
-    given_up.or(last)
-}
-
-/// Returns the stored form of a state: its status, when it is due, and its trigger.
-///
-/// "Held" and "in progress" are not stored. Held follows from the endpoint. A delivery that was in progress when its
-/// node stopped is sent again by the next owner.
-pub(in crate::postgres) fn standing_of(delivery: &Delivery) -> (RowStatus, Option<i64>, Trigger) {
-    let ended = |status| (status, None, Trigger::Automatic);
-    match delivery.state() {
-        State::Pending(turn) => (RowStatus::Pending, Some(ms(turn.at)), turn.trigger),
-        State::Retrying(turn) => (RowStatus::Retrying, Some(ms(turn.at)), turn.trigger),
-        State::Held(turn) | State::InProgress { turn, .. } => {
-            let status = if delivery.facts().spent == 0 {
-                RowStatus::Pending
-            } else {
-                RowStatus::Retrying
-            };
-            (status, Some(ms(turn.at)), turn.trigger)
-        }
-        State::Succeeded { .. } => ended(RowStatus::Succeeded),
-        State::Failed { .. } => ended(RowStatus::Failed),
-        State::Cancelled { .. } => ended(RowStatus::Cancelled),
-    }
-}
-
-/// Returns the stored status of a delivery.
-pub(in crate::postgres) fn status_of(delivery: &Delivery) -> RowStatus {
-    standing_of(delivery).0
 }

@@ -8,7 +8,8 @@ use posthaste_core::subscription::EventType;
 use posthaste_core::time::Timestamp;
 use tokio_postgres::Row;
 
-use super::columns::{Id, at, parse};
+use super::columns::{Id, parse};
+use crate::codes::at;
 use crate::postgres::db_error::DbError;
 use crate::{AcceptedDelivery, AcceptedEvent, Content, StoredEvent};
 

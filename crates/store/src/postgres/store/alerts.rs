@@ -7,9 +7,9 @@ use posthaste_core::id::AlertId;
 use posthaste_core::time::Timestamp;
 
 use super::PostgresStore;
+use crate::codes::at;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::read::readers::ReadKind;
-use crate::postgres::schema::columns::at;
 use crate::postgres::write::alerts;
 use crate::postgres::write::write_context::WriteContext;
 use crate::{Alert, AlertFilter, Alerts, Answer, CreateResult, Page, PageRequest};

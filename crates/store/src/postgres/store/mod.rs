@@ -23,6 +23,7 @@ use posthaste_core::lane::{Fetched, Health, Standing};
 use posthaste_core::time::Timestamp;
 
 use crate::audit::fitted;
+use crate::codes::ms;
 use crate::postgres::cluster::membership::Membership;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
@@ -31,7 +32,6 @@ use crate::postgres::read::readers::ReadKind;
 use crate::postgres::read::{counts, dead_letters, fetch, lists, owner_lookup};
 use crate::postgres::reply::{Reply, promise};
 use crate::postgres::retention::run;
-use crate::postgres::schema::columns::ms;
 use crate::postgres::schema::meta;
 use crate::postgres::shared::Shared;
 use crate::postgres::write::operation::{Accepting, Operation, Task};

@@ -5,10 +5,10 @@
 use std::sync::{Arc, Mutex};
 
 use super::PostgresStore;
+use crate::closed::Closed;
 use crate::postgres::read::due_watermarks::DueWatermarks;
 use crate::postgres::read::payload_cache::FetchedPayloadCache;
 use crate::postgres::read::readers::Readers;
-use crate::postgres::reply::Closed;
 use crate::postgres::settings::PostgresSettings;
 use crate::postgres::shared::Shared;
 use crate::postgres::thread;

@@ -4,10 +4,11 @@
 //! routing table and the known idempotency keys; the statements at the end of this file write the result.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 
 use posthaste_core::delivery::Delivery;
 use posthaste_core::id::{EndpointId, EventId, Mint};
-use posthaste_core::ingest::{self, Fingerprint, judge};
+use posthaste_core::ingest::Fingerprint;
 use posthaste_core::time::Timestamp;
 use posthaste_core::trace::TraceContext;
 use rustc_hash::FxHashMap;
@@ -17,11 +18,13 @@ use super::notify::Work;
 use super::operation::Accepting;
 use super::routing_table::{EndpointRoute, RoutingTable, TenantRoutes};
 use super::usage::UsageMeters;
+use crate::accept_plan::{EventDecision, plan};
 use crate::codes::RowStatus;
+use crate::codes::{at, ms};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::clock_skew::clock_skew_of;
-use crate::postgres::schema::columns::{Id, at, ms, parse};
+use crate::postgres::schema::columns::{Id, parse};
 use crate::postgres::schema::event_rows::{read_list, write_list};
 use crate::postgres::schema::partitions::Day;
 use crate::{AcceptedDelivery, AcceptedEvent, HandedOver, Ingest, Ingested, NewEvent};
@@ -85,16 +88,6 @@ pub(in crate::postgres) struct KeyColumns<'a> {
     pub(in crate::postgres) events: Vec<Id>,
 }
 
-/// The decision about one event of a request.
-enum EventDecision {
-    /// Store it.
-    Store,
-    /// It is stored already, or this batch stores it.
-    Stored(AcceptedEvent),
-    /// It is the same event as the one at this index of the request.
-    SameAs(usize),
-}
-
 /// The state that accepting events uses.
 pub(in crate::postgres) struct PlanContext<'s> {
     pub(in crate::postgres) routes: &'s RoutingTable,
@@ -113,11 +106,11 @@ impl<'a> Acceptance<'a> {
         plan_context: &mut PlanContext<'_>,
         accepting: &'a Accepting,
     ) {
-        let answer = self.judge(plan_context, accepting);
+        let answer = self.accept(plan_context, accepting);
         self.answers.push(answer);
     }
 
-    fn judge(&mut self, plan_context: &mut PlanContext<'_>, accepting: &'a Accepting) -> Ingest {
+    fn accept(&mut self, plan_context: &mut PlanContext<'_>, accepting: &'a Accepting) -> Ingest {
         let (now, events) = (accepting.now, &accepting.events);
         let Some(first) = events.first() else {
             return Ingest::Done(Vec::new());
@@ -125,9 +118,14 @@ impl<'a> Acceptance<'a> {
         let Some(tenant) = plan_context.routes.tenant(&first.tenant).cloned() else {
             return Ingest::NoSuchTenant;
         };
-        let plans = match plan(&plan_context.known, &tenant, events) {
-            Ok(plans) => plans,
-            Err(conflicts) => return Ingest::Conflict(conflicts),
+        let known = &plan_context.known;
+        let planned = plan(events, |key| {
+            Ok::<_, Infallible>(known.get(&(tenant.no, key.to_owned())).cloned())
+        });
+        let plans = match planned {
+            Ok(Ok(plans)) => plans,
+            Ok(Err(conflicts)) => return Ingest::Conflict(conflicts),
+            Err(never) => match never {},
         };
         for (event, plan) in events.iter().zip(&plans) {
             if let (EventDecision::Store, Some(only)) = (plan, event.only)
@@ -138,10 +136,7 @@ impl<'a> Acceptance<'a> {
                 return Ingest::NoSuchEndpoint;
             }
         }
-        let fresh = plans
-            .iter()
-            .filter(|plan| matches!(plan, EventDecision::Store));
-        let fresh = fresh.count() as u64;
+        let fresh = plans.iter().filter(|plan| plan.is_new()).count() as u64;
         let taken = plan_context
             .meters
             .take(tenant.no, now, accepting.allowance, fresh);
@@ -282,54 +277,6 @@ impl<'a> Acceptance<'a> {
         let mut all = std::mem::take(&mut self.handed_over);
         all.retain(|handed| owns(handed.delivery.facts().endpoint));
         all
-    }
-}
-
-/// Decides about every event by its idempotency key. Returns the indexes of conflicting events as the error.
-fn plan(
-    known: &Known,
-    tenant: &TenantRoutes,
-    events: &[NewEvent],
-) -> Result<Vec<EventDecision>, Vec<usize>> {
-    let mut plans = Vec::with_capacity(events.len());
-    let mut conflicts = Vec::new();
-    let mut earlier: FxHashMap<&str, (usize, Fingerprint)> = FxHashMap::default();
-    for (index, event) in events.iter().enumerate() {
-        let Some(idempotency) = &event.idempotency else {
-            plans.push(EventDecision::Store);
-            continue;
-        };
-        let key = idempotency.key.as_str();
-        let offered = idempotency.fingerprint;
-        if let Some((first, content)) = earlier.get(key) {
-            if *content != offered {
-                conflicts.push(index);
-            }
-            plans.push(EventDecision::SameAs(*first));
-            continue;
-        }
-        let stored = known.get(&(tenant.no, key.to_owned()));
-        match (
-            stored,
-            judge(stored.map(|(event, content)| (event.id, *content)), offered),
-        ) {
-            (None, _) => {
-                earlier.insert(key, (index, offered));
-                plans.push(EventDecision::Store);
-            }
-            (Some((event, _)), judged) => {
-                match judged {
-                    ingest::Ingest::Conflict(_) => conflicts.push(index),
-                    ingest::Ingest::New | ingest::Ingest::Same(_) => {}
-                }
-                plans.push(EventDecision::Stored(event.clone()));
-            }
-        }
-    }
-    if conflicts.is_empty() {
-        Ok(plans)
-    } else {
-        Err(conflicts)
     }
 }
 

@@ -11,11 +11,12 @@ use tokio_postgres::types::ToSql;
 use super::outbox::{NoticeColumns, keep_notices, scope};
 use super::write_context::WriteContext;
 use crate::alert::{RAISED, RESOLVED};
+use crate::codes::{at, most, ms};
 use crate::page::{cut, one_more};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::read::directory::live_tenant;
-use crate::postgres::schema::columns::{Id, at, from_json, most, ms, parse, to_json};
+use crate::postgres::schema::columns::{Id, from_json, parse, to_json};
 use crate::{ALERT_RETENTION, Alert, AlertFilter, CreateResult, Page, PageRequest, Scope};
 
 /// The scope number of everything.

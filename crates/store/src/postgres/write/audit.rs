@@ -7,11 +7,12 @@ use tokio_postgres::types::ToSql;
 
 use super::write_context::WriteContext;
 use crate::audit::{OutcomeCode, first_kept};
+use crate::codes::{at, most, ms};
 use crate::page::{cut, one_more};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::read::directory::live_tenant;
-use crate::postgres::schema::columns::{EnumCode, Id, at, most, ms, parse, word};
+use crate::postgres::schema::columns::{EnumCode, Id, parse, word};
 use crate::{
     AuditCompletion, AuditEntry, AuditFilter, AuditOutcome, AuditScope, CreateResult, Page,
     PageRequest, Via,

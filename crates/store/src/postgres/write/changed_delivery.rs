@@ -5,12 +5,12 @@ use posthaste_core::delivery::Delivery;
 use posthaste_core::id::DeliveryId;
 
 use super::write_context::WriteContext;
+use crate::codes::ms;
+use crate::delivery_state::{failed_with, status_of, stored_state};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
-use crate::postgres::schema::columns::{EnumCode, Id, ms};
-use crate::postgres::schema::delivery_rows::{
-    DeliveryRow, ENDED, WAITING, failed_with, granted, read, standing_of, status_of,
-};
+use crate::postgres::schema::columns::{EnumCode, Id};
+use crate::postgres::schema::delivery_rows::{DeliveryRow, ENDED, WAITING, granted, read};
 
 /// Returns the delivery with this id and locks its row until the commit.
 pub(in crate::postgres) async fn find_for_update(
@@ -83,7 +83,7 @@ async fn insert_waiting(
     after: &Delivery,
 ) -> Result<(), DbError> {
     let facts = after.facts();
-    let (status, due, trigger) = standing_of(after);
+    let (status, due, trigger) = stored_state(after);
     let kind = shown_kind(row, after)?;
     conn.execute(
         "INSERT INTO waiting (id, event_id, endpoint_no, tenant_no, created_at, due, first_due, \

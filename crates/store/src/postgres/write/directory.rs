@@ -4,9 +4,10 @@ use posthaste_core::id::{EndpointId, KeyId, TenantId};
 
 use super::sessions;
 use super::write_context::WriteContext;
+use crate::codes::ms;
 use crate::postgres::db_error::DbError;
 use crate::postgres::read::directory::{hash_of, scope_of};
-use crate::postgres::schema::columns::{Id, ms, to_json};
+use crate::postgres::schema::columns::{Id, to_json};
 use crate::{ApiKey, Change, CreateResult, ReplaceResult, Tenant};
 
 /// Creates a tenant.

@@ -5,10 +5,11 @@ use posthaste_core::id::EndpointId;
 use posthaste_core::lane::{Health, Standing};
 
 use super::write_context::WriteContext;
+use crate::codes::ms;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::read::endpoints::find;
-use crate::postgres::schema::columns::{EnumCode, Id, ms, to_json};
+use crate::postgres::schema::columns::{EnumCode, Id, to_json};
 use crate::{Change, CreateResult, DisabledReason, Endpoint, ReplaceResult};
 
 /// Creates an endpoint.

@@ -5,10 +5,12 @@ use posthaste_core::delivery::Delivery;
 use tokio_postgres::types::ToSql;
 
 use crate::codes::Coded;
+use crate::codes::ms;
+use crate::delivery_state::stored_state;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
-use crate::postgres::schema::columns::{Id, ms};
-use crate::postgres::schema::delivery_rows::{DeliveryRow, granted, standing_of};
+use crate::postgres::schema::columns::Id;
+use crate::postgres::schema::delivery_rows::{DeliveryRow, granted};
 
 /// Rows to insert into `waiting`, as columns.
 #[derive(Debug, Default)]
@@ -51,7 +53,7 @@ impl NewWaitingRows {
         kind: Option<FailureKind>,
     ) {
         let facts = after.facts();
-        let (status, due, trigger) = standing_of(after);
+        let (status, due, trigger) = stored_state(after);
         self.ids.push(Id(facts.id.0));
         self.events.push(Id(facts.event.0));
         self.endpoints.push(before.endpoint_no);

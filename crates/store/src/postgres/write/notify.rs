@@ -6,7 +6,8 @@ use posthaste_core::time::Timestamp;
 use rustc_hash::FxHashMap;
 
 use super::notify_message::{CLUSTER_CHANNEL, WORK_PAYLOAD_SQL};
-use crate::postgres::schema::columns::{Id, ms};
+use crate::codes::ms;
+use crate::postgres::schema::columns::Id;
 
 /// The statement that notifies the owners of these shards, except this node. Takes shards, endpoints, due times, and
 /// this node's number.

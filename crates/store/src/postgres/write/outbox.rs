@@ -11,11 +11,12 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
+use crate::codes::{at, most, ms};
 use crate::failures::{DELIVERY_FAILED, FailureCause, FailureCount, Failures};
 use crate::outbox::{StoredEmail, too_far_ahead};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
-use crate::postgres::schema::columns::{Id, at, from_json, most, ms, parse, to_json};
+use crate::postgres::schema::columns::{Id, from_json, parse, to_json};
 use crate::{MAX_PENDING_NOTIFICATIONS, MaxEmailDelay, Notification, PendingEmail, Scope};
 
 /// Notices to insert.

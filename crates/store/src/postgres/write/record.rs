@@ -21,11 +21,13 @@ use super::outbox::{self, Failed, NoticeColumns};
 use super::owned_shards::Ownership;
 use super::write_context::WriteContext;
 use crate::codes::Coded;
+use crate::codes::{most, ms};
+use crate::delivery_state::{fail_waiting, failed_with, status_of, stored_state};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::reply::Reply;
-use crate::postgres::schema::columns::{EnumCode, Id, most, ms, to_json};
-use crate::postgres::schema::delivery_rows::{self, failed_with, granted, standing_of};
+use crate::postgres::schema::columns::{EnumCode, Id, to_json};
+use crate::postgres::schema::delivery_rows::{self, granted};
 use crate::{AttemptDetail, AttemptEntry, DisabledReason, Done, RetryResult, SweepResult, Written};
 
 /// The rows that a batch of attempts changes.
@@ -88,7 +90,7 @@ impl Recorded {
         let kind = failed_with(after, entry.error_kind);
         self.failed.note(endpoint_no, after, kind);
         let kind = kind.map(code);
-        let (status, due, trigger) = standing_of(after);
+        let (status, due, trigger) = stored_state(after);
         let delay = facts.previous_delay.map(|delay| delay.as_millis() as i64);
         let (id, last) = (Id(facts.id.0), to_json(&entry));
         let (attempts, spent) = (facts.attempts as i32, facts.spent as i32);
@@ -427,16 +429,7 @@ pub(in crate::postgres) async fn sweep(
             more = true;
             break;
         }
-        let mut after = row.delivery.clone();
-        let failed = match reason {
-            DeadReason::EndpointDeleted => after.delete(now),
-            DeadReason::EndpointDisabled
-            | DeadReason::Permanent
-            | DeadReason::Exhausted
-            | DeadReason::Expired
-            | DeadReason::UnsafeDestination => after.disable(now),
-        };
-        failed.expect("what waits can be failed");
+        let after = fail_waiting(&row.delivery, now, reason);
         to_fail.push((row, after));
     }
     fail_all(context, &to_fail).await?;
@@ -465,15 +458,11 @@ async fn fail_all(
         let kind = failed_with(after, last);
         kinds.push(kind.map(code));
         failed.note(row.endpoint_no, after, kind);
-        context.count(
-            row.endpoint_no,
-            Some(row.status),
-            Some(delivery_rows::status_of(after)),
-        );
+        context.count(row.endpoint_no, Some(row.status), Some(status_of(after)));
     }
     let ended_at = state.ended_at().map(ms);
     let reason = state.dead_reason().map(EnumCode);
-    let status = EnumCode(delivery_rows::status_of(first));
+    let status = EnumCode(status_of(first));
     context
         .conn
         .execute(

@@ -19,6 +19,8 @@ use super::new_waiting::NewWaitingRows;
 use super::routing_table::EndpointRoute;
 use super::write_context::WriteContext;
 use crate::codes::RowStatus;
+use crate::codes::{at, most, ms};
+use crate::delivery_state::{failed_with, status_of};
 use crate::page::{cut, one_more};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
@@ -26,7 +28,7 @@ use crate::postgres::read::directory::live_tenant;
 use crate::postgres::read::replay_targets::unpack;
 pub(in crate::postgres) use crate::postgres::read::replay_targets::{Plan, plan};
 use crate::postgres::schema::clock_skew::{clock_skew_of, store_clock_skew};
-use crate::postgres::schema::columns::{EnumCode, Id, at, most, ms, parse, word};
+use crate::postgres::schema::columns::{EnumCode, Id, parse, word};
 use crate::postgres::schema::delivery_rows::{self, DeliveryRow};
 use crate::postgres::schema::event_rows::read_list;
 use crate::postgres::schema::meta;
@@ -48,22 +50,11 @@ pub(in crate::postgres) async fn create(
 ) -> Result<Replay, DbError> {
     context.lock_directory().await?;
     let id: ReplayId = context.id_generator.borrow_mut().next(now);
-    let mut replay = Replay {
-        id,
-        tenant: tenant.clone(),
-        filter: filter.clone(),
-        status: ReplayStatus::Running,
-        total: plan.targets.len() as u64,
-        replayed: 0,
-        skipped: 0,
-        created_at: now,
-        finished_at: None,
-    };
     let tenant_no = context.tenant(tenant).map(|routes| routes.no);
-    let Some(tenant_no) = tenant_no.filter(|no| plan.tenant_no == Some(*no)) else {
-        replay.status = ReplayStatus::Done;
-        replay.finished_at = Some(now);
-        replay.total = 0;
+    let tenant_no = tenant_no.filter(|no| plan.tenant_no == Some(*no));
+    let total = tenant_no.map(|_| plan.targets.len());
+    let replay = Replay::begin(id, tenant, filter, now, total);
+    let Some(tenant_no) = tenant_no else {
         return Ok(replay);
     };
     let conn = context.conn.clone();
@@ -324,13 +315,12 @@ async fn replay_ended(
             kept.1.push(entry.number as i32);
             kept.2.push(last.clone());
         }
-        let waits = delivery_rows::status_of(&after);
+        let waits = status_of(&after);
         context.count(before.endpoint_no, Some(before.status), Some(waits));
         context.notify_work(route.id, now);
         going.endpoints.insert(route.id);
         going.count += 1;
-        let kind =
-            delivery_rows::failed_with(&after, last_attempt.and_then(|last| last.error_kind));
+        let kind = failed_with(&after, last_attempt.and_then(|last| last.error_kind));
         revived.push(before, &after, kind);
     }
     revived.insert(&conn).await?;

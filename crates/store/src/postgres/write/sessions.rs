@@ -5,11 +5,12 @@ use posthaste_core::time::Timestamp;
 use tokio_postgres::Row;
 
 use super::write_context::WriteContext;
+use crate::codes::{at, most, ms};
 use crate::page::{cut, one_more};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::read::directory::{hash_of, live_tenant};
-use crate::postgres::schema::columns::{Id, at, most, ms, parse};
+use crate::postgres::schema::columns::{Id, parse};
 use crate::{CreateResult, KeyHash, Page, PageRequest, Pass, SessionIdentity};
 
 /// Creates a session.

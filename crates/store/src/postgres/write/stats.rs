@@ -11,10 +11,11 @@ use tokio_postgres::types::ToSql;
 
 use super::outbox;
 use super::write_context::WriteContext;
+use crate::codes::{at, most, ms};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::read::directory::live_tenant;
-use crate::postgres::schema::columns::{Id, at, most, ms};
+use crate::postgres::schema::columns::Id;
 use crate::stats::by_bucket;
 use crate::{BucketWidth, Scope, StatEntry, Tally};
 

@@ -8,12 +8,7 @@ use tokio::time::Instant;
 
 use super::operation::Operation;
 use crate::StoreError;
-
-/// Maximum number of operations of one group.
-const MAX_GROUP: usize = 1_024;
-/// Maximum number of bytes of one group, unless a single operation is larger.
-const MAX_GROUP_BYTES: usize = 8 * 1_024 * 1_024;
-
+use crate::write_group::group_len;
 /// Operations that wait to be written.
 pub(in crate::postgres) struct WriteQueue {
     inner: Mutex<Inner>,
@@ -110,7 +105,10 @@ impl WriteQueue {
                     return Some(vec![first]);
                 }
                 if !inner.waiting.is_empty() {
-                    return Some(first_group(&mut inner.waiting));
+                    let sizes = inner.waiting.iter().map(|(_, operation)| operation.bytes());
+                    let count = group_len(sizes);
+                    let group = inner.waiting.drain(..count);
+                    return Some(group.map(|(_, operation)| operation).collect());
                 }
                 if inner.shut.is_some() {
                     return None;
@@ -175,22 +173,6 @@ impl WriteQueue {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn first_group(waiting: &mut VecDeque<(Instant, Operation)>) -> Vec<Operation> {
-    let mut bytes = 0;
-    let mut count = 0;
-    for (_, operation) in waiting.iter().take(MAX_GROUP) {
-        bytes += operation.bytes();
-        if count > 0 && bytes > MAX_GROUP_BYTES {
-            break;
-        }
-        count += 1;
-    }
-    waiting
-        .drain(..count)
-        .map(|(_, operation)| operation)
-        .collect()
 }
 
 #[cfg(test)]
