@@ -6,7 +6,7 @@ use posthaste_core::id::TenantId;
 use posthaste_store::{DeliveryFilter, PageRequest, Store};
 use serde_json::json;
 
-use crate::stage::{Stage, wait};
+use crate::fixture::{Fixture, wait};
 
 const LEASE_MS: u64 = 20_000;
 const ROUNDS: usize = 5;
@@ -24,8 +24,8 @@ fn first_page<K>() -> PageRequest<K> {
 
 #[test]
 fn a_read_on_a_dead_connection_is_repeated_on_a_new_one() {
-    let stage = Stage::new();
-    let node = stage.node_with("a", LEASE_MS, |settings| settings.quick_readers = 1);
+    let fixture = Fixture::new();
+    let node = fixture.node_with("a", LEASE_MS, |settings| settings.quick_readers = 1);
     for round in 0..ROUNDS {
         node.gate.kill_unnoticed();
         // A single statement on each kind of connection, then several in one snapshot.
@@ -41,9 +41,9 @@ fn a_read_on_a_dead_connection_is_repeated_on_a_new_one() {
 
 #[test]
 fn a_question_to_another_node_is_sent_again_on_a_new_connection() {
-    let stage = Stage::new();
-    let a = stage.node("a", LEASE_MS);
-    let b = stage.node("b", LEASE_MS);
+    let fixture = Fixture::new();
+    let a = fixture.node("a", LEASE_MS);
+    let b = fixture.node("b", LEASE_MS);
     for round in 0..ROUNDS {
         a.gate.kill_unnoticed();
         let within = Duration::from_secs(30);

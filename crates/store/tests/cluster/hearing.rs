@@ -7,7 +7,7 @@ use posthaste_core::time::Timestamp;
 use posthaste_store::Change;
 use serde_json::json;
 
-use crate::stage::{ClusterEvent, Node, Stage, wait};
+use crate::fixture::{ClusterEvent, Fixture, Node, wait};
 
 const LONG: u64 = 20_000;
 
@@ -15,9 +15,9 @@ const LONG: u64 = 20_000;
 const CHANGE: &str = "WITH last AS (UPDATE directory SET last_change = last_change + 1 RETURNING last_change) \
      INSERT INTO changes (no, kind, id) SELECT last_change, 0, 'acme' FROM last";
 
-fn heard_of_acme(stage: &Stage, name: &str) -> usize {
+fn heard_of_acme(fixture: &Fixture, name: &str) -> usize {
     let acme = Change::Tenant("acme".parse().expect("a name"));
-    let told = stage.told();
+    let told = fixture.told();
     let of = told.iter().filter(|(to, _)| *to == name);
     of.map(|(_, told)| match told {
         ClusterEvent::Changed(changes) => changes.iter().filter(|change| **change == acme).count(),
@@ -31,34 +31,34 @@ fn heard_of_acme(stage: &Stage, name: &str) -> usize {
     .sum()
 }
 
-fn informed(stage: &Stage, node: &Node) {
-    stage.until("being informed", || node.cluster.is_informed());
+fn informed(fixture: &Fixture, node: &Node) {
+    fixture.until("being informed", || node.cluster.is_informed());
 }
 
 #[test]
 fn changes_are_told_to_everybody_once() {
-    let stage = Stage::new();
-    let a = stage.node("a", LONG);
-    let b = stage.node("b", LONG);
-    informed(&stage, &a);
-    informed(&stage, &b);
-    stage.database.run(CHANGE);
-    stage.until("the change", || {
-        heard_of_acme(&stage, "a") == 1 && heard_of_acme(&stage, "b") == 1
+    let fixture = Fixture::new();
+    let a = fixture.node("a", LONG);
+    let b = fixture.node("b", LONG);
+    informed(&fixture, &a);
+    informed(&fixture, &b);
+    fixture.database.run(CHANGE);
+    fixture.until("the change", || {
+        heard_of_acme(&fixture, "a") == 1 && heard_of_acme(&fixture, "b") == 1
     });
-    stage.database.run(CHANGE);
-    stage.until("another", || {
-        heard_of_acme(&stage, "a") == 2 && heard_of_acme(&stage, "b") == 2
+    fixture.database.run(CHANGE);
+    fixture.until("another", || {
+        heard_of_acme(&fixture, "a") == 2 && heard_of_acme(&fixture, "b") == 2
     });
 }
 
 #[test]
 fn what_was_trimmed_was_missed() {
-    let stage = Stage::new();
-    let a = stage.node("a", LONG);
-    informed(&stage, &a);
+    let fixture = Fixture::new();
+    let a = fixture.node("a", LONG);
+    informed(&fixture, &a);
     let missed = || {
-        let told = stage.told();
+        let told = fixture.told();
         told.iter()
             .filter(|(_, told)| *told == ClusterEvent::Missed)
             .count()
@@ -68,70 +68,70 @@ fn what_was_trimmed_was_missed() {
         1,
         "nobody was told of anything before the first look"
     );
-    stage
+    fixture
         .database
         .run("UPDATE directory SET last_change = last_change + 1");
-    stage.until("a gap", || missed() == 2);
-    stage.database.run(CHANGE);
-    stage.until("the next", || heard_of_acme(&stage, "a") == 1);
+    fixture.until("a gap", || missed() == 2);
+    fixture.database.run(CHANGE);
+    fixture.until("the next", || heard_of_acme(&fixture, "a") == 1);
     assert_eq!(missed(), 2);
 }
 
 #[test]
 fn who_cannot_look_is_not_informed() {
-    let stage = Stage::new();
-    let a = stage.node("a", LONG);
-    informed(&stage, &a);
+    let fixture = Fixture::new();
+    let a = fixture.node("a", LONG);
+    informed(&fixture, &a);
     a.gate.set_shut(true);
-    stage.until("not being informed", || !a.cluster.is_informed());
+    fixture.until("not being informed", || !a.cluster.is_informed());
     a.gate.set_shut(false);
-    informed(&stage, &a);
+    informed(&fixture, &a);
 }
 
 #[test]
 fn work_is_heard_of_also_after_the_connection_that_listens_was_lost() {
-    let stage = Stage::new();
-    let a = stage.node("a", LONG);
+    let fixture = Fixture::new();
+    let a = fixture.node("a", LONG);
     let listening = "SELECT pid FROM pg_stat_activity WHERE query LIKE '%LISTEN posthaste%' \
          AND datname = current_database() AND pid <> pg_backend_pid()";
-    stage.until("somebody listening", || {
-        !stage.database.run(listening).is_empty()
+    fixture.until("somebody listening", || {
+        !fixture.database.run(listening).is_empty()
     });
     let work = |number: u128| ClusterEvent::Work(vec![(EndpointId(number), Timestamp(77))]);
-    stage.call_out_work(&a, 1);
-    stage.until("work", || stage.was_told("a", |told| *told == work(1)));
-    let before = stage.database.run(listening);
-    stage
+    fixture.call_out_work(&a, 1);
+    fixture.until("work", || fixture.was_told("a", |told| *told == work(1)));
+    let before = fixture.database.run(listening);
+    fixture
         .database
         .run(&format!("SELECT pg_terminate_backend({})", before[0]));
-    stage.until("somebody else listening", || {
-        let now = stage.database.run(listening);
+    fixture.until("somebody else listening", || {
+        let now = fixture.database.run(listening);
         !now.is_empty() && now != before
     });
-    stage.until("work again", || {
-        stage.call_out_work(&a, 2);
-        stage.was_told("a", |told| *told == work(2))
+    fixture.until("work again", || {
+        fixture.call_out_work(&a, 2);
+        fixture.was_told("a", |told| *told == work(2))
     });
 }
 
 #[test]
 fn without_notices_everything_is_found_by_looking() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     // `NOTIFY` stays within a database: a listener in another one receives nothing, as behind a pooling proxy.
-    let elsewhere = stage.database.url().with_database("postgres");
+    let elsewhere = fixture.database.url().with_database("postgres");
     let deaf = |name| {
         let listen = elsewhere.clone();
-        stage.node_with(name, LONG, |settings| settings.listen = Some(listen))
+        fixture.node_with(name, LONG, |settings| settings.listen = Some(listen))
     };
     let a = deaf("a");
     let b = deaf("b");
-    stage.until("an even share", || a.owns() == 128 && b.owns() == 128);
-    informed(&stage, &a);
-    stage.database.run(CHANGE);
-    stage.until("the change", || heard_of_acme(&stage, "a") == 1);
+    fixture.until("an even share", || a.owns() == 128 && b.owns() == 128);
+    informed(&fixture, &a);
+    fixture.database.run(CHANGE);
+    fixture.until("the change", || heard_of_acme(&fixture, "a") == 1);
     let within = Duration::from_secs(30);
     let answer = wait(a.cluster.ask(b.cluster.me(), json!("?"), within));
     assert_eq!(answer, Ok(json!({ "by": "b", "to": "?" })));
     wait(a.cluster.retire()).expect("it goes");
-    stage.until("all of it", || b.owns() == 256);
+    fixture.until("all of it", || b.owns() == 256);
 }

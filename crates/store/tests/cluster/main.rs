@@ -10,10 +10,10 @@
 mod postgres;
 
 mod dead_connections;
+mod fixture;
 mod gate;
 mod hearing;
 mod metering;
 mod owning;
 mod sharing;
-mod stage;
 mod talking;

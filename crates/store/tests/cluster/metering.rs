@@ -7,7 +7,7 @@ use bytes::Bytes;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{Content, Ingest, Limits, NewEvent, Quotas, Store, Tenant};
 
-use crate::stage::{ClusterEvent, Stage, wait};
+use crate::fixture::{ClusterEvent, Fixture, wait};
 
 /// Long enough for a busy machine, and short enough to wait for a heartbeat.
 const LEASE: u64 = 5_000;
@@ -46,8 +46,8 @@ fn event() -> NewEvent {
 /// only once.
 #[test]
 fn shards_stay_until_what_waits_for_a_meter_is_written() {
-    let stage = Stage::new();
-    let a = stage.node("a", LEASE);
+    let fixture = Fixture::new();
+    let a = fixture.node("a", LEASE);
     wait(a.store.create_tenant(NOW, tenant())).expect("it is made");
     let limited = Quotas {
         per_second: Some(100),
@@ -55,16 +55,16 @@ fn shards_stay_until_what_waits_for_a_meter_is_written() {
     };
     let accept = || a.store.accept_within(NOW, vec![event()], limited);
     assert!(matches!(wait(accept()), Ok(Ingest::Done(_))));
-    let held = stage.hold("SELECT 1 FROM meters FOR UPDATE");
+    let held = fixture.hold("SELECT 1 FROM meters FOR UPDATE");
     let mut waits = accept();
     let waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() \
                    AND wait_event_type = 'Lock' AND query LIKE '%FROM meters%'";
-    stage.until("somebody waiting for the meter", || {
-        !stage.database.run(waiting).is_empty()
+    fixture.until("somebody waiting for the meter", || {
+        !fixture.database.run(waiting).is_empty()
     });
-    let b = stage.node("b", LEASE);
-    stage.until("half recalled", || {
-        let told = stage.told();
+    let b = fixture.node("b", LEASE);
+    fixture.until("half recalled", || {
+        let told = fixture.told();
         let recalled = told
             .iter()
             .filter(|(_, told)| matches!(told, ClusterEvent::Recalled(_)));
@@ -74,14 +74,14 @@ fn shards_stay_until_what_waits_for_a_meter_is_written() {
     let me = a.cluster.me().0;
     let beat = || -> u64 {
         let beat = format!("SELECT beat FROM beats WHERE node = {me}");
-        stage.database.run(&beat)[0].parse().expect("a number")
+        fixture.database.run(&beat)[0].parse().expect("a number")
     };
     // After one heartbeat the node would have released them by now.
     let enough = beat() + 2;
     let owned = format!("SELECT count(*) FROM shards WHERE owner = {me}");
     let mut answered = None;
     while answered.is_none() && beat() < enough {
-        let owned = stage.database.run(&owned);
+        let owned = fixture.database.run(&owned);
         // An event that waits too long is answered. Only then may the shards be released without it.
         answered = match waits.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(answer) => Some(answer),
@@ -93,5 +93,5 @@ fn shards_stay_until_what_waits_for_a_meter_is_written() {
     if answered.is_none() {
         assert!(matches!(wait(waits), Ok(Ingest::Done(_))));
     }
-    stage.until("an even share", || a.owns() == 128 && b.owns() == 128);
+    fixture.until("an even share", || a.owns() == 128 && b.owns() == 128);
 }

@@ -18,7 +18,7 @@ use posthaste_store::{
     Written,
 };
 
-use crate::stage::{ClusterEvent, Node, Stage, wait};
+use crate::fixture::{ClusterEvent, Fixture, Node, wait};
 
 const LONG: u64 = 20_000;
 const SHORT: u64 = 3_000;
@@ -118,16 +118,16 @@ fn record(node: &Node, record: Record) -> Answer<Written> {
 
 #[test]
 fn the_owner_is_told_of_what_another_node_accepted_and_only_it_may_record() {
-    let stage = Stage::new();
-    let api = stage.node_with("api", LONG, |settings| settings.works = false);
-    let worker = stage.node("worker", LONG);
+    let fixture = Fixture::new();
+    let api = fixture.node_with("api", LONG, |settings| settings.works = false);
+    let worker = fixture.node("worker", LONG);
     // Changes from before its first read would be reported as missed.
-    stage.until("being informed", || worker.cluster.is_informed());
+    fixture.until("being informed", || worker.cluster.is_informed());
     let endpoint = EndpointId(7);
     make(&api, endpoint);
     accept(&api);
-    stage.until("work", || {
-        stage.was_told("worker", |told| {
+    fixture.until("work", || {
+        fixture.was_told("worker", |told| {
             *told == ClusterEvent::Work(vec![(endpoint, NOW)])
         })
     });
@@ -138,32 +138,32 @@ fn the_owner_is_told_of_what_another_node_accepted_and_only_it_may_record() {
     let owner = wait(record(&worker, succeeded(&deliveries[0])));
     assert_eq!(owner, Ok(Written::Applied));
     assert!(waiting(&worker, endpoint).is_empty());
-    stage.until("the tenant and the endpoint", || {
-        stage.was_told("worker", |told| matches!(told, ClusterEvent::Changed(_)))
+    fixture.until("the tenant and the endpoint", || {
+        fixture.was_told("worker", |told| matches!(told, ClusterEvent::Changed(_)))
     });
 }
 
 #[test]
 fn what_a_node_records_after_it_was_frozen_is_superseded() {
-    let stage = Stage::new();
-    let a = stage.node("a", SHORT);
-    let b = stage.node("b", SHORT);
-    stage.until("an even share", || a.owns() == 128 && b.owns() == 128);
+    let fixture = Fixture::new();
+    let a = fixture.node("a", SHORT);
+    let b = fixture.node("b", SHORT);
+    fixture.until("an even share", || a.owns() == 128 && b.owns() == 128);
     let mut ids = (1..).map(EndpointId);
     let endpoint = ids.find(|id| a.cluster.owner(Shard::of(*id)) == Owner::Me);
     let endpoint = endpoint.expect("it owns half of them");
     make(&a, endpoint);
     accept(&a);
     let deliveries = waiting(&a, endpoint);
-    stage.freeze("a");
-    stage.call_out_work(&a, 9);
+    fixture.freeze("a");
+    fixture.call_out_work(&a, 9);
     // The moment at which the node blocks is unknown, and a record before it is not the subject of this test.
-    stage.until("all of it", || b.owns() == 256);
+    fixture.until("all of it", || b.owns() == 256);
     let late = record(&a, succeeded(&deliveries[0]));
-    stage.thaw();
+    fixture.thaw();
     assert_eq!(wait(late), Ok(Written::Superseded));
-    stage.until("an end", || {
-        stage.was_told("a", |told| *told == ClusterEvent::Expired)
+    fixture.until("an end", || {
+        fixture.was_told("a", |told| *told == ClusterEvent::Expired)
     });
     let found = waiting(&b, endpoint);
     assert_eq!(found, deliveries, "as if the frozen node had never tried");
@@ -171,9 +171,9 @@ fn what_a_node_records_after_it_was_frozen_is_superseded() {
 
 #[test]
 fn only_the_owner_says_how_an_endpoint_stands() {
-    let stage = Stage::new();
-    let worker = stage.node("worker", LONG);
-    let api = stage.node_with("api", LONG, |settings| settings.works = false);
+    let fixture = Fixture::new();
+    let worker = fixture.node("worker", LONG);
+    let api = fixture.node_with("api", LONG, |settings| settings.works = false);
     let endpoint = EndpointId(7);
     make(&api, endpoint);
     let stand =
@@ -187,8 +187,8 @@ fn only_the_owner_says_how_an_endpoint_stands() {
 
 #[test]
 fn what_nobody_owns_anybody_may_stand_or_cancel() {
-    let stage = Stage::new();
-    let api = stage.node_with("api", LONG, |settings| settings.works = false);
+    let fixture = Fixture::new();
+    let api = fixture.node_with("api", LONG, |settings| settings.works = false);
     let endpoint = EndpointId(7);
     make(&api, endpoint);
     accept(&api);
@@ -207,7 +207,7 @@ fn what_nobody_owns_anybody_may_stand_or_cancel() {
     };
     assert_eq!(cancel(), Some(Written::Applied));
     assert_eq!(cancel(), Some(Written::Superseded));
-    let worker = stage.node("worker", LONG);
+    let worker = fixture.node("worker", LONG);
     assert_eq!(worker.owns(), 256);
     assert_eq!(stand(endpoint, Standing::Enabled), None);
     assert_eq!(cancel(), None);

@@ -3,7 +3,7 @@
 use posthaste_core::cluster::{NodeNo, Shard};
 use posthaste_store::{Owner, Store};
 
-use crate::stage::{ClusterEvent, Stage, wait};
+use crate::fixture::{ClusterEvent, Fixture, wait};
 
 /// A lease long enough for a busy machine, and one short enough for a test to wait for its end.
 const LONG: u64 = 20_000;
@@ -11,22 +11,22 @@ const SHORT: u64 = 3_000;
 
 #[test]
 fn nodes_share_what_there_is_and_take_it_over_when_one_goes() {
-    let stage = Stage::new();
-    let a = stage.node("a", LONG);
+    let fixture = Fixture::new();
+    let a = fixture.node("a", LONG);
     assert_eq!(
         a.owns(),
         256,
         "alone it owns everything as soon as it is open"
     );
-    let b = stage.node("b", LONG);
-    stage.until("an even share", || a.owns() == 128 && b.owns() == 128);
-    let c = stage.node("c", LONG);
-    stage.until("a third each", || {
+    let b = fixture.node("b", LONG);
+    fixture.until("an even share", || a.owns() == 128 && b.owns() == 128);
+    let c = fixture.node("c", LONG);
+    fixture.until("a third each", || {
         let mut shares = [a.owns(), b.owns(), c.owns()];
         shares.sort_unstable();
         shares == [85, 85, 86]
     });
-    stage.until("everybody knowing who owns what", || {
+    fixture.until("everybody knowing who owns what", || {
         Shard::all().all(|shard| {
             let owner = [&a, &b, &c].map(|node| match node.cluster.owner(shard) {
                 Owner::Me => Some(node.cluster.me()),
@@ -39,44 +39,44 @@ fn nodes_share_what_there_is_and_take_it_over_when_one_goes() {
     assert_eq!(a.cluster.nodes().len(), 3);
     wait(b.cluster.retire()).expect("it goes");
     assert_eq!(b.owns(), 0);
-    stage.until("its share", || a.owns() == 128 && c.owns() == 128);
+    fixture.until("its share", || a.owns() == 128 && c.owns() == 128);
     wait(a.store.close()).expect("it closes");
-    stage.until("all of it", || c.owns() == 256);
-    let left = stage.database.run("SELECT name FROM nodes");
+    fixture.until("all of it", || c.owns() == 256);
+    let left = fixture.database.run("SELECT name FROM nodes");
     assert_eq!(left, ["c"]);
-    assert!(!stage.was_told("b", |told| *told == ClusterEvent::Expired));
+    assert!(!fixture.was_told("b", |told| *told == ClusterEvent::Expired));
 }
 
 #[test]
 fn what_is_recalled_stays_until_nothing_of_it_is_under_way() {
-    let stage = Stage::new();
-    let a = stage.node("a", LONG);
-    stage.keep_recalled("a");
-    let b = stage.node("b", LONG);
-    stage.until("half recalled", || stage.kept().len() == 128);
+    let fixture = Fixture::new();
+    let a = fixture.node("a", LONG);
+    fixture.keep_recalled("a");
+    let b = fixture.node("b", LONG);
+    fixture.until("half recalled", || fixture.kept().len() == 128);
     assert_eq!((a.owns(), b.owns()), (256, 0));
-    let first = stage.kept()[5];
-    stage.finish(first);
-    stage.until("the first", || b.owns() == 1);
+    let first = fixture.kept()[5];
+    fixture.finish(first);
+    fixture.until("the first", || b.owns() == 1);
     assert_eq!(b.store.owned_shards(), [first]);
     assert_eq!(a.owns(), 255);
-    assert_eq!(stage.kept().len(), 127);
-    for shard in stage.kept() {
-        stage.finish(shard);
+    assert_eq!(fixture.kept().len(), 127);
+    for shard in fixture.kept() {
+        fixture.finish(shard);
     }
-    stage.until("the rest", || b.owns() == 128);
+    fixture.until("the rest", || b.owns() == 128);
 }
 
 #[test]
 fn a_node_that_cannot_renew_lets_go_before_another_takes_over() {
-    let stage = Stage::new();
-    let a = stage.node("a", SHORT);
-    let b = stage.node("b", SHORT);
-    stage.until("an even share", || a.owns() == 128 && b.owns() == 128);
+    let fixture = Fixture::new();
+    let a = fixture.node("a", SHORT);
+    let b = fixture.node("b", SHORT);
+    fixture.until("an even share", || a.owns() == 128 && b.owns() == 128);
     let number = a.cluster.me();
     a.gate.set_shut(true);
-    stage.until("all of it", || b.owns() == 256);
-    let told = stage.told();
+    fixture.until("all of it", || b.owns() == 256);
+    let told = fixture.told();
     let expired = told
         .iter()
         .position(|told| *told == ("a", ClusterEvent::Expired));
@@ -90,66 +90,66 @@ fn a_node_that_cannot_renew_lets_go_before_another_takes_over() {
     assert_eq!(a.owns(), 0);
     assert_eq!(a.cluster.lease().begin_by().0, 0);
     a.gate.set_shut(false);
-    stage.until("a share for who came back", || a.owns() == 128);
+    fixture.until("a share for who came back", || a.owns() == 128);
     assert_ne!(a.cluster.me(), number, "it is another node now");
 }
 
 #[test]
 fn a_frozen_node_wakes_up_as_nobody_and_begins_anew() {
-    let stage = Stage::new();
-    let a = stage.node("a", SHORT);
-    let b = stage.node("b", SHORT);
-    stage.until("an even share", || a.owns() == 128 && b.owns() == 128);
+    let fixture = Fixture::new();
+    let a = fixture.node("a", SHORT);
+    let b = fixture.node("b", SHORT);
+    fixture.until("an even share", || a.owns() == 128 && b.owns() == 128);
     let number = a.cluster.me();
-    stage.freeze("a");
+    fixture.freeze("a");
     // It blocks at its next event.
-    stage.call_out_work(&a, 9);
-    stage.until("all of it", || b.owns() == 256);
+    fixture.call_out_work(&a, 9);
+    fixture.until("all of it", || b.owns() == 256);
     assert_eq!(a.owns(), 128, "it stands still");
-    stage.thaw();
-    stage.until("an end", || {
-        stage.was_told("a", |told| *told == ClusterEvent::Expired)
+    fixture.thaw();
+    fixture.until("an end", || {
+        fixture.was_told("a", |told| *told == ClusterEvent::Expired)
     });
-    stage.until("a share for who came back", || a.owns() == 128);
+    fixture.until("a share for who came back", || a.owns() == 128);
     assert_ne!(a.cluster.me(), number);
 }
 
 #[test]
 fn a_dead_nodes_last_commit_is_waited_for() {
-    let stage = Stage::new();
-    let a = stage.node("a", SHORT);
-    let b = stage.node("b", SHORT);
-    stage.until("an even share", || a.owns() == 128 && b.owns() == 128);
+    let fixture = Fixture::new();
+    let a = fixture.node("a", SHORT);
+    let b = fixture.node("b", SHORT);
+    fixture.until("an even share", || a.owns() == 128 && b.owns() == 128);
     // The lock that its writer takes for a write that requires ownership.
     let number = a.cluster.me().0;
-    let commit = stage.hold(&format!(
+    let commit = fixture.hold(&format!(
         "SELECT 1 FROM nodes WHERE no = {number} FOR SHARE"
     ));
     a.gate.set_shut(true);
-    stage.until("somebody waiting for the commit", || {
+    fixture.until("somebody waiting for the commit", || {
         let waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
              AND query LIKE '%strike_off%' AND datname = current_database()";
-        !stage.database.run(waiting).is_empty()
+        !fixture.database.run(waiting).is_empty()
     });
     assert_eq!(b.owns(), 128);
     commit.finish();
-    stage.until("all of it", || b.owns() == 256);
+    fixture.until("all of it", || b.owns() == 256);
     a.gate.set_shut(false);
 }
 
 #[test]
 fn an_api_node_owns_nothing() {
-    let stage = Stage::new();
-    let api = stage.node_with("api", LONG, |settings| settings.works = false);
-    let worker = stage.node("worker", LONG);
+    let fixture = Fixture::new();
+    let api = fixture.node_with("api", LONG, |settings| settings.works = false);
+    let worker = fixture.node("worker", LONG);
     assert_eq!(worker.owns(), 256);
-    stage.until("knowing it", || {
+    fixture.until("knowing it", || {
         Shard::all().all(|shard| api.cluster.owner(shard) == Owner::Other(worker.cluster.me()))
     });
     assert_eq!(api.owns(), 0);
     assert_ne!(api.cluster.me(), NodeNo(0));
     wait(worker.cluster.retire()).expect("it goes");
-    stage.until("knowing that nobody does", || {
+    fixture.until("knowing that nobody does", || {
         Shard::all().all(|shard| api.cluster.owner(shard) == Owner::None)
     });
 }

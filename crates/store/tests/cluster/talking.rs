@@ -5,17 +5,17 @@ use std::time::Duration;
 use posthaste_core::cluster::NodeNo;
 use serde_json::json;
 
-use crate::stage::{ClusterEvent, Stage, wait};
+use crate::fixture::{ClusterEvent, Fixture, wait};
 
 const LONG: u64 = 20_000;
 const WITHIN: Duration = Duration::from_secs(30);
 
 #[test]
 fn a_question_is_answered_by_whom_it_was_put_to() {
-    let stage = Stage::new();
-    let a = stage.node("a", LONG);
-    let b = stage.node("b", LONG);
-    let c = stage.node("c", LONG);
+    let fixture = Fixture::new();
+    let a = fixture.node("a", LONG);
+    let b = fixture.node("b", LONG);
+    let c = fixture.node("c", LONG);
     let asked = [
         a.cluster.ask(b.cluster.me(), json!(1), WITHIN),
         a.cluster.ask(c.cluster.me(), json!(2), WITHIN),
@@ -25,19 +25,19 @@ fn a_question_is_answered_by_whom_it_was_put_to() {
     assert_eq!(answers[0], json!({ "by": "b", "to": 1 }));
     assert_eq!(answers[1], json!({ "by": "c", "to": 2 }));
     assert_eq!(answers[2], json!({ "by": "c", "to": 3 }));
-    let left = stage.database.run("SELECT count(*) FROM mail");
+    let left = fixture.database.run("SELECT count(*) FROM mail");
     assert_eq!(left, ["0"]);
 }
 
 #[test]
 fn who_is_gone_or_silent_is_not_waited_for() {
-    let stage = Stage::new();
-    let a = stage.node("a", LONG);
-    let b = stage.node("b", LONG);
+    let fixture = Fixture::new();
+    let a = fixture.node("a", LONG);
+    let b = fixture.node("b", LONG);
     let gone = wait(a.cluster.ask(NodeNo(99), json!(1), WITHIN));
     let why = gone.expect_err("nobody is there").to_string();
     assert!(why.contains("gone"), "{why}");
-    stage.silence("b");
+    fixture.silence("b");
     let within = Duration::from_millis(300);
     let silent = wait(a.cluster.ask(b.cluster.me(), json!(2), within));
     let why = silent.expect_err("nobody answers").to_string();
@@ -46,23 +46,23 @@ fn who_is_gone_or_silent_is_not_waited_for() {
 
 #[test]
 fn a_node_that_was_renamed_is_asked_under_its_new_number() {
-    let stage = Stage::new();
-    let a = stage.node("a", 3_000);
-    let b = stage.node("b", 3_000);
+    let fixture = Fixture::new();
+    let a = fixture.node("a", 3_000);
+    let b = fixture.node("b", 3_000);
     let number = a.cluster.me();
-    stage
+    fixture
         .database
         .run(&format!("SELECT strike_off({}, NULL, 0)", number.0));
-    stage.until("another number", || a.cluster.me() != number);
+    fixture.until("another number", || a.cluster.me() != number);
     let answer = wait(b.cluster.ask(a.cluster.me(), json!(5), WITHIN));
     assert_eq!(answer, Ok(json!({ "by": "a", "to": 5 })));
 }
 
 #[test]
 fn what_nobody_waits_for_any_more_is_not_done() {
-    let stage = Stage::new();
-    let a = stage.node("a", LONG);
-    let b = stage.node("b", LONG);
+    let fixture = Fixture::new();
+    let a = fixture.node("a", LONG);
+    let b = fixture.node("b", LONG);
     // The first question cannot leave its node before it expires; the second has expired in the receiver's queue.
     a.gate.set_shut(true);
     let within = Duration::from_millis(50);
@@ -71,13 +71,13 @@ fn what_nobody_waits_for_any_more_is_not_done() {
     a.gate.set_shut(false);
     wait(given_up).expect_err("nobody heard it in time");
     let (me, other) = (b.cluster.me().0, a.cluster.me().0);
-    stage.database.run(&format!(
+    fixture.database.run(&format!(
         "INSERT INTO mail (receiver, sender, reference, answer, body, expires_at) \
          VALUES ({me}, {other}, 900, false, '\"box\"', 1)"
     ));
     let answer = wait(a.cluster.ask(b.cluster.me(), json!("now"), WITHIN));
     assert_eq!(answer, Ok(json!({ "by": "b", "to": "now" })));
-    let asked: Vec<_> = stage.told();
+    let asked: Vec<_> = fixture.told();
     let asked = asked.iter().filter_map(|(_, told)| match told {
         ClusterEvent::Asked(question) => Some(question.clone()),
         ClusterEvent::Granted(_)

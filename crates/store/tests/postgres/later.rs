@@ -3,7 +3,7 @@
 use posthaste_store::{DeliveryFilter, PageRequest, Store, StoreError};
 
 use crate::engines::Database;
-use crate::given::{HERE, NOW, acme, event, node, run};
+use crate::fixture::{HERE, NOW, acme, event, node, run};
 
 #[test]
 fn a_word_of_a_later_version_is_an_error_and_no_panic() {

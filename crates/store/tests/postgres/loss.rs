@@ -13,7 +13,7 @@ use posthaste_store::{
 use tokio::task::AbortHandle;
 
 use crate::engines::{Database, PlainDial, settings};
-use crate::given::{HERE, NOW, Node, endpoint, event, node_with, run};
+use crate::fixture::{HERE, NOW, Node, endpoint, event, node_with, run};
 
 /// A connection to the server that a test can cut.
 #[derive(Default)]

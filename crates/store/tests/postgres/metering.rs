@@ -4,7 +4,7 @@ use posthaste_core::id::TenantId;
 use posthaste_store::{Ingest, NewEvent, Quotas, Store, Written};
 
 use crate::engines::Database;
-use crate::given::{NOW, acme, event, node, one, run, succeed};
+use crate::fixture::{NOW, acme, event, node, one, run, succeed};
 
 const LIMITED: Quotas = Quotas {
     per_second: Some(100),

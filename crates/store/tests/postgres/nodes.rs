@@ -8,7 +8,7 @@ use posthaste_core::lane::Standing;
 use posthaste_store::{CreateResult, DisabledReason, Ingest, Quotas, Store, SweepResult, Written};
 
 use crate::engines::{Database, settings};
-use crate::given::{
+use crate::fixture::{
     HERE, NOW, Node, REFUSE_REGISTRATIONS, acme, event, hand_in_success, node, node_with, one, run,
     succeed, tenant,
 };
@@ -181,7 +181,7 @@ fn a_floor_does_not_hide_what_comes_earlier() {
     let mut later = event(None);
     later.deliver_at = Some(NOW.after(posthaste_core::time::Span::from_hours(1)));
     node.accept(later);
-    let due = |node: &crate::given::Node| {
+    let due = |node: &crate::fixture::Node| {
         let fetched = run(node.store.fetch(HERE, NOW, 9, false)).expect("it is read");
         (fetched.deliveries.len(), fetched.next_due.is_some())
     };

@@ -8,7 +8,7 @@ use posthaste_store::{OpenError, StoreSettings};
 use posthaste_store_testing::contract::Recorder;
 
 use crate::engines::{Database, NoOrders, settings};
-use crate::given::node;
+use crate::fixture::node;
 
 fn open(url: ServerUrl) -> Result<PostgresStore, OpenError> {
     let store = StoreSettings::new(Dice::seeded(1));

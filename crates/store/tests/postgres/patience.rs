@@ -3,7 +3,7 @@
 use posthaste_store::{Store, StoreError};
 
 use crate::engines::Database;
-use crate::given::{NOW, event, node, run};
+use crate::fixture::{NOW, event, node, run};
 
 #[test]
 fn who_is_in_the_way_of_all_is_not_tried_again_with_each() {

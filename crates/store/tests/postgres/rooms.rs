@@ -7,7 +7,7 @@ use posthaste_core::id::TenantId;
 use posthaste_store::{Answer, Store, StoreError};
 
 use crate::engines::Database;
-use crate::given::{NOW, Node, REFUSE_REGISTRATIONS, acme, event, node, one, run};
+use crate::fixture::{NOW, Node, REFUSE_REGISTRATIONS, acme, event, node, one, run};
 
 fn globex() -> TenantId {
     "globex".parse().expect("a name")

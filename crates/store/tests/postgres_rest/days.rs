@@ -8,7 +8,7 @@ use posthaste_store::{
     Retention, Store,
 };
 
-use crate::given::{DAY, Given, HOUR, at, id, keyed, run};
+use crate::fixture::{DAY, Given, HOUR, at, id, keyed, run};
 
 const KEEP: Span = Span::from_days(2);
 
@@ -17,91 +17,93 @@ fn large() -> Given {
     Given::acme_with(|settings| settings.large_day_bytes = 1)
 }
 
-fn events(given: &Given) -> usize {
+fn events(fixture: &Given) -> usize {
     let page = PageRequest {
         limit: 250,
         before: None,
     };
-    let events = given.store.events(id("acme"), EventFilter::default(), page);
+    let events = fixture
+        .store
+        .events(id("acme"), EventFilter::default(), page);
     run(events).expect("events").items.len()
 }
 
-fn status(given: &Given, delivery: DeliveryId) -> Option<Status> {
-    let found = run(given.store.delivery(id("acme"), delivery)).expect("it reads");
+fn status(fixture: &Given, delivery: DeliveryId) -> Option<Status> {
+    let found = run(fixture.store.delivery(id("acme"), delivery)).expect("it reads");
     found.map(|(stored, _)| stored.shown_status())
 }
 
 #[test]
 fn a_large_day_goes_with_all_that_hangs_on_it() {
-    let given = large();
+    let fixture = large();
     let mut sent = Vec::new();
     for n in 0..12 {
-        let event = given.accept(at(n * HOUR), keyed("acme", &format!("key {n}")));
+        let event = fixture.accept(at(n * HOUR), keyed("acme", &format!("key {n}")));
         let delivery = event.deliveries[0].id;
-        given.answer(delivery, at(n * HOUR), 503);
-        given.answer(
+        fixture.answer(delivery, at(n * HOUR), 503);
+        fixture.answer(
             delivery,
             at(n * HOUR + 60_000),
             if n % 3 == 0 { 400 } else { 200 },
         );
         sent.push(delivery);
     }
-    let young = given.send(at(DAY + HOUR)).deliveries[0].id;
-    given.answer(young, at(DAY + HOUR), 400);
+    let young = fixture.send(at(DAY + HOUR)).deliveries[0].id;
+    fixture.answer(young, at(DAY + HOUR), 400);
     let before = Counts {
         pending: 0,
         dead_letters: 5,
     };
-    assert_eq!(run(given.store.counts()), Ok(before));
-    let partitions = given.partitions("events").len();
+    assert_eq!(run(fixture.store.counts()), Ok(before));
+    let partitions = fixture.partitions("events").len();
 
-    assert_eq!(given.tidy(at(2 * DAY + 23 * HOUR), KEEP), 0, "too early");
-    assert_eq!(given.tidy(at(3 * DAY), KEEP), 12);
+    assert_eq!(fixture.tidy(at(2 * DAY + 23 * HOUR), KEEP), 0, "too early");
+    assert_eq!(fixture.tidy(at(3 * DAY), KEEP), 12);
 
-    assert_eq!(given.partitions("events").len(), partitions - 1);
+    assert_eq!(fixture.partitions("events").len(), partitions - 1);
     for table in ["events", "ended", "attempts"] {
         let gone = format!("{table}_20231115");
-        assert!(!given.partitions(table).contains(&gone), "{table}");
+        assert!(!fixture.partitions(table).contains(&gone), "{table}");
     }
-    assert_eq!(events(&given), 1);
-    assert_eq!(status(&given, sent[0]), None);
-    assert_eq!(status(&given, young), Some(Status::Failed));
+    assert_eq!(events(&fixture), 1);
+    assert_eq!(status(&fixture, sent[0]), None);
+    assert_eq!(status(&fixture, young), Some(Status::Failed));
     let after = Counts {
         pending: 0,
         dead_letters: 1,
     };
-    assert_eq!(run(given.store.counts()), Ok(after));
-    assert_eq!(given.count("SELECT count(*) FROM idempotency"), 0);
+    assert_eq!(run(fixture.store.counts()), Ok(after));
+    assert_eq!(fixture.count("SELECT count(*) FROM idempotency"), 0);
     // The idempotency key can be used again.
-    given.accept(at(3 * DAY), keyed("acme", "key 3"));
+    fixture.accept(at(3 * DAY), keyed("acme", "key 3"));
 }
 
 #[test]
 fn nothing_that_waits_goes_with_its_day() {
-    let given = large();
-    let done = given.send(at(HOUR)).deliveries[0].id;
-    given.answer(done, at(HOUR), 200);
-    let waits = given.send(at(2 * HOUR)).deliveries[0].id;
-    assert_eq!(given.tidy(at(3 * DAY + HOUR), KEEP), 0);
-    assert_eq!(status(&given, done), Some(Status::Succeeded));
+    let fixture = large();
+    let done = fixture.send(at(HOUR)).deliveries[0].id;
+    fixture.answer(done, at(HOUR), 200);
+    let waits = fixture.send(at(2 * HOUR)).deliveries[0].id;
+    assert_eq!(fixture.tidy(at(3 * DAY + HOUR), KEEP), 0);
+    assert_eq!(status(&fixture, done), Some(Status::Succeeded));
     // The rest of the day is not kept for as long as that.
-    assert_eq!(given.tidy(at(900 * DAY), KEEP), 1);
-    assert_eq!(status(&given, done), None);
-    assert_eq!(status(&given, waits), Some(Status::Pending));
+    assert_eq!(fixture.tidy(at(900 * DAY), KEEP), 1);
+    assert_eq!(status(&fixture, done), None);
+    assert_eq!(status(&fixture, waits), Some(Status::Pending));
     // It has only just ended.
-    given.answer(waits, at(900 * DAY), 200);
-    assert_eq!(given.tidy(at(901 * DAY), KEEP), 0);
-    assert_eq!(given.tidy(at(903 * DAY), KEEP), 1);
-    assert_eq!(events(&given), 0);
+    fixture.answer(waits, at(900 * DAY), 200);
+    assert_eq!(fixture.tidy(at(901 * DAY), KEEP), 0);
+    assert_eq!(fixture.tidy(at(903 * DAY), KEEP), 1);
+    assert_eq!(events(&fixture), 0);
 }
 
 #[test]
 fn the_most_patient_tenant_keeps_its_own_and_nobody_elses() {
-    let given = large();
-    given.add_tenant("patient", Some(Span::from_days(30)));
-    given.send(at(HOUR));
-    given.accept(at(HOUR), crate::given::event("patient"));
-    let waiting = run(given.store.deliveries(
+    let fixture = large();
+    fixture.add_tenant("patient", Some(Span::from_days(30)));
+    fixture.send(at(HOUR));
+    fixture.accept(at(HOUR), crate::fixture::event("patient"));
+    let waiting = run(fixture.store.deliveries(
         id("acme"),
         DeliveryFilter::default(),
         PageRequest {
@@ -110,21 +112,21 @@ fn the_most_patient_tenant_keeps_its_own_and_nobody_elses() {
         },
     ));
     for stored in waiting.expect("deliveries").items {
-        given.answer(stored.delivery.id(), at(HOUR), 200);
+        fixture.answer(stored.delivery.id(), at(HOUR), 200);
     }
-    assert_eq!(given.tidy(at(2 * DAY), KEEP), 0);
-    assert_eq!(given.tidy(at(10 * DAY), KEEP), 1);
-    assert_eq!(events(&given), 0);
-    assert_eq!(given.tidy(at(10 * DAY), KEEP), 0);
-    assert_eq!(given.tidy(at(31 * DAY + HOUR), KEEP), 1);
+    assert_eq!(fixture.tidy(at(2 * DAY), KEEP), 0);
+    assert_eq!(fixture.tidy(at(10 * DAY), KEEP), 1);
+    assert_eq!(events(&fixture), 0);
+    assert_eq!(fixture.tidy(at(10 * DAY), KEEP), 0);
+    assert_eq!(fixture.tidy(at(31 * DAY + HOUR), KEEP), 1);
 }
 
 #[test]
 fn deliveries_that_a_replay_added_go_with_their_event() {
-    let given = large();
-    let first = given.send(at(HOUR));
-    given.answer(first.deliveries[0].id, at(HOUR), 200);
-    let late = given.add_endpoint(2, "acme");
+    let fixture = large();
+    let first = fixture.send(at(HOUR));
+    fixture.answer(first.deliveries[0].id, at(HOUR), 200);
+    let late = fixture.add_endpoint(2, "acme");
     let filter = ReplayFilter {
         endpoint: Some(late),
         event_type: None,
@@ -135,11 +137,11 @@ fn deliveries_that_a_replay_added_go_with_their_event() {
     };
     // A week later a replay sends the new endpoint the events it missed.
     let week = at(7 * DAY);
-    let replay = run(given.store.create_replay(week, id("acme"), filter)).expect("it begins");
+    let replay = run(fixture.store.create_replay(week, id("acme"), filter)).expect("it begins");
     assert_eq!(replay.total, 1);
-    let step = run(given.store.step_replay(week, replay.id, 9)).expect("it goes on");
+    let step = run(fixture.store.step_replay(week, replay.id, 9)).expect("it goes on");
     assert_eq!(step.expect("a step").replay.status, ReplayStatus::Done);
-    assert_eq!(given.tidy(at(90 * DAY), KEEP), 0, "it waits");
+    assert_eq!(fixture.tidy(at(90 * DAY), KEEP), 0, "it waits");
     let of_event = DeliveryFilter {
         event: Some(first.id),
         endpoint: Some(late),
@@ -149,27 +151,31 @@ fn deliveries_that_a_replay_added_go_with_their_event() {
         limit: 9,
         before: None,
     };
-    let found = run(given.store.deliveries(id("acme"), of_event, page)).expect("deliveries");
+    let found = run(fixture.store.deliveries(id("acme"), of_event, page)).expect("deliveries");
     let added = found.items[0].delivery.id();
-    given.answer(added, at(90 * DAY), 400);
-    assert_eq!(given.tidy(at(91 * DAY), KEEP), 0, "it has only just ended");
-    assert_eq!(given.tidy(at(93 * DAY), KEEP), 1);
-    assert_eq!(status(&given, added), None);
-    assert_eq!(given.count("SELECT count(*) FROM added"), 0);
-    assert_eq!(given.count("SELECT count(*) FROM ended"), 0);
-    assert_eq!(run(given.store.counts()), Ok(Counts::default()));
+    fixture.answer(added, at(90 * DAY), 400);
+    assert_eq!(
+        fixture.tidy(at(91 * DAY), KEEP),
+        0,
+        "it has only just ended"
+    );
+    assert_eq!(fixture.tidy(at(93 * DAY), KEEP), 1);
+    assert_eq!(status(&fixture, added), None);
+    assert_eq!(fixture.count("SELECT count(*) FROM added"), 0);
+    assert_eq!(fixture.count("SELECT count(*) FROM ended"), 0);
+    assert_eq!(run(fixture.store.counts()), Ok(Counts::default()));
 }
 
 #[test]
 fn what_spills_over_midnight_goes_with_its_event() {
-    let given = large();
+    let fixture = large();
     for number in 2..30 {
-        given.add_endpoint(number, "acme");
+        fixture.add_endpoint(number, "acme");
     }
     // Enough events at once that the ids of the last ones fall into the next day.
     let last = at(DAY - 1);
-    let batch = vec![crate::given::event("acme"); 200];
-    let accepted = run(given.store.accept(last, batch)).expect("they are accepted");
+    let batch = vec![crate::fixture::event("acme"); 200];
+    let accepted = run(fixture.store.accept(last, batch)).expect("they are accepted");
     let posthaste_store::Ingest::Done(accepted) = accepted else {
         panic!("{accepted:?}");
     };
@@ -187,7 +193,7 @@ fn what_spills_over_midnight_goes_with_its_event() {
     });
     assert_eq!(astride.count(), 1);
     // Everything has ended except one delivery that fell into the next day.
-    let late = given.count(&format!(
+    let late = fixture.count(&format!(
         "WITH last AS (SELECT id FROM waiting WHERE id > '{}' ORDER BY id LIMIT 1), \
          gone AS (DELETE FROM waiting WHERE id NOT IN (SELECT id FROM last) RETURNING *), \
          ended AS (INSERT INTO ended SELECT id, event_id, endpoint_no, tenant_no, created_at, \
@@ -196,11 +202,11 @@ fn what_spills_over_midnight_goes_with_its_event() {
         uuid(midnight)
     ));
     assert_eq!(late, 1);
-    assert_eq!(given.tidy(at(90 * DAY), KEEP), 199);
+    assert_eq!(fixture.tidy(at(90 * DAY), KEEP), 199);
     let first = deliveries.iter().find(|id| id.0 >= midnight);
-    given.answer(*first.expect("one spilled"), at(90 * DAY), 200);
-    assert_eq!(given.tidy(at(93 * DAY), KEEP), 1);
-    assert_eq!(given.count("SELECT count(*) FROM ended"), 0);
+    fixture.answer(*first.expect("one spilled"), at(90 * DAY), 200);
+    assert_eq!(fixture.tidy(at(93 * DAY), KEEP), 1);
+    assert_eq!(fixture.count("SELECT count(*) FROM ended"), 0);
 }
 
 fn uuid(id: u128) -> String {
@@ -217,29 +223,29 @@ fn uuid(id: u128) -> String {
 
 #[test]
 fn empty_days_leave_nothing_behind() {
-    let given = Given::acme();
+    let fixture = Given::acme();
     for day in 0..5 {
-        let delivery = given.send(at(day * DAY)).deliveries[0].id;
-        given.answer(delivery, at(day * DAY), 200);
+        let delivery = fixture.send(at(day * DAY)).deliveries[0].id;
+        fixture.answer(delivery, at(day * DAY), 200);
     }
-    assert!(given.partitions("events").len() >= 5);
-    assert_eq!(given.tidy(at(30 * DAY), KEEP), 5);
-    given.tidy(at(30 * DAY), KEEP);
+    assert!(fixture.partitions("events").len() >= 5);
+    assert_eq!(fixture.tidy(at(30 * DAY), KEEP), 5);
+    fixture.tidy(at(30 * DAY), KEEP);
     for table in ["events", "ended", "attempts"] {
-        assert_eq!(given.partitions(table), Vec::<String>::new(), "{table}");
+        assert_eq!(fixture.partitions(table), Vec::<String>::new(), "{table}");
     }
     // After the clock is set back far, new partitions are created all the same.
-    given.send(at(2 * DAY));
-    assert_eq!(events(&given), 1);
+    fixture.send(at(2 * DAY));
+    assert_eq!(events(&fixture), 1);
 }
 
 /// A replay has found its event and is about to create a delivery of it while its day is being dropped.
 #[test]
 fn a_day_that_somebody_relies_on_stays() {
-    let given = large();
-    let sent = given.send(at(HOUR));
-    given.answer(sent.deliveries[0].id, at(HOUR), 200);
-    given.add_endpoint(2, "acme");
+    let fixture = large();
+    let sent = fixture.send(at(HOUR));
+    fixture.answer(sent.deliveries[0].id, at(HOUR), 200);
+    fixture.add_endpoint(2, "acme");
     let replay = "BEGIN; SELECT 1 FROM events FOR KEY SHARE; \
          INSERT INTO added SELECT v.id, e.no, gen_random_uuid() FROM events v, endpoints e \
          WHERE e.no = (SELECT max(no) FROM endpoints); \
@@ -248,34 +254,34 @@ fn a_day_that_somebody_relies_on_stays() {
          DO $$ BEGIN LOOP EXIT WHEN EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND database = \
          (SELECT oid FROM pg_database WHERE datname = current_database())); \
          PERFORM pg_sleep(0.005); END LOOP; END $$; COMMIT";
-    let database = given.database.clone();
+    let database = fixture.database.clone();
     let replaying = std::thread::spawn(move || database.run(replay));
     let holds = "SELECT count(*) FROM pg_locks WHERE relation = 'waiting'::regclass \
                  AND mode = 'RowExclusiveLock' AND granted";
-    while given.count(holds) == 0 {
+    while fixture.count(holds) == 0 {
         std::thread::yield_now();
     }
-    assert_eq!(given.tidy(at(90 * DAY), KEEP), 0);
+    assert_eq!(fixture.tidy(at(90 * DAY), KEEP), 0);
     replaying.join().expect("it commits");
-    assert_eq!(given.tidy(at(90 * DAY), KEEP), 0);
-    assert_eq!(events(&given), 1);
-    assert_eq!(given.count("SELECT count(*) FROM waiting"), 1);
+    assert_eq!(fixture.tidy(at(90 * DAY), KEEP), 0);
+    assert_eq!(events(&fixture), 1);
+    assert_eq!(fixture.count("SELECT count(*) FROM waiting"), 1);
 }
 
 #[test]
 fn a_round_goes_on_where_it_was_though_others_fail_meanwhile() {
-    let given = Given::acme();
-    given.add_tenant("patient", Some(Span::from_days(900)));
-    given.accept(at(HOUR), crate::given::event("patient"));
-    let old = given.send(at(2 * HOUR));
-    given.answer(old.deliveries[0].id, at(2 * HOUR), 200);
+    let fixture = Given::acme();
+    fixture.add_tenant("patient", Some(Span::from_days(900)));
+    fixture.accept(at(HOUR), crate::fixture::event("patient"));
+    let old = fixture.send(at(2 * HOUR));
+    fixture.answer(old.deliveries[0].id, at(2 * HOUR), 200);
     let retention = Retention::all(KEEP, 1);
-    let step = || run(given.store.tidy(at(90 * DAY), retention.clone())).expect("it tidies");
+    let step = || run(fixture.store.tidy(at(90 * DAY), retention.clone())).expect("it tidies");
     assert_eq!(step().events, 0, "the patient one's comes first");
     // Another node has used an idempotency key that this node does not know, so this node's transaction is rolled
     // back.
-    let another = given.another(9);
+    let another = fixture.another(9);
     another.accept(at(90 * DAY), keyed("acme", "twice"));
-    given.accept(at(90 * DAY), keyed("acme", "twice"));
+    fixture.accept(at(90 * DAY), keyed("acme", "twice"));
     assert_eq!(step().events, 1);
 }

@@ -3,7 +3,7 @@
 use posthaste_core::classify::FailureKind;
 use posthaste_store::{BoundedCount, MAX_GROUP_COUNT, PageRequest, Store};
 
-use crate::given::{DAY, Given, MIDNIGHT, at, id, run};
+use crate::fixture::{DAY, Given, MIDNIGHT, at, id, run};
 use crate::plans::wait_for_quiet;
 
 /// Number of dead letters in the two large groups together.
@@ -14,12 +14,12 @@ const WELL: u64 = 2_000;
 
 /// Creates two large groups and a small one of endpoint 1, one without a kind of endpoint 2, and many endpoints
 /// without dead letters.
-fn fill(given: &Given) {
-    given.add_endpoint(2, "acme");
+fn fill(fixture: &Given) {
+    fixture.add_endpoint(2, "acme");
     for day in 0..DAYS {
-        given.send(at(day * DAY));
+        fixture.send(at(day * DAY));
     }
-    given.database.run(&format!(
+    fixture.database.run(&format!(
         "CREATE FUNCTION made(n bigint) RETURNS uuid LANGUAGE sql AS $$ SELECT \
          (lpad(to_hex({MIDNIGHT} + n * {step}), 12, '0') || '7002' || lpad(to_hex(n), 16, '8'))::uuid $$; \
          INSERT INTO ended SELECT made(n), made(n), e.no, e.tenant_no, {MIDNIGHT} + n * {step}, \
@@ -41,22 +41,22 @@ fn fill(given: &Given) {
 #[test]
 fn groups_are_found_and_counted_without_walking_through_them() {
     for analysed in [false, true] {
-        let given = Given::acme();
-        fill(&given);
-        run(given.store.close()).expect("it closes");
-        let database = given.database.clone();
-        drop(given);
+        let fixture = Given::acme();
+        fill(&fixture);
+        run(fixture.store.close()).expect("it closes");
+        let database = fixture.database.clone();
+        drop(fixture);
         wait_for_quiet(&database);
         if analysed {
             database.run("ANALYZE");
         }
         database.run("SELECT pg_stat_reset()");
-        let given = Given::again(&database);
+        let fixture = Given::again(&database);
         let page = PageRequest {
             limit: 50,
             before: None,
         };
-        let found = run(given.store.dead_groups(id("acme"), None, page)).expect("groups");
+        let found = run(fixture.store.dead_groups(id("acme"), None, page)).expect("groups");
         let more = BoundedCount::MoreThan(MAX_GROUP_COUNT);
         let told: Vec<_> = found
             .items
@@ -73,8 +73,8 @@ fn groups_are_found_and_counted_without_walking_through_them() {
             ]
         );
         assert_eq!(found.next, None);
-        run(given.store.close()).expect("it closes");
-        drop(given);
+        run(fixture.store.close()).expect("it closes");
+        drop(fixture);
         wait_for_quiet(&database);
         // Two groups are counted up to the limit, and each is looked up from both ends, on each day.
         let most = 2 * (MAX_GROUP_COUNT as u64 + 1) + 1_000;

@@ -4,24 +4,24 @@ use posthaste_core::id::DeliveryId;
 use posthaste_core::time::Span;
 use posthaste_store::{AttemptEntry, Retention, RetentionStepResult, Store};
 
-use crate::given::{DAY, Given, HOUR, at, event, id, run};
+use crate::fixture::{DAY, Given, HOUR, at, event, id, run};
 
 /// Opens a store in which every non-empty day is large.
 fn large() -> Given {
     Given::acme_with(|settings| settings.large_day_bytes = 1)
 }
 
-fn attempts(given: &Given, delivery: DeliveryId) -> Vec<AttemptEntry> {
-    let found = run(given.store.delivery(id("acme"), delivery)).expect("it reads");
+fn attempts(fixture: &Given, delivery: DeliveryId) -> Vec<AttemptEntry> {
+    let found = run(fixture.store.delivery(id("acme"), delivery)).expect("it reads");
     found.expect("it is there").1
 }
 
 /// Sends `count` events, one per hour, each of which takes three attempts.
-fn send(given: &Given, count: u64) -> Vec<DeliveryId> {
+fn send(fixture: &Given, count: u64) -> Vec<DeliveryId> {
     let send = |n: u64| {
-        let delivery = given.send(at(n * HOUR)).deliveries[0].id;
+        let delivery = fixture.send(at(n * HOUR)).deliveries[0].id;
         for (ms, code) in [(0, 503), (60_000, 503), (120_000, 400)] {
-            given.answer(delivery, at(n * HOUR + ms), code);
+            fixture.answer(delivery, at(n * HOUR + ms), code);
         }
         delivery
     };
@@ -30,42 +30,42 @@ fn send(given: &Given, count: u64) -> Vec<DeliveryId> {
 
 #[test]
 fn what_events_carried_goes_row_by_row() {
-    let given = large();
-    let sent = send(&given, 12);
-    let waits = given.send(at(13 * HOUR));
+    let fixture = large();
+    let sent = send(&fixture, 12);
+    let waits = fixture.send(at(13 * HOUR));
     let retention = Retention {
         payloads: Some(Span::from_days(1)),
         ..Retention::all(Span::from_days(30), 5)
     };
     let carries = "SELECT count(*) FROM events WHERE length(payload) > 0";
     let went = |tidied: RetentionStepResult| (tidied.events, tidied.payloads, tidied.attempts);
-    assert_eq!(went(given.tidy_as(at(DAY), &retention)), (0, 0, 0));
+    assert_eq!(went(fixture.tidy_as(at(DAY), &retention)), (0, 0, 0));
     // Not together with the day, but each at its own time.
     assert_eq!(
-        went(given.tidy_as(at(DAY + 6 * HOUR), &retention)),
+        went(fixture.tidy_as(at(DAY + 6 * HOUR), &retention)),
         (0, 6, 0)
     );
     assert_eq!(
-        went(given.tidy_as(at(DAY + 6 * HOUR), &retention)),
+        went(fixture.tidy_as(at(DAY + 6 * HOUR), &retention)),
         (0, 0, 0)
     );
-    assert_eq!(went(given.tidy_as(at(3 * DAY), &retention)), (0, 6, 0));
-    assert_eq!(given.count(carries), 1, "what waits keeps it");
-    assert_eq!(attempts(&given, sent[0]).len(), 3);
-    given.answer(waits.deliveries[0].id, at(3 * DAY), 200);
-    assert_eq!(went(given.tidy_as(at(4 * DAY), &retention)), (0, 1, 0));
-    assert_eq!(given.count(carries), 0);
-    assert_eq!(went(given.tidy_as(at(34 * DAY), &retention)), (13, 0, 0));
+    assert_eq!(went(fixture.tidy_as(at(3 * DAY), &retention)), (0, 6, 0));
+    assert_eq!(fixture.count(carries), 1, "what waits keeps it");
+    assert_eq!(attempts(&fixture, sent[0]).len(), 3);
+    fixture.answer(waits.deliveries[0].id, at(3 * DAY), 200);
+    assert_eq!(went(fixture.tidy_as(at(4 * DAY), &retention)), (0, 1, 0));
+    assert_eq!(fixture.count(carries), 0);
+    assert_eq!(went(fixture.tidy_as(at(34 * DAY), &retention)), (13, 0, 0));
 }
 
 #[test]
 fn attempts_go_with_their_day_before_the_rest() {
-    let given = large();
-    let sent = send(&given, 12);
+    let fixture = large();
+    let sent = send(&fixture, 12);
     let young = {
-        let delivery = given.send(at(DAY + HOUR)).deliveries[0].id;
-        given.answer(delivery, at(DAY + HOUR), 503);
-        given.answer(delivery, at(DAY + HOUR), 200);
+        let delivery = fixture.send(at(DAY + HOUR)).deliveries[0].id;
+        fixture.answer(delivery, at(DAY + HOUR), 503);
+        fixture.answer(delivery, at(DAY + HOUR), 200);
         delivery
     };
     let retention = Retention {
@@ -73,13 +73,13 @@ fn attempts_go_with_their_day_before_the_rest() {
         ..Retention::all(Span::from_days(30), 5)
     };
     let lie_apart = "SELECT count(*) FROM attempts";
-    given.tidy_as(at(3 * DAY - 1), &retention);
-    assert_eq!(given.count(lie_apart), 25);
-    given.tidy_as(at(3 * DAY), &retention);
-    assert_eq!(given.count(lie_apart), 1, "those of the next day stay");
-    assert_eq!(attempts(&given, young).len(), 2);
+    fixture.tidy_as(at(3 * DAY - 1), &retention);
+    assert_eq!(fixture.count(lie_apart), 25);
+    fixture.tidy_as(at(3 * DAY), &retention);
+    assert_eq!(fixture.count(lie_apart), 1, "those of the next day stay");
+    assert_eq!(attempts(&fixture, young).len(), 2);
     for delivery in sent {
-        let left: Vec<u32> = attempts(&given, delivery)
+        let left: Vec<u32> = attempts(&fixture, delivery)
             .iter()
             .map(|it| it.number)
             .collect();
@@ -89,46 +89,46 @@ fn attempts_go_with_their_day_before_the_rest() {
 
 #[test]
 fn attempts_of_what_waits_stay_with_their_whole_day() {
-    let given = large();
-    send(&given, 2);
-    let waits = given.send(at(3 * HOUR)).deliveries[0].id;
-    given.answer(waits, at(3 * HOUR), 503);
+    let fixture = large();
+    send(&fixture, 2);
+    let waits = fixture.send(at(3 * HOUR)).deliveries[0].id;
+    fixture.answer(waits, at(3 * HOUR), 503);
     let retention = Retention {
         attempts: Some(Span::from_days(2)),
         ..Retention::all(Span::from_days(30), 5)
     };
-    given.tidy_as(at(9 * DAY), &retention);
-    assert_eq!(attempts(&given, waits).len(), 1);
-    assert_eq!(given.count("SELECT count(*) FROM attempts"), 5);
-    given.answer(waits, at(9 * DAY), 200);
-    given.tidy_as(at(11 * DAY), &retention);
-    assert_eq!(given.count("SELECT count(*) FROM attempts"), 0);
-    assert_eq!(attempts(&given, waits).len(), 1);
+    fixture.tidy_as(at(9 * DAY), &retention);
+    assert_eq!(attempts(&fixture, waits).len(), 1);
+    assert_eq!(fixture.count("SELECT count(*) FROM attempts"), 5);
+    fixture.answer(waits, at(9 * DAY), 200);
+    fixture.tidy_as(at(11 * DAY), &retention);
+    assert_eq!(fixture.count("SELECT count(*) FROM attempts"), 0);
+    assert_eq!(attempts(&fixture, waits).len(), 1);
 }
 
 #[test]
 fn whoever_keeps_less_does_not_wait_for_the_others() {
-    let given = large();
-    given.add_tenant("hasty", Some(Span::from_days(1)));
-    given.add_tenant("patient", Some(Span::from_days(90)));
+    let fixture = large();
+    fixture.add_tenant("hasty", Some(Span::from_days(1)));
+    fixture.add_tenant("patient", Some(Span::from_days(90)));
     for n in 0..20 {
         for tenant in ["hasty", "patient"] {
-            given.accept(at(n * HOUR), event(tenant));
+            fixture.accept(at(n * HOUR), event(tenant));
         }
     }
     let retention = Retention::all(Span::from_days(7), 3);
     let left = || {
         let of = |tenant: &str| {
-            given.count(&format!(
+            fixture.count(&format!(
                 "SELECT count(*) FROM events v JOIN tenants t ON t.no = v.tenant_no WHERE t.id = '{tenant}'"
             ))
         };
         (of("hasty"), of("patient"))
     };
-    assert_eq!(given.tidy_as(at(DAY + 9 * HOUR), &retention).events, 10);
+    assert_eq!(fixture.tidy_as(at(DAY + 9 * HOUR), &retention).events, 10);
     assert_eq!(left(), (10, 20));
-    assert_eq!(given.tidy_as(at(3 * DAY), &retention).events, 10);
+    assert_eq!(fixture.tidy_as(at(3 * DAY), &retention).events, 10);
     assert_eq!(left(), (0, 20));
-    assert_eq!(given.tidy_as(at(91 * DAY), &retention).events, 20);
+    assert_eq!(fixture.tidy_as(at(91 * DAY), &retention).events, 20);
     assert_eq!(left(), (0, 0));
 }

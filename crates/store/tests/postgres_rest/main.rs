@@ -6,7 +6,7 @@
 
 #[path = "../engines/mod.rs"]
 mod engines;
-mod given;
+mod fixture;
 mod keeping;
 
 mod days;

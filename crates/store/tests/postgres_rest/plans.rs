@@ -7,7 +7,7 @@ use posthaste_store::{
     ReplayScope, Retention, Store, StoredStatus,
 };
 
-use crate::given::{DAY, Given, MIDNIGHT, at, id, run};
+use crate::fixture::{DAY, Given, MIDNIGHT, at, id, run};
 
 /// Number of rows of the large tenant in each table.
 const CROWD: u64 = 60_000;
@@ -16,13 +16,13 @@ const MOST: u64 = 6_000;
 const DAYS: u64 = 6;
 
 /// Fills the tables with rows of the large tenant, and a few of acme between them.
-fn fill(given: &Given) {
-    given.add_tenant("crowd", None);
-    given.add_endpoint(9, "crowd");
+fn fill(fixture: &Given) {
+    fixture.add_tenant("crowd", None);
+    fixture.add_endpoint(9, "crowd");
     for day in 0..DAYS {
-        given.send(at(day * DAY));
+        fixture.send(at(day * DAY));
     }
-    given.database.run(&format!(
+    fixture.database.run(&format!(
         "CREATE FUNCTION made(n bigint, salt bigint) RETURNS uuid LANGUAGE sql AS $$ SELECT \
          (lpad(to_hex({MIDNIGHT} + n * {step}), 12, '0') || '7' || lpad(to_hex(salt), 3, '0') || \
          lpad(to_hex(n), 16, '8'))::uuid $$; \
@@ -53,7 +53,7 @@ fn fill(given: &Given) {
 }
 
 /// Runs every kind of query of a small tenant.
-fn ask_everything(given: &Given) {
+fn ask_everything(fixture: &Given) {
     let none = DeliveryFilter::default;
     let endpoint = Some(EndpointId(1));
     let (since, until) = (Some(at(DAY)), Some(at(3 * DAY)));
@@ -77,7 +77,7 @@ fn ask_everything(given: &Given) {
             limit: 20,
             before: None,
         };
-        let found = run(given.store.deliveries(id("acme"), filter.clone(), page));
+        let found = run(fixture.store.deliveries(id("acme"), filter.clone(), page));
         assert_eq!(found.expect("deliveries").items.len(), 20, "{filter:?}");
     }
     let filter = EventFilter {
@@ -89,9 +89,9 @@ fn ask_everything(given: &Given) {
         limit: 20,
         before: None,
     };
-    let found = run(given.store.events(id("acme"), filter, page));
+    let found = run(fixture.store.events(id("acme"), filter, page));
     assert_eq!(found.expect("events").items.len(), 20);
-    ask_as_people_do(given);
+    ask_as_people_do(fixture);
     let replay = ReplayFilter {
         endpoint: None,
         event_type: None,
@@ -100,12 +100,12 @@ fn ask_everything(given: &Given) {
         until: None,
         scope: ReplayScope::Ended(StoredStatus::Failed),
     };
-    let replay = run(given.store.create_replay(at(9 * DAY), id("acme"), replay));
+    let replay = run(fixture.store.create_replay(at(9 * DAY), id("acme"), replay));
     let replay = replay.expect("it begins");
     assert_eq!(replay.total, 60);
-    run(given.store.step_replay(at(9 * DAY), replay.id, 20)).expect("it goes on");
+    run(fixture.store.step_replay(at(9 * DAY), replay.id, 20)).expect("it goes on");
     assert_eq!(
-        run(given.store.retrying_since(None, at(9 * DAY), 99)),
+        run(fixture.store.retrying_since(None, at(9 * DAY), 99)),
         Ok(12)
     );
     let retention = Retention {
@@ -113,12 +113,12 @@ fn ask_everything(given: &Given) {
         attempts: Some(Span::from_hours(1)),
         ..Retention::all(Span::from_days(1), 20)
     };
-    run(given.store.tidy(at(9 * DAY), retention)).expect("it tidies");
-    run(given.store.counts()).expect("counts");
+    run(fixture.store.tidy(at(9 * DAY), retention)).expect("it tidies");
+    run(fixture.store.counts()).expect("counts");
 }
 
 /// Runs the queries of the dashboard.
-fn ask_as_people_do(given: &Given) {
+fn ask_as_people_do(fixture: &Given) {
     let now = at(9 * DAY);
     for of in [
         AuditScope::All,
@@ -134,23 +134,23 @@ fn ask_as_people_do(given: &Given) {
             limit: 20,
             before: None,
         };
-        let found = run(given.store.audit(filter.clone(), page));
+        let found = run(fixture.store.audit(filter.clone(), page));
         assert_eq!(found.expect("entries").items.len(), 20, "{filter:?}");
     }
     let page = PageRequest {
         limit: 20,
         before: None,
     };
-    let found = run(given.store.passes(now, id("acme"), page)).expect("passes");
+    let found = run(fixture.store.passes(now, id("acme"), page)).expect("passes");
     assert_eq!(found.items.len(), 20);
     let hash = found.items[0].hash;
-    let pass = run(given.store.pass(now, hash)).expect("it reads");
+    let pass = run(fixture.store.pass(now, hash)).expect("it reads");
     assert_eq!(pass.map(|pass| pass.id), Some(found.items[0].id));
     let page = PageRequest {
         limit: 1,
         before: None,
     };
-    let newest = given
+    let newest = fixture
         .store
         .deliveries(id("acme"), DeliveryFilter::default(), page);
     let newest = run(newest).expect("a delivery").items.remove(0).delivery;
@@ -159,23 +159,23 @@ fn ask_as_people_do(given: &Given) {
         OwnedObject::Event(newest.facts().event),
         OwnedObject::Endpoint(newest.facts().endpoint),
     ] {
-        assert_eq!(run(given.store.whose(named)), Ok(Some(id("acme"))));
+        assert_eq!(run(fixture.store.whose(named)), Ok(Some(id("acme"))));
     }
 }
 
 #[test]
 fn a_small_tenant_reads_little_beside_a_crowd() {
-    let given = Given::acme();
-    fill(&given);
-    run(given.store.close()).expect("it closes");
-    let database = given.database.clone();
-    drop(given);
+    let fixture = Given::acme();
+    fill(&fixture);
+    run(fixture.store.close()).expect("it closes");
+    let database = fixture.database.clone();
+    drop(fixture);
     wait_for_quiet(&database);
     database.run("SELECT pg_stat_reset()");
-    let given = Given::again(&database);
-    ask_everything(&given);
-    run(given.store.close()).expect("it closes");
-    drop(given);
+    let fixture = Given::again(&database);
+    ask_everything(&fixture);
+    run(fixture.store.close()).expect("it closes");
+    drop(fixture);
     wait_for_quiet(&database);
     for tables in ["waiting", "ended%", "events%", "audit", "passes"] {
         let read = database.run(&format!(

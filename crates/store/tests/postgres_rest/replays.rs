@@ -5,9 +5,9 @@ use posthaste_store::{
     DeliveryFilter, PageRequest, ReplayFilter, ReplayScope, ReplayStatus, Store, StoredStatus,
 };
 
-use crate::given::{DAY, Given, HOUR, at, event, id, run};
+use crate::fixture::{DAY, Given, HOUR, at, event, id, run};
 
-fn waiting(given: &Given) -> usize {
+fn waiting(fixture: &Given) -> usize {
     let filter = DeliveryFilter {
         status: Some(StoredStatus::Pending),
         ..DeliveryFilter::default()
@@ -16,7 +16,7 @@ fn waiting(given: &Given) -> usize {
         limit: 250,
         before: None,
     };
-    let found = run(given.store.deliveries(id("acme"), filter, page)).expect("deliveries");
+    let found = run(fixture.store.deliveries(id("acme"), filter, page)).expect("deliveries");
     found.items.len()
 }
 
@@ -26,7 +26,7 @@ fn step_together(one: &Given, other: &Given, replays: &[ReplayId]) {
         let steps: Vec<_> = replays
             .iter()
             .flat_map(|replay| {
-                [one, other].map(|given| given.store.step_replay(at(DAY), *replay, 7))
+                [one, other].map(|fixture| fixture.store.step_replay(at(DAY), *replay, 7))
             })
             .collect();
         let mut done = true;
@@ -44,11 +44,11 @@ fn step_together(one: &Given, other: &Given, replays: &[ReplayId]) {
 
 #[test]
 fn two_nodes_never_set_the_same_going_twice() {
-    let given = Given::acme();
-    let other = given.another(9);
+    let fixture = Given::acme();
+    let other = fixture.another(9);
     for n in 0..100 {
-        let delivery = given.send(at(n * 1_000)).deliveries[0].id;
-        given.answer(delivery, at(HOUR), 400);
+        let delivery = fixture.send(at(n * 1_000)).deliveries[0].id;
+        fixture.answer(delivery, at(HOUR), 400);
     }
     let filter = ReplayFilter {
         endpoint: None,
@@ -60,25 +60,25 @@ fn two_nodes_never_set_the_same_going_twice() {
     };
     let mut replays = Vec::new();
     for _ in 0..2 {
-        let replay = run(given
+        let replay = run(fixture
             .store
             .create_replay(at(DAY), id("acme"), filter.clone()));
         replays.push(replay.expect("it begins").id);
     }
-    step_together(&given, &other, &replays);
-    assert_eq!(waiting(&given), 100);
+    step_together(&fixture, &other, &replays);
+    assert_eq!(waiting(&fixture), 100);
     assert_eq!(run(other.store.counts()).expect("counts").pending, 100);
     assert_eq!(run(other.store.counts()).expect("counts").dead_letters, 0);
 }
 
 #[test]
 fn two_replays_of_what_was_missed_make_one_delivery_each() {
-    let given = Given::acme();
-    let other = given.another(9);
+    let fixture = Given::acme();
+    let other = fixture.another(9);
     let missed = 60;
     let batch = vec![event("acme"); missed];
-    run(given.store.accept(at(0), batch)).expect("they are accepted");
-    let late = given.add_endpoint(2, "acme");
+    run(fixture.store.accept(at(0), batch)).expect("they are accepted");
+    let late = fixture.add_endpoint(2, "acme");
     let filter = ReplayFilter {
         endpoint: Some(late),
         event_type: None,
@@ -88,7 +88,7 @@ fn two_replays_of_what_was_missed_make_one_delivery_each() {
         scope: ReplayScope::Missed,
     };
     let mut replays = Vec::new();
-    for node in [&given, &other] {
+    for node in [&fixture, &other] {
         let replay = run(node
             .store
             .create_replay(at(DAY), id("acme"), filter.clone()));
@@ -96,9 +96,9 @@ fn two_replays_of_what_was_missed_make_one_delivery_each() {
         assert_eq!(replay.total, missed as u64);
         replays.push(replay.id);
     }
-    step_together(&given, &other, &replays);
-    assert_eq!(run(given.store.pending(late)), Ok(missed as u64));
-    let rows = given.count(
+    step_together(&fixture, &other, &replays);
+    assert_eq!(run(fixture.store.pending(late)), Ok(missed as u64));
+    let rows = fixture.count(
         "SELECT count(*) FROM waiting w JOIN endpoints e ON e.no = w.endpoint_no \
          WHERE e.id = '00000000-0000-0000-0000-000000000002'",
     );

@@ -1,14 +1,14 @@
 //! Nodes share one master key.
 
-use crate::given::{Given, run};
+use crate::fixture::{Given, run};
 
 #[test]
 fn the_first_key_that_is_offered_is_everybodys() {
-    let given = Given::acme();
-    let other = given.another(9);
-    assert_eq!(run(given.store.shared_master_keys()), Ok(None));
+    let fixture = Given::acme();
+    let other = fixture.another(9);
+    assert_eq!(run(fixture.store.shared_master_keys()), Ok(None));
     let (first, second) = (
-        given.store.offer_master_keys("one".to_owned()),
+        fixture.store.offer_master_keys("one".to_owned()),
         other.store.offer_master_keys("two".to_owned()),
     );
     let kept = run(first).expect("it is kept");
@@ -16,5 +16,5 @@ fn the_first_key_that_is_offered_is_everybodys() {
     assert_eq!(run(second), Ok(kept.clone()));
     let late = other.store.offer_master_keys("three".to_owned());
     assert_eq!(run(late), Ok(kept.clone()));
-    assert_eq!(run(given.store.shared_master_keys()), Ok(Some(kept)));
+    assert_eq!(run(fixture.store.shared_master_keys()), Ok(Some(kept)));
 }

@@ -9,25 +9,25 @@ use posthaste_core::sign::SignatureStyle;
 use posthaste_store::sqlite::{backup, recognise};
 use posthaste_store::{OpenError, Outbox, ReplaceResult, Store};
 
-use crate::given::{Fixture, NOW, event, id, open, run};
+use crate::fixture::{Fixture, NOW, event, id, open, run};
 
 /// Environment variable with the path of the store that another process tries to open.
 const STORE: &str = "POSTHASTE_TEST_STORE";
 
 #[test]
 fn one_process_at_a_time() {
-    let given = Fixture::acme();
-    let refused = open(&given.path()).err().unwrap();
+    let fixture = Fixture::acme();
+    let refused = open(&fixture.path()).err().unwrap();
     assert!(matches!(refused, OpenError::InUse { .. }), "{refused}");
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "files::another_process", "--nocapture"])
-        .env(STORE, given.path())
+        .env(STORE, fixture.path())
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&child.stdout).into_owned();
     assert!(said.contains("in use by another posthaste"), "{said}");
-    assert!(run(given.store.close()).is_ok());
-    assert!(open(&given.path()).is_ok(), "it is free again");
+    assert!(run(fixture.store.close()).is_ok());
+    assert!(open(&fixture.path()).is_ok(), "it is free again");
 }
 
 /// Run by the test above, as another process.
@@ -40,10 +40,10 @@ fn another_process() {
 
 #[test]
 fn only_its_owner_reads_it() {
-    let given = Fixture::acme();
-    assert!(recognise(&given.path()).is_ok(), "also while it is open");
+    let fixture = Fixture::acme();
+    assert!(recognise(&fixture.path()).is_ok(), "also while it is open");
     for name in ["posthaste.db", "posthaste.db-wal", "posthaste.db.lock"] {
-        let meta = std::fs::metadata(given.directory.path().join(name)).unwrap();
+        let meta = std::fs::metadata(fixture.directory.path().join(name)).unwrap();
         assert_eq!(meta.permissions().mode() & 0o777, 0o600, "{name}");
     }
 }
@@ -78,13 +78,13 @@ fn what_is_not_ours_is_left_alone() {
 
 #[test]
 fn an_older_format_is_brought_up_with_everything_in_it() {
-    let given = Fixture::acme();
-    assert!(run(given.accept(10)).is_ok());
+    let fixture = Fixture::acme();
+    assert!(run(fixture.accept(10)).is_ok());
     let id = EndpointId(1);
-    let before = run(given.store.endpoint(id)).unwrap().unwrap().endpoint;
-    run(given.store.close()).unwrap();
+    let before = run(fixture.store.endpoint(id)).unwrap().unwrap().endpoint;
+    run(fixture.store.close()).unwrap();
     // In the first schema version, endpoints had neither signature style nor credentials.
-    let conn = rusqlite::Connection::open(given.path()).unwrap();
+    let conn = rusqlite::Connection::open(fixture.path()).unwrap();
     conn.execute_batch(WITHOUT_NIGHT).unwrap();
     conn.execute_batch(WITHOUT_PEOPLE).unwrap();
     conn.execute_batch(
@@ -94,7 +94,7 @@ fn an_older_format_is_brought_up_with_everything_in_it() {
     .unwrap();
     conn.pragma_update(None, "user_version", 1).unwrap();
     drop(conn);
-    let store = open(&given.path()).unwrap();
+    let store = open(&fixture.path()).unwrap();
     let mut endpoint = run(store.endpoint(id)).unwrap().unwrap().endpoint;
     assert_eq!(endpoint.signature_style, SignatureStyle::Standard);
     assert!(endpoint.sealed_credentials.is_empty());
@@ -112,7 +112,7 @@ fn an_older_format_is_brought_up_with_everything_in_it() {
     assert_eq!(replaced, ReplaceResult::Done);
     run(store.close()).unwrap();
     drop(store);
-    let store = open(&given.path()).unwrap();
+    let store = open(&fixture.path()).unwrap();
     let read = run(store.endpoint(id)).unwrap().unwrap().endpoint;
     assert_eq!(read.signature_style, SignatureStyle::Stripe);
     assert_eq!(read.sealed_credentials, b"sealed");
@@ -148,11 +148,11 @@ fn layout(path: &Path) -> Vec<String> {
 
 #[test]
 fn the_second_format_gains_what_a_new_file_has() {
-    let given = Fixture::acme();
-    assert!(run(given.accept(10)).is_ok());
-    run(given.store.close()).unwrap();
-    let new = layout(&given.path());
-    let conn = rusqlite::Connection::open(given.path()).unwrap();
+    let fixture = Fixture::acme();
+    assert!(run(fixture.accept(10)).is_ok());
+    run(fixture.store.close()).unwrap();
+    let new = layout(&fixture.path());
+    let conn = rusqlite::Connection::open(fixture.path()).unwrap();
     conn.execute_batch(WITHOUT_NIGHT).unwrap();
     conn.execute_batch(WITHOUT_PEOPLE).unwrap();
     conn.execute_batch(
@@ -162,22 +162,22 @@ fn the_second_format_gains_what_a_new_file_has() {
     .unwrap();
     conn.pragma_update(None, "user_version", 2).unwrap();
     drop(conn);
-    assert_ne!(layout(&given.path()), new);
-    let store = open(&given.path()).unwrap();
+    assert_ne!(layout(&fixture.path()), new);
+    let store = open(&fixture.path()).unwrap();
     assert_eq!(run(store.told()), Ok(7), "what is old is no news");
     assert_eq!(run(store.counts()).unwrap().pending, 1);
     run(store.close()).unwrap();
-    assert_eq!(layout(&given.path()), new);
+    assert_eq!(layout(&fixture.path()), new);
 }
 
 #[test]
 fn a_newer_format_is_refused() {
-    let given = Fixture::acme();
-    run(given.store.close()).unwrap();
-    let conn = rusqlite::Connection::open(given.path()).unwrap();
+    let fixture = Fixture::acme();
+    run(fixture.store.close()).unwrap();
+    let conn = rusqlite::Connection::open(fixture.path()).unwrap();
     conn.pragma_update(None, "user_version", 999).unwrap();
     drop(conn);
-    let refused = open(&given.path()).err().unwrap();
+    let refused = open(&fixture.path()).err().unwrap();
     assert!(
         matches!(refused, OpenError::TooNew { found: 999, known, .. } if known < 999),
         "{refused}"
@@ -186,21 +186,23 @@ fn a_newer_format_is_refused() {
 
 #[test]
 fn a_damaged_file_is_refused() {
-    let given = Fixture::acme();
-    assert!(run(given.accept(10)).is_ok());
-    run(given.store.close()).unwrap();
-    let whole = std::fs::read(given.path()).unwrap();
+    let fixture = Fixture::acme();
+    assert!(run(fixture.accept(10)).is_ok());
+    run(fixture.store.close()).unwrap();
+    let whole = std::fs::read(fixture.path()).unwrap();
     // Truncated, and overwritten except for its first page.
     let mut overwritten = whole.clone();
     overwritten[4_096..].fill(0xee);
     for damaged in [&whole[..whole.len() / 2], &overwritten] {
-        std::fs::write(given.path(), damaged).unwrap();
-        let refused = open(&given.path()).err().unwrap();
+        std::fs::write(fixture.path(), damaged).unwrap();
+        let refused = open(&fixture.path()).err().unwrap();
         assert!(matches!(refused, OpenError::Corrupt { .. }), "{refused}");
     }
-    std::fs::write(given.path(), &whole).unwrap();
+    std::fs::write(fixture.path(), &whole).unwrap();
     assert_eq!(
-        run(open(&given.path()).unwrap().counts()).unwrap().pending,
+        run(open(&fixture.path()).unwrap().counts())
+            .unwrap()
+            .pending,
         1
     );
 }
@@ -216,14 +218,14 @@ fn an_interrupted_creation_is_begun_again() {
 
 #[test]
 fn what_was_answered_survives_a_power_cut() {
-    let given = Fixture::acme();
+    let fixture = Fixture::acme();
     for _ in 0..20 {
-        assert!(run(given.accept(10)).is_ok());
+        assert!(run(fixture.accept(10)).is_ok());
     }
     // The files as they are on disk now, without closing the store.
     let later = tempfile::tempdir().unwrap();
     for name in ["posthaste.db", "posthaste.db-wal"] {
-        std::fs::copy(given.directory.path().join(name), later.path().join(name)).unwrap();
+        std::fs::copy(fixture.directory.path().join(name), later.path().join(name)).unwrap();
     }
     let store = open(&later.path().join("posthaste.db")).unwrap();
     assert_eq!(run(store.counts()).unwrap().pending, 20);
@@ -231,7 +233,7 @@ fn what_was_answered_survives_a_power_cut() {
     assert_eq!(fetched.deliveries.len(), 20);
     let accepted = run(store.accept(NOW, vec![event("acme", 1)])).unwrap();
     drop(accepted);
-    let taken = given.hand.taken.lock().unwrap();
+    let taken = fixture.hand.taken.lock().unwrap();
     let last = taken.last().unwrap().delivery.id();
     let fetched = run(store.fetch(EndpointId(1), NOW, 99, false)).unwrap();
     assert!(
@@ -242,26 +244,26 @@ fn what_was_answered_survives_a_power_cut() {
 
 #[test]
 fn a_backup_holds_everything_answered_before_it() {
-    let given = Fixture::acme();
+    let fixture = Fixture::acme();
     for _ in 0..50 {
-        assert!(run(given.accept(5_000)).is_ok());
+        assert!(run(fixture.accept(5_000)).is_ok());
     }
-    let copy = given.directory.path().join("copy.db");
+    let copy = fixture.directory.path().join("copy.db");
     let mut last = (0, 0);
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| {
             for _ in 0..50 {
-                assert!(run(given.accept(5_000)).is_ok());
+                assert!(run(fixture.accept(5_000)).is_ok());
             }
         });
-        backup(&given.path(), &copy, |done, total| last = (done, total)).unwrap();
+        backup(&fixture.path(), &copy, |done, total| last = (done, total)).unwrap();
         writing.join().unwrap();
     });
     assert!(last.0 == last.1 && last.1 > 0, "{last:?}");
-    let refused = backup(&given.path(), &copy, |_, _| {}).unwrap_err();
+    let refused = backup(&fixture.path(), &copy, |_, _| {}).unwrap_err();
     assert!(refused.to_string().contains("exists already"), "{refused}");
     assert_eq!(
-        run(given.store.counts()).unwrap().pending,
+        run(fixture.store.counts()).unwrap().pending,
         100,
         "the store was not hurt"
     );
@@ -274,7 +276,7 @@ fn a_backup_holds_everything_answered_before_it() {
         let content = run(restored.content(delivery.facts().event)).unwrap();
         assert_eq!(content.unwrap().1.payload.len(), 5_000);
     }
-    let left: Vec<_> = std::fs::read_dir(given.directory.path())
+    let left: Vec<_> = std::fs::read_dir(fixture.directory.path())
         .unwrap()
         .filter_map(|entry| entry.unwrap().file_name().into_string().ok())
         .filter(|name| name.contains(".part"))
@@ -284,17 +286,17 @@ fn a_backup_holds_everything_answered_before_it() {
 
 #[test]
 fn a_store_that_nobody_has_open_can_be_backed_up() {
-    let given = Fixture::acme();
-    assert!(run(given.accept(10)).is_ok());
-    run(given.store.close()).unwrap();
-    let copy = given.directory.path().join("copy.db");
-    backup(&given.path(), &copy, |_, _| {}).unwrap();
+    let fixture = Fixture::acme();
+    assert!(run(fixture.accept(10)).is_ok());
+    run(fixture.store.close()).unwrap();
+    let copy = fixture.directory.path().join("copy.db");
+    backup(&fixture.path(), &copy, |_, _| {}).unwrap();
     let restored = open(&copy).unwrap();
     assert_eq!(run(restored.counts()).unwrap().pending, 1);
     assert!(run(restored.tenant(id("acme"))).unwrap().is_some());
-    let text = given.directory.path().join("notes.txt");
+    let text = fixture.directory.path().join("notes.txt");
     std::fs::write(&text, "nothing to see here").unwrap();
-    let target = given.directory.path().join("other.db");
+    let target = fixture.directory.path().join("other.db");
     assert!(backup(&text, &target, |_, _| {}).is_err());
     assert!(!target.exists());
 }

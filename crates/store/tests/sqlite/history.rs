@@ -8,14 +8,14 @@ use posthaste_store::{
     CreateResult, DeliveryFilter, EventFilter, Ingest, PageRequest, Retention, Store, StoredStatus,
 };
 
-use crate::given::{Fixture, NOW, event, id, open, run, succeed, tenant};
+use crate::fixture::{Fixture, NOW, event, id, open, run, succeed, tenant};
 
 /// More than one part of the history contains.
 const EVENTS: usize = 20_000;
 const BATCH: usize = 1_000;
 
-fn mark(given: &Fixture) -> i64 {
-    let conn = rusqlite::Connection::open(given.path()).unwrap();
+fn mark(fixture: &Fixture) -> i64 {
+    let conn = rusqlite::Connection::open(fixture.path()).unwrap();
     conn.query_row(
         "SELECT value FROM meta WHERE name = 'deliveries_up_to'",
         [],
@@ -25,7 +25,7 @@ fn mark(given: &Fixture) -> i64 {
 }
 
 /// Returns all deliveries that a filter finds, page by page.
-fn listed(given: &dyn Store, tenant: &str, filter: &DeliveryFilter) -> Vec<DeliveryId> {
+fn listed(fixture: &dyn Store, tenant: &str, filter: &DeliveryFilter) -> Vec<DeliveryId> {
     let mut found = Vec::new();
     let mut before = None;
     loop {
@@ -33,7 +33,7 @@ fn listed(given: &dyn Store, tenant: &str, filter: &DeliveryFilter) -> Vec<Deliv
             limit: 5_000,
             before,
         };
-        let page = run(given.deliveries(id(tenant), filter.clone(), page)).unwrap();
+        let page = run(fixture.deliveries(id(tenant), filter.clone(), page)).unwrap();
         found.extend(page.items.iter().map(|item| item.delivery.id()));
         match page.next {
             Some(next) => before = Some(next),
@@ -44,34 +44,34 @@ fn listed(given: &dyn Store, tenant: &str, filter: &DeliveryFilter) -> Vec<Deliv
 
 #[test]
 fn lists_go_on_beyond_the_mark() {
-    let given = Fixture::acme();
-    let other = given.store.create_tenant(NOW, tenant("other"));
+    let fixture = Fixture::acme();
+    let other = fixture.store.create_tenant(NOW, tenant("other"));
     assert_eq!(run(other), Ok(CreateResult::Created));
-    given.add_endpoint(2, "acme");
-    given.add_endpoint(3, "other");
+    fixture.add_endpoint(2, "acme");
+    fixture.add_endpoint(3, "other");
     let mut events = 0;
     for batch in 0..EVENTS / BATCH {
         let owner = ["acme", "other"][batch % 2];
         let list = (0..BATCH).map(|_| event(owner, 1)).collect();
         let at = Timestamp(NOW.0 + batch as u64);
-        let Ok(Ingest::Done(done)) = run(given.store.accept(at, list)) else {
+        let Ok(Ingest::Done(done)) = run(fixture.store.accept(at, list)) else {
             panic!("it is not accepted");
         };
         events += done.len();
     }
-    let sent: Vec<_> = given.hand.taken.lock().unwrap().clone();
+    let sent: Vec<_> = fixture.hand.taken.lock().unwrap().clone();
     for _ in 0..1_000 {
-        if mark(&given) > 0 {
+        if mark(&fixture) > 0 {
             break;
         }
-        run(given.store.probe(NOW)).unwrap();
+        run(fixture.store.probe(NOW)).unwrap();
     }
-    assert!(mark(&given) > 0, "the history was never written");
+    assert!(mark(&fixture) > 0, "the history was never written");
     // Deliveries that have ended, on both sides of the mark.
     let ended: Vec<_> = sent.iter().step_by(97).collect();
     let written: Vec<_> = ended
         .iter()
-        .map(|handed| succeed(&given.store, &handed.delivery))
+        .map(|handed| succeed(&fixture.store, &handed.delivery))
         .collect();
     for written in written {
         assert!(written.recv().unwrap().is_ok());
@@ -86,7 +86,7 @@ fn lists_go_on_beyond_the_mark() {
         endpoint: Some(EndpointId(number)),
         ..DeliveryFilter::default()
     };
-    let store = &*given.store;
+    let store = &*fixture.store;
     assert_eq!(
         listed(store, "acme", &everything),
         newest_first(&|no| no != 3)
@@ -130,9 +130,12 @@ fn lists_go_on_beyond_the_mark() {
     }
     assert!(removed > 0);
     let before = run(store.counts()).unwrap();
-    run(given.store.close()).unwrap();
-    assert_eq!(run(open(&given.path()).unwrap().counts()).unwrap(), before);
-    let conn = rusqlite::Connection::open(given.path()).unwrap();
+    run(fixture.store.close()).unwrap();
+    assert_eq!(
+        run(open(&fixture.path()).unwrap().counts()).unwrap(),
+        before
+    );
+    let conn = rusqlite::Connection::open(fixture.path()).unwrap();
     for orphans in [
         "SELECT count(*) FROM delivery_history WHERE key NOT IN (SELECT key FROM deliveries)",
         "SELECT count(*) FROM event_history WHERE key NOT IN (SELECT key FROM events)",

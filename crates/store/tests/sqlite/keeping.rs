@@ -4,7 +4,7 @@ use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::sqlite::backup;
 use posthaste_store::{CreateResult, Ingest, ReplayFilter, ReplayScope, Retention, Store};
 
-use crate::given::{Fixture, NOW, event, id, open, run, tenant};
+use crate::fixture::{Fixture, NOW, event, id, open, run, tenant};
 
 const DAY: u64 = 24 * 3_600_000;
 const BYTES: usize = 5_000;
@@ -16,24 +16,24 @@ fn day(number: u64) -> Timestamp {
 
 /// Opens a store with a tenant that has no endpoints, so that none of its events waits.
 fn quiet() -> Fixture {
-    let given = Fixture::acme();
-    let made = run(given.store.create_tenant(NOW, tenant("quiet")));
+    let fixture = Fixture::acme();
+    let made = run(fixture.store.create_tenant(NOW, tenant("quiet")));
     assert_eq!(made, Ok(CreateResult::Created));
-    given
+    fixture
 }
 
-fn accept(given: &Fixture, now: Timestamp) {
+fn accept(fixture: &Fixture, now: Timestamp) {
     let events = (0..A_DAY).map(|_| event("quiet", BYTES)).collect();
-    let done = run(given.store.accept(now, events));
+    let done = run(fixture.store.accept(now, events));
     assert!(matches!(done, Ok(Ingest::Done(_))), "{done:?}");
 }
 
 /// Deletes everything older than two days. Returns the number of deleted events.
-fn tidy(given: &Fixture, now: Timestamp) -> usize {
+fn tidy(fixture: &Fixture, now: Timestamp) -> usize {
     let retention = Retention::all(Span::from_days(2), 50);
     let mut gone = 0;
     for _ in 0..1_000 {
-        let tidied = run(given.store.tidy(now, retention.clone())).unwrap();
+        let tidied = run(fixture.store.tidy(now, retention.clone())).unwrap();
         gone += tidied.events;
         if !tidied.more {
             return gone;
@@ -51,13 +51,13 @@ fn pages(path: &std::path::Path) -> (i64, i64) {
 
 #[test]
 fn the_file_stops_growing_when_as_much_goes_as_comes() {
-    let given = quiet();
+    let fixture = quiet();
     let mut sizes = Vec::new();
     for number in 0..12 {
-        accept(&given, day(number));
-        let gone = tidy(&given, day(number));
+        accept(&fixture, day(number));
+        let gone = tidy(&fixture, day(number));
         assert_eq!(gone, if number < 2 { 0 } else { A_DAY });
-        sizes.push(pages(&given.path()).0);
+        sizes.push(pages(&fixture.path()).0);
     }
     assert!(sizes[1] > sizes[0] + 200, "it grows at first: {sizes:?}");
     let grown = sizes[11] - sizes[4];
@@ -66,24 +66,24 @@ fn the_file_stops_growing_when_as_much_goes_as_comes() {
 
 #[test]
 fn after_much_has_gone_the_room_is_used_again_or_given_back_by_a_copy() {
-    let given = quiet();
+    let fixture = quiet();
     for number in 0..6 {
-        accept(&given, day(number));
+        accept(&fixture, day(number));
     }
-    let (before, _) = pages(&given.path());
-    assert_eq!(tidy(&given, day(90)), 6 * A_DAY);
-    let (after, free) = pages(&given.path());
+    let (before, _) = pages(&fixture.path());
+    assert_eq!(tidy(&fixture, day(90)), 6 * A_DAY);
+    let (after, free) = pages(&fixture.path());
     assert_eq!(after, before, "the file does not shrink");
     assert!(10 * free > 9 * after, "{free} of {after} are free");
     for number in 90..94 {
-        accept(&given, day(number));
+        accept(&fixture, day(number));
     }
-    assert_eq!(pages(&given.path()).0, after, "nor does it grow");
+    assert_eq!(pages(&fixture.path()).0, after, "nor does it grow");
     // The documented way to get the disk space back.
-    tidy(&given, day(180));
-    run(given.store.close()).unwrap();
-    let copy = given.directory.path().join("small.db");
-    backup(&given.path(), &copy, |_, _| {}).unwrap();
+    tidy(&fixture, day(180));
+    run(fixture.store.close()).unwrap();
+    let copy = fixture.directory.path().join("small.db");
+    backup(&fixture.path(), &copy, |_, _| {}).unwrap();
     let (small, free) = pages(&copy);
     assert!(10 * small < after, "{small} of {after}");
     assert_eq!(free, 0);
@@ -93,7 +93,7 @@ fn after_much_has_gone_the_room_is_used_again_or_given_back_by_a_copy() {
 
 #[test]
 fn many_replays_are_looked_at_a_few_in_each_round() {
-    let given = quiet();
+    let fixture = quiet();
     let filter = ReplayFilter {
         endpoint: None,
         event_type: None,
@@ -103,18 +103,21 @@ fn many_replays_are_looked_at_a_few_in_each_round() {
         scope: ReplayScope::Ended(posthaste_store::StoredStatus::Failed),
     };
     for _ in 0..600 {
-        let replay = run(given.store.create_replay(NOW, id("quiet"), filter.clone())).unwrap();
-        run(given.store.step_replay(NOW, replay.id, 1)).unwrap();
+        let replay = run(fixture
+            .store
+            .create_replay(NOW, id("quiet"), filter.clone()))
+        .unwrap();
+        run(fixture.store.step_replay(NOW, replay.id, 1)).unwrap();
     }
     let left = || {
-        let conn = rusqlite::Connection::open(given.path()).unwrap();
+        let conn = rusqlite::Connection::open(fixture.path()).unwrap();
         let sql = "SELECT count(*) FROM replays";
         conn.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap()
     };
     assert_eq!(left(), 600);
     let mut sizes = Vec::new();
     for _ in 0..2 {
-        tidy(&given, day(9));
+        tidy(&fixture, day(9));
         sizes.push(left());
     }
     assert_eq!(sizes, [100, 0]);

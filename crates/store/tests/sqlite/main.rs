@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test starts itself again")]
 
 mod files;
-mod given;
+mod fixture;
 mod history;
 mod keeping;
 mod writer;

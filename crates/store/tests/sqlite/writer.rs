@@ -8,176 +8,178 @@ use posthaste_store::{
     CreateResult, HandOver, HandedOver, Ingest, Store, StoreError, StoreSettings,
 };
 
-use crate::given::{Fixture, NOW, event, id, open, run, settings, succeed, tenant};
+use crate::fixture::{Fixture, NOW, event, id, open, run, settings, succeed, tenant};
 
 #[test]
 fn what_gathers_during_a_commit_is_one_group() {
-    let given = Fixture::acme();
-    given.hand.shut();
-    let first = given.accept(10);
-    given.hand.await_writer();
-    let before = (given.faults.commits(), given.faults.operations());
-    let rest: Vec<_> = (0..500).map(|_| given.accept(10)).collect();
-    given.hand.open();
+    let fixture = Fixture::acme();
+    fixture.hand.shut();
+    let first = fixture.accept(10);
+    fixture.hand.await_writer();
+    let before = (fixture.faults.commits(), fixture.faults.operations());
+    let rest: Vec<_> = (0..500).map(|_| fixture.accept(10)).collect();
+    fixture.hand.open();
     run(first).unwrap();
     for answer in rest {
         assert!(matches!(run(answer), Ok(Ingest::Done(_))));
     }
-    assert_eq!(given.faults.operations() - before.1, 500);
-    assert_eq!(given.faults.commits() - before.0, 1);
+    assert_eq!(fixture.faults.operations() - before.1, 500);
+    assert_eq!(fixture.faults.commits() - before.0, 1);
 }
 
 #[test]
 fn more_than_may_wait_is_refused_at_once() {
-    let given = Fixture::acme_with(StoreSettings {
+    let fixture = Fixture::acme_with(StoreSettings {
         max_waiting_writes: 3,
         ..settings()
     });
-    given.hand.shut();
-    let first = given.accept(10);
-    given.hand.await_writer();
-    let waiting: Vec<_> = (0..3).map(|_| given.accept(10)).collect();
+    fixture.hand.shut();
+    let first = fixture.accept(10);
+    fixture.hand.await_writer();
+    let waiting: Vec<_> = (0..3).map(|_| fixture.accept(10)).collect();
     // Answered although the writer is blocked.
-    assert_eq!(run(given.accept(10)), Err(StoreError::Overloaded));
-    given.hand.open();
+    assert_eq!(run(fixture.accept(10)), Err(StoreError::Overloaded));
+    fixture.hand.open();
     assert!(run(first).is_ok());
     for answer in waiting {
         assert!(run(answer).is_ok());
     }
-    assert_eq!(run(given.store.counts()).unwrap().pending, 4);
+    assert_eq!(run(fixture.store.counts()).unwrap().pending, 4);
 }
 
 #[test]
 fn reads_do_not_wait_for_the_writer() {
-    let given = Fixture::acme();
-    given.hand.shut();
-    let first = given.accept(10);
-    given.hand.await_writer();
-    let found = run(given.store.endpoint(EndpointId(1)));
+    let fixture = Fixture::acme();
+    fixture.hand.shut();
+    let first = fixture.accept(10);
+    fixture.hand.await_writer();
+    let found = run(fixture.store.endpoint(EndpointId(1)));
     assert!(found.unwrap().is_some());
-    let fetched = run(given.store.fetch(EndpointId(1), NOW, 9, false)).unwrap();
+    let fetched = run(fixture.store.fetch(EndpointId(1), NOW, 9, false)).unwrap();
     assert_eq!(fetched.deliveries.len(), 1, "it is committed");
-    given.hand.open();
+    fixture.hand.open();
     assert!(run(first).is_ok());
 }
 
 #[test]
 fn a_full_disk_refuses_and_loses_nothing() {
-    let given = Fixture::acme();
-    assert!(run(given.accept(10)).is_ok());
-    given.faults.limit_pages(1);
+    let fixture = Fixture::acme();
+    assert!(run(fixture.accept(10)).is_ok());
+    fixture.faults.limit_pages(1);
     let mut accepted = 1;
     let refused = loop {
-        match run(given.accept(2_000)) {
+        match run(fixture.accept(2_000)) {
             Ok(_) => accepted += 1,
             Err(why) => break why,
         }
         assert!(accepted < 100, "the disk never fills");
     };
     assert_eq!(refused, StoreError::Full);
-    assert_eq!(run(given.store.counts()).unwrap().pending, accepted);
-    let listed = run(given.store.fetch(EndpointId(1), NOW, 999, false)).unwrap();
+    assert_eq!(run(fixture.store.counts()).unwrap().pending, accepted);
+    let listed = run(fixture.store.fetch(EndpointId(1), NOW, 999, false)).unwrap();
     assert_eq!(listed.deliveries.len() as u64, accepted);
-    given.faults.limit_pages(0);
-    assert!(run(given.accept(2_000)).is_ok(), "there is room again");
-    assert_eq!(run(given.store.counts()).unwrap().pending, accepted + 1);
-    assert!(given.hand.broken.lock().unwrap().is_empty());
-    let handed_over = given.hand.taken.lock().unwrap().len() as u64;
+    fixture.faults.limit_pages(0);
+    assert!(run(fixture.accept(2_000)).is_ok(), "there is room again");
+    assert_eq!(run(fixture.store.counts()).unwrap().pending, accepted + 1);
+    assert!(fixture.hand.broken.lock().unwrap().is_empty());
+    let handed_over = fixture.hand.taken.lock().unwrap().len() as u64;
     assert_eq!(handed_over, accepted + 1, "nothing else was handed over");
 }
 
 #[test]
 fn the_guilty_one_fails_alone() {
-    let given = Fixture::acme();
-    given.hand.shut();
-    let first = given.accept(10);
-    given.hand.await_writer();
+    let fixture = Fixture::acme();
+    fixture.hand.shut();
+    let first = fixture.accept(10);
+    fixture.hand.await_writer();
     // Room for about 100 kB.
-    let pages = std::fs::metadata(given.path()).unwrap().len() / 4_096;
-    given.faults.limit_pages(pages as u32 + 25);
-    let before = given.store.create_tenant(NOW, tenant("before"));
-    let small = given.accept(10);
-    let large = given.accept(1_000_000);
-    let after = given.store.create_tenant(NOW, tenant("after"));
-    let taken = given.store.create_tenant(NOW, tenant("before"));
-    given.hand.open();
+    let pages = std::fs::metadata(fixture.path()).unwrap().len() / 4_096;
+    fixture.faults.limit_pages(pages as u32 + 25);
+    let before = fixture.store.create_tenant(NOW, tenant("before"));
+    let small = fixture.accept(10);
+    let large = fixture.accept(1_000_000);
+    let after = fixture.store.create_tenant(NOW, tenant("after"));
+    let taken = fixture.store.create_tenant(NOW, tenant("before"));
+    fixture.hand.open();
     assert!(run(first).is_ok());
     assert_eq!(run(before), Ok(CreateResult::Created));
     assert!(run(small).is_ok());
     assert_eq!(run(large), Err(StoreError::Full));
     assert_eq!(run(after), Ok(CreateResult::Created));
     assert_eq!(run(taken), Ok(CreateResult::Taken));
-    assert_eq!(run(given.store.counts()).unwrap().pending, 2);
+    assert_eq!(run(fixture.store.counts()).unwrap().pending, 2);
     // The changes of the routing table by the rolled-back group were undone, and then made once.
     for name in ["before", "after"] {
-        let accepted = run(given.store.accept(NOW, vec![event(name, 1)]));
+        let accepted = run(fixture.store.accept(NOW, vec![event(name, 1)]));
         assert!(matches!(accepted, Ok(Ingest::Done(_))), "{name}");
     }
 }
 
 #[test]
 fn after_a_failed_commit_nothing_is_acknowledged() {
-    let given = Fixture::acme();
-    assert!(run(given.accept(10)).is_ok());
-    given.faults.fail_next_commit();
-    let failed = run(given.accept(10));
+    let fixture = Fixture::acme();
+    assert!(run(fixture.accept(10)).is_ok());
+    fixture.faults.fail_next_commit();
+    let failed = run(fixture.accept(10));
     assert!(
         matches!(failed, Err(StoreError::Unavailable(_))),
         "{failed:?}"
     );
     assert!(matches!(
-        run(given.accept(10)),
+        run(fixture.accept(10)),
         Err(StoreError::Unavailable(_))
     ));
     assert!(matches!(
-        run(given.store.probe(NOW)),
+        run(fixture.store.probe(NOW)),
         Err(StoreError::Unavailable(_))
     ));
-    assert_eq!(given.hand.broken.lock().unwrap().len(), 1);
-    assert_eq!(given.hand.taken.lock().unwrap().len(), 1);
+    assert_eq!(fixture.hand.broken.lock().unwrap().len(), 1);
+    assert_eq!(fixture.hand.taken.lock().unwrap().len(), 1);
     // Acknowledged data can still be read, and is there for the next process.
-    assert!(run(given.store.tenant(id("acme"))).unwrap().is_some());
-    assert!(run(given.store.close()).is_err());
-    let next = open(&given.path()).unwrap();
+    assert!(run(fixture.store.tenant(id("acme"))).unwrap().is_some());
+    assert!(run(fixture.store.close()).is_err());
+    let next = open(&fixture.path()).unwrap();
     assert_eq!(run(next.counts()).unwrap().pending, 1);
 }
 
 #[test]
 fn nobody_waits_again_for_a_file_in_other_hands() {
-    let given = Fixture::acme();
-    given.hand.shut();
-    let first = given.accept(10);
-    given.hand.await_writer();
-    let before = given.faults.commits();
-    let rest: Vec<_> = (0..3).map(|_| given.accept(10)).collect();
-    given.faults.fail_next_begin();
-    given.hand.open();
+    let fixture = Fixture::acme();
+    fixture.hand.shut();
+    let first = fixture.accept(10);
+    fixture.hand.await_writer();
+    let before = fixture.faults.commits();
+    let rest: Vec<_> = (0..3).map(|_| fixture.accept(10)).collect();
+    fixture.faults.fail_next_begin();
+    fixture.hand.open();
     assert!(run(first).is_ok());
     for answer in rest {
         // Each operation alone would have waited as long as all of them together.
         assert!(matches!(run(answer), Err(StoreError::Unavailable(_))));
     }
-    assert_eq!(given.faults.commits(), before);
-    assert!(run(given.accept(10)).is_ok());
-    assert_eq!(run(given.store.counts()).unwrap().pending, 2);
+    assert_eq!(fixture.faults.commits(), before);
+    assert!(run(fixture.accept(10)).is_ok());
+    assert_eq!(run(fixture.store.counts()).unwrap().pending, 2);
 }
 
 #[test]
 fn a_transaction_takes_only_so_many_events() {
-    let given = Fixture::acme();
-    given.hand.shut();
-    let first = given.accept(10);
-    given.hand.await_writer();
-    let before = given.faults.commits();
+    let fixture = Fixture::acme();
+    fixture.hand.shut();
+    let first = fixture.accept(10);
+    fixture.hand.await_writer();
+    let before = fixture.faults.commits();
     let batch = || (0..1_000).map(|_| event("acme", 1)).collect();
-    let rest: Vec<_> = (0..20).map(|_| given.store.accept(NOW, batch())).collect();
-    given.hand.open();
+    let rest: Vec<_> = (0..20)
+        .map(|_| fixture.store.accept(NOW, batch()))
+        .collect();
+    fixture.hand.open();
     assert!(run(first).is_ok());
     for answer in rest {
         assert!(matches!(run(answer), Ok(Ingest::Done(_))));
     }
-    assert_eq!(run(given.store.counts()).unwrap().pending, 20_001);
-    let commits = given.faults.commits() - before;
+    assert_eq!(run(fixture.store.counts()).unwrap().pending, 20_001);
+    let commits = fixture.faults.commits() - before;
     assert!(commits >= 3, "{commits} for twenty thousand");
 }
 
@@ -194,9 +196,9 @@ impl HandOver for Clumsy {
 
 #[test]
 fn a_store_whose_writer_fell_can_be_closed() {
-    let given = Fixture::acme();
-    let path = given.path();
-    run(given.store.close()).unwrap();
+    let fixture = Fixture::acme();
+    let path = fixture.path();
+    run(fixture.store.close()).unwrap();
     let store = SqliteStore::open(&path, settings(), Arc::new(Clumsy)).unwrap();
     let fallen = Err(StoreError::Unavailable("the writer has stopped".to_owned()));
     assert_eq!(
@@ -211,37 +213,37 @@ fn a_store_whose_writer_fell_can_be_closed() {
 
 #[test]
 fn what_is_handed_over_grows() {
-    let given = Fixture::acme();
-    given.add_endpoint(2, "acme");
+    let fixture = Fixture::acme();
+    fixture.add_endpoint(2, "acme");
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..50 {
-                    let Ok(Ingest::Done(done)) = run(given.accept(10)) else {
+                    let Ok(Ingest::Done(done)) = run(fixture.accept(10)) else {
                         panic!("it is not accepted");
                     };
                     let last = done[0].event.deliveries.last().unwrap().id;
-                    let taken = given.hand.taken.lock().unwrap();
+                    let taken = fixture.hand.taken.lock().unwrap();
                     let found = taken.iter().any(|it| it.delivery.id() == last);
                     assert!(found, "answered before it was handed over");
                 }
             });
         }
     });
-    let taken = given.hand.taken.lock().unwrap();
+    let taken = fixture.hand.taken.lock().unwrap();
     assert_eq!(taken.len(), 400);
     assert!(taken.is_sorted_by(|a, b| a.delivery.id() < b.delivery.id()));
 }
 
 #[test]
 fn a_dropped_store_has_written_everything() {
-    let given = Fixture::acme();
-    let answers: Vec<_> = (0..50).map(|_| given.accept(10)).collect();
+    let fixture = Fixture::acme();
+    let answers: Vec<_> = (0..50).map(|_| fixture.accept(10)).collect();
     drop(answers);
-    let path = given.path();
+    let path = fixture.path();
     let Fixture {
         store, directory, ..
-    } = given;
+    } = fixture;
     drop(store);
     assert_eq!(run(open(&path).unwrap().counts()).unwrap().pending, 50);
     drop(directory);
@@ -249,19 +251,19 @@ fn a_dropped_store_has_written_everything() {
 
 #[test]
 fn results_and_events_share_a_commit() {
-    let given = Fixture::acme();
-    assert!(run(given.accept(10)).is_ok());
-    let waiting = given.hand.taken.lock().unwrap()[0].delivery.clone();
-    given.hand.shut();
-    let blocking = given.accept(10);
-    given.hand.await_writer();
-    let before = given.faults.commits();
-    let written = succeed(&given.store, &waiting);
-    let accepted = given.accept(10);
-    given.hand.open();
+    let fixture = Fixture::acme();
+    assert!(run(fixture.accept(10)).is_ok());
+    let waiting = fixture.hand.taken.lock().unwrap()[0].delivery.clone();
+    fixture.hand.shut();
+    let blocking = fixture.accept(10);
+    fixture.hand.await_writer();
+    let before = fixture.faults.commits();
+    let written = succeed(&fixture.store, &waiting);
+    let accepted = fixture.accept(10);
+    fixture.hand.open();
     assert!(run(blocking).is_ok());
     assert!(run(accepted).is_ok());
     assert!(written.recv().unwrap().is_ok());
-    assert_eq!(given.faults.commits() - before, 1);
-    assert_eq!(run(given.store.counts()).unwrap().pending, 2);
+    assert_eq!(fixture.faults.commits() - before, 1);
+    assert_eq!(run(fixture.store.counts()).unwrap().pending, 2);
 }

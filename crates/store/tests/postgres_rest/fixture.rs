@@ -55,10 +55,10 @@ impl Given {
 
     pub(crate) fn acme_with(change: impl FnOnce(&mut PostgresSettings)) -> Given {
         let database = Arc::new(Database::create());
-        let given = Given::node(&database, 5, change);
-        given.add_tenant("acme", None);
-        given.add_endpoint(1, "acme");
-        given
+        let fixture = Given::node(&database, 5, change);
+        fixture.add_tenant("acme", None);
+        fixture.add_endpoint(1, "acme");
+        fixture
     }
 
     /// Opens a node on an existing database.

@@ -35,7 +35,7 @@ pub(crate) enum ClusterEvent {
 struct Log {
     told: Vec<(&'static str, ClusterEvent)>,
     held: Vec<(&'static str, Shard, Done<()>)>,
-    /// Nodes that do not release revoked shards until [`Stage::finish`].
+    /// Nodes that do not release revoked shards until [`Fixture::finish`].
     keepers: Vec<&'static str>,
     /// Nodes that answer no question.
     silent: Vec<&'static str>,
@@ -44,7 +44,7 @@ struct Log {
 }
 
 /// A database, and the log of the events of its nodes.
-pub(crate) struct Stage {
+pub(crate) struct Fixture {
     pub(crate) database: Database,
     log: Arc<(Mutex<Log>, Condvar)>,
 }
@@ -82,9 +82,9 @@ pub(crate) fn wait<T>(answer: Answer<T>) -> Result<T, StoreError> {
     })
 }
 
-impl Stage {
-    pub(crate) fn new() -> Stage {
-        Stage {
+impl Fixture {
+    pub(crate) fn new() -> Fixture {
+        Fixture {
             database: Database::create(),
             log: Arc::default(),
         }
@@ -183,7 +183,7 @@ impl Stage {
         self.database.run(&sql);
     }
 
-    /// Makes this node keep revoked shards until [`Stage::finish`].
+    /// Makes this node keep revoked shards until [`Fixture::finish`].
     pub(crate) fn keep_recalled(&self, name: &'static str) {
         self.lock().keepers.push(name);
     }

@@ -89,18 +89,18 @@ impl Fixture {
         let faults = Arc::new(Faults::default());
         let path = directory.path().join("posthaste.db");
         let store = SqliteStore::open_with(path, settings, hand.clone(), faults.clone()).unwrap();
-        let given = Fixture {
+        let fixture = Fixture {
             directory,
             hand,
             faults,
             store: Arc::new(store),
         };
         assert_eq!(
-            run(given.store.create_tenant(NOW, tenant("acme"))),
+            run(fixture.store.create_tenant(NOW, tenant("acme"))),
             Ok(CreateResult::Created)
         );
-        given.add_endpoint(1, "acme");
-        given
+        fixture.add_endpoint(1, "acme");
+        fixture
     }
 
     pub(crate) fn add_endpoint(&self, number: u128, tenant: &str) {
