@@ -39,7 +39,7 @@ const RELEASE: &str = "SELECT release($1, $2, $3)";
 const STRIKE_OFF: &str = "SELECT strike_off($1, $2, $3)";
 
 /// The connection for these requests.
-pub(in crate::postgres) struct ClusterTable {
+pub(super) struct ClusterTable {
     settings: Rc<PostgresSettings>,
     timings: Timings,
     connection: CancellableConnection,

@@ -60,8 +60,8 @@ const FORGET: &str = "DELETE FROM grants WHERE (tenant_no, node) IN (SELECT g.te
     FOR UPDATE OF g SKIP LOCKED)";
 
 /// A request of this node, and the caller that waits for the answer.
-pub(in crate::postgres) struct ShareRequest {
-    pub(in crate::postgres) demands: Vec<TenantDemand>,
+pub(super) struct ShareRequest {
+    pub(super) demands: Vec<TenantDemand>,
     pub(in crate::postgres) reply: Reply<Vec<ShareGrant>>,
 }
 

@@ -46,7 +46,7 @@ pub(in crate::postgres) struct Membership {
     pub(in crate::postgres) lease: Lease,
     known: Mutex<Known>,
     inputs: mpsc::UnboundedSender<MembershipInput>,
-    pub(in crate::postgres) node_rpc: NodeRpc,
+    pub(super) node_rpc: NodeRpc,
     share_requests: mpsc::UnboundedSender<ShareRequest>,
     /// Start of the last read that returned all changes, in ticks, plus one. 0 before the first.
     informed_at: AtomicU64,
@@ -57,7 +57,7 @@ pub(in crate::postgres) struct Membership {
     /// Signalled when a `NOTIFY` message reports work for this node without naming the endpoints.
     pub(in crate::postgres) work: Notify,
     /// Signalled when this node gets a new number.
-    pub(in crate::postgres) renumbered: Notify,
+    pub(super) renumbered: Notify,
     closing: AtomicBool,
 }
 
@@ -124,23 +124,23 @@ impl Membership {
     }
 
     /// Sends an input to the membership task. Ignored after the task has ended.
-    pub(in crate::postgres) fn send(&self, input: MembershipInput) {
+    pub(super) fn send(&self, input: MembershipInput) {
         let _ = self.inputs.send(input);
     }
 
     /// Notes that all changes before this time have been read.
-    pub(in crate::postgres) fn set_informed_at(&self, since: Tick) {
+    pub(super) fn set_informed_at(&self, since: Tick) {
         self.informed_at
             .store(since.0.saturating_add(1), Ordering::SeqCst);
     }
 
     /// Returns whether `NOTIFY` messages arrive.
-    pub(in crate::postgres) fn receives_notify(&self) -> bool {
+    pub(super) fn receives_notify(&self) -> bool {
         self.receives_notify.load(Ordering::SeqCst)
     }
 
     /// Sets whether `NOTIFY` messages arrive.
-    pub(in crate::postgres) fn set_receives_notify(&self, receives_notify: bool) {
+    pub(super) fn set_receives_notify(&self, receives_notify: bool) {
         self.receives_notify
             .store(receives_notify, Ordering::SeqCst);
     }
@@ -156,12 +156,12 @@ impl Membership {
     }
 
     /// Returns whether the store is being closed.
-    pub(in crate::postgres) fn is_closing(&self) -> bool {
+    pub(super) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::SeqCst)
     }
 
     /// Stores what a heartbeat returned.
-    pub(in crate::postgres) fn update_view(&self, view: &TableView) {
+    pub(super) fn update_view(&self, view: &TableView) {
         let mut known = self.known();
         known.nodes = view.nodes.iter().map(|seen| seen.node).collect();
         for owned in &view.shards {
@@ -170,7 +170,7 @@ impl Membership {
     }
 
     /// Notes that these shards were released.
-    pub(in crate::postgres) fn mark_released(&self, holdings: &[Holding]) {
+    pub(super) fn mark_released(&self, holdings: &[Holding]) {
         let mut known = self.known();
         for holding in holdings {
             known.owners[usize::from(holding.shard.number())] = None;

@@ -27,7 +27,7 @@ const LOG_TARGET: &str = "posthaste_store::postgres::member";
 const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 /// Input of the membership task.
-pub(in crate::postgres) enum MembershipInput {
+pub(super) enum MembershipInput {
     /// The ownership of shards may have changed.
     Notified,
     /// The database has answered a request.
@@ -43,7 +43,7 @@ pub(in crate::postgres) enum MembershipInput {
 }
 
 /// The membership task.
-pub(in crate::postgres) struct MembershipTask {
+pub(super) struct MembershipTask {
     state_machine: Roster,
     membership: Arc<Membership>,
     inbox: mpsc::UnboundedReceiver<MembershipInput>,

@@ -8,11 +8,11 @@
 //! Guarantees: no two nodes own a shard at the same time. A lost `NOTIFY` message delays work, and loses none. A node
 //! that cannot renew its lease stops sending before another node takes over its shards.
 
-pub(in crate::postgres) mod cluster_table;
-pub(in crate::postgres) mod concurrency_shares;
-pub(in crate::postgres) mod listener;
+mod cluster_table;
+mod concurrency_shares;
+mod listener;
 pub(in crate::postgres) mod membership;
-pub(in crate::postgres) mod membership_task;
-pub(in crate::postgres) mod node_rpc;
-pub(in crate::postgres) mod poller;
-pub(in crate::postgres) mod rpc_exchange;
+mod membership_task;
+mod node_rpc;
+mod poller;
+mod rpc_exchange;

@@ -70,12 +70,7 @@ struct OpenQuestion {
 
 impl NodeRpc {
     /// Sends a question to another node.
-    pub(in crate::postgres) fn ask(
-        &self,
-        node: NodeNo,
-        question: &Value,
-        within: Duration,
-    ) -> Answer<Value> {
+    pub(super) fn ask(&self, node: NodeNo, question: &Value, within: Duration) -> Answer<Value> {
         let (done, answer) = promise();
         if let Err((why, done)) = self.put_question(node, question.to_string(), within, done) {
             done(Err(why));
@@ -143,7 +138,7 @@ impl NodeRpc {
     }
 
     /// Wakes the task, because there may be messages.
-    pub(in crate::postgres) fn wake(&self) {
+    pub(super) fn wake(&self) {
         self.is_notified.store(true, Ordering::SeqCst);
         self.wake_up.notify_one();
     }

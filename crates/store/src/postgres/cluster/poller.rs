@@ -77,7 +77,7 @@ fn evaluate(seen: i64, found: ReadResult) -> Evaluation {
 }
 
 /// Follows the changes until the store is closed.
-pub(in crate::postgres) async fn follow_change_log(membership: Arc<Membership>) {
+pub(super) async fn follow_change_log(membership: Arc<Membership>) {
     let mut seen = None;
     while !membership.is_closing() {
         let since = membership.now();
@@ -155,7 +155,7 @@ async fn read(
 }
 
 /// Looks for work that other nodes left, until the store is closed.
-pub(in crate::postgres) async fn look_for_work(membership: Arc<Membership>) {
+pub(super) async fn look_for_work(membership: Arc<Membership>) {
     loop {
         let pause = if membership.receives_notify() {
             WORK_POLL_INTERVAL

@@ -37,14 +37,14 @@ struct DueWatermark {
 
 /// The start of a fetch: its watermark and its logical time.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::postgres) struct FetchStart {
-    pub(in crate::postgres) watermark: Timestamp,
+pub(super) struct FetchStart {
+    pub(super) watermark: Timestamp,
     at: u64,
 }
 
 impl DueWatermarks {
     /// Starts a fetch.
-    pub(in crate::postgres) fn begin(&self, endpoint: EndpointId) -> FetchStart {
+    pub(super) fn begin(&self, endpoint: EndpointId) -> FetchStart {
         let inner = self.lock();
         let watermark = inner.watermarks.get(&endpoint);
         FetchStart {
@@ -55,7 +55,7 @@ impl DueWatermarks {
 
     /// Sets the watermark after a fetch that saw this earliest due time. Does nothing if it was lowered or dropped
     /// since the fetch started, because the fetch may have missed a delivery.
-    pub(in crate::postgres) fn set_after_fetch(
+    pub(super) fn set_after_fetch(
         &self,
         endpoint: EndpointId,
         begun: FetchStart,

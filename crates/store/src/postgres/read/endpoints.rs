@@ -136,7 +136,7 @@ pub(in crate::postgres) async fn troubled(
 }
 
 /// Returns the number of an endpoint, if it belongs to this tenant.
-pub(in crate::postgres) async fn endpoint_of(
+pub(super) async fn endpoint_of(
     conn: &PgConnection,
     tenant_no: i64,
     endpoint: EndpointId,

@@ -180,7 +180,7 @@ pub(in crate::postgres) async fn deliveries(
 }
 
 /// Returns the deliveries with these ids, if they belong to the tenant, the newest first.
-pub(in crate::postgres) async fn stored(
+pub(super) async fn stored(
     conn: &PgConnection,
     tenant: &TenantId,
     tenant_no: i64,
@@ -279,7 +279,7 @@ async fn deliveries_of(
 }
 
 /// Returns the ids of the endpoints with these numbers.
-pub(in crate::postgres) async fn endpoints_numbered(
+pub(super) async fn endpoints_numbered(
     conn: &PgConnection,
     numbers: &[i64],
 ) -> Result<FxHashMap<i64, EndpointId>, DbError> {

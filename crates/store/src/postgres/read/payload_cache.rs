@@ -18,7 +18,7 @@ const MAX_BYTES: usize = 16 * 1_024 * 1_024;
 const ENTRY_BYTES: usize = 256;
 
 /// An event's payload, and the time at which the event was accepted.
-pub(in crate::postgres) type CachedPayload = (Timestamp, Arc<Content>);
+pub(super) type CachedPayload = (Timestamp, Arc<Content>);
 
 /// Payloads by event id.
 #[derive(Default)]

@@ -38,7 +38,7 @@ pub(in crate::postgres) enum Scope {
 
 /// The conditions of a search.
 #[derive(Clone, Debug, Default)]
-pub(in crate::postgres) struct SearchFilter {
+pub(super) struct SearchFilter {
     pub(in crate::postgres) tenant_no: i64,
     pub(in crate::postgres) endpoint_no: Option<i64>,
     pub(in crate::postgres) status: Option<StoredStatus>,
@@ -58,7 +58,7 @@ impl SearchFilter {
 
 /// A delivery that matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::postgres) struct Hit {
+pub(super) struct Hit {
     pub(in crate::postgres) id: DeliveryId,
     pub(in crate::postgres) event: EventId,
     pub(in crate::postgres) endpoint_no: i64,
@@ -66,7 +66,7 @@ pub(in crate::postgres) struct Hit {
 
 /// A set of deliveries to search.
 #[derive(Clone, Debug)]
-pub(in crate::postgres) enum SearchSource {
+pub(super) enum SearchSource {
     /// A complete list of matches, the newest first.
     Listed(Vec<Hit>),
     /// All waiting deliveries, of every tenant.
@@ -79,13 +79,13 @@ pub(in crate::postgres) enum SearchSource {
 
 /// The result of one step over a source.
 #[derive(Clone, Debug, Default)]
-pub(in crate::postgres) struct Piece {
+pub(super) struct Piece {
     /// Number of examined rows.
     pub(in crate::postgres) looked_at: usize,
     /// The last examined id; `None` at the end of the source.
-    pub(in crate::postgres) down_to: Option<u128>,
+    pub(super) down_to: Option<u128>,
     /// The matching deliveries, the newest first.
-    pub(in crate::postgres) hits: Vec<Hit>,
+    pub(super) hits: Vec<Hit>,
 }
 
 /// Parameter value for the status `held`.
@@ -117,7 +117,7 @@ fn look(looked: &str, wanted_so: &str) -> String {
 
 impl SearchSource {
     /// Examines the next `count` rows of a range, and returns at most `limit` matches.
-    pub(in crate::postgres) async fn look(
+    pub(super) async fn look(
         &self,
         conn: &PgConnection,
         wanted: &SearchFilter,
@@ -271,7 +271,7 @@ fn status_code(status: StoredStatus) -> i16 {
 }
 
 /// Returns the sources in which the wanted deliveries are found fastest.
-pub(in crate::postgres) async fn sources(
+pub(super) async fn sources(
     conn: &PgConnection,
     wanted: &SearchFilter,
 ) -> Result<Vec<SearchSource>, DbError> {
@@ -339,7 +339,7 @@ async fn waiting(conn: &PgConnection, wanted: &SearchFilter) -> Result<SearchSou
 }
 
 /// Returns the wanted ones of some deliveries.
-pub(in crate::postgres) async fn among(
+pub(super) async fn among(
     conn: &PgConnection,
     wanted: &SearchFilter,
     ids: &[DeliveryId],

@@ -13,7 +13,7 @@ use crate::postgres::schema::meta;
 use crate::postgres::write::write_context::WriteContext;
 
 /// Adds the deliveries that were added later to the lists of these events.
-pub(in crate::postgres) async fn name_added(
+pub(super) async fn name_added(
     conn: &PgConnection,
     events: &mut [ScannedEvent],
     of: &[Id],
@@ -39,7 +39,7 @@ pub(in crate::postgres) async fn name_added(
 }
 
 /// Deliveries, and the range of their ids.
-pub(in crate::postgres) struct DeliverySet {
+pub(super) struct DeliverySet {
     pub(in crate::postgres) ids: Vec<Id>,
     pub(in crate::postgres) first: Id,
     pub(in crate::postgres) last: Id,
@@ -55,7 +55,7 @@ impl DeliverySet {
     }
 
     /// Creates the set of these deliveries, or returns `None` if there are none.
-    pub(in crate::postgres) fn these(mut ids: Vec<Id>) -> Option<DeliverySet> {
+    pub(super) fn these(mut ids: Vec<Id>) -> Option<DeliverySet> {
         ids.sort_unstable();
         Some(DeliverySet {
             first: *ids.first()?,
@@ -94,7 +94,7 @@ pub(in crate::postgres) async fn hold(
 
 /// Locks ended deliveries until the commit, so that they cannot be replayed. Returns those that are locked; those
 /// that another transaction is replaying are not.
-pub(in crate::postgres) async fn hold_ended(
+pub(super) async fn hold_ended(
     conn: &PgConnection,
     deliveries: &DeliverySet,
 ) -> Result<FxHashSet<Id>, DbError> {
@@ -153,7 +153,7 @@ pub(in crate::postgres) async fn remove(
 }
 
 /// Deletes the payloads of events that are locked. Returns their number.
-pub(in crate::postgres) async fn remove_payloads(
+pub(super) async fn remove_payloads(
     conn: &PgConnection,
     now: Timestamp,
     ids: &[Id],
@@ -172,10 +172,7 @@ pub(in crate::postgres) async fn remove_payloads(
 }
 
 /// Deletes the attempts of deliveries that are locked. The last attempt of each is in the delivery's own row.
-pub(in crate::postgres) async fn remove_attempts(
-    conn: &PgConnection,
-    ids: &[Id],
-) -> Result<(), DbError> {
+pub(super) async fn remove_attempts(conn: &PgConnection, ids: &[Id]) -> Result<(), DbError> {
     let (Some(first), Some(last)) = (ids.iter().min(), ids.iter().max()) else {
         return Ok(());
     };
@@ -188,7 +185,7 @@ pub(in crate::postgres) async fn remove_attempts(
 }
 
 /// Deletes ended deliveries with their attempts, and updates the count of failed ones.
-pub(in crate::postgres) async fn remove_deliveries(
+pub(super) async fn remove_deliveries(
     context: &mut WriteContext,
     ids: &[DeliveryId],
 ) -> Result<(), DbError> {
@@ -216,10 +213,7 @@ pub(in crate::postgres) async fn remove_deliveries(
 }
 
 /// Stores that no id up to this one may be generated again.
-pub(in crate::postgres) async fn store_last_id(
-    conn: &PgConnection,
-    gone: Id,
-) -> Result<(), DbError> {
+pub(super) async fn store_last_id(conn: &PgConnection, gone: Id) -> Result<(), DbError> {
     conn.execute(
         "UPDATE meta SET value = $2 WHERE name = $1 AND value < $2",
         &[&meta::LAST_ID_TIME, &(moment_of(gone.0) as i64)],

@@ -20,7 +20,7 @@ const EMPTY_EVERY: Span = Span::from_hours(1);
 const EMPTY_AT_ONCE: usize = 8;
 
 /// Drops old days that are empty, unless the last search was recent. Returns the time of the last complete search.
-pub(in crate::postgres) async fn drop_empty(
+pub(super) async fn drop_empty(
     context: &mut WriteContext,
     now: Timestamp,
     looked_at: Option<Timestamp>,

@@ -93,7 +93,7 @@ fn day_named(name: &str) -> Option<Day> {
 }
 
 /// Returns the large days, the oldest first.
-pub(in crate::postgres) async fn large_days(context: &WriteContext) -> Result<Vec<Day>, DbError> {
+pub(super) async fn large_days(context: &WriteContext) -> Result<Vec<Day>, DbError> {
     let days = days(&context.conn).await?.into_iter();
     let large = days.filter(|(_, bytes)| *bytes >= context.large_day_bytes);
     Ok(large.map(|(day, _)| day).collect())
@@ -182,7 +182,7 @@ pub(in crate::postgres) async fn step(
 
 /// Runs an action that needs exclusive locks. Rolls it back and returns `None` if other transactions hold locks for
 /// too long.
-pub(in crate::postgres) async fn with_exclusive_locks<T>(
+pub(super) async fn with_exclusive_locks<T>(
     conn: &PgConnection,
     day: Day,
     act: impl Future<Output = Result<Option<T>, DbError>>,
@@ -463,10 +463,7 @@ async fn count_events(conn: &PgConnection, day: Day) -> Result<usize, DbError> {
 
 /// Locks a day's partitions against writes until the commit, and against row locks: a replay locks the events that it
 /// makes deliveries of.
-pub(in crate::postgres) async fn lock_partitions(
-    conn: &PgConnection,
-    day: Day,
-) -> Result<(), DbError> {
+pub(super) async fn lock_partitions(conn: &PgConnection, day: Day) -> Result<(), DbError> {
     conn.execute("SELECT pg_advisory_xact_lock($1)", &[&lock::PARTITIONS])
         .await?;
     let names = PARTITIONED.map(|table| day.partition(table)).join(", ");
@@ -538,10 +535,7 @@ async fn have_ended(
     Ok(row.get(0))
 }
 
-pub(in crate::postgres) async fn drop_partitions(
-    conn: &PgConnection,
-    day: Day,
-) -> Result<(), DbError> {
+pub(super) async fn drop_partitions(conn: &PgConnection, day: Day) -> Result<(), DbError> {
     let names = PARTITIONED.map(|table| day.partition(table)).join(", ");
     conn.batch(&format!("DROP TABLE {names}")).await
 }

@@ -8,10 +8,10 @@
 //! Guarantees: nothing is deleted before its retention period is over for its tenant. A delivery that waits, and its
 //! event, are never deleted. No step holds a lock for long.
 
-pub(in crate::postgres) mod delete_rows;
-pub(in crate::postgres) mod empty_days;
-pub(in crate::postgres) mod large_days;
-pub(in crate::postgres) mod partition_plan;
-pub(in crate::postgres) mod policy_changes;
+mod delete_rows;
+mod empty_days;
+mod large_days;
+mod partition_plan;
+mod policy_changes;
 pub(in crate::postgres) mod run;
-pub(in crate::postgres) mod scan;
+mod scan;

@@ -32,7 +32,7 @@ const DROP_RETRY_AFTER: Span = Span::from_mins(10);
 const MAX_DROP_DELAY: Span = Span::from_days(1);
 /// Clocks of other nodes may be behind by this much. Younger ranges do not become skip ranges, because rows can still
 /// be inserted there.
-pub(in crate::postgres) const MAX_CLOCK_LAG: Span = Span::from_mins(10);
+pub(super) const MAX_CLOCK_LAG: Span = Span::from_mins(10);
 /// Maximum number of skip ranges over all days. Above it, only those of the present day are kept.
 const MAX_SKIP_RANGES: usize = 100_000;
 /// Retention period of data that is deleted with its day, not before.
@@ -55,7 +55,7 @@ pub(in crate::postgres) enum Task {
 
 /// One step of a scan through a day's events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::postgres) struct ScanStep {
+pub(super) struct ScanStep {
     pub(in crate::postgres) scope: ScanScope,
     pub(in crate::postgres) above: Id,
     /// The retention periods after which the day is dropped as a whole; `None` if all of it is deleted row by row.
@@ -64,18 +64,18 @@ pub(in crate::postgres) struct ScanStep {
 
 /// The tenants whose events are scanned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::postgres) enum ScanScope {
+pub(super) enum ScanScope {
     AllTenants,
     Tenant(i64),
 }
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::postgres) struct ScanResult {
+pub(super) struct ScanResult {
     /// The last event that was read; `None` if there was none.
     pub(in crate::postgres) last: Option<Id>,
     /// The last event before which no other can be inserted any more.
-    pub(in crate::postgres) settled: Option<Id>,
+    pub(super) settled: Option<Id>,
     /// Set if there may be more events behind it.
     pub(in crate::postgres) more: bool,
     /// The earliest time at which a part of the remaining rows can expire; `None` if none remain.
@@ -84,7 +84,7 @@ pub(in crate::postgres) struct ScanResult {
 
 /// The partition plans of all large days.
 #[derive(Debug, Default)]
-pub(in crate::postgres) struct PartitionPlans {
+pub(super) struct PartitionPlans {
     plans: BTreeMap<Day, PartitionPlan>,
 }
 
@@ -139,7 +139,7 @@ struct Scan {
 
 impl PartitionPlans {
     /// Drops the plans of all other days.
-    pub(in crate::postgres) fn keep_only(&mut self, days: &[Day]) {
+    pub(super) fn keep_only(&mut self, days: &[Day]) {
         self.plans.retain(|day, _| days.contains(day));
     }
 
@@ -149,19 +149,19 @@ impl PartitionPlans {
     }
 
     /// Drops the plan of a day that was dropped.
-    pub(in crate::postgres) fn forget_day(&mut self, day: Day) {
+    pub(super) fn forget_day(&mut self, day: Day) {
         self.plans.remove(&day);
     }
 
     /// Updates the plans after some tenants' retention periods have changed to these.
-    pub(in crate::postgres) fn policies_changed(&mut self, to: &[Kept]) {
+    pub(super) fn policies_changed(&mut self, to: &[Kept]) {
         for plan in self.plans.values_mut() {
             plan.policies_changed(to);
         }
     }
 
     /// Returns whether nothing of a day can expire yet.
-    pub(in crate::postgres) fn can_skip(&self, day: Day, now: Timestamp) -> bool {
+    pub(super) fn can_skip(&self, day: Day, now: Timestamp) -> bool {
         let plan = self.plans.get(&day);
         plan.and_then(|plan| plan.idle_until)
             .is_some_and(|until| until > now)
@@ -173,26 +173,21 @@ impl PartitionPlans {
     }
 
     /// Makes dropping a day be tried again in this run, because rows that prevented it are being deleted.
-    pub(in crate::postgres) fn try_again(&mut self, day: Day) {
+    pub(super) fn try_again(&mut self, day: Day) {
         if let Some(plan) = self.plans.get_mut(&day) {
             plan.round.tried = false;
         }
     }
 
     /// Reports tenants that have rows in a day, and the number after which there may be more.
-    pub(in crate::postgres) fn surveyed(
-        &mut self,
-        day: Day,
-        found: Vec<(i64, Kept)>,
-        above: Option<i64>,
-    ) {
+    pub(super) fn surveyed(&mut self, day: Day, found: Vec<(i64, Kept)>, above: Option<i64>) {
         if let Some(plan) = self.plans.get_mut(&day) {
             plan.surveyed(found, above);
         }
     }
 
     /// Reports a step.
-    pub(in crate::postgres) fn scanned(
+    pub(super) fn scanned(
         &mut self,
         day: Day,
         now: Timestamp,
@@ -457,7 +452,7 @@ fn before(day: Day) -> Id {
 }
 
 /// Returns the retention periods of a tenant that are shorter than those of the whole day.
-pub(in crate::postgres) fn early(kept: Kept, whole: Option<Kept>) -> Kept {
+pub(super) fn early(kept: Kept, whole: Option<Kept>) -> Kept {
     let Some(whole) = whole else {
         return kept;
     };

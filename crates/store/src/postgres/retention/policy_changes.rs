@@ -23,7 +23,7 @@ const MAX_CLOCK_STEP_BACK: Span = Span::from_mins(1);
 
 /// The retention settings and the change number of the last step.
 #[derive(Debug)]
-pub(in crate::postgres) struct SeenSettings {
+pub(super) struct SeenSettings {
     last: Option<i64>,
     /// The server's settings, for tenants without their own.
     retention: Option<Retention>,
@@ -54,7 +54,7 @@ impl SeenSettings {
 }
 
 /// Reads the changes since the last step, and updates or drops what depends on them.
-pub(in crate::postgres) async fn apply_changes(
+pub(super) async fn apply_changes(
     conn: &PgConnection,
     now: Timestamp,
     retention: &Retention,

@@ -41,21 +41,21 @@ pub(in crate::postgres) struct RunProgress {
     /// The last event of the previous step; `None` at the start of a run.
     pub(in crate::postgres) up_to: Option<Id>,
     /// Skip ranges of the days that are not large.
-    pub(in crate::postgres) skip_ranges: SkipRanges<Id>,
+    pub(super) skip_ranges: SkipRanges<Id>,
     /// The large days, as found at the start of the run.
-    pub(in crate::postgres) large: Option<Vec<Day>>,
+    pub(super) large: Option<Vec<Day>>,
     /// The partition plans of the large days.
-    pub(in crate::postgres) partition_plans: PartitionPlans,
+    pub(super) partition_plans: PartitionPlans,
     /// The retention settings of the last step, and the last change of tenants that was read.
-    pub(in crate::postgres) seen_settings: SeenSettings,
+    pub(super) seen_settings: SeenSettings,
     /// The last replay that was read; `None` after the last one.
     replays_up_to: Option<Id>,
     /// Time of the last search for empty days.
-    pub(in crate::postgres) emptied_at: Option<Timestamp>,
+    pub(super) emptied_at: Option<Timestamp>,
 }
 
 /// An event that a step reads.
-pub(in crate::postgres) struct ScannedEvent {
+pub(super) struct ScannedEvent {
     pub(in crate::postgres) id: Id,
     pub(in crate::postgres) tenant_no: i64,
     pub(in crate::postgres) created_at: Timestamp,
@@ -138,7 +138,7 @@ impl RunProgress {
     }
 
     /// Updates the plans after some tenants' retention periods have changed to these.
-    pub(in crate::postgres) fn policies_changed(&mut self, to: &[Kept]) {
+    pub(super) fn policies_changed(&mut self, to: &[Kept]) {
         self.skip_ranges.forget();
         self.partition_plans.policies_changed(to);
     }
@@ -176,11 +176,11 @@ pub(in crate::postgres) async fn delete_expired_entries(
 }
 
 /// The columns that [`read_event`] expects.
-pub(in crate::postgres) const EVENT_COLUMNS: &str = "id, tenant_no, created_at, idempotency_key, deliveries, \
+pub(super) const EVENT_COLUMNS: &str = "id, tenant_no, created_at, idempotency_key, deliveries, \
     payload_removed_at IS NOT NULL";
 
 /// Reads an event from a row of [`EVENT_COLUMNS`].
-pub(in crate::postgres) fn read_event(row: &tokio_postgres::Row) -> ScannedEvent {
+pub(super) fn read_event(row: &tokio_postgres::Row) -> ScannedEvent {
     let accepted = read_list(row.get(4)).into_iter();
     ScannedEvent {
         id: row.get(0),
@@ -193,10 +193,7 @@ pub(in crate::postgres) fn read_event(row: &tokio_postgres::Row) -> ScannedEvent
 }
 
 /// Returns the events of one step, and whether there may be more.
-pub(in crate::postgres) fn a_step(
-    rows: &[tokio_postgres::Row],
-    count: usize,
-) -> (Vec<ScannedEvent>, bool) {
+pub(super) fn a_step(rows: &[tokio_postgres::Row], count: usize) -> (Vec<ScannedEvent>, bool) {
     let mut deliveries = 0;
     let mut events: Vec<ScannedEvent> = Vec::with_capacity(rows.len());
     for event in rows.iter().map(read_event) {
@@ -226,7 +223,7 @@ async fn read_events(
 }
 
 /// Returns the retention periods of some tenants. Data of a deleted tenant is kept for the server's default periods.
-pub(in crate::postgres) async fn retention_by_tenant(
+pub(super) async fn retention_by_tenant(
     conn: &PgConnection,
     tenants: &[i64],
     retention: &Retention,
@@ -247,7 +244,7 @@ pub(in crate::postgres) async fn retention_by_tenant(
 }
 
 /// The same for the tenants of some events.
-pub(in crate::postgres) async fn kept_of_events(
+pub(super) async fn kept_of_events(
     conn: &PgConnection,
     events: &[ScannedEvent],
     retention: &Retention,
@@ -270,7 +267,7 @@ struct Expired {
 
 /// Deletes the expired parts of some events, which must be sorted by id. Also returns the earliest time at which a
 /// part of the rest can expire, or `None` if there is no rest.
-pub(in crate::postgres) async fn act(
+pub(super) async fn act(
     context: &mut WriteContext,
     now: Timestamp,
     mut events: Vec<ScannedEvent>,

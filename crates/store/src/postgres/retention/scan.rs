@@ -17,7 +17,7 @@ use crate::postgres::write::write_context::WriteContext;
 use crate::{Retention, RetentionStepResult};
 
 /// Runs one step. Returns what was deleted, and the position.
-pub(in crate::postgres) async fn run_scan_step(
+pub(super) async fn run_scan_step(
     context: &mut WriteContext,
     now: Timestamp,
     retention: &Retention,
@@ -40,7 +40,7 @@ pub(in crate::postgres) async fn run_scan_step(
 }
 
 /// Returns the last of these events before which no other can be inserted any more.
-pub(in crate::postgres) fn last_safe_id(events: &[ScannedEvent], now: Timestamp) -> Option<Id> {
+pub(super) fn last_safe_id(events: &[ScannedEvent], now: Timestamp) -> Option<Id> {
     let settled = now.0.saturating_sub(MAX_CLOCK_LAG.as_millis());
     let older = |event: &&ScannedEvent| ((event.id.0 >> 80) as u64) < settled;
     events.iter().rev().find(older).map(|event| event.id)

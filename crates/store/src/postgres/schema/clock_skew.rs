@@ -19,7 +19,7 @@ pub(in crate::postgres) struct IdRange {
 impl IdRange {
     /// Returns the range of ids that rows accepted in this time can have, if ids are ahead of their time by at most
     /// `clock_skew` milliseconds.
-    pub(in crate::postgres) fn between(
+    pub(super) fn between(
         since: Option<Timestamp>,
         until: Option<Timestamp>,
         clock_skew: u64,

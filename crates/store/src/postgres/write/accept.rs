@@ -34,14 +34,14 @@ pub(in crate::postgres) type Known = FxHashMap<(i64, String), (AcceptedEvent, Fi
 
 /// The result of accepting a batch of events.
 #[derive(Default)]
-pub(in crate::postgres) struct Acceptance<'a> {
+pub(super) struct Acceptance<'a> {
     /// The answer to each request.
     pub(in crate::postgres) answers: Vec<Ingest>,
     pub(in crate::postgres) events: EventColumns<'a>,
     pub(in crate::postgres) waiting: WaitingColumns<'a>,
     pub(in crate::postgres) keys: KeyColumns<'a>,
     /// Every new delivery, with its payload.
-    pub(in crate::postgres) handed_over: Vec<HandedOver>,
+    pub(super) handed_over: Vec<HandedOver>,
     pub(in crate::postgres) work: Work,
     pub(in crate::postgres) days: BTreeSet<Day>,
     /// The clock skews of event ids and of delivery ids (see `clock_skew`).
@@ -50,51 +50,51 @@ pub(in crate::postgres) struct Acceptance<'a> {
 
 /// Rows of `events`.
 #[derive(Default)]
-pub(in crate::postgres) struct EventColumns<'a> {
+pub(super) struct EventColumns<'a> {
     pub(in crate::postgres) ids: Vec<Id>,
     pub(in crate::postgres) tenants: Vec<i64>,
-    pub(in crate::postgres) created: Vec<i64>,
+    pub(super) created: Vec<i64>,
     pub(in crate::postgres) deliver_at: Vec<Option<i64>>,
-    pub(in crate::postgres) orderings: Vec<Option<i64>>,
+    pub(super) orderings: Vec<Option<i64>>,
     pub(in crate::postgres) tests: Vec<bool>,
     pub(in crate::postgres) types: Vec<&'a str>,
-    pub(in crate::postgres) content_types: Vec<Option<&'a str>>,
+    pub(super) content_types: Vec<Option<&'a str>>,
     pub(in crate::postgres) keys: Vec<Option<&'a str>>,
     pub(in crate::postgres) deliveries: Vec<Vec<u8>>,
     pub(in crate::postgres) payloads: Vec<&'a [u8]>,
-    pub(in crate::postgres) traces: Vec<Option<String>>,
+    pub(super) traces: Vec<Option<String>>,
 }
 
 /// Rows of `waiting`.
 #[derive(Default)]
-pub(in crate::postgres) struct WaitingColumns<'a> {
+pub(super) struct WaitingColumns<'a> {
     pub(in crate::postgres) ids: Vec<Id>,
     pub(in crate::postgres) events: Vec<Id>,
     pub(in crate::postgres) endpoints: Vec<i64>,
     pub(in crate::postgres) tenants: Vec<i64>,
-    pub(in crate::postgres) created: Vec<i64>,
-    pub(in crate::postgres) dues: Vec<i64>,
-    pub(in crate::postgres) give_ups: Vec<i64>,
-    pub(in crate::postgres) orderings: Vec<Option<i64>>,
+    pub(super) created: Vec<i64>,
+    pub(super) dues: Vec<i64>,
+    pub(super) give_ups: Vec<i64>,
+    pub(super) orderings: Vec<Option<i64>>,
     pub(in crate::postgres) types: Vec<&'a str>,
 }
 
 /// Rows of `idempotency`.
 #[derive(Default)]
-pub(in crate::postgres) struct KeyColumns<'a> {
+pub(super) struct KeyColumns<'a> {
     pub(in crate::postgres) tenants: Vec<i64>,
     pub(in crate::postgres) keys: Vec<&'a str>,
-    pub(in crate::postgres) fingerprints: Vec<&'a [u8]>,
+    pub(super) fingerprints: Vec<&'a [u8]>,
     pub(in crate::postgres) events: Vec<Id>,
 }
 
 /// The state that accepting events uses.
-pub(in crate::postgres) struct PlanContext<'s> {
+pub(super) struct PlanContext<'s> {
     pub(in crate::postgres) routes: &'s RoutingTable,
     pub(in crate::postgres) id_generator: &'s mut Mint,
     pub(in crate::postgres) count_changes: &'s mut CountChanges,
     /// Usage of tenants, for their limits.
-    pub(in crate::postgres) meters: &'s mut UsageMeters,
+    pub(super) meters: &'s mut UsageMeters,
     /// Events that are stored under idempotency keys, or that this batch stores.
     pub(in crate::postgres) known: Known,
 }
@@ -281,7 +281,7 @@ impl<'a> Acceptance<'a> {
 }
 
 /// Returns the events that are stored under the idempotency keys of these requests.
-pub(in crate::postgres) async fn look_up(
+pub(super) async fn look_up(
     conn: &PgConnection,
     routes: &RoutingTable,
     accepts: &[Accepting],
@@ -326,13 +326,13 @@ pub(in crate::postgres) async fn look_up(
 }
 
 /// Inserts rows into `events`.
-pub(in crate::postgres) const INSERT_EVENTS: &str = "INSERT INTO events (id, tenant_no, created_at, deliver_at, \
+pub(super) const INSERT_EVENTS: &str = "INSERT INTO events (id, tenant_no, created_at, deliver_at, \
     ordering, test, type, content_type, idempotency_key, deliveries, payload, trace) \
     SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], \
     $6::boolean[], $7::text[], $8::text[], $9::text[], $10::bytea[], $11::bytea[], $12::text[])";
 
 /// Inserts rows into `waiting`.
-pub(in crate::postgres) const INSERT_WAITING: &str = "INSERT INTO waiting (id, event_id, endpoint_no, tenant_no, \
+pub(super) const INSERT_WAITING: &str = "INSERT INTO waiting (id, event_id, endpoint_no, tenant_no, \
     created_at, due, first_due, give_up_at, ordering, attempts, spent, status, trigger, type) \
     SELECT id, event_id, endpoint_no, tenant_no, created_at, due, due, give_up_at, ordering, 0, 0, 0, \
     0, type FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[], \
@@ -341,15 +341,12 @@ pub(in crate::postgres) const INSERT_WAITING: &str = "INSERT INTO waiting (id, e
 
 /// Inserts rows into `idempotency`. A key that exists already aborts the transaction. The rows are sorted in the same
 /// order on all nodes, because an insert waits for other transactions that insert the same key.
-pub(in crate::postgres) const INSERT_KEYS: &str = "INSERT INTO idempotency (tenant_no, key, fingerprint, event_id) \
+pub(super) const INSERT_KEYS: &str = "INSERT INTO idempotency (tenant_no, key, fingerprint, event_id) \
     SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::uuid[]) \
     AS k (tenant_no, key, fingerprint, event_id) ORDER BY tenant_no, key COLLATE \"C\"";
 
 /// Inserts idempotency keys.
-pub(in crate::postgres) async fn insert_keys(
-    conn: &PgConnection,
-    it: &KeyColumns<'_>,
-) -> Result<(), DbError> {
+pub(super) async fn insert_keys(conn: &PgConnection, it: &KeyColumns<'_>) -> Result<(), DbError> {
     let sql = INSERT_KEYS;
     conn.execute(sql, &[&it.tenants, &it.keys, &it.fingerprints, &it.events])
         .await?;
@@ -357,7 +354,7 @@ pub(in crate::postgres) async fn insert_keys(
 }
 
 /// Inserts events.
-pub(in crate::postgres) async fn insert_events(
+pub(super) async fn insert_events(
     conn: &PgConnection,
     it: &EventColumns<'_>,
 ) -> Result<(), DbError> {
@@ -383,7 +380,7 @@ pub(in crate::postgres) async fn insert_events(
 }
 
 /// Inserts waiting deliveries.
-pub(in crate::postgres) async fn insert_waiting(
+pub(super) async fn insert_waiting(
     conn: &PgConnection,
     it: &WaitingColumns<'_>,
 ) -> Result<(), DbError> {

@@ -35,7 +35,7 @@ const MAX_NUMBERS: usize = 200_000;
 const MAX_OUTDATED: u32 = 3;
 /// Hot operations that are written together.
 #[derive(Default)]
-pub(in crate::postgres) struct Batch {
+pub(super) struct Batch {
     accepts: Vec<Accepting>,
     records: Vec<Recording>,
     recorded: FxHashSet<DeliveryId>,
@@ -47,13 +47,13 @@ pub(in crate::postgres) struct Batch {
 
 impl Batch {
     /// Adds events to accept.
-    pub(in crate::postgres) fn accept(&mut self, accepting: Accepting) {
+    pub(super) fn accept(&mut self, accepting: Accepting) {
         self.accepts.push(accepting);
     }
 
     /// Returns whether the batch has an attempt of the same delivery. The second attempt must be written after the
     /// first.
-    pub(in crate::postgres) fn records_already(&self, recording: &Recording) -> bool {
+    pub(super) fn records_already(&self, recording: &Recording) -> bool {
         self.recorded.contains(&recording.attempt.delivery.id())
     }
 
@@ -140,10 +140,7 @@ impl Batch {
 
 impl Writer {
     /// Writes a batch, and answers all its operations. Fails if the database cannot be reached.
-    pub(in crate::postgres) async fn write_batch(
-        &mut self,
-        mut batch: Batch,
-    ) -> Result<(), NotConnected> {
+    pub(super) async fn write_batch(&mut self, mut batch: Batch) -> Result<(), NotConnected> {
         if batch.len() == 0 {
             return Ok(());
         }

@@ -13,7 +13,7 @@ use crate::postgres::schema::columns::{EnumCode, Id};
 use crate::postgres::schema::delivery_rows::{DeliveryRow, ENDED, WAITING, granted, read};
 
 /// Returns the delivery with this id and locks its row until the commit.
-pub(in crate::postgres) async fn find_for_update(
+pub(super) async fn find_for_update(
     conn: &PgConnection,
     id: DeliveryId,
 ) -> Result<Option<DeliveryRow>, DbError> {
@@ -36,7 +36,7 @@ pub(in crate::postgres) async fn find_for_update(
 
 /// Writes a delivery that changed without an attempt, to the table that its new state belongs to, and updates the
 /// counts. The caller must hold the row's lock, by [`find_for_update`].
-pub(in crate::postgres) async fn write_changed(
+pub(super) async fn write_changed(
     context: &mut WriteContext,
     before: &DeliveryRow,
     after: &Delivery,

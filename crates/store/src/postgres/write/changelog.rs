@@ -18,7 +18,7 @@ pub(in crate::postgres) const MAX_CHANGES: i64 = 10_000;
 pub(in crate::postgres) const TENANT: i16 = 0;
 
 /// Returns the stored form of a change.
-pub(in crate::postgres) fn written(change: &Change) -> (i16, String) {
+pub(super) fn written(change: &Change) -> (i16, String) {
     match change {
         Change::Tenant(tenant) => (TENANT, tenant.to_string()),
         Change::Endpoint(endpoint) => (1, endpoint.to_string()),
@@ -52,10 +52,7 @@ pub(in crate::postgres) fn read(kind: i16, id: &str) -> Option<Change> {
 }
 
 /// Appends changes. The caller must hold the directory exclusively.
-pub(in crate::postgres) async fn append(
-    conn: &PgConnection,
-    changes: &[Change],
-) -> Result<(), DbError> {
+pub(super) async fn append(conn: &PgConnection, changes: &[Change]) -> Result<(), DbError> {
     let (kinds, ids): (Vec<i16>, Vec<String>) = changes.iter().map(written).unzip();
     let count = changes.len() as i64;
     conn.execute(

@@ -10,7 +10,7 @@ use crate::codes::RowStatus;
 use crate::postgres::schema::ALL_ENDPOINTS;
 
 /// Adds differences, sorted by endpoint. Takes endpoints, waiting counts, failed counts, and the slot.
-pub(in crate::postgres) const COUNT: &str = "INSERT INTO tally AS t (endpoint_no, slot, waiting, dead) \
+pub(super) const COUNT: &str = "INSERT INTO tally AS t (endpoint_no, slot, waiting, dead) \
     SELECT endpoint_no, $4, waiting, dead \
     FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS d (endpoint_no, waiting, dead) \
     ON CONFLICT (endpoint_no, slot) \

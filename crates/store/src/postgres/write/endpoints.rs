@@ -144,11 +144,7 @@ pub(in crate::postgres) async fn stand(
 }
 
 /// Writes the health of an endpoint, if it is newer than the stored one.
-pub(in crate::postgres) async fn remember(
-    conn: &PgConnection,
-    no: i64,
-    health: &Health,
-) -> Result<(), DbError> {
+pub(super) async fn remember(conn: &PgConnection, no: i64, health: &Health) -> Result<(), DbError> {
     conn.execute(
         "UPDATE healths SET health = $2, revision = $3, tripped = $4 \
          WHERE endpoint_no = $1 AND revision < $3",

@@ -9,18 +9,18 @@
 //! was planned with. Answers are sent after the commit. A caller whose answer was lost is told that the outcome is
 //! unknown.
 
-pub(in crate::postgres) mod accept;
+mod accept;
 pub(in crate::postgres) mod alerts;
 pub(in crate::postgres) mod audit;
 pub(in crate::postgres) mod batch;
 mod batch_statements;
-pub(in crate::postgres) mod changed_delivery;
+mod changed_delivery;
 pub(in crate::postgres) mod changelog;
 pub(in crate::postgres) mod count_changes;
 pub(in crate::postgres) mod directory;
 pub(in crate::postgres) mod endpoints;
-pub(in crate::postgres) mod new_waiting;
-pub(in crate::postgres) mod notify;
+mod new_waiting;
+mod notify;
 pub(in crate::postgres) mod notify_message;
 pub(in crate::postgres) mod operation;
 pub(in crate::postgres) mod outbox;

@@ -14,7 +14,7 @@ use crate::postgres::schema::delivery_rows::{DeliveryRow, granted};
 
 /// Rows to insert into `waiting`, as columns.
 #[derive(Debug, Default)]
-pub(in crate::postgres) struct NewWaitingRows {
+pub(super) struct NewWaitingRows {
     ids: Vec<Id>,
     events: Vec<Id>,
     endpoints: Vec<i64>,

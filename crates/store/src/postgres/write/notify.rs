@@ -11,7 +11,7 @@ use crate::postgres::schema::columns::Id;
 
 /// The statement that notifies the owners of these shards, except this node. Takes shards, endpoints, due times, and
 /// this node's number.
-pub(in crate::postgres) fn notify_sql() -> String {
+pub(super) fn notify_sql() -> String {
     format!(
         "SELECT pg_notify('{CLUSTER_CHANNEL}_' || owner, {WORK_PAYLOAD_SQL}) \
          FROM unnest($1::smallint[], $2::uuid[], $3::bigint[]) AS g (shard, id, due) \

@@ -19,15 +19,15 @@ use posthaste_core::time::Timestamp;
 /// The channel for all nodes.
 pub(in crate::postgres) const CLUSTER_CHANNEL: &str = "posthaste";
 /// The payload on [`CLUSTER_CHANNEL`] for new entries of the change log.
-pub(in crate::postgres) const CHANGES: &str = "changes";
+pub(super) const CHANGES: &str = "changes";
 /// The payload for a node that has questions or answers to read.
-pub(in crate::postgres) const MAIL: &str = "mail";
+pub(super) const MAIL: &str = "mail";
 /// Maximum number of endpoints in a payload. PostgreSQL allows less than 8,000 bytes; an endpoint takes at most 57.
 const MAX_LISTED_ENDPOINTS: usize = 128;
 
 /// The payload that notifies an owner of work, as an SQL aggregate over rows with an endpoint's `id` and the `due`
 /// time of its earliest work.
-pub(in crate::postgres) const WORK_PAYLOAD_SQL: &str = "CASE WHEN count(*) <= 128 \
+pub(super) const WORK_PAYLOAD_SQL: &str = "CASE WHEN count(*) <= 128 \
      THEN 'work ' || string_agg(id::text || '=' || due::text, ' ') ELSE 'work' END";
 
 /// Returns the channel of one node.

@@ -21,7 +21,7 @@ use crate::{MAX_PENDING_NOTIFICATIONS, MaxEmailDelay, Notification, PendingEmail
 
 /// Notices to insert.
 #[derive(Default)]
-pub(in crate::postgres) struct NoticeColumns {
+pub(super) struct NoticeColumns {
     scopes: Vec<i64>,
     at: Vec<i64>,
     names: Vec<&'static str>,
@@ -49,7 +49,7 @@ impl NoticeColumns {
 }
 
 /// Inserts notices, numbered in commit order. Above the limit the oldest ones are deleted.
-pub(in crate::postgres) const NOTICE: &str = "WITH last AS (UPDATE meta SET value = value + cardinality($1::bigint[]) \
+pub(super) const NOTICE: &str = "WITH last AS (UPDATE meta SET value = value + cardinality($1::bigint[]) \
     WHERE name = 'last_notice' RETURNING value), \
     dropped AS (DELETE FROM notices WHERE number <= (SELECT value FROM last) - $5) \
     INSERT INTO notices (number, endpoint_no, at, name, detail) \
@@ -58,10 +58,7 @@ pub(in crate::postgres) const NOTICE: &str = "WITH last AS (UPDATE meta SET valu
     WITH ORDINALITY AS n (scope, at, name, detail, place)";
 
 /// Inserts notices.
-pub(in crate::postgres) async fn keep_notices(
-    conn: &PgConnection,
-    it: &NoticeColumns,
-) -> Result<(), DbError> {
+pub(super) async fn keep_notices(conn: &PgConnection, it: &NoticeColumns) -> Result<(), DbError> {
     let most = MAX_PENDING_NOTIFICATIONS as i64;
     let params: [&(dyn ToSql + Sync); 5] = [&it.scopes, &it.at, &it.names, &it.details, &most];
     conn.execute(NOTICE, &params).await?;
@@ -91,7 +88,7 @@ impl Failed {
 }
 
 /// Adds failures, sorted by endpoint and cause.
-pub(in crate::postgres) const FAIL: &str = "INSERT INTO failures AS f (endpoint_no, reason, kind, count, first_at, last_at, example) \
+pub(super) const FAIL: &str = "INSERT INTO failures AS f (endpoint_no, reason, kind, count, first_at, last_at, example) \
     SELECT * FROM unnest($1::bigint[], $2::smallint[], $3::smallint[], $4::bigint[], $5::bigint[], \
     $6::bigint[], $7::uuid[]) ON CONFLICT (endpoint_no, reason, kind) DO UPDATE SET \
     count = f.count + excluded.count, first_at = LEAST(f.first_at, excluded.first_at), \

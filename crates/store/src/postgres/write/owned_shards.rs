@@ -78,7 +78,7 @@ impl OwnedShards {
     }
 
     /// Returns whether this node still owns the shard as it did under this tenure.
-    pub(in crate::postgres) fn is_current(&self, ownership: Ownership) -> bool {
+    pub(super) fn is_current(&self, ownership: Ownership) -> bool {
         let inner = self.lock();
         let epoch = inner.epochs[usize::from(ownership.shard.number())];
         ownership.epoch.is_some() && (inner.me, epoch) == (ownership.me, ownership.epoch)
@@ -120,7 +120,7 @@ impl OwnedShards {
     }
 
     /// Reports that the database refused a write as owner: another node has taken the shard over.
-    pub(in crate::postgres) fn report_fenced(&self) {
+    pub(super) fn report_fenced(&self) {
         self.fenced.notify_one();
     }
 

@@ -32,40 +32,40 @@ use crate::{AttemptDetail, AttemptEntry, DisabledReason, Done, RetryResult, Swee
 
 /// The rows that a batch of attempts changes.
 #[derive(Default)]
-pub(in crate::postgres) struct Recorded {
+pub(super) struct Recorded {
     pub(in crate::postgres) ended: EndedColumns,
     pub(in crate::postgres) waiting: WaitingColumns,
-    pub(in crate::postgres) healths: FxHashMap<i64, Health>,
+    pub(super) healths: FxHashMap<i64, Health>,
     pub(in crate::postgres) failed: Failed,
     pub(in crate::postgres) notices: NoticeColumns,
 }
 
 /// Deliveries that have ended.
 #[derive(Default)]
-pub(in crate::postgres) struct EndedColumns {
+pub(super) struct EndedColumns {
     pub(in crate::postgres) ids: Vec<Id>,
     pub(in crate::postgres) attempts: Vec<i32>,
     pub(in crate::postgres) spent: Vec<i32>,
     pub(in crate::postgres) at: Vec<i64>,
-    pub(in crate::postgres) statuses: Vec<i16>,
-    pub(in crate::postgres) reasons: Vec<Option<i16>>,
+    pub(super) statuses: Vec<i16>,
+    pub(super) reasons: Vec<Option<i16>>,
     pub(in crate::postgres) kinds: Vec<Option<i16>>,
-    pub(in crate::postgres) delays: Vec<Option<i64>>,
+    pub(super) delays: Vec<Option<i64>>,
     pub(in crate::postgres) granted: Vec<Option<String>>,
     pub(in crate::postgres) last: Vec<String>,
 }
 
 /// Deliveries that keep waiting.
 #[derive(Default)]
-pub(in crate::postgres) struct WaitingColumns {
+pub(super) struct WaitingColumns {
     pub(in crate::postgres) ids: Vec<Id>,
     pub(in crate::postgres) attempts: Vec<i32>,
     pub(in crate::postgres) spent: Vec<i32>,
     pub(in crate::postgres) due: Vec<i64>,
-    pub(in crate::postgres) statuses: Vec<i16>,
-    pub(in crate::postgres) triggers: Vec<i16>,
+    pub(super) statuses: Vec<i16>,
+    pub(super) triggers: Vec<i16>,
     pub(in crate::postgres) kinds: Vec<Option<i16>>,
-    pub(in crate::postgres) delays: Vec<Option<i64>>,
+    pub(super) delays: Vec<Option<i64>>,
     pub(in crate::postgres) granted: Vec<Option<String>>,
     pub(in crate::postgres) last: Vec<String>,
 }
@@ -151,7 +151,7 @@ fn detail_of(news: News) -> serde_json::Value {
 
 /// Moves ended deliveries from `waiting` to `ended`. A delivery that has changed since its attempt started aborts the
 /// transaction.
-pub(in crate::postgres) const MOVE_ENDED: &str = "WITH gone AS (DELETE FROM waiting w USING unnest($1::uuid[], $2::int[], \
+pub(super) const MOVE_ENDED: &str = "WITH gone AS (DELETE FROM waiting w USING unnest($1::uuid[], $2::int[], \
     $3::int[], $4::bigint[], $5::smallint[], $6::smallint[], $7::smallint[], $8::bigint[], $9::text[], \
     $10::text[]) AS g (id, attempts, spent, ended_at, status, reason, kind, delay_ms, granted, last) \
     WHERE w.id = g.id AND w.attempts = g.attempts - 1 \
@@ -165,7 +165,7 @@ pub(in crate::postgres) const MOVE_ENDED: &str = "WITH gone AS (DELETE FROM wait
 
 /// Updates deliveries that keep waiting, and inserts their attempts. A delivery that has changed since its attempt
 /// started aborts the transaction.
-pub(in crate::postgres) const UPDATE_WAITING: &str = "WITH moved AS (UPDATE waiting w SET attempts = g.attempts, \
+pub(super) const UPDATE_WAITING: &str = "WITH moved AS (UPDATE waiting w SET attempts = g.attempts, \
     spent = g.spent, due = g.due, status = g.status, trigger = g.trigger, kind = g.kind, \
     delay_ms = g.delay_ms, granted = g.granted, last = g.last \
     FROM unnest($1::uuid[], $2::int[], $3::int[], $4::bigint[], $5::smallint[], $6::smallint[], \
@@ -176,16 +176,13 @@ pub(in crate::postgres) const UPDATE_WAITING: &str = "WITH moved AS (UPDATE wait
     SELECT demand(count(*) = cardinality($1)) FROM moved";
 
 /// Writes endpoint healths that are newer than the stored ones. The rows must be sorted by endpoint.
-pub(in crate::postgres) const WRITE_HEALTHS: &str = "INSERT INTO healths AS h (endpoint_no, revision, tripped, health) \
+pub(super) const WRITE_HEALTHS: &str = "INSERT INTO healths AS h (endpoint_no, revision, tripped, health) \
     SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::boolean[], $4::text[]) \
     ON CONFLICT (endpoint_no) DO UPDATE SET revision = excluded.revision, tripped = excluded.tripped, \
     health = excluded.health WHERE h.revision < excluded.revision";
 
 /// Moves deliveries that have ended.
-pub(in crate::postgres) async fn end(
-    conn: &PgConnection,
-    it: &EndedColumns,
-) -> Result<(), DbError> {
+pub(super) async fn end(conn: &PgConnection, it: &EndedColumns) -> Result<(), DbError> {
     conn.execute(
         MOVE_ENDED,
         &[
@@ -206,10 +203,7 @@ pub(in crate::postgres) async fn end(
 }
 
 /// Updates deliveries that keep waiting.
-pub(in crate::postgres) async fn wait_on(
-    conn: &PgConnection,
-    it: &WaitingColumns,
-) -> Result<(), DbError> {
+pub(super) async fn wait_on(conn: &PgConnection, it: &WaitingColumns) -> Result<(), DbError> {
     conn.execute(
         UPDATE_WAITING,
         &[
@@ -230,7 +224,7 @@ pub(in crate::postgres) async fn wait_on(
 }
 
 /// Writes endpoint healths.
-pub(in crate::postgres) async fn remember(
+pub(super) async fn remember(
     conn: &PgConnection,
     healths: &FxHashMap<i64, Health>,
 ) -> Result<(), DbError> {

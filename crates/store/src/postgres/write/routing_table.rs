@@ -22,17 +22,17 @@ use crate::{Change, StoreSettings};
 
 /// An endpoint that is not deleted.
 #[derive(Clone, Debug)]
-pub(in crate::postgres) struct EndpointRoute {
+pub(super) struct EndpointRoute {
     pub(in crate::postgres) no: i64,
     pub(in crate::postgres) id: EndpointId,
     pub(in crate::postgres) standing: Standing,
     pub(in crate::postgres) patterns: Vec<Pattern>,
-    pub(in crate::postgres) give_up_after: Span,
+    pub(super) give_up_after: Span,
 }
 
 impl EndpointRoute {
     /// Returns whether events make deliveries for this endpoint at all.
-    pub(in crate::postgres) fn accepts_deliveries(&self) -> bool {
+    pub(super) fn accepts_deliveries(&self) -> bool {
         match self.standing {
             Standing::Enabled | Standing::Paused => true,
             Standing::Disabled | Standing::Deleted => false,
@@ -40,14 +40,14 @@ impl EndpointRoute {
     }
 
     /// Returns whether the endpoint gets events of this type.
-    pub(in crate::postgres) fn gets(&self, event_type: &EventType) -> bool {
+    pub(super) fn gets(&self, event_type: &EventType) -> bool {
         self.accepts_deliveries() && wants(&self.patterns, event_type)
     }
 }
 
 /// A tenant and its endpoints, sorted by id.
 #[derive(Clone, Debug)]
-pub(in crate::postgres) struct TenantRoutes {
+pub(super) struct TenantRoutes {
     pub(in crate::postgres) no: i64,
     pub(in crate::postgres) policy: Option<Value>,
     pub(in crate::postgres) endpoints: Vec<EndpointRoute>,
@@ -73,7 +73,7 @@ pub(in crate::postgres) struct RoutingTable {
 
 impl RoutingTable {
     /// Returns a tenant.
-    pub(in crate::postgres) fn tenant(&self, tenant: &TenantId) -> Option<&Arc<TenantRoutes>> {
+    pub(super) fn tenant(&self, tenant: &TenantId) -> Option<&Arc<TenantRoutes>> {
         self.tenants.get(tenant)
     }
 
@@ -83,12 +83,12 @@ impl RoutingTable {
     }
 
     /// Returns whether the table must be brought up to date before use.
-    pub(in crate::postgres) fn is_stale(&self) -> bool {
+    pub(super) fn is_stale(&self) -> bool {
         self.stale || self.known.is_none()
     }
 
     /// Notes that the directory has changed.
-    pub(in crate::postgres) fn mark_stale(&mut self) {
+    pub(super) fn mark_stale(&mut self) {
         self.stale = true;
     }
 

@@ -71,20 +71,14 @@ pub(in crate::postgres) async fn end(
 }
 
 /// Ends the sessions of a tenant that is being deleted.
-pub(in crate::postgres) async fn delete_of_tenant(
-    conn: &PgConnection,
-    tenant_no: i64,
-) -> Result<(), DbError> {
+pub(super) async fn delete_of_tenant(conn: &PgConnection, tenant_no: i64) -> Result<(), DbError> {
     let sql = "DELETE FROM passes WHERE tenant_no = $1";
     conn.execute(sql, &[&tenant_no]).await?;
     Ok(())
 }
 
 /// Ends the sessions of keys that are being revoked.
-pub(in crate::postgres) async fn delete_of_keys(
-    conn: &PgConnection,
-    keys: &[KeyHash],
-) -> Result<(), DbError> {
+pub(super) async fn delete_of_keys(conn: &PgConnection, keys: &[KeyHash]) -> Result<(), DbError> {
     let keys: Vec<&[u8]> = keys.iter().map(|hash| hash.0.as_slice()).collect();
     let sql = "DELETE FROM passes WHERE key_hash = ANY ($1)";
     conn.execute(sql, &[&keys]).await?;

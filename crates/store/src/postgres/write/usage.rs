@@ -44,14 +44,14 @@ pub(in crate::postgres) const SET: &str = "UPDATE meters m SET arrival_ns = g.ar
     WHERE m.tenant_no = g.tenant_no";
 
 /// Counts accepted events, in the slot of this writer.
-pub(in crate::postgres) const COUNT: &str = "INSERT INTO usage AS u (month, tenant_no, slot, events) \
+pub(super) const COUNT: &str = "INSERT INTO usage AS u (month, tenant_no, slot, events) \
     SELECT month, tenant_no, $4, events \
     FROM unnest($1::integer[], $2::bigint[], $3::bigint[]) AS g (month, tenant_no, events) \
     ON CONFLICT (month, tenant_no, slot) DO UPDATE SET events = u.events + excluded.events";
 
 /// Usage of tenants, by tenant number: as it was read, and with the events of a batch added.
 #[derive(Clone, Debug, Default)]
-pub(in crate::postgres) struct UsageMeters {
+pub(super) struct UsageMeters {
     arrivals: FxHashMap<i64, u64>,
     months: FxHashMap<(Month, i64), u64>,
     set: BTreeMap<i64, u64>,
@@ -59,7 +59,7 @@ pub(in crate::postgres) struct UsageMeters {
 }
 
 /// Rows to add to `usage`: months, tenants, events.
-pub(in crate::postgres) type UsageColumns = (Vec<i32>, Vec<i64>, Vec<i64>);
+pub(super) type UsageColumns = (Vec<i32>, Vec<i64>, Vec<i64>);
 
 impl UsageMeters {
     /// Locks the meters of the limited tenants among these requests, and reads their usage. Begins a transaction
@@ -143,13 +143,13 @@ impl UsageMeters {
     }
 
     /// Returns the parameters of [`SET`], or `None` if there is nothing to set.
-    pub(in crate::postgres) fn to_set(&self) -> Option<(Vec<i64>, Vec<i64>)> {
+    pub(super) fn to_set(&self) -> Option<(Vec<i64>, Vec<i64>)> {
         let set = self.set.iter().map(|(no, ns)| (*no, *ns as i64));
         (!self.set.is_empty()).then(|| set.unzip())
     }
 
     /// Returns the parameters of [`COUNT`], sorted, or `None` if no event was accepted.
-    pub(in crate::postgres) fn to_count(&self) -> Option<UsageColumns> {
+    pub(super) fn to_count(&self) -> Option<UsageColumns> {
         let mut columns = UsageColumns::default();
         for ((month, tenant_no), events) in &self.counted {
             if *events > 0 {
@@ -175,7 +175,7 @@ async fn forget(conn: &PgConnection, month: Month) -> Result<(), DbError> {
 impl Writer {
     /// Deletes old usage once a month, after events were accepted. A failure does no harm: the next month deletes
     /// more.
-    pub(in crate::postgres) async fn delete_old_usage(&mut self, month: Option<Month>) {
+    pub(super) async fn delete_old_usage(&mut self, month: Option<Month>) {
         let Some(month) = month.filter(|month| self.context.cache.forgot_in != Some(*month)) else {
             return;
         };

@@ -63,7 +63,7 @@ pub(in crate::postgres) struct WriterCache {
     /// Progress of the retention run.
     pub(in crate::postgres) retention_progress: RunProgress,
     /// The month in which the usage of old months was last deleted.
-    pub(in crate::postgres) forgot_in: Option<Month>,
+    pub(super) forgot_in: Option<Month>,
 }
 
 /// Side effects of a transaction, besides its rows.
@@ -80,7 +80,7 @@ pub(in crate::postgres) struct SideEffects {
 }
 
 /// Checks the directory version and the ownership that a transaction relies on.
-pub(in crate::postgres) const GUARD: &str = "SELECT guard($1, $2, $3, $4)";
+pub(super) const GUARD: &str = "SELECT guard($1, $2, $3, $4)";
 
 impl WriteContext {
     /// Locks the directory exclusively and brings the routing table up to date. Until the commit no other transaction
@@ -93,7 +93,7 @@ impl WriteContext {
     }
 
     /// Locks the directory against changes until the commit, and brings the routing table up to date.
-    pub(in crate::postgres) async fn lock_directory_shared(&mut self) -> Result<(), DbError> {
+    pub(super) async fn lock_directory_shared(&mut self) -> Result<(), DbError> {
         let sql = "SELECT pg_advisory_xact_lock_shared($1)";
         self.conn.execute(sql, &[&lock::DIRECTORY]).await?;
         self.routes.refresh(&self.conn, &self.settings).await
@@ -101,7 +101,7 @@ impl WriteContext {
 
     /// Checks that this node owns the endpoint, and keeps it so until the commit. Otherwise the operation ends with
     /// its answer for a lost ownership.
-    pub(in crate::postgres) async fn guard(&self, endpoint: EndpointId) -> Result<(), DbError> {
+    pub(super) async fn guard(&self, endpoint: EndpointId) -> Result<(), DbError> {
         self.guard_ownership(self.owned_shards.ownership(endpoint))
             .await
     }
@@ -128,12 +128,12 @@ impl WriteContext {
     }
 
     /// Returns a tenant, unless it is deleted.
-    pub(in crate::postgres) fn tenant(&self, tenant: &TenantId) -> Option<Arc<TenantRoutes>> {
+    pub(super) fn tenant(&self, tenant: &TenantId) -> Option<Arc<TenantRoutes>> {
         self.routes.tenant(tenant).cloned()
     }
 
     /// Returns a number that no tenant or endpoint has had. The caller must hold the directory exclusively.
-    pub(in crate::postgres) async fn next_number(&self) -> Result<i64, DbError> {
+    pub(super) async fn next_number(&self) -> Result<i64, DbError> {
         let sql = "UPDATE directory SET last_no = last_no + 1 RETURNING last_no";
         Ok(self.conn.query_one(sql, &[]).await?.get(0))
     }
@@ -154,7 +154,7 @@ impl WriteContext {
     }
 
     /// Registers that a delivery is due at an endpoint, so that the owner is notified.
-    pub(in crate::postgres) fn notify_work(&mut self, endpoint: EndpointId, due: Timestamp) {
+    pub(super) fn notify_work(&mut self, endpoint: EndpointId, due: Timestamp) {
         self.effects.work.add(endpoint, due);
     }
 
@@ -180,7 +180,7 @@ impl WriteContext {
     }
 
     /// Writes the side effects of the operation. The last step before the commit.
-    pub(in crate::postgres) async fn write_effects(&mut self) -> Result<(), DbError> {
+    pub(super) async fn write_effects(&mut self) -> Result<(), DbError> {
         let slot = self.slot();
         if let Some((endpoints, waiting, dead)) = self.effects.count_changes.columns() {
             let params: [&(dyn ToSql + Sync); 4] = [&endpoints, &waiting, &dead, &slot];
@@ -199,7 +199,7 @@ impl WriteContext {
     }
 
     /// Applies the side effects to memory after the commit.
-    pub(in crate::postgres) fn apply_effects(&mut self) {
+    pub(super) fn apply_effects(&mut self) {
         let effects = std::mem::take(&mut self.effects);
         self.partitions.settle();
         if !effects.changes.is_empty() {
@@ -216,7 +216,7 @@ impl WriteContext {
     /// Drops cached state after a reconnect. The new connection may lead to another server that lacks the last
     /// commits of the old one, so nothing that was read before is valid. Clearing the due watermarks also finds
     /// deliveries whose commit was never confirmed.
-    pub(in crate::postgres) fn reset_caches(&mut self) {
+    pub(super) fn reset_caches(&mut self) {
         self.routes.forget();
         self.numbers.clear();
         self.clock_skews = (0, 0);
@@ -225,7 +225,7 @@ impl WriteContext {
     }
 
     /// Drops the side effects after a rollback.
-    pub(in crate::postgres) fn discard_effects(&mut self) {
+    pub(super) fn discard_effects(&mut self) {
         self.effects = SideEffects::default();
         self.partitions.rolled_back();
     }

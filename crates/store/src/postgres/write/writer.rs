@@ -25,7 +25,7 @@ const LOG_TARGET: &str = "posthaste_store::postgres::writer";
 /// Maximum number of tries of one operation or batch.
 pub(in crate::postgres) const MAX_TRIES: usize = 10;
 /// No more retries after this time, because all other operations wait behind this one.
-pub(in crate::postgres) const RETRY_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const RETRY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A writer task.
 pub(in crate::postgres) struct Writer {
@@ -150,7 +150,7 @@ impl Writer {
     }
 
     /// Rolls back a failed transaction, and drops the connection if it is unusable.
-    pub(in crate::postgres) async fn roll_back(&mut self, fault: &DbError) {
+    pub(super) async fn roll_back(&mut self, fault: &DbError) {
         self.context.discard_effects();
         let kind = fault.kind();
         if kind == ErrorKind::NoPartition {
