@@ -77,14 +77,14 @@ pub(crate) struct Start {
 impl Start {
     /// Returns the start of the page that follows the group `before`, for one endpoint or for all.
     pub(crate) fn after(before: Option<DeadGroupKey>, only: Option<EndpointId>) -> Start {
-        let told = before.map(|(endpoint, kind)| (endpoint, rank(kind)));
+        let last_group = before.map(|(endpoint, kind)| (endpoint, rank(kind)));
         match only {
             None => Start {
-                first: told,
-                below: Some(told.map_or(EndpointId(u128::MAX), |(endpoint, _)| endpoint)),
+                first: last_group,
+                below: Some(last_group.map_or(EndpointId(u128::MAX), |(endpoint, _)| endpoint)),
             },
             Some(only) => {
-                let rank = match told {
+                let rank = match last_group {
                     None => FIRST_RANK,
                     Some((endpoint, _)) if only < endpoint => FIRST_RANK,
                     Some((endpoint, rank)) if only == endpoint => rank,

@@ -59,7 +59,7 @@ impl<K: Ord + Copy> SkipRanges<K> {
 
     /// Records that all keys above `above` up to `up_to` were examined. With `until`, nothing in this range can
     /// expire before that time; without it, the range is not skipped.
-    pub(crate) fn looked_at(&mut self, above: K, up_to: K, until: Option<Timestamp>) {
+    pub(crate) fn examined(&mut self, above: K, up_to: K, until: Option<Timestamp>) {
         if up_to <= above {
             return;
         }
@@ -120,8 +120,8 @@ mod tests {
     #[test]
     fn what_cannot_go_yet_is_passed_over_until_it_can() {
         let mut ranges = SkipRanges::default();
-        ranges.looked_at(0, 10, later(3_600));
-        ranges.looked_at(10, 20, later(7_200));
+        ranges.examined(0, 10, later(3_600));
+        ranges.examined(10, 20, later(7_200));
         assert_eq!(ranges.pass_over(0, NOW), 20);
         assert_eq!(ranges.pass_over(10, NOW), 20);
         assert_eq!(ranges.pass_over(20, NOW), 20);
@@ -133,11 +133,11 @@ mod tests {
     #[test]
     fn what_is_not_known_is_looked_at() {
         let mut ranges = SkipRanges::default();
-        ranges.looked_at(0, 10, None);
-        ranges.looked_at(10, 20, later(60));
+        ranges.examined(0, 10, None);
+        ranges.examined(10, 20, later(60));
         assert_eq!(ranges.pass_over(0, NOW), 0);
         // A newer result replaces an older one where they overlap; the rest of the older one stays valid.
-        ranges.looked_at(5, 15, later(30));
+        ranges.examined(5, 15, later(30));
         assert_eq!(ranges.pass_over(5, NOW), 20);
         assert_eq!(ranges.pass_over(5, NOW.after(Span::from_secs(30))), 5);
         assert_eq!(ranges.pass_over(15, NOW.after(Span::from_secs(30))), 20);
@@ -148,8 +148,8 @@ mod tests {
     fn what_is_passed_over_says_when_it_can_go() {
         let mut ranges = SkipRanges::default();
         assert_eq!(ranges.passed(0, NOW), (0, None));
-        ranges.looked_at(0, 10, later(7_200));
-        ranges.looked_at(10, 20, later(3_600));
+        ranges.examined(0, 10, later(7_200));
+        ranges.examined(10, 20, later(3_600));
         assert_eq!(ranges.passed(0, NOW), (20, later(3_600)));
         assert_eq!(ranges.passed(0, NOW.after(Span::from_secs(3_600))).0, 10);
     }
@@ -175,7 +175,7 @@ mod tests {
                     there.remove(&made);
                 }
                 let first = left.first().map(|made| Timestamp((made + KEPT) * 1_000));
-                ranges.looked_at(above, last, first);
+                ranges.examined(above, last, first);
                 looks += 1;
                 if piece.len() < step {
                     break;
@@ -204,7 +204,7 @@ mod tests {
     fn neighbours_become_one_and_the_earlier_moment_counts() {
         let mut ranges = SkipRanges::default();
         for piece in 0..100_u64 {
-            ranges.looked_at(piece, piece + 1, later(60 + piece % 2));
+            ranges.examined(piece, piece + 1, later(60 + piece % 2));
         }
         assert_eq!(ranges.ranges.len(), 1);
         assert_eq!(ranges.pass_over(0, NOW.after(Span::from_secs(59))), 100);
@@ -214,8 +214,8 @@ mod tests {
     #[test]
     fn what_has_changed_is_looked_at_again() {
         let mut ranges = SkipRanges::default();
-        ranges.looked_at(0, 10, later(3_600));
-        ranges.looked_at(10, 20, later(7_200));
+        ranges.examined(0, 10, later(3_600));
+        ranges.examined(10, 20, later(7_200));
         ranges.invalidate_at(21);
         assert_eq!(ranges.pass_over(0, NOW), 20);
         ranges.invalidate_at(10);
@@ -229,7 +229,7 @@ mod tests {
     fn no_more_than_so_many_are_remembered() {
         let mut ranges = SkipRanges::default();
         for piece in 0..2 * MAX_SKIP_RANGES as u64 {
-            ranges.looked_at(piece, piece + 1, later(3_600 * (piece + 1)));
+            ranges.examined(piece, piece + 1, later(3_600 * (piece + 1)));
         }
         assert!(ranges.ranges.len() <= MAX_SKIP_RANGES);
     }

@@ -9,12 +9,11 @@ use posthaste_core::time::Timestamp;
 use posthaste_core::trace::TraceContext;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::delivery_rows;
-use super::event_rows;
 use super::group_commit::{WriteContext, number, set_number};
 use super::routing_table::{Route, TenantRoutes};
 use super::row_keys::{Key, id_at, key_of, tail_of};
 use super::schema::meta;
+use super::{delivery_rows, event_rows};
 use crate::accept_plan::{EventDecision, plan};
 use crate::codes::ms;
 use crate::delivery_state::status_of;

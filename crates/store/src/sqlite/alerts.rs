@@ -98,7 +98,7 @@ fn raise(
     if added == 0 {
         return Ok(CreateResult::Taken);
     }
-    tell(conn, now, scope, RAISED, alert)?;
+    notify(conn, now, scope, RAISED, alert)?;
     Ok(CreateResult::Created)
 }
 
@@ -118,11 +118,11 @@ fn resolve(
     let (alert, scope) = conn
         .prepare_cached(&format!("SELECT {COLUMNS}, a.scope {FROM} WHERE a.id = ?1"))?
         .query_row([id], |row| Ok((read(row)?, row.get(9)?)))?;
-    tell(conn, now, scope, RESOLVED, &alert)?;
+    notify(conn, now, scope, RESOLVED, &alert)?;
     Ok(Some(alert))
 }
 
-fn tell(
+fn notify(
     conn: &Connection,
     now: Timestamp,
     scope: i64,
@@ -162,14 +162,14 @@ fn list(
         next: None,
     };
     let before = page.before.map_or(u128::MAX, |id| id.0);
-    let mut given = vec![
+    let mut params = vec![
         Value::Blob(id_bytes(before).to_vec()),
         Value::Integer(one_more(page.limit)),
     ];
     let mut wanted = String::from("a.id < ?1");
     let mut want = |condition: &str, value: Value| {
-        given.push(value);
-        wanted.push_str(&format!(" AND {condition} ?{}", given.len()));
+        params.push(value);
+        wanted.push_str(&format!(" AND {condition} ?{}", params.len()));
     };
     if let Some(tenant) = &filter.tenant {
         let Some(no) = live_tenant(conn, tenant)? else {
@@ -200,7 +200,7 @@ fn list(
     let sql = format!("SELECT {COLUMNS} {FROM} WHERE {wanted} ORDER BY a.id DESC LIMIT ?2");
     let items = conn
         .prepare_cached(&sql)?
-        .query_map(params_from_iter(given), read)?
+        .query_map(params_from_iter(params), read)?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     Ok(cut(items, page.limit, |last| last.id))
 }

@@ -119,19 +119,19 @@ pub(super) fn list(
     page: PageRequest<AuditId>,
 ) -> rusqlite::Result<Page<AuditEntry, AuditId>> {
     let (from, below) = filter.range(page.before);
-    let mut given = vec![
+    let mut params = vec![
         Value::Blob(id_bytes(from).to_vec()),
         Value::Blob(id_bytes(below).to_vec()),
         Value::Integer(one_more(page.limit)),
     ];
     match &filter.of {
         AuditScope::All => {}
-        AuditScope::AnyWithId(tenant) => given.push(Value::Text(tenant.to_string())),
-        AuditScope::Tenant(tenant) => given.push(Value::from(live_tenant(conn, tenant)?)),
+        AuditScope::AnyWithId(tenant) => params.push(Value::Text(tenant.to_string())),
+        AuditScope::Tenant(tenant) => params.push(Value::from(live_tenant(conn, tenant)?)),
     }
     let items = conn
         .prepare_cached(&select(&filter.of))?
-        .query_map(params_from_iter(given), read)?
+        .query_map(params_from_iter(params), read)?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     Ok(cut(items, page.limit, |last| last.id))
 }

@@ -13,8 +13,7 @@ use super::delivery_rows::endpoint_id;
 use super::directory::live_tenant;
 use super::lists::{Wanted, wanted_at};
 use super::row_keys::{Key, id_bytes};
-use crate::codes::Coded;
-use crate::codes::most;
+use crate::codes::{Coded, most};
 use crate::dead_letters::{FIRST_RANK, LAST_RANK, MAX_ENDPOINTS_SCANNED, Start, rank};
 use crate::{BoundedCount, DeadGroup, DeadGroupKey, MAX_GROUP_COUNT, Page, PageRequest};
 
@@ -22,7 +21,7 @@ use crate::{BoundedCount, DeadGroup, DeadGroupKey, MAX_GROUP_COUNT, Page, PageRe
 const DEAD: &str = "deliveries d INDEXED BY dead_by_kind WHERE d.endpoint_no = ?1 AND d.status = 3";
 
 /// An endpoint that may have dead letters.
-struct EndpointRef {
+struct DeadEndpoint {
     no: i64,
     id: EndpointId,
     url: String,
@@ -31,8 +30,8 @@ struct EndpointRef {
 
 const PLACE: &str = "SELECT no, id, url, standing FROM endpoints WHERE tenant_no = ?1";
 
-fn read_place(row: &Row<'_>) -> rusqlite::Result<EndpointRef> {
-    Ok(EndpointRef {
+fn read_dead_endpoint(row: &Row<'_>) -> rusqlite::Result<DeadEndpoint> {
+    Ok(DeadEndpoint {
         no: row.get(0)?,
         id: endpoint_id(row, 1)?,
         url: row.get(2)?,
@@ -82,10 +81,10 @@ impl PageBuilder<'_> {
             let found = self
                 .conn
                 .prepare_cached(&format!("{PLACE} AND id = ?2"))?
-                .query_row((self.tenant_no, id_bytes(endpoint.0)), read_place)
+                .query_row((self.tenant_no, id_bytes(endpoint.0)), read_dead_endpoint)
                 .optional()?;
-            if let Some(place) = found
-                && !self.take(&place, past)?
+            if let Some(dead_endpoint) = found
+                && !self.take(&dead_endpoint, past)?
             {
                 return Ok(self.last());
             }
@@ -97,29 +96,32 @@ impl PageBuilder<'_> {
         let mut statement =
             conn.prepare_cached(&format!("{PLACE} AND id < ?2 ORDER BY id DESC LIMIT ?3"))?;
         let limit = most(MAX_ENDPOINTS_SCANNED);
-        let places = statement.query_map((self.tenant_no, id_bytes(below.0), limit), read_place)?;
-        let mut looked_at = 0;
+        let dead_endpoints = statement.query_map(
+            (self.tenant_no, id_bytes(below.0), limit),
+            read_dead_endpoint,
+        )?;
+        let mut examined = 0;
         let mut last = None;
-        for place in places {
-            let place = place?;
-            if !self.take(&place, FIRST_RANK)? {
+        for dead_endpoint in dead_endpoints {
+            let dead_endpoint = dead_endpoint?;
+            if !self.take(&dead_endpoint, FIRST_RANK)? {
                 return Ok(self.last());
             }
-            looked_at += 1;
-            last = Some((place.id, None));
+            examined += 1;
+            last = Some((dead_endpoint.id, None));
         }
-        Ok(last.filter(|_| looked_at >= MAX_ENDPOINTS_SCANNED))
+        Ok(last.filter(|_| examined >= MAX_ENDPOINTS_SCANNED))
     }
 
     /// Adds the groups of an endpoint whose rank is above `past`. Returns false if the page is full and there are
     /// more.
-    fn take(&mut self, place: &EndpointRef, mut past: i16) -> rusqlite::Result<bool> {
-        while let Some(kind) = next_kind(self.conn, place.no, past)? {
+    fn take(&mut self, dead_endpoint: &DeadEndpoint, mut past: i16) -> rusqlite::Result<bool> {
+        while let Some(kind) = next_kind(self.conn, dead_endpoint.no, past)? {
             if self.groups.len() == self.limit {
                 return Ok(false);
             }
             self.groups
-                .extend(group(self.conn, self.tenant_no, place, kind)?);
+                .extend(group(self.conn, self.tenant_no, dead_endpoint, kind)?);
             past = rank(kind);
         }
         Ok(true)
@@ -180,14 +182,14 @@ fn count_sql() -> String {
 fn group(
     conn: &Connection,
     tenant_no: i64,
-    place: &EndpointRef,
+    dead_endpoint: &DeadEndpoint,
     error_kind: Option<FailureKind>,
 ) -> rusqlite::Result<Option<DeadGroup>> {
     let wanted = Wanted {
         tenant_no,
         ..Wanted::default()
     };
-    let edge_at = |order| match edge(conn, place.no, error_kind, order)? {
+    let edge_at = |order| match edge(conn, dead_endpoint.no, error_kind, order)? {
         Some(key) => wanted_at(conn, key, &wanted),
         None => Ok(None),
     };
@@ -197,13 +199,13 @@ fn group(
     let kind = error_kind.map(Coded::code);
     let counted: i64 = conn
         .prepare_cached(&count_sql())?
-        .query_row((place.no, kind, most(MAX_GROUP_COUNT + 1)), |row| {
+        .query_row((dead_endpoint.no, kind, most(MAX_GROUP_COUNT + 1)), |row| {
             row.get(0)
         })?;
     Ok(Some(DeadGroup {
-        endpoint: place.id,
-        url: place.url.clone(),
-        standing: place.standing,
+        endpoint: dead_endpoint.id,
+        url: dead_endpoint.url.clone(),
+        standing: dead_endpoint.standing,
         error_kind,
         count: BoundedCount::of(counted as usize),
         newest,
@@ -232,12 +234,12 @@ mod tests {
             (edge_sql("DESC"), by_kind),
             (count_sql(), by_kind),
         ] {
-            let mut told = conn
+            let mut statement = conn
                 .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
                 .expect("a plan");
-            let given = vec![0_i64; told.parameter_count()];
-            let plan: Vec<String> = told
-                .query_map(rusqlite::params_from_iter(given), |row| row.get(3))
+            let params = vec![0_i64; statement.parameter_count()];
+            let plan: Vec<String> = statement
+                .query_map(rusqlite::params_from_iter(params), |row| row.get(3))
                 .expect("it is told")
                 .collect::<Result<_, _>>()
                 .expect("words");

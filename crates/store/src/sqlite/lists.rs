@@ -9,13 +9,12 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use super::codes::Code;
 use super::delivery_rows::{self, COLUMN_COUNT, COLUMNS, from_json, parse};
 use super::directory::live_tenant;
-use super::endpoints;
-use super::event_rows;
 use super::group_commit::number;
 use super::key_scan::{Direction, Range, RowStatusGroup, Scope, Source};
 use super::replays::Target;
 use super::row_keys::{Key, PAST_ALL, id_at, key_of, look_up};
 use super::schema::meta;
+use super::{endpoints, event_rows};
 use crate::codes::{at, ms};
 use crate::{
     AttemptEntry, DeliveryFilter, EventFilter, Page, PageRequest, StoredDelivery, StoredEvent,
@@ -306,7 +305,7 @@ fn search<T>(
     mut find: impl FnMut(Key) -> rusqlite::Result<Option<T>>,
 ) -> rusqlite::Result<(Vec<T>, Option<Key>)> {
     let mut items = Vec::new();
-    let mut looked_at = 0;
+    let mut examined = 0;
     let mut last_found = None;
     if limit == 0 {
         return Ok((items, None));
@@ -315,13 +314,13 @@ fn search<T>(
         let count = limit
             .saturating_add(1)
             .max(MIN_KEYS)
-            .max(looked_at)
+            .max(examined)
             .min(MAX_LOOKED_AT);
         let keys = source.keys(conn, range, Direction::Down, count)?;
         let complete = keys.len() < count;
         for key in keys {
             range.below = key;
-            looked_at += 1;
+            examined += 1;
             if let Some(item) = find(key)? {
                 if items.len() == limit {
                     return Ok((items, last_found));
@@ -329,7 +328,7 @@ fn search<T>(
                 items.push(item);
                 last_found = Some(key);
             }
-            if looked_at >= MAX_LOOKED_AT {
+            if examined >= MAX_LOOKED_AT {
                 return Ok((items, Some(key)));
             }
         }

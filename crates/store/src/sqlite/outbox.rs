@@ -262,18 +262,18 @@ fn claim(
 ) -> rusqlite::Result<Vec<PendingEmail>> {
     const DUE: &str = "(due_at <= ?1 OR due_at > CASE tries WHEN 0 THEN ?3 ELSE ?4 END)";
     let (untried, tried) = longest.latest(now);
-    let given = (ms(now), most(limit), ms(untried), ms(tried));
+    let params = (ms(now), most(limit), ms(untried), ms(tried));
     let over = format!(
         "DELETE FROM letters WHERE rowid IN \
          (SELECT rowid FROM letters WHERE {DUE} AND lines = '[]' AND omitted = 0 LIMIT ?2)"
     );
-    conn.prepare_cached(&over)?.execute(given)?;
+    conn.prepare_cached(&over)?.execute(params)?;
     let due = format!(
         "{LETTER} WHERE {DUE} AND (lines <> '[]' OR omitted > 0) ORDER BY due_at, recipient LIMIT ?2"
     );
     let emails = conn
         .prepare_cached(&due)?
-        .query_map(given, read_email)?
+        .query_map(params, read_email)?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     for kept in &emails {
         conn.prepare_cached("UPDATE letters SET due_at = ?2 WHERE recipient = ?1")?

@@ -114,7 +114,7 @@ pub(super) fn step(
     progress.up_to = if more { last } else { 0 };
     progress
         .skip_ranges
-        .looked_at(above, last, expired.until.known());
+        .examined(above, last, expired.until.known());
     let mut deleted = act(context, now, &events, &ends, &expired)?;
     let replays = if more {
         0
@@ -214,18 +214,18 @@ struct DeliveryStates {
 }
 
 impl DeliveryStates {
-    /// Reads the states for the events that `worth` selects. Most deliveries are adjacent, directly after their
+    /// Reads the states for the events that `is_candidate` selects. Most deliveries are adjacent, directly after their
     /// events; those added by a replay can be anywhere.
     fn of(
         conn: &Connection,
         events: &[ScannedEvent],
-        worth: impl Fn(&ScannedEvent) -> bool,
+        is_candidate: impl Fn(&ScannedEvent) -> bool,
     ) -> rusqlite::Result<DeliveryStates> {
         let mut ends = DeliveryStates {
             found: FxHashMap::default(),
             in_range: Vec::new(),
         };
-        let events = || events.iter().filter(|event| worth(event));
+        let events = || events.iter().filter(|event| is_candidate(event));
         let listed = || events().flat_map(|event| event.deliveries.iter());
         let accepted = || {
             listed()
@@ -251,8 +251,8 @@ impl DeliveryStates {
         )?;
         for listed in listed() {
             let key = key_of(listed.id.0);
-            let looked_at = !listed.added_later && covered.is_some_and(|covered| key <= covered);
-            if !looked_at && let Some(end) = statement.query_row([key], read_end).optional()? {
+            let examined = !listed.added_later && covered.is_some_and(|covered| key <= covered);
+            if !examined && let Some(end) = statement.query_row([key], read_end).optional()? {
                 ends.found.insert(key, end);
             }
         }
@@ -480,7 +480,7 @@ fn remove_replays(
     retention: &Retention,
     above: Key,
 ) -> rusqlite::Result<(usize, Key)> {
-    let looked_at = conn
+    let examined = conn
         .prepare_cached(
             "SELECT key, tenant_no, finished_at FROM replays WHERE key > ?1 ORDER BY key LIMIT ?2",
         )?
@@ -489,10 +489,10 @@ fn remove_replays(
             Ok((row.get(0)?, row.get(1)?, ended_at))
         })?
         .collect::<rusqlite::Result<Vec<(Key, i64, Option<Timestamp>)>>>()?;
-    let last = looked_at.last().map_or(0, |(key, _, _)| *key);
-    let full = looked_at.len() == REPLAYS_AT_ONCE;
+    let last = examined.last().map_or(0, |(key, _, _)| *key);
+    let full = examined.len() == REPLAYS_AT_ONCE;
     let mut removed = 0;
-    for (key, tenant_no, ended_at) in looked_at {
+    for (key, tenant_no, ended_at) in examined {
         let Some(ended_at) = ended_at else {
             continue;
         };

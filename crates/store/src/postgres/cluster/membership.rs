@@ -240,7 +240,7 @@ impl Cluster for Membership {
         reason: Option<DisabledReason>,
     ) -> Answer<Option<bool>> {
         self.write(async move |context: &mut WriteContext| {
-            unowned::stand(context, endpoint, standing, reason).await
+            unowned::set_status(context, endpoint, standing, reason).await
         })
     }
 

@@ -4,9 +4,9 @@
 //! finds the next group of an endpoint in one step, and also the oldest and the newest delivery of a group. Only the
 //! count of a group reads more rows, up to [`MAX_GROUP_COUNT`].
 //!
-//! A group is called a *plot* here: endpoint number and failure kind combined into one number, so that no other index
+//! A group has a number (`plot` in SQL): endpoint number and failure kind combined, so that no other index
 //! starts with the same column. With several such indexes the planner may choose the wrong one and sort all rows. For
-//! the same reason rows are compared and sorted by plot *and* id.
+//! the same reason rows are compared and sorted by group number *and* id.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
@@ -17,8 +17,7 @@ use tokio_postgres::Row;
 use super::directory::live_tenant;
 use super::endpoints::endpoint_of;
 use super::lists::stored;
-use crate::codes::Coded;
-use crate::codes::{at, most};
+use crate::codes::{Coded, at, most};
 use crate::dead_letters::{FIRST_RANK, MAX_ENDPOINTS_SCANNED, Start, rank};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
@@ -35,8 +34,8 @@ struct DeadEndpoint {
 
 /// A group without its details.
 struct Found<'a> {
-    place: &'a DeadEndpoint,
-    plot: i64,
+    dead_endpoint: &'a DeadEndpoint,
+    group_no: i64,
     kind: Option<FailureKind>,
 }
 
@@ -64,12 +63,12 @@ pub(in crate::postgres) async fn dead_groups(
     };
     let start = Start::after(page.before, endpoint);
     let wanted = page.limit.saturating_add(1);
-    let (places, stopped_at) = places(conn, tenant_no, start, wanted).await?;
-    let mut found = kinds(conn, &places, start).await?;
+    let (dead_endpoints, stopped_at) = dead_endpoints(conn, tenant_no, start, wanted).await?;
+    let mut found = kinds(conn, &dead_endpoints, start).await?;
     let more = found.len() > page.limit;
     found.truncate(page.limit);
     let next = match (more, found.last()) {
-        (true, Some(last)) => Some((last.place.id, last.kind)),
+        (true, Some(last)) => Some((last.dead_endpoint.id, last.kind)),
         (_, _) => stopped_at.map(|endpoint| (endpoint, None)),
     };
     let items = groups(conn, tenant, tenant_no, &found).await?;
@@ -78,7 +77,7 @@ pub(in crate::postgres) async fn dead_groups(
 
 /// Returns the endpoints with dead letters, the newest first, and the endpoint at which the search stopped if there
 /// may be more.
-async fn places(
+async fn dead_endpoints(
     conn: &PgConnection,
     tenant_no: i64,
     start: Start,
@@ -111,28 +110,33 @@ async fn places(
             &[&numbers],
         )
         .await?;
-    let places = rows.iter().map(read_place).collect::<Result<Vec<_>, _>>()?;
+    let dead_endpoints = rows
+        .iter()
+        .map(read_dead_endpoint)
+        .collect::<Result<Vec<_>, _>>()?;
     // Each endpoint has at least one group, so this number of endpoints fills the page. Otherwise the search
     // continues after the last examined endpoint.
-    let full = places.last().filter(|_| places.len() >= wanted);
-    let stopped_at = full.map(|place| place.id).or(last);
-    Ok((places, stopped_at.filter(|_| start.below.is_some())))
+    let full = dead_endpoints
+        .last()
+        .filter(|_| dead_endpoints.len() >= wanted);
+    let stopped_at = full.map(|dead_endpoint| dead_endpoint.id).or(last);
+    Ok((dead_endpoints, stopped_at.filter(|_| start.below.is_some())))
 }
 
 /// The statement that returns the numbers of endpoints with dead letters, and the last examined endpoint if there may
 /// be more.
 fn places_sql() -> String {
-    let looked = "FROM endpoints WHERE (tenant_no, id) >= ($1, $2) AND (tenant_no, id) < ($1, $3) \
+    let scanned_endpoints = "FROM endpoints WHERE (tenant_no, id) >= ($1, $2) AND (tenant_no, id) < ($1, $3) \
         ORDER BY tenant_no DESC, id DESC";
     format!(
-        "SELECT ARRAY(SELECT l.no FROM (SELECT no, tenant_no, id {looked} LIMIT $4) l \
+        "SELECT ARRAY(SELECT l.no FROM (SELECT no, tenant_no, id {scanned_endpoints} LIMIT $4) l \
          WHERE coalesce((SELECT sum(t.dead) FROM tally t WHERE t.endpoint_no = l.no), 0) <> 0 \
          ORDER BY l.tenant_no DESC, l.id DESC LIMIT $5), \
-         (SELECT id {looked} OFFSET $4 - 1 LIMIT 1)"
+         (SELECT id {scanned_endpoints} OFFSET $4 - 1 LIMIT 1)"
     )
 }
 
-fn read_place(row: &Row) -> Result<DeadEndpoint, DbError> {
+fn read_dead_endpoint(row: &Row) -> Result<DeadEndpoint, DbError> {
     Ok(DeadEndpoint {
         no: row.get(0),
         id: EndpointId(row.get::<_, Id>(1).0),
@@ -144,36 +148,43 @@ fn read_place(row: &Row) -> Result<DeadEndpoint, DbError> {
 /// Returns the groups of these endpoints in order, from the start of the page.
 async fn kinds<'a>(
     conn: &PgConnection,
-    places: &'a [DeadEndpoint],
+    dead_endpoints: &'a [DeadEndpoint],
     start: Start,
 ) -> Result<Vec<Found<'a>>, DbError> {
-    let numbers: Vec<i64> = places.iter().map(|place| place.no).collect();
+    let numbers: Vec<i64> = dead_endpoints
+        .iter()
+        .map(|dead_endpoint| dead_endpoint.no)
+        .collect();
     if numbers.is_empty() {
         return Ok(Vec::new());
     }
     let mut found = Vec::new();
-    for row in conn.query(&plots_sql(), &[&numbers]).await? {
-        let place = &places[row.get::<_, i64>(0) as usize - 1];
-        let plot: i64 = row.get(1);
-        let kind = FailureKind::decode(plot % GROUPS_PER_ENDPOINT);
-        let past = start.first.filter(|(first, _)| *first == place.id);
-        if rank(kind) > past.map_or(FIRST_RANK, |(_, told)| told) {
-            found.push(Found { place, plot, kind });
+    for row in conn.query(&group_numbers_sql(), &[&numbers]).await? {
+        let dead_endpoint = &dead_endpoints[row.get::<_, i64>(0) as usize - 1];
+        let group_no: i64 = row.get(1);
+        let kind = FailureKind::decode(group_no % GROUPS_PER_ENDPOINT);
+        let past = start.first.filter(|(first, _)| *first == dead_endpoint.id);
+        if rank(kind) > past.map_or(FIRST_RANK, |(_, past_rank)| past_rank) {
+            found.push(Found {
+                dead_endpoint,
+                group_no,
+                kind,
+            });
         }
     }
     Ok(found)
 }
 
-/// Number of plots of an endpoint: one for each failure kind, and the last for deliveries without one.
+/// Number of groups of an endpoint: one for each failure kind, and the last for deliveries without one.
 const GROUPS_PER_ENDPOINT: i64 = 16;
-/// The plot of a dead letter `d`, as in the index.
+/// The group number of a dead letter `d`, as in the index.
 const GROUP_EXPRESSION: &str = "d.endpoint_no * 16 + coalesce(d.kind, 15)";
-/// The condition for rows in the plot `e.plot`.
-const IN_PLOT: &str = ">= (e.plot, '00000000-0000-0000-0000-000000000000'::uuid) AND \
+/// The condition for rows in the group `e.plot`.
+const IN_GROUP: &str = ">= (e.plot, '00000000-0000-0000-0000-000000000000'::uuid) AND \
     (d.endpoint_no * 16 + coalesce(d.kind, 15), d.id) <= (e.plot, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)";
 
-/// The statement that returns the non-empty plots of each endpoint, jumping from one to the next.
-fn plots_sql() -> String {
+/// The statement that returns the non-empty groups of each endpoint, jumping from one to the next.
+fn group_numbers_sql() -> String {
     format!(
         "SELECT e.place, f.plot FROM unnest($1::bigint[]) WITH ORDINALITY AS e (no, place) \
          CROSS JOIN LATERAL (WITH RECURSIVE f (plot) AS (SELECT e.no * {GROUPS_PER_ENDPOINT} - 1 UNION ALL SELECT \
@@ -187,7 +198,7 @@ fn plots_sql() -> String {
 fn groups_sql() -> String {
     let lying = |columns: &str, order: &str, limit: &str| {
         format!(
-            "SELECT {columns} FROM ended d WHERE ({GROUP_EXPRESSION}, d.id) {IN_PLOT} AND d.status = 3 \
+            "SELECT {columns} FROM ended d WHERE ({GROUP_EXPRESSION}, d.id) {IN_GROUP} AND d.status = 3 \
              ORDER BY {GROUP_EXPRESSION} {order}, d.id {order} LIMIT {limit}"
         )
     };
@@ -208,43 +219,43 @@ async fn groups(
     tenant_no: i64,
     found: &[Found<'_>],
 ) -> Result<Vec<DeadGroup>, DbError> {
-    let plots: Vec<i64> = found.iter().map(|found| found.plot).collect();
-    if plots.is_empty() {
+    let group_nos: Vec<i64> = found.iter().map(|found| found.group_no).collect();
+    if group_nos.is_empty() {
         return Ok(Vec::new());
     }
     let rows = conn
-        .query(&groups_sql(), &[&plots, &most(MAX_GROUP_COUNT + 1)])
+        .query(&groups_sql(), &[&group_nos, &most(MAX_GROUP_COUNT + 1)])
         .await?;
-    let looks: FxHashMap<usize, GroupDetails> = rows
+    let details: FxHashMap<usize, GroupDetails> = rows
         .iter()
         .map(|row| {
-            let look = GroupDetails {
+            let detail = GroupDetails {
                 newest: DeliveryId(row.get::<_, Id>(1).0),
                 oldest_at: row.get(2),
                 counted: row.get(3),
             };
-            (row.get::<_, i64>(0) as usize - 1, look)
+            (row.get::<_, i64>(0) as usize - 1, detail)
         })
         .collect();
-    let ids: Vec<DeliveryId> = looks.values().map(|look| look.newest).collect();
+    let ids: Vec<DeliveryId> = details.values().map(|detail| detail.newest).collect();
     let mut newest: FxHashMap<DeliveryId, _> = stored(conn, tenant, tenant_no, &ids)
         .await?
         .into_iter()
         .map(|stored| (stored.delivery.id(), stored))
         .collect();
-    let told = found.iter().enumerate().filter_map(|(index, found)| {
-        let look = looks.get(&index)?;
+    let groups = found.iter().enumerate().filter_map(|(index, found)| {
+        let detail = details.get(&index)?;
         Some(DeadGroup {
-            endpoint: found.place.id,
-            url: found.place.url.clone(),
-            standing: found.place.standing,
+            endpoint: found.dead_endpoint.id,
+            url: found.dead_endpoint.url.clone(),
+            standing: found.dead_endpoint.standing,
             error_kind: found.kind,
-            count: BoundedCount::of(look.counted as usize),
-            newest: newest.remove(&look.newest)?,
-            oldest_at: at(look.oldest_at),
+            count: BoundedCount::of(detail.counted as usize),
+            newest: newest.remove(&detail.newest)?,
+            oldest_at: at(detail.oldest_at),
         })
     });
-    Ok(told.collect())
+    Ok(groups.collect())
 }
 
 #[cfg(test)]

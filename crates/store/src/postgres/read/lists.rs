@@ -11,8 +11,7 @@ use super::search::{Hit, SearchFilter, SearchSource, among, sources};
 use crate::codes::{most, ms};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
-use crate::postgres::schema::clock_skew::IdRange;
-use crate::postgres::schema::clock_skew::ids_between;
+use crate::postgres::schema::clock_skew::{IdRange, ids_between};
 use crate::postgres::schema::columns::{Id, from_json, parse};
 use crate::postgres::schema::event_rows::{self, read_list};
 use crate::postgres::schema::{delivery_rows, meta};
@@ -30,7 +29,7 @@ const MIN_LOOKED_AT: usize = 64;
 struct Search<T> {
     items: Vec<T>,
     range: IdRange,
-    looked_at: usize,
+    examined: usize,
     limit: usize,
 }
 
@@ -49,7 +48,7 @@ impl<T> Search<T> {
         Search {
             items: Vec::new(),
             range,
-            looked_at: 0,
+            examined: 0,
             limit,
         }
     }
@@ -59,12 +58,12 @@ impl<T> Search<T> {
         self.limit
             .saturating_add(1)
             .max(MIN_LOOKED_AT)
-            .max(self.looked_at)
+            .max(self.examined)
             .min(MAX_LOOKED_AT)
     }
 
     /// Returns the number of matches that are missing to know that there is another page.
-    fn room(&self) -> usize {
+    fn remaining(&self) -> usize {
         self.limit.saturating_add(1) - self.items.len()
     }
 
@@ -72,19 +71,19 @@ impl<T> Search<T> {
     fn take(
         &mut self,
         found: Vec<T>,
-        looked_at: usize,
+        examined: usize,
         down_to: Option<u128>,
         id: impl Fn(&T) -> u128,
     ) -> Next {
         self.items.extend(found);
-        self.looked_at += looked_at;
+        self.examined += examined;
         if self.items.len() > self.limit {
             self.items.truncate(self.limit);
             return Next::Enough(self.items.last().map_or(self.range.below, id));
         }
         match down_to {
             None => Next::Over,
-            Some(down_to) if self.looked_at >= MAX_LOOKED_AT => Next::Enough(down_to),
+            Some(down_to) if self.examined >= MAX_LOOKED_AT => Next::Enough(down_to),
             Some(down_to) => {
                 self.range.below = down_to;
                 Next::On
@@ -108,20 +107,26 @@ async fn search(
     }
     loop {
         let mut found = Vec::new();
-        let mut looked_at = 0;
+        let mut examined = 0;
         let mut down_to = None;
         for source in sources {
             let piece = source
-                .look(conn, wanted, search.range, search.count(), search.room())
+                .look(
+                    conn,
+                    wanted,
+                    search.range,
+                    search.count(),
+                    search.remaining(),
+                )
                 .await?;
-            looked_at += piece.looked_at;
+            examined += piece.examined;
             down_to = down_to.max(piece.down_to);
             found.extend(piece.hits);
         }
         // Below the id at which one source stopped, that source may have more matches.
         found.retain(|hit| down_to.is_none_or(|down_to| hit.id.0 >= down_to));
         found.sort_unstable_by_key(|hit| std::cmp::Reverse(hit.id));
-        match search.take(found, looked_at, down_to, |hit| hit.id.0) {
+        match search.take(found, examined, down_to, |hit| hit.id.0) {
             Next::On => {}
             Next::Enough(below) => return Ok((search.items, Some(below))),
             Next::Over => return Ok((search.items, None)),
@@ -335,8 +340,8 @@ pub(in crate::postgres) async fn events(
     }
     let mut search = Search::new(range, page.limit);
     let next = loop {
-        let (found, looked_at, down_to) = look_at_events(conn, tenant_no, filter, &search).await?;
-        match search.take(found, looked_at, down_to, |id| id.0) {
+        let (found, examined, down_to) = look_at_events(conn, tenant_no, filter, &search).await?;
+        match search.take(found, examined, down_to, |id| id.0) {
             Next::On => {}
             Next::Enough(below) => break Some(EventId(below)),
             Next::Over => break None,
@@ -386,12 +391,12 @@ async fn look_at_events(
                 &filter.event_type.as_ref().map(EventType::as_str),
                 &filter.since.map_or(0, ms),
                 &filter.until.map_or(i64::MAX, ms),
-                &most(search.room()),
+                &most(search.remaining()),
             ],
         )
         .await?;
-    let looked_at = row.get::<_, i64>(0) as usize;
+    let examined = row.get::<_, i64>(0) as usize;
     let last: Option<Id> = row.get(1);
-    let down_to = last.filter(|_| looked_at >= count).map(|id| id.0);
-    Ok((row.get(2), looked_at, down_to))
+    let down_to = last.filter(|_| examined >= count).map(|id| id.0);
+    Ok((row.get(2), examined, down_to))
 }

@@ -14,8 +14,7 @@ use posthaste_core::time::Timestamp;
 use tokio_postgres::types::ToSql;
 
 use crate::StoredStatus;
-use crate::codes::{Coded, RowStatus};
-use crate::codes::{most, ms};
+use crate::codes::{Coded, RowStatus, most, ms};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::clock_skew::IdRange;
@@ -81,7 +80,7 @@ pub(super) enum SearchSource {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Piece {
     /// Number of examined rows.
-    pub(in crate::postgres) looked_at: usize,
+    pub(in crate::postgres) examined: usize,
     /// The last examined id; `None` at the end of the source.
     pub(super) down_to: Option<u128>,
     /// The matching deliveries, the newest first.
@@ -101,12 +100,12 @@ const SHOWN_SO: &str = "AND ($6::smallint IS NULL OR $6 = (SELECT CASE WHEN e.st
     WHERE e.no = l.endpoint_no))";
 
 /// The columns that a step examines.
-const LOOKED_AT: &str = "id, event_id, endpoint_no, tenant_no, created_at, status, kind, type";
+const EXAMINED: &str = "id, event_id, endpoint_no, tenant_no, created_at, status, kind, type";
 
-/// Returns the statement that examines the rows of `looked` and returns at most `$7` matches.
-fn look(looked: &str, wanted_so: &str) -> String {
+/// Returns the statement that examines the rows of `scanned` and returns at most `$7` matches.
+fn look(scanned: &str, wanted_so: &str) -> String {
     format!(
-        "WITH looked AS MATERIALIZED ({looked}), \
+        "WITH looked AS MATERIALIZED ({scanned}), \
          hits AS (SELECT l.id, l.event_id, l.endpoint_no FROM looked l WHERE {WANTED} {wanted_so} \
          ORDER BY l.id DESC LIMIT $7) \
          SELECT (SELECT count(*) FROM looked), (SELECT id FROM looked ORDER BY id LIMIT 1), \
@@ -133,7 +132,7 @@ impl SearchSource {
             SearchSource::Waiting => {
                 let sql = look(
                     &format!(
-                        "SELECT {LOOKED_AT} FROM waiting WHERE id > $8 AND id < $9 \
+                        "SELECT {EXAMINED} FROM waiting WHERE id > $8 AND id < $9 \
                          ORDER BY id DESC LIMIT $10"
                     ),
                     &format!("{SHOWN_SO} AND l.tenant_no = $11"),
@@ -150,7 +149,7 @@ impl SearchSource {
                 };
                 let sql = look(
                     &format!(
-                        "SELECT {LOOKED_AT} FROM ended WHERE ({column}, id) > ($11, $8) \
+                        "SELECT {EXAMINED} FROM ended WHERE ({column}, id) > ($11, $8) \
                          AND ({column}, id) < ($11, $9) AND id > $8 AND id < $9 \
                          ORDER BY {column} DESC, id DESC LIMIT $10"
                     ),
@@ -164,7 +163,7 @@ impl SearchSource {
                 let sql = look(
                     &format!(
                         "SELECT d.* FROM unnest($11::bigint[]) AS e (no) CROSS JOIN LATERAL \
-                         (SELECT {LOOKED_AT} FROM ended WHERE (endpoint_no, id) > (e.no, $8) \
+                         (SELECT {EXAMINED} FROM ended WHERE (endpoint_no, id) > (e.no, $8) \
                          AND (endpoint_no, id) < (e.no, $9) AND status = 3 AND id > $8 AND id < $9 \
                          ORDER BY endpoint_no DESC, id DESC LIMIT $10) d ORDER BY d.id DESC LIMIT $10"
                     ),
@@ -176,11 +175,11 @@ impl SearchSource {
                 conn.query_one(&sql, &params.with(&more)).await?
             }
         };
-        let looked_at = row.get::<_, i64>(0) as usize;
+        let examined = row.get::<_, i64>(0) as usize;
         let last: Option<Id> = row.get(1);
         Ok(Piece {
-            looked_at,
-            down_to: last.filter(|_| looked_at >= count).map(|id| id.0),
+            examined,
+            down_to: last.filter(|_| examined >= count).map(|id| id.0),
             hits: hits_in(&row, 2),
         })
     }
@@ -190,7 +189,7 @@ fn listed(hits: &[Hit], range: IdRange, count: usize) -> Piece {
     let in_range = hits.iter().filter(|hit| range.holds(hit.id.0));
     let hits: Vec<Hit> = in_range.take(count).copied().collect();
     Piece {
-        looked_at: hits.len(),
+        examined: hits.len(),
         down_to: hits
             .last()
             .filter(|_| hits.len() >= count)
@@ -326,7 +325,7 @@ async fn waiting(conn: &PgConnection, wanted: &SearchFilter) -> Result<SearchSou
     let sql = look(
         &format!(
             "SELECT w.* FROM unnest($8::bigint[]) AS e (no) CROSS JOIN LATERAL \
-             (SELECT {LOOKED_AT} FROM waiting WHERE endpoint_no = e.no ORDER BY due, id LIMIT $9) w"
+             (SELECT {EXAMINED} FROM waiting WHERE endpoint_no = e.no ORDER BY due, id LIMIT $9) w"
         ),
         SHOWN_SO,
     );
@@ -353,7 +352,7 @@ pub(super) async fn among(
     for (table, wanted_so) in [("waiting", SHOWN_SO), ("ended", ENDED_SO)] {
         let sql = look(
             &format!(
-                "SELECT {LOOKED_AT} FROM {table} WHERE id = ANY($8) AND id >= $9 AND id <= $10 \
+                "SELECT {EXAMINED} FROM {table} WHERE id = ANY($8) AND id >= $9 AND id <= $10 \
                  AND tenant_no = $11"
             ),
             wanted_so,

@@ -23,9 +23,9 @@ const EMPTY_AT_ONCE: usize = 8;
 pub(super) async fn drop_empty(
     context: &mut WriteContext,
     now: Timestamp,
-    looked_at: Option<Timestamp>,
+    searched_at: Option<Timestamp>,
 ) -> Result<Option<Timestamp>, DbError> {
-    let lately = looked_at.filter(|at| (*at..at.after(EMPTY_EVERY)).contains(&now));
+    let lately = searched_at.filter(|at| (*at..at.after(EMPTY_EVERY)).contains(&now));
     if lately.is_some() {
         return Ok(lately);
     }

@@ -385,7 +385,7 @@ impl PartitionPlan {
         };
         if let Some(settled) = scanned.settled {
             scan.skip_ranges
-                .looked_at(scan_step.above, settled, scanned.until);
+                .examined(scan_step.above, settled, scanned.until);
         }
         scan.note(scanned.until);
         match scanned.last.filter(|_| scanned.more) {

@@ -108,16 +108,16 @@ async fn step_on(
     let below = large.map_or(u128::MAX, Day::first_id);
     let passed = progress.skip_ranges.pass_over(Id(above), now);
     let above = passed.0.min(below - 1);
-    let (looked_at, more) = read_events(&context.conn, above, below, retention.step).await?;
-    let last = looked_at.last().map(|event| event.id);
+    let (examined, more) = read_events(&context.conn, above, below, retention.step).await?;
+    let last = examined.last().map(|event| event.id);
     let up_to = last
         .filter(|_| more)
         .or(large.map(|day| Id(day.first_id() - 1)));
-    let kept = kept_of_events(&context.conn, &looked_at, retention).await?;
-    let settled = last_safe_id(&looked_at, now);
-    let (deleted, until) = act(context, now, looked_at, |event| kept[&event.tenant_no]).await?;
+    let kept = kept_of_events(&context.conn, &examined, retention).await?;
+    let settled = last_safe_id(&examined, now);
+    let (deleted, until) = act(context, now, examined, |event| kept[&event.tenant_no]).await?;
     if let Some(settled) = settled {
-        progress.skip_ranges.looked_at(Id(above), settled, until);
+        progress.skip_ranges.examined(Id(above), settled, until);
     }
     if up_to.is_none() {
         remove_replays(context, now, retention, progress).await?;
@@ -375,19 +375,19 @@ async fn find_expired(
     kept: impl Fn(&ScannedEvent) -> Kept,
 ) -> Result<(Expired, FxHashMap<Id, End>), DbError> {
     let mut expired = Expired::default();
-    let mut worth = Vec::new();
+    let mut candidates = Vec::new();
     for event in events.iter() {
         let shortest = kept(event).shortest();
         if is_over(event.created_at, shortest, now) {
-            worth.push(event.id);
+            candidates.push(event.id);
         } else {
             expired.note(Some(event.created_at.after(shortest)));
         }
     }
-    name_added(conn, events, &worth).await?;
-    let worth = |event: &&ScannedEvent| worth.binary_search(&event.id).is_ok();
-    let ends = ends(conn, events.iter().filter(worth)).await?;
-    for event in events.iter().filter(worth) {
+    name_added(conn, events, &candidates).await?;
+    let is_candidate = |event: &&ScannedEvent| candidates.binary_search(&event.id).is_ok();
+    let ends = ends(conn, events.iter().filter(is_candidate)).await?;
+    for event in events.iter().filter(is_candidate) {
         select_expired(now, event, kept(event), &ends, &mut expired);
     }
     Ok((expired, ends))

@@ -10,8 +10,7 @@ use tokio_postgres::Row;
 
 use super::columns::{Id, from_json, to_json, word};
 use crate::AttemptEntry;
-use crate::codes::RowStatus;
-use crate::codes::at;
+use crate::codes::{RowStatus, at};
 use crate::postgres::db_error::DbError;
 
 /// The columns that [`read`] expects, for a waiting delivery `w` and its endpoint `e`.

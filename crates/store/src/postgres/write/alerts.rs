@@ -69,7 +69,7 @@ pub(in crate::postgres) async fn raise(
     if added == 0 {
         return Ok(CreateResult::Taken);
     }
-    tell(&conn, now, scope, RAISED, alert).await?;
+    notify(&conn, now, scope, RAISED, alert).await?;
     Ok(CreateResult::Created)
 }
 
@@ -86,11 +86,11 @@ pub(in crate::postgres) async fn resolve(
     let sql = format!("SELECT {COLUMNS}, a.scope {FROM} WHERE a.id = $1");
     let row = conn.query_one(&sql, &[&Id(alert.0)]).await?;
     let alert = read(&row)?;
-    tell(&conn, now, row.get(9), RESOLVED, &alert).await?;
+    notify(&conn, now, row.get(9), RESOLVED, &alert).await?;
     Ok(Some(alert))
 }
 
-async fn tell(
+async fn notify(
     conn: &PgConnection,
     now: Timestamp,
     scope: i64,

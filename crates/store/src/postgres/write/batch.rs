@@ -242,7 +242,7 @@ impl Writer {
         begun |= held.is_some();
         let meters = held.unwrap_or_default();
         let plan = loop {
-            let looked = known.is_some();
+            let is_looked_up = known.is_some();
             let known_now = known.unwrap_or_default();
             let plan = plan(
                 &mut self.context,
@@ -251,7 +251,7 @@ impl Writer {
                 known_now,
                 meters.clone(),
             );
-            if looked || !batch.may_be_stored(&plan.accepted.answers) {
+            if is_looked_up || !batch.may_be_stored(&plan.accepted.answers) {
                 break plan;
             }
             known = Some(accept::look_up(&conn, &self.context.routes, &batch.accepts).await?);
@@ -472,13 +472,13 @@ async fn drop_superseded(conn: &PgConnection, batch: &mut Batch) -> Result<(), D
         .collect();
     let sql = "SELECT id, attempts FROM waiting WHERE id = ANY ($1)";
     let rows = conn.query(sql, &[&ids]).await?;
-    let stand: FxHashMap<u128, i32> = rows
+    let stored: FxHashMap<u128, i32> = rows
         .iter()
         .map(|row| (row.get::<_, Id>(0).0, row.get(1)))
         .collect();
     batch.drop_if(|it| {
         let facts = it.attempt.delivery.facts();
-        stand.get(&facts.id.0).map(|attempts| attempts + 1) != Some(facts.attempts as i32)
+        stored.get(&facts.id.0).map(|attempts| attempts + 1) != Some(facts.attempts as i32)
     });
     Ok(())
 }

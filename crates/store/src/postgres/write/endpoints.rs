@@ -118,13 +118,13 @@ pub(in crate::postgres) async fn set_standing(
     if let Some(health) = health {
         remember(&context.conn, found.no, health).await?;
     }
-    stand(context, endpoint, standing, reason).await?;
+    write_status(context, endpoint, standing, reason).await?;
     Ok(true)
 }
 
 /// Changes the status of an endpoint. A deleted endpoint stays deleted. The caller must hold the directory
 /// exclusively.
-pub(in crate::postgres) async fn stand(
+pub(in crate::postgres) async fn write_status(
     context: &mut WriteContext,
     endpoint: EndpointId,
     standing: Standing,

@@ -4,8 +4,7 @@ use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::Delivery;
 use tokio_postgres::types::ToSql;
 
-use crate::codes::Coded;
-use crate::codes::ms;
+use crate::codes::{Coded, ms};
 use crate::delivery_state::stored_state;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;

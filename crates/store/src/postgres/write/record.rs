@@ -13,15 +13,13 @@ use posthaste_core::time::Timestamp;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::json;
 
-use super::changed_delivery;
 use super::count_changes::CountChanges;
-use super::endpoints;
 use super::operation::{Operation, Recording, Task};
 use super::outbox::{self, Failed, NoticeColumns};
 use super::owned_shards::Ownership;
 use super::write_context::WriteContext;
-use crate::codes::Coded;
-use crate::codes::{most, ms};
+use super::{changed_delivery, endpoints};
+use crate::codes::{Coded, most, ms};
 use crate::delivery_state::{fail_waiting, failed_with, status_of, stored_state};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
@@ -334,7 +332,7 @@ async fn disable(
     }
     if let Some(cause) = attempt.disable {
         let reason = DisabledReason::Automatic(cause);
-        endpoints::stand(context, endpoint, Standing::Disabled, Some(reason)).await?;
+        endpoints::write_status(context, endpoint, Standing::Disabled, Some(reason)).await?;
     }
     if !recorded.failed.is_empty() {
         outbox::fail(&conn, &recorded.failed).await?;

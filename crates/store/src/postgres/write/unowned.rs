@@ -5,14 +5,13 @@ use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
 
-use super::changed_delivery;
 use super::write_context::WriteContext;
-use super::{endpoints, record};
+use super::{changed_delivery, endpoints, record};
 use crate::postgres::db_error::DbError;
 use crate::{DisabledReason, Written};
 
 /// Sets the status of an endpoint, if its shard has no owner.
-pub(in crate::postgres) async fn stand(
+pub(in crate::postgres) async fn set_status(
     context: &mut WriteContext,
     endpoint: EndpointId,
     standing: Standing,

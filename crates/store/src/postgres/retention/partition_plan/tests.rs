@@ -148,10 +148,10 @@ impl World {
             .events
             .range(Id(scan_step.above.0 + 1)..Id(day.next().first_id()));
         let there = there.filter(|(_, it)| it.at <= now && mine(it));
-        let looked_at: Vec<Id> = there.map(|(id, _)| *id).take(STEP).collect();
-        self.read += looked_at.len();
+        let examined: Vec<Id> = there.map(|(id, _)| *id).take(STEP).collect();
+        self.read += examined.len();
         let mut until = None::<Timestamp>;
-        for id in &looked_at {
+        for id in &examined {
             let event = self.events.get_mut(id).expect("it is there");
             let kept = early(self.kept[&event.tenant], scan_step.whole);
             self.strangers += usize::from(kept.shortest() == UNTIL_DAY_IS_DROPPED);
@@ -173,9 +173,9 @@ impl World {
         let settled = Timestamp(now.0.saturating_sub(MAX_CLOCK_LAG.as_millis()));
         let is_settled = |id: &&Id| self.events.get(*id).is_none_or(|it| it.at < settled);
         ScanResult {
-            last: looked_at.last().copied(),
-            settled: looked_at.iter().rev().find(is_settled).copied(),
-            more: looked_at.len() == STEP,
+            last: examined.last().copied(),
+            settled: examined.iter().rev().find(is_settled).copied(),
+            more: examined.len() == STEP,
             until,
         }
     }
