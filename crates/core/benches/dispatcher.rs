@@ -66,7 +66,9 @@ fn pairs() -> impl Iterator<Item = (u64, u64)> {
 }
 
 fn tenant(number: u64) -> TenantId {
-    format!("tenant-{number}").parse().expect("a name")
+    format!("tenant-{number}")
+        .parse()
+        .expect("the tenant name is valid")
 }
 
 struct World {
@@ -147,7 +149,7 @@ impl World {
 
     fn come_back(&mut self, ticket: Ticket) {
         let outcome = Outcome::Answered {
-            status: HttpStatus::new(200).expect("a status"),
+            status: HttpStatus::new(200).expect("the status code is valid"),
             retry_after: None,
         };
         self.hear(Input::Finished {

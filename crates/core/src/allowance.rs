@@ -170,9 +170,11 @@ mod tests {
     }
 
     #[test]
-    fn a_second_s_worth_at_once_and_then_one_by_one() {
+    fn one_second_of_quota_at_once_and_then_at_the_rate() {
         let ten = a_second(10);
-        let used = ten.take(NOON, QuotaUsage::default(), 10).expect("a burst");
+        let used = ten
+            .take(NOON, QuotaUsage::default(), 10)
+            .expect("a full second's quota is available at once");
         assert_eq!(
             ten.take(NOON, used, 1),
             refused(QuotaKind::PerSecond, Some(100))
@@ -181,7 +183,9 @@ mod tests {
             ten.take(later(99), used, 1),
             refused(QuotaKind::PerSecond, Some(1))
         );
-        let used = ten.take(later(100), used, 1).expect("one more");
+        let used = ten
+            .take(later(100), used, 1)
+            .expect("one event is available after 100 ms");
         assert_eq!(
             ten.take(later(100), used, 10),
             refused(QuotaKind::PerSecond, Some(1_000))
@@ -190,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_fits_is_told_apart_from_what_must_wait() {
+    fn a_request_that_never_fits_has_no_wait() {
         let used = QuotaUsage::default();
         let never = refused(QuotaKind::PerSecond, None);
         assert_eq!(a_second(10).take(NOON, used, 11), never);
@@ -216,7 +220,9 @@ mod tests {
             monthly(10).take(NOON, used, 2),
             refused(QuotaKind::PerMonth, Some(rest))
         );
-        let full = monthly(10).take(NOON, used, 1).expect("the last");
+        let full = monthly(10)
+            .take(NOON, used, 1)
+            .expect("the last event of the month is available");
         assert_eq!(full.this_month, 10);
         // Zero events use up nothing.
         assert_eq!(monthly(10).take(NOON, full, 0), Ok(full));
@@ -224,28 +230,34 @@ mod tests {
     }
 
     #[test]
-    fn of_two_limits_the_one_that_lasts_is_told() {
+    fn the_longer_lasting_of_two_limits_is_reported() {
         let both = Quotas {
             per_second: Some(1),
             per_month: Some(1),
         };
         let used = both
             .take(NOON, QuotaUsage::default(), 1)
-            .expect("the first");
-        let over = both.take(NOON, used, 1).expect_err("both are used up");
+            .expect("the first event is within both quotas");
+        let over = both
+            .take(NOON, used, 1)
+            .expect_err("both quotas are used up");
         assert_eq!(over.quota, QuotaKind::PerMonth);
-        let never = both.take(NOON, used, 2).expect_err("neither allows two");
+        let never = both
+            .take(NOON, used, 2)
+            .expect_err("two events exceed both quotas");
         assert_eq!(never.wait, None);
     }
 
     #[test]
-    fn a_clock_that_was_wrong_keeps_nobody_waiting() {
+    fn usage_from_a_clock_far_ahead_is_ignored() {
         let ten = a_second(10);
         let tomorrow = Timestamp(NOON.0 + 86_400_000);
         let used = ten
             .take(tomorrow, QuotaUsage::default(), 10)
-            .expect("a burst");
-        let used = ten.take(NOON, used, 10).expect("nothing is known of now");
+            .expect("a full second's quota is available at once");
+        let used = ten
+            .take(NOON, used, 10)
+            .expect("usage from the future does not count");
         // From then on the result is as if the clock had always been right.
         assert_eq!(
             ten.take(NOON, used, 1),
@@ -255,13 +267,13 @@ mod tests {
         // A node whose clock is slightly ahead does not allow the burst twice.
         let used = ten
             .take(later(5_000), QuotaUsage::default(), 10)
-            .expect("a burst");
+            .expect("a full second's quota is available at once");
         assert!(ten.take(NOON, used, 1).is_err());
     }
 
     proptest! {
         #[test]
-        fn no_stretch_of_time_takes_in_more_than_it_may(
+        fn no_interval_accepts_more_than_the_quota(
             per_second in 1u32..200,
             steps in prop::collection::vec((0u64..400, 1u64..40), 1..150),
         ) {
@@ -290,7 +302,7 @@ mod tests {
                     sum += count;
                     let passed_ms = at.0 - first.0;
                     let most = u64::from(per_second) * (1_000 + passed_ms) / 1_000;
-                    prop_assert!(sum <= most, "{sum} in {passed_ms} ms");
+                    prop_assert!(sum <= most, "{sum} events were accepted in {passed_ms} ms");
                 }
             }
         }

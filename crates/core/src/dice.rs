@@ -47,7 +47,10 @@ impl Dice {
     /// # Panics
     /// If `choices` is empty.
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
-        let last = choices.len().checked_sub(1).expect("a choice among none");
+        let last = choices
+            .len()
+            .checked_sub(1)
+            .expect("cannot pick from an empty list");
         &choices[self.between(0, last as u64) as usize]
     }
 }
@@ -57,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_throws_the_same() {
+    fn the_same_seed_gives_the_same_values() {
         let throws = |seed| {
             let mut dice = Dice::seeded(seed);
             (0..32).map(|_| dice.between(0, 999)).collect::<Vec<_>>()
@@ -67,11 +70,11 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_are_thrown() {
+    fn both_ends_of_a_range_are_drawn() {
         let mut dice = Dice::seeded(1);
         let throws: Vec<u64> = (0..200).map(|_| dice.between(3, 5)).collect();
         for face in 3..=5 {
-            assert!(throws.contains(&face), "{face} never came");
+            assert!(throws.contains(&face), "{face} was never drawn");
         }
         assert!(throws.iter().all(|throw| (3..=5).contains(throw)));
     }

@@ -244,22 +244,22 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn ids_grow_whatever_the_clock_does() {
+    fn ids_increase_even_if_the_clock_goes_back() {
         let mut mint = Mint::new(Dice::seeded(3));
         let mut last = EventId(0);
         for ms in [5_000, 5_000, 5_001, 1, 1, 9_000, 0, 9_000] {
             for _ in 0..1_000 {
                 let id: EventId = mint.next(Timestamp(ms));
-                assert!(id > last, "{id} after {last}");
-                assert_eq!(id.0 >> 76 & 0xf, 7, "version of {id}");
-                assert_eq!(id.0 >> 62 & 0b11, 0b10, "variant of {id}");
+                assert!(id > last, "{id} is not greater than {last}");
+                assert_eq!(id.0 >> 76 & 0xf, 7, "wrong UUID version of {id}");
+                assert_eq!(id.0 >> 62 & 0b11, 0b10, "wrong UUID variant of {id}");
                 last = id;
             }
         }
     }
 
     #[test]
-    fn moments_tell_ids_apart_and_a_mint_goes_on_where_another_stopped() {
+    fn ids_contain_their_time_and_a_generator_continues_after_another() {
         let mut mint = Mint::new(Dice::seeded(4));
         let ids: Vec<u128> = (0..9_000).map(|_| mint.next(Timestamp(7_000))).collect();
         assert!(ids.is_sorted_by(|a, b| moment_of(*a) < moment_of(*b)));
@@ -273,14 +273,14 @@ mod tests {
     }
 
     #[test]
-    fn an_id_of_one_kind_is_not_one_of_another() {
+    fn an_id_of_one_kind_does_not_parse_as_another() {
         let event = EventId(77).to_string();
         assert!(event.parse::<DeliveryId>().is_err());
         assert_eq!(event.parse(), Ok(EventId(77)));
     }
 
     #[test]
-    fn refuses_what_is_no_id() {
+    fn invalid_ids_are_refused() {
         for text in [
             "",
             "evt_",
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn tenants_are_named_with_care() {
+    fn tenant_ids_have_a_restricted_alphabet_and_length() {
         for name in ["acme", "Acme-2", "a.b_c", "7"] {
             assert!(name.parse::<TenantId>().is_ok(), "{name}");
         }
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beginning_that_no_id_has_is_refused() {
+    fn an_impossible_id_prefix_is_refused() {
         let long = format!("{}0", EventId(7));
         for text in [
             "", "evt", "evt_", "dlv_01", "evt_8", "evt_u", "evt_é", "evtß1", &long,
@@ -316,18 +316,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_keeps_value_and_order(a: u128, b: u128) {
+        fn text_preserves_value_and_order(a: u128, b: u128) {
             let (a, b) = (EventId(a), EventId(b));
             prop_assert_eq!(a.to_string().parse(), Ok(a));
             prop_assert_eq!(a.to_string().cmp(&b.to_string()), a.cmp(&b));
         }
 
         #[test]
-        fn a_beginning_means_just_those_that_begin_so(a: u128, b: u128, chars in 1usize..=26) {
+        fn an_id_prefix_matches_exactly_the_ids_that_start_with_it(a: u128, b: u128, chars in 1usize..=26) {
             let (a, b) = (EventId(a), EventId(b));
             let text = a.to_string();
             let beginning = &text[..4 + chars];
-            let meant = EventId::beginning(beginning).expect("a beginning");
+            let meant = EventId::beginning(beginning).expect("the prefix is valid");
             prop_assert!(meant.contains(&a));
             prop_assert_eq!(meant.contains(&b), b.to_string().starts_with(beginning));
             let next = EventId(meant.end().0.saturating_add(1));

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_do_not_run_together() {
+    fn adjacent_fields_are_not_confused() {
         assert_ne!(
             Fingerprint::of(&[b"ab", b"c"]),
             Fingerprint::of(&[b"a", b"bc"])

@@ -85,7 +85,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_repeated_name_is_an_error_wherever_it_stands() {
+    fn a_repeated_name_is_an_error_at_any_depth() {
         for text in [
             r#"{"a": 1, "a": 1}"#,
             r#"{"x": [{"b": 1, "c": 2, "b": 3}]}"#,
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn rubbish_and_bottomless_documents_are_errors() {
+    fn invalid_and_too_deep_documents_are_errors() {
         for text in ["", "{", "{} {}", "nul", "{\"a\"}"] {
             assert!(parse(text).is_err(), "{text}");
         }
@@ -118,8 +118,8 @@ mod tests {
                 "n": number, "i": whole, "u": large, "list": [text, flag, null], name: {"x": -0.5},
             });
             let printed = value.to_string();
-            let reread: Value = serde_json::from_str(&printed).expect("what was printed");
-            prop_assert_eq!(parse(&printed).expect("what was printed"), reread);
+            let reread: Value = serde_json::from_str(&printed).expect("printed JSON is parsed again");
+            prop_assert_eq!(parse(&printed).expect("printed JSON is parsed again"), reread);
         }
     }
 }

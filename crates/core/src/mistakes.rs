@@ -58,7 +58,10 @@ impl ValidationErrors {
             Some(value) if self.is_empty() => Ok(value),
             Some(_) => Err(self),
             None => {
-                assert!(!self.is_empty(), "a value is missing and nobody said why");
+                assert!(
+                    !self.is_empty(),
+                    "a value is missing but no error was reported"
+                );
                 Err(self)
             }
         }
@@ -298,7 +301,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn every_mistake_is_told_with_its_field() {
+    fn every_error_names_its_field() {
         let document = json!({
             "name": 5,
             "wait": "10 parsecs",
@@ -307,12 +310,13 @@ mod tests {
             "strange": 1,
         });
         let mut mistakes = ValidationErrors::default();
-        let mut fields = Fields::open(&document, "", &mut mistakes).expect("an object");
+        let mut fields =
+            Fields::open(&document, "", &mut mistakes).expect("the document is an object");
         fields.need("missing");
         fields.text("name");
         fields.span("wait", Span::ZERO, Span::from_days(1));
         fields.count("tries", 1, 9);
-        let mut inner = fields.object("inner").expect("an object");
+        let mut inner = fields.object("inner").expect("the document is an object");
         inner.spans("steps", Span::ZERO, Span::from_days(1), 10);
         inner.finish();
         fields.finish();
@@ -333,12 +337,12 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_document_does_not_fill_the_answer() {
+    fn the_number_of_reported_errors_is_bounded() {
         let many: Map<String, Value> = (0..1_000).map(|n| (format!("f{n}"), json!(n))).collect();
         let document = Value::Object(many);
         let mut mistakes = ValidationErrors::default();
         Fields::open(&document, "", &mut mistakes)
-            .expect("an object")
+            .expect("the document is an object")
             .finish();
         assert_eq!(mistakes.iter().count(), MAX_ERRORS);
     }

@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_short_is_shown_and_nothing_else_is() {
+    fn only_short_text_is_quoted() {
         assert_eq!(quoted("10 parsecs"), "\"10 parsecs\"");
         assert_eq!(quoted("größe\n"), "\"größe\\n\"");
         let long = "é".repeat(MAX_QUOTED_CHARS);

@@ -126,13 +126,13 @@ mod tests {
     }
 
     #[test]
-    fn no_pattern_wants_everything() {
+    fn an_empty_subscription_matches_everything() {
         assert!(wanted(&[], "invoice.paid"));
         assert!(wanted(&["*"], "invoice.paid"));
     }
 
     #[test]
-    fn a_star_stands_for_the_rest_after_a_dot() {
+    fn a_star_matches_the_rest_after_a_dot() {
         for (event_type, expected) in [
             ("invoice.paid", true),
             ("invoice.line.added", true),
@@ -151,14 +151,14 @@ mod tests {
     }
 
     #[test]
-    fn patterns_print_as_they_read() {
+    fn patterns_round_trip_through_text() {
         for text in ["*", "a", "a.b", "a.b.*", "a_1.B-2.*"] {
             assert_eq!(text.parse::<Pattern>().unwrap().to_string(), text);
         }
     }
 
     #[test]
-    fn what_is_no_pattern_is_told_why() {
+    fn invalid_patterns_are_refused_with_a_reason() {
         let long = "x".repeat(MAX_EVENT_TYPE_CHARS + 1);
         for text in ["", ".", "a.", ".a", "a..b", "a b", "ä", "a/b", &long, ".*"] {
             assert_eq!(text.parse::<Pattern>(), Err(EventTypeError::Name), "{text}");

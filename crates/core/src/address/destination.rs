@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_a_destination() {
+    fn a_destination_has_scheme_host_port_and_target() {
         let destination = parse(
             "HTTPS://Hooks.Customer.COM.:8443/a/../b c"
                 .replace(' ', "%20")
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_say_what_is_wrong() {
+    fn refusals_name_the_broken_rule() {
         let malformed = Refusal::Malformed;
         for (raw, refusal) in [
             (
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn no_message_repeats_the_address() {
+    fn no_message_contains_the_address() {
         for raw in [
             "https://10.11.12.13/",
             "https://168627213/",

@@ -192,7 +192,7 @@ mod tests {
         }
 
         #[test]
-        fn a_mapped_address_is_judged_as_its_ipv4_address(
+        fn a_mapped_address_is_vetted_as_its_ipv4_address(
             bits in near_edges(special_v4(), u128::from(u32::MAX)),
             network in any::<u32>(),
             prefix in 0..=32u8,
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_named_and_addresses_are_not() {
+    fn refusals_name_the_kind_and_no_address() {
         use ForbiddenAddress::*;
         for (ip, kind) in [
             ("127.0.0.1", Loopback),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lists_rank_deny_allow_table() {
+    fn deny_list_precedes_allow_list_precedes_table() {
         let mut rules = allowing(&["10.0.0.0/9", "fd00::/8"]);
         rules.deny_networks = vec![
             "10.9.0.0/16".parse().unwrap(),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn opening_all_of_ipv6_opens_no_ipv4() {
+    fn allowing_all_of_ipv6_allows_no_ipv4() {
         let rules = allowing(&["::/0"]);
         assert!(allows(&rules, "::1"));
         assert!(!allows(&rules, "127.0.0.1"));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_carried_ipv4_address_must_be_open_too() {
+    fn an_embedded_ipv4_address_must_be_allowed_too() {
         let nat64 = allowing(&["64:ff9b::/96", "64:ff9b:1:2::/96"]);
         assert!(allows(&nat64, "64:ff9b::808:808"));
         assert!(allows(&nat64, "64:ff9b:1:2::808:808"));

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn opening_loopback_opens_nothing_else() {
+    fn allowing_loopback_allows_nothing_else() {
         let rules = development();
         for open in [
             "http://127.0.0.1:40123/",
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denied_loopback_closes_localhost_again() {
+    fn denying_loopback_refuses_localhost() {
         let rules = EgressRules {
             deny_networks: vec!["127.0.0.1/32".parse().unwrap()],
             ..development()

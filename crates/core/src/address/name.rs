@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_cannot_resolve_are_harmless() {
+    fn names_that_cannot_resolve_are_allowed() {
         for name in [
             "hooks.test",
             "hooks.example",
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_dns_cannot_carry_is_no_name() {
+    fn names_that_dns_cannot_carry_are_refused() {
         let long_label = "a".repeat(MAX_LABEL_BYTES);
         assert_eq!(verdict(&format!("{long_label}.com")), Ok(()));
         assert_eq!(

@@ -122,7 +122,7 @@ mod tests {
 
     /// The table of RFC 6052, section 2.4, and the well-known prefix below it.
     #[test]
-    fn the_examples_of_the_standard() {
+    fn examples_of_rfc_6052() {
         for (network, address) in [
             ("2001:db8::/32", "2001:db8:c000:221::"),
             ("2001:db8:100::/40", "2001:db8:1c0:2:21::"),
@@ -168,7 +168,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2048))]
 
         #[test]
-        fn what_was_packed_is_unpacked_and_judged(
+        fn an_embedded_address_is_extracted_and_vetted(
             prefix in any_prefix(),
             inner in prop_oneof![
                 any::<u32>(),
@@ -197,7 +197,7 @@ mod tests {
         }
 
         #[test]
-        fn a_prefix_changes_nothing_outside_of_it(
+        fn a_prefix_does_not_affect_other_addresses(
             prefix in any_prefix(),
             bits in any::<u128>(),
         ) {
@@ -223,12 +223,12 @@ mod tests {
         assert_eq!(
             verdict(&rules, "64:ff9b:1::808:808"),
             Err(ForbiddenAddress::Translated),
-            "another prefix"
+            "the address is behind a prefix that is not configured"
         );
     }
 
     #[test]
-    fn the_operators_lists_hold_behind_a_prefix() {
+    fn the_operators_lists_apply_behind_a_prefix() {
         let mut rules = behind(&["64:ff9b:1::/48"]);
         let inside = "64:ff9b:1:a00:0:100::";
         assert_eq!(verdict(&rules, inside), Err(ForbiddenAddress::Private));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn overlapping_prefixes_must_agree() {
+    fn overlapping_prefixes_must_all_allow_the_address() {
         let rules = behind(&["2a00:1::/32", "2a00:1:808:808::/96"]);
         assert_eq!(verdict(&rules, "2a00:1:808:808::808:808"), Ok(()));
         assert_eq!(
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_translator_can_have_is_refused() {
+    fn invalid_nat64_prefixes_are_refused() {
         use Nat64PrefixError::*;
         let flaw = |text: &str| text.parse::<Nat64Prefix>().unwrap_err();
         for text in [

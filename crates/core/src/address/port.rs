@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_is_ordered_and_keeps_clear_of_ephemeral_ports() {
+    fn the_port_list_is_sorted_and_has_no_ephemeral_ports() {
         const FIRST_EPHEMERAL_PORT: u16 = 32_768;
         let mut last = FIRST_UNPRIVILEGED_PORT;
         for (ports, service) in INTERNAL_SERVICES {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lists_rank_deny_allow_table() {
+    fn deny_list_precedes_allow_list_precedes_table() {
         let rules = EgressRules {
             allow_ports: ranges(&["5432", "1-100"]),
             deny_ports: ranges(&["25", "443", "8000-8100", "6379"]),
@@ -218,7 +218,7 @@ mod tests {
             ..EgressRules::default()
         };
         assert!((1..=u16::MAX).all(|port| all.allows_port(port)));
-        assert!(!all.allows_port(0), "nothing listens there");
+        assert!(!all.allows_port(0), "port 0 is never allowed");
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn privileged_ports_are_for_the_web_only() {
+    fn privileged_ports_are_refused_except_http_and_https() {
         let open: Vec<u16> = (0..FIRST_UNPRIVILEGED_PORT)
             .filter(|port| is_open(*port))
             .collect();
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn databases_are_closed_and_web_servers_open() {
+    fn database_ports_are_refused_and_web_ports_allowed() {
         for port in [
             2375, 2379, 3306, 5432, 5672, 6379, 6443, 8500, 9092, 9200, 10250, 11211, 15672, 27017,
         ] {

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_is_refused_at_its_port_only() {
+    fn a_listening_address_is_refused_at_its_port_only() {
         let rules = listening_on(&["127.0.0.1:8420"]);
         for ours in ["127.0.0.1", "::ffff:127.0.0.1", "0.0.0.0", "::"] {
             assert!(leads_back(&rules, ours, 8420), "{ours}");
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wildcard_is_every_address_of_the_machine() {
+    fn a_wildcard_listener_covers_every_address_of_the_machine() {
         let v4 = listening_on(&["0.0.0.0:8420"]);
         let both = listening_on(&["[::]:8420"]);
         for rules in [&v4, &both] {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_translator_does_not_hide_us() {
+    fn a_self_call_through_nat64_is_refused() {
         let mut rules = listening_on(&["192.168.7.7:8420"]);
         assert!(!leads_back(&rules, "64:ff9b::c0a8:707", 8420));
         rules.nat64_prefixes = vec!["64:ff9b::/96".parse().unwrap()];
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_that_cannot_say_is_no_answer() {
+    fn a_failed_lookup_of_local_addresses_is_an_error() {
         let rules = listening_on(&["0.0.0.0:8420"]);
         let unable = |_| Err("no more files");
         let ip = |text: &str| text.parse().unwrap();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_that_names_us_is_refused() {
+    fn a_url_with_our_own_address_is_refused() {
         let own = Refusal::Address(ForbiddenAddress::OwnListener);
         assert_eq!(own.code(), "unsafe_destination");
         for sockets in [["127.0.0.1:8420"], ["0.0.0.0:8420"], ["[::]:8420"]] {

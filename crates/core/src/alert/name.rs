@@ -1,4 +1,8 @@
 //! Names, units and default limits of the alerts.
+//!
+//! [`AlertName`] lists every alert. Each has a name in the API, a unit ([`Measure`]) and a default critical range
+//! ([`Bound`]), which the operator can change. The names are part of the API and of stored data, so they never
+//! change. [`UnknownAlert`] is the error for any other name; its message lists all valid names.
 
 use std::fmt;
 use std::str::FromStr;
@@ -154,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_names_none_is_told_all() {
+    fn an_unknown_name_is_answered_with_all_names() {
         let told = UnknownAlert.to_string();
         let listed: Vec<&str> = told
             .trim_start_matches("must be one of ")
@@ -164,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_read_as_it_is_written() {
+    fn names_round_trip_through_text() {
         for name in AlertName::ALL {
             assert_eq!(name.to_string().parse(), Ok(name));
         }

@@ -1,4 +1,10 @@
 //! The state machine of one alert: raised and resolved by readings.
+//!
+//! [`Course::after`] takes the current state, a reading ([`Seen`]) and the [`Rule`], and returns the new state and
+//! the [`Change`] to make, if any. A critical reading with enough samples raises the alert. Readings outside the
+//! critical range ([`Bound`]) for the whole calm time resolve it. A value that could not be read never does either.
+//!
+//! The functions are pure. After a restart the caller starts from [`Course::RAISED`] or [`Course::Quiet`].
 
 use std::fmt;
 
@@ -186,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_itself_is_not_alarming() {
+    fn the_limit_itself_is_not_critical() {
         for (bound, values) in [
             (Bound::Above(0.1), [(0.1, false), (0.1001, true)]),
             (Bound::Below(0.6), [(0.6, false), (0.5999, true)]),
@@ -202,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_raised_once_and_ends_once_after_lasting_calm() {
+    fn an_alert_is_raised_once_and_resolved_once_after_lasting_calm() {
         let rule = rule(Bound::Above(0.1));
         let (bad, good) = (seen(0.2, LEAST), seen(0.1, LEAST));
         let mut readings = vec![good, bad, bad, good, good, bad];
@@ -212,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn few_samples_raise_nothing_and_end_nothing() {
+    fn few_samples_neither_raise_nor_resolve() {
         let rule = rule(Bound::Below(0.6));
         let few = seen(0.0, LEAST - 1);
         assert_eq!(changes(&rule, &[few; 30]), []);
@@ -222,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_calm_and_nothing_known_is_neither() {
+    fn nothing_measured_is_calm_and_an_unknown_value_is_not() {
         let rule = rule(Bound::Above(0.1));
         let raised = seen(1.0, 100);
         let mut quiet = vec![raised];
@@ -240,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_of_nothing_is_nothing() {
+    fn a_ratio_of_zero_samples_is_no_value() {
         assert_eq!(Seen::ratio(0, 0), Seen::Nothing);
         assert_eq!(Seen::ratio(1, 4), seen(0.25, 4));
     }
@@ -259,7 +265,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn raises_and_ends_take_turns(bound in any_bound(), readings in proptest::collection::vec(any_seen(), 0..200)) {
+        fn raises_and_resolves_alternate(bound in any_bound(), readings in proptest::collection::vec(any_seen(), 0..200)) {
             let rule = rule(bound);
             let told = changes(&rule, &readings);
             for (place, (minute, change)) in told.iter().enumerate() {
@@ -279,7 +285,7 @@ mod tests {
                                 Seen::Nothing => true,
                                 Seen::Value { value, .. } => !bound.is_crossed(*value),
                             };
-                            prop_assert!(calm, "ended in spite of {:?}", seen);
+                            prop_assert!(calm, "the alert was resolved although a recent reading was {:?}", seen);
                         }
                     }
                 }
@@ -287,7 +293,7 @@ mod tests {
         }
 
         #[test]
-        fn what_stays_bad_never_ends_and_what_stays_calm_does(
+        fn critical_readings_never_resolve_and_calm_ones_do(
             bound in any_bound(),
             before in proptest::collection::vec(any_seen(), 0..50),
             samples in proptest::collection::vec(0..40_u64, 1..50),

@@ -301,7 +301,7 @@ fn default_for_status(status: HttpStatus) -> (Verdict, Scope) {
         // An interim response is never final. One that is reported as final is a protocol error of the receiver,
         // and worth a retry.
         100..=199 => (Verdict::Retry, Scope::Destination),
-        200..=299 => unreachable!("a 2xx is a success"),
+        200..=299 => unreachable!("2xx was handled as a success before"),
         // Redirects are never followed: a new URL must be registered and vetted.
         300..=399 => (Verdict::GiveUp, Scope::Delivery),
         408 | 429 => (Verdict::Retry, Scope::Destination),
@@ -309,7 +309,7 @@ fn default_for_status(status: HttpStatus) -> (Verdict, Scope) {
         410 => (Verdict::GiveUp, Scope::Destination),
         400..=499 => (Verdict::GiveUp, Scope::Delivery),
         500..=599 => (Verdict::Retry, Scope::Destination),
-        0..=99 | 600.. => unreachable!("HttpStatus holds 100 to 599"),
+        0..=99 | 600.. => unreachable!("an HttpStatus is between 100 and 599"),
     }
 }
 
@@ -333,7 +333,7 @@ mod tests {
 
     fn answered(code: u16) -> Outcome {
         Outcome::Answered {
-            status: HttpStatus::new(code).expect("a status"),
+            status: HttpStatus::new(code).expect("the status code is valid"),
             retry_after: Some(Span::from_secs(7)),
         }
     }
@@ -341,7 +341,7 @@ mod tests {
     fn failure(outcome: Outcome, rules: &[Rule]) -> Failure {
         match classify(outcome, rules) {
             Classification::Failure(failure) => failure,
-            Classification::Success => panic!("{outcome:?} was taken for a success"),
+            Classification::Success => panic!("{outcome:?} was classified as a success"),
         }
     }
 
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn every_status_has_its_verdict() {
+    fn every_status_has_the_documented_verdict() {
         for code in 100..=599 {
             let verdict = match classify(answered(code), &[]) {
                 Classification::Success => None,
@@ -378,14 +378,14 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_status_outside_the_table() {
+    fn statuses_outside_100_to_599_are_refused() {
         for code in [0, 99, 600, 999, u16::MAX] {
             assert_eq!(HttpStatus::new(code), None);
         }
     }
 
     #[test]
-    fn every_fault_has_its_verdict() {
+    fn every_fault_has_the_documented_verdict() {
         use Scope::{Delivery, Destination};
         let ambiguous = Verdict::RetryUpTo(AMBIGUOUS_RETRIES);
         for (fault, verdict, scope) in [
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_token_is_worth_another_try_and_a_fresh_one_is_not() {
+    fn a_401_with_a_stale_token_is_retried() {
         let stale = failure(Outcome::StaleToken, &[]);
         assert_eq!(stale.verdict, Verdict::RetryUpTo(AMBIGUOUS_RETRIES));
         assert_eq!(stale.kind, FailureKind::Http);
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_payload_does_not_blame_the_destination() {
+    fn a_refused_payload_has_delivery_scope() {
         for code in [400, 401, 403, 404, 409, 413, 422, 425, 301] {
             assert_eq!(
                 failure(answered(code), &[]).scope,
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_that_retries_410_is_not_gone() {
+    fn a_rule_that_retries_410_prevents_disabling() {
         let rules = [Rule {
             on: RuleMatch::Status(HttpStatus::GONE),
             then: Then::Retry { limit: None },
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rule_makes_a_success_a_failure() {
+    fn no_rule_applies_to_a_success() {
         let rules = [Rule {
             on: RuleMatch::Kind(FailureKind::Http),
             then: Then::Fail,

@@ -1,4 +1,8 @@
-//! Parser of the `Retry-After` header, which receivers may send with any content.
+//! Parser of the `Retry-After` header.
+//!
+//! [`retry_after`] accepts a number of seconds or an HTTP date and returns the wait from `now`. Receivers control
+//! the header, so any text is possible: an invalid or past value is ignored, and no input causes an error or a
+//! panic. The result is not capped here; the caller limits it to the maximum of the endpoint.
 
 use std::time::UNIX_EPOCH;
 
@@ -54,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn ignores_rubbish() {
+    fn ignores_invalid_values() {
         for value in [
             "",
             " ",
@@ -80,8 +84,8 @@ mod tests {
     }
 
     #[test]
-    fn a_number_too_large_to_count_is_a_long_wait() {
-        let wait = retry_after(&"9".repeat(40), NOON).expect("a wait");
+    fn an_overflowing_number_is_a_long_wait() {
+        let wait = retry_after(&"9".repeat(40), NOON).expect("the value is parsed as a wait");
         assert!(wait > Span::from_days(365));
     }
 
@@ -89,7 +93,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
         #[test]
-        fn nothing_panics(value in ".{0,80}", now: u64) {
+        fn no_text_panics(value in ".{0,80}", now: u64) {
             let _ = retry_after(&value, Timestamp(now));
         }
 
@@ -101,7 +105,7 @@ mod tests {
         }
 
         #[test]
-        fn a_date_ahead_is_exactly_that_far_ahead(seconds in 1u64..4_000_000_000) {
+        fn a_future_date_is_the_exact_wait(seconds in 1u64..4_000_000_000) {
             let date = httpdate::fmt_http_date(
                 UNIX_EPOCH + std::time::Duration::from_millis(NOON.0) + std::time::Duration::from_secs(seconds),
             );

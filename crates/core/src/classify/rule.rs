@@ -1,4 +1,9 @@
 //! An endpoint's own classification rules, which are checked before the default table.
+//!
+//! A [`Rule`] says what to do ([`Then`]: retry or fail) for the outcomes that it matches ([`RuleMatch`]: one
+//! status, a class of statuses or a failure kind). Rules are read from the JSON of a retry policy and written back
+//! in the same form. A policy has at most [`MAX_RULES`] of them. No rule can match a success or an interim (1xx)
+//! status.
 
 use serde::{Serialize, Serializer};
 
@@ -181,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn success_and_interim_answers_have_no_rules() {
+    fn rules_for_success_and_interim_statuses_are_refused() {
         for text in [
             "200",
             "2xx",

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn one_alone_has_all_and_shares_with_whoever_comes() {
+    fn a_single_node_has_all_slots_and_shares_with_new_nodes() {
         let mut nodes = [
             Node {
                 work: 1_000,
@@ -176,7 +176,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_more_than_is_allowed_and_all_of_it_is_done(
+        fn the_limit_is_never_exceeded_and_all_work_is_done(
             most in 1u32..12,
             count in 1usize..5,
             steps in prop::collection::vec((0usize..5, 0u32..4, 0u32..6), 1..300),

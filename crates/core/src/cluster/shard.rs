@@ -1,4 +1,8 @@
 //! Shards: the fixed parts of all endpoints.
+//!
+//! Every endpoint belongs to one of [`SHARD_COUNT`] shards. [`Shard::of`] computes it from the endpoint id alone,
+//! so all nodes agree without asking each other. The number of shards and the function never change, because stored
+//! data depends on both.
 
 use crate::id::EndpointId;
 

@@ -1,4 +1,9 @@
 //! Lease duration and the intervals derived from it.
+//!
+//! [`Timings::of`] derives all intervals from the lease: heartbeats every sixth of it, no new attempts after four
+//! sixths without a renewal, all attempts aborted after five sixths. The last sixth is the margin for clocks that
+//! run at different speeds. A lease outside [`SHORTEST_LEASE`] to [`LONGEST_LEASE`] is refused with
+//! [`TimingsError`].
 
 use crate::time::Span;
 
@@ -61,7 +66,7 @@ impl Timings {
 
 impl Default for Timings {
     fn default() -> Timings {
-        Timings::of(Span::from_secs(6)).expect("within bounds")
+        Timings::of(Span::from_secs(6)).expect("the default lease is within the bounds")
     }
 }
 
@@ -70,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_usual_lease_is_six_seconds() {
+    fn the_default_lease_is_six_seconds() {
         let timings = Timings::default();
         assert_eq!(timings.beat_every, Span::from_secs(1));
         assert_eq!(timings.begin_within, Span::from_secs(4));

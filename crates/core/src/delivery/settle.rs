@@ -1,4 +1,11 @@
 //! The end of an attempt: decides whether the delivery succeeded, is retried or is dead-lettered.
+//!
+//! [`Delivery::settle`] classifies the outcome, counts the attempt and computes the next state from the retry
+//! policy ([`RetrySettings`]). It returns a [`SettledAttempt`], which is what the store records of the attempt.
+//!
+//! A delivery is dead-lettered if the failure is permanent, if the attempts or the retries of the failure's own
+//! limit are used up, or if the next retry would fall after the deadline. The wait is the longer of backoff and
+//! `Retry-After`.
 
 use super::{DeadReason, Delivery, IllegalTransition, ScheduledAttempt, State, Trigger};
 use crate::classify::{Classification, Failure, Outcome, Verdict, classify};

@@ -1,4 +1,8 @@
 //! The states of a delivery, each with its data.
+//!
+//! [`State`] holds what is known in each state; [`Status`] is its name in the API. [`Trigger`] tells why an attempt
+//! is made, and [`DeadReason`] why a delivery was dead-lettered. The names are stored and shown in the API, so they
+//! never change. Transitions between states are in the parent module.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,8 @@
 //! Tests of the delivery's state machine and of its retries.
+//!
+//! One test crosses every state with every transition and compares the result with the diagram of the module. The
+//! others check the number and times of attempts, the reasons of dead letters, replays, and the forecast. A
+//! property test checks that no delivery exceeds the attempts or the deadline of its policy.
 
 use super::*;
 use crate::classify::{Fault, HttpStatus, Outcome};
@@ -49,10 +53,10 @@ fn attempt(
         policy,
         retry_after_cap: Span::from_hours(24),
     };
-    delivery.begin(now, false).expect("a waiting delivery");
+    delivery.begin(now, false).expect("the delivery is waiting");
     delivery
         .settle(now, outcome, terms, &mut Dice::seeded(1))
-        .expect("an attempt in progress")
+        .expect("an attempt is in progress")
 }
 
 /// Makes every due attempt until the delivery ends.
@@ -75,7 +79,7 @@ fn failed(delivery: &Delivery) -> Option<DeadReason> {
 }
 
 #[test]
-fn each_outcome_ends_where_it_should() {
+fn each_outcome_ends_with_the_expected_reason() {
     let policy = fixed(1, 5);
     for (outcome, reason, attempts) in [
         (status(200, None), None, 1),
@@ -98,7 +102,7 @@ fn each_outcome_ends_where_it_should() {
 }
 
 #[test]
-fn each_ambiguous_answer_has_a_limit_of_its_own() {
+fn each_ambiguous_status_has_its_own_retry_limit() {
     let policy = fixed(1, 50);
     let mut delivery = fresh();
     let mut sequence = [404, 503, 409, 404, 503, 409, 404, 404].into_iter();
@@ -116,7 +120,7 @@ fn each_ambiguous_answer_has_a_limit_of_its_own() {
 }
 
 #[test]
-fn a_retry_beyond_the_deadline_is_not_set() {
+fn a_retry_beyond_the_deadline_is_not_scheduled() {
     let policy = fixed(60, 100);
     let give_up = Span::from_secs(150);
     let mut delivery =
@@ -137,7 +141,7 @@ fn a_retry_exactly_at_the_deadline_is_made() {
 }
 
 #[test]
-fn an_attempt_that_is_set_is_made_however_late() {
+fn a_scheduled_attempt_is_made_even_if_late() {
     let mut delivery = fresh();
     delivery.hold().unwrap();
     delivery.release().unwrap();
@@ -173,7 +177,7 @@ fn the_wait_is_the_longer_of_retry_after_and_backoff() {
 }
 
 #[test]
-fn what_waits_for_an_endpoint_that_holds_is_shown_as_held() {
+fn a_waiting_delivery_of_a_held_endpoint_is_shown_as_held() {
     let mut delivery = fresh();
     assert_eq!(delivery.shown_status(false), Status::Pending);
     assert_eq!(delivery.shown_status(true), Status::Held);
@@ -182,7 +186,7 @@ fn what_waits_for_an_endpoint_that_holds_is_shown_as_held() {
     delivery.abandon().unwrap();
     delivery.disable(DUE).unwrap();
     assert_eq!(delivery.shown_status(true), Status::Failed);
-    let reason = failed(&delivery).expect("it failed");
+    let reason = failed(&delivery).expect("the delivery has failed");
     assert_eq!(
         reason.kind(),
         Some(crate::classify::FailureKind::WebhookDisabled)
@@ -190,7 +194,7 @@ fn what_waits_for_an_endpoint_that_holds_is_shown_as_held() {
 }
 
 #[test]
-fn a_fault_of_our_own_spends_nothing() {
+fn an_internal_fault_uses_no_attempt() {
     let mut delivery = fresh();
     let before = delivery.clone();
     delivery.begin(DUE, false).unwrap();
@@ -214,7 +218,7 @@ fn a_replay_starts_a_new_round_under_the_old_id() {
 }
 
 #[test]
-fn what_is_still_to_come_matches_the_policy() {
+fn upcoming_attempts_match_the_policy() {
     let policy = Preset::Recommended.policy();
     let mut delivery = fresh();
     assert_eq!(delivery.upcoming(&policy, DUE).len(), 9);
@@ -246,95 +250,95 @@ fn what_is_still_to_come_matches_the_policy() {
     assert!(delivery.upcoming(&policy, DUE).is_empty());
 }
 
+/// A transition with its name.
+type Transition = (
+    &'static str,
+    fn(&mut Delivery) -> Result<(), IllegalTransition>,
+);
+
+const TRANSITIONS: [Transition; 10] = [
+    ("hold", |d| d.hold()),
+    ("release", |d| d.release()),
+    ("begin", |d| d.begin(DUE, false).map(drop)),
+    ("abandon", |d| d.abandon()),
+    ("settle", |d| {
+        let terms = RetrySettings {
+            policy: &fixed(1, 2),
+            retry_after_cap: Span::ZERO,
+        };
+        d.settle(DUE, status(200, None), terms, &mut Dice::seeded(0))
+            .map(drop)
+    }),
+    ("cancel", |d| d.cancel(DUE)),
+    ("disable", |d| d.disable(DUE)),
+    ("delete", |d| d.delete(DUE)),
+    ("hasten", |d| d.hasten(DUE)),
+    ("replay", |d| d.replay(DUE, GIVE_UP_AFTER)),
+];
+
+/// Returns a delivery in the given state.
+fn delivery_in(wanted: Status) -> Delivery {
+    let policy = fixed(1, 2);
+    let mut delivery = fresh();
+    match wanted {
+        Status::Pending => {}
+        Status::Held => delivery.hold().unwrap(),
+        Status::InProgress => drop(delivery.begin(DUE, false).unwrap()),
+        Status::Retrying => {
+            let timeout = Outcome::Failed(Fault::Timeout);
+            attempt(&mut delivery, DUE, timeout, &policy);
+        }
+        Status::Succeeded => {
+            attempt(&mut delivery, DUE, status(200, None), &policy);
+        }
+        Status::Failed => {
+            attempt(&mut delivery, DUE, status(400, None), &policy);
+        }
+        Status::Cancelled => delivery.cancel(DUE).unwrap(),
+    }
+    assert_eq!(delivery.status(), wanted);
+    delivery
+}
+
+/// Returns the state after a transition, or `None` if the diagram of the module does not have it.
+fn state_after(from: Status, transition: &str) -> Option<Status> {
+    use Status::*;
+    match (from, transition) {
+        (Pending | Retrying, "hold") => Some(Held),
+        (Held, "release") => Some(Pending),
+        (Pending | Retrying, "begin") => Some(InProgress),
+        (InProgress, "abandon") => Some(Pending),
+        (InProgress, "settle") => Some(Succeeded),
+        (Pending | Retrying | Held, "cancel") => Some(Cancelled),
+        (Pending | Retrying | Held, "disable" | "delete") => Some(Failed),
+        (Pending | Retrying | Held, "hasten") => Some(from),
+        (Succeeded | Failed | Cancelled, "replay") => Some(Pending),
+        (_, _) => None,
+    }
+}
+
 /// Every state crossed with every transition, compared with the diagram at the top of the module.
 #[test]
-fn there_are_no_arrows_but_those_in_the_picture() {
-    let policy = fixed(1, 2);
-    let reach = |status: Status| {
-        let mut d = fresh();
-        match status {
-            Status::Pending => {}
-            Status::Held => d.hold().unwrap(),
-            Status::InProgress => drop(d.begin(DUE, false).unwrap()),
-            Status::Retrying => drop(attempt(
-                &mut d,
-                DUE,
-                Outcome::Failed(Fault::Timeout),
-                &policy,
-            )),
-            Status::Succeeded => drop(attempt(
-                &mut d,
-                DUE,
-                super::tests::status(200, None),
-                &policy,
-            )),
-            Status::Failed => drop(attempt(
-                &mut d,
-                DUE,
-                super::tests::status(400, None),
-                &policy,
-            )),
-            Status::Cancelled => d.cancel(DUE).unwrap(),
-        }
-        assert_eq!(d.status(), status);
-        d
-    };
-    type Arrow = (
-        &'static str,
-        fn(&mut Delivery) -> Result<(), IllegalTransition>,
-    );
-    let arrows: [Arrow; 10] = [
-        ("hold", |d| d.hold()),
-        ("release", |d| d.release()),
-        ("begin", |d| d.begin(DUE, false).map(drop)),
-        ("abandon", |d| d.abandon()),
-        ("settle", |d| {
-            let terms = RetrySettings {
-                policy: &fixed(1, 2),
-                retry_after_cap: Span::ZERO,
-            };
-            d.settle(
-                DUE,
-                super::tests::status(200, None),
-                terms,
-                &mut Dice::seeded(0),
-            )
-            .map(drop)
-        }),
-        ("cancel", |d| d.cancel(DUE)),
-        ("disable", |d| d.disable(DUE)),
-        ("delete", |d| d.delete(DUE)),
-        ("hasten", |d| d.hasten(DUE)),
-        ("replay", |d| d.replay(DUE, GIVE_UP_AFTER)),
-    ];
+fn only_the_transitions_in_the_diagram_are_legal() {
     use Status::*;
-    let legal = |from: Status, arrow: &str| -> Option<Status> {
-        match (from, arrow) {
-            (Pending | Retrying, "hold") => Some(Held),
-            (Held, "release") => Some(Pending),
-            (Pending | Retrying, "begin") => Some(InProgress),
-            (InProgress, "abandon") => Some(Pending),
-            (InProgress, "settle") => Some(Succeeded),
-            (Pending | Retrying | Held, "cancel") => Some(Cancelled),
-            (Pending | Retrying | Held, "disable" | "delete") => Some(Failed),
-            (Pending | Retrying | Held, "hasten") => Some(from),
-            (Succeeded | Failed | Cancelled, "replay") => Some(Pending),
-            (_, _) => None,
-        }
-    };
     for from in [
         Pending, Retrying, Held, InProgress, Succeeded, Failed, Cancelled,
     ] {
-        for (name, arrow) in arrows {
-            let mut delivery = reach(from);
+        for (name, transition) in TRANSITIONS {
+            let mut delivery = delivery_in(from);
             let before = delivery.clone();
-            match (arrow(&mut delivery), legal(from, name)) {
+            match (transition(&mut delivery), state_after(from, name)) {
                 (Ok(()), Some(to)) => assert_eq!(delivery.status(), to, "{from:?} {name}"),
                 (Err(error), None) => {
                     assert_eq!(error.from, from);
-                    assert_eq!(delivery, before, "{from:?} {name} changed something");
+                    assert_eq!(
+                        delivery, before,
+                        "{name} is illegal from {from:?} but changed the delivery"
+                    );
                 }
-                (result, expected) => panic!("{from:?} {name}: {result:?}, expected {expected:?}"),
+                (result, expected) => {
+                    panic!("{name} from {from:?} returned {result:?}, expected state {expected:?}")
+                }
             }
         }
     }

@@ -1,4 +1,12 @@
 //! Attempts: starting them, evaluating their results and recording them.
+//!
+//! `start_attempts` serves the lanes in turn while there are free slots. `finished` applies the result of an
+//! attempt to its delivery and to its endpoint (gate, breaker, health) and issues the record. `recorded` frees the
+//! slot.
+//!
+//! A slot is occupied until the result is recorded, and a failed record is repeated until it succeeds. While
+//! records fail, only single trial attempts start. An internal fault takes the attempt back: it is not recorded and
+//! not counted.
 
 use super::command::{
     Attempt, AttemptRecord, Command, EndpointNotification, Finish, News, Record, Ticket,
@@ -48,10 +56,13 @@ impl Dispatcher {
             Admission::Admit { probe } => probe,
             Admission::Wait(_) | Admission::Full | Admission::Shut => return false,
         };
-        let mut delivery = entry.backlog.take().expect("something is ready");
+        let mut delivery = entry
+            .backlog
+            .take()
+            .expect("the backlog has a ready delivery");
         let trigger = delivery
             .begin(now.wall, probe)
-            .expect("what is ready is waiting");
+            .expect("a ready delivery is waiting");
         self.turns.attempt_started(known.tenant);
         let (endpoint, id, event, number) = (
             entry.endpoint,
@@ -94,7 +105,7 @@ impl Dispatcher {
         match finish {
             Finish::InternalFault => {
                 let mut delivery = delivery.clone();
-                delivery.abandon().expect("it was being sent");
+                delivery.abandon().expect("the delivery is in progress");
                 self.flights.end(ticket);
                 self.undo_attempt(now, lane, &delivery, probe);
             }
@@ -103,7 +114,10 @@ impl Dispatcher {
                 self.lanes[lane].reset_faults(now.tick);
                 let record = self.settle(now, lane, &mut delivery, outcome, probe, commands);
                 let record = Record::Attempt(Box::new(record));
-                let flight = self.flights.get_mut(ticket).expect("it is under way");
+                let flight = self
+                    .flights
+                    .get_mut(ticket)
+                    .expect("the flight was found by the same ticket above");
                 flight.stage = Stage::Recording(record.clone());
                 commands.push(Command::Record { ticket, record });
             }
@@ -117,7 +131,7 @@ impl Dispatcher {
         let known = entry
             .known
             .as_ref()
-            .expect("only the introduced are sent to");
+            .expect("attempts are made only to introduced endpoints");
         let back = AttemptFeedback {
             signal: Signal::NoEvidence,
             probe,
@@ -127,8 +141,10 @@ impl Dispatcher {
         entry
             .gate
             .leave(now.tick, back, &known.settings.breaker, &mut self.dice);
-        let until = entry.falls.add(now.tick);
-        entry.resting.push_back((until, delivery.clone()));
+        let until = entry.faults.add(now.tick);
+        entry
+            .waiting_after_fault
+            .push_back((until, delivery.clone()));
         let tenant = known.tenant;
         self.turns.attempt_ended(tenant, self.flights.spare());
     }
@@ -147,7 +163,7 @@ impl Dispatcher {
         let known = entry
             .known
             .as_ref()
-            .expect("only the introduced are sent to");
+            .expect("attempts are made only to introduced endpoints");
         let settings = known.settings.clone();
         let terms = RetrySettings {
             policy: &settings.policy,
@@ -155,9 +171,9 @@ impl Dispatcher {
         };
         let mut settlement = delivery
             .settle(now.wall, outcome, terms, &mut self.dice)
-            .expect("it was being sent");
+            .expect("the delivery is in progress");
         let health_before = entry.health.clone();
-        let said_before = commands.len();
+        let commands_before = commands.len();
         let disable = self.update_endpoint(now, lane, &settlement, &settings, probe, commands);
         self.end_if_endpoint_ended(now, lane, delivery, &mut settlement);
         self.note_if_exhausted(now, lane, delivery, &settlement, &settings, commands);
@@ -180,7 +196,10 @@ impl Dispatcher {
             settlement,
             health,
             disable,
-            news: commands[said_before..].iter().filter_map(news).collect(),
+            news: commands[commands_before..]
+                .iter()
+                .filter_map(news)
+                .collect(),
         }
     }
 
@@ -199,7 +218,7 @@ impl Dispatcher {
         let endpoint = entry.endpoint;
         let mut notify =
             |news| commands.push(Command::Notify(EndpointNotification { endpoint, news }));
-        let concern = entry.health.note(now.wall, settlement.meaning);
+        let health_verdict = entry.health.note(now.wall, settlement.meaning);
         let back = AttemptFeedback {
             signal: signal(settlement.meaning),
             probe,
@@ -209,10 +228,10 @@ impl Dispatcher {
                 Classification::Failure(failure) => failure.overloaded,
             },
         };
-        let turnover = entry
+        let breaker_change = entry
             .gate
             .leave(now.tick, back, &settings.breaker, &mut self.dice);
-        match turnover {
+        match breaker_change {
             Some(BreakerChange::Tripped(reason)) => {
                 entry.backlog.spill();
                 notify(News::BreakerTripped(reason));
@@ -230,7 +249,7 @@ impl Dispatcher {
         {
             return None;
         }
-        let cause = match concern {
+        let cause = match health_verdict {
             HealthVerdict::Fine => return None,
             HealthVerdict::Warn(cause) => {
                 notify(News::DisableWarning(cause));
@@ -261,7 +280,7 @@ impl Dispatcher {
             Standing::Disabled => delivery.disable(now.wall),
             Standing::Deleted => delivery.delete(now.wall),
         };
-        ended.expect("it waits");
+        ended.expect("the delivery is waiting");
         settlement.next_attempt_at = None;
     }
 
@@ -298,10 +317,10 @@ impl Dispatcher {
             return;
         }
         let reason = TripReason::ExhaustedDeliveries;
-        let turnover = entry
+        let breaker_change = entry
             .gate
             .trip(now.tick, reason, &settings.breaker, &mut self.dice);
-        if turnover.is_some() {
+        if breaker_change.is_some() {
             entry.backlog.spill();
             commands.push(Command::Notify(EndpointNotification {
                 endpoint: entry.endpoint,
@@ -336,7 +355,7 @@ impl Dispatcher {
                 let known = entry
                     .known
                     .as_ref()
-                    .expect("only the introduced are sent to");
+                    .expect("attempts are made only to introduced endpoints");
                 let tenant = known.tenant;
                 let awaited = record.disable.is_some() && entry.sweep == Sweep::AwaitsRecord;
                 self.turns.attempt_ended(tenant, self.flights.spare());

@@ -1,4 +1,9 @@
 //! Attempts in flight and results being recorded, up to a limit.
+//!
+//! [`Flights`] holds one [`InFlight`] per attempt from its start until its result is recorded, and one per
+//! cancellation that is being recorded. A [`Ticket`] identifies it; a ticket is not valid any more once its flight
+//! has ended. Attempts start only while [`Flights::free`] is above zero. Some slots are a reserve for tenants with
+//! nothing in flight.
 
 use slab::Slab;
 
@@ -26,7 +31,7 @@ pub(super) enum Stage {
 /// therefore slows down sending, instead of letting results pile up.
 #[derive(Debug)]
 pub(super) struct Flights {
-    places: Slab<(u32, InFlight)>,
+    slots: Slab<(u32, InFlight)>,
     capacity: usize,
     next_serial: u32,
 }
@@ -36,9 +41,9 @@ const RESERVE: usize = 16;
 
 impl Flights {
     pub(super) fn new(capacity: usize) -> Flights {
-        assert!(capacity > 0, "nothing could ever be sent");
+        assert!(capacity > 0, "the number of slots must not be zero");
         Flights {
-            places: Slab::new(),
+            slots: Slab::new(),
             capacity,
             next_serial: 0,
         }
@@ -47,7 +52,7 @@ impl Flights {
     /// Returns the number of free slots.
     pub(super) fn free(&self) -> usize {
         // Cancellations take slots too, and may exceed the limit.
-        self.capacity.saturating_sub(self.places.len())
+        self.capacity.saturating_sub(self.slots.len())
     }
 
     /// Returns the number of free slots without the reserve. The reserve is for tenants that have nothing in
@@ -57,26 +62,26 @@ impl Flights {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.slots.is_empty()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.places.len()
+        self.slots.len()
     }
 
     pub(super) fn begin(&mut self, flight: InFlight) -> Ticket {
         let serial = self.next_serial;
         self.next_serial = serial.wrapping_add(1);
-        let index = self.places.insert((serial, flight));
+        let index = self.slots.insert((serial, flight));
         Ticket {
-            index: u32::try_from(index).expect("flights are few"),
+            index: u32::try_from(index).expect("the index of a flight fits into 32 bits"),
             serial,
         }
     }
 
     /// Returns the flight with this ticket, or `None` if it has ended.
     pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut InFlight> {
-        self.places
+        self.slots
             .get_mut(ticket.index as usize)
             .filter(|(serial, _)| *serial == ticket.serial)
             .map(|(_, flight)| flight)
@@ -84,11 +89,11 @@ impl Flights {
 
     /// Ends all flights. Their tickets are not reused.
     pub(super) fn clear(&mut self) {
-        self.places.clear();
+        self.slots.clear();
     }
 
     pub(super) fn end(&mut self, ticket: Ticket) -> Option<InFlight> {
         self.get_mut(ticket)?;
-        Some(self.places.remove(ticket.index as usize).1)
+        Some(self.slots.remove(ticket.index as usize).1)
     }
 }

@@ -49,10 +49,10 @@ pub(super) struct Lane {
     /// After a failed fetch: no fetch before this time.
     pub(super) no_fetch_before: Tick,
     /// True while the lane is queued for a fetch.
-    pub(super) in_fetch_line: bool,
+    pub(super) in_fetch_queue: bool,
     /// Deliveries taken back after internal faults, with the end of their waiting time.
-    pub(super) resting: VecDeque<(Tick, Delivery)>,
-    pub(super) falls: FaultBackoff,
+    pub(super) waiting_after_fault: VecDeque<(Tick, Delivery)>,
+    pub(super) faults: FaultBackoff,
     /// True while the lane is being released to another node.
     pub(super) leaving: bool,
     armed_tick: Option<Tick>,
@@ -83,7 +83,7 @@ impl FaultBackoff {
         self.until
     }
 
-    fn most_resting(&self) -> usize {
+    fn max_waiting(&self) -> usize {
         let halvings = self.rests.saturating_sub(1).min(8);
         (MAX_WAITING_AFTER_FAULT >> halvings).max(MIN_WAITING_AFTER_FAULT)
     }
@@ -131,9 +131,9 @@ impl Dispatcher {
             wanted_standing: None,
             unsaved: false,
             no_fetch_before: Tick::START,
-            in_fetch_line: false,
-            resting: VecDeque::new(),
-            falls: FaultBackoff::default(),
+            in_fetch_queue: false,
+            waiting_after_fault: VecDeque::new(),
+            faults: FaultBackoff::default(),
             leaving: false,
             armed_tick: None,
             armed_due: None,
@@ -295,7 +295,7 @@ impl Dispatcher {
         let has_due_work = ready || due.is_some_and(|due| due <= now.wall);
         let gate_opens = again_at.filter(|_| has_due_work);
         let disk_opens = Some(entry.no_fetch_before).filter(|at| has_due_work && *at > now.tick);
-        let rested = entry.resting.front().map(|(at, _)| *at);
+        let rested = entry.waiting_after_fault.front().map(|(at, _)| *at);
         let again_at = [gate_opens, disk_opens, rested].into_iter().flatten().min();
         let later = due.filter(|due| *due > now.wall);
         self.set_timers(now, lane, again_at, later);
@@ -304,8 +304,8 @@ impl Dispatcher {
     /// Issues a fetch for a lane, or queues the lane if [`MAX_FETCHES`] fetches are in progress.
     fn fetch(&mut self, now: Now, lane: usize, ordered: bool, commands: &mut Vec<Command>) {
         if self.fetches.len() >= MAX_FETCHES {
-            if !std::mem::replace(&mut self.lanes[lane].in_fetch_line, true) {
-                self.fetch_line.push_back(lane);
+            if !std::mem::replace(&mut self.lanes[lane].in_fetch_queue, true) {
+                self.fetch_queue.push_back(lane);
             }
             return;
         }
@@ -365,7 +365,10 @@ impl Dispatcher {
     /// Returns deliveries to the backlog whose waiting time after an internal fault is over.
     fn release_waiting(&mut self, now: Now, lane: usize) {
         let entry = &mut self.lanes[lane];
-        while let Some((_, delivery)) = entry.resting.pop_front_if(|(at, _)| *at <= now.tick) {
+        while let Some((_, delivery)) = entry
+            .waiting_after_fault
+            .pop_front_if(|(at, _)| *at <= now.tick)
+        {
             entry.backlog.untaken(&delivery, now.wall);
         }
     }
@@ -374,10 +377,11 @@ impl Dispatcher {
     pub(super) fn end_wait(&mut self, now: Now, lane: usize, id: DeliveryId) {
         let entry = &mut self.lanes[lane];
         let index = entry
-            .resting
+            .waiting_after_fault
             .iter()
-            .position(|(_, resting)| resting.id() == id);
-        if let Some((_, delivery)) = index.and_then(|index| entry.resting.remove(index)) {
+            .position(|(_, waiting_after_fault)| waiting_after_fault.id() == id);
+        if let Some((_, delivery)) = index.and_then(|index| entry.waiting_after_fault.remove(index))
+        {
             entry.backlog.untaken(&delivery, now.wall);
         }
     }
@@ -387,7 +391,7 @@ impl Dispatcher {
         let entry = &self.lanes[lane];
         let waits = entry.backlog.stored_due().is_some()
             || entry.backlog.ready_len() > 0
-            || !entry.resting.is_empty();
+            || !entry.waiting_after_fault.is_empty();
         if !is_open(entry.gate.standing()) && entry.sweep == Sweep::Idle && waits {
             self.sweep(now, lane, commands);
         }
@@ -403,7 +407,7 @@ impl Dispatcher {
         let ticket = self.next_ticket();
         let entry = &mut self.lanes[lane];
         entry.sweep = Sweep::UnderWay(ticket);
-        while let Some((_, delivery)) = entry.resting.pop_front() {
+        while let Some((_, delivery)) = entry.waiting_after_fault.pop_front() {
             entry.backlog.untaken(&delivery, now.wall);
         }
         entry.backlog.forget_stored();
@@ -444,15 +448,15 @@ impl Lane {
 
     /// Returns false while too many deliveries wait after internal faults. This bounds the memory that they take.
     pub(super) fn may_start(&self) -> bool {
-        self.resting.len() < self.falls.most_resting()
+        self.waiting_after_fault.len() < self.faults.max_waiting()
     }
 
     /// Resets the fault count after an attempt that ended normally: waiting deliveries wait no longer than after a
     /// first fault.
     pub(super) fn reset_faults(&mut self, now: Tick) {
-        self.falls = FaultBackoff::default();
+        self.faults = FaultBackoff::default();
         let soon = now.after(FAULT_PAUSE);
-        for (until, _) in &mut self.resting {
+        for (until, _) in &mut self.waiting_after_fault {
             *until = soon.min(*until);
         }
     }
@@ -463,7 +467,7 @@ impl Lane {
         introduced
             && self.backlog.is_idle()
             && !self.queued
-            && !self.in_fetch_line
+            && !self.in_fetch_queue
             && self.sweep == Sweep::Idle
             && self.wanted_standing.is_none()
     }

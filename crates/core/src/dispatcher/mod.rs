@@ -108,7 +108,7 @@ pub struct Dispatcher {
     /// Tickets of the fetches in progress.
     fetches: FxHashSet<u64>,
     /// Lanes that wait for a free fetch.
-    fetch_line: VecDeque<usize>,
+    fetch_queue: VecDeque<usize>,
 }
 
 /// The time of the next trial attempt, and the current delay between two of them.
@@ -171,7 +171,7 @@ impl Dispatcher {
             trial: None,
             recent: Recent::default(),
             fetches: FxHashSet::default(),
-            fetch_line: VecDeque::new(),
+            fetch_queue: VecDeque::new(),
         }
     }
 
@@ -378,9 +378,9 @@ impl Dispatcher {
     /// Lets waiting lanes fetch, up to [`MAX_FETCHES`] fetches at once.
     fn serve_fetch_line(&mut self, now: Now, commands: &mut Vec<Command>) {
         while self.fetches.len() < MAX_FETCHES
-            && let Some(lane) = self.fetch_line.pop_front()
+            && let Some(lane) = self.fetch_queue.pop_front()
         {
-            self.lanes[lane].in_fetch_line = false;
+            self.lanes[lane].in_fetch_queue = false;
             self.update_lane(now, lane, commands);
         }
     }

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remembers_the_latest_and_no_more() {
+    fn keeps_only_the_latest_deliveries() {
         let mut recent = Recent::default();
         for id in 0..3 * MAX_REMEMBERED as u128 {
             recent.remember(DeliveryId(id));

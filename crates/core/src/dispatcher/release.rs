@@ -1,4 +1,9 @@
 //! Release of endpoints: one by one to the next owner, or all at once when the node has lost them.
+//!
+//! A lane that is being released starts no attempt. Its unsent deliveries stay in the store, where the next owner
+//! finds them. When its attempts in flight are recorded, the lane is forgotten and `Command::Disowned` is issued.
+//!
+//! When the lease has ended, `forget_all` drops every lane at once. Results that arrive later are ignored.
 
 use super::command::Command;
 use super::lanes::Sweep;
@@ -22,10 +27,10 @@ impl Dispatcher {
     /// Handles a lane that is being released: returns its unsent deliveries to the store, and forgets the lane when
     /// its attempts in flight are recorded.
     pub(super) fn release_lane(&mut self, now: Now, lane: usize, commands: &mut Vec<Command>) {
-        self.step_out_of_line(lane);
+        self.dequeue_lane(lane);
         self.disarm(lane);
         let entry = &mut self.lanes[lane];
-        while let Some((_, delivery)) = entry.resting.pop_front() {
+        while let Some((_, delivery)) = entry.waiting_after_fault.pop_front() {
             entry.backlog.untaken(&delivery, now.wall);
         }
         // Everything is in the store, where the next owner finds it.
@@ -41,15 +46,15 @@ impl Dispatcher {
         }
     }
 
-    fn step_out_of_line(&mut self, lane: usize) {
+    fn dequeue_lane(&mut self, lane: usize) {
         let entry = &mut self.lanes[lane];
         if std::mem::take(&mut entry.queued)
             && let Some(known) = &entry.known
         {
             self.turns.withdraw(known.tenant, lane);
         }
-        if std::mem::take(&mut entry.in_fetch_line) {
-            self.fetch_line.retain(|other| *other != lane);
+        if std::mem::take(&mut entry.in_fetch_queue) {
+            self.fetch_queue.retain(|other| *other != lane);
         }
     }
 
@@ -65,7 +70,11 @@ impl Dispatcher {
         self.unwritten.clear();
         self.trial = None;
         self.fetches.clear();
-        self.fetch_line.clear();
-        debug_assert_ne!(self.phase, Phase::Drained, "nothing is lost after the end");
+        self.fetch_queue.clear();
+        debug_assert_ne!(
+            self.phase,
+            Phase::Drained,
+            "endpoints must not be dropped after the dispatcher has drained"
+        );
     }
 }

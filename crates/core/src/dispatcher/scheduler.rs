@@ -39,10 +39,10 @@ struct Tenant {
     most: Option<usize>,
     /// This node's concurrency share of that limit, if nodes share it.
     granted: usize,
-    /// True if it has been noted that the tenant wants more than its share, and the share has not changed since.
-    noted: bool,
+    /// True if it has been reported that the tenant wants more than its share, and the share has not changed since.
+    want_reported: bool,
     ready: VecDeque<usize>,
-    place: QueueState,
+    queue_state: QueueState,
 }
 
 impl Tenant {
@@ -78,7 +78,7 @@ pub(super) struct FairScheduler {
     /// share.
     shares: bool,
     /// True if a tenant has left the ring that would stay in it with a larger concurrency share.
-    lacks_room: bool,
+    share_wanted: bool,
 }
 
 impl FairScheduler {
@@ -98,7 +98,7 @@ impl FairScheduler {
     /// Returns true if, since the last call, a tenant has left the ring that would stay in it with a larger share.
     /// A tenant that keeps wanting more than the same share is reported once.
     pub(super) fn take_share_wanted(&mut self) -> bool {
-        std::mem::take(&mut self.lacks_room)
+        std::mem::take(&mut self.share_wanted)
     }
 
     /// Returns the number of attempts that a tenant has in flight.
@@ -139,7 +139,7 @@ impl FairScheduler {
             return false;
         };
         let entry = &mut self.tenants[tenant];
-        entry.noted &= entry.granted == usable && !entry.ready.is_empty();
+        entry.want_reported &= entry.granted == usable && !entry.ready.is_empty();
         entry.granted = usable;
         self.rejoin_ring(tenant);
         true
@@ -156,9 +156,9 @@ impl FairScheduler {
                     flights: 0,
                     most: None,
                     granted: 0,
-                    noted: false,
+                    want_reported: false,
                     ready: VecDeque::new(),
-                    place: QueueState::Idle,
+                    queue_state: QueueState::Idle,
                 });
                 self.by_id.insert(id.clone(), index);
                 index
@@ -175,12 +175,12 @@ impl FairScheduler {
         if entry.lanes == 0 {
             assert_eq!(
                 entry.flights, 0,
-                "a lane was forgotten with a flight under way"
+                "the tenant's last lane was removed with attempts in flight"
             );
             assert_eq!(
-                entry.place,
+                entry.queue_state,
                 QueueState::Idle,
-                "a lane was forgotten while it waited its turn"
+                "the tenant's last lane was removed while it was queued"
             );
             let entry = self.tenants.remove(tenant);
             self.by_id.remove(&entry.id);
@@ -197,8 +197,8 @@ impl FairScheduler {
     fn rejoin_ring(&mut self, tenant: usize) {
         let shares = self.shares;
         let entry = &mut self.tenants[tenant];
-        if entry.place == QueueState::Outside && !entry.is_full(shares) {
-            entry.place = QueueState::InRing;
+        if entry.queue_state == QueueState::Outside && !entry.is_full(shares) {
+            entry.queue_state = QueueState::InRing;
             self.ring.push_back(tenant);
         }
     }
@@ -207,8 +207,8 @@ impl FairScheduler {
     pub(super) fn enqueue(&mut self, tenant: usize, lane: usize) {
         let entry = &mut self.tenants[tenant];
         entry.ready.push_back(lane);
-        if entry.place == QueueState::Idle {
-            entry.place = QueueState::InRing;
+        if entry.queue_state == QueueState::Idle {
+            entry.queue_state = QueueState::InRing;
             self.ring.push_back(tenant);
         }
     }
@@ -220,7 +220,7 @@ impl FairScheduler {
         if !entry.ready.is_empty() {
             return;
         }
-        match std::mem::replace(&mut entry.place, QueueState::Idle) {
+        match std::mem::replace(&mut entry.queue_state, QueueState::Idle) {
             QueueState::Idle | QueueState::Outside => {}
             QueueState::InRing => self.ring.retain(|other| *other != tenant),
             QueueState::Parked => {
@@ -239,20 +239,20 @@ impl FairScheduler {
             let shares = self.shares;
             let entry = &mut self.tenants[tenant];
             if entry.is_full(shares) {
-                entry.place = QueueState::Outside;
+                entry.queue_state = QueueState::Outside;
                 if entry.most.is_some_and(|most| entry.flights < most) {
-                    self.lacks_room |= !std::mem::replace(&mut entry.noted, true);
+                    self.share_wanted |= !std::mem::replace(&mut entry.want_reported, true);
                 }
                 continue;
             }
             if entry.flights > spare {
-                entry.place = QueueState::Parked;
+                entry.queue_state = QueueState::Parked;
                 self.parked.insert((entry.flights, tenant));
                 continue;
             }
             let lane = entry.ready.pop_front();
             if entry.ready.is_empty() {
-                entry.place = QueueState::Idle;
+                entry.queue_state = QueueState::Idle;
             } else {
                 self.ring.push_back(tenant);
             }
@@ -271,7 +271,7 @@ impl FairScheduler {
             .is_some_and(|(flights, _)| *flights <= spare)
             && let Some((_, tenant)) = self.parked.pop_first()
         {
-            self.tenants[tenant].place = QueueState::InRing;
+            self.tenants[tenant].queue_state = QueueState::InRing;
             self.ring.push_back(tenant);
         }
     }
@@ -284,7 +284,9 @@ impl FairScheduler {
     /// An attempt of this tenant has ended, which leaves `spare` slots.
     pub(super) fn attempt_ended(&mut self, tenant: usize, spare: usize) {
         self.count(tenant, |flights| {
-            flights.checked_sub(1).expect("it had taken off")
+            flights
+                .checked_sub(1)
+                .expect("an attempt of the tenant is in flight")
         });
         self.rejoin_ring(tenant);
         self.unpark_one(spare);
@@ -299,7 +301,7 @@ impl FairScheduler {
         let entry = &mut self.tenants[tenant];
         let before = entry.flights;
         entry.flights = change(before);
-        if entry.place == QueueState::Parked {
+        if entry.queue_state == QueueState::Parked {
             self.parked.remove(&(before, tenant));
             self.parked.insert((entry.flights, tenant));
         }
@@ -328,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_whose_flights_never_land_leaves_room_for_others() {
+    fn a_tenant_whose_attempts_never_end_leaves_slots_for_others() {
         const PLACES: usize = 100;
         let mut turns = FairScheduler::default();
         let (hog, other) = (tenant(&mut turns, "hog"), tenant(&mut turns, "other"));
@@ -353,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_is_known_by_tenant_whether_it_is_limited_or_not() {
+    fn in_flight_attempts_are_counted_with_and_without_a_limit() {
         let mut turns = FairScheduler::default();
         let (one, other) = (tenant(&mut turns, "one"), tenant(&mut turns, "other"));
         turns.attempt_started(one);
@@ -365,13 +367,17 @@ mod tests {
     }
 
     #[test]
-    fn a_parked_tenant_comes_back_though_the_ring_is_never_empty() {
+    fn a_parked_tenant_returns_while_the_ring_is_busy() {
         let mut turns = FairScheduler::default();
         let (busy, parked) = (tenant(&mut turns, "busy"), tenant(&mut turns, "parked"));
         turns.attempt_started(parked);
         turns.attempt_started(parked);
         turns.enqueue(parked, 7);
-        assert_eq!(turns.next(1), None, "it holds more than is to spare");
+        assert_eq!(
+            turns.next(1),
+            None,
+            "the tenant has more attempts in flight than there are spare slots"
+        );
         for lane in 0..10 {
             turns.enqueue(busy, lane);
         }
@@ -381,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_that_has_all_it_may_waits_outside_and_comes_back() {
+    fn a_tenant_at_its_limit_leaves_the_ring_and_returns() {
         let mut turns = FairScheduler::default();
         let (few, other) = (tenant(&mut turns, "few"), tenant(&mut turns, "other"));
         turns.allow(few, Some(2));
@@ -394,7 +400,11 @@ mod tests {
         }
         assert_eq!(turns.next(100), None);
         turns.enqueue(other, 50);
-        assert_eq!(turns.next(100), Some(50), "nobody waits behind it");
+        assert_eq!(
+            turns.next(100),
+            Some(50),
+            "a tenant at its limit does not block the others"
+        );
         turns.attempt_ended(few, 100);
         assert_eq!(turns.next(100), Some(2));
         turns.attempt_started(few);
@@ -424,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shared_is_used_when_it_is_granted_and_no_sooner() {
+    fn a_limited_tenant_sends_only_within_its_granted_share() {
         let mut turns = FairScheduler::sharing(true);
         let (few, free) = (tenant(&mut turns, "few"), tenant(&mut turns, "free"));
         turns.allow(few, Some(5));
@@ -432,7 +442,11 @@ mod tests {
             turns.enqueue(few, lane);
         }
         turns.enqueue(free, 50);
-        assert_eq!(turns.next(100), Some(50), "who is not limited asks nobody");
+        assert_eq!(
+            turns.next(100),
+            Some(50),
+            "a tenant without a limit needs no share"
+        );
         assert_eq!(turns.next(100), None);
         let id: TenantId = "few".parse().unwrap();
         let asks = |turns: &FairScheduler| {
@@ -446,14 +460,20 @@ mod tests {
             (in_force, under_way, wants)
         };
         assert_eq!(asks(&turns), (0, 0, 5));
-        assert!(turns.take_share_wanted(), "five are allowed, none granted");
-        assert!(!turns.take_share_wanted(), "it is said once");
+        assert!(
+            turns.take_share_wanted(),
+            "a share is wanted: five are allowed, none is granted"
+        );
+        assert!(!turns.take_share_wanted(), "the same want is reported once");
         assert!(turns.grant(&id, 1));
         assert_eq!(turns.next(100), Some(0));
         turns.attempt_started(few);
         assert_eq!(turns.next(100), None);
         assert_eq!(asks(&turns), (1, 1, 5));
-        assert!(turns.take_share_wanted(), "one is granted, more are wanted");
+        assert!(
+            turns.take_share_wanted(),
+            "a larger share is wanted: one is granted"
+        );
         // A tenant that keeps wanting more under the same grant has already been reported.
         turns.grant(&id, 1);
         turns.attempt_ended(few, 100);
@@ -477,11 +497,14 @@ mod tests {
         assert!(turns.take_share_wanted());
         turns.withdraw(few, 2);
         turns.remove_lane(few);
-        assert!(!turns.grant(&id, 1), "nobody is there to use it");
+        assert!(
+            !turns.grant(&id, 1),
+            "a tenant without lanes takes no grant"
+        );
     }
 
     #[test]
-    fn whoever_steps_out_of_line_leaves_no_gap() {
+    fn withdrawing_a_lane_keeps_the_order_of_the_others() {
         let mut turns = FairScheduler::default();
         let (one, other) = (tenant(&mut turns, "one"), tenant(&mut turns, "other"));
         turns.enqueue(one, 1);
@@ -495,7 +518,7 @@ mod tests {
         turns.attempt_started(other);
         turns.attempt_started(other);
         turns.enqueue(other, 4);
-        assert_eq!(turns.next(1), None, "it is parked");
+        assert_eq!(turns.next(1), None, "the tenant is parked");
         turns.withdraw(other, 4);
         turns.attempt_ended(other, 1);
         turns.attempt_ended(other, 2);

@@ -4,19 +4,19 @@
 //! once, its endpoint accepts attempts, no limit is exceeded, and on an ordered lane no older delivery of its key
 //! is unfinished.
 
-mod anything;
+mod attempt_checks;
 mod bench;
 mod breaker;
-
 mod disk;
-mod disown;
+mod endpoint_status;
+mod fairness;
 mod faults;
-mod given;
-mod hostile;
+mod fixture;
 mod memory;
-mod order;
+mod ordering;
+mod random_inputs;
 mod regressions;
-mod repeats;
+mod release;
+mod review_findings;
 mod sending;
-mod sharing;
-mod standing;
+mod stale_inputs;

@@ -1,4 +1,8 @@
 //! Timers of the lanes, ordered by time.
+//!
+//! [`Timers`] holds at most one timer per lane, on one clock: the dispatcher has one instance for the monotonic
+//! clock and one for the wall clock. The lane itself remembers the time of its timer, so that setting, moving and
+//! removing it is one call ([`Timers::arm`]). A due timer stays armed until the lane sets it anew.
 
 use std::collections::BTreeSet;
 

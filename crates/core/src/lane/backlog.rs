@@ -401,7 +401,7 @@ impl Backlog {
 /// Turns a delivery that is stored as held into a waiting one: the gate decides when it may go.
 fn released(mut delivery: Delivery) -> Delivery {
     if delivery.status() == Status::Held {
-        delivery.release().expect("what is held can be released");
+        delivery.release().expect("a held delivery can be released");
     }
     delivery
 }

@@ -1,4 +1,8 @@
-//! Tests of the backlog.
+//! Tests of the backlog of one lane.
+//!
+//! The backlog keeps a few deliveries in memory and knows the earliest due time of those in the store. The tests
+//! cover capacity, fetches that return outdated snapshots, cancellations, and lanes that keep the order of each
+//! key.
 
 use super::*;
 use crate::delivery::{ScheduledAttempt, State, Trigger};
@@ -66,7 +70,7 @@ fn ordered(capacity: usize) -> Backlog {
 }
 
 #[test]
-fn first_come_first_served_and_the_rest_stays_on_disk() {
+fn deliveries_are_served_in_order_and_the_rest_stays_in_the_store() {
     let mut backlog = Backlog::new(2);
     assert!(backlog.is_idle() && !backlog.has_ready());
     for id in 1..=4 {
@@ -78,7 +82,7 @@ fn first_come_first_served_and_the_rest_stays_on_disk() {
 }
 
 #[test]
-fn what_is_scheduled_for_later_stays_on_disk_until_then() {
+fn scheduled_deliveries_stay_in_the_store_until_due() {
     let mut backlog = Backlog::new(2);
     backlog.offer(fresh(1), Timestamp(NOW.0 - 1));
     assert_eq!((backlog.ready_len(), backlog.stored_due()), (0, Some(NOW)));
@@ -87,7 +91,7 @@ fn what_is_scheduled_for_later_stays_on_disk_until_then() {
 }
 
 #[test]
-fn the_earliest_of_what_is_on_disk_is_remembered() {
+fn the_earliest_stored_due_time_is_kept() {
     let mut backlog = Backlog::new(2);
     for due in [MUCH_LATER, LATER, MUCH_LATER] {
         backlog.note_stored(due);
@@ -97,13 +101,13 @@ fn the_earliest_of_what_is_on_disk_is_remembered() {
 }
 
 #[test]
-fn fetches_one_at_a_time_when_half_empty_and_asks_for_what_there_is_room_for() {
+fn one_fetch_at_a_time_when_half_empty_for_the_free_capacity() {
     let mut backlog = Backlog::new(4);
     for id in 1..=5 {
         backlog.offer(fresh(id), NOW);
     }
     backlog.take();
-    assert!(!backlog.wants_fetch(NOW), "three of four are there");
+    assert!(!backlog.wants_fetch(NOW), "three of four slots are filled");
     backlog.take();
     assert!(backlog.wants_fetch(NOW));
     // There is space for two deliveries, and the four known ones may be returned again.
@@ -111,7 +115,7 @@ fn fetches_one_at_a_time_when_half_empty_and_asks_for_what_there_is_room_for() {
     assert_eq!(backlog.stored_due(), None);
     assert!(!backlog.is_idle());
     backlog.note_stored(NOW);
-    assert!(!backlog.wants_fetch(NOW), "one is under way");
+    assert!(!backlog.wants_fetch(NOW), "a fetch is in progress");
     let all = (1..=7).map(fresh).collect();
     assert!(backlog.end_fetch(9, fetched(all)));
     // Known deliveries are ignored, the list is filled, and the due time of the remaining one is noted.
@@ -120,7 +124,7 @@ fn fetches_one_at_a_time_when_half_empty_and_asks_for_what_there_is_room_for() {
 }
 
 #[test]
-fn what_did_not_fit_is_on_disk_still() {
+fn deliveries_beyond_the_capacity_stay_in_the_store() {
     let mut backlog = Backlog::new(2);
     backlog.note_stored(NOW);
     backlog.begin_fetch(0);
@@ -130,7 +134,7 @@ fn what_did_not_fit_is_on_disk_still() {
 }
 
 #[test]
-fn an_answer_that_is_not_awaited_is_refused() {
+fn an_unexpected_fetch_result_is_refused() {
     let mut backlog = Backlog::new(4);
     backlog.note_stored(NOW);
     backlog.begin_fetch(7);
@@ -144,7 +148,7 @@ fn an_answer_that_is_not_awaited_is_refused() {
 }
 
 #[test]
-fn nothing_is_taken_twice_however_old_the_snapshot() {
+fn an_old_snapshot_adds_no_delivery_twice() {
     let mut backlog = Backlog::new(4);
     for id in 1..=3 {
         backlog.offer(fresh(id), NOW);
@@ -162,7 +166,7 @@ fn nothing_is_taken_twice_however_old_the_snapshot() {
 }
 
 #[test]
-fn what_settled_during_an_earlier_fetch_is_taken_from_a_later_one() {
+fn a_delivery_settled_during_a_fetch_is_taken_from_a_later_one() {
     let mut backlog = Backlog::new(4);
     backlog.offer(fresh(1), NOW);
     backlog.take();
@@ -177,7 +181,7 @@ fn what_settled_during_an_earlier_fetch_is_taken_from_a_later_one() {
 }
 
 #[test]
-fn a_row_that_has_moved_on_is_looked_at_again() {
+fn a_row_that_changed_since_is_fetched_again() {
     let mut backlog = Backlog::new(4);
     backlog.offer(fresh(1), NOW);
     backlog.take();
@@ -198,7 +202,7 @@ fn a_row_that_has_moved_on_is_looked_at_again() {
 }
 
 #[test]
-fn word_that_comes_late_or_twice_adds_nothing() {
+fn a_late_or_repeated_acceptance_adds_nothing() {
     let mut backlog = Backlog::new(4);
     backlog.offer(fresh(1), NOW);
     backlog.offer(fresh(1), NOW);
@@ -209,7 +213,7 @@ fn word_that_comes_late_or_twice_adds_nothing() {
 }
 
 #[test]
-fn says_of_which_deliveries_word_may_still_be_on_its_way() {
+fn settling_a_first_attempt_reports_that_an_acceptance_may_follow() {
     let mut backlog = Backlog::new(4);
     let again = retrying(&fresh(2), 1, NOW);
     backlog.offer(fresh(1), NOW);
@@ -217,12 +221,18 @@ fn says_of_which_deliveries_word_may_still_be_on_its_way() {
     backlog.begin_fetch(7);
     backlog.end_fetch(7, fetched(vec![again.clone()]));
     assert_eq!(take_all(&mut backlog), [1, 2]);
-    assert!(backlog.settled(&succeeded(&fresh(1)), NOW), "its first");
-    assert!(!backlog.settled(&succeeded(&again), NOW), "its second");
+    assert!(
+        backlog.settled(&succeeded(&fresh(1)), NOW),
+        "it was the delivery's first attempt"
+    );
+    assert!(
+        !backlog.settled(&succeeded(&again), NOW),
+        "it was the delivery's second attempt"
+    );
 }
 
 #[test]
-fn a_claimed_delivery_is_nobody_elses_until_it_is_settled() {
+fn a_claimed_delivery_is_not_taken_until_unclaimed() {
     let mut backlog = Backlog::new(4);
     for id in 1..=3 {
         backlog.offer(fresh(id), NOW);
@@ -231,17 +241,17 @@ fn a_claimed_delivery_is_nobody_elses_until_it_is_settled() {
     assert_eq!(
         backlog.claim(DeliveryId(1)),
         Claim::Taken,
-        "it is in flight"
+        "the delivery is in flight"
     );
     assert_eq!(
         backlog.claim(DeliveryId(2)),
         Claim::Claimed,
-        "it is in memory"
+        "the delivery is in memory"
     );
     assert_eq!(
         backlog.claim(DeliveryId(9)),
         Claim::Claimed,
-        "it is on disk"
+        "the delivery is in the store"
     );
     let claimed = [DeliveryId(1), DeliveryId(2), DeliveryId(9)];
     assert_eq!(backlog.taken(), claimed);
@@ -256,7 +266,7 @@ fn a_claimed_delivery_is_nobody_elses_until_it_is_settled() {
 }
 
 #[test]
-fn what_goes_back_untouched_comes_again() {
+fn an_untaken_delivery_is_taken_again() {
     let mut backlog = Backlog::new(4);
     backlog.offer(fresh(1), NOW);
     let delivery = backlog.take().unwrap();
@@ -269,7 +279,7 @@ fn what_goes_back_untouched_comes_again() {
 }
 
 #[test]
-fn spilling_forgets_what_was_ready_and_nothing_else() {
+fn spilling_drops_only_ready_deliveries() {
     let mut backlog = Backlog::new(4);
     for id in 1..=3 {
         backlog.offer(fresh(id), NOW);
@@ -288,7 +298,7 @@ fn spilling_forgets_what_was_ready_and_nothing_else() {
 }
 
 #[test]
-fn an_ordered_lane_takes_one_of_each_key_at_a_time() {
+fn an_ordered_lane_takes_one_delivery_per_key_at_a_time() {
     let mut backlog = ordered(8);
     for (id, key) in [
         (1, Some(7)),
@@ -302,13 +312,13 @@ fn an_ordered_lane_takes_one_of_each_key_at_a_time() {
     assert_eq!(take_all(&mut backlog), [1, 3, 4, 5]);
     assert_eq!((backlog.ready_len(), backlog.has_ready()), (1, false));
     backlog.settled(&succeeded(&keyed(3, Some(8))), NOW);
-    assert!(!backlog.has_ready(), "another key");
+    assert!(!backlog.has_ready(), "the settled delivery has another key");
     backlog.settled(&succeeded(&keyed(1, Some(7))), NOW);
     assert_eq!(take_all(&mut backlog), [2]);
 }
 
 #[test]
-fn a_head_that_must_go_again_sends_what_stands_behind_it_to_the_disk() {
+fn a_retry_on_an_ordered_lane_spills_later_deliveries_of_its_key() {
     for fell in [false, true] {
         let mut backlog = ordered(8);
         for (id, key) in [(1, 7), (2, 7), (3, 8)] {
@@ -330,7 +340,7 @@ fn a_head_that_must_go_again_sends_what_stands_behind_it_to_the_disk() {
 }
 
 #[test]
-fn on_an_ordered_lane_a_newcomer_waits_while_anything_on_disk_could_be_older() {
+fn on_an_ordered_lane_new_deliveries_wait_for_stored_ones() {
     let mut backlog = ordered(2);
     backlog.note_stored(MUCH_LATER);
     backlog.offer(keyed(1, Some(7)), NOW);
@@ -345,21 +355,29 @@ fn on_an_ordered_lane_a_newcomer_waits_while_anything_on_disk_could_be_older() {
         },
     );
     backlog.offer(keyed(2, Some(8)), NOW);
-    assert_eq!(backlog.ready_len(), 1, "others are blocked on disk");
+    assert_eq!(
+        backlog.ready_len(),
+        1,
+        "other deliveries are blocked in the store"
+    );
     backlog.begin_fetch(2);
     backlog.offer(keyed(3, Some(9)), NOW);
-    assert_eq!(backlog.ready_len(), 1, "a fetch is under way");
+    assert_eq!(backlog.ready_len(), 1, "a fetch is in progress");
     backlog.end_fetch(2, fetched(Vec::new()));
     backlog.offer(keyed(4, Some(9)), NOW);
-    assert_eq!(backlog.ready_len(), 1, "the third was noted meanwhile");
+    assert_eq!(
+        backlog.ready_len(),
+        1,
+        "the third delivery was noted as stored during the fetch"
+    );
     backlog.begin_fetch(3);
     backlog.end_fetch(3, fetched(Vec::new()));
     backlog.offer(keyed(5, Some(9)), NOW);
-    assert_eq!(backlog.ready_len(), 2, "now the disk holds nothing more");
+    assert_eq!(backlog.ready_len(), 2, "the store holds no more deliveries");
 }
 
 #[test]
-fn the_end_of_a_head_makes_an_ordered_lane_ask_for_the_next() {
+fn settling_the_first_of_a_key_fetches_the_next() {
     for key in [Some(7), None] {
         let mut backlog = ordered(8);
         backlog.note_stored(NOW);
@@ -387,7 +405,7 @@ fn the_end_of_a_head_makes_an_ordered_lane_ask_for_the_next() {
 }
 
 #[test]
-fn a_change_of_the_rule_sends_everything_back_to_the_disk() {
+fn changing_the_ordering_spills_the_backlog() {
     for (was, is) in [(false, true), (true, false)] {
         let mut backlog = Backlog::new(4);
         if was {
@@ -395,7 +413,7 @@ fn a_change_of_the_rule_sends_everything_back_to_the_disk() {
         }
         backlog.offer(fresh(1), NOW);
         backlog.set_ordered(was, LATER);
-        assert_eq!(backlog.ready_len(), 1, "nothing has changed");
+        assert_eq!(backlog.ready_len(), 1, "the setting has not changed");
         backlog.set_ordered(is, LATER);
         assert_eq!((backlog.ready_len(), backlog.stored_due()), (0, Some(NOW)));
     }
@@ -403,6 +421,6 @@ fn a_change_of_the_rule_sends_everything_back_to_the_disk() {
 
 #[test]
 #[should_panic(expected = "was accepted in state")]
-fn what_has_ended_cannot_be_accepted() {
+fn an_ended_delivery_cannot_be_accepted() {
     Backlog::new(1).offer(succeeded(&fresh(1)), NOW);
 }

@@ -185,7 +185,7 @@ impl Breaker {
                 BreakerState::Probing { reason }
             }
             BreakerState::Passing | BreakerState::Tripped { .. } | BreakerState::Probing { .. } => {
-                panic!("a probe was sent that nobody allowed")
+                panic!("a probe was sent that the breaker does not allow")
             }
         };
     }
@@ -344,12 +344,14 @@ mod tests {
     fn until(breaker: &Breaker) -> Tick {
         match breaker.state() {
             BreakerState::Tripped { until, .. } => until,
-            state @ (BreakerState::Passing | BreakerState::Probing { .. }) => panic!("{state:?}"),
+            state @ (BreakerState::Passing | BreakerState::Probing { .. }) => {
+                panic!("expected a tripped breaker, got {state:?}")
+            }
         }
     }
 
     #[test]
-    fn trips_on_the_share_of_failures_once_there_are_enough() {
+    fn trips_on_the_failure_rate_with_enough_samples() {
         let mixed: Vec<_> = (0..20)
             .map(|n| (n * 100, if n % 2 == 0 { Signal::Up } else { Signal::Down }))
             .collect();
@@ -363,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn the_past_is_forgotten_after_the_window() {
+    fn samples_older_than_the_window_are_dropped() {
         let mut history: Vec<_> = (0..19).map(|n| (n * 10, Signal::Down)).collect();
         history.push((200, Signal::Up));
         history.extend((0..18).map(|n| (70_000 + n, Signal::Down)));
@@ -371,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn trips_on_failures_in_a_row_however_slow() {
+    fn trips_on_consecutive_failures_at_any_rate() {
         let slow: Vec<_> = (0..20).map(|n| (n * 3_600_000, Signal::Down)).collect();
         assert_eq!(feed(&mut Breaker::default(), &slow[..19]), None);
         let tripped = Some(BreakerChange::Tripped(TripReason::ConsecutiveFailures));
@@ -379,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_payloads_and_our_own_faults_never_trip_it() {
+    fn refused_payloads_and_internal_faults_never_trip_the_breaker() {
         for signal in [Signal::Refused, Signal::NoEvidence] {
             let history: Vec<_> = (0..1_000).map(|n| (n, signal)).collect();
             assert_eq!(feed(&mut Breaker::default(), &history), None);
@@ -387,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_longer_after_each_failed_probe_up_to_the_longest() {
+    fn the_wait_grows_with_each_failed_probe_up_to_the_maximum() {
         let settings = BreakerSettings::default();
         let mut dice = Dice::seeded(5);
         let mut breaker = Breaker::default();
@@ -414,11 +416,11 @@ mod tests {
             .zip([5.0, 10.0, 20.0])
             .filter(|(w, n)| **w == *n)
             .collect();
-        assert!(exact.len() < 3, "nothing was spread: {waits:?}");
+        assert!(exact.len() < 3, "the waits have no jitter: {waits:?}");
     }
 
     #[test]
-    fn a_probe_that_our_own_fault_ended_does_not_count_against_the_destination() {
+    fn a_probe_ended_by_an_internal_fault_does_not_count() {
         let settings = BreakerSettings::default();
         let mut dice = Dice::seeded(5);
         let mut breaker = Breaker::tripped(Tick(0), TripReason::FailureRatio, 3);
@@ -431,7 +433,7 @@ mod tests {
     proptest! {
         /// Over any history: nothing passes while tripped, there is one probe at a time, and every wait ends.
         #[test]
-        fn keeps_its_promises(steps in prop::collection::vec((0u64..4_000, 0u8..4), 1..600), seed: u64) {
+        fn guarantees_hold_for_random_signals(steps in prop::collection::vec((0u64..4_000, 0u8..4), 1..600), seed: u64) {
             let settings = BreakerSettings::default();
             let mut dice = Dice::seeded(seed);
             let mut breaker = Breaker::default();

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_at_once_and_no_more() {
+    fn at_most_ten_attempts_in_flight() {
         let mut gate = gate();
         for _ in 0..10 {
             assert_eq!(gate.admit(LATER), Admission::Admit { probe: false });
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn paused_disabled_and_deleted_let_nothing_through() {
+    fn paused_disabled_and_deleted_endpoints_admit_nothing() {
         for standing in [Standing::Paused, Standing::Disabled, Standing::Deleted] {
             let mut gate = gate();
             gate.stand(standing, LATER);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_pause_the_backlog_starts_slowly() {
+    fn a_resumed_endpoint_starts_slowly() {
         let mut gate = gate();
         gate.stand(Standing::Paused, LATER);
         gate.stand(Standing::Enabled, LATER);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_silences_the_whole_endpoint() {
+    fn retry_after_pauses_the_whole_endpoint() {
         let mut gate = gate();
         gate.pause_for(LATER, Span::from_secs(30));
         gate.pause_for(LATER, Span::from_secs(10));
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn enabling_ends_the_quiet() {
+    fn enabling_ends_the_retry_after_pause() {
         let mut gate = gate();
         gate.pause_for(LATER, Span::from_hours(24));
         gate.stand(Standing::Enabled, LATER);
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_of_the_destination_narrow_the_window_and_nothing_else_does() {
+    fn only_destination_failures_shrink_the_window() {
         for (signal, room) in [
             (Signal::Down, 4),
             (Signal::Up, 9),
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn one_probe_and_then_a_gentle_recovery() {
+    fn one_probe_and_then_a_slow_recovery() {
         let mut gate = gate();
         let settings = BreakerSettings::default();
         gate.trip(
@@ -394,7 +394,7 @@ mod tests {
         );
         assert!(gate.holds());
         let Admission::Wait(until) = gate.admit(LATER) else {
-            panic!("not tripped")
+            panic!("the breaker has not tripped")
         };
         assert_eq!(gate.admit(until), Admission::Admit { probe: true });
         assert_eq!(gate.admit(until), Admission::Shut);
@@ -413,7 +413,7 @@ mod tests {
         }
         assert!(
             (10..=20).contains(&arrivals),
-            "{arrivals} in the second after recovery"
+            "{arrivals} attempts in the second after recovery"
         );
     }
 
@@ -434,7 +434,7 @@ mod tests {
     proptest! {
         /// The gate keeps every limit over any history, and every wait ends at the time it returned.
         #[test]
-        fn keeps_every_limit_over_any_history(
+        fn limits_hold_for_random_histories(
             steps in prop::collection::vec((0u64..300, 0u8..10), 1..500),
             max_in_flight in 1u32..20,
             per_second in 1.0..200.0f64,
@@ -453,7 +453,7 @@ mod tests {
                 match what {
                     0..=4 => match gate.admit(now) {
                         Admission::Admit { probe } => {
-                            prop_assert!(!probe || !out.contains(&true), "two probes at once");
+                            prop_assert!(!probe || !out.contains(&true), "two probes are in flight at once");
                             out.push(probe);
                             sent.push(now);
                         }

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_refusals_in_a_row_disable_with_a_warning_first() {
+    fn one_hundred_consecutive_refusals_warn_and_then_disable() {
         let mut health = Health::default();
         let concerns: Vec<HealthVerdict> =
             (0..100).map(|_| health.note(START, answer(401))).collect();
@@ -207,14 +207,14 @@ mod tests {
                 PERMANENT_END => HealthVerdict::Disable(DisableCause::PermanentFailures),
                 1.. | 0 => HealthVerdict::Fine,
             };
-            assert_eq!(*concern, expected, "refusal {}", index + 1);
+            assert_eq!(*concern, expected, "after refusal {}", index + 1);
         }
     }
     const PERMANENT_WARN: usize = PERMANENT_FAILURES_TO_WARN as usize;
     const PERMANENT_END: usize = PERMANENT_FAILURES_TO_DISABLE as usize;
 
     #[test]
-    fn one_success_ends_the_row() {
+    fn one_success_resets_the_count() {
         let mut health = Health::default();
         for _ in 0..99 {
             health.note(START, answer(401));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn five_days_of_nothing_but_failure_disable_with_a_warning_first() {
+    fn five_days_of_failures_warn_and_then_disable() {
         let mut health = Health::default();
         let mut told = Vec::new();
         for hour in 0..=5 * 24 {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn where_days_passed_unnoticed_the_warning_still_comes_a_day_ahead() {
+    fn the_warning_precedes_the_disable_by_a_day_after_an_idle_time() {
         let mut health = Health::default();
         assert_eq!(health.note(hours(0), answer(503)), HealthVerdict::Fine);
         let warned = HealthVerdict::Warn(DisableCause::FailingForDays);
@@ -272,13 +272,13 @@ mod tests {
     }
 
     #[test]
-    fn gone_is_gone() {
+    fn a_410_disables_at_once() {
         let gone = HealthVerdict::Disable(DisableCause::Gone);
         assert_eq!(Health::default().note(START, answer(410)), gone);
     }
 
     #[test]
-    fn deliveries_given_up_count_for_a_day() {
+    fn dead_letters_count_for_a_day() {
         let mut health = Health::default();
         for hour in 0..9 {
             assert!(!health.note_exhausted(hours(hour), 10));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cause_has_a_warning_of_its_own() {
+    fn each_cause_has_its_own_warning() {
         let mut health = Health::default();
         health.note(hours(0), answer(503));
         let of_days = HealthVerdict::Warn(DisableCause::FailingForDays);

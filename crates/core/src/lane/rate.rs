@@ -134,7 +134,10 @@ impl RateBucket {
     ///
     /// If the bucket is not open. The caller must have checked [`RateBucket::opens_at`].
     pub fn spend(&mut self, now: Tick) {
-        assert!(self.opens_at() <= now, "spent more than the rate allows");
+        assert!(
+            self.opens_at() <= now,
+            "an attempt was started that the rate limit does not allow"
+        );
         self.theoretical_arrival_ns = self
             .theoretical_arrival_ns
             .max(nanoseconds(now))
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_bucket_gives_its_burst_and_then_its_rate() {
+    fn a_full_bucket_allows_its_burst_and_then_its_rate() {
         let mut bucket = full(50.0, 100);
         assert_eq!(take_all(&mut bucket, LATER), 100);
         assert_eq!(bucket.opens_at(), Tick(LATER.0 + 20));
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_process_does_not_repeat_the_burst_of_the_last() {
+    fn a_restart_does_not_repeat_the_burst() {
         let mut bucket = RateBucket::new(RateLimit {
             per_second: 50.0,
             burst: 100,
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_is_no_number_is_the_lowest() {
+    fn a_rate_of_nan_is_the_minimum() {
         for per_second in [f64::NAN, f64::NEG_INFINITY, -1.0, 0.0] {
             let bucket = RateBucket::new(RateLimit {
                 per_second,
@@ -249,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drained_bucket_goes_evenly() {
+    fn an_empty_bucket_spaces_attempts_evenly() {
         let mut bucket = full(50.0, 100);
         bucket.drain(LATER);
         assert_eq!(take_all(&mut bucket, LATER), 1);
@@ -257,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overloaded_receiver_is_given_time_and_won_back() {
+    fn overload_lowers_the_rate_and_successes_restore_it() {
         let mut bucket = full(50.0, 100);
         bucket.slow_down(LATER);
         bucket.slow_down(LATER);
@@ -280,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn after_an_absence_it_starts_at_a_fifth() {
+    fn after_an_idle_time_the_rate_starts_at_a_fifth() {
         let mut bucket = full(50.0, 100);
         bucket.restart(LATER);
         let sent: u32 = (0..1_000)
@@ -290,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lower_limit_does_not_wait_for_the_old_debt() {
+    fn a_lower_limit_drops_the_old_debt() {
         let mut bucket = full(1.0, 1_000);
         take_all(&mut bucket, LATER);
         bucket.set_limit(
@@ -326,7 +329,7 @@ mod tests {
             }
             for (index, first) in sent.iter().enumerate() {
                 let within = sent[index..].iter().take_while(|at| at.0 < first.0 + 1_000).count();
-                prop_assert!(within as f64 <= f64::from(burst) + per_second, "{within} in a second");
+                prop_assert!(within as f64 <= f64::from(burst) + per_second, "{within} attempts in a second");
             }
         }
 

@@ -71,14 +71,14 @@ impl Window {
         self.in_flight += 1;
         assert!(
             self.in_flight <= self.limit,
-            "more in flight than the endpoint allows"
+            "an attempt was started above the in-flight limit"
         );
     }
 
     /// Counts one attempt fewer in flight.
     pub fn leave(&mut self) {
         let left = self.in_flight.checked_sub(1);
-        self.in_flight = left.expect("one came back that never left");
+        self.in_flight = left.expect("an attempt ended that is not in flight");
     }
 
     /// Enlarges the window a little: by one for each full window of successes.
@@ -104,7 +104,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn starts_slowly_and_opens_by_one_per_window() {
+    fn starts_small_and_grows_by_one_per_window() {
         let mut window = Window::new(10);
         assert_eq!(window.size(), 10);
         window.restart();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_on_failure_and_never_shuts() {
+    fn halves_on_failure_and_never_closes() {
         let mut window = Window::new(10);
         let sizes: Vec<u32> = (0..5)
             .map(|_| {

@@ -1,4 +1,8 @@
 //! The four backoff shapes: how the delay grows from retry to retry.
+//!
+//! [`Backoff::nominal`] returns the delay before a retry, to which [jitter](super::Jitter) is then applied. A delay
+//! never shrinks from retry to retry, except in an explicit schedule, never exceeds the cap of the shape, and never
+//! overflows.
 
 use serde::Serialize;
 
@@ -46,7 +50,7 @@ pub enum Backoff {
 impl Backoff {
     /// Returns the nominal delay before retry number `retry`; the first is 1.
     pub fn nominal(&self, retry: u32) -> Span {
-        assert!(retry >= 1, "retries count from one");
+        assert!(retry >= 1, "retries are numbered from 1");
         match self {
             Backoff::Fixed { interval } => *interval,
             Backoff::Linear { step, cap } => step.times(u64::from(retry)).min(*cap),
@@ -61,7 +65,10 @@ impl Backoff {
                 }
             }
             Backoff::Schedule { delays } => {
-                let last = delays.len().checked_sub(1).expect("a schedule has delays");
+                let last = delays
+                    .len()
+                    .checked_sub(1)
+                    .expect("a schedule has at least one delay");
                 delays[last.min(retry as usize - 1)]
             }
         }
@@ -92,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn each_shape_grows_as_its_name_says() {
+    fn each_shape_grows_as_documented() {
         let s = Span::from_secs;
         let fixed = Backoff::Fixed { interval: s(60) };
         assert_eq!(seconds(&fixed, 3), [60, 60, 60]);
@@ -131,13 +138,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_overflows_never_shrinks_never_passes_its_cap(
+        fn delays_never_overflow_shrink_or_exceed_the_cap(
             shape in shapes(),
             retry in 1..u32::MAX,
         ) {
             let here = shape.nominal(retry);
             let next = shape.nominal(retry + 1);
-            prop_assert!(here <= next, "{here} then {next}");
+            prop_assert!(here <= next, "the delay shrinks from {here} to {next}");
             prop_assert!(next <= shape.cap());
             prop_assert!(shape.nominal(u32::MAX) <= shape.cap());
         }

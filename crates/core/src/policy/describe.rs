@@ -1,4 +1,8 @@
 //! Describes a policy in words.
+//!
+//! `words` writes a short English text for people who choose a policy: the schedule, the jitter, the limits, and
+//! which failures are retried. The text is part of the [`Explanation`](super::Explanation) and is shown in the API
+//! and the dashboard. It is computed from the same data as the numbers, so both always agree.
 
 use super::{AttemptWindow, Backoff, Jitter, RetryPolicy};
 use crate::classify::{
@@ -190,7 +194,7 @@ fn joined(items: &[String]) -> String {
 
 fn answer(code: u16) -> Outcome {
     Outcome::Answered {
-        status: HttpStatus::new(code).expect("a status"),
+        status: HttpStatus::new(code).expect("the status code is valid"),
         retry_after: None,
     }
 }
@@ -223,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn long_runs_and_limits_of_time_in_words() {
+    fn long_schedules_and_time_limits_in_words() {
         let words = Preset::Steady.policy().explain().words;
         assert!(words.contains("45 min (9 times)"), "{words}");
         let hurried = RetryPolicy::from_json(&json!({

@@ -1,4 +1,11 @@
 //! Explains a policy before it is used: the earliest, expected and latest time of each attempt.
+//!
+//! [`RetryPolicy::explain`] assumes that every attempt fails at once and returns an [`Explanation`] with one
+//! [`AttemptWindow`] per attempt. [`RetryPolicy::windows`] does the same for a delivery that has already been
+//! attempted.
+//!
+//! The mean of a decorrelated delay is computed from a sample of its distribution; all other values are computed
+//! directly.
 
 use serde::Serialize;
 
@@ -230,7 +237,7 @@ mod tests {
     /// The explanation matches simulated histories: the mean of many is the expected time, and none is outside the
     /// window.
     #[test]
-    fn histories_fall_where_the_explanation_says() {
+    fn simulated_delays_match_the_explanation() {
         let shape = Backoff::Exponential {
             base: Span::from_secs(2),
             factor: 2.0,
@@ -275,7 +282,7 @@ mod tests {
                 let error = (mean - expected).abs() / expected;
                 assert!(
                     error < 0.02,
-                    "{jitter:?} attempt {}: {mean} against {expected}",
+                    "{jitter:?} attempt {}: the mean is {mean}, expected {expected}",
                     window.number
                 );
             }

@@ -1,4 +1,8 @@
-//! Five kinds of jitter, which spread retries so that deliveries that failed together are not retried together.
+//! Five kinds of jitter.
+//!
+//! Jitter spreads retries, so that deliveries that failed together are not retried together. `range` returns the
+//! interval from which a delay is drawn; the draw itself is uniform over the interval, both ends included. The
+//! result depends only on the policy, the number of the retry and, for decorrelated jitter, on the previous delay.
 
 use serde::Serialize;
 
@@ -74,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn each_interval_is_as_promised() {
+    fn each_jitter_interval_is_as_documented() {
         let previous = Some(Span::from_millis(2_000));
         for (jitter, least, most) in [
             (Jitter::None, 1_000, 1_000),
@@ -139,7 +143,7 @@ mod tests {
                 .sum();
             assert!(
                 chi_squared < LIMIT,
-                "{jitter:?}: {chi_squared} from {cells:?}"
+                "{jitter:?} is not uniform: chi squared {chi_squared} from {cells:?}"
             );
         }
     }

@@ -1,4 +1,8 @@
 //! Five named retry policies.
+//!
+//! [`Preset::policy`] returns the complete policy of a name; `recommended` is the default. Users name a preset
+//! instead of writing a policy, or change some fields of one. [`UnknownPreset`] is the error for any other name and
+//! lists the valid ones.
 
 use std::str::FromStr;
 
@@ -139,7 +143,10 @@ mod tests {
         ] {
             let policy = preset.policy();
             let explanation = policy.explain();
-            let last = explanation.attempts.last().expect("attempts");
+            let last = explanation
+                .attempts
+                .last()
+                .expect("a policy has at least one attempt");
             assert_eq!(policy.max_attempts, attempts, "{preset:?}");
             assert_eq!(explanation.attempts.len(), attempts as usize, "{preset:?}");
             assert_eq!(hours(last.expected_ms), mean_hours, "{preset:?}");
@@ -154,7 +161,9 @@ mod tests {
 
     #[test]
     fn an_unknown_preset_names_the_known_ones() {
-        let error = "eager".parse::<Preset>().expect_err("no such preset");
+        let error = "eager"
+            .parse::<Preset>()
+            .expect_err("the preset does not exist");
         for preset in Preset::ALL {
             assert!(error.to_string().contains(preset.name()), "{error}");
             assert_eq!(preset.name().parse(), Ok(preset));

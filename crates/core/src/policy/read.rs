@@ -1,4 +1,8 @@
 //! Reads a retry policy from JSON and reports all errors at once.
+//!
+//! [`RetryPolicy::from_json`] accepts a preset, a complete policy, or a preset with some fields changed. Every
+//! number, duration and list has a bound ([`MAX_ATTEMPTS`], [`MAX_SCHEDULE`], [`MAX_GIVE_UP_AFTER`], …). A document
+//! that is accepted makes a policy whose delays can be computed without an error.
 
 use serde_json::Value;
 
@@ -198,7 +202,7 @@ mod tests {
 
     fn mistakes(document: Value) -> Vec<String> {
         RetryPolicy::from_json(&document)
-            .expect_err("a document full of mistakes")
+            .expect_err("the document is invalid")
             .iter()
             .map(|mistake| mistake.field.clone())
             .collect()
@@ -226,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_written_out_reads_back() {
+    fn a_serialized_policy_reads_back() {
         let document = json!({
             "backoff": {"kind": "exponential", "base": "1s", "factor": 6.0, "cap": "1d"},
             "jitter": {"kind": "full"},
@@ -238,12 +242,12 @@ mod tests {
                 {"on": "5xx", "then": "retry"},
             ],
         });
-        let policy = RetryPolicy::from_json(&document).expect("a policy");
+        let policy = RetryPolicy::from_json(&document).expect("the policy is valid");
         assert_eq!(serde_json::to_value(&policy).unwrap(), document);
     }
 
     #[test]
-    fn a_schedule_says_its_own_number_of_attempts() {
+    fn a_schedule_determines_the_number_of_attempts() {
         let schedule = |more: Value| {
             let mut document = json!({"backoff": {"kind": "schedule", "delays": ["1ms", "5s"]}});
             document
@@ -251,7 +255,7 @@ mod tests {
                 .unwrap()
                 .extend(more.as_object().unwrap().clone());
             RetryPolicy::from_json(&document)
-                .expect("a policy")
+                .expect("the policy is valid")
                 .max_attempts
         };
         assert_eq!(schedule(json!({})), 3);
@@ -259,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_told_at_once() {
+    fn all_errors_are_reported_at_once() {
         let document = json!({
             "backoff": {"kind": "exponential", "base": "10 parsecs", "factor": 0.5, "cap": "9000d", "step": "1s"},
             "jitter": {"kind": "proportional", "fraction": 1.5},
@@ -288,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_of_the_wrong_shape_is_told() {
+    fn missing_and_malformed_fields_are_reported() {
         assert_eq!(mistakes(json!({})), ["backoff"]);
         assert_eq!(mistakes(json!([])), [""]);
         assert_eq!(

@@ -150,7 +150,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_prefix_tells_the_kind() {
+    fn the_prefix_determines_the_key_type() {
         let secret = SharedSecret::from_random([1; MIN_SECRET_BYTES]);
         let key = PrivateKey::from_seed([1; SEED_BYTES]);
         assert!(matches!(

@@ -1,4 +1,8 @@
 //! The ed25519 key pair: a private key that signs and a public key that verifies.
+//!
+//! [`PrivateKey`] is written as `whsk_…` and [`PublicKey`] as `whpk_…`, each followed by base64. The private key is
+//! never shown: `Debug` prints a placeholder, and only [`PrivateKey::reveal`] returns the text, for encrypted
+//! storage. If a text contains both halves, they must belong together.
 
 use std::fmt;
 use std::str::FromStr;
@@ -170,7 +174,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_private_key_survives_a_round_trip_and_does_not_show(
+        fn a_private_key_round_trips_and_is_redacted_in_debug(
             seed in any::<[u8; SEED_BYTES]>(),
         ) {
             let key = PrivateKey::from_seed(seed);

@@ -84,7 +84,7 @@ impl SigningKeys {
         const LONGEST_SIGNATURE: usize = "v1a, ".len() + 88;
         debug_assert!(
             !id.contains('.'),
-            "a full stop in an id makes the signed content ambiguous"
+            "an id that contains a full stop makes the signed content ambiguous"
         );
         let timestamp = timestamp_seconds.to_string();
         let parts = [id.as_bytes(), b".", timestamp.as_bytes(), b".", body];
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn every_vector_holds() {
+    fn every_vector_verifies() {
         let vectors: Vec<Value> = serde_json::from_str(VECTORS).unwrap();
         assert_eq!(vectors.len(), 4);
         for vector in &vectors {
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn styles_that_need_a_shared_secret_say_so() {
+    fn styles_that_need_a_shared_secret_refuse_other_keys() {
         let keys = keys([private(1)]);
         for style in [SignatureStyle::GitHub, SignatureStyle::Stripe] {
             assert_eq!(

@@ -1,4 +1,8 @@
 //! The secret that sender and receiver share, for HMAC-SHA256.
+//!
+//! [`SharedSecret`] is either in the form of Standard Webhooks (`whsec_` and base64) or an opaque text that a
+//! receiver brings from another webhook sender. The prefix alone tells them apart. Lengths are bounded. `Debug`
+//! prints a placeholder; only [`SharedSecret::reveal`] returns the text.
 
 use std::fmt;
 
@@ -182,7 +186,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn secrets_survive_a_round_trip_and_do_not_show(
+        fn secrets_round_trip_and_are_redacted_in_debug(
             bytes in prop::collection::vec(any::<u8>(), MIN_SECRET_BYTES..=MAX_SECRET_BYTES),
         ) {
             let secret = SharedSecret::from_bytes(&bytes).unwrap();

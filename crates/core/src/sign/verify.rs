@@ -231,7 +231,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_signed_verifies_and_nothing_else(
+        fn only_the_signed_content_verifies(
             key in signing_key(),
             stranger in signing_key(),
             id in "[a-z]{3}_[0-9A-Za-z]{1,27}",
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_stop_cannot_move_the_seams() {
+    fn a_full_stop_cannot_shift_field_boundaries() {
         // The same signed bytes, split at another place: "msg" "1700000000" "1700000000.x".
         let header = keys(&[&shared(1)]).header("msg", NOW, format!("{NOW}.x").as_bytes());
         let moved = verify(
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_match_is_found_among_rubbish_and_strangers() {
+    fn a_valid_signature_is_found_among_invalid_ones() {
         let good = keys(&[&shared(1)]).header("msg_1", NOW, b"{}");
         let stranger = keys(&[&shared(2)]).header("msg_1", NOW, b"{}");
         let check = |header: &str| verify(&shared(1), "msg_1", &NOW.to_string(), header, b"{}");
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn any_trusted_key_will_do() {
+    fn any_trusted_key_verifies() {
         let private = SigningKey::Private(PrivateKey::from_seed([3; 32]));
         let trusted = keys(&[&shared(1), &shared(2), &private]).verifying_keys();
         for (signer, expected) in [

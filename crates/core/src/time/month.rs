@@ -1,4 +1,8 @@
 //! Calendar months in UTC, for monthly quotas.
+//!
+//! [`Month`] is the number of months since January of the year 0, so that months can be compared and stored as
+//! numbers. [`Month::of`] returns the month of a timestamp; every timestamp is in exactly one month, from
+//! `begins_at` up to but not including `ends_at`.
 
 use super::Timestamp;
 use super::rfc3339::{civil, days_since_epoch};
@@ -60,7 +64,7 @@ mod tests {
                 "1970-02-01T00:00:00.000Z",
             ),
         ] {
-            let month = Month::of(now.parse().expect("a time"));
+            let month = Month::of(now.parse().expect("the timestamp is valid"));
             assert_eq!(month.begins_at().to_string(), begins, "{now}");
             assert_eq!(month.ends_at().to_string(), ends, "{now}");
         }
@@ -68,7 +72,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_moment_lies_in_its_month(ms in 0u64..4_000_000_000_000) {
+        fn every_timestamp_is_within_its_month(ms in 0u64..4_000_000_000_000) {
             let at = Timestamp(ms);
             let month = Month::of(at);
             prop_assert!(month.begins_at() <= at && at < month.ends_at());

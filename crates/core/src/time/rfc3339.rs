@@ -1,4 +1,8 @@
 //! Timestamps in the format of the API: RFC 3339, in UTC, with milliseconds.
+//!
+//! [`Timestamp`] prints as `2026-11-15T12:00:00.000Z`. Parsing accepts any offset and any fraction, and refuses
+//! times before 1970 and from the year 10000 on with [`TimestampError`]. What is printed parses back to the same
+//! value, and the texts sort like the values. The calendar computation is exact and needs no time zone data.
 
 use std::fmt;
 use std::str::FromStr;
@@ -169,7 +173,7 @@ fn days_in(year: i64, month: u64) -> u64 {
         2 => 28,
         4 | 6 | 9 | 11 => 30,
         0..=12 => 31,
-        13.. => unreachable!("there are twelve months"),
+        13.. => unreachable!("a month is between 1 and 12"),
     }
 }
 
@@ -179,7 +183,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn known_moments_print_and_read() {
+    fn known_timestamps_print_and_parse() {
         for (ms, text) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (951_782_400_000, "2000-02-29T00:00:00.000Z"),
@@ -195,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_and_fractions_are_understood() {
+    fn offsets_and_fractions_are_parsed() {
         let noon = Ok(Timestamp(1_794_744_000_000));
         for text in [
             "2026-11-15T12:00:00Z",
@@ -211,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn invalid_timestamps_are_refused() {
         for text in [
             "",
             "now",
@@ -237,7 +241,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_reads_back_in_order(
+        fn printed_timestamps_parse_back_and_keep_their_order(
             a in 0..END_OF_FORMAT.0,
             b in 0..END_OF_FORMAT.0,
         ) {
@@ -248,13 +252,13 @@ mod tests {
 
         /// Compares with another implementation of the calendar.
         #[test]
-        fn agrees_with_the_dates_of_http(seconds in 0u64..253_402_300_800) {
+        fn agrees_with_the_httpdate_crate(seconds in 0u64..253_402_300_800) {
             let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
             let http = httpdate::fmt_http_date(at);
             let ours = Timestamp(seconds * 1_000).to_string();
-            prop_assert_eq!(&http[5..7], &ours[8..10], "day of {} and {}", http, ours);
-            prop_assert_eq!(&http[12..16], &ours[0..4], "year of {} and {}", http, ours);
-            prop_assert_eq!(&http[17..25], &ours[11..19], "time of {} and {}", http, ours);
+            prop_assert_eq!(&http[5..7], &ours[8..10], "days differ: {} and {}", http, ours);
+            prop_assert_eq!(&http[12..16], &ours[0..4], "years differ: {} and {}", http, ours);
+            prop_assert_eq!(&http[17..25], &ours[11..19], "times differ: {} and {}", http, ours);
         }
 
         #[test]

@@ -1,4 +1,8 @@
 //! Durations in the format that users write, such as `1h30m`.
+//!
+//! [`Span`] is a number of whole milliseconds. Its arithmetic saturates, so it never overflows. The text form uses
+//! the units `d`, `h`, `m`, `s` and `ms` in descending order; [`MAX_SPAN`] is the longest duration that a text may
+//! express. What is printed parses back to the same value. [`SpanError`] tells what is wrong with a text.
 
 use std::fmt;
 use std::str::FromStr;
@@ -105,7 +109,7 @@ impl fmt::Display for Span {
         let (unit, size) = UNITS
             .iter()
             .find(|(_, size)| self.0.is_multiple_of(*size))
-            .expect("a millisecond divides every span");
+            .expect("every span is a whole number of milliseconds");
         write!(f, "{}{unit}", self.0 / size)
     }
 }
@@ -196,7 +200,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_what_people_write() {
+    fn parses_common_notations() {
         for (text, ms) in [
             ("250ms", 250),
             ("30s", 30_000),
@@ -213,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_the_rest_and_says_what_would_be_right() {
+    fn refuses_other_texts_with_a_hint() {
         for text in [
             "",
             "10",
@@ -257,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn speaks_in_round_numbers() {
+    fn about_rounds_for_humans() {
         for (span, words) in [
             (Span::from_millis(250), "250 ms"),
             (Span::from_secs(10), "10 s"),
@@ -274,7 +278,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_reads_back(ms in 0..=MAX_SPAN.as_millis()) {
+        fn printed_spans_parse_back(ms in 0..=MAX_SPAN.as_millis()) {
             let span = Span::from_millis(ms);
             prop_assert_eq!(span.to_string().parse(), Ok(span));
         }

@@ -1,4 +1,8 @@
 //! The `tracestate` header: data that tracing systems pass along with a trace.
+//!
+//! [`TraceState`] holds the members of the header as they were received. An invalid header is dropped as a whole. A
+//! header longer than [`MAX_STATE_CHARS`] loses whole members, long ones first, as the standard prescribes. The
+//! contents are never interpreted, and `Debug` does not show them.
 
 use std::fmt;
 

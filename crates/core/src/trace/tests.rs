@@ -1,4 +1,8 @@
 //! Tests of the trace context headers.
+//!
+//! They cover the examples of the standard, headers that it forbids, later versions, and the limits of
+//! `tracestate`. Property tests check that any text can be read without a panic and that what is written reads
+//! back.
 
 use proptest::prelude::*;
 
@@ -13,12 +17,16 @@ fn read(parent: &str, state: &str) -> Option<TraceContext> {
 
 fn state(values: &[&str]) -> String {
     let read = TraceContext::read(PARENT, values.iter().copied());
-    read.expect("the parent is right").state.as_str().to_owned()
+    read.expect("the traceparent is valid")
+        .state
+        .as_str()
+        .to_owned()
 }
 
 #[test]
-fn the_standards_examples_are_understood() {
-    let context = read(PARENT, "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE").expect("valid");
+fn examples_of_the_standard_are_parsed() {
+    let context =
+        read(PARENT, "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE").expect("the headers are valid");
     assert_eq!(
         context.trace_id.to_string(),
         "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -32,14 +40,14 @@ fn the_standards_examples_are_understood() {
     assert_eq!(context.traceparent(), PARENT);
 
     let unsampled = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
-    let context = read(unsampled, "").expect("valid");
+    let context = read(unsampled, "").expect("the headers are valid");
     assert!(!context.flags.is_sampled());
     assert!(context.state.is_empty());
     assert_eq!(context.traceparent(), unsampled);
 }
 
 #[test]
-fn what_the_standard_forbids_is_ignored() {
+fn invalid_traceparents_are_ignored() {
     for parent in [
         "",
         "00",
@@ -76,7 +84,7 @@ fn what_the_standard_forbids_is_ignored() {
 }
 
 #[test]
-fn later_versions_are_understood_as_far_as_we_know_them() {
+fn later_versions_are_parsed_as_version_00() {
     let rest = "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7";
     for parent in [
         format!("01-{rest}-01"),
@@ -93,10 +101,10 @@ fn later_versions_are_understood_as_far_as_we_know_them() {
 }
 
 #[test]
-fn only_flags_that_have_a_meaning_go_on() {
+fn only_known_flags_are_passed_on() {
     let flags = |bits: &str| {
         let parent = format!("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-{bits}");
-        let context = read(&parent, "").expect("valid");
+        let context = read(&parent, "").expect("the headers are valid");
         context.flags.bits()
     };
     for (bits, kept) in [
@@ -133,7 +141,7 @@ fn a_state_is_a_list_of_members() {
 }
 
 #[test]
-fn a_state_that_is_wrong_goes_alone() {
+fn an_invalid_tracestate_does_not_drop_the_parent() {
     let long = format!("{}=1", "z".repeat(257));
     let longer = format!("z={}", "v".repeat(257));
     for wrong in [
@@ -163,7 +171,7 @@ fn a_state_that_is_wrong_goes_alone() {
 }
 
 #[test]
-fn what_is_too_long_loses_whole_members_the_long_ones_first() {
+fn a_long_tracestate_drops_whole_members_longest_first() {
     let long = format!("long={}", "x".repeat(130));
     let short = |number: usize| format!("s{number}={}", "y".repeat(97));
     let all = [
@@ -185,14 +193,14 @@ fn what_is_too_long_loses_whole_members_the_long_ones_first() {
 }
 
 #[test]
-fn ids_of_our_own_are_valid_and_differ() {
+fn generated_ids_are_valid_and_distinct() {
     let mut dice = Dice::seeded(5);
     let (one, other) = (TraceId::throw(&mut dice), TraceId::throw(&mut dice));
     assert_ne!(one, other);
     assert_ne!(SpanId::throw(&mut dice), SpanId::throw(&mut dice));
     let parent = SpanId::throw(&mut dice);
     let text = format!("00-{one}-{parent}-01");
-    let context = read(&text, "").expect("valid");
+    let context = read(&text, "").expect("the headers are valid");
     assert_eq!((context.trace_id, context.parent_id), (one, parent));
     let child = SpanId::throw(&mut dice);
     assert_eq!(
@@ -204,8 +212,8 @@ fn ids_of_our_own_are_valid_and_differ() {
 }
 
 #[test]
-fn the_debug_form_shows_no_member() {
-    let context = read(PARENT, "vendor=canary").expect("valid");
+fn debug_output_contains_no_member() {
+    let context = read(PARENT, "vendor=canary").expect("the headers are valid");
     assert!(!format!("{context:?}").contains("canary"));
 }
 
@@ -228,7 +236,7 @@ fn context() -> impl Strategy<Value = TraceContext> {
 
 proptest! {
     #[test]
-    fn what_is_written_reads_back(context in context()) {
+    fn written_headers_parse_back(context in context()) {
         let stored = context.to_string();
         prop_assert_eq!(stored.parse::<TraceContext>(), Ok(context.clone()));
         let read = TraceContext::read(&context.traceparent(), [context.state.as_str()]);
@@ -236,14 +244,14 @@ proptest! {
     }
 
     #[test]
-    fn anything_may_come(parent in ".{0,80}", states in proptest::collection::vec(".{0,700}", 0..4)) {
+    fn random_headers_do_not_panic(parent in ".{0,80}", states in proptest::collection::vec(".{0,700}", 0..4)) {
         let _ = parent.parse::<TraceContext>();
         let kept = TraceContext::read(PARENT, states.iter().map(String::as_str));
-        prop_assert!(kept.expect("the parent is right").state.as_str().len() <= MAX_STATE_CHARS);
+        prop_assert!(kept.expect("the traceparent is valid").state.as_str().len() <= MAX_STATE_CHARS);
     }
 
     #[test]
-    fn one_wrong_character_spoils_a_parent(place in 0..55usize, byte in any::<char>()) {
+    fn one_wrong_character_invalidates_a_traceparent(place in 0..55usize, byte in any::<char>()) {
         let mut parent: Vec<char> = PARENT.chars().collect();
         prop_assume!(!byte.is_ascii_hexdigit() && byte != parent[place]);
         parent[place] = byte;
@@ -252,7 +260,7 @@ proptest! {
     }
 
     #[test]
-    fn a_long_state_keeps_whole_members(members in proptest::collection::vec(member(), 0..32)) {
+    fn a_long_tracestate_keeps_whole_members(members in proptest::collection::vec(member(), 0..32)) {
         let whole = members.join(",");
         if let Some(state) = TraceState::read([whole.as_str()]) {
             prop_assert!(state.as_str().len() <= MAX_STATE_CHARS);

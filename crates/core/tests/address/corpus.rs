@@ -1,5 +1,8 @@
-//! Corpus of interesting inputs: found by fuzzers and reviewers, and known to have broken other parsers. Lines are
-//! added and never removed.
+//! Corpus of interesting inputs.
+//!
+//! The lines of `corpus/urls.txt` were found by fuzzers and reviewers, or are known to have broken other parsers.
+//! Each line, and each prefix of it, is parsed under three sets of rules, and every result must have the properties
+//! that [`check`] requires. Lines are added and never removed.
 
 use posthaste_core::address::EgressRules;
 
@@ -9,7 +12,7 @@ use crate::verdicts::{check, development};
 const CORPUS: &str = include_str!("../corpus/urls.txt");
 
 #[test]
-fn the_corpus_is_judged_without_surprise() {
+fn every_corpus_line_gets_a_consistent_result() {
     let lines = CORPUS.split('\n');
     let lines = lines.filter(|line| !line.is_empty() && !line.starts_with("# "));
     let corpus: Vec<String> = lines.map(unescape).collect();

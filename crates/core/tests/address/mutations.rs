@@ -1,9 +1,12 @@
 //! Every test vector keeps its result when its host is written in another way.
+//!
+//! `vectors/ssrf.tsv` lists URLs with their expected result. The property test rewrites the characters of each host
+//! (case, percent escapes, other Unicode forms), adds a trailing dot or a port, and expects the same result.
 
 use posthaste_core::address::{Destination, EgressRules, Host};
 use proptest::prelude::*;
 
-use crate::second;
+use crate::second_parser;
 
 const VECTORS: &str = include_str!("../vectors/ssrf.tsv");
 
@@ -32,7 +35,9 @@ pub(crate) fn vectors() -> Vec<(&'static str, String)> {
     let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines
         .map(|line| {
-            let (expected, url) = line.split_once('\t').expect("a verdict, a tab and a URL");
+            let (expected, url) = line
+                .split_once('\t')
+                .expect("the line has an expected result, a tab and a URL");
             (expected, unescape(url))
         })
         .collect()
@@ -56,14 +61,14 @@ struct RewritableVector {
     rest: String,
 }
 
-fn pliable() -> Vec<RewritableVector> {
+fn rewritable_vectors() -> Vec<RewritableVector> {
     vectors()
         .into_iter()
         .filter_map(|(expected, url)| {
             let rest = url.strip_prefix("https://")?;
             let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
             let (authority, rest) = rest.split_at(end);
-            let (host, port) = second::host_and_port(&url)?;
+            let (host, port) = second_parser::host_and_port(&url)?;
             let is_plain = !authority.contains(['@', '\\', '%'])
                 && !authority.contains(char::is_whitespace)
                 && !authority.contains(char::is_control)
@@ -105,18 +110,22 @@ fn swapped(character: char) -> char {
 }
 
 #[test]
-fn every_vector_holds() {
+fn every_vector_has_its_expected_result() {
     let wrong: Vec<String> = vectors()
         .into_iter()
         .filter(|(expected, url)| verdict(url) != *expected)
         .map(|(expected, url)| format!("{url:?} should be {expected}"))
         .collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
-    assert!(vectors().len() > 650, "only {} were read", vectors().len());
     assert!(
-        pliable().len() > 450,
-        "only {} can be rewritten",
-        pliable().len()
+        vectors().len() > 650,
+        "only {} vectors were read",
+        vectors().len()
+    );
+    assert!(
+        rewritable_vectors().len() > 450,
+        "only {} vectors can be rewritten",
+        rewritable_vectors().len()
     );
 }
 
@@ -125,12 +134,12 @@ proptest! {
 
     /// Each case rewrites all vectors.
     #[test]
-    fn a_vector_in_other_words_keeps_its_verdict(
+    fn a_rewritten_vector_keeps_its_result(
         choices in prop::collection::vec(any::<u8>(), 1..64),
         dot in any::<bool>(),
         port in any::<bool>(),
     ) {
-        for vector in pliable() {
+        for vector in rewritable_vectors() {
             let is_literal = vector.host.contains(['[', ']']);
             let each = vector.host.chars().zip(choices.iter().cycle());
             let mut host: String = if is_literal {
@@ -143,7 +152,7 @@ proptest! {
             }
             let added = if port && vector.port.is_empty() { ":443" } else { &vector.port };
             let url = format!("https://{host}{added}{}", vector.rest);
-            prop_assert_eq!(verdict(&url), vector.expected, "{} from {}", url, vector.host);
+            prop_assert_eq!(verdict(&url), vector.expected, "the result of {} differs from that of {}", url, vector.host);
         }
     }
 }

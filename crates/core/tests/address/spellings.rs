@@ -1,11 +1,14 @@
 //! Every spelling of an address gets the same result as the address.
+//!
+//! IPv4 addresses are written in one to four parts, in every radix and in other alphabets; IPv6 addresses in every
+//! common form. A special address must be refused in every spelling, and a public one accepted as that address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use posthaste_core::address::{Destination, EgressRules, Host};
 use proptest::prelude::*;
 
-use crate::second;
+use crate::second_parser;
 
 /// One number as a part of an address: in some radix, with some leading zeros.
 fn spelled(number: u64, radix: u8, zeros: usize, upper: bool) -> String {
@@ -30,7 +33,7 @@ fn in_parts(bits: u32, count: u32, style: &[(u8, usize, bool)]) -> String {
 }
 
 /// Replaces digits, letters and dots by their equivalents in other Unicode blocks.
-fn disguised(text: &str, choices: &[u8]) -> String {
+fn in_other_alphabets(text: &str, choices: &[u8]) -> String {
     let wide = |base: u32, offset: u8| char::from_u32(base + u32::from(offset)).unwrap();
     let disguise = |(character, choice): (char, &u8)| match (character, choice % 4) {
         ('.', 1) => '。',
@@ -68,11 +71,14 @@ fn address_bits() -> impl Strategy<Value = u32> {
 fn check(url: &str, ip: IpAddr, is_special: bool) {
     match Destination::parse(url, &EgressRules::default()) {
         Ok(destination) => {
-            assert!(!is_special, "{url} leads to {ip}");
+            assert!(!is_special, "{url} is accepted, but leads to {ip}");
             assert_eq!(destination.host(), &Host::Ip(ip), "{url}");
         }
         Err(refusal) => {
-            assert!(is_special, "{url} is {ip}, which is open: {refusal}");
+            assert!(
+                is_special,
+                "{url} is refused, but {ip} is allowed: {refusal}"
+            );
             assert_eq!(refusal.code(), "unsafe_destination", "{url}");
         }
     }
@@ -82,7 +88,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
     #[test]
-    fn ipv4_in_any_radix_and_alphabet(
+    fn ipv4_in_every_radix_and_alphabet(
         bits in address_bits(),
         count in 1..=4_u32,
         style in prop::collection::vec((0..3_u8, 0..6_usize, any::<bool>()), 4),
@@ -91,16 +97,16 @@ proptest! {
         port in prop::sample::select(vec!["", ":443", ":8443", ":00443"]),
     ) {
         let plain = in_parts(bits, count, &style);
-        assert_eq!(second::inet_aton(&plain), Some(bits), "{plain}");
+        assert_eq!(second_parser::inet_aton(&plain), Some(bits), "{plain}");
         let dot = if dot { "." } else { "" };
         let ip = IpAddr::V4(Ipv4Addr::from_bits(bits));
-        for host in [plain.clone(), disguised(&plain, &choices)] {
-            check(&format!("https://{host}{dot}{port}/"), ip, second::is_special_v4(bits));
+        for host in [plain.clone(), in_other_alphabets(&plain, &choices)] {
+            check(&format!("https://{host}{dot}{port}/"), ip, second_parser::is_special_v4(bits));
         }
     }
 
     #[test]
-    fn ipv6_in_any_shape(
+    fn ipv6_in_every_spelling(
         bits in prop_oneof![
             any::<u128>(),
             any::<u128>().prop_map(|bits| bits >> 3 | 1 << 125),
@@ -123,7 +129,7 @@ proptest! {
         for spelling in spellings {
             let spelling = if upper { spelling.to_uppercase() } else { spelling };
             let ip = IpAddr::V6(outer).to_canonical();
-            check(&format!("https://[{spelling}]/"), ip, second::is_special_v6(bits));
+            check(&format!("https://[{spelling}]/"), ip, second_parser::is_special_v6(bits));
         }
     }
 }

@@ -1,4 +1,8 @@
 //! Properties that every result must have, for any input.
+//!
+//! [`check`] parses one text. If it is accepted, the URL must be canonical, its parts must fit together, and the
+//! rules must allow its port and address; under the default rules the second parser must agree. The tests apply it
+//! to random texts, to texts that resemble URLs, and to random rules.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,7 +12,7 @@ use posthaste_core::address::{
 };
 use proptest::prelude::*;
 
-use crate::second;
+use crate::second_parser;
 
 /// The rules of a developer's machine: loopback and plain http are allowed.
 pub(crate) fn development() -> EgressRules {
@@ -33,18 +37,25 @@ pub(crate) fn check(raw: &str, rules: &EgressRules) {
     }
     let url = destination.as_str();
     let again = Destination::parse(url, rules);
-    assert_eq!(again.as_ref(), Ok(&destination), "{raw:?} is not stable");
+    assert_eq!(
+        again.as_ref(),
+        Ok(&destination),
+        "{raw:?} changes when parsed again"
+    );
     assert!(url.len() <= MAX_URL_BYTES, "{raw:?}");
     assert!(url.bytes().all(|byte| byte.is_ascii_graphic()), "{raw:?}");
     assert!(!url.contains('#'), "{raw:?}");
 
-    let (host, port) = second::host_and_port(url).expect("a host");
-    assert!(!host.contains('@'), "{raw:?} has a user");
-    let scheme = url.split_once("://").expect("a scheme").0;
+    let (host, port) = second_parser::host_and_port(url).expect("the URL has a host");
+    assert!(
+        !host.contains('@'),
+        "the host of {raw:?} contains a user name"
+    );
+    let scheme = url.split_once("://").expect("the URL has a scheme").0;
     let port = match (port, scheme) {
         ("", "https") => 443,
         ("", "http") => 80,
-        (port, _) => port.parse().expect("a port"),
+        (port, _) => port.parse().expect("the port is a number"),
     };
     assert_eq!(destination.port(), port, "{raw:?}");
     assert!(rules.allows_port(port), "{raw:?}");
@@ -74,45 +85,45 @@ pub(crate) fn check(raw: &str, rules: &EgressRules) {
         }
     }
     if is_default {
-        check_second_opinion(raw, &destination, host, port);
+        check_with_second_parser(raw, &destination, host, port);
     }
 }
 
 /// The second parser checks the canonical form.
-fn check_second_opinion(raw: &str, destination: &Destination, host: &str, port: u16) {
+fn check_with_second_parser(raw: &str, destination: &Destination, host: &str, port: u16) {
     assert_eq!(destination.scheme(), Scheme::Https, "{raw:?}");
-    assert!(!second::is_closed_port(port), "{raw:?}");
-    match (destination.host(), second::inet_aton(host)) {
+    assert!(!second_parser::is_closed_port(port), "{raw:?}");
+    match (destination.host(), second_parser::inet_aton(host)) {
         (Host::Ip(IpAddr::V4(ip)), read) => {
-            assert!(!second::is_special_v4(ip.to_bits()), "{raw:?}");
+            assert!(!second_parser::is_special_v4(ip.to_bits()), "{raw:?}");
             assert!(
                 read == Some(ip.to_bits()) || host.starts_with("[::ffff:"),
                 "{raw:?}"
             );
         }
         (Host::Ip(IpAddr::V6(ip)), read) => {
-            assert!(!second::is_special_v6(ip.to_bits()), "{raw:?}");
+            assert!(!second_parser::is_special_v6(ip.to_bits()), "{raw:?}");
             assert_eq!(read, None, "{raw:?}");
         }
         (Host::Name(name), read) => {
             assert_eq!(
                 read, None,
-                "{raw:?}: the C library takes {host} for an address"
+                "{raw:?}: the C library parses {host} as an address"
             );
-            assert!(!second::is_inside_name(name), "{raw:?}");
+            assert!(!second_parser::is_inside_name(name), "{raw:?}");
         }
     }
 }
 
 /// The second parser checks the text as written, as a careless program would read it.
 fn check_as_written(raw: &str) {
-    let (host, _) = second::host_and_port(raw).expect("a host");
-    let host = second::unescaped(host).expect("UTF-8");
-    if let Some(bits) = second::inet_aton(&host) {
-        assert!(!second::is_special_v4(bits), "{raw:?}");
+    let (host, _) = second_parser::host_and_port(raw).expect("the URL has a host");
+    let host = second_parser::unescaped(host).expect("the host is UTF-8");
+    if let Some(bits) = second_parser::inet_aton(&host) {
+        assert!(!second_parser::is_special_v4(bits), "{raw:?}");
     }
-    if host.is_ascii() && !host.starts_with('[') && second::inet_aton(&host).is_none() {
-        assert!(!second::is_inside_name(&host), "{raw:?}");
+    if host.is_ascii() && !host.starts_with('[') && second_parser::inet_aton(&host).is_none() {
+        assert!(!second_parser::is_inside_name(&host), "{raw:?}");
     }
 }
 
@@ -189,7 +200,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2048))]
 
     #[test]
-    fn any_text_has_a_verdict(raw in any::<String>()) {
+    fn any_text_gets_a_result(raw in any::<String>()) {
         check(&raw, &EgressRules::default());
         check(&format!("https://{raw}"), &EgressRules::default());
         check(&format!("https://{raw}"), &development());
@@ -197,19 +208,19 @@ proptest! {
     }
 
     #[test]
-    fn what_is_accepted_is_canonical_and_vetted(raw in url_like()) {
+    fn accepted_urls_are_canonical_and_vetted(raw in url_like()) {
         check(&raw, &EgressRules::default());
         check(&raw, &development());
     }
 
     #[test]
-    fn what_is_accepted_follows_any_rules(raw in url_like(), rules in any_rules()) {
+    fn accepted_urls_follow_any_rules(raw in url_like(), rules in any_rules()) {
         check(&raw, &rules);
     }
 
     /// An allow list allows what it covers, and a deny list wins, by plain arithmetic.
     #[test]
-    fn lists_are_read_as_written(
+    fn lists_are_parsed_as_written(
         bits in any::<u32>(),
         allow in (any::<u32>(), 0..=32_u32),
         deny in (any::<u32>(), 0..=32_u32),
@@ -225,7 +236,7 @@ proptest! {
             deny_networks: vec![net(deny)],
             ..EgressRules::default()
         };
-        let expected = !covers(deny) && (covers(allow) || !second::is_special_v4(bits));
+        let expected = !covers(deny) && (covers(allow) || !second_parser::is_special_v4(bits));
         prop_assert_eq!(rules.vet(IpAddr::V4(bits.into())).is_ok(), expected);
     }
 }

@@ -1,4 +1,9 @@
 //! Inputs and commands of the roster.
+//!
+//! The node reports what happened as an [`Input`]; the roster answers with [`Command`]s. The first six commands are
+//! requests to the table that all nodes share. At most one of them is outstanding, and each is answered by one
+//! input. [`TableView`] is the contents of the table after a heartbeat, and [`Holding`] is a shard with the epoch
+//! of its ownership.
 
 use crate::cluster::{Epoch, NodeNo, Shard};
 use crate::time::{Span, Tick};

@@ -172,7 +172,11 @@ impl Roster {
     /// Removes the outstanding request, which must be `to`.
     fn answered(&mut self, to: PendingRequest) {
         let asked = self.underway.take();
-        assert_eq!(asked, Some(to), "an answer to what was not asked");
+        assert_eq!(
+            asked,
+            Some(to),
+            "the answer belongs to another request than the outstanding one"
+        );
     }
 
     fn registered(&mut self, now: Tick, node: NodeNo) {
@@ -192,10 +196,10 @@ impl Roster {
 
     fn beaten(&mut self, now: Tick, view: &TableView, commands: &mut Vec<Command>) {
         let Some(PendingRequest::Beat { sent }) = self.underway.take() else {
-            panic!("an answer to a beat that was not asked for");
+            panic!("a heartbeat was answered that is not outstanding");
         };
         let MemberState::Inside(inside) = &mut self.membership else {
-            panic!("a beat of a node that is none");
+            panic!("a heartbeat was answered for a node that is not registered");
         };
         let dead = inside.update_heartbeats(now, view, self.timings);
         inside.plan.clear();
@@ -244,7 +248,10 @@ impl Roster {
 
     fn failed(&mut self, now: Tick, commands: &mut Vec<Command>) {
         let asked = self.underway.take();
-        assert!(asked.is_some(), "nothing was asked that could fail");
+        assert!(
+            asked.is_some(),
+            "a failure was reported but no request is outstanding"
+        );
         self.rest_until = now.after(self.timings.try_again);
         self.beat_at = self.rest_until;
         match &mut self.membership {
@@ -264,7 +271,10 @@ impl Roster {
     /// Handles that another node declared this one dead: it is no longer a member.
     fn outcast(&mut self, now: Tick, commands: &mut Vec<Command>) {
         let asked = self.underway.take();
-        assert!(asked.is_some(), "nothing was asked that could tell");
+        assert!(
+            asked.is_some(),
+            "an answer was reported but no request is outstanding"
+        );
         if let MemberState::Inside(inside) = &mut self.membership
             && inside.end_by.is_some()
         {
@@ -371,7 +381,7 @@ impl PendingRequest {
             | Command::Grant(_)
             | Command::Recall(_)
             | Command::Expire
-            | Command::Retired => panic!("{command:?} is not planned"),
+            | Command::Retired => panic!("{command:?} is never part of a plan"),
         }
     }
 }

@@ -1,4 +1,9 @@
 //! Division of the shards among the nodes.
+//!
+//! [`quota`] computes how many shards a node should own: an equal part, and one more for the nodes with the lowest
+//! numbers. All nodes that see the same table compute the same numbers. After each heartbeat the roster compares
+//! the quota with what it holds, plans a claim for the missing shards and revokes surplus ones. It drops everything
+//! if the table does not confirm what it holds.
 
 use super::{Command, Holding, Inside, TableView};
 use crate::cluster::{NodeNo, SHARD_COUNT};

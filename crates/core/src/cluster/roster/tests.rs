@@ -1,4 +1,8 @@
-//! Tests of the roster, with a table on which every request succeeds at once.
+//! Tests of the roster.
+//!
+//! [`Bench`] runs one roster with its own table, on which every request succeeds at once. A test moves the clock,
+//! changes the table and compares the returned commands. Faults of the table and several nodes together are tested
+//! by the simulator.
 
 use super::*;
 use crate::time::Span;
@@ -54,7 +58,7 @@ impl Bench {
         commands
     }
 
-    fn look(&mut self) -> Vec<Command> {
+    fn answer_beat(&mut self) -> Vec<Command> {
         let view = self.view.clone();
         self.tell(Input::Beaten(view))
     }
@@ -67,7 +71,7 @@ impl Bench {
     /// Executes a claim in the table and returns the claimed shards.
     fn claim(&mut self, command: &Command) -> Vec<Holding> {
         let Command::Claim { own, free } = command else {
-            panic!("{command:?} is no claim");
+            panic!("expected a claim, got {command:?}");
         };
         let mut free = *free;
         let mut claimed = Vec::new();
@@ -84,10 +88,10 @@ impl Bench {
     }
 
     /// A node that owns its part of the shards after the first heartbeat.
-    fn settled(others: &[Seen]) -> (Bench, Vec<Holding>) {
+    fn with_shards(others: &[Seen]) -> (Bench, Vec<Holding>) {
         let mut bench = Bench::joined(others);
-        let commands = bench.look();
-        let claimed = bench.claim(commands.last().expect("a claim"));
+        let commands = bench.answer_beat();
+        let claimed = bench.claim(commands.last().expect("the last command is a claim"));
         let granted = bench.tell(Input::Claimed(claimed.clone()));
         assert_eq!(granted, [Command::Grant(claimed.clone())]);
         (bench, claimed)
@@ -95,10 +99,10 @@ impl Bench {
 }
 
 #[test]
-fn the_lease_counts_from_before_the_beat_was_sent() {
+fn the_lease_counts_from_before_the_heartbeat_was_sent() {
     let mut bench = Bench::joined(&[]);
     bench.now = Tick(905);
-    let commands = bench.look();
+    let commands = bench.answer_beat();
     let lease = Command::SetLease {
         begin_by: Tick(4_005),
         end_by: Tick(5_005),
@@ -111,15 +115,15 @@ fn the_lease_counts_from_before_the_beat_was_sent() {
 }
 
 #[test]
-fn an_answer_that_took_too_long_gives_no_lease() {
+fn a_late_heartbeat_answer_gives_no_lease() {
     let mut bench = Bench::joined(&[]);
     bench.now = Tick(5_005);
-    assert_eq!(bench.look(), [Command::Beat { works: true }]);
+    assert_eq!(bench.answer_beat(), [Command::Beat { works: true }]);
 }
 
 #[test]
-fn who_cannot_renew_expires_in_time_and_takes_its_own_back_later() {
-    let (mut bench, claimed) = Bench::settled(&[]);
+fn a_node_that_cannot_renew_expires_and_reclaims_its_shards_later() {
+    let (mut bench, claimed) = Bench::with_shards(&[]);
     assert_eq!(bench.roster.wake(), Some(Tick(1_005)));
     assert_eq!(bench.at(1_005), [Command::Beat { works: true }]);
     assert_eq!(bench.roster.wake(), Some(Tick(5_005)));
@@ -129,7 +133,7 @@ fn who_cannot_renew_expires_in_time_and_takes_its_own_back_later() {
     assert_eq!(bench.at(5_004), []);
     assert_eq!(bench.at(5_005), [Command::Expire]);
     assert_eq!(bench.at(5_006), []);
-    let commands = bench.look();
+    let commands = bench.answer_beat();
     let claim = Command::Claim {
         own: claimed,
         free: 0,
@@ -138,27 +142,31 @@ fn who_cannot_renew_expires_in_time_and_takes_its_own_back_later() {
 }
 
 #[test]
-fn a_claim_that_is_answered_after_the_lease_grants_nothing() {
+fn a_claim_answered_after_the_lease_grants_nothing() {
     let mut bench = Bench::joined(&[]);
-    let commands = bench.look();
-    let claimed = bench.claim(commands.last().expect("a claim"));
+    let commands = bench.answer_beat();
+    let claimed = bench.claim(commands.last().expect("the last command is a claim"));
     bench.now = Tick(5_005);
     let commands = bench.tell(Input::Claimed(claimed));
     assert_eq!(commands, [Command::Expire, Command::Beat { works: true }]);
 }
 
 #[test]
-fn silence_counts_from_when_it_was_first_heard_and_is_asked_about_again() {
-    let (mut bench, _) = Bench::settled(&[seen(3, 40)]);
+fn a_silent_node_is_fenced_after_its_lease_and_the_table_read_again() {
+    let (mut bench, _) = Bench::with_shards(&[seen(3, 40)]);
     for tick in [1_005, 2_005, 3_005, 4_005, 5_005] {
         assert_eq!(bench.at(tick), [Command::Beat { works: true }]);
-        assert_eq!(bench.look().len(), 1);
+        assert_eq!(bench.answer_beat().len(), 1);
     }
     bench.at(6_005);
     bench.now = Tick(6_004);
-    assert_eq!(bench.look().len(), 1, "a millisecond too early");
+    assert_eq!(
+        bench.answer_beat().len(),
+        1,
+        "one millisecond before the lease ends, the node is not fenced"
+    );
     bench.at(7_005);
-    let commands = bench.look();
+    let commands = bench.answer_beat();
     let fence = Command::Fence {
         node: NodeNo(3),
         beat: 40,
@@ -167,18 +175,18 @@ fn silence_counts_from_when_it_was_first_heard_and_is_asked_about_again() {
     assert_eq!(
         bench.tell(Input::Fenced),
         [Command::Beat { works: true }],
-        "looks at once for what was freed"
+        "the freed shards are looked up at once"
     );
 }
 
 #[test]
-fn who_was_deaf_counts_no_silence() {
-    let (mut bench, _) = Bench::settled(&[seen(3, 40)]);
+fn a_node_that_could_not_read_the_table_fences_no_node() {
+    let (mut bench, _) = Bench::with_shards(&[seen(3, 40)]);
     bench.at(1_005);
     bench.now = Tick(9_000);
     bench.tell(Input::Failed);
     bench.at(9_250);
-    let commands = bench.look();
+    let commands = bench.answer_beat();
     assert!(
         !commands
             .iter()
@@ -187,16 +195,16 @@ fn who_was_deaf_counts_no_silence() {
 }
 
 #[test]
-fn too_much_is_recalled_and_released_as_it_comes() {
-    let (mut bench, _) = Bench::settled(&[]);
+fn surplus_shards_are_revoked_and_released_when_finished() {
+    let (mut bench, _) = Bench::with_shards(&[]);
     bench.view.nodes.push(seen(11, 0));
     assert_eq!(bench.tell(Input::Rang), []);
     assert_eq!(
         bench.at(105),
         [Command::Beat { works: true }],
-        "not too often"
+        "the heartbeat waits for the minimum interval"
     );
-    let commands = bench.look();
+    let commands = bench.answer_beat();
     let recall = |command: &Command| {
         if let Command::Recall(holding) = command {
             Some(*holding)
@@ -211,27 +219,27 @@ fn too_much_is_recalled_and_released_as_it_comes() {
     assert_eq!(bench.tell(Input::RecallFinished(recalled[8])), []);
     assert_eq!(bench.tell(Input::RecallFinished(recalled[9])), []);
     let twice = bench.tell(Input::RecallFinished(recalled[7]));
-    assert_eq!(twice, [], "late or twice changes nothing");
+    assert_eq!(twice, [], "a repeated RecallFinished has no effect");
     let rest = vec![recalled[8], recalled[9]];
     assert_eq!(bench.tell(Input::Released), [Command::Release(rest)]);
 }
 
 #[test]
-fn where_every_beat_takes_long_the_plan_is_acted_on_all_the_same() {
+fn slow_heartbeats_do_not_stop_the_plan() {
     let mut bench = Bench::joined(&[]);
     bench.now = Tick(3_005);
-    let commands = bench.look();
-    let claimed = bench.claim(commands.last().expect("a claim"));
+    let commands = bench.answer_beat();
+    let claimed = bench.claim(commands.last().expect("the last command is a claim"));
     let commands = bench.tell(Input::Claimed(claimed));
     assert_eq!(commands.last(), Some(&Command::Beat { works: true }));
 }
 
 #[test]
-fn what_was_not_released_is_no_longer_held_and_released_again() {
-    let (mut bench, claimed) = Bench::settled(&[seen(11, 0)]);
+fn a_failed_release_is_repeated() {
+    let (mut bench, claimed) = Bench::with_shards(&[seen(11, 0)]);
     bench.view.nodes.push(seen(12, 0));
     bench.at(1_005);
-    bench.look();
+    bench.answer_beat();
     let given_up = claimed[127];
     assert_eq!(
         bench.tell(Input::RecallFinished(given_up)),
@@ -239,13 +247,13 @@ fn what_was_not_released_is_no_longer_held_and_released_again() {
     );
     bench.tell(Input::Failed);
     bench.at(1_255);
-    let commands = bench.look();
+    let commands = bench.answer_beat();
     assert_eq!(commands.last(), Some(&Command::Release(vec![given_up])));
 }
 
 #[test]
-fn an_outcast_expires_and_registers_anew() {
-    let (mut bench, _) = Bench::settled(&[]);
+fn a_node_declared_dead_expires_and_registers_again() {
+    let (mut bench, _) = Bench::with_shards(&[]);
     bench.at(1_005);
     let commands = bench.tell(Input::Outcast);
     assert_eq!(commands, [Command::Expire, Command::Register]);
@@ -253,12 +261,12 @@ fn an_outcast_expires_and_registers_anew() {
 }
 
 #[test]
-fn who_retires_gives_up_all_and_leaves() {
-    let (mut bench, claimed) = Bench::settled(&[seen(3, 40)]);
+fn a_retiring_node_releases_all_shards_and_leaves() {
+    let (mut bench, claimed) = Bench::with_shards(&[seen(3, 40)]);
     let commands = bench.tell(Input::Retire);
     assert_eq!(commands.len(), claimed.len() + 1);
     assert_eq!(commands.last(), Some(&Command::Beat { works: false }));
-    bench.look();
+    bench.answer_beat();
     for holding in &claimed {
         bench.tell(Input::RecallFinished(*holding));
     }
@@ -269,10 +277,10 @@ fn who_retires_gives_up_all_and_leaves() {
 }
 
 #[test]
-fn who_retires_and_fails_to_leave_tries_again_but_not_at_once() {
-    let (mut bench, claimed) = Bench::settled(&[seen(3, 40)]);
+fn a_failed_leave_is_retried_after_a_pause() {
+    let (mut bench, claimed) = Bench::with_shards(&[seen(3, 40)]);
     bench.tell(Input::Retire);
-    bench.look();
+    bench.answer_beat();
     for holding in &claimed {
         bench.tell(Input::RecallFinished(*holding));
     }
@@ -289,7 +297,7 @@ fn who_retires_and_fails_to_leave_tries_again_but_not_at_once() {
 proptest! {
     /// For any set of nodes, the numbers of shards add up to all shards and differ by at most one.
     #[test]
-    fn shares_add_up(numbers in proptest::collection::btree_set(0_u64..1_000, 1..40)) {
+    fn shard_quotas_add_up_and_differ_by_at_most_one(numbers in proptest::collection::btree_set(0_u64..1_000, 1..40)) {
         let nodes: Vec<Seen> = numbers.iter().map(|number| seen(*number, 0)).collect();
         let view = TableView { nodes, shards: Vec::new() };
         let quotas = || numbers.iter().map(|number| shard_plan::quota(NodeNo(*number), true, &view));

@@ -1,4 +1,8 @@
 //! Test bench for the dispatcher: a store, two clocks, and code that executes its commands.
+//!
+//! [`Bench`] executes every command at once, or leaves it to the test if [`ByHand`] says so, and feeds the results
+//! back. Time passes only when a test calls [`Bench::pass`]. For each attempt that starts, the bench checks the
+//! properties that must hold in every test: status, limits, order, and that no delivery is in flight twice.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -16,7 +20,7 @@ use crate::lane::{Fetched, Health, LaneSettings, Standing};
 use crate::time::{Now, Span, Tick, Timestamp};
 
 /// Maximum number of commands for one input. More mean an endless loop between dispatcher and store.
-const TALK: usize = 4_000;
+const MAX_COMMANDS: usize = 4_000;
 
 /// A fetch that is not answered yet.
 #[derive(Clone, Debug)]
@@ -59,14 +63,14 @@ pub(super) struct Bench {
     pub(super) records: VecDeque<(Ticket, Record)>,
     pub(super) sweeps: VecDeque<PendingSweep>,
     /// All commands since the test last took them.
-    pub(super) said: Vec<Command>,
+    pub(super) issued: Vec<Command>,
     /// All attempts since the test last took them.
     pub(super) sent: Vec<Attempt>,
     /// Times of all attempts since the beginning.
     pub(super) arrivals: Vec<Tick>,
     limits: Limits,
-    endpoints: BTreeMap<EndpointId, EndpointSnapshot>,
-    cancelling: BTreeSet<DeliveryId>,
+    pub(super) endpoints: BTreeMap<EndpointId, EndpointSnapshot>,
+    pub(super) cancelling: BTreeSet<DeliveryId>,
     cancel_tickets: BTreeSet<Ticket>,
     ids: u128,
 }
@@ -90,7 +94,7 @@ impl Bench {
             fetches: VecDeque::new(),
             records: VecDeque::new(),
             sweeps: VecDeque::new(),
-            said: Vec::new(),
+            issued: Vec::new(),
             sent: Vec::new(),
             arrivals: Vec::new(),
             limits,
@@ -133,7 +137,7 @@ impl Bench {
             endpoint,
             EndpointSnapshot {
                 endpoint,
-                tenant: tenant.parse().expect("a name"),
+                tenant: tenant.parse().expect("the tenant name is valid"),
                 settings: Arc::new(settings),
                 standing: Standing::Enabled,
                 health: Health::default(),
@@ -145,7 +149,9 @@ impl Bench {
 
     /// Returns the endpoint as it is stored.
     pub(super) fn stored(&mut self, endpoint: EndpointId) -> &mut EndpointSnapshot {
-        self.endpoints.get_mut(&endpoint).expect("it is registered")
+        self.endpoints
+            .get_mut(&endpoint)
+            .expect("the endpoint is in the store")
     }
 
     pub(super) fn standing(&self, endpoint: EndpointId) -> Standing {
@@ -175,7 +181,9 @@ impl Bench {
     }
 
     pub(super) fn lane(&self, endpoint: EndpointId) -> LaneView {
-        self.dispatcher.lane(endpoint).expect("it is in mind")
+        self.dispatcher
+            .lane(endpoint)
+            .expect("the endpoint has a lane")
     }
 
     // Deliveries.
@@ -222,7 +230,8 @@ impl Bench {
     pub(super) fn replay(&mut self, delivery: DeliveryId) {
         let wall = self.now.wall;
         let row = self.disk.row_mut(delivery);
-        row.replay(wall, Span::from_days(30)).expect("it has ended");
+        row.replay(wall, Span::from_days(30))
+            .expect("the delivery has ended");
         let endpoint = row.facts().endpoint;
         self.tell(Input::Work {
             endpoint,
@@ -233,19 +242,25 @@ impl Bench {
     // Attempts.
 
     pub(super) fn ticket(&self, delivery: DeliveryId) -> Ticket {
-        self.flying.get(&delivery).expect("it is in flight").ticket
+        self.flying
+            .get(&delivery)
+            .expect("the delivery is in flight")
+            .ticket
     }
 
     pub(super) fn finish(&mut self, delivery: DeliveryId, outcome: Outcome) {
-        self.come_back(delivery, Finish::Ran(outcome));
+        self.finish_attempt(delivery, Finish::Ran(outcome));
     }
 
-    pub(super) fn fall(&mut self, delivery: DeliveryId) {
-        self.come_back(delivery, Finish::InternalFault);
+    pub(super) fn fail_internally(&mut self, delivery: DeliveryId) {
+        self.finish_attempt(delivery, Finish::InternalFault);
     }
 
-    fn come_back(&mut self, delivery: DeliveryId, finish: Finish) {
-        let attempt = self.flying.remove(&delivery).expect("it is in flight");
+    fn finish_attempt(&mut self, delivery: DeliveryId, finish: Finish) {
+        let attempt = self
+            .flying
+            .remove(&delivery)
+            .expect("the delivery is in flight");
         let ticket = attempt.ticket;
         self.tell(Input::Finished { ticket, finish });
     }
@@ -279,7 +294,7 @@ impl Bench {
     // Manual answers.
 
     pub(super) fn answer_fetch(&mut self) {
-        let asked = self.fetches.pop_front().expect("a fetch is asked for");
+        let asked = self.fetches.pop_front().expect("a fetch is pending");
         let (ticket, endpoint, fetched) = (asked.ticket, asked.endpoint, asked.snapshot);
         self.tell(Input::Fetched {
             ticket,
@@ -290,21 +305,21 @@ impl Bench {
 
     /// Reads the store as it is now, not as it was when the fetch was issued.
     pub(super) fn refresh_fetch(&mut self) {
-        let asked = self.fetches.front_mut().expect("a fetch is asked for");
+        let asked = self.fetches.front_mut().expect("a fetch is pending");
         asked.snapshot = self
             .disk
             .fetch(asked.endpoint, asked.due_by, asked.limit, asked.ordered);
     }
 
     pub(super) fn fail_fetch(&mut self) {
-        let asked = self.fetches.pop_front().expect("a fetch is asked for");
+        let asked = self.fetches.pop_front().expect("a fetch is pending");
         let (ticket, endpoint) = (asked.ticket, asked.endpoint);
         self.tell(Input::FetchFailed { ticket, endpoint });
     }
 
     /// Writes the oldest record without informing the dispatcher yet.
     pub(super) fn write(&mut self) -> Ticket {
-        let (ticket, record) = self.records.pop_front().expect("a record is asked for");
+        let (ticket, record) = self.records.pop_front().expect("a record is pending");
         self.disk.write(&record);
         match record {
             Record::Attempt(record) => {
@@ -331,24 +346,24 @@ impl Bench {
     }
 
     pub(super) fn fail_record(&mut self) -> Ticket {
-        let (ticket, _) = self.records.pop_front().expect("a record is asked for");
+        let (ticket, _) = self.records.pop_front().expect("a record is pending");
         self.tell(Input::RecordFailed { ticket });
         ticket
     }
 
     /// Executes a sweep in the store without informing the dispatcher yet.
-    pub(super) fn brush(&mut self) -> Input {
-        let broom = self.sweeps.pop_front().expect("a sweep is asked for");
+    pub(super) fn write_sweep(&mut self) -> Input {
+        let sweep = self.sweeps.pop_front().expect("a sweep is pending");
         self.disk
-            .sweep(broom.endpoint, broom.reason, &broom.except, self.now.wall);
+            .sweep(sweep.endpoint, sweep.reason, &sweep.except, self.now.wall);
         Input::Swept {
-            ticket: broom.ticket,
-            endpoint: broom.endpoint,
+            ticket: sweep.ticket,
+            endpoint: sweep.endpoint,
         }
     }
 
     pub(super) fn answer_sweep(&mut self) {
-        let swept = self.brush();
+        let swept = self.write_sweep();
         self.tell(swept);
     }
 
@@ -362,14 +377,14 @@ impl Bench {
             let by_wall = wake.wall.map(|at| self.now.tick_at(at));
             let next = [wake.tick, by_wall].into_iter().flatten().min();
             let at = next.map_or(end, |at| at.max(self.now.tick)).min(end);
-            self.stand_still_until(at);
+            self.advance_to(at);
             self.tell(Input::Tick);
             let again = self.dispatcher.wake();
             let overdue = again.tick.is_some_and(|tick| tick <= at)
                 || again.wall.is_some_and(|wall| wall <= self.now.wall);
             assert!(
                 !overdue,
-                "woken at {at:?}, it wants to be woken at {again:?}"
+                "after a tick at {at:?}, the next wake-up is not in the future: {again:?}"
             );
             if at >= end {
                 break;
@@ -378,7 +393,7 @@ impl Bench {
     }
 
     /// Advances both clocks without informing the dispatcher.
-    pub(super) fn stand_still_until(&mut self, tick: Tick) {
+    pub(super) fn advance_to(&mut self, tick: Tick) {
         let passed = tick.since(self.now.tick);
         self.now.wall = self.now.wall.after(passed);
         self.now.tick = tick;
@@ -396,19 +411,19 @@ impl Bench {
 
     // Commands.
 
-    pub(super) fn listen(&mut self) -> Vec<Command> {
-        std::mem::take(&mut self.said)
+    pub(super) fn take_commands(&mut self) -> Vec<Command> {
+        std::mem::take(&mut self.issued)
     }
 
     /// Returns the notices since the last call.
     pub(super) fn news(&mut self) -> Vec<News> {
-        let said = self.listen().into_iter();
-        said.filter_map(|command| match_notice(&command)).collect()
+        let issued = self.take_commands().into_iter();
+        issued.filter_map(|command| news_of(&command)).collect()
     }
 
-    pub(super) fn fetches_said(&self) -> usize {
+    pub(super) fn fetch_count(&self) -> usize {
         let fetch = |command: &&Command| matches!(command, Command::Fetch { .. });
-        self.said.iter().filter(fetch).count()
+        self.issued.iter().filter(fetch).count()
     }
 
     pub(super) fn tell(&mut self, input: Input) {
@@ -422,20 +437,23 @@ impl Bench {
             self.dispatcher.handle(self.now, input, &mut commands);
             for command in commands.drain(..) {
                 talk += 1;
-                assert!(talk <= TALK, "dispatcher and disk talk in circles");
-                self.said.push(command.clone());
-                self.act(command, &mut inputs);
+                assert!(
+                    talk <= MAX_COMMANDS,
+                    "the dispatcher and the store are in an endless loop"
+                );
+                self.issued.push(command.clone());
+                self.execute(command, &mut inputs);
             }
             // Only cancellations may exceed the limit.
             assert!(
                 self.dispatcher.flight_count()
                     <= self.limits.max_flights + self.cancel_tickets.len(),
-                "more flights than places"
+                "more attempts are in flight than there are slots"
             );
         }
     }
 
-    fn act(&mut self, command: Command, inputs: &mut VecDeque<Input>) {
+    fn execute(&mut self, command: Command, inputs: &mut VecDeque<Input>) {
         match command {
             Command::Introduce(endpoint) => {
                 if !self.by_hand.introductions {
@@ -452,36 +470,19 @@ impl Bench {
                 limit,
                 ordered,
             } => {
-                let fetched = self.disk.fetch(endpoint, due_by, limit, ordered);
-                if self.by_hand.fetches {
-                    self.fetches.push_back(PendingFetch {
-                        ticket,
-                        endpoint,
-                        due_by,
-                        limit,
-                        ordered,
-                        snapshot: fetched,
-                    });
-                } else {
-                    inputs.push_back(Input::Fetched {
-                        ticket,
-                        endpoint,
-                        fetched,
-                    });
-                }
+                let snapshot = self.disk.fetch(endpoint, due_by, limit, ordered);
+                let fetch = PendingFetch {
+                    ticket,
+                    endpoint,
+                    due_by,
+                    limit,
+                    ordered,
+                    snapshot,
+                };
+                self.execute_fetch(fetch, inputs);
             }
-            Command::Send(attempt) => self.take_off(attempt),
-            Command::Record { ticket, record } => {
-                if let Record::Cancel { delivery, .. } = &record {
-                    self.cancelling.insert(*delivery);
-                    self.cancel_tickets.insert(ticket);
-                }
-                self.records.push_back((ticket, record));
-                if !self.by_hand.records {
-                    let ticket = self.write();
-                    inputs.push_back(Input::Recorded { ticket });
-                }
-            }
+            Command::Send(attempt) => self.start_attempt(attempt),
+            Command::Record { ticket, record } => self.execute_record(ticket, record, inputs),
             Command::Stands {
                 endpoint,
                 standing,
@@ -507,7 +508,7 @@ impl Bench {
                     except,
                 });
                 if !self.by_hand.sweeps {
-                    let swept = self.brush();
+                    let swept = self.write_sweep();
                     inputs.push_back(swept);
                 }
             }
@@ -518,49 +519,28 @@ impl Bench {
         }
     }
 
-    /// Checks the properties of every attempt that starts.
-    fn take_off(&mut self, attempt: Attempt) {
-        let id = attempt.delivery;
-        let row = self.disk.row(id);
-        assert_eq!(row.facts().endpoint, attempt.endpoint);
-        assert!(
-            row.wanted_at().is_some(),
-            "{id} is sent though it is {}",
-            row.status().name()
-        );
-        assert_eq!(attempt.number, row.facts().attempts + 1, "attempt of {id}");
-        assert_eq!(attempt.event, row.facts().event);
-        assert!(!self.cancelling.contains(&id), "{id} is being called off");
-        let stored = &self.endpoints[&attempt.endpoint];
-        assert_eq!(
-            stored.standing,
-            Standing::Enabled,
-            "{id} is sent to a shut endpoint"
-        );
-        if stored.settings.ordered {
-            let older = self.disk.older_of_its_key(id);
-            let overtaken: Vec<_> = older
-                .iter()
-                .filter(|older| !self.cancelling.contains(older))
-                .collect();
-            assert!(overtaken.is_empty(), "{id} overtakes {overtaken:?}");
+    fn execute_fetch(&mut self, fetch: PendingFetch, inputs: &mut VecDeque<Input>) {
+        if self.by_hand.fetches {
+            self.fetches.push_back(fetch);
+        } else {
+            inputs.push_back(Input::Fetched {
+                ticket: fetch.ticket,
+                endpoint: fetch.endpoint,
+                fetched: fetch.snapshot,
+            });
         }
-        let beside = |other: &&Attempt| other.endpoint == attempt.endpoint;
-        let in_flight = self.flying.values().filter(beside).count();
-        assert!(
-            in_flight < stored.settings.max_in_flight as usize,
-            "too many in flight at once"
-        );
-        if let Some(most) = stored.settings.tenant_in_flight {
-            let tenant = &stored.tenant;
-            let of_tenant = |other: &&Attempt| self.endpoints[&other.endpoint].tenant == *tenant;
-            let in_flight = self.flying.values().filter(of_tenant).count();
-            assert!(in_flight < most as usize, "too many of {tenant} at once");
+    }
+
+    fn execute_record(&mut self, ticket: Ticket, record: Record, inputs: &mut VecDeque<Input>) {
+        if let Record::Cancel { delivery, .. } = &record {
+            self.cancelling.insert(*delivery);
+            self.cancel_tickets.insert(ticket);
         }
-        let twin = self.flying.insert(id, attempt);
-        assert!(twin.is_none(), "{id} is in flight twice");
-        self.sent.push(attempt);
-        self.arrivals.push(self.now.tick);
+        self.records.push_back((ticket, record));
+        if !self.by_hand.records {
+            let ticket = self.write();
+            inputs.push_back(Input::Recorded { ticket });
+        }
     }
 
     fn next_id(&mut self) -> u128 {
@@ -569,7 +549,7 @@ impl Bench {
     }
 }
 
-fn match_notice(command: &Command) -> Option<News> {
+fn news_of(command: &Command) -> Option<News> {
     if let Command::Notify(notice) = command {
         Some(notice.news)
     } else {

@@ -1,7 +1,11 @@
-//! Breakers, as far as the dispatcher is involved.
+//! Tests of the breaker, as far as the dispatcher is involved.
+//!
+//! A tripped breaker holds all deliveries of its endpoint and lets one probe through at a time. The tests cover
+//! trips by failures and by dead letters, `Retry-After`, notifications, the recorded health, and trips that were
+//! stored before a restart.
 
 use super::bench::Bench;
-use super::given::{DAY, RETRY, down, ok, refused, settings, throttled, unhurried};
+use super::fixture::{DAY, RETRY, down, ok, refused, settings, throttled, unlimited_rate};
 use crate::delivery::{Status, Trigger};
 use crate::dispatcher::{Input, Limits, News, Record};
 use crate::id::EndpointId;
@@ -10,13 +14,13 @@ use crate::policy::RetryPolicy;
 use crate::time::{Span, Tick};
 
 /// Settings with a breaker that trips after three failures in a row, for four to six seconds.
-fn touchy() -> LaneSettings {
+fn sensitive_breaker() -> LaneSettings {
     LaneSettings {
         breaker: BreakerSettings {
             consecutive_failures: 3,
             ..BreakerSettings::default()
         },
-        ..unhurried()
+        ..unlimited_rate()
     }
 }
 
@@ -25,7 +29,7 @@ fn tripped() -> (Bench, EndpointId) {
         max_flights: 100,
         ready_per_lane: 4,
     });
-    let endpoint = bench.endpoint(touchy());
+    let endpoint = bench.endpoint(sensitive_breaker());
     bench.accept(endpoint, 3);
     bench.finish_all(down());
     (bench, endpoint)
@@ -34,7 +38,9 @@ fn tripped() -> (Bench, EndpointId) {
 fn tripped_until(bench: &Bench, endpoint: EndpointId) -> Tick {
     match bench.lane(endpoint).breaker {
         BreakerState::Tripped { until, .. } => until,
-        state @ (BreakerState::Passing | BreakerState::Probing { .. }) => panic!("{state:?}"),
+        state @ (BreakerState::Passing | BreakerState::Probing { .. }) => {
+            panic!("expected a tripped breaker, got {state:?}")
+        }
     }
 }
 
@@ -44,13 +50,13 @@ fn healths(bench: &Bench) -> Vec<Option<Health>> {
     records
         .map(|(_, record)| match record {
             Record::Attempt(record) => record.health.clone(),
-            Record::Cancel { .. } => panic!("a cancel"),
+            Record::Cancel { .. } => panic!("expected the record of an attempt"),
         })
         .collect()
 }
 
 #[test]
-fn trips_once_holds_everything_and_sends_one_probe_at_a_time() {
+fn a_tripped_breaker_holds_deliveries_and_sends_one_probe_at_a_time() {
     let (mut bench, endpoint) = tripped();
     let reason = TripReason::ConsecutiveFailures;
     assert_eq!(bench.news(), [News::BreakerTripped(reason)]);
@@ -63,19 +69,23 @@ fn trips_once_holds_everything_and_sends_one_probe_at_a_time() {
         bench.pass(Span::from_millis(
             until.since(bench.now.tick).as_millis() - 1,
         ));
-        assert_eq!(bench.fetches_said(), 0, "fetched while tripped");
+        assert_eq!(
+            bench.fetch_count(),
+            0,
+            "nothing is fetched while the breaker is tripped"
+        );
         assert!(bench.sent.is_empty());
         bench.pass(Span::from_millis(1));
         assert_eq!(bench.sent.len(), 1);
         assert_eq!(bench.sent[0].trigger, Trigger::Probe);
-        bench.listen();
+        bench.take_commands();
         bench.accept(endpoint, 1);
         bench.pass(Span::from_secs(20));
         assert_eq!(bench.sent.len(), 1, "one probe at a time");
         let trip = bench.lane(endpoint).health.trip.unwrap();
         assert_eq!(trip.failed_probes, failed_probes);
         bench.finish_all(down());
-        assert_eq!(bench.news(), [], "a failed probe is no news");
+        assert_eq!(bench.news(), [], "a failed probe causes no notification");
         bench.take_sent();
     }
     let until = tripped_until(&bench, endpoint);
@@ -91,9 +101,9 @@ fn trips_once_holds_everything_and_sends_one_probe_at_a_time() {
 }
 
 #[test]
-fn results_from_before_the_trip_trip_nothing_again() {
+fn results_from_before_the_trip_do_not_trip_again() {
     let mut bench = Bench::new();
-    let endpoint = bench.endpoint(touchy());
+    let endpoint = bench.endpoint(sensitive_breaker());
     let ids = bench.accept(endpoint, 8);
     for id in &ids[..3] {
         bench.finish(*id, down());
@@ -108,13 +118,13 @@ fn results_from_before_the_trip_trip_nothing_again() {
 }
 
 #[test]
-fn a_probe_that_we_dropped_lets_another_go() {
+fn an_internal_fault_of_a_probe_allows_another_probe() {
     let (mut bench, endpoint) = tripped();
     bench.accept(endpoint, 2);
     bench.pass(Span::from_secs(7));
     bench.take_sent();
     let probe = *bench.flying.keys().next().unwrap();
-    bench.fall(probe);
+    bench.fail_internally(probe);
     assert_eq!(bench.take_sent(), []);
     bench.pass(Span::from_secs(1));
     assert_eq!(bench.sent.len(), 1);
@@ -124,7 +134,7 @@ fn a_probe_that_we_dropped_lets_another_go() {
 }
 
 #[test]
-fn a_refused_probe_shows_that_somebody_is_there() {
+fn a_refused_probe_closes_the_breaker() {
     let (mut bench, endpoint) = tripped();
     bench.accept(endpoint, 1);
     bench.pass(Span::from_secs(7));
@@ -141,7 +151,7 @@ fn a_refused_probe_shows_that_somebody_is_there() {
 #[test]
 fn a_tripped_lane_with_a_retry_far_ahead_probes_when_that_is_due() {
     let mut bench = Bench::new();
-    let endpoint = bench.endpoint(touchy());
+    let endpoint = bench.endpoint(sensitive_breaker());
     let ids = bench.accept(endpoint, 3);
     bench.finish_all(down());
     bench.take_sent();
@@ -151,16 +161,16 @@ fn a_tripped_lane_with_a_retry_far_ahead_probes_when_that_is_due() {
     assert_eq!(
         bench.take_sent(),
         [ids[0]],
-        "the first of them, as the probe"
+        "the first delivery is sent as the probe"
     );
 }
 
 #[test]
-fn retry_after_silences_the_whole_lane_and_not_only_the_delivery() {
+fn retry_after_pauses_the_whole_lane() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(LaneSettings {
         max_in_flight: 2,
-        ..unhurried()
+        ..unlimited_rate()
     });
     let ids = bench.accept(endpoint, 6);
     bench.finish(ids[0], throttled(Span::from_secs(120)));
@@ -169,7 +179,11 @@ fn retry_after_silences_the_whole_lane_and_not_only_the_delivery() {
     bench.pass(Span::from_millis(119_999));
     assert_eq!(bench.take_sent(), []);
     bench.pass(Span::from_millis(1));
-    assert_eq!(bench.take_sent().len(), 1, "and slowly at first");
+    assert_eq!(
+        bench.take_sent().len(),
+        1,
+        "the lane starts slowly after the wait"
+    );
 }
 
 #[test]
@@ -177,7 +191,7 @@ fn retry_after_is_honoured_up_to_the_cap() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(LaneSettings {
         retry_after_cap: Span::from_secs(60),
-        ..unhurried()
+        ..unlimited_rate()
     });
     let id = bench.accept_one(endpoint);
     bench.finish(id, throttled(Span::from_hours(1)));
@@ -188,7 +202,7 @@ fn retry_after_is_honoured_up_to_the_cap() {
 }
 
 #[test]
-fn ten_deliveries_given_up_within_a_day_trip_it() {
+fn ten_dead_letters_within_a_day_trip_the_breaker() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(LaneSettings {
         policy: RetryPolicy {
@@ -200,7 +214,7 @@ fn ten_deliveries_given_up_within_a_day_trip_it() {
             min_samples: 1_000,
             ..BreakerSettings::default()
         },
-        ..unhurried()
+        ..unlimited_rate()
     });
     // One that is more than a day old does not count any more.
     for _ in 0..10 {
@@ -219,15 +233,19 @@ fn ten_deliveries_given_up_within_a_day_trip_it() {
     bench.finish_all(down());
     let reason = TripReason::ExhaustedDeliveries;
     assert_eq!(bench.news(), [News::BreakerTripped(reason)]);
-    let trip = bench.stored(endpoint).health.trip.expect("it is stored");
+    let trip = bench
+        .stored(endpoint)
+        .health
+        .trip
+        .expect("the stored health has a trip");
     assert_eq!(trip.reason, reason);
 }
 
 #[test]
-fn health_is_written_when_it_changed_and_only_then() {
+fn health_is_recorded_only_when_it_changed() {
     let mut bench = Bench::new();
     bench.by_hand.records = true;
-    let endpoint = bench.endpoint(unhurried());
+    let endpoint = bench.endpoint(unlimited_rate());
     let ids = bench.accept(endpoint, 4);
     for (id, outcome) in ids.iter().zip([ok(), down(), ok(), ok()]) {
         bench.finish(*id, outcome);
@@ -243,7 +261,7 @@ fn health_is_written_when_it_changed_and_only_then() {
 }
 
 #[test]
-fn a_trip_outlives_the_process() {
+fn a_trip_survives_a_restart() {
     let (mut bench, endpoint) = tripped();
     let left = tripped_until(&bench, endpoint).since(bench.now.tick);
     bench.accept(endpoint, 5);
@@ -259,11 +277,11 @@ fn a_trip_outlives_the_process() {
 }
 
 #[test]
-fn a_trip_from_before_the_restart_never_waits_longer_than_the_longest() {
+fn a_restored_trip_waits_at_most_the_longest_delay() {
     for back in [Span::ZERO, DAY] {
         let mut bench = Bench::new();
-        let endpoint = bench.endpoint(touchy());
-        let longest = touchy().breaker.longest_wait;
+        let endpoint = bench.endpoint(sensitive_breaker());
+        let longest = sensitive_breaker().breaker.longest_wait;
         bench.stored(endpoint).health.trip = Some(StoredTrip {
             until: bench.now.wall.after(Span::from_secs(30)),
             reason: TripReason::FailureRatio,
@@ -284,9 +302,9 @@ fn a_trip_from_before_the_restart_never_waits_longer_than_the_longest() {
 }
 
 #[test]
-fn a_trip_that_ended_while_no_process_ran_probes_at_once() {
+fn a_trip_that_ended_before_the_start_probes_at_once() {
     let mut bench = Bench::new();
-    let endpoint = bench.endpoint(touchy());
+    let endpoint = bench.endpoint(sensitive_breaker());
     bench.stored(endpoint).health.trip = Some(StoredTrip {
         until: bench.now.wall,
         reason: TripReason::FailureRatio,

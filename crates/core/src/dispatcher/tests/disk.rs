@@ -1,4 +1,8 @@
-//! A store that is small enough to be obviously correct.
+//! In-memory store of the tests.
+//!
+//! [`Disk`] keeps each delivery as it was last committed and is small enough to be obviously correct. A record is
+//! written only if the delivery has not changed since, a fetch for an ordered lane returns only the oldest
+//! unfinished delivery of each key, and a sweep fails the waiting deliveries of an endpoint.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +28,7 @@ impl Disk {
     }
 
     pub(super) fn row_mut(&mut self, id: DeliveryId) -> &mut Delivery {
-        self.rows.get_mut(&id).expect("it was committed")
+        self.rows.get_mut(&id).expect("the delivery was committed")
     }
 
     pub(super) fn rows(&self) -> impl Iterator<Item = &Delivery> {
@@ -86,7 +90,10 @@ impl Disk {
         match record {
             Record::Attempt(record) => self.write_attempt(record),
             Record::Cancel { delivery, at } => {
-                let row = self.rows.get_mut(delivery).expect("it was committed");
+                let row = self
+                    .rows
+                    .get_mut(delivery)
+                    .expect("the delivery was committed");
                 row.cancel(*at).is_ok()
             }
         }
@@ -119,7 +126,7 @@ impl Disk {
             } else {
                 row.disable(now)
             };
-            swept.expect("it waits");
+            swept.expect("the delivery is waiting");
         }
     }
 }

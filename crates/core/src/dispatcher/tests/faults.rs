@@ -1,7 +1,11 @@
-//! Internal faults, store failures, clock jumps and shutdown.
+//! Tests of internal faults, store failures, clock jumps and shutdown.
+//!
+//! An internal fault uses up no attempt and is followed by a growing pause. Results are kept and recorded again
+//! while the store fails. Timers on the monotonic clock do not depend on the wall clock. A shutdown starts nothing
+//! and waits for all results.
 
 use super::bench::Bench;
-use super::given::{DAY, RETRY, down, ok, settings, throttled, unhurried};
+use super::fixture::{DAY, RETRY, down, ok, settings, throttled, unlimited_rate};
 use crate::delivery::Status;
 use crate::dispatcher::lanes::{MAX_FAULT_DELAY, MAX_WAITING_AFTER_FAULT, MIN_WAITING_AFTER_FAULT};
 use crate::dispatcher::{Command, Input, Limits, Record, STORE_PAUSE};
@@ -11,45 +15,48 @@ use crate::time::Span;
 fn one_at_a_time() -> LaneSettings {
     LaneSettings {
         max_in_flight: 1,
-        ..unhurried()
+        ..unlimited_rate()
     }
 }
 
-fn drained(said: &[Command]) -> usize {
-    said.iter().filter(|it| **it == Command::Drained).count()
+fn drained(issued: &[Command]) -> usize {
+    issued.iter().filter(|it| **it == Command::Drained).count()
 }
 
 #[test]
-fn a_fault_of_our_own_spends_no_attempt_and_comes_again_after_a_rest() {
+fn an_internal_fault_uses_no_attempt_and_is_retried_after_a_pause() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(one_at_a_time());
-    let (poor, other) = (bench.accept_one(endpoint), bench.accept_one(endpoint));
+    let (faulty, other) = (bench.accept_one(endpoint), bench.accept_one(endpoint));
     for _ in 0..20 {
         bench.take_sent();
-        bench.listen();
-        bench.fall(poor);
+        bench.take_commands();
+        bench.fail_internally(faulty);
         let recorded = |it: &Command| matches!(it, Command::Record { .. });
         assert!(
-            !bench.listen().iter().any(recorded),
-            "something was counted"
+            !bench.take_commands().iter().any(recorded),
+            "an internal fault was counted as an attempt"
         );
         assert_eq!(bench.dispatcher.flight_count(), bench.flying.len());
         // Its slot is free for the other delivery at once.
         if bench.flying.contains_key(&other) {
             bench.finish(other, ok());
         }
-        assert!(!bench.flying.contains_key(&poor), "it came back at once");
+        assert!(
+            !bench.flying.contains_key(&faulty),
+            "the delivery was sent again without a pause"
+        );
         bench.pass(MAX_FAULT_DELAY);
         assert_eq!(bench.sent.last().unwrap().number, 1);
     }
     assert_eq!(bench.disk.status(other), Status::Succeeded);
-    bench.finish(poor, ok());
-    assert_eq!(bench.disk.row(poor).facts().attempts, 1);
+    bench.finish(faulty, ok());
+    assert_eq!(bench.disk.row(faulty).facts().attempts, 1);
     assert_eq!(bench.lane(endpoint).health, Default::default());
 }
 
 #[test]
-fn a_fault_of_our_own_does_not_open_or_close_anything() {
+fn an_internal_fault_does_not_change_the_breaker_or_window() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(LaneSettings {
         breaker: BreakerSettings {
@@ -59,13 +66,13 @@ fn a_fault_of_our_own_does_not_open_or_close_anything() {
         ..settings()
     });
     let id = bench.accept_one(endpoint);
-    bench.fall(id);
+    bench.fail_internally(id);
     assert_eq!(bench.lane(endpoint).breaker, BreakerState::Passing);
     assert_eq!(bench.lane(endpoint).in_flight, 0);
 }
 
 #[test]
-fn a_failed_record_is_asked_for_again_and_until_one_is_written_hardly_anything_is_sent() {
+fn a_failed_record_is_repeated_and_only_trial_attempts_start_until_then() {
     let mut bench = Bench::new();
     bench.by_hand.records = true;
     let endpoint = bench.endpoint(one_at_a_time());
@@ -76,7 +83,11 @@ fn a_failed_record_is_asked_for_again_and_until_one_is_written_hardly_anything_i
     bench.fail_record();
     bench.take_sent();
     bench.accept(other, 3);
-    assert_eq!(bench.take_sent(), [], "sent though no result can be kept");
+    assert_eq!(
+        bench.take_sent(),
+        [],
+        "nothing is sent while results cannot be recorded"
+    );
     let pause_ends = bench.now.tick.after(STORE_PAUSE);
     assert_eq!(bench.dispatcher.wake().tick, Some(pause_ends));
     bench.pass(Span::from_millis(STORE_PAUSE.as_millis() - 1));
@@ -85,8 +96,12 @@ fn a_failed_record_is_asked_for_again_and_until_one_is_written_hardly_anything_i
     assert_eq!(bench.records.front(), Some(&record));
     bench.fail_record();
     bench.pass(STORE_PAUSE);
-    assert_eq!(bench.records.front(), Some(&record), "and again");
-    assert_eq!(bench.take_sent().len(), 1, "one on trial");
+    assert_eq!(
+        bench.records.front(),
+        Some(&record),
+        "the same record is requested again"
+    );
+    assert_eq!(bench.take_sent().len(), 1, "one trial attempt is sent");
     bench.answer_record();
     assert_eq!(bench.take_sent().len(), 2);
     assert_eq!(bench.disk.status(first), Status::Retrying);
@@ -95,17 +110,21 @@ fn a_failed_record_is_asked_for_again_and_until_one_is_written_hardly_anything_i
 }
 
 #[test]
-fn a_result_holds_its_place_until_it_is_on_disk() {
+fn a_result_occupies_its_slot_until_it_is_recorded() {
     let mut bench = Bench::limited(Limits {
         max_flights: 2,
         ready_per_lane: 8,
     });
     bench.by_hand.records = true;
-    let endpoint = bench.endpoint(unhurried());
+    let endpoint = bench.endpoint(unlimited_rate());
     bench.accept(endpoint, 5);
     assert_eq!(bench.take_sent().len(), 2);
     bench.finish_all(ok());
-    assert_eq!(bench.take_sent(), [], "results pile up");
+    assert_eq!(
+        bench.take_sent(),
+        [],
+        "no attempt starts while unrecorded results take all slots"
+    );
     assert_eq!(bench.dispatcher.flight_count(), 2);
     bench.answer_record();
     assert_eq!(bench.take_sent().len(), 1);
@@ -114,7 +133,7 @@ fn a_result_holds_its_place_until_it_is_on_disk() {
 }
 
 #[test]
-fn a_wall_clock_set_back_a_day_does_not_stall_what_counts_in_ticks() {
+fn a_wall_clock_set_back_does_not_delay_monotonic_timers() {
     let mut bench = Bench::new();
     bench.by_hand.records = true;
     let (quiet, failing) = (bench.endpoint(settings()), bench.endpoint(settings()));
@@ -137,7 +156,7 @@ fn a_wall_clock_set_back_a_day_does_not_stall_what_counts_in_ticks() {
 }
 
 #[test]
-fn a_wall_clock_set_forward_a_day_does_not_hasten_what_counts_in_ticks() {
+fn a_wall_clock_set_forward_does_not_advance_monotonic_timers() {
     let mut bench = Bench::new();
     let (quiet, tripped) = (
         bench.endpoint(settings()),
@@ -166,13 +185,13 @@ fn a_wall_clock_set_forward_a_day_does_not_hasten_what_counts_in_ticks() {
 }
 
 #[test]
-fn shutdown_begins_nothing_and_says_once_that_all_is_written() {
+fn shutdown_starts_nothing_and_reports_drained_once() {
     let mut bench = Bench::new();
     bench.by_hand.records = true;
     let endpoint = bench.endpoint(one_at_a_time());
     let ids = bench.accept(endpoint, 3);
     bench.take_sent();
-    bench.listen();
+    bench.take_commands();
     bench.tell(Input::Shutdown);
     bench.accept(endpoint, 1);
     bench.tell(Input::Work {
@@ -181,34 +200,41 @@ fn shutdown_begins_nothing_and_says_once_that_all_is_written() {
     });
     bench.finish(ids[0], ok());
     bench.fail_record();
-    assert_eq!(drained(&bench.said), 0, "a result is not written yet");
+    assert_eq!(
+        drained(&bench.issued),
+        0,
+        "the dispatcher has not drained while a result is unrecorded"
+    );
     bench.pass(STORE_PAUSE);
     bench.answer_record();
-    assert_eq!(drained(&bench.said), 1);
+    assert_eq!(drained(&bench.issued), 1);
     bench.tell(Input::Shutdown);
     bench.stand(endpoint, Standing::Enabled);
     bench.pass(Span::from_hours(1));
-    assert_eq!(drained(&bench.said), 1);
-    assert_eq!(bench.fetches_said(), 0);
+    assert_eq!(drained(&bench.issued), 1);
+    assert_eq!(bench.fetch_count(), 0);
     assert_eq!(bench.take_sent(), []);
-    assert!(bench.disk.waits(ids[1]), "and what waits, waits");
+    assert!(
+        bench.disk.waits(ids[1]),
+        "the waiting delivery stays in the store"
+    );
 }
 
 #[test]
-fn shutdown_of_an_idle_dispatcher_is_over_at_once() {
+fn shutdown_of_an_idle_dispatcher_drains_at_once() {
     let mut bench = Bench::new();
     bench.tell(Input::Shutdown);
-    assert_eq!(bench.listen(), [Command::Drained]);
+    assert_eq!(bench.take_commands(), [Command::Drained]);
 }
 
 #[test]
-fn an_attempt_that_the_shutdown_cut_off_is_found_by_the_next_process() {
+fn an_attempt_cut_off_by_shutdown_is_found_after_restart() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
     let id = bench.accept_one(endpoint);
     bench.tell(Input::Shutdown);
-    bench.fall(id);
-    assert_eq!(drained(&bench.said), 1);
+    bench.fail_internally(id);
+    assert_eq!(drained(&bench.issued), 1);
     bench.take_sent();
     bench.restart();
     assert_eq!(bench.take_sent(), [id]);
@@ -216,7 +242,7 @@ fn an_attempt_that_the_shutdown_cut_off_is_found_by_the_next_process() {
 }
 
 #[test]
-fn cancels_are_written_even_when_every_place_is_taken() {
+fn cancels_are_recorded_even_when_every_slot_is_taken() {
     let mut bench = Bench::limited(Limits {
         max_flights: 1,
         ready_per_lane: 8,
@@ -236,49 +262,55 @@ fn cancels_are_written_even_when_every_place_is_taken() {
 /// A lane whose every attempt ends in an internal fault does not keep an unlimited number of deliveries waiting,
 /// and continues after the waiting time.
 #[test]
-fn what_rests_after_our_own_faults_is_bounded() {
+fn deliveries_waiting_after_internal_faults_are_bounded() {
     let mut bench = Bench::limited(Limits {
         max_flights: 100,
         ready_per_lane: 256,
     });
     let endpoint = bench.endpoint(LaneSettings {
         max_in_flight: 4,
-        ..unhurried()
+        ..unlimited_rate()
     });
     let ids = bench.accept(endpoint, 200);
-    let fall_all = |bench: &mut Bench| {
-        let mut falls = 0;
+    let fail_all = |bench: &mut Bench| {
+        let mut faults = 0;
         while let Some(id) = bench.flying.keys().next().copied() {
-            bench.fall(id);
-            falls += 1;
+            bench.fail_internally(id);
+            faults += 1;
         }
-        falls
+        faults
     };
     let most = MAX_WAITING_AFTER_FAULT + 4;
-    let falls = fall_all(&mut bench);
+    let faults = fail_all(&mut bench);
     assert!(
-        (MAX_WAITING_AFTER_FAULT..=most).contains(&falls),
-        "{falls} falls in no time"
+        (MAX_WAITING_AFTER_FAULT..=most).contains(&faults),
+        "{faults} internal faults without any time passing"
     );
     bench.pass(Span::from_secs(1));
-    let falls = fall_all(&mut bench);
-    assert!((1..=most).contains(&falls), "{falls} falls after a rest");
+    let faults = fail_all(&mut bench);
+    assert!(
+        (1..=most).contains(&faults),
+        "{faults} internal faults after a pause"
+    );
     // The longer the faults last, the fewer attempts are made.
-    let mut fall_for = |minutes: usize| {
-        let mut falls = 0;
+    let mut fail_all_for = |minutes: usize| {
+        let mut faults = 0;
         for _ in 0..minutes * 60 {
             bench.pass(Span::from_secs(1));
-            falls += fall_all(&mut bench);
+            faults += fail_all(&mut bench);
         }
-        falls
+        faults
     };
-    fall_for(5);
-    let falls = fall_for(60);
+    fail_all_for(5);
+    let faults = fail_all_for(60);
     let rests = 60 * 60_000 / MAX_FAULT_DELAY.as_millis() as usize;
-    assert!(falls >= rests - 1, "{falls} falls: it was given up");
     assert!(
-        falls <= (rests + 1) * (MIN_WAITING_AFTER_FAULT + 4),
-        "{falls} falls"
+        faults >= rests - 1,
+        "only {faults} internal faults: the lane has stopped retrying"
+    );
+    assert!(
+        faults <= (rests + 1) * (MIN_WAITING_AFTER_FAULT + 4),
+        "{faults} internal faults"
     );
     // After a success, waiting deliveries do not wait for the longest pause to end.
     bench.run(MAX_FAULT_DELAY, ok());

@@ -1,7 +1,10 @@
-//! Memory: which lanes are kept, and for how long.
+//! Tests of memory: which lanes are kept, and for how long.
+//!
+//! A lane without work is forgotten a minute after its last result, and a tenant with its last lane. The number of
+//! deliveries in memory depends on the number of busy lanes, not on the backlog.
 
 use super::bench::Bench;
-use super::given::{down, ok, settings, throttled, unhurried};
+use super::fixture::{down, ok, settings, throttled, unlimited_rate};
 use crate::dispatcher::{Input, Limits, Wake};
 use crate::lane::{LaneSettings, RateLimit, Standing};
 use crate::time::Span;
@@ -25,7 +28,7 @@ fn a_lane_is_forgotten_a_minute_after_its_last_result() {
 }
 
 #[test]
-fn a_lane_is_kept_as_long_as_it_owes_or_is_owed_something() {
+fn a_lane_with_outstanding_work_is_kept() {
     let mut bench = Bench::new();
     let rate = RateLimit {
         per_second: 0.01,
@@ -67,12 +70,12 @@ fn a_lane_is_kept_as_long_as_it_owes_or_is_owed_something() {
 }
 
 #[test]
-fn a_million_deliveries_for_one_endpoint_keep_a_short_list() {
+fn a_million_deliveries_of_one_endpoint_use_bounded_memory() {
     let mut bench = Bench::limited(Limits {
         max_flights: 10,
         ready_per_lane: 64,
     });
-    let endpoint = bench.endpoint(unhurried());
+    let endpoint = bench.endpoint(unlimited_rate());
     bench.by_hand.fetches = true;
     let one = bench.commit(endpoint, None);
     bench.tell(Input::Accepted(vec![one.clone()]));
@@ -94,11 +97,15 @@ fn a_million_deliveries_for_one_endpoint_keep_a_short_list() {
     // Half of the list is reserved for deliveries in the store.
     assert!(bench.lane(endpoint).ready >= 32);
     assert!(bench.fetches.is_empty());
-    assert!(bench.said.len() < 50, "{} commands", bench.said.len());
+    assert!(
+        bench.issued.len() < 50,
+        "the dispatcher returned {} commands",
+        bench.issued.len()
+    );
 }
 
 #[test]
-fn thousands_of_lanes_come_and_go() {
+fn thousands_of_idle_lanes_are_forgotten() {
     let mut bench = Bench::new();
     for index in 0..2_000 {
         let endpoint = bench.endpoint_of(&format!("tenant-{}", index % 700), settings());
@@ -107,7 +114,7 @@ fn thousands_of_lanes_come_and_go() {
     }
     assert_eq!(bench.dispatcher.lane_count(), 2_000);
     // More timers are due at once than one call handles; the next call handles the rest.
-    bench.stand_still_until(bench.now.tick.after(Span::from_mins(2)));
+    bench.advance_to(bench.now.tick.after(Span::from_mins(2)));
     bench.tell(Input::Tick);
     assert!(bench.dispatcher.lane_count() > 0);
     assert!(bench.dispatcher.wake().tick.unwrap() <= bench.now.tick);
@@ -136,14 +143,14 @@ fn a_tenant_is_forgotten_with_its_last_lane() {
 }
 
 #[test]
-fn an_endpoint_that_comes_back_under_another_tenant_is_that_tenants() {
+fn an_endpoint_that_changes_tenant_counts_for_the_new_tenant() {
     // If the index of a forgotten tenant were kept, the next tenant with this index would inherit its flights.
     let mut bench = Bench::limited(Limits {
         max_flights: 10,
         ready_per_lane: 16,
     });
     for round in 0..20 {
-        let endpoint = bench.endpoint_of(&format!("tenant-{round}"), unhurried());
+        let endpoint = bench.endpoint_of(&format!("tenant-{round}"), unlimited_rate());
         bench.accept(endpoint, 5);
         assert_eq!(bench.flying.len(), 5);
         bench.finish_all(ok());

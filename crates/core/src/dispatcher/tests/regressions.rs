@@ -1,7 +1,9 @@
-//! Regression tests: each of these failed before the fix. The comment describes the bug.
+//! Regression tests of the dispatcher.
+//!
+//! Each of these tests failed before the fix, and its comment describes the bug.
 
 use super::bench::Bench;
-use super::given::{RETRY, down, gone, ok, ordered, refused, settings, unhurried};
+use super::fixture::{RETRY, down, gone, ok, ordered, refused, settings, unlimited_rate};
 use crate::delivery::{DeadReason, State, Status};
 use crate::dispatcher::{Command, Input, Limits, STORE_PAUSE};
 use crate::lane::{LaneSettings, Standing};
@@ -10,7 +12,7 @@ use crate::time::Span;
 fn one_at_a_time() -> LaneSettings {
     LaneSettings {
         max_in_flight: 1,
-        ..unhurried()
+        ..unlimited_rate()
     }
 }
 
@@ -42,7 +44,7 @@ fn a_snapshot_from_before_a_sweep_sends_nothing() {
 
 /// A delivery that was committed before a sweep but reported during it was swept in the store, and sent.
 #[test]
-fn what_is_heard_of_during_a_sweep_is_not_trusted_after_it() {
+fn deliveries_reported_during_a_sweep_are_read_again_after_it() {
     let mut bench = Bench::new();
     bench.by_hand.sweeps = true;
     let endpoint = bench.endpoint(one_at_a_time());
@@ -61,7 +63,7 @@ fn what_is_heard_of_during_a_sweep_is_not_trusted_after_it() {
 
 /// A claim hid a replay: cancelled in the store, replayed, fetched, and only then `Recorded`.
 #[test]
-fn a_replay_of_what_was_just_called_off_is_not_lost() {
+fn a_replay_right_after_a_cancel_is_not_lost() {
     for told_before_the_fetch_ends in [false, true] {
         for from_memory in [false, true] {
             let mut bench = Bench::new();
@@ -110,7 +112,7 @@ fn a_lane_opened_by_a_deletion_is_forgotten() {
 
 fn disabled_by_refusals() -> (Bench, crate::id::EndpointId) {
     let mut bench = Bench::new();
-    let endpoint = bench.endpoint(unhurried());
+    let endpoint = bench.endpoint(unlimited_rate());
     for _ in 0..100 {
         let id = bench.accept_one(endpoint);
         bench.finish(id, refused());
@@ -128,7 +130,7 @@ fn survives_one_refusal(bench: &mut Bench, endpoint: crate::id::EndpointId) {
 /// The cleared health was never written: a success after it changes nothing in memory, so no record carried the
 /// health. A restart, or one minute without work, brought the hundred refusals back.
 #[test]
-fn a_fresh_start_outlives_the_process() {
+fn health_reset_by_an_enable_survives_a_restart() {
     let (mut bench, endpoint) = disabled_by_refusals();
     bench.stand(endpoint, Standing::Enabled);
     let id = bench.accept_one(endpoint);
@@ -139,7 +141,7 @@ fn a_fresh_start_outlives_the_process() {
 
 /// Enabling an endpoint whose lane was forgotten, which is the usual case, did not clear its health.
 #[test]
-fn enabling_a_forgotten_endpoint_is_a_fresh_start_too() {
+fn enabling_an_endpoint_without_a_lane_resets_its_health() {
     let (mut bench, endpoint) = disabled_by_refusals();
     bench.pass(Span::from_mins(5));
     assert_eq!(bench.dispatcher.lane_count(), 0);
@@ -149,7 +151,7 @@ fn enabling_a_forgotten_endpoint_is_a_fresh_start_too() {
 
 /// Disabled, then paused, then enabled: `stand` changed the gate before `settle_standing` checked it.
 #[test]
-fn a_fresh_start_by_way_of_a_pause() {
+fn enabling_after_a_pause_resets_health() {
     let (mut bench, endpoint) = disabled_by_refusals();
     bench.stand(endpoint, Standing::Paused);
     bench.stand(endpoint, Standing::Enabled);
@@ -159,30 +161,33 @@ fn a_fresh_start_by_way_of_a_pause() {
 /// While other deliveries in the store were due, a delivery that caused an internal fault was fetched again at
 /// once.
 #[test]
-fn a_delivery_that_makes_us_fall_rests_even_beside_a_backlog() {
+fn a_delivery_with_an_internal_fault_pauses_despite_a_backlog() {
     let mut bench = Bench::limited(Limits {
         max_flights: 10,
         ready_per_lane: 2,
     });
     let endpoint = bench.endpoint(one_at_a_time());
-    let poor = bench.accept(endpoint, 8)[0];
-    let mut falls = 0;
+    let faulty = bench.accept(endpoint, 8)[0];
+    let mut faults = 0;
     for _ in 0..50 {
-        if bench.flying.contains_key(&poor) {
-            bench.fall(poor);
-            falls += 1;
+        if bench.flying.contains_key(&faulty) {
+            bench.fail_internally(faulty);
+            faults += 1;
         } else {
             bench.finish_all(ok());
         }
     }
-    assert_eq!(falls, 1, "no time has passed");
+    assert_eq!(
+        faults, 1,
+        "the delivery was sent again without any time passing"
+    );
 }
 
 /// A delivery in flight from before the lane became ordered did not block its key.
 #[test]
-fn order_holds_against_what_flew_before_it_was_asked_for() {
+fn deliveries_in_flight_before_the_lane_was_ordered_block_their_key() {
     let mut bench = Bench::new();
-    let endpoint = bench.endpoint(unhurried());
+    let endpoint = bench.endpoint(unlimited_rate());
     let older = bench.accept_keyed(endpoint, 7);
     bench.change(endpoint, ordered());
     let newer = bench.accept_keyed(endpoint, 7);
@@ -193,9 +198,9 @@ fn order_holds_against_what_flew_before_it_was_asked_for() {
 
 /// The result of a fetch issued under the old rule was accepted under the new one.
 #[test]
-fn an_unordered_answer_is_not_taken_by_an_ordered_lane() {
+fn an_ordered_lane_ignores_the_result_of_an_unordered_fetch() {
     let mut bench = Bench::new();
-    let endpoint = bench.endpoint(unhurried());
+    let endpoint = bench.endpoint(unlimited_rate());
     let older = bench.accept_keyed(endpoint, 7);
     bench.finish(older, down());
     bench.by_hand.fetches = true;
@@ -205,7 +210,12 @@ fn an_unordered_answer_is_not_taken_by_an_ordered_lane() {
     bench.take_sent();
     bench.change(endpoint, ordered());
     bench.answer_fetch();
-    assert_eq!(bench.take_sent(), [], "{} waits for its retry", older);
+    assert_eq!(
+        bench.take_sent(),
+        [],
+        "{} waits for its retry, so nothing is sent",
+        older
+    );
     bench.by_hand.fetches = false;
     while !bench.fetches.is_empty() {
         bench.refresh_fetch();
@@ -229,7 +239,7 @@ fn a_delivery_stored_as_held_is_sent() {
 
 /// Deleted while the record of its disabling was being written: the sweep used the wrong reason.
 #[test]
-fn what_waits_for_a_deleted_endpoint_fails_as_deleted() {
+fn waiting_deliveries_of_a_deleted_endpoint_fail_as_deleted() {
     let mut bench = Bench::new();
     bench.by_hand.records = true;
     let endpoint = bench.endpoint(one_at_a_time());
@@ -238,31 +248,31 @@ fn what_waits_for_a_deleted_endpoint_fails_as_deleted() {
     bench.stand(endpoint, Standing::Deleted);
     bench.answer_record();
     let State::Failed { reason, .. } = bench.disk.row(ids[1]).state() else {
-        panic!("it waits for nobody");
+        panic!("the delivery has not failed");
     };
     assert_eq!(reason, DeadReason::EndpointDeleted);
 }
 
 /// A repeated cancel was answered with "too late", although the delivery was being cancelled.
 #[test]
-fn a_cancel_that_comes_twice_is_not_too_late() {
+fn a_repeated_cancel_is_not_too_late() {
     let mut bench = Bench::new();
     bench.by_hand.records = true;
     let endpoint = bench.endpoint(one_at_a_time());
     let ids = bench.accept(endpoint, 2);
     bench.cancel(ids[1]);
-    bench.listen();
+    bench.take_commands();
     bench.cancel(ids[1]);
-    let said = bench.listen();
+    let issued = bench.take_commands();
     assert!(
-        !said.contains(&Command::TooLateToCancel(ids[1])),
-        "{said:?}"
+        !issued.contains(&Command::TooLateToCancel(ids[1])),
+        "{issued:?}"
     );
 }
 
 /// New work during the pause after a failed fetch ended the pause.
 #[test]
-fn a_disk_that_failed_is_left_alone_whatever_comes() {
+fn new_work_does_not_end_the_pause_after_a_failed_fetch() {
     let mut bench = Bench::new();
     bench.by_hand.fetches = true;
     let endpoint = bench.endpoint(settings());
@@ -270,14 +280,17 @@ fn a_disk_that_failed_is_left_alone_whatever_comes() {
     bench.tell(Input::Work { endpoint, due });
     bench.fail_fetch();
     bench.tell(Input::Work { endpoint, due });
-    assert!(bench.fetches.is_empty(), "the disk has failed just now");
+    assert!(
+        bench.fetches.is_empty(),
+        "nothing is fetched right after a failed fetch"
+    );
     bench.pass(STORE_PAUSE);
     assert_eq!(bench.fetches.len(), 1);
 }
 
 /// A pause after a failed fetch was measured on the wall clock: set back by a day, it lasted a day.
 #[test]
-fn a_pause_of_our_own_does_not_outlast_a_clock_set_back() {
+fn a_store_pause_is_not_prolonged_by_a_clock_set_back() {
     let mut bench = Bench::new();
     bench.by_hand.fetches = true;
     let endpoint = bench.endpoint(settings());
@@ -297,14 +310,14 @@ fn a_pause_of_our_own_does_not_outlast_a_clock_set_back() {
 
 /// Slots freed by cancellations did not wake the tenants that waited for them.
 #[test]
-fn places_given_back_by_cancels_are_used_at_once() {
+fn slots_freed_by_cancels_are_used_at_once() {
     let mut bench = Bench::limited(Limits {
         max_flights: 10,
         ready_per_lane: 16,
     });
     bench.by_hand.records = true;
-    let endpoint = bench.endpoint(unhurried());
-    let calm = bench.endpoint_of("calm", unhurried());
+    let endpoint = bench.endpoint(unlimited_rate());
+    let calm = bench.endpoint_of("calm", unlimited_rate());
     for _ in 0..5 {
         let id = bench.commit(calm, None).id();
         bench.cancel(id);
@@ -317,6 +330,6 @@ fn places_given_back_by_cancels_are_used_at_once() {
     bench.tell(Input::Tick);
     assert!(
         bench.flying.len() > before,
-        "{before} in flight, then the same"
+        "still {before} in flight after slots became free"
     );
 }

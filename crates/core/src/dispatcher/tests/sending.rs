@@ -1,7 +1,10 @@
-//! From the store or the hand-over to the attempt, and the timers in between.
+//! Tests of the way from the store or the hand-over to the attempt, and of the timers in between.
+//!
+//! An accepted delivery is sent without a store read if its lane has capacity. Otherwise it stays in the store and
+//! is fetched in batches, one fetch per lane at a time, only while the lane can send.
 
 use super::bench::Bench;
-use super::given::{RETRY, down, ok, settings, throttled, unhurried};
+use super::fixture::{RETRY, down, ok, settings, throttled, unlimited_rate};
 use crate::delivery::{Status, Trigger};
 use crate::dispatcher::{Command, Input, Limits, STORE_PAUSE};
 use crate::lane::{LaneSettings, RateLimit, Standing};
@@ -15,7 +18,7 @@ const SMALL: Limits = Limits {
 fn one_at_a_time() -> LaneSettings {
     LaneSettings {
         max_in_flight: 1,
-        ..unhurried()
+        ..unlimited_rate()
     }
 }
 
@@ -27,7 +30,7 @@ fn an_endpoint_is_introduced_before_it_is_sent_to() {
     let first = bench.accept_one(endpoint);
     bench.accept_one(endpoint);
     // The configuration is requested once, even if more deliveries arrive.
-    assert_eq!(bench.listen(), [Command::Introduce(endpoint)]);
+    assert_eq!(bench.take_commands(), [Command::Introduce(endpoint)]);
     bench.introduce(endpoint);
     assert_eq!(bench.sent.len(), 2);
     let attempt = bench.sent[0];
@@ -38,33 +41,39 @@ fn an_endpoint_is_introduced_before_it_is_sent_to() {
 }
 
 #[test]
-fn what_was_just_accepted_goes_without_a_detour_over_the_disk() {
+fn accepted_deliveries_are_sent_without_a_fetch() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
     bench.accept(endpoint, 1);
-    bench.listen();
+    bench.take_commands();
     let second = bench.accept(endpoint, 2);
-    let said = bench.listen();
-    assert_eq!(said.len(), 2, "{said:?}");
-    assert!(said.iter().all(|it| matches!(it, Command::Send(_))));
+    let issued = bench.take_commands();
+    assert_eq!(issued.len(), 2, "{issued:?}");
+    assert!(issued.iter().all(|it| matches!(it, Command::Send(_))));
     bench.finish_all(ok());
     assert_eq!(bench.disk.status(second[0]), Status::Succeeded);
-    assert_eq!(bench.fetches_said(), 0);
+    assert_eq!(bench.fetch_count(), 0);
 }
 
 #[test]
-fn overflow_stays_on_disk_and_is_fetched_as_room_appears() {
+fn overflow_stays_in_the_store_and_is_fetched_later() {
     let mut bench = Bench::limited(SMALL);
     bench.by_hand.fetches = true;
     let endpoint = bench.endpoint(one_at_a_time());
     let ids = bench.accept(endpoint, 20);
     // The lane kept as many as it may; one of them was sent.
     assert_eq!(bench.lane(endpoint).ready, 7);
-    assert!(bench.fetches.is_empty(), "fetched with a full list");
+    assert!(
+        bench.fetches.is_empty(),
+        "nothing is fetched while the list is full"
+    );
     for _ in 0..2 {
         bench.finish_all(ok());
     }
-    assert!(bench.fetches.is_empty(), "fetched with a list half full");
+    assert!(
+        bench.fetches.is_empty(),
+        "nothing is fetched while the list is more than half full"
+    );
     bench.finish_all(ok());
     // Space for four, plus those that a fetch may return again: four ready, one in flight, and one whose result was
     // being written.
@@ -78,42 +87,45 @@ fn overflow_stays_on_disk_and_is_fetched_as_room_appears() {
         bench.finish_all(ok());
     }
     let order: Vec<_> = bench.take_sent();
-    assert_eq!(order, ids, "each once, in the order they came");
+    assert_eq!(
+        order, ids,
+        "each delivery is sent once, in order of acceptance"
+    );
 }
 
 #[test]
-fn a_list_emptied_while_the_gate_is_full_is_filled_ahead_but_never_beyond_its_size() {
+fn the_ready_list_is_refilled_ahead_but_never_beyond_its_size() {
     let mut bench = Bench::limited(SMALL);
     let endpoint = bench.endpoint(one_at_a_time());
     bench.accept(endpoint, 500);
     for _ in 0..300 {
         bench.finish_all(ok());
         let ready = bench.lane(endpoint).ready;
-        assert!((1..=8).contains(&ready), "{ready} ready");
+        assert!((1..=8).contains(&ready), "{ready} deliveries are ready");
     }
     // There are far fewer fetches than deliveries: each returns at least half a list.
     assert!(
-        bench.fetches_said() <= 300 / 4 + 1,
+        bench.fetch_count() <= 300 / 4 + 1,
         "{}",
-        bench.fetches_said()
+        bench.fetch_count()
     );
 }
 
 #[test]
 fn nothing_is_fetched_while_paused_and_everything_after() {
     let mut bench = Bench::limited(SMALL);
-    let endpoint = bench.endpoint(unhurried());
+    let endpoint = bench.endpoint(unlimited_rate());
     bench.accept_one(endpoint);
     bench.finish_all(ok());
     bench.stand(endpoint, Standing::Paused);
-    bench.listen();
+    bench.take_commands();
     bench.accept(endpoint, 30);
     bench.tell(Input::Work {
         endpoint,
         due: bench.now.wall,
     });
     bench.pass(Span::from_days(2));
-    assert_eq!(bench.fetches_said(), 0);
+    assert_eq!(bench.fetch_count(), 0);
     assert_eq!(bench.lane(endpoint).ready, 8);
     assert!(bench.lane(endpoint).holds);
     bench.stand(endpoint, Standing::Enabled);
@@ -122,25 +134,25 @@ fn nothing_is_fetched_while_paused_and_everything_after() {
 }
 
 #[test]
-fn nothing_is_fetched_while_the_endpoint_asked_to_be_left_alone() {
+fn nothing_is_fetched_during_a_retry_after_pause() {
     let mut bench = Bench::limited(SMALL);
-    let endpoint = bench.endpoint(unhurried());
+    let endpoint = bench.endpoint(unlimited_rate());
     let first = bench.accept_one(endpoint);
     bench.finish(first, throttled(Span::from_secs(60)));
     bench.take_sent();
     let quiet_until = bench.now.tick.after(Span::from_secs(60));
     bench.accept(endpoint, 30);
-    bench.listen();
+    bench.take_commands();
     bench.pass(Span::from_millis(59_999));
-    assert_eq!(bench.fetches_said(), 0);
+    assert_eq!(bench.fetch_count(), 0);
     assert!(bench.sent.is_empty());
     assert_eq!(bench.dispatcher.wake().tick, Some(quiet_until));
     bench.pass(Span::from_millis(1));
-    assert_eq!(bench.sent.len(), 1, "and after that it starts slowly");
+    assert_eq!(bench.sent.len(), 1, "the lane starts slowly after the wait");
 }
 
 #[test]
-fn a_lane_that_waits_only_a_moment_for_its_rate_is_fetched_for_ahead() {
+fn a_lane_that_waits_briefly_for_its_rate_is_fetched_ahead() {
     let mut bench = Bench::limited(SMALL);
     let rate = |per_second| LaneSettings {
         rate: RateLimit {
@@ -154,15 +166,15 @@ fn a_lane_that_waits_only_a_moment_for_its_rate_is_fetched_for_ahead() {
         bench.accept_one(endpoint);
         bench.finish_all(ok());
     }
-    bench.listen();
+    bench.take_commands();
     for (endpoint, fetches) in [(brisk, 1), (slow, 0)] {
         bench.commit(endpoint, None);
         bench.tell(Input::Work {
             endpoint,
             due: bench.now.wall,
         });
-        assert_eq!(bench.fetches_said(), fetches);
-        bench.listen();
+        assert_eq!(bench.fetch_count(), fetches);
+        bench.take_commands();
     }
     bench.take_sent();
     bench.pass(Span::from_millis(499));
@@ -176,7 +188,7 @@ fn a_lane_that_waits_only_a_moment_for_its_rate_is_fetched_for_ahead() {
 }
 
 #[test]
-fn a_retry_is_woken_for_when_the_wall_clock_shows_its_time() {
+fn the_dispatcher_wakes_when_a_retry_is_due() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
     let id = bench.accept_one(endpoint);
@@ -193,7 +205,7 @@ fn a_retry_is_woken_for_when_the_wall_clock_shows_its_time() {
 }
 
 #[test]
-fn the_earliest_of_several_on_disk_decides_when_to_look() {
+fn the_earliest_stored_delivery_sets_the_time_of_the_fetch() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
     bench.introduce(endpoint);
@@ -221,7 +233,7 @@ fn a_scheduled_delivery_waits_for_its_time() {
 }
 
 #[test]
-fn a_failed_fetch_is_asked_for_again_after_a_pause() {
+fn a_failed_fetch_is_repeated_after_a_pause() {
     let mut bench = Bench::limited(SMALL);
     bench.by_hand.fetches = true;
     let endpoint = bench.endpoint(settings());
@@ -232,12 +244,18 @@ fn a_failed_fetch_is_asked_for_again_after_a_pause() {
     });
     let failed = bench.fetches[0].ticket;
     bench.fail_fetch();
-    assert!(bench.fetches.is_empty(), "asked again at once");
+    assert!(
+        bench.fetches.is_empty(),
+        "a failed fetch is not repeated at once"
+    );
     bench.pass(Span::from_millis(STORE_PAUSE.as_millis() - 1));
     assert!(bench.fetches.is_empty());
     bench.pass(Span::from_millis(1));
     assert_eq!(bench.fetches.len(), 1);
-    assert_ne!(bench.fetches[0].ticket, failed, "a ticket was used twice");
+    assert_ne!(
+        bench.fetches[0].ticket, failed,
+        "the new fetch has a new ticket"
+    );
     bench.answer_fetch();
     assert_eq!(bench.take_sent(), [delivery.id()]);
 }
@@ -264,27 +282,27 @@ fn one_fetch_at_a_time_for_each_lane() {
 }
 
 #[test]
-fn a_disk_with_nothing_more_is_not_asked_again() {
+fn an_empty_store_is_not_fetched_again() {
     let mut bench = Bench::limited(SMALL);
-    let endpoint = bench.endpoint(unhurried());
+    let endpoint = bench.endpoint(unlimited_rate());
     bench.tell(Input::Work {
         endpoint,
         due: bench.now.wall,
     });
     bench.accept(endpoint, 9);
-    assert!(bench.fetches_said() <= 2, "{}", bench.fetches_said());
-    bench.listen();
+    assert!(bench.fetch_count() <= 2, "{}", bench.fetch_count());
+    bench.take_commands();
     bench.pass(Span::from_secs(50));
-    assert_eq!(bench.listen(), []);
+    assert_eq!(bench.take_commands(), []);
 }
 
 #[test]
-fn the_limits_may_change_under_way() {
+fn changed_limits_apply_to_an_open_lane() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(one_at_a_time());
     bench.accept(endpoint, 6);
     assert_eq!(bench.flying.len(), 1);
-    bench.change(endpoint, unhurried());
+    bench.change(endpoint, unlimited_rate());
     assert_eq!(bench.flying.len(), 6, "a raised limit takes effect at once");
     bench.accept(endpoint, 6);
     assert_eq!(bench.flying.len(), 10);

@@ -152,7 +152,7 @@ pub(crate) fn is_inside_name(name: &str) -> bool {
 }
 
 #[test]
-fn the_second_reader_reads_as_the_c_library_does() {
+fn the_second_parser_agrees_with_the_c_library() {
     for (text, bits) in [
         ("127.0.0.1", Some(0x7f00_0001)),
         ("127.1", Some(0x7f00_0001)),

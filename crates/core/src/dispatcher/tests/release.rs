@@ -1,9 +1,13 @@
-//! Endpoints that are released to another node, or lost to it.
+//! Tests of endpoints that are released to another node, or lost to it.
+//!
+//! A released lane starts no attempt, finishes those in flight and is then reported as disowned. The next owner
+//! finds all deliveries in the store. A lost lane is dropped at once. No rate or in-flight limit is exceeded by a
+//! change of owner.
 
 use proptest::prelude::*;
 
 use super::bench::Bench;
-use super::given::{down, gone, ok, settings, unhurried};
+use super::fixture::{down, gone, ok, settings, unlimited_rate};
 use crate::delivery::Status;
 use crate::dice::Dice;
 use crate::dispatcher::{Command, Dispatcher, Input, Limits, Wake};
@@ -12,8 +16,8 @@ use crate::lane::{BreakerState, LaneSettings, RateLimit, Standing};
 use crate::time::Span;
 
 fn disowned(bench: &mut Bench) -> Vec<EndpointId> {
-    let said = bench.listen().into_iter();
-    let disowned = said.filter_map(|command| match command {
+    let issued = bench.take_commands().into_iter();
+    let disowned = issued.filter_map(|command| match command {
         Command::Disowned(endpoint) => Some(endpoint),
         Command::Introduce(_)
         | Command::Fetch { .. }
@@ -39,12 +43,12 @@ fn hand_over(bench: &mut Bench, endpoint: EndpointId) {
 fn one_at_a_time() -> LaneSettings {
     LaneSettings {
         max_in_flight: 1,
-        ..unhurried()
+        ..unlimited_rate()
     }
 }
 
 #[test]
-fn what_is_given_up_begins_nothing_and_ends_what_it_began() {
+fn a_released_lane_starts_nothing_and_finishes_attempts_in_flight() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(one_at_a_time());
     let ids = bench.accept(endpoint, 3);
@@ -57,7 +61,11 @@ fn what_is_given_up_begins_nothing_and_ends_what_it_began() {
     });
     bench.by_hand.records = true;
     bench.finish(ids[0], down());
-    assert_eq!(disowned(&mut bench), [], "its result is not on disk yet");
+    assert_eq!(
+        disowned(&mut bench),
+        [],
+        "the lane is kept until its result is recorded"
+    );
     bench.answer_record();
     assert_eq!(disowned(&mut bench), [endpoint]);
     assert_eq!(bench.take_sent(), [ids[0]]);
@@ -72,7 +80,7 @@ fn what_is_given_up_begins_nothing_and_ends_what_it_began() {
 }
 
 #[test]
-fn what_nobody_knows_of_is_given_up_at_once() {
+fn an_endpoint_without_a_lane_is_released_at_once() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
     bench.tell(Input::Disown(endpoint));
@@ -80,7 +88,7 @@ fn what_nobody_knows_of_is_given_up_at_once() {
 }
 
 #[test]
-fn one_that_is_not_introduced_yet_is_given_up_at_once() {
+fn a_lane_without_settings_is_released_at_once() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
     bench.by_hand.introductions = true;
@@ -93,15 +101,15 @@ fn one_that_is_not_introduced_yet_is_given_up_at_once() {
 }
 
 #[test]
-fn one_that_stands_in_line_steps_out_of_it() {
+fn a_queued_lane_is_withdrawn_when_released() {
     let mut bench = Bench::limited(Limits {
         max_flights: 1,
         ..Limits::default()
     });
-    let busy = bench.endpoint(unhurried());
-    let waiting = bench.endpoint_of("other", unhurried());
+    let busy = bench.endpoint(unlimited_rate());
+    let waiting = bench.endpoint_of("other", unlimited_rate());
     let [first, second] = bench.accept(busy, 2)[..] else {
-        unreachable!("two were asked for")
+        unreachable!("two deliveries were accepted")
     };
     let third = bench.accept_one(waiting);
     bench.tell(Input::Disown(waiting));
@@ -113,7 +121,7 @@ fn one_that_stands_in_line_steps_out_of_it() {
 }
 
 #[test]
-fn until_it_is_gone_it_can_still_be_shut_and_called_off() {
+fn a_lane_being_released_still_takes_status_changes_and_cancels() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(one_at_a_time());
     let ids = bench.accept(endpoint, 3);
@@ -132,7 +140,7 @@ fn until_it_is_gone_it_can_still_be_shut_and_called_off() {
 }
 
 #[test]
-fn one_that_was_asked_to_stand_otherwise_answers_first() {
+fn a_pending_status_change_is_answered_before_the_release() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
     bench.stored(endpoint).standing = Standing::Paused;
@@ -146,7 +154,7 @@ fn one_that_was_asked_to_stand_otherwise_answers_first() {
 }
 
 #[test]
-fn one_that_disables_itself_on_its_way_out_is_swept_by_the_next() {
+fn an_endpoint_disabled_during_its_release_is_swept_by_the_next_owner() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(one_at_a_time());
     let ids = bench.accept(endpoint, 2);
@@ -160,21 +168,21 @@ fn one_that_disables_itself_on_its_way_out_is_swept_by_the_next() {
 }
 
 #[test]
-fn what_rests_after_a_fault_of_ours_is_given_up_too() {
+fn deliveries_waiting_after_an_internal_fault_are_released() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
     let id = bench.accept_one(endpoint);
-    bench.fall(id);
+    bench.fail_internally(id);
     bench.tell(Input::Disown(endpoint));
     assert_eq!(disowned(&mut bench), [endpoint]);
     assert_eq!(bench.dispatcher.wake(), Wake::default());
 }
 
 #[test]
-fn what_is_lost_is_lost_at_once_and_its_answers_find_nobody() {
+fn lost_endpoints_are_dropped_at_once_and_late_results_ignored() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(one_at_a_time());
-    let other = bench.endpoint_of("other", unhurried());
+    let other = bench.endpoint_of("other", unlimited_rate());
     let ids = bench.accept(endpoint, 3);
     let (recorded, ticket) = (bench.accept_one(other), bench.ticket(ids[0]));
     bench.by_hand.records = true;
@@ -183,10 +191,14 @@ fn what_is_lost_is_lost_at_once_and_its_answers_find_nobody() {
     assert_eq!(bench.dispatcher.lane_count(), 0);
     assert_eq!(bench.dispatcher.flight_count(), 0);
     assert_eq!(bench.dispatcher.wake(), Wake::default());
-    bench.listen();
+    bench.take_commands();
     let finish = crate::dispatcher::Finish::Ran(ok());
     bench.tell(Input::Finished { ticket, finish });
-    assert_eq!(bench.listen(), [], "nobody writes down what became of it");
+    assert_eq!(
+        bench.take_commands(),
+        [],
+        "the result of a lost endpoint is not recorded"
+    );
     // An endpoint that this node owns again starts from an empty state.
     bench.records.clear();
     bench.flying.clear();
@@ -199,9 +211,9 @@ fn what_is_lost_is_lost_at_once_and_its_answers_find_nobody() {
 }
 
 #[test]
-fn while_nothing_may_begin_everything_waits_and_then_goes_on() {
+fn a_suspended_dispatcher_starts_nothing_until_resumed() {
     let mut bench = Bench::new();
-    let endpoint = bench.endpoint(unhurried());
+    let endpoint = bench.endpoint(unlimited_rate());
     bench.tell(Input::Suspend);
     let ids = bench.accept(endpoint, 2);
     bench.pass(Span::from_secs(30));
@@ -211,9 +223,9 @@ fn while_nothing_may_begin_everything_waits_and_then_goes_on() {
 }
 
 #[test]
-fn a_tripped_breaker_stays_tripped_in_other_hands() {
+fn a_tripped_breaker_stays_tripped_at_the_next_owner() {
     let mut bench = Bench::new();
-    let endpoint = bench.endpoint(unhurried());
+    let endpoint = bench.endpoint(unlimited_rate());
     for _ in 0..20 {
         let id = bench.accept_one(endpoint);
         bench.finish(id, down());
@@ -221,7 +233,7 @@ fn a_tripped_breaker_stays_tripped_in_other_hands() {
         bench.stored(endpoint).health = health;
     }
     let BreakerState::Tripped { until, .. } = bench.lane(endpoint).breaker else {
-        panic!("not tripped");
+        panic!("the breaker has not tripped");
     };
     bench.take_sent();
     bench.tell(Input::Disown(endpoint));
@@ -231,14 +243,14 @@ fn a_tripped_breaker_stays_tripped_in_other_hands() {
     ));
     assert_eq!(bench.take_sent(), []);
     bench.pass(Span::from_secs(20));
-    assert_eq!(bench.take_sent().len(), 1, "one probe");
+    assert_eq!(bench.take_sent().len(), 1, "exactly one probe is sent");
 }
 
 proptest! {
     /// No change of owner lets an endpoint exceed its rate or its window, and all deliveries arrive. (The bench
     /// checks the window.)
     #[test]
-    fn no_limit_is_exceeded_by_changing_hands(
+    fn no_limit_is_exceeded_by_a_change_of_owner(
         steps in prop::collection::vec((0u64..400, 0u8..6), 1..120),
         max_in_flight in 1u32..6,
         per_second in 1.0..60.0f64,
@@ -260,7 +272,7 @@ proptest! {
                     bench.tell(Input::Disown(endpoint));
                     let begun = bench.sent.len();
                     bench.finish_all(ok());
-                    prop_assert_eq!(bench.sent.len(), begun, "begun after it was given up");
+                    prop_assert_eq!(bench.sent.len(), begun, "an attempt started after the endpoint was released");
                     hand_over(&mut bench, endpoint);
                 }
             }
@@ -269,7 +281,7 @@ proptest! {
         for (index, from) in arrivals.iter().enumerate() {
             let within = arrivals[index..].iter().filter(|at| at.since(*from) < Span::from_secs(1));
             let most = f64::from(burst) + per_second;
-            prop_assert!(within.count() as f64 <= most, "more than {most} in a second");
+            prop_assert!(within.count() as f64 <= most, "more than {most} attempts in a second");
         }
         for _ in 0..40 {
             bench.run(Span::from_mins(5), ok());
@@ -280,7 +292,7 @@ proptest! {
 }
 
 #[test]
-fn a_full_house_of_lanes_is_given_up_as_fast_as_it_is_asked() {
+fn one_thousand_lanes_are_released_at_once() {
     let mut dispatcher = Dispatcher::new(Limits::default(), Dice::seeded(1));
     let mut bench = Bench::new();
     let mut commands = Vec::new();

@@ -1,7 +1,10 @@
-//! Bugs that an adversarial review found. Each of these tests failed before the fix.
+//! Regression tests for bugs that an adversarial review found.
+//!
+//! Each of these tests failed before the fix. They combine inputs in an unlikely order: a late acceptance, a record
+//! that always fails, a status change during another one, a rate that is not a number.
 
 use super::bench::Bench;
-use super::given::{RETRY, down, gone, ok, settings, throttled, unhurried};
+use super::fixture::{RETRY, down, gone, ok, settings, throttled, unlimited_rate};
 use crate::classify::{HttpStatus, Outcome};
 use crate::delivery::{Delivery, Status};
 use crate::dispatcher::{Input, Limits, MAX_FETCHES, STORE_PAUSE};
@@ -17,9 +20,9 @@ fn code(code: u16) -> Outcome {
 
 /// Bug: with steady traffic at the speed of the receiver, retries and overflow in the store were never sent.
 #[test]
-fn newcomers_do_not_keep_out_what_waits_on_disk() {
+fn new_deliveries_do_not_starve_stored_ones() {
     let mut bench = Bench::new();
-    let endpoint = bench.endpoint(unhurried());
+    let endpoint = bench.endpoint(unlimited_rate());
     let first = bench.accept_one(endpoint);
     bench.finish(first, down()); // retry in 10 s
     let old = bench.accept(endpoint, 200);
@@ -38,11 +41,11 @@ fn newcomers_do_not_keep_out_what_waits_on_disk() {
 
 /// A fetch returns a delivery before its hand-over arrives.
 #[test]
-fn word_of_an_acceptance_that_comes_after_the_end_sends_nothing() {
+fn an_acceptance_reported_after_the_delivery_ended_sends_nothing() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(LaneSettings {
         max_in_flight: 200,
-        ..unhurried()
+        ..unlimited_rate()
     });
     let batch: Vec<Delivery> = (0..300).map(|_| bench.commit(endpoint, None)).collect();
     let due = bench.now.wall;
@@ -55,9 +58,9 @@ fn word_of_an_acceptance_that_comes_after_the_end_sends_nothing() {
 
 /// Deliveries that are dead-lettered because their payload was refused must not trip the breaker.
 #[test]
-fn refused_payloads_do_not_trip_the_breaker_however_many_are_given_up() {
+fn dead_letters_of_refused_payloads_do_not_trip_the_breaker() {
     let mut bench = Bench::new();
-    let endpoint = bench.endpoint(unhurried());
+    let endpoint = bench.endpoint(unlimited_rate());
     bench.accept(endpoint, 10);
     for _ in 0..10 {
         bench.finish_all(code(404));
@@ -69,11 +72,11 @@ fn refused_payloads_do_not_trip_the_breaker_however_many_are_given_up() {
 
 /// One record that can never be written must not stop all other endpoints.
 #[test]
-fn one_record_that_cannot_be_written_does_not_stop_the_others() {
+fn one_failing_record_does_not_stop_the_others() {
     let mut bench = Bench::new();
     bench.by_hand.records = true;
-    let endpoint = bench.endpoint(unhurried());
-    let other = bench.endpoint_of("other", unhurried());
+    let endpoint = bench.endpoint(unlimited_rate());
+    let other = bench.endpoint_of("other", unlimited_rate());
     let poison = bench.accept_one(endpoint);
     bench.finish(poison, ok());
     bench.fail_record();
@@ -86,14 +89,14 @@ fn one_record_that_cannot_be_written_does_not_stop_the_others() {
 }
 
 #[test]
-fn what_is_stored_of_a_fresh_start_does_not_outrank_what_follows() {
+fn health_stored_by_an_enable_does_not_replace_later_health() {
     let mut bench = Bench::new();
     let s = LaneSettings {
         breaker: BreakerSettings {
             consecutive_failures: 1,
             ..BreakerSettings::default()
         },
-        ..unhurried()
+        ..unlimited_rate()
     };
     let endpoint = bench.endpoint(s);
     bench.accept_one(endpoint);
@@ -109,10 +112,10 @@ fn what_is_stored_of_a_fresh_start_does_not_outrank_what_follows() {
 
 /// The endpoint is enabled between the attempt that disables it and the record of that attempt.
 #[test]
-fn disk_and_memory_agree_on_an_endpoint_enabled_while_it_is_being_disabled() {
+fn enabling_during_a_disable_leaves_store_and_lane_equal() {
     let mut bench = Bench::new();
     bench.by_hand.records = true;
-    let endpoint = bench.endpoint(unhurried());
+    let endpoint = bench.endpoint(unlimited_rate());
     let id = bench.accept_one(endpoint);
     bench.finish(id, gone());
     bench.stand(endpoint, Standing::Paused);
@@ -123,7 +126,7 @@ fn disk_and_memory_agree_on_an_endpoint_enabled_while_it_is_being_disabled() {
 
 /// A rate that is not a number must not disable the limit.
 #[test]
-fn a_rate_that_is_no_number_does_not_open_the_gate() {
+fn a_rate_of_nan_does_not_open_the_gate() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(LaneSettings {
         max_in_flight: 1000,
@@ -139,21 +142,21 @@ fn a_rate_that_is_no_number_does_not_open_the_gate() {
 
 /// A delivery that waits after an internal fault is not being sent, so it can be cancelled.
 #[test]
-fn what_rests_can_be_called_off() {
+fn a_delivery_waiting_after_a_fault_can_be_cancelled() {
     let mut bench = Bench::new();
-    let endpoint = bench.endpoint(unhurried());
+    let endpoint = bench.endpoint(unlimited_rate());
     let id = bench.accept_one(endpoint);
-    bench.fall(id);
-    bench.listen();
+    bench.fail_internally(id);
+    bench.take_commands();
     bench.cancel(id);
     assert_eq!(bench.disk.status(id), Status::Cancelled);
 }
 
 /// Enabling an endpoint ends a pause by `Retry-After`.
 #[test]
-fn enabling_ends_the_quiet() {
+fn enabling_ends_the_retry_after_pause() {
     let mut bench = Bench::new();
-    let endpoint = bench.endpoint(unhurried());
+    let endpoint = bench.endpoint(unlimited_rate());
     let id = bench.accept_one(endpoint);
     bench.finish(id, throttled(Span::from_hours(24)));
     bench.stand(endpoint, Standing::Disabled);
@@ -165,7 +168,7 @@ fn enabling_ends_the_quiet() {
 
 /// Many lanes with a backlog at start-up do not all fetch at once, but all get their turn.
 #[test]
-fn fetches_are_bounded_and_stand_in_line() {
+fn fetches_are_limited_and_queued() {
     let mut bench = Bench::limited(Limits {
         max_flights: 16,
         ready_per_lane: 64,

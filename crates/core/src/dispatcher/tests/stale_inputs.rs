@@ -1,7 +1,11 @@
-//! Inputs that arrive late, twice, or with outdated contents.
+//! Tests of inputs that arrive late, twice, or with outdated contents.
+//!
+//! Fetches return snapshots of the store that may be older than what the dispatcher knows, and answers may be
+//! repeated. No such input may start an attempt twice, start one for an ended delivery, lose a delivery or open a
+//! lane.
 
 use super::bench::Bench;
-use super::given::{RETRY, down, ok, settings, unhurried};
+use super::fixture::{RETRY, down, ok, settings, unlimited_rate};
 use crate::delivery::Status;
 use crate::dispatcher::{Command, Finish, Input, Limits, STORE_PAUSE};
 use crate::id::{DeliveryId, EndpointId};
@@ -33,7 +37,7 @@ fn a_snapshot_from_before_a_success_sends_nothing() {
 }
 
 #[test]
-fn a_snapshot_taken_while_the_delivery_flies_sends_nothing() {
+fn a_snapshot_taken_during_the_attempt_sends_nothing() {
     let (mut bench, _, id) = overtaken_fetch();
     bench.answer_fetch();
     assert_eq!(bench.take_sent(), []);
@@ -43,7 +47,7 @@ fn a_snapshot_taken_while_the_delivery_flies_sends_nothing() {
 }
 
 #[test]
-fn a_snapshot_from_before_a_retry_does_not_hasten_it() {
+fn a_snapshot_from_before_a_retry_does_not_advance_it() {
     let (mut bench, _, id) = overtaken_fetch();
     bench.finish(id, down());
     bench.answer_fetch();
@@ -81,7 +85,7 @@ fn a_snapshot_from_before_a_cancel_sends_nothing() {
 }
 
 #[test]
-fn a_replay_seen_before_the_word_of_its_record_is_not_lost() {
+fn a_replay_fetched_before_its_record_is_reported_is_not_lost() {
     for told_before_the_fetch_ends in [false, true] {
         let mut bench = Bench::new();
         bench.by_hand.fetches = true;
@@ -98,7 +102,7 @@ fn a_replay_seen_before_the_word_of_its_record_is_not_lost() {
             bench.answer_fetch();
         } else {
             bench.answer_fetch();
-            assert_eq!(bench.take_sent(), [], "it is still being recorded");
+            assert_eq!(bench.take_sent(), [], "the result is still being recorded");
             bench.tell(Input::Recorded { ticket });
             bench.answer_fetch();
         }
@@ -107,7 +111,7 @@ fn a_replay_seen_before_the_word_of_its_record_is_not_lost() {
 }
 
 #[test]
-fn a_delivery_fetched_and_done_is_not_sent_again_when_its_acceptance_is_heard() {
+fn a_late_acceptance_of_an_ended_delivery_sends_nothing() {
     for outcome in [ok(), down()] {
         let mut bench = Bench::new();
         let endpoint = bench.endpoint(settings());
@@ -126,7 +130,7 @@ fn a_delivery_fetched_and_done_is_not_sent_again_when_its_acceptance_is_heard() 
 }
 
 #[test]
-fn an_acceptance_heard_while_the_delivery_waits_for_its_retry_changes_nothing() {
+fn a_late_acceptance_of_a_retrying_delivery_changes_nothing() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
     let delivery = bench.commit(endpoint, None);
@@ -140,32 +144,32 @@ fn an_acceptance_heard_while_the_delivery_waits_for_its_retry_changes_nothing() 
 }
 
 #[test]
-fn answers_that_nobody_awaits_change_nothing() {
+fn unexpected_answers_change_nothing() {
     let mut bench = Bench::new();
     bench.by_hand.records = true;
     let endpoint = bench.endpoint(LaneSettings {
         max_in_flight: 1,
-        ..unhurried()
+        ..unlimited_rate()
     });
     let (first, second) = (bench.accept_one(endpoint), bench.accept_one(endpoint));
     let ticket = bench.ticket(first);
     // `Recorded` before there is a result.
-    bench.listen();
+    bench.take_commands();
     bench.tell(Input::Recorded { ticket });
     bench.tell(Input::RecordFailed { ticket });
     assert_eq!(bench.dispatcher.flight_count(), 1);
     bench.finish(first, ok());
     assert_eq!(bench.records.len(), 1);
     // A second result for the same attempt counts nothing and sends nothing.
-    bench.listen();
+    bench.take_commands();
     for finish in [Finish::Ran(down()), Finish::InternalFault] {
         bench.tell(Input::Finished { ticket, finish });
     }
-    assert_eq!(bench.listen(), []);
+    assert_eq!(bench.take_commands(), []);
     bench.answer_record();
     // The second flight now has the slot of the first one, with another ticket.
     assert_ne!(bench.ticket(second), ticket);
-    bench.listen();
+    bench.take_commands();
     let view = bench.lane(endpoint);
     bench.tell(Input::Recorded { ticket });
     bench.tell(Input::RecordFailed { ticket });
@@ -193,7 +197,7 @@ fn answers_that_nobody_awaits_change_nothing() {
         fetched,
     });
     bench.introduce(endpoint);
-    assert_eq!(bench.listen(), []);
+    assert_eq!(bench.take_commands(), []);
     assert_eq!(bench.lane(endpoint), view);
     bench.finish(second, ok());
     bench.answer_record();
@@ -202,7 +206,7 @@ fn answers_that_nobody_awaits_change_nothing() {
 }
 
 #[test]
-fn answers_about_endpoints_nobody_knows_open_no_lane() {
+fn answers_about_unknown_endpoints_open_no_lane() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
     bench.introduce(endpoint);
@@ -216,7 +220,7 @@ fn answers_about_endpoints_nobody_knows_open_no_lane() {
         endpoint,
     });
     assert_eq!(bench.dispatcher.lane_count(), 0);
-    assert_eq!(bench.listen(), []);
+    assert_eq!(bench.take_commands(), []);
 }
 
 #[test]
@@ -228,7 +232,7 @@ fn a_fetch_answered_twice_counts_once() {
     bench.by_hand.fetches = true;
     let endpoint = bench.endpoint(LaneSettings {
         max_in_flight: 1,
-        ..unhurried()
+        ..unlimited_rate()
     });
     for _ in 0..3 {
         bench.commit(endpoint, None);
@@ -254,7 +258,7 @@ fn a_fetch_answered_twice_counts_once() {
 }
 
 #[test]
-fn word_of_a_failed_record_that_comes_twice_asks_once() {
+fn a_record_failure_reported_twice_is_retried_once() {
     let mut bench = Bench::new();
     bench.by_hand.records = true;
     let endpoint = bench.endpoint(settings());
@@ -267,16 +271,16 @@ fn word_of_a_failed_record_that_comes_twice_asks_once() {
 }
 
 #[test]
-fn a_cancel_that_comes_in_time_sends_nothing_and_one_that_does_not_says_so() {
+fn a_cancel_in_time_sends_nothing_and_a_late_one_is_refused() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(LaneSettings {
         max_in_flight: 1,
         ..settings()
     });
     let (flying, waiting) = (bench.accept_one(endpoint), bench.accept_one(endpoint));
-    bench.listen();
+    bench.take_commands();
     bench.cancel(flying);
-    assert_eq!(bench.listen(), [Command::TooLateToCancel(flying)]);
+    assert_eq!(bench.take_commands(), [Command::TooLateToCancel(flying)]);
     bench.cancel(waiting);
     assert_eq!(bench.disk.status(waiting), Status::Cancelled);
     bench.finish(flying, down());
@@ -290,7 +294,7 @@ fn a_cancel_that_comes_in_time_sends_nothing_and_one_that_does_not_says_so() {
 }
 
 #[test]
-fn what_is_being_called_off_stays_called_off_while_the_disk_fails() {
+fn a_cancelled_delivery_stays_cancelled_while_the_store_fails() {
     let mut bench = Bench::new();
     bench.by_hand.records = true;
     let endpoint = bench.endpoint(LaneSettings {

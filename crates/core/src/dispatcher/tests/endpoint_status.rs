@@ -1,7 +1,11 @@
-//! Endpoints that are paused, disabled, deleted and enabled again, by callers and by posthaste.
+//! Tests of endpoints that are paused, disabled, deleted and enabled again, by callers and by posthaste.
+//!
+//! No attempt starts for an endpoint that is not enabled. Disabling and deleting sweep the waiting deliveries, and
+//! a later status change waits for the sweep. Failures warn first and then disable; enabling starts with a clean
+//! health.
 
 use super::bench::Bench;
-use super::given::{RETRY, down, gone, ok, refused, settings, unhurried};
+use super::fixture::{RETRY, down, gone, ok, refused, settings, unlimited_rate};
 use crate::delivery::{DeadReason, State, Status};
 use crate::dispatcher::{AttemptRecord, Command, Input, Limits, News, Record};
 use crate::id::{DeliveryId, EndpointId};
@@ -12,7 +16,7 @@ use crate::time::Span;
 fn one_at_a_time() -> LaneSettings {
     LaneSettings {
         max_in_flight: 1,
-        ..unhurried()
+        ..unlimited_rate()
     }
 }
 
@@ -24,19 +28,19 @@ fn dead(bench: &Bench, id: DeliveryId) -> DeadReason {
         | State::Held(_)
         | State::InProgress { .. }
         | State::Succeeded { .. }
-        | State::Cancelled { .. }) => panic!("{id} is {state:?}"),
+        | State::Cancelled { .. }) => panic!("{id} has not failed: {state:?}"),
     }
 }
 
 fn record(bench: &Bench) -> AttemptRecord {
-    match &bench.records.back().expect("a record is asked for").1 {
+    match &bench.records.back().expect("a record is pending").1 {
         Record::Attempt(record) => (**record).clone(),
-        Record::Cancel { .. } => panic!("a cancel"),
+        Record::Cancel { .. } => panic!("expected the record of an attempt"),
     }
 }
 
 #[test]
-fn nothing_begins_once_an_endpoint_is_shut() {
+fn no_attempt_starts_after_an_endpoint_is_shut() {
     for standing in [Standing::Paused, Standing::Disabled, Standing::Deleted] {
         let mut bench = Bench::new();
         let endpoint = bench.endpoint(one_at_a_time());
@@ -53,7 +57,7 @@ fn nothing_begins_once_an_endpoint_is_shut() {
 }
 
 #[test]
-fn disabling_fails_all_that_waits_but_what_is_in_flight() {
+fn disabling_fails_waiting_deliveries_but_not_those_in_flight() {
     for (standing, reason) in [
         (Standing::Disabled, DeadReason::EndpointDisabled),
         (Standing::Deleted, DeadReason::EndpointDeleted),
@@ -66,20 +70,20 @@ fn disabling_fails_all_that_waits_but_what_is_in_flight() {
         bench.by_hand.records = true;
         let endpoint = bench.endpoint(LaneSettings {
             max_in_flight: 2,
-            ..unhurried()
+            ..unlimited_rate()
         });
         let ids = bench.accept(endpoint, 12);
         bench.finish(ids[0], ok());
         bench.cancel(ids[4]);
         let flying: Vec<_> = bench.flying.keys().copied().collect();
         bench.stand(endpoint, standing);
-        let broom = bench.sweeps[0].clone();
+        let sweep = bench.sweeps[0].clone();
         // In flight, being recorded, being cancelled: each ends by its own record.
-        assert_eq!(broom.reason, reason);
-        assert_eq!(broom.except, [ids[0], flying[0], flying[1], ids[4]]);
+        assert_eq!(sweep.reason, reason);
+        assert_eq!(sweep.except, [ids[0], flying[0], flying[1], ids[4]]);
         assert_eq!(bench.lane(endpoint).ready, 0);
         bench.answer_sweep();
-        assert!(bench.sweeps.is_empty(), "swept twice");
+        assert!(bench.sweeps.is_empty(), "the endpoint was swept twice");
         assert_eq!(dead(&bench, ids[11]), reason);
         bench.finish(flying[0], down());
         // The attempt failed, but the delivery is not retried because the endpoint is disabled or deleted.
@@ -103,7 +107,7 @@ fn disabling_fails_all_that_waits_but_what_is_in_flight() {
 }
 
 #[test]
-fn a_retry_that_was_being_written_when_the_endpoint_was_disabled_is_swept_after() {
+fn a_retry_recorded_during_a_disable_is_swept() {
     for swept_first in [false, true] {
         let mut bench = Bench::new();
         bench.by_hand.sweeps = true;
@@ -129,18 +133,18 @@ fn a_retry_that_was_being_written_when_the_endpoint_was_disabled_is_swept_after(
 }
 
 #[test]
-fn an_attempt_that_falls_after_the_endpoint_was_disabled_is_swept() {
+fn an_attempt_with_an_internal_fault_after_a_disable_is_swept() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
     let id = bench.accept_one(endpoint);
     bench.stand(endpoint, Standing::Disabled);
-    bench.fall(id);
+    bench.fail_internally(id);
     assert_eq!(dead(&bench, id), DeadReason::EndpointDisabled);
     assert_eq!(bench.disk.row(id).facts().attempts, 0);
 }
 
 #[test]
-fn what_is_accepted_for_a_disabled_endpoint_is_swept_too() {
+fn deliveries_accepted_for_a_disabled_endpoint_are_swept() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
     bench.stand(endpoint, Standing::Disabled);
@@ -149,7 +153,7 @@ fn what_is_accepted_for_a_disabled_endpoint_is_swept_too() {
 }
 
 #[test]
-fn enabling_during_a_sweep_waits_for_it() {
+fn enabling_waits_for_the_sweep_in_progress() {
     let mut bench = Bench::new();
     bench.by_hand.sweeps = true;
     let endpoint = bench.endpoint(one_at_a_time());
@@ -171,7 +175,7 @@ fn enabling_during_a_sweep_waits_for_it() {
 }
 
 #[test]
-fn pausing_during_a_sweep_keeps_it_shut_and_holds_after() {
+fn pausing_during_a_sweep_applies_after_it() {
     let mut bench = Bench::new();
     bench.by_hand.sweeps = true;
     let endpoint = bench.endpoint(one_at_a_time());
@@ -190,7 +194,7 @@ fn pausing_during_a_sweep_keeps_it_shut_and_holds_after() {
 }
 
 #[test]
-fn resuming_starts_gently_and_closes_a_tripped_breaker() {
+fn resuming_starts_slowly_and_closes_a_tripped_breaker() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(LaneSettings {
         breaker: BreakerSettings {
@@ -214,13 +218,13 @@ fn resuming_starts_gently_and_closes_a_tripped_breaker() {
     assert_eq!(view.breaker, BreakerState::Passing);
     assert_eq!(view.health.trip, None);
     assert_eq!(view.health.consecutive_failures, 0);
-    assert_eq!(bench.sent.len(), 1, "one at a time at first");
+    assert_eq!(bench.sent.len(), 1, "one attempt at a time at first");
     bench.run(Span::from_secs(30), ok());
     assert!(bench.disk.rows().all(|it| it.status() == Status::Succeeded));
 }
 
 #[test]
-fn a_wish_spoken_before_the_introduction_is_kept() {
+fn a_status_change_before_the_introduction_is_kept() {
     for (stored, wish, sends) in [
         (Standing::Enabled, Standing::Paused, false),
         (Standing::Enabled, Standing::Disabled, false),
@@ -243,7 +247,7 @@ fn a_wish_spoken_before_the_introduction_is_kept() {
 }
 
 #[test]
-fn an_introduction_during_a_sweep_opens_nothing() {
+fn an_introduction_during_a_sweep_does_not_open_the_gate() {
     let mut bench = Bench::new();
     bench.by_hand.introductions = true;
     bench.by_hand.sweeps = true;
@@ -261,7 +265,7 @@ fn an_introduction_during_a_sweep_opens_nothing() {
 }
 
 #[test]
-fn what_waits_for_an_endpoint_that_is_not_there_fails_and_the_lane_is_forgotten() {
+fn deliveries_of_a_missing_endpoint_fail_and_its_lane_is_forgotten() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
     bench.unregister(endpoint);
@@ -272,16 +276,16 @@ fn what_waits_for_an_endpoint_that_is_not_there_fails_and_the_lane_is_forgotten(
 }
 
 #[test]
-fn gone_disables_in_the_same_record_and_sweeps_only_after_it() {
+fn gone_disables_in_the_same_record_and_sweeps_after_it() {
     let mut bench = Bench::new();
     bench.by_hand.records = true;
     bench.by_hand.sweeps = true;
     let endpoint = bench.endpoint(LaneSettings {
         max_in_flight: 2,
-        ..unhurried()
+        ..unlimited_rate()
     });
     let ids = bench.accept(endpoint, 4);
-    bench.listen();
+    bench.take_commands();
     bench.finish(ids[0], gone());
     assert_eq!(record(&bench).disable, Some(DisableCause::Gone));
     // It is too late for a warning.
@@ -292,7 +296,10 @@ fn gone_disables_in_the_same_record_and_sweeps_only_after_it() {
     assert_eq!(record(&bench).disable, None);
     assert_eq!(bench.news(), []);
     assert_eq!(bench.take_sent(), []);
-    assert!(bench.sweeps.is_empty(), "swept before it is on disk why");
+    assert!(
+        bench.sweeps.is_empty(),
+        "the endpoint was swept before the reason was recorded"
+    );
     bench.fail_record();
     bench.answer_record();
     assert!(bench.sweeps.is_empty());
@@ -308,7 +315,7 @@ fn gone_disables_in_the_same_record_and_sweeps_only_after_it() {
 #[test]
 fn a_hundred_refusals_in_a_row_warn_and_then_disable() {
     let mut bench = Bench::new();
-    let endpoint = bench.endpoint(unhurried());
+    let endpoint = bench.endpoint(unlimited_rate());
     bench.accept(endpoint, 150);
     let mut told = Vec::new();
     for attempt in 1..=110 {
@@ -370,9 +377,9 @@ fn five_days_of_failure_warn_and_then_disable() {
 }
 
 #[test]
-fn enabling_what_posthaste_disabled_is_a_fresh_start() {
+fn enabling_an_automatically_disabled_endpoint_resets_health() {
     let mut bench = Bench::new();
-    let endpoint = bench.endpoint(unhurried());
+    let endpoint = bench.endpoint(unlimited_rate());
     for _ in 0..100 {
         let id = bench.accept_one(endpoint);
         bench.finish(id, refused());
@@ -387,7 +394,7 @@ fn enabling_what_posthaste_disabled_is_a_fresh_start() {
             ..Health::default()
         }
     );
-    bench.listen();
+    bench.take_commands();
     let id = bench.accept_one(endpoint);
     bench.finish(id, refused());
     assert_eq!(bench.lane(endpoint).standing, Standing::Enabled);
@@ -395,7 +402,7 @@ fn enabling_what_posthaste_disabled_is_a_fresh_start() {
 }
 
 #[test]
-fn enabling_looks_for_what_came_to_be_meanwhile() {
+fn enabling_fetches_deliveries_accepted_meanwhile() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
     bench.accept_one(endpoint);
@@ -416,20 +423,24 @@ fn an_endpoint_that_is_introduced_disabled_is_swept() {
     assert_eq!(dead(&bench, id), DeadReason::EndpointDisabled);
     assert!(
         bench
-            .listen()
+            .take_commands()
             .iter()
             .all(|it| !matches!(it, Command::Fetch { .. }))
     );
 }
 
 #[test]
-fn a_paused_endpoint_keeps_its_retries_for_later() {
+fn a_paused_endpoint_keeps_its_retries() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());
     let id = bench.accept_one(endpoint);
     bench.stand(endpoint, Standing::Paused);
     bench.finish(id, down());
-    assert_eq!(bench.disk.status(id), Status::Retrying, "it is not failed");
+    assert_eq!(
+        bench.disk.status(id),
+        Status::Retrying,
+        "the delivery is not failed"
+    );
     bench.take_sent();
     bench.pass(RETRY.times(3));
     assert_eq!(bench.take_sent(), []);

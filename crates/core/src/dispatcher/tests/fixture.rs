@@ -1,4 +1,7 @@
-//! Fixtures: outcomes and settings.
+//! Fixtures: outcomes of attempts and settings of lanes.
+//!
+//! The functions return what a receiver answers (`ok`, `down`, `refused`, …) and lane settings with short, exact
+//! delays and without jitter, so that tests can name the time of each attempt.
 
 use crate::classify::{HttpStatus, Outcome};
 use crate::lane::{LaneSettings, RateLimit};
@@ -28,7 +31,7 @@ pub(super) fn gone() -> Outcome {
 
 fn answer(code: u16) -> Outcome {
     Outcome::Answered {
-        status: HttpStatus::new(code).expect("a status"),
+        status: HttpStatus::new(code).expect("the status code is valid"),
         retry_after: None,
     }
 }
@@ -54,7 +57,7 @@ pub(super) fn settings() -> LaneSettings {
 }
 
 /// Settings with a practically unlimited rate, for tests of other things.
-pub(super) fn unhurried() -> LaneSettings {
+pub(super) fn unlimited_rate() -> LaneSettings {
     LaneSettings {
         rate: RateLimit {
             per_second: 100_000.0,
@@ -67,6 +70,6 @@ pub(super) fn unhurried() -> LaneSettings {
 pub(super) fn ordered() -> LaneSettings {
     LaneSettings {
         ordered: true,
-        ..unhurried()
+        ..unlimited_rate()
     }
 }

@@ -3,19 +3,19 @@
 //! The bench checks for each attempt that no older delivery of its key is unfinished.
 
 use super::bench::Bench;
-use super::given::{RETRY, down, ok, ordered, refused, unhurried};
+use super::fixture::{RETRY, down, ok, ordered, refused, unlimited_rate};
 use crate::delivery::Status;
 use crate::dispatcher::{Input, Limits};
 use crate::id::DeliveryId;
 use crate::lane::LaneSettings;
 use crate::time::Span;
 
-fn all_done(bench: &Bench) -> bool {
+fn all_succeeded(bench: &Bench) -> bool {
     bench.disk.rows().all(|row| row.status().is_terminal())
 }
 
 #[test]
-fn one_of_each_key_at_a_time_and_different_keys_at_once() {
+fn one_delivery_per_key_at_a_time_and_keys_in_parallel() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(ordered());
     let first: Vec<DeliveryId> = (0..4)
@@ -32,11 +32,11 @@ fn one_of_each_key_at_a_time_and_different_keys_at_once() {
     assert_eq!(bench.take_sent(), [second[2]]);
     bench.finish_all(ok());
     bench.finish_all(ok());
-    assert!(all_done(&bench));
+    assert!(all_succeeded(&bench));
 }
 
 #[test]
-fn a_failing_head_holds_its_own_key_and_no_other() {
+fn a_failing_delivery_blocks_only_its_own_key() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(ordered());
     let head = bench.accept_keyed(endpoint, 1);
@@ -58,22 +58,26 @@ fn a_failing_head_holds_its_own_key_and_no_other() {
 }
 
 #[test]
-fn order_holds_when_a_fault_of_our_own_strikes_the_head() {
+fn an_internal_fault_keeps_the_order() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(ordered());
     let ids: Vec<DeliveryId> = (0..5).map(|_| bench.accept_keyed(endpoint, 7)).collect();
     for id in &ids {
-        bench.fall(*id);
+        bench.fail_internally(*id);
         bench.pass(Span::from_secs(1));
         let flying: Vec<_> = bench.flying.keys().copied().collect();
-        assert_eq!(flying, [*id], "it goes again, and alone");
+        assert_eq!(
+            flying,
+            [*id],
+            "the same delivery is sent again, and no other"
+        );
         bench.finish(*id, ok());
     }
-    assert!(all_done(&bench));
+    assert!(all_succeeded(&bench));
 }
 
 #[test]
-fn calling_off_the_head_lets_the_next_go() {
+fn cancelling_the_first_of_a_key_sends_the_next() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(ordered());
     let (head, second, third) = (
@@ -89,11 +93,11 @@ fn calling_off_the_head_lets_the_next_go() {
     bench.cancel(third);
     bench.finish(second, ok());
     assert_eq!(bench.take_sent(), []);
-    assert!(all_done(&bench));
+    assert!(all_succeeded(&bench));
 }
 
 #[test]
-fn a_snapshot_in_which_the_head_still_waits_does_not_strand_what_stands_behind_it() {
+fn an_old_snapshot_does_not_strand_later_deliveries_of_the_key() {
     for cancelled in [false, true] {
         let mut bench = Bench::new();
         bench.by_hand.fetches = true;
@@ -129,7 +133,7 @@ fn a_snapshot_in_which_the_head_still_waits_does_not_strand_what_stands_behind_i
 }
 
 #[test]
-fn nothing_overtakes_what_overflowed_to_the_disk() {
+fn new_deliveries_do_not_overtake_stored_ones() {
     let mut bench = Bench::limited(Limits {
         max_flights: 10,
         ready_per_lane: 2,
@@ -145,11 +149,11 @@ fn nothing_overtakes_what_overflowed_to_the_disk() {
         bench.finish_all(if round % 3 == 0 { down() } else { ok() });
     }
     bench.run(Span::from_mins(5), ok());
-    assert!(all_done(&bench));
+    assert!(all_succeeded(&bench));
 }
 
 #[test]
-fn nothing_overtakes_while_a_fetch_is_under_way() {
+fn new_deliveries_do_not_overtake_during_a_fetch() {
     let mut bench = Bench::new();
     bench.by_hand.fetches = true;
     let endpoint = bench.endpoint(ordered());
@@ -174,45 +178,53 @@ fn nothing_overtakes_while_a_fetch_is_under_way() {
 }
 
 #[test]
-fn once_the_disk_holds_nothing_more_deliveries_go_straight_again() {
+fn deliveries_are_sent_directly_when_the_store_has_no_more() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(ordered());
     let head = bench.accept_keyed(endpoint, 7);
     bench.accept_keyed(endpoint, 7);
     bench.finish(head, down());
     bench.run(RETRY.times(2), ok());
-    assert!(all_done(&bench));
-    bench.listen();
+    assert!(all_succeeded(&bench));
+    bench.take_commands();
     bench.accept_keyed(endpoint, 7);
-    assert_eq!(bench.fetches_said(), 0);
+    assert_eq!(bench.fetch_count(), 0);
     assert_eq!(bench.flying.len(), 1);
 }
 
 #[test]
-fn order_begins_when_the_setting_does() {
+fn order_applies_from_the_change_of_the_setting() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(LaneSettings {
         max_in_flight: 1,
-        ..unhurried()
+        ..unlimited_rate()
     });
     let ids: Vec<DeliveryId> = (0..4).map(|_| bench.accept_keyed(endpoint, 7)).collect();
     bench.change(endpoint, ordered());
     bench.take_sent();
     bench.finish(ids[0], down());
-    assert_eq!(bench.take_sent(), [], "the rest waits behind the first");
+    assert_eq!(
+        bench.take_sent(),
+        [],
+        "the others wait for the first delivery of the key"
+    );
     bench.run(RETRY.times(2), ok());
     assert_eq!(bench.take_sent(), ids);
 }
 
 #[test]
-fn order_ends_when_the_setting_does() {
+fn order_ends_with_the_change_of_the_setting() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(ordered());
     let ids: Vec<DeliveryId> = (0..4).map(|_| bench.accept_keyed(endpoint, 7)).collect();
     bench.finish(ids[0], down());
     bench.take_sent();
-    bench.change(endpoint, unhurried());
-    assert_eq!(bench.take_sent(), ids[1..], "nothing waits for the first");
+    bench.change(endpoint, unlimited_rate());
+    assert_eq!(
+        bench.take_sent(),
+        ids[1..],
+        "the others no longer wait for the first"
+    );
     bench.finish_all(ok());
     bench.run(RETRY, ok());
     assert!(bench.disk.rows().all(|it| it.status() == Status::Succeeded));

@@ -6,7 +6,7 @@
 use proptest::prelude::*;
 
 use super::bench::Bench;
-use super::given::{down, ok, refused, settings, throttled, unhurried};
+use super::fixture::{down, ok, refused, settings, throttled, unlimited_rate};
 use crate::classify::Outcome;
 use crate::delivery::Delivery;
 use crate::dice::Dice;
@@ -19,19 +19,19 @@ use crate::time::{Span, Tick};
 /// deliveries.
 const LATEST: Span = Span::from_secs(20);
 
-struct Ordeal {
+struct RandomRun {
     bench: Bench,
     dice: Dice,
     endpoints: Vec<EndpointId>,
     /// Committed deliveries that the dispatcher has not been informed of yet.
-    unheard: Vec<(Tick, Delivery)>,
+    unreported: Vec<(Tick, Delivery)>,
     /// Written records that the dispatcher has not been informed of yet.
     written: Vec<Ticket>,
     /// Tickets that were answered long ago, to be answered again.
     old: Vec<Ticket>,
 }
 
-fn kinds() -> [LaneSettings; 4] {
+fn lane_settings() -> [LaneSettings; 4] {
     [
         LaneSettings {
             max_in_flight: 2,
@@ -42,7 +42,7 @@ fn kinds() -> [LaneSettings; 4] {
             ordered: true,
             max_in_flight: 3,
             tenant_in_flight: Some(2),
-            ..unhurried()
+            ..unlimited_rate()
         },
         LaneSettings {
             breaker: BreakerSettings {
@@ -62,8 +62,8 @@ fn kinds() -> [LaneSettings; 4] {
     ]
 }
 
-impl Ordeal {
-    fn new(seed: u64) -> Ordeal {
+impl RandomRun {
+    fn new(seed: u64) -> RandomRun {
         let mut bench = Bench::limited(Limits {
             max_flights: 6,
             ready_per_lane: 3,
@@ -74,14 +74,14 @@ impl Ordeal {
         let tenants = ["acme", "acme", "globex", "globex"];
         let endpoints = tenants
             .into_iter()
-            .zip(kinds())
+            .zip(lane_settings())
             .map(|(tenant, settings)| bench.endpoint_of(tenant, settings))
             .collect();
-        Ordeal {
+        RandomRun {
             bench,
             dice: Dice::seeded(seed),
             endpoints,
-            unheard: Vec::new(),
+            unreported: Vec::new(),
             written: Vec::new(),
             old: Vec::new(),
         }
@@ -91,9 +91,9 @@ impl Ordeal {
         let endpoint = *self.dice.pick(&self.endpoints);
         match self.dice.between(0, 19) {
             0..=3 => self.accept(endpoint),
-            4 => self.hear(),
+            4 => self.report_one(),
             5..=7 => self.answer_fetch(),
-            8..=10 => self.come_back(),
+            8..=10 => self.finish_attempt(),
             11..=13 => self.answer_record(),
             14 => self.cancel(),
             15 => self.replay(),
@@ -113,7 +113,7 @@ impl Ordeal {
         }
         if late {
             let delivery = self.bench.commit(endpoint, None);
-            self.unheard.push((self.bench.now.tick, delivery));
+            self.unreported.push((self.bench.now.tick, delivery));
         } else if key == 0 {
             self.bench.accept(endpoint, 2);
         } else {
@@ -121,15 +121,15 @@ impl Ordeal {
         }
     }
 
-    fn hear(&mut self) {
-        if !self.unheard.is_empty() {
-            let (_, delivery) = self.unheard.remove(0);
+    fn report_one(&mut self) {
+        if !self.unreported.is_empty() {
+            let (_, delivery) = self.unreported.remove(0);
             self.bench.tell(Input::Accepted(vec![delivery]));
         }
     }
 
-    fn hear_all(&mut self, which: impl Fn(&(Tick, Delivery)) -> bool) {
-        let heard: Vec<_> = self.unheard.extract_if(.., |it| which(it)).collect();
+    fn report_all(&mut self, which: impl Fn(&(Tick, Delivery)) -> bool) {
+        let heard: Vec<_> = self.unreported.extract_if(.., |it| which(it)).collect();
         for (_, delivery) in heard {
             self.bench.tell(Input::Accepted(vec![delivery]));
         }
@@ -168,7 +168,7 @@ impl Ordeal {
         ])
     }
 
-    fn come_back(&mut self) {
+    fn finish_attempt(&mut self) {
         let flying: Vec<DeliveryId> = self.bench.flying.keys().copied().collect();
         if flying.is_empty() {
             return;
@@ -176,7 +176,7 @@ impl Ordeal {
         let id = *self.dice.pick(&flying);
         self.old.push(self.bench.ticket(id));
         if self.dice.chance(1, 8) {
-            self.bench.fall(id);
+            self.bench.fail_internally(id);
         } else {
             let outcome = self.outcome();
             self.bench.finish(id, outcome);
@@ -206,10 +206,10 @@ impl Ordeal {
     }
 
     fn cancel(&mut self) {
-        let unheard: Vec<DeliveryId> = self.unheard.iter().map(|(_, it)| it.id()).collect();
+        let unreported: Vec<DeliveryId> = self.unreported.iter().map(|(_, it)| it.id()).collect();
         let rows = self.bench.disk.rows();
         let waiting: Vec<DeliveryId> = rows
-            .filter(|row| row.wanted_at().is_some() && !unheard.contains(&row.id()))
+            .filter(|row| row.wanted_at().is_some() && !unreported.contains(&row.id()))
             .map(Delivery::id)
             .collect();
         if !waiting.is_empty() {
@@ -246,7 +246,7 @@ impl Ordeal {
             .pick(&[Enabled, Enabled, Enabled, Paused, Disabled]);
         if standing == Disabled {
             // Accepted deliveries are handed over before a caller can ask to disable their endpoint.
-            self.hear_all(|(_, it)| it.facts().endpoint == endpoint);
+            self.report_all(|(_, it)| it.facts().endpoint == endpoint);
         }
         self.bench.stand(endpoint, standing);
     }
@@ -279,13 +279,13 @@ impl Ordeal {
     fn pass(&mut self) {
         let span = Span::from_millis(self.dice.between(0, 8_000));
         let now = self.bench.now.tick;
-        self.hear_all(|(since, _)| now.since(*since).plus(span) > LATEST);
+        self.report_all(|(since, _)| now.since(*since).plus(span) > LATEST);
         self.bench.pass(span);
     }
 
     /// Answers everything and lets all receivers succeed.
-    fn heal(&mut self) {
-        self.hear_all(|_| true);
+    fn finish_everything(&mut self) {
+        self.report_all(|_| true);
         self.bench.by_hand = Default::default();
         for ticket in std::mem::take(&mut self.written) {
             self.bench.tell(Input::Recorded { ticket });
@@ -309,18 +309,18 @@ impl Ordeal {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn whatever_happens_nothing_is_sent_wrongly_and_everything_ends(seed: u64, steps in 50usize..600) {
-        let mut ordeal = Ordeal::new(seed);
+    fn random_inputs_start_no_wrong_attempt_and_every_delivery_ends(seed: u64, steps in 50usize..600) {
+        let mut run = RandomRun::new(seed);
         for _ in 0..steps {
-            ordeal.step();
+            run.step();
         }
-        ordeal.heal();
-        for row in ordeal.bench.disk.rows() {
-            prop_assert!(row.status().is_terminal(), "{:?} after all", row);
+        run.finish_everything();
+        for row in run.bench.disk.rows() {
+            prop_assert!(row.status().is_terminal(), "the delivery has not ended: {:?}", row);
             prop_assert!(row.facts().spent <= 5);
         }
-        prop_assert_eq!(ordeal.bench.dispatcher.flight_count(), 0);
-        ordeal.bench.pass(Span::from_mins(2));
-        prop_assert_eq!(ordeal.bench.dispatcher.lane_count(), 0);
+        prop_assert_eq!(run.bench.dispatcher.flight_count(), 0);
+        run.bench.pass(Span::from_mins(2));
+        prop_assert_eq!(run.bench.dispatcher.lane_count(), 0);
     }
 }
