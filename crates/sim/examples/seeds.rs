@@ -67,7 +67,7 @@ fn run_all(first: u64, count: u64) -> (Summary, Vec<(u64, String)>) {
         let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
         let mut all = (Summary::default(), Vec::new());
         for worker in workers {
-            let (total, failures) = worker.join().expect("a worker does not panic");
+            let (total, failures) = worker.join().expect("no worker panics");
             all.0 = all.0.plus(total);
             all.1.extend(failures);
         }

@@ -210,7 +210,7 @@ impl Disk {
                 | DeadReason::Expired
                 | DeadReason::UnsafeDestination => delivery.disable(now),
             })
-            .expect("what waits can be failed");
+            .expect("a waiting delivery can be failed");
         }
         ids
     }
@@ -268,7 +268,7 @@ impl Disk {
         assert_ne!(
             status,
             Status::InProgress,
-            "what is being sent is not written down as such"
+            "deliveries in progress are never stored"
         );
         if let Some(at) = delivery.wanted_at() {
             let waiting = self.waiting.entry(facts.endpoint).or_default();

@@ -1,4 +1,8 @@
 //! The ledger's records of deliveries and endpoints.
+//!
+//! [`DeliveryRecord`] counts what happened to a delivery: attempts sent, results received, results recorded, faults
+//! that excuse a missing one. [`EndpointRecord`] holds what limits an endpoint: settings, status, breaker, attempts
+//! in flight. Both are kept from observations alone, never from the state of the dispatcher.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -40,9 +44,9 @@ pub(crate) struct EndpointRecord {
     pub(crate) watched: bool,
     pub(crate) shut: bool,
     pub(crate) tripped: bool,
-    pub(crate) probe_out: bool,
+    pub(crate) probe_in_flight: bool,
     pub(crate) quiet_until_ms: u64,
-    pub(crate) in_air: u32,
+    pub(crate) in_flight: u32,
     pub(crate) sends_ms: VecDeque<u64>,
     pub(crate) recovered_ms: Option<u64>,
     pub(crate) sends_since_recovery: u32,
@@ -58,9 +62,9 @@ impl EndpointRecord {
             watched: site.watched,
             shut: false,
             tripped: false,
-            probe_out: false,
+            probe_in_flight: false,
             quiet_until_ms: 0,
-            in_air: 0,
+            in_flight: 0,
             sends_ms: VecDeque::new(),
             recovered_ms: None,
             sends_since_recovery: 0,

@@ -32,8 +32,8 @@ const WAVE_NOMINAL: Span = Span::from_secs(10);
 /// Checks the guarantees during a simulation.
 #[derive(Debug)]
 pub struct Ledger {
-    accounts: BTreeMap<DeliveryId, DeliveryRecord>,
-    books: BTreeMap<EndpointId, EndpointRecord>,
+    delivery_records: BTreeMap<DeliveryId, DeliveryRecord>,
+    endpoint_records: BTreeMap<EndpointId, EndpointRecord>,
     keys: BTreeMap<u64, EventId>,
     delays_ms: BTreeMap<(EndpointId, u32, u64), Vec<u64>>,
     undisturbed_since_ms: u64,
@@ -47,8 +47,8 @@ impl Ledger {
     /// Creates an empty ledger for these endpoints.
     pub fn new(sites: &[Site]) -> Ledger {
         Ledger {
-            accounts: BTreeMap::new(),
-            books: sites
+            delivery_records: BTreeMap::new(),
+            endpoint_records: sites
                 .iter()
                 .map(|site| (site.endpoint, EndpointRecord::of(site)))
                 .collect(),
@@ -69,7 +69,7 @@ impl Ledger {
 
     /// Returns the number of accepted deliveries.
     pub fn accepted_count(&self) -> usize {
-        self.accounts.len()
+        self.delivery_records.len()
     }
 
     /// Returns the number of attempts.
@@ -92,16 +92,16 @@ impl Ledger {
         }
     }
 
-    fn account(&mut self, id: DeliveryId) -> &mut DeliveryRecord {
-        self.accounts
+    fn delivery_record(&mut self, id: DeliveryId) -> &mut DeliveryRecord {
+        self.delivery_records
             .get_mut(&id)
-            .expect("only what was accepted is dealt with")
+            .expect("the delivery was accepted")
     }
 
-    fn book(&mut self, endpoint: EndpointId) -> &mut EndpointRecord {
-        self.books
+    fn endpoint_record(&mut self, endpoint: EndpointId) -> &mut EndpointRecord {
+        self.endpoint_records
             .get_mut(&endpoint)
-            .expect("every endpoint has a book")
+            .expect("the ledger has a record of every endpoint")
     }
 
     /// An event with this idempotency key was acknowledged.
@@ -115,8 +115,8 @@ impl Ledger {
     /// A delivery was persisted.
     pub fn accepted(&mut self, delivery: &Delivery) {
         let facts = delivery.facts();
-        let settled_under = self.book(facts.endpoint).settings.clone();
-        let account = DeliveryRecord {
+        let settled_under = self.endpoint_record(facts.endpoint).settings.clone();
+        let delivery_record = DeliveryRecord {
             settled_under,
             ended: None,
             endpoint: facts.endpoint,
@@ -131,15 +131,15 @@ impl Ledger {
             replayed: false,
             handed_over_ms: None,
         };
-        self.accounts.insert(facts.id, account);
+        self.delivery_records.insert(facts.id, delivery_record);
     }
 
     /// A due delivery was handed over to the dispatcher.
     pub fn handed_over(&mut self, id: DeliveryId, at_ms: u64) {
-        let account = self.account(id);
+        let delivery_record = self.delivery_record(id);
         // The first attempt may already have been made, if the dispatcher fetched the delivery from the disk.
-        if account.sends == 0 {
-            account.handed_over_ms = Some(at_ms);
+        if delivery_record.sends == 0 {
+            delivery_record.handed_over_ms = Some(at_ms);
         }
     }
 
@@ -169,7 +169,7 @@ impl Ledger {
         let id = attempt.delivery;
         let row = disk
             .delivery(id)
-            .expect("only what is on disk is sent")
+            .expect("a delivery that is sent is in the store")
             .clone();
         let latest_wall = self.latest_wall;
         match row.wanted_at() {
@@ -188,17 +188,17 @@ impl Ledger {
             }
         }
         let undisturbed_since_ms = self.undisturbed_since_ms;
-        let account = self.account(id);
-        account.sends += 1;
-        let twice = std::mem::replace(&mut account.under_way, true);
-        let handed_over_ms = account.handed_over_ms.take();
+        let delivery_record = self.delivery_record(id);
+        delivery_record.sends += 1;
+        let twice = std::mem::replace(&mut delivery_record.under_way, true);
+        let handed_over_ms = delivery_record.handed_over_ms.take();
         self.expect(!twice, Oracle::OneAtATime, || {
             format!("{id} is under way already")
         });
         self.check_order(&row, disk);
         self.check_gate(attempt, at_ms);
         if let Some(from_ms) = handed_over_ms
-            && self.book(attempt.endpoint).watched
+            && self.endpoint_record(attempt.endpoint).watched
             && from_ms >= undisturbed_since_ms
         {
             let waited_ms = at_ms - from_ms;
@@ -212,12 +212,12 @@ impl Ledger {
 
     fn check_order(&mut self, row: &Delivery, disk: &Disk) {
         let facts = row.facts();
-        let ordered = self.book(facts.endpoint).settings.ordered;
+        let ordered = self.endpoint_record(facts.endpoint).settings.ordered;
         let Some(key) = facts.ordering.filter(|_| ordered) else {
             return;
         };
         // A replay intentionally sends an old delivery again after younger ones.
-        if self.account(facts.id).replayed {
+        if self.delivery_record(facts.id).replayed {
             return;
         }
         let older: Vec<DeliveryId> = disk
@@ -225,7 +225,7 @@ impl Ledger {
             .take_while(|id| *id < facts.id)
             .collect();
         for id in older {
-            let replayed = self.account(id).replayed;
+            let replayed = self.delivery_record(id).replayed;
             self.expect(replayed, Oracle::InOrder, || {
                 format!("{} was sent before {id}", facts.id)
             });
@@ -234,61 +234,63 @@ impl Ledger {
 
     fn check_gate(&mut self, attempt: &Attempt, at_ms: u64) {
         let endpoint = attempt.endpoint;
-        let book = self.book(endpoint);
-        book.in_air += 1;
-        book.sends_ms.push_back(at_ms);
-        while book
+        let endpoint_record = self.endpoint_record(endpoint);
+        endpoint_record.in_flight += 1;
+        endpoint_record.sends_ms.push_back(at_ms);
+        while endpoint_record
             .sends_ms
             .front()
             .is_some_and(|sent| sent + 1_000 <= at_ms)
         {
-            book.sends_ms.pop_front();
+            endpoint_record.sends_ms.pop_front();
         }
-        if book
+        if endpoint_record
             .recovered_ms
             .is_some_and(|recovered| at_ms < recovered + 1_000)
         {
-            book.sends_since_recovery += 1;
+            endpoint_record.sends_since_recovery += 1;
         }
         let probe = attempt.trigger == Trigger::Probe;
-        let one_probe = if book.tripped {
-            probe && !std::mem::replace(&mut book.probe_out, true)
+        let one_probe = if endpoint_record.tripped {
+            probe && !std::mem::replace(&mut endpoint_record.probe_in_flight, true)
         } else {
             !probe
         };
-        let book = book.clone();
-        let rate = book.settings.rate;
+        let endpoint_record = endpoint_record.clone();
+        let rate = endpoint_record.settings.rate;
         let most = rate.per_second + f64::from(rate.burst);
-        self.expect(!book.shut, Oracle::NothingAfterStatusChange, || {
-            format!("{} was sent to {endpoint}, which is shut", attempt.delivery)
-        });
         self.expect(
-            book.in_air <= book.settings.max_in_flight,
-            Oracle::WithinTheWindow,
-            || format!("{} in flight to {endpoint}", book.in_air),
+            !endpoint_record.shut,
+            Oracle::NothingAfterStatusChange,
+            || format!("{} was sent to {endpoint}, which is shut", attempt.delivery),
         );
-        let of_tenant = self.in_air_of(&book.tenant);
-        let most_of_tenant = book.settings.tenant_in_flight;
+        self.expect(
+            endpoint_record.in_flight <= endpoint_record.settings.max_in_flight,
+            Oracle::WithinTheWindow,
+            || format!("{} in flight to {endpoint}", endpoint_record.in_flight),
+        );
+        let of_tenant = self.in_flight_of(&endpoint_record.tenant);
+        let most_of_tenant = endpoint_record.settings.tenant_in_flight;
         self.expect(
             most_of_tenant.is_none_or(|most| of_tenant <= most),
             Oracle::WithinTheTenant,
-            || format!("{of_tenant} in flight of {}", book.tenant),
+            || format!("{of_tenant} in flight of {}", endpoint_record.tenant),
         );
         self.expect(
-            book.sends_ms.len() as f64 <= most,
+            endpoint_record.sends_ms.len() as f64 <= most,
             Oracle::WithinTheRate,
             || {
                 format!(
                     "{} within a second to {endpoint}, {most} allowed",
-                    book.sends_ms.len()
+                    endpoint_record.sends_ms.len()
                 )
             },
         );
-        let gentle = f64::from(book.sends_since_recovery) <= rate.per_second + 1.0;
+        let gentle = f64::from(endpoint_record.sends_since_recovery) <= rate.per_second + 1.0;
         self.expect(gentle, Oracle::GentleRecovery, || {
             format!(
                 "{} to {endpoint} in the second it recovered",
-                book.sends_since_recovery
+                endpoint_record.sends_since_recovery
             )
         });
         self.expect(one_probe, Oracle::OneProbe, || {
@@ -298,53 +300,58 @@ impl Ledger {
             )
         });
         self.expect(
-            book.quiet_until_ms <= at_ms,
+            endpoint_record.quiet_until_ms <= at_ms,
             Oracle::RetryAfterIsHonoured,
             || {
                 format!(
                     "{endpoint} asked for quiet until {} ms",
-                    book.quiet_until_ms
+                    endpoint_record.quiet_until_ms
                 )
             },
         );
     }
 
     /// Returns the number of a tenant's attempts in flight, over all its endpoints.
-    fn in_air_of(&self, tenant: &TenantId) -> u32 {
-        let books = self.books.values();
-        let theirs = books.filter(|book| book.tenant == *tenant);
-        theirs.map(|book| book.in_air).sum()
+    fn in_flight_of(&self, tenant: &TenantId) -> u32 {
+        let endpoint_records = self.endpoint_records.values();
+        let theirs = endpoint_records.filter(|endpoint_record| endpoint_record.tenant == *tenant);
+        theirs
+            .map(|endpoint_record| endpoint_record.in_flight)
+            .sum()
     }
 
     /// An attempt ended at the receiver.
     pub fn landed(&mut self, attempt: &Attempt) {
-        let book = self.book(attempt.endpoint);
-        book.in_air -= 1;
+        let endpoint_record = self.endpoint_record(attempt.endpoint);
+        endpoint_record.in_flight -= 1;
         if attempt.trigger == Trigger::Probe {
-            book.probe_out = false;
+            endpoint_record.probe_in_flight = false;
         }
     }
 
     /// The process received this outcome.
     pub fn result(&mut self, attempt: &Attempt, outcome: Outcome, at_ms: u64) {
-        let settings = self.book(attempt.endpoint).settings.clone();
-        let account = self.account(attempt.delivery);
-        account.results += 1;
-        account.settled_under = settings;
-        let book = self.book(attempt.endpoint);
-        if let Classification::Failure(failure) = classify(outcome, &book.settings.policy.rules)
+        let settings = self.endpoint_record(attempt.endpoint).settings.clone();
+        let delivery_record = self.delivery_record(attempt.delivery);
+        delivery_record.results += 1;
+        delivery_record.settled_under = settings;
+        let endpoint_record = self.endpoint_record(attempt.endpoint);
+        if let Classification::Failure(failure) =
+            classify(outcome, &endpoint_record.settings.policy.rules)
             && let Some(asked) = failure.retry_after
         {
-            let asked_ms = asked.min(book.settings.retry_after_cap).as_millis();
-            book.quiet_until_ms = book.quiet_until_ms.max(at_ms + asked_ms);
+            let asked_ms = asked
+                .min(endpoint_record.settings.retry_after_cap)
+                .as_millis();
+            endpoint_record.quiet_until_ms = endpoint_record.quiet_until_ms.max(at_ms + asked_ms);
         }
     }
 
     /// The attempt runner crashed: the missing record of this attempt is excused.
     pub fn excused(&mut self, attempt: &Attempt) {
-        let account = self.account(attempt.delivery);
-        account.excuses += 1;
-        account.under_way = false;
+        let delivery_record = self.delivery_record(attempt.delivery);
+        delivery_record.excuses += 1;
+        delivery_record.under_way = false;
     }
 
     /// A record of an attempt was written.
@@ -352,45 +359,52 @@ impl Ledger {
         let after = &record.delivery;
         let (id, endpoint) = (after.id(), after.facts().endpoint);
         self.check_terminal(before, after);
-        let account = self.account(id);
-        account.under_way = false;
-        account.recorded += 1;
-        account.spent += 1;
-        account.last_write = Some((epoch, after.facts().attempts));
-        account.ended = Some(after.state()).filter(|_| after.status().is_terminal());
-        let account = account.clone();
-        let book = self.book(endpoint);
+        let delivery_record = self.delivery_record(id);
+        delivery_record.under_way = false;
+        delivery_record.recorded += 1;
+        delivery_record.spent += 1;
+        delivery_record.last_write = Some((epoch, after.facts().attempts));
+        delivery_record.ended = Some(after.state()).filter(|_| after.status().is_terminal());
+        let delivery_record = delivery_record.clone();
+        let endpoint_record = self.endpoint_record(endpoint);
         if record.disable.is_some() {
-            book.shut = true;
+            endpoint_record.shut = true;
         }
-        let most = book.most_attempts;
-        let policy = &account.settled_under.policy;
-        self.expect(account.spent <= most, Oracle::AttemptsWithinPolicy, || {
-            format!("{id} has {} attempts, {most} allowed", account.spent)
-        });
+        let most = endpoint_record.most_attempts;
+        let policy = &delivery_record.settled_under.policy;
         self.expect(
-            account.recorded <= account.results,
+            delivery_record.spent <= most,
+            Oracle::AttemptsWithinPolicy,
+            || {
+                format!(
+                    "{id} has {} attempts, {most} allowed",
+                    delivery_record.spent
+                )
+            },
+        );
+        self.expect(
+            delivery_record.recorded <= delivery_record.results,
             Oracle::LocalFaultsCountNoAttempt,
             || {
                 format!(
                     "{id}: {} counted, {} came back",
-                    account.recorded, account.results
+                    delivery_record.recorded, delivery_record.results
                 )
             },
         );
         let Some(next_at) = record.settlement.next_attempt_at else {
             return;
         };
-        let give_up_at = account.give_up_at;
+        let give_up_at = delivery_record.give_up_at;
         self.expect(
             next_at <= give_up_at,
             Oracle::NoRetryBeyondTheDeadline,
             || format!("{id} retries at {next_at:?}, deadline {give_up_at:?}"),
         );
-        let nominal = policy.backoff.nominal(account.spent.max(1));
+        let nominal = policy.backoff.nominal(delivery_record.spent.max(1));
         let spread = policy.jitter != Jitter::None && nominal >= WAVE_NOMINAL;
         if spread && record.settlement.retry_after.is_none() {
-            let group = (endpoint, account.spent, nominal.as_millis());
+            let group = (endpoint, delivery_record.spent, nominal.as_millis());
             let delay = next_at.since(record.settlement.finished_at);
             self.delays_ms
                 .entry(group)
@@ -402,7 +416,7 @@ impl Ledger {
     /// A record of an attempt was refused as superseded.
     pub fn superseded(&mut self, epoch: Epoch, record: &AttemptRecord) {
         let (id, attempts) = (record.delivery.id(), record.delivery.facts().attempts);
-        let repeated = self.account(id).last_write == Some((epoch, attempts));
+        let repeated = self.delivery_record(id).last_write == Some((epoch, attempts));
         self.expect(repeated, Oracle::EveryResultIsKept, || {
             format!("attempt {attempts} of {id} came back, but its row had moved on")
         });
@@ -423,76 +437,81 @@ impl Ledger {
     /// A waiting delivery was ended by a sweep.
     pub fn swept(&mut self, before: &Delivery, after: &Delivery) {
         self.check_terminal(before, after);
-        self.account(after.id()).ended = Some(after.state());
+        self.delivery_record(after.id()).ended = Some(after.state());
     }
 
     /// A pause, disable or delete was acknowledged.
     pub fn shut(&mut self, endpoint: EndpointId) {
-        self.book(endpoint).shut = true;
+        self.endpoint_record(endpoint).shut = true;
     }
 
     /// An endpoint was enabled, which also closes its breaker.
     pub fn opened(&mut self, endpoint: EndpointId, at_ms: u64) {
-        let book = self.book(endpoint);
-        let was_away = book.shut || book.tripped;
-        book.shut = false;
-        book.tripped = false;
-        book.probe_out = false;
-        book.quiet_until_ms = 0;
+        let endpoint_record = self.endpoint_record(endpoint);
+        let was_away = endpoint_record.shut || endpoint_record.tripped;
+        endpoint_record.shut = false;
+        endpoint_record.tripped = false;
+        endpoint_record.probe_in_flight = false;
+        endpoint_record.quiet_until_ms = 0;
         if was_away {
-            book.recovered_ms = Some(at_ms);
-            book.sends_since_recovery = 0;
+            endpoint_record.recovered_ms = Some(at_ms);
+            endpoint_record.sends_since_recovery = 0;
         }
     }
 
     /// The endpoint's breaker tripped.
     pub fn tripped(&mut self, endpoint: EndpointId) {
-        self.book(endpoint).tripped = true;
+        self.endpoint_record(endpoint).tripped = true;
     }
 
     /// The endpoint's breaker closed.
     pub fn recovered(&mut self, endpoint: EndpointId, at_ms: u64) {
-        let book = self.book(endpoint);
-        book.tripped = false;
-        book.recovered_ms = Some(at_ms);
-        book.sends_since_recovery = 0;
+        let endpoint_record = self.endpoint_record(endpoint);
+        endpoint_record.tripped = false;
+        endpoint_record.recovered_ms = Some(at_ms);
+        endpoint_record.sends_since_recovery = 0;
     }
 
     /// The endpoint's settings were changed.
     pub fn edited(&mut self, endpoint: EndpointId, settings: Arc<LaneSettings>) {
-        let book = self.book(endpoint);
-        book.most_attempts = book.most_attempts.max(settings.policy.max_attempts);
-        book.settings = settings;
+        let endpoint_record = self.endpoint_record(endpoint);
+        endpoint_record.most_attempts = endpoint_record
+            .most_attempts
+            .max(settings.policy.max_attempts);
+        endpoint_record.settings = settings;
     }
 
     /// A delivery was replayed, which starts a new round.
     pub fn replayed(&mut self, delivery: &Delivery) {
         let give_up_at = delivery.facts().give_up_at;
-        let account = self.account(delivery.id());
-        account.spent = 0;
-        account.ended = None;
-        account.replayed = true;
-        account.give_up_at = give_up_at;
+        let delivery_record = self.delivery_record(delivery.id());
+        delivery_record.spent = 0;
+        delivery_record.ended = None;
+        delivery_record.replayed = true;
+        delivery_record.give_up_at = give_up_at;
     }
 
     /// The process crashed. Attempts in flight are excused.
     pub fn crashed(&mut self) {
-        for account in self.accounts.values_mut() {
-            if std::mem::take(&mut account.under_way) {
-                account.excuses += 1;
+        for delivery_record in self.delivery_records.values_mut() {
+            if std::mem::take(&mut delivery_record.under_way) {
+                delivery_record.excuses += 1;
             }
-            account.handed_over_ms = None;
+            delivery_record.handed_over_ms = None;
         }
-        for book in self.books.values_mut() {
-            book.in_air = 0;
-            book.probe_out = false;
-            book.quiet_until_ms = 0;
+        for endpoint_record in self.endpoint_records.values_mut() {
+            endpoint_record.in_flight = 0;
+            endpoint_record.probe_in_flight = false;
+            endpoint_record.quiet_until_ms = 0;
         }
     }
 
     /// The process reported that it has drained.
     pub fn stopped(&mut self) {
-        let left = self.accounts.iter().find(|(_, account)| account.under_way);
+        let left = self
+            .delivery_records
+            .iter()
+            .find(|(_, delivery_record)| delivery_record.under_way);
         let left = left.map(|(id, _)| *id);
         self.expect(left.is_none(), Oracle::CleanStop, || {
             format!("{left:?} was left over")
@@ -512,29 +531,35 @@ impl Ledger {
             } else {
                 quiet.as_millis()
             };
-            let book = self.book(*endpoint);
-            book.tripped = row.health.trip.is_some();
-            book.quiet_until_ms = at_ms + quiet_ms;
+            let endpoint_record = self.endpoint_record(*endpoint);
+            endpoint_record.tripped = row.health.trip.is_some();
+            endpoint_record.quiet_until_ms = at_ms + quiet_ms;
         }
     }
 
     /// Makes the final checks at the end of the run.
     pub fn close(&mut self, disk: &Disk) {
-        let accounts = std::mem::take(&mut self.accounts);
-        for (id, account) in &accounts {
-            let kept = account.sends <= account.recorded + account.excuses;
+        let delivery_records = std::mem::take(&mut self.delivery_records);
+        for (id, delivery_record) in &delivery_records {
+            let kept = delivery_record.sends <= delivery_record.recorded + delivery_record.excuses;
             self.expect(kept, Oracle::EveryResultIsKept, || {
                 format!(
                     "{id} to {}: {} sent, {} recorded, {} excused",
-                    account.endpoint, account.sends, account.recorded, account.excuses
+                    delivery_record.endpoint,
+                    delivery_record.sends,
+                    delivery_record.recorded,
+                    delivery_record.excuses
                 )
             });
         }
-        for (id, account) in &accounts {
+        for (id, delivery_record) in &delivery_records {
             let state = disk.delivery(*id).map(Delivery::state);
-            let stays = account.ended.is_none() || account.ended == state;
+            let stays = delivery_record.ended.is_none() || delivery_record.ended == state;
             self.expect(stays, Oracle::TerminalStays, || {
-                format!("{id} ended as {:?} and is now {state:?}", account.ended)
+                format!(
+                    "{id} ended as {:?} and is now {state:?}",
+                    delivery_record.ended
+                )
             });
             let status = state.map(|state| state.status());
             let ended = status.is_some_and(Status::is_terminal);
@@ -542,7 +567,7 @@ impl Ledger {
                 format!("{id} is {status:?}")
             });
         }
-        self.accounts = accounts;
+        self.delivery_records = delivery_records;
         self.check_waves();
     }
 

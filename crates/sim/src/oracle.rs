@@ -1,4 +1,8 @@
 //! The oracles: checks of guarantees that must hold under all faults.
+//!
+//! Each [`Oracle`] is one guarantee of the core. The letters are those of the list of guarantees in the
+//! documentation. [`Broken`] is a violated guarantee with the observation that violates it. The ledger decides
+//! which oracle has failed; the mutations prove that each of them can fail.
 
 /// A guarantee that the simulator checks, marked with its letter in the design.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

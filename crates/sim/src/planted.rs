@@ -153,9 +153,32 @@ impl Mutation {
     }
 
     fn tamper_introduction(self, introduction: EndpointSnapshot) -> EndpointSnapshot {
-        let settings = (*introduction.settings).clone();
+        if self == Mutation::ForgetsTheTrip {
+            let health = Health {
+                trip: None,
+                ..introduction.health
+            };
+            return EndpointSnapshot {
+                health,
+                ..introduction
+            };
+        }
+        if self == Mutation::Unfair {
+            let tenant = "everybody".parse().expect("the tenant name is valid");
+            return EndpointSnapshot {
+                tenant,
+                ..introduction
+            };
+        }
+        EndpointSnapshot {
+            settings: Arc::new(self.tamper_settings((*introduction.settings).clone())),
+            ..introduction
+        }
+    }
+
+    fn tamper_settings(self, settings: LaneSettings) -> LaneSettings {
         let policy = settings.policy.clone();
-        let tampered = match self {
+        match self {
             Mutation::WindowOffByOne => LaneSettings {
                 max_in_flight: settings.max_in_flight + 1,
                 ..settings
@@ -196,25 +219,9 @@ impl Mutation {
                 },
                 ..settings
             },
-            Mutation::ForgetsTheTrip => {
-                let trip = None;
-                let health = Health {
-                    trip,
-                    ..introduction.health
-                };
-                return EndpointSnapshot {
-                    health,
-                    ..introduction
-                };
-            }
-            Mutation::Unfair => {
-                let tenant = "everybody".parse().expect("a name");
-                return EndpointSnapshot {
-                    tenant,
-                    ..introduction
-                };
-            }
-            Mutation::ResultLost
+            Mutation::ForgetsTheTrip
+            | Mutation::Unfair
+            | Mutation::ResultLost
             | Mutation::NeverProbes
             | Mutation::RetryAfterDeadline
             | Mutation::CountsOurFaults
@@ -229,10 +236,6 @@ impl Mutation {
             | Mutation::RetriesEarly
             | Mutation::DrainsTooSoon
             | Mutation::OverwritesTheEnd => settings,
-        };
-        EndpointSnapshot {
-            settings: Arc::new(tampered),
-            ..introduction
         }
     }
 

@@ -1,4 +1,8 @@
 //! Simulated receivers, healthy and faulty.
+//!
+//! A [`Receiver`] answers requests according to its [`Behaviour`]: fast, slow, flapping, throttling, hanging, and
+//! so on. [`Receiver::answer`] returns the duration and outcome of one request. When the fault phase ends,
+//! [`Receiver::heal`] makes it healthy, unless its answers are not a fault (410, refused payloads).
 
 use posthaste_core::classify::{Fault, HttpStatus, Outcome};
 use posthaste_core::dice::Dice;
@@ -9,7 +13,7 @@ pub const TIMEOUT_MS: u64 = 30_000;
 
 /// The behaviour of a receiver until the recovery phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Climate {
+pub enum Behaviour {
     /// Accepts everything, quickly.
     Healthy,
     /// Accepts everything, after seconds.
@@ -58,16 +62,16 @@ pub enum Climate {
 /// One receiver.
 #[derive(Clone, Debug)]
 pub struct Receiver {
-    climate: Climate,
+    behaviour: Behaviour,
     second: u64,
     taken: u64,
 }
 
 impl Receiver {
     /// Creates a receiver with this behaviour.
-    pub fn new(climate: Climate) -> Receiver {
+    pub fn new(behaviour: Behaviour) -> Receiver {
         Receiver {
-            climate,
+            behaviour,
             second: 0,
             taken: 0,
         }
@@ -75,34 +79,34 @@ impl Receiver {
 
     /// Makes it healthy. A receiver that rejects payloads or answers 410 stays that way: that is not a fault.
     pub fn heal(&mut self) {
-        match self.climate {
-            Climate::Gone { .. } | Climate::Refusing => {}
-            Climate::Healthy
-            | Climate::Slow
-            | Climate::Flapping { .. }
-            | Climate::Throttling { .. }
-            | Climate::Unavailable { .. }
-            | Climate::NotFound
-            | Climate::Hanging
-            | Climate::Resetting
-            | Climate::Down { .. }
-            | Climate::Random => self.climate = Climate::Healthy,
+        match self.behaviour {
+            Behaviour::Gone { .. } | Behaviour::Refusing => {}
+            Behaviour::Healthy
+            | Behaviour::Slow
+            | Behaviour::Flapping { .. }
+            | Behaviour::Throttling { .. }
+            | Behaviour::Unavailable { .. }
+            | Behaviour::NotFound
+            | Behaviour::Hanging
+            | Behaviour::Resetting
+            | Behaviour::Down { .. }
+            | Behaviour::Random => self.behaviour = Behaviour::Healthy,
         }
     }
 
     /// Returns the duration in milliseconds and the outcome of a request at this time.
     pub fn answer(&mut self, at_ms: u64, dice: &mut Dice) -> (u64, Outcome) {
         let quick = dice.between(5, 60);
-        match self.climate {
-            Climate::Healthy => (quick, status(200)),
-            Climate::Slow => (dice.between(2_000, 25_000), status(202)),
-            Climate::Flapping { turn_ms } if (at_ms / turn_ms).is_multiple_of(2) => {
+        match self.behaviour {
+            Behaviour::Healthy => (quick, status(200)),
+            Behaviour::Slow => (dice.between(2_000, 25_000), status(202)),
+            Behaviour::Flapping { turn_ms } if (at_ms / turn_ms).is_multiple_of(2) => {
                 (quick, status(200))
             }
-            Climate::Flapping { .. } => (quick, status(502)),
-            Climate::Gone { from_ms } if at_ms >= from_ms => (quick, status(410)),
-            Climate::Gone { .. } => (quick, status(200)),
-            Climate::Throttling {
+            Behaviour::Flapping { .. } => (quick, status(502)),
+            Behaviour::Gone { from_ms } if at_ms >= from_ms => (quick, status(410)),
+            Behaviour::Gone { .. } => (quick, status(200)),
+            Behaviour::Throttling {
                 per_second,
                 retry_after,
             } => {
@@ -117,23 +121,23 @@ impl Receiver {
                     (quick, status(200))
                 }
             }
-            Climate::Unavailable { retry_after } if dice.chance(1, 10) => {
+            Behaviour::Unavailable { retry_after } if dice.chance(1, 10) => {
                 (quick, with_retry_after(503, Some(retry_after)))
             }
-            Climate::Unavailable { .. } => (quick, status(200)),
-            Climate::Refusing => (quick, status(*dice.pick(&[400, 401, 403, 422, 301]))),
-            Climate::NotFound => (quick, status(404)),
-            Climate::Hanging => (TIMEOUT_MS, Outcome::Failed(Fault::Timeout)),
-            Climate::Resetting if dice.chance(1, 3) => {
+            Behaviour::Unavailable { .. } => (quick, status(200)),
+            Behaviour::Refusing => (quick, status(*dice.pick(&[400, 401, 403, 422, 301]))),
+            Behaviour::NotFound => (quick, status(404)),
+            Behaviour::Hanging => (TIMEOUT_MS, Outcome::Failed(Fault::Timeout)),
+            Behaviour::Resetting if dice.chance(1, 3) => {
                 let fault = *dice.pick(&[Fault::Connection, Fault::Tls, Fault::Dns]);
                 (quick, Outcome::Failed(fault))
             }
-            Climate::Resetting => (quick, status(200)),
-            Climate::Down { from_ms, until_ms } if (from_ms..until_ms).contains(&at_ms) => {
+            Behaviour::Resetting => (quick, status(200)),
+            Behaviour::Down { from_ms, until_ms } if (from_ms..until_ms).contains(&at_ms) => {
                 (quick, Outcome::Failed(Fault::Connection))
             }
-            Climate::Down { .. } => (quick, status(204)),
-            Climate::Random => (dice.between(1, TIMEOUT_MS), mad(dice)),
+            Behaviour::Down { .. } => (quick, status(204)),
+            Behaviour::Random => (dice.between(1, TIMEOUT_MS), random_outcome(dice)),
         }
     }
 }
@@ -144,12 +148,12 @@ fn status(code: u16) -> Outcome {
 
 fn with_retry_after(code: u16, retry_after: Option<Span>) -> Outcome {
     Outcome::Answered {
-        status: HttpStatus::new(code).expect("a status"),
+        status: HttpStatus::new(code).expect("the status code is valid"),
         retry_after,
     }
 }
 
-fn mad(dice: &mut Dice) -> Outcome {
+fn random_outcome(dice: &mut Dice) -> Outcome {
     if dice.chance(1, 4) {
         return Outcome::Failed(*dice.pick(&Fault::ALL));
     }
@@ -157,7 +161,7 @@ fn mad(dice: &mut Dice) -> Outcome {
     let code = match dice.between(100, 599) as u16 {
         410 => 500,
         code @ (100..410 | 411..600) => code,
-        0..100 | 600.. => unreachable!("statuses are 100 to 599"),
+        0..100 | 600.. => unreachable!("the drawn status is between 100 and 599"),
     };
     let asked = dice
         .chance(1, 5)

@@ -1,4 +1,8 @@
 //! The scenario of a seed: endpoints, traffic and faults.
+//!
+//! [`SimScenario::draw`] generates everything that is fixed before a run: the endpoints with their settings and
+//! receivers ([`Site`]), the number of events and operator actions, and the fault rates ([`Faults`]). The same seed
+//! always gives the same scenario. One scenario in four has no faults.
 
 use std::sync::Arc;
 
@@ -8,10 +12,10 @@ use posthaste_core::lane::{LaneSettings, RateLimit};
 use posthaste_core::policy::{Backoff, Jitter, Preset, RetryPolicy};
 use posthaste_core::time::Span;
 
-use crate::receiver::Climate;
+use crate::receiver::Behaviour;
 
 /// Duration of the fault phase, in milliseconds.
-pub const STORM_MS: u64 = 2 * 60 * 60 * 1_000;
+pub const FAULT_PHASE_MS: u64 = 2 * 60 * 60 * 1_000;
 /// Duration of the recovery phase after it, in which every delivery must end, in milliseconds.
 pub const RECOVERY_PHASE_MS: u64 = 14 * 24 * 60 * 60 * 1_000;
 const MINUTE_MS: u64 = 60_000;
@@ -28,7 +32,7 @@ pub struct Site {
     /// The endpoint's limits and retry policy.
     pub settings: Arc<LaneSettings>,
     /// The behaviour of its receiver.
-    pub climate: Climate,
+    pub behaviour: Behaviour,
     /// The endpoint is healthy and is never changed by the workload. Other endpoints must not affect it.
     pub watched: bool,
 }
@@ -76,7 +80,7 @@ impl SimScenario {
     /// strictly. In one of four, the endpoints have large limits and are slow enough to use all attempt slots.
     /// Some tenants have an in-flight limit.
     pub fn draw(dice: &mut Dice) -> SimScenario {
-        let calm = dice.chance(1, 4);
+        let no_faults = dice.chance(1, 4);
         let greedy = dice.chance(1, 4);
         let others = dice.between(2, 10) as u128;
         let caps = [(); TENANTS].map(|()| dice.chance(1, 3).then(|| dice.between(1, 12) as u32));
@@ -88,7 +92,7 @@ impl SimScenario {
             interventions: dice.between(0, 40) as u32,
             max_flights: dice.between(48, 96) as usize,
             ready_per_lane: dice.between(1, 12) as usize,
-            faults: if calm {
+            faults: if no_faults {
                 Faults::default()
             } else {
                 faults(dice)
@@ -120,9 +124,9 @@ fn faults(dice: &mut Dice) -> Faults {
 fn watched_site() -> Site {
     Site {
         endpoint: EndpointId(0),
-        tenant: "watched".parse().expect("a name"),
+        tenant: "watched".parse().expect("the tenant name is valid"),
         settings: Arc::new(LaneSettings::default()),
-        climate: Climate::Healthy,
+        behaviour: Behaviour::Healthy,
         watched: true,
     }
 }
@@ -145,12 +149,12 @@ fn site(number: u128, greedy: bool, caps: &[Option<u32>; TENANTS], dice: &mut Di
     };
     Site {
         endpoint: EndpointId(number),
-        tenant: tenant.parse().expect("a name"),
+        tenant: tenant.parse().expect("the tenant name is valid"),
         settings: Arc::new(settings),
-        climate: if greedy && dice.chance(1, 2) {
-            Climate::Slow
+        behaviour: if greedy && dice.chance(1, 2) {
+            Behaviour::Slow
         } else {
-            climate(dice)
+            behaviour(dice)
         },
         watched: false,
     }
@@ -193,29 +197,29 @@ pub fn policy(dice: &mut Dice) -> RetryPolicy {
     }
 }
 
-fn climate(dice: &mut Dice) -> Climate {
-    let from_ms = dice.between(0, STORM_MS);
+fn behaviour(dice: &mut Dice) -> Behaviour {
+    let from_ms = dice.between(0, FAULT_PHASE_MS);
     let retry_after = Span::from_secs(dice.between(1, 900));
     match dice.between(0, 12) {
-        0 | 1 => Climate::Healthy,
-        2 => Climate::Slow,
-        3 => Climate::Flapping {
+        0 | 1 => Behaviour::Healthy,
+        2 => Behaviour::Slow,
+        3 => Behaviour::Flapping {
             turn_ms: dice.between(MINUTE_MS, 20 * MINUTE_MS),
         },
-        4 => Climate::Gone { from_ms },
-        5 => Climate::Throttling {
+        4 => Behaviour::Gone { from_ms },
+        5 => Behaviour::Throttling {
             per_second: dice.between(1, 10),
             retry_after: dice.chance(1, 2).then_some(retry_after),
         },
-        6 => Climate::Unavailable { retry_after },
-        7 => Climate::Refusing,
-        8 => Climate::NotFound,
-        9 => Climate::Hanging,
-        10 => Climate::Resetting,
-        11 => Climate::Down {
+        6 => Behaviour::Unavailable { retry_after },
+        7 => Behaviour::Refusing,
+        8 => Behaviour::NotFound,
+        9 => Behaviour::Hanging,
+        10 => Behaviour::Resetting,
+        11 => Behaviour::Down {
             from_ms,
             until_ms: from_ms + 60 * MINUTE_MS,
         },
-        12.. => Climate::Random,
+        12.. => Behaviour::Random,
     }
 }

@@ -1,14 +1,18 @@
 //! Checks of the cluster oracles.
+//!
+//! Each function checks one [`ClusterOracle`] against the state of all nodes and the table. Single ownership is
+//! checked after every change that can allow a node to send. Ownership of all shards and balance are checked at
+//! certain times, when the cluster must have settled.
 
 use posthaste_core::cluster::Shard;
 
-use super::{CheckResult, ClusterMutation, ClusterOracle, LATEST_MS, STORM_MS, World};
+use super::{CheckResult, ClusterMutation, ClusterOracle, FAULT_PHASE_MS, LATEST_MS, World};
 
 impl World {
     /// Checks that at most one node may send for each shard. Called after every change that can allow a node to
     /// send.
-    pub(super) fn judge_one_owner(&self) -> CheckResult {
-        let now_ms = self.events.now_ms();
+    pub(super) fn check_one_owner(&self) -> CheckResult {
+        let now_ms = self.event_queue.now_ms();
         let mut owners = [None; 256];
         for (at, node) in self.nodes.iter().enumerate() {
             let late = node.clock(now_ms) >= node.end_by;
@@ -29,13 +33,13 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn judge_leave(&mut self, at: usize) -> CheckResult {
+    pub(super) fn check_leave(&mut self, at: usize) -> CheckResult {
         let node = &mut self.nodes[at];
         node.retired = true;
         // During the fault phase a node may have to leave without deregistering.
-        let calm = self.events.now_ms() >= STORM_MS + LATEST_MS;
+        let no_faults = self.event_queue.now_ms() >= FAULT_PHASE_MS + LATEST_MS;
         if let Some(number) = node.number
-            && calm
+            && no_faults
             && self.table.knows(number)
         {
             let detail = format!("node {at} has left as {number} and is still there");
@@ -45,8 +49,8 @@ impl World {
     }
 
     /// Checks that every shard is held by a running node with a valid lease.
-    pub(super) fn judge_owned(&self, when: &str) -> CheckResult {
-        let now_ms = self.events.now_ms();
+    pub(super) fn check_owned(&self, when: &str) -> CheckResult {
+        let now_ms = self.event_queue.now_ms();
         let missing: Vec<u16> = Shard::all()
             .filter(|shard| {
                 !self.nodes.iter().any(|node| {
@@ -60,11 +64,14 @@ impl World {
         if missing.is_empty() {
             return Ok(());
         }
-        let detail = format!("{when}, {} shards are nobody's: {missing:?}", missing.len());
+        let detail = format!(
+            "{when}, {} shards have no owner: {missing:?}",
+            missing.len()
+        );
         Err((ClusterOracle::SoonOwned, detail))
     }
 
-    pub(super) fn judge_balance(&self, when: &str) -> CheckResult {
+    pub(super) fn check_balance(&self, when: &str) -> CheckResult {
         let shares: Vec<usize> = self
             .nodes
             .iter()

@@ -7,11 +7,11 @@
 //! [`ClusterFailure`] if a [`ClusterOracle`] is violated.
 
 mod checks;
+mod mutations;
 mod node;
-mod planted;
 mod table;
 
-pub use planted::{ClusterMutation, ClusterOracle};
+pub use mutations::{ClusterMutation, ClusterOracle};
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ use self::table::Table;
 use posthaste_core::event_queue::EventQueue;
 
 /// Duration of the fault phase, in milliseconds.
-const STORM_MS: u64 = 90_000;
+const FAULT_PHASE_MS: u64 = 90_000;
 /// Maximum delay with which a timed-out request may still be executed.
 const LATEST_MS: u64 = 15_000;
 /// Maximum time until all shards are owned again: the lease and a few heartbeats.
@@ -126,7 +126,7 @@ enum Event {
 
 struct World {
     dice: Dice,
-    events: EventQueue<Event>,
+    event_queue: EventQueue<Event>,
     table: Table,
     nodes: Vec<Node>,
     bug: Option<ClusterMutation>,
@@ -144,7 +144,7 @@ impl World {
         let bells = dice.chance(3, 4);
         World {
             dice,
-            events: EventQueue::default(),
+            event_queue: EventQueue::default(),
             table: Table::new(bug),
             nodes: Vec::new(),
             bug,
@@ -164,21 +164,21 @@ impl World {
         if self.dice.chance(1, 3) {
             self.join(false)?;
         }
-        self.events.schedule(500, Event::Strike);
-        self.pass(STORM_MS)?;
+        self.event_queue.schedule(500, Event::Strike);
+        self.pass(FAULT_PHASE_MS)?;
         self.heal()?;
         self.settle("after the storm", true)?;
         self.join(true)?;
         self.settle("after a join", false)?;
         if let Some(victim) = self.pick(|node| node.works && node.stays) {
-            self.note(|| format!("calm: node {victim} dies"));
+            self.note(|| format!("recovery phase: node {victim} dies"));
             self.nodes[victim].crash();
             self.settle("after a death", false)?;
         }
         self.join(true)?;
         self.settle("after another join", false)?;
         if let Some(leaver) = self.pick(|node| node.works && node.stays) {
-            self.note(|| format!("calm: node {leaver} retires"));
+            self.note(|| format!("recovery phase: node {leaver} retires"));
             self.nodes[leaver].stays = false;
             self.tell(leaver, Input::Retire)?;
             self.settle("after a leave", false)?;
@@ -198,15 +198,15 @@ impl World {
         let origin = self.dice.between(0, 1_000_000);
         let parts_per_million = self.dice.between(0, 2_000) as i64 - 1_000;
         let mut node = Node::new(works, origin, parts_per_million, self.timings);
-        node.start(self.events.now_ms(), self.timings);
+        node.start(self.event_queue.now_ms(), self.timings);
         self.nodes.push(node);
         self.tell(self.nodes.len() - 1, Input::Tick)
     }
 
     /// Processes all events of the next `for_ms` milliseconds.
     fn pass(&mut self, for_ms: u64) -> CheckResult {
-        let until_ms = self.events.now_ms() + for_ms;
-        while let Some(event) = self.events.advance(until_ms) {
+        let until_ms = self.event_queue.now_ms() + for_ms;
+        while let Some(event) = self.event_queue.advance(until_ms) {
             self.happen(event)?;
         }
         Ok(())
@@ -246,7 +246,7 @@ impl World {
                         life,
                         holding,
                     };
-                    self.events.schedule(100, again);
+                    self.event_queue.schedule(100, again);
                     return Ok(());
                 }
                 self.nodes[node].held.remove(&holding);
@@ -257,7 +257,7 @@ impl World {
                     self.note(|| format!("node {node} thaws"));
                     self.nodes[node].frozen = false;
                     // It may immediately send for its shards, if its clock allows it.
-                    self.judge_one_owner()?;
+                    self.check_one_owner()?;
                     self.tell(node, Input::Tick)?;
                 }
                 Ok(())
@@ -296,7 +296,7 @@ impl World {
                     let life = self.nodes[victim].life;
                     self.nodes[victim].frozen = true;
                     let for_ms = self.dice.between(100, 12_000);
-                    self.events
+                    self.event_queue
                         .schedule(for_ms, Event::Thaw { node: victim, life });
                 }
             }
@@ -304,12 +304,12 @@ impl World {
                 if let Some(victim) = self.pick(|_| true) {
                     self.note(|| format!("node {victim} is cut off"));
                     let for_ms = self.dice.between(500, 10_000);
-                    self.nodes[victim].cut_off_until_ms = self.events.now_ms() + for_ms;
+                    self.nodes[victim].cut_off_until_ms = self.event_queue.now_ms() + for_ms;
                 }
             }
         }
         let next_ms = self.dice.between(200, 6_000);
-        self.events.schedule(next_ms, Event::Strike);
+        self.event_queue.schedule(next_ms, Event::Strike);
         Ok(())
     }
 
@@ -331,7 +331,7 @@ impl World {
 
     /// Passes an input to a node and executes its commands.
     fn tell(&mut self, at: usize, input: Input) -> CheckResult {
-        let now_ms = self.events.now_ms();
+        let now_ms = self.event_queue.now_ms();
         let now = self.nodes[at].clock(now_ms);
         let commands = self.nodes[at].handle(now, input);
         for command in commands {
@@ -339,7 +339,8 @@ impl World {
         }
         let life = self.nodes[at].life;
         if let Some(in_ms) = self.nodes[at].wakes_in_ms(now_ms) {
-            self.events.schedule(in_ms, Event::Wake { node: at, life });
+            self.event_queue
+                .schedule(in_ms, Event::Wake { node: at, life });
         }
         Ok(())
     }
@@ -365,12 +366,12 @@ impl World {
                 } else {
                     end_by
                 };
-                self.judge_one_owner()
+                self.check_one_owner()
             }
             Command::Grant(holdings) => {
                 self.summary.grants += holdings.len() as u64;
                 self.nodes[at].held.extend(holdings);
-                self.judge_one_owner()
+                self.check_one_owner()
             }
             Command::Recall(holding) => {
                 let most_ms = if self.stormy {
@@ -392,9 +393,9 @@ impl World {
                         input: Input::RecallFinished(holding),
                         answers: None,
                     };
-                    self.events.schedule(0, reach);
+                    self.event_queue.schedule(0, reach);
                 }
-                self.events.schedule(in_ms, done);
+                self.event_queue.schedule(in_ms, done);
                 Ok(())
             }
             Command::Expire => {
@@ -408,7 +409,7 @@ impl World {
                 }
                 Ok(())
             }
-            Command::Retired => self.judge_leave(at),
+            Command::Retired => self.check_leave(at),
         }
     }
 
@@ -416,7 +417,7 @@ impl World {
     fn send(&mut self, at: usize, request: Command) {
         self.requests += 1;
         let number = self.requests;
-        let cut_off = self.nodes[at].cut_off_until_ms > self.events.now_ms();
+        let cut_off = self.nodes[at].cut_off_until_ms > self.event_queue.now_ms();
         let slow = self.stormy && self.dice.chance(1, 20);
         let there_ms = self.dice.between(0, if slow { 3_000 } else { 20 });
         let back_ms = self.dice.between(0, if slow { 3_000 } else { 20 });
@@ -435,7 +436,7 @@ impl World {
                 answers: Some(number),
             };
             let after_ms = self.dice.between(1, patience_ms);
-            self.events.schedule(after_ms, failed);
+            self.event_queue.schedule(after_ms, failed);
         }
         // A request without a response may never have arrived, or may be executed at any later time.
         let arrives = answered || self.dice.chance(1, 2);
@@ -451,7 +452,7 @@ impl World {
                 request,
                 answer_in: answered.then_some((back_ms, number)),
             };
-            self.events.schedule(there_ms, apply);
+            self.event_queue.schedule(there_ms, apply);
         }
     }
 
@@ -471,9 +472,9 @@ impl World {
                 input: done.answer,
                 answers: Some(number),
             };
-            self.events.schedule(in_ms, reach);
+            self.event_queue.schedule(in_ms, reach);
         }
-        if done.rings && self.bells {
+        if done.notifies && self.bells {
             for other in (0..self.nodes.len()).filter(|other| *other != at) {
                 if self.stormy && self.dice.chance(1, 5) {
                     continue;
@@ -486,7 +487,7 @@ impl World {
                     input: Input::Rang,
                     answers: None,
                 };
-                self.events.schedule(in_ms, reach);
+                self.event_queue.schedule(in_ms, reach);
             }
         }
         Ok(())
@@ -504,7 +505,7 @@ impl World {
                 input,
                 answers,
             };
-            self.events.schedule(50, again);
+            self.event_queue.schedule(50, again);
             return Ok(());
         }
         if answers.is_some() {
@@ -542,10 +543,10 @@ impl World {
         if !settled {
             self.pass(OWNED_WITHIN_MS)?;
         }
-        self.judge_owned(when)?;
+        self.check_owned(when)?;
         self.pass(EVEN_WITHIN_MS)?;
-        self.judge_owned(when)?;
-        self.judge_balance(when)?;
+        self.check_owned(when)?;
+        self.check_balance(when)?;
         let before: Vec<ShardRow> = self.table.owned().collect();
         self.pass(STILL_MS)?;
         let moved = before
@@ -554,7 +555,7 @@ impl World {
             .filter(|(then, now)| *then != now)
             .count();
         if moved > 0 {
-            let detail = format!("{when}, {moved} shards moved although nobody came or went");
+            let detail = format!("{when}, {moved} shards moved although no node joined or left");
             return Err((ClusterOracle::Still, detail));
         }
         Ok(())
@@ -582,7 +583,7 @@ impl World {
         if self.trace.len() >= 2 * TRACE_LINES {
             self.trace.drain(..TRACE_LINES);
         }
-        let line = format!("{:>7} {}", self.events.now_ms(), line());
+        let line = format!("{:>7} {}", self.event_queue.now_ms(), line());
         self.trace.push(line);
     }
 }

@@ -1,4 +1,9 @@
 //! One simulated node.
+//!
+//! [`Node`] has a membership state machine ([`Roster`]), the shards that it believes to own, and its own monotonic
+//! clock, which starts at any value and runs slightly too fast or too slow. It can crash, freeze, lose its
+//! connection and leave. Events for an earlier life of the node are recognised by the number of the life and
+//! ignored.
 
 use std::collections::BTreeSet;
 

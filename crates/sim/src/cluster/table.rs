@@ -1,4 +1,9 @@
 //! The table that all nodes share, as in a database.
+//!
+//! [`Table`] holds the registered nodes with their heartbeats, and the owner and epoch of every shard.
+//! [`Table::apply`] executes one request as one transaction and returns the answer for the node. A release is
+//! refused if its epoch is outdated, a fence if the node has sent a heartbeat since, and every request of a removed
+//! node is answered with `Outcast`.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +12,7 @@ use posthaste_core::cluster::{
 };
 use posthaste_core::time::Span;
 
-use super::planted::ClusterMutation;
+use super::mutations::ClusterMutation;
 
 #[derive(Clone, Copy, Debug)]
 struct Row {
@@ -30,7 +35,7 @@ pub(super) struct Table {
 pub(super) struct Done {
     pub(super) answer: Input,
     /// True if the other nodes are notified.
-    pub(super) rings: bool,
+    pub(super) notifies: bool,
 }
 
 impl Table {
@@ -47,13 +52,13 @@ impl Table {
 
     /// Executes a node's request as one transaction.
     pub(super) fn apply(&mut self, me: Option<NodeNo>, request: &Command, lease: Span) -> Done {
-        let quiet = |answer| Done {
+        let silent_reply = |answer| Done {
             answer,
-            rings: false,
+            notifies: false,
         };
-        let loud = |answer| Done {
+        let notifying = |answer| Done {
             answer,
-            rings: true,
+            notifies: true,
         };
         let outcast = me.is_some_and(|me| !self.nodes.contains_key(&me));
         let me = me.unwrap_or(NodeNo(0));
@@ -66,17 +71,20 @@ impl Table {
                     lease,
                 };
                 self.nodes.insert(NodeNo(self.next), row);
-                loud(Input::Registered(NodeNo(self.next)))
+                notifying(Input::Registered(NodeNo(self.next)))
             }
-            _ if outcast => quiet(Input::Outcast),
+            _ if outcast => silent_reply(Input::Outcast),
             Command::Beat { works } => {
-                let row = self.nodes.get_mut(&me).expect("it is there");
+                let row = self
+                    .nodes
+                    .get_mut(&me)
+                    .expect("the node is registered, or it would be an outcast");
                 row.beat += 1;
-                let rings = row.works != *works;
+                let notifies = row.works != *works;
                 row.works = *works;
                 Done {
                     answer: Input::Beaten(self.view()),
-                    rings,
+                    notifies,
                 }
             }
             Command::Fence { node, beat } => {
@@ -84,37 +92,40 @@ impl Table {
                     row.beat == *beat || self.bug == Some(ClusterMutation::FencesTheLiving)
                 });
                 if silent && self.bug != Some(ClusterMutation::NeverFences) {
-                    self.strike_off(*node);
+                    self.remove_node(*node);
                 }
-                loud(Input::Fenced)
+                notifying(Input::Fenced)
             }
-            Command::Claim { own, free } => loud(Input::Claimed(self.claim(me, own, *free))),
+            Command::Claim { own, free } => notifying(Input::Claimed(self.claim(me, own, *free))),
             Command::Release(holdings) => {
                 for holding in holdings {
-                    let (epoch, owner) = self.shards.get_mut(&holding.shard).expect("it exists");
+                    let (epoch, owner) = self
+                        .shards
+                        .get_mut(&holding.shard)
+                        .expect("the table has every shard");
                     let current = *epoch == holding.epoch
                         || self.bug == Some(ClusterMutation::ReleasesAnyEpoch);
                     if *owner == Some(me) && current {
                         *owner = None;
                     }
                 }
-                loud(Input::Released)
+                notifying(Input::Released)
             }
             Command::Leave => {
                 if self.bug != Some(ClusterMutation::LeavesRegistered) {
-                    self.strike_off(me);
+                    self.remove_node(me);
                 }
-                loud(Input::Left)
+                notifying(Input::Left)
             }
             Command::SetLease { .. }
             | Command::Grant(_)
             | Command::Recall(_)
             | Command::Expire
-            | Command::Retired => panic!("{request:?} is not asked of the table"),
+            | Command::Retired => panic!("{request:?} is not a request to the table"),
         }
     }
 
-    fn strike_off(&mut self, node: NodeNo) {
+    fn remove_node(&mut self, node: NodeNo) {
         self.nodes.remove(&node);
         for (_, owner) in self.shards.values_mut() {
             if *owner == Some(node) {

@@ -1,4 +1,9 @@
 //! The simulated engine: executes the dispatcher's commands, with faults.
+//!
+//! It does what the server's engine does: it reads and writes the disk, sends attempts to the receivers, and
+//! delivers the results to the dispatcher as inputs. Results can be late, lost or repeated, writes can fail or
+//! hang, and the process can crash between any two commands. The [`Ledger`](crate::ledger::Ledger) is informed of
+//! everything that can be observed from outside. Mutations take effect here.
 
 use posthaste_core::classify::Outcome;
 use posthaste_core::delivery::{DeadReason, Delivery};
@@ -14,13 +19,13 @@ use crate::planted::Mutation;
 
 impl World {
     /// Returns the epoch of the running process.
-    pub(super) fn living(&self) -> Option<Epoch> {
+    pub(super) fn running_epoch(&self) -> Option<Epoch> {
         self.process.as_ref().map(|process| process.epoch)
     }
 
     /// Passes an input to the process, if it is still the same one, and executes its commands.
-    pub(super) fn hear(&mut self, epoch: Epoch, input: Input) {
-        if self.living() != Some(epoch) {
+    pub(super) fn deliver(&mut self, epoch: Epoch, input: Input) {
+        if self.running_epoch() != Some(epoch) {
             return;
         }
         let input = match self.bug {
@@ -34,18 +39,18 @@ impl World {
             process.dispatcher.handle(now, input, &mut commands);
         }
         for command in commands {
-            if self.fault_occurs(self.weather.faults.crash_between_commands) {
+            if self.fault_occurs(self.scenario.faults.crash_between_commands) {
                 self.crash();
                 return;
             }
             if !self.bug.is_some_and(|bug| bug.swallows(&command)) {
-                self.act(epoch, command);
+                self.execute(epoch, command);
             }
         }
         self.set_alarm();
     }
 
-    fn act(&mut self, epoch: Epoch, command: Command) {
+    fn execute(&mut self, epoch: Epoch, command: Command) {
         match command {
             Command::Introduce(endpoint) => {
                 let input = match self.disk.introduction(endpoint) {
@@ -53,7 +58,8 @@ impl World {
                     None => Input::NoSuchEndpoint(endpoint),
                 };
                 // The engine answers from memory, in the order of the requests.
-                self.events.schedule(0, Event::Hear { epoch, input });
+                self.event_queue
+                    .schedule(0, Event::Deliver { epoch, input });
             }
             Command::Fetch {
                 ticket,
@@ -62,12 +68,6 @@ impl World {
                 limit,
                 ordered,
             } => {
-                let early = self.bug == Some(Mutation::RetriesEarly);
-                let due_by = due_by.after(if early {
-                    Span::from_hours(1)
-                } else {
-                    Span::ZERO
-                });
                 let query = Query {
                     ticket,
                     endpoint,
@@ -75,30 +75,10 @@ impl World {
                     limit,
                     ordered,
                 };
-                let delay_ms = self.dice.between(0, 10);
-                self.events.schedule(delay_ms, Event::Read { epoch, query });
+                self.schedule_read(epoch, query);
             }
             Command::Send(attempt) => self.send(epoch, attempt),
-            Command::Record { ticket, record } => {
-                if self.bug == Some(Mutation::ResultLost) && self.dice.chance(1, 20) {
-                    self.answer(epoch, Input::Recorded { ticket });
-                    return;
-                }
-                // Sometimes a write hangs and may outlive the process that requested it.
-                let hangs = self.fault_occurs(self.weather.faults.answer_lost);
-                let delay_ms = self.dice.between(0, if hangs { 10_000 } else { 5 });
-                if hangs {
-                    self.disk_fails(delay_ms);
-                }
-                self.events.schedule(
-                    delay_ms,
-                    Event::Write {
-                        epoch,
-                        ticket,
-                        record,
-                    },
-                );
-            }
+            Command::Record { ticket, record } => self.schedule_write(epoch, ticket, record),
             Command::Stands {
                 endpoint,
                 standing,
@@ -112,7 +92,7 @@ impl World {
                 except,
             } => {
                 let delay_ms = self.dice.between(0, 2_000);
-                self.events.schedule(
+                self.event_queue.schedule(
                     delay_ms,
                     Event::Sweep {
                         epoch,
@@ -123,16 +103,51 @@ impl World {
                     },
                 );
             }
-            Command::Notify(EndpointNotification { endpoint, news }) => {
-                self.note(|| format!("says {} of {endpoint}", news.name()));
-                match news {
-                    News::BreakerTripped(_) => self.ledger.tripped(endpoint),
-                    News::Recovered => self.ledger.recovered(endpoint, self.events.now_ms()),
-                    News::DisableWarning(_) | News::Disabled(_) => {}
-                }
-            }
-            Command::Disowned(_) => unreachable!("one process owns everything here"),
+            Command::Notify(notification) => self.observe_notification(notification),
+            Command::Disowned(_) => unreachable!("a single process never releases an endpoint"),
             Command::Drained => self.drained(),
+        }
+    }
+
+    fn schedule_read(&mut self, epoch: Epoch, query: Query) {
+        let early = self.bug == Some(Mutation::RetriesEarly);
+        let due_by = query.due_by.after(if early {
+            Span::from_hours(1)
+        } else {
+            Span::ZERO
+        });
+        let query = Query { due_by, ..query };
+        let delay_ms = self.dice.between(0, 10);
+        self.event_queue
+            .schedule(delay_ms, Event::Read { epoch, query });
+    }
+
+    fn schedule_write(&mut self, epoch: Epoch, ticket: Ticket, record: Record) {
+        if self.bug == Some(Mutation::ResultLost) && self.dice.chance(1, 20) {
+            self.answer(epoch, Input::Recorded { ticket });
+            return;
+        }
+        // Sometimes a write hangs and may outlive the process that requested it.
+        let hangs = self.fault_occurs(self.scenario.faults.answer_lost);
+        let delay_ms = self.dice.between(0, if hangs { 10_000 } else { 5 });
+        if hangs {
+            self.disk_fails(delay_ms);
+        }
+        let write = Event::Write {
+            epoch,
+            ticket,
+            record,
+        };
+        self.event_queue.schedule(delay_ms, write);
+    }
+
+    fn observe_notification(&mut self, notification: EndpointNotification) {
+        let EndpointNotification { endpoint, news } = notification;
+        self.note(|| format!("says {} of {endpoint}", news.name()));
+        match news {
+            News::BreakerTripped(_) => self.ledger.tripped(endpoint),
+            News::Recovered => self.ledger.recovered(endpoint, self.event_queue.now_ms()),
+            News::DisableWarning(_) | News::Disabled(_) => {}
         }
     }
 
@@ -141,7 +156,10 @@ impl World {
             .process
             .as_ref()
             .is_some_and(|process| process.stopping);
-        assert!(stopping, "drained without being asked to");
+        assert!(
+            stopping,
+            "the dispatcher reported drained without a shutdown"
+        );
         self.note(|| "the process has stopped".to_owned());
         self.ledger.stopped();
         self.ledger.crashed();
@@ -151,24 +169,26 @@ impl World {
 
     /// Schedules a result for the process. It may be late and may be repeated.
     pub(super) fn answer(&mut self, epoch: Epoch, input: Input) {
-        self.perhaps_again(epoch, &input);
+        self.maybe_repeat(epoch, &input);
         let delay_ms = self.dice.between(0, 5);
-        self.events.schedule(delay_ms, Event::Hear { epoch, input });
+        self.event_queue
+            .schedule(delay_ms, Event::Deliver { epoch, input });
     }
 
     /// May schedule a repetition of the input, much later.
-    fn perhaps_again(&mut self, epoch: Epoch, input: &Input) {
-        if self.fault_occurs(self.weather.faults.repeated) {
+    fn maybe_repeat(&mut self, epoch: Epoch, input: &Input) {
+        if self.fault_occurs(self.scenario.faults.repeated) {
             let (again_ms, input) = (self.dice.between(1, 60_000), input.clone());
-            self.events.schedule(again_ms, Event::Hear { epoch, input });
+            self.event_queue
+                .schedule(again_ms, Event::Deliver { epoch, input });
         }
     }
 
     pub(super) fn hand_over(&mut self, epoch: Epoch, deliveries: Vec<Delivery>) {
-        if self.living() != Some(epoch) {
+        if self.running_epoch() != Some(epoch) {
             return;
         }
-        let (wall, at_ms) = (self.now().wall, self.events.now_ms());
+        let (wall, at_ms) = (self.now().wall, self.event_queue.now_ms());
         for delivery in &deliveries {
             let waits = self
                 .disk
@@ -180,9 +200,10 @@ impl World {
         }
         if self.bug == Some(Mutation::HandsOverTwice) {
             let input = Input::Accepted(deliveries.clone());
-            self.events.schedule(300_000, Event::Hear { epoch, input });
+            self.event_queue
+                .schedule(300_000, Event::Deliver { epoch, input });
         }
-        self.hear(epoch, Input::Accepted(deliveries));
+        self.deliver(epoch, Input::Accepted(deliveries));
     }
 
     fn send(&mut self, epoch: Epoch, attempt: Attempt) {
@@ -195,24 +216,24 @@ impl World {
         } = attempt;
         self.note(|| format!("sends {delivery} to {endpoint}, attempt {number}, {trigger:?}"));
         self.ledger
-            .sending(&attempt, self.events.now_ms(), &self.disk);
-        if self.fault_occurs(self.weather.faults.worker) {
-            self.fall_over(epoch, attempt);
+            .sending(&attempt, self.event_queue.now_ms(), &self.disk);
+        if self.fault_occurs(self.scenario.faults.worker) {
+            self.fail_internally(epoch, attempt);
         } else {
             let delay_ms = self.dice.between(1, 30);
-            self.events
+            self.event_queue
                 .schedule(delay_ms, Event::Arrive { epoch, attempt });
         }
     }
 
     /// The attempt runner crashes: the result of the attempt is lost.
-    fn fall_over(&mut self, epoch: Epoch, attempt: Attempt) {
+    fn fail_internally(&mut self, epoch: Epoch, attempt: Attempt) {
         self.ledger.landed(&attempt);
         self.ledger.excused(&attempt);
         let (ticket, finish) = (attempt.ticket, Finish::InternalFault);
-        self.events.schedule(
+        self.event_queue.schedule(
             0,
-            Event::Hear {
+            Event::Deliver {
                 epoch,
                 input: Input::Finished { ticket, finish },
             },
@@ -220,17 +241,17 @@ impl World {
     }
 
     /// Passes a result to the process immediately. It may be repeated.
-    fn hear_now(&mut self, epoch: Epoch, input: Input) {
-        self.perhaps_again(epoch, &input);
-        self.hear(epoch, input);
+    fn deliver_now(&mut self, epoch: Epoch, input: Input) {
+        self.maybe_repeat(epoch, &input);
+        self.deliver(epoch, input);
     }
 
     pub(super) fn arrive(&mut self, epoch: Epoch, attempt: Attempt) {
-        let at_ms = self.events.now_ms();
+        let at_ms = self.event_queue.now_ms();
         let receiver = self.receivers.get_mut(&attempt.endpoint);
         let receiver = receiver.expect("every endpoint has a receiver");
         let (delay_ms, outcome) = receiver.answer(at_ms, &mut self.dice);
-        self.events.schedule(
+        self.event_queue.schedule(
             delay_ms,
             Event::Reply {
                 epoch,
@@ -241,18 +262,19 @@ impl World {
     }
 
     pub(super) fn reply(&mut self, epoch: Epoch, attempt: Attempt, outcome: Outcome) {
-        if self.living() != Some(epoch) {
+        if self.running_epoch() != Some(epoch) {
             return;
         }
-        if self.fault_occurs(self.weather.faults.worker) {
-            self.fall_over(epoch, attempt);
+        if self.fault_occurs(self.scenario.faults.worker) {
+            self.fail_internally(epoch, attempt);
             return;
         }
         self.ledger.landed(&attempt);
-        self.ledger.result(&attempt, outcome, self.events.now_ms());
+        self.ledger
+            .result(&attempt, outcome, self.event_queue.now_ms());
         let (ticket, finish) = (attempt.ticket, Finish::Ran(outcome));
         self.note(|| format!("{} came back: {outcome:?}", attempt.delivery));
-        self.hear_now(epoch, Input::Finished { ticket, finish });
+        self.deliver_now(epoch, Input::Finished { ticket, finish });
     }
 
     pub(super) fn read(&mut self, epoch: Epoch, query: Query) {
@@ -263,7 +285,7 @@ impl World {
             limit,
             ordered,
         } = query;
-        let input = if self.fault_occurs(self.weather.faults.disk_error) {
+        let input = if self.fault_occurs(self.scenario.faults.disk_error) {
             self.disk_fails(0);
             Input::FetchFailed { ticket, endpoint }
         } else {
@@ -276,25 +298,30 @@ impl World {
         };
         // Other writes may happen between the read and its result.
         let delay_ms = self.dice.between(0, 30);
-        self.perhaps_again(epoch, &input);
-        self.events.schedule(delay_ms, Event::Hear { epoch, input });
+        self.maybe_repeat(epoch, &input);
+        self.event_queue
+            .schedule(delay_ms, Event::Deliver { epoch, input });
     }
 
     pub(super) fn write(&mut self, epoch: Epoch, ticket: Ticket, record: Record) {
-        if self.fault_occurs(self.weather.faults.disk_error) {
+        if self.fault_occurs(self.scenario.faults.disk_error) {
             self.disk_fails(0);
             self.answer(epoch, Input::RecordFailed { ticket });
             return;
         }
-        let writer = match (self.bug, self.living()) {
-            (Some(Mutation::StaleWrites), Some(living)) => living,
+        let writer = match (self.bug, self.running_epoch()) {
+            (Some(Mutation::StaleWrites), Some(running_epoch)) => running_epoch,
             (_, _) => epoch,
         };
         let id = match &record {
             Record::Attempt(attempt) => attempt.delivery.id(),
             Record::Cancel { delivery, .. } => *delivery,
         };
-        let before = self.disk.delivery(id).expect("it was accepted").clone();
+        let before = self
+            .disk
+            .delivery(id)
+            .expect("the delivery was accepted")
+            .clone();
         let written = self.disk.record(writer, &record);
         self.note(|| format!("record of {id}: {written:?}"));
         match (&record, written) {
@@ -322,9 +349,9 @@ impl World {
                 ticket,
                 record,
             };
-            self.events.schedule(600_000, again);
+            self.event_queue.schedule(600_000, again);
         }
-        if self.fault_occurs(self.weather.faults.answer_lost) {
+        if self.fault_occurs(self.scenario.faults.answer_lost) {
             self.disk_fails(0);
             self.answer(epoch, Input::RecordFailed { ticket });
         } else {
@@ -334,7 +361,8 @@ impl World {
 
     /// A disk fault delays all endpoints for its duration and 5 seconds more.
     fn disk_fails(&mut self, for_ms: u64) {
-        self.ledger.disturbed(self.events.now_ms() + for_ms + 5_000);
+        self.ledger
+            .disturbed(self.event_queue.now_ms() + for_ms + 5_000);
     }
 
     pub(super) fn sweep(
@@ -360,16 +388,16 @@ impl World {
     pub(super) fn alarm(&mut self, epoch: Epoch) {
         if let Some(process) = &mut self.process
             && process.epoch == epoch
-            && process.alarm_ms == Some(self.events.now_ms())
+            && process.alarm_ms == Some(self.event_queue.now_ms())
         {
             process.alarm_ms = None;
-            self.hear(epoch, Input::Tick);
+            self.deliver(epoch, Input::Tick);
         }
     }
 
     pub(super) fn set_alarm(&mut self) {
         let now = self.now();
-        let now_ms = self.events.now_ms();
+        let now_ms = self.event_queue.now_ms();
         let Some(process) = &mut self.process else {
             return;
         };
@@ -383,7 +411,7 @@ impl World {
         if process.alarm_ms.is_none_or(|planned| alarm_ms < planned) {
             process.alarm_ms = Some(alarm_ms);
             let epoch = process.epoch;
-            self.events.schedule(delay_ms, Event::Alarm { epoch });
+            self.event_queue.schedule(delay_ms, Event::Alarm { epoch });
         }
     }
 }

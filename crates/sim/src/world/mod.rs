@@ -25,7 +25,7 @@ use crate::ledger::Ledger;
 use crate::oracle::Broken;
 use crate::planted::Mutation;
 use crate::receiver::Receiver;
-use crate::weather::{RECOVERY_PHASE_MS, STORM_MS, SimScenario, Site};
+use crate::weather::{FAULT_PHASE_MS, RECOVERY_PHASE_MS, SimScenario, Site};
 use posthaste_core::event_queue::EventQueue;
 
 /// Number of last events that a failure shows.
@@ -103,7 +103,7 @@ enum Event {
         epoch: Epoch,
         deliveries: Vec<Delivery>,
     },
-    Hear {
+    Deliver {
         epoch: Epoch,
         input: Input,
     },
@@ -164,8 +164,8 @@ struct World {
     bug: Option<Mutation>,
     dice: Dice,
     mint: Mint,
-    weather: SimScenario,
-    events: EventQueue<Event>,
+    scenario: SimScenario,
+    event_queue: EventQueue<Event>,
     wall_offset_ms: i64,
     disk: Disk,
     keys: BTreeMap<u64, (EventId, Fingerprint)>,
@@ -185,14 +185,14 @@ struct World {
 impl World {
     fn new(seed: u64, bug: Option<Mutation>, traced: bool) -> World {
         let mut dice = Dice::seeded(seed);
-        let weather = SimScenario::draw(&mut dice);
+        let scenario = SimScenario::draw(&mut dice);
         let mut disk = Disk::default();
         for Site {
             endpoint,
             tenant,
             settings,
             ..
-        } in &weather.sites
+        } in &scenario.sites
         {
             let row = EndpointRow {
                 tenant: tenant.clone(),
@@ -202,19 +202,19 @@ impl World {
             };
             disk.put_endpoint(*endpoint, row);
         }
-        let receivers = weather.sites.iter();
-        let receivers = receivers.map(|site| (site.endpoint, Receiver::new(site.climate)));
+        let receivers = scenario.sites.iter();
+        let receivers = receivers.map(|site| (site.endpoint, Receiver::new(site.behaviour)));
         World {
             seed,
             bug,
             mint: Mint::new(dice.split()),
-            events: EventQueue::default(),
+            event_queue: EventQueue::default(),
             wall_offset_ms: 0,
             disk,
             keys: BTreeMap::new(),
             receivers: receivers.collect(),
             process: None,
-            ledger: Ledger::new(&weather.sites),
+            ledger: Ledger::new(&scenario.sites),
             cancelling: Vec::new(),
             produced: 0,
             burst_left: 0,
@@ -223,13 +223,13 @@ impl World {
             summary: Summary::default(),
             trace: traced.then(VecDeque::new),
             dice,
-            weather,
+            scenario,
         }
     }
 
     fn run(mut self) -> Result<Summary, Box<Failure>> {
-        self.plan_the_storm();
-        while let Some(event) = self.events.advance(STORM_MS + RECOVERY_PHASE_MS) {
+        self.plan_fault_phase();
+        while let Some(event) = self.event_queue.advance(FAULT_PHASE_MS + RECOVERY_PHASE_MS) {
             self.summary.events += 1;
             let wall = self.now().wall;
             self.ledger.wall(wall);
@@ -247,17 +247,17 @@ impl World {
         }
         self.summary.deliveries = self.ledger.accepted_count();
         self.summary.attempts = self.ledger.send_count();
-        self.summary.ended_ms = self.events.now_ms();
+        self.summary.ended_ms = self.event_queue.now_ms();
         Ok(self.summary)
     }
 
-    fn plan_the_storm(&mut self) {
-        self.events.schedule(0, Event::Start);
-        self.events.schedule(1, Event::Produce);
-        let faults = self.weather.faults;
+    fn plan_fault_phase(&mut self) {
+        self.event_queue.schedule(0, Event::Start);
+        self.event_queue.schedule(1, Event::Produce);
+        let faults = self.scenario.faults;
         let planned = [
             (
-                self.weather.interventions,
+                self.scenario.interventions,
                 (|| Event::Intervene) as fn() -> Event,
             ),
             (faults.kills, || Event::Kill),
@@ -266,11 +266,11 @@ impl World {
         ];
         for (count, event) in planned {
             for _ in 0..count {
-                let at_ms = self.dice.between(0, STORM_MS);
-                self.events.schedule(at_ms, event());
+                let at_ms = self.dice.between(0, FAULT_PHASE_MS);
+                self.event_queue.schedule(at_ms, event());
             }
         }
-        self.events.schedule(STORM_MS, Event::Heal);
+        self.event_queue.schedule(FAULT_PHASE_MS, Event::Heal);
     }
 
     fn process_event(&mut self, event: Event) {
@@ -278,7 +278,7 @@ impl World {
             Event::Produce => self.produce(),
             Event::Intervene => self.intervene(),
             Event::HandOver { epoch, deliveries } => self.hand_over(epoch, deliveries),
-            Event::Hear { epoch, input } => self.hear(epoch, input),
+            Event::Deliver { epoch, input } => self.deliver(epoch, input),
             Event::Read { epoch, query } => self.read(epoch, query),
             Event::Arrive { epoch, attempt } => self.arrive(epoch, attempt),
             Event::Reply {
@@ -310,7 +310,7 @@ impl World {
     }
 
     fn now(&self) -> Now {
-        let ms = self.events.now_ms();
+        let ms = self.event_queue.now_ms();
         let started_ms = self
             .process
             .as_ref()
@@ -327,7 +327,7 @@ impl World {
     }
 
     fn note(&mut self, line: impl FnOnce() -> String) {
-        let at_ms = self.events.now_ms();
+        let at_ms = self.event_queue.now_ms();
         if let Some(trace) = &mut self.trace {
             if trace.len() >= TRACE_LINES {
                 trace.pop_front();
@@ -339,8 +339,8 @@ impl World {
     fn failure(&self) -> Box<Failure> {
         Box::new(Failure {
             seed: self.seed,
-            broken: self.ledger.broken().expect("a broken promise").clone(),
-            at_ms: self.events.now_ms(),
+            broken: self.ledger.broken().expect("an oracle has failed").clone(),
+            at_ms: self.event_queue.now_ms(),
             trace: self.trace.iter().flatten().cloned().collect(),
         })
     }
@@ -351,25 +351,25 @@ impl World {
         }
         let epoch = self.disk.open();
         let limits = Limits {
-            max_flights: self.weather.max_flights,
-            ready_per_lane: self.weather.ready_per_lane,
+            max_flights: self.scenario.max_flights,
+            ready_per_lane: self.scenario.ready_per_lane,
         };
         self.process = Some(Process {
             epoch,
             dispatcher: Dispatcher::new(limits, self.dice.split()),
-            started_ms: self.events.now_ms(),
+            started_ms: self.event_queue.now_ms(),
             alarm_ms: None,
             stopping: false,
         });
         self.note(|| format!("process {} starts", epoch.0));
-        let (at_ms, wall) = (self.events.now_ms(), self.now().wall);
+        let (at_ms, wall) = (self.event_queue.now_ms(), self.now().wall);
         self.ledger.restarted(&self.disk, at_ms, wall);
-        self.ledger.settled_at(self.events.now_ms() + 2_000);
+        self.ledger.settled_at(self.event_queue.now_ms() + 2_000);
         for (endpoint, due) in self.disk.unfinished_work() {
             let forgotten =
                 self.bug == Some(Mutation::ForgetsAfterRestart) && endpoint.0.is_multiple_of(2);
             if !forgotten {
-                self.hear(epoch, Input::Work { endpoint, due });
+                self.deliver(epoch, Input::Work { endpoint, due });
             }
         }
     }
@@ -390,12 +390,12 @@ impl World {
         // Sometimes the next process crashes soon after its start.
         if !self.healed && self.dice.chance(1, 5) {
             let again_ms = self.dice.between(1, 2_000);
-            self.events.schedule(again_ms, Event::Start);
-            self.events
+            self.event_queue.schedule(again_ms, Event::Start);
+            self.event_queue
                 .schedule(again_ms + self.dice.between(0, 200), Event::Kill);
         } else {
             let after_ms = self.dice.between(1, 30_000);
-            self.events.schedule(after_ms, Event::Start);
+            self.event_queue.schedule(after_ms, Event::Start);
         }
     }
 
@@ -408,7 +408,7 @@ impl World {
             if self.bug == Some(Mutation::DrainsTooSoon) {
                 self.drained();
             } else {
-                self.hear(epoch, Input::Shutdown);
+                self.deliver(epoch, Input::Shutdown);
             }
         }
     }
@@ -423,7 +423,8 @@ impl World {
         if let Some(process) = &self.process {
             let (epoch, input) = (process.epoch, Input::Tick);
             let delay_ms = self.dice.between(0, 1_000);
-            self.events.schedule(delay_ms, Event::Hear { epoch, input });
+            self.event_queue
+                .schedule(delay_ms, Event::Deliver { epoch, input });
         }
     }
 

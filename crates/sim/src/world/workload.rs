@@ -1,4 +1,8 @@
 //! The workload: applications that send events, and operators who change endpoints and deliveries.
+//!
+//! Applications send events in bursts, repeat old idempotency keys, and schedule some deliveries for later.
+//! Operators pause, disable, delete and edit endpoints, and cancel, replay and retry deliveries. The workload never
+//! changes the watched endpoint. When the fault phase ends, it enables all paused endpoints.
 
 use std::sync::Arc;
 
@@ -11,15 +15,15 @@ use posthaste_core::time::{Span, Timestamp};
 
 use super::{Event, World};
 use crate::planted::Mutation;
-use crate::weather::{self, STORM_MS};
+use crate::weather::{self, FAULT_PHASE_MS};
 
 impl World {
     /// Sends an event and schedules the next one.
     pub(super) fn produce(&mut self) {
         self.produced += 1;
-        if self.produced < self.weather.events {
+        if self.produced < self.scenario.events {
             // Bursts and quiet periods.
-            let mean_ms = STORM_MS / u64::from(self.weather.events);
+            let mean_ms = FAULT_PHASE_MS / u64::from(self.scenario.events);
             if self.burst_left == 0 && self.dice.chance(1, 20) {
                 self.burst_left = self.dice.between(1, 80);
             }
@@ -29,8 +33,8 @@ impl World {
             } else {
                 self.dice.between(0, 5 * mean_ms)
             };
-            if self.events.now_ms() + gap_ms < STORM_MS {
-                self.events.schedule(gap_ms, Event::Produce);
+            if self.event_queue.now_ms() + gap_ms < FAULT_PHASE_MS {
+                self.event_queue.schedule(gap_ms, Event::Produce);
             }
         }
         let Some(epoch) = self
@@ -41,7 +45,7 @@ impl World {
         else {
             return;
         };
-        if self.fault_occurs(self.weather.faults.disk_error) {
+        if self.fault_occurs(self.scenario.faults.disk_error) {
             // The event is refused, so nothing was acknowledged.
             return;
         }
@@ -67,10 +71,10 @@ impl World {
                 self.ledger.answered(key, event);
                 // The hand-over may be late, but keeps the order of acceptance.
                 let late_ms = *self.dice.pick(&[0, 0, 1, 2, 3, 300]);
-                let due_ms = self.events.now_ms() + self.dice.between(0, late_ms);
+                let due_ms = self.event_queue.now_ms() + self.dice.between(0, late_ms);
                 self.last_hand_over_ms = self.last_hand_over_ms.max(due_ms);
-                let delay_ms = self.last_hand_over_ms - self.events.now_ms();
-                self.events
+                let delay_ms = self.last_hand_over_ms - self.event_queue.now_ms();
+                self.event_queue
                     .schedule(delay_ms, Event::HandOver { epoch, deliveries });
             }
             Ingest::Same(event) => self.ledger.answered(key, event),
@@ -116,9 +120,11 @@ impl World {
         }
         // Accepted deliveries are handed over before the application gets its response. So no action on them
         // can come before that.
-        let hand_overs_ms = self.last_hand_over_ms.saturating_sub(self.events.now_ms());
+        let hand_overs_ms = self
+            .last_hand_over_ms
+            .saturating_sub(self.event_queue.now_ms());
         if hand_overs_ms > 0 {
-            self.events.schedule(hand_overs_ms, Event::Intervene);
+            self.event_queue.schedule(hand_overs_ms, Event::Intervene);
             return;
         }
         match self.dice.between(0, 9) {
@@ -135,8 +141,8 @@ impl World {
 
     /// Returns any endpoint except the watched one.
     fn any_endpoint(&mut self) -> EndpointId {
-        let number = self.dice.between(1, self.weather.sites.len() as u64 - 1);
-        self.weather.sites[number as usize].endpoint
+        let number = self.dice.between(1, self.scenario.sites.len() as u64 - 1);
+        self.scenario.sites[number as usize].endpoint
     }
 
     fn standing(&self, endpoint: EndpointId) -> Standing {
@@ -172,14 +178,14 @@ impl World {
     }
 
     fn ask_to_stand(&mut self, endpoint: EndpointId, standing: Standing) {
-        let Some(epoch) = self.living() else {
+        let Some(epoch) = self.running_epoch() else {
             return;
         };
-        self.note(|| format!("somebody wants {endpoint} {standing:?}"));
+        self.note(|| format!("an operator wants {endpoint} {standing:?}"));
         if self.bug == Some(Mutation::SendsToTheDisabled) {
             self.stands(endpoint, standing, None);
         } else {
-            self.hear(epoch, Input::Stand { endpoint, standing });
+            self.deliver(epoch, Input::Stand { endpoint, standing });
         }
     }
 
@@ -197,7 +203,7 @@ impl World {
             }
         }
         match standing {
-            Standing::Enabled => self.ledger.opened(endpoint, self.events.now_ms()),
+            Standing::Enabled => self.ledger.opened(endpoint, self.event_queue.now_ms()),
             Standing::Paused | Standing::Disabled | Standing::Deleted => self.ledger.shut(endpoint),
         }
     }
@@ -224,7 +230,7 @@ impl World {
             .disk
             .deliveries()
             .filter(|delivery| {
-                delivery.facts().endpoint != self.weather.sites[0].endpoint && fits(delivery)
+                delivery.facts().endpoint != self.scenario.sites[0].endpoint && fits(delivery)
             })
             .map(|delivery| (delivery.id(), delivery.facts().endpoint))
             .collect();
@@ -238,20 +244,20 @@ impl World {
     fn cancel_some(&mut self) {
         for (delivery, endpoint) in self.some_deliveries(|delivery| delivery.wanted_at().is_some())
         {
-            let Some(epoch) = self.living() else {
+            let Some(epoch) = self.running_epoch() else {
                 return;
             };
             if self.cancelling.contains(&delivery) {
                 continue;
             }
-            self.note(|| format!("somebody cancels {delivery}"));
+            self.note(|| format!("an operator cancels {delivery}"));
             if self.bug == Some(Mutation::SendsTheCancelled) {
                 let now = self.now().wall;
                 let _ = self.disk.change(delivery, |delivery| delivery.cancel(now));
                 continue;
             }
             self.cancelling.push(delivery);
-            self.hear(epoch, Input::Cancel { endpoint, delivery });
+            self.deliver(epoch, Input::Cancel { endpoint, delivery });
         }
     }
 
@@ -264,7 +270,7 @@ impl World {
             let row = self.disk.endpoint(endpoint);
             let open =
                 row.filter(|row| matches!(row.standing, Standing::Enabled | Standing::Paused));
-            let (Some(row), Some(epoch)) = (open, self.living()) else {
+            let (Some(row), Some(epoch)) = (open, self.running_epoch()) else {
                 continue;
             };
             let give_up_after = row.settings.policy.give_up_after;
@@ -273,10 +279,13 @@ impl World {
                 .disk
                 .change(delivery, |delivery| delivery.replay(now, give_up_after));
             if replayed.is_ok() {
-                self.note(|| format!("somebody replays {delivery}"));
-                self.ledger
-                    .replayed(self.disk.delivery(delivery).expect("it was replayed"));
-                self.hear(epoch, Input::Work { endpoint, due: now });
+                self.note(|| format!("an operator replays {delivery}"));
+                self.ledger.replayed(
+                    self.disk
+                        .delivery(delivery)
+                        .expect("the replayed delivery is in the store"),
+                );
+                self.deliver(epoch, Input::Work { endpoint, due: now });
             }
         }
     }
@@ -284,7 +293,7 @@ impl World {
     fn retry_some_now(&mut self) {
         for (delivery, endpoint) in self.some_deliveries(|delivery| delivery.wanted_at().is_some())
         {
-            let Some(epoch) = self.living() else {
+            let Some(epoch) = self.running_epoch() else {
                 return;
             };
             let now = self.now().wall;
@@ -293,8 +302,8 @@ impl World {
                 .change(delivery, |delivery| delivery.hasten(now))
                 .is_ok()
             {
-                self.note(|| format!("somebody hastens {delivery}"));
-                self.hear(epoch, Input::Work { endpoint, due: now });
+                self.note(|| format!("an operator hastens {delivery}"));
+                self.deliver(epoch, Input::Work { endpoint, due: now });
             }
         }
     }
@@ -311,10 +320,11 @@ impl World {
         });
         row.settings = settings.clone();
         self.ledger.edited(endpoint, settings);
-        self.note(|| format!("somebody edits {endpoint}"));
-        if let (Some(epoch), Some(introduction)) = (self.living(), self.disk.introduction(endpoint))
+        self.note(|| format!("an operator edits {endpoint}"));
+        if let (Some(epoch), Some(introduction)) =
+            (self.running_epoch(), self.disk.introduction(endpoint))
         {
-            self.hear(epoch, Input::Introduced(introduction));
+            self.deliver(epoch, Input::Introduced(introduction));
         }
     }
 }

@@ -1,4 +1,8 @@
 //! Mutations of the cluster simulation, and the oracles that must detect them.
+//!
+//! [`ClusterOracle`] lists the guarantees of a cluster. Each [`ClusterMutation`] is a bug in the table, or in what
+//! a node reads from it, and [`ClusterMutation::ALL`] names the oracle that must fail. So a test can prove that
+//! every oracle is able to fail. The core's code does not know about mutations.
 
 use posthaste_core::cluster::{Holding, Input, NodeNo, Seen, TableView};
 use posthaste_core::time::Span;
