@@ -17,10 +17,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use crate::connector::Connector;
 use crate::explain;
 use crate::meter::Meter;
-use crate::mishap::{AttemptFailure, AttemptStep, LocalFault, Phase, SendError};
 use crate::pool::{Lease, Pool};
 use crate::report::SendReport;
 use crate::request::{self, Message, PoolKey, Request, SendPermit};
+use crate::send_error::{AttemptFailure, AttemptStep, LocalFault, Phase, SendError};
 use crate::settings::{ClientSettings, MAX_TIME_LIMIT};
 
 /// Interval at which idle connections are checked.
@@ -324,7 +324,7 @@ mod tests {
     use http::HeaderValue;
 
     #[test]
-    fn a_receiver_that_says_how_long_it_waits_is_believed() {
+    fn the_keep_alive_timeout_of_the_receiver_is_honoured() {
         let told = |value| {
             let headers = HeaderMap::from_iter([(
                 http::HeaderName::from_static("keep-alive"),

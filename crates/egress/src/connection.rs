@@ -21,8 +21,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::meter::Meter;
-use crate::mishap::SendError;
 use crate::request::{self, Http1Target, Message, SendPermit};
+use crate::send_error::SendError;
 use crate::settings::{ClientSettings, MIN_RESPONSE_HEAD_BYTES};
 use crate::stream::Stream;
 
@@ -116,7 +116,7 @@ impl Connection {
     /// Starts HTTP on the stream. Does not wait for any bytes from the receiver.
     #[expect(
         clippy::disallowed_methods,
-        reason = "the door: the stream leads where the connector judged"
+        reason = "the only handshake: the stream leads to an address that the connector has vetted"
     )]
     pub(crate) async fn open(
         stream: Stream,

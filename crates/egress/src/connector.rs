@@ -17,10 +17,10 @@ use crate::connection::{Connection, Protocol};
 use crate::dial;
 use crate::explain;
 use crate::identity::ClientIdentity;
-use crate::mishap::{AttemptFailure, AttemptStep, LocalFault, Phase, SendError};
-use crate::own;
 use crate::proxy::ProxyConnector;
 use crate::resolve::ResolveError;
+use crate::self_call;
+use crate::send_error::{AttemptFailure, AttemptStep, LocalFault, Phase, SendError};
 use crate::settings::ClientSettings;
 use crate::stream::Stream;
 use crate::tls;
@@ -122,7 +122,7 @@ impl Connector {
         *step = AttemptStep::At(Phase::Resolving);
         let addresses = self.resolve(host).await?;
         dial::vet(&self.settings.rules, &addresses)?;
-        own::vet(&self.settings.rules, &addresses, port)?;
+        self_call::vet(&self.settings.rules, &addresses, port)?;
         Ok(addresses)
     }
 
@@ -142,7 +142,7 @@ impl Connector {
 
     #[expect(
         clippy::disallowed_methods,
-        reason = "the door: the socket leads where it was judged"
+        reason = "the only TLS handshake: the socket leads to a vetted address"
     )]
     async fn secure(
         &self,
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_localhost_and_what_is_below_it_is_this_machine() {
+    fn only_localhost_and_its_subdomains_are_this_machine() {
         assert!(is_loopback("localhost"));
         assert!(is_loopback("api.localhost"));
         assert!(!is_loopback("notlocalhost"));

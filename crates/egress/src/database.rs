@@ -79,7 +79,7 @@ pub async fn dial(place: &Place, trust: &TlsVerification) -> io::Result<Box<dyn 
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the operator's own server, named by the operator"
+    reason = "the operator's own server, which the operator configured"
 )]
 async fn open(place: &Place, trust: &TlsVerification) -> io::Result<Box<dyn Wire>> {
     match place {
@@ -124,7 +124,7 @@ async fn secure(
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the operator's own server, named by the operator"
+    reason = "the operator's own server, which the operator configured"
 )]
 async fn handshake(
     socket: TcpStream,
@@ -133,7 +133,7 @@ async fn handshake(
 ) -> io::Result<Box<dyn Wire>> {
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .expect("ring provides what TLS 1.2 and 1.3 need")
+        .expect("ring supports TLS 1.2 and 1.3")
         .dangerous()
         .with_custom_certificate_verifier(judge)
         .with_no_client_auth();

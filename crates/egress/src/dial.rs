@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use posthaste_core::address::EgressRules;
 
 use crate::explain;
-use crate::mishap::{AttemptFailure, SendError};
+use crate::send_error::{AttemptFailure, SendError};
 
 /// Maximum number of addresses of a name that are tried.
 const MAX_ADDRESSES_TRIED: usize = 6;
@@ -61,7 +61,7 @@ pub(crate) async fn connect(addresses: &[IpAddr], port: u16) -> io::Result<TcpSt
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the door: the addresses were vetted, or are the operator's proxy's"
+    reason = "the only connect: the addresses were vetted, or belong to the operator's proxy"
 )]
 async fn reach(target: SocketAddr) -> io::Result<TcpStream> {
     let connected = TcpStream::connect(target).await;
@@ -85,7 +85,10 @@ fn classify_address_not_available(error: io::Error, way: &io::Result<()>) -> io:
 
 /// Returns an error if this machine has no local address from which the target can be reached. UDP has its own
 /// ports, and connecting a UDP socket sends nothing.
-#[expect(clippy::disallowed_methods, reason = "the door: nothing leaves by it")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "opens a socket, but connects and sends nothing"
+)]
 fn check_route(target: SocketAddr) -> io::Result<()> {
     let anywhere: IpAddr = match target {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -163,7 +166,7 @@ async fn race(targets: &[SocketAddr]) -> io::Result<TcpStream> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mishap::LocalFault;
+    use crate::send_error::LocalFault;
     use posthaste_core::address::ForbiddenAddress;
 
     fn addresses(list: &str) -> Vec<IpAddr> {
@@ -182,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn families_alternate_and_the_preferred_one_begins() {
+    fn address_families_alternate_starting_with_the_preferred_one() {
         assert_eq!(order("1.1.1.1 1.1.1.2 2a00::1"), "1.1.1.1 2a00::1 1.1.1.2");
         assert_eq!(order("2a00::1 2a00::2 1.1.1.1"), "2a00::1 1.1.1.1 2a00::2");
         assert_eq!(order("1.1.1.1 1.1.1.1"), "1.1.1.1");
@@ -190,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_addresses_are_not_all_tried() {
+    fn the_number_of_tried_addresses_is_bounded() {
         let many: Vec<String> = (0..1_000).map(|n| format!("2a00::{n:x}")).collect();
         let many = many.join(" ");
         assert_eq!(order(&many).split(' ').count(), MAX_ADDRESSES_TRIED);
@@ -199,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_that_the_machine_lacks_is_no_lack_of_ports() {
+    fn a_missing_address_family_is_not_reported_as_missing_ports() {
         let no_address = || io::Error::from(ErrorKind::AddrNotAvailable);
         let told =
             |way| explain::connect_error(&classify_address_not_available(no_address(), &way));
@@ -212,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn one_forbidden_address_refuses_them_all() {
+    fn one_forbidden_address_refuses_all() {
         let rules = EgressRules::default();
         let vet = |list| vet(&rules, &addresses(list));
         assert_eq!(vet("1.1.1.1 2a00::1"), Ok(()));
@@ -224,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peer_must_be_vetted_and_asked_for() {
+    fn the_peer_must_be_a_vetted_requested_address() {
         let rules = EgressRules::default();
         let check =
             |peer: &str| check_peer(&rules, &addresses("1.1.1.1 9.9.9.9"), peer.parse().unwrap());

@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind};
 
 use rustls::{AlertDescription, CertificateError, InvalidMessage, OtherError};
 
-use crate::mishap::{AttemptFailure, LocalFault, SendError};
+use crate::send_error::{AttemptFailure, LocalFault, SendError};
 use crate::tls::SelfSigned;
 
 /// `ENFILE`, `EMFILE` and `ENOBUFS` with their Linux numbers: no file descriptors on the machine or in this
@@ -24,7 +24,7 @@ pub(crate) fn connect_error(error: &io::Error) -> AttemptFailure {
     }
     #[expect(
         clippy::wildcard_enum_match_arm,
-        reason = "the standard library adds kinds"
+        reason = "the enum is non-exhaustive: the standard library may add kinds"
     )]
     match error.kind() {
         // No local port is free.
@@ -109,7 +109,10 @@ fn tls_cause(error: &io::Error) -> Option<&rustls::Error> {
 }
 
 fn tls(error: &rustls::Error) -> SendError {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "rustls adds errors")]
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the enum is non-exhaustive: rustls may add errors"
+    )]
     match error {
         rustls::Error::InvalidCertificate(reason) => certificate(reason),
         rustls::Error::NoCertificatesPresented => SendError::CertificateInvalid,
@@ -127,7 +130,10 @@ fn tls(error: &rustls::Error) -> SendError {
 
 /// Translates a TLS alert of the receiver. Alerts about a certificate are about the client's certificate.
 fn alert_error(alert: AlertDescription) -> SendError {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "rustls adds alerts")]
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the enum is non-exhaustive: rustls may add alerts"
+    )]
     match alert {
         AlertDescription::ProtocolVersion | AlertDescription::InsufficientSecurity => {
             SendError::TlsIncompatible
@@ -147,7 +153,10 @@ fn alert_error(alert: AlertDescription) -> SendError {
 }
 
 fn certificate(reason: &CertificateError) -> SendError {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "rustls adds reasons")]
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the enum is non-exhaustive: rustls may add reasons"
+    )]
     match reason {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             SendError::CertificateExpired
@@ -171,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_here_is_not_blamed_on_the_receiver() {
+    fn local_resource_errors_are_local_faults() {
         for number in RESOURCE_ERRNOS {
             let error = io::Error::from_raw_os_error(number);
             assert_eq!(

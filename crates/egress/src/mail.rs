@@ -144,7 +144,7 @@ pub async fn dial(server: &Server, roots: &Roots, within: Duration) -> Result<St
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the operator's own server, named by the operator"
+    reason = "the operator's own server, which the operator configured"
 )]
 async fn open(server: &Server, roots: &Roots) -> Result<Stream, Undialled> {
     let mut socket = TcpStream::connect((server.host.as_str(), server.port))
@@ -168,7 +168,7 @@ async fn open(server: &Server, roots: &Roots) -> Result<Stream, Undialled> {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the operator's own server, named by the operator"
+    reason = "the operator's own server, which the operator configured"
 )]
 async fn secured(socket: TcpStream, host: &str, roots: &Roots) -> Result<Carrier, Undialled> {
     let name = match host.parse::<IpAddr>() {
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_a_code_and_words() {
+    fn a_reply_line_is_a_code_and_text() {
         for (bytes, code, is_last, text) in [
             (
                 &b"220 mx.example ready\r\n"[..],
@@ -465,7 +465,7 @@ mod tests {
     const OFFER: &str = "250-mx.example\r\n250-SIZE 1000\r\n250-starttls\r\n250 HELP\r\n";
 
     #[tokio::test]
-    async fn tls_is_asked_for_in_three_steps() {
+    async fn starttls_takes_three_steps() {
         let answers = ["220-a\r\n220 b\r\n", OFFER, "220 go ahead\r\n"];
         assert!(asked(&answers).await.is_ok());
     }
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_is_told_with_what_was_asked() {
+    async fn a_refusal_names_the_command() {
         for (answers, told) in [
             (
                 vec!["421 too busy\x1b[31m\r\n"],
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whatever_was_not_asked_for_is_refused() {
+    async fn unexpected_replies_are_refused() {
         for answers in [
             vec!["220 a\r\n250 too early\r\n"],
             vec!["220 a\r\n", &format!("{OFFER}220 too early\r\n")],
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_has_an_end() {
+    async fn the_length_of_a_reply_is_bounded() {
         let long = format!("220 {}\r\n", "x".repeat(MAX_LINE_BYTES));
         let endless = "x".repeat(1 << 19);
         let many = "220-x\r\n".repeat(MAX_LINES + 1);

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_granted_may_arrive_and_not_a_byte_more() {
+    fn exactly_the_granted_bytes_may_arrive() {
         let meter = Meter::granting(0);
         meter.grant(100, 1);
         assert_eq!(meter.record_received(60), Ok(()));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_saved_up_from_one_request_to_the_next() {
+    fn unused_allowance_is_not_carried_over() {
         let meter = Meter::granting(0);
         for _ in 0..10 {
             meter.grant(100, 1);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_side_by_side_need_as_much_as_each_of_them() {
+    fn the_allowance_is_bounded_by_the_number_of_concurrent_requests() {
         let meter = Meter::granting(0);
         for _ in 0..10 {
             meter.grant(100, 4);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_meter_without_limit_stays_without() {
+    fn an_unlimited_meter_stays_unlimited() {
         let meter = Meter::unlimited();
         assert_eq!(meter.record_received(usize::MAX / 2), Ok(()));
     }

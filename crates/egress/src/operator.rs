@@ -161,7 +161,7 @@ pub async fn connect(
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the operator's own server, named by the operator"
+    reason = "the operator's own server, which the operator configured"
 )]
 async fn open(origin: &Origin, roots: &Roots) -> Result<Connection, TrustedClientError> {
     let socket = TcpStream::connect((origin.host.as_str(), origin.port))
@@ -186,19 +186,19 @@ async fn open(origin: &Origin, roots: &Roots) -> Result<Connection, TrustedClien
     Ok(Connection {
         sender,
         host: HeaderValue::from_str(&origin.authority())
-            .expect("what was parsed as an authority is visible ASCII"),
+            .expect("a parsed authority is visible ASCII"),
         _driver: driver,
     })
 }
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the operator's own server, named by the operator"
+    reason = "the operator's own server, which the operator configured"
 )]
 async fn secured(socket: TcpStream, host: &str, roots: &Roots) -> io::Result<Stream> {
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .expect("ring provides what TLS 1.2 and 1.3 need")
+        .expect("ring supports TLS 1.2 and 1.3")
         .with_root_certificates(Arc::clone(&roots.0))
         .with_no_client_auth();
     let name = match host.parse::<IpAddr>() {
@@ -255,7 +255,7 @@ impl Connection {
 /// is dropped or the server closes the connection.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the operator's own server, named by the operator"
+    reason = "the operator's own server, which the operator configured"
 )]
 pub async fn dial(address: SocketAddr) -> io::Result<http1::SendRequest<Full<Bytes>>> {
     let socket = TcpStream::connect(address).await?;
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_named_by_its_url() {
+    fn origins_are_parsed_from_urls() {
         for (text, read) in [
             ("http://127.0.0.1:8420", "http://127.0.0.1:8420"),
             ("http://127.0.0.1:8420/", "http://127.0.0.1:8420"),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_server_is_refused() {
+    fn invalid_origins_are_refused() {
         for text in [
             "",
             "127.0.0.1:8420",

@@ -389,7 +389,7 @@ impl Lease {
     pub(crate) fn connection(&mut self) -> &mut Connection {
         self.connection
             .as_mut()
-            .expect("a lease has its connection until it ends")
+            .expect("a lease holds its connection until it is dropped")
     }
 
     /// Returns the connection to the pool after a complete response. `keep_alive` is the time for which the

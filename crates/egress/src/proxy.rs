@@ -31,9 +31,9 @@ use tokio_rustls::TlsConnector;
 
 use crate::dial;
 use crate::explain;
-use crate::mishap::{AttemptFailure, AttemptStep, LocalFault, Phase, ProxyFault, SendError};
 use crate::resolve::{Resolve, ResolveError, SystemResolver};
 use crate::roots::Roots;
+use crate::send_error::{AttemptFailure, AttemptStep, LocalFault, Phase, ProxyFault, SendError};
 use crate::tls;
 use crate::wire::{ProxyStream, Tunnel};
 
@@ -248,7 +248,7 @@ impl ProxyConnector {
 
     #[expect(
         clippy::disallowed_methods,
-        reason = "the operator's proxy, to which nothing but the wish for a tunnel is said"
+        reason = "the operator's proxy, which gets only the CONNECT request"
     )]
     async fn secured(&self, socket: TcpStream) -> Result<ProxyStream, SendError> {
         let name = match self.proxy.host.parse::<IpAddr>() {
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_is_named_by_its_url() {
+    fn proxies_are_parsed_from_urls() {
         for (text, read) in [
             ("http://proxy.internal:3128", "http://proxy.internal:3128"),
             ("http://proxy.internal:3128/", "http://proxy.internal:3128"),
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_proxy_is_refused_without_repeating_it() {
+    fn invalid_proxies_are_refused_without_quoting_them() {
         for text in [
             "",
             "proxy:3128",

@@ -1,4 +1,9 @@
 //! The outcome of a request.
+//!
+//! [`SendReport`] is what the caller gets for every request that was attempted: the outcome for classification, the
+//! send error if there is no response, times, and the beginning of the response. [`SendReport::detail`] describes
+//! it in one line for operators and tenants. Neither that text nor the debug form contains a resolved address,
+//! headers or a body.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -6,7 +11,7 @@ use std::time::{Duration, Instant};
 use http::HeaderMap;
 use posthaste_core::classify::{HttpStatus, Outcome};
 
-use crate::mishap::SendError;
+use crate::send_error::SendError;
 
 /// The outcome of a request. Every request that was attempted has exactly one.
 ///

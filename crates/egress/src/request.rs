@@ -17,7 +17,7 @@ use http_body_util::Full;
 use posthaste_core::address::{Destination, Scheme};
 
 use crate::identity::ClientIdentity;
-use crate::mishap::SendError;
+use crate::send_error::SendError;
 
 /// A request in hyper's form.
 pub(crate) type Message = http::Request<Full<Bytes>>;
@@ -216,7 +216,7 @@ mod tests {
     use posthaste_core::address::EgressRules;
 
     #[test]
-    fn a_custom_header_cannot_touch_the_framing() {
+    fn custom_headers_cannot_change_the_framing() {
         let mut headers = HeaderMap::new();
         for name in [
             "connection",
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_body_is_announced_where_one_is_expected() {
+    fn an_empty_body_has_a_content_length() {
         let length = |method| {
             let message = compose(method, HeaderMap::new(), Bytes::new());
             message.headers().get(CONTENT_LENGTH).cloned()

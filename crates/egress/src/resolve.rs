@@ -9,7 +9,7 @@
 //! - It appends the search domains of the machine's network to a name that does not exist. So the name is
 //!   passed with a trailing dot, which prevents this. glibc then does not read `/etc/hosts` either.
 //! - It blocks a thread until it is done, long after the request has timed out. So at most [`MAX_LOOKUPS`] run
-//!   at once, and the [lookup scheduler](crate::rota) prevents a zone with unresponsive servers from blocking
+//!   at once, and the [lookup scheduler](crate::lookup_scheduler) prevents a zone with unresponsive servers from blocking
 //!   the others.
 //! - It sends a new query for every call. So callers that ask for a name that is being looked up share that
 //!   lookup, each with its own time limit. A lookup that has run for longer than [`MAX_SHARED_TIME`] is not
@@ -27,10 +27,10 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::rota::{self, LookupScheduler};
+use crate::lookup_scheduler::{self, LookupScheduler};
 
 /// Maximum number of concurrent lookups. Further ones wait, within their time limits.
-pub const MAX_LOOKUPS: usize = rota::MAX_RUNNING;
+pub const MAX_LOOKUPS: usize = lookup_scheduler::MAX_RUNNING;
 /// Maximum number of addresses of a name. A name with more is refused instead of truncated, because every
 /// address has to be vetted. A DNS message holds about as many.
 pub const MAX_ADDRESSES: usize = 4_096;
@@ -69,7 +69,7 @@ type LookupFn = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
 /// The resolver of the operating system. Clones share the lookups and their limits.
 #[derive(Clone)]
 pub struct SystemResolver {
-    desk: Arc<LookupQueue>,
+    queue: Arc<LookupQueue>,
 }
 
 /// The result of a lookup, shared by all callers that wait for it.
@@ -95,20 +95,20 @@ impl PendingLookup {
 
 /// A lookup that further callers can join.
 struct JoinableLookup {
-    inquiry: Arc<PendingLookup>,
+    lookup: Arc<PendingLookup>,
     /// Start time, if it has started.
     began: Option<Instant>,
 }
 
 #[derive(Default)]
 struct LookupState {
-    rota: LookupScheduler<Arc<PendingLookup>>,
+    scheduler: LookupScheduler<Arc<PendingLookup>>,
     open: HashMap<String, JoinableLookup>,
 }
 
 struct LookupQueue {
     ask: Box<LookupFn>,
-    ledger: Mutex<LookupState>,
+    state: Mutex<LookupState>,
 }
 
 impl SystemResolver {
@@ -127,15 +127,15 @@ impl SystemResolver {
         ask: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static,
     ) -> Self {
         SystemResolver {
-            desk: Arc::new(LookupQueue {
+            queue: Arc::new(LookupQueue {
                 ask: Box::new(ask),
-                ledger: Mutex::default(),
+                state: Mutex::default(),
             }),
         }
     }
 
     async fn answer(&self, name: &str) -> Result<Vec<IpAddr>, ResolveError> {
-        let mut answered = self.desk.join(name);
+        let mut answered = self.queue.join(name);
         let answer = match answered.wait_for(Option::is_some).await {
             Ok(answer) => answer.clone(),
             // The thread that looked it up ended without a result.
@@ -175,32 +175,34 @@ impl Resolve for SystemResolver {
 
 impl LookupQueue {
     fn lock(&self) -> MutexGuard<'_, LookupState> {
-        // No code that runs under the lock can leave the ledger half changed.
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        // No code that runs under the lock can leave the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Joins a running or queued lookup of the name, or queues a new one.
     fn join(self: &Arc<LookupQueue>, name: &str) -> watch::Receiver<Option<Answer>> {
-        let mut ledger = self.lock();
+        let mut state = self.lock();
         let is_fresh = |open: &&JoinableLookup| {
             let began = open.began;
             began.is_none_or(|began| began.elapsed() < MAX_SHARED_TIME)
         };
-        if let Some(open) = ledger.open.get(name).filter(is_fresh) {
-            return open.inquiry.answered.subscribe();
+        if let Some(open) = state.open.get(name).filter(is_fresh) {
+            return open.lookup.answered.subscribe();
         }
         let (answered, waiting) = watch::channel(None);
-        let inquiry = Arc::new(PendingLookup {
+        let lookup = Arc::new(PendingLookup {
             name: name.to_owned(),
             answered,
         });
-        ledger.rota.enqueue(rota::zone(name), Arc::clone(&inquiry));
+        state
+            .scheduler
+            .enqueue(lookup_scheduler::zone(name), Arc::clone(&lookup));
         let open = JoinableLookup {
-            inquiry,
+            lookup,
             began: None,
         };
-        ledger.open.insert(name.to_owned(), open);
-        drop(ledger);
+        state.open.insert(name.to_owned(), open);
+        drop(state);
         self.begin();
         waiting
     }
@@ -208,25 +210,25 @@ impl LookupQueue {
     /// Starts as many queued lookups as the limits allow.
     fn begin(self: &Arc<LookupQueue>) {
         let mut places = Vec::new();
-        let mut ledger = self.lock();
+        let mut state = self.lock();
         let now = Instant::now();
-        let LookupState { rota, open } = &mut *ledger;
-        remove_unwanted(rota, open, PendingLookup::is_wanted);
-        while let Some((zone, inquiry)) = rota.begin(now) {
-            if let Some(open) = open.get_mut(&inquiry.name)
-                && Arc::ptr_eq(&open.inquiry, &inquiry)
+        let LookupState { scheduler, open } = &mut *state;
+        remove_unwanted(scheduler, open, PendingLookup::is_wanted);
+        while let Some((zone, lookup)) = scheduler.begin(now) {
+            if let Some(open) = open.get_mut(&lookup.name)
+                && Arc::ptr_eq(&open.lookup, &lookup)
             {
                 open.began = Some(now);
             }
             places.push(LookupSlot {
-                desk: Arc::clone(self),
+                queue: Arc::clone(self),
                 zone,
-                inquiry,
+                lookup,
                 began: now,
                 filled: false,
             });
         }
-        drop(ledger);
+        drop(state);
         for place in places {
             tokio::task::spawn_blocking(move || place.fill());
         }
@@ -236,32 +238,32 @@ impl LookupQueue {
 /// Removes the lookups that no caller waits for. `is_wanted` is called once for each: the last caller may leave
 /// at any moment, even while the lock is held, and a removed lookup must not stay joinable.
 fn remove_unwanted(
-    rota: &mut LookupScheduler<Arc<PendingLookup>>,
+    scheduler: &mut LookupScheduler<Arc<PendingLookup>>,
     open: &mut HashMap<String, JoinableLookup>,
     mut is_wanted: impl FnMut(&PendingLookup) -> bool,
 ) {
-    rota.retain_waiting(|inquiry| {
-        let is_wanted = is_wanted(inquiry);
+    scheduler.retain_waiting(|lookup| {
+        let is_wanted = is_wanted(lookup);
         if !is_wanted {
-            close(open, inquiry);
+            close(open, lookup);
         }
         is_wanted
     });
 }
 
 /// Makes a lookup unavailable to further callers.
-fn close(open: &mut HashMap<String, JoinableLookup>, inquiry: &Arc<PendingLookup>) {
-    let same = |open: &JoinableLookup| Arc::ptr_eq(&open.inquiry, inquiry);
-    if open.get(&inquiry.name).is_some_and(same) {
-        open.remove(&inquiry.name);
+fn close(open: &mut HashMap<String, JoinableLookup>, lookup: &Arc<PendingLookup>) {
+    let same = |open: &JoinableLookup| Arc::ptr_eq(&open.lookup, lookup);
+    if open.get(&lookup.name).is_some_and(same) {
+        open.remove(&lookup.name);
     }
 }
 
 /// A slot for one running lookup. It belongs to the thread, which cannot be cancelled, and not to the callers.
 struct LookupSlot {
-    desk: Arc<LookupQueue>,
+    queue: Arc<LookupQueue>,
     zone: String,
-    inquiry: Arc<PendingLookup>,
+    lookup: Arc<PendingLookup>,
     began: Instant,
     filled: bool,
 }
@@ -269,7 +271,7 @@ struct LookupSlot {
 impl LookupSlot {
     fn fill(mut self) {
         self.filled = true;
-        let found = (self.desk.ask)(&self.inquiry.name);
+        let found = (self.queue.ask)(&self.lookup.name);
         let answer = found.map(Arc::from).map_err(|error| {
             // An error about the name has no OS error number. An error of the system (out of file descriptors
             // or memory) has one.
@@ -279,27 +281,27 @@ impl LookupSlot {
             }
         });
         // Before the result is sent, so that later callers start a new lookup.
-        close(&mut self.desk.lock().open, &self.inquiry);
-        self.inquiry.answered.send_replace(Some(answer));
+        close(&mut self.queue.lock().open, &self.lookup);
+        self.lookup.answered.send_replace(Some(answer));
     }
 }
 
 impl Drop for LookupSlot {
     fn drop(&mut self) {
-        let mut ledger = self.desk.lock();
-        close(&mut ledger.open, &self.inquiry);
-        ledger.rota.end(&self.zone, self.began, Instant::now());
-        drop(ledger);
+        let mut state = self.queue.lock();
+        close(&mut state.open, &self.lookup);
+        state.scheduler.end(&self.zone, self.began, Instant::now());
+        drop(state);
         // A lookup that never ran was dropped with its runtime. The next one would be dropped too.
         if self.filled {
-            self.desk.begin();
+            self.queue.begin();
         }
     }
 }
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the one place where names are resolved; whoever asked vets the answer"
+    reason = "the only place that resolves names; the caller vets the addresses"
 )]
 fn look_up(name: &str) -> io::Result<Vec<IpAddr>> {
     let addresses = (name, 0).to_socket_addrs()?;
@@ -324,7 +326,7 @@ mod tests {
     const AMPLE: Duration = Duration::from_secs(20);
 
     #[test]
-    fn a_name_is_asked_for_as_it_stands() {
+    fn a_name_is_resolved_without_search_domains() {
         assert_eq!(absolute("hooks.customer.com"), "hooks.customer.com.");
     }
 
@@ -377,12 +379,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_tarpit_starves_nobody() {
+    async fn unresponsive_servers_do_not_block_other_names() {
         let mut tarpit = tarpit();
         let stuck: Vec<_> = (0..200)
             .map(|nth| ask(&tarpit.resolver, format!("{nth}.tarpit.example")))
             .collect();
-        for _ in 0..rota::MAX_PER_ZONE {
+        for _ in 0..lookup_scheduler::MAX_PER_ZONE {
             tarpit.stuck.recv().await.unwrap();
         }
         for nth in 0..100 {
@@ -392,7 +394,7 @@ mod tests {
         }
         assert_eq!(
             tarpit.asked.load(Ordering::SeqCst),
-            100 + rota::MAX_PER_ZONE
+            100 + lookup_scheduler::MAX_PER_ZONE
         );
         // Lookups whose callers have left are not made at all.
         for request in &stuck {
@@ -407,16 +409,16 @@ mod tests {
         assert_eq!(found.unwrap().unwrap(), Ok(vec![HOME]));
         assert_eq!(
             tarpit.asked.load(Ordering::SeqCst),
-            101 + rota::MAX_PER_ZONE
+            101 + lookup_scheduler::MAX_PER_ZONE
         );
         // The blocked lookups end too, soon after.
-        while !tarpit.resolver.desk.lock().open.is_empty() {
+        while !tarpit.resolver.queue.lock().open.is_empty() {
             tokio::task::yield_now().await;
         }
     }
 
     #[tokio::test]
-    async fn those_who_ask_for_the_same_name_share_a_lookup() {
+    async fn callers_of_the_same_name_share_a_lookup() {
         let mut tarpit = tarpit();
         let name = || "a.tarpit.example".to_owned();
         let first = ask(&tarpit.resolver, name());
@@ -426,8 +428,8 @@ mod tests {
         let impatient = timeout(Duration::ZERO, tarpit.resolver.resolve("a.tarpit.example"));
         assert!(impatient.await.is_err());
         first.abort();
-        while tarpit.resolver.desk.lock().open["a.tarpit.example"]
-            .inquiry
+        while tarpit.resolver.queue.lock().open["a.tarpit.example"]
+            .lookup
             .answered
             .receiver_count()
             != 50
@@ -446,17 +448,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_joins_a_lookup_that_is_stuck() {
+    async fn no_caller_joins_a_stuck_lookup() {
         let mut tarpit = tarpit();
         let name = || "a.tarpit.example".to_owned();
         let first = ask(&tarpit.resolver, name());
         tarpit.stuck.recv().await.unwrap();
-        let began = tarpit.resolver.desk.lock().open["a.tarpit.example"].began;
+        let began = tarpit.resolver.queue.lock().open["a.tarpit.example"].began;
         tokio::time::pause();
         tokio::time::advance(MAX_SHARED_TIME).await;
         tokio::time::resume();
         let second = ask(&tarpit.resolver, name());
-        while tarpit.resolver.desk.lock().open["a.tarpit.example"].began == began {
+        while tarpit.resolver.queue.lock().open["a.tarpit.example"].began == began {
             tokio::task::yield_now().await;
         }
         // The zone is now classified as slow and has one slot, which the first lookup holds.
@@ -469,9 +471,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_looks_up_and_panics_leaves_its_place() {
+    async fn a_panicking_lookup_frees_its_slot() {
         let resolver = SystemResolver::with_lookup_fn(|name| match name {
-            "a.example" => panic!("looked up"),
+            "a.example" => panic!("the lookup panics"),
             _ => Ok(vec![HOME]),
         });
         for _ in 0..2 * MAX_LOOKUPS {
@@ -484,54 +486,56 @@ mod tests {
     /// The last caller may leave while unwanted lookups are being removed. No name may stay joinable without
     /// being looked up.
     #[tokio::test]
-    async fn whoever_leaves_at_the_wrong_moment_takes_no_name_along() {
+    async fn removing_unwanted_lookups_keeps_queue_and_index_consistent() {
         let mut tarpit = tarpit();
-        let stuck: Vec<_> = (0..rota::MAX_PER_ZONE)
+        let stuck: Vec<_> = (0..lookup_scheduler::MAX_PER_ZONE)
             .map(|nth| ask(&tarpit.resolver, format!("{nth}.tarpit.example")))
             .collect();
         for _ in &stuck {
             tarpit.stuck.recv().await.unwrap();
         }
         let name = "wanted.tarpit.example";
-        let waiting = tarpit.resolver.desk.join(name);
-        let mut ledger = tarpit.resolver.desk.lock();
-        let LookupState { rota, open } = &mut *ledger;
+        let waiting = tarpit.resolver.queue.join(name);
+        let mut state = tarpit.resolver.queue.lock();
+        let LookupState { scheduler, open } = &mut *state;
         let mut still_there = true;
-        remove_unwanted(rota, open, |_| std::mem::replace(&mut still_there, false));
-        assert_eq!(open.contains_key(name), !rota.is_empty());
-        remove_unwanted(rota, open, PendingLookup::is_wanted);
-        assert!(open.contains_key(name) && !rota.is_empty());
+        remove_unwanted(scheduler, open, |_| {
+            std::mem::replace(&mut still_there, false)
+        });
+        assert_eq!(open.contains_key(name), !scheduler.is_empty());
+        remove_unwanted(scheduler, open, PendingLookup::is_wanted);
+        assert!(open.contains_key(name) && !scheduler.is_empty());
         drop(waiting);
-        remove_unwanted(rota, open, PendingLookup::is_wanted);
-        assert!(!open.contains_key(name) && rota.is_empty());
+        remove_unwanted(scheduler, open, PendingLookup::is_wanted);
+        assert!(!open.contains_key(name) && scheduler.is_empty());
     }
 
     /// Callers may outlive the runtime that runs their lookups. A lookup that is dropped with it must not start
     /// the next one, which would be dropped too, in an ever deeper recursion.
     #[test]
-    fn the_end_of_the_runtime_ends_what_waits() {
+    fn the_end_of_the_runtime_ends_waiting_lookups() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let mut tarpit = tarpit();
-        let desk = Arc::clone(&tarpit.resolver.desk);
+        let queue = Arc::clone(&tarpit.resolver.queue);
         let waiting: Vec<_> = runtime.block_on(async {
-            let join = |nth| desk.join(&format!("{nth}.{nth}-tarpit.example"));
+            let join = |nth| queue.join(&format!("{nth}.{nth}-tarpit.example"));
             let waiting = (0..5_000).map(join).collect();
-            for _ in 0..rota::MAX_UNPROVEN {
+            for _ in 0..lookup_scheduler::MAX_UNPROVEN {
                 tarpit.stuck.recv().await.unwrap();
             }
             waiting
         });
         runtime.shutdown_background();
         drop(tarpit.let_go);
-        while Arc::strong_count(&desk) > 2 {
+        while Arc::strong_count(&queue) > 2 {
             std::thread::yield_now();
         }
-        assert!(!desk.lock().rota.is_empty());
+        assert!(!queue.lock().scheduler.is_empty());
         drop(waiting);
     }
 
     #[tokio::test]
-    async fn faults_are_told_apart_for_everybody() {
+    async fn errors_of_the_resolver_are_distinct() {
         let resolver = SystemResolver::with_lookup_fn(|name| match name {
             "full.example" => Err(io::Error::from_raw_os_error(24)),
             "none.example" => Ok(Vec::new()),

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_adds_to_the_list() {
+    fn a_bundle_is_added_to_the_list() {
         let make = |name: &str| rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
         let bundle = make("a.example").cert.pem() + &make("b.example").cert.pem();
         assert_eq!(added(bundle.as_bytes()), Ok(2));

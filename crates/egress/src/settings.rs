@@ -1,4 +1,8 @@
 //! Settings of the [`Client`](crate::Client) and their defaults.
+//!
+//! [`ClientSettings`] holds the rules for destinations, the trusted authorities, the proxy, the resolver, and the
+//! limits of connections and responses. The default allows only public destinations and bounds everything. Nothing
+//! is read from the environment.
 
 use std::sync::Arc;
 use std::time::Duration;

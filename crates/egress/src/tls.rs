@@ -28,7 +28,7 @@ pub(crate) fn config(roots: &Roots) -> ClientConfig {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .expect("ring provides what TLS 1.2 and 1.3 need");
+        .expect("ring supports TLS 1.2 and 1.3");
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots.0), provider);
     let Ok(judge) = verifier.build() else {
         // There are no roots, so there is nothing to verify. This configuration refuses every certificate too.
@@ -97,7 +97,10 @@ impl ServerCertVerifier for SelfSignedDetector {
 /// Returns true if a certificate was refused because it is self-signed. `openssl req -x509` marks its
 /// certificates as certificate authorities; rustls refuses those before it looks for an issuer.
 fn is_self_signed(refusal: &Error, certificate: &CertificateDer<'_>) -> bool {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "rustls adds errors")]
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the enum is non-exhaustive: rustls may add errors"
+    )]
     let nobody_known = match refusal {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => true,
         Error::InvalidCertificate(CertificateError::Other(OtherError(cause))) => {

@@ -1,4 +1,8 @@
 //! Fixtures: scripted receivers, each of which can misbehave in exactly one way.
+//!
+//! [`Receiver`] listens on a local port, runs a script per connection ([`Peer`]) and records the requests that
+//! arrive. [`FixedResolver`] answers names from a list. [`Footprint`] compares open files, tasks and memory before
+//! and after a test. Requests are allowed to reach this machine by the rules of [`development`].
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -76,14 +80,16 @@ pub(crate) fn status(report: &SendReport) -> u16 {
     match report.outcome {
         Outcome::Answered { status, .. } => status.code(),
         other @ (Outcome::StaleToken | Outcome::Failed(_)) => {
-            panic!("{other:?}: {}", report.detail())
+            panic!("expected a response, got {other:?}: {}", report.detail())
         }
     }
 }
 
 pub(crate) fn fault(report: &SendReport) -> Fault {
     match report.outcome {
-        other @ (Outcome::Answered { .. } | Outcome::StaleToken) => panic!("{other:?}"),
+        other @ (Outcome::Answered { .. } | Outcome::StaleToken) => {
+            panic!("expected a fault, got {other:?}")
+        }
         Outcome::Failed(fault) => fault,
     }
 }
@@ -109,18 +115,18 @@ pub(crate) struct Peer<S = TcpStream> {
 
 impl<S> Peer<S> {
     /// Splits off the socket, to be wrapped, for example in TLS.
-    pub(crate) fn apart(self) -> (S, mpsc::UnboundedSender<ReceivedRequest>) {
+    pub(crate) fn into_parts(self) -> (S, mpsc::UnboundedSender<ReceivedRequest>) {
         (self.socket, self.heard)
     }
 
-    pub(crate) fn joined(socket: S, heard: mpsc::UnboundedSender<ReceivedRequest>) -> Peer<S> {
+    pub(crate) fn from_parts(socket: S, heard: mpsc::UnboundedSender<ReceivedRequest>) -> Peer<S> {
         Peer { socket, heard }
     }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
     /// Reads the next request; `None` if the client has closed the connection.
-    pub(crate) async fn hear(&mut self) -> Option<()> {
+    pub(crate) async fn read_request(&mut self) -> Option<()> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             head.push(self.socket.read_u8().await.ok()?);
@@ -137,7 +143,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
     }
 
     /// Reads the next request, which must be a `CONNECT`, and returns its target.
-    pub(crate) async fn hear_target(&mut self) -> Option<String> {
+    pub(crate) async fn read_connect_target(&mut self) -> Option<String> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             head.push(self.socket.read_u8().await.ok()?);
@@ -153,13 +159,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
     }
 
     /// Reads everything until the client closes the connection.
-    pub(crate) async fn hear_rest(&mut self) -> Vec<u8> {
+    pub(crate) async fn read_to_end(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         let _ = self.socket.read_to_end(&mut rest).await;
         rest
     }
 
-    pub(crate) async fn say(&mut self, bytes: impl AsRef<[u8]>) -> Option<()> {
+    pub(crate) async fn write(&mut self, bytes: impl AsRef<[u8]>) -> Option<()> {
         self.socket.write_all(bytes.as_ref()).await.ok()?;
         self.socket.flush().await.ok()
     }
@@ -238,8 +244,8 @@ impl Receiver {
             let answer = Arc::clone(&answer);
             async move {
                 loop {
-                    peer.hear().await?;
-                    peer.say(answer.as_bytes()).await?;
+                    peer.read_request().await?;
+                    peer.write(answer.as_bytes()).await?;
                 }
             }
         })
@@ -249,8 +255,8 @@ impl Receiver {
     /// Starts a receiver that reads a request, sends these bytes and closes the connection.
     pub(crate) async fn saying(bytes: &'static [u8]) -> Receiver {
         Receiver::new(move |mut peer| async move {
-            peer.hear().await?;
-            peer.say(bytes).await
+            peer.read_request().await?;
+            peer.write(bytes).await
         })
         .await
     }
@@ -259,8 +265,8 @@ impl Receiver {
     /// connection.
     pub(crate) async fn holding(bytes: &'static [u8]) -> Receiver {
         Receiver::new(move |mut peer| async move {
-            peer.hear().await?;
-            peer.say(bytes).await?;
+            peer.read_request().await?;
+            peer.write(bytes).await?;
             peer.gone().await;
             Some(())
         })
@@ -285,20 +291,22 @@ impl Receiver {
     }
 
     /// Returns the number of requests that arrived and were not taken yet, and discards them.
-    pub(crate) fn unasked(&mut self) -> usize {
+    pub(crate) fn untaken_requests(&mut self) -> usize {
         std::iter::from_fn(|| self.heard.try_recv().ok()).count()
     }
 
     /// Waits until a connection has ended.
     pub(crate) async fn ended(&mut self) {
         let ended = tokio::time::timeout(AMPLE, self.ended.recv()).await;
-        ended.expect("the sender did not let go").unwrap();
+        ended
+            .expect("the client did not close the connection")
+            .unwrap();
     }
 }
 
 /// Returns a listener whose backlog is full, so that further connections are neither accepted nor refused while
 /// the result is alive.
-pub(crate) async fn clogged(address: &str) -> (TcpListener, Vec<TcpStream>) {
+pub(crate) async fn full_backlog(address: &str) -> (TcpListener, Vec<TcpStream>) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(address.parse().unwrap()).unwrap();
     let listener = socket.listen(1).unwrap();
@@ -306,7 +314,7 @@ pub(crate) async fn clogged(address: &str) -> (TcpListener, Vec<TcpStream>) {
     let mut queue = Vec::new();
     while let Ok(waiting) = tokio::time::timeout(SHORT, TcpStream::connect(address)).await {
         queue.push(waiting.unwrap());
-        assert!(queue.len() < 10, "the queue never fills");
+        assert!(queue.len() < 10, "the backlog of the listener never fills");
     }
     (listener, queue)
 }
@@ -377,12 +385,18 @@ impl Footprint {
             let is_flat = now.files <= self.files && now.tasks <= self.tasks;
             if is_flat && client.idle_connections() == 0 {
                 let allowed = self.memory_bytes + Footprint::MEMORY_SLACK_BYTES;
-                assert!(now.memory_bytes <= allowed, "{self:?} became {now:?}");
+                assert!(
+                    now.memory_bytes <= allowed,
+                    "memory grew from {self:?} to {now:?}"
+                );
                 return;
             }
             let idle = client.idle_connections();
             let is_late = tokio::time::Instant::now() > deadline;
-            assert!(!is_late, "{self:?} became {now:?}, with {idle} idle");
+            assert!(
+                !is_late,
+                "resources are left over: {self:?} before, {now:?} after, {idle} idle connections"
+            );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }

@@ -10,7 +10,7 @@ use posthaste_core::classify::Fault;
 use posthaste_egress::{Client, SendError, SendReport};
 use tokio::io::AsyncWriteExt;
 
-use crate::kit::*;
+use crate::fixture::*;
 
 /// The response to the request after the shape.
 const NEXT: &str = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nnext";
@@ -68,10 +68,13 @@ fn chunked(rest: &str) -> Vec<u8> {
     said
 }
 
+fn with(lines: &str, body: &str) -> Vec<u8> {
+    [head(lines), body.as_bytes().to_vec()].concat()
+}
+
 /// Contradictory or invalid lengths.
 fn lengths() -> Vec<Shape> {
     let malformed = || Failed(SendError::Malformed);
-    let with = |lines: &str, body: &str| [head(lines), body.as_bytes().to_vec()].concat();
     let both = "content-length: 3\r\ntransfer-encoding: chunked\r\n";
     let both_turned = "transfer-encoding: chunked\r\ncontent-length: 3\r\n";
     let two = "content-length: 2\r\ncontent-length: 3\r\n";
@@ -121,6 +124,12 @@ fn lengths() -> Vec<Shape> {
             HangUp,
             Failed(SendError::ClosedMidAnswer),
         ),
+    ]
+}
+
+/// Transfer encodings, with and without a final `chunked`.
+fn transfer_encodings() -> Vec<Shape> {
+    vec![
         // A response without a length lasts until the connection ends.
         shape(with("", "to the end"), HangUp, Closed(200)),
         shape(
@@ -325,10 +334,16 @@ fn endings() -> Vec<Shape> {
 }
 
 fn every_shape() -> Vec<Shape> {
-    [lengths(), chunks(), heads(), endings()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        lengths(),
+        transfer_encodings(),
+        chunks(),
+        heads(),
+        endings(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Starts a receiver whose first connection sends this shape. The others behave correctly.
@@ -341,8 +356,8 @@ async fn shaped(shape: &Shape) -> Receiver {
         let is_first = first.swap(false, std::sync::atomic::Ordering::SeqCst);
         async move {
             if is_first {
-                peer.hear().await?;
-                peer.say(&said).await?;
+                peer.read_request().await?;
+                peer.write(&said).await?;
                 match then {
                     GoOn => {}
                     ShutDown => {
@@ -358,8 +373,8 @@ async fn shaped(shape: &Shape) -> Receiver {
                 }
             }
             loop {
-                peer.hear().await?;
-                peer.say(NEXT).await?;
+                peer.read_request().await?;
+                peer.write(NEXT).await?;
             }
         }
     })
@@ -394,7 +409,7 @@ fn check(shape: &Shape, report: &SendReport, next: &SendReport) {
 }
 
 /// Sends two requests to a receiver with this shape.
-async fn meet(client: &Client, shape: &Shape) -> (SendReport, SendReport) {
+async fn send_twice(client: &Client, shape: &Shape) -> (SendReport, SendReport) {
     let receiver = shaped(shape).await;
     let report = post(client, &receiver.url()).await;
     let next = post(client, &receiver.url()).await;
@@ -403,25 +418,25 @@ async fn meet(client: &Client, shape: &Shape) -> (SendReport, SendReport) {
 }
 
 #[tokio::test]
-async fn every_shape_ends_as_it_should_and_the_next_request_gets_its_own_answer() {
+async fn every_shape_has_its_result_and_the_next_request_its_own_response() {
     let client = client();
     for shape in every_shape() {
-        let (report, next) = meet(&client, &shape).await;
+        let (report, next) = send_twice(&client, &shape).await;
         check(&shape, &report, &next);
     }
 }
 
 #[tokio::test]
-async fn what_comes_while_nobody_asks_ends_the_connection() {
+async fn bytes_on_an_idle_connection_end_it() {
     // The second response arrives after the first was read, and before the next request.
     let (tell, told) = tokio::sync::watch::channel(false);
     let mut receiver = Receiver::new(move |mut peer| {
         let mut told = told.clone();
         async move {
-            peer.hear().await?;
-            peer.say(OK).await?;
+            peer.read_request().await?;
+            peer.write(OK).await?;
             told.wait_for(|told| *told).await.ok()?;
-            peer.say("HTTP/1.1 410 Gone\r\ncontent-length: 0\r\n\r\n")
+            peer.write("HTTP/1.1 410 Gone\r\ncontent-length: 0\r\n\r\n")
                 .await?;
             peer.gone().await;
             Some(())
@@ -439,13 +454,13 @@ async fn what_comes_while_nobody_asks_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_any_of_them() {
+async fn no_resources_are_left_over() {
     let shapes = every_shape();
     let client = client();
     let mut footprint = Footprint::now();
     for round in 0..12 {
         for shape in &shapes {
-            let (report, next) = meet(&client, shape).await;
+            let (report, next) = send_twice(&client, shape).await;
             check(shape, &report, &next);
         }
         footprint.check(&client).await;

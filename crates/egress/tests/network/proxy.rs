@@ -1,4 +1,8 @@
 //! Requests through the operator's proxy.
+//!
+//! The destination is vetted before the proxy is asked, and the proxy gets the vetted address. Faults of the proxy
+//! are local faults; refusals by the destination count as its own. Credentials go to the proxy only, and TLS to the
+//! receiver runs through the tunnel.
 
 use std::sync::Arc;
 
@@ -13,17 +17,17 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use crate::kit::*;
-use crate::secure::{Authority, NAME, secured};
+use crate::fixture::*;
+use crate::tls::{Authority, NAME, secured};
 
 const ESTABLISHED: &str = "HTTP/1.1 200 Connection established\r\n\r\n";
 
 /// Connects a peer to the port that it asks for, on this machine.
 async fn relay<S: AsyncRead + AsyncWrite + Unpin>(mut peer: Peer<S>) -> Option<()> {
-    let target = peer.hear_target().await?;
+    let target = peer.read_connect_target().await?;
     let port = target.rsplit_once(':')?.1.parse::<u16>().ok()?;
     let mut beyond = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
-    peer.say(ESTABLISHED).await?;
+    peer.write(ESTABLISHED).await?;
     copy_bidirectional(&mut peer.socket, &mut beyond).await.ok();
     Some(())
 }
@@ -80,7 +84,7 @@ async fn a_request_goes_through_the_tunnel_to_the_vetted_address() {
 }
 
 #[tokio::test]
-async fn tls_is_spoken_with_the_receiver_by_its_name() {
+async fn tls_through_the_tunnel_uses_the_name_of_the_receiver() {
     let authority = Authority::new();
     for protocols in [&["http/1.1"] as &[&str], &["h2"]] {
         let receiver = secured(authority.server(NAME, (2020, 2100), protocols), OK).await;
@@ -108,14 +112,14 @@ async fn tls_is_spoken_with_the_receiver_by_its_name() {
 }
 
 #[tokio::test]
-async fn the_proxy_itself_can_speak_tls() {
+async fn the_proxy_itself_can_use_tls() {
     let authority = Authority::new();
     let acceptor = TlsAcceptor::from(authority.server("127.0.0.1", (2020, 2100), &[]));
     let proxy = Receiver::new(move |peer| {
         let acceptor = acceptor.clone();
         async move {
-            let (socket, heard) = peer.apart();
-            relay(Peer::joined(acceptor.accept(socket).await.ok()?, heard)).await
+            let (socket, heard) = peer.into_parts();
+            relay(Peer::from_parts(acceptor.accept(socket).await.ok()?, heard)).await
         }
     })
     .await;
@@ -144,7 +148,7 @@ async fn the_proxy_itself_can_speak_tls() {
 }
 
 #[tokio::test]
-async fn the_rules_hold_although_the_proxy_would_connect() {
+async fn destinations_are_vetted_before_the_proxy_connects() {
     let proxy = honest().await;
     let receiver = Receiver::answering(OK).await;
     for (answer, kind) in [
@@ -170,7 +174,7 @@ async fn the_rules_hold_although_the_proxy_would_connect() {
 }
 
 #[tokio::test]
-async fn names_are_passed_on_only_where_the_operator_says_so() {
+async fn names_are_passed_to_the_proxy_only_if_configured() {
     let mut proxy = honest().await;
     let receiver = Receiver::answering(OK).await;
     let address = format!("http://{}", proxy.address);
@@ -213,11 +217,11 @@ async fn names_are_passed_on_only_where_the_operator_says_so() {
 /// Returns the outcome of a request whose proxy sends these bytes and closes the connection.
 async fn answered(said: &'static [u8]) -> Result<SendError, ProxyFault> {
     let mut proxy = Receiver::new(move |mut peer| async move {
-        peer.hear_target().await?;
-        peer.say(said).await?;
+        peer.read_connect_target().await?;
+        peer.write(said).await?;
         peer.socket.shutdown().await.ok()?;
         // Everything that the client sends after the CONNECT request.
-        assert_eq!(peer.hear_rest().await, b"");
+        assert_eq!(peer.read_to_end().await, b"");
         Some(())
     })
     .await;
@@ -234,12 +238,12 @@ async fn answered(said: &'static [u8]) -> Result<SendError, ProxyFault> {
             Ok(report.mishap.unwrap())
         }
         Err(LocalFault::Proxy(fault)) => Err(fault),
-        Err(other) => panic!("{other}"),
+        Err(other) => panic!("expected a proxy fault, got {other}"),
     }
 }
 
 #[tokio::test]
-async fn faults_of_the_proxy_are_ours_and_told_apart() {
+async fn faults_of_the_proxy_are_distinct_local_faults() {
     for (said, fault) in [
         (
             b"HTTP/1.1 407 Who are you\r\ncontent-length: 2\r\n\r\nno".as_slice(),
@@ -267,7 +271,7 @@ async fn faults_of_the_proxy_are_ours_and_told_apart() {
 }
 
 #[tokio::test]
-async fn what_the_proxy_says_about_the_destination_is_the_destinations() {
+async fn refusals_by_the_destination_count_as_its_fault() {
     for said in [
         b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n".as_slice(),
         b"HTTP/1.1 503 Service Unavailable\r\n\r\n",
@@ -280,12 +284,12 @@ async fn what_the_proxy_says_about_the_destination_is_the_destinations() {
 }
 
 #[tokio::test]
-async fn a_head_without_end_is_not_read_to_its_end() {
+async fn an_endless_proxy_response_is_refused() {
     let mut proxy = Receiver::new(|mut peer| async move {
-        peer.hear_target().await?;
-        peer.say("HTTP/1.1 200 OK\r\n").await?;
+        peer.read_connect_target().await?;
+        peer.write("HTTP/1.1 200 OK\r\n").await?;
         loop {
-            peer.say("x: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n")
+            peer.write("x: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n")
                 .await?;
         }
     })
@@ -301,7 +305,7 @@ async fn a_head_without_end_is_not_read_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_is_not_there_is_no_attempt() {
+async fn an_unreachable_proxy_is_a_local_fault() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -322,7 +326,7 @@ async fn a_proxy_that_is_not_there_is_no_attempt() {
 }
 
 #[tokio::test]
-async fn time_that_runs_out_is_ours_until_the_proxy_was_asked() {
+async fn a_timeout_before_the_connect_request_is_a_local_fault() {
     let late = |client: Client, url: &'static str| async move {
         let request = Request {
             time_limit: SHORT,
@@ -330,9 +334,9 @@ async fn time_that_runs_out_is_ours_until_the_proxy_was_asked() {
         };
         client.send(request).await
     };
-    let (listener, _queue) = clogged("127.0.0.1:0").await;
-    let clogged = format!("http://{}", listener.local_addr().unwrap());
-    let sent = late(Client::new(via(&clogged)), "http://127.0.0.1:9999/").await;
+    let (listener, _queue) = full_backlog("127.0.0.1:0").await;
+    let full_backlog = format!("http://{}", listener.local_addr().unwrap());
+    let sent = late(Client::new(via(&full_backlog)), "http://127.0.0.1:9999/").await;
     assert_eq!(sent.unwrap_err(), LocalFault::Proxy(ProxyFault::TimedOut));
 
     let silent = Receiver::new(|mut peer| async move {
@@ -351,7 +355,7 @@ async fn time_that_runs_out_is_ours_until_the_proxy_was_asked() {
 }
 
 #[tokio::test]
-async fn credentials_are_told_to_the_proxy_and_to_nobody_else() {
+async fn credentials_are_sent_only_to_the_proxy() {
     let mut proxy = honest().await;
     let mut receiver = Receiver::answering(OK).await;
     let url = format!("http://canary-user:canary-word@{}", proxy.address);
@@ -393,8 +397,8 @@ async fn bytes_after_the_head_belong_to_the_tunnel() {
     let proxy = Receiver::new(move |mut peer| {
         let early = Arc::clone(&early);
         async move {
-            peer.hear_target().await?;
-            peer.say(early.as_bytes()).await?;
+            peer.read_connect_target().await?;
+            peer.write(early.as_bytes()).await?;
             peer.gone().await;
             Some(())
         }
@@ -411,16 +415,16 @@ async fn bytes_after_the_head_belong_to_the_tunnel() {
 async fn the_next_address_is_tried_if_the_proxy_does_not_reach_the_first() {
     let receiver = Receiver::answering(OK).await;
     let mut proxy = Receiver::new(|mut peer| async move {
-        let target = peer.hear_target().await?;
+        let target = peer.read_connect_target().await?;
         if target.starts_with("127.0.0.3:") {
             let mut beyond = TcpStream::connect(target.replace("0.3", "0.1"))
                 .await
                 .ok()?;
-            peer.say(ESTABLISHED).await?;
+            peer.write(ESTABLISHED).await?;
             copy_bidirectional(&mut peer.socket, &mut beyond).await.ok();
             return Some(());
         }
-        peer.say("HTTP/1.1 503 No\r\n\r\n").await
+        peer.write("HTTP/1.1 503 No\r\n\r\n").await
     })
     .await;
     let reached = |addresses: &str| {
@@ -436,5 +440,5 @@ async fn the_next_address_is_tried_if_the_proxy_does_not_reach_the_first() {
     let report = reached("127.0.0.4 127.0.0.5 127.0.0.6 127.0.0.3").await;
     assert_eq!(report.mishap, Some(SendError::UnreachableThroughProxy));
     assert_eq!(proxy.connections(), 5);
-    assert_eq!(proxy.unasked(), 5);
+    assert_eq!(proxy.untaken_requests(), 5);
 }

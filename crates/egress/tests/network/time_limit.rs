@@ -1,4 +1,7 @@
 //! One time limit covers all phases of a request.
+//!
+//! Resolving, connecting, the handshake, waiting for the response, and reading head and body each exceed the limit
+//! in one test. The send error names the phase, and a dropped request closes its connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +9,7 @@ use std::time::Duration;
 use posthaste_core::classify::Fault;
 use posthaste_egress::{Client, ClientSettings, Lookup, Phase, Resolve, SendError, SendReport};
 
-use crate::kit::*;
+use crate::fixture::*;
 
 /// The latency must be at least the limit, and at most 20 times it, for a busy machine.
 fn check(report: &SendReport, phase: Phase) {
@@ -36,7 +39,7 @@ async fn covers_resolving() {
 
 #[tokio::test]
 async fn covers_connecting() {
-    let (listener, _queue) = clogged("127.0.0.1:0").await;
+    let (listener, _queue) = full_backlog("127.0.0.1:0").await;
     let address = listener.local_addr().unwrap();
     let report = post_within(&client(), &format!("http://{address}/"), SHORT).await;
     check(&report, Phase::Connecting);
@@ -59,7 +62,7 @@ async fn covers_the_handshake() {
 }
 
 #[tokio::test]
-async fn covers_the_wait_for_an_answer() {
+async fn covers_the_wait_for_a_response() {
     let mut receiver = Receiver::holding(b"").await;
     let report = post_within(&client(), &receiver.url(), SHORT).await;
     check(&report, Phase::Awaiting);
@@ -70,10 +73,10 @@ async fn covers_the_wait_for_an_answer() {
 /// Starts a receiver that sends `head` and then `drop` every 20 ms.
 async fn dripping(head: &'static str, drop: &'static str) -> Receiver {
     Receiver::new(move |mut peer| async move {
-        peer.hear().await?;
-        peer.say(head).await?;
+        peer.read_request().await?;
+        peer.write(head).await?;
         loop {
-            peer.say(drop).await?;
+            peer.write(drop).await?;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
@@ -81,7 +84,7 @@ async fn dripping(head: &'static str, drop: &'static str) -> Receiver {
 }
 
 #[tokio::test]
-async fn covers_a_head_that_drips() {
+async fn covers_a_head_that_arrives_slowly() {
     let mut receiver = dripping("HTTP/1.1 200 OK\r\n", "a: b\r\n").await;
     let report = post_within(&client(), &receiver.url(), SHORT).await;
     check(&report, Phase::Awaiting);
@@ -89,7 +92,7 @@ async fn covers_a_head_that_drips() {
 }
 
 #[tokio::test]
-async fn covers_interim_answers_without_end() {
+async fn covers_endless_interim_responses() {
     let mut receiver = dripping("", "HTTP/1.1 102 Processing\r\n\r\n").await;
     let report = post_within(&client(), &receiver.url(), SHORT).await;
     check(&report, Phase::Awaiting);
@@ -97,7 +100,7 @@ async fn covers_interim_answers_without_end() {
 }
 
 #[tokio::test]
-async fn covers_a_body_that_drips() {
+async fn covers_a_body_that_arrives_slowly() {
     let mut receiver = dripping("HTTP/1.1 200 OK\r\ncontent-length: 9999\r\n\r\n", "x").await;
     let client = client();
     let report = post_within(&client, &receiver.url(), SHORT).await;
@@ -108,7 +111,7 @@ async fn covers_a_body_that_drips() {
 }
 
 #[tokio::test]
-async fn a_caller_who_loses_interest_closes_the_connection() {
+async fn dropping_the_request_closes_the_connection() {
     let mut receiver = Receiver::holding(b"").await;
     let client = client();
     let url = receiver.url();

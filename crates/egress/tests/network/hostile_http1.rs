@@ -1,4 +1,7 @@
 //! HTTP/1.1 receivers that send wrong, incomplete or endless responses.
+//!
+//! Each failure maps to one send error. Sizes are bounded: a response with an endless body still counts, an endless
+//! head does not. Surplus bytes never become the response to another request.
 
 use std::sync::Arc;
 
@@ -8,7 +11,7 @@ use posthaste_egress::{Phase, Request, SendError};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use crate::kit::*;
+use crate::fixture::*;
 
 /// Returns the send error for a receiver that sends these bytes and closes the connection.
 async fn mishap(said: &'static [u8]) -> SendError {
@@ -17,14 +20,14 @@ async fn mishap(said: &'static [u8]) -> SendError {
     let mishap = report
         .mishap
         .clone()
-        .unwrap_or_else(|| panic!("{report:?}"));
+        .unwrap_or_else(|| panic!("the request did not fail: {report:?}"));
     assert_eq!(fault(&report), mishap.fault());
     assert_eq!(mishap.fault(), Fault::Connection);
     mishap
 }
 
 #[tokio::test]
-async fn nobody_listens() {
+async fn a_closed_port_is_a_refused_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -36,7 +39,7 @@ async fn nobody_listens() {
 }
 
 #[tokio::test]
-async fn the_connection_is_reset() {
+async fn a_reset_connection_is_a_connection_fault() {
     // A socket that is closed with unread bytes is reset.
     let receiver = Receiver::new(|peer| async move { peer.socket.readable().await.ok() }).await;
     let report = post(&client(), &receiver.url()).await;
@@ -45,7 +48,7 @@ async fn the_connection_is_reset() {
 }
 
 #[tokio::test]
-async fn the_answer_stops_short() {
+async fn an_incomplete_response_is_a_fault() {
     assert_eq!(mishap(b"").await, SendError::ClosedBeforeAnswer);
     assert_eq!(
         mishap(b"HTTP/1.1 200 O").await,
@@ -62,7 +65,7 @@ async fn the_answer_stops_short() {
 }
 
 #[tokio::test]
-async fn the_answer_is_not_http() {
+async fn a_response_that_is_not_http_is_malformed() {
     for said in [
         b"SSH-2.0-OpenSSH_9.9\r\n\r\n".as_slice(),
         b"\x00\x01\x02\x03\r\n\r\n",
@@ -83,7 +86,7 @@ async fn the_answer_is_not_http() {
 }
 
 #[tokio::test]
-async fn statuses_that_do_not_exist() {
+async fn invalid_statuses_are_malformed() {
     let six_hundred = b"HTTP/1.1 600 Odd\r\ncontent-length: 0\r\n\r\n";
     assert_eq!(mishap(six_hundred).await, SendError::Status(600));
     let last = b"HTTP/1.1 999 Odd\r\ncontent-length: 0\r\n\r\n";
@@ -91,12 +94,12 @@ async fn statuses_that_do_not_exist() {
 }
 
 #[tokio::test]
-async fn a_head_without_end() {
+async fn an_endless_head_is_refused() {
     let mut receiver = Receiver::new(|mut peer| async move {
-        peer.hear().await?;
-        peer.say("HTTP/1.1 200 OK\r\n").await?;
+        peer.read_request().await?;
+        peer.write("HTTP/1.1 200 OK\r\n").await?;
         loop {
-            peer.say("x: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy")
+            peer.write("x: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy")
                 .await?;
         }
     })
@@ -108,7 +111,7 @@ async fn a_head_without_end() {
 }
 
 #[tokio::test]
-async fn more_headers_than_anybody_needs() {
+async fn too_many_headers_are_refused() {
     let head = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(101));
     let receiver = Receiver::answering(head).await;
     let report = post(&client(), &receiver.url()).await;
@@ -129,14 +132,14 @@ async fn a_head_up_to_the_limit_is_read() {
 }
 
 #[tokio::test]
-async fn a_body_without_end_is_an_answer_whose_connection_is_closed() {
+async fn an_endless_body_counts_as_a_response_and_closes_the_connection() {
     for framing in ["content-length: 99999999999\r\n", ""] {
         let mut receiver = Receiver::new(move |mut peer| async move {
-            peer.hear().await?;
-            peer.say(format!("HTTP/1.1 500 Oh\r\n{framing}\r\n"))
+            peer.read_request().await?;
+            peer.write(format!("HTTP/1.1 500 Oh\r\n{framing}\r\n"))
                 .await?;
             loop {
-                peer.say([b'z'; 1_000]).await?;
+                peer.write([b'z'; 1_000]).await?;
             }
         })
         .await;
@@ -151,11 +154,11 @@ async fn a_body_without_end_is_an_answer_whose_connection_is_closed() {
 }
 
 #[tokio::test]
-async fn a_second_answer_is_never_taken_for_the_next_one() {
+async fn a_second_response_is_never_used_for_the_next_request() {
     let mut receiver = Receiver::new(|mut peer| async move {
         loop {
-            peer.hear().await?;
-            peer.say(format!(
+            peer.read_request().await?;
+            peer.write(format!(
                 "{OK}HTTP/1.1 410 Gone\r\ncontent-length: 0\r\n\r\n"
             ))
             .await?;
@@ -171,14 +174,14 @@ async fn a_second_answer_is_never_taken_for_the_next_one() {
 }
 
 /// Starts a receiver that responds before it reads anything, and reads only when the test allows it.
-async fn deaf(said: &'static str) -> (Receiver, Arc<Semaphore>) {
+async fn never_reading(said: &'static str) -> (Receiver, Arc<Semaphore>) {
     let told = Arc::new(Semaphore::new(0));
     let listening = Arc::clone(&told);
     let receiver = Receiver::new(move |mut peer| {
         let listening = Arc::clone(&listening);
         async move {
             peer.socket.readable().await.ok()?;
-            peer.say(said).await?;
+            peer.write(said).await?;
             listening.acquire().await.ok()?.forget();
             peer.gone().await;
             Some(())
@@ -189,8 +192,9 @@ async fn deaf(said: &'static str) -> (Receiver, Arc<Semaphore>) {
 }
 
 #[tokio::test]
-async fn an_answer_before_the_body_was_read_counts() {
-    let (mut receiver, listen) = deaf("HTTP/1.1 413 No\r\ncontent-length: 0\r\n\r\n").await;
+async fn a_response_before_the_body_was_read_counts() {
+    let (mut receiver, listen) =
+        never_reading("HTTP/1.1 413 No\r\ncontent-length: 0\r\n\r\n").await;
     let client = client();
     let big = Request {
         body: Bytes::from(vec![0; 8_000_000]),
@@ -209,8 +213,8 @@ async fn an_answer_before_the_body_was_read_counts() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_never_reads_is_let_go() {
-    let (mut receiver, listen) = deaf("").await;
+async fn a_receiver_that_never_reads_times_out() {
+    let (mut receiver, listen) = never_reading("").await;
     let client = client();
     let big = Request {
         body: Bytes::from(vec![0; 8_000_000]),

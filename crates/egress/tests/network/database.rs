@@ -1,4 +1,7 @@
 //! Tests of `database::dial`: TLS modes and certificate checks.
+//!
+//! A scripted server answers the `SSLRequest` with yes or no and presents certificates of every kind. Each TLS mode
+//! must accept exactly the servers that it promises to accept, and send nothing in plain text if TLS is required.
 
 use std::io;
 use std::sync::Arc;
@@ -9,8 +12,8 @@ use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
 
-use crate::kit::*;
-use crate::secure::Authority;
+use crate::fixture::*;
+use crate::tls::Authority;
 
 const HELLO: &[u8] = b"hello";
 
@@ -19,7 +22,7 @@ async fn server(config: Option<Arc<ServerConfig>>) -> Receiver {
     Receiver::new(move |peer| {
         let config = config.clone();
         async move {
-            let (mut socket, _) = peer.apart();
+            let (mut socket, _) = peer.into_parts();
             let mut first = [0; 5];
             socket.peek(&mut first).await.ok()?;
             if first != HELLO {
@@ -57,7 +60,7 @@ async fn spoken(receiver: &Receiver, host: &str, trust: TlsVerification) -> io::
 }
 
 #[tokio::test]
-async fn tls_is_spoken_as_far_as_it_is_wanted() {
+async fn each_tls_mode_uses_tls_as_configured() {
     let authority = Authority::new();
     let config = authority.server("localhost", (2000, 2100), &[]);
     let receiver = server(Some(config)).await;
@@ -103,7 +106,7 @@ async fn tls_is_spoken_as_far_as_it_is_wanted() {
 }
 
 #[tokio::test]
-async fn an_expired_certificate_is_not_excused_with_its_name() {
+async fn verify_ca_refuses_an_expired_certificate() {
     let authority = Authority::new();
     let config = authority.server("localhost", (2000, 2001), &[]);
     let receiver = server(Some(config)).await;
@@ -119,7 +122,7 @@ async fn an_expired_certificate_is_not_excused_with_its_name() {
 }
 
 #[tokio::test]
-async fn a_server_without_tls_is_refused_where_tls_is_wanted() {
+async fn a_server_without_tls_is_refused_if_tls_is_required() {
     let receiver = server(None).await;
     let said = spoken(&receiver, "localhost", TlsVerification::Prefer).await;
     assert_eq!(said.unwrap(), "plain");
@@ -129,7 +132,7 @@ async fn a_server_without_tls_is_refused_where_tls_is_wanted() {
 }
 
 #[tokio::test]
-async fn a_socket_of_this_machine_needs_no_tls() {
+async fn a_unix_socket_needs_no_tls() {
     let directory = std::env::temp_dir().join(format!("posthaste-db-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let path = directory.join("socket");

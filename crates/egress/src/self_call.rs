@@ -11,7 +11,7 @@ use std::net::{IpAddr, UdpSocket};
 use posthaste_core::address::{Destination, EgressRules, ForbiddenAddress, Host, Refusal};
 
 use crate::explain;
-use crate::mishap::{AttemptFailure, SendError};
+use crate::send_error::{AttemptFailure, SendError};
 
 /// Refuses a destination that names this server by an address of its machine. A host name is checked when it is
 /// resolved, at every connection.
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_knows_its_addresses() {
+    fn local_addresses_are_recognised() {
         assert!(is_local(ip("127.0.0.1")).unwrap());
         assert!(is_local(ip("127.8.8.8")).unwrap());
         // Documentation addresses belong to no machine.
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_literal_is_refused_before_it_is_kept() {
+    fn a_literal_own_address_is_refused_at_registration() {
         let rules = listening_on("0.0.0.0:8420");
         let open = EgressRules {
             own_sockets: Vec::new(),

@@ -1,4 +1,7 @@
 //! Permits: requests that may start only for a limited time.
+//!
+//! A node may send only while it holds its lease. No byte is sent after the permit of a request has ended, on a new
+//! or on a reused connection. A request that has started is finished.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use posthaste_egress::{LocalFault, Request, SendPermit};
 
-use crate::kit::*;
+use crate::fixture::*;
 
 /// Creates a permit that is valid for the first `times` checks.
 fn holding(times: usize) -> SendPermit {
@@ -22,11 +25,11 @@ fn permitted(url: &str, permit: SendPermit) -> Request {
 }
 
 #[tokio::test]
-async fn nothing_is_sent_once_it_is_too_late() {
+async fn nothing_is_sent_after_the_permit_has_ended() {
     // 0: invalid when the request is passed to the connection; 1: invalid just before its first byte.
     for times in [0, 1] {
         let mut receiver = Receiver::new(|mut peer| async move {
-            assert_eq!(peer.hear_rest().await, b"");
+            assert_eq!(peer.read_to_end().await, b"");
             Some(())
         })
         .await;
@@ -39,7 +42,7 @@ async fn nothing_is_sent_once_it_is_too_late() {
 }
 
 #[tokio::test]
-async fn nor_on_a_connection_that_was_used_before() {
+async fn nothing_is_sent_on_a_reused_connection_after_the_permit_has_ended() {
     let mut receiver = Receiver::answering(OK).await;
     let client = client();
     let first = client
@@ -49,12 +52,12 @@ async fn nor_on_a_connection_that_was_used_before() {
     let sent = client.send(permitted(&receiver.url(), holding(1))).await;
     assert_eq!(sent.unwrap_err(), LocalFault::PermitEnded);
     receiver.ended().await;
-    assert_eq!(receiver.unasked(), 1);
+    assert_eq!(receiver.untaken_requests(), 1);
     assert_eq!(receiver.connections(), 1);
 }
 
 #[tokio::test]
-async fn what_has_begun_is_finished() {
+async fn a_started_request_is_finished_after_the_permit_has_ended() {
     let mut receiver = Receiver::answering(OK).await;
     // More than the socket buffers hold.
     let body = Bytes::from(vec![b'x'; 3_000_000]);

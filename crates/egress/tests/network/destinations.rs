@@ -1,4 +1,8 @@
 //! Destination checks at connection time.
+//!
+//! A name is resolved and all its addresses are vetted for every new connection; one forbidden address refuses the
+//! name. The connected peer is vetted too. Unreachable addresses are skipped, and a failing resolver is a local
+//! fault.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +15,7 @@ use posthaste_egress::{
     SendReport,
 };
 
-use crate::kit::*;
+use crate::fixture::*;
 
 const NAME: &str = "hooks.customer.com";
 
@@ -33,7 +37,7 @@ fn check_unsafe(report: &SendReport, kind: ForbiddenAddress) {
 }
 
 #[tokio::test]
-async fn a_name_is_resolved_and_called_by_its_name() {
+async fn a_name_is_resolved_and_sent_as_host() {
     let mut receiver = Receiver::answering(OK).await;
     let client = resolving(&["127.0.0.1"]);
     let report = post(&client, &receiver.named("http", NAME)).await;
@@ -43,7 +47,7 @@ async fn a_name_is_resolved_and_called_by_its_name() {
 }
 
 #[tokio::test]
-async fn a_name_that_does_not_resolve() {
+async fn an_unresolvable_name_is_a_dns_fault() {
     let report = post(&resolving(&[]), "https://other.example.com/").await;
     assert_eq!(fault(&report), Fault::Dns);
     assert_eq!(report.mishap, Some(SendError::Unresolved));
@@ -73,7 +77,7 @@ async fn one_forbidden_answer_refuses_the_name() {
 }
 
 #[tokio::test]
-async fn a_name_that_changes_its_mind_is_judged_again() {
+async fn a_name_with_changing_addresses_is_vetted_again() {
     let receiver = Receiver::answering(OK).await;
     let url = receiver.named("http", NAME);
     let client = resolving(&["127.0.0.1", "10.0.0.1"]);
@@ -83,7 +87,7 @@ async fn a_name_that_changes_its_mind_is_judged_again() {
 }
 
 #[tokio::test]
-async fn the_destination_is_judged_by_the_rules_of_the_client() {
+async fn the_destination_is_checked_by_the_rules_of_the_client() {
     let receiver = Receiver::answering(OK).await;
     let strict = |rules| {
         Client::new(ClientSettings {
@@ -113,7 +117,7 @@ async fn the_destination_is_judged_by_the_rules_of_the_client() {
 }
 
 #[tokio::test]
-async fn localhost_is_this_machine_and_nobody_is_asked() {
+async fn localhost_is_not_resolved() {
     let receiver = Receiver::answering(OK).await;
     let book = FixedResolver::with("api.localhost", &["10.0.0.1"]);
     let client = Client::new(ClientSettings {
@@ -142,7 +146,7 @@ async fn the_next_address_is_tried_when_one_refuses() {
 async fn the_next_address_is_tried_when_one_hangs() {
     let receiver = Receiver::answering(OK).await;
     let port = receiver.address.port();
-    let _clogged = clogged(&format!("127.0.0.2:{port}")).await;
+    let _clogged = full_backlog(&format!("127.0.0.2:{port}")).await;
     let client = resolving(&["127.0.0.2 127.0.0.1"]);
     let report = post(&client, &receiver.named("http", NAME)).await;
     assert_eq!(status(&report), 200);
@@ -159,7 +163,7 @@ impl Resolve for Unable {
 }
 
 #[tokio::test]
-async fn a_resolver_that_cannot_ask_is_our_own_fault() {
+async fn a_broken_resolver_is_a_local_fault() {
     let client = Client::new(ClientSettings {
         resolver: Arc::new(Unable),
         ..settings()
@@ -169,7 +173,7 @@ async fn a_resolver_that_cannot_ask_is_our_own_fault() {
 }
 
 #[tokio::test]
-async fn a_literal_takes_the_same_way() {
+async fn a_literal_address_is_vetted() {
     // Rules of a misconfigured caller, which allow everything.
     let lax = EgressRules {
         allow_networks: vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()],
@@ -194,7 +198,7 @@ async fn a_literal_takes_the_same_way() {
 }
 
 #[tokio::test]
-async fn of_a_thousand_addresses_every_one_is_vetted_and_few_are_tried() {
+async fn all_of_1000_addresses_are_vetted_and_few_are_tried() {
     let receiver = Receiver::answering(OK).await;
     let url = receiver.named("http", NAME);
     let many: Vec<String> = (1..1_000)
@@ -215,7 +219,7 @@ async fn of_a_thousand_addresses_every_one_is_vetted_and_few_are_tried() {
 /// On most systems the unspecified address connects to the machine itself. Allowing it must not allow the
 /// address at which the connection ends.
 #[tokio::test]
-async fn where_a_connection_ends_is_judged_as_well() {
+async fn the_connected_peer_is_vetted() {
     let receiver = Receiver::answering(OK).await;
     let url = receiver.named("http", NAME);
     let opening = |networks: &[&str]| {

@@ -1,4 +1,7 @@
 //! HTTP/2 receivers that violate or abuse the protocol, frame by frame.
+//!
+//! Each [`Misbehaviour`] is sent on the first connection of a client. The request must end with the expected send
+//! error, the next request must get its own response, and no socket, task or memory may be left over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +15,8 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::kit::*;
-use crate::secure::{Authority, NAME, trusting};
+use crate::fixture::*;
+use crate::tls::{Authority, NAME, trusting};
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -68,7 +71,7 @@ impl Line {
         Some(Line { writer, asked })
     }
 
-    async fn say(&mut self, frames: &[u8]) -> Option<()> {
+    async fn write(&mut self, frames: &[u8]) -> Option<()> {
         self.writer.write_all(frames).await.ok()?;
         self.writer.flush().await.ok()
     }
@@ -88,7 +91,7 @@ impl Line {
     async fn serve(mut self, mut last: u32) -> Option<()> {
         loop {
             last = self.asked_after(last).await?;
-            self.say(&answer(last)).await?;
+            self.write(&answer(last)).await?;
         }
     }
 }
@@ -131,55 +134,55 @@ enum Misbehaviour {
     SayAfter(fn(u32) -> Vec<u8>),
 }
 
-async fn practise(vice: Misbehaviour, mut line: Line) -> Option<()> {
-    if let Misbehaviour::Greet(frames) = vice {
-        line.say(&frames()).await?;
+async fn misbehave(misbehaviour: Misbehaviour, mut line: Line) -> Option<()> {
+    if let Misbehaviour::Greet(frames) = misbehaviour {
+        line.write(&frames()).await?;
         line.gone().await;
         return Some(());
     }
     let stream = line.asked_after(0).await?;
-    match vice {
+    match misbehaviour {
         Misbehaviour::FloodAwaiting(frames) => {
             let some = frames(stream).repeat(64);
             loop {
-                line.say(&some).await?;
+                line.write(&some).await?;
             }
         }
         Misbehaviour::FloodReading(frames) => {
-            line.say(&frame(HEADERS, END_HEADERS, stream, STATUS_200))
+            line.write(&frame(HEADERS, END_HEADERS, stream, STATUS_200))
                 .await?;
             let some = frames(stream).repeat(64);
             loop {
-                line.say(&some).await?;
+                line.write(&some).await?;
             }
         }
         Misbehaviour::FloodIdle(frames) => {
-            line.say(&answer(stream)).await?;
+            line.write(&answer(stream)).await?;
             let some = frames(stream).repeat(64);
             loop {
-                line.say(&some).await?;
+                line.write(&some).await?;
             }
         }
-        Misbehaviour::Say(frames) => line.say(&frames(stream)).await?,
+        Misbehaviour::Say(frames) => line.write(&frames(stream)).await?,
         Misbehaviour::SayAfter(frames) => {
-            line.say(&answer(stream)).await?;
-            line.say(&frames(stream)).await?;
+            line.write(&answer(stream)).await?;
+            line.write(&frames(stream)).await?;
         }
-        Misbehaviour::Greet(_) => unreachable!("it has greeted"),
+        Misbehaviour::Greet(_) => unreachable!("the greeting was handled before"),
     }
     line.serve(stream).await
 }
 
-async fn vicious(authority: &Authority, vice: Misbehaviour) -> Receiver {
+async fn misbehaving_receiver(authority: &Authority, misbehaviour: Misbehaviour) -> Receiver {
     let acceptor = TlsAcceptor::from(authority.server(NAME, (2020, 2100), &["h2"]));
     let first = Arc::new(std::sync::atomic::AtomicBool::new(true));
     Receiver::new(move |peer| {
         let acceptor = acceptor.clone();
         let is_first = first.swap(false, std::sync::atomic::Ordering::SeqCst);
         async move {
-            let line = Line::open(acceptor, peer.apart().0).await?;
+            let line = Line::open(acceptor, peer.into_parts().0).await?;
             match is_first {
-                true => practise(vice, line).await,
+                true => misbehave(misbehaviour, line).await,
                 false => line.serve(0).await,
             }
         }
@@ -188,21 +191,21 @@ async fn vicious(authority: &Authority, vice: Misbehaviour) -> Receiver {
 }
 
 /// Sends one request to a receiver with this misbehaviour, and another after it, which must get its response.
-async fn meet(
+async fn send_twice(
     client: &Client,
     authority: &Authority,
-    vice: Misbehaviour,
+    misbehaviour: Misbehaviour,
     within: Duration,
 ) -> (SendReport, SendReport) {
-    let mut receiver = vicious(authority, vice).await;
+    let mut receiver = misbehaving_receiver(authority, misbehaviour).await;
     let url = receiver.named("https", NAME);
     let report = post_within(client, &url, within).await;
-    if let Misbehaviour::FloodIdle(_) = vice {
+    if let Misbehaviour::FloodIdle(_) = misbehaviour {
         // The client closes the idle connection.
         receiver.ended().await;
     }
     let next = post(client, &url).await;
-    assert_eq!(status(&next), 200, "{vice:?} {report:?}");
+    assert_eq!(status(&next), 200, "{misbehaviour:?} {report:?}");
     client.forget(&request(&url).pool_key);
     (report, next)
 }
@@ -246,46 +249,58 @@ fn interim(stream: u32) -> Vec<u8> {
 
 /// Meaningless frames without end: the connection ends before any timeout.
 #[tokio::test]
-async fn floods_end_at_once() {
+async fn floods_end_the_connection_at_once() {
     let authority = Authority::new();
     let client = trusting(authority.roots());
     for flood in [ping, pong, settings, window, priority, unknown] {
-        for vice in [
+        for misbehaviour in [
             Misbehaviour::FloodAwaiting(flood),
             Misbehaviour::FloodReading(flood),
         ] {
-            let (report, next) = meet(&client, &authority, vice, AMPLE).await;
-            assert!(!next.reused, "{vice:?}");
-            assert_eq!(fault(&report), Fault::Connection, "{vice:?} {report:?}");
-            assert_eq!(report.mishap, Some(SendError::Flooded), "{vice:?}");
+            let (report, next) = send_twice(&client, &authority, misbehaviour, AMPLE).await;
+            assert!(!next.reused, "{misbehaviour:?}");
+            assert_eq!(
+                fault(&report),
+                Fault::Connection,
+                "{misbehaviour:?} {report:?}"
+            );
+            assert_eq!(report.mishap, Some(SendError::Flooded), "{misbehaviour:?}");
         }
     }
     for flood in [empty_data, padding] {
-        let vice = Misbehaviour::FloodReading(flood);
-        let (report, next) = meet(&client, &authority, vice, AMPLE).await;
-        assert!(!next.reused, "{vice:?}");
-        assert_eq!(fault(&report), Fault::Connection, "{vice:?} {report:?}");
+        let misbehaviour = Misbehaviour::FloodReading(flood);
+        let (report, next) = send_twice(&client, &authority, misbehaviour, AMPLE).await;
+        assert!(!next.reused, "{misbehaviour:?}");
+        assert_eq!(
+            fault(&report),
+            Fault::Connection,
+            "{misbehaviour:?} {report:?}"
+        );
     }
-    let vice = Misbehaviour::FloodAwaiting(interim);
-    let (report, next) = meet(&client, &authority, vice, AMPLE).await;
-    assert!(!next.reused, "{vice:?}");
-    assert_eq!(fault(&report), Fault::Connection, "{vice:?} {report:?}");
+    let misbehaviour = Misbehaviour::FloodAwaiting(interim);
+    let (report, next) = send_twice(&client, &authority, misbehaviour, AMPLE).await;
+    assert!(!next.reused, "{misbehaviour:?}");
+    assert_eq!(
+        fault(&report),
+        Fault::Connection,
+        "{misbehaviour:?} {report:?}"
+    );
 }
 
 #[tokio::test]
-async fn floods_to_nobody_end_too() {
+async fn floods_on_idle_connections_end_too() {
     let authority = Authority::new();
     let client = trusting(authority.roots());
     for flood in [ping, settings, window, unknown] {
-        let vice = Misbehaviour::FloodIdle(flood);
-        let (report, next) = meet(&client, &authority, vice, AMPLE).await;
+        let misbehaviour = Misbehaviour::FloodIdle(flood);
+        let (report, next) = send_twice(&client, &authority, misbehaviour, AMPLE).await;
         assert_eq!(status(&report), 200);
-        assert!(!next.reused, "{vice:?}");
+        assert!(!next.reused, "{misbehaviour:?}");
     }
 }
 
 #[tokio::test]
-async fn what_breaks_the_protocol_breaks_the_connection() {
+async fn protocol_violations_end_the_connection() {
     let authority = Authority::new();
     let client = trusting(authority.roots());
     for frames in [
@@ -331,8 +346,8 @@ async fn what_breaks_the_protocol_breaks_the_connection() {
         |_| frame(WINDOW_UPDATE, 0, 0, &[0; 4]),
         |_| frame(UNKNOWN, 0, 0, &[0; 20_000]),
     ] {
-        let vice = Misbehaviour::Say(frames);
-        let (report, next) = meet(&client, &authority, vice, AMPLE).await;
+        let misbehaviour = Misbehaviour::Say(frames);
+        let (report, next) = send_twice(&client, &authority, misbehaviour, AMPLE).await;
         let said = frames(1);
         let said = &said[..said.len().min(32)];
         assert_eq!(fault(&report), Fault::Connection, "{said:?} {report:?}");
@@ -341,9 +356,9 @@ async fn what_breaks_the_protocol_breaks_the_connection() {
 }
 
 #[tokio::test]
-async fn a_farewell_after_the_answer_is_heeded() {
+async fn a_goaway_after_the_response_is_honoured() {
     let authority = Authority::new();
-    let mut receiver = vicious(
+    let mut receiver = misbehaving_receiver(
         &authority,
         Misbehaviour::SayAfter(|stream| {
             frame(GOAWAY, 0, 0, &[&stream.to_be_bytes()[..], &[0; 4]].concat())
@@ -359,7 +374,7 @@ async fn a_farewell_after_the_answer_is_heeded() {
 }
 
 #[tokio::test]
-async fn receivers_that_never_let_anything_through_run_into_the_limit() {
+async fn a_closed_flow_control_window_times_out() {
     let authority = Authority::new();
     let client = trusting(authority.roots());
     for greeting in [
@@ -368,21 +383,21 @@ async fn receivers_that_never_let_anything_through_run_into_the_limit() {
         || frame(SETTINGS, 0, 0, &setting(4, 0)),
         Vec::new,
     ] {
-        let vice = Misbehaviour::Greet(greeting);
-        let (report, next) = meet(&client, &authority, vice, SHORT).await;
+        let misbehaviour = Misbehaviour::Greet(greeting);
+        let (report, next) = send_twice(&client, &authority, misbehaviour, SHORT).await;
         let late = SendError::TimedOut(Phase::Awaiting);
-        assert_eq!(report.mishap, Some(late), "{vice:?}");
-        assert!(!next.reused, "{vice:?}");
+        assert_eq!(report.mishap, Some(late), "{misbehaviour:?}");
+        assert!(!next.reused, "{misbehaviour:?}");
     }
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_any_of_them() {
+async fn no_resources_are_left_over() {
     let authority = Authority::new();
     let client = trusting(authority.roots());
     let mut footprint = Footprint::now();
     for round in 0..6 {
-        for vice in [
+        for misbehaviour in [
             Misbehaviour::FloodAwaiting(ping),
             Misbehaviour::FloodReading(empty_data),
             Misbehaviour::FloodIdle(settings),
@@ -390,7 +405,7 @@ async fn nothing_is_left_of_any_of_them() {
             Misbehaviour::Say(|_| frame(GOAWAY, 0, 0, &[0; 8])),
             Misbehaviour::Greet(|| frame(SETTINGS, 0, 0, &setting(3, 0))),
         ] {
-            let within = match vice {
+            let within = match misbehaviour {
                 Misbehaviour::Greet(_) => SHORT,
                 Misbehaviour::FloodAwaiting(_)
                 | Misbehaviour::FloodReading(_)
@@ -398,7 +413,7 @@ async fn nothing_is_left_of_any_of_them() {
                 | Misbehaviour::Say(_)
                 | Misbehaviour::SayAfter(_) => AMPLE,
             };
-            meet(&client, &authority, vice, within).await;
+            send_twice(&client, &authority, misbehaviour, within).await;
         }
         footprint.check(&client).await;
         if round == 0 {
@@ -409,13 +424,13 @@ async fn nothing_is_left_of_any_of_them() {
 
 /// A connection whose peer does not read cannot be shut down in order. Its tasks must end nevertheless.
 #[tokio::test]
-async fn a_receiver_that_stops_reading_holds_nothing() {
+async fn a_receiver_that_stops_reading_leaves_no_tasks() {
     let authority = Authority::new();
     let acceptor = TlsAcceptor::from(authority.server(NAME, (2020, 2100), &["h2"]));
     let receiver = Receiver::new(move |peer| {
         let acceptor = acceptor.clone();
         async move {
-            let (socket, _) = peer.apart();
+            let (socket, _) = peer.into_parts();
             let mut secured = acceptor.accept(socket).await.ok()?;
             // The maximum window, so that the client may send as much as possible.
             let most = (u32::MAX >> 1) - 65_535;
@@ -448,5 +463,9 @@ async fn a_receiver_that_stops_reading_holds_nothing() {
         }
     };
     let ended = tokio::time::timeout(AMPLE, ended).await;
-    assert!(ended.is_ok(), "{before} became {}", tasks());
+    assert!(
+        ended.is_ok(),
+        "tasks are left over: {before} before, {} after",
+        tasks()
+    );
 }

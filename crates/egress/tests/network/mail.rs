@@ -1,4 +1,8 @@
 //! Tests of `mail::dial`: certificate checks, STARTTLS injection and limits.
+//!
+//! Scripted SMTP servers offer TLS at once, with STARTTLS or not at all, and some add bytes before TLS is
+//! established. No part of an email may be sent before TLS with a valid certificate, and time and sizes are
+//! bounded.
 
 use std::sync::Arc;
 
@@ -8,8 +12,8 @@ use rustls::ServerConfig;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio_rustls::TlsAcceptor;
 
-use crate::kit::*;
-use crate::secure::Authority;
+use crate::fixture::*;
+use crate::tls::Authority;
 
 /// The server's responses in plain text; with STARTTLS, those before TLS.
 const OPENING: [&str; 3] = [
@@ -33,12 +37,12 @@ async fn starting_tls(config: Arc<ServerConfig>, said_besides: &'static str) -> 
         let config = config.clone();
         async move {
             let [greeting, offer, ready] = OPENING;
-            peer.say(greeting).await?;
+            peer.write(greeting).await?;
             assert_eq!(asked(&mut peer).await?, "EHLO posthaste.example\r\n");
-            peer.say(offer).await?;
+            peer.write(offer).await?;
             assert_eq!(asked(&mut peer).await?, "STARTTLS\r\n");
-            peer.say(format!("{ready}{said_besides}")).await?;
-            let (socket, _) = peer.apart();
+            peer.write(format!("{ready}{said_besides}")).await?;
+            let (socket, _) = peer.into_parts();
             let secured = TlsAcceptor::from(config).accept(socket).await.ok()?;
             echo(secured).await
         }
@@ -51,7 +55,7 @@ async fn tls_at_once(config: Arc<ServerConfig>) -> Receiver {
     Receiver::new(move |peer| {
         let config = config.clone();
         async move {
-            let (socket, _) = peer.apart();
+            let (socket, _) = peer.into_parts();
             let mut secured = TlsAcceptor::from(config).accept(socket).await.ok()?;
             secured.write_all(OPENING[0].as_bytes()).await.ok()?;
             echo(secured).await
@@ -90,7 +94,7 @@ async fn spoken(stream: Stream) -> (String, String) {
 }
 
 #[tokio::test]
-async fn whoever_is_handed_the_stream_begins_with_a_greeting() {
+async fn the_returned_stream_starts_with_a_greeting() {
     let authority = Authority::new();
     let config = authority.server("localhost", (2000, 2100), &[]);
     let roots = authority.roots();
@@ -113,8 +117,8 @@ async fn whoever_is_handed_the_stream_begins_with_a_greeting() {
     assert_eq!(told, (OPENING[0].to_owned(), "NOOP\r\n".to_owned()));
 
     let receiver = Receiver::new(|mut peer| async move {
-        peer.say(OPENING[0]).await?;
-        echo(peer.apart().0).await
+        peer.write(OPENING[0]).await?;
+        echo(peer.into_parts().0).await
     })
     .await;
     let server = at(&receiver, "localhost", Security::None);
@@ -125,7 +129,7 @@ async fn whoever_is_handed_the_stream_begins_with_a_greeting() {
 }
 
 #[tokio::test]
-async fn a_certificate_must_be_for_this_host_and_believed() {
+async fn the_certificate_must_be_trusted_and_match_the_host() {
     let authority = Authority::new();
     for (name, years, host, roots) in [
         (
@@ -152,7 +156,7 @@ async fn a_certificate_must_be_for_this_host_and_believed() {
 }
 
 #[tokio::test]
-async fn what_somebody_adds_before_tls_is_refused() {
+async fn bytes_injected_before_tls_are_refused() {
     let authority = Authority::new();
     let config = authority.server("localhost", (2000, 2100), &[]);
     let added = "250-localhost\r\n250-AUTH PLAIN\r\n250 HELP\r\n";
@@ -164,17 +168,17 @@ async fn what_somebody_adds_before_tls_is_refused() {
 
 /// Bytes that arrive after the response was read are parsed as TLS, which fails.
 #[tokio::test]
-async fn what_somebody_adds_later_is_refused_too() {
+async fn bytes_injected_later_are_refused() {
     let receiver = Receiver::new(|mut peer| async move {
         let [greeting, offer, ready] = OPENING;
-        peer.say(greeting).await?;
+        peer.write(greeting).await?;
         asked(&mut peer).await?;
-        peer.say(offer).await?;
+        peer.write(offer).await?;
         asked(&mut peer).await?;
-        peer.say(ready).await?;
+        peer.write(ready).await?;
         // The first byte of the handshake shows that the response was read.
         peer.socket.read_u8().await.ok()?;
-        peer.say("250-localhost\r\n250 AUTH PLAIN\r\n").await?;
+        peer.write("250-localhost\r\n250 AUTH PLAIN\r\n").await?;
         peer.gone().await;
         Some(())
     })
@@ -185,14 +189,14 @@ async fn what_somebody_adds_later_is_refused_too() {
 }
 
 #[tokio::test]
-async fn no_tls_means_no_conversation() {
+async fn without_tls_nothing_is_sent() {
     let mut receiver = Receiver::new(|mut peer| async move {
-        peer.say(OPENING[0]).await?;
+        peer.write(OPENING[0]).await?;
         asked(&mut peer).await?;
-        peer.say("250-mx.example\r\n250 AUTH PLAIN LOGIN\r\n")
+        peer.write("250-mx.example\r\n250 AUTH PLAIN LOGIN\r\n")
             .await?;
-        let rest = peer.hear_rest().await;
-        assert_eq!(rest, b"", "nothing is said in the open");
+        let rest = peer.read_to_end().await;
+        assert_eq!(rest, b"", "nothing is sent in plain text");
         Some(())
     })
     .await;
@@ -203,7 +207,7 @@ async fn no_tls_means_no_conversation() {
 }
 
 #[tokio::test]
-async fn a_server_that_says_nothing_is_given_up() {
+async fn a_silent_server_times_out() {
     let mut receiver = Receiver::new(|mut peer| async move {
         peer.gone().await;
         Some(())
@@ -218,7 +222,7 @@ async fn a_server_that_says_nothing_is_given_up() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_told() {
+async fn an_unreachable_server_is_reported() {
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = free.local_addr().unwrap().port();
     drop(free);
@@ -233,11 +237,11 @@ async fn nobody_there_is_told() {
 }
 
 #[tokio::test]
-async fn an_endless_greeting_ends() {
+async fn an_endless_greeting_is_refused() {
     for security in [Security::StartTls, Security::None] {
         let mut receiver = Receiver::new(|mut peer| async move {
             loop {
-                peer.say([b'2'; 4_096]).await?;
+                peer.write([b'2'; 4_096]).await?;
             }
         })
         .await;

@@ -1,4 +1,8 @@
 //! Reuse of connections: which are reused, and which must not be.
+//!
+//! A connection is reused only for the same pool key and origin, while it is open, young enough and not idle for
+//! too long. A request that was written is never sent a second time. Idle connections are bounded per key and in
+//! total.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -9,7 +13,7 @@ use posthaste_core::classify::Fault;
 use posthaste_egress::{Client, ClientSettings, PoolKey, Request, SendError, SendReport};
 use tokio::sync::Barrier;
 
-use crate::kit::*;
+use crate::fixture::*;
 
 async fn post_as(client: &Client, key: &str, url: &str) -> SendReport {
     let request = Request {
@@ -64,7 +68,7 @@ async fn no_connection_is_shared_between_keys_or_origins() {
 
 /// A receiver on its own thread, which answers one request per connection and closes the connection on a
 /// message. Returns the number of answered requests when the test drops the sender.
-fn closing_when_told(
+fn connection_close_is_honoured(
     listener: std::net::TcpListener,
     told: &std::sync::mpsc::Receiver<()>,
     closed: &std::sync::mpsc::Sender<()>,
@@ -89,12 +93,13 @@ fn closing_when_told(
 }
 
 #[test]
-fn a_connection_that_ended_while_idle_costs_nothing() {
+fn an_idle_connection_that_ended_causes_no_failure() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
     let (tell, told) = std::sync::mpsc::channel();
     let (closed_in, closed) = std::sync::mpsc::channel();
-    let receiver = std::thread::spawn(move || closing_when_told(listener, &told, &closed_in));
+    let receiver =
+        std::thread::spawn(move || connection_close_is_honoured(listener, &told, &closed_in));
     // A runtime that polls the sockets after every step: the request is already on its way to the connection's
     // task when the task learns that the connection has ended.
     let mut builder = tokio::runtime::Builder::new_current_thread();
@@ -116,11 +121,11 @@ fn a_connection_that_ended_while_idle_costs_nothing() {
 }
 
 #[tokio::test]
-async fn a_request_that_was_written_is_never_written_again() {
+async fn a_written_request_is_never_sent_again() {
     let mut receiver = Receiver::new(|mut peer| async move {
-        peer.hear().await?;
-        peer.say(OK).await?;
-        peer.hear().await
+        peer.read_request().await?;
+        peer.write(OK).await?;
+        peer.read_request().await
     })
     .await;
     let client = client();
@@ -130,7 +135,7 @@ async fn a_request_that_was_written_is_never_written_again() {
     assert_eq!(fault(&report), Fault::Connection);
     assert_eq!(report.mishap, Some(SendError::ClosedBeforeAnswer));
     receiver.ended().await;
-    assert_eq!(receiver.unasked(), 2);
+    assert_eq!(receiver.untaken_requests(), 2);
     assert_eq!(receiver.connections(), 1);
 }
 
@@ -155,9 +160,9 @@ async fn gathering(count: usize) -> Receiver {
         let gathered = Arc::clone(&gathered);
         async move {
             loop {
-                peer.hear().await?;
+                peer.read_request().await?;
                 gathered.wait().await;
-                peer.say(OK).await?;
+                peer.write(OK).await?;
             }
         }
     })
@@ -179,7 +184,7 @@ async fn idle_connections_are_bounded_per_key() {
 }
 
 #[tokio::test]
-async fn the_longest_idle_connection_goes_first() {
+async fn the_longest_idle_connection_is_closed_first() {
     let mut receiver = Receiver::answering(OK).await;
     let client = Client::new(ClientSettings {
         max_idle_total: 2,
@@ -216,7 +221,7 @@ async fn an_idle_connection_is_closed_in_time() {
 }
 
 #[tokio::test]
-async fn an_old_connection_is_not_used_again() {
+async fn a_connection_beyond_its_maximum_age_is_not_reused() {
     let receiver = Receiver::answering(OK).await;
     let client = client();
     for nth in 0..12 {
@@ -229,7 +234,7 @@ async fn an_old_connection_is_not_used_again() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_closes_early_and_says_so_is_not_raced() {
+async fn the_keep_alive_timeout_of_the_receiver_is_honoured() {
     let receiver = Receiver::answering(
         "HTTP/1.1 200 OK\r\nkeep-alive: timeout=5\r\ncontent-length: 0\r\n\r\n",
     )
@@ -243,7 +248,7 @@ async fn a_receiver_that_closes_early_and_says_so_is_not_raced() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_closes_is_believed() {
+async fn a_connection_closed_by_the_receiver_is_not_reused() {
     let receiver =
         Receiver::answering("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok")
             .await;
@@ -261,7 +266,7 @@ async fn a_receiver_that_closes_is_believed() {
 async fn connections_that_are_still_being_written_are_bounded() {
     const SENT: usize = 30;
     let receiver = Receiver::new(|mut peer| async move {
-        peer.say(OK).await?;
+        peer.write(OK).await?;
         // Never reads.
         std::future::pending().await
     })
@@ -286,5 +291,8 @@ async fn connections_that_are_still_being_written_are_bounded() {
     // One task of the receiver for each, and two of the client for each connection that is awaited.
     tokio::task::yield_now().await;
     let after = tasks();
-    assert!(after <= before + SENT + 2 * 4, "{before} became {after}");
+    assert!(
+        after <= before + SENT + 2 * 4,
+        "too many tasks: {before} before, {after} after"
+    );
 }

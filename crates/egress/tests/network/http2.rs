@@ -1,4 +1,7 @@
 //! HTTP/2: several requests on one connection, and the connection after one of them fails.
+//!
+//! HTTP/2 is used if the receiver offers it. Requests of one pool key share a connection up to the limit of
+//! streams. A request that fails ends the connection for later requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,8 +16,8 @@ use tokio::net::TcpListener;
 use tokio::sync::Barrier;
 use tokio_rustls::TlsAcceptor;
 
-use crate::kit::*;
-use crate::secure::{Authority, NAME, trusting};
+use crate::fixture::*;
+use crate::tls::{Authority, NAME, trusting};
 
 /// Starts an HTTP/2 receiver (hyper) that answers `gather` requests at a time. Returns its URL and its
 /// connection counter.
@@ -71,7 +74,7 @@ async fn echo(
 }
 
 #[tokio::test]
-async fn http2_where_it_is_offered() {
+async fn http2_is_used_if_offered() {
     let authority = Authority::new();
     let (url, connections) = multiplexed(&authority, 1).await;
     let client = trusting(authority.roots());
@@ -117,7 +120,7 @@ async fn requests_share_an_http2_connection() {
 }
 
 #[tokio::test]
-async fn an_http2_connection_takes_only_so_many_requests_at_once() {
+async fn requests_per_http2_connection_are_bounded() {
     let authority = Authority::new();
     let (url, connections) = multiplexed(&authority, 6).await;
     let client = Client::new(ClientSettings {
@@ -156,7 +159,7 @@ async fn a_failed_request_ends_a_shared_connection() {
 }
 
 #[tokio::test]
-async fn an_enormous_http2_body_is_an_answer() {
+async fn an_enormous_http2_body_counts_as_a_response() {
     let authority = Authority::new();
     let (url, _) = multiplexed(&authority, 1).await;
     let client = trusting(authority.roots());
@@ -172,7 +175,7 @@ async fn an_enormous_http2_body_is_an_answer() {
 
 /// Each response is read as far as a single one would be.
 #[tokio::test]
-async fn a_hundred_enormous_bodies_at_once_are_a_hundred_answers() {
+async fn one_hundred_enormous_bodies_at_once_all_count() {
     let authority = Authority::new();
     let (url, connections) = multiplexed(&authority, 1).await;
     let client = trusting(authority.roots());

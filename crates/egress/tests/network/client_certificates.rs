@@ -1,4 +1,7 @@
 //! Receivers that require a client certificate (mutual TLS).
+//!
+//! A request with a trusted identity is accepted; a missing or untrusted one has its own send error. Invalid
+//! identities are refused when they are parsed, keys of every supported kind work, and no debug form shows a key.
 
 use std::sync::Arc;
 
@@ -15,8 +18,8 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::version::{TLS12, TLS13};
 use rustls::{SupportedProtocolVersion, pki_types::PrivatePkcs8KeyDer};
 
-use crate::kit::*;
-use crate::secure::{Authority, NAME, secured, trusting};
+use crate::fixture::*;
+use crate::tls::{Authority, NAME, secured, trusting};
 
 const RSA: &str = include_str!("../keys/rsa.pem");
 const RSA_PKCS1: &str = include_str!("../keys/rsa-pkcs1.pem");
@@ -74,7 +77,7 @@ async fn post_as(
 }
 
 #[tokio::test]
-async fn whoever_is_vouched_for_is_let_in() {
+async fn a_trusted_client_certificate_is_accepted() {
     let (authority, guests) = (Authority::new(), Authority::named("Guests"));
     for version in [&TLS13, &TLS12] {
         let receiver = guarded(&authority, &guests, version).await;
@@ -88,7 +91,7 @@ async fn whoever_is_vouched_for_is_let_in() {
 }
 
 #[tokio::test]
-async fn whoever_is_not_is_told_what_is_missing() {
+async fn a_missing_or_untrusted_client_certificate_has_its_own_error() {
     let (authority, guests) = (Authority::new(), Authority::named("Guests"));
     let strangers = Authority::named("Strangers");
     for version in [&TLS13, &TLS12] {
@@ -107,12 +110,12 @@ async fn whoever_is_not_is_told_what_is_missing() {
             assert!(report.detail().contains("client certificate"));
             assert_eq!(client.idle_connections(), 0);
         }
-        assert_eq!(receiver.unasked(), 0, "nothing was taken");
+        assert_eq!(receiver.untaken_requests(), 0, "no request was accepted");
     }
 }
 
 #[tokio::test]
-async fn an_identity_nobody_asks_for_does_no_harm() {
+async fn an_identity_that_is_not_requested_is_harmless() {
     let authority = Authority::new();
     let receiver = secured(authority.server(NAME, (2020, 2100), &[]), OK).await;
     let client = trusting(authority.roots());
@@ -121,7 +124,7 @@ async fn an_identity_nobody_asks_for_does_no_harm() {
 }
 
 #[tokio::test]
-async fn who_we_were_is_forgotten_with_the_identity() {
+async fn connections_are_not_shared_between_identities() {
     let (authority, guests) = (Authority::new(), Authority::named("Guests"));
     let receiver = guarded(&authority, &guests, &TLS13).await;
     let client = trusting(authority.roots());
@@ -141,7 +144,7 @@ async fn who_we_were_is_forgotten_with_the_identity() {
 }
 
 #[tokio::test]
-async fn every_kind_of_key_can_be_shown() {
+async fn every_kind_of_private_key_can_be_used() {
     let (authority, guests) = (Authority::new(), Authority::named("Guests"));
     let generated = [
         &PKCS_ECDSA_P256_SHA256,
@@ -172,7 +175,7 @@ async fn every_kind_of_key_can_be_shown() {
 }
 
 #[test]
-fn what_is_no_identity_is_refused_where_it_can_be_mended() {
+fn invalid_identities_are_refused_when_parsed() {
     let authority = Authority::new();
     let key = KeyPair::generate().unwrap();
     let chain = certificate(&authority, &key);
@@ -181,7 +184,11 @@ fn what_is_no_identity_is_refused_where_it_can_be_mended() {
     let refused = |chain: &str, key: &str| read(chain, key).err();
     assert_eq!(refused(&chain, &pem), None);
     let sec1 = refused(&chain, P256_SEC1);
-    assert_eq!(sec1, Some(IdentityError::Mismatch), "it is read");
+    assert_eq!(
+        sec1,
+        Some(IdentityError::Mismatch),
+        "the SEC1 key is parsed"
+    );
     assert_eq!(refused(&chain, RSA), Some(IdentityError::Mismatch));
     assert_eq!(refused(&chain, ENCRYPTED), Some(IdentityError::Key));
     assert_eq!(refused(&chain, P521), Some(IdentityError::Key));

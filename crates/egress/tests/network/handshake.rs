@@ -1,4 +1,7 @@
-//! TLS handshakes that fail: each has a distinct error, and no plain text is ever sent.
+//! TLS handshakes that fail.
+//!
+//! Certificates are expired, not yet valid, self-signed, for another name or of an unknown issuer; servers stall,
+//! close, or send bytes that are not TLS. Each case has a distinct send error, and no plain text is ever sent.
 
 use std::sync::Arc;
 
@@ -11,8 +14,8 @@ use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
-use crate::kit::*;
-use crate::secure::{Authority, NAME, secured, trusting};
+use crate::fixture::*;
+use crate::tls::{Authority, NAME, secured, trusting};
 
 fn confidential(receiver: &Receiver) -> Request {
     Request {
@@ -43,7 +46,7 @@ fn served(chain: Vec<CertificateDer<'static>>, key: &KeyPair) -> Arc<ServerConfi
 }
 
 #[tokio::test]
-async fn every_bad_certificate_has_words_of_its_own() {
+async fn every_bad_certificate_has_its_own_error() {
     let (authority, unknown) = (Authority::new(), Authority::named("Unknown Trust"));
     let client = trusting(authority.roots());
     let key = KeyPair::generate().unwrap();
@@ -91,7 +94,7 @@ async fn every_bad_certificate_has_words_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_its_own_is_believed_if_the_operator_names_it() {
+async fn a_self_signed_certificate_is_accepted_if_configured() {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new([NAME.to_owned()]).unwrap();
     params.not_after = date_time_ymd(2100, 1, 1);
@@ -103,7 +106,7 @@ async fn a_certificate_of_its_own_is_believed_if_the_operator_names_it() {
 }
 
 #[tokio::test]
-async fn an_enormous_chain_is_not_read_to_its_end() {
+async fn an_enormous_certificate_chain_is_refused() {
     let authority = Authority::new();
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new([NAME.to_owned()]).unwrap();
@@ -126,14 +129,14 @@ async fn greeting(said: &'static [u8], end: End) -> (Receiver, mpsc::UnboundedRe
             let mut all = vec![0; 4_096];
             let length = peer.socket.read(&mut all).await.ok()?;
             all.truncate(length);
-            peer.say(said).await?;
+            peer.write(said).await?;
             match end {
                 End::Close => {
                     peer.socket.shutdown().await.ok()?;
-                    all.extend(peer.hear_rest().await);
+                    all.extend(peer.read_to_end().await);
                 }
                 End::Reset => peer.socket.set_zero_linger().ok()?,
-                End::Stall => all.extend(peer.hear_rest().await),
+                End::Stall => all.extend(peer.read_to_end().await),
             }
             sent_in.send(all).ok()
         }
@@ -158,7 +161,7 @@ const UNOFFERED_CIPHER: &[u8] = b"\x16\x03\x03\x00\x2a\x02\x00\x00\x26\x03\x03\
     0123456789abcdef0123456789abcdef\x00\x00\x2f\x00";
 
 #[tokio::test]
-async fn what_a_server_can_say_instead_of_a_handshake() {
+async fn wrong_handshake_bytes_have_distinct_errors() {
     for (said, end, expected) in [
         (
             OLD_HELLO,
@@ -220,7 +223,7 @@ async fn what_a_server_can_say_instead_of_a_handshake() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_stalls_runs_into_the_limit() {
+async fn a_stalled_handshake_times_out() {
     for said in [b"".as_slice(), b"\x16", b"\x16\x03\x03\x40\x00\x02"] {
         let (receiver, mut sent) = greeting(said, End::Stall).await;
         let client = trusting(Roots::mozilla());

@@ -1,4 +1,7 @@
 //! Self-calls: requests that would reach this same server are refused.
+//!
+//! The rules allow the network of this machine and name the sockets of the server. A name or literal that leads to
+//! one of them must be refused with `OwnListener`, and another port of the machine must be reached.
 
 use std::net::SocketAddr;
 
@@ -6,7 +9,7 @@ use posthaste_core::address::{EgressRules, ForbiddenAddress, Refusal};
 use posthaste_core::classify::Fault;
 use posthaste_egress::{Client, ClientSettings, SendError};
 
-use crate::kit::*;
+use crate::fixture::*;
 
 const NAME: &str = "hooks.customer.com";
 
@@ -23,7 +26,7 @@ fn client_of(own: SocketAddr, addresses: &str) -> Client {
 }
 
 #[tokio::test]
-async fn a_name_that_leads_back_is_refused() {
+async fn a_name_of_this_server_is_refused() {
     let ourselves = Receiver::answering(OK).await;
     let port = ourselves.address.port();
     let wildcards = [format!("0.0.0.0:{port}"), format!("[::]:{port}")];
@@ -60,7 +63,7 @@ async fn a_name_that_leads_back_is_refused() {
 }
 
 #[tokio::test]
-async fn a_neighbour_on_another_port_is_reached() {
+async fn another_port_on_this_machine_is_reached() {
     let ourselves = Receiver::answering(OK).await;
     let neighbour = Receiver::answering(OK).await;
     let everywhere = SocketAddr::from(([0, 0, 0, 0], ourselves.address.port()));

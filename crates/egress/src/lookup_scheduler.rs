@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_zone_is_what_somebody_registered() {
+    fn a_zone_is_the_registered_part_of_a_name() {
         for (name, expected) in [
             ("customer.com", "customer.com"),
             ("a.b.customer.com", "customer.com"),
@@ -209,113 +209,113 @@ mod tests {
     }
 
     /// Starts all lookups that may start.
-    fn begin_all(rota: &mut LookupScheduler<u32>, now: Instant) -> Vec<u32> {
-        std::iter::from_fn(|| rota.begin(now).map(|(_, lookup)| lookup)).collect()
+    fn begin_all(scheduler: &mut LookupScheduler<u32>, now: Instant) -> Vec<u32> {
+        std::iter::from_fn(|| scheduler.begin(now).map(|(_, lookup)| lookup)).collect()
     }
 
     #[test]
-    fn one_zone_has_a_few_places_and_keeps_nobody_waiting() {
+    fn one_zone_has_few_slots_and_does_not_delay_others() {
         let now = Instant::now();
-        let mut rota = LookupScheduler::default();
+        let mut scheduler = LookupScheduler::default();
         for lookup in 0..1_000 {
-            rota.enqueue("tarpit.example", lookup);
+            scheduler.enqueue("tarpit.example", lookup);
         }
-        rota.enqueue("prompt.example", 1_000);
-        assert_eq!(begin_all(&mut rota, now), [0, 1, 2, 3, 1_000]);
-        rota.end("tarpit.example", now, now);
-        assert_eq!(begin_all(&mut rota, now), [4]);
+        scheduler.enqueue("prompt.example", 1_000);
+        assert_eq!(begin_all(&mut scheduler, now), [0, 1, 2, 3, 1_000]);
+        scheduler.end("tarpit.example", now, now);
+        assert_eq!(begin_all(&mut scheduler, now), [4]);
     }
 
     #[test]
-    fn there_are_only_so_many_places() {
+    fn the_number_of_running_lookups_is_bounded() {
         let now = Instant::now();
-        let mut rota = LookupScheduler::default();
+        let mut scheduler = LookupScheduler::default();
         for nth in 0..100 {
-            prove(&mut rota, &format!("{nth}.example"), now);
+            prove(&mut scheduler, &format!("{nth}.example"), now);
         }
         for lookup in 0..100 {
-            rota.enqueue(&format!("{lookup}.example"), lookup);
+            scheduler.enqueue(&format!("{lookup}.example"), lookup);
         }
-        assert_eq!(begin_all(&mut rota, now).len(), MAX_RUNNING);
-        rota.end("3.example", now, now);
-        assert_eq!(begin_all(&mut rota, now), [64]);
+        assert_eq!(begin_all(&mut scheduler, now).len(), MAX_RUNNING);
+        scheduler.end("3.example", now, now);
+        assert_eq!(begin_all(&mut scheduler, now), [64]);
     }
 
     /// Makes a zone answer promptly once.
-    fn prove(rota: &mut LookupScheduler<u32>, zone: &str, now: Instant) {
-        rota.enqueue(zone, u32::MAX);
-        assert_eq!(begin_all(rota, now), [u32::MAX]);
-        rota.end(zone, now, now);
+    fn prove(scheduler: &mut LookupScheduler<u32>, zone: &str, now: Instant) {
+        scheduler.enqueue(zone, u32::MAX);
+        assert_eq!(begin_all(scheduler, now), [u32::MAX]);
+        scheduler.end(zone, now, now);
     }
 
     #[test]
-    fn new_zones_by_the_dozen_leave_room_for_those_that_answer() {
+    fn many_new_zones_leave_slots_for_proven_ones() {
         let began = Instant::now();
-        let mut rota = LookupScheduler::default();
-        prove(&mut rota, "prompt.example", began);
+        let mut scheduler = LookupScheduler::default();
+        prove(&mut scheduler, "prompt.example", began);
         for nth in 0..1_000 {
-            rota.enqueue(&format!("{nth}.example"), nth);
+            scheduler.enqueue(&format!("{nth}.example"), nth);
         }
-        assert_eq!(begin_all(&mut rota, began).len(), MAX_UNPROVEN);
+        assert_eq!(begin_all(&mut scheduler, began).len(), MAX_UNPROVEN);
         for now in [began, began + SLOW_AFTER, began + 10 * SLOW_AFTER] {
-            rota.enqueue("prompt.example", 1_000);
-            assert_eq!(begin_all(&mut rota, now), [1_000]);
-            rota.end("prompt.example", now, now);
+            scheduler.enqueue("prompt.example", 1_000);
+            assert_eq!(begin_all(&mut scheduler, now), [1_000]);
+            scheduler.end("prompt.example", now, now);
         }
         // The remaining slots are only for zones that answered promptly.
-        rota.enqueue("prompt.example", 1_001);
-        assert_eq!(begin_all(&mut rota, began), [1_001]);
-        rota.end("prompt.example", began, began + SLOW_AFTER);
-        rota.enqueue("prompt.example", 1_002);
-        assert!(begin_all(&mut rota, began + SLOW_AFTER).is_empty());
+        scheduler.enqueue("prompt.example", 1_001);
+        assert_eq!(begin_all(&mut scheduler, began), [1_001]);
+        scheduler.end("prompt.example", began, began + SLOW_AFTER);
+        scheduler.enqueue("prompt.example", 1_002);
+        assert!(begin_all(&mut scheduler, began + SLOW_AFTER).is_empty());
     }
 
     #[test]
-    fn slow_zones_leave_room_for_the_others() {
+    fn slow_zones_leave_slots_for_others() {
         let began = Instant::now();
         let now = began + SLOW_AFTER;
-        let mut rota = LookupScheduler::default();
+        let mut scheduler = LookupScheduler::default();
         let tarpits: Vec<String> = (0..200).map(|n| format!("{n}.example")).collect();
         // One slow lookup in each zone.
         for tarpit in &tarpits {
-            rota.enqueue(tarpit, 0);
-            assert_eq!(begin_all(&mut rota, began), [0]);
-            rota.end(tarpit, began, now);
+            scheduler.enqueue(tarpit, 0);
+            assert_eq!(begin_all(&mut scheduler, began), [0]);
+            scheduler.end(tarpit, began, now);
         }
         for tarpit in &tarpits {
-            rota.enqueue(tarpit, 1);
-            rota.enqueue(tarpit, 2);
+            scheduler.enqueue(tarpit, 1);
+            scheduler.enqueue(tarpit, 2);
         }
-        assert_eq!(begin_all(&mut rota, now), [1; MAX_SLOW]);
-        rota.enqueue("prompt.example", 3);
-        assert_eq!(begin_all(&mut rota, now), [3]);
+        assert_eq!(begin_all(&mut scheduler, now), [1; MAX_SLOW]);
+        scheduler.enqueue("prompt.example", 3);
+        assert_eq!(begin_all(&mut scheduler, now), [3]);
         // A zone that answers promptly again is treated like any other.
-        rota.end(&tarpits[0], now, now);
-        rota.enqueue(&tarpits[0], 4);
-        assert!(begin_all(&mut rota, now).ends_with(&[4]));
+        scheduler.end(&tarpits[0], now, now);
+        scheduler.enqueue(&tarpits[0], 4);
+        assert!(begin_all(&mut scheduler, now).ends_with(&[4]));
     }
 
     #[test]
-    fn a_lookup_that_is_still_running_is_known_to_be_slow() {
+    fn a_long_running_lookup_makes_its_zone_slow() {
         let began = Instant::now();
-        let mut rota = LookupScheduler::default();
-        rota.enqueue("tarpit.example", 0);
-        assert_eq!(begin_all(&mut rota, began), [0]);
-        rota.enqueue("tarpit.example", 1);
-        assert!(begin_all(&mut rota, began + SLOW_AFTER).is_empty());
+        let mut scheduler = LookupScheduler::default();
+        scheduler.enqueue("tarpit.example", 0);
+        assert_eq!(begin_all(&mut scheduler, began), [0]);
+        scheduler.enqueue("tarpit.example", 1);
+        assert!(begin_all(&mut scheduler, began + SLOW_AFTER).is_empty());
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_history_of_zones_is_bounded() {
         let began = Instant::now();
-        let mut rota = LookupScheduler::default();
+        let mut scheduler = LookupScheduler::default();
         for nth in 0..5_000 {
             let zone = format!("{nth}.example");
-            rota.enqueue(&zone, nth);
-            assert_eq!(begin_all(&mut rota, began), [nth]);
-            rota.end(&zone, began, began + SLOW_AFTER);
+            scheduler.enqueue(&zone, nth);
+            assert_eq!(begin_all(&mut scheduler, began), [nth]);
+            scheduler.end(&zone, began, began + SLOW_AFTER);
         }
-        assert_eq!(rota.remembered.len(), MAX_REMEMBERED);
-        assert!(rota.running.is_empty());
+        assert_eq!(scheduler.remembered.len(), MAX_REMEMBERED);
+        assert!(scheduler.running.is_empty());
     }
 }

@@ -1,4 +1,7 @@
-//! Tests of the trusted client: nothing is vetted, everything is bounded.
+//! Tests of the trusted client.
+//!
+//! It connects to addresses that the operator configured, so nothing is vetted: it reaches this machine. Responses,
+//! waits and connections are bounded as everywhere, and each failure has its own error.
 
 use bytes::Bytes;
 use http::Request;
@@ -6,8 +9,8 @@ use http_body_util::Full;
 use posthaste_egress::Roots;
 use posthaste_egress::operator::{self, Connection, MAX_ANSWER_BYTES, Origin, TrustedClientError};
 
-use crate::kit::*;
-use crate::secure::{Authority, secured};
+use crate::fixture::*;
+use crate::tls::{Authority, secured};
 
 fn get(path: &str) -> Request<Full<Bytes>> {
     Request::get(path).body(Full::default()).unwrap()
@@ -40,7 +43,7 @@ async fn requests_share_a_connection_to_this_machine() {
 }
 
 #[tokio::test]
-async fn tls_is_spoken_where_the_url_says_so() {
+async fn https_urls_use_tls() {
     let authority = Authority::new();
     let config = authority.server("localhost", (2000, 2100), &[]);
     let receiver = secured(config, OK).await;
@@ -55,7 +58,7 @@ async fn tls_is_spoken_where_the_url_says_so() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_told_apart_from_somebody_slow() {
+async fn an_unreachable_server_and_a_slow_one_have_distinct_errors() {
     let receiver = Receiver::holding(b"").await;
     let answer = connected(&receiver).await.send(get("/"), SHORT).await;
     assert!(matches!(answer, Err(TrustedClientError::TooSlow(SHORT))));
@@ -68,14 +71,14 @@ async fn nobody_there_is_told_apart_from_somebody_slow() {
 }
 
 #[tokio::test]
-async fn an_endless_answer_is_not_read_to_its_end() {
+async fn an_endless_response_is_refused() {
     let receiver = Receiver::new(|mut peer| async move {
-        peer.hear().await?;
-        peer.say("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        peer.read_request().await?;
+        peer.write("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
             .await?;
         let chunk = format!("100000\r\n{}\r\n", "x".repeat(1 << 20));
         for _ in 0..=MAX_ANSWER_BYTES >> 20 {
-            peer.say(&chunk).await?;
+            peer.write(&chunk).await?;
         }
         peer.gone().await;
         Some(())
@@ -86,14 +89,14 @@ async fn an_endless_answer_is_not_read_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_broken_answer_is_no_answer() {
+async fn a_malformed_response_is_an_error() {
     let receiver = Receiver::saying(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf").await;
     let answer = connected(&receiver).await.send(get("/"), AMPLE).await;
     assert!(matches!(answer, Err(TrustedClientError::Broken(_))));
 }
 
 #[tokio::test]
-async fn a_bare_connection_sends_what_it_is_given() {
+async fn a_raw_connection_sends_bytes_unchanged() {
     let mut receiver = Receiver::answering(OK).await;
     let mut sender = operator::dial(receiver.address).await.unwrap();
     let answer = sender.send_request(get("/x")).await.unwrap();

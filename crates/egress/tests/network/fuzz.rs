@@ -21,7 +21,7 @@ use proptest::test_runner::{FileFailurePersistence, TestRunner};
 use tokio::io::AsyncReadExt;
 use tokio::runtime::Runtime;
 
-use crate::kit::*;
+use crate::fixture::*;
 
 /// Number of random cases per test. All of them together take a few seconds.
 const CASES: u32 = 600;
@@ -49,7 +49,7 @@ fn corpus() -> Vec<Vec<u8>> {
         .map(|entry| entry.unwrap().path())
         .collect();
     paths.sort();
-    assert!(paths.len() >= 10, "the corpus is gone");
+    assert!(paths.len() >= 10, "the corpus has at least ten files");
     paths.iter().map(|path| fs::read(path).unwrap()).collect()
 }
 
@@ -122,8 +122,8 @@ impl World {
         let hostile = Receiver::new(move |mut peer| {
             let said = to_say.lock().unwrap().clone();
             async move {
-                peer.hear().await?;
-                peer.say(said).await
+                peer.read_request().await?;
+                peer.write(said).await
             }
         })
         .await;
@@ -155,7 +155,7 @@ impl World {
 }
 
 #[test]
-fn whatever_a_receiver_says_there_is_an_end_and_a_next_one() {
+fn random_responses_end_and_the_next_request_succeeds() {
     let runtime = runtime();
     let mut world = runtime.block_on(World::new());
     for said in corpus() {
@@ -181,7 +181,7 @@ fn now() -> Timestamp {
 }
 
 #[test]
-fn a_wait_is_understood_as_the_core_understands_it() {
+fn retry_after_is_parsed_as_in_the_core() {
     let runtime = runtime();
     let world = runtime.block_on(World::new());
     let dates = (0_u64..4_000_000_000).prop_map(|seconds| {
@@ -249,7 +249,7 @@ type Fields = BTreeMap<String, Vec<Vec<u8>>>;
 /// a name and a value in each.
 fn parse(heard: &[u8]) -> (Vec<u8>, Fields, Vec<u8>) {
     let end = heard.windows(4).position(|four| four == b"\r\n\r\n");
-    let end = end.expect("an end of the head");
+    let end = end.expect("the request head is complete");
     let (mut rest, body) = (&heard[..end], &heard[end + 4..]);
     let mut lines = Vec::new();
     while let Some(at) = rest.windows(2).position(|two| two == b"\r\n") {
@@ -264,7 +264,10 @@ fn parse(heard: &[u8]) -> (Vec<u8>, Fields, Vec<u8>) {
                 .all(|byte| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f)),
             "{line:?}"
         );
-        let colon = line.iter().position(|byte| *byte == b':').expect("a colon");
+        let colon = line
+            .iter()
+            .position(|byte| *byte == b':')
+            .expect("the header line has a colon");
         let name = std::str::from_utf8(&line[..colon]).unwrap().to_owned();
         assert!(!name.is_empty() && !name.contains([' ', '\t']), "{name:?}");
         let value = line[colon + 1..].trim_ascii().to_vec();
@@ -274,7 +277,7 @@ fn parse(heard: &[u8]) -> (Vec<u8>, Fields, Vec<u8>) {
 }
 
 #[test]
-fn no_header_breaks_the_framing() {
+fn random_headers_do_not_break_the_framing() {
     let runtime = runtime();
     let heard = Arc::new(Mutex::new(Vec::new()));
     let mut receiver = runtime.block_on(Receiver::new({
@@ -288,10 +291,10 @@ fn no_header_breaks_the_framing() {
                 while !all[..length].ends_with(b"\0end") {
                     length += peer.socket.read(&mut all[length..]).await.ok()?;
                 }
-                peer.say("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+                peer.write("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
                     .await?;
                 all.truncate(length);
-                all.extend(peer.hear_rest().await);
+                all.extend(peer.read_to_end().await);
                 *hearing.lock().unwrap() = all;
                 Some(())
             }

@@ -1,4 +1,7 @@
 //! TLS: certificate checks, failed handshakes, and session resumption.
+//!
+//! [`Authority`] issues the certificates of the tests. Names, addresses, validity and issuer are checked, errors
+//! are distinct, sessions are not resumed, and a receiver that stops reading leaves no task.
 
 use std::sync::Arc;
 
@@ -14,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 
-use crate::kit::*;
+use crate::fixture::*;
 
 pub(crate) const NAME: &str = "hooks.customer.com";
 
@@ -89,11 +92,11 @@ pub(crate) async fn secured(config: Arc<ServerConfig>, answer: &'static str) -> 
     Receiver::new(move |peer| {
         let acceptor = acceptor.clone();
         async move {
-            let (socket, heard) = peer.apart();
-            let mut peer = Peer::joined(acceptor.accept(socket).await.ok()?, heard);
+            let (socket, heard) = peer.into_parts();
+            let mut peer = Peer::from_parts(acceptor.accept(socket).await.ok()?, heard);
             loop {
-                peer.hear().await?;
-                peer.say(answer).await?;
+                peer.read_request().await?;
+                peer.write(answer).await?;
                 if !answer.contains("content-length") {
                     return Some(());
                 }
@@ -134,7 +137,7 @@ async fn http1_inside_tls() {
 }
 
 #[tokio::test]
-async fn an_address_can_have_a_certificate() {
+async fn a_certificate_for_an_ip_address_is_accepted() {
     let authority = Authority::new();
     let config = authority.server("127.0.0.1", (2020, 2100), &[]);
     let receiver = secured(config, OK).await;
@@ -143,7 +146,7 @@ async fn an_address_can_have_a_certificate() {
 }
 
 #[tokio::test]
-async fn an_end_without_a_farewell_is_an_end() {
+async fn a_close_without_close_notify_ends_the_body() {
     let authority = Authority::new();
     let config = authority.server(NAME, (2020, 2100), &[]);
     let receiver = secured(config, "HTTP/1.1 200 OK\r\n\r\nto the end").await;
@@ -153,7 +156,7 @@ async fn an_end_without_a_farewell_is_an_end() {
 }
 
 #[tokio::test]
-async fn bad_certificates_are_told_apart() {
+async fn bad_certificates_have_distinct_errors() {
     let authority = Authority::new();
     for (name, years, mishap) in [
         (NAME, (2020, 2021), SendError::CertificateExpired),
@@ -172,7 +175,7 @@ async fn bad_certificates_are_told_apart() {
 }
 
 #[tokio::test]
-async fn nobody_vouches_for_the_certificate() {
+async fn an_unknown_issuer_is_refused() {
     let authority = Authority::new();
     let receiver = secured(authority.server(NAME, (2020, 2100), &[]), OK).await;
     let other = Authority::named("Other Trust");
@@ -199,7 +202,7 @@ async fn greeting(said: &'static [u8]) -> (Receiver, mpsc::UnboundedReceiver<Vec
             let mut all = vec![0; 4_096];
             let length = peer.socket.read(&mut all).await.ok()?;
             all.truncate(length);
-            peer.say(said).await?;
+            peer.write(said).await?;
             peer.socket.shutdown().await.ok()?;
             peer.socket.read_to_end(&mut all).await.ok()?;
             sent_in.send(all).ok()
@@ -210,7 +213,7 @@ async fn greeting(said: &'static [u8]) -> (Receiver, mpsc::UnboundedReceiver<Vec
 }
 
 #[tokio::test]
-async fn what_is_not_tls_gets_nothing_in_plain_text() {
+async fn a_server_without_tls_gets_no_plain_text() {
     for (said, mishap) in [
         (
             b"HTTP/1.1 400 Bad Request\r\n\r\n".as_slice(),
@@ -238,7 +241,7 @@ async fn what_is_not_tls_gets_nothing_in_plain_text() {
         assert_eq!(report.mishap, Some(mishap));
         let sent = sent.recv().await.unwrap();
         let sent = String::from_utf8_lossy(&sent);
-        assert!(sent.contains(NAME), "the greeting names the host");
+        assert!(sent.contains(NAME), "the ClientHello names the host");
         assert!(!sent.contains("secret") && !sent.contains("POST"));
     }
 }
@@ -253,14 +256,14 @@ async fn tasks_left() -> usize {
 }
 
 #[tokio::test]
-async fn a_receiver_that_stops_reading_leaves_no_task_behind() {
+async fn a_receiver_that_stops_reading_leaves_no_task() {
     let authority = Authority::new();
     for protocol in ["h2", "http/1.1"] {
         let acceptor = TlsAcceptor::from(authority.server(NAME, (2020, 2100), &[protocol]));
         let receiver = Receiver::new(move |peer| {
             let acceptor = acceptor.clone();
             async move {
-                let _secured = acceptor.accept(peer.apart().0).await.ok()?;
+                let _secured = acceptor.accept(peer.into_parts().0).await.ok()?;
                 std::future::pending().await
             }
         })
@@ -281,19 +284,19 @@ async fn a_receiver_that_stops_reading_leaves_no_task_behind() {
 
 /// A resumed session would carry the receiver's knowledge of one tenant over to another.
 #[tokio::test]
-async fn no_session_is_taken_up_again() {
+async fn tls_sessions_are_not_resumed() {
     let authority = Authority::new();
     let acceptor = TlsAcceptor::from(authority.server(NAME, (2020, 2100), &[]));
     let (seen_in, mut seen) = mpsc::unbounded_channel();
     let receiver = Receiver::new(move |peer| {
         let (acceptor, seen) = (acceptor.clone(), seen_in.clone());
         async move {
-            let (socket, heard) = peer.apart();
+            let (socket, heard) = peer.into_parts();
             let secured = acceptor.accept(socket).await.ok()?;
             let _ = seen.send(secured.get_ref().1.handshake_kind());
-            let mut peer = Peer::joined(secured, heard);
-            peer.hear().await?;
-            peer.say(OK).await
+            let mut peer = Peer::from_parts(secured, heard);
+            peer.read_request().await?;
+            peer.write(OK).await
         }
     })
     .await;

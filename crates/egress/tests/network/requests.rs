@@ -1,4 +1,8 @@
 //! Contents of requests, and interpretation of responses.
+//!
+//! A request arrives byte for byte as the caller built it. Redirects, cookies and `Alt-Svc` have no effect, interim
+//! responses are skipped, `Retry-After` is read, and only the beginning of a body is kept. Proxies that the
+//! environment names are ignored.
 
 use std::process::Command;
 use std::time::{Duration, SystemTime};
@@ -9,7 +13,7 @@ use posthaste_core::classify::Outcome;
 use posthaste_core::time::Span;
 use posthaste_egress::Request;
 
-use crate::kit::*;
+use crate::fixture::*;
 
 #[tokio::test]
 async fn a_request_arrives_byte_for_byte() {
@@ -71,7 +75,7 @@ async fn an_empty_body_is_announced() {
 }
 
 #[tokio::test]
-async fn the_time_of_the_first_byte_is_known() {
+async fn the_time_of_the_first_byte_is_recorded() {
     let receiver = Receiver::answering(OK).await;
     let client = client();
     for _ in 0..2 {
@@ -84,7 +88,7 @@ async fn the_time_of_the_first_byte_is_known() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_an_answer() {
+async fn a_redirect_is_returned_and_not_followed() {
     let target = Receiver::answering(OK).await;
     for code in [301, 302, 303, 307, 308] {
         let head = format!(
@@ -99,7 +103,7 @@ async fn a_redirect_is_an_answer() {
 }
 
 #[tokio::test]
-async fn cookies_and_alternatives_are_not_remembered() {
+async fn cookies_and_alt_svc_are_ignored() {
     let mut receiver = Receiver::answering(
         "HTTP/1.1 200 OK\r\nset-cookie: a=b\r\nalt-svc: h2=\":1\"\r\ncontent-length: 0\r\n\r\n",
     )
@@ -113,7 +117,7 @@ async fn cookies_and_alternatives_are_not_remembered() {
 }
 
 #[tokio::test]
-async fn interim_answers_end_nothing() {
+async fn interim_responses_are_skipped() {
     let receiver = Receiver::answering(
         "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n\
          HTTP/1.1 202 Accepted\r\ncontent-length: 2\r\n\r\nok",
@@ -147,7 +151,9 @@ async fn retry_after_is_read_as_seconds_and_as_a_date() {
         let report = post(&client(), &receiver.url()).await;
         match report.outcome {
             Outcome::Answered { retry_after, .. } => retry_after,
-            other @ (Outcome::StaleToken | Outcome::Failed(_)) => panic!("{other:?}"),
+            other @ (Outcome::StaleToken | Outcome::Failed(_)) => {
+                panic!("expected a response, got {other:?}")
+            }
         }
     };
     assert_eq!(wait("120".to_owned()).await, Some(Span::from_secs(120)));
@@ -159,7 +165,7 @@ async fn retry_after_is_read_as_seconds_and_as_a_date() {
 }
 
 #[tokio::test]
-async fn the_headers_of_a_refusal_are_handed_over_and_those_of_a_success_are_not() {
+async fn headers_are_returned_only_for_statuses_other_than_2xx() {
     for (status, handed_over) in [("200 OK", 0), ("302 Found", 4), ("503 Busy", 4)] {
         let receiver = Receiver::answering(format!(
             "HTTP/1.1 {status}\r\nx-why: canary\r\nvia: 1.1 a\r\nvia: 1.1 b\r\ncontent-length: 0\r\n\r\n"
@@ -175,7 +181,7 @@ async fn the_headers_of_a_refusal_are_handed_over_and_those_of_a_success_are_not
 }
 
 #[tokio::test]
-async fn a_compressed_body_is_left_as_it_is() {
+async fn a_compressed_body_is_not_decompressed() {
     const GZIP: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 6\r\n\r\n\
         \x1f\x8b\x08\x00\xff\xfe";
     let mut receiver = Receiver::saying(GZIP).await;
@@ -186,7 +192,7 @@ async fn a_compressed_body_is_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_long_body_is_kept_in_part_and_read_to_its_end() {
+async fn a_long_body_is_read_completely_and_kept_in_part() {
     let body = "x".repeat(60_000);
     let receiver = Receiver::answering(format!(
         "HTTP/1.1 200 OK\r\ncontent-length: 60000\r\n\r\n{body}"
@@ -200,14 +206,14 @@ async fn a_long_body_is_kept_in_part_and_read_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_body_may_end_with_its_connection() {
+async fn a_body_may_end_with_the_connection() {
     let receiver = Receiver::saying(b"HTTP/1.0 200 OK\r\n\r\nuntil the end").await;
     let report = post(&client(), &receiver.url()).await;
     assert_eq!(status(&report), 200);
     assert_eq!(report.snippet, b"until the end");
 }
 
-/// Run once more by [`no_proxy_comes_from_the_environment`], in a process whose environment names a proxy.
+/// Run once more by [`proxies_from_the_environment_are_ignored`], in a process whose environment names a proxy.
 #[tokio::test]
 async fn sends_past_a_proxy() {
     let receiver = Receiver::answering(OK).await;
@@ -216,10 +222,10 @@ async fn sends_past_a_proxy() {
 }
 
 #[tokio::test]
-async fn no_proxy_comes_from_the_environment() {
+async fn proxies_from_the_environment_are_ignored() {
     let proxy = Receiver::answering(OK).await;
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "plain::sends_past_a_proxy"]);
+    command.args(["--exact", "requests::sends_past_a_proxy"]);
     for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
         command.env(name, proxy.url());
         command.env(name.to_lowercase(), proxy.url());

@@ -1,11 +1,14 @@
 //! HTTP/1.1 receivers that send valid bytes for ever without a response.
+//!
+//! Interim responses, chunk extensions and blank lines are valid and carry nothing. The connection must end when
+//! the allowance of the request is used up, long before the time limit. Slow but honest responses must pass.
 
 use std::sync::Arc;
 
 use posthaste_core::classify::Fault;
 use posthaste_egress::{SendError, SendReport};
 
-use crate::kit::*;
+use crate::fixture::*;
 
 /// Sends a request to a receiver that sends `first` and then `again` without end, as fast as possible. Only the
 /// first connection behaves like this.
@@ -16,14 +19,14 @@ async fn flooded(first: impl Into<String>, again: impl Into<String>) -> SendRepo
         let (first, again) = (Arc::clone(&first), again.repeat(100));
         let is_first = fresh.swap(false, std::sync::atomic::Ordering::SeqCst);
         async move {
-            peer.hear().await?;
+            peer.read_request().await?;
             if is_first {
-                peer.say(first.as_bytes()).await?;
+                peer.write(first.as_bytes()).await?;
                 loop {
-                    peer.say(&again).await?;
+                    peer.write(&again).await?;
                 }
             }
-            peer.say(OK).await
+            peer.write(OK).await
         }
     })
     .await;
@@ -38,7 +41,7 @@ async fn flooded(first: impl Into<String>, again: impl Into<String>) -> SendRepo
 }
 
 #[tokio::test]
-async fn interim_answers_without_end() {
+async fn endless_interim_responses_end_the_connection() {
     for interim in [
         "HTTP/1.1 100 Continue\r\n\r\n".to_owned(),
         "HTTP/1.1 102 Processing\r\n\r\n".to_owned(),
@@ -51,7 +54,7 @@ async fn interim_answers_without_end() {
 }
 
 #[tokio::test]
-async fn chunks_that_are_mostly_extensions() {
+async fn chunks_with_long_extensions_end_the_connection() {
     const HEAD: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
     // One chunk with a long extension, many with short ones, trailers without end.
     for (first, again) in [
@@ -75,7 +78,7 @@ async fn chunks_that_are_mostly_extensions() {
 }
 
 #[tokio::test]
-async fn a_head_of_blank_lines() {
+async fn endless_blank_lines_end_the_connection() {
     for blank in ["\r\n", "\n"] {
         let report = flooded("", blank).await;
         let mishap = report.mishap.unwrap();
@@ -92,7 +95,7 @@ async fn a_head_of_blank_lines() {
 }
 
 #[tokio::test]
-async fn an_answer_in_single_bytes_is_no_flood() {
+async fn a_response_in_single_bytes_is_accepted() {
     // The largest valid overhead: 60 KiB of body in 360 KiB of chunks.
     let chunks = "1\r\nx\r\n".repeat(60 * 1_024);
     let answer = format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{chunks}0\r\n\r\n");
@@ -105,7 +108,7 @@ async fn an_answer_in_single_bytes_is_no_flood() {
 }
 
 #[tokio::test]
-async fn what_one_request_left_over_another_cannot_use() {
+async fn unused_allowance_is_not_available_to_the_next_request() {
     // Interim responses within the allowance of one request, many times on one connection.
     let interims = "HTTP/1.1 102 Processing\r\n\r\n".repeat(4_000);
     let receiver = Receiver::answering(format!("{interims}{OK}")).await;
