@@ -1,10 +1,14 @@
 //! The audit log.
+//!
+//! An entry is written before the action and completed once with its outcome. The cases check texts that are too
+//! long, listing by tenant and time, that a later tenant with the same id sees no earlier entry, and removal in
+//! small steps.
 
 use posthaste_core::id::{AuditId, KeyId, first_moment, id_of};
 use posthaste_core::time::Timestamp;
 
 use super::Harness;
-use super::given::{DAY, World, all, at, id};
+use super::fixture::{DAY, World, all, at, id};
 use posthaste_store::{
     AUDIT_RETENTION, AuditCompletion, AuditEntry, AuditFilter, AuditOutcome, AuditScope,
     CreateResult, MAX_AUDIT_CHARS, Via,
@@ -39,7 +43,7 @@ async fn listed(world: &World<'_>, filter: &AuditFilter, limit: usize) -> Vec<Au
     all(limit, |page| world.store.audit(filter.clone(), page)).await
 }
 
-pub(super) async fn an_act_is_written_down_and_completed_once(harness: &dyn Harness) {
+pub(super) async fn an_audit_entry_is_written_and_completed_once(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let bare = AuditEntry {
         actor_key: None,
@@ -103,7 +107,7 @@ pub(super) async fn an_act_is_written_down_and_completed_once(harness: &dyn Harn
     assert_eq!(found, expected);
 }
 
-pub(super) async fn long_texts_are_cut(harness: &dyn Harness) {
+pub(super) async fn long_texts_are_truncated(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let long = "ü".repeat(MAX_AUDIT_CHARS + 1);
     let made = AuditEntry {
@@ -191,7 +195,7 @@ pub(super) async fn entries_are_found_by_tenant_and_time(harness: &dyn Harness) 
     }
 }
 
-pub(super) async fn a_later_tenant_sees_no_entry_of_an_earlier(harness: &dyn Harness) {
+pub(super) async fn a_new_tenant_with_a_reused_id_sees_no_earlier_entry(harness: &dyn Harness) {
     let world = World::open(harness);
     let begin = async |ms, number| {
         let entry = entry(at(ms), number, Some("acme"));
@@ -228,7 +232,7 @@ pub(super) async fn a_later_tenant_sees_no_entry_of_an_earlier(harness: &dyn Har
     assert_eq!(numbers(AuditScope::All).await, [4, 3, 2, 1]);
 }
 
-pub(super) async fn entries_are_kept_for_long_and_removed_in_small_steps(harness: &dyn Harness) {
+pub(super) async fn old_entries_are_removed_in_small_steps(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     for number in 1..=7 {
         let now = at(if number > 5 { DAY } else { 0 });

@@ -1,16 +1,20 @@
 //! Endpoints and their status.
+//!
+//! An endpoint is read back unchanged, a tenant has at most the allowed number, and an outdated change is refused.
+//! A status change stores health only if it is newer than the stored one. A deleted endpoint stays deleted and is
+//! not listed, but its deliveries still refer to it.
 
 use posthaste_core::id::EndpointId;
 use posthaste_core::lane::{Health, RateLimit, Standing, StoredTrip, TripReason};
 use posthaste_core::time::Span;
 
 use super::Harness;
-use super::given::{World, all, at, endpoint, event, id, policy};
+use super::fixture::{World, all, at, endpoint, event, id, policy};
 use posthaste_store::{CreateResult, DisabledReason, Endpoint, EndpointRow, ReplaceResult};
 
 async fn row(world: &World<'_>, endpoint: EndpointId) -> EndpointRow {
     let row = world.store.endpoint(endpoint).await;
-    row.expect("it reads").expect("it is there")
+    row.expect("the store can be read").expect("the row exists")
 }
 
 fn unusual() -> Endpoint {
@@ -32,7 +36,7 @@ fn unusual() -> Endpoint {
     }
 }
 
-pub(super) async fn an_endpoint_comes_back_as_it_went_in(harness: &dyn Harness) {
+pub(super) async fn an_endpoint_is_read_back_unchanged(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     assert_eq!(world.store.endpoint(EndpointId(1)).await, Ok(None));
     let made = world.add(unusual()).await;
@@ -53,7 +57,7 @@ pub(super) async fn an_endpoint_comes_back_as_it_went_in(harness: &dyn Harness) 
     assert_eq!(orphan, Ok(CreateResult::NoSuchTenant));
 }
 
-pub(super) async fn a_tenant_has_no_more_endpoints_than_it_may(harness: &dyn Harness) {
+pub(super) async fn the_number_of_endpoints_per_tenant_is_limited(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_tenant("other").await;
     let create = |number, tenant, at_most| {
@@ -72,7 +76,7 @@ pub(super) async fn a_tenant_has_no_more_endpoints_than_it_may(harness: &dyn Har
     assert_eq!(create(4, "acme", 2).await, Ok(CreateResult::Created));
 }
 
-pub(super) async fn a_change_keeps_tenant_and_birth_and_counts(harness: &dyn Harness) {
+pub(super) async fn a_change_keeps_tenant_creation_time_and_counts(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_tenant("other").await;
     let made = world.add(endpoint(1, "acme", &[])).await;
@@ -92,7 +96,7 @@ pub(super) async fn a_change_keeps_tenant_and_birth_and_counts(harness: &dyn Har
         ..unusual()
     };
     assert_eq!(stored.endpoint, expected);
-    assert_eq!(stored.standing, Standing::Paused, "it stands as it stood");
+    assert_eq!(stored.standing, Standing::Paused, "the status is unchanged");
     assert_eq!(
         replace(&endpoint(2, "acme", &[])).await,
         Ok(ReplaceResult::NotFound)
@@ -123,7 +127,7 @@ fn health(revision: u64, failures: u32) -> Health {
     }
 }
 
-pub(super) async fn a_standing_is_written_with_newer_health_only(harness: &dyn Harness) {
+pub(super) async fn a_status_change_stores_health_only_if_newer(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let stand = |standing, reason, health| {
@@ -159,7 +163,7 @@ pub(super) async fn a_standing_is_written_with_newer_health_only(harness: &dyn H
     assert_eq!(stood.await, Ok(false));
 }
 
-pub(super) async fn what_is_deleted_stays_deleted(harness: &dyn Harness) {
+pub(super) async fn a_deleted_endpoint_stays_deleted(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     world.stand(made, Standing::Deleted).await;
@@ -178,7 +182,7 @@ pub(super) async fn what_is_deleted_stays_deleted(harness: &dyn Harness) {
     assert_eq!(
         again,
         Ok(CreateResult::Taken),
-        "its deliveries still name it"
+        "its deliveries still refer to it"
     );
 }
 

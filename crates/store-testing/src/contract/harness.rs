@@ -1,4 +1,8 @@
 //! The interface between the cases and the store under test.
+//!
+//! A [`Harness`] opens the store: empty the first time, and afterwards as it was left. [`Recorder`] collects the
+//! deliveries that the store hands over and panics if the store reports a permanent failure. [`ModelHarness`] opens
+//! the model.
 
 use std::sync::{Arc, Mutex};
 
@@ -26,7 +30,7 @@ pub struct Recorder {
 impl Recorder {
     /// Returns the deliveries that were handed over since the last call.
     pub fn take(&self) -> Vec<HandedOver> {
-        std::mem::take(&mut self.handed_over.lock().expect("nobody panics here"))
+        std::mem::take(&mut self.handed_over.lock().expect("the mutex is not poisoned"))
     }
 }
 
@@ -34,14 +38,14 @@ impl HandOver for Recorder {
     fn accepted(&self, deliveries: Vec<HandedOver>) {
         assert!(
             !deliveries.is_empty(),
-            "nothing was handed over as something"
+            "a hand-over contains at least one delivery"
         );
-        let mut handed_over = self.handed_over.lock().expect("nobody panics here");
+        let mut handed_over = self.handed_over.lock().expect("the mutex is not poisoned");
         handed_over.extend(deliveries);
     }
 
     fn broken(&self, why: &StoreError) {
-        panic!("the store broke: {why}");
+        panic!("the store reported a permanent failure: {why}");
     }
 }
 
@@ -53,7 +57,7 @@ pub struct ModelHarness {
 
 impl Harness for ModelHarness {
     fn open(&self, settings: StoreSettings, hand_over: Arc<dyn HandOver>) -> Arc<dyn Store> {
-        let mut last = self.last.lock().expect("nobody panics here");
+        let mut last = self.last.lock().expect("the mutex is not poisoned");
         let store = Arc::new(match last.take() {
             Some(before) => before.reopen(hand_over),
             None => ModelStore::new(settings, hand_over),

@@ -1,9 +1,12 @@
 //! API keys.
+//!
+//! A key is found by its hash until it is revoked, or its tenant is deleted. Ids and hashes are unique, a key of a
+//! tenant needs that tenant, and keys are listed by owner.
 
 use posthaste_core::id::KeyId;
 
 use super::Harness;
-use super::given::{World, all, at, id, key};
+use super::fixture::{World, all, at, id, key};
 use posthaste_store::CreateResult;
 
 pub(super) async fn a_key_is_found_by_its_hash_until_it_is_revoked(harness: &dyn Harness) {
@@ -15,8 +18,12 @@ pub(super) async fn a_key_is_found_by_its_hash_until_it_is_revoked(harness: &dyn
     }
     let revoke =
         |tenant: Option<&str>, key| world.store.revoke_key(at(1), tenant.map(id), KeyId(key));
-    assert_eq!(revoke(None, 1).await, Ok(false), "it is acme's");
-    assert_eq!(revoke(Some("acme"), 2).await, Ok(false), "it is nobody's");
+    assert_eq!(revoke(None, 1).await, Ok(false), "the key belongs to acme");
+    assert_eq!(
+        revoke(Some("acme"), 2).await,
+        Ok(false),
+        "the key belongs to no tenant"
+    );
     assert_eq!(revoke(Some("acme"), 1).await, Ok(true));
     assert_eq!(revoke(Some("acme"), 1).await, Ok(false));
     assert_eq!(world.store.key(key(1, None).hash).await, Ok(None));
@@ -41,13 +48,13 @@ pub(super) async fn keys_need_their_tenant_and_are_unique(harness: &dyn Harness)
     assert_eq!(
         create(copy).await,
         Ok(CreateResult::Taken),
-        "two keys of one hash"
+        "two keys cannot have the same hash"
     );
     let found = world.store.key(key(1, None).hash).await.unwrap();
     assert_eq!(found, Some(key(1, Some("acme"))));
 }
 
-pub(super) async fn keys_are_listed_by_whose_they_are(harness: &dyn Harness) {
+pub(super) async fn keys_are_listed_by_owner(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_tenant("other").await;
     let owners = [

@@ -8,33 +8,32 @@
 //! [`every_case`]: crate::every_case
 //! [`contract_tests`]: crate::contract_tests
 
-pub mod comparison;
-mod given;
-mod harness;
-
-mod accepting;
-mod alerting;
-mod allowing;
+mod accept;
+mod alerts;
 mod audit;
-mod buckets;
-mod burying;
+pub mod comparison;
+mod counts;
+mod dead_letters;
 mod endpoints;
-mod fetching;
-mod figures;
-mod keeping;
+mod fetch;
+mod fixture;
+mod harness;
 mod keys;
-mod lifetime;
-mod listing;
-mod passes;
-mod recording;
-mod replaying;
-mod retrying;
-mod sweeping;
-mod telling;
+mod large_data;
+mod lists;
+mod manual_retries;
+mod notifications;
+mod owner_lookup;
+mod quotas;
+mod records;
+mod reopening;
+mod replays;
+mod retention;
+mod retention_periods;
+mod sessions;
+mod stats_buckets;
+mod sweeps;
 mod tenants;
-mod tidying;
-mod volume;
-mod whose;
 
 pub use harness::{Harness, ModelHarness, Recorder};
 
@@ -63,187 +62,187 @@ macro_rules! every_case {
                 an_outdated_change_of_a_tenant_is_refused
                 tenants_are_listed_newest_first
                 a_deleted_tenant_takes_its_keys_and_endpoints_with_it
-                a_later_tenant_of_the_same_id_sees_nothing
+                a_new_tenant_with_a_reused_id_sees_nothing
             }
             keys {
                 a_key_is_found_by_its_hash_until_it_is_revoked
                 keys_need_their_tenant_and_are_unique
-                keys_are_listed_by_whose_they_are
+                keys_are_listed_by_owner
             }
-            passes {
-                a_pass_is_found_by_its_hash_until_it_ends
-                passes_need_their_tenant_and_are_unique
-                passes_are_listed_by_whose_they_are
-                passes_end_with_their_key_and_their_tenant
-                passes_that_are_over_are_removed_in_small_steps
+            sessions {
+                a_session_is_found_by_its_hash_until_it_ends
+                sessions_need_their_tenant_and_are_unique
+                sessions_are_listed_by_holder
+                sessions_end_with_their_key_and_their_tenant
+                expired_sessions_are_removed_in_small_steps
             }
             audit {
-                an_act_is_written_down_and_completed_once
-                long_texts_are_cut
+                an_audit_entry_is_written_and_completed_once
+                long_texts_are_truncated
                 entries_are_found_by_tenant_and_time
-                a_later_tenant_sees_no_entry_of_an_earlier
-                entries_are_kept_for_long_and_removed_in_small_steps
+                a_new_tenant_with_a_reused_id_sees_no_earlier_entry
+                old_entries_are_removed_in_small_steps
             }
-            whose {
-                a_name_alone_tells_whose_it_is
+            owner_lookup {
+                an_id_alone_determines_its_tenant
             }
             endpoints {
-                an_endpoint_comes_back_as_it_went_in
-                a_tenant_has_no_more_endpoints_than_it_may
-                a_change_keeps_tenant_and_birth_and_counts
-                a_standing_is_written_with_newer_health_only
-                what_is_deleted_stays_deleted
+                an_endpoint_is_read_back_unchanged
+                the_number_of_endpoints_per_tenant_is_limited
+                a_change_keeps_tenant_creation_time_and_counts
+                a_status_change_stores_health_only_if_newer
+                a_deleted_endpoint_stays_deleted
                 endpoints_are_listed_without_deleted_ones
             }
-            accepting {
-                events_go_where_they_are_wanted
+            accept {
+                events_go_to_subscribed_endpoints
                 paused_endpoints_get_events_and_disabled_ones_do_not
-                a_change_of_patterns_holds_for_the_next_event
-                a_test_goes_to_its_endpoint_only
-                an_event_comes_back_byte_for_byte
+                changed_patterns_apply_to_the_next_event
+                a_test_event_goes_to_its_endpoint_only
+                an_event_is_read_back_byte_for_byte
                 a_trace_stays_with_its_event
-                nothing_is_accepted_for_a_tenant_that_is_not_there
+                events_of_an_unknown_tenant_are_refused
                 a_batch_is_all_or_nothing
-                the_same_key_makes_one_event
-                the_same_key_at_the_same_time_makes_one_event
-                what_is_to_be_delivered_later_waits
-                a_delivery_is_given_up_by_the_nearest_policy
-                what_was_accepted_was_handed_over_first_and_in_order
+                the_same_idempotency_key_makes_one_event
+                concurrent_events_with_the_same_key_make_one_event
+                a_scheduled_event_waits_for_its_time
+                the_deadline_comes_from_the_nearest_policy
+                deliveries_are_handed_over_in_order_before_the_acknowledgement
                 writes_take_effect_in_the_order_of_the_calls
             }
-            allowing {
-                so_many_a_second_and_no_more
-                so_many_a_month_and_no_more
-                what_never_fits_is_told_apart
-                what_is_found_again_costs_nothing
-                many_at_once_get_no_more_than_is_allowed
-                what_was_used_is_known_for_everybody_and_for_long
-                a_later_tenant_has_used_nothing
+            quotas {
+                the_quota_per_second_is_enforced
+                the_quota_per_month_is_enforced
+                a_batch_that_never_fits_has_no_wait
+                repeated_events_use_no_quota
+                concurrent_callers_do_not_exceed_the_quota
+                usage_is_shared_and_survives_a_restart
+                a_new_tenant_with_a_reused_id_has_no_usage
             }
-            fetching {
-                what_is_due_comes_earliest_first
-                of_the_rest_the_earliest_is_named
-                of_an_ordering_key_only_the_oldest_comes
-                keys_do_not_matter_where_there_is_no_order
-                a_replayed_delivery_takes_its_old_place_in_the_order
-                unfinished_work_names_every_endpoint_with_its_earliest
+            fetch {
+                due_deliveries_are_returned_earliest_first
+                the_next_due_time_is_returned
+                only_the_oldest_delivery_of_an_ordering_key_is_returned
+                ordering_keys_are_ignored_on_unordered_endpoints
+                a_replayed_delivery_keeps_its_position_in_the_order
+                unfinished_work_returns_every_endpoint_with_its_earliest_due_time
             }
-            recording {
-                an_attempt_is_kept_with_its_detail
+            records {
+                an_attempt_is_stored_with_its_detail
                 attempts_of_all_rounds_stay_in_order
-                everything_known_of_a_delivery_comes_back
-                what_is_stale_changes_nothing
-                what_has_ended_stays_ended
+                a_delivery_is_read_back_completely
+                a_stale_record_changes_nothing
+                an_ended_delivery_stays_ended
                 older_health_does_not_replace_newer
-                a_disabling_says_why_and_does_not_undo_a_deletion
-                news_become_notices_in_order
-                what_waits_can_be_cancelled_once
+                a_disable_stores_its_reason_and_does_not_undo_a_deletion
+                news_become_notifications_in_order
+                a_waiting_delivery_can_be_cancelled_once
             }
-            retrying {
-                one_that_waits_is_hastened
-                one_that_has_ended_begins_all_over
-                a_disabled_or_deleted_endpoint_is_sent_nothing
-                somebody_elses_delivery_does_not_exist
+            manual_retries {
+                a_waiting_delivery_is_due_now
+                an_ended_delivery_starts_a_new_round
+                a_disabled_or_deleted_endpoint_refuses_retries
+                a_delivery_of_another_tenant_does_not_exist
             }
-            sweeping {
-                a_sweep_ends_a_piece_at_a_time_and_spares_what_is_in_flight
-                a_sweep_says_why
+            sweeps {
+                a_sweep_works_in_steps_and_spares_deliveries_in_flight
+                a_sweep_stores_its_reason
             }
-            listing {
+            lists {
                 pages_hold_every_delivery_once_newest_first
-                every_filter_and_every_pair_of_them_finds_what_matches
-                pages_stay_whole_while_more_comes_in
+                every_filter_and_pair_of_filters_returns_the_matching_rows
+                pages_stay_complete_while_rows_are_added
                 events_are_found_by_type_and_time
                 held_follows_from_the_endpoint
-                tenants_see_only_their_own
+                tenants_see_only_their_own_rows
             }
-            burying {
+            dead_letters {
                 dead_letters_are_grouped_by_endpoint_and_cause
-                pages_of_groups_are_whole_whatever_their_length
-                a_group_is_counted_only_so_far
-                a_group_is_replayed_whole_and_nothing_besides
+                pages_of_groups_are_complete_at_any_length
+                the_count_of_a_group_is_bounded
+                a_replay_of_a_group_covers_exactly_the_group
                 dead_letters_belong_to_their_tenant
-                endpoints_in_trouble_are_named_those_paused_last
+                endpoints_that_need_attention_are_listed_paused_ones_last
             }
-            replaying {
-                what_failed_is_sent_again_once
-                only_what_matches_is_sent_again
-                one_that_fails_again_is_not_sent_twice
-                what_somebody_sent_again_since_is_passed_over
-                what_failed_after_the_beginning_is_not_sent
-                what_was_missed_is_sent
-                a_test_of_another_endpoint_was_not_missed
-                endpoints_that_take_no_part_are_passed_over
+            replays {
+                failed_deliveries_are_replayed_once
+                only_matching_deliveries_are_replayed
+                a_delivery_that_fails_again_is_not_replayed_twice
+                deliveries_retried_meanwhile_are_skipped
+                failures_after_the_start_are_not_replayed
+                missed_events_are_sent
+                a_test_event_of_another_endpoint_is_not_missed
+                disabled_and_deleted_endpoints_are_skipped
                 a_replay_survives_a_restart
                 a_cancelled_replay_stops
                 replays_belong_to_their_tenant
             }
-            telling {
-                failures_become_one_notice_for_each_endpoint
-                what_swept_a_deletion_is_no_news
+            notifications {
+                failures_become_one_notification_per_endpoint
+                swept_deliveries_of_a_deleted_endpoint_are_not_reported
                 a_replayed_delivery_that_fails_again_is_counted_again
-                notices_are_told_once_and_let_go
-                an_act_is_its_own_whom_its_notice_is_about
-                at_most_so_many_notices_wait
-                what_waits_to_be_told_is_known_by_its_age
-                what_is_stored_takes_room
-                lines_gather_in_letters_until_they_are_due
-                a_claimed_letter_is_nobody_elses_for_a_while
-                what_came_while_a_letter_was_sent_goes_with_the_next
-                a_letter_is_tried_again_or_dropped
-                a_clock_that_is_put_back_keeps_nobody_in_the_dark
-                a_long_letter_counts_what_it_leaves_out
+                notifications_are_sent_once_and_removed
+                an_audit_entry_of_a_notification_belongs_to_its_tenant
+                the_number_of_waiting_notifications_is_bounded
+                the_age_of_the_oldest_waiting_notification_is_known
+                the_stored_size_grows_with_the_data
+                lines_are_collected_in_an_email_until_it_is_due
+                a_claimed_email_is_not_claimed_again_for_a_while
+                lines_added_while_an_email_is_sent_go_to_the_next
+                an_email_is_retried_or_dropped
+                a_clock_set_back_does_not_delay_emails
+                a_long_email_counts_its_omitted_lines
             }
-            figures {
-                counts_are_what_a_recount_says
-                those_retrying_for_long_are_counted
-                notices_are_read_from_where_one_stopped
+            counts {
+                counts_equal_a_recount
+                deliveries_in_retry_for_long_are_counted
+                notifications_are_read_from_a_position
             }
-            buckets {
-                what_happened_is_added_up_and_is_there_after_a_restart
-                what_was_added_under_a_number_is_not_added_again
-                many_things_happen_at_once
-                scopes_are_apart
-                a_later_tenant_sees_nothing_of_what_happened_before
-                old_buckets_go_in_small_steps
-                the_worst_come_first
+            stats_buckets {
+                stats_are_added_up_and_survive_a_restart
+                stats_with_a_used_number_are_not_added_again
+                many_stats_are_added_at_once
+                scopes_have_separate_stats
+                a_new_tenant_with_a_reused_id_has_no_stats
+                old_buckets_are_removed_in_small_steps
+                the_scopes_with_most_failures_come_first
             }
-            alerting {
+            alerts {
                 an_alert_is_raised_once_and_resolved_once
-                alerts_are_about_what_is_there
-                alerts_are_found_by_all_that_is_known_of_them
-                a_later_tenant_sees_no_alert_of_an_earlier
-                resolved_alerts_are_kept_for_long_and_removed_in_small_steps
+                alerts_need_an_existing_scope
+                alerts_are_found_by_every_filter
+                a_new_tenant_with_a_reused_id_sees_no_earlier_alert
+                old_resolved_alerts_are_removed_in_small_steps
             }
-            tidying {
-                what_is_unfinished_stays
-                what_ended_long_ago_goes_with_all_its_rows
-                a_tenant_may_keep_longer_or_shorter
-                a_removed_event_frees_its_key
-                steps_go_round
-                replays_that_ended_long_ago_go
+            retention {
+                unfinished_data_is_kept
+                expired_events_are_removed_with_all_their_rows
+                a_tenant_can_have_its_own_retention
+                a_removed_event_frees_its_idempotency_key
+                retention_steps_start_over_at_the_end
+                expired_replays_are_removed
             }
-            keeping {
-                each_goes_at_its_own_time
-                what_is_unfinished_stays_complete
-                what_nobody_wanted_is_emptied_too
-                what_is_sent_again_keeps_what_it_needs
-                attempts_go_on_where_they_were
-                what_is_gone_cannot_be_sent_again
-                a_key_outlives_what_it_stood_for
-                a_tenants_own_time_comes_before_its_plans
-                a_change_of_mind_counts_at_once
+            retention_periods {
+                payloads_attempts_and_deliveries_expire_separately
+                unfinished_deliveries_keep_payload_and_attempts
+                events_without_deliveries_lose_their_payload
+                replayed_deliveries_keep_their_payload
+                attempt_numbers_continue_after_removal
+                deliveries_without_payload_cannot_be_replayed
+                an_idempotency_key_outlives_the_payload
+                the_retention_of_a_tenant_precedes_that_of_its_plan
+                changed_retention_applies_at_once
             }
-            lifetime {
-                a_closed_store_says_so
-                everything_is_there_after_a_restart
-                ids_grow_whatever_the_clock_does
-                a_probe_writes
+            reopening {
+                a_closed_store_returns_closed
+                all_data_survives_a_restart
+                ids_increase_even_if_the_clock_goes_back
+                a_probe_writes_to_the_store
             }
-            volume {
-                long_lists_are_whole
-                a_long_queue_behind_one_key_hides_nobody
-                a_long_replay_is_whole
+            large_data {
+                long_lists_are_complete
+                a_long_queue_of_one_key_does_not_hide_other_keys
+                a_long_replay_is_complete
             }
         }
     };
@@ -300,7 +299,7 @@ pub fn run(topic: &str, name: &str, harness: &dyn Harness) {
     let case = CASES
         .iter()
         .find(|case| case.topic == topic && case.name == name)
-        .expect("the case is listed");
+        .expect("the case exists");
     block_on((case.run)(harness));
 }
 
@@ -309,6 +308,6 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .expect("a runtime")
+        .expect("the runtime starts")
         .block_on(future)
 }

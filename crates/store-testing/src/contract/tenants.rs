@@ -1,11 +1,14 @@
 //! Tenants: created, changed and deleted.
+//!
+//! A tenant is created once, and an outdated change is refused. Deleting a tenant deletes its keys and endpoints. A
+//! later tenant with the same id sees nothing of the earlier one.
 
 use posthaste_core::lane::Standing;
 use posthaste_core::time::Span;
 use serde_json::json;
 
 use super::Harness;
-use super::given::{World, all, at, endpoint, event, id, key, keyed, set, tenant};
+use super::fixture::{World, all, at, endpoint, event, id, key, keyed, set, tenant};
 use posthaste_store::{
     CreateResult, DeliveryFilter, EventFilter, Ingest, Limits, Page, PageRequest, ReplaceResult,
     RetryResult, Tenant,
@@ -56,7 +59,11 @@ pub(super) async fn an_outdated_change_of_a_tenant_is_refused(harness: &dyn Harn
     assert_eq!(change("second", 0).await, Ok(ReplaceResult::Outdated));
     let stored = world.store.tenant(id("acme")).await.unwrap().unwrap();
     assert_eq!((stored.name.as_str(), stored.revision), ("first", 1));
-    assert_eq!(stored.created_at, at(0), "its birthday stays");
+    assert_eq!(
+        stored.created_at,
+        at(0),
+        "the creation time does not change"
+    );
     assert_eq!(change("second", 1).await, Ok(ReplaceResult::Done));
     let nobody = world.store.replace_tenant(at(5), tenant("nobody")).await;
     assert_eq!(nobody, Ok(ReplaceResult::NotFound));
@@ -116,16 +123,24 @@ pub(super) async fn a_deleted_tenant_takes_its_keys_and_endpoints_with_it(harnes
     let nothing = world.store.delivery(id("acme"), delivery).await.unwrap();
     assert_eq!(nothing, None);
     // Waiting deliveries still exist, because they must be failed.
-    assert_eq!(world.store.counts().await.expect("counts").pending, 2);
+    assert_eq!(
+        world
+            .store
+            .counts()
+            .await
+            .expect("the counts can be read")
+            .pending,
+        2
+    );
     let fetched = world.fetch(enabled, at(6), 10, false).await;
     assert_eq!(fetched.deliveries.len(), 1);
 }
 
-pub(super) async fn a_later_tenant_of_the_same_id_sees_nothing(harness: &dyn Harness) {
+pub(super) async fn a_new_tenant_with_a_reused_id_sees_nothing(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     let before = world.accept(at(1), keyed("acme", "k", "content")).await;
-    let replay = super::replaying::failed(&world, at(1)).await;
+    let replay = super::replays::failed(&world, at(1)).await;
     world.store.delete_tenant(at(2), id("acme")).await.unwrap();
     world.add_tenant("acme").await;
 

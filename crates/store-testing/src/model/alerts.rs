@@ -1,4 +1,8 @@
 //! Alerts in the model.
+//!
+//! Implements [`Alerts`] for [`ModelStore`]: raising and resolving with their notifications, listing, and the ages
+//! of waiting notifications and emails. An alert remembers the version of its tenant, so that a later tenant with
+//! the same id does not see it.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,7 @@
 //! Stats by time bucket in the model.
+//!
+//! Implements [`Figures`] for [`ModelStore`]. Every entry is added to the bucket of each width. The highest number
+//! of a set that was added is remembered, so that a repeated set adds nothing.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;

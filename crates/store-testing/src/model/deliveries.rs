@@ -1,4 +1,7 @@
-//! Deliveries in the model.
+//! Deliveries in the model: fetching, recording, retrying, sweeping and listing.
+//!
+//! A record is applied only if the delivery is still waiting and has as many attempts as when the attempt started.
+//! All lists are computed from all rows at each call.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -90,7 +93,10 @@ impl Tables {
             Standing::Deleted => return RetryResult::EndpointDeleted,
         }
         let give_up_after = self.give_up_after(endpoint);
-        let row = self.deliveries.get_mut(&delivery).expect("it was found");
+        let row = self
+            .deliveries
+            .get_mut(&delivery)
+            .expect("the delivery was found above");
         if row.delivery.hasten(now).is_ok() {
             return RetryResult::DueNow { endpoint };
         }
@@ -100,7 +106,7 @@ impl Tables {
         }
         row.delivery
             .replay(now, give_up_after)
-            .expect("what does not wait has ended");
+            .expect("a delivery that is not waiting has ended");
         RetryResult::Replayed { endpoint }
     }
 
@@ -237,7 +243,10 @@ impl Tables {
             .collect();
         let ended = doomed.len().min(limit);
         for id in &doomed[..ended] {
-            let row = self.deliveries.get_mut(id).expect("it waits");
+            let row = self
+                .deliveries
+                .get_mut(id)
+                .expect("the delivery is waiting");
             let delivery = &mut row.delivery;
             let failed = match reason {
                 DeadReason::EndpointDeleted => delivery.delete(now),
@@ -247,7 +256,7 @@ impl Tables {
                 | DeadReason::Expired
                 | DeadReason::UnsafeDestination => delivery.disable(now),
             };
-            failed.expect("what waits can be failed");
+            failed.expect("a waiting delivery can be failed");
             self.failures
                 .note(endpoint, &row.delivery, row.error_kind());
         }

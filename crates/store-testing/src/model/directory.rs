@@ -1,4 +1,8 @@
 //! Tenants, keys and endpoints in the model.
+//!
+//! A change is applied only to the revision that the caller has read. Deleting a tenant deletes its keys, sessions
+//! and endpoints; its events and deliveries stay until their retention ends. Each tenant has a version that tells
+//! it from an earlier one with the same id.
 
 use posthaste_core::id::{EndpointId, KeyId, TenantId};
 use posthaste_core::lane::{Health, Standing};

@@ -1,4 +1,7 @@
-//! Events in the model.
+//! Events in the model: accepting, reading and listing.
+//!
+//! A batch is checked completely before anything is stored: tenant, endpoints, idempotency keys, quotas. Then
+//! events and deliveries are stored together, and the new deliveries are returned for the hand-over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -174,7 +177,10 @@ impl Tables {
         self.events.insert(id, row);
         for endpoint in routes {
             let delivery = self.make_delivery(now, id, endpoint);
-            let row = self.events.get_mut(&id).expect("it was just stored");
+            let row = self
+                .events
+                .get_mut(&id)
+                .expect("the event was stored above");
             row.accepted.push(AcceptedDelivery {
                 id: delivery.id(),
                 endpoint,

@@ -6,16 +6,16 @@
 //!
 //! Where the contract allows several behaviours, the model chooses one and documents it there.
 
+mod access;
 mod alerts;
 mod buckets;
-mod dead;
+mod dead_letters;
 mod deliveries;
 mod directory;
 mod events;
-mod housekeeping;
 mod outbox;
-mod people;
 mod replays;
+mod retention;
 mod tables;
 
 use std::future::ready;
@@ -136,7 +136,7 @@ impl ModelStore {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("nobody panics while holding it")
+    mutex.lock().expect("the lock is not poisoned")
 }
 
 fn answer<T: Send + 'static>(result: Result<T, StoreError>) -> Answer<T> {

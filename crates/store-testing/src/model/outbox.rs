@@ -1,4 +1,8 @@
 //! Notifications and emails in the model.
+//!
+//! Implements the queue of notifications, the gathering of failures per endpoint, and the emails that are
+//! collected, claimed and settled. A due time that is too far ahead of the clock counts as due, because the clock
+//! was set back.
 
 use posthaste_core::dispatcher::News;
 use posthaste_core::id::EndpointId;
@@ -167,7 +171,7 @@ impl Tables {
         due.truncate(limit);
         for kept in &due {
             let claimed = self.letters.get_mut(&kept.letter.recipient);
-            claimed.expect("it was found").due_at = until;
+            claimed.expect("the email was found above").due_at = until;
         }
         due.into_iter().map(StoredEmail::into_letter).collect()
     }

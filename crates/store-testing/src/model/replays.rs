@@ -1,4 +1,7 @@
-//! Replays in the model: the list of targets is made at the beginning.
+//! Replays in the model.
+//!
+//! The list of targets is made when the replay is created, so later changes cannot add any. Each step makes the
+//! next targets due and skips those that have changed since or whose endpoint cannot receive.
 
 use std::collections::BTreeSet;
 
@@ -150,7 +153,10 @@ impl Tables {
                     skipped += 1;
                 }
             }
-            let row = self.replays.get_mut(&replay).expect("it was found");
+            let row = self
+                .replays
+                .get_mut(&replay)
+                .expect("the replay was found above");
             row.replay.skipped += skipped;
         }
         Some(ReplayStep {
@@ -176,17 +182,23 @@ impl Tables {
                 at: made.facts().due_at,
                 trigger: Trigger::Manual,
             };
-            let row = self.deliveries.get_mut(&made.id()).expect("just made");
+            let row = self
+                .deliveries
+                .get_mut(&made.id())
+                .expect("the delivery was created above");
             row.delivery = Delivery::restore(made.facts().clone(), State::Pending(turn));
             return true;
         };
         let give_up_after = self.give_up_after(target.endpoint);
-        let row = self.deliveries.get_mut(&id).expect("it was found");
+        let row = self
+            .deliveries
+            .get_mut(&id)
+            .expect("the replay was found above");
         if row.delivery.status() != named(scope.status()) {
             return false;
         }
         let replayed = row.delivery.replay(now, give_up_after);
-        replayed.expect("only what has ended is asked for");
+        replayed.expect("the targets of a replay have ended");
         true
     }
 

@@ -1,4 +1,7 @@
 //! The data of the model.
+//!
+//! [`Tables`] holds every row in sorted maps, keyed by id, behind the one lock of the store. It also holds the id
+//! generator and the positions of retention runs. Functions that several parts of the model need are here.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;

@@ -1,4 +1,8 @@
 //! Applies an operation to one store and returns its result as text.
+//!
+//! [`Side::apply`] executes an [`Operation`] and prints the answer, the deliveries that were handed over and the
+//! counts. Ids are replaced by names, so that the texts of both stores can be compared. Long operations (sweeps,
+//! replays) are run to their end, because their steps may differ.
 
 use std::sync::Arc;
 
@@ -11,13 +15,13 @@ use posthaste_core::lane::{DisableCause, Health, Standing, StoredTrip, TripReaso
 use posthaste_core::time::{Span, Timestamp};
 use serde_json::json;
 
-use super::keeping::{kept_for, plans};
 use super::names::DeliveryName;
 use super::operation::{
     Draft, Operation, PATTERNS, RecordEffects, RetentionDraft, Search, TENANTS,
 };
+use super::retention::{kept_for, plans};
 use super::side::Side;
-use crate::contract::given::{
+use crate::contract::fixture::{
     DAY, all, answered, at, attempt, detail, endpoint, event, id, key, kind, policy, record,
     tenant, trace,
 };
@@ -31,7 +35,7 @@ impl Side<'_> {
     pub(super) async fn apply(&mut self, operation: &Operation) -> String {
         let answer = self.answer(operation).await;
         let handed_over = self.handed_over();
-        let counts = self.store.counts().await.expect("counts");
+        let counts = self.store.counts().await.expect("the counts can be read");
         format!(
             "{}\n{handed_over}\n{counts:?}",
             self.names.translate(&answer)
@@ -113,7 +117,10 @@ impl Side<'_> {
                 self.tell(&(
                     stood,
                     store.endpoint(endpoint).await,
-                    store.pending(endpoint).await.expect("a count"),
+                    store
+                        .pending(endpoint)
+                        .await
+                        .expect("the count can be read"),
                 ))
             }
             Operation::Accept {
@@ -323,7 +330,7 @@ impl Side<'_> {
                 .store
                 .delivery(id(tenant), named)
                 .await
-                .expect("it reads");
+                .expect("the store can be read");
             owner = owner.or(found.map(|(stored, _)| (tenant, stored.delivery)));
         }
         let current = owner.as_ref().map(|(_, delivery)| delivery.clone());
@@ -359,7 +366,7 @@ impl Side<'_> {
         // Added twice under the same number, as a caller does that lost the response.
         for happened in [happened.clone(), happened] {
             let added = self.store.add_figures(self.flushes, happened).await;
-            added.expect("it is added");
+            added.expect("the stats are written");
         }
         let found = match owner {
             Some((tenant, _)) => self.store.delivery(id(tenant), named).await,
@@ -369,7 +376,10 @@ impl Side<'_> {
             written,
             found,
             self.store.endpoint(endpoint).await,
-            self.store.pending(endpoint).await.expect("a count"),
+            self.store
+                .pending(endpoint)
+                .await
+                .expect("the count can be read"),
         ))
     }
 
@@ -386,13 +396,13 @@ impl Side<'_> {
             .store
             .fetch(endpoint, due_by, limit, ordered)
             .await
-            .expect("it reads");
+            .expect("the store can be read");
         let later = Timestamp(u64::MAX >> 2);
         let everything = self
             .store
             .fetch(endpoint, later, usize::MAX >> 2, ordered)
             .await;
-        let everything = everything.expect("it reads");
+        let everything = everything.expect("the store can be read");
         let excused = fetched.next_due.is_some();
         let honest = fetched.blocked == everything.blocked || (fetched.blocked && excused);
         let found = (&fetched.deliveries, fetched.next_due, honest, everything);
@@ -417,13 +427,16 @@ impl Side<'_> {
                 .store
                 .sweep(now, endpoint, reason, except.clone(), limit)
                 .await;
-            let swept = swept.expect("it sweeps");
-            assert!(swept.ended <= limit, "swept more than asked for");
+            let swept = swept.expect("the sweep succeeds");
+            assert!(swept.ended <= limit, "the sweep exceeded its limit");
             ended += swept.ended;
             if !swept.more {
                 return format!(
                     "{ended} ended, {} left",
-                    self.store.pending(endpoint).await.expect("a count")
+                    self.store
+                        .pending(endpoint)
+                        .await
+                        .expect("the count can be read")
                 );
             }
         }
@@ -441,7 +454,7 @@ impl Side<'_> {
             .store
             .tenant(id(tenant))
             .await
-            .expect("it reads")
+            .expect("the store can be read")
             .is_some();
         if !exists {
             return "no tenant".to_owned();
@@ -468,7 +481,7 @@ impl Side<'_> {
                 .store
                 .step_replay(now, replay, limit)
                 .await
-                .expect("it goes on");
+                .expect("the replay continues");
             let Some(step) = step else {
                 return "no replay".to_owned();
             };

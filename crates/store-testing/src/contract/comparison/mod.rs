@@ -10,11 +10,11 @@
 //! left something unread reports that something is blocked.
 
 mod apply;
-mod keeping;
 mod names;
+mod notifications;
 mod operation;
+mod retention;
 mod side;
-mod telling;
 mod view;
 
 use std::collections::VecDeque;
@@ -31,7 +31,10 @@ use view::Extent;
 const STEPS: usize = 300;
 /// Number of operations between full comparisons. Divides [`STEPS`], so that there is also one at the end.
 const VIEW_EVERY: usize = 50;
-const _: () = assert!(STEPS.is_multiple_of(VIEW_EVERY), "the end is compared");
+const _: () = assert!(
+    STEPS.is_multiple_of(VIEW_EVERY),
+    "the last operation is followed by a comparison"
+);
 /// Number of last operations that a failure shows.
 const SHOWN_OPERATIONS: usize = 12;
 /// Environment variable that selects a single seed.
@@ -84,7 +87,7 @@ fn first_difference(model: &str, engine: &str) -> (String, String) {
 /// If they differ.
 pub fn assert_agree<H: Harness>(seeds: std::ops::Range<u64>, engine: impl Fn() -> H) {
     let named = std::env::var(SEED_VARIABLE).ok();
-    let named = named.map(|seed| seed.parse().expect("a seed is a number"));
+    let named = named.map(|seed| seed.parse().expect("the seed is a number"));
     let seeds = named.map_or(seeds, |seed| seed..seed + 1);
     for seed in seeds {
         if let Err(difference) = compare(seed, &engine()) {

@@ -1,4 +1,7 @@
 //! Names for ids, which are the same in both stores.
+//!
+//! Each store makes its own ids. [`Names`] numbers events and replays in the order in which they appear and names
+//! deliveries by event and endpoint. [`Names::translate`] replaces every id in a text by its name.
 
 use std::collections::BTreeMap;
 

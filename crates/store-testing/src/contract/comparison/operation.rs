@@ -1,4 +1,8 @@
 //! Random operations on a store.
+//!
+//! [`Script`] draws one [`Operation`] after the other from a seed, at times that mostly increase. It uses few
+//! tenants, endpoints and keys, so that operations meet often, and also names objects that do not exist. Operations
+//! contain names instead of ids and can be applied to any store.
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::classify::FailureKind;
@@ -8,8 +12,8 @@ use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
 
 use super::names::{DeliveryName, Names};
-use super::telling::NotificationOperation;
-use crate::contract::given::{DAY, HOUR, at, id};
+use super::notifications::NotificationOperation;
+use crate::contract::fixture::{DAY, HOUR, at, id};
 use posthaste_store::{Quotas, ReplayScope, Scope, StoredStatus};
 
 pub(super) const TENANTS: [&str; 3] = ["acme", "Acme", "zeta"];

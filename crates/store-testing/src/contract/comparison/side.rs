@@ -1,4 +1,8 @@
 //! One of the two compared stores.
+//!
+//! [`Side`] holds an open store, the deliveries that it handed over and the names of its ids. It prints answers,
+//! reads lists in pages and checks their order. [`Side::reopen`] closes the store and opens it again, as the next
+//! process would.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -10,7 +14,7 @@ use posthaste_core::id::DeliveryId;
 
 use super::names::Names;
 use super::operation::{Search, TENANTS};
-use crate::contract::given::{all, id, kind};
+use crate::contract::fixture::{all, id, kind};
 use crate::contract::{Harness, Recorder};
 use posthaste_store::{
     DeliveryFilter, EventFilter, HandedOver, Store, StoreSettings, StoredDelivery, StoredEvent,
@@ -45,7 +49,7 @@ impl<'a> Side<'a> {
 
     /// Closes the store and opens it again, as the next process would.
     pub(super) async fn reopen(&mut self) {
-        self.store.close().await.expect("it closes");
+        self.store.close().await.expect("the store closes");
         self.seed += 1_000_000;
         let settings = StoreSettings::new(Dice::seeded(self.seed));
         self.store = self.harness.open(settings, self.recorder.clone());
@@ -69,7 +73,7 @@ impl<'a> Side<'a> {
     pub(super) fn handed_over(&mut self) -> String {
         let handed_over: Vec<HandedOver> = self.recorder.take();
         let in_order = handed_over.is_sorted_by_key(|it| it.delivery.id());
-        assert!(in_order, "handed over out of order");
+        assert!(in_order, "deliveries were handed over out of order");
         for it in &handed_over {
             self.names.learn(&it.delivery);
             self.seen.insert(it.delivery.id(), it.delivery.clone());

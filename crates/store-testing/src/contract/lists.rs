@@ -1,4 +1,7 @@
 //! Lists: no row twice, none missing, newest first.
+//!
+//! Pages of any length contain every row once, also while rows are added. Every filter and every pair of filters
+//! returns exactly the matching rows. The status `held` follows from the endpoint. No tenant sees rows of another.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::{DeadReason, Status};
@@ -6,7 +9,7 @@ use posthaste_core::id::DeliveryId;
 use posthaste_core::lane::{Health, Standing, StoredTrip, TripReason};
 
 use super::Harness;
-use super::given::{KINDS, World, all, at, endpoint, event, id, kind, set};
+use super::fixture::{KINDS, World, all, at, endpoint, event, id, kind, set};
 use posthaste_store::{
     DeliveryFilter, EventFilter, NewEvent, PageRequest, StoredDelivery, StoredStatus, Written,
 };
@@ -159,7 +162,9 @@ fn both(a: &DeliveryFilter, b: &DeliveryFilter) -> DeliveryFilter {
     }
 }
 
-pub(super) async fn every_filter_and_every_pair_of_them_finds_what_matches(harness: &dyn Harness) {
+pub(super) async fn every_filter_and_pair_of_filters_returns_the_matching_rows(
+    harness: &dyn Harness,
+) {
     let world = World::with_acme(harness).await;
     a_bit_of_everything(&world).await;
     let swept = posthaste_core::id::EndpointId(1);
@@ -184,17 +189,20 @@ pub(super) async fn every_filter_and_every_pair_of_them_finds_what_matches(harne
             let same = found.iter().eq(expected.iter().copied());
             assert!(
                 same,
-                "{filter:?} found {} of {}",
+                "{filter:?} returned {} of {} rows",
                 found.len(),
                 expected.len()
             );
             found_some += usize::from(!found.is_empty());
         }
     }
-    assert!(found_some > 100, "the filters find something: {found_some}");
+    assert!(
+        found_some > 100,
+        "only {found_some} filters matched any row"
+    );
 }
 
-pub(super) async fn pages_stay_whole_while_more_comes_in(harness: &dyn Harness) {
+pub(super) async fn pages_stay_complete_while_rows_are_added(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     let mut expected = Vec::new();
@@ -312,7 +320,7 @@ pub(super) async fn held_follows_from_the_endpoint(harness: &dyn Harness) {
     }
 }
 
-pub(super) async fn tenants_see_only_their_own(harness: &dyn Harness) {
+pub(super) async fn tenants_see_only_their_own_rows(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_tenant("other").await;
     world.add_endpoint(1).await;

@@ -1,9 +1,13 @@
 //! Quotas: a tenant sends exactly as much as allowed.
+//!
+//! The limits per second and per month are checked in the same transaction as the events, so concurrent callers and
+//! several nodes together never exceed them. A refused batch stores nothing, a repeated event costs nothing, and
+//! usage survives restarts and the removal of events.
 
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::{Month, Span, Timestamp};
 
-use super::given::{DAY, World, at, endpoint, event, id, keyed};
+use super::fixture::{DAY, World, at, endpoint, event, id, keyed};
 use super::{Harness, block_on};
 use posthaste_store::{DeliveryFilter, EventFilter, Ingest, LimitName, NewEvent, Quotas, Usage};
 
@@ -30,7 +34,7 @@ async fn offer(
     allowance: Quotas,
 ) -> Ingest {
     let answer = world.store.accept_within(now, events, allowance).await;
-    answer.expect("an answer")
+    answer.expect("the store answers")
 }
 
 /// Returns the number of accepted events, and how many of them are new.
@@ -52,11 +56,15 @@ fn over(limit: LimitName, wait: Option<Span>) -> Ingest {
 }
 
 async fn used(world: &World<'_>, now: Timestamp) -> u64 {
-    let usage = world.store.usage(now, id("acme")).await.expect("it reads");
-    usage.expect("a tenant").events_this_month
+    let usage = world
+        .store
+        .usage(now, id("acme"))
+        .await
+        .expect("the store can be read");
+    usage.expect("the tenant exists").events_this_month
 }
 
-pub(super) async fn so_many_a_second_and_no_more(harness: &dyn Harness) {
+pub(super) async fn the_quota_per_second_is_enforced(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_tenant("other").await;
     world.add_endpoint(1).await;
@@ -64,25 +72,37 @@ pub(super) async fn so_many_a_second_and_no_more(harness: &dyn Harness) {
     let first = offer(&world, at(1_000), events(3), FIVE_A_SECOND).await;
     assert_eq!(done(&first), Some((3, 3)));
     let refused = offer(&world, at(1_000), events(3), FIVE_A_SECOND).await;
-    assert_eq!(refused, too_fast(200), "all or none");
+    assert_eq!(
+        refused,
+        too_fast(200),
+        "a batch is accepted as a whole or not at all"
+    );
     let rest = offer(&world, at(1_000), events(2), FIVE_A_SECOND).await;
     assert_eq!(done(&rest), Some((2, 2)));
     let refused = offer(&world, at(1_199), events(1), FIVE_A_SECOND).await;
     assert_eq!(refused, too_fast(1));
     let others = vec![event("other", "a.b"); 5];
     let others = offer(&world, at(1_199), others, FIVE_A_SECOND).await;
-    assert_eq!(done(&others), Some((5, 5)), "tenants are apart");
+    assert_eq!(done(&others), Some((5, 5)), "tenants have separate quotas");
     let next = offer(&world, at(1_200), events(1), FIVE_A_SECOND).await;
     assert_eq!(done(&next), Some((1, 1)));
     assert_eq!(
         used(&world, at(1_200)).await,
         6,
-        "what was refused is not there"
+        "a refused event is not stored"
     );
-    assert_eq!(world.store.counts().await.expect("counts").pending, 6);
+    assert_eq!(
+        world
+            .store
+            .counts()
+            .await
+            .expect("the counts can be read")
+            .pending,
+        6
+    );
 }
 
-pub(super) async fn so_many_a_month_and_no_more(harness: &dyn Harness) {
+pub(super) async fn the_quota_per_month_is_enforced(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let now = at(0);
     let month = Month::of(now);
@@ -117,7 +137,7 @@ pub(super) async fn so_many_a_month_and_no_more(harness: &dyn Harness) {
     assert_eq!(used(&world, next).await, 5);
 }
 
-pub(super) async fn what_never_fits_is_told_apart(harness: &dyn Harness) {
+pub(super) async fn a_batch_that_never_fits_has_no_wait(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let refused = offer(&world, at(1), events(6), FIVE_A_SECOND).await;
     assert_eq!(refused, over(LimitName::EventsPerSecond, None));
@@ -131,10 +151,10 @@ pub(super) async fn what_never_fits_is_told_apart(harness: &dyn Harness) {
     assert_eq!(refused, over(LimitName::EventsPerSecond, None));
     assert_eq!(used(&world, at(1)).await, 0);
     let none = world.events("acme", EventFilter::default()).await;
-    assert!(none.is_empty(), "nothing was written");
+    assert!(none.is_empty(), "the refused events were not stored");
 }
 
-pub(super) async fn what_is_found_again_costs_nothing(harness: &dyn Harness) {
+pub(super) async fn repeated_events_use_no_quota(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     let both = Quotas {
@@ -145,7 +165,11 @@ pub(super) async fn what_is_found_again_costs_nothing(harness: &dyn Harness) {
     let first = offer(&world, at(1), pair(), both).await;
     assert_eq!(done(&first), Some((2, 2)));
     let again = offer(&world, at(1), pair(), both).await;
-    assert_eq!(done(&again), Some((2, 0)), "though nothing is left");
+    assert_eq!(
+        done(&again),
+        Some((2, 0)),
+        "a repeated event needs no quota"
+    );
     // In a list that is longer than the quota, only new events count.
     let mut longer = pair();
     longer.push(keyed("acme", "a", "1"));
@@ -179,7 +203,7 @@ pub(super) async fn what_is_found_again_costs_nothing(harness: &dyn Harness) {
     assert_eq!(used(&world, at(2)).await, 3);
 }
 
-pub(super) async fn many_at_once_get_no_more_than_is_allowed(harness: &dyn Harness) {
+pub(super) async fn concurrent_callers_do_not_exceed_the_quota(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     const MOST: usize = 37;
@@ -201,7 +225,8 @@ pub(super) async fn many_at_once_get_no_more_than_is_allowed(harness: &dyn Harne
                         .collect();
                     let mut taken = 0;
                     for call in calls {
-                        let (count, _) = done(&call.await.expect("an answer")).unwrap_or((0, 0));
+                        let (count, _) =
+                            done(&call.await.expect("the store answers")).unwrap_or((0, 0));
                         taken += count;
                     }
                     taken
@@ -211,15 +236,20 @@ pub(super) async fn many_at_once_get_no_more_than_is_allowed(harness: &dyn Harne
         let taken: usize = std::thread::scope(|scope| {
             let callers: Vec<_> = [1, 2, 1, 2].map(|batch| scope.spawn(send(batch))).into();
             let joined = callers.into_iter().map(|caller| caller.join());
-            joined.map(|taken| taken.expect("no panic")).sum()
+            joined
+                .map(|taken| taken.expect("the task does not panic"))
+                .sum()
         });
         // A batch of two may have found a quota of one at the end.
-        assert!((MOST - 1..=MOST).contains(&taken), "{taken} at {now}");
+        assert!(
+            (MOST - 1..=MOST).contains(&taken),
+            "{taken} events were accepted at {now}"
+        );
         assert_eq!(used(&world, now).await, before + taken as u64);
     }
 }
 
-pub(super) async fn what_was_used_is_known_for_everybody_and_for_long(harness: &dyn Harness) {
+pub(super) async fn usage_is_shared_and_survives_a_restart(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     world.add(endpoint(2, "acme", &["never"])).await;
@@ -238,7 +268,7 @@ pub(super) async fn what_was_used_is_known_for_everybody_and_for_long(harness: &
         events_this_month: 4,
     };
     let usage = world.store.usage(at(1), id("acme")).await;
-    assert_eq!(usage, Ok(Some(expected)), "a test is an event, too");
+    assert_eq!(usage, Ok(Some(expected)), "a test event counts");
     assert_eq!(world.store.usage(at(1), id("nobody")).await, Ok(None));
     // Removed events still count as used.
     for delivery in world.listed(DeliveryFilter::default()).await {
@@ -255,14 +285,14 @@ pub(super) async fn what_was_used_is_known_for_everybody_and_for_long(harness: &
     let usage = world.store.usage(at(1), id("acme")).await;
     assert_eq!(usage, Ok(Some(expected)));
     let refused = offer(&world, at(3), events(1), a_month(4)).await;
-    assert_eq!(done(&refused), None, "and counts after a restart");
+    assert_eq!(done(&refused), None, "usage survives a restart");
 }
 
-pub(super) async fn a_later_tenant_has_used_nothing(harness: &dyn Harness) {
+pub(super) async fn a_new_tenant_with_a_reused_id_has_no_usage(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.accept_all(at(1), events(5)).await;
     let deleted = world.store.delete_tenant(at(2), id("acme")).await;
-    assert!(deleted.expect("it is deleted").is_some());
+    assert!(deleted.expect("the tenant is deleted").is_some());
     world.add_tenant("acme").await;
     assert_eq!(used(&world, at(2)).await, 0);
     let taken = offer(&world, at(2), events(5), a_month(5)).await;

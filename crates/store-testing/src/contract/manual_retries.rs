@@ -1,4 +1,7 @@
 //! Manual retries of single deliveries.
+//!
+//! A retry makes a waiting delivery due now and starts a new round of an ended one; earlier attempts are kept.
+//! Disabled and deleted endpoints refuse it, and a delivery of another tenant does not exist.
 
 use posthaste_core::delivery::{ScheduledAttempt, State, Status, Trigger};
 use posthaste_core::id::DeliveryId;
@@ -7,7 +10,7 @@ use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::Timestamp;
 
 use super::Harness;
-use super::given::{DAY, World, at, id};
+use super::fixture::{DAY, World, at, id};
 use posthaste_store::{RetryResult, Written};
 
 fn by_hand(at: Timestamp) -> ScheduledAttempt {
@@ -19,10 +22,10 @@ fn by_hand(at: Timestamp) -> ScheduledAttempt {
 
 async fn retry(world: &World<'_>, now: u64, delivery: DeliveryId) -> RetryResult {
     let retried = world.store.retry(at(now), id("acme"), delivery).await;
-    retried.expect("it is written")
+    retried.expect("the retry is written")
 }
 
-pub(super) async fn one_that_waits_is_hastened(harness: &dyn Harness) {
+pub(super) async fn a_waiting_delivery_is_due_now(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let endpoint = world.add_endpoint(1).await;
     let waiting = world.send(at(1), "a.b").await;
@@ -42,13 +45,25 @@ pub(super) async fn one_that_waits_is_hastened(harness: &dyn Harness) {
     );
     let hastened = world.delivery(retrying).await;
     assert_eq!(hastened.state(), State::Retrying(by_hand(at(5))));
-    assert_eq!(*hastened.facts(), spent, "nothing is forgiven");
+    assert_eq!(
+        *hastened.facts(),
+        spent,
+        "the attempts of the delivery still count"
+    );
     let fetched = world.fetch(endpoint, at(5), 9, false).await;
     assert_eq!(fetched.deliveries.len(), 2);
-    assert_eq!(world.store.counts().await.expect("counts").pending, 2);
+    assert_eq!(
+        world
+            .store
+            .counts()
+            .await
+            .expect("the counts can be read")
+            .pending,
+        2
+    );
 }
 
-pub(super) async fn one_that_has_ended_begins_all_over(harness: &dyn Harness) {
+pub(super) async fn an_ended_delivery_starts_a_new_round(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let endpoint = world.add_endpoint(1).await;
     let succeeded = world.send(at(1), "a.b").await;
@@ -58,7 +73,15 @@ pub(super) async fn one_that_has_ended_begins_all_over(harness: &dyn Harness) {
     world.fail(failed, at(3)).await;
     let cancelled = world.send(at(1), "a.b").await;
     assert_eq!(world.cancel(cancelled, at(2)).await, Written::Applied);
-    assert_eq!(world.store.counts().await.expect("counts").dead_letters, 1);
+    assert_eq!(
+        world
+            .store
+            .counts()
+            .await
+            .expect("the counts can be read")
+            .dead_letters,
+        1
+    );
     for (sent, attempts) in [(succeeded, 1), (failed, 2), (cancelled, 0)] {
         let before = world.find(sent).await.1;
         assert_eq!(
@@ -73,13 +96,23 @@ pub(super) async fn one_that_has_ended_begins_all_over(harness: &dyn Harness) {
         assert_eq!(facts.due_at, at(DAY));
         let give_up_after = RetryPolicy::default().give_up_after;
         assert_eq!(facts.give_up_at, at(DAY).after(give_up_after));
-        assert_eq!(kept, before, "what was tried is not forgotten");
+        assert_eq!(kept, before, "earlier attempts are kept");
         assert_eq!(stored.created_at, at(1));
     }
     assert_eq!(
         (
-            world.store.counts().await.expect("counts").pending,
-            world.store.counts().await.expect("counts").dead_letters
+            world
+                .store
+                .counts()
+                .await
+                .expect("the counts can be read")
+                .pending,
+            world
+                .store
+                .counts()
+                .await
+                .expect("the counts can be read")
+                .dead_letters
         ),
         (3, 0)
     );
@@ -87,7 +120,7 @@ pub(super) async fn one_that_has_ended_begins_all_over(harness: &dyn Harness) {
     assert_eq!(world.status(failed).await, Status::Succeeded);
 }
 
-pub(super) async fn a_disabled_or_deleted_endpoint_is_sent_nothing(harness: &dyn Harness) {
+pub(super) async fn a_disabled_or_deleted_endpoint_refuses_retries(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let endpoint = world.add_endpoint(1).await;
     let waiting = world.send(at(1), "a.b").await;
@@ -106,7 +139,7 @@ pub(super) async fn a_disabled_or_deleted_endpoint_is_sent_nothing(harness: &dyn
     }
 }
 
-pub(super) async fn somebody_elses_delivery_does_not_exist(harness: &dyn Harness) {
+pub(super) async fn a_delivery_of_another_tenant_does_not_exist(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_tenant("other").await;
     let endpoint = world.add_endpoint(1).await;
@@ -121,5 +154,12 @@ pub(super) async fn somebody_elses_delivery_does_not_exist(harness: &dyn Harness
         retry(&world, 5, DeliveryId(7)).await,
         RetryResult::NoSuchDelivery
     );
-    assert_eq!(world.store.pending(endpoint).await.expect("a count"), 0);
+    assert_eq!(
+        world
+            .store
+            .pending(endpoint)
+            .await
+            .expect("the count can be read"),
+        0
+    );
 }

@@ -1,4 +1,8 @@
-//! Replays.
+//! Replays: many deliveries are sent again.
+//!
+//! The targets are fixed when the replay is created: ended deliveries that match a filter, or events that an
+//! endpoint missed. Steps make them due, each once, also across a restart. Deliveries that changed meanwhile and
+//! endpoints that cannot receive are skipped, and a cancelled replay stops.
 
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::{State, Status, Trigger};
@@ -7,7 +11,7 @@ use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
 
 use super::Harness;
-use super::given::{World, all, answered, at, endpoint, event, id, kind, set};
+use super::fixture::{World, all, answered, at, endpoint, event, id, kind, set};
 use posthaste_store::{
     DeliveryFilter, NewEvent, Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep,
     RetryResult, StoredStatus, Written,
@@ -48,7 +52,7 @@ async fn begin(world: &World<'_>, now: Timestamp, filter: ReplayFilter) -> Repla
         .store
         .create_replay(now, id("acme"), filter.clone())
         .await;
-    let replay = replay.expect("it begins");
+    let replay = replay.expect("the replay is created");
     assert_eq!(
         (&replay.filter, replay.created_at, replay.replayed),
         (&filter, now, 0)
@@ -59,12 +63,14 @@ async fn begin(world: &World<'_>, now: Timestamp, filter: ReplayFilter) -> Repla
 
 async fn read(world: &World<'_>, replay: ReplayId) -> Replay {
     let found = world.store.replay(id("acme"), replay).await;
-    found.expect("it reads").expect("it is there")
+    found
+        .expect("the store can be read")
+        .expect("the row exists")
 }
 
 async fn step(world: &World<'_>, now: Timestamp, replay: ReplayId, limit: usize) -> ReplayStep {
     let step = world.store.step_replay(now, replay, limit).await;
-    let step = step.expect("it goes on").expect("it is there");
+    let step = step.expect("the replay continues").expect("the row exists");
     assert_eq!(read(world, replay).await, step.replay);
     step
 }
@@ -82,7 +88,7 @@ async fn finish(world: &World<'_>, now: Timestamp, replay: ReplayId) -> (Replay,
         }
         assert_eq!(step.replay.status, ReplayStatus::Running);
     }
-    panic!("the replay never ends");
+    panic!("the replay does not end");
 }
 
 async fn failed_ones(world: &World<'_>, count: u64) -> Vec<DeliveryId> {
@@ -103,7 +109,7 @@ async fn waiting(world: &World<'_>) -> Vec<DeliveryId> {
     world.listed(pending).await
 }
 
-pub(super) async fn what_failed_is_sent_again_once(harness: &dyn Harness) {
+pub(super) async fn failed_deliveries_are_replayed_once(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let sent = failed_ones(&world, 5).await;
@@ -116,7 +122,7 @@ pub(super) async fn what_failed_is_sent_again_once(harness: &dyn Harness) {
     assert_eq!(
         waiting(&world).await,
         [],
-        "nothing goes before the first step"
+        "nothing is due before the first step"
     );
     let first = step(&world, at(300), replay.id, 2).await;
     assert_eq!((first.replay.replayed, first.endpoints), (2, vec![made]));
@@ -129,7 +135,15 @@ pub(super) async fn what_failed_is_sent_again_once(harness: &dyn Harness) {
         assert_eq!((stored.delivery.facts().spent, attempts.len()), (0, 1));
     }
     assert_eq!(world.status(succeeded).await, Status::Succeeded);
-    assert_eq!(world.store.counts().await.expect("counts").dead_letters, 0);
+    assert_eq!(
+        world
+            .store
+            .counts()
+            .await
+            .expect("the counts can be read")
+            .dead_letters,
+        0
+    );
     // Nothing is handed over: the response names the endpoints with due deliveries.
     assert!(world.recorder.take().is_empty());
     let after = step(&world, at(500), replay.id, 2).await;
@@ -138,27 +152,11 @@ pub(super) async fn what_failed_is_sent_again_once(harness: &dyn Harness) {
     assert_eq!(nowhere, Ok(None));
 }
 
-pub(super) async fn only_what_matches_is_sent_again(harness: &dyn Harness) {
-    let world = World::with_acme(harness).await;
-    world.add_tenant("other").await;
-    for (number, owner) in [(1, "acme"), (2, "acme"), (3, "other")] {
-        world.add(endpoint(number, owner, &[])).await;
-    }
-    let mut deliveries = Vec::new();
-    for ms in 0..12 {
-        let name = ["a.b", "c"][ms as usize % 2];
-        world.accept(at(ms), event("other", name)).await;
-        for delivery in world.accept(at(ms), event("acme", name)).await.deliveries {
-            match ms % 4 {
-                0 | 1 => world.fail(delivery.id, at(100)).await,
-                2 => world.succeed(delivery.id, at(100)).await,
-                3.. => assert_eq!(world.cancel(delivery.id, at(100)).await, Written::Applied),
-            }
-            deliveries.push((ms, name, delivery));
-        }
-    }
+/// Filters, each with the number of deliveries that it matches in
+/// [`only_matching_deliveries_are_replayed`].
+fn replay_filters() -> Vec<(ReplayFilter, u64)> {
     let endpoint = EndpointId(2);
-    for (filter, expected) in [
+    vec![
         (ended(StoredStatus::Failed), 12),
         (ended(StoredStatus::Succeeded), 6),
         (ended(StoredStatus::Cancelled), 6),
@@ -221,16 +219,48 @@ pub(super) async fn only_what_matches_is_sent_again(harness: &dyn Harness) {
             },
             1,
         ),
-    ] {
+    ]
+}
+
+/// Ends a delivery: the time of its event decides how.
+async fn end(world: &World<'_>, ms: u64, delivery: DeliveryId, now: Timestamp) {
+    match ms % 4 {
+        0 | 1 => world.fail(delivery, now).await,
+        2 => world.succeed(delivery, now).await,
+        3.. => assert_eq!(world.cancel(delivery, now).await, Written::Applied),
+    }
+}
+
+pub(super) async fn only_matching_deliveries_are_replayed(harness: &dyn Harness) {
+    let world = World::with_acme(harness).await;
+    world.add_tenant("other").await;
+    for (number, owner) in [(1, "acme"), (2, "acme"), (3, "other")] {
+        world.add(endpoint(number, owner, &[])).await;
+    }
+    let mut deliveries = Vec::new();
+    for ms in 0..12 {
+        let name = ["a.b", "c"][ms as usize % 2];
+        world.accept(at(ms), event("other", name)).await;
+        for delivery in world.accept(at(ms), event("acme", name)).await.deliveries {
+            end(&world, ms, delivery.id, at(100)).await;
+            deliveries.push((ms, name, delivery));
+        }
+    }
+    for (filter, expected) in replay_filters() {
         let replay = begin(&world, at(200), filter.clone()).await;
         assert_eq!(replay.total, expected, "{filter:?}");
-        let before = world.store.counts().await.expect("counts");
+        let before = world.store.counts().await.expect("the counts can be read");
         let (replay, _) = finish(&world, at(201), replay.id).await;
         assert_eq!(replay.replayed, expected, "{filter:?}");
         let going = waiting(&world).await;
         assert_eq!(going.len() as u64, expected, "{filter:?}");
         assert_eq!(
-            world.store.counts().await.expect("counts").pending,
+            world
+                .store
+                .counts()
+                .await
+                .expect("the counts can be read")
+                .pending,
             before.pending + expected
         );
         // Restore the earlier state.
@@ -239,16 +269,12 @@ pub(super) async fn only_what_matches_is_sent_again(harness: &dyn Harness) {
                 .iter()
                 .find(|(_, _, it)| it.id == delivery)
                 .unwrap();
-            match ms % 4 {
-                0 | 1 => world.fail(delivery, at(300)).await,
-                2 => world.succeed(delivery, at(300)).await,
-                3.. => assert_eq!(world.cancel(delivery, at(300)).await, Written::Applied),
-            }
+            end(&world, *ms, delivery, at(300)).await;
         }
     }
 }
 
-pub(super) async fn one_that_fails_again_is_not_sent_twice(harness: &dyn Harness) {
+pub(super) async fn a_delivery_that_fails_again_is_not_replayed_twice(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     let sent = failed_ones(&world, 6).await;
@@ -262,11 +288,15 @@ pub(super) async fn one_that_fails_again_is_not_sent_twice(harness: &dyn Harness
     assert_eq!(read(&world, replay.id).await.status, ReplayStatus::Done);
     assert_eq!(read(&world, replay.id).await.replayed, 6);
     for delivery in sent {
-        assert_eq!(world.find(delivery).await.1.len(), 2, "each went once more");
+        assert_eq!(
+            world.find(delivery).await.1.len(),
+            2,
+            "each delivery was sent once more"
+        );
     }
 }
 
-pub(super) async fn what_somebody_sent_again_since_is_passed_over(harness: &dyn Harness) {
+pub(super) async fn deliveries_retried_meanwhile_are_skipped(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let sent = failed_ones(&world, 4).await;
@@ -297,7 +327,7 @@ pub(super) async fn what_somebody_sent_again_since_is_passed_over(harness: &dyn 
     }
 }
 
-pub(super) async fn what_failed_after_the_beginning_is_not_sent(harness: &dyn Harness) {
+pub(super) async fn failures_after_the_start_are_not_replayed(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     let early = world.send(at(0), "a.b").await;
@@ -314,7 +344,47 @@ pub(super) async fn what_failed_after_the_beginning_is_not_sent(harness: &dyn Ha
     assert_eq!(world.status(late).await, Status::Failed);
 }
 
-pub(super) async fn what_was_missed_is_sent(harness: &dyn Harness) {
+/// The deliveries of an event to an endpoint.
+fn of(endpoint: EndpointId, event: &posthaste_store::AcceptedEvent) -> DeliveryFilter {
+    DeliveryFilter {
+        endpoint: Some(endpoint),
+        event: Some(event.id),
+        ..DeliveryFilter::default()
+    }
+}
+
+/// Checks that the event has one delivery to the endpoint, which is new and due at `due`.
+async fn assert_sent_as_new(
+    world: &World<'_>,
+    endpoint: EndpointId,
+    event: &posthaste_store::AcceptedEvent,
+    due: Timestamp,
+) {
+    let found = world.deliveries("acme", of(endpoint, event)).await;
+    assert_eq!(found.len(), 1);
+    let delivery = &found[0].delivery;
+    assert!(
+        event.deliveries.iter().all(|it| it.id < delivery.id()),
+        "the replayed delivery is a new one"
+    );
+    assert_eq!(
+        delivery.wanted_at(),
+        Some(due),
+        "a scheduled delivery keeps its due time"
+    );
+    match delivery.state() {
+        State::Pending(turn) => assert_eq!(turn.trigger, Trigger::Manual),
+        other @ (State::Retrying(_)
+        | State::Held(_)
+        | State::InProgress { .. }
+        | State::Succeeded { .. }
+        | State::Failed { .. }
+        | State::Cancelled { .. }) => panic!("expected a pending delivery, got {other:?}"),
+    }
+    assert_eq!(found[0].created_at, event.created_at);
+}
+
+pub(super) async fn missed_events_are_sent(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add(endpoint(1, "acme", &["a.*"])).await;
     let before = world.accept(at(0), event("acme", "a.b")).await;
@@ -368,39 +438,13 @@ pub(super) async fn what_was_missed_is_sent(harness: &dyn Harness) {
     assert_eq!(replay.total, 4);
     let (replay, endpoints) = finish(&world, at(101), replay.id).await;
     assert_eq!((replay.replayed, endpoints), (4, vec![late]));
-    let made = |event: &posthaste_store::AcceptedEvent| DeliveryFilter {
-        endpoint: Some(late),
-        event: Some(event.id),
-        ..DeliveryFilter::default()
-    };
     assert_eq!(
-        world.listed(made(&before)).await,
+        world.listed(of(late, &before)).await,
         [],
-        "before the time asked for"
+        "events before the start time are not replayed"
     );
     for (event, due) in [(&early, 101), (&disabled, 101), (&scheduled, 9_000)] {
-        let found = world.deliveries("acme", made(event)).await;
-        assert_eq!(found.len(), 1);
-        let delivery = &found[0].delivery;
-        assert!(
-            event.deliveries.iter().all(|it| it.id < delivery.id()),
-            "it is new"
-        );
-        assert_eq!(
-            delivery.wanted_at(),
-            Some(at(due)),
-            "and not before its time"
-        );
-        match delivery.state() {
-            State::Pending(turn) => assert_eq!(turn.trigger, Trigger::Manual),
-            other @ (State::Retrying(_)
-            | State::Held(_)
-            | State::InProgress { .. }
-            | State::Succeeded { .. }
-            | State::Failed { .. }
-            | State::Cancelled { .. }) => panic!("{other:?}"),
-        }
-        assert_eq!(found[0].created_at, event.created_at);
+        assert_sent_as_new(&world, late, event, at(due)).await;
     }
     assert_eq!(
         world.status(to_late(&refused).unwrap()).await,
@@ -414,14 +458,21 @@ pub(super) async fn what_was_missed_is_sent(harness: &dyn Harness) {
         world.delivery(to_late(&waits).unwrap()).await.wanted_at(),
         Some(at(12))
     );
-    assert_eq!(world.store.pending(late).await.expect("a count"), 5);
+    assert_eq!(
+        world
+            .store
+            .pending(late)
+            .await
+            .expect("the count can be read"),
+        5
+    );
     // Now nothing is missing any more.
     let again = begin(&world, at(200), missed(late, at(5))).await;
     assert_eq!(again.total, 0);
     assert!(world.recorder.take().is_empty());
 }
 
-pub(super) async fn a_test_of_another_endpoint_was_not_missed(harness: &dyn Harness) {
+pub(super) async fn a_test_event_of_another_endpoint_is_not_missed(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let first = world.add_endpoint(1).await;
     let second = world.add_endpoint(2).await;
@@ -434,7 +485,7 @@ pub(super) async fn a_test_of_another_endpoint_was_not_missed(harness: &dyn Harn
     assert_eq!(replay.total, 0);
 }
 
-pub(super) async fn endpoints_that_take_no_part_are_passed_over(harness: &dyn Harness) {
+pub(super) async fn disabled_and_deleted_endpoints_are_skipped(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let mut sent = Vec::new();
     for number in 1..=4 {
@@ -454,7 +505,7 @@ pub(super) async fn endpoints_that_take_no_part_are_passed_over(harness: &dyn Ha
         world.stand(EndpointId(number), standing).await;
     }
     let (replay, endpoints) = finish(&world, at(4), replay.id).await;
-    assert_eq!(replay.replayed, 4, "they are counted");
+    assert_eq!(replay.replayed, 4, "skipped deliveries are counted");
     assert_eq!(set(endpoints), set([EndpointId(3), EndpointId(4)]));
     for delivery in sent {
         let expected = match delivery.endpoint.0 {
@@ -485,7 +536,11 @@ pub(super) async fn a_replay_survives_a_restart(harness: &dyn Harness) {
         world.try_once(delivery, at(500), answered(200)).await;
     }
     for delivery in sent {
-        assert_eq!(world.find(delivery).await.1.len(), 2, "each went once more");
+        assert_eq!(
+            world.find(delivery).await.1.len(),
+            2,
+            "each delivery was sent once more"
+        );
     }
 }
 
@@ -515,7 +570,11 @@ pub(super) async fn a_cancelled_replay_stops(harness: &dyn Harness) {
         .store
         .cancel_replay(at(700), id("acme"), done.id)
         .await;
-    assert_eq!(late, Ok(Some(done)), "what is done is done");
+    assert_eq!(
+        late,
+        Ok(Some(done)),
+        "deliveries that were replayed before the cancel stay replayed"
+    );
 }
 
 pub(super) async fn replays_belong_to_their_tenant(harness: &dyn Harness) {

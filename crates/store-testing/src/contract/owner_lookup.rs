@@ -1,13 +1,16 @@
 //! Owner lookup: the tenant of an id.
+//!
+//! API requests name an event, a delivery or an endpoint without its tenant. The store returns the tenant for each
+//! of them, and none for an id that does not exist or that belongs to a deleted tenant.
 
 use posthaste_core::id::{DeliveryId, EndpointId, EventId};
 use posthaste_core::lane::Standing;
 
 use super::Harness;
-use super::given::{World, at, endpoint, event, id};
+use super::fixture::{World, at, endpoint, event, id};
 use posthaste_store::OwnedObject;
 
-pub(super) async fn a_name_alone_tells_whose_it_is(harness: &dyn Harness) {
+pub(super) async fn an_id_alone_determines_its_tenant(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_tenant("other").await;
     let ours = world.add_endpoint(1).await;
@@ -19,7 +22,11 @@ pub(super) async fn a_name_alone_tells_whose_it_is(harness: &dyn Harness) {
     let ended = ended.deliveries[0].id;
     world.fail(ended, at(3)).await;
     let whose = async |named| {
-        let found = world.store.whose(named).await.expect("it reads");
+        let found = world
+            .store
+            .whose(named)
+            .await
+            .expect("the store can be read");
         found.map(|tenant| tenant.to_string())
     };
     let acme = Some("acme".to_owned());

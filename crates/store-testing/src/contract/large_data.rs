@@ -1,14 +1,17 @@
-//! The same guarantees with much data. Stores do large operations in steps, and nothing may be lost between two
-//! steps.
+//! The same guarantees with much data.
+//!
+//! Stores do large operations in steps, and nothing may be lost between two steps. The cases read long lists with
+//! every filter, fetch behind a long queue of one ordering key, and run a replay and a sweep of thousands of
+//! deliveries.
 
 use std::collections::BTreeSet;
 
 use posthaste_core::delivery::{DeadReason, OrderingKey};
-use posthaste_core::id::DeliveryId;
+use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::time::Timestamp;
 
 use super::Harness;
-use super::given::{World, all, at, endpoint, event, id, kind, ordered, set};
+use super::fixture::{World, all, at, endpoint, event, id, kind, ordered, set};
 use posthaste_store::{DeliveryFilter, EventFilter, NewEvent, ReplayStatus, StoredStatus};
 
 const BATCH: usize = 1_000;
@@ -34,7 +37,70 @@ async fn found(world: &World<'_>, filter: &DeliveryFilter) -> Vec<DeliveryId> {
     found.iter().map(|it| it.delivery.id()).collect()
 }
 
-pub(super) async fn long_lists_are_whole(harness: &dyn Harness) {
+/// The deliveries of the large store, newest first.
+struct Lists {
+    everything: Vec<DeliveryId>,
+    rare: Vec<DeliveryId>,
+    refused: Vec<DeliveryId>,
+    late: Vec<DeliveryId>,
+}
+
+/// Filters, each with the deliveries that it matches.
+fn delivery_filters(
+    often: EndpointId,
+    seldom: EndpointId,
+    lists: &Lists,
+) -> Vec<(DeliveryFilter, &[DeliveryId])> {
+    let none = DeliveryFilter::default;
+    vec![
+        (none(), &lists.everything),
+        (
+            DeliveryFilter {
+                event_type: Some(kind("seldom")),
+                ..none()
+            },
+            &lists.rare,
+        ),
+        (
+            DeliveryFilter {
+                endpoint: Some(seldom),
+                ..none()
+            },
+            &lists.rare,
+        ),
+        (
+            DeliveryFilter {
+                status: Some(StoredStatus::Failed),
+                ..none()
+            },
+            &lists.refused,
+        ),
+        (
+            DeliveryFilter {
+                status: Some(StoredStatus::Failed),
+                endpoint: Some(often),
+                ..none()
+            },
+            &lists.refused,
+        ),
+        (
+            DeliveryFilter {
+                since: Some(at((BATCHES - 2) * 1_000)),
+                ..none()
+            },
+            &lists.late,
+        ),
+        (
+            DeliveryFilter {
+                status: Some(StoredStatus::Cancelled),
+                ..none()
+            },
+            &[],
+        ),
+    ]
+}
+
+pub(super) async fn long_lists_are_complete(harness: &dyn Harness) {
     let mut world = World::with_acme(harness).await;
     world.add_tenant("other").await;
     let often = world.add(endpoint(1, "acme", &["often"])).await;
@@ -58,55 +124,15 @@ pub(super) async fn long_lists_are_whole(harness: &dyn Harness) {
     for list in [&mut everything, &mut rare, &mut refused, &mut late] {
         list.reverse();
     }
-    let none = DeliveryFilter::default;
+    let lists = Lists {
+        everything,
+        rare,
+        refused,
+        late,
+    };
     for _ in 0..2 {
-        for (filter, expected) in [
-            (none(), &everything),
-            (
-                DeliveryFilter {
-                    event_type: Some(kind("seldom")),
-                    ..none()
-                },
-                &rare,
-            ),
-            (
-                DeliveryFilter {
-                    endpoint: Some(seldom),
-                    ..none()
-                },
-                &rare,
-            ),
-            (
-                DeliveryFilter {
-                    status: Some(StoredStatus::Failed),
-                    ..none()
-                },
-                &refused,
-            ),
-            (
-                DeliveryFilter {
-                    status: Some(StoredStatus::Failed),
-                    endpoint: Some(often),
-                    ..none()
-                },
-                &refused,
-            ),
-            (
-                DeliveryFilter {
-                    since: Some(at((BATCHES - 2) * 1_000)),
-                    ..none()
-                },
-                &late,
-            ),
-            (
-                DeliveryFilter {
-                    status: Some(StoredStatus::Cancelled),
-                    ..none()
-                },
-                &vec![],
-            ),
-        ] {
-            assert!(found(&world, &filter).await == *expected, "{filter:?}");
+        for (filter, expected) in delivery_filters(often, seldom, &lists) {
+            assert!(found(&world, &filter).await == expected, "{filter:?}");
         }
         let filter = EventFilter {
             event_type: Some(kind("seldom")),
@@ -116,26 +142,35 @@ pub(super) async fn long_lists_are_whole(harness: &dyn Harness) {
             world.store.events(id("acme"), filter.clone(), page)
         })
         .await;
-        assert_eq!(events.len(), rare.len());
+        assert_eq!(events.len(), lists.rare.len());
         let events = all(PAGE, |page| {
             world.store.events(id("acme"), EventFilter::default(), page)
         })
         .await;
-        assert_eq!(events.len(), everything.len());
+        assert_eq!(events.len(), lists.everything.len());
         assert!(events.is_sorted_by(|a, b| a.event.id > b.event.id));
         world = world.reopened().await;
     }
     assert_eq!(
-        world.store.counts().await.expect("counts").dead_letters,
+        world
+            .store
+            .counts()
+            .await
+            .expect("the counts can be read")
+            .dead_letters,
         BATCHES
     );
     assert_eq!(
-        world.store.pending(often).await.expect("a count"),
+        world
+            .store
+            .pending(often)
+            .await
+            .expect("the count can be read"),
         BATCHES * (BATCH as u64 - 1)
     );
 }
 
-pub(super) async fn a_long_queue_behind_one_key_hides_nobody(harness: &dyn Harness) {
+pub(super) async fn a_long_queue_of_one_key_does_not_hide_other_keys(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let mut first = None;
@@ -153,7 +188,11 @@ pub(super) async fn a_long_queue_behind_one_key_hides_nobody(harness: &dyn Harne
         vec![other.clone(), event("acme", "a.b"), other],
     )
     .await;
-    let heads = [first.expect("one was sent"), behind[0], behind[1]];
+    let heads = [
+        first.expect("a delivery was accepted"),
+        behind[0],
+        behind[1],
+    ];
     for limit in 1..=4 {
         let fetched = world.fetch(made, at(10), limit, true).await;
         let ids: Vec<DeliveryId> = fetched.deliveries.iter().map(|it| it.id()).collect();
@@ -175,7 +214,7 @@ pub(super) async fn a_long_queue_behind_one_key_hides_nobody(harness: &dyn Harne
     assert!(fetched.blocked);
 }
 
-pub(super) async fn a_long_replay_is_whole(harness: &dyn Harness) {
+pub(super) async fn a_long_replay_is_complete(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let mut sent = BTreeSet::new();
@@ -188,27 +227,32 @@ pub(super) async fn a_long_replay_is_whole(harness: &dyn Harness) {
             .store
             .sweep(at(10), made, reason, [].into(), 1_700)
             .await;
-        if !swept.expect("it sweeps").more {
+        if !swept.expect("the sweep succeeds").more {
             break;
         }
     }
     assert_eq!(
-        world.store.counts().await.expect("counts").dead_letters,
+        world
+            .store
+            .counts()
+            .await
+            .expect("the counts can be read")
+            .dead_letters,
         5 * BATCH as u64
     );
-    let replay = super::replaying::failed(&world, at(20)).await;
+    let replay = super::replays::failed(&world, at(20)).await;
     assert_eq!(replay.total, 5 * BATCH as u64);
     let mut status = replay.status;
     let mut steps = 0;
     while status == ReplayStatus::Running {
         let step = world.store.step_replay(at(21), replay.id, 700).await;
         status = step
-            .expect("it goes on")
-            .expect("it is there")
+            .expect("the replay continues")
+            .expect("the row exists")
             .replay
             .status;
         steps += 1;
-        assert!(steps < 20, "the replay never ends");
+        assert!(steps < 20, "the replay does not end");
     }
     let filter = DeliveryFilter {
         status: Some(StoredStatus::Pending),
@@ -216,7 +260,15 @@ pub(super) async fn a_long_replay_is_whole(harness: &dyn Harness) {
     };
     assert!(
         set(found(&world, &filter).await) == sent,
-        "all of them, and each once"
+        "all deliveries are replayed exactly once"
     );
-    assert_eq!(world.store.counts().await.expect("counts").dead_letters, 0);
+    assert_eq!(
+        world
+            .store
+            .counts()
+            .await
+            .expect("the counts can be read")
+            .dead_letters,
+        0
+    );
 }

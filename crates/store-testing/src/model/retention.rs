@@ -1,4 +1,7 @@
 //! Counts and retention in the model.
+//!
+//! Counts are computed from all rows at each call. A retention step checks a limited number of events from where
+//! the last one stopped, removes payloads, attempts and whole events that have expired, and starts over at the end.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -117,7 +120,10 @@ impl Tables {
 
     /// Returns false if the payload is already removed.
     fn remove_payload(&mut self, now: Timestamp, event: EventId) -> bool {
-        let row = self.events.get_mut(&event).expect("it was looked at");
+        let row = self
+            .events
+            .get_mut(&event)
+            .expect("the event was read above");
         if row.payload_removed_at.is_some() {
             return false;
         }
@@ -147,7 +153,10 @@ impl Tables {
     }
 
     fn remove(&mut self, event: EventId) {
-        let row = self.events.remove(&event).expect("it was looked at");
+        let row = self
+            .events
+            .remove(&event)
+            .expect("the event was read above");
         if let Some(key) = row.idempotency_key {
             self.idempotency.remove(&(row.owner, key));
         }

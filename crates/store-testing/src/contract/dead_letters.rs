@@ -1,4 +1,8 @@
 //! Dead letters by endpoint and failure kind, and endpoints that need attention.
+//!
+//! Dead letters are grouped by endpoint and failure kind, with a count up to a bound and the newest delivery. Pages
+//! of groups are complete at any length, and a replay of a group covers exactly that group. No tenant sees groups
+//! of another.
 
 use posthaste_core::classify::{FailureKind, Fault, Outcome};
 use posthaste_core::delivery::{DeadReason, Status};
@@ -6,7 +10,7 @@ use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::lane::{DisableCause, Health, Standing, StoredTrip, TripReason};
 
 use super::Harness;
-use super::given::{World, all, at, endpoint, event, id};
+use super::fixture::{World, all, at, endpoint, event, id};
 use posthaste_store::{
     BoundedCount, DeadGroup, DeliveryFilter, DisabledReason, EndpointRow, MAX_GROUP_COUNT,
     PageRequest, ReplayFilter, ReplayScope, ReplayStatus, StoredStatus,
@@ -107,17 +111,17 @@ pub(super) async fn dead_letters_are_grouped_by_endpoint_and_cause(harness: &dyn
     // A delivery that is sent again is no dead letter any more.
     let two = Some(EndpointId(2));
     let again = world.store.retry(at(20), id("acme"), sent[3]).await;
-    again.expect("it goes out again");
+    again.expect("the delivery is retried");
     let found = groups(&world, two, 9).await;
     assert_eq!(found[0].count, exactly(1));
     assert_eq!(found[0].newest, world.find(sent[0]).await.0);
     let again = world.store.retry(at(20), id("acme"), sent[0]).await;
-    again.expect("so does it");
+    again.expect("the delivery is retried");
     let left = [(2, Some(FailureKind::Validation), exactly(1))];
     assert_eq!(told(&groups(&world, two, 9).await), left);
 }
 
-pub(super) async fn pages_of_groups_are_whole_whatever_their_length(harness: &dyn Harness) {
+pub(super) async fn pages_of_groups_are_complete_at_any_length(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     a_few(&world).await;
     let expected = groups(&world, None, 9).await;
@@ -132,10 +136,10 @@ pub(super) async fn pages_of_groups_are_whole_whatever_their_length(harness: &dy
         before: None,
     };
     let none = world.store.dead_groups(id("acme"), None, nothing).await;
-    assert_eq!(none.expect("a page").items, []);
+    assert_eq!(none.expect("the page can be read").items, []);
 }
 
-pub(super) async fn a_group_is_counted_only_so_far(harness: &dyn Harness) {
+pub(super) async fn the_count_of_a_group_is_bounded(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let reason = DeadReason::EndpointDisabled;
@@ -150,7 +154,7 @@ pub(super) async fn a_group_is_counted_only_so_far(harness: &dyn Harness) {
             .store
             .sweep(at(9), made, reason, [].into(), 700)
             .await
-            .expect("it sweeps")
+            .expect("the sweep succeeds")
             .more
         {}
         let found = groups(&world, None, 9).await;
@@ -159,7 +163,7 @@ pub(super) async fn a_group_is_counted_only_so_far(harness: &dyn Harness) {
     }
 }
 
-pub(super) async fn a_group_is_replayed_whole_and_nothing_besides(harness: &dyn Harness) {
+pub(super) async fn a_replay_of_a_group_covers_exactly_the_group(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     a_few(&world).await;
     let before = groups(&world, None, 9).await;
@@ -174,10 +178,10 @@ pub(super) async fn a_group_is_replayed_whole_and_nothing_besides(harness: &dyn 
             scope: ReplayScope::Ended(StoredStatus::Failed),
         };
         let replay = world.store.create_replay(at(50), id("acme"), filter).await;
-        let replay = replay.expect("it begins");
+        let replay = replay.expect("the replay is created");
         assert_eq!(BoundedCount::Exactly(replay.total as usize), group.count);
         let step = world.store.step_replay(at(51), replay.id, 99).await;
-        let step = step.expect("it goes on").expect("it is there");
+        let step = step.expect("the replay continues").expect("the row exists");
         assert_eq!(step.replay.status, ReplayStatus::Done);
         let mut left = before.clone();
         left.drain(1..=index);
@@ -188,7 +192,7 @@ pub(super) async fn a_group_is_replayed_whole_and_nothing_besides(harness: &dyn 
         ..DeliveryFilter::default()
     };
     let waiting = world.listed(waiting).await;
-    assert_eq!(waiting.len(), 6, "five again, and one for the first time");
+    assert_eq!(waiting.len(), 6, "five replayed deliveries and one new one");
 }
 
 pub(super) async fn dead_letters_belong_to_their_tenant(harness: &dyn Harness) {
@@ -207,12 +211,20 @@ pub(super) async fn dead_letters_belong_to_their_tenant(harness: &dyn Harness) {
         ("acme", Some(EndpointId(7))),
     ] {
         let found = world.store.dead_groups(id(tenant), only, page).await;
-        assert_eq!(found.expect("a page").items, [], "{tenant} {only:?}");
+        assert_eq!(
+            found.expect("the page can be read").items,
+            [],
+            "{tenant} {only:?}"
+        );
     }
     let deleted = world.store.delete_tenant(at(20), id("acme")).await;
-    deleted.expect("it goes");
+    deleted.expect("the tenant is deleted");
     world.add_tenant("acme").await;
-    assert_eq!(groups(&world, None, 9).await, [], "a later one of that id");
+    assert_eq!(
+        groups(&world, None, 9).await,
+        [],
+        "a later tenant of the same id"
+    );
 }
 
 fn tripped(revision: u64) -> Health {
@@ -229,11 +241,13 @@ fn tripped(revision: u64) -> Health {
 
 async fn named(world: &World<'_>, tenant: Option<&str>, limit: usize) -> Vec<u128> {
     let found = world.store.troubled(tenant.map(id), limit).await;
-    let found = found.expect("it reads").into_iter();
+    let found = found.expect("the store can be read").into_iter();
     found.map(|row: EndpointRow| row.endpoint.id.0).collect()
 }
 
-pub(super) async fn endpoints_in_trouble_are_named_those_paused_last(harness: &dyn Harness) {
+pub(super) async fn endpoints_that_need_attention_are_listed_paused_ones_last(
+    harness: &dyn Harness,
+) {
     let world = World::with_acme(harness).await;
     world.add_tenant("other").await;
     for number in 1..=6 {
@@ -263,9 +277,13 @@ pub(super) async fn endpoints_in_trouble_are_named_those_paused_last(harness: &d
     assert_eq!(named(&world, acme, 3).await, [4, 3, 6]);
     assert_eq!(named(&world, Some("other"), 99).await, [7]);
     assert_eq!(named(&world, Some("nobody"), 99).await, [0; 0]);
-    let mut found = world.store.troubled(None, 2).await.expect("it reads");
+    let mut found = world
+        .store
+        .troubled(None, 2)
+        .await
+        .expect("the store can be read");
     let read = world.store.endpoint(EndpointId(4)).await;
-    assert_eq!(found.pop(), read.expect("it reads"));
+    assert_eq!(found.pop(), read.expect("the store can be read"));
 
     // An endpoint that has recovered is not listed any more.
     let well = Health {
@@ -276,6 +294,6 @@ pub(super) async fn endpoints_in_trouble_are_named_those_paused_last(harness: &d
     stand(4, Standing::Enabled, Some(well)).await;
     assert_eq!(named(&world, None, 99).await, [7, 3, 6]);
     let deleted = world.store.delete_tenant(at(20), id("other")).await;
-    deleted.expect("it goes");
+    deleted.expect("the tenant is deleted");
     assert_eq!(named(&world, None, 99).await, [3, 6]);
 }

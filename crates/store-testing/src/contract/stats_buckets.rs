@@ -1,4 +1,8 @@
 //! Stats by time bucket.
+//!
+//! Entries are added to the buckets of every width, for every scope. A set of entries has a number and is added
+//! only once, even if it is written again. Old buckets are removed in small steps, and the scopes with the most
+//! failures are listed first.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +11,7 @@ use posthaste_core::lane::Standing;
 use posthaste_core::time::Timestamp;
 
 use super::Harness;
-use super::given::{World, at, endpoint, id};
+use super::fixture::{World, at, endpoint, id};
 use posthaste_store::{BucketWidth, MAX_STAT_ENTRIES, Scope, StatEntry, Tally};
 
 const SECOND: u64 = 1_000;
@@ -65,7 +69,7 @@ impl World<'_> {
     /// Returns the buckets of a scope: milliseconds after [`WHOLE`], and number of attempts.
     async fn told(&self, scope: &Scope, width: BucketWidth) -> Vec<(u64, u64)> {
         let told = self.store.figures(scope.clone(), width, at(0)).await;
-        let told = told.expect("it reads");
+        let told = told.expect("the store can be read");
         let began = |began: Timestamp| began.since(at(WHOLE)).as_millis();
         told.iter()
             .map(|(at, tally)| (began(*at), tally.attempts))
@@ -73,7 +77,7 @@ impl World<'_> {
     }
 }
 
-pub(super) async fn what_happened_is_added_up_and_is_there_after_a_restart(harness: &dyn Harness) {
+pub(super) async fn stats_are_added_up_and_survive_a_restart(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     assert_eq!(
         world.told(&Scope::Everything, BucketWidth::Minute).await,
@@ -104,7 +108,10 @@ pub(super) async fn what_happened_is_added_up_and_is_there_after_a_restart(harne
     for more in [120, 61, 240] {
         first.add(&tally(more));
     }
-    assert_eq!(first.slowest_micros, 2_400, "the greatest and not the sum");
+    assert_eq!(
+        first.slowest_micros, 2_400,
+        "the maximum is stored, not the sum"
+    );
     let minute = |number: u64| at(WHOLE + number * MINUTE);
     let expected = vec![
         (minute(0), first),
@@ -122,13 +129,13 @@ pub(super) async fn what_happened_is_added_up_and_is_there_after_a_restart(harne
     assert_eq!(
         after.await,
         Ok(expected[1..].to_vec()),
-        "one that has begun"
+        "the bucket that contains the start time is included"
     );
     let quarters = world.told(&scope, BucketWidth::Quarter).await;
     assert_eq!(quarters, [(0, 1_081), (15 * MINUTE, 6_000)]);
 }
 
-pub(super) async fn what_was_added_under_a_number_is_not_added_again(harness: &dyn Harness) {
+pub(super) async fn stats_with_a_used_number_are_not_added_again(harness: &dyn Harness) {
     let mut world = World::with_acme(harness).await;
     let all = Scope::Everything;
     for expected in [10_110, 20_220] {
@@ -149,7 +156,7 @@ pub(super) async fn what_was_added_under_a_number_is_not_added_again(harness: &d
     }
 }
 
-pub(super) async fn many_things_happen_at_once(harness: &dyn Harness) {
+pub(super) async fn many_stats_are_added_at_once(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let all = |number: u64| happened(&Scope::Everything, number * SECOND, healthy(1));
     let many: Vec<StatEntry> = (0..MAX_STAT_ENTRIES as u64).map(all).collect();
@@ -160,7 +167,7 @@ pub(super) async fn many_things_happen_at_once(harness: &dyn Harness) {
     assert_eq!(attempts, MAX_STAT_ENTRIES as u64);
 }
 
-pub(super) async fn scopes_are_apart(harness: &dyn Harness) {
+pub(super) async fn scopes_have_separate_stats(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_tenant("other").await;
     let hers = Scope::Endpoint(world.add_endpoint(1).await);
@@ -188,13 +195,17 @@ pub(super) async fn scopes_are_apart(harness: &dyn Harness) {
         assert_eq!(world.told(scope, BucketWidth::Minute).await, []);
     }
     let told = world.told(&acme(), BucketWidth::Minute).await;
-    assert_eq!(told, [(0, 12)], "what is known is not lost with the rest");
+    assert_eq!(
+        told,
+        [(0, 12)],
+        "entries of unknown scopes do not affect the known ones"
+    );
     world.stand(EndpointId(1), Standing::Deleted).await;
     world.happens(vec![happened(&hers, 0, healthy(1))]).await;
     assert_eq!(world.told(&hers, BucketWidth::Minute).await, []);
 }
 
-pub(super) async fn a_later_tenant_sees_nothing_of_what_happened_before(harness: &dyn Harness) {
+pub(super) async fn a_new_tenant_with_a_reused_id_has_no_stats(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let endpoint = Scope::Endpoint(world.add_endpoint(1).await);
     let scopes = [Scope::Everything, acme(), endpoint.clone()];
@@ -223,7 +234,7 @@ pub(super) async fn a_later_tenant_sees_nothing_of_what_happened_before(harness:
     assert_eq!(world.told(&acme(), BucketWidth::Minute).await, [(0, 3)]);
 }
 
-pub(super) async fn old_buckets_go_in_small_steps(harness: &dyn Harness) {
+pub(super) async fn old_buckets_are_removed_in_small_steps(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let scope = Scope::Everything;
     let each = |minute: u64| happened(&scope, minute * MINUTE, healthy(1));
@@ -237,7 +248,7 @@ pub(super) async fn old_buckets_go_in_small_steps(harness: &dyn Harness) {
     assert_eq!(
         (first.more, minutes().await),
         (true, 146),
-        "a step is small"
+        "a step removes at most its limit"
     );
     world.tidy(now, hour).await;
     let told = world.told(&scope, BucketWidth::Minute).await;
@@ -251,7 +262,7 @@ pub(super) async fn old_buckets_go_in_small_steps(harness: &dyn Harness) {
     assert_eq!(quarters().await, 0);
 }
 
-pub(super) async fn the_worst_come_first(harness: &dyn Harness) {
+pub(super) async fn the_scopes_with_most_failures_come_first(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_tenant("other").await;
     let bad = Scope::Endpoint(world.add_endpoint(1).await);
@@ -283,7 +294,7 @@ pub(super) async fn the_worst_come_first(harness: &dyn Harness) {
         let failing = world
             .store
             .failing_figures(BucketWidth::Minute, at(WHOLE + ms), limit);
-        async move { failing.await.expect("it reads") }
+        async move { failing.await.expect("the store can be read") }
     };
     let mut worst = healthy(500);
     worst.add(&retried(30));

@@ -1,4 +1,8 @@
 //! Accepting events: each once, batches all or nothing.
+//!
+//! An accepted event makes one delivery for each subscribed endpoint that is not disabled or deleted. The cases
+//! check batches, idempotency keys (also of concurrent callers), test events, scheduled events, and that deliveries
+//! are handed over in order before the caller gets its answer.
 
 use std::sync::Arc;
 
@@ -9,7 +13,7 @@ use posthaste_core::lane::Standing;
 use posthaste_core::policy::RetryPolicy;
 use posthaste_core::time::Span;
 
-use super::given::{World, at, endpoint, event, id, keyed, kind, policy, set, trace};
+use super::fixture::{World, at, endpoint, event, id, keyed, kind, policy, set, trace};
 use super::{Harness, block_on};
 use posthaste_store::{
     AcceptedEvent, Content, DeliveryFilter, Endpoint, EventFilter, Ingest, Ingested, NewEvent,
@@ -21,7 +25,7 @@ fn goes_to(event: &AcceptedEvent) -> Vec<u128> {
     set(ids).into_iter().collect()
 }
 
-pub(super) async fn events_go_where_they_are_wanted(harness: &dyn Harness) {
+pub(super) async fn events_go_to_subscribed_endpoints(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_tenant("other").await;
     world.add(endpoint(1, "acme", &[])).await;
@@ -68,12 +72,12 @@ pub(super) async fn paused_endpoints_get_events_and_disabled_ones_do_not(harness
         assert_eq!(
             found.map(|found| found.event),
             Some(accepted),
-            "it is kept all the same"
+            "the event is stored in any case"
         );
     }
 }
 
-pub(super) async fn a_change_of_patterns_holds_for_the_next_event(harness: &dyn Harness) {
+pub(super) async fn changed_patterns_apply_to_the_next_event(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add(endpoint(1, "acme", &["a.*"])).await;
     assert_eq!(
@@ -92,7 +96,7 @@ pub(super) async fn a_change_of_patterns_holds_for_the_next_event(harness: &dyn 
     );
 }
 
-pub(super) async fn a_test_goes_to_its_endpoint_only(harness: &dyn Harness) {
+pub(super) async fn a_test_event_goes_to_its_endpoint_only(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_tenant("other").await;
     world.add(endpoint(1, "acme", &["unrelated"])).await;
@@ -121,7 +125,7 @@ pub(super) async fn a_test_goes_to_its_endpoint_only(harness: &dyn Harness) {
     );
 }
 
-pub(super) async fn an_event_comes_back_byte_for_byte(harness: &dyn Harness) {
+pub(super) async fn an_event_is_read_back_byte_for_byte(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     for (payload, content_type) in [
@@ -187,14 +191,19 @@ pub(super) async fn a_trace_stays_with_its_event(harness: &dyn Harness) {
     assert_eq!(again, first);
     let world = world.reopened().await;
     for (event, trace) in stored {
-        let content = world.store.content(event).await.unwrap().expect("content");
+        let content = world
+            .store
+            .content(event)
+            .await
+            .unwrap()
+            .expect("the content can be read");
         assert_eq!(content.1.trace, trace);
         let found = world.store.event(id("acme"), event).await.unwrap();
-        assert_eq!(found.expect("an event").content.trace, trace);
+        assert_eq!(found.expect("the event exists").content.trace, trace);
     }
 }
 
-pub(super) async fn nothing_is_accepted_for_a_tenant_that_is_not_there(harness: &dyn Harness) {
+pub(super) async fn events_of_an_unknown_tenant_are_refused(harness: &dyn Harness) {
     let world = World::open(harness);
     let refused = world
         .store
@@ -226,7 +235,15 @@ pub(super) async fn a_batch_is_all_or_nothing(harness: &dyn Harness) {
     assert_eq!(world.events("acme", EventFilter::default()).await.len(), 1);
     assert_eq!(world.listed(DeliveryFilter::default()).await.len(), 1);
     assert!(world.recorder.take().is_empty());
-    assert_eq!(world.store.counts().await.expect("counts").pending, 1);
+    assert_eq!(
+        world
+            .store
+            .counts()
+            .await
+            .expect("the counts can be read")
+            .pending,
+        1
+    );
     // The key of an event that was not accepted stays free.
     let batch: Vec<NewEvent> = (0..300)
         .map(|number| keyed("acme", &format!("new{}", number % 299), "other"))
@@ -239,11 +256,11 @@ pub(super) async fn a_batch_is_all_or_nothing(harness: &dyn Harness) {
     let ids: Vec<EventId> = ingested[..299].iter().map(|it| it.event.id).collect();
     assert!(
         ids.is_sorted_by(|a, b| a < b),
-        "in the order they were given"
+        "the results are in the order of the events"
     );
 }
 
-pub(super) async fn the_same_key_makes_one_event(harness: &dyn Harness) {
+pub(super) async fn the_same_idempotency_key_makes_one_event(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_tenant("other").await;
     let first = world.add_endpoint(1).await;
@@ -261,7 +278,10 @@ pub(super) async fn the_same_key_makes_one_event(harness: &dyn Harness) {
         event: accepted.clone(),
     };
     assert_eq!(again, [expected]);
-    assert!(world.recorder.take().is_empty(), "it is not sent again");
+    assert!(
+        world.recorder.take().is_empty(),
+        "the repeated event makes no delivery"
+    );
     let conflict = world
         .store
         .accept(at(3), vec![keyed("acme", "k", "other")])
@@ -270,12 +290,15 @@ pub(super) async fn the_same_key_makes_one_event(harness: &dyn Harness) {
     let others = world
         .accept_all(at(3), vec![keyed("other", "k", "other")])
         .await;
-    assert!(others[0].fresh, "tenants have keys of their own");
+    assert!(
+        others[0].fresh,
+        "the same key of another tenant makes a new event"
+    );
     for key in ["K", "k ", ""] {
         let fresh = world
             .accept_all(at(3), vec![keyed("acme", key, "other")])
             .await;
-        assert!(fresh[0].fresh, "{key:?} is another key");
+        assert!(fresh[0].fresh, "{key:?} is a different key");
     }
     let world = world.reopened().await;
     let again = world
@@ -284,7 +307,7 @@ pub(super) async fn the_same_key_makes_one_event(harness: &dyn Harness) {
     assert_eq!((again[0].fresh, &again[0].event), (false, &accepted));
 }
 
-pub(super) async fn the_same_key_at_the_same_time_makes_one_event(harness: &dyn Harness) {
+pub(super) async fn concurrent_events_with_the_same_key_make_one_event(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     const CALLERS: usize = 8;
@@ -298,7 +321,7 @@ pub(super) async fn the_same_key_at_the_same_time_makes_one_event(harness: &dyn 
                     .collect();
                 let mut answers = Vec::new();
                 for call in calls {
-                    answers.push(call.await.expect("an answer"));
+                    answers.push(call.await.expect("the store answers"));
                 }
                 answers
             })
@@ -310,7 +333,7 @@ pub(super) async fn the_same_key_at_the_same_time_makes_one_event(harness: &dyn 
             .collect();
         let joined = callers
             .into_iter()
-            .map(|caller| caller.join().expect("no panic"));
+            .map(|caller| caller.join().expect("the task does not panic"));
         joined.flatten().collect()
     });
     let mut fresh = 0;
@@ -323,7 +346,7 @@ pub(super) async fn the_same_key_at_the_same_time_makes_one_event(harness: &dyn 
             }
             Ingest::Conflict(which) => assert_eq!(which, [0]),
             Ingest::NoSuchTenant | Ingest::NoSuchEndpoint | Ingest::OverLimit { .. } => {
-                panic!("refused")
+                panic!("the event was refused")
             }
         }
     }
@@ -332,7 +355,7 @@ pub(super) async fn the_same_key_at_the_same_time_makes_one_event(harness: &dyn 
     assert_eq!(world.recorder.take().len(), 1);
 }
 
-pub(super) async fn what_is_to_be_delivered_later_waits(harness: &dyn Harness) {
+pub(super) async fn a_scheduled_event_waits_for_its_time(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let due = |deliver_at| NewEvent {
@@ -355,7 +378,7 @@ pub(super) async fn what_is_to_be_delivered_later_waits(harness: &dyn Harness) {
     assert_eq!(
         world.delivery(past).await.state(),
         turn(at(10)),
-        "the past is now"
+        "a time in the past is due now"
     );
     let fetched = world.fetch(made, at(499), 10, false).await;
     assert_eq!(fetched.deliveries.len(), 1);
@@ -366,11 +389,11 @@ pub(super) async fn what_is_to_be_delivered_later_waits(harness: &dyn Harness) {
     );
 }
 
-pub(super) async fn a_delivery_is_given_up_by_the_nearest_policy(harness: &dyn Harness) {
+pub(super) async fn the_deadline_comes_from_the_nearest_policy(harness: &dyn Harness) {
     let world = World::open(harness);
     let acme = Tenant {
         default_retry_policy: Some(policy("2h")),
-        ..super::given::tenant("acme")
+        ..super::fixture::tenant("acme")
     };
     world.store.create_tenant(at(0), acme).await.unwrap();
     world.add_tenant("other").await;
@@ -394,7 +417,9 @@ pub(super) async fn a_delivery_is_given_up_by_the_nearest_policy(harness: &dyn H
     }
 }
 
-pub(super) async fn what_was_accepted_was_handed_over_first_and_in_order(harness: &dyn Harness) {
+pub(super) async fn deliveries_are_handed_over_in_order_before_the_acknowledgement(
+    harness: &dyn Harness,
+) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     world.add_endpoint(2).await;
@@ -423,13 +448,13 @@ pub(super) async fn what_was_accepted_was_handed_over_first_and_in_order(harness
     let mut answered = Vec::new();
     for call in calls {
         let Ok(Ingest::Done(ingested)) = call.await else {
-            panic!("not accepted");
+            panic!("the event was not accepted");
         };
         answered.extend(ingested.into_iter().map(|it| it.event));
     }
     assert!(
         answered.is_sorted_by(|a, b| a.id < b.id),
-        "in the order of the calls"
+        "hand-overs are in the order of the calls"
     );
     let handed_over: Vec<_> = world
         .recorder
@@ -445,7 +470,7 @@ pub(super) async fn writes_take_effect_in_the_order_of_the_calls(harness: &dyn H
     let world = World::open(harness);
     let store = &world.store;
     // The responses of the first calls are not awaited.
-    drop(store.create_tenant(at(0), super::given::tenant("acme")));
+    drop(store.create_tenant(at(0), super::fixture::tenant("acme")));
     drop(store.create_endpoint(at(0), endpoint(1, "acme", &[]), 9));
     drop(store.accept(at(1), vec![event("acme", "first")]));
     drop(store.set_standing(at(2), EndpointId(1), Standing::Disabled, None, None));

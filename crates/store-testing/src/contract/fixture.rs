@@ -1,4 +1,8 @@
 //! Fixtures and helpers of the cases.
+//!
+//! [`World`] is an open store with functions for what cases do often: create tenants and endpoints, accept events,
+//! make attempts, list, sweep, run retention, reopen. The functions outside of it make tenants, endpoints, events
+//! and records with fixed contents. Every case starts at the same time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,11 +43,11 @@ pub(super) const HOUR: u64 = 3_600_000;
 pub(super) const DAY: u64 = 24 * HOUR;
 
 pub(super) fn id(tenant: &str) -> TenantId {
-    tenant.parse().expect("a tenant's id")
+    tenant.parse().expect("the tenant id is valid")
 }
 
 pub(super) fn kind(name: &str) -> EventType {
-    name.parse().expect("an event type")
+    name.parse().expect("the event type is valid")
 }
 
 pub(super) fn tenant(name: &str) -> Tenant {
@@ -76,7 +80,7 @@ pub(super) fn endpoint(number: u128, tenant: &str, patterns: &[&str]) -> Endpoin
         description: String::new(),
         event_types: patterns
             .iter()
-            .map(|text| text.parse().expect("a pattern"))
+            .map(|text| text.parse().expect("the pattern is valid"))
             .collect(),
         retry_policy: None,
         timeout: Span::from_secs(30),
@@ -114,7 +118,7 @@ pub(super) fn event(tenant: &str, event_type: &str) -> NewEvent {
 pub(super) fn trace(number: u64, says_more: bool) -> TraceContext {
     let state = if says_more { " vendor=a b,other=1" } else { "" };
     let stored = format!("00-{number:032x}-{number:016x}-01{state}");
-    stored.parse().expect("a trace")
+    stored.parse().expect("the trace context is valid")
 }
 
 /// Creates an event with an idempotency key. Another `content` gives another fingerprint.
@@ -138,7 +142,7 @@ pub(super) fn ordered(tenant: &str, key: u64) -> NewEvent {
 
 pub(super) fn answered(code: u16) -> Outcome {
     Outcome::Answered {
-        status: HttpStatus::new(code).expect("a status"),
+        status: HttpStatus::new(code).expect("the status code is valid"),
         retry_after: None,
     }
 }
@@ -152,10 +156,10 @@ pub(super) fn attempt(delivery: &Delivery, now: Timestamp, outcome: Outcome) -> 
         policy: &policy,
         retry_after_cap: RETRY_AFTER_CAP,
     };
-    delivery.begin(now, false).expect("it waits");
+    delivery.begin(now, false).expect("the delivery is waiting");
     let settlement = delivery
         .settle(now.after(Span::from_millis(10)), outcome, terms, &mut dice)
-        .expect("it was begun");
+        .expect("the attempt is in progress");
     AttemptRecord {
         delivery,
         settlement,
@@ -203,8 +207,13 @@ where
     let mut items = Vec::new();
     let mut before = None;
     loop {
-        let found = page(PageRequest { limit, before }).await.expect("a page");
-        assert!(found.items.len() <= limit, "a page is too long");
+        let found = page(PageRequest { limit, before })
+            .await
+            .expect("the page can be read");
+        assert!(
+            found.items.len() <= limit,
+            "the page is longer than requested"
+        );
         items.extend(found.items);
         match found.next {
             Some(next) => before = Some(next),
@@ -244,7 +253,7 @@ impl<'a> World<'a> {
 
     /// Closes the store and opens it again, as the next process would.
     pub(super) async fn reopened(self) -> World<'a> {
-        self.store.close().await.expect("it closes");
+        self.store.close().await.expect("the store closes");
         let harness = self.harness;
         drop(self);
         World::seeded(harness, 2)
@@ -280,14 +289,14 @@ impl<'a> World<'a> {
             .store
             .accept(now, events)
             .await
-            .expect("it is accepted")
+            .expect("the store accepts events")
         {
             Ingest::Done(ingested) => ingested,
             refused @ (Ingest::Conflict(_)
             | Ingest::NoSuchTenant
             | Ingest::NoSuchEndpoint
             | Ingest::OverLimit { .. }) => {
-                panic!("refused: {refused:?}")
+                panic!("the events were refused: {refused:?}")
             }
         }
     }
@@ -301,13 +310,15 @@ impl<'a> World<'a> {
     /// Accepts an event of acme that goes to one endpoint.
     pub(super) async fn send(&self, now: Timestamp, event_type: &str) -> DeliveryId {
         let event = self.accept(now, event("acme", event_type)).await;
-        assert_eq!(event.deliveries.len(), 1, "it goes to one endpoint");
+        assert_eq!(event.deliveries.len(), 1, "the event has one delivery");
         event.deliveries[0].id
     }
 
     pub(super) async fn find(&self, delivery: DeliveryId) -> (StoredDelivery, Vec<AttemptEntry>) {
         let found = self.store.delivery(id("acme"), delivery).await;
-        found.expect("it reads").expect("it is there")
+        found
+            .expect("the store can be read")
+            .expect("the row exists")
     }
 
     pub(super) async fn delivery(&self, delivery: DeliveryId) -> Delivery {
@@ -321,7 +332,7 @@ impl<'a> World<'a> {
     pub(super) async fn record(&self, now: Timestamp, attempt: AttemptRecord) -> Written {
         let attempt = Record::Attempt(Box::new(attempt));
         let written = record(&*self.store, now, attempt, detail()).await;
-        written.expect("it is written")
+        written.expect("the record is written")
     }
 
     /// Makes an attempt of a delivery of acme.
@@ -350,7 +361,7 @@ impl<'a> World<'a> {
     pub(super) async fn cancel(&self, delivery: DeliveryId, now: Timestamp) -> Written {
         let cancel = Record::Cancel { delivery, at: now };
         let written = record(&*self.store, now, cancel, AttemptDetail::default()).await;
-        written.expect("it is written")
+        written.expect("the record is written")
     }
 
     pub(super) async fn fetch(
@@ -361,7 +372,7 @@ impl<'a> World<'a> {
         ordered: bool,
     ) -> Fetched {
         let fetched = self.store.fetch(endpoint, due_by, limit, ordered).await;
-        fetched.expect("it reads")
+        fetched.expect("the store can be read")
     }
 
     pub(super) async fn deliveries(
@@ -379,7 +390,10 @@ impl<'a> World<'a> {
     pub(super) async fn listed(&self, filter: DeliveryFilter) -> Vec<DeliveryId> {
         let found = self.deliveries("acme", filter).await;
         let ids: Vec<DeliveryId> = found.iter().map(|found| found.delivery.id()).collect();
-        assert!(ids.is_sorted_by(|a, b| a > b), "newest first, none twice");
+        assert!(
+            ids.is_sorted_by(|a, b| a > b),
+            "the list is newest first without duplicates"
+        );
         ids
     }
 
@@ -400,7 +414,7 @@ impl<'a> World<'a> {
             .store
             .sweep(now, endpoint, reason, Arc::new([]), 10)
             .await
-            .expect("it sweeps")
+            .expect("the sweep succeeds")
             .more
         {}
     }
@@ -412,7 +426,10 @@ impl<'a> World<'a> {
         step: usize,
     ) -> RetentionStepResult {
         let retention = Retention::all(Span::from_millis(keep_ms), step);
-        self.store.tidy(now, retention).await.expect("it tidies")
+        self.store
+            .tidy(now, retention)
+            .await
+            .expect("the retention step succeeds")
     }
 
     /// Makes retention runs until everything has been checked, and returns the number of removed events.
@@ -431,7 +448,7 @@ impl<'a> World<'a> {
         for _ in 0..3 {
             loop {
                 let tidied = self.store.tidy(now, retention.clone()).await;
-                let tidied = tidied.expect("it tidies");
+                let tidied = tidied.expect("the retention step succeeds");
                 sum.events += tidied.events;
                 sum.payloads += tidied.payloads;
                 sum.attempts += tidied.attempts;

@@ -1,4 +1,8 @@
 //! Alerts: raised, resolved, listed and removed.
+//!
+//! An alert is raised once per name and scope and resolved once, each with a notification. Alerts need an existing
+//! scope, are found by every filter, and never become visible to a later tenant with the same id. Resolved ones are
+//! removed after their time, in small steps; open ones are kept.
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::id::{AlertId, EndpointId, first_moment, id_of};
@@ -7,7 +11,7 @@ use posthaste_core::time::Timestamp;
 use serde_json::json;
 
 use super::Harness;
-use super::given::{DAY, World, all, at, endpoint, id};
+use super::fixture::{DAY, World, all, at, endpoint, id};
 use posthaste_store::{ALERT_RETENTION, Alert, AlertFilter, CreateResult, Notification, Scope};
 
 /// Returns the id of an alert that was raised at a time.
@@ -43,7 +47,7 @@ fn endpoint_no(number: u128) -> Scope {
 
 async fn raise(world: &World<'_>, alert: &Alert) -> CreateResult {
     let raised = world.store.raise_alert(alert.raised_at, alert.clone());
-    raised.await.expect("it writes")
+    raised.await.expect("the alert is written")
 }
 
 async fn listed(world: &World<'_>, filter: &AlertFilter, limit: usize) -> Vec<Alert> {
@@ -51,7 +55,11 @@ async fn listed(world: &World<'_>, filter: &AlertFilter, limit: usize) -> Vec<Al
 }
 
 async fn told(world: &World<'_>) -> Vec<(String, Scope, Timestamp, serde_json::Value)> {
-    let notices = world.store.notices(0, 99).await.expect("it reads");
+    let notices = world
+        .store
+        .notices(0, 99)
+        .await
+        .expect("the store can be read");
     let told = |it: Notification| (it.name, it.scope, it.at, it.detail);
     notices.into_iter().map(told).collect()
 }
@@ -69,7 +77,11 @@ pub(super) async fn an_alert_is_raised_once_and_resolved_once(harness: &dyn Harn
     let wide = alert(at(7), 4, name, Scope::Everything);
     assert_eq!(raise(&world, &wide).await, CreateResult::Created);
     let taken = alert(at(7), 4, AlertName::QueueAge, Scope::Everything);
-    assert_eq!(raise(&world, &taken).await, CreateResult::Taken, "the id");
+    assert_eq!(
+        raise(&world, &taken).await,
+        CreateResult::Taken,
+        "the id is taken"
+    );
 
     let world = world.reopened().await;
     assert_eq!(raise(&world, &again).await, CreateResult::Taken);
@@ -86,7 +98,11 @@ pub(super) async fn an_alert_is_raised_once_and_resolved_once(harness: &dyn Harn
     let found = listed(&world, &AlertFilter::default(), 9).await;
     let expected = [wide.clone(), other.clone(), again.clone(), resolved];
     assert_eq!(found, expected);
-    let open = world.store.open_alerts().await.expect("it reads");
+    let open = world
+        .store
+        .open_alerts()
+        .await
+        .expect("the store can be read");
     let expected = [(AlertName::RetryRatio, 1), (name, 2)];
     assert_eq!(open, expected.into());
 
@@ -115,7 +131,7 @@ pub(super) async fn an_alert_is_raised_once_and_resolved_once(harness: &dyn Harn
     );
 }
 
-pub(super) async fn alerts_are_about_what_is_there(harness: &dyn Harness) {
+pub(super) async fn alerts_need_an_existing_scope(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let name = AlertName::BreakerTripped;
     for scope in [tenant("nobody"), endpoint_no(77)] {
@@ -149,7 +165,7 @@ pub(super) async fn alerts_are_about_what_is_there(harness: &dyn Harness) {
     assert_eq!(told(&world).await.len(), 2);
 }
 
-pub(super) async fn alerts_are_found_by_all_that_is_known_of_them(harness: &dyn Harness) {
+pub(super) async fn alerts_are_found_by_every_filter(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_tenant("Acme").await;
     world.add(endpoint(7, "acme", &["*"])).await;
@@ -222,7 +238,7 @@ pub(super) async fn alerts_are_found_by_all_that_is_known_of_them(harness: &dyn 
     }
 }
 
-pub(super) async fn a_later_tenant_sees_no_alert_of_an_earlier(harness: &dyn Harness) {
+pub(super) async fn a_new_tenant_with_a_reused_id_sees_no_earlier_alert(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add(endpoint(7, "acme", &["*"])).await;
     let name = AlertName::RetryRatio;
@@ -272,9 +288,7 @@ pub(super) async fn a_later_tenant_sees_no_alert_of_an_earlier(harness: &dyn Har
     assert_eq!(listed(&world, &open, 9).await.len(), 1);
 }
 
-pub(super) async fn resolved_alerts_are_kept_for_long_and_removed_in_small_steps(
-    harness: &dyn Harness,
-) {
+pub(super) async fn old_resolved_alerts_are_removed_in_small_steps(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     for number in 1..=8 {
         let made = alert(at(number), number, AlertName::QueueAge, Scope::Everything);
@@ -297,5 +311,5 @@ pub(super) async fn resolved_alerts_are_kept_for_long_and_removed_in_small_steps
     assert_eq!(more, [true, true, false]);
     let left = listed(&world, &everything, 9).await;
     let left: Vec<u64> = left.iter().map(|alert| alert.id.0 as u64).collect();
-    assert_eq!(left, [8, 7, 6], "what goes on stays, however old it is");
+    assert_eq!(left, [8, 7, 6], "an open alert is kept at any age");
 }

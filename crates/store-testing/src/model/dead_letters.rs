@@ -1,4 +1,7 @@
 //! Dead letters by endpoint and failure kind, and endpoints that need attention, in the model.
+//!
+//! Both are computed from all deliveries and endpoints at each call. The count of a group is bounded as in the
+//! other stores.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -1,10 +1,14 @@
 //! Fetching due deliveries.
+//!
+//! A fetch returns the due deliveries of one endpoint, earliest first, up to a limit, and the due time of the next
+//! one. For an ordered endpoint it returns only the oldest unfinished delivery of each ordering key. The list of
+//! unfinished work contains every endpoint that has any, with its earliest due time.
 
 use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::lane::{Fetched, Standing};
 
 use super::Harness;
-use super::given::{HOUR, World, at, endpoint, event, id, ordered, set};
+use super::fixture::{HOUR, World, at, endpoint, event, id, ordered, set};
 use posthaste_store::NewEvent;
 
 fn ids(fetched: &Fetched) -> Vec<DeliveryId> {
@@ -23,7 +27,7 @@ async fn send_at(world: &World<'_>, due: u64) -> DeliveryId {
     world.accept(at(0), later).await.deliveries[0].id
 }
 
-pub(super) async fn what_is_due_comes_earliest_first(harness: &dyn Harness) {
+pub(super) async fn due_deliveries_are_returned_earliest_first(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let mut due = Vec::new();
@@ -56,7 +60,7 @@ pub(super) async fn what_is_due_comes_earliest_first(harness: &dyn Harness) {
     );
 }
 
-pub(super) async fn of_the_rest_the_earliest_is_named(harness: &dyn Harness) {
+pub(super) async fn the_next_due_time_is_returned(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     for ms in [30, 10, 20] {
@@ -84,7 +88,7 @@ pub(super) async fn of_the_rest_the_earliest_is_named(harness: &dyn Harness) {
     }
 }
 
-pub(super) async fn of_an_ordering_key_only_the_oldest_comes(harness: &dyn Harness) {
+pub(super) async fn only_the_oldest_delivery_of_an_ordering_key_is_returned(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let other = world.add(endpoint(2, "acme", &["elsewhere"])).await;
@@ -134,7 +138,7 @@ pub(super) async fn of_an_ordering_key_only_the_oldest_comes(harness: &dyn Harne
     assert_eq!((fetched.blocked, fetched.next_due), (false, None));
 }
 
-pub(super) async fn keys_do_not_matter_where_there_is_no_order(harness: &dyn Harness) {
+pub(super) async fn ordering_keys_are_ignored_on_unordered_endpoints(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     for _ in 0..3 {
@@ -144,7 +148,7 @@ pub(super) async fn keys_do_not_matter_where_there_is_no_order(harness: &dyn Har
     assert_eq!((fetched.deliveries.len(), fetched.blocked), (3, false));
 }
 
-pub(super) async fn a_replayed_delivery_takes_its_old_place_in_the_order(harness: &dyn Harness) {
+pub(super) async fn a_replayed_delivery_keeps_its_position_in_the_order(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let first = world.accept(at(1), ordered("acme", 1)).await.deliveries[0].id;
@@ -157,7 +161,9 @@ pub(super) async fn a_replayed_delivery_takes_its_old_place_in_the_order(harness
     assert!(fetched.blocked);
 }
 
-pub(super) async fn unfinished_work_names_every_endpoint_with_its_earliest(harness: &dyn Harness) {
+pub(super) async fn unfinished_work_returns_every_endpoint_with_its_earliest_due_time(
+    harness: &dyn Harness,
+) {
     let world = World::with_acme(harness).await;
     for number in 1..=4 {
         world

@@ -1,4 +1,7 @@
 //! Counts and notifications.
+//!
+//! The counts that a store keeps equal those of a recount after every kind of change. Deliveries that have been in
+//! retry for long are counted up to a limit. Notifications are read in order from any position.
 
 use posthaste_core::delivery::{DeadReason, Status};
 use posthaste_core::dispatcher::News;
@@ -6,7 +9,7 @@ use posthaste_core::id::EndpointId;
 use posthaste_core::lane::Standing;
 
 use super::Harness;
-use super::given::{DAY, HOUR, World, answered, at, attempt, endpoint, event, id};
+use super::fixture::{DAY, HOUR, World, answered, at, attempt, endpoint, event, id};
 use posthaste_store::{Counts, DeliveryFilter, Written};
 
 /// Compares the counts with all deliveries of acme and other, counted individually.
@@ -24,7 +27,7 @@ async fn assert_counted(world: &World<'_>, step: &str) {
         }
     }
     assert_eq!(
-        world.store.counts().await.expect("counts"),
+        world.store.counts().await.expect("the counts can be read"),
         counts,
         "after {step}"
     );
@@ -33,15 +36,15 @@ async fn assert_counted(world: &World<'_>, step: &str) {
             .store
             .pending(EndpointId(number))
             .await
-            .expect("a count");
+            .expect("the count can be read");
         assert_eq!(
             pending, waiting[number as usize],
-            "of {number}, after {step}"
+            "pending deliveries of endpoint {number}, after {step}"
         );
     }
 }
 
-pub(super) async fn counts_are_what_a_recount_says(harness: &dyn Harness) {
+pub(super) async fn counts_equal_a_recount(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_tenant("other").await;
     let made = world.add_endpoint(1).await;
@@ -75,7 +78,7 @@ pub(super) async fn counts_are_what_a_recount_says(harness: &dyn Harness) {
         .await
         .unwrap();
     assert_counted(&world, "retries").await;
-    let replay = super::replaying::failed(&world, at(21)).await;
+    let replay = super::replays::failed(&world, at(21)).await;
     world.store.step_replay(at(22), replay.id, 9).await.unwrap();
     assert_counted(&world, "a replay").await;
     world.fail(sent[2], at(23)).await;
@@ -88,13 +91,29 @@ pub(super) async fn counts_are_what_a_recount_says(harness: &dyn Harness) {
     assert_counted(&world, "a restart").await;
     assert!(world.tidy(at(9 * DAY), DAY).await > 0);
     assert_counted(&world, "tidying").await;
-    assert_eq!(world.store.counts().await.expect("counts").dead_letters, 0);
-    assert_eq!(world.store.counts().await.expect("counts").pending, 8);
+    assert_eq!(
+        world
+            .store
+            .counts()
+            .await
+            .expect("the counts can be read")
+            .dead_letters,
+        0
+    );
+    assert_eq!(
+        world
+            .store
+            .counts()
+            .await
+            .expect("the counts can be read")
+            .pending,
+        8
+    );
     let world = world.reopened().await;
     assert_counted(&world, "another restart").await;
 }
 
-pub(super) async fn those_retrying_for_long_are_counted(harness: &dyn Harness) {
+pub(super) async fn deliveries_in_retry_for_long_are_counted(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_tenant("other").await;
     world.add_endpoint(1).await;
@@ -133,7 +152,7 @@ pub(super) async fn those_retrying_for_long_are_counted(harness: &dyn Harness) {
     assert_eq!(count(Some("acme"), 7 * HOUR + 1, 99).await, Ok(3));
 }
 
-pub(super) async fn notices_are_read_from_where_one_stopped(harness: &dyn Harness) {
+pub(super) async fn notifications_are_read_from_a_position(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     for ms in 0..5 {

@@ -1,16 +1,19 @@
 //! Closing and reopening.
+//!
+//! A closed store finishes the operations in progress and refuses later ones. All acknowledged data is there after
+//! it is opened again, nothing is handed over twice, and ids continue to increase even if the clock goes back.
 
 use posthaste_core::delivery::Status;
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, ReplayId};
 use posthaste_core::lane::Standing;
 
 use super::Harness;
-use super::given::{
+use super::fixture::{
     World, all, answered, at, attempt, detail, endpoint, event, id, key, ordered, record, tenant,
 };
 use posthaste_store::{DeliveryFilter, EventFilter, PageRequest, StoreError};
 
-pub(super) async fn a_closed_store_says_so(harness: &dyn Harness) {
+pub(super) async fn a_closed_store_returns_closed(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     let sent = world.send(at(1), "a.b").await;
@@ -57,7 +60,7 @@ pub(super) async fn a_closed_store_says_so(harness: &dyn Harness) {
     assert_eq!(found.await.map(|page| page.items.len()), Err(closed()));
 }
 
-pub(super) async fn everything_is_there_after_a_restart(harness: &dyn Harness) {
+pub(super) async fn all_data_survives_a_restart(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let ordered_one = posthaste_store::Endpoint {
         ordered: true,
@@ -82,7 +85,7 @@ pub(super) async fn everything_is_there_after_a_restart(harness: &dyn Harness) {
             3.. => {}
         }
     }
-    let replay = super::replaying::failed(&world, at(20)).await;
+    let replay = super::replays::failed(&world, at(20)).await;
     let before = whole(&world).await;
     let world = world.reopened().await;
     assert_eq!(whole(&world).await, before);
@@ -96,7 +99,7 @@ pub(super) async fn everything_is_there_after_a_restart(harness: &dyn Harness) {
     );
     assert!(
         world.recorder.take().is_empty(),
-        "nothing is handed over twice"
+        "nothing is handed over again after a restart"
     );
     // Work continues: routing and order are unchanged.
     let accepted = world.accept(at(30), event("acme", "a.b")).await;
@@ -113,14 +116,14 @@ async fn whole(world: &World<'_>) -> String {
         deliveries.push(world.find(delivery).await);
     }
     let tenant = world.store.tenant(id("acme")).await;
-    let counts = world.store.counts().await.expect("counts");
+    let counts = world.store.counts().await.expect("the counts can be read");
     let mut work = world.store.unfinished_work().await.unwrap();
     work.sort();
     let fetched = world.fetch(EndpointId(2), at(10), 99, false).await;
     format!("{tenant:#?}{endpoints:#?}{events:#?}{deliveries:#?}{counts:#?}{work:#?}{fetched:#?}")
 }
 
-pub(super) async fn ids_grow_whatever_the_clock_does(harness: &dyn Harness) {
+pub(super) async fn ids_increase_even_if_the_clock_goes_back(harness: &dyn Harness) {
     let mut world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     let mut last = (EventId(0), DeliveryId(0), ReplayId(0));
@@ -129,8 +132,12 @@ pub(super) async fn ids_grow_whatever_the_clock_does(harness: &dyn Harness) {
         for ms in [1_000_000, 999_999, 5, 5] {
             let accepted = world.accept(at(ms), event("acme", "a.b")).await;
             let sent = accepted.deliveries[0].id;
-            assert_eq!(accepted.created_at, at(ms), "the clock is believed");
-            let replay = super::replaying::failed(&world, at(ms)).await;
+            assert_eq!(
+                accepted.created_at,
+                at(ms),
+                "the creation time is that of the clock"
+            );
+            let replay = super::replays::failed(&world, at(ms)).await;
             let next = (accepted.id, sent, replay.id);
             assert!(
                 next.0 > last.0 && next.1 > last.1 && next.2 > last.2,
@@ -142,14 +149,14 @@ pub(super) async fn ids_grow_whatever_the_clock_does(harness: &dyn Harness) {
         }
         // Ids are not reused, not even those of removed events.
         if round % 2 == 1 {
-            tidied += world.tidy(at(1_000 * super::given::DAY), 1).await;
+            tidied += world.tidy(at(1_000 * super::fixture::DAY), 1).await;
         }
         world = world.reopened().await;
     }
     assert_eq!(tidied, 16);
 }
 
-pub(super) async fn a_probe_writes(harness: &dyn Harness) {
+pub(super) async fn a_probe_writes_to_the_store(harness: &dyn Harness) {
     let world = World::open(harness);
     assert_eq!(world.store.probe(at(1)).await, Ok(()));
     assert_eq!(world.store.probe(at(1)).await, Ok(()));

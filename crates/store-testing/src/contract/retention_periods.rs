@@ -1,4 +1,8 @@
 //! Payloads, attempts and deliveries have separate retention periods.
+//!
+//! Each kind of data is removed when its own period has ended, and not before. Unfinished deliveries keep
+//! everything that they need. The period of a tenant precedes that of its plan, which precedes the server's, and a
+//! change applies to the next run.
 
 use std::sync::Arc;
 
@@ -7,8 +11,8 @@ use posthaste_core::id::{DeliveryId, EventId};
 use posthaste_core::time::Span;
 
 use super::Harness;
-use super::given::{DAY, HOUR, World, at, event, id, keyed, tenant};
-use super::replaying;
+use super::fixture::{DAY, HOUR, World, at, event, id, keyed, tenant};
+use super::replays;
 use posthaste_store::{
     EventFilter, Ingest, Limits, ReplaceResult, ReplayStatus, Retention, RetentionStepResult,
     RetryResult, StoredEvent, Tenant, Written,
@@ -35,13 +39,15 @@ fn counted(tidied: RetentionStepResult) -> (usize, usize) {
 
 async fn stored(world: &World<'_>, event: EventId) -> StoredEvent {
     let found = world.store.event(id("acme"), event).await;
-    found.expect("it reads").expect("it is there")
+    found
+        .expect("the store can be read")
+        .expect("the row exists")
 }
 
 /// Returns the time at which a delivery ended; an attempt takes some time.
 async fn end(world: &World<'_>, delivery: DeliveryId) -> u64 {
     let ended_at = world.delivery(delivery).await.state().ended_at();
-    ended_at.expect("it has ended").0 - at(0).0
+    ended_at.expect("the delivery has ended").0 - at(0).0
 }
 
 async fn numbers(world: &World<'_>, delivery: DeliveryId) -> Vec<u32> {
@@ -49,7 +55,7 @@ async fn numbers(world: &World<'_>, delivery: DeliveryId) -> Vec<u32> {
     attempts.iter().map(|attempt| attempt.number).collect()
 }
 
-pub(super) async fn each_goes_at_its_own_time(harness: &dyn Harness) {
+pub(super) async fn payloads_attempts_and_deliveries_expire_separately(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     let accepted = world.accept(at(0), event("acme", "a.b")).await;
@@ -64,7 +70,11 @@ pub(super) async fn each_goes_at_its_own_time(harness: &dyn Harness) {
     let ended = end(&world, sent).await;
     let a_day = ended + DAY;
     let early = world.tidy_as(at(a_day - 1), &apart()).await;
-    assert_eq!(early, RetentionStepResult::default(), "a moment too early");
+    assert_eq!(
+        early,
+        RetentionStepResult::default(),
+        "nothing is removed before the period has ended"
+    );
     assert_eq!(
         counted(world.tidy_as(at(a_day), &apart()).await),
         went(0, 1)
@@ -100,7 +110,15 @@ pub(super) async fn each_goes_at_its_own_time(harness: &dyn Harness) {
         world.tidy_as(at(two_days), &apart()).await,
         RetentionStepResult::default()
     );
-    assert_eq!(world.store.counts().await.expect("counts").dead_letters, 1);
+    assert_eq!(
+        world
+            .store
+            .counts()
+            .await
+            .expect("the counts can be read")
+            .dead_letters,
+        1
+    );
 
     assert_eq!(
         counted(world.tidy_as(at(ended + 3 * DAY), &apart()).await),
@@ -108,10 +126,18 @@ pub(super) async fn each_goes_at_its_own_time(harness: &dyn Harness) {
     );
     assert_eq!(world.store.event(id("acme"), accepted.id).await, Ok(None));
     assert_eq!(world.store.delivery(id("acme"), sent).await, Ok(None));
-    assert_eq!(world.store.counts().await.expect("counts").dead_letters, 0);
+    assert_eq!(
+        world
+            .store
+            .counts()
+            .await
+            .expect("the counts can be read")
+            .dead_letters,
+        0
+    );
 }
 
-pub(super) async fn what_is_unfinished_stays_complete(harness: &dyn Harness) {
+pub(super) async fn unfinished_deliveries_keep_payload_and_attempts(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     world.add_endpoint(2).await;
@@ -144,7 +170,7 @@ pub(super) async fn what_is_unfinished_stays_complete(harness: &dyn Harness) {
     );
 }
 
-pub(super) async fn what_nobody_wanted_is_emptied_too(harness: &dyn Harness) {
+pub(super) async fn events_without_deliveries_lose_their_payload(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let accepted = world.accept(at(0), event("acme", "a.b")).await;
     assert_eq!(
@@ -156,7 +182,7 @@ pub(super) async fn what_nobody_wanted_is_emptied_too(harness: &dyn Harness) {
     assert_eq!(emptied.payload_removed_at, Some(at(DAY)));
 }
 
-pub(super) async fn what_is_sent_again_keeps_what_it_needs(harness: &dyn Harness) {
+pub(super) async fn replayed_deliveries_keep_their_payload(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     let accepted = world.accept(at(0), event("acme", "a.b")).await;
@@ -196,7 +222,7 @@ pub(super) async fn what_is_sent_again_keeps_what_it_needs(harness: &dyn Harness
 }
 
 /// After some attempts were removed, later ones continue the numbering.
-pub(super) async fn attempts_go_on_where_they_were(harness: &dyn Harness) {
+pub(super) async fn attempt_numbers_continue_after_removal(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     let sent = world.send(at(0), "a.b").await;
@@ -224,14 +250,14 @@ pub(super) async fn attempts_go_on_where_they_were(harness: &dyn Harness) {
     assert_eq!(world.delivery(sent).await.facts().attempts, 4);
 }
 
-pub(super) async fn what_is_gone_cannot_be_sent_again(harness: &dyn Harness) {
+pub(super) async fn deliveries_without_payload_cannot_be_replayed(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     let gone = world.send(at(0), "a.b").await;
     world.fail(gone, at(1)).await;
     let there = world.send(at(DAY), "a.b").await;
     world.fail(there, at(DAY)).await;
-    let replay = replaying::failed(&world, at(DAY)).await;
+    let replay = replays::failed(&world, at(DAY)).await;
     assert_eq!((replay.total, replay.skipped), (2, 0));
     assert_eq!(
         counted(world.tidy_as(at(DAY + HOUR), &apart()).await),
@@ -241,14 +267,18 @@ pub(super) async fn what_is_gone_cannot_be_sent_again(harness: &dyn Harness) {
     assert_eq!(retried, Ok(RetryResult::PayloadDeleted));
     assert_eq!(world.status(gone).await, Status::Failed);
     // A replay skips it and counts it, also if the replay had begun before.
-    let late = replaying::failed(&world, at(DAY + HOUR)).await;
+    let late = replays::failed(&world, at(DAY + HOUR)).await;
     let step = world.store.step_replay(at(DAY + HOUR), replay.id, 9).await;
-    let step = step.expect("it steps").expect("it is there");
+    let step = step
+        .expect("the replay step succeeds")
+        .expect("the row exists");
     assert_eq!((step.replay.replayed, step.replay.skipped), (2, 1));
     assert_eq!(step.replay.status, ReplayStatus::Done);
     assert_eq!(step.endpoints.len(), 1);
     let step = world.store.step_replay(at(DAY + HOUR), late.id, 9).await;
-    let step = step.expect("it steps").expect("it is there");
+    let step = step
+        .expect("the replay step succeeds")
+        .expect("the row exists");
     assert_eq!((step.replay.replayed, step.replay.skipped), (2, 2));
     assert_eq!(step.endpoints.len(), 0);
     let read = world.store.replay(id("acme"), late.id).await;
@@ -256,13 +286,15 @@ pub(super) async fn what_is_gone_cannot_be_sent_again(harness: &dyn Harness) {
     assert_eq!(world.status(gone).await, Status::Failed);
     assert_eq!(world.status(there).await, Status::Pending);
     let missed = world.add_endpoint(2).await;
-    let missed = replaying::missed_by(&world, at(DAY + HOUR), missed).await;
+    let missed = replays::missed_by(&world, at(DAY + HOUR), missed).await;
     let step = world.store.step_replay(at(DAY + HOUR), missed.id, 9).await;
-    let step = step.expect("it steps").expect("it is there");
+    let step = step
+        .expect("the replay step succeeds")
+        .expect("the row exists");
     assert_eq!((step.replay.replayed, step.replay.skipped), (2, 1));
 }
 
-pub(super) async fn a_key_outlives_what_it_stood_for(harness: &dyn Harness) {
+pub(super) async fn an_idempotency_key_outlives_the_payload(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let first = world.accept(at(0), keyed("acme", "k", "content")).await;
     assert_eq!(counted(world.tidy_as(at(DAY), &apart()).await), went(0, 1));
@@ -282,7 +314,7 @@ pub(super) async fn a_key_outlives_what_it_stood_for(harness: &dyn Harness) {
     assert!(world.accept_all(at(3 * DAY), fresh).await[0].fresh);
 }
 
-pub(super) async fn a_tenants_own_time_comes_before_its_plans(harness: &dyn Harness) {
+pub(super) async fn the_retention_of_a_tenant_precedes_that_of_its_plan(harness: &dyn Harness) {
     let world = World::open(harness);
     let days = |days| Some(Span::from_days(days));
     let quick = Limits {
@@ -339,7 +371,7 @@ pub(super) async fn a_tenants_own_time_comes_before_its_plans(harness: &dyn Harn
 }
 
 /// A longer retention period applies to everything that still exists; a shorter one applies at once.
-pub(super) async fn a_change_of_mind_counts_at_once(harness: &dyn Harness) {
+pub(super) async fn changed_retention_applies_at_once(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let accepted = world.accept(at(0), event("acme", "a.b")).await;
     assert_eq!(

@@ -1,4 +1,8 @@
 //! Notifications and emails are kept until they are sent.
+//!
+//! Failures are gathered into one notification per endpoint. Notifications are dispatched once, in order; their
+//! lines are collected in one email per recipient until it is due. A claimed email is not claimed again for a
+//! while, and an email that could not be sent is retried or dropped. Both queues are bounded.
 
 use std::sync::Arc;
 
@@ -12,7 +16,7 @@ use posthaste_core::time::{Span, Timestamp};
 use serde_json::json;
 
 use super::Harness;
-use super::given::{DAY, World, all, answered, at, attempt, endpoint, event, id};
+use super::fixture::{DAY, World, all, answered, at, attempt, endpoint, event, id};
 use posthaste_store::{
     Alert, AuditEntry, AuditFilter, AuditOutcome, AuditScope, CreateResult, EmailLine,
     MAX_EMAIL_LINES, MAX_PENDING_NOTIFICATIONS, MaxEmailDelay, PendingEmail, Posted, RetryResult,
@@ -60,7 +64,7 @@ impl World<'_> {
     }
 }
 
-pub(super) async fn failures_become_one_notice_for_each_endpoint(harness: &dyn Harness) {
+pub(super) async fn failures_become_one_notification_per_endpoint(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let made = world.add(endpoint(1, "acme", &["one"])).await;
     let other = world.add(endpoint(2, "acme", &["two"])).await;
@@ -83,7 +87,11 @@ pub(super) async fn failures_become_one_notice_for_each_endpoint(harness: &dyn H
     assert_eq!(too_early, Ok(0));
     let world = world.reopened().await;
     let gathered = world.store.gather_failures(at(200), at(101), 9).await;
-    assert_eq!(gathered, Ok(1), "the other's is too young");
+    assert_eq!(
+        gathered,
+        Ok(1),
+        "the notification of the other endpoint is not due"
+    );
     let gathered = world.store.gather_failures(at(200), at(200), 9).await;
     assert_eq!(gathered, Ok(1));
     let gathered = world.store.gather_failures(at(200), at(200), 9).await;
@@ -107,7 +115,7 @@ pub(super) async fn failures_become_one_notice_for_each_endpoint(harness: &dyn H
     assert_eq!(notices[1].detail["delivery_id"], elsewhere.to_string());
 }
 
-pub(super) async fn what_swept_a_deletion_is_no_news(harness: &dyn Harness) {
+pub(super) async fn swept_deliveries_of_a_deleted_endpoint_are_not_reported(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let sent = world.send(at(1), "a.b").await;
@@ -146,7 +154,7 @@ pub(super) async fn a_replayed_delivery_that_fails_again_is_counted_again(harnes
     assert_eq!(notices[0].detail["count"], 3);
 }
 
-pub(super) async fn notices_are_told_once_and_let_go(harness: &dyn Harness) {
+pub(super) async fn notifications_are_sent_once_and_removed(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     for ms in 1..=3 {
@@ -158,7 +166,11 @@ pub(super) async fn notices_are_told_once_and_let_go(harness: &dyn Harness) {
     let notices = world.store.notices(0, 9).await.unwrap();
     let numbers: Vec<u64> = notices.iter().map(|it| it.number).collect();
     let first = numbers[0];
-    assert_eq!(numbers, [first, first + 1, first + 2], "without gaps");
+    assert_eq!(
+        numbers,
+        [first, first + 1, first + 2],
+        "the numbers have no gaps"
+    );
     let told = world.store.told().await.unwrap();
     assert_eq!(told + 1, first);
     let tell = |from, up_to| {
@@ -166,7 +178,11 @@ pub(super) async fn notices_are_told_once_and_let_go(harness: &dyn Harness) {
         world.store.tell(at(9), from, up_to, lines(OPS, 0..1), due)
     };
     assert_eq!(tell(told, numbers[1]).await, Ok(true));
-    assert_eq!(tell(told, numbers[2]).await, Ok(false), "somebody has");
+    assert_eq!(
+        tell(told, numbers[2]).await,
+        Ok(false),
+        "the position has already been advanced"
+    );
     assert_eq!(world.store.told().await, Ok(numbers[1]));
     let world = world.reopened().await;
     assert_eq!(world.store.told().await, Ok(numbers[1]));
@@ -174,7 +190,7 @@ pub(super) async fn notices_are_told_once_and_let_go(harness: &dyn Harness) {
     assert_eq!(left, notices[2..]);
     let letters = world.claim(at(9)).await;
     assert_eq!(letters.len(), 1);
-    assert_eq!(letters[0].lines, [line(0)], "told once");
+    assert_eq!(letters[0].lines, [line(0)], "the notification is sent once");
     // The number of the last dispatched notification is not reused.
     let moved = world
         .store
@@ -189,7 +205,7 @@ pub(super) async fn notices_are_told_once_and_let_go(harness: &dyn Harness) {
     assert_eq!(next[0].number, numbers[2] + 1);
 }
 
-pub(super) async fn an_act_is_its_own_whom_its_notice_is_about(harness: &dyn Harness) {
+pub(super) async fn an_audit_entry_of_a_notification_belongs_to_its_tenant(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let alert = |number, scope| Alert {
@@ -266,7 +282,7 @@ pub(super) async fn an_act_is_its_own_whom_its_notice_is_about(harness: &dyn Har
     assert_eq!(read(AuditScope::Tenant(id("acme"))).await, acts[3..]);
 }
 
-pub(super) async fn at_most_so_many_notices_wait(harness: &dyn Harness) {
+pub(super) async fn the_number_of_waiting_notifications_is_bounded(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     let most = MAX_PENDING_NOTIFICATIONS as usize;
@@ -291,7 +307,7 @@ pub(super) async fn at_most_so_many_notices_wait(harness: &dyn Harness) {
     assert_eq!(world.store.notices(0, 9).await, Ok(Vec::new()));
 }
 
-pub(super) async fn what_waits_to_be_told_is_known_by_its_age(harness: &dyn Harness) {
+pub(super) async fn the_age_of_the_oldest_waiting_notification_is_known(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let untold = || world.store.untold_since();
     assert_eq!(untold().await, Ok(None));
@@ -309,7 +325,11 @@ pub(super) async fn what_waits_to_be_told_is_known_by_its_age(harness: &dyn Harn
         };
         let raised = world.store.raise_alert(at(ms), alert).await;
         assert_eq!(raised, Ok(CreateResult::Created));
-        assert_eq!(untold().await, Ok(Some(at(50))), "the first");
+        assert_eq!(
+            untold().await,
+            Ok(Some(at(50))),
+            "the time of the oldest notification is returned"
+        );
     }
     let mut told = world.store.told().await.unwrap();
     for left in [Some(at(30)), Some(at(70)), None] {
@@ -332,7 +352,11 @@ pub(super) async fn what_waits_to_be_told_is_known_by_its_age(harness: &dyn Harn
         let again = Posted::Later { at: at(200) };
         assert!(world.settle(&letter, again).await);
     }
-    assert_eq!(untold().await, Ok(None), "letters are no notices");
+    assert_eq!(
+        untold().await,
+        Ok(None),
+        "emails are not counted as notifications"
+    );
     assert_eq!(unsent(&[]).await, Ok(None));
     assert_eq!(unsent(&[OWNER]).await, Ok(None));
     assert_eq!(unsent(&[odd]).await, Ok(Some(at(110))));
@@ -349,10 +373,14 @@ pub(super) async fn what_waits_to_be_told_is_known_by_its_age(harness: &dyn Harn
     assert_eq!(unsent(&[odd, OPS]).await, Ok(None));
 }
 
-pub(super) async fn what_is_stored_takes_room(harness: &dyn Harness) {
+pub(super) async fn the_stored_size_grows_with_the_data(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
-    let empty = world.store.stored_bytes().await.expect("it reads");
+    let empty = world
+        .store
+        .stored_bytes()
+        .await
+        .expect("the store can be read");
     const EVENTS: u64 = 60;
     const EACH: usize = 64 * 1024;
     for ms in 0..EVENTS {
@@ -364,7 +392,11 @@ pub(super) async fn what_is_stored_takes_room(harness: &dyn Harness) {
         content.payload = noise.collect::<Vec<u8>>().into();
         world.accept(at(ms), large).await;
     }
-    let full = world.store.stored_bytes().await.expect("it reads");
+    let full = world
+        .store
+        .stored_bytes()
+        .await
+        .expect("the store can be read");
     match (empty, full) {
         // The size of an in-memory store is unknown.
         (None, None) => {}
@@ -372,13 +404,16 @@ pub(super) async fn what_is_stored_takes_room(harness: &dyn Harness) {
             let more = full.saturating_sub(empty);
             let stored = EVENTS * EACH as u64;
             let likely = stored / 4..4 * stored;
-            assert!(likely.contains(&more), "{empty} and then {full}");
+            assert!(
+                likely.contains(&more),
+                "the size did not grow: {empty} and then {full}"
+            );
         }
-        other => panic!("it is known or it is not: {other:?}"),
+        other => panic!("the size must be known both times or never: {other:?}"),
     }
 }
 
-pub(super) async fn lines_gather_in_letters_until_they_are_due(harness: &dyn Harness) {
+pub(super) async fn lines_are_collected_in_an_email_until_it_is_due(harness: &dyn Harness) {
     let world = World::open(harness);
     world.tell(at(0), lines(OPS, 0..2), at(30)).await;
     let both = [lines(OWNER, 0..1), lines(OPS, 2..3)].concat();
@@ -401,7 +436,7 @@ pub(super) async fn lines_gather_in_letters_until_they_are_due(harness: &dyn Har
     assert_eq!(letters[0].first_at, at(10));
 }
 
-pub(super) async fn a_claimed_letter_is_nobody_elses_for_a_while(harness: &dyn Harness) {
+pub(super) async fn a_claimed_email_is_not_claimed_again_for_a_while(harness: &dyn Harness) {
     let world = World::open(harness);
     world.tell(at(0), lines(OWNER, 0..1), at(20)).await;
     world.tell(at(0), lines(OPS, 0..1), at(10)).await;
@@ -410,7 +445,10 @@ pub(super) async fn a_claimed_letter_is_nobody_elses_for_a_while(harness: &dyn H
         world.store.claim_letters(now, at(60), longest, most)
     };
     let first = claim(at(20), 1).await.unwrap();
-    assert_eq!(first[0].recipient, OPS, "the longest due");
+    assert_eq!(
+        first[0].recipient, OPS,
+        "the email that has been due longest comes first"
+    );
     let second = claim(at(20), 9).await.unwrap();
     assert_eq!(second.len(), 1);
     assert_eq!(second[0].recipient, OWNER);
@@ -419,7 +457,7 @@ pub(super) async fn a_claimed_letter_is_nobody_elses_for_a_while(harness: &dyn H
     assert_eq!(world.claim(at(60)).await.len(), 2);
 }
 
-pub(super) async fn what_came_while_a_letter_was_sent_goes_with_the_next(harness: &dyn Harness) {
+pub(super) async fn lines_added_while_an_email_is_sent_go_to_the_next(harness: &dyn Harness) {
     let world = World::open(harness);
     world.tell(at(0), lines(OPS, 0..2), at(10)).await;
     let sending = world.claim(at(10)).await.remove(0);
@@ -428,7 +466,11 @@ pub(super) async fn what_came_while_a_letter_was_sent_goes_with_the_next(harness
         quiet_until: at(600),
     };
     assert!(world.settle(&sending, sent.clone()).await);
-    assert_eq!(world.claim(at(599)).await, [], "left alone");
+    assert_eq!(
+        world.claim(at(599)).await,
+        [],
+        "no email is sent before the quiet time has ended"
+    );
     let world = world.reopened().await;
     let next = world.claim(at(600)).await.remove(0);
     assert_eq!(next.lines, [line(2), line(3), line(4)]);
@@ -436,14 +478,17 @@ pub(super) async fn what_came_while_a_letter_was_sent_goes_with_the_next(harness
         quiet_until: at(900),
     };
     assert!(world.settle(&next, quiet).await);
-    assert!(!world.settle(&next, sent).await, "it is sent already");
+    assert!(
+        !world.settle(&next, sent).await,
+        "the email was already sent"
+    );
     // No lines were left, and the recipient still gets no email before `quiet_until`.
     world.tell(at(700), lines(OPS, 5..6), at(730)).await;
     assert_eq!(world.claim(at(899)).await, []);
     assert_eq!(world.claim(at(900)).await[0].lines, [line(5)]);
 }
 
-pub(super) async fn a_letter_is_tried_again_or_dropped(harness: &dyn Harness) {
+pub(super) async fn an_email_is_retried_or_dropped(harness: &dyn Harness) {
     let world = World::open(harness);
     world.tell(at(0), lines(OPS, 0..1), at(10)).await;
     for tries in 0..3 {
@@ -464,7 +509,7 @@ pub(super) async fn a_letter_is_tried_again_or_dropped(harness: &dyn Harness) {
     assert_eq!(world.claim(at(530)).await[0].lines, [line(7)]);
 }
 
-pub(super) async fn a_clock_that_is_put_back_keeps_nobody_in_the_dark(harness: &dyn Harness) {
+pub(super) async fn a_clock_set_back_does_not_delay_emails(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     let sent = world.send(at(DAY), "a.b").await;
@@ -498,11 +543,15 @@ pub(super) async fn a_clock_that_is_put_back_keeps_nobody_in_the_dark(harness: &
     let now = at(0);
     assert_eq!(claim(now).await, [OPS, OWNER]);
     let gather = |now| world.store.gather_failures(now, Timestamp(now.0 - 30), 9);
-    assert_eq!(gather(at(DAY - 20)).await, Ok(0), "a little ahead is fresh");
+    assert_eq!(
+        gather(at(DAY - 20)).await,
+        Ok(0),
+        "failures slightly in the future are recent"
+    );
     assert_eq!(gather(at(60)).await, Ok(1));
 }
 
-pub(super) async fn a_long_letter_counts_what_it_leaves_out(harness: &dyn Harness) {
+pub(super) async fn a_long_email_counts_its_omitted_lines(harness: &dyn Harness) {
     let world = World::open(harness);
     let most = MAX_EMAIL_LINES as u64;
     world.tell(at(0), lines(OPS, 0..most + 5), at(10)).await;

@@ -1,4 +1,7 @@
-//! Retention periods and retention runs.
+//! Retention periods and retention runs of the comparison.
+//!
+//! A run is repeated until everything has been checked, because the steps of the stores may differ. Only the total
+//! of what was removed is compared. Each step must respect its limit.
 
 use std::collections::BTreeMap;
 
@@ -18,9 +21,9 @@ impl Side<'_> {
         for _ in 0..TIDY_ROUNDS {
             loop {
                 let tidied = self.store.tidy(now, retention.clone()).await;
-                let tidied: RetentionStepResult = tidied.expect("it tidies");
+                let tidied: RetentionStepResult = tidied.expect("the retention step succeeds");
                 let acted_on = tidied.events + tidied.payloads;
-                assert!(acted_on <= retention.step, "a step too far");
+                assert!(acted_on <= retention.step, "the step exceeded its limit");
                 removed += tidied.events;
                 payloads += tidied.payloads;
                 if !tidied.more {

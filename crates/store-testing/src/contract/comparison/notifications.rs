@@ -1,4 +1,7 @@
 //! Operations on notifications and emails.
+//!
+//! [`NotificationOperation`] covers gathering of failures, dispatching of notifications, and claiming and settling
+//! of emails. Both stores must return the same notifications and the same emails with the same lines.
 
 use posthaste_core::time::{Span, Timestamp};
 use serde_json::Value;
@@ -118,9 +121,9 @@ impl Side<'_> {
         recipients: &[u64],
         due_at: Timestamp,
     ) -> String {
-        let told = self.store.told().await.expect("it reads");
+        let told = self.store.told().await.expect("the store can be read");
         let notices = self.store.notices(told, ENOUGH).await;
-        let notices = notices.expect("it reads");
+        let notices = notices.expect("the store can be read");
         let up_to = notices.get(notices.len() / 2).map_or(told, |it| it.number);
         let lines = recipients.iter().enumerate().map(|(place, recipient)| {
             let line = EmailLine {

@@ -1,4 +1,7 @@
 //! Sweeps: waiting deliveries of a disabled or deleted endpoint are failed.
+//!
+//! A sweep works in steps of a limited size and reports whether more is left. Deliveries in flight, which the
+//! caller names, are spared. The stored reason tells whether the endpoint was disabled or deleted.
 
 use std::sync::Arc;
 
@@ -7,12 +10,10 @@ use posthaste_core::delivery::{DeadReason, Status};
 use posthaste_core::id::DeliveryId;
 
 use super::Harness;
-use super::given::{World, at, endpoint, event, set};
+use super::fixture::{World, at, endpoint, event, set};
 use posthaste_store::{DeliveryFilter, StoredStatus};
 
-pub(super) async fn a_sweep_ends_a_piece_at_a_time_and_spares_what_is_in_flight(
-    harness: &dyn Harness,
-) {
+pub(super) async fn a_sweep_works_in_steps_and_spares_deliveries_in_flight(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let made = world.add(endpoint(1, "acme", &["swept"])).await;
     let other = world.add(endpoint(2, "acme", &["spared"])).await;
@@ -44,7 +45,7 @@ pub(super) async fn a_sweep_ends_a_piece_at_a_time_and_spares_what_is_in_flight(
         if !swept.more {
             break;
         }
-        assert!(step < 9, "it never ends");
+        assert!(step < 9, "the sweep does not end");
     }
     assert_eq!(ended, 7);
     let failed = DeliveryFilter {
@@ -58,15 +59,31 @@ pub(super) async fn a_sweep_ends_a_piece_at_a_time_and_spares_what_is_in_flight(
     }
     assert_eq!(
         (
-            world.store.pending(made).await.expect("a count"),
-            world.store.pending(other).await.expect("a count")
+            world
+                .store
+                .pending(made)
+                .await
+                .expect("the count can be read"),
+            world
+                .store
+                .pending(other)
+                .await
+                .expect("the count can be read")
         ),
         (2, 1)
     );
-    assert_eq!(world.store.counts().await.expect("counts").dead_letters, 7);
+    assert_eq!(
+        world
+            .store
+            .counts()
+            .await
+            .expect("the counts can be read")
+            .dead_letters,
+        7
+    );
 }
 
-pub(super) async fn a_sweep_says_why(harness: &dyn Harness) {
+pub(super) async fn a_sweep_stores_its_reason(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     for reason in [DeadReason::EndpointDisabled, DeadReason::EndpointDeleted] {

@@ -1,9 +1,12 @@
 //! Sessions.
+//!
+//! A session is found by its hash until it expires or is ended. It ends with its key and with its tenant. Sessions
+//! are unique, are listed by holder, and are removed in small steps after they have expired.
 
 use posthaste_core::id::{KeyId, PassId};
 
 use super::Harness;
-use super::given::{DAY, HOUR, World, all, at, id, key};
+use super::fixture::{DAY, HOUR, World, all, at, id, key};
 use posthaste_store::{CreateResult, KeyHash, Pass, SessionIdentity};
 
 /// Returns a session that is valid for one hour.
@@ -25,7 +28,7 @@ fn tenants(name: &str) -> SessionIdentity {
     SessionIdentity::Tenant(id(name))
 }
 
-pub(super) async fn a_pass_is_found_by_its_hash_until_it_ends(harness: &dyn Harness) {
+pub(super) async fn a_session_is_found_by_its_hash_until_it_ends(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let store = &world.store;
     for made in [
@@ -39,18 +42,37 @@ pub(super) async fn a_pass_is_found_by_its_hash_until_it_ends(harness: &dyn Harn
     }
     assert_eq!(store.pass(at(0), hash(4)).await, Ok(None));
     let last = store.pass(at(HOUR - 1), hash(1)).await;
-    assert!(last.is_ok_and(|pass| pass.is_some()), "it still lets in");
+    assert!(
+        last.is_ok_and(|pass| pass.is_some()),
+        "the session is still valid"
+    );
     assert_eq!(store.pass(at(HOUR), hash(1)).await, Ok(None));
     let end = |tenant: Option<&str>, number: u8, now| {
         store.end_pass(at(now), tenant.map(id), pass(number, tenants("acme")).id)
     };
-    assert_eq!(end(Some("acme"), 1, HOUR).await, Ok(false), "it is over");
-    assert_eq!(end(Some("acme"), 2, 1).await, Ok(false), "it is a key's");
-    assert_eq!(end(Some("other"), 1, 1).await, Ok(false), "it is acme's");
+    assert_eq!(
+        end(Some("acme"), 1, HOUR).await,
+        Ok(false),
+        "the session has expired"
+    );
+    assert_eq!(
+        end(Some("acme"), 2, 1).await,
+        Ok(false),
+        "the session belongs to a key"
+    );
+    assert_eq!(
+        end(Some("other"), 1, 1).await,
+        Ok(false),
+        "the session belongs to acme"
+    );
     assert_eq!(end(Some("acme"), 1, 1).await, Ok(true));
     assert_eq!(end(Some("acme"), 1, 1).await, Ok(false));
     assert_eq!(end(None, 2, 1).await, Ok(true));
-    assert_eq!(end(None, 3, 1).await, Ok(true), "whose it is was not said");
+    assert_eq!(
+        end(None, 3, 1).await,
+        Ok(true),
+        "the holder need not be given"
+    );
     for number in 1..=3 {
         assert_eq!(store.pass(at(1), hash(number)).await, Ok(None));
     }
@@ -61,7 +83,7 @@ pub(super) async fn a_pass_is_found_by_its_hash_until_it_ends(harness: &dyn Harn
     assert_eq!(found, Ok(Some(pass(3, tenants("acme")))));
 }
 
-pub(super) async fn passes_need_their_tenant_and_are_unique(harness: &dyn Harness) {
+pub(super) async fn sessions_need_their_tenant_and_are_unique(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let create = |pass| world.store.create_pass(at(0), pass);
     assert_eq!(
@@ -84,7 +106,7 @@ pub(super) async fn passes_need_their_tenant_and_are_unique(harness: &dyn Harnes
     assert_eq!(create(same_hash).await, Ok(CreateResult::Taken));
 }
 
-pub(super) async fn passes_are_listed_by_whose_they_are(harness: &dyn Harness) {
+pub(super) async fn sessions_are_listed_by_holder(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_tenant("other").await;
     for number in 1..=6 {
@@ -110,12 +132,12 @@ pub(super) async fn passes_are_listed_by_whose_they_are(harness: &dyn Harness) {
         for limit in 1..=5 {
             let found = all(limit, |page| world.store.passes(at(now), id(tenant), page));
             let numbers: Vec<u128> = found.await.iter().map(|pass| pass.id.0 >> 64).collect();
-            assert_eq!(numbers, expected, "passes of {tenant}, pages of {limit}");
+            assert_eq!(numbers, expected, "sessions of {tenant}, pages of {limit}");
         }
     }
 }
 
-pub(super) async fn passes_end_with_their_key_and_their_tenant(harness: &dyn Harness) {
+pub(super) async fn sessions_end_with_their_key_and_their_tenant(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_tenant("other").await;
     let store = &world.store;
@@ -144,7 +166,7 @@ pub(super) async fn passes_end_with_their_key_and_their_tenant(harness: &dyn Har
         left
     };
     let revoked = store.revoke_key(at(1), None, KeyId(1)).await;
-    assert_eq!(revoked, Ok(false), "it is acme's");
+    assert_eq!(revoked, Ok(false), "the session belongs to acme");
     assert_eq!(left().await, [1, 2, 3, 4, 5, 6]);
     let revoked = store.revoke_key(at(1), Some(id("acme")), KeyId(1)).await;
     assert_eq!(revoked, Ok(true));
@@ -160,7 +182,7 @@ pub(super) async fn passes_end_with_their_key_and_their_tenant(harness: &dyn Har
     assert_eq!(found, []);
 }
 
-pub(super) async fn passes_that_are_over_are_removed_in_small_steps(harness: &dyn Harness) {
+pub(super) async fn expired_sessions_are_removed_in_small_steps(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     for number in 1..=7 {
         let mut made = pass(number, tenants("acme"));
@@ -170,7 +192,7 @@ pub(super) async fn passes_that_are_over_are_removed_in_small_steps(harness: &dy
         world.store.create_pass(at(0), made).await.unwrap();
     }
     let before = world.tidy_step(at(HOUR - 1), DAY, 2).await;
-    assert!(!before.more, "nothing is over yet");
+    assert!(!before.more, "no session has expired yet");
     // Five are expired: two full steps and one partial.
     let mut more = Vec::new();
     for _ in 0..3 {

@@ -1,16 +1,19 @@
 //! Retention: finished data is removed after its period; unfinished data is never removed.
+//!
+//! An event is removed with all its rows when all its deliveries ended long enough ago. Runs work in small steps
+//! that start over at the end. A removed event frees its idempotency key, and expired replays are removed too.
 
 use posthaste_core::delivery::Status;
 use posthaste_core::time::Span;
 
 use super::Harness;
-use super::given::{DAY, World, all, at, event, id, keyed, tenant};
-use super::replaying;
+use super::fixture::{DAY, World, all, at, event, id, keyed, tenant};
+use super::replays;
 use posthaste_store::{DeliveryFilter, EventFilter, Limits, Tenant, Written};
 
 const EVER: u64 = 1_000 * DAY;
 
-pub(super) async fn what_is_unfinished_stays(harness: &dyn Harness) {
+pub(super) async fn unfinished_data_is_kept(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     let pending = world.send(at(0), "a.b").await;
@@ -28,13 +31,25 @@ pub(super) async fn what_is_unfinished_stays(harness: &dyn Harness) {
         assert!(!world.status(sent).await.is_terminal());
     }
     assert_eq!(world.status(half.deliveries[0].id).await, Status::Succeeded);
-    assert_eq!(world.store.counts().await.expect("counts").pending, 4);
+    assert_eq!(
+        world
+            .store
+            .counts()
+            .await
+            .expect("the counts can be read")
+            .pending,
+        4
+    );
     world.succeed(half.deliveries[1].id, at(EVER)).await;
-    assert_eq!(world.tidy(at(EVER), DAY).await, 0, "it has only just ended");
+    assert_eq!(
+        world.tidy(at(EVER), DAY).await,
+        0,
+        "the delivery ended too recently"
+    );
     assert_eq!(world.tidy(at(EVER + DAY + 1_000), DAY).await, 1);
 }
 
-pub(super) async fn what_ended_long_ago_goes_with_all_its_rows(harness: &dyn Harness) {
+pub(super) async fn expired_events_are_removed_with_all_their_rows(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     let first = world.accept(at(0), event("acme", "a.b")).await;
@@ -58,7 +73,15 @@ pub(super) async fn what_ended_long_ago_goes_with_all_its_rows(harness: &dyn Har
     );
     let left = second.deliveries[0].id;
     assert_eq!(world.listed(DeliveryFilter::default()).await, [left]);
-    assert_eq!(world.store.counts().await.expect("counts").dead_letters, 0);
+    assert_eq!(
+        world
+            .store
+            .counts()
+            .await
+            .expect("the counts can be read")
+            .dead_letters,
+        0
+    );
     let gone = world.store.retry(at(3 * DAY), id("acme"), sent).await;
     assert_eq!(gone, Ok(posthaste_store::RetryResult::NoSuchDelivery));
     // An event without deliveries ended when it was accepted.
@@ -74,7 +97,7 @@ pub(super) async fn what_ended_long_ago_goes_with_all_its_rows(harness: &dyn Har
     assert_eq!(world.event_ids("acme", EventFilter::default()).await, []);
 }
 
-pub(super) async fn a_tenant_may_keep_longer_or_shorter(harness: &dyn Harness) {
+pub(super) async fn a_tenant_can_have_its_own_retention(harness: &dyn Harness) {
     let world = World::open(harness);
     for (name, days) in [("short", Some(1)), ("usual", None), ("long", Some(30))] {
         let made = Tenant {
@@ -97,7 +120,7 @@ pub(super) async fn a_tenant_may_keep_longer_or_shorter(harness: &dyn Harness) {
     assert_eq!(left, [0, 1, 1, 0, 0, 1, 0, 0, 0]);
 }
 
-pub(super) async fn a_removed_event_frees_its_key(harness: &dyn Harness) {
+pub(super) async fn a_removed_event_frees_its_idempotency_key(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let old = world.accept(at(0), keyed("acme", "k", "content")).await;
     assert_eq!(world.tidy(at(2 * DAY), DAY).await, 1);
@@ -108,7 +131,7 @@ pub(super) async fn a_removed_event_frees_its_key(harness: &dyn Harness) {
     assert!(fresh[0].event.id > old.id);
 }
 
-pub(super) async fn steps_go_round(harness: &dyn Harness) {
+pub(super) async fn retention_steps_start_over_at_the_end(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     let mut sent = Vec::new();
@@ -121,7 +144,7 @@ pub(super) async fn steps_go_round(harness: &dyn Harness) {
     let mut removed = 0;
     for _ in 0..20 {
         let tidied = world.tidy_step(at(2 * DAY), DAY, 3).await;
-        assert!(tidied.events <= 3, "a step is small");
+        assert!(tidied.events <= 3, "a step removes at most its limit");
         removed += tidied.events;
     }
     assert_eq!(removed, 8);
@@ -132,20 +155,20 @@ pub(super) async fn steps_go_round(harness: &dyn Harness) {
     assert_eq!(world.tidy(at(4 * DAY), DAY).await, 2);
 }
 
-pub(super) async fn replays_that_ended_long_ago_go(harness: &dyn Harness) {
+pub(super) async fn expired_replays_are_removed(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
-    let done = replaying::failed(&world, at(0)).await;
+    let done = replays::failed(&world, at(0)).await;
     let step = world.store.step_replay(at(DAY), done.id, 1).await;
     assert_eq!(
         step.unwrap().unwrap().replay.status,
         posthaste_store::ReplayStatus::Done
     );
-    let cancelled = replaying::failed(&world, at(0)).await;
+    let cancelled = replays::failed(&world, at(0)).await;
     let cancel = world
         .store
         .cancel_replay(at(2 * DAY), id("acme"), cancelled.id);
     assert!(cancel.await.unwrap().is_some());
-    let running = replaying::failed(&world, at(0)).await;
+    let running = replays::failed(&world, at(0)).await;
     let mut left = Vec::new();
     for now in [DAY + DAY - 1_000, 2 * DAY + 1_000, EVER] {
         world.tidy(at(now), DAY).await;
@@ -162,7 +185,7 @@ pub(super) async fn replays_that_ended_long_ago_go(harness: &dyn Harness) {
     );
     let world = world.reopened().await;
     assert!(
-        replaying::failed(&world, at(0)).await.id > running.id,
-        "ids are not used again"
+        replays::failed(&world, at(0)).await.id > running.id,
+        "ids are not reused"
     );
 }

@@ -1,4 +1,7 @@
 //! Recording results: each exactly once.
+//!
+//! A record is applied only if the delivery has not changed since; otherwise it is superseded and changes nothing.
+//! The cases check attempts of all rounds, stored health, automatic disabling, notifications and cancellations.
 
 use posthaste_core::classify::{FailureKind, Fault, HttpStatus, Outcome};
 use posthaste_core::delivery::{Delivery, Status, Trigger};
@@ -8,10 +11,10 @@ use posthaste_core::lane::{DisableCause, Health, Standing, TripReason};
 use posthaste_core::time::Span;
 
 use super::Harness;
-use super::given::{HOUR, World, answered, at, attempt, detail, id};
+use super::fixture::{HOUR, World, answered, at, attempt, detail, id};
 use posthaste_store::{AttemptDetail, AttemptEntry, DisabledReason, Scope, Written};
 
-pub(super) async fn an_attempt_is_kept_with_its_detail(harness: &dyn Harness) {
+pub(super) async fn an_attempt_is_stored_with_its_detail(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     let sent = world.send(at(1), "a.b").await;
@@ -57,10 +60,14 @@ pub(super) async fn attempts_of_all_rounds_stay_in_order(harness: &dyn Harness) 
     let numbers: Vec<u32> = expected.iter().map(|entry| entry.number).collect();
     assert_eq!(numbers, [1, 2, 3, 4, 5, 6]);
     assert_eq!(expected[3].trigger, Trigger::Manual);
-    assert_eq!(world.find(neighbour).await.1, [], "the neighbour made none");
+    assert_eq!(
+        world.find(neighbour).await.1,
+        [],
+        "the other delivery has no attempts"
+    );
 }
 
-pub(super) async fn everything_known_of_a_delivery_comes_back(harness: &dyn Harness) {
+pub(super) async fn a_delivery_is_read_back_completely(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     // A failure kind with its own attempt limit leaves state in the delivery; so do two of them.
@@ -88,7 +95,7 @@ pub(super) async fn everything_known_of_a_delivery_comes_back(harness: &dyn Harn
 async fn assert_superseded(world: &World<'_>, stale: &AttemptRecord, sent: DeliveryId) {
     let before = world.find(sent).await;
     let endpoint = world.store.endpoint(stale.delivery.facts().endpoint).await;
-    let counts = world.store.counts().await.expect("counts");
+    let counts = world.store.counts().await.expect("the counts can be read");
     let loud = AttemptRecord {
         health: Some(Health {
             revision: 1_000,
@@ -103,10 +110,13 @@ async fn assert_superseded(world: &World<'_>, stale: &AttemptRecord, sent: Deliv
     let after = world.store.endpoint(stale.delivery.facts().endpoint).await;
     assert_eq!(after, endpoint);
     assert_eq!(world.store.notices(0, 9).await, Ok(Vec::new()));
-    assert_eq!(world.store.counts().await.expect("counts"), counts);
+    assert_eq!(
+        world.store.counts().await.expect("the counts can be read"),
+        counts
+    );
 }
 
-pub(super) async fn what_is_stale_changes_nothing(harness: &dyn Harness) {
+pub(super) async fn a_stale_record_changes_nothing(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     let sent = world.send(at(1), "a.b").await;
@@ -123,7 +133,7 @@ pub(super) async fn what_is_stale_changes_nothing(harness: &dyn Harness) {
     assert_superseded(&world, &first, sent).await;
 }
 
-pub(super) async fn what_has_ended_stays_ended(harness: &dyn Harness) {
+pub(super) async fn an_ended_delivery_stays_ended(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     world.add_endpoint(1).await;
     for code in [200, 400] {
@@ -158,7 +168,9 @@ pub(super) async fn older_health_does_not_replace_newer(harness: &dyn Harness) {
     }
 }
 
-pub(super) async fn a_disabling_says_why_and_does_not_undo_a_deletion(harness: &dyn Harness) {
+pub(super) async fn a_disable_stores_its_reason_and_does_not_undo_a_deletion(
+    harness: &dyn Harness,
+) {
     let world = World::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let first = world.send(at(1), "a.b").await;
@@ -186,7 +198,7 @@ pub(super) async fn a_disabling_says_why_and_does_not_undo_a_deletion(harness: &
     assert_eq!(world.status(second).await, Status::Failed);
 }
 
-pub(super) async fn news_become_notices_in_order(harness: &dyn Harness) {
+pub(super) async fn news_become_notifications_in_order(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let news = [
@@ -218,7 +230,7 @@ pub(super) async fn news_become_notices_in_order(harness: &dyn Harness) {
     assert_eq!(world.store.notices(0, 9).await, Ok(notices));
 }
 
-pub(super) async fn what_waits_can_be_cancelled_once(harness: &dyn Harness) {
+pub(super) async fn a_waiting_delivery_can_be_cancelled_once(harness: &dyn Harness) {
     let world = World::with_acme(harness).await;
     let made = world.add_endpoint(1).await;
     let waiting = world.send(at(1), "a.b").await;
@@ -243,7 +255,7 @@ pub(super) async fn what_waits_can_be_cancelled_once(harness: &dyn Harness) {
     let sent = world.send(at(7), "a.b").await;
     let settled = attempt(&world.delivery(sent).await, at(8), answered(200));
     let record = posthaste_core::dispatcher::Record::Attempt(Box::new(settled));
-    let written = super::given::record(&*world.store, at(8), record, AttemptDetail::default());
+    let written = super::fixture::record(&*world.store, at(8), record, AttemptDetail::default());
     assert_eq!(written.await, Ok(Written::Applied));
     assert_eq!(world.find(sent).await.1[0].detail, None);
 }
