@@ -9,8 +9,8 @@
 //! - It appends the search domains of the machine's network to a name that does not exist. So the name is
 //!   passed with a trailing dot, which prevents this. glibc then does not read `/etc/hosts` either.
 //! - It blocks a thread until it is done, long after the request has timed out. So at most [`MAX_LOOKUPS`] run
-//!   at once, and the [lookup scheduler](crate::lookup_scheduler) prevents a zone with unresponsive servers from blocking
-//!   the others.
+//!   at once, and the [lookup scheduler](crate::lookup_scheduler) prevents a zone with unresponsive servers from
+//!   blocking the others.
 //! - It sends a new query for every call. So callers that ask for a name that is being looked up share that
 //!   lookup, each with its own time limit. A lookup that has run for longer than [`MAX_SHARED_TIME`] is not
 //!   shared, because it is more likely stuck than about to return.

@@ -22,6 +22,7 @@ mod keys;
 mod large_data;
 mod lists;
 mod manual_retries;
+mod missed_events;
 mod notifications;
 mod owner_lookup;
 mod quotas;
@@ -170,12 +171,14 @@ macro_rules! every_case {
                 a_delivery_that_fails_again_is_not_replayed_twice
                 deliveries_retried_meanwhile_are_skipped
                 failures_after_the_start_are_not_replayed
-                missed_events_are_sent
-                a_test_event_of_another_endpoint_is_not_missed
                 disabled_and_deleted_endpoints_are_skipped
                 a_replay_survives_a_restart
                 a_cancelled_replay_stops
                 replays_belong_to_their_tenant
+            }
+            missed_events {
+                missed_events_are_sent
+                a_test_event_of_another_endpoint_is_not_missed
             }
             notifications {
                 failures_become_one_notification_per_endpoint

@@ -1,8 +1,7 @@
 //! Random operations on a store.
 //!
-//! [`Script`] draws one [`Operation`] after the other from a seed, at times that mostly increase. It uses few
-//! tenants, endpoints and keys, so that operations meet often, and also names objects that do not exist. Operations
-//! contain names instead of ids and can be applied to any store.
+//! [`Script`] draws one [`Operation`] after the other from a seed, at times that mostly increase, on few tenants,
+//! endpoints and keys. Operations contain names instead of ids and can be applied to any store.
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::classify::FailureKind;
