@@ -86,6 +86,14 @@ impl Answer {
         }
     }
 
+    /// This status, with this text as the body.
+    pub fn text(status: u16, text: &str) -> Answer {
+        Answer {
+            body: Bytes::copy_from_slice(text.as_bytes()),
+            ..Answer::status(status)
+        }
+    }
+
     /// No response. The request waits until the sender gives up.
     pub fn hang() -> Answer {
         Answer::status(200).after(Duration::MAX)
@@ -104,6 +112,7 @@ struct Shared {
     ledger: Mutex<Vec<Arrival>>,
     arrived: watch::Sender<usize>,
     behaviour: Mutex<Arc<Behaviour>>,
+    held: watch::Sender<bool>,
 }
 
 /// The receiver. It answers on a background runtime.
@@ -122,6 +131,7 @@ impl Receiver {
             ledger: Mutex::default(),
             arrived: watch::Sender::new(0),
             behaviour: Mutex::new(Arc::new(Box::new(behaviour))),
+            held: watch::Sender::new(false),
         });
         background::spawn(accept(listener, shared.clone()));
         Receiver { address, shared }
@@ -145,6 +155,16 @@ impl Receiver {
     /// Changes the behaviour for all later requests.
     pub fn behave(&self, behaviour: impl Fn(&Arrival) -> Answer + Send + Sync + 'static) {
         *self.shared.behaviour.lock().unwrap() = Arc::new(Box::new(behaviour));
+    }
+
+    /// Holds all responses from now on, until [`Receiver::release`].
+    pub fn hold(&self) {
+        self.shared.held.send_replace(true);
+    }
+
+    /// Sends the held responses and all later ones.
+    pub fn release(&self) {
+        self.shared.held.send_replace(false);
     }
 
     /// All requests that have arrived.
@@ -261,6 +281,8 @@ async fn receive(
     if !answer.after.is_zero() {
         sleep(answer.after).await;
     }
+    let mut held = shared.held.subscribe();
+    let _ = held.wait_for(|held| !held).await;
     // Before the answer is written: a sender that has the answer may start its next request.
     drop(visit);
     let mut response = Response::new(Full::new(answer.body));

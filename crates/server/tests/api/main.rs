@@ -14,6 +14,7 @@ mod dashboard;
 mod dependencies;
 mod directory;
 mod events;
+mod fixture;
 mod isolation;
 mod tidy;
 

@@ -1,7 +1,6 @@
 //! Sends random request bodies to the API. Each answer must be in the OpenAPI document, with its status and schema.
 
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-use super::kit::{ADMIN, World};
+use crate::fixture::{ADMIN, TestServer};
 
 /// Timeout of a request. Longer than any request that does not hang.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -35,7 +34,7 @@ const BODY_ROUTES: &[(&str, &str)] = &[
 /// One server for all cases, so that a case also meets the state that earlier cases left.
 struct Stage {
     runtime: Runtime,
-    world: World,
+    server: TestServer,
     endpoint: String,
 }
 
@@ -44,14 +43,16 @@ fn stage() -> &'static Stage {
     STAGE.get_or_init(|| {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime");
-        let (world, endpoint) = runtime.block_on(async {
-            let world = World::quiet().await;
-            let endpoint = world.endpoint(json!({"url": "https://example.com/"})).await;
-            (world, endpoint)
+        let (server, endpoint) = runtime.block_on(async {
+            let server = TestServer::without_engine().await;
+            let endpoint = server
+                .endpoint(json!({"url": "https://example.com/"}))
+                .await;
+            (server, endpoint)
         });
         Stage {
             runtime,
-            world,
+            server,
             endpoint,
         }
     })
@@ -61,7 +62,7 @@ fn stage() -> &'static Stage {
 fn say(taker: usize, headers: &[(&str, &str)], body: &[u8]) -> u16 {
     let stage = stage();
     // The clock advances, so that the rate limit does not refuse the requests.
-    stage.world.wall_ms.fetch_add(1_000, Ordering::SeqCst);
+    stage.server.pass_ms(1_000);
     let (verb, path) = BODY_ROUTES[taker];
     let path = path.replace("{}", &stage.endpoint);
     let mut request = Request::builder()
@@ -74,7 +75,7 @@ fn say(taker: usize, headers: &[(&str, &str)], body: &[u8]) -> u16 {
     let request = request.body(Body::from(body.to_vec())).expect("a request");
     let answer = stage
         .runtime
-        .block_on(async { timeout(PATIENCE, stage.world.request(request)).await });
+        .block_on(async { timeout(PATIENCE, stage.server.send(request)).await });
     let answer = answer.unwrap_or_else(|_| panic!("{verb} {path} hangs"));
     let status = answer.status.as_u16();
     assert!(status < 500, "{verb} {path} answered {status}: {answer:?}");

@@ -4,5 +4,4 @@
 
 mod bodies;
 mod headers;
-use crate::events::kit;
 use crate::support;

@@ -6,18 +6,18 @@ use posthaste_core::time::Timestamp;
 use posthaste_store::{Alert, Scope};
 use serde_json::json;
 
-use super::kit::World;
+use crate::fixture::TestServer;
 
 #[tokio::test]
 async fn alerts_stand_at_the_top_and_on_a_page_of_their_own() {
-    let world = World::new().await;
-    let key = world.tenant("other").await;
-    let id = world
+    let server = TestServer::start().await;
+    let key = server.tenant("other").await;
+    let id = server
         .endpoint(json!({"url": "http://127.0.0.1:9999/"}))
         .await;
-    let quiet = world.page("/dashboard/alerts").await;
+    let quiet = server.page("/dashboard/alerts").await;
     quiet.says("Nothing is wrong that fits.");
-    assert_eq!(world.page("/dashboard").await.section("alerts"), "");
+    assert_eq!(server.page("/dashboard").await.section("alerts"), "");
     let raise = async |number: u128, name, scope| {
         let alert = Alert {
             id: AlertId(number),
@@ -29,41 +29,41 @@ async fn alerts_stand_at_the_top_and_on_a_page_of_their_own() {
             resolved_at: None,
             detail: json!({"value": 0.25, "threshold": 0.1, "window": "1h"}),
         };
-        let raised = world.app.store.raise_alert(alert.raised_at, alert).await;
+        let raised = server.app.store.raise_alert(alert.raised_at, alert).await;
         assert!(raised.is_ok(), "{raised:?}");
     };
     raise(1, AlertName::RetryRatio, Scope::Everything).await;
     let endpoint = Scope::Endpoint(id.parse().expect("an id"));
     raise(2, AlertName::BreakerTripped, endpoint).await;
     raise(3, AlertName::StoreSlow, Scope::Everything).await;
-    let over = world
+    let over = server
         .app
         .store
         .resolve_alert(Timestamp(1_700_000_001_000), AlertId(3));
     assert!(over.await.is_ok_and(|over| over.is_some()));
     for path in ["/dashboard", "/dashboard/alerts"] {
-        let page = world.page(path).await;
+        let page = server.page(path).await;
         page.says("25 % of the attempts")
             .says("breaker tripped")
             .says("acme");
     }
-    let page = world.page("/dashboard/alerts").await;
+    let page = server.page("/dashboard/alerts").await;
     assert!(page.section("resolved").contains("store slow"));
     assert!(!page.section("open").contains("store slow"));
-    let some = world
+    let some = server
         .page("/dashboard/alerts?name=retry_ratio&tenant=acme")
         .await;
     some.assert_no_text("left alone");
     // A tenant sees its own alerts only.
     for path in ["/dashboard/t/acme", "/dashboard/t/acme/alerts"] {
-        let page = world.page(path).await;
+        let page = server.page(path).await;
         page.says("left alone")
             .assert_no_text("of the attempts within");
     }
-    let theirs = world.page_as(&key, "/dashboard/t/other/alerts").await;
+    let theirs = server.page_as(&key, "/dashboard/t/other/alerts").await;
     theirs.assert_no_text("left alone");
-    assert_eq!(world.page_as(&key, "/dashboard/alerts").await.status, 404);
-    let wrong = world.page("/dashboard/alerts?since=soon").await;
+    assert_eq!(server.page_as(&key, "/dashboard/alerts").await.status, 404);
+    let wrong = server.page("/dashboard/alerts?since=soon").await;
     assert_eq!(wrong.status, 422);
     assert!(!wrong.wrong("since").is_empty());
 }

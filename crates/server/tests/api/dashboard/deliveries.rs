@@ -1,31 +1,33 @@
 //! The pages for the delivery list and for one delivery.
 
+use posthaste_testbed::{Answer, Receiver};
 use serde_json::{Value, json};
 
-use super::kit::{Receiver, World};
+use crate::fixture::TestServer;
 
 pub(crate) const HERE: &str = "/dashboard/t/acme";
 /// Text in a payload or a response that must never become markup.
 const HOSTILE: &str = "<script>alert('x')</script>";
 
 /// Creates an endpoint whose deliveries fail for good after `max_attempts` attempts, one hour apart.
-pub(crate) async fn endpoint(world: &World, receiver: &Receiver, max_attempts: u32) -> String {
+pub(crate) async fn endpoint(
+    server: &TestServer,
+    receiver: &Receiver,
+    max_attempts: u32,
+) -> String {
     let policy = json!({
         "backoff": {"kind": "fixed", "interval": "1h"}, "jitter": {"kind": "none"},
         "max_attempts": max_attempts, "give_up_after": "1d",
     });
     let endpoint = json!({"url": receiver.url(), "retry_policy": policy});
-    world.endpoint(endpoint).await
+    server.endpoint(endpoint).await
 }
 
 /// Sends an event that goes to one endpoint. Returns its delivery once it has this status.
-pub(crate) async fn deliver(world: &World, event: Value, status: &str) -> String {
-    let ids = world.event(&event).await;
-    let [id] = ids.as_slice() else {
-        panic!("one delivery, not {ids:?}");
-    };
-    world.until(id, status).await;
-    id.clone()
+pub(crate) async fn deliver(server: &TestServer, event: Value, status: &str) -> String {
+    let id = server.deliver(event).await;
+    server.until_status(&id, status).await;
+    id
 }
 
 fn invoice() -> Value {
@@ -34,11 +36,11 @@ fn invoice() -> Value {
 
 #[tokio::test]
 async fn each_line_says_what_happens_next() {
-    let world = World::new().await;
-    let receiver = Receiver::answering(503, "busy").await;
-    let endpoint = endpoint(&world, &receiver, 3).await;
-    let id = deliver(&world, invoice(), "retrying").await;
-    let list = world.page(&format!("{HERE}/deliveries")).await;
+    let server = TestServer::start().await;
+    let receiver = Receiver::start(|_| Answer::text(503, "busy")).await;
+    let endpoint = endpoint(&server, &receiver, 3).await;
+    let id = deliver(&server, invoice(), "retrying").await;
+    let list = server.page(&format!("{HERE}/deliveries")).await;
     assert_eq!(list.status, 200);
     let line = list.section("deliveries");
     for words in [
@@ -54,11 +56,11 @@ async fn each_line_says_what_happens_next() {
     let to = format!("{HERE}/endpoints/{endpoint}");
     assert_eq!(list.link(&receiver.url()), to);
     let paused = format!("/v1/tenants/acme/endpoints/{endpoint}/pause");
-    world.post(&paused, &json!({})).await.ok(200);
-    let list = world.page(&format!("{HERE}/deliveries?status=held")).await;
+    server.post(&paused, &json!({})).await.ok(200);
+    let list = server.page(&format!("{HERE}/deliveries?status=held")).await;
     list.says("held: the endpoint is paused");
     assert_eq!(list.field("status"), "held");
-    let none = world
+    let none = server
         .page(&format!("{HERE}/deliveries?status=failed"))
         .await;
     none.says("No delivery matches.");
@@ -66,13 +68,18 @@ async fn each_line_says_what_happens_next() {
 
 #[tokio::test]
 async fn what_is_wrong_is_told_beside_its_field_and_the_rest_counts() {
-    let world = World::new().await;
-    let receiver = Receiver::answering(500, "").await;
-    endpoint(&world, &receiver, 1).await;
-    let id = deliver(&world, invoice(), "failed").await;
-    let other = deliver(&world, json!({"type": "user.left", "payload": 1}), "failed").await;
+    let server = TestServer::start().await;
+    let receiver = Receiver::start(|_| Answer::status(500)).await;
+    endpoint(&server, &receiver, 1).await;
+    let id = deliver(&server, invoice(), "failed").await;
+    let other = deliver(
+        &server,
+        json!({"type": "user.left", "payload": 1}),
+        "failed",
+    )
+    .await;
     let query = "event_type=invoice.paid&since=yesterday&id=dlv_1&status=%3Cb%3E&until=";
-    let list = world.page(&format!("{HERE}/deliveries?{query}")).await;
+    let list = server.page(&format!("{HERE}/deliveries?{query}")).await;
     assert_eq!(list.status, 200);
     assert!(list.wrong("since").contains("must be a time"));
     assert!(list.wrong("id").contains("must be an id"));
@@ -90,7 +97,7 @@ async fn what_is_wrong_is_told_beside_its_field_and_the_rest_counts() {
     // The URL contains all filters, so that a user can share it.
     let beginning = &other[.."dlv_".len() + 8];
     let query = format!("status=failed&error_kind=http&since=2h&id={beginning}");
-    let list = world.page(&format!("{HERE}/deliveries?{query}")).await;
+    let list = server.page(&format!("{HERE}/deliveries?{query}")).await;
     list.says(&other).says("given up: no attempt left");
     assert_eq!(list.field("since"), "2h");
     assert_eq!(list.field("error_kind"), "http");
@@ -98,26 +105,26 @@ async fn what_is_wrong_is_told_beside_its_field_and_the_rest_counts() {
 
 #[tokio::test]
 async fn a_long_list_has_pages_that_keep_the_filters() {
-    let world = World::new().await;
-    let receiver = Receiver::answering(200, "").await;
-    let endpoint = endpoint(&world, &receiver, 1).await;
+    let server = TestServer::start().await;
+    let receiver = Receiver::healthy().await;
+    let endpoint = endpoint(&server, &receiver, 1).await;
     let pause = format!("/v1/tenants/acme/endpoints/{endpoint}/pause");
-    world.post(&pause, &json!({})).await.ok(200);
+    server.post(&pause, &json!({})).await.ok(200);
     let mut ids = Vec::new();
     for _ in 0..51 {
-        ids.extend(world.event(&invoice()).await);
+        ids.push(server.deliver(invoice()).await);
     }
-    let first = world.page(&format!("{HERE}/deliveries?status=held")).await;
+    let first = server.page(&format!("{HERE}/deliveries?status=held")).await;
     first.says(&ids[50]).says(&ids[1]).assert_no_text(&ids[0]);
     let older = first.link("Older");
     assert!(older.contains("status=held&cursor="), "{older}");
-    let second = world.page(&older).await;
+    let second = server.page(&older).await;
     second.says(&ids[0]).assert_no_text(&ids[1]);
     assert_eq!(
         second.link("Newest"),
         format!("{HERE}/deliveries?status=held")
     );
-    let lost = world
+    let lost = server
         .page(&format!("{HERE}/deliveries?cursor=rubbish"))
         .await;
     lost.says(&ids[50]);
@@ -125,45 +132,45 @@ async fn a_long_list_has_pages_that_keep_the_filters() {
 
 #[tokio::test]
 async fn some_of_those_that_failed_can_be_chosen_and_sent_again() {
-    let world = World::new().await;
-    let receiver = Receiver::answering(500, "").await;
-    endpoint(&world, &receiver, 1).await;
+    let server = TestServer::start().await;
+    let receiver = Receiver::start(|_| Answer::status(500)).await;
+    endpoint(&server, &receiver, 1).await;
     let mut ids = Vec::new();
     for _ in 0..3 {
-        ids.push(deliver(&world, invoice(), "failed").await);
+        ids.push(deliver(&server, invoice(), "failed").await);
     }
-    let list = world
+    let list = server
         .page(&format!("{HERE}/deliveries?status=failed"))
         .await;
     let replay = format!("{HERE}/deliveries/replay");
     assert!(list.forms().contains(&replay), "{:?}", list.forms());
-    let all = world.page(&format!("{HERE}/deliveries")).await;
+    let all = server.page(&format!("{HERE}/deliveries")).await;
     assert!(!all.forms().contains(&replay));
-    receiver.answer(200);
+    receiver.behave(|_| Answer::status(200));
     let chosen = [("delivery", ids[0].as_str()), ("delivery", ids[2].as_str())];
-    let sent = world.submit(&replay, &chosen).await;
+    let sent = server.submit(&replay, &chosen).await;
     assert_eq!(
         sent.redirect(),
         format!("{HERE}/deliveries?status=failed&done=retried")
     );
-    world.until(&ids[0], "succeeded").await;
-    world.until(&ids[2], "succeeded").await;
-    world.until(&ids[1], "failed").await;
-    let none = world.submit(&replay, &[]).await;
+    server.until_status(&ids[0], "succeeded").await;
+    server.until_status(&ids[2], "succeeded").await;
+    server.until_status(&ids[1], "failed").await;
+    let none = server.submit(&replay, &[]).await;
     none.says("No delivery was ticked");
     let strange = [("delivery", ids[1].as_str()), ("delivery", "dlv_../x")];
-    let some = world.submit(&replay, &strange).await;
+    let some = server.submit(&replay, &strange).await;
     some.says("1 of 2 are being tried again").says("dlv_../x");
 }
 
 #[tokio::test]
 async fn one_delivery_tells_its_whole_story() {
-    let world = World::new().await;
-    let receiver = Receiver::answering(503, HOSTILE).await;
-    endpoint(&world, &receiver, 3).await;
+    let server = TestServer::start().await;
+    let receiver = Receiver::start(|_| Answer::text(503, HOSTILE)).await;
+    endpoint(&server, &receiver, 3).await;
     let event = json!({"type": "invoice.paid", "payload": {"note": HOSTILE, "n": 1.5}});
-    let id = deliver(&world, event, "retrying").await;
-    let page = world.page(&format!("{HERE}/deliveries/{id}")).await;
+    let id = deliver(&server, event, "retrying").await;
+    let page = server.page(&format!("{HERE}/deliveries/{id}")).await;
     assert_eq!(page.status, 200);
     let now = page.section("now");
     assert!(now.contains("Failed once"), "{now}");
@@ -197,14 +204,14 @@ async fn one_delivery_tells_its_whole_story() {
 
 #[tokio::test]
 async fn a_delivery_can_be_tried_now_or_called_off() {
-    let world = World::new().await;
-    let receiver = Receiver::answering(503, "").await;
-    endpoint(&world, &receiver, 3).await;
-    let one = deliver(&world, invoice(), "retrying").await;
-    let other = deliver(&world, invoice(), "retrying").await;
-    receiver.answer(200);
+    let server = TestServer::start().await;
+    let receiver = Receiver::start(|_| Answer::status(503)).await;
+    endpoint(&server, &receiver, 3).await;
+    let one = deliver(&server, invoice(), "retrying").await;
+    let other = deliver(&server, invoice(), "retrying").await;
+    receiver.behave(|_| Answer::status(200));
     let path = |id: &str| format!("{HERE}/deliveries/{id}");
-    let page = world.page(&path(&one)).await;
+    let page = server.page(&path(&one)).await;
     let forms = page.forms();
     assert!(
         forms.contains(&format!("{}/retry", path(&one))),
@@ -214,92 +221,93 @@ async fn a_delivery_can_be_tried_now_or_called_off() {
         forms.contains(&format!("{}/cancel", path(&one))),
         "{forms:?}"
     );
-    let sent = world.submit(&format!("{}/retry", path(&one)), &[]).await;
+    let sent = server.submit(&format!("{}/retry", path(&one)), &[]).await;
     assert_eq!(sent.redirect(), format!("{}?done=retried", path(&one)));
-    world.until(&one, "succeeded").await;
-    let page = world.page(&path(&one)).await;
+    server.until_status(&one, "succeeded").await;
+    let page = server.page(&path(&one)).await;
     page.says("Delivered at")
         .says("by attempt 2")
         .says("by hand");
     assert!(!page.forms().contains(&format!("{}/cancel", path(&one))));
-    let sent = world.submit(&format!("{}/cancel", path(&other)), &[]).await;
+    let sent = server
+        .submit(&format!("{}/cancel", path(&other)), &[])
+        .await;
     assert_eq!(sent.redirect(), format!("{}?done=cancelled", path(&other)));
-    let page = world.page(&path(&other)).await;
+    let page = server.page(&path(&other)).await;
     page.says("Called off at");
-    let late = world.submit(&format!("{}/cancel", path(&one)), &[]).await;
+    let late = server.submit(&format!("{}/cancel", path(&one)), &[]).await;
     assert_eq!(late.status, 409);
     late.says("has succeeded already");
 }
 
 #[tokio::test]
 async fn an_endpoint_that_is_gone_or_disabled_says_what_is_first() {
-    let world = World::new().await;
-    let receiver = Receiver::answering(500, "").await;
-    let endpoint = endpoint(&world, &receiver, 1).await;
-    let id = deliver(&world, invoice(), "failed").await;
+    let server = TestServer::start().await;
+    let receiver = Receiver::start(|_| Answer::status(500)).await;
+    let endpoint = endpoint(&server, &receiver, 1).await;
+    let id = deliver(&server, invoice(), "failed").await;
     let page = format!("{HERE}/deliveries/{id}");
     let api = format!("/v1/tenants/acme/endpoints/{endpoint}");
     let disable = format!("{api}/disable");
-    world.post(&disable, &json!({})).await.ok(200);
-    let seen = world.page(&page).await;
+    server.post(&disable, &json!({})).await.ok(200);
+    let seen = server.page(&page).await;
     seen.says("The endpoint is disabled: enable it before you try again.");
     assert_eq!(
         seen.link("enable it"),
         format!("{HERE}/endpoints/{endpoint}")
     );
-    assert_eq!(world.call("DELETE", &api, None).await.status, 204);
-    let seen = world.page(&page).await;
+    assert_eq!(server.delete(&api).await.status, 204);
+    let seen = server.page(&page).await;
     seen.says("The endpoint is gone");
     assert!(!seen.html.contains("curl "), "there is nowhere to send it");
-    let list = world.page(&format!("{HERE}/deliveries")).await;
+    let list = server.page(&format!("{HERE}/deliveries")).await;
     list.says(&format!("deleted {endpoint}"));
 }
 
 #[tokio::test]
 async fn what_is_somebody_elses_is_not_there() {
-    let world = World::new().await;
-    let key = world.tenant("other").await;
-    let receiver = Receiver::answering(200, "").await;
-    endpoint(&world, &receiver, 1).await;
-    let id = deliver(&world, invoice(), "succeeded").await;
-    let shown = world
+    let server = TestServer::start().await;
+    let key = server.tenant("other").await;
+    let receiver = Receiver::healthy().await;
+    endpoint(&server, &receiver, 1).await;
+    let id = deliver(&server, invoice(), "succeeded").await;
+    let shown = server
         .get(&format!("/v1/tenants/acme/deliveries/{id}"))
         .await
         .ok(200);
     let event = shown["event_id"].as_str().expect("an id");
     for path in [format!("/deliveries/{id}"), format!("/events/{event}")] {
-        let own = world
+        let own = server
             .page_as(&key, &format!("/dashboard/t/other{path}"))
             .await;
         assert_eq!(own.status, 404, "{path}");
-        let strange = world.page_as(&key, &format!("{HERE}{path}")).await;
+        let strange = server.page_as(&key, &format!("{HERE}{path}")).await;
         assert_eq!(strange.status, 404, "{path}");
-        assert_eq!(world.page(&format!("{HERE}{path}")).await.status, 200);
+        assert_eq!(server.page(&format!("{HERE}{path}")).await.status, 200);
     }
-    let list = world
+    let list = server
         .page_as(&key, &format!("/dashboard/t/other/deliveries?id={id}"))
         .await;
     list.says("No delivery matches.");
     let retry = format!("/dashboard/t/other/deliveries/{id}/retry");
-    assert_eq!(world.submit_as(&key, &retry, &[]).await.status, 404);
+    assert_eq!(server.submit_as(&key, &retry, &[]).await.status, 404);
 }
 
 #[tokio::test]
 async fn an_event_tells_where_it_went() {
-    let world = World::new().await;
+    let server = TestServer::start().await;
     let (good, bad) = (
-        Receiver::answering(200, "").await,
-        Receiver::answering(500, "").await,
+        Receiver::healthy().await,
+        Receiver::start(|_| Answer::status(500)).await,
     );
-    endpoint(&world, &good, 1).await;
-    endpoint(&world, &bad, 1).await;
-    let ids = world
-        .event(&json!({"type": "invoice.paid", "payload": {"n": 12}}))
-        .await;
-    world.until(&ids[0], "succeeded").await;
-    let shown = world.until(&ids[1], "failed").await;
+    endpoint(&server, &good, 1).await;
+    endpoint(&server, &bad, 1).await;
+    let event = json!({"type": "invoice.paid", "payload": {"n": 12}});
+    let ids = server.deliveries(event).await;
+    server.until_status(&ids[0], "succeeded").await;
+    let shown = server.until_status(&ids[1], "failed").await;
     let event = shown["event_id"].as_str().expect("an id");
-    let page = world.page(&format!("{HERE}/events/{event}")).await;
+    let page = server.page(&format!("{HERE}/events/{event}")).await;
     page.says(event)
         .says("delivered at")
         .says("given up: no attempt left");
@@ -311,13 +319,13 @@ async fn an_event_tells_where_it_went() {
         page.section("payload")
     );
     let nobody = json!({"id": "quiet"});
-    world.post("/v1/tenants", &nobody).await.ok(201);
-    let sent = world
+    server.post("/v1/tenants", &nobody).await.ok(201);
+    let sent = server
         .post("/v1/tenants/quiet/events", &invoice())
         .await
         .ok(202);
     let event = sent["id"].as_str().expect("an id");
-    let page = world
+    let page = server
         .page(&format!("/dashboard/t/quiet/events/{event}"))
         .await;
     page.says("Nowhere: no endpoint wanted");

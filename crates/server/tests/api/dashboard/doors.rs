@@ -12,31 +12,30 @@ use posthaste_core::id::PassId;
 use posthaste_store::Via;
 use serde_json::{Value, json};
 
-use super::kit::{ADMIN, Answer, World};
-use super::seen::HtmlPage;
+use crate::fixture::{ADMIN, ApiResponse, HtmlPage, TestServer};
 
 const HOUR_MS: u64 = 3_600_000;
 
 /// A browser with a cookie that sends the headers of a browser.
 struct Browser<'a> {
-    world: &'a World,
+    server: &'a TestServer,
     cookie: String,
 }
 
 impl Browser<'_> {
-    async fn new(world: &World) -> Browser<'_> {
+    async fn new(server: &TestServer) -> Browser<'_> {
         let cookie = String::new();
-        Browser { world, cookie }
+        Browser { server, cookie }
     }
 
-    async fn signed_in<'a>(world: &'a World, key: &str) -> Browser<'a> {
-        let mut browser = Browser::new(world).await;
+    async fn signed_in<'a>(server: &'a TestServer, key: &str) -> Browser<'a> {
+        let mut browser = Browser::new(server).await;
         let answer = browser.sign_in(key, "").await;
         assert_eq!(answer.status, 303);
         browser
     }
 
-    async fn sign_in(&mut self, key: &str, next: &str) -> Answer {
+    async fn sign_in(&mut self, key: &str, next: &str) -> ApiResponse {
         let form = [("key", key), ("next", next)];
         let answer = self.post("/dashboard/sign-in", &form, &[]).await;
         if let Some(cookie) = answer.headers.get(SET_COOKIE) {
@@ -48,10 +47,15 @@ impl Browser<'_> {
 
     async fn get(&self, path: &str) -> HtmlPage {
         let request = Request::get(path).header("cookie", &self.cookie);
-        HtmlPage::of(self.world.send(request.body(Body::empty()).unwrap()).await)
+        HtmlPage::of(self.server.send(request.body(Body::empty()).unwrap()).await)
     }
 
-    async fn post(&self, path: &str, form: &[(&str, &str)], headers: &[(&str, &str)]) -> Answer {
+    async fn post(
+        &self,
+        path: &str,
+        form: &[(&str, &str)],
+        headers: &[(&str, &str)],
+    ) -> ApiResponse {
         let mut fields = url::form_urlencoded::Serializer::new(String::new());
         fields.extend_pairs(form);
         let mut request = Request::post(path)
@@ -62,7 +66,7 @@ impl Browser<'_> {
             request = request.header(*name, *value);
         }
         let body = Body::from(fields.finish());
-        self.world.send(request.body(body).unwrap()).await
+        self.server.send(request.body(body).unwrap()).await
     }
 }
 
@@ -77,8 +81,8 @@ fn csrf(page: &HtmlPage) -> String {
 
 #[tokio::test]
 async fn a_key_opens_a_session_that_signing_out_ends() {
-    let world = World::new().await;
-    let mut browser = Browser::new(&world).await;
+    let server = TestServer::start().await;
+    let mut browser = Browser::new(&server).await;
     let first = browser.get("/dashboard/t/acme?x=1").await;
     let asked = first.redirect();
     assert_eq!(
@@ -138,8 +142,8 @@ async fn a_key_opens_a_session_that_signing_out_ends() {
 
 #[tokio::test]
 async fn over_tls_the_cookie_is_for_this_host_alone() {
-    let world = World::new().await;
-    let browser = Browser::new(&world).await;
+    let server = TestServer::start().await;
+    let browser = Browser::new(&server).await;
     let secure = [("x-forwarded-proto", "https")];
     let form = [("key", ADMIN)];
     let answer = browser.post("/dashboard/sign-in", &form, &secure).await;
@@ -150,13 +154,13 @@ async fn over_tls_the_cookie_is_for_this_host_alone() {
 
 #[tokio::test]
 async fn over_tls_a_cookie_that_a_neighbour_could_have_set_counts_for_nothing() {
-    let world = World::new().await;
-    let browser = Browser::signed_in(&world, ADMIN).await;
+    let server = TestServer::start().await;
+    let browser = Browser::signed_in(&server, ADMIN).await;
     let (_, token) = browser.cookie.split_once('=').unwrap();
     let visit = |cookie: String, scheme: &'static str| {
         let request = Request::get("/dashboard").header("x-forwarded-proto", scheme);
         let request = request.header("cookie", cookie).body(Body::empty());
-        world.send(request.unwrap())
+        server.send(request.unwrap())
     };
     let plain = format!("posthaste_session={token}");
     let secure = format!("__Host-{plain}");
@@ -178,10 +182,10 @@ async fn over_tls_a_cookie_that_a_neighbour_could_have_set_counts_for_nothing() 
 
 #[tokio::test]
 async fn a_link_is_not_for_machines() {
-    let world = World::with_manual_clock().await;
-    let (_, path) = link(&world, json!({})).await;
-    let (_, another) = link(&world, json!({})).await;
-    let browser = Browser::new(&world).await;
+    let server = TestServer::with_manual_clock().await;
+    let (_, path) = link(&server, json!({})).await;
+    let (_, another) = link(&server, json!({})).await;
+    let browser = Browser::new(&server).await;
     let lost = format!("{path}/nowhere");
     for _ in 0..500 {
         assert_eq!(browser.get(&lost).await.status, 404);
@@ -193,38 +197,38 @@ async fn a_link_is_not_for_machines() {
         assert!(!link.starts_with("/dashboard"), "{link}");
     }
     assert_eq!(browser.get(&another).await.status, 200);
-    world.pass_ms(20);
+    server.pass_ms(20);
     assert_eq!(browser.get(&lost).await.status, 404);
 }
 
 #[tokio::test]
 async fn a_session_ends_with_its_time_and_with_its_key() {
-    let world = World::with_manual_clock().await;
-    let browser = Browser::signed_in(&world, ADMIN).await;
-    world.pass_ms(12 * HOUR_MS - 1);
+    let server = TestServer::with_manual_clock().await;
+    let browser = Browser::signed_in(&server, ADMIN).await;
+    server.pass_ms(12 * HOUR_MS - 1);
     assert_eq!(browser.get("/dashboard").await.status, 200);
-    world.pass_ms(1);
+    server.pass_ms(1);
     assert_eq!(browser.get("/dashboard").await.status, 303);
 
     let made = json!({"name": "desk"});
-    let made = world.post("/v1/tenants/acme/keys", &made).await.ok(201);
-    let browser = Browser::signed_in(&world, made["key"].as_str().unwrap()).await;
+    let made = server.post("/v1/tenants/acme/keys", &made).await.ok(201);
+    let browser = Browser::signed_in(&server, made["key"].as_str().unwrap()).await;
     assert_eq!(browser.get("/dashboard/t/acme").await.status, 200);
     let key = format!("/v1/tenants/acme/keys/{}", made["id"].as_str().unwrap());
-    assert_eq!(world.call("DELETE", &key, None).await.status, 204);
+    assert_eq!(server.delete(&key).await.status, 204);
     assert_eq!(browser.get("/dashboard/t/acme").await.status, 303);
 }
 
 #[tokio::test]
 async fn a_form_of_another_site_does_nothing() {
-    let world = World::new().await;
-    let endpoint = world
+    let server = TestServer::start().await;
+    let endpoint = server
         .endpoint(json!({"url": "http://127.0.0.1:5000/"}))
         .await;
-    let browser = Browser::signed_in(&world, ADMIN).await;
+    let browser = Browser::signed_in(&server, ADMIN).await;
     let page = browser.get("/dashboard/t/acme").await;
     let token = csrf(&page);
-    let other = Browser::signed_in(&world, ADMIN).await;
+    let other = Browser::signed_in(&server, ADMIN).await;
     let others = csrf(&other.get("/dashboard/t/acme").await);
     assert_ne!(token, others, "each session has its own");
     let pause = format!("/dashboard/t/acme/endpoints/{endpoint}/pause");
@@ -254,7 +258,7 @@ async fn a_form_of_another_site_does_nothing() {
     for (token, headers) in cases {
         let refused = browser.post(&pause, &[("csrf", token)], headers).await;
         assert_eq!(refused.status, 403, "{token} {headers:?}");
-        assert_eq!(world.get(&path).await.ok(200)["status"], "enabled");
+        assert_eq!(server.get(&path).await.ok(200)["status"], "enabled");
     }
     let ours = [
         ("origin", "http://hooks.example"),
@@ -262,7 +266,7 @@ async fn a_form_of_another_site_does_nothing() {
     ];
     let done = browser.post(&pause, &[("csrf", &token)], &ours).await;
     assert_eq!(done.status, 303);
-    assert_eq!(world.get(&path).await.ok(200)["status"], "paused");
+    assert_eq!(server.get(&path).await.ok(200)["status"], "paused");
     // Another site cannot sign a user in either: the user would then act with that site's key.
     let form = [("key", ADMIN)];
     let foreign = [("origin", "https://evil.example")];
@@ -272,7 +276,7 @@ async fn a_form_of_another_site_does_nothing() {
 
 #[tokio::test]
 async fn whoever_comes_from_elsewhere_is_asked_again_from_here() {
-    let world = World::new().await;
+    let server = TestServer::start().await;
     let from = |mode: &str| {
         Request::get("/dashboard/t/acme")
             .header("sec-fetch-site", "cross-site")
@@ -280,15 +284,17 @@ async fn whoever_comes_from_elsewhere_is_asked_again_from_here() {
             .body(Body::empty())
             .unwrap()
     };
-    let again = world.send(from("navigate")).await;
+    let again = server.send(from("navigate")).await;
     assert_eq!(again.status, 200);
     let html = String::from_utf8(again.bytes.to_vec()).unwrap();
     assert!(html.contains("http-equiv=\"refresh\""), "{html}");
-    assert_eq!(world.send(from("no-cors")).await.status, 303);
+    assert_eq!(server.send(from("no-cors")).await.status, 303);
 }
 
-async fn link(world: &World, document: Value) -> (String, String) {
-    let made = world.post("/v1/tenants/acme/portal-links", &document).await;
+async fn link(server: &TestServer, document: Value) -> (String, String) {
+    let made = server
+        .post("/v1/tenants/acme/portal-links", &document)
+        .await;
     let made = made.ok(201);
     let url = made["url"].as_str().unwrap().to_owned();
     let path = url[url.find("/portal/").expect("a portal")..].to_owned();
@@ -297,10 +303,10 @@ async fn link(world: &World, document: Value) -> (String, String) {
 
 #[tokio::test]
 async fn a_link_opens_its_tenants_portal_until_it_ends() {
-    let world = World::with_manual_clock().await;
-    world.tenant("other").await;
-    let browser = Browser::new(&world).await;
-    let (_, path) = link(&world, json!({})).await;
+    let server = TestServer::with_manual_clock().await;
+    server.tenant("other").await;
+    let browser = Browser::new(&server).await;
+    let (_, path) = link(&server, json!({})).await;
     let page = browser.get(&path).await;
     assert_eq!(page.status, 200);
     page.assert_no_text("other");
@@ -313,23 +319,23 @@ async fn a_link_opens_its_tenants_portal_until_it_ends() {
         let lost = browser.get(&format!("{path}{beyond}")).await;
         assert_eq!(lost.status, 404, "{beyond}");
     }
-    world.pass_ms(HOUR_MS - 1);
+    server.pass_ms(HOUR_MS - 1);
     assert_eq!(browser.get(&path).await.status, 200);
-    world.pass_ms(1);
+    server.pass_ms(1);
     let over = browser.get(&path).await;
     assert_eq!(over.status, 401);
     over.says("This link has expired or was ended");
 
-    let (id, path) = link(&world, json!({"expires_in": "7d"})).await;
+    let (id, path) = link(&server, json!({"expires_in": "7d"})).await;
     assert_eq!(browser.get(&path).await.status, 200);
     let one = format!("/v1/tenants/acme/portal-links/{id}");
     let others = one.replace("/acme/", "/other/");
-    assert_eq!(world.call("DELETE", &others, None).await.status, 404);
+    assert_eq!(server.delete(&others).await.status, 404);
     assert_eq!(browser.get(&path).await.status, 200);
-    assert_eq!(world.call("DELETE", &one, None).await.status, 204);
+    assert_eq!(server.delete(&one).await.status, 204);
     assert_eq!(browser.get(&path).await.status, 401);
     let wrong = json!({"expires_in": "8d", "path": "//evil.example"});
-    let wrong = world.post("/v1/tenants/acme/portal-links", &wrong).await;
+    let wrong = server.post("/v1/tenants/acme/portal-links", &wrong).await;
     let errors = &wrong.ok(422)["errors"];
     assert_eq!(errors[0]["field"], "expires_in");
     assert_eq!(errors[1]["field"], "path");
@@ -337,44 +343,44 @@ async fn a_link_opens_its_tenants_portal_until_it_ends() {
 
 #[tokio::test]
 async fn a_link_is_seen_and_ended_on_the_page_of_its_tenant() {
-    let world = World::new().await;
-    let (id, path) = link(&world, json!({})).await;
-    let page = world.page("/dashboard/t/acme").await;
+    let server = TestServer::start().await;
+    let (id, path) = link(&server, json!({})).await;
+    let page = server.page("/dashboard/t/acme").await;
     page.says("Links that work").says(&id);
     let token = path.strip_prefix("/portal/").unwrap();
     page.assert_no_text(token);
-    let portal = world.page(&path).await;
+    let portal = server.page(&path).await;
     assert_eq!(portal.status, 200);
     portal.assert_no_text("Links that work").assert_no_text(&id);
-    let done = world
+    let done = server
         .submit(&format!("/dashboard/t/acme/portal-link/{id}/end"), &[])
         .await;
     assert_eq!(done.redirect(), "/dashboard/t/acme?done=link-ended");
-    world.page("/dashboard/t/acme").await.assert_no_text(&id);
-    assert_eq!(world.page(&path).await.status, 401);
+    server.page("/dashboard/t/acme").await.assert_no_text(&id);
+    assert_eq!(server.page(&path).await.status, 401);
 }
 
 #[tokio::test]
 async fn a_token_opens_the_one_door_it_was_made_for() {
-    let world = World::new().await;
-    let (_, path) = link(&world, json!({})).await;
+    let server = TestServer::start().await;
+    let (_, path) = link(&server, json!({})).await;
     let token = path.strip_prefix("/portal/").unwrap();
-    let mut browser = Browser::new(&world).await;
+    let mut browser = Browser::new(&server).await;
     browser.cookie = format!("posthaste_session={token}");
     assert_eq!(browser.get("/dashboard").await.status, 303);
     assert_eq!(browser.get("/dashboard/t/acme").await.status, 303);
-    let browser = Browser::signed_in(&world, ADMIN).await;
+    let browser = Browser::signed_in(&server, ADMIN).await;
     let (_, token) = browser.cookie.split_once('=').unwrap();
     assert_eq!(browser.get(&format!("/portal/{token}")).await.status, 401);
     // Neither token works as an API key.
     let request = Request::get("/v1/tenants").header("authorization", format!("Bearer {token}"));
-    let refused = world.send(request.body(Body::empty()).unwrap()).await;
+    let refused = server.send(request.body(Body::empty()).unwrap()).await;
     assert_eq!(refused.status, 401);
 }
 
 #[tokio::test]
 async fn nothing_lasting_is_made_with_a_link() {
-    let world = World::new().await;
+    let server = TestServer::start().await;
     let caller = Caller::Tenant(Credential::Link(PassId(1)), "acme".parse().unwrap());
     let mut asked = 0;
     for route in routes::all() {
@@ -388,7 +394,7 @@ async fn nothing_lasting_is_made_with_a_link() {
             Access::Open | Access::AnyKey | Access::Tenant => continue,
         };
         asked += 1;
-        let answered = world.app.ask(Asked {
+        let answered = server.app.ask(Asked {
             caller: caller.clone(),
             origin: Origin {
                 via: Via::Portal,
@@ -407,8 +413,8 @@ async fn nothing_lasting_is_made_with_a_link() {
 
 #[tokio::test]
 async fn pages_tell_browsers_what_they_may_do() {
-    let world = World::new().await;
-    let (_, portal) = link(&world, json!({})).await;
+    let server = TestServer::start().await;
+    let (_, portal) = link(&server, json!({})).await;
     for path in [
         "/dashboard",
         "/dashboard/sign-in",
@@ -416,7 +422,7 @@ async fn pages_tell_browsers_what_they_may_do() {
         &portal,
         "/portal/x",
     ] {
-        let page = world.page(path).await;
+        let page = server.page(path).await;
         let header = |name: &str| {
             let name: HeaderName = name.parse().unwrap();
             let value = page.headers.get(&name);
@@ -438,24 +444,24 @@ async fn pages_tell_browsers_what_they_may_do() {
 
 #[tokio::test]
 async fn what_is_done_on_a_page_is_in_the_audit() {
-    let world = World::new().await;
-    let endpoint = world
+    let server = TestServer::start().await;
+    let endpoint = server
         .endpoint(json!({"url": "http://127.0.0.1:5000/"}))
         .await;
-    let key = world
+    let key = server
         .post("/v1/tenants/acme/keys", &json!({"name": "desk"}))
         .await
         .ok(201);
-    let browser = Browser::signed_in(&world, key["key"].as_str().unwrap()).await;
+    let browser = Browser::signed_in(&server, key["key"].as_str().unwrap()).await;
     let token = csrf(&browser.get("/dashboard/t/acme").await);
     let path = format!("/v1/tenants/acme/endpoints/{endpoint}");
     let disable = format!("{path}/disable");
-    world.post(&disable, &json!({})).await.ok(200);
+    server.post(&disable, &json!({})).await.ok(200);
     for verb in ["pause", "enable"] {
         let path = format!("/dashboard/t/acme/endpoints/{endpoint}/{verb}");
         browser.post(&path, &[("csrf", &token)], &[]).await;
     }
-    let told = world.get("/v1/tenants/acme/audit?limit=4").await.ok(200);
+    let told = server.get("/v1/tenants/acme/audit?limit=4").await.ok(200);
     let entries = told["data"].as_array().unwrap();
     let fields = |entry: &Value| {
         ["action", "via", "actor", "outcome"]
@@ -480,21 +486,21 @@ async fn what_is_done_on_a_page_is_in_the_audit() {
 
 #[tokio::test]
 async fn nobody_is_told_that_something_is_sent_while_it_is_held() {
-    let world = World::new().await;
-    let endpoint = world
+    let server = TestServer::start().await;
+    let endpoint = server
         .endpoint(json!({"url": "http://127.0.0.1:5000/"}))
         .await;
     let pause = format!("/v1/tenants/acme/endpoints/{endpoint}/pause");
-    world.post(&pause, &json!({})).await.ok(200);
+    server.post(&pause, &json!({})).await.ok(200);
     let event = json!({"type": "invoice.paid", "payload": {}});
-    let held = world.event(&event).await.remove(0);
+    let held = server.deliver(event).await;
     let path = format!("/dashboard/t/acme/deliveries/{held}");
-    let sent = world.submit(&format!("{path}/retry"), &[]).await;
+    let sent = server.submit(&format!("{path}/retry"), &[]).await;
     assert_eq!(sent.redirect(), format!("{path}?done=next-in-line"));
     let test = format!("/dashboard/t/acme/endpoints/{endpoint}/test");
-    let sent = world.submit(&test, &[]).await.redirect();
+    let sent = server.submit(&test, &[]).await.redirect();
     assert!(sent.ends_with("?done=test-held"), "{sent}");
-    world
+    server
         .page(&format!("/dashboard/t/acme/endpoints/{endpoint}"))
         .await
         .says("paused by hand");

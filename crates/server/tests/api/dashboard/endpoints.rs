@@ -1,39 +1,39 @@
 //! The pages for the endpoint list and for one endpoint, with all its actions.
 
+use posthaste_testbed::{Answer, Receiver};
 use serde_json::{Value, json};
 
-use super::kit::{Receiver, World};
+use crate::fixture::TestServer;
 
 const HOSTILE: &str = "<script>alert(1)</script>\"'&";
 
-async fn one(world: &World, endpoint: Value) -> (String, String) {
-    let id = world.endpoint(endpoint).await;
+async fn one(server: &TestServer, endpoint: Value) -> (String, String) {
+    let id = server.endpoint(endpoint).await;
     (format!("/dashboard/t/acme/endpoints/{id}"), id)
 }
 
 #[tokio::test]
 async fn the_list_says_how_each_endpoint_is() {
-    let world = World::new().await;
-    let empty = world.page("/dashboard/t/acme/endpoints").await;
+    let server = TestServer::start().await;
+    let empty = server.page("/dashboard/t/acme/endpoints").await;
     empty.says("There are no endpoints yet");
-    let broken = Receiver::answering(500, "no").await;
+    let broken = Receiver::start(|_| Answer::text(500, "no")).await;
     let (_, id) = one(
-        &world,
+        &server,
         json!({"url": broken.url(), "event_types": ["invoice.*"], "description": HOSTILE}),
     )
     .await;
     let (_, paused) = one(
-        &world,
+        &server,
         json!({"url": "http://127.0.0.1:9999/paused", "event_types": ["x"]}),
     )
     .await;
     let verb = format!("/v1/tenants/acme/endpoints/{paused}/pause");
-    world.post(&verb, &json!({})).await.ok(200);
-    let delivery = &world
-        .event(&json!({"type": "invoice.paid", "payload": 1}))
-        .await[0];
-    world.until(delivery, "retrying").await;
-    let list = world.page("/dashboard/t/acme/endpoints").await;
+    server.post(&verb, &json!({})).await.ok(200);
+    let event = json!({"type": "invoice.paid", "payload": 1});
+    let delivery = server.deliver(event).await;
+    server.until_status(&delivery, "retrying").await;
+    let list = server.page("/dashboard/t/acme/endpoints").await;
     list.says("failing")
         .says("paused")
         .says("invoice.*")
@@ -50,15 +50,15 @@ async fn the_list_says_how_each_endpoint_is() {
 
 #[tokio::test]
 async fn a_long_list_is_read_page_by_page() {
-    let world = World::new().await;
+    let server = TestServer::start().await;
     for number in 0..27 {
-        world
+        server
             .endpoint(json!({"url": format!("http://127.0.0.1:9999/{number}")}))
             .await;
     }
-    let first = world.page("/dashboard/t/acme/endpoints").await;
+    let first = server.page("/dashboard/t/acme/endpoints").await;
     first.says("/26").assert_no_text("127.0.0.1:9999/1<");
-    let second = world.page(&first.link("Older")).await;
+    let second = server.page(&first.link("Older")).await;
     second
         .says("127.0.0.1:9999/0")
         .assert_no_text("127.0.0.1:9999/26");
@@ -67,10 +67,10 @@ async fn a_long_list_is_read_page_by_page() {
 
 #[tokio::test]
 async fn one_endpoint_tells_what_somebody_needs_at_night() {
-    let world = World::new().await;
-    let broken = Receiver::answering(503, "<b>out of order</b>").await;
+    let server = TestServer::start().await;
+    let broken = Receiver::start(|_| Answer::text(503, "<b>out of order</b>")).await;
     let (path, id) = one(
-        &world,
+        &server,
         json!({
             "url": broken.url(), "headers": {"X-Team": "s3cret-value"}, "owner_email": "ops@example.com",
             "retry_policy": {"preset": "swift"}, "timeout": "7s", "max_in_flight": 3,
@@ -78,11 +78,10 @@ async fn one_endpoint_tells_what_somebody_needs_at_night() {
         }),
     )
     .await;
-    let delivery = &world
-        .event(&json!({"type": "invoice.paid", "payload": 1}))
-        .await[0];
-    world.until(delivery, "retrying").await;
-    let page = world.page(&path).await;
+    let event = json!({"type": "invoice.paid", "payload": 1});
+    let delivery = server.deliver(event).await;
+    server.until_status(&delivery, "retrying").await;
+    let page = server.page(&path).await;
     page.says("Passing: attempts go through")
         .says("1 waiting")
         .says("the last 1 failed")
@@ -96,7 +95,7 @@ async fn one_endpoint_tells_what_somebody_needs_at_night() {
         .says("answered 503");
     page.assert_no_text("s3cret-value");
     assert_eq!(
-        page.link(delivery),
+        page.link(&delivery),
         format!("/dashboard/t/acme/deliveries/{delivery}")
     );
     assert!(
@@ -113,26 +112,26 @@ async fn one_endpoint_tells_what_somebody_needs_at_night() {
 
 #[tokio::test]
 async fn what_is_somebody_elses_is_not_there() {
-    let world = World::new().await;
-    let (path, _) = one(&world, json!({"url": "http://127.0.0.1:9999/"})).await;
-    let key = world.tenant("other").await;
+    let server = TestServer::start().await;
+    let (path, _) = one(&server, json!({"url": "http://127.0.0.1:9999/"})).await;
+    let key = server.tenant("other").await;
     let foreign = path.replace("acme", "other");
     for path in [&path, &foreign] {
-        assert_eq!(world.page_as(&key, path).await.status, 404, "{path}");
+        assert_eq!(server.page_as(&key, path).await.status, 404, "{path}");
         for verb in ["pause", "secret", "delete", "edit"] {
-            let done = world
+            let done = server
                 .submit_as(&key, &format!("{path}/{verb}"), &[("sure", "yes")])
                 .await;
             assert_eq!(done.status, 404, "{verb}");
         }
     }
-    assert_eq!(world.page(&path).await.status, 200);
+    assert_eq!(server.page(&path).await.status, 200);
 }
 
 #[tokio::test]
 async fn an_endpoint_is_made_and_its_secret_is_shown_once() {
-    let world = World::new().await;
-    let form = world.page("/dashboard/t/acme/endpoints/new").await;
+    let server = TestServer::start().await;
+    let form = server.page("/dashboard/t/acme/endpoints/new").await;
     assert_eq!(form.field("policy"), "");
     let fields = [
         ("url", "http://127.0.0.1:9999/hooks"),
@@ -147,14 +146,14 @@ async fn an_endpoint_is_made_and_its_secret_is_shown_once() {
         ("signature_style", "github"),
         ("owner_email", "ops@example.com"),
     ];
-    let made = world
+    let made = server
         .submit("/dashboard/t/acme/endpoints/new", &fields)
         .await;
     made.says("whsec_");
     assert_eq!(made.headers["cache-control"], "no-store");
     let link = made.link("To the endpoint");
     let id = link.rsplit('/').next().expect("an id");
-    let shown = world
+    let shown = server
         .get(&format!("/v1/tenants/acme/endpoints/{id}"))
         .await
         .ok(200);
@@ -164,12 +163,12 @@ async fn an_endpoint_is_made_and_its_secret_is_shown_once() {
     assert_eq!(shown["ordered"], true);
     assert_eq!(shown["headers"], json!({"X-Team": "billing"}));
     assert_eq!(shown["signature_style"], "github");
-    world.page(&link).await.assert_no_text("whsec_");
+    server.page(&link).await.assert_no_text("whsec_");
 }
 
 #[tokio::test]
 async fn what_is_wrong_stands_beside_its_field_and_what_was_typed_stays() {
-    let world = World::new().await;
+    let server = TestServer::start().await;
     let fields = [
         ("url", "ftp://\"><script>"),
         ("event_types", "invoice..paid"),
@@ -182,7 +181,7 @@ async fn what_is_wrong_stands_beside_its_field_and_what_was_typed_stays() {
         ("owner_email", "nobody"),
         ("signature_style", "standard"),
     ];
-    let refused = world
+    let refused = server
         .submit("/dashboard/t/acme/endpoints/new", &fields)
         .await;
     assert_eq!(refused.status, 422);
@@ -203,22 +202,22 @@ async fn what_is_wrong_stands_beside_its_field_and_what_was_typed_stays() {
     }
     assert!(refused.wrong("headers").contains("Host cannot be set"));
     assert!(!refused.html.contains("<script>\""), "{}", refused.html);
-    let listed = world.get("/v1/tenants/acme/endpoints").await.ok(200);
+    let listed = server.get("/v1/tenants/acme/endpoints").await.ok(200);
     assert_eq!(listed["data"], json!([]));
 }
 
 #[tokio::test]
 async fn an_endpoint_is_changed_in_what_was_changed_only() {
-    let world = World::new().await;
+    let server = TestServer::start().await;
     let (path, id) = one(
-        &world,
+        &server,
         json!({"url": "http://127.0.0.1:9999/", "headers": {"X-Team": "billing"},
             "auth": {"kind": "bearer", "token": "t0ken"}}),
     )
     .await;
     let api = format!("/v1/tenants/acme/endpoints/{id}");
-    let before = world.get(&api).await.ok(200);
-    let form = world.page(&format!("{path}/edit")).await;
+    let before = server.get(&api).await.ok(200);
+    let form = server.page(&format!("{path}/edit")).await;
     form.assert_no_text("t0ken");
     let names = [
         "url",
@@ -250,23 +249,23 @@ async fn an_endpoint_is_changed_in_what_was_changed_only() {
         .iter()
         .map(|(name, text)| (name.as_str(), text.as_str()))
         .collect();
-    let saved = world.submit(&format!("{path}/edit"), &sent).await;
+    let saved = server.submit(&format!("{path}/edit"), &sent).await;
     assert_eq!(saved.redirect(), format!("{path}?done=saved"));
-    assert_eq!(world.get(&api).await.ok(200), before, "saved as it stood");
+    assert_eq!(server.get(&api).await.ok(200), before, "saved as it stood");
     fields[1].1 = "Billing's own".to_owned();
     let sent = send(&fields);
     let sent: Vec<(&str, &str)> = sent
         .iter()
         .map(|(name, text)| (name.as_str(), text.as_str()))
         .collect();
-    world
+    server
         .submit(&format!("{path}/edit"), &sent)
         .await
         .redirect();
     let mut wanted = before;
     wanted["description"] = json!("Billing's own");
-    assert_eq!(world.get(&api).await.ok(200), wanted);
-    world
+    assert_eq!(server.get(&api).await.ok(200), wanted);
+    server
         .page(&format!("{path}?done=saved"))
         .await
         .says("Saved.")
@@ -275,82 +274,82 @@ async fn an_endpoint_is_changed_in_what_was_changed_only() {
 
 #[tokio::test]
 async fn an_endpoint_is_paused_resumed_disabled_enabled_and_deleted() {
-    let world = World::new().await;
-    let (path, id) = one(&world, json!({"url": "http://127.0.0.1:9999/"})).await;
+    let server = TestServer::start().await;
+    let (path, id) = one(&server, json!({"url": "http://127.0.0.1:9999/"})).await;
     let api = format!("/v1/tenants/acme/endpoints/{id}");
     for (verb, status) in [("pause", "paused"), ("resume", "enabled")] {
-        let done = world.submit(&format!("{path}/{verb}"), &[]).await;
-        world.page(&done.redirect()).await.says(status);
-        assert_eq!(world.get(&api).await.ok(200)["status"], status);
+        let done = server.submit(&format!("{path}/{verb}"), &[]).await;
+        server.page(&done.redirect()).await.says(status);
+        assert_eq!(server.get(&api).await.ok(200)["status"], status);
     }
-    let asked = world.submit(&format!("{path}/disable"), &[]).await;
+    let asked = server.submit(&format!("{path}/disable"), &[]).await;
     asked.says("Disable the endpoint?");
     assert_eq!(
-        world.get(&api).await.ok(200)["status"],
+        server.get(&api).await.ok(200)["status"],
         "enabled",
         "nothing was done yet"
     );
     assert_eq!(asked.field("sure"), "yes");
-    let done = world
+    let done = server
         .submit(&format!("{path}/disable"), &[("sure", "yes")])
         .await;
-    let page = world.page(&done.redirect()).await;
+    let page = server.page(&done.redirect()).await;
     page.says("Somebody disabled it")
         .says("none: it is disabled");
     assert!(
         !page.forms().contains(&format!("{path}/test")),
         "it would be refused"
     );
-    let enabled = world
+    let enabled = server
         .submit(&format!("{path}/enable"), &[])
         .await
         .redirect();
     assert!(enabled.ends_with("?done=enabled#missed-form"), "{enabled}");
-    world
+    server
         .page(&enabled)
         .await
         .says("What it missed meanwhile can be replayed below");
-    world
+    server
         .submit(&format!("{path}/delete"), &[])
         .await
         .says("Delete the endpoint?");
-    assert_eq!(world.get(&api).await.status, 200);
-    let gone = world
+    assert_eq!(server.get(&api).await.status, 200);
+    let gone = server
         .submit(&format!("{path}/delete"), &[("sure", "yes")])
         .await;
     assert_eq!(gone.redirect(), "/dashboard/t/acme/endpoints?done=deleted");
-    assert_eq!(world.page(&path).await.status, 404);
+    assert_eq!(server.page(&path).await.status, 404);
 }
 
 #[tokio::test]
 async fn a_test_event_leads_to_its_delivery() {
-    let world = World::new().await;
-    let receiver = Receiver::answering(200, "ok").await;
+    let server = TestServer::start().await;
+    let receiver = Receiver::start(|_| Answer::text(200, "ok")).await;
     let (path, _) = one(
-        &world,
+        &server,
         json!({"url": receiver.url(), "event_types": ["nothing.else"]}),
     )
     .await;
-    let link = world.submit(&format!("{path}/test"), &[]).await.redirect();
+    let link = server.submit(&format!("{path}/test"), &[]).await.redirect();
     receiver.arrivals(1).await;
     let delivery = link
         .strip_prefix("/dashboard/t/acme/deliveries/")
         .expect("a delivery");
     let delivery = delivery.strip_suffix("?done=tested").expect("it says so");
-    world.until(delivery, "succeeded").await;
+    server.until_status(delivery, "succeeded").await;
 }
 
 #[tokio::test]
 async fn what_was_missed_is_replayed_since_a_time() {
-    let world = World::new().await;
-    let (path, id) = one(&world, json!({"url": "http://127.0.0.1:9999/"})).await;
-    let refused = world
+    let server = TestServer::start().await;
+    let (path, id) = one(&server, json!({"url": "http://127.0.0.1:9999/"})).await;
+    let refused = server
         .submit(&format!("{path}/missed"), &[("since", "yesterday")])
         .await;
     assert_eq!(refused.status, 422);
     assert_eq!(refused.field("since"), "yesterday");
     assert!(!refused.wrong("since").is_empty());
-    let begun = world
+    let begun = server
         .submit(&format!("{path}/missed"), &[("since", "2026-01-02T03:04")])
         .await;
     let link = begun.redirect();
@@ -358,7 +357,7 @@ async fn what_was_missed_is_replayed_since_a_time() {
         .strip_prefix("/dashboard/t/acme/replays/")
         .expect("a replay");
     let replay = replay.split('?').next().expect("an id");
-    let shown = world
+    let shown = server
         .get(&format!("/v1/tenants/acme/replays/{replay}"))
         .await
         .ok(200);
@@ -371,21 +370,21 @@ async fn what_was_missed_is_replayed_since_a_time() {
 
 #[tokio::test]
 async fn the_secret_is_shown_and_rotated_on_request_only() {
-    let world = World::new().await;
-    let (path, _) = one(&world, json!({"url": "http://127.0.0.1:9999/"})).await;
+    let server = TestServer::start().await;
+    let (path, _) = one(&server, json!({"url": "http://127.0.0.1:9999/"})).await;
     let secret = |text: &str| {
         let (_, rest) = text.split_once("whsec_").expect("a secret");
         rest.split_whitespace().next().expect("it").to_owned()
     };
-    let shown = world.submit(&format!("{path}/secret"), &[]).await;
+    let shown = server.submit(&format!("{path}/secret"), &[]).await;
     assert_eq!(shown.headers["cache-control"], "no-store");
     let before = secret(&shown.text());
     assert_eq!(
-        world.page(&format!("{path}/secret")).await.status,
+        server.page(&format!("{path}/secret")).await.status,
         404,
         "not by a link"
     );
-    let rotated = world
+    let rotated = server
         .submit(&format!("{path}/rotate"), &[("overlap", "7d")])
         .await;
     let after = secret(&rotated.section("shown"));
@@ -393,7 +392,7 @@ async fn the_secret_is_shown_and_rotated_on_request_only() {
     rotated
         .says("Earlier secrets that still sign along")
         .says(&before);
-    let refused = world
+    let refused = server
         .submit(&format!("{path}/rotate"), &[("overlap", "soon")])
         .await;
     assert_eq!(refused.status, 422);

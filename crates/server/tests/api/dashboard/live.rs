@@ -1,31 +1,32 @@
 //! Pages with live updates: when the updates end, and how many followers a tenant may have.
 
+use posthaste_testbed::PATIENCE;
 use serde_json::json;
 
-use super::kit::{ADMIN, World};
+use crate::fixture::{ADMIN, TestServer};
 
 #[tokio::test]
 async fn whoever_may_not_look_any_more_is_told_nothing_more() {
-    let world = World::new().await;
+    let server = TestServer::start().await;
     let made = json!({"name": "desk"});
-    let made = world.post("/v1/tenants/acme/keys", &made).await.ok(201);
+    let made = server.post("/v1/tenants/acme/keys", &made).await.ok(201);
     let key = made["key"].as_str().unwrap();
-    let mut by_key = world.follow("/dashboard/t/acme", Some(key)).await;
+    let mut by_key = server.follow("/dashboard/t/acme", Some(key)).await;
     by_key.until("event: section").await;
-    let link = world
+    let link = server
         .post("/v1/tenants/acme/portal-links", &json!({}))
         .await;
     let link = link.ok(201);
     let url = link["url"].as_str().unwrap();
     let portal = &url[url.find("/portal/").unwrap()..];
-    let mut by_link = world.follow(portal, None).await;
+    let mut by_link = server.follow(portal, None).await;
     by_link.until("event: section").await;
 
     let key = format!("/v1/tenants/acme/keys/{}", made["id"].as_str().unwrap());
-    assert_eq!(world.call("DELETE", &key, None).await.status, 204);
+    assert_eq!(server.delete(&key).await.status, 204);
     let id = link["id"].as_str().unwrap();
     let one = format!("/v1/tenants/acme/portal-links/{id}");
-    assert_eq!(world.call("DELETE", &one, None).await.status, 204);
+    assert_eq!(server.delete(&one).await.status, 204);
     for followed in [&mut by_key, &mut by_link] {
         followed.until("event: ended").await;
         followed.end().await;
@@ -34,33 +35,37 @@ async fn whoever_may_not_look_any_more_is_told_nothing_more() {
 
 #[tokio::test]
 async fn a_server_that_stops_waits_for_nobody_who_looks() {
-    let world = World::new().await;
-    let mut followed = world.follow("/dashboard", Some(ADMIN)).await;
+    let server = TestServer::start().await;
+    let mut followed = server.follow("/dashboard", Some(ADMIN)).await;
     followed.until("event: section").await;
-    world.stop();
+    server.stop();
     followed.end().await;
     assert!(
-        !followed.said.contains("event: ended"),
+        !followed.received.contains("event: ended"),
         "they may come back"
     );
 }
 
 #[tokio::test]
 async fn what_never_changes_is_not_followed() {
-    let world = World::new().await;
-    let mut followed = world.follow("/dashboard/lab", Some(ADMIN)).await;
+    let server = TestServer::start().await;
+    let mut followed = server.follow("/dashboard/lab", Some(ADMIN)).await;
     assert_eq!(followed.status, 200);
     followed.end().await;
-    assert!(!followed.said.contains("event:"), "{}", followed.said);
+    assert!(
+        !followed.received.contains("event:"),
+        "{}",
+        followed.received
+    );
 }
 
 #[tokio::test]
 async fn one_tenants_people_leave_places_to_others() {
-    let world = World::new().await;
-    let key = world.tenant("other").await;
+    let server = TestServer::start().await;
+    let key = server.tenant("other").await;
     let mut followed = Vec::new();
     let refused = loop {
-        let next = world.follow("/dashboard/t/other", Some(&key)).await;
+        let next = server.follow("/dashboard/t/other", Some(&key)).await;
         if next.status != 200 {
             break next;
         }
@@ -68,16 +73,16 @@ async fn one_tenants_people_leave_places_to_others() {
         assert!(followed.len() <= 20, "as many as it likes");
     };
     assert_eq!(refused.status, 503);
-    let admin = world.follow("/dashboard/t/other", Some(ADMIN)).await;
+    let admin = server.follow("/dashboard/t/other", Some(ADMIN)).await;
     assert_eq!(admin.status, 200);
     // A follower that disconnects makes room for another.
     drop(followed);
     let again = async {
-        while world.follow("/dashboard/t/other", Some(&key)).await.status != 200 {
+        while server.follow("/dashboard/t/other", Some(&key)).await.status != 200 {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(super::kit::PATIENCE, again)
+    tokio::time::timeout(PATIENCE, again)
         .await
         .expect("there is room");
 }

@@ -1,22 +1,22 @@
 //! The overview, tenant, audit log and policy lab pages.
 
+use posthaste_testbed::{Answer, Receiver};
 use serde_json::json;
 
-use super::kit::{Receiver, World};
+use crate::fixture::TestServer;
 
 #[tokio::test]
 async fn what_needs_a_look_comes_first() {
-    let world = World::new().await;
-    let broken = Receiver::answering(500, "no").await;
-    let id = world.endpoint(json!({"url": broken.url()})).await;
-    let delivery = &world
-        .event(&json!({"type": "invoice.paid", "payload": 1}))
-        .await[0];
-    world.until(delivery, "retrying").await;
+    let server = TestServer::start().await;
+    let broken = Receiver::start(|_| Answer::text(500, "no")).await;
+    let id = server.endpoint(json!({"url": broken.url()})).await;
+    let event = json!({"type": "invoice.paid", "payload": 1});
+    let delivery = server.deliver(event).await;
+    server.until_status(&delivery, "retrying").await;
     let verb = format!("/v1/tenants/acme/endpoints/{id}/pause");
-    world.post(&verb, &json!({})).await.ok(200);
+    server.post(&verb, &json!({})).await.ok(200);
     for path in ["/dashboard", "/dashboard/t/acme"] {
-        let page = world.page(path).await;
+        let page = server.page(path).await;
         let text = page.text();
         assert!(text.find("Needs a look") < text.find("Health"), "{text}");
         let attention = page.section("attention");
@@ -30,15 +30,15 @@ async fn what_needs_a_look_comes_first() {
             page.section("traffic").contains("1 attempts in all"),
             "{text}"
         );
-        let day = world.page(&page.link("Last day")).await;
+        let day = server.page(&page.link("Last day")).await;
         day.says("Attempts per");
     }
 }
 
 #[tokio::test]
 async fn an_empty_tenant_is_told_how_to_begin() {
-    let world = World::new().await;
-    let page = world.page("/dashboard/t/acme").await;
+    let server = TestServer::start().await;
+    let page = server.page("/dashboard/t/acme").await;
     page.says("Begin here")
         .says("curl -X POST")
         .says("/v1/tenants/acme/events");
@@ -50,8 +50,8 @@ async fn an_empty_tenant_is_told_how_to_begin() {
 
 #[tokio::test]
 async fn a_page_that_nothing_happened_on_stays_as_it_is() {
-    let world = World::with_manual_clock().await;
-    world
+    let server = TestServer::with_manual_clock().await;
+    server
         .endpoint(json!({"url": "http://127.0.0.1:9999/"}))
         .await;
     for path in [
@@ -59,37 +59,40 @@ async fn a_page_that_nothing_happened_on_stays_as_it_is() {
         "/dashboard/t/acme",
         "/dashboard/t/acme/endpoints",
     ] {
-        let before = world.page(path).await;
-        world.pass_ms(1_000);
-        let after = world.page(path).await;
+        let before = server.page(path).await;
+        server.pass_ms(1_000);
+        let after = server.page(path).await;
         assert_eq!(before.html, after.html, "{path}");
     }
 }
 
 #[tokio::test]
 async fn tenants_are_listed_and_made() {
-    let world = World::new().await;
-    let list = world.page("/dashboard/tenants").await;
+    let server = TestServer::start().await;
+    let list = server.page("/dashboard/tenants").await;
     assert_eq!(list.link("acme"), "/dashboard/t/acme");
     let fields = [("id", "globex"), ("name", "Globex <b>")];
-    let made = world.submit("/dashboard/tenants", &fields).await.redirect();
+    let made = server
+        .submit("/dashboard/tenants", &fields)
+        .await
+        .redirect();
     assert_eq!(made, "/dashboard/t/globex?done=tenant-created");
-    world.page(&made).await.says("The tenant is there.");
-    world.page("/dashboard/tenants").await.says("Globex <b>");
-    let wrong = world
+    server.page(&made).await.says("The tenant is there.");
+    server.page("/dashboard/tenants").await.says("Globex <b>");
+    let wrong = server
         .submit("/dashboard/tenants", &[("id", "no way"), ("name", "x")])
         .await;
     assert_eq!(wrong.status, 422);
     assert_eq!(wrong.field("id"), "no way");
     assert_eq!(wrong.field("name"), "x");
     assert!(!wrong.wrong("id").is_empty());
-    let taken = world.submit("/dashboard/tenants", &fields).await;
+    let taken = server.submit("/dashboard/tenants", &fields).await;
     assert_eq!(taken.status, 409);
     assert_eq!(taken.field("id"), "globex");
-    let key = world.tenant("other").await;
-    assert_eq!(world.page_as(&key, "/dashboard/tenants").await.status, 404);
+    let key = server.tenant("other").await;
+    assert_eq!(server.page_as(&key, "/dashboard/tenants").await.status, 404);
     assert_eq!(
-        world
+        server
             .submit_as(&key, "/dashboard/tenants", &fields)
             .await
             .status,
@@ -99,8 +102,8 @@ async fn tenants_are_listed_and_made() {
 
 #[tokio::test]
 async fn a_link_to_the_portal_is_made_and_works() {
-    let world = World::new().await;
-    let made = world
+    let server = TestServer::start().await;
+    let made = server
         .submit("/dashboard/t/acme/portal-link", &[("expires_in", "10m")])
         .await;
     assert_eq!(made.headers["cache-control"], "no-store");
@@ -108,11 +111,11 @@ async fn a_link_to_the_portal_is_made_and_works() {
     let (_, token) = text.split_once("/portal/").expect("a link");
     let token = token.split_whitespace().next().expect("a token");
     let portal = format!("/portal/{token}");
-    let seen = world.page(&portal).await;
+    let seen = server.page(&portal).await;
     assert_eq!(seen.status, 200);
     seen.assert_no_text("Make a link")
         .assert_no_text("/dashboard");
-    let refused = world
+    let refused = server
         .submit("/dashboard/t/acme/portal-link", &[("expires_in", "1y")])
         .await;
     assert_eq!(refused.status, 422);
@@ -122,9 +125,9 @@ async fn a_link_to_the_portal_is_made_and_works() {
 
 #[tokio::test]
 async fn the_lab_shows_what_a_policy_does() {
-    let world = World::new().await;
+    let server = TestServer::start().await;
     for path in ["/dashboard/lab", "/dashboard/t/acme/lab"] {
-        let lab = world
+        let lab = server
             .page(&format!("{path}?pending=200&outage=5m&capacity=20/s"))
             .await;
         lab.says("When each attempt comes")
@@ -133,7 +136,7 @@ async fn the_lab_shows_what_a_policy_does() {
             .says("At most 100,000.");
         assert_eq!(lab.field("pending"), "200");
         assert_eq!(lab.field("preset"), "recommended");
-        let own = world.page(&lab.link("Change it")).await;
+        let own = server.page(&lab.link("Change it")).await;
         assert_eq!(own.status, 200);
         assert_eq!(own.field("preset"), "own");
         assert!(own.field("policy").contains("\"backoff\""));
@@ -143,7 +146,7 @@ async fn the_lab_shows_what_a_policy_does() {
 
 #[tokio::test]
 async fn the_lab_says_what_is_wrong_beside_its_field() {
-    let world = World::new().await;
+    let server = TestServer::start().await;
     let cases = [
         ("preset=own&policy=%7B", "policy"),
         ("preset=own&policy=%7B%22max_attempts%22%3A-1%7D", "policy"),
@@ -154,7 +157,7 @@ async fn the_lab_says_what_is_wrong_beside_its_field() {
         ("capacity=none", "capacity"),
     ];
     for (query, field) in cases {
-        let lab = world.page(&format!("/dashboard/lab?{query}")).await;
+        let lab = server.page(&format!("/dashboard/lab?{query}")).await;
         assert_eq!(lab.status, 422, "{query}");
         assert!(!lab.wrong(field).is_empty(), "{query}");
         assert!(!lab.html.contains("<script>"), "{query}");
@@ -163,17 +166,20 @@ async fn the_lab_says_what_is_wrong_beside_its_field() {
 
 #[tokio::test]
 async fn the_audit_says_who_did_what() {
-    let world = World::new().await;
-    let key = world.tenant("other").await;
-    let id = world
+    let server = TestServer::start().await;
+    let key = server.tenant("other").await;
+    let id = server
         .endpoint(json!({"url": "http://127.0.0.1:9999/"}))
         .await;
     let path = format!("/dashboard/t/acme/endpoints/{id}");
-    world.submit(&format!("{path}/pause"), &[]).await.redirect();
+    server
+        .submit(&format!("{path}/pause"), &[])
+        .await
+        .redirect();
     let refused = [("url", "ftp://x")];
-    let wrong = world.submit("/dashboard/t/acme/endpoints/new", &refused);
+    let wrong = server.submit("/dashboard/t/acme/endpoints/new", &refused);
     assert_eq!(wrong.await.status, 422);
-    let all = world.page("/dashboard/audit").await;
+    let all = server.page("/dashboard/audit").await;
     all.says("pause endpoint")
         .says("on these pages")
         .says("by the API");
@@ -181,18 +187,18 @@ async fn the_audit_says_who_did_what() {
     let (paused, made) = (list.find("pause endpoint"), list.find("create tenant"));
     assert!(paused < made, "the newest first: {list}");
     assert!(list.contains("refused"), "{list}");
-    let some = world.page("/dashboard/audit?tenant=other").await;
+    let some = server.page("/dashboard/audit?tenant=other").await;
     let list = some.section("list");
     assert!(
         list.contains("create key") && !list.contains("pause"),
         "{list}"
     );
     assert_eq!(some.field("tenant"), "other");
-    let none = world.page("/dashboard/audit?until=2001-01-01T00:00").await;
+    let none = server.page("/dashboard/audit?until=2001-01-01T00:00").await;
     none.says("Nothing was done that fits.");
-    let wrong = world.page("/dashboard/audit?since=soon").await;
+    let wrong = server.page("/dashboard/audit?since=soon").await;
     assert_eq!(wrong.status, 422);
     assert_eq!(wrong.field("since"), "soon");
     assert!(!wrong.wrong("since").is_empty());
-    assert_eq!(world.page_as(&key, "/dashboard/audit").await.status, 404);
+    assert_eq!(server.page_as(&key, "/dashboard/audit").await.status, 404);
 }

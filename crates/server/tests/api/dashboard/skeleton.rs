@@ -1,30 +1,30 @@
 //! The navigation around every page, and which entries each user sees.
 
-use super::kit::World;
+use crate::fixture::TestServer;
 
 #[tokio::test]
 async fn somebody_with_a_key_sees_what_is_theirs() {
-    let world = World::new().await;
-    let key = world.tenant("other").await;
-    let all = world.page("/dashboard").await;
+    let server = TestServer::start().await;
+    let key = server.tenant("other").await;
+    let all = server.page("/dashboard").await;
     assert_eq!(all.status, 200);
     assert_eq!(all.link("Tenants"), "/dashboard/tenants");
-    let sent = world.page_as(&key, "/dashboard").await;
+    let sent = server.page_as(&key, "/dashboard").await;
     assert_eq!(sent.redirect(), "/dashboard/t/other");
-    let own = world.page_as(&key, "/dashboard/t/other").await;
+    let own = server.page_as(&key, "/dashboard/t/other").await;
     assert_eq!(own.status, 200);
-    let strange = world.page_as(&key, "/dashboard/t/acme").await;
+    let strange = server.page_as(&key, "/dashboard/t/acme").await;
     assert_eq!(strange.status, 404);
     strange.says("There is no such tenant");
 }
 
 #[tokio::test]
 async fn a_path_that_leads_nowhere_says_so() {
-    let world = World::with_manual_clock().await;
-    world.pass_ms(1_000);
-    let lost = world.page("/dashboard/nowhere").await;
+    let server = TestServer::with_manual_clock().await;
+    server.pass_ms(1_000);
+    let lost = server.page("/dashboard/nowhere").await;
     assert_eq!(lost.status, 404);
     lost.says("There is no such page");
-    let lost = world.submit("/dashboard/nowhere", &[]).await;
+    let lost = server.submit("/dashboard/nowhere", &[]).await;
     assert_eq!(lost.status, 404);
 }

@@ -6,7 +6,7 @@ use posthaste_api::routes;
 use posthaste_store::StoreError;
 use serde_json::{Value, json};
 
-use super::kit::{ADMIN, World};
+use crate::fixture::{ADMIN, TestServer};
 
 /// Returns every route that needs a key, with ids that do not exist.
 fn keyed_routes() -> Vec<(&'static str, String, Access)> {
@@ -28,23 +28,23 @@ fn keyed_routes() -> Vec<(&'static str, String, Access)> {
 
 #[tokio::test]
 async fn without_a_known_key_nothing_opens() {
-    let world = World::new().await;
-    let key = world.tenant("acme").await;
+    let server = TestServer::without_tenants().await;
+    let key = server.tenant("acme").await;
     for (verb, path, _) in keyed_routes() {
         for key in ["", "ph_unknown", &key[..key.len() - 1]] {
-            let answer = world.call(verb, &path, key, Value::Null).await;
+            let answer = server.call(verb, &path, key, Value::Null).await;
             assert_eq!(answer.status, 401, "{verb} {path}");
-            assert_eq!(answer.text("code"), "unauthorized");
+            assert_eq!(answer.field("code"), "unauthorized");
         }
     }
 }
 
 #[tokio::test]
 async fn another_tenants_path_is_answered_as_one_that_does_not_exist() {
-    let world = World::new().await;
-    let key = world.tenant("acme").await;
-    world.tenant("other").await;
-    let endpoint = world.endpoint("other").await;
+    let server = TestServer::without_tenants().await;
+    let key = server.tenant("acme").await;
+    server.tenant("other").await;
+    let endpoint = server.endpoint_path("other").await;
     let id = endpoint.rsplit('/').next().expect("an id");
     for (verb, path, access) in keyed_routes() {
         if !matches!(access, Access::Tenant | Access::TenantKey) {
@@ -54,22 +54,25 @@ async fn another_tenants_path_is_answered_as_one_that_does_not_exist() {
             .replace("/acme", "/other")
             .replace("ep_00000000000000000000000000", id);
         let nobodys = path.replace("/acme", "/nobody");
-        let theirs = world.call(verb, &theirs, &key, Value::Null).await;
-        let nobodys = world.call(verb, &nobodys, &key, Value::Null).await;
+        let theirs = server.call(verb, &theirs, &key, Value::Null).await;
+        let nobodys = server.call(verb, &nobodys, &key, Value::Null).await;
         assert_eq!(theirs.status, 404, "{verb} {path}");
         assert_eq!(theirs.bytes, nobodys.bytes, "{verb} {path}");
         assert_eq!(theirs.headers, nobodys.headers, "{verb} {path}");
     }
-    let untouched = world.get(&endpoint).await;
+    let untouched = server.get(&endpoint).await;
     assert_eq!(untouched.json["status"], "enabled");
 }
 
 #[tokio::test]
 async fn another_tenants_endpoint_under_ones_own_path_does_not_exist() {
-    let world = World::new().await;
-    let key = world.tenant("acme").await;
-    world.tenant("other").await;
-    let theirs = world.endpoint("other").await.replace("/other/", "/acme/");
+    let server = TestServer::without_tenants().await;
+    let key = server.tenant("acme").await;
+    server.tenant("other").await;
+    let theirs = server
+        .endpoint_path("other")
+        .await
+        .replace("/other/", "/acme/");
     let nobodys = "/v1/tenants/acme/endpoints/ep_00000000000000000000000000";
     for (verb, tail) in [
         ("GET", ""),
@@ -89,10 +92,10 @@ async fn another_tenants_endpoint_under_ones_own_path_does_not_exist() {
             Value::Null
         };
         for key in [key.as_str(), ADMIN] {
-            let a = world
+            let a = server
                 .call(verb, &format!("{theirs}{tail}"), key, body.clone())
                 .await;
-            let b = world
+            let b = server
                 .call(verb, &format!("{nobodys}{tail}"), key, body.clone())
                 .await;
             assert_eq!(a.status, 404, "{verb} {tail}");
@@ -103,89 +106,89 @@ async fn another_tenants_endpoint_under_ones_own_path_does_not_exist() {
 
 #[tokio::test]
 async fn admin_routes_are_forbidden_to_a_tenants_key() {
-    let world = World::new().await;
-    let key = world.tenant("acme").await;
+    let server = TestServer::without_tenants().await;
+    let key = server.tenant("acme").await;
     let mut count = 0;
     for (verb, path, access) in keyed_routes() {
         if access == Access::Admin {
             count += 1;
-            let answer = world.call(verb, &path, &key, json!({})).await;
+            let answer = server.call(verb, &path, &key, json!({})).await;
             assert_eq!(answer.status, 403, "{verb} {path}");
-            assert_eq!(answer.text("code"), "forbidden");
+            assert_eq!(answer.field("code"), "forbidden");
         }
     }
     assert!(count >= 3);
-    assert_eq!(world.get("/v1/tenants/acme").await.status, 200);
+    assert_eq!(server.get("/v1/tenants/acme").await.status, 200);
 }
 
 #[tokio::test]
 async fn only_an_admin_deletes_a_tenant_and_others_do_not_exist() {
-    let world = World::new().await;
-    let key = world.tenant("acme").await;
-    world.tenant("other").await;
+    let server = TestServer::without_tenants().await;
+    let key = server.tenant("acme").await;
+    server.tenant("other").await;
     for (path, status) in [
         ("/v1/tenants/acme", 403),
         ("/v1/tenants/other", 404),
         ("/v1/tenants/nobody", 404),
     ] {
-        let answer = world.call("DELETE", path, &key, Value::Null).await;
+        let answer = server.call("DELETE", path, &key, Value::Null).await;
         assert_eq!(answer.status, status, "{path}");
     }
     for path in ["/v1/tenants/acme", "/v1/tenants/other"] {
-        assert_eq!(world.get(path).await.status, 200, "{path}");
+        assert_eq!(server.get(path).await.status, 200, "{path}");
     }
 }
 
 #[tokio::test]
 async fn a_tenants_key_reaches_its_own() {
-    let world = World::new().await;
-    let key = world.tenant("acme").await;
-    let own = world
+    let server = TestServer::without_tenants().await;
+    let key = server.tenant("acme").await;
+    let own = server
         .call("GET", "/v1/tenants/acme", &key, Value::Null)
         .await;
     assert_eq!(own.json["id"], "acme");
     let body = json!({"url": "https://example.com/x"});
-    let made = world
+    let made = server
         .call("POST", "/v1/tenants/acme/endpoints", &key, body)
         .await;
     assert_eq!(made.status, 201);
-    let renamed = world
+    let renamed = server
         .call("PATCH", "/v1/tenants/acme", &key, json!({"name": "New"}))
         .await;
     assert_eq!(renamed.json["name"], "New");
     // Otherwise a tenant could change its own plan.
     let richer = json!({"limits": {"endpoints": 9}});
-    let answer = world.call("PATCH", "/v1/tenants/acme", &key, richer).await;
+    let answer = server.call("PATCH", "/v1/tenants/acme", &key, richer).await;
     assert_eq!(answer.status, 403);
-    let limits = &world.get("/v1/tenants/acme").await.json["limits"];
+    let limits = &server.get("/v1/tenants/acme").await.json["limits"];
     assert_eq!(limits["endpoints"], Value::Null);
     let richer = json!({"plan": null});
-    let answer = world.call("PATCH", "/v1/tenants/acme", &key, richer).await;
+    let answer = server.call("PATCH", "/v1/tenants/acme", &key, richer).await;
     assert_eq!(answer.status, 403);
 }
 
 #[tokio::test]
 async fn a_key_makes_so_many_requests_and_no_more() {
-    let world = World::with(|settings| {
+    let server = TestServer::with_settings(|settings| {
         settings.key_rate.per_second = 2;
         settings.key_rate.burst = 3;
     })
     .await;
     for _ in 0..3 {
-        assert_eq!(world.get("/v1/tenants").await.status, 200);
+        assert_eq!(server.get("/v1/tenants").await.status, 200);
     }
-    let answer = world.get("/v1/tenants").await;
+    let answer = server.get("/v1/tenants").await;
     assert_eq!(answer.status, 429);
-    assert_eq!(answer.text("code"), "rate_limited");
-    world.pass_ms(500);
-    assert_eq!(world.get("/v1/tenants").await.status, 200);
-    assert_eq!(world.get("/v1/tenants").await.status, 429);
+    assert_eq!(answer.field("code"), "rate_limited");
+    server.pass_ms(500);
+    assert_eq!(server.get("/v1/tenants").await.status, 200);
+    assert_eq!(server.get("/v1/tenants").await.status, 429);
 }
 
 #[tokio::test]
 async fn what_the_store_cannot_do_is_told_with_when_to_ask_again() {
-    let world = World::new().await;
-    world.tenant("acme").await;
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
     for (error, status, code) in [
         (StoreError::Full, 507, "disk_full"),
         (StoreError::Overloaded, 503, "overloaded"),
@@ -196,17 +199,17 @@ async fn what_the_store_cannot_do_is_told_with_when_to_ask_again() {
             "unavailable",
         ),
     ] {
-        world.store.fail_writes(Some(error));
-        let answer = world.post("/v1/tenants", json!({"id": "new"})).await;
+        server.store.fail_writes(Some(error));
+        let answer = server.post("/v1/tenants", json!({"id": "new"})).await;
         assert_eq!(answer.status, StatusCode::from_u16(status).expect("one"));
-        assert_eq!(answer.text("code"), code);
+        assert_eq!(answer.field("code"), code);
         // An answer does not reveal details of the disk.
-        assert!(!answer.text("detail").contains("sda1"));
-        let ready = world.get("/readyz").await;
+        assert!(!answer.field("detail").contains("sda1"));
+        let ready = server.get("/readyz").await;
         assert_eq!(ready.status.as_u16(), status);
-        assert_eq!(world.get("/healthz").await.status, 200);
+        assert_eq!(server.get("/healthz").await.status, 200);
     }
-    world.store.fail_writes(None);
-    assert_eq!(world.get("/readyz").await.status, 200);
-    assert_eq!(world.get("/v1/tenants/new").await.status, 404);
+    server.store.fail_writes(None);
+    assert_eq!(server.get("/readyz").await.status, 200);
+    assert_eq!(server.get("/v1/tenants/new").await.status, 404);
 }

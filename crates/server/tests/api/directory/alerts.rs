@@ -6,12 +6,18 @@ use posthaste_core::time::Timestamp;
 use posthaste_store::{Alert, Alerts, CreateResult, Scope};
 use serde_json::{Value, json};
 
-use super::kit::World;
+use crate::fixture::TestServer;
 
 /// Time at which the first alert was raised.
 const BEGUN: u64 = 1_577_836_800_000;
 
-async fn raise(world: &World, ms: u64, name: AlertName, scope: Scope, detail: Value) -> Alert {
+async fn raise(
+    server: &TestServer,
+    ms: u64,
+    name: AlertName,
+    scope: Scope,
+    detail: Value,
+) -> Alert {
     let at = Timestamp(BEGUN + ms);
     let alert = Alert {
         id: AlertId(id_of(first_moment(at), ms)),
@@ -23,7 +29,7 @@ async fn raise(world: &World, ms: u64, name: AlertName, scope: Scope, detail: Va
         resolved_at: None,
         detail,
     };
-    let raised = world.store.raise_alert(at, alert.clone()).await;
+    let raised = server.store.raise_alert(at, alert.clone()).await;
     assert_eq!(raised, Ok(CreateResult::Created));
     alert
 }
@@ -35,25 +41,25 @@ fn endpoint_of(path: &str) -> EndpointId {
 
 #[tokio::test]
 async fn an_alert_says_what_is_wrong_with_what() {
-    let world = World::new().await;
-    let key = world.tenant("acme").await;
-    let other = world.tenant("other").await;
-    let path = world.endpoint("acme").await;
+    let server = TestServer::without_tenants().await;
+    let key = server.tenant("acme").await;
+    let other = server.tenant("other").await;
+    let path = server.endpoint_path("acme").await;
     let endpoint = endpoint_of(&path);
     let metric = json!({"value": 0.25, "threshold": 0.1, "window": "1h", "samples": 480});
-    let wide = raise(&world, 1, AlertName::RetryRatio, Scope::Everything, metric).await;
+    let wide = raise(&server, 1, AlertName::RetryRatio, Scope::Everything, metric).await;
     let acme = Scope::Tenant("acme".parse().expect("an id"));
-    let own = raise(&world, 2, AlertName::DeadLetterRatio, acme, json!({})).await;
+    let own = raise(&server, 2, AlertName::DeadLetterRatio, acme, json!({})).await;
     let tripped = json!({"reason": "failure_ratio", "notice": 9});
     let scope = Scope::Endpoint(endpoint);
-    let trip = raise(&world, 3, AlertName::BreakerTripped, scope, tripped).await;
-    let ended = world
+    let trip = raise(&server, 3, AlertName::BreakerTripped, scope, tripped).await;
+    let ended = server
         .store
         .resolve_alert(Timestamp(BEGUN + 9), own.id)
         .await;
     assert!(ended.is_ok_and(|ended| ended.is_some()));
 
-    let all = world.get("/v1/alerts").await;
+    let all = server.get("/v1/alerts").await;
     let ids = [&trip, &own, &wide].map(|alert| alert.id.to_string());
     assert_eq!(all.ids(), ids.each_ref().map(String::as_str));
     assert_eq!(
@@ -77,27 +83,27 @@ async fn an_alert_says_what_is_wrong_with_what() {
     assert_eq!(shown[0]["value"], Value::Null);
 
     // A tenant sees its own alerts and those of its endpoints. Another tenant sees none of them.
-    let seen = world
+    let seen = server
         .call("GET", "/v1/tenants/acme/alerts", &key, Value::Null)
         .await;
     assert_eq!(seen.ids(), [ids[0].as_str(), &ids[1]]);
-    let none = world
+    let none = server
         .call("GET", "/v1/tenants/other/alerts", &other, Value::Null)
         .await;
     assert_eq!(none.ids(), [""; 0]);
-    let stranger = world
+    let stranger = server
         .call("GET", "/v1/tenants/acme/alerts", &other, Value::Null)
         .await;
     assert_eq!(stranger.status, 404);
-    let everything = world.call("GET", "/v1/alerts", &key, Value::Null).await;
+    let everything = server.call("GET", "/v1/alerts", &key, Value::Null).await;
     assert_eq!(everything.status, 403);
 }
 
 #[tokio::test]
 async fn alerts_are_found_by_state_name_tenant_endpoint_and_time() {
-    let world = World::new().await;
-    world.tenant("acme").await;
-    let path = world.endpoint("acme").await;
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
+    let path = server.endpoint_path("acme").await;
     let endpoint = endpoint_of(&path);
     let mut ids = Vec::new();
     for (ms, name) in (1..).zip(AlertName::ALL) {
@@ -106,9 +112,9 @@ async fn alerts_are_found_by_state_name_tenant_endpoint_and_time() {
             1 => Scope::Tenant("acme".parse().expect("an id")),
             _ => Scope::Endpoint(endpoint),
         };
-        let alert = raise(&world, ms, name, scope, json!({})).await;
+        let alert = raise(&server, ms, name, scope, json!({})).await;
         if ms <= 4 {
-            let end = world
+            let end = server
                 .store
                 .resolve_alert(Timestamp(BEGUN + 100), alert.id)
                 .await;
@@ -133,7 +139,7 @@ async fn alerts_are_found_by_state_name_tenant_endpoint_and_time() {
         let mut found = Vec::new();
         let mut cursor = String::new();
         loop {
-            let page = world
+            let page = server
                 .get(&format!("/v1/alerts?limit=2&{query}{cursor}"))
                 .await;
             found.extend(page.ids().iter().map(|id| (*id).to_owned()));
@@ -149,7 +155,7 @@ async fn alerts_are_found_by_state_name_tenant_endpoint_and_time() {
             .collect();
         assert_eq!(found, wanted, "{query}");
     }
-    let wrong = world
+    let wrong = server
         .get("/v1/alerts?state=shut&name=x&tenant=a%20b&endpoint=1&since=soon&until=x&limit=0")
         .await;
     let mut fields = wrong.wrong_fields();
@@ -158,6 +164,6 @@ async fn alerts_are_found_by_state_name_tenant_endpoint_and_time() {
         "endpoint", "limit", "name", "since", "state", "tenant", "until",
     ];
     assert_eq!(fields, all);
-    let wrong = world.get("/v1/tenants/acme/alerts?tenant=acme").await;
+    let wrong = server.get("/v1/tenants/acme/alerts?tenant=acme").await;
     assert_eq!(wrong.wrong_fields(), ["tenant"]);
 }

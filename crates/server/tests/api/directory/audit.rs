@@ -8,7 +8,7 @@ use posthaste_core::time::Timestamp;
 use posthaste_store::{AuditEntry, AuditOutcome, Store, Via};
 use serde_json::{Value, json};
 
-use super::kit::World;
+use crate::fixture::TestServer;
 
 /// Time of the first entry, long before everything else in these tests.
 const BEGUN: u64 = 1_577_836_800_000;
@@ -18,7 +18,7 @@ const EARLIER: &str = "until=2021-01-01T00:00:00Z";
 
 /// Writes an entry to the audit log, `ms` milliseconds after the first.
 async fn write(
-    world: &World,
+    server: &TestServer,
     ms: u64,
     tenant: Option<&str>,
     outcome: Option<AuditOutcome>,
@@ -37,7 +37,7 @@ async fn write(
         outcome,
     };
     let id = entry.id.to_string();
-    world
+    server
         .store
         .begin_audit(at, entry)
         .await
@@ -47,13 +47,13 @@ async fn write(
 
 #[tokio::test]
 async fn an_entry_says_who_did_what_and_what_came_of_it() {
-    let world = World::new().await;
-    let key = world.tenant("acme").await;
-    let done = write(&world, 1, Some("acme"), Some(AuditOutcome::Done)).await;
+    let server = TestServer::without_tenants().await;
+    let key = server.tenant("acme").await;
+    let done = write(&server, 1, Some("acme"), Some(AuditOutcome::Done)).await;
     let refused = AuditOutcome::Refused("not_found".to_owned());
-    let refused = write(&world, 2, Some("acme"), Some(refused)).await;
-    let open = write(&world, 3, None, None).await;
-    let all = world.get(&format!("/v1/audit?{EARLIER}")).await;
+    let refused = write(&server, 2, Some("acme"), Some(refused)).await;
+    let open = write(&server, 3, None, None).await;
+    let all = server.get(&format!("/v1/audit?{EARLIER}")).await;
     assert_eq!(all.ids(), [open.as_str(), &refused, &done]);
     assert_eq!(
         all.json["data"][2],
@@ -72,9 +72,9 @@ async fn an_entry_says_who_did_what_and_what_came_of_it() {
     }
     // The tenant sees the entries about itself, and an admin can read the same list.
     let path = format!("/v1/tenants/acme/audit?{EARLIER}");
-    let own = world.call("GET", &path, &key, Value::Null).await;
+    let own = server.call("GET", &path, &key, Value::Null).await;
     assert_eq!(own.ids(), [refused.as_str(), &done]);
-    let seen = world.get(&path).await.json;
+    let seen = server.get(&path).await.json;
     assert_eq!(seen["data"][1], shown[2]);
     // But the tenant does not see which operator it was.
     let mut expected = seen;
@@ -88,9 +88,9 @@ async fn an_entry_says_who_did_what_and_what_came_of_it() {
 
 #[tokio::test]
 async fn an_entry_names_what_was_made_and_none_of_its_secrets() {
-    let world = World::new().await;
-    world.tenant("acme").await;
-    let endpoint = world.endpoint("acme").await;
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
+    let endpoint = server.endpoint_path("acme").await;
     let own = "/v1/tenants/acme";
     let makers = [
         (
@@ -122,13 +122,13 @@ async fn an_entry_names_what_was_made_and_none_of_its_secrets() {
     let made: BTreeSet<&str> = makers.iter().map(|(name, ..)| *name).collect();
     assert_eq!(made, creating, "every route that makes something is tried");
     for (name, path, body) in makers {
-        let made = world.post(&path, body).await;
+        let made = server.post(&path, body).await;
         assert!(made.status.is_success(), "{name}: {}", made.json);
-        let entries = world.get("/v1/audit?limit=1").await.json;
+        let entries = server.get("/v1/audit?limit=1").await.json;
         let entry = &entries["data"][0];
         assert_eq!(entry["action"], name);
         assert_eq!(entry["outcome"], "done", "{name}");
-        let resource = format!("{path}/{}", made.text("id"));
+        let resource = format!("{path}/{}", made.field("id"));
         assert_eq!(entry["resource"], json!(resource), "{name}");
         let told = entry.to_string();
         for secret in ["key", "secret", "url", "token"] {
@@ -138,9 +138,9 @@ async fn an_entry_names_what_was_made_and_none_of_its_secrets() {
         }
         assert!(!told.contains("hunter2"), "{told}");
         // A refused request created nothing.
-        let refused = world.post(&path, json!({"nonsense": 1})).await;
+        let refused = server.post(&path, json!({"nonsense": 1})).await;
         assert_eq!(refused.status, 422, "{name}: {}", refused.json);
-        let entries = world.get("/v1/audit?limit=1").await.json;
+        let entries = server.get("/v1/audit?limit=1").await.json;
         assert_eq!(entries["data"][0]["outcome"], "refused", "{name}");
         assert_eq!(entries["data"][0]["resource"], json!(path), "{name}");
     }
@@ -148,14 +148,14 @@ async fn an_entry_names_what_was_made_and_none_of_its_secrets() {
 
 #[tokio::test]
 async fn a_tenant_reads_which_of_its_own_keys_it_was() {
-    let world = World::new().await;
-    let key = world.tenant("acme").await;
-    let endpoint = world.endpoint("acme").await;
+    let server = TestServer::without_tenants().await;
+    let key = server.tenant("acme").await;
+    let endpoint = server.endpoint_path("acme").await;
     let pause = format!("{endpoint}/pause");
-    world.call("POST", &pause, &key, json!({})).await;
+    server.call("POST", &pause, &key, json!({})).await;
     let path = "/v1/tenants/acme/audit";
-    let own = world.call("GET", path, &key, Value::Null).await.json;
-    let all = world.get(path).await.json;
+    let own = server.call("GET", path, &key, Value::Null).await.json;
+    let all = server.get(path).await.json;
     assert_eq!(own["data"][0]["action"], "pause_endpoint");
     assert_eq!(own["data"][0], all["data"][0], "what it did itself");
     assert_eq!(own["data"][1]["action"], "create_endpoint");
@@ -164,9 +164,9 @@ async fn a_tenant_reads_which_of_its_own_keys_it_was() {
 
 #[tokio::test]
 async fn nobody_fills_the_disk_with_what_he_did() {
-    let world = World::new().await;
-    let key = world.tenant("acme").await;
-    let other = world.tenant("other").await;
+    let server = TestServer::without_tenants().await;
+    let key = server.tenant("acme").await;
+    let other = server.tenant("other").await;
     let path = |tenant: &str| {
         let endpoint = EndpointId(1);
         format!("/v1/tenants/{tenant}/endpoints/{endpoint}")
@@ -174,7 +174,7 @@ async fn nobody_fills_the_disk_with_what_he_did() {
     let (own, others) = (path("acme"), path("other"));
     let mut done = 0;
     let refused = loop {
-        let answer = world.call("DELETE", &own, &key, Value::Null).await;
+        let answer = server.call("DELETE", &own, &key, Value::Null).await;
         if answer.status != 404 {
             break answer;
         }
@@ -184,25 +184,25 @@ async fn nobody_fills_the_disk_with_what_he_did() {
     assert_eq!(refused.status, 429);
     assert!(refused.headers.contains_key("retry-after"));
     // Reads, other tenants and the operator are not affected.
-    let read = world.call("GET", &own, &key, Value::Null).await;
+    let read = server.call("GET", &own, &key, Value::Null).await;
     assert_eq!(read.status, 404);
-    let answer = world.call("DELETE", &others, &other, Value::Null).await;
+    let answer = server.call("DELETE", &others, &other, Value::Null).await;
     assert_eq!(answer.status, 404);
-    assert_eq!(world.delete(&own).await.status, 404);
-    world.pass_ms(10);
-    let answer = world.call("DELETE", &own, &key, Value::Null).await;
+    assert_eq!(server.delete(&own).await.status, 404);
+    server.pass_ms(10);
+    let answer = server.call("DELETE", &own, &key, Value::Null).await;
     assert_eq!(answer.status, 404);
 }
 
 #[tokio::test]
 async fn entries_are_found_by_tenant_and_time_a_page_at_a_time() {
-    let world = World::new().await;
-    world.tenant("acme").await;
-    world.tenant("other").await;
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
+    server.tenant("other").await;
     let mut made = Vec::new();
     for ms in 0..6 {
         let tenant = ["acme", "other", "gone"][ms as usize % 3];
-        made.push(write(&world, ms, Some(tenant), None).await);
+        made.push(write(&server, ms, Some(tenant), None).await);
     }
     let at = |ms: u64| format!("2020-01-01T00:00:00.{ms:03}Z");
     for (query, expected) in [
@@ -221,7 +221,7 @@ async fn entries_are_found_by_tenant_and_time_a_page_at_a_time() {
         let mut cursor = String::new();
         loop {
             let path = format!("/v1/audit?{EARLIER}&limit=2&cursor={cursor}&{query}");
-            let page = world.get(path.trim_end_matches('&')).await;
+            let page = server.get(path.trim_end_matches('&')).await;
             found.extend(page.ids());
             match page.json["next_cursor"].as_str() {
                 Some(next) => cursor = next.to_owned(),
@@ -230,30 +230,32 @@ async fn entries_are_found_by_tenant_and_time_a_page_at_a_time() {
         }
         assert_eq!(found, expected, "{query}");
     }
-    let until = world.get(&format!("/v1/audit?until={}", at(2))).await;
+    let until = server.get(&format!("/v1/audit?until={}", at(2))).await;
     assert_eq!(until.ids(), [made[1].as_str(), &made[0]]);
 }
 
 #[tokio::test]
 async fn a_later_tenant_reads_nothing_of_an_earlier_one() {
-    let world = World::new().await;
-    world.tenant("acme").await;
-    let before = write(&world, 1, Some("acme"), None).await;
-    assert_eq!(world.delete("/v1/tenants/acme").await.status, 204);
-    let key = world.tenant("acme").await;
-    let after = write(&world, 2, Some("acme"), None).await;
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
+    let before = write(&server, 1, Some("acme"), None).await;
+    assert_eq!(server.delete("/v1/tenants/acme").await.status, 204);
+    let key = server.tenant("acme").await;
+    let after = write(&server, 2, Some("acme"), None).await;
     let path = format!("/v1/tenants/acme/audit?{EARLIER}");
-    let own = world.call("GET", &path, &key, Value::Null).await;
+    let own = server.call("GET", &path, &key, Value::Null).await;
     assert_eq!(own.ids(), [after.as_str()]);
-    let all = world.get(&format!("/v1/audit?tenant=acme&{EARLIER}")).await;
+    let all = server
+        .get(&format!("/v1/audit?tenant=acme&{EARLIER}"))
+        .await;
     assert_eq!(all.ids(), [after.as_str(), &before]);
 }
 
 #[tokio::test]
 async fn what_is_asked_wrongly_is_told() {
-    let world = World::new().await;
-    world.tenant("acme").await;
-    let answer = world
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
+    let answer = server
         .get("/v1/audit?tenant=a%20b&since=soon&until=x&limit=0&cursor=x&who=me")
         .await;
     let mut wrong = answer.wrong_fields();
@@ -262,7 +264,7 @@ async fn what_is_asked_wrongly_is_told() {
         wrong,
         ["cursor", "limit", "since", "tenant", "until", "who"]
     );
-    let answer = world.get("/v1/tenants/acme/audit?tenant=acme").await;
+    let answer = server.get("/v1/tenants/acme/audit?tenant=acme").await;
     assert_eq!(answer.wrong_fields(), ["tenant"]);
     for id in [
         "",
@@ -271,24 +273,24 @@ async fn what_is_asked_wrongly_is_told() {
         "?id=dlv_",
         "?id=key_00000000000000000000000000",
     ] {
-        let answer = world.get(&format!("/v1/find{id}")).await;
+        let answer = server.get(&format!("/v1/find{id}")).await;
         assert_eq!(answer.wrong_fields(), ["id"], "{id}");
     }
 }
 
 #[tokio::test]
 async fn whose_something_is_follows_from_its_id() {
-    let world = World::new().await;
-    let key = world.tenant("acme").await;
-    let endpoint = world.endpoint("acme").await;
+    let server = TestServer::without_tenants().await;
+    let key = server.tenant("acme").await;
+    let endpoint = server.endpoint_path("acme").await;
     let endpoint = endpoint.rsplit('/').next().expect("an id").to_owned();
-    let sent = world
+    let sent = server
         .post(
             "/v1/tenants/acme/events",
             json!({"type": "a.b", "payload": 1}),
         )
         .await;
-    let event = sent.text("id");
+    let event = sent.field("id");
     let delivery = sent.json["deliveries"][0]["id"].as_str().expect("an id");
     for (kind, id) in [
         ("endpoint", endpoint.as_str()),
@@ -296,12 +298,12 @@ async fn whose_something_is_follows_from_its_id() {
         ("delivery", delivery),
     ] {
         let path = format!("/v1/find?id={id}");
-        let found = world.get(&path).await;
+        let found = server.get(&path).await;
         assert_eq!(
             found.json,
             json!({"kind": kind, "id": id, "tenant_id": "acme"})
         );
-        let refused = world.call("GET", &path, &key, Value::Null).await;
+        let refused = server.call("GET", &path, &key, Value::Null).await;
         assert_eq!(refused.status, 403);
     }
     for nothing in [
@@ -309,11 +311,11 @@ async fn whose_something_is_follows_from_its_id() {
         EventId(1).to_string(),
         DeliveryId(1).to_string(),
     ] {
-        let answer = world.get(&format!("/v1/find?id={nothing}")).await;
+        let answer = server.get(&format!("/v1/find?id={nothing}")).await;
         assert_eq!(answer.status, 404, "{nothing}");
     }
     let path = format!("/v1/tenants/acme/endpoints/{endpoint}");
-    assert_eq!(world.delete(&path).await.status, 204);
-    let gone = world.get(&format!("/v1/find?id={endpoint}")).await;
+    assert_eq!(server.delete(&path).await.status, 204);
+    let gone = server.get(&format!("/v1/find?id={endpoint}")).await;
     assert_eq!(gone.status, 404);
 }

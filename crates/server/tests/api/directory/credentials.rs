@@ -5,7 +5,7 @@ use posthaste_store::{Endpoint, Store};
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use serde_json::{Value, json};
 
-use super::kit::{Answer, World};
+use crate::fixture::{ApiResponse, TestServer};
 
 const ALL: &str = "/v1/tenants/acme/endpoints";
 const URL: &str = "https://example.com/hooks";
@@ -42,23 +42,23 @@ fn with_certificate(until: i32) -> Value {
     json!({"certificate": certificate, "private_key": private_key})
 }
 
-async fn world() -> World {
-    let world = World::new().await;
-    world.tenant("acme").await;
-    world
+async fn server() -> TestServer {
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
+    server
 }
 
-async fn made(world: &World, mut fields: Value) -> (Answer, String) {
+async fn made(server: &TestServer, mut fields: Value) -> (ApiResponse, String) {
     fields["url"] = json!(URL);
-    let made = world.post(ALL, fields).await;
+    let made = server.post(ALL, fields).await;
     assert_eq!(made.status, 201, "{}", made.json);
-    let path = format!("{ALL}/{}", made.text("id"));
+    let path = format!("{ALL}/{}", made.field("id"));
     (made, path)
 }
 
-async fn stored(world: &World, path: &str) -> Endpoint {
+async fn stored(server: &TestServer, path: &str) -> Endpoint {
     let id = path.rsplit('/').next().expect("an id");
-    let row = world.store.endpoint(id.parse().expect("an id")).await;
+    let row = server.store.endpoint(id.parse().expect("an id")).await;
     row.expect("a store").expect("an endpoint").endpoint
 }
 
@@ -98,26 +98,26 @@ fn every_auth() -> Vec<(Value, Value)> {
 
 #[tokio::test]
 async fn every_kind_is_shown_without_its_secret_and_rests_sealed() {
-    let world = world().await;
+    let server = server().await;
     for (written, shown) in every_auth() {
-        let (made, path) = made(&world, json!({"auth": written})).await;
-        let changed = world.patch(&path, json!({"description": "x"})).await;
-        let rotated = world
+        let (made, path) = made(&server, json!({"auth": written})).await;
+        let changed = server.patch(&path, json!({"description": "x"})).await;
+        let rotated = server
             .post(&format!("{path}/secret/rotate"), json!({}))
             .await;
         for answer in [
             &made,
             &changed,
             &rotated,
-            &world.get(&path).await,
-            &world.get(ALL).await,
+            &server.get(&path).await,
+            &server.get(ALL).await,
         ] {
             let text = String::from_utf8_lossy(&answer.bytes).into_owned();
             assert!(!text.contains(CANARY), "{text}");
         }
         assert_eq!(made.json["auth"], shown);
-        assert_eq!(world.get(&path).await.json["auth"], shown);
-        let row = stored(&world, &path).await;
+        assert_eq!(server.get(&path).await.json["auth"], shown);
+        let row = stored(&server, &path).await;
         assert_eq!(row.sealed_credentials.is_empty(), written.is_null());
         let rests = String::from_utf8_lossy(&row.sealed_credentials).into_owned();
         assert!(!rests.contains(CANARY) && !rests.contains("ann"));
@@ -126,54 +126,54 @@ async fn every_kind_is_shown_without_its_secret_and_rests_sealed() {
 
 #[tokio::test]
 async fn a_certificate_is_shown_by_its_fingerprint() {
-    let world = world().await;
+    let server = server().await;
     let written = with_certificate(2030);
-    let (made, path) = made(&world, json!({"client_certificate": written})).await;
+    let (made, path) = made(&server, json!({"client_certificate": written})).await;
     let shown = &made.json["client_certificate"];
     assert_eq!(shown["expires_at"], "2030-01-01T00:00:00.000Z");
     let fingerprint = shown["fingerprint"].as_str().expect("a text");
     assert_eq!(fingerprint.len(), "sha256:".len() + 64);
-    assert_eq!(world.get(&path).await.json["client_certificate"], *shown);
-    for answer in [&made, &world.get(&path).await, &world.get(ALL).await] {
+    assert_eq!(server.get(&path).await.json["client_certificate"], *shown);
+    for answer in [&made, &server.get(&path).await, &server.get(ALL).await] {
         let text = String::from_utf8_lossy(&answer.bytes).into_owned();
         assert!(!text.contains("BEGIN"), "{text}");
     }
-    let rests = stored(&world, &path).await.sealed_credentials;
+    let rests = stored(&server, &path).await.sealed_credentials;
     assert!(!String::from_utf8_lossy(&rests).contains("BEGIN"));
 }
 
 #[tokio::test]
 async fn what_is_absent_stays_null_removes_and_an_object_replaces() {
-    let world = world().await;
+    let server = server().await;
     let fields = json!({"auth": oauth2(), "client_certificate": with_certificate(2030)});
-    let (_, path) = made(&world, fields).await;
-    let before = world.get(&path).await.json;
-    let sealed = stored(&world, &path).await.sealed_credentials;
-    world.patch(&path, json!({"description": "x"})).await;
-    assert_eq!(stored(&world, &path).await.sealed_credentials, sealed);
+    let (_, path) = made(&server, fields).await;
+    let before = server.get(&path).await.json;
+    let sealed = stored(&server, &path).await.sealed_credentials;
+    server.patch(&path, json!({"description": "x"})).await;
+    assert_eq!(stored(&server, &path).await.sealed_credentials, sealed);
     // An object replaces the whole value, so that no old part remains.
-    let changed = world.patch(&path, json!({"auth": bearer()})).await.json;
+    let changed = server.patch(&path, json!({"auth": bearer()})).await.json;
     assert_eq!(changed["auth"], json!({"kind": "bearer"}));
     assert_eq!(changed["client_certificate"], before["client_certificate"]);
     let half = json!({"auth": {"kind": "oauth2", "client_secret": "new"}});
-    let refused = world.patch(&path, half).await;
+    let refused = server.patch(&path, half).await;
     assert_eq!(refused.wrong_fields(), ["auth.token_url", "auth.client_id"]);
     let half = json!({"client_certificate": {"private_key": "x"}});
-    let refused = world.patch(&path, half).await;
+    let refused = server.patch(&path, half).await;
     assert_eq!(refused.wrong_fields(), ["client_certificate.certificate"]);
-    let changed = world.patch(&path, json!({"auth": null})).await.json;
+    let changed = server.patch(&path, json!({"auth": null})).await.json;
     assert_eq!(changed["auth"], Value::Null);
     assert_eq!(changed["client_certificate"], before["client_certificate"]);
-    let changed = world
+    let changed = server
         .patch(&path, json!({"client_certificate": null}))
         .await;
     assert_eq!(changed.json["client_certificate"], Value::Null);
-    assert!(stored(&world, &path).await.sealed_credentials.is_empty());
+    assert!(stored(&server, &path).await.sealed_credentials.is_empty());
 }
 
 #[tokio::test]
 async fn every_mistake_in_auth_has_its_field_and_no_secret_is_quoted() {
-    let world = world().await;
+    let server = server().await;
     let long = |bytes: usize| "x".repeat(bytes + 1);
     let change = |mut auth: Value, name: &str, value: Value| {
         auth[name] = value;
@@ -278,7 +278,7 @@ async fn every_mistake_in_auth_has_its_field_and_no_secret_is_quoted() {
         ),
     ] {
         let body = json!({"url": URL, "auth": auth});
-        let refused = world.post(ALL, body.clone()).await;
+        let refused = server.post(ALL, body.clone()).await;
         assert_eq!(refused.wrong_fields(), fields, "{body}");
         let text = String::from_utf8_lossy(&refused.bytes).into_owned();
         assert!(!text.contains(CANARY), "{text}");
@@ -287,22 +287,22 @@ async fn every_mistake_in_auth_has_its_field_and_no_secret_is_quoted() {
 
 #[tokio::test]
 async fn either_of_name_and_password_may_be_empty_and_both_may_have_accents() {
-    let world = world().await;
+    let server = server().await;
     for (username, password, shown) in [
         ("key", "", Value::Null),
         ("", "key", json!("")),
         ("Zoë", "pässwörd: ☃", json!("Zoë")),
     ] {
         let auth = json!({"kind": "basic", "username": username, "password": password});
-        let (made, _) = made(&world, json!({"auth": auth})).await;
+        let (made, _) = made(&server, json!({"auth": auth})).await;
         assert_eq!(made.json["auth"]["username"], shown);
     }
 }
 
 #[tokio::test]
 async fn a_token_url_is_judged_like_any_other() {
-    let world = world().await;
-    let (_, path) = made(&world, json!({})).await;
+    let server = server().await;
+    let (_, path) = made(&server, json!({})).await;
     for (url, code) in [
         ("https://169.254.169.254/latest", "unsafe_destination"),
         ("https://localhost/token", "unsafe_destination"),
@@ -313,25 +313,25 @@ async fn a_token_url_is_judged_like_any_other() {
     ] {
         let mut auth = oauth2();
         auth["token_url"] = json!(url);
-        let new = world.post(ALL, json!({"url": URL, "auth": auth})).await;
-        let change = world.patch(&path, json!({"auth": auth})).await;
+        let new = server.post(ALL, json!({"url": URL, "auth": auth})).await;
+        let change = server.patch(&path, json!({"auth": auth})).await;
         for refused in [new, change] {
             assert_eq!(refused.wrong_fields(), ["auth.token_url"], "{url}");
-            assert_eq!(refused.text("code"), code, "{url}");
+            assert_eq!(refused.field("code"), code, "{url}");
         }
     }
 }
 
 #[tokio::test]
 async fn two_ways_to_set_the_same_header_do_not_go_together() {
-    let world = world().await;
+    let server = server().await;
     let own = json!({"X-Team": "billing", "AUTHORIZATION": "Bearer own"});
     let both = json!({"url": URL, "auth": bearer(), "headers": own});
-    let refused = world.post(ALL, both).await;
+    let refused = server.post(ALL, both).await;
     assert_eq!(refused.wrong_fields(), ["auth", "headers.AUTHORIZATION"]);
     // Only one of them is new. The error names the other.
-    let (_, path) = made(&world, json!({"headers": own})).await;
-    let refused = world.patch(&path, json!({"auth": basic()})).await;
+    let (_, path) = made(&server, json!({"headers": own})).await;
+    let refused = server.patch(&path, json!({"auth": basic()})).await;
     assert_eq!(refused.wrong_fields(), ["auth"]);
     let message = refused.json["errors"][0]["message"]
         .as_str()
@@ -341,23 +341,23 @@ async fn two_ways_to_set_the_same_header_do_not_go_together() {
         "{message}"
     );
     let swap = json!({"auth": basic(), "headers": {"X-Team": "billing"}});
-    assert_eq!(world.patch(&path, swap).await.status, 200);
-    let refused = world.patch(&path, json!({"headers": own})).await;
+    assert_eq!(server.patch(&path, swap).await.status, 200);
+    let refused = server.patch(&path, json!({"headers": own})).await;
     assert_eq!(refused.wrong_fields(), ["headers.AUTHORIZATION"]);
     let message = refused.json["errors"][0]["message"]
         .as_str()
         .expect("words");
     assert!(message.contains("\"auth\""), "{message}");
     let swap = json!({"auth": null, "headers": own});
-    assert_eq!(world.patch(&path, swap).await.status, 200);
+    assert_eq!(server.patch(&path, swap).await.status, 200);
     // The same for a signature header.
     let headers = json!({"X-Hub-Signature-256": "own"});
-    let (_, path) = made(&world, json!({"headers": headers})).await;
-    let refused = world
+    let (_, path) = made(&server, json!({"headers": headers})).await;
+    let refused = server
         .patch(&path, json!({"signature_style": "github"}))
         .await;
     assert_eq!(refused.wrong_fields(), ["signature_style"]);
-    let fine = world
+    let fine = server
         .patch(&path, json!({"signature_style": "stripe"}))
         .await;
     assert_eq!(fine.status, 200, "{}", fine.json);
@@ -365,7 +365,7 @@ async fn two_ways_to_set_the_same_header_do_not_go_together() {
 
 #[tokio::test]
 async fn every_mistake_in_a_certificate_has_its_field() {
-    let world = world().await;
+    let server = server().await;
     let (certificate, key) = certificate(2030);
     let (expired, expired_key) = self::certificate(2025);
     let (_, other_key) = self::certificate(2030);
@@ -389,7 +389,7 @@ async fn every_mistake_in_a_certificate_has_its_field() {
     ] {
         let pair = json!({"certificate": certificate, "private_key": key});
         let body = json!({"url": URL, "client_certificate": pair});
-        let refused = world.post(ALL, body).await;
+        let refused = server.post(ALL, body).await;
         assert_eq!(
             refused.wrong_fields(),
             [format!("client_certificate.{field}")]
@@ -398,7 +398,7 @@ async fn every_mistake_in_a_certificate_has_its_field() {
         assert!(!text.contains(CANARY) && !text.contains("BEGIN"), "{text}");
     }
     let more = json!({"certificate": certificate, "private_key": key, "passphrase": "x"});
-    let refused = world
+    let refused = server
         .post(ALL, json!({"url": URL, "client_certificate": more}))
         .await;
     assert_eq!(refused.wrong_fields(), ["client_certificate.passphrase"]);
@@ -406,27 +406,27 @@ async fn every_mistake_in_a_certificate_has_its_field() {
 
 #[tokio::test]
 async fn a_certificate_needs_tls() {
-    let world = World::with(|settings| {
+    let server = TestServer::with_settings(|settings| {
         settings.egress_rules = EgressRules {
             allow_http: true,
             ..EgressRules::default()
         };
     })
     .await;
-    world.tenant("acme").await;
+    server.tenant("acme").await;
     let certificate = with_certificate(2030);
     let plain = "http://example.com/hooks";
     for plain in [plain, "HTTP://example.com/hooks"] {
         let body = json!({"url": plain, "client_certificate": certificate});
-        let refused = world.post(ALL, body).await;
+        let refused = server.post(ALL, body).await;
         assert_eq!(refused.wrong_fields(), ["client_certificate"]);
     }
-    let (_, path) = made(&world, json!({"client_certificate": certificate})).await;
-    let refused = world.patch(&path, json!({"url": plain})).await;
+    let (_, path) = made(&server, json!({"client_certificate": certificate})).await;
+    let refused = server.patch(&path, json!({"url": plain})).await;
     assert_eq!(refused.wrong_fields(), ["url"]);
     let both = json!({"url": plain, "client_certificate": null});
-    assert_eq!(world.patch(&path, both).await.status, 200);
-    let refused = world
+    assert_eq!(server.patch(&path, both).await.status, 200);
+    let refused = server
         .patch(&path, json!({"client_certificate": certificate}))
         .await;
     assert_eq!(refused.wrong_fields(), ["client_certificate"]);

@@ -5,7 +5,7 @@ use posthaste_core::time::Timestamp;
 use posthaste_store::{Endpoint, ReplaceResult, Store};
 use serde_json::{Value, json};
 
-use super::kit::World;
+use crate::fixture::TestServer;
 
 const ALL: &str = "/v1/tenants/acme/endpoints";
 
@@ -27,11 +27,11 @@ fn written() -> Value {
 
 #[tokio::test]
 async fn an_endpoint_reads_as_it_was_written() {
-    let world = World::new().await;
-    world.tenant("acme").await;
-    let made = world.post(ALL, written()).await;
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
+    let made = server.post(ALL, written()).await;
     assert_eq!(made.status, 201, "{}", made.json);
-    assert!(made.text("secret").starts_with("whsec_"));
+    assert!(made.field("secret").starts_with("whsec_"));
     let mut expected = written();
     expected["id"] = made.json["id"].clone();
     expected["auth"] = Value::Null;
@@ -40,10 +40,10 @@ async fn an_endpoint_reads_as_it_was_written() {
     expected["disabled_reason"] = Value::Null;
     expected["retry_policy_from"] = json!("endpoint");
     expected["created_at"] = json!("2026-01-02T03:04:05.678Z");
-    let path = format!("{ALL}/{}", made.text("id"));
-    let read = world.get(&path).await;
+    let path = format!("{ALL}/{}", made.field("id"));
+    let read = server.get(&path).await;
     assert_eq!(read.json, expected);
-    let listed = world.get(ALL).await;
+    let listed = server.get(ALL).await;
     assert_eq!(listed.json["data"], json!([expected]));
     let mut shown = made.json.clone();
     shown.as_object_mut().expect("an object").remove("secret");
@@ -52,10 +52,10 @@ async fn an_endpoint_reads_as_it_was_written() {
 
 #[tokio::test]
 async fn what_is_not_said_has_defaults() {
-    let world = World::new().await;
-    world.tenant("acme").await;
-    let path = world.endpoint("acme").await;
-    let read = world.get(&path).await.json;
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
+    let path = server.endpoint_path("acme").await;
+    let read = server.get(&path).await.json;
     assert_eq!(read["timeout"], "30s");
     assert_eq!(read["max_in_flight"], 10);
     assert_eq!(read["rate_limit"], json!({"per_second": 50, "burst": 100}));
@@ -67,38 +67,38 @@ async fn what_is_not_said_has_defaults() {
     assert_eq!(read["retry_policy"], json!({"preset": "recommended"}));
     assert_eq!(read["retry_policy_from"], "server");
     let policy = json!({"preset": "brisk"});
-    world
+    server
         .patch("/v1/tenants/acme", json!({"default_retry_policy": policy}))
         .await;
-    let read = world.get(&path).await.json;
+    let read = server.get(&path).await.json;
     assert_eq!(read["retry_policy"], policy);
     assert_eq!(read["retry_policy_from"], "tenant");
     let slow = json!({"rate_limit": {"per_second": 0.25}});
-    let read = world.patch(&path, slow).await.json;
+    let read = server.patch(&path, slow).await.json;
     assert_eq!(read["rate_limit"], json!({"per_second": 0.25, "burst": 1}));
 }
 
 #[tokio::test]
 async fn what_is_secret_rests_sealed_and_is_shown_on_request_only() {
-    let world = World::new().await;
-    let key = world.tenant("acme").await;
-    let made = world.post(ALL, written()).await;
-    let secret = made.text("secret");
-    let path = format!("{ALL}/{}", made.text("id"));
-    for shown in [world.get(&path).await, world.get(ALL).await] {
+    let server = TestServer::without_tenants().await;
+    let key = server.tenant("acme").await;
+    let made = server.post(ALL, written()).await;
+    let secret = made.field("secret");
+    let path = format!("{ALL}/{}", made.field("id"));
+    for shown in [server.get(&path).await, server.get(ALL).await] {
         let text = String::from_utf8_lossy(&shown.bytes).into_owned();
         assert!(!text.contains("whsec_"), "{text}");
     }
-    let changed = world.patch(&path, json!({"description": "x"})).await;
+    let changed = server.patch(&path, json!({"description": "x"})).await;
     assert_eq!(changed.json.get("secret"), None);
-    let asked = world
+    let asked = server
         .call("GET", &format!("{path}/secret"), &key, Value::Null)
         .await;
     assert_eq!(asked.json, json!({"secret": secret, "previous": []}));
     for answer in [&made, &asked] {
         assert_eq!(answer.headers["cache-control"], "no-store");
     }
-    let row = stored(&world, &made.text("id")).await;
+    let row = stored(&server, &made.field("id")).await;
     for (sealed, plain) in [
         (&row.sealed_keys, secret.trim_start_matches("whsec_")),
         (&row.sealed_headers, "t0ken"),
@@ -108,20 +108,20 @@ async fn what_is_secret_rests_sealed_and_is_shown_on_request_only() {
     }
 }
 
-async fn stored(world: &World, id: &str) -> Endpoint {
-    let row = world.store.endpoint(id.parse().expect("an id")).await;
+async fn stored(server: &TestServer, id: &str) -> Endpoint {
+    let row = server.store.endpoint(id.parse().expect("an id")).await;
     row.expect("a store").expect("an endpoint").endpoint
 }
 
 #[tokio::test]
 async fn a_change_touches_what_it_names_and_null_goes_back() {
-    let world = World::new().await;
-    world.tenant("acme").await;
-    let made = world.post(ALL, written()).await;
-    let path = format!("{ALL}/{}", made.text("id"));
-    let before = world.get(&path).await.json;
-    assert_eq!(world.patch(&path, json!({})).await.json, before);
-    let changed = world.patch(&path, json!({"timeout": "5s"})).await.json;
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
+    let made = server.post(ALL, written()).await;
+    let path = format!("{ALL}/{}", made.field("id"));
+    let before = server.get(&path).await.json;
+    assert_eq!(server.patch(&path, json!({})).await.json, before);
+    let changed = server.patch(&path, json!({"timeout": "5s"})).await.json;
     let mut expected = before.clone();
     expected["timeout"] = json!("5s");
     assert_eq!(changed, expected);
@@ -130,10 +130,10 @@ async fn a_change_touches_what_it_names_and_null_goes_back() {
         "max_in_flight": null, "rate_limit": null, "ordered": null, "headers": null,
         "owner_email": null, "signature_style": null, "auth": null, "client_certificate": null,
     });
-    let changed = world.patch(&path, nulls).await;
+    let changed = server.patch(&path, nulls).await;
     assert_eq!(changed.status, 200, "{}", changed.json);
-    let other = world.endpoint("acme").await;
-    let fresh = world.get(&other).await.json;
+    let other = server.endpoint_path("acme").await;
+    let fresh = server.get(&other).await.json;
     for name in [
         "description",
         "event_types",
@@ -151,52 +151,52 @@ async fn a_change_touches_what_it_names_and_null_goes_back() {
     ] {
         assert_eq!(changed.json[name], fresh[name], "{name}");
     }
-    assert_eq!(world.get(&path).await.json, changed.json);
-    let refused = world.patch(&path, json!({"url": null})).await;
+    assert_eq!(server.get(&path).await.json, changed.json);
+    let refused = server.patch(&path, json!({"url": null})).await;
     assert_eq!(refused.wrong_fields(), ["url"]);
-    let refused = world.patch(&path, json!({"secret": "whsec_x"})).await;
+    let refused = server.patch(&path, json!({"secret": "whsec_x"})).await;
     assert_eq!(refused.wrong_fields(), ["secret"]);
 }
 
 #[tokio::test]
 async fn a_change_that_is_refused_changes_nothing() {
-    let world = World::new().await;
-    world.tenant("acme").await;
-    let path = world.endpoint("acme").await;
-    let before = world.get(&path).await.json;
-    let refused = world
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
+    let path = server.endpoint_path("acme").await;
+    let before = server.get(&path).await.json;
+    let refused = server
         .patch(&path, json!({"description": "new", "timeout": "1h"}))
         .await;
     assert_eq!(refused.wrong_fields(), ["timeout"]);
-    assert_eq!(world.get(&path).await.json, before);
+    assert_eq!(server.get(&path).await.json, before);
 }
 
 #[tokio::test]
 async fn of_two_changes_at_once_none_is_lost() {
-    let world = World::new().await;
-    world.tenant("acme").await;
-    let path = world.endpoint("acme").await;
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
+    let path = server.endpoint_path("acme").await;
     let (one, other) = tokio::join!(
-        world.patch(&path, json!({"description": "both"})),
-        world.patch(&path, json!({"timeout": "7s"})),
+        server.patch(&path, json!({"description": "both"})),
+        server.patch(&path, json!({"timeout": "7s"})),
     );
     assert_eq!((one.status.as_u16(), other.status.as_u16()), (200, 200));
-    let read = world.get(&path).await.json;
+    let read = server.get(&path).await.json;
     assert_eq!(read["description"], "both");
     assert_eq!(read["timeout"], "7s");
     // The store refuses a change from an old revision. That is the case that the API's retry loop handles.
     let id = path.rsplit('/').next().expect("an id");
-    let mut row = stored(&world, id).await;
+    let mut row = stored(&server, id).await;
     row.revision = 0;
-    let replaced = world.store.replace_endpoint(Timestamp(0), row).await;
+    let replaced = server.store.replace_endpoint(Timestamp(0), row).await;
     assert_eq!(replaced, Ok(ReplaceResult::Outdated));
 }
 
 #[tokio::test]
 async fn every_mistake_is_told_at_once() {
-    let world = World::new().await;
-    world.tenant("acme").await;
-    let answer = world
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
+    let answer = server
         .post(
             ALL,
             json!({
@@ -216,7 +216,7 @@ async fn every_mistake_is_told_at_once() {
         )
         .await;
     // A refused destination decides the code, also if other fields are wrong.
-    assert_eq!(answer.text("code"), "unsafe_destination");
+    assert_eq!(answer.field("code"), "unsafe_destination");
     let mut wrong = answer.wrong_fields();
     wrong.sort();
     assert_eq!(
@@ -241,14 +241,14 @@ async fn every_mistake_is_told_at_once() {
         ]
     );
     assert!(!String::from_utf8_lossy(&answer.bytes).contains("hunter2"));
-    assert!(world.get(ALL).await.ids().is_empty());
+    assert!(server.get(ALL).await.ids().is_empty());
 }
 
 #[tokio::test]
 async fn a_url_that_may_not_be_called_has_a_code_of_its_own() {
-    let world = World::new().await;
-    world.tenant("acme").await;
-    let path = world.endpoint("acme").await;
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
+    let path = server.endpoint_path("acme").await;
     for (url, code) in [
         ("https://127.0.0.1/", "unsafe_destination"),
         ("https://169.254.169.254/latest", "unsafe_destination"),
@@ -261,40 +261,40 @@ async fn a_url_that_may_not_be_called_has_a_code_of_its_own() {
         ("https://example.com/#x", "invalid_url"),
     ] {
         for answer in [
-            world.post(ALL, json!({"url": url})).await,
-            world.patch(&path, json!({"url": url})).await,
+            server.post(ALL, json!({"url": url})).await,
+            server.patch(&path, json!({"url": url})).await,
         ] {
-            assert_eq!(answer.text("code"), code, "{url}");
+            assert_eq!(answer.field("code"), code, "{url}");
             assert_eq!(answer.wrong_fields(), ["url"], "{url}");
         }
     }
-    let answer = world.post(ALL, json!({})).await;
-    assert_eq!(answer.text("code"), "invalid");
+    let answer = server.post(ALL, json!({})).await;
+    assert_eq!(answer.field("code"), "invalid");
     assert_eq!(answer.wrong_fields(), ["url"]);
 }
 
 #[tokio::test]
 async fn the_operator_can_open_loopback() {
-    let world = World::with(|settings| {
+    let server = TestServer::with_settings(|settings| {
         settings.egress_rules.allow_http = true;
         settings.egress_rules.allow_networks = vec!["127.0.0.0/8".parse().expect("a network")];
     })
     .await;
-    world.tenant("acme").await;
-    let made = world
+    server.tenant("acme").await;
+    let made = server
         .post(ALL, json!({"url": "http://127.0.0.1:9000/x"}))
         .await;
     assert_eq!(made.status, 201);
-    assert_eq!(made.text("url"), "http://127.0.0.1:9000/x");
-    let refused = world.post(ALL, json!({"url": "http://10.0.0.1/x"})).await;
-    assert_eq!(refused.text("code"), "unsafe_destination");
+    assert_eq!(made.field("url"), "http://127.0.0.1:9000/x");
+    let refused = server.post(ALL, json!({"url": "http://10.0.0.1/x"})).await;
+    assert_eq!(refused.field("code"), "unsafe_destination");
 }
 
 #[tokio::test]
 async fn it_stands_as_it_is_told() {
-    let world = World::new().await;
-    world.tenant("acme").await;
-    let path = world.endpoint("acme").await;
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
+    let path = server.endpoint_path("acme").await;
     for (wish, status, reason) in [
         ("pause", "paused", Value::Null),
         ("pause", "paused", Value::Null),
@@ -309,19 +309,19 @@ async fn it_stands_as_it_is_told() {
         ("pause", "paused", Value::Null),
         ("disable", "disabled", json!("manual")),
     ] {
-        let answer = world.post(&format!("{path}/{wish}"), Value::Null).await;
+        let answer = server.post(&format!("{path}/{wish}"), Value::Null).await;
         assert_eq!(answer.status, 200, "{wish}: {}", answer.json);
         assert_eq!(answer.json["status"], status, "{wish}");
         assert_eq!(answer.json["disabled_reason"], reason, "{wish}");
-        assert_eq!(world.get(&path).await.json, answer.json, "{wish}");
+        assert_eq!(server.get(&path).await.json, answer.json, "{wish}");
     }
     for wish in ["pause", "resume"] {
-        let answer = world.post(&format!("{path}/{wish}"), json!({})).await;
+        let answer = server.post(&format!("{path}/{wish}"), json!({})).await;
         assert_eq!(answer.status, 409, "{wish}");
-        assert_eq!(answer.text("code"), "wrong_state");
-        assert!(answer.text("detail").contains("/enable"));
+        assert_eq!(answer.field("code"), "wrong_state");
+        assert!(answer.field("detail").contains("/enable"));
     }
-    let answer = world
+    let answer = server
         .post(&format!("{path}/enable"), json!({"force": true}))
         .await;
     assert_eq!(answer.wrong_fields(), ["force"]);
@@ -329,101 +329,101 @@ async fn it_stands_as_it_is_told() {
 
 #[tokio::test]
 async fn a_deleted_endpoint_is_gone() {
-    let world = World::new().await;
-    world.tenant("acme").await;
-    let path = world.endpoint("acme").await;
-    assert_eq!(world.delete(&path).await.status, 204);
-    assert_eq!(world.get(&path).await.status, 404);
-    assert_eq!(world.delete(&path).await.status, 404);
-    let enabled = world.post(&format!("{path}/enable"), Value::Null).await;
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
+    let path = server.endpoint_path("acme").await;
+    assert_eq!(server.delete(&path).await.status, 204);
+    assert_eq!(server.get(&path).await.status, 404);
+    assert_eq!(server.delete(&path).await.status, 404);
+    let enabled = server.post(&format!("{path}/enable"), Value::Null).await;
     assert_eq!(enabled.status, 404);
-    assert_eq!(world.patch(&path, json!({})).await.status, 404);
-    assert!(world.get(ALL).await.ids().is_empty());
+    assert_eq!(server.patch(&path, json!({})).await.status, 404);
+    assert!(server.get(ALL).await.ids().is_empty());
 }
 
 #[tokio::test]
 async fn a_plan_allows_so_many_endpoints() {
-    let world = World::new().await;
-    world.tenant("acme").await;
-    world
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
+    server
         .patch("/v1/tenants/acme", json!({"limits": {"endpoints": 1}}))
         .await;
-    let path = world.endpoint("acme").await;
+    let path = server.endpoint_path("acme").await;
     let body = json!({"url": "https://example.com/"});
-    let answer = world.post(ALL, body.clone()).await;
+    let answer = server.post(ALL, body.clone()).await;
     assert_eq!(answer.status, 403);
-    assert_eq!(answer.text("code"), "quota_exceeded");
+    assert_eq!(answer.field("code"), "quota_exceeded");
     assert!(
         !answer.headers.contains_key("retry-after"),
         "waiting would not help"
     );
-    assert!(answer.text("detail").contains("endpoints"));
-    assert_eq!(world.delete(&path).await.status, 204);
-    assert_eq!(world.post(ALL, body).await.status, 201);
+    assert!(answer.field("detail").contains("endpoints"));
+    assert_eq!(server.delete(&path).await.status, 204);
+    assert_eq!(server.post(ALL, body).await.status, 201);
 }
 
 #[tokio::test]
 async fn a_secret_can_be_brought_and_rotated() {
-    let world = World::new().await;
-    world.tenant("acme").await;
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
     let own = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-    let made = world
+    let made = server
         .post(ALL, json!({"url": "https://example.com/", "secret": own}))
         .await;
-    assert_eq!(made.text("secret"), own);
-    let path = format!("{ALL}/{}/secret", made.text("id"));
+    assert_eq!(made.field("secret"), own);
+    let path = format!("{ALL}/{}/secret", made.field("id"));
     let rotate = format!("{path}/rotate");
-    let same = world.post(&rotate, json!({"secret": own})).await;
+    let same = server.post(&rotate, json!({"secret": own})).await;
     assert_eq!(same.wrong_fields(), ["secret"]);
-    let wrong = world
+    let wrong = server
         .post(
             &rotate,
             json!({"secret": "x", "overlap": "31d", "when": "now"}),
         )
         .await;
     assert_eq!(wrong.wrong_fields(), ["secret", "overlap", "when"]);
-    let rotated = world.post(&rotate, Value::Null).await;
-    let new = rotated.text("secret");
+    let rotated = server.post(&rotate, Value::Null).await;
+    let new = rotated.field("secret");
     assert_ne!(new, own);
     let until = "2026-01-03T03:04:05.678Z";
     let previous = json!([{"secret": own, "valid_until": until}]);
     assert_eq!(rotated.json["previous"], previous);
-    assert_eq!(world.get(&path).await.json, rotated.json);
-    world.pass_ms(24 * 3_600_000);
-    assert_eq!(world.get(&path).await.json["previous"], json!([]));
-    let rotated = world.post(&rotate, json!({"overlap": "0s"})).await;
+    assert_eq!(server.get(&path).await.json, rotated.json);
+    server.pass_ms(24 * 3_600_000);
+    assert_eq!(server.get(&path).await.json["previous"], json!([]));
+    let rotated = server.post(&rotate, json!({"overlap": "0s"})).await;
     assert_eq!(rotated.json["previous"], json!([]));
     for _ in 1..8 {
-        let rotated = world.post(&rotate, json!({})).await;
+        let rotated = server.post(&rotate, json!({})).await;
         assert_eq!(rotated.status, 200);
     }
-    let full = world.post(&rotate, json!({})).await;
+    let full = server.post(&rotate, json!({})).await;
     assert_eq!(full.status, 409);
-    let emptied = world.post(&rotate, json!({"overlap": "0s"})).await;
+    let emptied = server.post(&rotate, json!({"overlap": "0s"})).await;
     assert_eq!(emptied.status, 200);
 }
 
 #[tokio::test]
 async fn an_ed25519_key_shows_what_verifies_it() {
-    let world = World::new().await;
-    world.tenant("acme").await;
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
     let key = format!("whsk_{}", "A".repeat(43) + "=");
-    let made = world
+    let made = server
         .post(ALL, json!({"url": "https://example.com/", "secret": key}))
         .await;
     assert_eq!(made.status, 201, "{}", made.json);
-    let shown = world
-        .get(&format!("{ALL}/{}/secret", made.text("id")))
+    let shown = server
+        .get(&format!("{ALL}/{}/secret", made.field("id")))
         .await;
-    assert!(shown.text("public_key").starts_with("whpk_"));
+    assert!(shown.field("public_key").starts_with("whpk_"));
 }
 
 #[tokio::test]
 async fn health_says_how_it_is() {
-    let world = World::new().await;
-    world.tenant("acme").await;
-    let path = world.endpoint("acme").await;
-    let health = world.get(&format!("{path}/health")).await;
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
+    let path = server.endpoint_path("acme").await;
+    let health = server.get(&format!("{path}/health")).await;
     assert_eq!(
         health.json,
         json!({
@@ -437,12 +437,12 @@ async fn health_says_how_it_is() {
 
 #[tokio::test]
 async fn a_tripped_breaker_shows_even_when_the_engine_has_forgotten_the_endpoint() {
-    let world = World::new().await;
-    world.tenant("acme").await;
-    let path = world.endpoint("acme").await;
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
+    let path = server.endpoint_path("acme").await;
     let id = path.rsplit('/').next().expect("an id");
     let id = id.parse().expect("an id");
-    let row = world.store.endpoint(id).await.expect("a store");
+    let row = server.store.endpoint(id).await.expect("a store");
     let standing = row.expect("an endpoint").standing;
     let health = Health {
         revision: 1,
@@ -454,11 +454,11 @@ async fn a_tripped_breaker_shows_even_when_the_engine_has_forgotten_the_endpoint
         }),
         ..Health::default()
     };
-    let set = world
+    let set = server
         .store
         .set_standing(Timestamp(0), id, standing, None, Some(health));
     assert_eq!(set.await, Ok(true));
-    let health = world.get(&format!("{path}/health")).await;
+    let health = server.get(&format!("{path}/health")).await;
     assert_eq!(
         health.json["breaker"],
         json!({

@@ -2,13 +2,13 @@
 
 use serde_json::json;
 
-use super::kit::World;
+use crate::fixture::TestServer;
 
-async fn walk(world: &World, path: &str, limit: usize) -> Vec<String> {
+async fn walk(server: &TestServer, path: &str, limit: usize) -> Vec<String> {
     let mut found = Vec::new();
     let mut cursor = String::new();
     for _ in 0..100 {
-        let page = world
+        let page = server
             .get(&format!("{path}?limit={limit}&cursor={cursor}"))
             .await;
         let ids = page.ids();
@@ -24,19 +24,19 @@ async fn walk(world: &World, path: &str, limit: usize) -> Vec<String> {
 
 #[tokio::test]
 async fn every_list_is_walked_newest_first_and_without_gaps() {
-    let world = World::new().await;
+    let server = TestServer::without_tenants().await;
     let mut made = Vec::new();
     for number in 0..7 {
         // Some tenants have the same creation time, in milliseconds.
-        world.pass_ms(number % 2);
-        let tenant = world
+        server.pass_ms(number % 2);
+        let tenant = server
             .post("/v1/tenants", json!({"id": format!("t{number}")}))
             .await;
-        made.push(tenant.text("id"));
+        made.push(tenant.field("id"));
     }
     made.reverse();
-    assert_eq!(walk(&world, "/v1/tenants", 2).await, made);
-    assert_eq!(walk(&world, "/v1/tenants", 250).await, made);
+    assert_eq!(walk(&server, "/v1/tenants", 2).await, made);
+    assert_eq!(walk(&server, "/v1/tenants", 250).await, made);
 
     for kind in ["endpoints", "keys"] {
         let path = format!("/v1/tenants/t0/{kind}");
@@ -46,23 +46,23 @@ async fn every_list_is_walked_newest_first_and_without_gaps() {
                 "keys" => json!({"name": format!("k{number}")}),
                 _ => json!({"url": "https://example.com/"}),
             };
-            made.push(world.post(&path, body).await.text("id"));
+            made.push(server.post(&path, body).await.field("id"));
         }
         made.reverse();
         for limit in [1, 2, 5, 50] {
-            assert_eq!(walk(&world, &path, limit).await, made, "{kind} by {limit}");
+            assert_eq!(walk(&server, &path, limit).await, made, "{kind} by {limit}");
         }
     }
 }
 
 #[tokio::test]
 async fn a_cursor_belongs_to_its_list() {
-    let world = World::new().await;
-    world.tenant("acme").await;
-    world.tenant("other").await;
-    let page = world.get("/v1/tenants?limit=1").await;
-    let cursor = page.text("next_cursor");
-    let answer = world
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
+    server.tenant("other").await;
+    let page = server.get("/v1/tenants?limit=1").await;
+    let cursor = page.field("next_cursor");
+    let answer = server
         .get(&format!("/v1/tenants/acme/endpoints?cursor={cursor}"))
         .await;
     assert_eq!(answer.wrong_fields(), ["cursor"]);

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::kit::{ADMIN, World};
+use crate::fixture::{ADMIN, TestServer};
 
 struct Served {
     address: std::net::SocketAddr,
@@ -17,11 +17,11 @@ struct Served {
     task: JoinHandle<std::io::Result<()>>,
 }
 
-async fn start(world: &World, adjust: impl FnOnce(&mut ApiSettings)) -> Served {
+async fn start(server: &TestServer, adjust: impl FnOnce(&mut ApiSettings)) -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let (stop, stopped) = oneshot::channel::<()>();
-    let router = world.router.clone();
+    let router = server.router.clone();
     let mut settings = ApiSettings::default();
     adjust(&mut settings);
     let task = tokio::spawn(async move {
@@ -64,8 +64,8 @@ const ASK: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
 
 #[tokio::test]
 async fn a_connection_is_kept_and_let_go_at_the_end() {
-    let world = World::new().await;
-    let served = start(&world, |_| {}).await;
+    let server = TestServer::without_tenants().await;
+    let served = start(&server, |_| {}).await;
     let mut stream = TcpStream::connect(served.address).await.expect("a server");
     for _ in 0..3 {
         stream.write_all(ASK).await.expect("a server");
@@ -80,8 +80,8 @@ async fn a_connection_is_kept_and_let_go_at_the_end() {
 
 #[tokio::test]
 async fn a_request_under_way_gets_its_answer() {
-    let world = World::new().await;
-    let served = start(&world, |_| {}).await;
+    let server = TestServer::without_tenants().await;
+    let served = start(&server, |_| {}).await;
     let mut stream = TcpStream::connect(served.address).await.expect("a server");
     let head = format!(
         "POST /v1/tenants HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\nExpect: 100-continue\r\nContent-Length: 13\r\n\r\n"
@@ -103,8 +103,8 @@ async fn a_request_under_way_gets_its_answer() {
 
 #[tokio::test]
 async fn one_that_never_ends_is_cut_off_after_the_grace() {
-    let world = World::new().await;
-    let served = start(&world, |settings| {
+    let server = TestServer::without_tenants().await;
+    let served = start(&server, |settings| {
         settings.grace = Duration::from_millis(20);
     })
     .await;
@@ -121,8 +121,8 @@ async fn one_that_never_ends_is_cut_off_after_the_grace() {
 
 #[tokio::test]
 async fn a_head_that_is_too_slow_or_too_large_ends_its_connection() {
-    let world = World::new().await;
-    let served = start(&world, |settings| {
+    let server = TestServer::without_tenants().await;
+    let served = start(&server, |settings| {
         settings.head_timeout = Duration::from_millis(50);
     })
     .await;
@@ -144,8 +144,8 @@ async fn a_head_that_is_too_slow_or_too_large_ends_its_connection() {
 
 #[tokio::test]
 async fn only_so_many_connections_are_taken() {
-    let world = World::new().await;
-    let served = start(&world, |settings| settings.max_connections = 1).await;
+    let server = TestServer::without_tenants().await;
+    let served = start(&server, |settings| settings.max_connections = 1).await;
     let mut first = TcpStream::connect(served.address).await.expect("a server");
     first.write_all(ASK).await.expect("a server");
     read_answer(&mut first).await;
@@ -175,8 +175,8 @@ async fn send_all(served: &Served, head: &str, body_bytes: usize) -> String {
 
 #[tokio::test]
 async fn who_sends_too_much_is_told_so() {
-    let world = World::new().await;
-    let served = start(&world, |_| {}).await;
+    let server = TestServer::without_tenants().await;
+    let served = start(&server, |_| {}).await;
     let body_bytes = 20 << 20;
     for (path, key, status) in [
         ("/v1/tenants", ADMIN, "413"),
@@ -197,8 +197,8 @@ async fn who_sends_too_much_is_told_so() {
 
 #[tokio::test]
 async fn who_waits_to_be_told_to_go_on_is_told_at_once() {
-    let world = World::new().await;
-    let served = start(&world, |_| {}).await;
+    let server = TestServer::without_tenants().await;
+    let served = start(&server, |_| {}).await;
     let mut stream = TcpStream::connect(served.address).await.expect("a server");
     let head = format!(
         "POST /v1/tenants HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\nExpect: 100-continue\r\nContent-Length: 20000000\r\n\r\n"

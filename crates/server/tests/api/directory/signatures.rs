@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::kit::{Answer, World};
+use crate::fixture::{ApiResponse, TestServer};
 
 const ALL: &str = "/v1/tenants/acme/endpoints";
 const URL: &str = "https://example.com/hooks";
@@ -10,21 +10,21 @@ const SHARED: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 /// A secret in the format of another webhook sender.
 const OPAQUE: &str = "It's a Secret to Everybody";
 
-async fn world() -> World {
-    let world = World::new().await;
-    world.tenant("acme").await;
-    world
+async fn server() -> TestServer {
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
+    server
 }
 
-async fn create(world: &World, mut fields: Value) -> Answer {
+async fn create(server: &TestServer, mut fields: Value) -> ApiResponse {
     fields["url"] = json!(URL);
-    world.post(ALL, fields).await
+    server.post(ALL, fields).await
 }
 
-async fn made(world: &World, fields: Value) -> (Answer, String) {
-    let made = create(world, fields).await;
+async fn made(server: &TestServer, fields: Value) -> (ApiResponse, String) {
+    let made = create(server, fields).await;
     assert_eq!(made.status, 201, "{}", made.json);
-    let path = format!("{ALL}/{}", made.text("id"));
+    let path = format!("{ALL}/{}", made.field("id"));
     (made, path)
 }
 
@@ -32,30 +32,30 @@ fn private_key() -> String {
     format!("whsk_{}", "A".repeat(43) + "=")
 }
 
-fn message(answer: &Answer) -> String {
+fn message(answer: &ApiResponse) -> String {
     let message = answer.json["errors"][0]["message"].as_str();
     message.expect("words").to_owned()
 }
 
 #[tokio::test]
 async fn a_style_reads_as_it_was_written_and_null_goes_back() {
-    let world = world().await;
+    let server = server().await;
     for style in ["standard", "github", "stripe"] {
-        let (made, path) = made(&world, json!({"signature_style": style})).await;
+        let (made, path) = made(&server, json!({"signature_style": style})).await;
         assert_eq!(made.json["signature_style"], style);
-        assert_eq!(world.get(&path).await.json["signature_style"], style);
-        let back = world.patch(&path, json!({"signature_style": null})).await;
+        assert_eq!(server.get(&path).await.json["signature_style"], style);
+        let back = server.patch(&path, json!({"signature_style": null})).await;
         assert_eq!(back.json["signature_style"], "standard");
     }
     for wrong in [json!("GitHub"), json!(""), json!(1), json!(["github"])] {
-        let refused = create(&world, json!({"signature_style": wrong})).await;
+        let refused = create(&server, json!({"signature_style": wrong})).await;
         assert_eq!(refused.wrong_fields(), ["signature_style"]);
     }
 }
 
 #[tokio::test]
 async fn a_fresh_secret_is_of_the_kind_asked_for() {
-    let world = world().await;
+    let server = server().await;
     for (fields, prefix) in [
         (json!({}), "whsec_"),
         (json!({"secret_kind": null}), "whsec_"),
@@ -67,9 +67,9 @@ async fn a_fresh_secret_is_of_the_kind_asked_for() {
         ),
         (json!({"secret_kind": "hmac", "secret": SHARED}), "whsec_"),
     ] {
-        let (made, path) = made(&world, fields.clone()).await;
-        assert!(made.text("secret").starts_with(prefix), "{fields}");
-        let shown = world.get(&format!("{path}/secret")).await;
+        let (made, path) = made(&server, fields.clone()).await;
+        assert!(made.field("secret").starts_with(prefix), "{fields}");
+        let shown = server.get(&format!("{path}/secret")).await;
         assert_eq!(shown.json["secret"], made.json["secret"]);
         let public = made.json.get("public_key");
         assert_eq!(public.is_some(), prefix == "whsk_", "{fields}");
@@ -77,40 +77,40 @@ async fn a_fresh_secret_is_of_the_kind_asked_for() {
         if let Some(public) = public {
             assert!(public.as_str().expect("a text").starts_with("whpk_"));
         }
-        let read = world.get(&path).await.json;
+        let read = server.get(&path).await.json;
         assert_eq!((read.get("secret"), read.get("public_key")), (None, None));
     }
-    let refused = create(&world, json!({"secret_kind": "rsa"})).await;
+    let refused = create(&server, json!({"secret_kind": "rsa"})).await;
     assert_eq!(refused.wrong_fields(), ["secret_kind"]);
     for (kind, secret) in [("ed25519", SHARED.to_owned()), ("hmac", private_key())] {
         let fields = json!({"secret_kind": kind, "secret": secret});
-        let refused = create(&world, fields).await;
+        let refused = create(&server, fields).await;
         assert_eq!(refused.wrong_fields(), ["secret_kind"], "{kind}");
     }
 }
 
 #[tokio::test]
 async fn a_secret_of_another_sender_is_taken_where_its_style_is() {
-    let world = world().await;
+    let server = server().await;
     for style in ["github", "stripe"] {
         let fields = json!({"signature_style": style, "secret": OPAQUE});
-        let (made, path) = made(&world, fields).await;
-        assert_eq!(made.text("secret"), OPAQUE);
-        let shown = world.get(&format!("{path}/secret")).await;
+        let (made, path) = made(&server, fields).await;
+        assert_eq!(made.field("secret"), OPAQUE);
+        let shown = server.get(&format!("{path}/secret")).await;
         assert_eq!(shown.json, json!({"secret": OPAQUE, "previous": []}));
         // The standard style cannot use it alone.
-        let refused = world.patch(&path, json!({"signature_style": null})).await;
+        let refused = server.patch(&path, json!({"signature_style": null})).await;
         assert_eq!(refused.wrong_fields(), ["signature_style"]);
         assert!(message(&refused).contains("/secret/rotate"));
         assert!(!message(&refused).contains(OPAQUE));
         let rotate = format!("{path}/secret/rotate");
         let other = json!({"secret": "another one of the kind"});
-        assert_eq!(world.post(&rotate, other).await.status, 200);
-        let own = world.post(&rotate, json!({})).await;
+        assert_eq!(server.post(&rotate, other).await.status, 200);
+        let own = server.post(&rotate, json!({})).await;
         assert_eq!(own.json["previous"][1]["secret"], OPAQUE);
-        let back = world.patch(&path, json!({"signature_style": null})).await;
+        let back = server.patch(&path, json!({"signature_style": null})).await;
         assert_eq!(back.status, 200, "{}", back.json);
-        let refused = world
+        let refused = server
             .post(&rotate, json!({"secret": "yet another one of it"}))
             .await;
         assert_eq!(refused.wrong_fields(), ["secret"]);
@@ -120,40 +120,40 @@ async fn a_secret_of_another_sender_is_taken_where_its_style_is() {
             message(&refused)
         );
     }
-    let refused = create(&world, json!({"secret": OPAQUE})).await;
+    let refused = create(&server, json!({"secret": OPAQUE})).await;
     assert_eq!(refused.wrong_fields(), ["secret"]);
     let style = json!({"signature_style": "github", "secret": "too short"});
-    assert_eq!(create(&world, style).await.wrong_fields(), ["secret"]);
+    assert_eq!(create(&server, style).await.wrong_fields(), ["secret"]);
     let style = json!({"signature_style": "github", "secret": "whpk_AAAAAAAAAAAAAAAAAAAAAAAA"});
-    assert_eq!(create(&world, style).await.wrong_fields(), ["secret"]);
+    assert_eq!(create(&server, style).await.wrong_fields(), ["secret"]);
 }
 
 #[tokio::test]
 async fn a_style_that_needs_a_shared_secret_is_never_without() {
-    let world = world().await;
+    let server = server().await;
     for style in ["github", "stripe"] {
         let fields = json!({"signature_style": style, "secret_kind": "ed25519"});
-        let refused = create(&world, fields).await;
+        let refused = create(&server, fields).await;
         assert_eq!(refused.wrong_fields(), ["secret_kind"]);
         assert!(message(&refused).contains("hmac") && message(&refused).contains(style));
         let fields = json!({"signature_style": style, "secret": private_key()});
-        assert_eq!(create(&world, fields).await.wrong_fields(), ["secret"]);
+        assert_eq!(create(&server, fields).await.wrong_fields(), ["secret"]);
         // A change to the style is refused, too.
-        let (_, path) = made(&world, json!({"secret_kind": "ed25519"})).await;
+        let (_, path) = made(&server, json!({"secret_kind": "ed25519"})).await;
         let wish = json!({"signature_style": style});
-        let refused = world.patch(&path, wish.clone()).await;
+        let refused = server.patch(&path, wish.clone()).await;
         assert_eq!(refused.wrong_fields(), ["signature_style"]);
         assert!(message(&refused).contains("\"secret_kind\": \"hmac\""));
         let rotate = format!("{path}/secret/rotate");
-        world.post(&rotate, json!({"secret_kind": "hmac"})).await;
-        assert_eq!(world.patch(&path, wish).await.status, 200);
+        server.post(&rotate, json!({"secret_kind": "hmac"})).await;
+        assert_eq!(server.patch(&path, wish).await.status, 200);
         // A rotation to another kind is refused: after the overlap no shared secret would be left.
         for wish in [
             json!({"secret_kind": "ed25519", "overlap": "30d"}),
             json!({"secret": private_key()}),
         ] {
             let field = wish.as_object().expect("an object").keys().next().cloned();
-            let refused = world.post(&rotate, wish).await;
+            let refused = server.post(&rotate, wish).await;
             assert_eq!(refused.wrong_fields(), [field.expect("one")]);
         }
     }
@@ -161,23 +161,25 @@ async fn a_style_that_needs_a_shared_secret_is_never_without() {
 
 #[tokio::test]
 async fn a_key_of_one_kind_is_rotated_for_one_of_the_other() {
-    let world = world().await;
-    let (made, path) = made(&world, json!({})).await;
+    let server = server().await;
+    let (made, path) = made(&server, json!({})).await;
     let rotate = format!("{path}/secret/rotate");
-    let rotated = world.post(&rotate, json!({"secret_kind": "ed25519"})).await;
-    assert!(rotated.text("secret").starts_with("whsk_"));
-    let public = rotated.text("public_key");
+    let rotated = server
+        .post(&rotate, json!({"secret_kind": "ed25519"}))
+        .await;
+    assert!(rotated.field("secret").starts_with("whsk_"));
+    let public = rotated.field("public_key");
     assert!(public.starts_with("whpk_"));
     assert_eq!(rotated.json["previous"][0]["secret"], made.json["secret"]);
-    let back = world.post(&rotate, json!({})).await;
-    assert!(back.text("secret").starts_with("whsec_"));
+    let back = server.post(&rotate, json!({})).await;
+    assert!(back.field("secret").starts_with("whsec_"));
     assert_eq!(back.json.get("public_key"), None);
     assert_eq!(back.json["previous"][0]["public_key"], public.as_str());
     for wrong in [
         json!({"secret_kind": "x"}),
         json!({"secret_kind": "hmac", "secret": private_key()}),
     ] {
-        let refused = world.post(&rotate, wrong).await;
+        let refused = server.post(&rotate, wrong).await;
         assert_eq!(refused.wrong_fields(), ["secret_kind"]);
     }
 }

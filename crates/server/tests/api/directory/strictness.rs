@@ -5,21 +5,21 @@ use http::Request;
 use posthaste_core::dice::Dice;
 use serde_json::{Map, Value, json};
 
-use super::kit::{ADMIN, Answer, World};
+use crate::fixture::{ADMIN, ApiResponse, TestServer};
 
-async fn post_raw(world: &World, kind: &str, body: impl Into<Body>) -> Answer {
+async fn post_raw(server: &TestServer, kind: &str, body: impl Into<Body>) -> ApiResponse {
     let mut request =
         Request::post("/v1/tenants").header("authorization", format!("Bearer {ADMIN}"));
     if !kind.is_empty() {
         request = request.header("content-type", kind);
     }
     let request = request.body(body.into()).expect("a request");
-    world.send(request).await
+    server.send(request).await
 }
 
 #[tokio::test]
 async fn what_is_no_json_is_told_with_its_place() {
-    let world = World::new().await;
+    let server = TestServer::without_tenants().await;
     for (body, place) in [
         ("", "line 1 column 0"),
         ("{", "line 1 column 1"),
@@ -28,75 +28,75 @@ async fn what_is_no_json_is_told_with_its_place() {
         ("{} {}", "line 1 column 4"),
         ("nul", "line 1"),
     ] {
-        let answer = post_raw(&world, "application/json", body).await;
+        let answer = post_raw(&server, "application/json", body).await;
         assert_eq!(answer.status, 400, "{body}");
-        assert_eq!(answer.text("code"), "malformed_json");
-        let detail = answer.text("detail");
+        assert_eq!(answer.field("code"), "malformed_json");
+        let detail = answer.field("detail");
         assert!(detail.contains(place), "{body}: {detail}");
     }
     let deep = "[".repeat(100_000);
-    let answer = post_raw(&world, "application/json", deep).await;
+    let answer = post_raw(&server, "application/json", deep).await;
     assert_eq!(answer.status, 400);
-    let answer = post_raw(&world, "application/json", &b"{\"id\":\"\xff\"}"[..]).await;
+    let answer = post_raw(&server, "application/json", &b"{\"id\":\"\xff\"}"[..]).await;
     assert_eq!(answer.status, 400);
-    assert!(answer.text("detail").contains("UTF-8"));
+    assert!(answer.field("detail").contains("UTF-8"));
 }
 
 #[tokio::test]
 async fn a_document_must_be_an_object() {
-    let world = World::new().await;
+    let server = TestServer::without_tenants().await;
     for body in ["[]", "null", "5", "\"x\""] {
-        let answer = post_raw(&world, "application/json", body).await;
+        let answer = post_raw(&server, "application/json", body).await;
         assert_eq!(answer.wrong_fields(), [""], "{body}");
     }
 }
 
 #[tokio::test]
 async fn only_json_is_taken() {
-    let world = World::new().await;
+    let server = TestServer::without_tenants().await;
     for kind in [
         "text/plain",
         "application/x-www-form-urlencoded",
         "application/jsonp",
     ] {
-        let answer = post_raw(&world, kind, "{}").await;
+        let answer = post_raw(&server, kind, "{}").await;
         assert_eq!(answer.status, 415, "{kind}");
-        assert_eq!(answer.text("code"), "unsupported_media_type");
+        assert_eq!(answer.field("code"), "unsupported_media_type");
     }
     for kind in ["", "Application/JSON", "application/json; charset=utf-8"] {
-        assert_eq!(post_raw(&world, kind, "{}").await.status, 201, "{kind}");
+        assert_eq!(post_raw(&server, kind, "{}").await.status, 201, "{kind}");
     }
     let packed = Request::post("/v1/tenants")
         .header("authorization", format!("Bearer {ADMIN}"))
         .header("content-encoding", "gzip")
         .body(Body::from("{}"));
-    let answer = world.send(packed.expect("a request")).await;
+    let answer = server.send(packed.expect("a request")).await;
     assert_eq!(answer.status, 415);
 }
 
 #[tokio::test]
 async fn a_body_has_a_limit_whether_it_is_announced_or_not() {
-    let world = World::with(|settings| settings.body_bytes = 100).await;
+    let server = TestServer::with_settings(|settings| settings.body_bytes = 100).await;
     let fits = json!({"name": "x".repeat(80)}).to_string();
     assert!(fits.len() <= 100);
-    let answer = post_raw(&world, "application/json", fits).await;
+    let answer = post_raw(&server, "application/json", fits).await;
     assert_eq!(answer.status, 201);
     let large = json!({"name": "x".repeat(100)}).to_string();
-    let answer = post_raw(&world, "application/json", large.clone()).await;
+    let answer = post_raw(&server, "application/json", large.clone()).await;
     assert_eq!(answer.status, 413);
-    assert_eq!(answer.text("code"), "too_large");
-    assert!(answer.text("detail").contains("100"));
+    assert_eq!(answer.field("code"), "too_large");
+    assert!(answer.field("detail").contains("100"));
     let announced = Request::post("/v1/tenants")
         .header("authorization", format!("Bearer {ADMIN}"))
         .header("content-length", "101")
         .body(Body::empty());
-    let answer = world.send(announced.expect("a request")).await;
+    let answer = server.send(announced.expect("a request")).await;
     assert_eq!(answer.status, 413);
 }
 
 #[tokio::test]
 async fn what_leads_nowhere_is_a_problem_too() {
-    let world = World::new().await;
+    let server = TestServer::without_tenants().await;
     for path in [
         "/",
         "/v1",
@@ -106,14 +106,14 @@ async fn what_leads_nowhere_is_a_problem_too() {
         "/v1/tenants//endpoints",
         "/healthz/",
     ] {
-        let answer = world.get(path).await;
+        let answer = server.get(path).await;
         assert_eq!(answer.status, 404, "{path}");
-        assert_eq!(answer.text("code"), "not_found", "{path}");
+        assert_eq!(answer.field("code"), "not_found", "{path}");
     }
-    world.tenant("acme").await;
-    let answer = world.get("/v1/tenants/acme/endpoints/ep_1").await;
+    server.tenant("acme").await;
+    let answer = server.get("/v1/tenants/acme/endpoints/ep_1").await;
     assert_eq!(
-        answer.text("detail"),
+        answer.field("detail"),
         "There is no such endpoint. Check the id in the path."
     );
     for (verb, path, allow) in [
@@ -121,17 +121,17 @@ async fn what_leads_nowhere_is_a_problem_too() {
         ("DELETE", "/healthz", "GET"),
         ("POST", "/v1/tenants/acme", "GET, PATCH, DELETE"),
     ] {
-        let answer = world.call(verb, path, ADMIN, json!({})).await;
+        let answer = server.call(verb, path, ADMIN, json!({})).await;
         assert_eq!(answer.status, 405, "{verb} {path}");
         assert_eq!(answer.headers["allow"], allow);
-        assert_eq!(answer.text("code"), "method_not_allowed");
+        assert_eq!(answer.field("code"), "method_not_allowed");
     }
 }
 
 #[tokio::test]
 async fn a_parameter_nobody_knows_is_told() {
-    let world = World::new().await;
-    world.tenant("acme").await;
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
     for (path, wrong) in [
         ("/v1/tenants?page=2", vec!["page"]),
         ("/v1/tenants?limit=0", vec!["limit"]),
@@ -140,16 +140,16 @@ async fn a_parameter_nobody_knows_is_told() {
         ("/v1/tenants/acme?expand=all", vec!["expand"]),
         ("/v1/tenants/acme/endpoints?limit=ten", vec!["limit"]),
     ] {
-        assert_eq!(world.get(path).await.wrong_fields(), wrong, "{path}");
+        assert_eq!(server.get(path).await.wrong_fields(), wrong, "{path}");
     }
 }
 
 /// Every document is accepted or refused, and never causes an internal error.
 #[tokio::test]
 async fn no_document_is_too_strange() {
-    let world = World::new().await;
-    world.tenant("acme").await;
-    let path = world.endpoint("acme").await;
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
+    let path = server.endpoint_path("acme").await;
     let names = [
         "url",
         "description",
@@ -187,7 +187,7 @@ async fn no_document_is_too_strange() {
             object.insert(name, anything(&mut dice, &names, 3));
         }
         let body = Value::Object(object);
-        let answer = world.patch(&path, body.clone()).await;
+        let answer = server.patch(&path, body.clone()).await;
         let status = answer.status.as_u16();
         let expected = [200, 422].contains(&status);
         assert!(

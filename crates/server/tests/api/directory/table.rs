@@ -5,15 +5,14 @@ use posthaste_api::route::{Content, RequestBody};
 use posthaste_api::{openapi, routes};
 use serde_json::Value;
 
-use super::kit::World;
-use super::schema::mismatch;
+use crate::fixture::{TestServer, mismatch};
 
 #[tokio::test]
 async fn every_route_of_the_table_is_served() {
-    let world = World::new().await;
+    let server = TestServer::without_tenants().await;
     for route in routes::all() {
         let path = route.path.replace(['{', '}'], "");
-        let answer = world
+        let answer = server
             .call(route.verb.as_str(), &path, "", Value::Null)
             .await;
         let status = answer.status.as_u16();
@@ -84,17 +83,17 @@ fn names_are_used_once() {
 
 #[tokio::test]
 async fn the_description_is_served_as_it_is() {
-    let world = World::new().await;
-    let served = world.call("GET", "/openapi.json", "", Value::Null).await;
+    let server = TestServer::without_tenants().await;
+    let served = server.call("GET", "/openapi.json", "", Value::Null).await;
     assert_eq!(served.json, openapi::document());
     assert_eq!(served.json["openapi"], "3.1.0");
 }
 
 #[tokio::test]
 async fn the_pages_name_every_route_and_every_error_and_load_nothing() {
-    let world = World::new().await;
-    let page = world.call("GET", "/docs", "", Value::Null).await;
-    let errors = world.call("GET", "/docs/errors", "", Value::Null).await;
+    let server = TestServer::without_tenants().await;
+    let page = server.call("GET", "/docs", "", Value::Null).await;
+    let errors = server.call("GET", "/docs/errors", "", Value::Null).await;
     for answer in [&page, &errors] {
         let html = String::from_utf8_lossy(&answer.bytes).into_owned();
         for code in Code::ALL {

@@ -6,20 +6,20 @@ use std::sync::Arc;
 use posthaste_store::{Limits, Plans};
 use serde_json::{Value, json};
 
-use super::kit::World;
+use crate::fixture::TestServer;
 
 const TENANT: &str = "/v1/tenants/acme";
 
 #[tokio::test]
 async fn a_tenant_reads_as_it_was_written() {
-    let world = World::new().await;
+    let server = TestServer::without_tenants().await;
     let limits = json!({
         "endpoints": 100, "events_per_second": 500, "events_per_month": null,
         "payload_bytes": 1_048_576, "max_attempts": 30, "in_flight": 200, "retention": "30d",
         "payload_retention": "1d", "attempt_retention": "2d",
     });
     let policy = json!({"preset": "swift", "max_attempts": 4});
-    let made = world
+    let made = server
         .post(
             "/v1/tenants",
             json!({"id": "acme", "name": "Acme", "default_retry_policy": policy, "limits": limits}),
@@ -31,39 +31,39 @@ async fn a_tenant_reads_as_it_was_written() {
         "limits": limits, "created_at": "2026-01-02T03:04:05.678Z",
     });
     assert_eq!(made.json, expected);
-    assert_eq!(world.get(TENANT).await.json, expected);
+    assert_eq!(server.get(TENANT).await.json, expected);
     assert_eq!(
-        world.get("/v1/tenants").await.json["data"],
+        server.get("/v1/tenants").await.json["data"],
         json!([expected])
     );
 }
 
 #[tokio::test]
 async fn an_id_is_made_if_none_is_chosen() {
-    let world = World::new().await;
-    let made = world.post("/v1/tenants", json!({})).await;
-    let id = made.text("id");
+    let server = TestServer::without_tenants().await;
+    let made = server.post("/v1/tenants", json!({})).await;
+    let id = made.field("id");
     assert!(id.starts_with("ten_"), "{id}");
-    assert_eq!(made.text("name"), id);
-    assert_eq!(world.get(&format!("/v1/tenants/{id}")).await.status, 200);
+    assert_eq!(made.field("name"), id);
+    assert_eq!(server.get(&format!("/v1/tenants/{id}")).await.status, 200);
 }
 
 #[tokio::test]
 async fn an_id_is_taken_once() {
-    let world = World::new().await;
-    world.tenant("acme").await;
-    let again = world
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
+    let again = server
         .post("/v1/tenants", json!({"id": "acme", "name": "Other"}))
         .await;
     assert_eq!(again.status, 409);
-    assert_eq!(again.text("code"), "already_exists");
-    assert_eq!(world.get(TENANT).await.text("name"), "acme");
+    assert_eq!(again.field("code"), "already_exists");
+    assert_eq!(server.get(TENANT).await.field("name"), "acme");
 }
 
 #[tokio::test]
 async fn every_mistake_is_told_at_once() {
-    let world = World::new().await;
-    let answer = world
+    let server = TestServer::without_tenants().await;
+    let answer = server
         .post(
             "/v1/tenants",
             json!({
@@ -76,7 +76,7 @@ async fn every_mistake_is_told_at_once() {
             }),
         )
         .await;
-    assert_eq!(answer.text("code"), "invalid");
+    assert_eq!(answer.field("code"), "invalid");
     let mut wrong = answer.wrong_fields();
     wrong.sort();
     assert_eq!(
@@ -99,35 +99,35 @@ async fn every_mistake_is_told_at_once() {
 
 #[tokio::test]
 async fn a_change_touches_what_it_names_and_null_goes_back() {
-    let world = World::new().await;
-    world.tenant("acme").await;
-    let changed = world
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
+    let changed = server
         .patch(
             TENANT,
             json!({"name": "Acme", "limits": {"endpoints": 5, "retention": "7d"}}),
         )
         .await;
     assert_eq!(changed.status, 200, "{}", changed.json);
-    let changed = world
+    let changed = server
         .patch(TENANT, json!({"limits": {"endpoints": null}}))
         .await;
     assert_eq!(changed.json["name"], "Acme");
     assert_eq!(changed.json["limits"]["endpoints"], Value::Null);
     assert_eq!(changed.json["limits"]["retention"], "7d");
-    let changed = world
+    let changed = server
         .patch(TENANT, json!({"limits": null, "name": null}))
         .await;
     assert_eq!(changed.json["limits"]["retention"], Value::Null);
     assert_eq!(changed.json["name"], "acme");
     // The cached copy of the tenant changes immediately.
-    assert_eq!(world.get(TENANT).await.json, changed.json);
-    let refused = world.patch(TENANT, json!({"id": "other"})).await;
+    assert_eq!(server.get(TENANT).await.json, changed.json);
+    let refused = server.patch(TENANT, json!({"id": "other"})).await;
     assert_eq!(refused.wrong_fields(), ["id"]);
 }
 
 #[tokio::test]
 async fn a_plan_holds_where_the_tenant_does_not_say() {
-    let world = World::with(|settings| {
+    let server = TestServer::with_settings(|settings| {
         let free = Limits {
             endpoints: Some(1),
             max_attempts: Some(5),
@@ -143,42 +143,42 @@ async fn a_plan_holds_where_the_tenant_does_not_say() {
         });
     })
     .await;
-    let made = world
+    let made = server
         .post("/v1/tenants", json!({"id": "acme", "plan": "gold"}))
         .await;
     assert_eq!(made.status, 422);
-    assert!(made.text("detail").contains("free, pro"), "{}", made.json);
-    let made = world
+    assert!(made.field("detail").contains("free, pro"), "{}", made.json);
+    let made = server
         .post("/v1/tenants", json!({"id": "acme", "plan": "free"}))
         .await;
     assert_eq!(made.status, 201);
-    assert_eq!(made.text("plan"), "free");
-    world.endpoint("acme").await;
+    assert_eq!(made.field("plan"), "free");
+    server.endpoint_path("acme").await;
     let second = json!({"url": "https://example.com/second"});
-    let refused = world
+    let refused = server
         .post("/v1/tenants/acme/endpoints", second.clone())
         .await;
     assert_eq!(refused.status, 403);
-    assert_eq!(refused.text("code"), "quota_exceeded");
+    assert_eq!(refused.field("code"), "quota_exceeded");
     let eager = json!({"default_retry_policy": {"preset": "swift"}});
-    let refused = world.patch(TENANT, eager).await;
+    let refused = server.patch(TENANT, eager).await;
     assert_eq!(
         refused.wrong_fields(),
         ["default_retry_policy.max_attempts"]
     );
     // The tenant's own limit takes precedence over the plan.
-    let changed = world
+    let changed = server
         .patch(TENANT, json!({"limits": {"endpoints": 2}}))
         .await;
-    assert_eq!(changed.text("plan"), "free");
+    assert_eq!(changed.field("plan"), "free");
     assert_eq!(
-        world
+        server
             .post("/v1/tenants/acme/endpoints", second)
             .await
             .status,
         201
     );
-    let usage = world.get("/v1/tenants/acme/usage").await.json;
+    let usage = server.get("/v1/tenants/acme/usage").await.json;
     assert_eq!(usage["plan"], "free");
     assert_eq!(usage["plan_found"], true);
     let shown = |name: &str| usage["limits"][name].clone();
@@ -199,44 +199,47 @@ async fn a_plan_holds_where_the_tenant_does_not_say() {
         shown("events_per_month"),
         json!({"limit": null, "used": 0, "source": "server", "resets_at": next_month})
     );
-    let plans = world.get("/v1/plans").await.json;
+    let plans = server.get("/v1/plans").await.json;
     assert_eq!(plans["data"][0]["name"], "free");
     assert_eq!(plans["data"][0]["limits"]["endpoints"], 1);
     assert_eq!(plans["data"][1]["name"], "pro");
-    let changed = world
+    let changed = server
         .patch(TENANT, json!({"plan": null, "limits": null}))
         .await;
     assert_eq!(changed.json["plan"], Value::Null);
     let third = json!({"url": "https://example.com/third"});
     assert_eq!(
-        world.post("/v1/tenants/acme/endpoints", third).await.status,
+        server
+            .post("/v1/tenants/acme/endpoints", third)
+            .await
+            .status,
         201
     );
 }
 
 #[tokio::test]
 async fn a_plan_caps_the_attempts_of_policies() {
-    let world = World::new().await;
-    world.tenant("acme").await;
-    let changed = world
+    let server = TestServer::without_tenants().await;
+    server.tenant("acme").await;
+    let changed = server
         .patch(TENANT, json!({"limits": {"max_attempts": 5}}))
         .await;
     assert_eq!(changed.status, 200);
     let policy = json!({"preset": "swift"});
-    let refused = world
+    let refused = server
         .patch(TENANT, json!({"default_retry_policy": policy}))
         .await;
     assert_eq!(
         refused.wrong_fields(),
         ["default_retry_policy.max_attempts"]
     );
-    let endpoint = world.endpoint("acme").await;
-    let refused = world
+    let endpoint = server.endpoint_path("acme").await;
+    let refused = server
         .patch(&endpoint, json!({"retry_policy": policy}))
         .await;
     assert_eq!(refused.wrong_fields(), ["retry_policy.max_attempts"]);
     let policy = json!({"preset": "swift", "max_attempts": 5});
-    let changed = world
+    let changed = server
         .patch(&endpoint, json!({"retry_policy": policy}))
         .await;
     assert_eq!(changed.status, 200);
@@ -244,26 +247,26 @@ async fn a_plan_caps_the_attempts_of_policies() {
 
 #[tokio::test]
 async fn a_deleted_tenant_leaves_nothing_behind() {
-    let world = World::new().await;
-    let key = world.tenant("acme").await;
-    let endpoint = world.endpoint("acme").await;
+    let server = TestServer::without_tenants().await;
+    let key = server.tenant("acme").await;
+    let endpoint = server.endpoint_path("acme").await;
     for _ in 0..300 {
-        world.endpoint("acme").await;
+        server.endpoint_path("acme").await;
     }
     // The key and the endpoint are cached now, and the delete must remove them from the cache.
-    let seen = world.call("GET", &endpoint, &key, Value::Null).await;
+    let seen = server.call("GET", &endpoint, &key, Value::Null).await;
     assert_eq!(seen.status, 200);
-    assert_eq!(world.delete(TENANT).await.status, 204);
-    let seen = world.call("GET", &endpoint, &key, Value::Null).await;
+    assert_eq!(server.delete(TENANT).await.status, 204);
+    let seen = server.call("GET", &endpoint, &key, Value::Null).await;
     assert_eq!(seen.status, 401);
-    assert_eq!(world.get(&endpoint).await.status, 404);
-    assert_eq!(world.delete(TENANT).await.status, 404);
-    let new_key = world.tenant("acme").await;
-    assert_eq!(world.get(&endpoint).await.status, 404);
-    let all = world.get("/v1/tenants/acme/endpoints").await;
+    assert_eq!(server.get(&endpoint).await.status, 404);
+    assert_eq!(server.delete(TENANT).await.status, 404);
+    let new_key = server.tenant("acme").await;
+    assert_eq!(server.get(&endpoint).await.status, 404);
+    let all = server.get("/v1/tenants/acme/endpoints").await;
     assert!(all.ids().is_empty());
-    let seen = world.call("GET", TENANT, &key, Value::Null).await;
+    let seen = server.call("GET", TENANT, &key, Value::Null).await;
     assert_eq!(seen.status, 401);
-    let seen = world.call("GET", TENANT, &new_key, Value::Null).await;
+    let seen = server.call("GET", TENANT, &new_key, Value::Null).await;
     assert_eq!(seen.status, 200);
 }

@@ -1,27 +1,25 @@
 //! Endpoints that need attention.
 
-use std::sync::atomic::Ordering;
-
 use posthaste_core::alert::AlertName;
 use posthaste_core::id::AlertId;
 use posthaste_core::lane::{DisableCause, Health, Standing, StoredTrip, TripReason};
 use posthaste_store::{Alert, Alerts, CreateResult, DisabledReason, Scope, Store};
 use serde_json::{Value, json};
 
-use super::kit::{NOON, World};
+use crate::fixture::{NOON, TestServer};
 
 const ALL: &str = "/v1/attention";
 const OWN: &str = "/v1/tenants/acme/attention";
 
-async fn endpoint(world: &World) -> String {
-    world
+async fn endpoint(server: &TestServer) -> String {
+    server
         .endpoint(json!({"url": "http://127.0.0.1:9999/"}))
         .await
 }
 
 /// Returns each listed endpoint with its reason, in the order of the list.
-async fn listed(world: &World, path: &str) -> Vec<(String, String)> {
-    let shown = world.get(path).await.ok(200);
+async fn listed(server: &TestServer, path: &str) -> Vec<(String, String)> {
+    let shown = server.get(path).await.ok(200);
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let needy = shown["data"].as_array().unwrap().iter();
     needy
@@ -31,18 +29,18 @@ async fn listed(world: &World, path: &str) -> Vec<(String, String)> {
 
 #[tokio::test]
 async fn one_that_fails_without_having_tripped_is_named_until_it_recovers() {
-    let world = World::quiet().await;
-    let (bad, good) = (endpoint(&world).await, endpoint(&world).await);
+    let server = TestServer::without_engine().await;
+    let (bad, good) = (endpoint(&server).await, endpoint(&server).await);
     for _ in 0..10 {
-        world.count_attempt(&bad, true);
-        world.count_attempt(&good, true);
+        server.count_attempt(&bad, true);
+        server.count_attempt(&good, true);
     }
-    assert_eq!(listed(&world, ALL).await, []);
+    assert_eq!(listed(&server, ALL).await, []);
     for _ in 0..8 {
-        world.count_attempt(&bad, false);
+        server.count_attempt(&bad, false);
     }
     for path in [ALL, OWN] {
-        let shown = world.get(path).await.ok(200);
+        let shown = server.get(path).await.ok(200);
         assert_eq!(
             shown["data"],
             json!([{
@@ -53,24 +51,24 @@ async fn one_that_fails_without_having_tripped_is_named_until_it_recovers() {
             }])
         );
     }
-    world.tenant(json!({"id": "other"})).await;
+    server.tenant("other").await;
     let other = "/v1/tenants/other/attention";
-    assert_eq!(listed(&world, other).await, []);
+    assert_eq!(listed(&server, other).await, []);
     for _ in 0..10 {
-        world.count_attempt(&bad, true);
+        server.count_attempt(&bad, true);
     }
-    assert_eq!(listed(&world, ALL).await, []);
-    world.count_attempt(&bad, false);
-    assert_eq!(listed(&world, OWN).await.len(), 1);
-    world.wall_ms.fetch_add(3_600_001, Ordering::SeqCst);
-    assert_eq!(listed(&world, OWN).await, [], "it was long ago");
+    assert_eq!(listed(&server, ALL).await, []);
+    server.count_attempt(&bad, false);
+    assert_eq!(listed(&server, OWN).await.len(), 1);
+    server.pass_ms(3_600_001);
+    assert_eq!(listed(&server, OWN).await, [], "it was long ago");
 }
 
 /// As after a restart: only the store knows the history of the endpoint.
 #[tokio::test]
 async fn one_that_nobody_remembers_is_named_as_long_as_its_figures_are_alarming() {
-    let world = World::quiet().await;
-    let (bad, other) = (endpoint(&world).await, endpoint(&world).await);
+    let server = TestServer::without_engine().await;
+    let (bad, other) = (endpoint(&server).await, endpoint(&server).await);
     let raise = async |number: u128, name, endpoint: &str| {
         let alert = Alert {
             id: AlertId(number),
@@ -82,13 +80,13 @@ async fn one_that_nobody_remembers_is_named_as_long_as_its_figures_are_alarming(
             resolved_at: None,
             detail: json!({"value": 0.25, "threshold": 0.1, "window": "1h"}),
         };
-        let raised = world.store.raise_alert(NOON, alert).await;
+        let raised = server.store.raise_alert(NOON, alert).await;
         assert_eq!(raised, Ok(CreateResult::Created));
     };
     raise(1, AlertName::RetryRatio, &bad).await;
     raise(2, AlertName::DisableWarning, &other).await;
     for path in [ALL, OWN] {
-        let shown = world.get(path).await.ok(200);
+        let shown = server.get(path).await.ok(200);
         let [needy] = &shown["data"].as_array().unwrap()[..] else {
             panic!("only figures say how it did: {shown}");
         };
@@ -98,44 +96,46 @@ async fn one_that_nobody_remembers_is_named_as_long_as_its_figures_are_alarming(
             "25 % of the attempts within 1h were retries; more than 10 % calls for somebody";
         assert_eq!(needy["detail"], detail);
     }
-    world.tenant(json!({"id": "other"})).await;
-    assert_eq!(listed(&world, "/v1/tenants/other/attention").await, []);
+    server.tenant("other").await;
+    assert_eq!(listed(&server, "/v1/tenants/other/attention").await, []);
     // The counters in memory take precedence over the stored alert.
-    world.count_attempt(&bad, true);
-    assert_eq!(listed(&world, ALL).await, []);
+    server.count_attempt(&bad, true);
+    assert_eq!(listed(&server, ALL).await, []);
     raise(3, AlertName::DeadLetterRatio, &other).await;
-    assert_eq!(listed(&world, ALL).await.len(), 1);
-    let ended = world.store.resolve_alert(NOON, AlertId(3)).await;
+    assert_eq!(listed(&server, ALL).await.len(), 1);
+    let ended = server.store.resolve_alert(NOON, AlertId(3)).await;
     assert!(ended.unwrap().is_some());
-    assert_eq!(listed(&world, ALL).await, []);
+    assert_eq!(listed(&server, ALL).await, []);
 }
 
 async fn stand(
-    world: &World,
+    server: &TestServer,
     endpoint: &str,
     standing: Standing,
     reason: Option<DisabledReason>,
     health: Option<Health>,
 ) {
     let id = endpoint.parse().unwrap();
-    let stood = world.store.set_standing(NOON, id, standing, reason, health);
+    let stood = server
+        .store
+        .set_standing(NOON, id, standing, reason, health);
     assert_eq!(stood.await, Ok(true));
 }
 
 #[tokio::test]
 async fn the_worst_come_first_wherever_they_are_known_from() {
-    let world = World::quiet().await;
+    let server = TestServer::without_engine().await;
     let mut made = Vec::new();
     for _ in 0..6 {
-        made.push(endpoint(&world).await);
+        made.push(endpoint(&server).await);
     }
     let [well, paused, failing, tripped, switched_off, gone] = &made[..] else {
         panic!("six were made");
     };
-    world.count_attempt(well, true);
-    stand(&world, paused, Standing::Paused, None, None).await;
+    server.count_attempt(well, true);
+    stand(&server, paused, Standing::Paused, None, None).await;
     for _ in 0..9 {
-        world.count_attempt(failing, false);
+        server.count_attempt(failing, false);
     }
     let health = Health {
         revision: 1,
@@ -148,14 +148,14 @@ async fn the_worst_come_first_wherever_they_are_known_from() {
         }),
         ..Health::default()
     };
-    stand(&world, tripped, Standing::Enabled, None, Some(health)).await;
-    world.count_attempt(tripped, false);
+    stand(&server, tripped, Standing::Enabled, None, Some(health)).await;
+    server.count_attempt(tripped, false);
     let manual = Some(DisabledReason::Manual);
-    stand(&world, switched_off, Standing::Disabled, manual, None).await;
+    stand(&server, switched_off, Standing::Disabled, manual, None).await;
     let automatic = Some(DisabledReason::Automatic(DisableCause::Gone));
-    stand(&world, gone, Standing::Disabled, automatic, None).await;
+    stand(&server, gone, Standing::Disabled, automatic, None).await;
     // All endpoints but the disabled ones get an event.
-    world.event(&json!({"type": "a.b", "payload": 1})).await;
+    server.event(&json!({"type": "a.b", "payload": 1})).await;
 
     let order = [
         (gone, "disabled"),
@@ -164,9 +164,9 @@ async fn the_worst_come_first_wherever_they_are_known_from() {
         (paused, "paused"),
     ];
     let order = order.map(|(id, why)| (id.clone(), why.to_owned()));
-    assert_eq!(listed(&world, ALL).await, order);
-    assert_eq!(listed(&world, OWN).await, order);
-    let shown = world.get(OWN).await.ok(200);
+    assert_eq!(listed(&server, ALL).await, order);
+    assert_eq!(listed(&server, OWN).await, order);
+    let shown = server.get(OWN).await.ok(200);
     assert_eq!(
         shown["data"][1],
         json!({
@@ -180,6 +180,6 @@ async fn the_worst_come_first_wherever_they_are_known_from() {
         shown["data"][3]["detail"],
         "paused by hand; 1 delivery waits"
     );
-    world.tenant(json!({"id": "other"})).await;
-    assert_eq!(listed(&world, "/v1/tenants/other/attention").await, []);
+    server.tenant("other").await;
+    assert_eq!(listed(&server, "/v1/tenants/other/attention").await, []);
 }

@@ -1,60 +1,56 @@
 //! The API for deliveries.
 
-use std::sync::atomic::Ordering;
-
+use posthaste_testbed::{Answer, Receiver};
 use serde_json::{Value, json};
 
-use super::kit::{Receiver, World};
+use crate::fixture::{ApiResponse, TestServer};
 
 const DELIVERIES: &str = "/v1/tenants/acme/deliveries";
 
-async fn deliver(world: &World, event: Value) -> String {
-    let answer = world.event(&event).await.ok(202);
-    answer["deliveries"][0]["id"].as_str().unwrap().to_owned()
-}
-
-async fn act(world: &World, delivery: &str, verb: &str) -> super::kit::Answer {
+async fn act(server: &TestServer, delivery: &str, verb: &str) -> ApiResponse {
     let path = format!("{DELIVERIES}/{delivery}/{verb}");
-    world.send(&path, "", &[]).await
+    server.post_text(&path, "", &[]).await
 }
 
-async fn listed(world: &World, query: &str) -> Vec<String> {
-    let pages = world.pages(&format!("{DELIVERIES}?{query}")).await;
+async fn listed(server: &TestServer, query: &str) -> Vec<String> {
+    let pages = server.pages(&format!("{DELIVERIES}?{query}")).await;
     let id = |it: &Value| it["id"].as_str().unwrap().to_owned();
     pages.concat().iter().map(id).collect()
 }
 
 #[tokio::test]
 async fn a_delivery_can_be_watched_and_sent_again() {
-    let world = World::with_engine().await;
-    let receiver = Receiver::start().await;
-    receiver.answers.send_replace(false);
-    world.endpoint(json!({"url": receiver.url()})).await;
-    let id = deliver(&world, json!({"type": "a.b", "payload": {"n": 1}})).await;
+    let server = TestServer::start().await;
+    let receiver = Receiver::healthy().await;
+    receiver.hold();
+    server.endpoint(json!({"url": receiver.url()})).await;
+    let id = server
+        .deliver(json!({"type": "a.b", "payload": {"n": 1}}))
+        .await;
     receiver.arrivals(1).await;
-    let shown = world.until(&id, "in_progress").await;
+    let shown = server.until_status(&id, "in_progress").await;
     assert_eq!(shown["next_attempt_at"], Value::Null);
     assert_eq!(shown["attempts"], json!([]));
     assert_eq!(
         shown["timeline"][0]["number"], 2,
         "what follows if it fails"
     );
-    assert_eq!(listed(&world, "status=in_progress").await, [id.as_str()]);
+    assert_eq!(listed(&server, "status=in_progress").await, [id.as_str()]);
     assert!(
-        listed(&world, "status=in_progress&event_type=x")
+        listed(&server, "status=in_progress&event_type=x")
             .await
             .is_empty()
     );
-    assert!(listed(&world, "status=pending").await.is_empty());
-    let all = world.get(DELIVERIES).await.ok(200);
+    assert!(listed(&server, "status=pending").await.is_empty());
+    let all = server.get(DELIVERIES).await.ok(200);
     assert_eq!(all["data"][0]["status"], "in_progress");
     assert!(all["data"][0].get("attempts").is_none());
     for verb in ["retry", "cancel"] {
-        let refused = act(&world, &id, verb).await;
+        let refused = act(&server, &id, verb).await;
         refused.problem(409, "delivery_in_progress");
     }
-    receiver.answers.send_replace(true);
-    let shown = world.until(&id, "succeeded").await;
+    receiver.release();
+    let shown = server.until_status(&id, "succeeded").await;
     assert_eq!(shown["attempt_count"], 1);
     assert_eq!(shown["max_attempts"], 9);
     assert_eq!(shown["attempts"][0]["trigger"], "automatic");
@@ -63,56 +59,56 @@ async fn a_delivery_can_be_watched_and_sent_again() {
     assert_eq!(shown["timeline"], json!([]));
     assert_eq!(shown["last_error"], Value::Null);
     assert!(shown["finished_at"].is_string());
-    assert!(listed(&world, "status=in_progress").await.is_empty());
-    act(&world, &id, "cancel")
+    assert!(listed(&server, "status=in_progress").await.is_empty());
+    act(&server, &id, "cancel")
         .await
         .problem(409, "already_finished");
 
-    let again = act(&world, &id, "retry").await.ok(202);
+    let again = act(&server, &id, "retry").await.ok(202);
     assert_eq!(
         again["max_attempts"], 10,
         "the policy's nine, and the one before"
     );
     receiver.arrivals(2).await;
-    let shown = world.until(&id, "succeeded").await;
+    let shown = server.until_status(&id, "succeeded").await;
     assert_eq!(shown["attempts"][1]["trigger"], "manual");
     assert_eq!(shown["attempts"][1]["number"], 2);
 }
 
 #[tokio::test]
 async fn a_delivery_that_waits_can_be_called_off() {
-    let world = World::with_engine().await;
-    let receiver = Receiver::start().await;
-    world.endpoint(json!({"url": receiver.url()})).await;
+    let server = TestServer::start().await;
+    let receiver = Receiver::healthy().await;
+    server.endpoint(json!({"url": receiver.url()})).await;
     let later = json!({"type": "a.b", "payload": 1, "deliver_at": "2099-01-01T00:00:00Z"});
-    world.event(&later).await.problem(422, "invalid");
-    let soon = world
+    server.event(&later).await.problem(422, "invalid");
+    let soon = server
         .app
         .clock
         .wall()
         .after(posthaste_core::time::Span::from_hours(1));
     let event = json!({"type": "a.b", "payload": 1, "deliver_at": soon.to_string()});
-    let id = deliver(&world, event).await;
-    assert_eq!(listed(&world, "status=pending").await, [id.as_str()]);
-    let shown = act(&world, &id, "cancel").await.ok(200);
+    let id = server.deliver(event).await;
+    assert_eq!(listed(&server, "status=pending").await, [id.as_str()]);
+    let shown = act(&server, &id, "cancel").await.ok(200);
     assert_eq!(shown["status"], "cancelled");
     assert_eq!(shown["timeline"], json!([]));
-    let again = act(&world, &id, "cancel").await.ok(200);
+    let again = act(&server, &id, "cancel").await.ok(200);
     assert_eq!(again, shown);
-    assert_eq!(listed(&world, "status=cancelled").await, [id.as_str()]);
+    assert_eq!(listed(&server, "status=cancelled").await, [id.as_str()]);
     // A cancelled delivery still exists: it can be retried.
-    act(&world, &id, "retry").await.ok(202);
-    world.until(&id, "succeeded").await;
+    act(&server, &id, "retry").await.ok(202);
+    server.until_status(&id, "succeeded").await;
 }
 
 #[tokio::test]
 async fn failures_say_what_went_wrong_and_are_found_by_it() {
-    let world = World::with_engine().await;
-    let receiver = Receiver::start().await;
-    receiver.status.store(400, Ordering::SeqCst);
-    let bad = world.endpoint(json!({"url": receiver.url()})).await;
-    let id = deliver(&world, json!({"type": "a.b", "payload": 1})).await;
-    let shown = world.until(&id, "failed").await;
+    let server = TestServer::start().await;
+    let receiver = Receiver::healthy().await;
+    receiver.behave(|_| Answer::status(400));
+    let bad = server.endpoint(json!({"url": receiver.url()})).await;
+    let id = server.deliver(json!({"type": "a.b", "payload": 1})).await;
+    let shown = server.until_status(&id, "failed").await;
     assert_eq!(shown["reason"], "permanent");
     assert_eq!(shown["last_error"]["kind"], "http");
     assert_eq!(shown["last_error"]["status_code"], 400);
@@ -142,7 +138,7 @@ async fn failures_say_what_went_wrong_and_are_found_by_it() {
         } else {
             &[]
         };
-        assert_eq!(listed(&world, &query).await, expected, "{query}");
+        assert_eq!(listed(&server, &query).await, expected, "{query}");
     }
     for (query, field) in [
         ("status=done", "status"),
@@ -152,102 +148,102 @@ async fn failures_say_what_went_wrong_and_are_found_by_it() {
         ("until=x", "until"),
         ("type=a", "type"),
     ] {
-        let answer = world.get(&format!("{DELIVERIES}?{query}")).await;
+        let answer = server.get(&format!("{DELIVERIES}?{query}")).await;
         assert_eq!(answer.problem(422, "invalid"), [field], "{query}");
     }
     let disable = format!("/v1/tenants/acme/endpoints/{bad}/disable");
-    assert_eq!(world.send(&disable, "", &[]).await.status, 200);
-    act(&world, &id, "retry")
+    assert_eq!(server.post_text(&disable, "", &[]).await.status, 200);
+    act(&server, &id, "retry")
         .await
         .problem(409, "endpoint_disabled");
     let path = format!("/v1/tenants/acme/endpoints/{bad}");
     let delete = http::Request::delete(path).header("authorization", "Bearer ph_admin");
-    let gone = world.request(delete.body(axum::body::Body::empty()).unwrap());
+    let gone = server.send(delete.body(axum::body::Body::empty()).unwrap());
     assert!(gone.await.status.is_success());
-    act(&world, &id, "retry")
+    act(&server, &id, "retry")
         .await
         .problem(409, "endpoint_deleted");
     let none = "dlv_00000000000000000000000001";
     for verb in ["retry", "cancel"] {
-        act(&world, none, verb).await.problem(404, "not_found");
+        act(&server, none, verb).await.problem(404, "not_found");
     }
 }
 
 #[tokio::test]
 async fn what_an_endpoint_holds_is_shown_as_held() {
-    let world = World::with_engine().await;
-    let receiver = Receiver::start().await;
-    let endpoint = world.endpoint(json!({"url": receiver.url()})).await;
+    let server = TestServer::start().await;
+    let receiver = Receiver::healthy().await;
+    let endpoint = server.endpoint(json!({"url": receiver.url()})).await;
     let pause = format!("/v1/tenants/acme/endpoints/{endpoint}/pause");
-    assert_eq!(world.send(&pause, "", &[]).await.status, 200);
-    let id = deliver(&world, json!({"type": "a.b", "payload": 1})).await;
-    let shown = world.until(&id, "held").await;
+    assert_eq!(server.post_text(&pause, "", &[]).await.status, 200);
+    let id = server.deliver(json!({"type": "a.b", "payload": 1})).await;
+    let shown = server.until_status(&id, "held").await;
     assert_eq!(shown["next_attempt_at"], Value::Null);
     assert_eq!(shown["timeline"][0]["number"], 1);
-    assert_eq!(listed(&world, "status=held").await, [id.as_str()]);
-    assert!(listed(&world, "status=pending").await.is_empty());
+    assert_eq!(listed(&server, "status=held").await, [id.as_str()]);
+    assert!(listed(&server, "status=pending").await.is_empty());
     let resume = pause.replace("pause", "resume");
-    assert_eq!(world.send(&resume, "", &[]).await.status, 200);
-    world.until(&id, "succeeded").await;
+    assert_eq!(server.post_text(&resume, "", &[]).await.status, 200);
+    server.until_status(&id, "succeeded").await;
 }
 
 #[tokio::test]
 async fn an_endpoint_that_is_disabled_fails_what_waits() {
-    let world = World::with_engine().await;
-    let receiver = Receiver::start().await;
-    let endpoint = world.endpoint(json!({"url": receiver.url()})).await;
+    let server = TestServer::start().await;
+    let receiver = Receiver::healthy().await;
+    let endpoint = server.endpoint(json!({"url": receiver.url()})).await;
     let pause = format!("/v1/tenants/acme/endpoints/{endpoint}/pause");
-    assert_eq!(world.send(&pause, "", &[]).await.status, 200);
-    let id = deliver(&world, json!({"type": "a.b", "payload": 1})).await;
+    assert_eq!(server.post_text(&pause, "", &[]).await.status, 200);
+    let id = server.deliver(json!({"type": "a.b", "payload": 1})).await;
     let disable = pause.replace("pause", "disable");
-    assert_eq!(world.send(&disable, "", &[]).await.status, 200);
-    let shown = world.until(&id, "failed").await;
+    assert_eq!(server.post_text(&disable, "", &[]).await.status, 200);
+    let shown = server.until_status(&id, "failed").await;
     assert_eq!(shown["reason"], "endpoint_disabled");
     assert_eq!(shown["last_error"]["kind"], "webhook_disabled");
     assert_eq!(shown["last_error"]["status_code"], Value::Null);
-    assert_eq!(listed(&world, "error_kind=webhook_disabled").await, [id]);
+    assert_eq!(listed(&server, "error_kind=webhook_disabled").await, [id]);
 }
 
 #[tokio::test]
 async fn what_is_not_understood_is_not_done() {
-    let world = World::quiet().await;
-    world
+    let server = TestServer::without_engine().await;
+    server
         .endpoint(json!({"url": "http://127.0.0.1:9999/"}))
         .await;
-    let id = deliver(&world, json!({"type": "a", "payload": 1})).await;
-    let replay = world.post("/v1/tenants/acme/replays", &json!({})).await;
+    let id = server.deliver(json!({"type": "a", "payload": 1})).await;
+    let replay = server.post("/v1/tenants/acme/replays", &json!({})).await;
     let replay = replay.ok(202)["id"].as_str().unwrap().to_owned();
     for path in [
         format!("{DELIVERIES}/{id}/retry"),
         format!("{DELIVERIES}/{id}/cancel"),
         format!("/v1/tenants/acme/replays/{replay}/cancel"),
     ] {
-        let answer = world.post(&path, &json!({"at": "noon"})).await;
+        let answer = server.post(&path, &json!({"at": "noon"})).await;
         assert_eq!(answer.problem(422, "invalid"), ["at"], "{path}");
-        let answer = world.post(&path, &json!([])).await;
+        let answer = server.post(&path, &json!([])).await;
         answer.problem(422, "invalid");
-        let answer = world.send(&path, "{", &[]).await;
+        let answer = server.post_text(&path, "{", &[]).await;
         answer.problem(400, "malformed_json");
     }
-    let shown = world.get(&format!("{DELIVERIES}/{id}")).await.ok(200);
+    let shown = server.get(&format!("{DELIVERIES}/{id}")).await.ok(200);
     assert_eq!(shown["status"], "pending");
     let path = format!("{DELIVERIES}/{id}/retry");
-    world.post(&path, &json!({})).await.ok(202);
+    server.post(&path, &json!({})).await.ok(202);
 }
 
 #[tokio::test]
 async fn a_plan_binds_policies_that_are_older_than_it() {
-    let world = World::with_engine().await;
-    let receiver = Receiver::start().await;
-    receiver.status.store(500, Ordering::SeqCst);
+    let server = TestServer::start().await;
+    let receiver = Receiver::healthy().await;
+    receiver.behave(|_| Answer::status(500));
     let policy = json!({"backoff": {"kind": "fixed", "interval": "1ms"}, "max_attempts": 5});
     let endpoint = json!({"url": receiver.url(), "retry_policy": policy});
-    world.endpoint(endpoint).await;
+    server.endpoint(endpoint).await;
     let plan = json!({"limits": {"max_attempts": 2}});
-    let changed = world.patch("/v1/tenants/acme", &plan).await;
+    let changed = server.patch("/v1/tenants/acme", &plan).await;
     changed.ok(200);
-    let id = deliver(&world, json!({"type": "a", "payload": 1})).await;
-    let shown = world.until(&id, "failed").await;
+    let id = server.deliver(json!({"type": "a", "payload": 1})).await;
+    let shown = server.until_status(&id, "failed").await;
     assert_eq!(shown["reason"], "exhausted");
     assert_eq!(shown["max_attempts"], 2);
     assert_eq!(shown["attempt_count"], 2);

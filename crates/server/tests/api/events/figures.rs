@@ -1,38 +1,24 @@
 //! The API for stats, metrics and retry policies.
 
-use std::sync::atomic::Ordering;
-
 use posthaste_core::policy::Preset;
+use posthaste_testbed::{Answer, Receiver};
 use serde_json::{Value, json};
 
-use super::kit::{Receiver, World};
+use crate::fixture::TestServer;
 
 #[tokio::test]
 async fn figures_follow_what_was_delivered() {
-    let world = World::with_engine().await;
-    let receiver = Receiver::start().await;
-    let endpoint = world.endpoint(json!({"url": receiver.url()})).await;
+    let server = TestServer::start().await;
+    let receiver = Receiver::healthy().await;
+    let endpoint = server.endpoint(json!({"url": receiver.url()})).await;
     for (status, ends) in [(200, "succeeded"), (400, "failed")] {
-        receiver.status.store(status, Ordering::SeqCst);
-        let answer = world
-            .event(&json!({"type": "a.b", "payload": 1}))
-            .await
-            .ok(202);
-        let id = answer["deliveries"][0]["id"].as_str().unwrap().to_owned();
-        world.until(&id, ends).await;
+        receiver.behave(move |_| Answer::status(status));
+        let id = server.deliver(json!({"type": "a.b", "payload": 1})).await;
+        server.until_status(&id, ends).await;
     }
     // The counters change when a result is recorded, a moment after the API can show it.
-    let seen = async {
-        loop {
-            let stats = world.get("/v1/stats").await.ok(200);
-            if stats["windows"]["5m"]["dead_letter_ratio"]["value"] == 0.5 {
-                return stats;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-        }
-    };
-    let stats = tokio::time::timeout(std::time::Duration::from_secs(30), seen).await;
-    let stats = stats.expect("figures");
+    let half_failed = |stats: &Value| stats["windows"]["5m"]["dead_letter_ratio"]["value"] == 0.5;
+    let stats = server.until("/v1/stats", half_failed).await;
     for window in ["5m", "1h", "24h"] {
         let health = &stats["windows"][window];
         assert_eq!(health["dead_letter_ratio"]["state"], "alert");
@@ -43,16 +29,16 @@ async fn figures_follow_what_was_delivered() {
         assert_eq!(health["attempts_per_success"]["value"], 2.0);
         assert_eq!(health["retrying_over_24h"]["value"], 0.0);
     }
-    let own = world.get("/v1/tenants/acme/stats").await.ok(200);
+    let own = server.get("/v1/tenants/acme/stats").await.ok(200);
     assert_eq!(own, stats);
     let one = format!("/v1/tenants/acme/endpoints/{endpoint}/stats");
-    assert_eq!(world.get(&one).await.ok(200), stats);
-    world.tenant(json!({"id": "other"})).await;
-    let other = world.get("/v1/tenants/other/stats").await.ok(200);
+    assert_eq!(server.get(&one).await.ok(200), stats);
+    server.tenant("other").await;
+    let other = server.get("/v1/tenants/other/stats").await.ok(200);
     assert_eq!(other["windows"]["5m"]["dead_letter_ratio"]["value"], 0.0);
 
     let request = http::Request::get("/metrics").body(axum::body::Body::empty());
-    let metrics = world.request(request.unwrap()).await;
+    let metrics = server.send(request.unwrap()).await;
     assert_eq!(metrics.status, 200);
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     assert_eq!(metrics.headers["content-type"], kind);
@@ -75,14 +61,17 @@ async fn figures_follow_what_was_delivered() {
 
 #[tokio::test]
 async fn what_happened_is_shown_bucket_by_bucket() {
-    let world = World::quiet().await;
+    let server = TestServer::without_engine().await;
     let url = json!({"url": "http://127.0.0.1:9999/"});
-    let (one, other) = (world.endpoint(url.clone()).await, world.endpoint(url).await);
+    let (one, other) = (
+        server.endpoint(url.clone()).await,
+        server.endpoint(url).await,
+    );
     // The time is 12:00:00, then 12:07:30.
-    world.count_attempt(&one, true);
-    world.count_attempt(&other, false);
-    world.wall_ms.fetch_add(450_000, Ordering::SeqCst);
-    world.count_attempt(&one, false);
+    server.count_attempt(&one, true);
+    server.count_attempt(&other, false);
+    server.pass_ms(450_000);
+    server.count_attempt(&one, false);
     let quiet = |start: &str| {
         json!({
             "start": start, "attempts": 0, "succeeded": 0, "failed": 0, "retries": 0,
@@ -90,9 +79,9 @@ async fn what_happened_is_shown_bucket_by_bucket() {
         })
     };
     let ends = |path: String| {
-        let world = &world;
+        let server = &server;
         async move {
-            let series = world.get(&path).await.ok(200);
+            let series = server.get(&path).await.ok(200);
             let buckets = series["buckets"].as_array().unwrap();
             let filled = buckets.iter().filter(|it| it["attempts"] != 0);
             let counts: Vec<String> = filled
@@ -119,7 +108,7 @@ async fn what_happened_is_shown_bucket_by_bucket() {
     let day = ends(format!("{first}?window=24h")).await;
     assert_eq!(day, (json!("1h"), 24, format!("{noon} 2 1")));
 
-    let series = world.get(&format!("{first}?window=1h")).await.ok(200);
+    let series = server.get(&format!("{first}?window=1h")).await.ok(200);
     assert_eq!(series["window"], "1h");
     let buckets = series["buckets"].as_array().unwrap();
     assert_eq!(buckets[0], quiet("2026-11-15T11:08:00.000Z"));
@@ -132,41 +121,44 @@ async fn what_happened_is_shown_bucket_by_bucket() {
         })
     );
     for wrong in ["5m", "1d", "x"] {
-        let answer = world.get(&format!("{all}?window={wrong}")).await;
+        let answer = server.get(&format!("{all}?window={wrong}")).await;
         assert_eq!(answer.problem(422, "invalid"), ["window"], "{wrong}");
     }
-    let answer = world.get(&format!("{first}?widnow=1h")).await;
+    let answer = server.get(&format!("{first}?widnow=1h")).await;
     assert_eq!(answer.problem(422, "invalid"), ["widnow"]);
-    world.tenant(json!({"id": "other"})).await;
+    server.tenant("other").await;
     for path in ["stats", "stats/series"] {
         let theirs = format!("/v1/tenants/other/endpoints/{one}/{path}");
-        world.get(&theirs).await.problem(404, "not_found");
+        server.get(&theirs).await.problem(404, "not_found");
     }
 }
 
 /// Per-endpoint metrics name tenants, and `/metrics` needs no key.
 #[tokio::test]
 async fn single_endpoints_are_shown_to_an_admin_only() {
-    let world = World::quiet().await;
+    let server = TestServer::without_engine().await;
     let url = json!({"url": "http://127.0.0.1:9999/"});
-    let (one, other) = (world.endpoint(url.clone()).await, world.endpoint(url).await);
-    world.count_attempt(&one, false);
-    world.count_attempt(&other, true);
+    let (one, other) = (
+        server.endpoint(url.clone()).await,
+        server.endpoint(url).await,
+    );
+    server.count_attempt(&one, false);
+    server.count_attempt(&other, true);
     let request = http::Request::get("/metrics").body(axum::body::Body::empty());
-    let open = world.request(request.unwrap()).await;
+    let open = server.send(request.unwrap()).await;
     assert_eq!(open.status, 200);
     let key = json!({"name": "theirs"});
-    let key = world.post("/v1/tenants/acme/keys", &key).await;
+    let key = server.post("/v1/tenants/acme/keys", &key).await;
     let key = key.ok(201)["key"].as_str().unwrap().to_owned();
-    let theirs = world.get_as("/metrics", &key).await;
-    let strangers = world.get_as("/metrics", "ph_nobody").await;
+    let theirs = server.get_as("/metrics", &key).await;
+    let strangers = server.get_as("/metrics", "ph_nobody").await;
     for shown in [&open, &theirs, &strangers] {
         assert!(shown.text().contains("posthaste_attempts_total"));
         for private in ["posthaste_endpoint", "acme", &one] {
             assert!(!shown.text().contains(private), "{private}");
         }
     }
-    let shown = world.get("/metrics").await;
+    let shown = server.get("/metrics").await;
     for line in [
         format!(
             "posthaste_endpoint_attempts_total{{tenant=\"acme\",endpoint=\"{one}\",outcome=\"failure\"}} 1"
@@ -182,8 +174,8 @@ async fn single_endpoints_are_shown_to_an_admin_only() {
 
 #[tokio::test]
 async fn an_engine_that_has_not_begun_can_be_scraped() {
-    let world = World::quiet().await;
-    let metrics = world.get("/metrics").await;
+    let server = TestServer::without_engine().await;
+    let metrics = server.get("/metrics").await;
     assert_eq!(metrics.status, 200);
     assert!(
         metrics
@@ -194,12 +186,12 @@ async fn an_engine_that_has_not_begun_can_be_scraped() {
 
 #[tokio::test]
 async fn a_repeated_event_is_counted_once() {
-    let world = World::quiet().await;
+    let server = TestServer::without_engine().await;
     let event = json!({"type": "a.b", "payload": 1, "idempotency_key": "k"});
     for _ in 0..3 {
-        world.event(&event).await;
+        server.event(&event).await;
     }
-    let metrics = world.get("/metrics").await;
+    let metrics = server.get("/metrics").await;
     assert!(
         metrics
             .text()
@@ -209,14 +201,14 @@ async fn a_repeated_event_is_counted_once() {
 
 #[tokio::test]
 async fn presets_are_explained() {
-    let world = World::quiet().await;
-    let listed = world.get("/v1/policies").await.ok(200);
+    let server = TestServer::without_engine().await;
+    let listed = server.get("/v1/policies").await.ok(200);
     let presets = listed["data"].as_array().unwrap();
     assert_eq!(presets.len(), Preset::ALL.len());
     for (preset, shown) in Preset::ALL.into_iter().zip(presets) {
         assert_eq!(shown["name"], preset.name());
         let asked = json!({"preset": preset.name()});
-        let explained = world.post("/v1/policies/preview", &asked).await.ok(200);
+        let explained = server.post("/v1/policies/preview", &asked).await.ok(200);
         for field in ["attempts", "gives_up_ms", "words", "policy"] {
             assert_eq!(shown[field], explained[field], "{field}");
         }
@@ -229,30 +221,30 @@ async fn presets_are_explained() {
         );
     }
     let changed = json!({"preset": "brisk", "max_attempts": 2});
-    let changed = world.post("/v1/policies/preview", &changed).await.ok(200);
+    let changed = server.post("/v1/policies/preview", &changed).await.ok(200);
     assert_eq!(changed["attempts"].as_array().unwrap().len(), 2);
     assert_eq!(changed["policy"]["preset"], Value::Null);
     let wrong = json!({"backoff": {"kind": "fixed"}, "max_attempts": 0, "x": 1});
-    let wrong = world.post("/v1/policies/preview", &wrong).await;
+    let wrong = server.post("/v1/policies/preview", &wrong).await;
     let fields = wrong.problem(422, "invalid");
     assert_eq!(fields, ["backoff.interval", "max_attempts", "x"]);
 }
 
 #[tokio::test]
 async fn two_can_look_ahead_at_once() {
-    let world = World::quiet().await;
+    let server = TestServer::without_engine().await;
     let path = "/v1/policies/simulate";
     let asked = json!({"pending": 200, "outage": "10m", "capacity": 50});
-    let (one, other) = tokio::join!(world.post(path, &asked), world.post(path, &asked));
+    let (one, other) = tokio::join!(server.post(path, &asked), server.post(path, &asked));
     assert_eq!(one.ok(200), other.ok(200));
 }
 
 #[tokio::test]
 async fn an_outage_can_be_played_through() {
-    let world = World::quiet().await;
+    let server = TestServer::without_engine().await;
     let path = "/v1/policies/simulate";
     let asked = json!({"pending": 200, "outage": "10m", "capacity": "50/s", "seed": 7});
-    let report = world.post(path, &asked).await.ok(200);
+    let report = server.post(path, &asked).await.ok(200);
     assert_eq!(report["pending"], 200);
     assert_eq!(report["policy"]["preset"], "recommended");
     assert_eq!(report["posthaste"]["delivered"], 200);
@@ -280,7 +272,7 @@ async fn an_outage_can_be_played_through() {
             ],
         ),
     ] {
-        let answer = world.post(path, &wrong).await;
+        let answer = server.post(path, &wrong).await;
         assert_eq!(answer.problem(422, "invalid"), fields, "{wrong}");
     }
 }

@@ -1,10 +1,9 @@
 //! Deliveries found by an id, or by the beginning of one.
 
-use std::sync::atomic::Ordering;
-
+use posthaste_core::time::Timestamp;
 use serde_json::{Value, json};
 
-use super::kit::{NOON, World};
+use crate::fixture::{NOON, TestServer};
 
 const DELIVERIES: &str = "/v1/tenants/acme/deliveries";
 /// 15 minutes. Ids keep the same first six characters for about 17 minutes.
@@ -13,7 +12,7 @@ const DAY_MS: u64 = 24 * 3_600_000;
 
 /// A server with two endpoints and five events: three within 15 minutes, one a day before them, one a day after.
 struct Town {
-    world: World,
+    server: TestServer,
     endpoints: [String; 2],
     /// Each event with its deliveries, in the order of time.
     events: Vec<(String, Vec<String>)>,
@@ -21,9 +20,12 @@ struct Town {
 
 impl Town {
     async fn new() -> Town {
-        let world = World::quiet().await;
+        let server = TestServer::without_engine().await;
         let url = json!({"url": "https://example.com/hooks"});
-        let endpoints = [world.endpoint(url.clone()).await, world.endpoint(url).await];
+        let endpoints = [
+            server.endpoint(url.clone()).await,
+            server.endpoint(url).await,
+        ];
         // The first time of a range with the same six characters.
         let start = (NOON.0 + 2 * DAY_MS) >> 20 << 20;
         let times = [0, QUARTER_MS / 2, QUARTER_MS, DAY_MS];
@@ -32,23 +34,23 @@ impl Town {
             .into_iter()
             .chain(times.map(|it| start + it))
         {
-            world.wall_ms.store(at, Ordering::Relaxed);
+            server.set_time(Timestamp(at));
             let event = json!({"type": "a.b", "payload": {}});
-            let made = world.event(&event).await.ok(202);
+            let made = server.event(&event).await.ok(202);
             let text = |value: &Value| value.as_str().expect("text").to_owned();
             let deliveries = made["deliveries"].as_array().expect("a list");
             let deliveries = deliveries.iter().map(|it| text(&it["id"])).collect();
             events.push((text(&made["id"]), deliveries));
         }
         Town {
-            world,
+            server,
             endpoints,
             events,
         }
     }
 
     async fn listed(&self, query: &str) -> Vec<String> {
-        let pages = self.world.pages(&format!("{DELIVERIES}?{query}")).await;
+        let pages = self.server.pages(&format!("{DELIVERIES}?{query}")).await;
         let id = |it: &Value| it["id"].as_str().expect("an id").to_owned();
         pages.concat().iter().map(id).collect()
     }
@@ -120,23 +122,23 @@ async fn the_text_of_an_id_combines_with_everything_else() {
 async fn what_is_no_id_or_names_too_much_is_told() {
     let town = Town::new().await;
     for id in ["dlv_01j", "key_01jd2k", "hello", "ep_01jd2k"] {
-        let answer = town.world.get(&format!("{DELIVERIES}?id={id}")).await;
+        let answer = town.server.get(&format!("{DELIVERIES}?id={id}")).await;
         assert_eq!(answer.problem(422, "invalid"), ["id"], "{id}");
     }
     for _ in 0..50 {
         let event = json!({"type": "a.b", "payload": {}});
-        town.world.event(&event).await.ok(202);
+        town.server.event(&event).await.ok(202);
     }
     let (event, _) = &town.events[4];
     let beginning = &event[.."evt_".len() + 6];
     let answer = town
-        .world
+        .server
         .get(&format!("{DELIVERIES}?id={beginning}"))
         .await;
     assert_eq!(answer.problem(422, "invalid"), ["id"]);
     assert!(answer.text().contains("more than 50"), "{}", answer.text());
     // Ids of another tenant are not found, whole or not.
-    town.world.tenant(json!({"id": "other"})).await;
+    town.server.tenant("other").await;
     let (event, deliveries) = &town.events[2];
     for id in [
         event.as_str(),
@@ -145,7 +147,7 @@ async fn what_is_no_id_or_names_too_much_is_told() {
         &town.endpoints[0],
     ] {
         let path = format!("/v1/tenants/other/deliveries?id={id}");
-        let answer = town.world.get(&path).await.ok(200);
+        let answer = town.server.get(&path).await.ok(200);
         assert_eq!(answer["data"], json!([]), "{id}");
     }
 }

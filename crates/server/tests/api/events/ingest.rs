@@ -1,16 +1,16 @@
 //! The API for sending events.
 
-use std::sync::atomic::Ordering;
-
 use posthaste_core::id::EventId;
+use posthaste_core::time::Timestamp;
 use posthaste_store::Store;
+use posthaste_testbed::Receiver;
 use serde_json::{Value, json};
 
-use super::kit::{NOON, Receiver, World};
+use crate::fixture::{NOON, TestServer};
 
-async fn stored(world: &World, answer: &Value) -> Vec<u8> {
+async fn stored(server: &TestServer, answer: &Value) -> Vec<u8> {
     let id: EventId = answer["id"].as_str().unwrap().parse().unwrap();
-    let content = world.store.content(id).await.unwrap();
+    let content = server.store.content(id).await.unwrap();
     content.expect("it is stored").1.payload.to_vec()
 }
 
@@ -32,17 +32,19 @@ const ODD_PAYLOADS: [&str; 12] = [
 
 #[tokio::test]
 async fn a_payload_is_kept_byte_for_byte() {
-    let world = World::quiet().await;
+    let server = TestServer::without_engine().await;
     for payload in ODD_PAYLOADS {
         for body in [
             format!(r#"{{"type":"a.b","payload":{payload}}}"#),
             format!("\n{{ \"payload\" : {payload} ,\"type\":\"a\\u002eb\" }} "),
         ] {
-            let answer = world.send("/v1/tenants/acme/events", &body, &[]).await;
+            let answer = server
+                .post_text("/v1/tenants/acme/events", &body, &[])
+                .await;
             let answer = answer.ok(202);
-            assert_eq!(stored(&world, &answer).await, payload.as_bytes());
+            assert_eq!(stored(&server, &answer).await, payload.as_bytes());
             let id = answer["id"].as_str().unwrap();
-            let shown = world.get(&format!("/v1/tenants/acme/events/{id}")).await;
+            let shown = server.get(&format!("/v1/tenants/acme/events/{id}")).await;
             let wanted = format!(r#""payload":{payload},"#);
             assert!(shown.text().contains(&wanted), "{}", shown.text());
         }
@@ -51,45 +53,45 @@ async fn a_payload_is_kept_byte_for_byte() {
 
 #[tokio::test]
 async fn a_payload_is_sent_byte_for_byte() {
-    let world = World::with_engine().await;
-    let receiver = Receiver::start().await;
-    world.endpoint(json!({"url": receiver.url()})).await;
+    let server = TestServer::start().await;
+    let receiver = Receiver::healthy().await;
+    server.endpoint(json!({"url": receiver.url()})).await;
     let payload = ODD_PAYLOADS[0];
     let body = format!(r#"{{"type":"a.b","payload":{payload}}}"#);
-    world
-        .send("/v1/tenants/acme/events", &body, &[])
+    server
+        .post_text("/v1/tenants/acme/events", &body, &[])
         .await
         .ok(202);
-    assert_eq!(receiver.arrivals(1).await[0], payload.as_bytes());
+    assert_eq!(receiver.arrivals(1).await[0].body, payload.as_bytes());
 }
 
 #[tokio::test]
 async fn raw_bytes_are_kept_with_their_type() {
-    let world = World::quiet().await;
+    let server = TestServer::without_engine().await;
     let raw =
         json!({"type": "a.b", "body_base64": "AP/+aGk=", "content_type": "text/csv; charset=x"});
-    let answer = world.event(&raw).await.ok(202);
-    assert_eq!(stored(&world, &answer).await, b"\x00\xff\xfehi");
+    let answer = server.event(&raw).await.ok(202);
+    assert_eq!(stored(&server, &answer).await, b"\x00\xff\xfehi");
     let id = answer["id"].as_str().unwrap();
-    let shown = world.get(&format!("/v1/tenants/acme/events/{id}")).await;
+    let shown = server.get(&format!("/v1/tenants/acme/events/{id}")).await;
     let shown = shown.ok(200);
     assert_eq!(shown["body_base64"], "AP/+aGk=");
     assert_eq!(shown["content_type"], "text/csv; charset=x");
     assert!(shown.get("payload").is_none());
     let unsaid = json!({"type": "a.b", "body_base64": ""});
-    let answer = world.event(&unsaid).await.ok(202);
-    assert_eq!(stored(&world, &answer).await, b"");
+    let answer = server.event(&unsaid).await.ok(202);
+    assert_eq!(stored(&server, &answer).await, b"");
 }
 
 #[tokio::test]
 async fn the_answer_names_the_deliveries_and_keeps_its_shape() {
-    let world = World::quiet().await;
+    let server = TestServer::without_engine().await;
     let wants =
         |pattern: &str| json!({"url": "http://127.0.0.1:65000/x", "event_types": [pattern]});
-    let all = world.endpoint(wants("*")).await;
-    let invoices = world.endpoint(wants("invoice.*")).await;
-    world.endpoint(wants("user.created")).await;
-    let answer = world
+    let all = server.endpoint(wants("*")).await;
+    let invoices = server.endpoint(wants("invoice.*")).await;
+    server.endpoint(wants("user.created")).await;
+    let answer = server
         .event(&json!({"type": "invoice.paid", "payload": 1}))
         .await;
     let text = answer.text().to_owned();
@@ -102,7 +104,7 @@ async fn the_answer_names_the_deliveries_and_keeps_its_shape() {
     assert!(deliveries.iter().all(|it| it["status"] == "pending"));
     assert!(text.starts_with(r#"{"id":"evt_"#), "{text}");
     let id = json["id"].as_str().unwrap();
-    let shown = world.get(&format!("/v1/tenants/acme/events/{id}")).await;
+    let shown = server.get(&format!("/v1/tenants/acme/events/{id}")).await;
     let shown = shown.ok(200);
     assert_eq!(shown["deliveries"], json["deliveries"]);
     assert_eq!(shown["delivery_count"], 2);
@@ -110,7 +112,7 @@ async fn the_answer_names_the_deliveries_and_keeps_its_shape() {
 
 #[tokio::test]
 async fn an_event_says_which_trace_it_belongs_to() {
-    let world = World::quiet().await;
+    let server = TestServer::without_engine().await;
     let trace = "0af7651916cd43dd8448eb211c80319c";
     let parent = format!("00-{trace}-b7ad6b7169203331-01");
     let traced = [("traceparent", parent.as_str())];
@@ -120,20 +122,20 @@ async fn an_event_says_which_trace_it_belongs_to() {
     let batch = r#"{"events":[{"type":"a.b","payload":2},{"type":"a.b","payload":3}]}"#;
     let mut expected = Vec::new();
     for (headers, trace) in [(&traced, json!(trace)), (&invalid, Value::Null)] {
-        let one = world.send(path, event, headers).await.ok(202);
+        let one = server.post_text(path, event, headers).await.ok(202);
         expected.push((one["id"].clone(), trace.clone()));
         let many = format!("{path}/batch");
-        let many = world.send(&many, batch, headers).await.ok(202);
+        let many = server.post_text(&many, batch, headers).await.ok(202);
         for one in many["data"].as_array().unwrap() {
             expected.push((one["id"].clone(), trace.clone()));
         }
     }
     for (id, trace) in &expected {
         let id = id.as_str().unwrap();
-        let shown = world.get(&format!("{path}/{id}")).await.ok(200);
+        let shown = server.get(&format!("{path}/{id}")).await.ok(200);
         assert_eq!(shown["trace_id"], *trace, "{shown}");
     }
-    let list = world.get(path).await.ok(200);
+    let list = server.get(path).await.ok(200);
     let list = list["data"].as_array().unwrap().iter().rev();
     let listed: Vec<(Value, Value)> = list
         .map(|it| (it["id"].clone(), it["trace_id"].clone()))
@@ -143,35 +145,35 @@ async fn an_event_says_which_trace_it_belongs_to() {
 
 #[tokio::test]
 async fn the_same_key_makes_one_event() {
-    let world = World::quiet().await;
-    world
+    let server = TestServer::without_engine().await;
+    server
         .endpoint(json!({"url": "http://127.0.0.1:65000/x"}))
         .await;
     let event = json!({"type": "a.b", "payload": {"n": 1}, "idempotency_key": "k-1"});
-    let first = world.event(&event).await;
+    let first = server.event(&event).await;
     first.ok(202);
-    let again = world.event(&event).await;
+    let again = server.event(&event).await;
     again.ok(200);
     assert_eq!(first.bytes, again.bytes);
     // The key may also come in a header.
     let path = "/v1/tenants/acme/events";
     let bare = r#"{"type":"a.b","payload":{"n":1}}"#;
     let key = [("idempotency-key", "k-1")];
-    assert_eq!(world.send(path, bare, &key).await.bytes, first.bytes);
+    assert_eq!(server.post_text(path, bare, &key).await.bytes, first.bytes);
     let both = event.to_string();
-    assert_eq!(world.send(path, &both, &key).await.status, 200);
+    assert_eq!(server.post_text(path, &both, &key).await.status, 200);
     let other = [("idempotency-key", "k-2")];
-    let differs = world.send(path, &both, &other).await;
+    let differs = server.post_text(path, &both, &other).await;
     assert_eq!(differs.problem(422, "invalid"), ["idempotency_key"]);
     let twice = [("idempotency-key", "k-1"), ("idempotency-key", "k-1")];
-    let twice = world.send(path, bare, &twice).await;
+    let twice = server.post_text(path, bare, &twice).await;
     assert_eq!(twice.problem(422, "invalid"), ["Idempotency-Key"]);
-    assert_eq!(world.pages(path).await.concat().len(), 1);
+    assert_eq!(server.pages(path).await.concat().len(), 1);
 }
 
 #[tokio::test]
 async fn the_same_key_with_other_content_is_a_conflict() {
-    let world = World::quiet().await;
+    let server = TestServer::without_engine().await;
     let event = |more: Value| {
         let mut event = json!({"type": "a.b", "payload": {"n": 1}, "idempotency_key": "k"});
         for (name, value) in more.as_object().unwrap() {
@@ -179,32 +181,37 @@ async fn the_same_key_with_other_content_is_a_conflict() {
         }
         event
     };
-    world.event(&event(json!({}))).await.ok(202);
+    server.event(&event(json!({}))).await.ok(202);
     for other in [
         json!({"type": "a.c"}),
         json!({"payload": {"n": 2}}),
         json!({"deliver_at": "2026-11-16T00:00:00Z"}),
         json!({"ordering_key": "o"}),
     ] {
-        let answer = world.event(&event(other.clone())).await;
+        let answer = server.event(&event(other.clone())).await;
         answer.problem(409, "idempotency_conflict");
     }
     // Other whitespace means other bytes, and the bytes are what is sent.
     let spaced = r#"{"type":"a.b","payload":{"n": 1},"idempotency_key":"k"}"#;
-    let answer = world.send("/v1/tenants/acme/events", spaced, &[]).await;
+    let answer = server
+        .post_text("/v1/tenants/acme/events", spaced, &[])
+        .await;
     answer.problem(409, "idempotency_conflict");
     let raw = json!({"type": "a.b", "body_base64": "eyJuIjoxfQ==", "idempotency_key": "k"});
-    world.event(&raw).await.problem(409, "idempotency_conflict");
-    world.tenant(json!({"id": "other"})).await;
+    server
+        .event(&raw)
+        .await
+        .problem(409, "idempotency_conflict");
+    server.tenant("other").await;
     let elsewhere = event(json!({"type": "x"}));
-    let elsewhere = world.post("/v1/tenants/other/events", &elsewhere).await;
+    let elsewhere = server.post("/v1/tenants/other/events", &elsewhere).await;
     elsewhere.ok(202);
 }
 
 #[tokio::test]
 async fn an_event_may_be_scheduled() {
-    let world = World::quiet().await;
-    world
+    let server = TestServer::without_engine().await;
+    server
         .endpoint(json!({"url": "http://127.0.0.1:65000/x"}))
         .await;
     for (given, next) in [
@@ -213,22 +220,22 @@ async fn an_event_may_be_scheduled() {
         ("2020-01-01T00:00:00Z", "2026-11-15T12:00:00.000Z"),
     ] {
         let event = json!({"type": "a.b", "payload": 1, "deliver_at": given});
-        let answer = world.event(&event).await.ok(202);
+        let answer = server.event(&event).await.ok(202);
         let delivery = answer["deliveries"][0]["id"].as_str().unwrap();
         let shown = format!("/v1/tenants/acme/deliveries/{delivery}");
-        let shown = world.get(&shown).await.ok(200);
+        let shown = server.get(&shown).await.ok(200);
         assert_eq!(shown["next_attempt_at"], next, "{given}");
         assert_eq!(shown["timeline"][0]["expected_at"], next, "{given}");
     }
     let event = json!({"type": "a.b", "payload": 1, "deliver_at": "2027-11-15T12:00:00.001Z"});
-    let fields = world.event(&event).await.problem(422, "invalid");
+    let fields = server.event(&event).await.problem(422, "invalid");
     assert_eq!(fields, ["deliver_at"]);
 }
 
 #[tokio::test]
 async fn a_batch_is_accepted_as_a_whole() {
-    let world = World::quiet().await;
-    world
+    let server = TestServer::without_engine().await;
+    server
         .endpoint(json!({"url": "http://127.0.0.1:65000/x"}))
         .await;
     let path = "/v1/tenants/acme/events/batch";
@@ -237,18 +244,18 @@ async fn a_batch_is_accepted_as_a_whole() {
         {"type": "a.c", "body_base64": "aGk="},
         {"type": "a.b", "payload": 1, "idempotency_key": "one"},
     ]);
-    let answer = world.post(path, &json!({"events": events})).await.ok(202);
+    let answer = server.post(path, &json!({"events": events})).await.ok(202);
     let data = answer["data"].as_array().unwrap();
     assert_eq!(data.len(), 3);
     assert_eq!(data[0], data[2]);
     assert_eq!(data[1]["type"], "a.c");
     assert_eq!(data[1]["deliveries"][0]["status"], "pending");
-    let single = world.event(&events[0]).await.ok(200);
+    let single = server.event(&events[0]).await.ok(200);
     assert_eq!(single, data[0]);
-    let again = world.post(path, &json!([events[0]])).await.ok(200);
+    let again = server.post(path, &json!([events[0]])).await.ok(200);
     assert_eq!(again["data"][0], data[0]);
     let list = "/v1/tenants/acme/events";
-    assert_eq!(world.pages(list).await.concat().len(), 2);
+    assert_eq!(server.pages(list).await.concat().len(), 2);
 
     let conflict = json!({"events": [
         {"type": "a.d", "payload": 1},
@@ -256,7 +263,7 @@ async fn a_batch_is_accepted_as_a_whole() {
         {"type": "a.d", "payload": 1, "idempotency_key": "two"},
         {"type": "a.d", "payload": 2, "idempotency_key": "two"},
     ]});
-    let conflict = world.post(path, &conflict).await;
+    let conflict = server.post(path, &conflict).await;
     let fields = conflict.problem(409, "idempotency_conflict");
     let named = ["events[1].idempotency_key", "events[3].idempotency_key"];
     assert_eq!(fields, named);
@@ -265,15 +272,15 @@ async fn a_batch_is_accepted_as_a_whole() {
             .text()
             .contains("events[1].idempotency_key, events[3]")
     );
-    assert_eq!(world.pages(list).await.concat().len(), 2);
+    assert_eq!(server.pages(list).await.concat().len(), 2);
 }
 
 #[tokio::test]
 async fn a_batch_may_have_a_thousand_events_and_no_more() {
-    let world = World::quiet().await;
+    let server = TestServer::without_engine().await;
     let path = "/v1/tenants/acme/events/batch";
     let batch = |count: usize| json!({"events": vec![json!({"type": "a", "payload": 1}); count]});
-    let answer = world.post(path, &batch(1_000)).await.ok(202);
+    let answer = server.post(path, &batch(1_000)).await.ok(202);
     assert_eq!(answer["data"].as_array().unwrap().len(), 1_000);
     for wrong in [
         batch(0),
@@ -284,59 +291,62 @@ async fn a_batch_may_have_a_thousand_events_and_no_more() {
         json!({"events": {"type": "a"}}),
         json!("x"),
     ] {
-        let fields = world.post(path, &wrong).await.problem(422, "invalid");
+        let fields = server.post(path, &wrong).await.problem(422, "invalid");
         assert_eq!(fields, ["events"]);
     }
     let unknown = json!({"events": [{"type": "a", "payload": 1}], "more": 1});
-    let fields = world.post(path, &unknown).await.problem(422, "invalid");
+    let fields = server.post(path, &unknown).await.problem(422, "invalid");
     assert_eq!(fields, ["more"]);
     let key = [("idempotency-key", "k")];
-    let keyed = world.send(path, &batch(1).to_string(), &key).await;
+    let keyed = server.post_text(path, &batch(1).to_string(), &key).await;
     assert_eq!(keyed.problem(422, "invalid"), ["Idempotency-Key"]);
 }
 
 #[tokio::test]
 async fn a_test_goes_to_one_endpoint_whatever_it_wants() {
-    let world = World::with_engine().await;
-    let receiver = Receiver::start().await;
+    let server = TestServer::start().await;
+    let receiver = Receiver::healthy().await;
     let wants = json!({"url": receiver.url(), "event_types": ["invoice.paid"]});
-    let one = world.endpoint(wants.clone()).await;
-    world.endpoint(wants).await;
+    let one = server.endpoint(wants.clone()).await;
+    server.endpoint(wants).await;
     let path = format!("/v1/tenants/acme/endpoints/{one}/test");
-    let answer = world.send(&path, "", &[]).await.ok(202);
+    let answer = server.post_text(&path, "", &[]).await.ok(202);
     assert_eq!(answer["type"], "posthaste.test");
     let deliveries = answer["deliveries"].as_array().unwrap();
     assert_eq!(deliveries.len(), 1);
     assert_eq!(deliveries[0]["endpoint_id"], json!(one));
     let delivery = deliveries[0]["id"].as_str().unwrap();
-    world.until(delivery, "succeeded").await;
+    server.until_status(delivery, "succeeded").await;
     let own = r#"{"type":"invoice.void","payload":[ 1 ]}"#;
-    world.send(&path, own, &[]).await.ok(202);
-    assert_eq!(receiver.arrivals(2).await[1], "[ 1 ]");
+    server.post_text(&path, own, &[]).await.ok(202);
+    assert_eq!(receiver.arrivals(2).await[1].body, "[ 1 ]");
 
     let wrong = r#"{"type":"a b","payload":1,"deliver_at":"x"}"#;
-    let fields = world.send(&path, wrong, &[]).await.problem(422, "invalid");
+    let fields = server
+        .post_text(&path, wrong, &[])
+        .await
+        .problem(422, "invalid");
     assert_eq!(fields, ["deliver_at", "type"]);
     let disable = format!("/v1/tenants/acme/endpoints/{one}/disable");
-    assert_eq!(world.send(&disable, "", &[]).await.status, 200);
-    let refused = world.send(&path, "", &[]).await;
+    assert_eq!(server.post_text(&disable, "", &[]).await.status, 200);
+    let refused = server.post_text(&path, "", &[]).await;
     refused.problem(409, "endpoint_disabled");
-    world.tenant(json!({"id": "other"})).await;
+    server.tenant("other").await;
     let foreign = path.replace("acme", "other");
-    let foreign = world.send(&foreign, "", &[]).await;
+    let foreign = server.post_text(&foreign, "", &[]).await;
     foreign.problem(404, "not_found");
 }
 
 #[tokio::test]
 async fn events_are_listed_newest_first_by_type_and_time() {
-    let world = World::quiet().await;
+    let server = TestServer::without_engine().await;
     let mut ids = Vec::new();
     for minute in 0..7_u64 {
-        world
-            .wall_ms
-            .store(NOON.0 + minute * 60_000, Ordering::SeqCst);
+        server.set_time(Timestamp(NOON.0 + minute * 60_000));
         let kind = if minute % 2 == 0 { "even" } else { "odd" };
-        let answer = world.event(&json!({"type": kind, "payload": minute})).await;
+        let answer = server
+            .event(&json!({"type": kind, "payload": minute}))
+            .await;
         ids.push(answer.ok(202)["id"].clone());
     }
     ids.reverse();
@@ -344,16 +354,16 @@ async fn events_are_listed_newest_first_by_type_and_time() {
         pages.concat().iter().map(|it| it["id"].clone()).collect()
     };
     let path = "/v1/tenants/acme/events";
-    let pages = world.pages(&format!("{path}?limit=3")).await;
+    let pages = server.pages(&format!("{path}?limit=3")).await;
     assert_eq!(pages.iter().map(Vec::len).max(), Some(3));
     assert_eq!(listed(pages), ids);
     let odd = [&ids[1], &ids[3], &ids[5]];
     for name in ["type", "event_type"] {
-        let pages = world.pages(&format!("{path}?{name}=odd&limit=1")).await;
+        let pages = server.pages(&format!("{path}?{name}=odd&limit=1")).await;
         assert_eq!(listed(pages).iter().collect::<Vec<_>>(), odd);
     }
     let between = "since=2026-11-15T12:02:00Z&until=2026-11-15T13:05:00%2B01:00";
-    let pages = world.pages(&format!("{path}?{between}")).await;
+    let pages = server.pages(&format!("{path}?{between}")).await;
     assert_eq!(listed(pages), ids[2..5]);
     for (query, field) in [
         ("type=a%20b", "type"),
@@ -363,7 +373,7 @@ async fn events_are_listed_newest_first_by_type_and_time() {
         ("type=a&event_type=a", "event_type"),
         ("cursor=x", "cursor"),
     ] {
-        let answer = world.get(&format!("{path}?{query}")).await;
+        let answer = server.get(&format!("{path}?{query}")).await;
         assert_eq!(answer.problem(422, "invalid"), [field], "{query}");
     }
 }

@@ -6,7 +6,5 @@ mod deliveries;
 mod figures;
 mod ids;
 mod ingest;
-pub(crate) mod kit;
 mod refusals;
 mod replays;
-use crate::directory::schema;

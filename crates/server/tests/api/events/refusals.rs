@@ -1,18 +1,16 @@
 //! Events that the API refuses: invalid ones, and those above a limit.
 
-use std::sync::atomic::Ordering;
-
 use posthaste_store::StoreError;
 use serde_json::json;
 
-use super::kit::World;
+use crate::fixture::TestServer;
 
 const EVENTS: &str = "/v1/tenants/acme/events";
 const BATCH: &str = "/v1/tenants/acme/events/batch";
 
 #[tokio::test]
 async fn every_mistake_is_told_with_its_field() {
-    let world = World::quiet().await;
+    let server = TestServer::without_engine().await;
     let long = "x".repeat(256);
     let deep = format!("{}{}", "[".repeat(129), "]".repeat(129));
     for (body, fields) in [
@@ -66,10 +64,10 @@ async fn every_mistake_is_told_with_its_field() {
         ("[]".to_owned(), &[""]),
         ("null".to_owned(), &[""]),
     ] {
-        let answer = world.send(EVENTS, &body, &[]).await;
+        let answer = server.post_text(EVENTS, &body, &[]).await;
         assert_eq!(answer.problem(422, "invalid"), fields, "{body}");
         let batch = format!(r#"{{"events":[{{"type":"a","payload":1}},{body}]}}"#);
-        let answer = world.send(BATCH, &batch, &[]).await;
+        let answer = server.post_text(BATCH, &batch, &[]).await;
         let placed: Vec<String> = fields
             .iter()
             .map(|field| {
@@ -80,12 +78,12 @@ async fn every_mistake_is_told_with_its_field() {
             .collect();
         assert_eq!(answer.problem(422, "invalid"), placed, "{batch}");
     }
-    assert_eq!(world.pages(EVENTS).await.concat().len(), 0);
+    assert_eq!(server.pages(EVENTS).await.concat().len(), 0);
 }
 
 #[tokio::test]
 async fn what_is_no_json_is_refused() {
-    let world = World::quiet().await;
+    let server = TestServer::without_engine().await;
     for body in [
         "",
         "{",
@@ -100,22 +98,22 @@ async fn what_is_no_json_is_refused() {
         "nul",
         "[1",
     ] {
-        let answer = world.send(EVENTS, body, &[]).await;
+        let answer = server.post_text(EVENTS, body, &[]).await;
         answer.problem(400, "malformed_json");
-        let answer = world.send(BATCH, &format!("[{body}"), &[]).await;
+        let answer = server.post_text(BATCH, &format!("[{body}"), &[]).await;
         answer.problem(400, "malformed_json");
     }
     let twice = r#"{"events":[],"events":[]}"#;
-    let answer = world.send(BATCH, twice, &[]).await;
+    let answer = server.post_text(BATCH, twice, &[]).await;
     answer.problem(400, "malformed_json");
     let typed = [("content-type", "text/plain")];
-    let answer = world.send(EVENTS, "{}", &typed).await;
+    let answer = server.post_text(EVENTS, "{}", &typed).await;
     answer.problem(415, "unsupported_media_type");
 }
 
 #[tokio::test]
 async fn a_bottomless_body_is_refused_without_falling() {
-    let world = World::quiet().await;
+    let server = TestServer::without_engine().await;
     for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
         let deep = format!("{}1{}", open.repeat(100_000), close.repeat(100_000));
         for body in [
@@ -124,7 +122,7 @@ async fn a_bottomless_body_is_refused_without_falling() {
             deep.clone(),
         ] {
             for path in [EVENTS, BATCH] {
-                let answer = world.send(path, &body, &[]).await;
+                let answer = server.post_text(path, &body, &[]).await;
                 assert!([400, 422].contains(&answer.status.as_u16()), "{answer:?}");
             }
         }
@@ -132,76 +130,86 @@ async fn a_bottomless_body_is_refused_without_falling() {
     // Brackets inside a text are not nesting.
     let text = "[".repeat(1_000);
     let event = json!({"type": "a", "payload": {"text": text}});
-    world.event(&event).await.ok(202);
+    server.event(&event).await.ok(202);
 }
 
 #[tokio::test]
 async fn limits_are_named() {
-    let world = World::quiet().await;
+    let server = TestServer::without_engine().await;
     let large = "x".repeat(1 << 20);
     let event = json!({"type": "a", "payload": large});
-    world.event(&event).await.problem(413, "too_large");
+    server.event(&event).await.problem(413, "too_large");
 
     let limits = json!({"payload_bytes": 10, "events_per_second": 3});
-    world.tenant(json!({"id": "small", "limits": limits})).await;
+    server
+        .post("/v1/tenants", json!({"id": "small", "limits": limits}))
+        .await;
     let path = "/v1/tenants/small/events";
     let fits = json!({"type": "a", "payload": "12345678"});
-    world.post(path, &fits).await.ok(202);
+    server.post(path, &fits).await.ok(202);
     for large in [
         json!({"type": "a", "payload": "123456789"}),
         json!({"type": "a", "body_base64": "AAAAAAAAAAAAAAA="}),
     ] {
-        let answer = world.post(path, &large).await;
+        let answer = server.post(path, &large).await;
         answer.problem(413, "quota_exceeded");
         assert!(answer.text().contains("payload_bytes"), "{}", answer.text());
     }
-    world.post(path, &fits).await.ok(202);
-    world.post(path, &fits).await.ok(202);
-    let answer = world.post(path, &fits).await;
+    server.post(path, &fits).await.ok(202);
+    server.post(path, &fits).await.ok(202);
+    let answer = server.post(path, &fits).await;
     answer.problem(429, "quota_exceeded");
-    assert_eq!(answer.json()["limit"], "events_per_second");
+    assert_eq!(answer.json["limit"], "events_per_second");
     assert_eq!(answer.headers["retry-after"], "1");
     // A repeated idempotency key costs no quota. A batch larger than the limit is refused however long the caller
     // waits.
     let keyed = json!({"type": "a", "payload": 1, "idempotency_key": "k"});
-    world
+    server
         .post(path, &keyed)
         .await
         .problem(429, "quota_exceeded");
-    world.wall_ms.fetch_add(334, Ordering::SeqCst);
-    world.post(path, &keyed).await.ok(202);
-    world.post(path, &fits).await.problem(429, "quota_exceeded");
-    world.post(path, &keyed).await.ok(200);
+    server.pass_ms(334);
+    server.post(path, &keyed).await.ok(202);
+    server
+        .post(path, &fits)
+        .await
+        .problem(429, "quota_exceeded");
+    server.post(path, &keyed).await.ok(200);
     let four = json!({"events": [fits, fits, fits, fits]});
-    world.wall_ms.fetch_add(2_000, Ordering::SeqCst);
-    let answer = world.post(&format!("{path}/batch"), &four).await;
+    server.pass_ms(2_000);
+    let answer = server.post(&format!("{path}/batch"), &four).await;
     answer.problem(403, "quota_exceeded");
-    assert_eq!(answer.json()["limit"], "events_per_second");
+    assert_eq!(answer.json["limit"], "events_per_second");
     assert!(answer.text().contains("fewer events"), "{}", answer.text());
     assert!(!answer.headers.contains_key("retry-after"));
     let three = json!({"events": [fits, fits, fits]});
-    world.post(&format!("{path}/batch"), &three).await.ok(202);
+    server.post(&format!("{path}/batch"), &three).await.ok(202);
     let shut = json!({"limits": {"events_per_second": 0}});
-    world.patch("/v1/tenants/small", &shut).await.ok(200);
-    world.post(path, &fits).await.problem(403, "quota_exceeded");
+    server.patch("/v1/tenants/small", &shut).await.ok(200);
+    server
+        .post(path, &fits)
+        .await
+        .problem(403, "quota_exceeded");
 }
 
 /// The quota does not know how many events of a refused batch were new, so a smaller request is still tried.
 #[tokio::test]
 async fn what_was_refused_with_others_is_tried_alone() {
-    let world = World::quiet().await;
+    let server = TestServer::without_engine().await;
     let limits = json!({"events_per_second": 3});
-    world.tenant(json!({"id": "small", "limits": limits})).await;
+    server
+        .post("/v1/tenants", json!({"id": "small", "limits": limits}))
+        .await;
     let path = "/v1/tenants/small/events";
     let keyless = json!({"type": "a", "payload": 1});
     let keyed = |key: &str| json!({"type": "a", "payload": 1, "idempotency_key": key});
-    world.post(path, &keyless).await.ok(202);
+    server.post(path, &keyless).await.ok(202);
     let three = json!({"events": [keyless, keyed("a"), keyed("b")]});
-    let answer = world.post(&format!("{path}/batch"), &three).await;
+    let answer = server.post(&format!("{path}/batch"), &three).await;
     answer.problem(429, "quota_exceeded");
-    world.post(path, &keyless).await.ok(202);
-    world.post(path, &keyless).await.ok(202);
-    world
+    server.post(path, &keyless).await.ok(202);
+    server.post(path, &keyless).await.ok(202);
+    server
         .post(path, &keyless)
         .await
         .problem(429, "quota_exceeded");
@@ -209,48 +217,48 @@ async fn what_was_refused_with_others_is_tried_alone() {
 
 #[tokio::test]
 async fn a_month_has_only_so_many_events() {
-    let world = World::quiet().await;
+    let server = TestServer::without_engine().await;
     let path = "/v1/tenants/small/events";
     let event = json!({"type": "a", "payload": 1});
-    world.tenant(json!({"id": "small"})).await;
-    world.post(path, &event).await.ok(202);
+    server.tenant("small").await;
+    server.post(path, &event).await.ok(202);
     // Events from before the limit count, too.
     let plan = json!({"limits": {"events_per_month": 4}});
-    world.patch("/v1/tenants/small", &plan).await.ok(200);
+    server.patch("/v1/tenants/small", &plan).await.ok(200);
     let again = json!({"type": "a", "payload": 1, "idempotency_key": "k"});
-    world.post(path, &again).await.ok(202);
-    world.post(path, &again).await.ok(200);
+    server.post(path, &again).await.ok(202);
+    server.post(path, &again).await.ok(200);
     let batch = json!({"events": [event, event, event]});
     let batch_path = format!("{path}/batch");
-    let refused = world.post(&batch_path, &batch).await;
+    let refused = server.post(&batch_path, &batch).await;
     refused.problem(429, "quota_exceeded");
     // Neither the repeated event nor the refused batch used any quota.
-    world.post(path, &event).await.ok(202);
-    world.post(path, &event).await.ok(202);
-    let refused = world.post(path, &event).await;
+    server.post(path, &event).await.ok(202);
+    server.post(path, &event).await.ok(202);
+    let refused = server.post(path, &event).await;
     refused.problem(429, "quota_exceeded");
-    assert_eq!(refused.json()["limit"], "events_per_month");
+    assert_eq!(refused.json["limit"], "events_per_month");
     // A higher limit takes effect immediately, also after a refusal.
     let plan = json!({"limits": {"events_per_month": 5}});
-    world.patch("/v1/tenants/small", &plan).await.ok(200);
-    world.post(path, &event).await.ok(202);
-    let refused = world.post(path, &event).await;
+    server.patch("/v1/tenants/small", &plan).await.ok(200);
+    server.post(path, &event).await.ok(202);
+    let refused = server.post(path, &event).await;
     refused.problem(429, "quota_exceeded");
     // From noon of 15 November to the end of the month.
     let wait_secs = (15 * 24 + 12) * 3_600;
     assert_eq!(refused.headers["retry-after"], wait_secs.to_string());
-    world.wall_ms.fetch_add(wait_secs * 1_000, Ordering::SeqCst);
-    world.post(path, &event).await.ok(202);
+    server.pass_ms(wait_secs * 1_000);
+    server.post(path, &event).await.ok(202);
 }
 
 #[tokio::test]
 async fn strangers_see_nothing() {
-    let world = World::quiet().await;
-    world.tenant(json!({"id": "other"})).await;
+    let server = TestServer::without_engine().await;
+    server.tenant("other").await;
     let key = json!({"name": "x"});
-    let key = world.post("/v1/tenants/other/keys", &key).await;
+    let key = server.post("/v1/tenants/other/keys", &key).await;
     let key = key.ok(201)["key"].as_str().unwrap().to_owned();
-    let event = world.event(&json!({"type": "a", "payload": 1})).await;
+    let event = server.event(&json!({"type": "a", "payload": 1})).await;
     let event = event.ok(202)["id"].as_str().unwrap().to_owned();
     for path in [
         EVENTS.to_owned(),
@@ -260,42 +268,42 @@ async fn strangers_see_nothing() {
         "/v1/tenants/acme/replays".to_owned(),
         "/v1/tenants/acme/stats".to_owned(),
     ] {
-        let answer = world.get_as(&path, &key).await;
+        let answer = server.get_as(&path, &key).await;
         answer.problem(404, "not_found");
-        let answer = world.get_as(&path, "ph_nobody").await;
+        let answer = server.get_as(&path, "ph_nobody").await;
         answer.problem(401, "unauthorized");
-        let answer = world.get_as(&path.replace("acme", "nobody"), &key).await;
+        let answer = server.get_as(&path.replace("acme", "nobody"), &key).await;
         answer.problem(404, "not_found");
     }
     let elsewhere = format!("/v1/tenants/other/events/{event}");
-    let answer = world.get_as(&elsewhere, &key).await;
+    let answer = server.get_as(&elsewhere, &key).await;
     answer.problem(404, "not_found");
-    world
+    server
         .get_as("/v1/stats", &key)
         .await
         .problem(403, "forbidden");
     for nothing in ["evt_x", "dlv_01jd2kq8z3w5x7y9a1b2c3d4e5"] {
-        let answer = world.get(&format!("{EVENTS}/{nothing}")).await;
+        let answer = server.get(&format!("{EVENTS}/{nothing}")).await;
         answer.problem(404, "not_found");
     }
 }
 
 #[tokio::test]
 async fn a_store_that_cannot_write_accepts_nothing() {
-    let world = World::quiet().await;
+    let server = TestServer::without_engine().await;
     let event = json!({"type": "a", "payload": 1});
     for (error, status, code) in [
         (StoreError::Full, 507, "disk_full"),
         (StoreError::Overloaded, 503, "overloaded"),
         (StoreError::Unavailable("x".to_owned()), 503, "unavailable"),
     ] {
-        world.store.fail_writes(Some(error));
-        world.event(&event).await.problem(status, code);
-        let answer = world.post(BATCH, &json!([event])).await;
+        server.store.fail_writes(Some(error));
+        server.event(&event).await.problem(status, code);
+        let answer = server.post(BATCH, &json!([event])).await;
         answer.problem(status, code);
         assert!(answer.headers.contains_key("retry-after"));
     }
-    world.store.fail_writes(None);
-    world.event(&event).await.ok(202);
-    assert_eq!(world.pages(EVENTS).await.concat().len(), 1);
+    server.store.fail_writes(None);
+    server.event(&event).await.ok(202);
+    assert_eq!(server.pages(EVENTS).await.concat().len(), 1);
 }

@@ -1,74 +1,77 @@
 //! The API for replays.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::id::EndpointId;
 use posthaste_engine::replayer::Replayer;
 use posthaste_store::{Store, StoreError};
+use posthaste_testbed::{Answer, Receiver};
 use serde_json::{Value, json};
 
-use super::kit::{NOON, Receiver, World};
+use crate::fixture::{NOON, TestServer};
 
 const REPLAYS: &str = "/v1/tenants/acme/replays";
 
 #[tokio::test]
 async fn what_failed_is_sent_again() {
-    let world = World::with_engine().await;
-    let receiver = Receiver::start().await;
-    receiver.status.store(400, Ordering::SeqCst);
-    let endpoint = world.endpoint(json!({"url": receiver.url()})).await;
+    let server = TestServer::start().await;
+    let receiver = Receiver::healthy().await;
+    receiver.behave(|_| Answer::status(400));
+    let endpoint = server.endpoint(json!({"url": receiver.url()})).await;
     let mut ids = Vec::new();
     for number in 0..5 {
         let event = json!({"type": "a.b", "payload": number});
-        let answer = world.event(&event).await.ok(202);
-        let id = answer["deliveries"][0]["id"].as_str().unwrap().to_owned();
-        world.until(&id, "failed").await;
+        let id = server.deliver(event).await;
+        server.until_status(&id, "failed").await;
         ids.push(id);
     }
-    receiver.status.store(200, Ordering::SeqCst);
+    receiver.behave(|_| Answer::status(200));
     let asked = json!({"endpoint": endpoint, "event_type": "a.b", "error_kind": "http"});
-    let replay = world.post(REPLAYS, &asked).await.ok(202);
+    let replay = server.post(REPLAYS, &asked).await.ok(202);
     assert_eq!(replay["total"], 5);
     assert_eq!(replay["filter"]["status"], "failed");
     assert_eq!(replay["filter"]["endpoint"], json!(endpoint));
     let id = replay["id"].as_str().unwrap();
     assert!(id.starts_with("rpl_"), "{id}");
-    let done = world.until_shown(&format!("{REPLAYS}/{id}"), "done").await;
+    let done = server
+        .until(&format!("{REPLAYS}/{id}"), |replay| {
+            replay["status"] == "done"
+        })
+        .await;
     assert_eq!(done["replayed"], 5);
     assert!(done["finished_at"].is_string());
     for id in &ids {
-        let shown = world.until(id, "succeeded").await;
+        let shown = server.until_status(id, "succeeded").await;
         assert_eq!(shown["attempt_count"], 2);
         assert_eq!(shown["attempts"][1]["trigger"], "manual");
     }
     // No failed delivery remains. Succeeded ones can still be sent again.
-    let none = world.send(REPLAYS, "", &[]).await.ok(202);
+    let none = server.post_text(REPLAYS, "", &[]).await.ok(202);
     assert_eq!(none["total"], 0);
-    let again = world
+    let again = server
         .post(REPLAYS, &json!({"status": "succeeded"}))
         .await
         .ok(202);
     assert_eq!(again["total"], 5);
     receiver.arrivals(15).await;
-    let pages = world.pages(&format!("{REPLAYS}?limit=2")).await;
+    let pages = server.pages(&format!("{REPLAYS}?limit=2")).await;
     let listed: Vec<Value> = pages.concat().iter().map(|it| it["id"].clone()).collect();
     assert_eq!(listed, [&again, &none, &replay].map(|it| it["id"].clone()));
 }
 
 #[tokio::test]
 async fn an_endpoint_can_be_sent_what_it_missed() {
-    let world = World::with_engine().await;
-    let receiver = Receiver::start().await;
-    let since = world.app.clock.wall().to_string();
+    let server = TestServer::start().await;
+    let receiver = Receiver::healthy().await;
+    let since = server.app.clock.wall().to_string();
     for number in 0..3 {
         let event = json!({"type": "a.b", "payload": number});
-        world.event(&event).await.ok(202);
+        server.event(&event).await.ok(202);
     }
-    let endpoint = world.endpoint(json!({"url": receiver.url()})).await;
+    let endpoint = server.endpoint(json!({"url": receiver.url()})).await;
     let asked = json!({"endpoint": endpoint, "missed_since": since});
-    let replay = world.post(REPLAYS, &asked).await.ok(202);
+    let replay = server.post(REPLAYS, &asked).await.ok(202);
     assert_eq!(replay["total"], 3);
     assert_eq!(replay["filter"]["missed_since"], json!(since));
     assert!(replay["filter"].get("status").is_none());
@@ -77,28 +80,31 @@ async fn an_endpoint_can_be_sent_what_it_missed() {
 
 #[tokio::test]
 async fn a_replay_can_be_stopped() {
-    let world = World::quiet().await;
-    let replay = world.post(REPLAYS, &json!({})).await.ok(202);
+    let server = TestServer::without_engine().await;
+    let replay = server.post(REPLAYS, &json!({})).await.ok(202);
     assert_eq!(replay["status"], "running");
     let path = format!("{REPLAYS}/{}", replay["id"].as_str().unwrap());
     for _ in 0..2 {
-        let stopped = world.send(&format!("{path}/cancel"), "", &[]).await.ok(200);
+        let stopped = server
+            .post_text(&format!("{path}/cancel"), "", &[])
+            .await
+            .ok(200);
         assert_eq!(stopped["status"], "cancelled");
-        assert_eq!(world.get(&path).await.ok(200), stopped);
+        assert_eq!(server.get(&path).await.ok(200), stopped);
     }
     let none = format!("{REPLAYS}/rpl_00000000000000000000000001");
-    world.get(&none).await.problem(404, "not_found");
-    let none = world.send(&format!("{none}/cancel"), "", &[]).await;
+    server.get(&none).await.problem(404, "not_found");
+    let none = server.post_text(&format!("{none}/cancel"), "", &[]).await;
     none.problem(404, "not_found");
-    world.tenant(json!({"id": "other"})).await;
-    let foreign = world.get(&path.replace("acme", "other")).await;
+    server.tenant("other").await;
+    let foreign = server.get(&path.replace("acme", "other")).await;
     foreign.problem(404, "not_found");
 }
 
 #[tokio::test]
 async fn a_replay_that_makes_no_sense_is_refused() {
-    let world = World::quiet().await;
-    let endpoint = world
+    let server = TestServer::without_engine().await;
+    let endpoint = server
         .endpoint(json!({"url": "http://127.0.0.1:65000/x"}))
         .await;
     let noon = "2026-11-15T12:00:00Z";
@@ -125,33 +131,33 @@ async fn a_replay_that_makes_no_sense_is_refused() {
         (json!({"what": 1}), &["what"]),
         (json!([]), &[""]),
     ] {
-        let answer = world.post(REPLAYS, &asked).await;
+        let answer = server.post(REPLAYS, &asked).await;
         assert_eq!(answer.problem(422, "invalid"), fields, "{asked}");
     }
     let nowhere = json!({"endpoint": "ep_00000000000000000000000001"});
-    world
+    server
         .post(REPLAYS, &nowhere)
         .await
         .problem(404, "not_found");
-    world.tenant(json!({"id": "other"})).await;
+    server.tenant("other").await;
     let foreign = json!({"endpoint": endpoint});
-    let foreign = world.post("/v1/tenants/other/replays", &foreign).await;
+    let foreign = server.post("/v1/tenants/other/replays", &foreign).await;
     foreign.problem(404, "not_found");
 }
 
 /// A replay that an earlier process started continues, and waits for a store that cannot write.
 #[tokio::test]
 async fn a_replay_outlives_its_process_and_a_full_disk() {
-    let world = World::quiet().await;
-    let one = world.post(REPLAYS, &json!({})).await.ok(202);
-    let other = world
+    let server = TestServer::without_engine().await;
+    let one = server.post(REPLAYS, &json!({})).await.ok(202);
+    let other = server
         .post(REPLAYS, &json!({"status": "cancelled"}))
         .await
         .ok(202);
-    world.store.fail_writes(Some(StoreError::Full));
+    server.store.fail_writes(Some(StoreError::Full));
     let replayer = Replayer::new(
-        world.store.clone(),
-        world.app.clock.clone(),
+        server.store.clone(),
+        server.app.clock.clone(),
         Arc::default(),
         Box::new(|_, _| {}),
     );
@@ -160,10 +166,12 @@ async fn a_replay_outlives_its_process_and_a_full_disk() {
         tokio::task::yield_now().await;
     }
     let path = |replay: &Value| format!("{REPLAYS}/{}", replay["id"].as_str().unwrap());
-    assert_eq!(world.get(&path(&one)).await.ok(200)["status"], "running");
-    world.store.fail_writes(None);
+    assert_eq!(server.get(&path(&one)).await.ok(200)["status"], "running");
+    server.store.fail_writes(None);
     for replay in [&one, &other] {
-        world.until_shown(&path(replay), "done").await;
+        server
+            .until(&path(replay), |replay| replay["status"] == "done")
+            .await;
     }
     assert!(!running.is_finished());
     running.abort();
@@ -171,22 +179,22 @@ async fn a_replay_outlives_its_process_and_a_full_disk() {
 
 #[tokio::test]
 async fn a_short_replay_does_not_wait_for_a_long_one() {
-    let world = World::quiet().await;
+    let server = TestServer::without_engine().await;
     let mut endpoints = Vec::new();
     for (kind, count) in [("long", 1_000), ("short", 1)] {
         let wants = json!({"url": "http://127.0.0.1:65000/x", "event_types": [kind]});
-        let id: EndpointId = world.endpoint(wants).await.parse().unwrap();
+        let id: EndpointId = server.endpoint(wants).await.parse().unwrap();
         let events = vec![json!({"type": kind, "payload": 1}); count];
         let path = "/v1/tenants/acme/events/batch";
-        world.post(path, &json!(events)).await.ok(202);
+        server.post(path, &json!(events)).await.ok(202);
         let reason = DeadReason::EndpointDisabled;
-        let swept = world.store.sweep(NOON, id, reason, Arc::new([]), count);
+        let swept = server.store.sweep(NOON, id, reason, Arc::new([]), count);
         assert_eq!(swept.await.unwrap().ended, count);
         endpoints.push(id);
     }
     let mut paths = Vec::new();
     for (kind, count) in [("long", 1_000), ("short", 1)] {
-        let replay = world.post(REPLAYS, &json!({"event_type": kind})).await;
+        let replay = server.post(REPLAYS, &json!({"event_type": kind})).await;
         let replay = replay.ok(202);
         assert_eq!(replay["total"], count);
         paths.push(format!("{REPLAYS}/{}", replay["id"].as_str().unwrap()));
@@ -194,14 +202,16 @@ async fn a_short_replay_does_not_wait_for_a_long_one() {
     let told: Arc<Mutex<Vec<EndpointId>>> = Arc::default();
     let telling = told.clone();
     let replayer = Replayer::new(
-        world.store.clone(),
-        world.app.clock.clone(),
+        server.store.clone(),
+        server.app.clock.clone(),
         Arc::default(),
         Box::new(move |endpoint, _| telling.lock().unwrap().push(endpoint)),
     );
     let running = tokio::spawn(replayer.run());
     for path in &paths {
-        world.until_shown(path, "done").await;
+        server
+            .until(path, |replay| replay["status"] == "done")
+            .await;
     }
     running.abort();
     let told = told.lock().unwrap();
