@@ -1,13 +1,13 @@
-//! HTTP client for the API of a node under test.
+//! HTTP client for the API and the pages of a node under test.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Request;
+use http::{HeaderMap, Request};
 use http_body_util::Full;
 use posthaste_egress::Roots;
 use posthaste_egress::operator::{self, Connection, Origin};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::PATIENCE;
@@ -15,38 +15,46 @@ use crate::PATIENCE;
 /// Interval between requests while a test polls for a state.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Calls the API with a key. Uses one connection at a time and reconnects when it fails.
+/// Calls a node, with a key or without. Uses one connection at a time and reconnects when it fails.
 pub struct Api {
     origin: Origin,
     key: String,
-    headers: Vec<(&'static str, String)>,
+    headers: Vec<(String, String)>,
     connection: Option<Connection>,
 }
 
-/// A response of the API.
+/// A response of a node.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// The status code.
     pub status: u16,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body as received.
+    pub bytes: Bytes,
     /// The body as JSON, or null if it is not JSON.
     pub body: Value,
     /// The body as text.
     pub text: String,
-    /// The `Retry-After` header, if present.
-    pub retry_after: Option<String>,
 }
 
 impl Reply {
     /// Returns the body. Panics if the status is not the given one.
     #[track_caller]
     pub fn expect(self, status: u16) -> Value {
-        assert_eq!(self.status, status, "{}", self.body);
+        assert_eq!(self.status, status, "{}", self.text);
         self.body
+    }
+
+    /// Returns a header as text, or an empty text.
+    pub fn header(&self, name: &str) -> &str {
+        let value = self.headers.get(name);
+        value.map_or("", |value| value.to_str().expect("a header in ASCII"))
     }
 }
 
 impl Api {
-    /// Creates a client. It connects with the first request.
+    /// Creates a client. It connects with the first request. An empty key sends no `Authorization`.
     pub fn new(address: &str, key: &str) -> Api {
         Api {
             origin: format!("http://{address}").parse().expect("an address"),
@@ -56,12 +64,16 @@ impl Api {
         }
     }
 
-    /// Sends these headers with every request from now on.
-    pub fn saying(&mut self, headers: &[(&'static str, &str)]) {
-        let headers = headers.iter();
-        self.headers = headers
-            .map(|(name, value)| (*name, (*value).to_owned()))
-            .collect();
+    /// Adds a header to every request.
+    pub fn with_header(mut self, name: &str, value: &str) -> Api {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Sends these headers with every request from now on, in place of earlier ones.
+    pub fn set_headers(&mut self, headers: &[(&str, &str)]) {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        self.headers = headers.iter().map(owned).collect();
     }
 
     /// Sends a request. Returns `None` if no response arrives: the server may have stopped.
@@ -71,50 +83,80 @@ impl Api {
         path: &str,
         body: Option<&[u8]>,
     ) -> Option<Reply> {
+        let headers: &[(&str, &str)] = match body {
+            Some(_) => &[("content-type", "application/json")],
+            None => &[],
+        };
+        let body = Bytes::copy_from_slice(body.unwrap_or_default());
+        self.try_send(method, path, headers, body).await
+    }
+
+    /// Sends any bytes with additional headers. Returns `None` if no response arrives.
+    async fn try_send(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Option<Reply> {
         if self.connection.is_none() {
             let connected = operator::connect(&self.origin, &Roots::none(), PATIENCE).await;
             self.connection = Some(connected.ok()?);
         }
-        let mut request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("authorization", format!("Bearer {}", self.key));
-        if body.is_some() {
-            request = request.header("content-type", "application/json");
+        let mut request = Request::builder().method(method).uri(path);
+        let overrides_key = headers.iter().any(|(name, _)| *name == "authorization");
+        if !self.key.is_empty() && !overrides_key {
+            request = request.header("authorization", format!("Bearer {}", self.key));
         }
         for (name, value) in &self.headers {
-            request = request.header(*name, value);
+            request = request.header(name, value);
         }
-        let body = Bytes::copy_from_slice(body.unwrap_or_default());
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
         let request = request.body(Full::new(body)).expect("a request");
-        let connection = self.connection.as_mut().expect("it was just opened");
+        let connection = self.connection.as_mut().expect("a connection");
         let Ok(response) = connection.send(request, PATIENCE).await else {
             self.connection = None;
             return None;
         };
         let (head, bytes) = response.into_parts();
-        let retry_after = head.headers.get("retry-after");
         Some(Reply {
             status: head.status.as_u16(),
+            headers: head.headers,
             body: serde_json::from_slice(&bytes).unwrap_or(Value::Null),
             text: String::from_utf8_lossy(&bytes).into_owned(),
-            retry_after: retry_after
-                .and_then(|value| value.to_str().ok())
-                .map(str::to_owned),
+            bytes,
         })
     }
 
-    /// Sends a request to a server that is expected to run. Panics if no response arrives.
-    pub async fn call(&mut self, method: &str, path: &str, body: Option<&Value>) -> Reply {
-        let body = body.map(|body| body.to_string().into_bytes());
+    /// Sends any bytes with additional headers to a server that is expected to run. Panics if no response arrives.
+    pub async fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Reply {
+        let body = body.into();
         // The server may have closed an idle connection, so the second try uses a new one.
-        match self.try_call(method, path, body.as_deref()).await {
-            Some(reply) => reply,
-            None => self
-                .try_call(method, path, body.as_deref())
-                .await
-                .expect("the server answers"),
+        for _ in 0..2 {
+            let reply = self.try_send(method, path, headers, body.clone()).await;
+            if let Some(reply) = reply {
+                return reply;
+            }
         }
+        panic!("the server did not answer {method} {path}");
+    }
+
+    /// Sends a request with a JSON body to a server that is expected to run. Panics if no response arrives.
+    pub async fn call(&mut self, method: &str, path: &str, body: Option<&Value>) -> Reply {
+        let headers: &[(&str, &str)] = match body {
+            Some(_) => &[("content-type", "application/json")],
+            None => &[],
+        };
+        let body = body.map(Value::to_string).unwrap_or_default();
+        self.send(method, path, headers, body).await
     }
 
     /// Sends a `GET` request.
@@ -129,7 +171,7 @@ impl Api {
 
     /// Creates a tenant.
     pub async fn tenant(&mut self, id: &str) {
-        let body = serde_json::json!({"id": id, "name": id});
+        let body = json!({"id": id, "name": id});
         self.post("/v1/tenants", body).await.expect(201);
     }
 
@@ -143,6 +185,20 @@ impl Api {
     pub async fn event(&mut self, tenant: &str, fields: Value) -> Value {
         let path = format!("/v1/tenants/{tenant}/events");
         self.post(&path, fields).await.expect(202)
+    }
+
+    /// Sends an event and returns the id of its first delivery.
+    pub async fn deliver(&mut self, tenant: &str, event: Value) -> String {
+        let event = self.event(tenant, event).await;
+        let delivery = event["deliveries"][0]["id"].as_str();
+        delivery.expect("a delivery").to_owned()
+    }
+
+    /// Waits until a delivery has this status, and returns it.
+    pub async fn until_status(&mut self, tenant: &str, delivery: &str, status: &str) -> Value {
+        let path = format!("/v1/tenants/{tenant}/deliveries/{delivery}");
+        self.until(&path, |delivery| delivery["status"] == status)
+            .await
     }
 
     /// Polls the path until the body is as wanted, and returns the body.

@@ -16,7 +16,7 @@ pub struct Collector {
 
 /// A span that the collector received.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct ReceivedSpan {
     /// Id of the trace.
     pub trace_id: String,
     /// Id of the span.
@@ -61,7 +61,7 @@ impl Collector {
     }
 
     /// Waits until the received spans are as wanted, and returns them.
-    pub async fn spans(&self, wanted: impl Fn(&[Told]) -> bool) -> Vec<Told> {
+    pub async fn spans(&self, wanted: impl Fn(&[ReceivedSpan]) -> bool) -> Vec<ReceivedSpan> {
         let ledger = self.receiver.until(|ledger| wanted(&spans_in(ledger)));
         spans_in(&ledger.await)
     }
@@ -76,15 +76,15 @@ impl Collector {
     }
 }
 
-fn spans_in(ledger: &[Arrival]) -> Vec<Told> {
-    let mut told = Vec::new();
+fn spans_in(ledger: &[Arrival]) -> Vec<ReceivedSpan> {
+    let mut spans = Vec::new();
     for resource in parts(ledger, TRACES, "resourceSpans") {
         for scope in list(&resource["scopeSpans"]) {
-            let spans = list(&scope["spans"]).iter();
-            told.extend(spans.map(|span| read(span, &resource["resource"])));
+            let received = list(&scope["spans"]).iter();
+            spans.extend(received.map(|span| read(span, &resource["resource"])));
         }
     }
-    told
+    spans
 }
 
 fn latest(ledger: &[Arrival], name: &str) -> Option<Value> {
@@ -109,11 +109,11 @@ fn parts(ledger: &[Arrival], path: &str, name: &str) -> Vec<Value> {
     parts
 }
 
-fn read(span: &Value, resource: &Value) -> Told {
+fn read(span: &Value, resource: &Value) -> ReceivedSpan {
     let text = |name: &str| span[name].as_str().expect(name).to_owned();
     let number = |name: &str| text(name).parse::<u64>().expect(name);
     assert!(number("startTimeUnixNano") <= number("endTimeUnixNano"));
-    Told {
+    ReceivedSpan {
         trace_id: text("traceId"),
         span_id: text("spanId"),
         parent_id: span["parentSpanId"].as_str().map(str::to_owned),

@@ -36,7 +36,7 @@ mod sender;
 mod wire;
 
 pub use api::{Api, Reply};
-pub use collector::{Collector, METRICS, TRACES, Told};
+pub use collector::{Collector, METRICS, ReceivedSpan, TRACES};
 pub use database::{Database, SERVER_VARIABLE};
 pub use mail::{MailServer, MailSetup, MailStep, MailTls, PYTHON_VARIABLE, ReceivedEmail};
 pub use node::{ADMIN_KEY, Node, NodeOptions, without_settings};

@@ -1,5 +1,6 @@
 //! An HTTP receiver on loopback that records every request in a ledger.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -112,6 +113,8 @@ struct Shared {
     ledger: Mutex<Vec<Arrival>>,
     arrived: watch::Sender<usize>,
     behaviour: Mutex<Arc<Behaviour>>,
+    /// Answers of single endpoints, in place of the behaviour.
+    answers: Mutex<HashMap<String, Answer>>,
     held: watch::Sender<bool>,
 }
 
@@ -131,6 +134,7 @@ impl Receiver {
             ledger: Mutex::default(),
             arrived: watch::Sender::new(0),
             behaviour: Mutex::new(Arc::new(Box::new(behaviour))),
+            answers: Mutex::default(),
             held: watch::Sender::new(false),
         });
         background::spawn(accept(listener, shared.clone()));
@@ -155,6 +159,17 @@ impl Receiver {
     /// Changes the behaviour for all later requests.
     pub fn behave(&self, behaviour: impl Fn(&Arrival) -> Answer + Send + Sync + 'static) {
         *self.shared.behaviour.lock().unwrap() = Arc::new(Box::new(behaviour));
+    }
+
+    /// Answers with this status for all later requests.
+    pub fn answer(&self, status: u16) {
+        self.behave(move |_| Answer::status(status));
+    }
+
+    /// Answers like this at one of several endpoints from now on, whatever the behaviour is.
+    pub fn answer_at(&self, endpoint: &str, answer: Answer) {
+        let mut answers = self.shared.answers.lock().unwrap();
+        answers.insert(endpoint.to_owned(), answer);
     }
 
     /// Holds all responses from now on, until [`Receiver::release`].
@@ -276,8 +291,12 @@ async fn receive(
         (arrival, RequestGuard { shared, index })
     };
     shared.arrived.send_modify(|count| *count += 1);
-    let behaviour = shared.behaviour.lock().unwrap().clone();
-    let answer = behaviour(&arrival);
+    let endpoint = arrival.path.trim_start_matches('/');
+    let answer = shared.answers.lock().unwrap().get(endpoint).cloned();
+    let answer = answer.unwrap_or_else(|| {
+        let behaviour = shared.behaviour.lock().unwrap().clone();
+        behaviour(&arrival)
+    });
     if !answer.after.is_zero() {
         sleep(answer.after).await;
     }

@@ -8,16 +8,11 @@
     reason = "tests call the server as its callers do"
 )]
 
-mod anything;
 mod config;
 mod dashboard;
 mod dependencies;
 mod directory;
 mod events;
 mod fixture;
-mod isolation;
+mod random_bodies;
 mod tidy;
-
-#[path = "../program/serve/support/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "other tests use the rest of it")]
-mod support;

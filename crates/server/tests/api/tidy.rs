@@ -36,7 +36,7 @@ pub(crate) fn sources_below(folder: &str) -> Vec<(PathBuf, String)> {
 }
 
 #[test]
-fn every_file_fits_in_the_head() {
+fn no_file_has_more_than_600_lines() {
     for (path, text) in sources_below("crates") {
         let lines = text.lines().count();
         assert!(lines <= MAX_LINES, "{} has {lines} lines", path.display());
@@ -44,7 +44,7 @@ fn every_file_fits_in_the_head() {
 }
 
 #[test]
-fn every_module_opens_with_what_it_promises() {
+fn every_module_has_a_head_comment() {
     for (path, text) in sources_below("crates") {
         let opens = text.starts_with("//!");
         assert!(
@@ -134,7 +134,7 @@ fn comments_start_with_the_thing_and_name_the_actor() {
 }
 
 #[test]
-fn an_unclear_comment_is_found() {
+fn the_comment_check_finds_unclear_comments() {
     let lines = |text| -> Vec<usize> {
         let found = unclear_comments(text).into_iter();
         found.map(|(line, _)| line).collect()
@@ -157,7 +157,7 @@ fn an_unclear_comment_is_found() {
 const MAX_ARCHITECTURE_LINES: usize = 150;
 
 #[test]
-fn the_architecture_is_a_map() {
+fn the_architecture_document_is_short() {
     let text = fs::read_to_string(workspace().join("ARCHITECTURE.md")).expect("the document");
     assert!(text.lines().count() <= MAX_ARCHITECTURE_LINES);
 }
@@ -181,7 +181,7 @@ fn the_core_has_no_catch_all_arms() {
 
 /// The core is pure: what it depends on can neither wait nor speak to anything.
 #[test]
-fn the_core_depends_on_nothing_that_acts() {
+fn the_core_has_no_io_dependencies() {
     let manifest = workspace().join("crates/core/Cargo.toml");
     let manifest = fs::read_to_string(manifest).expect("the core's manifest");
     for actor in [
@@ -193,7 +193,7 @@ fn the_core_depends_on_nothing_that_acts() {
 
 /// One program in the workspace, so that `cargo run` needs no name.
 #[test]
-fn only_the_server_is_a_program() {
+fn only_the_server_has_a_binary() {
     let crates = workspace().join("crates");
     let mut programs = Vec::new();
     for entry in fs::read_dir(&crates).expect("a readable folder") {
@@ -207,7 +207,7 @@ fn only_the_server_is_a_program() {
     assert_eq!(programs, [crates.join("server")]);
 }
 
-/// The crate of test fixtures. The program does not depend on it: [`nothing_that_is_shipped_needs_the_testbed`].
+/// The crate of test fixtures. The program does not depend on it: [`no_shipped_crate_depends_on_the_testbed`].
 const TESTBED: &str = "testbed";
 
 pub(crate) fn is_test(path: &Path) -> bool {
@@ -228,7 +228,7 @@ const EXCEPTIONS: [(&str, usize); 2] = [
 ];
 
 #[test]
-fn there_is_one_door_out() {
+fn only_egress_opens_outbound_connections() {
     let root = workspace();
     let mut found = Vec::new();
     for (path, text) in sources_below("crates") {
@@ -270,7 +270,7 @@ pub(crate) fn manifests() -> Vec<PathBuf> {
 
 /// It opens sockets and starts programs as it likes, so nothing but tests may have it.
 #[test]
-fn nothing_that_is_shipped_needs_the_testbed() {
+fn no_shipped_crate_depends_on_the_testbed() {
     for manifest in manifests() {
         let text = fs::read_to_string(&manifest).expect("a manifest");
         let table: toml::Table = text.parse().expect("TOML");
@@ -297,7 +297,7 @@ fn forbidden_by(file: &str) -> Vec<String> {
 
 /// A crate with lint settings of its own does not read the workspace's, and must forbid as much.
 #[test]
-fn no_crate_forbids_less_than_the_workspace() {
+fn every_crate_forbids_the_methods_of_the_workspace() {
     let everywhere = forbidden_by("clippy.toml");
     assert!(everywhere.len() > 30, "{everywhere:?}");
     let own = manifests().into_iter().filter_map(|manifest| {
@@ -349,7 +349,7 @@ const OTHER_DOORS: [&str; 24] = [
 ];
 
 #[test]
-fn nobody_brings_another_door() {
+fn no_dependency_is_another_network_client() {
     let lock = fs::read_to_string(workspace().join("Cargo.lock")).expect("the lock file");
     let lock: toml::Table = lock.parse().expect("TOML");
     let packages = lock["package"].as_array().expect("packages");

@@ -68,7 +68,7 @@ fn the_relay_delivers_everything_once() {
 }
 
 #[test]
-fn the_hardened_client_is_measured_beside_raw_connections() {
+fn the_egress_client_is_measured_beside_raw_connections() {
     let told = document(bench(
         "--scenario door --events 500 --rounds 2 --endpoints 64 --json",
     ));
@@ -96,7 +96,7 @@ fn the_hardened_client_is_measured_beside_raw_connections() {
 }
 
 #[test]
-fn what_was_found_is_told_to_people_too() {
+fn results_are_also_printed_as_text() {
     let output = bench("--only relay --events 50 --rounds 2 --scenario throughput");
     assert_eq!(output.status.code(), Some(0));
     let page = String::from_utf8(output.stdout).expect("text");
@@ -111,7 +111,7 @@ fn what_was_found_is_told_to_people_too() {
 }
 
 #[test]
-fn a_store_that_exists_is_left_alone() {
+fn an_existing_store_is_not_overwritten() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("precious.db");
     std::fs::write(&file, "mine").expect("a file");
@@ -121,7 +121,7 @@ fn a_store_that_exists_is_left_alone() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_what_could() {
+fn impossible_arguments_are_refused_with_a_correction() {
     for (arguments, part) in [
         ("--payload 5", "whole number from"),
         ("--events 0", "whole number from"),
@@ -134,7 +134,7 @@ fn what_cannot_be_is_refused_with_what_could() {
 }
 
 #[test]
-fn what_is_old_is_removed_while_others_are_delivered() {
+fn retention_runs_during_the_benchmark() {
     let told = document(bench("--scenario retention --events 400 --json"));
     let retention = &told["scenarios"][0];
     assert_eq!(retention["removed"], 400);
@@ -164,7 +164,7 @@ fn the_server_delivers_everything_once() {
 }
 
 #[test]
-fn every_page_is_timed_with_few_and_with_many_stored() {
+fn every_page_is_timed_with_a_small_and_a_large_store() {
     let told = document(bench("--scenario pages --events 300 --rounds 1 --json"));
     let pages = &told["scenarios"][0];
     assert_eq!((&pages["few"], &pages["many"]), (&100.into(), &300.into()));

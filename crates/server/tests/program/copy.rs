@@ -87,7 +87,7 @@ fn said(output: &Output) -> (Option<i32>, String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_in_the_middle_it_goes_on_and_counts_the_same() {
+async fn a_killed_copy_continues_and_counts_the_same() {
     let directory = tempfile::tempdir().expect("a directory");
     let from = filled(directory.path(), EVENTS).await;
     let database = Database::empty();
@@ -138,7 +138,7 @@ async fn killed_in_the_middle_it_goes_on_and_counts_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_key_is_placed_for_all_nodes_and_wrong_usage_is_told() {
+async fn the_master_key_is_stored_for_all_nodes_and_wrong_usage_is_reported() {
     let directory = tempfile::tempdir().expect("a directory");
     let from = filled(directory.path(), 10).await;
     let database = Database::empty();

@@ -69,7 +69,7 @@ fn read(line: &str) -> Value {
 }
 
 #[test]
-fn a_newcomer_sees_a_retry_a_trip_a_dead_letter_and_a_recovery() {
+fn the_demo_shows_a_retry_a_trip_a_dead_letter_and_a_recovery() {
     let home = TempDir::new().unwrap();
     let mut demo = Demo::start(&["--json", "--listen", "127.0.0.1:0"], home.path());
     let deadline = Instant::now() + MAX_PLAY;
@@ -107,7 +107,7 @@ fn a_newcomer_sees_a_retry_a_trip_a_dead_letter_and_a_recovery() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_no_hindrance() {
+fn the_demo_uses_another_port_if_one_is_in_use() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let home = TempDir::new().unwrap();

@@ -16,6 +16,8 @@ mod cluster;
 mod cluster_basics;
 mod copy;
 mod demo;
+mod fixture;
+mod isolation;
 mod libraries;
 mod mail;
 mod pages;

@@ -5,7 +5,7 @@ use posthaste_core::time::Span;
 use super::Desk;
 
 #[test]
-fn every_mistake_about_mail_is_told_and_no_password_repeated() {
+fn every_mail_error_is_reported_without_the_password() {
     let desk = Desk::new()
         .file(
             "[mail]\nserver = 'http://u:hunter2@mx.example'\ntls = 'maybe'\nfrom = 'posthaste'\n\
@@ -36,7 +36,7 @@ fn every_mistake_about_mail_is_told_and_no_password_repeated() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_told_at_the_start() {
+fn contradicting_mail_settings_are_reported_at_the_start() {
     let config = Desk::new().file("[mail]\nserver = 'smtps://u@mx.example'\ntls = 'none'\n");
     let config = config.load().expect("each by itself is right");
     let error = config.check_mail().expect_err("mistakes").to_string();
@@ -51,7 +51,7 @@ fn what_does_not_fit_together_is_told_at_the_start() {
 }
 
 #[test]
-fn letters_are_sent_as_the_operator_says() {
+fn mail_settings_reach_the_mailer() {
     let config = Desk::new()
         .file(
             "public_url = 'https://hooks.example.com'\n[mail]\nserver = 'smtp://u:hunter2@mx.example'\n\

@@ -150,7 +150,7 @@ fn bundles() -> TempDir {
 }
 
 #[test]
-fn every_setting_can_be_set_in_every_way_and_the_strongest_wins() {
+fn every_setting_can_be_set_by_file_environment_and_flag_in_that_order() {
     let keys: Vec<&str> = VALUES.iter().map(|(key, _)| *key).collect();
     let known: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
     assert_eq!(keys, known);
@@ -192,7 +192,7 @@ fn every_setting_can_be_set_in_every_way_and_the_strongest_wins() {
 }
 
 #[test]
-fn the_default_file_holds_the_defaults_and_every_key() {
+fn the_default_file_has_every_key_with_its_default() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config.default.toml");
     let text = fs::read_to_string(path).expect("config.default.toml");
     let config = Desk::new()
@@ -221,7 +221,7 @@ fn the_default_file_holds_the_defaults_and_every_key() {
 }
 
 #[test]
-fn every_mistake_is_told_at_once_with_its_place() {
+fn every_error_is_reported_at_once_with_its_source() {
     let desk = Desk::new()
         .file(
             "listen = 'everywhere'\n\
@@ -293,7 +293,7 @@ fn every_mistake_is_told_at_once_with_its_place() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_does_not_hide_the_other_mistakes() {
+fn an_unreadable_file_does_not_hide_other_errors() {
     let desk = Desk::new()
         .flags(["--config", "/does/not/exist.toml", "--grace", "long"])
         .variable("POSTHASTE_LISTEN", "here");
@@ -313,7 +313,7 @@ fn a_file_that_cannot_be_read_does_not_hide_the_other_mistakes() {
 }
 
 #[test]
-fn the_environment_may_name_the_file_and_a_flag_another() {
+fn the_file_can_be_named_by_environment_or_flag() {
     let desk = Desk::new();
     let path = desk.folder.path().join("named.toml");
     fs::write(&path, "grace = '7s'").expect("written");
@@ -326,7 +326,7 @@ fn the_environment_may_name_the_file_and_a_flag_another() {
 }
 
 #[test]
-fn variables_of_others_and_empty_ones_do_no_harm() {
+fn unrelated_and_empty_variables_are_ignored() {
     let desk = Desk::new()
         .variable("PATH", "/bin")
         .variable("POSTHASTE_SERVER", "https://hooks.customer.com")
@@ -343,7 +343,7 @@ fn variables_of_others_and_empty_ones_do_no_harm() {
 }
 
 #[test]
-fn a_variable_that_means_nothing_is_told_and_stops_nobody() {
+fn an_unknown_variable_is_only_a_warning() {
     let desk = Desk::new()
         .variable("POSTHASTE_LISTN", "127.0.0.1:1")
         .variable("POSTHASTE_BIN", "hunter2");
@@ -383,7 +383,7 @@ fn a_stronger_source_replaces_the_other_kind_of_master_key() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_a_mistake() {
+fn contradicting_settings_are_an_error() {
     let desk =
         Desk::new().file("[breaker]\nfirst_wait = '10m'\n[tenant_limits]\nmax_attempts = 5\n");
     let told = desk.mistakes();
@@ -396,7 +396,7 @@ fn what_does_not_fit_together_is_a_mistake() {
 }
 
 #[test]
-fn a_bundle_is_read_at_the_start() {
+fn a_certificate_bundle_is_read_at_the_start() {
     let desk = Desk::new().flags(["--set", "ca_bundle=/does/not/exist.pem"]);
     let told = desk.mistakes();
     assert!(
@@ -413,7 +413,7 @@ fn a_bundle_is_read_at_the_start() {
 }
 
 #[test]
-fn a_setting_is_given_once() {
+fn a_setting_given_twice_is_an_error() {
     let told = Desk::new()
         .flags(["--grace", "1s", "--set", "grace=2s"])
         .mistakes();
@@ -421,7 +421,7 @@ fn a_setting_is_given_once() {
 }
 
 #[test]
-fn nothing_secret_shows() {
+fn debug_output_contains_no_secrets() {
     let key = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
     let desk = Desk::new()
         .variable("POSTHASTE_MASTER_KEY", key)
@@ -481,7 +481,7 @@ fn help_names_every_flag_s_variable_and_default() {
 }
 
 #[test]
-fn the_api_is_told_what_was_set() {
+fn the_settings_reach_the_api() {
     let config = Desk::new()
         .file(
             "retry_policy = { preset = 'swift', max_attempts = 3 }\n\

@@ -9,7 +9,7 @@ use posthaste_store::Limits;
 use super::Desk;
 
 #[test]
-fn a_plan_says_what_it_says_and_no_more() {
+fn a_plan_sets_only_the_limits_it_names() {
     let config = Desk::new()
         .file("[plans.free]\nendpoints = 0\nretention = '7d'\n[plans.pro-2]\n")
         .load()
@@ -28,7 +28,7 @@ fn a_plan_says_what_it_says_and_no_more() {
 }
 
 #[test]
-fn every_mistake_in_a_plan_is_told_with_its_place() {
+fn every_error_in_a_plan_is_reported_with_its_source() {
     let told = Desk::new()
         .file(
             "[plans.free]\nendpoints = -1\nevents = 5\nretention = 'long'\n\
@@ -54,7 +54,7 @@ fn every_mistake_in_a_plan_is_told_with_its_place() {
 }
 
 #[test]
-fn a_payload_that_no_request_can_carry_is_a_mistake() {
+fn a_payload_limit_above_the_body_limit_is_an_error() {
     let told = Desk::new()
         .file("[limits]\nbatch_body_bytes = 2048\n[plans.wide]\npayload_bytes = 2049\n")
         .mistakes();
@@ -66,7 +66,7 @@ fn a_payload_that_no_request_can_carry_is_a_mistake() {
 }
 
 #[test]
-fn no_variable_and_no_flag_reaches_into_a_plan() {
+fn plans_cannot_be_set_by_variables_or_flags() {
     let desk = Desk::new().variable("POSTHASTE_PLANS_FREE_ENDPOINTS", "5");
     let config = desk.load().expect("a configuration");
     assert!(config.plans.is_empty());
@@ -78,7 +78,7 @@ fn no_variable_and_no_flag_reaches_into_a_plan() {
 }
 
 #[test]
-fn the_plans_that_the_default_file_shows_are_plans() {
+fn the_example_plans_of_the_default_file_are_valid() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config.default.toml");
     let text = fs::read_to_string(path).expect("config.default.toml");
     let shown: Vec<&str> = text

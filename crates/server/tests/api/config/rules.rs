@@ -8,7 +8,7 @@ use posthaste_core::policy::Preset;
 use super::Desk;
 
 #[test]
-fn every_mistake_in_the_rules_is_told_with_what_would_be_right() {
+fn every_error_in_the_egress_rules_is_reported_with_a_correction() {
     let desk = Desk::new()
         .file(
             "allow_port = [0, 443, 65536, '9000-8000', 'http', 1.5, true]\n\
@@ -49,7 +49,7 @@ fn every_mistake_in_the_rules_is_told_with_what_would_be_right() {
 }
 
 #[test]
-fn the_rules_are_what_was_set() {
+fn the_egress_rules_are_as_configured() {
     let config = Desk::new()
         .file("allow_port = [5432, '9000-9100']\ndeny_port = ['443']\nnat64_prefix = ['64:ff9b::/96']\n")
         .load()
@@ -65,7 +65,7 @@ fn the_rules_are_what_was_set() {
 }
 
 #[test]
-fn the_flags_of_development() {
+fn development_flags_allow_loopback_and_http() {
     let config = Desk::new()
         .flags([
             "--allow-network",

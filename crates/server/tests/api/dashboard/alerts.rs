@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::fixture::TestServer;
 
 #[tokio::test]
-async fn alerts_stand_at_the_top_and_on_a_page_of_their_own() {
+async fn alerts_are_shown_on_the_overview_and_on_their_own_page() {
     let server = TestServer::start().await;
     let key = server.tenant("other").await;
     let id = server

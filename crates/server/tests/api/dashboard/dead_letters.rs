@@ -7,7 +7,7 @@ use super::deliveries::{HERE, deliver, endpoint};
 use crate::fixture::TestServer;
 
 #[tokio::test]
-async fn a_group_says_where_why_how_often_and_what_to_do() {
+async fn a_dead_letter_group_shows_endpoint_reason_count_and_advice() {
     let server = TestServer::start().await;
     let receiver = Receiver::start(|_| Answer::text(401, "who are you?")).await;
     let id = endpoint(&server, &receiver, 1).await;
@@ -38,7 +38,7 @@ async fn a_group_says_where_why_how_often_and_what_to_do() {
     some.says(&first).says(&second);
     assert!(some.forms().contains(&format!("{HERE}/deliveries/replay")));
     // The receiver is fixed.
-    receiver.behave(|_| Answer::status(200));
+    receiver.answer(200);
     let named = [("endpoint", id.as_str()), ("error_kind", "http")];
     let sent = server.submit(&format!("{page}/replay"), &named).await;
     let sent = sent.redirect();
@@ -49,7 +49,7 @@ async fn a_group_says_where_why_how_often_and_what_to_do() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_sent_any_more_is_not_offered() {
+async fn replay_is_not_offered_for_disabled_or_deleted_endpoints() {
     let server = TestServer::start().await;
     let receiver = Receiver::start(|_| Answer::status(503)).await;
     let id = endpoint(&server, &receiver, 1).await;
@@ -79,7 +79,7 @@ async fn what_cannot_be_sent_any_more_is_not_offered() {
 }
 
 #[tokio::test]
-async fn a_link_shows_the_customer_just_that_group() {
+async fn a_portal_link_shows_only_that_dead_letter_group() {
     let server = TestServer::start().await;
     let receiver = Receiver::start(|_| Answer::status(503)).await;
     let id = endpoint(&server, &receiver, 1).await;

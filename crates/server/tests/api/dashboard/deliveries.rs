@@ -35,7 +35,7 @@ fn invoice() -> Value {
 }
 
 #[tokio::test]
-async fn each_line_says_what_happens_next() {
+async fn each_delivery_in_the_list_shows_its_next_step() {
     let server = TestServer::start().await;
     let receiver = Receiver::start(|_| Answer::text(503, "busy")).await;
     let endpoint = endpoint(&server, &receiver, 3).await;
@@ -67,7 +67,7 @@ async fn each_line_says_what_happens_next() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told_beside_its_field_and_the_rest_counts() {
+async fn invalid_filters_are_reported_and_valid_ones_apply() {
     let server = TestServer::start().await;
     let receiver = Receiver::start(|_| Answer::status(500)).await;
     endpoint(&server, &receiver, 1).await;
@@ -131,7 +131,7 @@ async fn a_long_list_has_pages_that_keep_the_filters() {
 }
 
 #[tokio::test]
-async fn some_of_those_that_failed_can_be_chosen_and_sent_again() {
+async fn selected_failed_deliveries_can_be_replayed() {
     let server = TestServer::start().await;
     let receiver = Receiver::start(|_| Answer::status(500)).await;
     endpoint(&server, &receiver, 1).await;
@@ -146,7 +146,7 @@ async fn some_of_those_that_failed_can_be_chosen_and_sent_again() {
     assert!(list.forms().contains(&replay), "{:?}", list.forms());
     let all = server.page(&format!("{HERE}/deliveries")).await;
     assert!(!all.forms().contains(&replay));
-    receiver.behave(|_| Answer::status(200));
+    receiver.answer(200);
     let chosen = [("delivery", ids[0].as_str()), ("delivery", ids[2].as_str())];
     let sent = server.submit(&replay, &chosen).await;
     assert_eq!(
@@ -164,7 +164,7 @@ async fn some_of_those_that_failed_can_be_chosen_and_sent_again() {
 }
 
 #[tokio::test]
-async fn one_delivery_tells_its_whole_story() {
+async fn a_delivery_page_shows_all_attempts_and_the_payload() {
     let server = TestServer::start().await;
     let receiver = Receiver::start(|_| Answer::text(503, HOSTILE)).await;
     endpoint(&server, &receiver, 3).await;
@@ -203,13 +203,13 @@ async fn one_delivery_tells_its_whole_story() {
 }
 
 #[tokio::test]
-async fn a_delivery_can_be_tried_now_or_called_off() {
+async fn a_delivery_can_be_retried_or_cancelled() {
     let server = TestServer::start().await;
     let receiver = Receiver::start(|_| Answer::status(503)).await;
     endpoint(&server, &receiver, 3).await;
     let one = deliver(&server, invoice(), "retrying").await;
     let other = deliver(&server, invoice(), "retrying").await;
-    receiver.behave(|_| Answer::status(200));
+    receiver.answer(200);
     let path = |id: &str| format!("{HERE}/deliveries/{id}");
     let page = server.page(&path(&one)).await;
     let forms = page.forms();
@@ -241,7 +241,7 @@ async fn a_delivery_can_be_tried_now_or_called_off() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_is_gone_or_disabled_says_what_is_first() {
+async fn a_delivery_of_a_disabled_or_deleted_endpoint_explains_what_to_do_first() {
     let server = TestServer::start().await;
     let receiver = Receiver::start(|_| Answer::status(500)).await;
     let endpoint = endpoint(&server, &receiver, 1).await;
@@ -265,7 +265,7 @@ async fn an_endpoint_that_is_gone_or_disabled_says_what_is_first() {
 }
 
 #[tokio::test]
-async fn what_is_somebody_elses_is_not_there() {
+async fn pages_of_another_tenant_are_not_found() {
     let server = TestServer::start().await;
     let key = server.tenant("other").await;
     let receiver = Receiver::healthy().await;
@@ -294,7 +294,7 @@ async fn what_is_somebody_elses_is_not_there() {
 }
 
 #[tokio::test]
-async fn an_event_tells_where_it_went() {
+async fn an_event_page_lists_its_deliveries() {
     let server = TestServer::start().await;
     let (good, bad) = (
         Receiver::healthy().await,

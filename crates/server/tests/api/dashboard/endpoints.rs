@@ -13,7 +13,7 @@ async fn one(server: &TestServer, endpoint: Value) -> (String, String) {
 }
 
 #[tokio::test]
-async fn the_list_says_how_each_endpoint_is() {
+async fn the_list_shows_the_health_of_each_endpoint() {
     let server = TestServer::start().await;
     let empty = server.page("/dashboard/t/acme/endpoints").await;
     empty.says("There are no endpoints yet");
@@ -66,7 +66,7 @@ async fn a_long_list_is_read_page_by_page() {
 }
 
 #[tokio::test]
-async fn one_endpoint_tells_what_somebody_needs_at_night() {
+async fn an_endpoint_page_shows_health_limits_and_last_failure() {
     let server = TestServer::start().await;
     let broken = Receiver::start(|_| Answer::text(503, "<b>out of order</b>")).await;
     let (path, id) = one(
@@ -111,7 +111,7 @@ async fn one_endpoint_tells_what_somebody_needs_at_night() {
 }
 
 #[tokio::test]
-async fn what_is_somebody_elses_is_not_there() {
+async fn pages_of_another_tenant_are_not_found() {
     let server = TestServer::start().await;
     let (path, _) = one(&server, json!({"url": "http://127.0.0.1:9999/"})).await;
     let key = server.tenant("other").await;
@@ -129,7 +129,7 @@ async fn what_is_somebody_elses_is_not_there() {
 }
 
 #[tokio::test]
-async fn an_endpoint_is_made_and_its_secret_is_shown_once() {
+async fn a_created_endpoint_shows_its_secret_once() {
     let server = TestServer::start().await;
     let form = server.page("/dashboard/t/acme/endpoints/new").await;
     assert_eq!(form.field("policy"), "");
@@ -167,7 +167,7 @@ async fn an_endpoint_is_made_and_its_secret_is_shown_once() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_stands_beside_its_field_and_what_was_typed_stays() {
+async fn form_errors_are_shown_at_their_fields_and_input_is_kept() {
     let server = TestServer::start().await;
     let fields = [
         ("url", "ftp://\"><script>"),
@@ -207,7 +207,7 @@ async fn what_is_wrong_stands_beside_its_field_and_what_was_typed_stays() {
 }
 
 #[tokio::test]
-async fn an_endpoint_is_changed_in_what_was_changed_only() {
+async fn the_edit_form_changes_only_edited_fields() {
     let server = TestServer::start().await;
     let (path, id) = one(
         &server,
@@ -340,7 +340,7 @@ async fn a_test_event_leads_to_its_delivery() {
 }
 
 #[tokio::test]
-async fn what_was_missed_is_replayed_since_a_time() {
+async fn missed_events_are_replayed_since_a_time() {
     let server = TestServer::start().await;
     let (path, id) = one(&server, json!({"url": "http://127.0.0.1:9999/"})).await;
     let refused = server

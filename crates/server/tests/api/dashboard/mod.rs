@@ -9,9 +9,9 @@
 mod alerts;
 mod dead_letters;
 mod deliveries;
-mod doors;
 mod endpoints;
-mod live;
+mod live_updates;
+mod navigation;
 mod overview;
 mod replays;
-mod skeleton;
+mod sign_in;

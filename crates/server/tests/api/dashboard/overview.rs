@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::fixture::TestServer;
 
 #[tokio::test]
-async fn what_needs_a_look_comes_first() {
+async fn endpoints_that_need_attention_are_listed_first() {
     let server = TestServer::start().await;
     let broken = Receiver::start(|_| Answer::text(500, "no")).await;
     let id = server.endpoint(json!({"url": broken.url()})).await;
@@ -36,7 +36,7 @@ async fn what_needs_a_look_comes_first() {
 }
 
 #[tokio::test]
-async fn an_empty_tenant_is_told_how_to_begin() {
+async fn an_empty_tenant_sees_the_first_steps() {
     let server = TestServer::start().await;
     let page = server.page("/dashboard/t/acme").await;
     page.says("Begin here")
@@ -49,7 +49,7 @@ async fn an_empty_tenant_is_told_how_to_begin() {
 }
 
 #[tokio::test]
-async fn a_page_that_nothing_happened_on_stays_as_it_is() {
+async fn a_page_without_changes_renders_the_same() {
     let server = TestServer::with_manual_clock().await;
     server
         .endpoint(json!({"url": "http://127.0.0.1:9999/"}))
@@ -67,7 +67,7 @@ async fn a_page_that_nothing_happened_on_stays_as_it_is() {
 }
 
 #[tokio::test]
-async fn tenants_are_listed_and_made() {
+async fn tenants_are_listed_and_created() {
     let server = TestServer::start().await;
     let list = server.page("/dashboard/tenants").await;
     assert_eq!(list.link("acme"), "/dashboard/t/acme");
@@ -101,7 +101,7 @@ async fn tenants_are_listed_and_made() {
 }
 
 #[tokio::test]
-async fn a_link_to_the_portal_is_made_and_works() {
+async fn a_created_portal_link_works() {
     let server = TestServer::start().await;
     let made = server
         .submit("/dashboard/t/acme/portal-link", &[("expires_in", "10m")])
@@ -124,7 +124,7 @@ async fn a_link_to_the_portal_is_made_and_works() {
 }
 
 #[tokio::test]
-async fn the_lab_shows_what_a_policy_does() {
+async fn the_policy_lab_shows_attempts_and_recovery() {
     let server = TestServer::start().await;
     for path in ["/dashboard/lab", "/dashboard/t/acme/lab"] {
         let lab = server
@@ -145,7 +145,7 @@ async fn the_lab_shows_what_a_policy_does() {
 }
 
 #[tokio::test]
-async fn the_lab_says_what_is_wrong_beside_its_field() {
+async fn the_policy_lab_reports_errors_at_their_fields() {
     let server = TestServer::start().await;
     let cases = [
         ("preset=own&policy=%7B", "policy"),
@@ -165,7 +165,7 @@ async fn the_lab_says_what_is_wrong_beside_its_field() {
 }
 
 #[tokio::test]
-async fn the_audit_says_who_did_what() {
+async fn the_audit_page_shows_actor_and_action() {
     let server = TestServer::start().await;
     let key = server.tenant("other").await;
     let id = server

@@ -7,7 +7,7 @@ use super::deliveries::{HERE, deliver, endpoint};
 use crate::fixture::TestServer;
 
 #[tokio::test]
-async fn a_replay_is_asked_for_by_a_form_and_watched() {
+async fn a_replay_is_started_by_a_form_and_its_progress_is_shown() {
     let server = TestServer::start().await;
     let receiver = Receiver::start(|_| Answer::status(500)).await;
     let id = endpoint(&server, &receiver, 1).await;
@@ -33,7 +33,7 @@ async fn a_replay_is_asked_for_by_a_form_and_watched() {
     assert!(seen.wrong("endpoint").contains("is required"));
     let none = server.page(&format!("{HERE}/replays")).await;
     none.says("Nothing has been replayed yet.");
-    receiver.behave(|_| Answer::status(200));
+    receiver.answer(200);
     let asked = [
         ("status", "failed"),
         ("endpoint", id.as_str()),

@@ -27,7 +27,7 @@ fn keyed_routes() -> Vec<(&'static str, String, Access)> {
 }
 
 #[tokio::test]
-async fn without_a_known_key_nothing_opens() {
+async fn requests_without_a_valid_key_are_refused() {
     let server = TestServer::without_tenants().await;
     let key = server.tenant("acme").await;
     for (verb, path, _) in keyed_routes() {
@@ -40,7 +40,7 @@ async fn without_a_known_key_nothing_opens() {
 }
 
 #[tokio::test]
-async fn another_tenants_path_is_answered_as_one_that_does_not_exist() {
+async fn another_tenants_path_is_not_found() {
     let server = TestServer::without_tenants().await;
     let key = server.tenant("acme").await;
     server.tenant("other").await;
@@ -65,7 +65,7 @@ async fn another_tenants_path_is_answered_as_one_that_does_not_exist() {
 }
 
 #[tokio::test]
-async fn another_tenants_endpoint_under_ones_own_path_does_not_exist() {
+async fn another_tenants_endpoint_under_the_own_path_is_not_found() {
     let server = TestServer::without_tenants().await;
     let key = server.tenant("acme").await;
     server.tenant("other").await;
@@ -122,7 +122,7 @@ async fn admin_routes_are_forbidden_to_a_tenants_key() {
 }
 
 #[tokio::test]
-async fn only_an_admin_deletes_a_tenant_and_others_do_not_exist() {
+async fn only_an_admin_deletes_a_tenant() {
     let server = TestServer::without_tenants().await;
     let key = server.tenant("acme").await;
     server.tenant("other").await;
@@ -140,7 +140,7 @@ async fn only_an_admin_deletes_a_tenant_and_others_do_not_exist() {
 }
 
 #[tokio::test]
-async fn a_tenants_key_reaches_its_own() {
+async fn a_tenant_key_can_use_its_own_tenant() {
     let server = TestServer::without_tenants().await;
     let key = server.tenant("acme").await;
     let own = server
@@ -168,7 +168,7 @@ async fn a_tenants_key_reaches_its_own() {
 }
 
 #[tokio::test]
-async fn a_key_makes_so_many_requests_and_no_more() {
+async fn requests_are_rate_limited_per_key() {
     let server = TestServer::with_settings(|settings| {
         settings.key_rate.per_second = 2;
         settings.key_rate.burst = 3;
@@ -186,7 +186,7 @@ async fn a_key_makes_so_many_requests_and_no_more() {
 }
 
 #[tokio::test]
-async fn what_the_store_cannot_do_is_told_with_when_to_ask_again() {
+async fn store_errors_are_reported_with_retry_after() {
     let server = TestServer::without_tenants().await;
     server.tenant("acme").await;
     for (error, status, code) in [

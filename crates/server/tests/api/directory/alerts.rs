@@ -40,7 +40,7 @@ fn endpoint_of(path: &str) -> EndpointId {
 }
 
 #[tokio::test]
-async fn an_alert_says_what_is_wrong_with_what() {
+async fn an_alert_names_its_endpoint_and_reason() {
     let server = TestServer::without_tenants().await;
     let key = server.tenant("acme").await;
     let other = server.tenant("other").await;

@@ -46,7 +46,7 @@ async fn write(
 }
 
 #[tokio::test]
-async fn an_entry_says_who_did_what_and_what_came_of_it() {
+async fn an_audit_entry_has_actor_action_and_result() {
     let server = TestServer::without_tenants().await;
     let key = server.tenant("acme").await;
     let done = write(&server, 1, Some("acme"), Some(AuditOutcome::Done)).await;
@@ -87,7 +87,7 @@ async fn an_entry_says_who_did_what_and_what_came_of_it() {
 }
 
 #[tokio::test]
-async fn an_entry_names_what_was_made_and_none_of_its_secrets() {
+async fn an_audit_entry_names_the_created_resource_without_secrets() {
     let server = TestServer::without_tenants().await;
     server.tenant("acme").await;
     let endpoint = server.endpoint_path("acme").await;
@@ -147,7 +147,7 @@ async fn an_entry_names_what_was_made_and_none_of_its_secrets() {
 }
 
 #[tokio::test]
-async fn a_tenant_reads_which_of_its_own_keys_it_was() {
+async fn a_tenant_sees_which_of_its_keys_acted() {
     let server = TestServer::without_tenants().await;
     let key = server.tenant("acme").await;
     let endpoint = server.endpoint_path("acme").await;
@@ -163,7 +163,7 @@ async fn a_tenant_reads_which_of_its_own_keys_it_was() {
 }
 
 #[tokio::test]
-async fn nobody_fills_the_disk_with_what_he_did() {
+async fn audited_requests_of_a_tenant_are_rate_limited() {
     let server = TestServer::without_tenants().await;
     let key = server.tenant("acme").await;
     let other = server.tenant("other").await;
@@ -195,7 +195,7 @@ async fn nobody_fills_the_disk_with_what_he_did() {
 }
 
 #[tokio::test]
-async fn entries_are_found_by_tenant_and_time_a_page_at_a_time() {
+async fn audit_entries_are_filtered_by_tenant_and_time_and_paginated() {
     let server = TestServer::without_tenants().await;
     server.tenant("acme").await;
     server.tenant("other").await;
@@ -235,7 +235,7 @@ async fn entries_are_found_by_tenant_and_time_a_page_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_later_tenant_reads_nothing_of_an_earlier_one() {
+async fn a_recreated_tenant_does_not_see_audit_entries_of_its_predecessor() {
     let server = TestServer::without_tenants().await;
     server.tenant("acme").await;
     let before = write(&server, 1, Some("acme"), None).await;
@@ -252,7 +252,7 @@ async fn a_later_tenant_reads_nothing_of_an_earlier_one() {
 }
 
 #[tokio::test]
-async fn what_is_asked_wrongly_is_told() {
+async fn invalid_filters_are_refused() {
     let server = TestServer::without_tenants().await;
     server.tenant("acme").await;
     let answer = server
@@ -279,7 +279,7 @@ async fn what_is_asked_wrongly_is_told() {
 }
 
 #[tokio::test]
-async fn whose_something_is_follows_from_its_id() {
+async fn the_tenant_of_an_entry_follows_from_the_resource_id() {
     let server = TestServer::without_tenants().await;
     let key = server.tenant("acme").await;
     let endpoint = server.endpoint_path("acme").await;

@@ -97,7 +97,7 @@ fn every_auth() -> Vec<(Value, Value)> {
 }
 
 #[tokio::test]
-async fn every_kind_is_shown_without_its_secret_and_rests_sealed() {
+async fn every_kind_of_auth_is_shown_without_secret_and_stored_encrypted() {
     let server = server().await;
     for (written, shown) in every_auth() {
         let (made, path) = made(&server, json!({"auth": written})).await;
@@ -143,7 +143,7 @@ async fn a_certificate_is_shown_by_its_fingerprint() {
 }
 
 #[tokio::test]
-async fn what_is_absent_stays_null_removes_and_an_object_replaces() {
+async fn an_absent_field_stays_null_removes_and_an_object_replaces() {
     let server = server().await;
     let fields = json!({"auth": oauth2(), "client_certificate": with_certificate(2030)});
     let (_, path) = made(&server, fields).await;
@@ -172,7 +172,7 @@ async fn what_is_absent_stays_null_removes_and_an_object_replaces() {
 }
 
 #[tokio::test]
-async fn every_mistake_in_auth_has_its_field_and_no_secret_is_quoted() {
+async fn every_auth_error_names_its_field_and_quotes_no_secret() {
     let server = server().await;
     let long = |bytes: usize| "x".repeat(bytes + 1);
     let change = |mut auth: Value, name: &str, value: Value| {
@@ -286,7 +286,7 @@ async fn every_mistake_in_auth_has_its_field_and_no_secret_is_quoted() {
 }
 
 #[tokio::test]
-async fn either_of_name_and_password_may_be_empty_and_both_may_have_accents() {
+async fn username_or_password_may_be_empty_and_non_ascii() {
     let server = server().await;
     for (username, password, shown) in [
         ("key", "", Value::Null),
@@ -300,7 +300,7 @@ async fn either_of_name_and_password_may_be_empty_and_both_may_have_accents() {
 }
 
 #[tokio::test]
-async fn a_token_url_is_judged_like_any_other() {
+async fn a_token_url_must_follow_the_egress_rules() {
     let server = server().await;
     let (_, path) = made(&server, json!({})).await;
     for (url, code) in [
@@ -323,7 +323,7 @@ async fn a_token_url_is_judged_like_any_other() {
 }
 
 #[tokio::test]
-async fn two_ways_to_set_the_same_header_do_not_go_together() {
+async fn auth_and_a_custom_authorization_header_conflict() {
     let server = server().await;
     let own = json!({"X-Team": "billing", "AUTHORIZATION": "Bearer own"});
     let both = json!({"url": URL, "auth": bearer(), "headers": own});
@@ -364,7 +364,7 @@ async fn two_ways_to_set_the_same_header_do_not_go_together() {
 }
 
 #[tokio::test]
-async fn every_mistake_in_a_certificate_has_its_field() {
+async fn every_certificate_error_names_its_field() {
     let server = server().await;
     let (certificate, key) = certificate(2030);
     let (expired, expired_key) = self::certificate(2025);

@@ -51,7 +51,7 @@ async fn an_endpoint_reads_as_it_was_written() {
 }
 
 #[tokio::test]
-async fn what_is_not_said_has_defaults() {
+async fn absent_fields_have_defaults() {
     let server = TestServer::without_tenants().await;
     server.tenant("acme").await;
     let path = server.endpoint_path("acme").await;
@@ -79,7 +79,7 @@ async fn what_is_not_said_has_defaults() {
 }
 
 #[tokio::test]
-async fn what_is_secret_rests_sealed_and_is_shown_on_request_only() {
+async fn secrets_are_stored_encrypted_and_shown_on_request_only() {
     let server = TestServer::without_tenants().await;
     let key = server.tenant("acme").await;
     let made = server.post(ALL, written()).await;
@@ -114,7 +114,7 @@ async fn stored(server: &TestServer, id: &str) -> Endpoint {
 }
 
 #[tokio::test]
-async fn a_change_touches_what_it_names_and_null_goes_back() {
+async fn a_patch_changes_only_named_fields_and_null_restores_the_default() {
     let server = TestServer::without_tenants().await;
     server.tenant("acme").await;
     let made = server.post(ALL, written()).await;
@@ -159,7 +159,7 @@ async fn a_change_touches_what_it_names_and_null_goes_back() {
 }
 
 #[tokio::test]
-async fn a_change_that_is_refused_changes_nothing() {
+async fn a_refused_patch_changes_nothing() {
     let server = TestServer::without_tenants().await;
     server.tenant("acme").await;
     let path = server.endpoint_path("acme").await;
@@ -172,7 +172,7 @@ async fn a_change_that_is_refused_changes_nothing() {
 }
 
 #[tokio::test]
-async fn of_two_changes_at_once_none_is_lost() {
+async fn concurrent_patches_are_not_lost() {
     let server = TestServer::without_tenants().await;
     server.tenant("acme").await;
     let path = server.endpoint_path("acme").await;
@@ -193,7 +193,7 @@ async fn of_two_changes_at_once_none_is_lost() {
 }
 
 #[tokio::test]
-async fn every_mistake_is_told_at_once() {
+async fn all_field_errors_are_reported_at_once() {
     let server = TestServer::without_tenants().await;
     server.tenant("acme").await;
     let answer = server
@@ -245,7 +245,7 @@ async fn every_mistake_is_told_at_once() {
 }
 
 #[tokio::test]
-async fn a_url_that_may_not_be_called_has_a_code_of_its_own() {
+async fn a_forbidden_url_has_its_own_error_code() {
     let server = TestServer::without_tenants().await;
     server.tenant("acme").await;
     let path = server.endpoint_path("acme").await;
@@ -274,7 +274,7 @@ async fn a_url_that_may_not_be_called_has_a_code_of_its_own() {
 }
 
 #[tokio::test]
-async fn the_operator_can_open_loopback() {
+async fn the_operator_can_allow_loopback() {
     let server = TestServer::with_settings(|settings| {
         settings.egress_rules.allow_http = true;
         settings.egress_rules.allow_networks = vec!["127.0.0.0/8".parse().expect("a network")];
@@ -291,7 +291,7 @@ async fn the_operator_can_open_loopback() {
 }
 
 #[tokio::test]
-async fn it_stands_as_it_is_told() {
+async fn pause_resume_disable_and_enable_set_the_status() {
     let server = TestServer::without_tenants().await;
     server.tenant("acme").await;
     let path = server.endpoint_path("acme").await;
@@ -328,7 +328,7 @@ async fn it_stands_as_it_is_told() {
 }
 
 #[tokio::test]
-async fn a_deleted_endpoint_is_gone() {
+async fn a_deleted_endpoint_is_not_found() {
     let server = TestServer::without_tenants().await;
     server.tenant("acme").await;
     let path = server.endpoint_path("acme").await;
@@ -342,7 +342,7 @@ async fn a_deleted_endpoint_is_gone() {
 }
 
 #[tokio::test]
-async fn a_plan_allows_so_many_endpoints() {
+async fn the_number_of_endpoints_is_limited_by_the_plan() {
     let server = TestServer::without_tenants().await;
     server.tenant("acme").await;
     server
@@ -363,7 +363,7 @@ async fn a_plan_allows_so_many_endpoints() {
 }
 
 #[tokio::test]
-async fn a_secret_can_be_brought_and_rotated() {
+async fn a_secret_can_be_imported_and_rotated() {
     let server = TestServer::without_tenants().await;
     server.tenant("acme").await;
     let own = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -404,7 +404,7 @@ async fn a_secret_can_be_brought_and_rotated() {
 }
 
 #[tokio::test]
-async fn an_ed25519_key_shows_what_verifies_it() {
+async fn an_ed25519_endpoint_shows_its_public_key() {
     let server = TestServer::without_tenants().await;
     server.tenant("acme").await;
     let key = format!("whsk_{}", "A".repeat(43) + "=");
@@ -419,7 +419,7 @@ async fn an_ed25519_key_shows_what_verifies_it() {
 }
 
 #[tokio::test]
-async fn health_says_how_it_is() {
+async fn health_shows_counters_and_breaker() {
     let server = TestServer::without_tenants().await;
     server.tenant("acme").await;
     let path = server.endpoint_path("acme").await;

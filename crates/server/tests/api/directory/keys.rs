@@ -23,7 +23,7 @@ async fn a_key_is_shown_once() {
 }
 
 #[tokio::test]
-async fn a_revoked_key_opens_nothing_from_then_on() {
+async fn a_revoked_key_is_refused_immediately() {
     let server = TestServer::without_tenants().await;
     server.tenant("acme").await;
     let made = server.post(KEYS, json!({})).await;
@@ -54,7 +54,7 @@ async fn another_tenants_key_cannot_be_revoked() {
 }
 
 #[tokio::test]
-async fn a_tenant_has_only_so_many_keys() {
+async fn the_number_of_keys_per_tenant_is_limited() {
     let server = TestServer::without_tenants().await;
     server.tenant("acme").await;
     for _ in 1..100 {
@@ -73,7 +73,7 @@ async fn a_tenant_has_only_so_many_keys() {
 }
 
 #[tokio::test]
-async fn a_name_is_a_short_text() {
+async fn a_key_name_is_validated() {
     let server = TestServer::without_tenants().await;
     server.tenant("acme").await;
     let answer = server
@@ -87,7 +87,7 @@ async fn a_name_is_a_short_text() {
 }
 
 #[tokio::test]
-async fn no_text_holds_what_a_store_cannot_keep() {
+async fn nul_characters_are_refused_in_every_text() {
     let server = TestServer::without_tenants().await;
     let answer = server
         .post("/v1/tenants", json!({"id": "nil", "name": "a\0b"}))

@@ -38,7 +38,7 @@ fn message(answer: &ApiResponse) -> String {
 }
 
 #[tokio::test]
-async fn a_style_reads_as_it_was_written_and_null_goes_back() {
+async fn a_signature_style_is_stored_and_null_restores_the_default() {
     let server = server().await;
     for style in ["standard", "github", "stripe"] {
         let (made, path) = made(&server, json!({"signature_style": style})).await;
@@ -54,7 +54,7 @@ async fn a_style_reads_as_it_was_written_and_null_goes_back() {
 }
 
 #[tokio::test]
-async fn a_fresh_secret_is_of_the_kind_asked_for() {
+async fn a_generated_secret_has_the_requested_kind() {
     let server = server().await;
     for (fields, prefix) in [
         (json!({}), "whsec_"),
@@ -90,7 +90,7 @@ async fn a_fresh_secret_is_of_the_kind_asked_for() {
 }
 
 #[tokio::test]
-async fn a_secret_of_another_sender_is_taken_where_its_style_is() {
+async fn a_foreign_secret_is_accepted_with_its_style() {
     let server = server().await;
     for style in ["github", "stripe"] {
         let fields = json!({"signature_style": style, "secret": OPAQUE});
@@ -129,7 +129,7 @@ async fn a_secret_of_another_sender_is_taken_where_its_style_is() {
 }
 
 #[tokio::test]
-async fn a_style_that_needs_a_shared_secret_is_never_without() {
+async fn a_style_with_a_shared_secret_requires_one() {
     let server = server().await;
     for style in ["github", "stripe"] {
         let fields = json!({"signature_style": style, "secret_kind": "ed25519"});
@@ -160,7 +160,7 @@ async fn a_style_that_needs_a_shared_secret_is_never_without() {
 }
 
 #[tokio::test]
-async fn a_key_of_one_kind_is_rotated_for_one_of_the_other() {
+async fn a_secret_can_be_rotated_to_another_kind() {
     let server = server().await;
     let (made, path) = made(&server, json!({})).await;
     let rotate = format!("{path}/secret/rotate");

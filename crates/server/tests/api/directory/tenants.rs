@@ -39,7 +39,7 @@ async fn a_tenant_reads_as_it_was_written() {
 }
 
 #[tokio::test]
-async fn an_id_is_made_if_none_is_chosen() {
+async fn an_id_is_generated_if_none_is_given() {
     let server = TestServer::without_tenants().await;
     let made = server.post("/v1/tenants", json!({})).await;
     let id = made.field("id");
@@ -49,7 +49,7 @@ async fn an_id_is_made_if_none_is_chosen() {
 }
 
 #[tokio::test]
-async fn an_id_is_taken_once() {
+async fn a_tenant_id_can_be_used_once() {
     let server = TestServer::without_tenants().await;
     server.tenant("acme").await;
     let again = server
@@ -61,7 +61,7 @@ async fn an_id_is_taken_once() {
 }
 
 #[tokio::test]
-async fn every_mistake_is_told_at_once() {
+async fn all_field_errors_are_reported_at_once() {
     let server = TestServer::without_tenants().await;
     let answer = server
         .post(
@@ -98,7 +98,7 @@ async fn every_mistake_is_told_at_once() {
 }
 
 #[tokio::test]
-async fn a_change_touches_what_it_names_and_null_goes_back() {
+async fn a_patch_changes_only_named_fields_and_null_restores_the_default() {
     let server = TestServer::without_tenants().await;
     server.tenant("acme").await;
     let changed = server
@@ -126,7 +126,7 @@ async fn a_change_touches_what_it_names_and_null_goes_back() {
 }
 
 #[tokio::test]
-async fn a_plan_holds_where_the_tenant_does_not_say() {
+async fn plan_limits_apply_where_the_tenant_sets_none() {
     let server = TestServer::with_settings(|settings| {
         let free = Limits {
             endpoints: Some(1),
@@ -218,7 +218,7 @@ async fn a_plan_holds_where_the_tenant_does_not_say() {
 }
 
 #[tokio::test]
-async fn a_plan_caps_the_attempts_of_policies() {
+async fn a_plan_caps_max_attempts_of_policies() {
     let server = TestServer::without_tenants().await;
     server.tenant("acme").await;
     let changed = server
@@ -246,7 +246,7 @@ async fn a_plan_caps_the_attempts_of_policies() {
 }
 
 #[tokio::test]
-async fn a_deleted_tenant_leaves_nothing_behind() {
+async fn deleting_a_tenant_deletes_its_endpoints_and_keys() {
     let server = TestServer::without_tenants().await;
     let key = server.tenant("acme").await;
     let endpoint = server.endpoint_path("acme").await;

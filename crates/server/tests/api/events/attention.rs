@@ -28,7 +28,7 @@ async fn listed(server: &TestServer, path: &str) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn one_that_fails_without_having_tripped_is_named_until_it_recovers() {
+async fn a_failing_endpoint_is_listed_until_it_recovers() {
     let server = TestServer::without_engine().await;
     let (bad, good) = (endpoint(&server).await, endpoint(&server).await);
     for _ in 0..10 {
@@ -66,7 +66,7 @@ async fn one_that_fails_without_having_tripped_is_named_until_it_recovers() {
 
 /// As after a restart: only the store knows the history of the endpoint.
 #[tokio::test]
-async fn one_that_nobody_remembers_is_named_as_long_as_its_figures_are_alarming() {
+async fn after_a_restart_an_endpoint_with_an_open_alert_is_listed() {
     let server = TestServer::without_engine().await;
     let (bad, other) = (endpoint(&server).await, endpoint(&server).await);
     let raise = async |number: u128, name, endpoint: &str| {
@@ -123,7 +123,7 @@ async fn stand(
 }
 
 #[tokio::test]
-async fn the_worst_come_first_wherever_they_are_known_from() {
+async fn endpoints_are_listed_by_severity() {
     let server = TestServer::without_engine().await;
     let mut made = Vec::new();
     for _ in 0..6 {

@@ -17,7 +17,7 @@ async fn fail(server: &TestServer, event_type: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_group_says_where_why_and_how_often_and_is_sent_again_as_a_whole() {
+async fn a_dead_letter_group_has_endpoint_reason_and_count_and_is_replayed_whole() {
     let server = TestServer::start().await;
     let refusing = Receiver::start(|_| Answer::status(400)).await;
     let gone = Receiver::start(|_| Answer::status(400)).await;
@@ -64,7 +64,7 @@ async fn a_group_says_where_why_and_how_often_and_is_sent_again_as_a_whole() {
     assert_eq!(alone["data"], json!([group]));
 
     // The whole group is sent again, and nothing else.
-    refusing.behave(|_| Answer::status(200));
+    refusing.answer(200);
     let asked = json!({"status": "failed", "endpoint": first, "error_kind": group["error_kind"]});
     let replay = server.post(REPLAYS, &asked).await.ok(202);
     assert_eq!(replay["total"], group["count"]);
@@ -77,7 +77,7 @@ async fn a_group_says_where_why_and_how_often_and_is_sent_again_as_a_whole() {
 }
 
 #[tokio::test]
-async fn what_is_asked_wrongly_is_told() {
+async fn invalid_filters_are_refused() {
     let server = TestServer::without_engine().await;
     for query in ["endpoint=nonsense", "limit=0", "cursor=AQ", "kind=http"] {
         let answer = server.get(&format!("{DEAD}?{query}")).await;

@@ -1,6 +1,6 @@
 //! The API for deliveries.
 
-use posthaste_testbed::{Answer, Receiver};
+use posthaste_testbed::Receiver;
 use serde_json::{Value, json};
 
 use crate::fixture::{ApiResponse, TestServer};
@@ -19,7 +19,7 @@ async fn listed(server: &TestServer, query: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_delivery_can_be_watched_and_sent_again() {
+async fn a_delivery_is_shown_in_progress_and_can_be_retried() {
     let server = TestServer::start().await;
     let receiver = Receiver::healthy().await;
     receiver.hold();
@@ -76,7 +76,7 @@ async fn a_delivery_can_be_watched_and_sent_again() {
 }
 
 #[tokio::test]
-async fn a_delivery_that_waits_can_be_called_off() {
+async fn a_waiting_delivery_can_be_cancelled() {
     let server = TestServer::start().await;
     let receiver = Receiver::healthy().await;
     server.endpoint(json!({"url": receiver.url()})).await;
@@ -102,10 +102,10 @@ async fn a_delivery_that_waits_can_be_called_off() {
 }
 
 #[tokio::test]
-async fn failures_say_what_went_wrong_and_are_found_by_it() {
+async fn failures_have_an_error_kind_and_are_found_by_it() {
     let server = TestServer::start().await;
     let receiver = Receiver::healthy().await;
-    receiver.behave(|_| Answer::status(400));
+    receiver.answer(400);
     let bad = server.endpoint(json!({"url": receiver.url()})).await;
     let id = server.deliver(json!({"type": "a.b", "payload": 1})).await;
     let shown = server.until_status(&id, "failed").await;
@@ -170,7 +170,7 @@ async fn failures_say_what_went_wrong_and_are_found_by_it() {
 }
 
 #[tokio::test]
-async fn what_an_endpoint_holds_is_shown_as_held() {
+async fn deliveries_of_a_paused_endpoint_are_held() {
     let server = TestServer::start().await;
     let receiver = Receiver::healthy().await;
     let endpoint = server.endpoint(json!({"url": receiver.url()})).await;
@@ -188,7 +188,7 @@ async fn what_an_endpoint_holds_is_shown_as_held() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_is_disabled_fails_what_waits() {
+async fn disabling_an_endpoint_fails_its_waiting_deliveries() {
     let server = TestServer::start().await;
     let receiver = Receiver::healthy().await;
     let endpoint = server.endpoint(json!({"url": receiver.url()})).await;
@@ -205,7 +205,7 @@ async fn an_endpoint_that_is_disabled_fails_what_waits() {
 }
 
 #[tokio::test]
-async fn what_is_not_understood_is_not_done() {
+async fn actions_with_an_invalid_body_do_nothing() {
     let server = TestServer::without_engine().await;
     server
         .endpoint(json!({"url": "http://127.0.0.1:9999/"}))
@@ -232,10 +232,10 @@ async fn what_is_not_understood_is_not_done() {
 }
 
 #[tokio::test]
-async fn a_plan_binds_policies_that_are_older_than_it() {
+async fn a_plan_limits_existing_policies() {
     let server = TestServer::start().await;
     let receiver = Receiver::healthy().await;
-    receiver.behave(|_| Answer::status(500));
+    receiver.answer(500);
     let policy = json!({"backoff": {"kind": "fixed", "interval": "1ms"}, "max_attempts": 5});
     let endpoint = json!({"url": receiver.url(), "retry_policy": policy});
     server.endpoint(endpoint).await;

@@ -31,7 +31,7 @@ const ODD_PAYLOADS: [&str; 12] = [
 ];
 
 #[tokio::test]
-async fn a_payload_is_kept_byte_for_byte() {
+async fn a_payload_is_stored_byte_for_byte() {
     let server = TestServer::without_engine().await;
     for payload in ODD_PAYLOADS {
         for body in [
@@ -66,7 +66,7 @@ async fn a_payload_is_sent_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn raw_bytes_are_kept_with_their_type() {
+async fn raw_bytes_are_stored_with_their_content_type() {
     let server = TestServer::without_engine().await;
     let raw =
         json!({"type": "a.b", "body_base64": "AP/+aGk=", "content_type": "text/csv; charset=x"});
@@ -84,7 +84,7 @@ async fn raw_bytes_are_kept_with_their_type() {
 }
 
 #[tokio::test]
-async fn the_answer_names_the_deliveries_and_keeps_its_shape() {
+async fn the_response_lists_the_deliveries() {
     let server = TestServer::without_engine().await;
     let wants =
         |pattern: &str| json!({"url": "http://127.0.0.1:65000/x", "event_types": [pattern]});
@@ -111,7 +111,7 @@ async fn the_answer_names_the_deliveries_and_keeps_its_shape() {
 }
 
 #[tokio::test]
-async fn an_event_says_which_trace_it_belongs_to() {
+async fn an_event_has_the_trace_id_of_its_request() {
     let server = TestServer::without_engine().await;
     let trace = "0af7651916cd43dd8448eb211c80319c";
     let parent = format!("00-{trace}-b7ad6b7169203331-01");
@@ -144,7 +144,7 @@ async fn an_event_says_which_trace_it_belongs_to() {
 }
 
 #[tokio::test]
-async fn the_same_key_makes_one_event() {
+async fn the_same_idempotency_key_makes_one_event() {
     let server = TestServer::without_engine().await;
     server
         .endpoint(json!({"url": "http://127.0.0.1:65000/x"}))
@@ -172,7 +172,7 @@ async fn the_same_key_makes_one_event() {
 }
 
 #[tokio::test]
-async fn the_same_key_with_other_content_is_a_conflict() {
+async fn the_same_idempotency_key_with_other_content_is_a_conflict() {
     let server = TestServer::without_engine().await;
     let event = |more: Value| {
         let mut event = json!({"type": "a.b", "payload": {"n": 1}, "idempotency_key": "k"});
@@ -209,7 +209,7 @@ async fn the_same_key_with_other_content_is_a_conflict() {
 }
 
 #[tokio::test]
-async fn an_event_may_be_scheduled() {
+async fn an_event_can_be_scheduled() {
     let server = TestServer::without_engine().await;
     server
         .endpoint(json!({"url": "http://127.0.0.1:65000/x"}))
@@ -276,7 +276,7 @@ async fn a_batch_is_accepted_as_a_whole() {
 }
 
 #[tokio::test]
-async fn a_batch_may_have_a_thousand_events_and_no_more() {
+async fn a_batch_has_at_most_1000_events() {
     let server = TestServer::without_engine().await;
     let path = "/v1/tenants/acme/events/batch";
     let batch = |count: usize| json!({"events": vec![json!({"type": "a", "payload": 1}); count]});
@@ -303,7 +303,7 @@ async fn a_batch_may_have_a_thousand_events_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_test_goes_to_one_endpoint_whatever_it_wants() {
+async fn a_test_event_goes_to_one_endpoint_despite_its_subscription() {
     let server = TestServer::start().await;
     let receiver = Receiver::healthy().await;
     let wants = json!({"url": receiver.url(), "event_types": ["invoice.paid"]});

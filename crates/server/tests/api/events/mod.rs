@@ -3,8 +3,8 @@
 mod attention;
 mod dead_letters;
 mod deliveries;
-mod figures;
-mod ids;
+mod id_filter;
 mod ingest;
-mod refusals;
+mod refused_events;
 mod replays;
+mod stats;

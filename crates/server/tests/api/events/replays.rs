@@ -6,7 +6,7 @@ use posthaste_core::delivery::DeadReason;
 use posthaste_core::id::EndpointId;
 use posthaste_engine::replayer::Replayer;
 use posthaste_store::{Store, StoreError};
-use posthaste_testbed::{Answer, Receiver};
+use posthaste_testbed::Receiver;
 use serde_json::{Value, json};
 
 use crate::fixture::{NOON, TestServer};
@@ -14,10 +14,10 @@ use crate::fixture::{NOON, TestServer};
 const REPLAYS: &str = "/v1/tenants/acme/replays";
 
 #[tokio::test]
-async fn what_failed_is_sent_again() {
+async fn a_replay_sends_failed_deliveries_again() {
     let server = TestServer::start().await;
     let receiver = Receiver::healthy().await;
-    receiver.behave(|_| Answer::status(400));
+    receiver.answer(400);
     let endpoint = server.endpoint(json!({"url": receiver.url()})).await;
     let mut ids = Vec::new();
     for number in 0..5 {
@@ -26,7 +26,7 @@ async fn what_failed_is_sent_again() {
         server.until_status(&id, "failed").await;
         ids.push(id);
     }
-    receiver.behave(|_| Answer::status(200));
+    receiver.answer(200);
     let asked = json!({"endpoint": endpoint, "event_type": "a.b", "error_kind": "http"});
     let replay = server.post(REPLAYS, &asked).await.ok(202);
     assert_eq!(replay["total"], 5);
@@ -61,7 +61,7 @@ async fn what_failed_is_sent_again() {
 }
 
 #[tokio::test]
-async fn an_endpoint_can_be_sent_what_it_missed() {
+async fn a_replay_sends_missed_events_to_an_endpoint() {
     let server = TestServer::start().await;
     let receiver = Receiver::healthy().await;
     let since = server.app.clock.wall().to_string();
@@ -79,7 +79,7 @@ async fn an_endpoint_can_be_sent_what_it_missed() {
 }
 
 #[tokio::test]
-async fn a_replay_can_be_stopped() {
+async fn a_replay_can_be_cancelled() {
     let server = TestServer::without_engine().await;
     let replay = server.post(REPLAYS, &json!({})).await.ok(202);
     assert_eq!(replay["status"], "running");
@@ -102,7 +102,7 @@ async fn a_replay_can_be_stopped() {
 }
 
 #[tokio::test]
-async fn a_replay_that_makes_no_sense_is_refused() {
+async fn an_invalid_replay_is_refused() {
     let server = TestServer::without_engine().await;
     let endpoint = server
         .endpoint(json!({"url": "http://127.0.0.1:65000/x"}))
@@ -147,7 +147,7 @@ async fn a_replay_that_makes_no_sense_is_refused() {
 
 /// A replay that an earlier process started continues, and waits for a store that cannot write.
 #[tokio::test]
-async fn a_replay_outlives_its_process_and_a_full_disk() {
+async fn a_replay_continues_after_a_restart_and_a_full_disk() {
     let server = TestServer::without_engine().await;
     let one = server.post(REPLAYS, &json!({})).await.ok(202);
     let other = server

@@ -296,7 +296,7 @@ fn a_planted_leak_is_found_in_every_form() {
 }
 
 #[test]
-fn no_two_words_are_alike() {
+fn canary_words_are_unique() {
     for (index, (name, text, _)) in PLANTED.iter().enumerate() {
         assert!(text.len() == 32, "{name} has {} bytes", text.len());
         for (other, later, _) in &PLANTED[index + 1..] {

@@ -3,8 +3,8 @@
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 
-use super::story::{CanaryFixture, rude};
-use super::support::{Answer, Arrival, Receiver};
+use super::fixture::{Answer, Arrival, Receiver};
+use super::leak_scenario::{CanaryFixture, rude};
 
 /// Returns the received credentials, to be sent back.
 fn said(arrival: &Arrival) -> Value {

@@ -15,15 +15,15 @@
     reason = "tests call the program as people do"
 )]
 
-mod caller;
 mod canaries;
+mod client;
 mod credentials;
+mod egress_proxy;
+mod failed_starts;
+mod leak_scenario;
 mod panics;
-mod places;
-mod program;
-mod proxied;
-mod starts;
-mod story;
-use crate::serve::support;
-mod types;
-mod wrong;
+mod recorded_server;
+mod search;
+use crate::fixture;
+mod debug_types;
+mod invalid_requests;

@@ -29,7 +29,7 @@ use tower::ServiceExt;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::canaries::Canaries;
-use super::places::{NOTHING, Search};
+use super::search::{NOTHING, Search};
 
 /// Value of `clock_left` for a clock that never panics.
 const FOREVER: u32 = u32::MAX;
@@ -186,7 +186,7 @@ impl World {
 
 // On one thread, because the test's log subscriber applies to its own thread only.
 #[tokio::test]
-async fn whoever_panics_says_nothing_of_what_he_held() {
+async fn panic_messages_contain_no_secrets() {
     let canaries = Canaries::new();
     let heard = LogCapture::default();
     let lines = tracing_subscriber::fmt()

@@ -5,9 +5,9 @@
     reason = "tests call the program as people do"
 )]
 
-mod answers;
-mod complaints;
-mod kit;
-mod listening;
+mod errors;
+mod fixture;
+mod listen_command;
+mod output;
 mod requests;
-mod watching;
+mod watch;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::kit::*;
+use super::fixture::*;
 
 /// Each command line with its request: method and target, and the body if there is one.
 const LINES: &[(&str, &str, &str)] = &[
@@ -233,7 +233,7 @@ const LINES: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn every_command_asks_for_what_it_says() {
+fn every_command_sends_its_documented_request() {
     for (line, target, body) in LINES {
         let server = Server::saying(&[(200, "{}")]);
         server.answer(line);
@@ -273,7 +273,7 @@ fn the_server_s_own_stats_need_no_tenant() {
 }
 
 #[test]
-fn a_server_may_live_below_a_path() {
+fn the_server_url_may_have_a_path() {
     let server = Server::saying(&[(200, "{}")]);
     server.answer(&format!("tenants list --server {}/hooks/", server.url()));
     assert_eq!(server.only().line, "GET /hooks/v1/tenants");
@@ -284,7 +284,7 @@ fn a_server_may_live_below_a_path() {
 }
 
 #[test]
-fn what_is_said_goes_on_top_of_a_file() {
+fn options_override_fields_of_the_file() {
     let server = Server::saying(&[(200, "{}")]);
     let command = server.asked("endpoints create https://b.example --rate 5 --body -");
     let file = r#"{"url":"https://a.example","rate_limit":{"burst":9},"ordered":true}"#;
@@ -296,7 +296,7 @@ fn what_is_said_goes_on_top_of_a_file() {
 }
 
 #[test]
-fn secrets_come_from_files_and_pipes() {
+fn secrets_are_read_from_files_and_stdin() {
     let server = Server::saying(&[(200, "{}")]);
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| {
@@ -321,7 +321,7 @@ fn secrets_come_from_files_and_pipes() {
 }
 
 #[test]
-fn what_contradicts_itself_is_not_sent() {
+fn contradicting_options_are_not_sent() {
     for line in [
         "--auth-file - --no-auth",
         "--client-certificate - --no-client-certificate",
@@ -341,7 +341,7 @@ fn what_contradicts_itself_is_not_sent() {
 }
 
 #[test]
-fn a_secret_to_take_over_comes_without_the_end_of_its_line() {
+fn an_imported_secret_is_read_without_its_newline() {
     for (line, expected) in [
         (
             "endpoints create https://a.example --signature-style github --secret-file -",
@@ -362,7 +362,7 @@ fn a_secret_to_take_over_comes_without_the_end_of_its_line() {
 }
 
 #[test]
-fn a_payload_goes_through_a_pipe_as_it_is() {
+fn a_payload_from_stdin_is_sent_unchanged() {
     let server = Server::saying(&[(202, "{}")]);
     let payload = "{ \"n\" : 12345678901234567890123,\n\"a\":\"\\u00e9\" }";
     answer(fed(server.asked("send a.b -"), payload.as_bytes()));

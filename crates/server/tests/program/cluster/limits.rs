@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use posthaste_testbed::{Answer, Arrival, Receiver, judge};
 use serde_json::{Value, json};
 
-use super::kit::{Fault, Fleet, LONG_LEASE, SHORT_LEASE, TENANT, all_ended, explained, until};
+use crate::fixture::{
+    Fault, LONG_LEASE, SHORT_LEASE, TENANT, TestCluster, all_ended, explained, until,
+};
 
 const PER_SECOND: usize = 20;
 /// Much larger than the variation of the rate on a busy machine, so that a burst is recognised.
@@ -56,15 +58,15 @@ async fn limits_hold(parting: OwnerEnd) {
         OwnerEnd::Leaves => LONG_LEASE,
         OwnerEnd::Dies => SHORT_LEASE,
     };
-    let mut fleet = Fleet::new(lease);
-    fleet.set("breaker.consecutive_failures=4");
-    fleet.set("breaker.first_wait=4s");
-    let owner = fleet.join();
-    let heir = fleet.join();
-    fleet.wait_balanced().await;
+    let mut cluster = TestCluster::new(lease);
+    cluster.set("breaker.consecutive_failures=4");
+    cluster.set("breaker.first_wait=4s");
+    let owner = cluster.join();
+    let heir = cluster.join();
+    cluster.wait_balanced().await;
     let asked = AtomicBool::new(false);
     let receiver = Receiver::start(move |arrival| behaviour(&asked, arrival)).await;
-    let mut api = fleet.api(heir);
+    let mut api = cluster.api(heir);
     api.tenant(TENANT).await;
     let retries = json!({"backoff": {"kind": "fixed", "interval": "20ms"},
                          "jitter": {"kind": "none"}, "max_attempts": 50});
@@ -90,7 +92,7 @@ async fn limits_hold(parting: OwnerEnd) {
         let mut fields: Value = fields;
         fields["url"] = json!(receiver.url_of(name));
         fields["event_types"] = json!([name]);
-        fleet.endpoint_of(owner, &fields).await;
+        cluster.endpoint_of(owner, &fields).await;
     }
     for (name, count) in [("asks", 3), ("fails", 8), ("narrow", 60), ("paced", PACED)] {
         let events: Vec<Value> = (0..count)
@@ -103,10 +105,10 @@ async fn limits_hold(parting: OwnerEnd) {
     }
     // Both facts are persisted before the owner ends.
     let known = async || {
-        let tripped = fleet
+        let tripped = cluster
             .database
             .number("SELECT count(*) FROM healths WHERE tripped");
-        let asked = fleet
+        let asked = cluster
             .database
             .number("SELECT count(*) FROM waiting WHERE type = 'asks' AND attempts = 1");
         (tripped, asked) == (1, 1)
@@ -121,13 +123,13 @@ async fn limits_hold(parting: OwnerEnd) {
     let parts_at = Instant::now();
     let mut faults = Vec::new();
     match parting {
-        OwnerEnd::Leaves => assert!(fleet.nodes[owner].stop().success()),
+        OwnerEnd::Leaves => assert!(cluster.nodes[owner].stop().success()),
         OwnerEnd::Dies => {
-            fleet.nodes[owner].kill();
-            faults.push(Fault::note(&fleet, Some(owner), parts_at));
+            cluster.nodes[owner].kill();
+            faults.push(Fault::note(&cluster, Some(owner), parts_at));
         }
     }
-    let pid = fleet.nodes[owner].pid();
+    let pid = cluster.nodes[owner].pid();
     let heir_sends = |ledger: &[Arrival]| ledger.iter().any(|it| it.sender != Some(pid));
     receiver.until(heir_sends).await;
     println!("{parting:?}: handed over after {:?}", parts_at.elapsed());
@@ -169,7 +171,7 @@ async fn limits_hold(parting: OwnerEnd) {
     );
     let again = explained(&receiver.ledger(), &faults).expect("nothing twice but for the fault");
     println!("{parting:?}: {most} in the busiest second, {again} came again");
-    fleet.assert_no_panics();
+    cluster.assert_no_panics();
 }
 
 /// Time of the last arrival at this endpoint.

@@ -10,16 +10,15 @@
     reason = "tests call the program as people do"
 )]
 
-mod changes;
-mod cuts;
-mod decrees;
-mod frozen;
+mod acknowledged_actions;
+mod concurrency_shares;
+mod database_connection;
+mod frozen_node;
+mod idempotency;
+mod join_and_leave;
 mod kill;
-mod kit;
 mod limits;
-mod one_event;
-mod quiet;
+mod no_faults;
+mod propagation;
 mod restart;
 mod roles;
-mod room;
-mod turnover;

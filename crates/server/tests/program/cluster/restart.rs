@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use posthaste_testbed::{Answer, Database, PrivatePostgres, Receiver, Stop};
 use serde_json::json;
 
-use super::kit::{
-    DeliveryLimits, Fault, Fleet, LONG_LEASE, Load, SHORT_LEASE, TENANT, ended, until,
+use crate::fixture::{
+    DeliveryLimits, Fault, LONG_LEASE, Load, SHORT_LEASE, TENANT, TestCluster, ended, until,
 };
 
 const BOUNDS: DeliveryLimits = DeliveryLimits {
@@ -25,18 +25,18 @@ const IN_PASSING: Duration = Duration::from_millis(100);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_restarts_is_waited_for() {
     let server = PrivatePostgres::start(&[]);
-    let fleet = Fleet::on(Database::on(&server), LONG_LEASE);
+    let cluster = TestCluster::on(Database::on(&server), LONG_LEASE);
     // The database is away for a moment: the nodes stay members.
-    survives(&server, fleet, Duration::ZERO, Duration::from_secs(6)).await;
+    survives(&server, cluster, Duration::ZERO, Duration::from_secs(6)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_is_away_for_longer_than_the_lease_is_waited_for() {
     let server = PrivatePostgres::start(&[]);
-    let fleet = Fleet::on(Database::on(&server), SHORT_LEASE);
+    let cluster = TestCluster::on(Database::on(&server), SHORT_LEASE);
     survives(
         &server,
-        fleet,
+        cluster,
         Duration::from_millis(2_500),
         Duration::from_secs(2),
     )
@@ -48,13 +48,13 @@ async fn a_database_that_is_away_for_longer_than_the_lease_is_waited_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_read_is_refused_once_the_database_is_back() {
     let server = PrivatePostgres::start(&[]);
-    let mut fleet = Fleet::on(Database::on(&server), LONG_LEASE);
-    fleet.join();
-    fleet.join();
-    fleet.wait_balanced().await;
+    let mut cluster = TestCluster::on(Database::on(&server), LONG_LEASE);
+    cluster.join();
+    cluster.join();
+    cluster.wait_balanced().await;
     let receiver = Receiver::start(|_| Answer::status(200)).await;
-    let endpoints = fleet.endpoints(&receiver, &[0, 1], &json!({})).await;
-    let event = fleet
+    let endpoints = cluster.endpoints(&receiver, &[0, 1], &json!({})).await;
+    let event = cluster
         .api(0)
         .event(TENANT, json!({"type": "t.0", "payload": 1}))
         .await;
@@ -69,7 +69,7 @@ async fn no_read_is_refused_once_the_database_is_back() {
     for endpoint in &endpoints[..2] {
         paths.push(format!("{tenant}/endpoints/{endpoint}/health"));
     }
-    let mut apis = [fleet.api(0), fleet.api(1)];
+    let mut apis = [cluster.api(0), cluster.api(1)];
     for round in 0..RESTARTS {
         let stop = [Stop::Fast, Stop::Immediate][round % 2];
         server.restart(stop);
@@ -84,20 +84,25 @@ async fn no_read_is_refused_once_the_database_is_back() {
             }
         }
     }
-    fleet.assert_no_panics();
+    cluster.assert_no_panics();
 }
 
-async fn survives(server: &PrivatePostgres, mut fleet: Fleet, away: Duration, lease: Duration) {
-    fleet.join();
-    fleet.join();
-    fleet.wait_balanced().await;
+async fn survives(
+    server: &PrivatePostgres,
+    mut cluster: TestCluster,
+    away: Duration,
+    lease: Duration,
+) {
+    cluster.join();
+    cluster.join();
+    cluster.wait_balanced().await;
     let receiver = Receiver::start(|_| Answer::status(200).after(Duration::from_millis(20))).await;
     let fields = json!({
         "max_in_flight": BOUNDS.max_in_flight,
         "rate_limit": {"per_second": BOUNDS.per_second, "burst": BOUNDS.burst},
     });
-    let endpoints = fleet.endpoints(&receiver, &[0, 1], &fields).await;
-    let load = Load::start(endpoints.len(), fleet.addresses(&[0, 1]));
+    let endpoints = cluster.endpoints(&receiver, &[0, 1], &fields).await;
+    let load = Load::start(endpoints.len(), cluster.addresses(&[0, 1]));
     let mut faults = Vec::new();
     for stop in [Stop::Fast, Stop::Immediate] {
         load.more(60).await;
@@ -111,7 +116,7 @@ async fn survives(server: &PrivatePostgres, mut fleet: Fleet, away: Duration, le
             let told = |node: usize| {
                 refused
                     .iter()
-                    .any(|(_, by)| *by == fleet.nodes[node].address)
+                    .any(|(_, by)| *by == cluster.nodes[node].address)
             };
             told(0) && told(1)
         };
@@ -126,7 +131,7 @@ async fn survives(server: &PrivatePostgres, mut fleet: Fleet, away: Duration, le
             .find(|it| it.at > gone_at + lease);
         assert!(sent.is_none(), "{stop:?}: sent without a lease");
         server.start_again();
-        faults.push(Fault::note(&fleet, None, stops_at));
+        faults.push(Fault::note(&cluster, None, stops_at));
         let back_at = Instant::now();
         load.more(60).await;
         println!(
@@ -134,13 +139,13 @@ async fn survives(server: &PrivatePostgres, mut fleet: Fleet, away: Duration, le
             back_at.elapsed()
         );
     }
-    let harvest = load.finish().await;
-    fleet.wait_balanced().await;
+    let report = load.finish().await;
+    cluster.wait_balanced().await;
     for node in [0, 1] {
-        let ends = ended(&mut fleet.api(node), &harvest).await;
-        assert_eq!(ends["succeeded"], harvest.events.len());
+        let ends = ended(&mut cluster.api(node), &report).await;
+        assert_eq!(ends["succeeded"], report.events.len());
     }
-    let again = BOUNDS.judge(&receiver, &harvest, &faults);
-    println!("{} refused, {again} came again", harvest.refused.len());
-    fleet.assert_no_panics();
+    let again = BOUNDS.judge(&receiver, &report, &faults);
+    println!("{} refused, {again} came again", report.refused.len());
+    cluster.assert_no_panics();
 }

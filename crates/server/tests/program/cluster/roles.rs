@@ -5,7 +5,7 @@ use std::time::Instant;
 use posthaste_testbed::Receiver;
 use serde_json::{Value, json};
 
-use super::kit::{DeliveryLimits, Fault, Fleet, Load, SHORT_LEASE, TENANT, ended, until};
+use crate::fixture::{DeliveryLimits, Fault, Load, SHORT_LEASE, TENANT, TestCluster, ended, until};
 
 const BOUNDS: DeliveryLimits = DeliveryLimits {
     max_attempts: 1,
@@ -15,41 +15,44 @@ const BOUNDS: DeliveryLimits = DeliveryLimits {
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_no_worker_is_left_events_are_taken_and_sent_by_the_next_one() {
-    let mut fleet = Fleet::new(SHORT_LEASE);
-    let url = fleet.database.url();
-    let front = fleet.join_by(&url, "api");
-    let workers = [fleet.join_by(&url, "worker"), fleet.join_by(&url, "worker")];
-    fleet.wait_shared_by(2).await;
-    let share = fleet.shares();
-    assert!(!share.contains_key(&fleet.number(front)), "{share:?}");
+async fn without_workers_events_are_accepted_and_a_new_worker_sends_them() {
+    let mut cluster = TestCluster::new(SHORT_LEASE);
+    let url = cluster.database.url();
+    let front = cluster.join_by(&url, "api");
+    let workers = [
+        cluster.join_by(&url, "worker"),
+        cluster.join_by(&url, "worker"),
+    ];
+    cluster.wait_shared_by(2).await;
+    let share = cluster.shares();
+    assert!(!share.contains_key(&cluster.number(front)), "{share:?}");
     let receiver = Receiver::healthy().await;
     let fields = json!({
         "max_in_flight": BOUNDS.max_in_flight,
         "rate_limit": {"per_second": BOUNDS.per_second, "burst": BOUNDS.burst},
     });
-    let mut api = fleet.api(front);
+    let mut api = cluster.api(front);
     // Created through the API node, owned by the workers.
-    let endpoints = endpoints(&fleet, front, &receiver, &fields).await;
+    let endpoints = endpoints(&cluster, front, &receiver, &fields).await;
     let path = format!("/v1/tenants/{TENANT}/events");
     let event = json!({"type": "t.0", "payload": 1});
-    assert_eq!(fleet.api(workers[0]).post(&path, event).await.status, 404);
-    assert_eq!(fleet.api(workers[0]).get("/metrics").await.status, 200);
+    assert_eq!(cluster.api(workers[0]).post(&path, event).await.status, 404);
+    assert_eq!(cluster.api(workers[0]).get("/metrics").await.status, 200);
 
-    let load = Load::start(endpoints.len(), fleet.addresses(&[front]));
+    let load = Load::start(endpoints.len(), cluster.addresses(&[front]));
     load.more(60).await;
     receiver.arrivals(30).await;
     // One worker stops normally, the other is killed.
-    assert!(fleet.nodes[workers[0]].stop().success());
-    fleet.wait_shared_by(1).await;
+    assert!(cluster.nodes[workers[0]].stop().success());
+    cluster.wait_shared_by(1).await;
     let died_at = Instant::now();
-    fleet.nodes[workers[1]].kill();
-    let fault = Fault::note(&fleet, Some(workers[1]), died_at);
+    cluster.nodes[workers[1]].kill();
+    let fault = Fault::note(&cluster, Some(workers[1]), died_at);
     load.more(60).await;
-    let nobody = async || fleet.shares().contains_key(&None);
+    let nobody = async || cluster.shares().contains_key(&None);
     until("the dead worker to be found", nobody).await;
-    let mut harvest = load.finish().await;
-    assert_eq!(harvest.refused, [], "events are taken without workers");
+    let mut report = load.finish().await;
+    assert_eq!(report.refused, [], "events are taken without workers");
     let path = format!("/v1/tenants/{TENANT}/deliveries?limit=10");
     let listed = api.get(&path).await.expect(200);
     assert_eq!(listed["data"].as_array().map(Vec::len), Some(10));
@@ -66,8 +69,8 @@ async fn when_no_worker_is_left_events_are_taken_and_sent_by_the_next_one() {
     let cancelled = api.call("POST", &cancel, None).await.expect(200);
     assert_eq!(cancelled["status"], "cancelled");
 
-    fleet.join_by(&url, "worker");
-    let ends = ended(&mut api, &harvest).await;
+    cluster.join_by(&url, "worker");
+    let ends = ended(&mut api, &report).await;
     assert_eq!(ends["cancelled"], 1);
     assert_eq!(receiver.ledger_of("0").len(), before, "it is disabled");
     let cancelled_arrived = receiver
@@ -77,21 +80,21 @@ async fn when_no_worker_is_left_events_are_taken_and_sent_by_the_next_one() {
     assert!(!cancelled_arrived, "it was called off");
     let path = format!("/v1/tenants/{TENANT}/deliveries/{called_off}");
     let event = api.get(&path).await.expect(200)["event_id"].clone();
-    harvest
+    report
         .events
         .retain(|_, (id, endpoint)| *endpoint != 0 && event != id.as_str());
-    assert!(ends["succeeded"] >= harvest.events.len(), "{ends:?}");
-    BOUNDS.judge(&receiver, &harvest, &[fault]);
-    fleet.assert_no_panics();
+    assert!(ends["succeeded"] >= report.events.len(), "{ends:?}");
+    BOUNDS.judge(&receiver, &report, &[fault]);
+    cluster.assert_no_panics();
 }
 
 async fn endpoints(
-    fleet: &Fleet,
+    cluster: &TestCluster,
     front: usize,
     receiver: &Receiver,
     fields: &Value,
 ) -> Vec<String> {
-    let mut api = fleet.api(front);
+    let mut api = cluster.api(front);
     api.tenant(TENANT).await;
     let mut endpoints = Vec::new();
     for number in 0..6 {

@@ -5,10 +5,21 @@
     reason = "tests call the program as people do"
 )]
 
-mod asked;
-mod figures;
-mod notices;
-mod pair;
+mod forwarded_requests;
+mod operational_events;
 mod roles;
 mod start;
+mod stats;
 mod tls;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// Maximum time until every node applies a change.
+const PROPAGATION_LIMIT: Duration = Duration::from_secs(1);
+
+/// An event that all endpoints subscribe to.
+fn event() -> Value {
+    json!({"type": "invoice.paid", "payload": {"amount": 1}})
+}

@@ -3,26 +3,25 @@
 use posthaste_testbed::Receiver;
 use serde_json::json;
 
-use super::pair::{Pair, delivery, event};
+use super::event;
+use crate::fixture::TestCluster;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_answers_and_the_other_sends() {
-    let pair = Pair::with_roles(["api", "worker"]).await;
-    pair.wait_owns_all(&pair.nodes[1]).await;
+async fn an_api_node_answers_and_a_worker_sends() {
+    let cluster = TestCluster::pair_with(["api", "worker"], &[]).await;
+    cluster.wait_owns_all(1).await;
     let receiver = Receiver::healthy().await;
-    let mut api = pair.api(0);
+    let mut api = cluster.api(0);
     api.tenant("acme").await;
     let endpoint = api.endpoint("acme", json!({"url": receiver.url()})).await;
-    let sent = api.event("acme", event()).await;
-    let path = format!("/v1/tenants/acme/deliveries/{}", delivery(&sent));
-    api.until(&path, |shown| shown["status"] == "succeeded")
-        .await;
+    let delivery = api.deliver("acme", event()).await;
+    api.until_status("acme", &delivery, "succeeded").await;
     let id = endpoint["id"].as_str().expect("an id");
     let path = format!("/v1/tenants/acme/endpoints/{id}/disable");
     let disabled = api.post(&path, json!({})).await.expect(200);
     assert_eq!(disabled["status"], "disabled");
     // The worker serves only health checks and metrics.
-    let mut worker = pair.api(1);
+    let mut worker = cluster.api(1);
     for path in ["/healthz", "/readyz", "/metrics"] {
         assert_eq!(worker.get(path).await.status, 200, "{path}");
     }
@@ -34,19 +33,19 @@ async fn one_answers_and_the_other_sends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_worker_events_wait_and_endpoints_can_be_shut() {
-    let pair = Pair::with_roles(["api", "api"]).await;
+async fn without_a_worker_events_wait_and_endpoints_can_be_disabled() {
+    let cluster = TestCluster::pair_with(["api", "api"], &[]).await;
     let receiver = Receiver::healthy().await;
-    let mut api = pair.api(0);
+    let mut api = cluster.api(0);
     api.tenant("acme").await;
     let endpoint = api.endpoint("acme", json!({"url": receiver.url()})).await;
-    let sent = api.event("acme", event()).await;
+    let delivery = api.deliver("acme", event()).await;
     let id = endpoint["id"].as_str().expect("an id");
     let path = format!("/v1/tenants/acme/endpoints/{id}/pause");
     let paused = api.post(&path, json!({})).await.expect(200);
     assert_eq!(paused["status"], "paused");
-    let cancel = format!("/v1/tenants/acme/deliveries/{}/cancel", delivery(&sent));
-    let cancelled = pair.api(1).post(&cancel, json!({})).await.expect(200);
+    let cancel = format!("/v1/tenants/acme/deliveries/{delivery}/cancel");
+    let cancelled = cluster.api(1).post(&cancel, json!({})).await.expect(200);
     assert_eq!(cancelled["status"], "cancelled");
     assert_eq!(receiver.count(), 0);
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 use posthaste_testbed::{ADMIN_KEY, Database, Node, NodeOptions, without_settings};
 use tempfile::TempDir;
 
-use super::pair::Pair;
+use crate::fixture::TestCluster;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_posthaste");
 
@@ -20,7 +20,7 @@ pub(crate) fn failing(arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_database_that_is_not_there_is_named_and_its_password_is_not() {
+fn an_unreachable_database_is_named_without_its_password() {
     let closed = {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         listener.local_addr().expect("it listens")
@@ -44,7 +44,7 @@ fn a_database_that_does_not_exist_is_named() {
 }
 
 #[test]
-fn what_is_no_url_is_told_without_its_password() {
+fn an_invalid_url_is_reported_without_its_password() {
     let store = "postgres://ada:hunter2@db.example/hooks?sslmode=perhaps";
     let (code, said) = failing(&["serve", "--store", store]);
     assert_eq!(code, Some(2), "{said}");
@@ -62,7 +62,7 @@ fn a_database_is_not_backed_up_as_a_file() {
 }
 
 #[test]
-fn a_file_has_one_server_which_does_everything() {
+fn a_sqlite_file_has_one_server_with_all_roles() {
     for role in ["api", "worker"] {
         let (code, said) = failing(&["serve", "--store", "sqlite:a.db", "--role", role]);
         assert_eq!(code, Some(2), "{said}");
@@ -87,7 +87,7 @@ fn keyless(database: &Database, home: &TempDir) -> Node {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_several_first_starts_one_makes_the_admin_key() {
+async fn of_several_first_starts_one_creates_the_admin_key() {
     let database = Database::empty();
     let home = tempfile::tempdir().expect("a directory");
     let nodes: Vec<Node> = std::thread::scope(|scope| {
@@ -105,19 +105,19 @@ async fn of_several_first_starts_one_makes_the_admin_key() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_configured_master_key_nodes_share_one() {
-    let pair = Pair::start().await;
-    assert_eq!(pair.database.number("SELECT count(*) FROM vault"), 1);
+    let cluster = TestCluster::pair().await;
+    assert_eq!(cluster.database.number("SELECT count(*) FROM vault"), 1);
     let warned = |node: &Node| {
         let log = node.log();
         log.iter().any(|line| line.contains("POSTHASTE_MASTER_KEY"))
     };
-    assert!(pair.nodes.iter().all(warned), "nobody was warned");
+    assert!(cluster.nodes.iter().all(warned), "nobody was warned");
     let shown = |node: &Node| node.log().iter().any(|line| line.contains(ADMIN_KEY));
-    assert!(!pair.nodes.iter().any(shown), "a key is in the log");
+    assert!(!cluster.nodes.iter().any(shown), "a key is in the log");
 }
 
 #[test]
-fn a_node_with_another_master_key_does_not_begin() {
+fn a_node_with_another_master_key_does_not_start() {
     let database = Database::empty();
     let home = tempfile::tempdir().expect("a directory");
     let key = |name: &str, letter: &str| {

@@ -20,7 +20,7 @@ fn made_out_for(name: &str) -> (String, String, String) {
 }
 
 #[test]
-fn the_database_is_who_it_says_it_is_or_is_not_spoken_to() {
+fn the_certificate_of_the_database_is_verified() {
     let (authority, certificate, key) = made_out_for("localhost");
     let (stranger, _, _) = made_out_for("localhost");
     let server = PrivatePostgres::start_with_tls(&certificate, &key);

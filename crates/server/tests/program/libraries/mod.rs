@@ -8,7 +8,7 @@
     reason = "tests call the program as people do"
 )]
 
-mod judges;
 mod standard;
 mod styles;
-use crate::serve::support;
+mod verifiers;
+use crate::fixture;

@@ -3,8 +3,8 @@
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 
-use super::judges::{Seen, SignatureChecks, Verifier, text};
-use super::support::{Answer, Api, Receiver, Server};
+use super::fixture::{Answer, Api, Receiver, TestServer};
+use super::verifiers::{Seen, SignatureChecks, Verifier, text};
 
 const HOUR: &str = "1h";
 
@@ -33,9 +33,8 @@ pub(crate) fn secret_of(endpoint: &Value) -> String {
 }
 
 #[tokio::test]
-async fn whatever_is_sent_verifies_and_nothing_that_was_changed_does() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let server = Server::start(directory.path(), &[]);
+async fn every_request_verifies_and_no_modified_one_does() {
+    let server = TestServer::start(&[]);
     let receiver = Receiver::healthy().await;
     let mut api = server.api();
     api.tenant("acme").await;
@@ -84,8 +83,7 @@ async fn whatever_is_sent_verifies_and_nothing_that_was_changed_does() {
 
 #[tokio::test]
 async fn retries_and_replays_are_signed_afresh() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let server = Server::start(directory.path(), &[]);
+    let server = TestServer::start(&[]);
     let receiver = Receiver::start(|arrival| match arrival.number {
         1 => Answer::status(503),
         _ => Answer::status(200),
@@ -146,9 +144,8 @@ async fn retries_and_replays_are_signed_afresh() {
 }
 
 #[tokio::test]
-async fn old_and_new_secrets_verify_while_they_overlap_and_the_old_ones_no_longer_after() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let server = Server::start(directory.path(), &[]);
+async fn old_secrets_verify_until_the_overlap_ends() {
+    let server = TestServer::start(&[]);
     let receiver = Receiver::healthy().await;
     let mut api = server.api();
     api.tenant("acme").await;
@@ -189,9 +186,8 @@ async fn old_and_new_secrets_verify_while_they_overlap_and_the_old_ones_no_longe
 }
 
 #[tokio::test]
-async fn a_public_key_verifies_and_stands_beside_a_shared_secret() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let server = Server::start(directory.path(), &[]);
+async fn a_public_key_verifies_beside_a_shared_secret() {
+    let server = TestServer::start(&[]);
     let receiver = Receiver::healthy().await;
     let mut api = server.api();
     api.tenant("acme").await;

@@ -2,17 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::judges::{Seen, SignatureChecks, Verifier, text};
+use super::fixture::{Receiver, TestServer};
 use super::standard::{id_of, rotate, secret_of, seen};
-use super::support::{Receiver, Server};
+use super::verifiers::{Seen, SignatureChecks, Verifier, text};
 
 /// A secret in the format of another webhook sender.
 const BROUGHT: &str = "It's a Secret to Everybody";
 
 /// Sends requests in this style, and verifies them before and after a rotation of the secret.
 async fn judge_style(style: &str, method: Verifier, header: &'static str) {
-    let directory = tempfile::tempdir().expect("a directory");
-    let server = Server::start(directory.path(), &[]);
+    let server = TestServer::start(&[]);
     let receiver = Receiver::healthy().await;
     let mut api = server.api();
     api.tenant("acme").await;
@@ -77,19 +76,18 @@ fn flip_last(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn receivers_of_githubs_webhooks_verify_ours() {
+async fn github_libraries_verify_our_requests() {
     judge_style("github", Verifier::GitHub, "x-hub-signature-256").await;
 }
 
 #[tokio::test]
-async fn receivers_of_stripes_webhooks_verify_ours() {
+async fn stripe_libraries_verify_our_requests() {
     judge_style("stripe", Verifier::Stripe, "stripe-signature").await;
 }
 
 #[tokio::test]
 async fn a_changed_time_is_refused_where_the_style_has_one() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let server = Server::start(directory.path(), &[]);
+    let server = TestServer::start(&[]);
     let receiver = Receiver::healthy().await;
     let mut api = server.api();
     api.tenant("acme").await;
@@ -122,8 +120,7 @@ async fn a_changed_time_is_refused_where_the_style_has_one() {
 /// While two secrets overlap, a receiver can verify with either.
 #[tokio::test]
 async fn both_secrets_verify_in_stripes_style_while_they_overlap() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let server = Server::start(directory.path(), &[]);
+    let server = TestServer::start(&[]);
     let receiver = Receiver::healthy().await;
     let mut api = server.api();
     api.tenant("acme").await;
@@ -141,9 +138,8 @@ async fn both_secrets_verify_in_stripes_style_while_they_overlap() {
 
 /// A key pair that the server generates: only the public key leaves the server.
 #[tokio::test]
-async fn a_pair_that_the_server_made_verifies_by_its_public_key() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let server = Server::start(directory.path(), &[]);
+async fn a_generated_key_pair_verifies_by_its_public_key() {
+    let server = TestServer::start(&[]);
     let receiver = Receiver::healthy().await;
     let mut api = server.api();
     api.tenant("acme").await;

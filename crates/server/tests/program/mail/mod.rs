@@ -5,10 +5,10 @@
     reason = "tests call the program as people do"
 )]
 
-mod program;
-mod refusals;
-mod told;
-mod ways;
+mod dead_letter_emails;
+mod mail_test_command;
+mod smtp_connections;
+mod smtp_errors;
 
 use std::time::Duration;
 

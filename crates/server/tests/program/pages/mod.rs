@@ -6,14 +6,14 @@
 )]
 
 mod cluster;
-mod every;
-mod hands;
-mod judge;
-mod plain;
+mod escaping;
+mod every_page;
+mod failed_delivery;
+mod fixture;
+mod http_client;
+mod page_checks;
 mod portal;
-mod scene;
-mod shots;
+mod screenshots;
 mod sign_in;
-mod stage;
-mod story;
-mod text;
+mod tenant_data;
+mod user_actions;

@@ -1,11 +1,12 @@
 //! The customer portal: one tenant, opened by a link, embedded in a page of the operator where that is allowed.
 
-use posthaste_testbed::Answer;
+use posthaste_testbed::{Answer, Receiver};
 use serde_json::Value;
 
-use super::judge::{judge, quiet};
-use super::scene::{create_tenant, mark};
-use super::stage::{Receivers, Stage, id_of};
+use super::fixture::{PagesFixture, id_of};
+use super::http_client::{crawl, hidden_field, links, submit};
+use super::page_checks::{assert_no_errors, check_page};
+use super::tenant_data::{create_tenant, mark};
 
 /// Returns the path of a portal link.
 fn path_of(link: &Value) -> String {
@@ -15,28 +16,28 @@ fn path_of(link: &Value) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_link_shows_its_tenant_and_nothing_of_others() {
-    let mut stage = Stage::start().await;
-    let own = create_tenant(&mut stage, "acme", "Acme").await;
-    let other = create_tenant(&mut stage, "globex", "Globex").await;
-    let link = stage.portal("acme", "1h").await;
+async fn a_portal_link_shows_only_its_tenant() {
+    let mut fixture = PagesFixture::start().await;
+    let own = create_tenant(&mut fixture, "acme", "Acme").await;
+    let other = create_tenant(&mut fixture, "globex", "Globex").await;
+    let link = fixture.portal("acme", "1h").await;
     let base = path_of(&link);
-    let mut caller = stage.caller();
-    let pages = caller.walk(&base, &base).await;
+    let mut client = fixture.client();
+    let pages = crawl(&mut client, &base, &base).await;
     for (path, page) in &pages {
         assert!(matches!(page.status, 200 | 303), "{path}: {}", page.status);
         for word in ["globex", "Globex", &mark("globex")] {
-            assert!(!page.body.contains(word), "{path} says {word}");
+            assert!(!page.text.contains(word), "{path} says {word}");
         }
-        let strays = page.links();
+        let strays = links(page);
         let mut strays = strays.iter().filter(|link| link.starts_with("/dashboard"));
         assert_eq!(
             strays.next(),
             None,
-            "{path} leads to where a key is asked for"
+            "{path} links to a page that needs a key"
         );
     }
-    let places = [
+    let paths = [
         "",
         "/endpoints",
         "/endpoints/new",
@@ -45,25 +46,26 @@ async fn a_link_shows_its_tenant_and_nothing_of_others() {
         "/replays",
         "/lab",
     ];
-    let places = places.map(str::to_owned).into_iter().chain(own.paths());
-    for place in places {
+    let paths = paths.map(str::to_owned).into_iter().chain(own.paths());
+    for path in paths {
         assert!(
-            pages.contains_key(&format!("{base}{place}")),
-            "no link leads to {place}"
+            pages.contains_key(&format!("{base}{path}")),
+            "no link leads to {path}"
         );
     }
     assert!(
         pages[&format!("{base}/deliveries/{}", own.failed)]
-            .body
+            .text
             .contains(&mark("acme"))
     );
 
     // Ids of another tenant do not exist, for reading and for actions.
-    let token = pages[&format!("{base}/endpoints/{}", own.healthy)].hidden("csrf");
+    let healthy = &pages[&format!("{base}/endpoints/{}", own.healthy)];
+    let token = hidden_field(healthy, "csrf");
     for path in other.paths() {
-        let refused = caller.get(&format!("{base}{path}")).await;
+        let refused = client.get(&format!("{base}{path}")).await;
         assert_eq!(refused.status, 404, "{path}");
-        assert!(!refused.body.contains("globex"), "{path}");
+        assert!(!refused.text.contains("globex"), "{path}");
     }
     for act in [
         format!("/endpoints/{}/pause", other.healthy),
@@ -71,34 +73,37 @@ async fn a_link_shows_its_tenant_and_nothing_of_others() {
         format!("/deliveries/{}/retry", other.failed),
     ] {
         let form = format!("csrf={token}");
-        let refused = caller.post(&format!("{base}{act}"), &[], &form).await;
+        let refused = submit(&mut client, &format!("{base}{act}"), &[], &form).await;
         assert_eq!(refused.status, 404, "{act}");
     }
     let path = format!("/v1/tenants/globex/endpoints/{}", other.healthy);
-    assert_eq!(stage.api.get(&path).await.expect(200)["status"], "enabled");
+    assert_eq!(
+        fixture.api.get(&path).await.expect(200)["status"],
+        "enabled"
+    );
     // There is no way to pages outside the portal.
     for up in ["/tenants", "/audit", "/t/globex", "/t/acme"] {
-        assert_eq!(caller.get(&format!("{base}{up}")).await.status, 404, "{up}");
+        assert_eq!(client.get(&format!("{base}{up}")).await.status, 404, "{up}");
     }
-    assert_eq!(caller.get("/dashboard").await.status, 303);
+    assert_eq!(client.get("/dashboard").await.status, 303);
 
-    let page = stage.browser.page().await;
-    page.open(&stage.url(&base)).await;
-    judge(&page, "the portal").await;
+    let page = fixture.browser.page().await;
+    page.open(&fixture.url(&base)).await;
+    check_page(&page, "the portal").await;
     assert!(page.cookies().await.is_empty(), "a link needs no cookie");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_link_that_has_ended_says_so() {
-    let mut stage = Stage::start().await;
-    create_tenant(&mut stage, "acme", "Acme").await;
-    let link = stage.portal("acme", "1h").await;
+async fn an_expired_portal_link_says_so() {
+    let mut fixture = PagesFixture::start().await;
+    create_tenant(&mut fixture, "acme", "Acme").await;
+    let link = fixture.portal("acme", "1h").await;
     let base = path_of(&link);
-    let page = stage.browser.page().await;
-    page.open(&stage.url(&base)).await;
+    let page = fixture.browser.page().await;
+    page.open(&fixture.url(&base)).await;
     page.until("document.body.dataset.live === 'on'").await;
     let ends = format!("/v1/tenants/acme/portal-links/{}", id_of(&link));
-    assert_eq!(stage.api.call("DELETE", &ends, None).await.status, 204);
+    assert_eq!(fixture.api.call("DELETE", &ends, None).await.status, 204);
     // An open page reports the end of the link and shows nothing more.
     page.until("document.body.dataset.live === 'ended'").await;
     assert!(
@@ -106,9 +111,9 @@ async fn a_link_that_has_ended_says_so() {
             .await
             .contains("the link has ended")
     );
-    quiet(&page, "the portal whose link ends");
+    assert_no_errors(&page, "the portal whose link ends");
     for path in ["", "/endpoints", "/deliveries"] {
-        let refused = page.open(&stage.url(&format!("{base}{path}"))).await;
+        let refused = page.open(&fixture.url(&format!("{base}{path}"))).await;
         assert_eq!(refused.status, 401);
         let words = page.text("main").await;
         assert!(words.contains("expired or was ended"), "{words}");
@@ -116,7 +121,7 @@ async fn a_link_that_has_ended_says_so() {
     }
     page.complaints();
     let guessed = page
-        .open(&stage.url("/portal/ph_no_such_link/endpoints"))
+        .open(&fixture.url("/portal/ph_no_such_link/endpoints"))
         .await;
     assert_eq!(guessed.status, 401);
 }
@@ -135,25 +140,25 @@ fn framing(url: &str) -> Answer {
 }
 
 /// URL of a page under another host name of this machine, which makes it another site for the browser.
-fn elsewhere(parent: &Receivers, page: &str) -> String {
-    format!("http://localhost:{}/{page}", parent.receiver.address.port())
+fn elsewhere(parent: &Receiver, page: &str) -> String {
+    format!("http://localhost:{}/{page}", parent.address.port())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_sites_that_the_operator_names_show_it_within_theirs() {
-    let (friend, stranger) = (Receivers::start().await, Receivers::start().await);
+async fn only_configured_sites_can_embed_the_portal() {
+    let (friend, stranger) = (Receiver::healthy().await, Receiver::healthy().await);
     let friends = elsewhere(&friend, "");
     let friends = format!("portal.frame_ancestors={}", friends.trim_end_matches('/'));
-    let mut stage = Stage::start_with(&["--set", &friends]).await;
-    create_tenant(&mut stage, "acme", "Acme").await;
-    let base = path_of(&stage.portal("acme", "1h").await);
+    let mut fixture = PagesFixture::start_with(&["--set", &friends]).await;
+    create_tenant(&mut fixture, "acme", "Acme").await;
+    let base = path_of(&fixture.portal("acme", "1h").await);
     for parent in [&friend, &stranger] {
-        let portal = stage.url(&format!("{base}/dead-letters"));
-        parent.answers("portal", framing(&portal));
-        parent.answers("dashboard", framing(&stage.url("/dashboard/sign-in")));
+        let portal = fixture.url(&format!("{base}/dead-letters"));
+        parent.answer_at("portal", framing(&portal));
+        parent.answer_at("dashboard", framing(&fixture.url("/dashboard/sign-in")));
     }
-    let page = stage.browser.page().await;
-    page.allow(&stage.url(""));
+    let page = fixture.browser.page().await;
+    page.allow(&fixture.url(""));
     page.open(&elsewhere(&friend, "portal")).await;
     // The embedded page is live, and its actions work: without cookies, which browsers withhold from frames, and with
     // confirmation dialogs inside the page.
@@ -170,12 +175,12 @@ async fn only_the_sites_that_the_operator_names_show_it_within_theirs() {
     }
     page.until_in_frame("location.pathname.includes('/replays/rpl_')")
         .await;
-    stage
-        .receivers
-        .recover(&format!("{}/billing", mark("acme")));
+    fixture
+        .receiver
+        .answer_at(&format!("{}/billing", mark("acme")), Answer::status(200));
     page.until_in_frame("document.querySelector('main')?.innerText.includes('done')")
         .await;
-    quiet(&page, "the portal within a friend's page");
+    assert_no_errors(&page, "the portal within a friend's page");
 
     for (parent, what) in [
         (&stranger, "portal"),

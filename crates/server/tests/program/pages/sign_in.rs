@@ -4,19 +4,20 @@ use posthaste_testbed::ADMIN_KEY;
 use posthaste_testbed::browser::Locator;
 use serde_json::json;
 
-use super::judge::{judge, quiet};
-use super::stage::{Stage, id_of};
+use super::fixture::{PagesFixture, id_of};
+use super::http_client::{cookie, hidden_field, submit};
+use super::page_checks::{assert_no_errors, check_page};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_opens_the_pages_until_somebody_signs_out() {
-    let mut stage = Stage::start().await;
-    stage.api.tenant("acme").await;
-    let page = stage.browser.page().await;
+async fn a_key_opens_the_pages_until_the_user_signs_out() {
+    let mut fixture = PagesFixture::start().await;
+    fixture.api.tenant("acme").await;
+    let page = fixture.browser.page().await;
     // After signing in, the user reaches the requested page.
-    let wanted = stage.url("/dashboard/t/acme/deliveries?status=failed");
+    let wanted = fixture.url("/dashboard/t/acme/deliveries?status=failed");
     page.open(&wanted).await;
     assert!(page.url().await.contains("/dashboard/sign-in"));
-    judge(&page, "the sign-in").await;
+    check_page(&page, "the sign-in").await;
 
     page.fill(Locator::labelled("Key"), "ph_no_such_key").await;
     let refused = page.follow(Locator::saying("button", "Sign in")).await;
@@ -45,7 +46,7 @@ async fn a_key_opens_the_pages_until_somebody_signs_out() {
         cookie["name"].as_str().expect("a name"),
         cookie["value"].as_str().expect("a value")
     );
-    let mut thief = stage.caller().with("cookie", &session);
+    let mut thief = fixture.client().with_header("cookie", &session);
     assert_eq!(thief.get("/dashboard").await.status, 200);
 
     page.follow(Locator::saying("button", "Sign out")).await;
@@ -55,31 +56,30 @@ async fn a_key_opens_the_pages_until_somebody_signs_out() {
     let after = thief.get("/dashboard").await;
     assert_eq!(after.status, 303);
     assert!(after.header("location").starts_with("/dashboard/sign-in"));
-    page.open(&stage.url("/dashboard")).await;
+    page.open(&fixture.url("/dashboard")).await;
     assert!(page.url().await.contains("/dashboard/sign-in"));
-    quiet(&page, "after signing out");
+    assert_no_errors(&page, "after signing out");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_acts_in_somebody_elses_name() {
-    let mut stage = Stage::start().await;
-    stage.api.tenant("acme").await;
-    let endpoint = stage.endpoint("acme", "hook", json!({})).await;
-    let origin = stage.url("");
-    let mut caller = stage.caller();
+async fn requests_forged_by_other_sites_are_refused() {
+    let mut fixture = PagesFixture::start().await;
+    fixture.api.tenant("acme").await;
+    let endpoint = fixture.endpoint("acme", "hook", json!({})).await;
+    let origin = fixture.url("");
+    let mut client = fixture.client();
     let key = format!("key={ADMIN_KEY}");
-    let signs_in = caller.post("/dashboard/sign-in", &[], &key).await;
+    let signs_in = submit(&mut client, "/dashboard/sign-in", &[], &key).await;
     assert_eq!(signs_in.status, 303);
     let set = signs_in.header("set-cookie");
     for wanted in ["HttpOnly", "SameSite=Strict", "Path=/"] {
         assert!(set.contains(wanted), "no {wanted} in {set}");
     }
-    let cookie = set.split(';').next().expect("a cookie").to_owned();
-    let mut caller = caller.with("cookie", &cookie);
+    let mut client = client.with_header("cookie", &cookie(&signs_in));
     let at = format!("/dashboard/t/acme/endpoints/{endpoint}");
-    let shown = caller.get(&at).await;
+    let shown = client.get(&at).await;
     assert_eq!(shown.status, 200);
-    let token = format!("csrf={}", shown.hidden("csrf"));
+    let token = format!("csrf={}", hidden_field(&shown, "csrf"));
     let pause = format!("{at}/pause");
     let own = ("origin", origin.as_str());
     let wrong = "csrf=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
@@ -103,64 +103,60 @@ async fn nobody_acts_in_somebody_elses_name() {
             token.as_str(),
         ),
     ] {
-        let refused = caller.post(&pause, &headers, form).await;
+        let refused = submit(&mut client, &pause, &headers, form).await;
         assert_eq!(refused.status, 403, "{why}");
         let path = format!("/v1/tenants/acme/endpoints/{endpoint}");
-        let body = stage.api.get(&path).await.expect(200);
+        let body = fixture.api.get(&path).await.expect(200);
         assert_eq!(body["status"], "enabled", "{why}");
     }
     // A CSRF token of another session is not valid for this one.
-    let other = stage.caller().post("/dashboard/sign-in", &[], &key).await;
-    let other = other
-        .header("set-cookie")
-        .split(';')
-        .next()
-        .expect("a cookie")
-        .to_owned();
-    let mut other = stage.caller().with("cookie", &other);
-    let stale = format!("csrf={}", other.get(&at).await.hidden("csrf"));
-    assert_eq!(caller.post(&pause, &[own], &stale).await.status, 403);
+    let other = submit(&mut fixture.client(), "/dashboard/sign-in", &[], &key).await;
+    let mut other = fixture.client().with_header("cookie", &cookie(&other));
+    let stale = format!("csrf={}", hidden_field(&other.get(&at).await, "csrf"));
+    assert_eq!(
+        submit(&mut client, &pause, &[own], &stale).await.status,
+        403
+    );
     // Signing out is protected, too, and another site cannot sign a user in.
     assert_eq!(
-        caller
-            .post("/dashboard/sign-out", &[own], wrong)
+        submit(&mut client, "/dashboard/sign-out", &[own], wrong)
             .await
             .status,
         403
     );
     let evil = [("origin", "http://evil.example")];
-    let forced = stage.caller().post("/dashboard/sign-in", &evil, &key).await;
+    let forced = submit(&mut fixture.client(), "/dashboard/sign-in", &evil, &key).await;
     assert_eq!(forced.status, 403);
     assert_eq!(forced.header("set-cookie"), "");
-    assert_eq!(caller.get(&at).await.status, 200);
+    assert_eq!(client.get(&at).await.status, 200);
 
-    let done = caller.post(&pause, &[own], &token).await;
-    assert_eq!(done.status, 303, "{}", done.body);
+    let done = submit(&mut client, &pause, &[own], &token).await;
+    assert_eq!(done.status, 303, "{}", done.text);
     let path = format!("/v1/tenants/acme/endpoints/{endpoint}");
-    assert_eq!(stage.api.get(&path).await.expect(200)["status"], "paused");
+    assert_eq!(fixture.api.get(&path).await.expect(200)["status"], "paused");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tenants_key_opens_its_own_part_alone() {
-    let mut stage = Stage::start().await;
-    stage.api.tenant("acme").await;
-    stage.api.tenant("globex").await;
-    let theirs = stage.endpoint("globex", "hook", json!({})).await;
-    let key = stage
+async fn a_tenant_key_opens_only_its_own_pages() {
+    let mut fixture = PagesFixture::start().await;
+    fixture.api.tenant("acme").await;
+    fixture.api.tenant("globex").await;
+    let theirs = fixture.endpoint("globex", "hook", json!({})).await;
+    let key = fixture
         .api
         .post("/v1/tenants/acme/keys", json!({"name": "page"}))
         .await;
     let key = key.expect(201);
-    let page = stage.browser.page().await;
-    page.open(&stage.url("/")).await;
+    let page = fixture.browser.page().await;
+    page.open(&fixture.url("/")).await;
     page.fill(
         Locator::labelled("Key"),
         key["key"].as_str().expect("a key"),
     )
     .await;
     page.follow(Locator::saying("button", "Sign in")).await;
-    assert_eq!(page.url().await, stage.url("/dashboard/t/acme"));
-    quiet(&page, "a tenant's overview");
+    assert_eq!(page.url().await, fixture.url("/dashboard/t/acme"));
+    assert_no_errors(&page, "a tenant's overview");
     for path in [
         "/tenants",
         "/audit",
@@ -168,14 +164,14 @@ async fn a_tenants_key_opens_its_own_part_alone() {
         &format!("/t/globex/endpoints/{theirs}"),
         &format!("/t/acme/endpoints/{theirs}"),
     ] {
-        let refused = page.open(&stage.url(&format!("/dashboard{path}"))).await;
+        let refused = page.open(&fixture.url(&format!("/dashboard{path}"))).await;
         assert_eq!(refused.status, 404, "{path}");
         assert!(!page.text("main").await.contains("globex"), "{path}");
     }
     page.complaints();
     // Revoking a key ends its sessions.
     let path = format!("/v1/tenants/acme/keys/{}", id_of(&key));
-    assert_eq!(stage.api.call("DELETE", &path, None).await.status, 204);
-    page.open(&stage.url("/dashboard/t/acme")).await;
+    assert_eq!(fixture.api.call("DELETE", &path, None).await.status, 204);
+    page.open(&fixture.url("/dashboard/t/acme")).await;
     assert!(page.url().await.contains("/dashboard/sign-in"));
 }

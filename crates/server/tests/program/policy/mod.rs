@@ -5,8 +5,8 @@
     reason = "tests call the program as people do"
 )]
 
-mod answers;
-mod complaints;
-mod program;
-mod readme;
+mod errors;
+mod fixture;
+mod output;
+mod readme_examples;
 mod wording;

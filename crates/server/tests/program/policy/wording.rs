@@ -1,6 +1,6 @@
 //! The text of answers: width, numbers, and special cases.
 
-use super::program::{SIMULATE, answer, parsed, program, run};
+use super::fixture::{SIMULATE, answer, parsed, program, run};
 
 #[test]
 fn the_width_follows_the_terminal_up_to_a_hundred() {
@@ -43,7 +43,7 @@ fn a_narrow_terminal_gets_lines_of_sixty_with_nothing_cut() {
 }
 
 #[test]
-fn rates_are_told_as_they_were_given() {
+fn rates_are_printed_as_given() {
     let text = answer(run(
         "policy simulate --pending 5 --outage 1m --capacity 90/m --rate 10/m",
     ));
@@ -57,7 +57,7 @@ fn rates_are_told_as_they_were_given() {
 }
 
 #[test]
-fn times_that_differ_are_told_apart() {
+fn different_times_are_printed_differently() {
     let text = answer(run(
         "policy simulate --pending 5000 --outage 1d --capacity 50/s",
     ));
@@ -68,7 +68,7 @@ fn times_that_differ_are_told_apart() {
 }
 
 #[test]
-fn one_delivery_and_no_outage_are_worded_as_what_they_are() {
+fn one_delivery_and_no_outage_have_correct_grammar() {
     let text = answer(run(
         "policy simulate --pending 1 --outage 5s --capacity 50/s",
     ));
@@ -91,7 +91,7 @@ fn one_delivery_and_no_outage_are_worded_as_what_they_are() {
 }
 
 #[test]
-fn a_limit_above_the_capacity_is_advised_against() {
+fn a_simulation_without_a_rate_limit_recommends_one() {
     let line = "policy simulate --pending 1000 --outage 5m --capacity 10/s";
     let text = answer(run(line))
         .split_whitespace()

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use posthaste_testbed::{MailSetup, MailTls, ReceivedEmail};
 use serde_json::{Value, json};
 
-use super::support::{Answer, Arrival, Receiver, Server};
+use super::fixture::{Answer, Arrival, Receiver, TestServer};
 
 /// Short times for breakers and for the alert check.
 const SETTINGS: [&str; 10] = [
@@ -29,8 +29,7 @@ fn list(shown: &Value) -> &Vec<Value> {
 
 #[tokio::test]
 async fn a_tripped_breaker_is_one_alert_from_its_trip_to_its_recovery() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let mut server = Server::start(directory.path(), &SETTINGS);
+    let mut server = TestServer::start(&SETTINGS);
     let status = Arc::new(AtomicU16::new(503));
     let said = status.clone();
     let receiver = Receiver::start(move |_| Answer::status(said.load(Ordering::SeqCst))).await;
@@ -109,13 +108,12 @@ fn mailed(letters: &[ReceivedEmail], about: &str) -> (usize, usize) {
 }
 
 #[tokio::test]
-async fn a_figure_that_leaves_its_range_is_told_once_and_its_return_once() {
-    let directory = tempfile::tempdir().expect("a directory");
+async fn an_alert_is_raised_and_resolved_once_when_a_ratio_leaves_its_range() {
     let mail = MailSetup::new(MailTls::None).start();
     let to_mail = format!("mail.server=smtp://localhost:{}", mail.port);
     let settings = FIGURES.into_iter().chain([to_mail.as_str()]);
     let settings: Vec<&str> = settings.flat_map(|setting| ["--set", setting]).collect();
-    let server = Server::start(directory.path(), &settings);
+    let server = TestServer::start(&settings);
     let status = Arc::new(AtomicU16::new(400));
     let said = status.clone();
     let receiver = Receiver::start(move |arrival| match arrival.path.ends_with("ops") {

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use super::support::{ADMIN_KEY, Answer, Api, Receiver, Server, posthaste};
+use super::fixture::{ADMIN_KEY, Answer, Api, Receiver, TestServer, posthaste};
 
 /// A text that is easy to find where it must not be.
 const CANARY: &str = "canary7f3a9c";
@@ -33,9 +33,8 @@ fn rests_in(directory: &Path, text: &str) -> bool {
 }
 
 #[tokio::test]
-async fn passwords_arrive_and_outlive_the_master_key() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let mut server = Server::start(directory.path(), &[]);
+async fn credentials_are_sent_and_survive_a_master_key_rotation() {
+    let mut server = TestServer::start(&[]);
     let receiver = Receiver::healthy().await;
     let mut api = server.api();
     api.tenant("acme").await;
@@ -44,9 +43,9 @@ async fn passwords_arrive_and_outlive_the_master_key() {
     let made = api.endpoint("acme", fields).await;
     assert_eq!(made["auth"], json!({"kind": "basic", "username": "ann"}));
     deliver(&mut api).await;
-    assert!(!rests_in(directory.path(), CANARY));
+    assert!(!rests_in(server.directory(), CANARY));
     assert!(
-        rests_in(directory.path(), "a.b"),
+        rests_in(server.directory(), "a.b"),
         "the search finds what is there"
     );
 
@@ -95,9 +94,8 @@ async fn passwords_arrive_and_outlive_the_master_key() {
 }
 
 #[tokio::test]
-async fn a_token_is_fetched_once_and_again_when_it_is_taken_back() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let server = Server::start(directory.path(), &[]);
+async fn an_oauth_token_is_fetched_once_and_again_after_a_401() {
+    let server = TestServer::start(&[]);
     let login = Receiver::start(|arrival| Answer {
         body: format!(
             r#"{{"access_token":"{CANARY}{}","token_type":"bearer","expires_in":3600}}"#,
@@ -146,7 +144,7 @@ async fn a_token_is_fetched_once_and_again_when_it_is_taken_back() {
         body: format!(r#"{{"error":"invalid_client","error_description":"{CANARY}"}}"#).into(),
         ..Answer::status(401)
     });
-    receiver.behave(|_| Answer::status(401));
+    receiver.answer(401);
     let event = json!({"type": "a.b", "payload": {}});
     let event = api.event("acme", event).await;
     let delivery = event["deliveries"][0]["id"].as_str().expect("an id");
@@ -155,13 +153,12 @@ async fn a_token_is_fetched_once_and_again_when_it_is_taken_back() {
     let detail = "no access token: the token server answered 401 (invalid_client)";
     assert_eq!(shown["last_error"]["detail"], detail, "{shown}");
     assert!(!shown.to_string().contains(CANARY), "{shown}");
-    assert!(!rests_in(directory.path(), CANARY));
+    assert!(!rests_in(server.directory(), CANARY));
 }
 
 #[tokio::test]
-async fn a_terminal_can_set_it_all_without_a_secret_on_the_line() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let server = Server::start(directory.path(), &[]);
+async fn the_cli_sets_credentials_without_secrets_in_arguments() {
+    let server = TestServer::start(&[]);
     let receiver = Receiver::healthy().await;
     let mut api = server.api();
     api.tenant("acme").await;

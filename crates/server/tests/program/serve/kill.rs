@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
-use super::support::{Answer, Api, PATIENCE, Receiver, Server};
+use super::fixture::{Answer, Api, PATIENCE, Receiver, TestServer};
 
 const EVENTS: usize = 120;
 const PRODUCERS: usize = 4;
@@ -45,7 +45,7 @@ async fn killed_while_requests_go_out() {
 }
 
 #[tokio::test]
-async fn killed_while_results_are_written_down() {
+async fn killed_while_results_are_recorded() {
     for number in [1, 4, 19, 50, 100, 119] {
         survives(&[Kill::Answered(number)]).await;
     }
@@ -65,8 +65,7 @@ async fn killed_again_and_again() {
 }
 
 async fn survives(kills: &[Kill]) {
-    let directory = tempfile::tempdir().expect("a directory");
-    let mut server = Server::start(directory.path(), &[]);
+    let mut server = TestServer::start(&[]);
     let receiver = Receiver::start(|_| Answer::status(200)).await;
     let mut api = server.api();
     api.tenant("acme").await;
@@ -99,9 +98,9 @@ async fn survives(kills: &[Kill]) {
         server.kill();
         cuts.push(KillSnapshot {
             arrived: receiver.count(),
-            written_down: server.written_down(EVENTS).await,
+            recorded: server.recorded(EVENTS).await,
         });
-        receiver.behave(|_| Answer::status(200));
+        receiver.answer(200);
         server.restart();
         address.send_replace(server.address.clone());
     }
@@ -133,15 +132,13 @@ async fn survives(kills: &[Kill]) {
         let mut later = ledger[cut.arrived..]
             .iter()
             .map(|arrival| arrival.delivery());
-        let again = later.find(|delivery| cut.written_down.contains(delivery));
+        let again = later.find(|delivery| cut.recorded.contains(delivery));
         assert_eq!(again, None, "was delivered, and comes again ({kills:?})");
     }
     // One process sends nothing twice. Each further arrival needs a kill before which the delivery was not recorded.
     for delivery in &deliveries {
         let arrivals = ledger.iter().filter(|a| a.delivery() == *delivery).count();
-        let unwritten = cuts
-            .iter()
-            .filter(|cut| !cut.written_down.contains(delivery));
+        let unwritten = cuts.iter().filter(|cut| !cut.recorded.contains(delivery));
         let explained = 1 + unwritten.count();
         assert!(
             arrivals <= explained,
@@ -157,7 +154,7 @@ struct KillSnapshot {
     /// Number of arrivals.
     arrived: usize,
     /// Deliveries that were recorded as succeeded.
-    written_down: BTreeSet<String>,
+    recorded: BTreeSet<String>,
 }
 
 /// Sends events until each is acknowledged, with the same key if a response was lost.
@@ -176,7 +173,7 @@ async fn produce(
         let body = body.to_string();
         let event = loop {
             let current = address.borrow_and_update().clone();
-            let mut api = Api::new(&current, super::support::ADMIN_KEY);
+            let mut api = Api::new(&current, super::fixture::ADMIN_KEY);
             let reply = api
                 .try_call("POST", "/v1/tenants/acme/events", Some(body.as_bytes()))
                 .await;

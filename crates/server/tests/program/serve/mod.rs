@@ -8,21 +8,23 @@
 
 mod alerts;
 mod credentials;
-mod deliver;
-mod figures;
-mod full;
+mod custom_headers;
+mod disk_full;
+mod egress_proxy;
+mod endpoint_actions;
+mod endpoint_outage;
 mod kill;
-mod life;
-mod night;
-mod notices;
-mod own;
-mod proxy;
+mod mutual_tls;
+mod operational_events;
+mod readme_quick_start;
 mod retention;
-mod secured;
-mod signed;
+mod self_call;
+mod signature_styles;
 mod start;
+mod stats;
 mod stop;
-pub(crate) mod support;
 mod telemetry;
-mod tour;
 mod trace;
+mod webhook_requests;
+
+use crate::fixture;

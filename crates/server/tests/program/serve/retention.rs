@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::support::{Answer, Api, PATIENCE, Receiver, Server};
+use super::fixture::{Answer, Api, PATIENCE, Receiver, TestServer};
 
 const EVENTS: &str = "/v1/tenants/acme/events";
 const DELIVERIES: &str = "/v1/tenants/acme/deliveries";
@@ -37,9 +37,8 @@ fn name(answer: &Value, what: &str) -> String {
 }
 
 #[tokio::test]
-async fn payloads_attempts_and_deliveries_go_apart_and_what_waits_stays() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let server = Server::start(directory.path(), &[]);
+async fn payloads_attempts_and_deliveries_expire_separately_and_waiting_ones_stay() {
+    let server = TestServer::start(&[]);
     let policy = |interval: &str| {
         json!({
             "backoff": {"kind": "fixed", "interval": interval},
@@ -117,10 +116,9 @@ async fn payloads_attempts_and_deliveries_go_apart_and_what_waits_stays() {
 }
 
 #[tokio::test]
-async fn the_server_says_how_long_where_nobody_else_does() {
-    let directory = tempfile::tempdir().expect("a directory");
+async fn the_default_retention_applies_to_tenants_without_one() {
     let arguments = ["--set", "payload_retention=1s"];
-    let server = Server::start(directory.path(), &arguments);
+    let server = TestServer::start(&arguments);
     let mut api = server.api();
     api.tenant("acme").await;
     let own = json!({"id": "own", "name": "Own", "limits": {"payload_retention": "1d"}});

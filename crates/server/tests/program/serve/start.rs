@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Output;
 
-use super::support::{Server, posthaste};
+use super::fixture::{TestServer, posthaste};
 
 fn refused(store: &Path) -> Output {
     let store = format!("sqlite:{}", store.display());
@@ -15,7 +15,7 @@ fn refused(store: &Path) -> Output {
 }
 
 #[test]
-fn what_is_no_store_is_called_that_and_left_alone() {
+fn a_file_that_is_not_a_store_is_reported_and_unchanged() {
     let directory = tempfile::tempdir().expect("a directory");
     let notes = directory.path().join("notes.txt");
     fs::write(&notes, "nothing to see here").expect("a file");
@@ -33,12 +33,11 @@ fn what_is_no_store_is_called_that_and_left_alone() {
 }
 
 #[test]
-fn a_store_without_its_key_is_told_so() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let mut server = Server::start(directory.path(), &[]);
+fn a_store_without_its_master_key_is_an_error() {
+    let mut server = TestServer::start(&[]);
     assert!(server.stop().success());
-    let store = directory.path().join("posthaste.db");
-    fs::remove_file(directory.path().join("posthaste.db.key")).expect("a key file");
+    let store = server.directory().join("posthaste.db");
+    fs::remove_file(server.directory().join("posthaste.db.key")).expect("a key file");
     let output = refused(&store);
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

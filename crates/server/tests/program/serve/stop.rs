@@ -7,18 +7,13 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::support::{ADMIN_KEY, Answer, Receiver, Server};
+use super::fixture::{ADMIN_KEY, Answer, Receiver, TestServer};
 
 // On several threads, so that the receiver keeps serving while the test waits for the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_proper_stop_makes_no_duplicates_and_loses_nothing() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let mut server = Server::start(directory.path(), &[]);
-    let receiver = Receiver::start(|_| Answer {
-        after: Duration::from_millis(20),
-        ..Answer::status(200)
-    })
-    .await;
+async fn a_clean_stop_loses_nothing_and_makes_no_duplicates() {
+    let mut server = TestServer::start(&[]);
+    let receiver = Receiver::start(|_| Answer::status(200).after(Duration::from_millis(20))).await;
     let mut api = server.api();
     api.tenant("acme").await;
     let endpoint = json!({"url": receiver.url(), "max_in_flight": 3});
@@ -51,7 +46,7 @@ async fn a_proper_stop_makes_no_duplicates_and_loses_nothing() {
 }
 
 /// Sends a request without its body. It stays open as long as the connection does.
-fn half_a_request(server: &Server) -> TcpStream {
+fn half_a_request(server: &TestServer) -> TcpStream {
     let mut connection = TcpStream::connect(&server.address).expect("it listens");
     write!(
         connection,
@@ -65,13 +60,8 @@ fn half_a_request(server: &Server) -> TcpStream {
 // On several threads, so that the receiver keeps serving while the test waits for the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_never_ends_makes_no_duplicates() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let mut server = Server::start(directory.path(), &["--grace", "1s"]);
-    let receiver = Receiver::start(|_| Answer {
-        after: Duration::from_millis(50),
-        ..Answer::status(200)
-    })
-    .await;
+    let mut server = TestServer::start(&["--grace", "1s"]);
+    let receiver = Receiver::start(|_| Answer::status(200).after(Duration::from_millis(50))).await;
     let mut api = server.api();
     api.tenant("acme").await;
     let endpoint = json!({"url": receiver.url(), "max_in_flight": 3});
@@ -97,14 +87,9 @@ async fn a_request_that_never_ends_makes_no_duplicates() {
 
 // On several threads, so that the receiver keeps serving while the test waits for the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_hangs_is_left_behind_after_the_grace_period_and_goes_out_again() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let mut server = Server::start(directory.path(), &["--grace", "100ms"]);
-    let receiver = Receiver::start(|_| Answer {
-        after: Duration::from_secs(3_600),
-        ..Answer::status(200)
-    })
-    .await;
+async fn a_hanging_attempt_is_abandoned_after_the_grace_period_and_repeated() {
+    let mut server = TestServer::start(&["--grace", "100ms"]);
+    let receiver = Receiver::start(|_| Answer::hang()).await;
     let mut api = server.api();
     api.tenant("acme").await;
     api.endpoint("acme", json!({"url": receiver.url()})).await;
@@ -112,7 +97,7 @@ async fn what_hangs_is_left_behind_after_the_grace_period_and_goes_out_again() {
     api.event("acme", event).await;
     receiver.arrivals(1).await;
     assert!(server.stop().success());
-    receiver.behave(|_| Answer::status(200));
+    receiver.answer(200);
     server.restart();
     let ledger = receiver.arrivals(2).await;
     assert_eq!(ledger[0].delivery(), ledger[1].delivery());
@@ -122,14 +107,9 @@ async fn what_hangs_is_left_behind_after_the_grace_period_and_goes_out_again() {
 
 // On several threads, so that the receiver keeps serving while the test waits for the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_signal_that_comes_twice_at_once_is_one_wish() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let mut server = Server::start(directory.path(), &[]);
-    let receiver = Receiver::start(|_| Answer {
-        after: Duration::from_millis(300),
-        ..Answer::status(200)
-    })
-    .await;
+async fn two_signals_at_once_count_as_one() {
+    let mut server = TestServer::start(&[]);
+    let receiver = Receiver::start(|_| Answer::status(200).after(Duration::from_millis(300))).await;
     let mut api = server.api();
     api.tenant("acme").await;
     api.endpoint("acme", json!({"url": receiver.url()})).await;

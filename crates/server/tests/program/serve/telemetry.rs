@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::support::{Answer, Collector, METRICS, PATIENCE, Receiver, Server, TRACES, Told};
+use super::fixture::{
+    Answer, Collector, METRICS, PATIENCE, ReceivedSpan, Receiver, TRACES, TestServer,
+};
 
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-fn start(directory: &std::path::Path, collector: &Collector) -> Server {
+fn start(directory: &std::path::Path, collector: &Collector) -> TestServer {
     let endpoint = format!("otlp.endpoint={}", collector.url());
     let arguments = [
         "--set",
@@ -21,15 +23,15 @@ fn start(directory: &std::path::Path, collector: &Collector) -> Server {
         "--set",
         "otlp.headers=x-api-key=correct-horse",
     ];
-    Server::start(directory, &arguments)
+    TestServer::start_in(directory, &arguments)
 }
 
-fn attempts(spans: &[Told]) -> Vec<&Told> {
+fn attempts(spans: &[ReceivedSpan]) -> Vec<&ReceivedSpan> {
     spans.iter().filter(|span| span.kind == 3).collect()
 }
 
 /// Returns the span id in the `traceparent` header that the receiver got.
-fn parent_told(arrival: &super::support::Arrival) -> String {
+fn parent_told(arrival: &super::fixture::Arrival) -> String {
     let told = arrival.header("traceparent");
     told.split('-').nth(2).expect("a parent").to_owned()
 }
@@ -48,7 +50,7 @@ async fn one_trace_leads_from_the_producer_to_the_receiver() {
         "retry_policy": {"backoff": {"kind": "fixed", "interval": "30ms"}, "max_attempts": 2},
     });
     let endpoint = api.endpoint("acme", endpoint).await;
-    api.saying(&[("traceparent", PARENT)]);
+    api.set_headers(&[("traceparent", PARENT)]);
     let event = json!({"type": "invoice.paid", "payload": {"card": "a-canary"}});
     let event = api.event("acme", event).await;
     let delivery = event["deliveries"][0]["id"].as_str().unwrap().to_owned();
@@ -60,13 +62,13 @@ async fn one_trace_leads_from_the_producer_to_the_receiver() {
     server.kill();
     server.restart();
     let mut api = server.api();
-    receiver.behave(|_| Answer::status(200));
+    receiver.answer(200);
     api.call("POST", &format!("{path}/retry"), None)
         .await
         .expect(202);
     let spans = collector.spans(|spans| attempts(spans).len() == 3).await;
 
-    let accepting: Vec<&Told> = spans.iter().filter(|span| span.kind == 2).collect();
+    let accepting: Vec<&ReceivedSpan> = spans.iter().filter(|span| span.kind == 2).collect();
     assert_eq!(accepting.len(), 1, "{spans:#?}");
     let accepting = accepting[0];
     assert_eq!(accepting.trace_id, "4bf92f3577b34da6a3ce929d0e0e4736");
@@ -107,7 +109,7 @@ async fn one_trace_leads_from_the_producer_to_the_receiver() {
 }
 
 #[tokio::test]
-async fn a_collector_is_told_the_metrics() {
+async fn a_collector_receives_the_metrics() {
     let directory = tempfile::tempdir().expect("a directory");
     let collector = Collector::start().await;
     let server = start(directory.path(), &collector);
@@ -151,7 +153,7 @@ async fn a_collector_is_told_the_metrics() {
 }
 
 /// Returns the value of a metric at `/metrics`.
-fn figure(server: &Server, name: &str) -> u64 {
+fn figure(server: &TestServer, name: &str) -> u64 {
     let mut connection = TcpStream::connect(&server.address).expect("it listens");
     let request = "GET /metrics HTTP/1.1\r\nhost: it\r\nconnection: close\r\n\r\n";
     connection
@@ -167,7 +169,7 @@ fn figure(server: &Server, name: &str) -> u64 {
 
 // On several threads, so that the receivers keep serving while the test waits for the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_collector_that_refuses_costs_nothing_but_what_it_refuses() {
+async fn a_collector_that_refuses_does_not_affect_deliveries() {
     let directory = tempfile::tempdir().expect("a directory");
     let collector = Collector::answering(|_| Answer::status(400)).await;
     let server = start(directory.path(), &collector);
@@ -193,7 +195,7 @@ async fn a_collector_that_refuses_costs_nothing_but_what_it_refuses() {
 
 // On several threads, so that the receivers keep serving while the test waits for the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_collector_that_hangs_holds_nobody_up() {
+async fn a_hanging_collector_does_not_delay_the_server() {
     let directory = tempfile::tempdir().expect("a directory");
     let collector = Collector::answering(|_| Answer::hang()).await;
     let mut server = start(directory.path(), &collector);
@@ -201,7 +203,7 @@ async fn a_collector_that_hangs_holds_nobody_up() {
     let mut api = server.api();
     api.tenant("acme").await;
     api.endpoint("acme", json!({"url": receiver.url()})).await;
-    let asked = |ledger: &[super::support::Arrival]| {
+    let asked = |ledger: &[super::fixture::Arrival]| {
         let at = |path: &str| ledger.iter().any(|arrival| arrival.path == path);
         at(TRACES) && at(METRICS)
     };
@@ -222,7 +224,7 @@ async fn a_collector_that_hangs_holds_nobody_up() {
 }
 
 #[tokio::test]
-async fn what_a_collector_asks_to_wait_for_comes_later() {
+async fn the_retry_after_of_a_collector_is_honoured() {
     let directory = tempfile::tempdir().expect("a directory");
     let asked = AtomicUsize::new(0);
     let collector = Collector::answering(move |_| match asked.fetch_add(1, Ordering::SeqCst) {
@@ -238,7 +240,7 @@ async fn what_a_collector_asks_to_wait_for_comes_later() {
     api.tenant("acme").await;
     api.event("acme", json!({"type": "a", "payload": 0})).await;
     // The same span is sent until it is accepted, and then no more.
-    let taken = |ledger: &[super::support::Arrival]| {
+    let taken = |ledger: &[super::fixture::Arrival]| {
         ledger.len() > 6 && ledger.iter().any(|arrival| arrival.path == TRACES)
     };
     collector.receiver().until(taken).await;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::support::{Answer, Arrival, Receiver, Server};
+use super::fixture::{Answer, Arrival, Receiver, TestServer};
 
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const OTHER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
@@ -19,8 +19,7 @@ fn told(arrival: &Arrival) -> (Option<&str>, Option<&str>) {
 // On several threads, so that the receiver keeps serving while the test waits for the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_attempt_belongs_to_the_trace_of_its_event() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let mut server = Server::start(directory.path(), &["--log-format", "json"]);
+    let mut server = TestServer::start(&["--log-format", "json"]);
     let receiver = Receiver::start(|_| Answer::status(503)).await;
     let mut api = server.api();
     api.tenant("acme").await;
@@ -29,7 +28,7 @@ async fn every_attempt_belongs_to_the_trace_of_its_event() {
         "retry_policy": {"backoff": {"kind": "fixed", "interval": "30ms"}, "max_attempts": 2},
     });
     api.endpoint("acme", endpoint).await;
-    api.saying(&[("traceparent", PARENT), ("tracestate", STATE)]);
+    api.set_headers(&[("traceparent", PARENT), ("tracestate", STATE)]);
     let event = json!({"type": "a.b", "payload": 1, "idempotency_key": "k"});
     let accepted = api.event("acme", event.clone()).await;
     let delivery = accepted["deliveries"][0]["id"].as_str().unwrap().to_owned();
@@ -37,7 +36,7 @@ async fn every_attempt_belongs_to_the_trace_of_its_event() {
     api.until(&path, |body| body["status"] == "failed").await;
 
     // A repeated request comes with another trace. The event keeps its first one.
-    api.saying(&[("traceparent", OTHER)]);
+    api.set_headers(&[("traceparent", OTHER)]);
     let again = api.post("/v1/tenants/acme/events", event).await;
     assert_eq!(again.expect(200), accepted);
 
@@ -63,7 +62,7 @@ async fn every_attempt_belongs_to_the_trace_of_its_event() {
     api.call("POST", &retry, None).await.expect(202);
     api.until(&path, |body| body["attempt_count"] == 4).await;
     api.until(&path, |body| body["status"] == "failed").await;
-    receiver.behave(|_| Answer::status(200));
+    receiver.answer(200);
     let replay = json!({"status": "failed"});
     let replays = "/v1/tenants/acme/replays";
     api.post(replays, replay).await.expect(202);
@@ -77,9 +76,8 @@ async fn every_attempt_belongs_to_the_trace_of_its_event() {
 }
 
 #[tokio::test]
-async fn a_trace_goes_on_as_the_standard_says() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let server = Server::start(directory.path(), &[]);
+async fn trace_context_follows_the_w3c_standard() {
+    let server = TestServer::start(&[]);
     let receiver = Receiver::healthy().await;
     let mut api = server.api();
     api.tenant("acme").await;
@@ -96,7 +94,7 @@ async fn a_trace_goes_on_as_the_standard_says() {
     let events = "/v1/tenants/acme/events";
     let mut send = async |headers: &[(&'static str, &str)], path: &str, body: Value| {
         let before = receiver.count();
-        api.saying(headers);
+        api.set_headers(headers);
         api.post(path, body).await.expect(202);
         receiver.arrivals(before + 1).await.split_off(before)
     };

@@ -7,32 +7,32 @@
 #![allow(
     dead_code,
     unused_imports,
-    reason = "what the stories stand on serves files too, which are told of elsewhere"
+    reason = "the fixture is compiled a second time, and these tests use a part of it"
 )]
 
 #[path = "../serve/alerts.rs"]
 mod alerts;
-#[path = "../serve/deliver.rs"]
-mod deliver;
-#[path = "../serve/figures.rs"]
-mod figures;
+#[path = "../serve/endpoint_actions.rs"]
+mod endpoint_actions;
+#[path = "../serve/endpoint_outage.rs"]
+mod endpoint_outage;
+#[path = "../fixture/mod.rs"]
+mod fixture;
 #[path = "../serve/kill.rs"]
 mod kill;
-#[path = "../serve/life.rs"]
-mod life;
-#[path = "../serve/night.rs"]
-mod night;
-#[path = "../serve/notices.rs"]
-mod notices;
+#[path = "../serve/operational_events.rs"]
+mod operational_events;
 #[path = "../serve/retention.rs"]
 mod retention;
-#[path = "../serve/signed.rs"]
-mod signed;
+#[path = "../serve/signature_styles.rs"]
+mod signature_styles;
+#[path = "../serve/stats.rs"]
+mod stats;
 #[path = "../serve/stop.rs"]
 mod stop;
-#[path = "../serve/support/mod.rs"]
-mod support;
 #[path = "../serve/telemetry.rs"]
 mod telemetry;
 #[path = "../serve/trace.rs"]
 mod trace;
+#[path = "../serve/webhook_requests.rs"]
+mod webhook_requests;

@@ -112,8 +112,8 @@ fn reachable(names: &NameServer, case: &Case) -> Vec<IpAddr> {
 }
 
 #[test]
-fn a_name_leads_only_where_all_its_addresses_are_public() {
-    let test = "names::a_name_leads_only_where_all_its_addresses_are_public";
+fn a_name_is_called_only_if_all_its_addresses_are_public() {
+    let test = "names::a_name_is_called_only_if_all_its_addresses_are_public";
     inside(test, every_name);
 }
 

@@ -40,16 +40,17 @@ const LARGE_BYTES: usize = 900_000;
 const POLL_EVERY: Duration = Duration::from_millis(50);
 
 #[test]
-fn no_receiver_does_harm_that_lasts() {
-    inside("receivers::no_receiver_does_harm_that_lasts", || {
-        run_rounds("receivers", |_| faults::in_http())
-    });
+fn misbehaving_receivers_do_no_lasting_harm() {
+    inside(
+        "receivers::misbehaving_receivers_do_no_lasting_harm",
+        || run_rounds("receivers", |_| faults::in_http()),
+    );
 }
 
 #[test]
-fn no_receiver_is_trusted_that_should_not_be() {
+fn receivers_with_invalid_certificates_are_refused() {
     inside(
-        "receivers::no_receiver_is_trusted_that_should_not_be",
+        "receivers::receivers_with_invalid_certificates_are_refused",
         || {
             run_rounds("tls", |authority| {
                 [certificates(authority), handshakes::before_tls()]

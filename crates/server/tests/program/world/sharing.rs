@@ -79,8 +79,9 @@ fn two_endpoints_of_one_tenant_do_not_share_one_either() {
 }
 
 #[test]
-fn a_kept_connection_stays_where_it_was_vetted_and_a_new_one_is_judged_anew() {
-    let test = "sharing::a_kept_connection_stays_where_it_was_vetted_and_a_new_one_is_judged_anew";
+fn a_reused_connection_keeps_its_vetted_address_and_a_new_one_is_vetted_again() {
+    let test =
+        "sharing::a_reused_connection_keeps_its_vetted_address_and_a_new_one_is_vetted_again";
     inside(test, || async {
         let mut world = world(&["acme"]).await;
         world
@@ -110,8 +111,8 @@ fn a_kept_connection_stays_where_it_was_vetted_and_a_new_one_is_judged_anew() {
 }
 
 #[test]
-fn a_changed_url_leaves_the_old_connection_at_once() {
-    let test = "sharing::a_changed_url_leaves_the_old_connection_at_once";
+fn a_changed_url_uses_a_new_connection() {
+    let test = "sharing::a_changed_url_uses_a_new_connection";
     inside(test, || async {
         let mut world = world(&[]).await;
         world

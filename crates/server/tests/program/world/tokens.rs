@@ -129,9 +129,9 @@ fn cases() -> Vec<Case> {
 }
 
 #[test]
-fn a_token_is_fetched_through_the_same_door() {
+fn token_requests_follow_the_same_egress_rules() {
     inside(
-        "tokens::a_token_is_fetched_through_the_same_door",
+        "tokens::token_requests_follow_the_same_egress_rules",
         || async {
             let mut world = World::start().await;
             world.api.tenant("acme").await;

@@ -80,8 +80,8 @@ fn address_of(host: &str) -> Option<IpAddr> {
 }
 
 #[test]
-fn every_vector_is_judged_and_the_accepted_ones_are_called() {
-    let test = "vectors::every_vector_is_judged_and_the_accepted_ones_are_called";
+fn every_url_vector_has_its_verdict_and_accepted_ones_are_called() {
+    let test = "vectors::every_url_vector_has_its_verdict_and_accepted_ones_are_called";
     inside(test, judge_and_call);
 }
 

@@ -1,0 +1,209 @@
+//! HTTP connections, over real sockets.
+
+use std::time::Duration;
+
+use posthaste_api::ApiSettings;
+use posthaste_api::serve::serve;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::fixture::{ADMIN, TestServer};
+
+struct Served {
+    address: std::net::SocketAddr,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<std::io::Result<()>>,
+}
+
+async fn start(server: &TestServer, adjust: impl FnOnce(&mut ApiSettings)) -> Served {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let (stop, stopped) = oneshot::channel::<()>();
+    let router = server.router.clone();
+    let mut settings = ApiSettings::default();
+    adjust(&mut settings);
+    let task = tokio::spawn(async move {
+        let stopped = async {
+            let _ = stopped.await;
+        };
+        serve(listener, router, &settings, stopped).await
+    });
+    Served {
+        address,
+        stop,
+        task,
+    }
+}
+
+/// Reads one whole response: the head, and a body of the announced length.
+async fn read_answer(stream: &mut TcpStream) -> String {
+    let mut text = Vec::new();
+    loop {
+        let seen = String::from_utf8_lossy(&text).into_owned();
+        if let Some((head, body)) = seen.split_once("\r\n\r\n") {
+            let length = head
+                .lines()
+                .find_map(|line| line.strip_prefix("content-length: "))
+                .and_then(|length| length.parse::<usize>().ok());
+            if length.is_some_and(|length| body.len() >= length) {
+                return seen;
+            }
+        }
+        let mut buffer = [0; 4_096];
+        let count = stream.read(&mut buffer).await.expect("bytes");
+        if count == 0 {
+            return seen;
+        }
+        text.extend_from_slice(&buffer[..count]);
+    }
+}
+
+const ASK: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+
+#[tokio::test]
+async fn a_connection_is_reused_and_closed_at_shutdown() {
+    let server = TestServer::without_tenants().await;
+    let served = start(&server, |_| {}).await;
+    let mut stream = TcpStream::connect(served.address).await.expect("a server");
+    for _ in 0..3 {
+        stream.write_all(ASK).await.expect("a server");
+        let answer = read_answer(&mut stream).await;
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    }
+    served.stop.send(()).expect("a server");
+    served.task.await.expect("no panic").expect("no error");
+    assert_eq!(stream.read(&mut [0; 16]).await.expect("an end"), 0);
+    assert!(TcpStream::connect(served.address).await.is_err());
+}
+
+#[tokio::test]
+async fn a_request_in_progress_is_answered_at_shutdown() {
+    let server = TestServer::without_tenants().await;
+    let served = start(&server, |_| {}).await;
+    let mut stream = TcpStream::connect(served.address).await.expect("a server");
+    let head = format!(
+        "POST /v1/tenants HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\nExpect: 100-continue\r\nContent-Length: 13\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.expect("a server");
+    // `100 Continue` proves that the server has started to handle the request.
+    let mut told = [0; 25];
+    stream.read_exact(&mut told).await.expect("an answer");
+    assert_eq!(&told, b"HTTP/1.1 100 Continue\r\n\r\n");
+    served.stop.send(()).expect("a server");
+    stream
+        .write_all(b"{\"id\":\"late\"}")
+        .await
+        .expect("a server");
+    let answer = read_answer(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    served.task.await.expect("no panic").expect("no error");
+}
+
+#[tokio::test]
+async fn a_request_that_never_ends_is_cut_off_after_the_grace_period() {
+    let server = TestServer::without_tenants().await;
+    let served = start(&server, |settings| {
+        settings.grace = Duration::from_millis(20);
+    })
+    .await;
+    let mut stream = TcpStream::connect(served.address).await.expect("a server");
+    let head = format!(
+        "POST /v1/tenants HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\nExpect: 100-continue\r\nContent-Length: 13\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.expect("a server");
+    let mut told = [0; 25];
+    stream.read_exact(&mut told).await.expect("an answer");
+    served.stop.send(()).expect("a server");
+    served.task.await.expect("no panic").expect("no error");
+}
+
+#[tokio::test]
+async fn a_slow_or_large_request_head_closes_the_connection() {
+    let server = TestServer::without_tenants().await;
+    let served = start(&server, |settings| {
+        settings.head_timeout = Duration::from_millis(50);
+    })
+    .await;
+    let mut slow = TcpStream::connect(served.address).await.expect("a server");
+    slow.write_all(b"GET /healthz HT").await.expect("a server");
+    let mut rest = Vec::new();
+    slow.read_to_end(&mut rest).await.expect("an end");
+    let mut large = TcpStream::connect(served.address).await.expect("a server");
+    let line = format!("X-Long: {}\r\n", "x".repeat(1_000));
+    let head = format!(
+        "GET /healthz HTTP/1.1\r\nHost: x\r\n{}\r\n",
+        line.repeat(60)
+    );
+    // The server may have closed the connection before all of it is written.
+    let _ = large.write_all(head.as_bytes()).await;
+    let answer = read_answer(&mut large).await;
+    assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
+}
+
+#[tokio::test]
+async fn the_number_of_connections_is_limited() {
+    let server = TestServer::without_tenants().await;
+    let served = start(&server, |settings| settings.max_connections = 1).await;
+    let mut first = TcpStream::connect(served.address).await.expect("a server");
+    first.write_all(ASK).await.expect("a server");
+    read_answer(&mut first).await;
+    let mut second = TcpStream::connect(served.address).await.expect("a queue");
+    second.write_all(ASK).await.expect("a queue");
+    let waits = tokio::time::timeout(Duration::from_millis(30), second.readable()).await;
+    assert!(waits.is_err(), "the second was taken beside the first");
+    drop(first);
+    let answer = read_answer(&mut second).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+/// Sends the whole body before reading the response, as many clients do.
+async fn send_all(served: &Served, head: &str, body_bytes: usize) -> String {
+    let mut stream = TcpStream::connect(served.address).await.expect("a server");
+    stream.write_all(head.as_bytes()).await.expect("a server");
+    let piece = vec![b' '; 64 * 1024];
+    let mut left = body_bytes;
+    while left > 0 {
+        let next = left.min(piece.len());
+        let sent = stream.write_all(&piece[..next]).await;
+        sent.expect("a server that reads");
+        left -= next;
+    }
+    read_answer(&mut stream).await
+}
+
+#[tokio::test]
+async fn a_client_that_sends_a_too_large_body_gets_an_answer() {
+    let server = TestServer::without_tenants().await;
+    let served = start(&server, |_| {}).await;
+    let body_bytes = 20 << 20;
+    for (path, key, status) in [
+        ("/v1/tenants", ADMIN, "413"),
+        ("/v1/tenants", "ph_unknown", "401"),
+        ("/v1/nowhere", ADMIN, "404"),
+    ] {
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Length: {body_bytes}\r\n\r\n"
+        );
+        let answer = send_all(&served, &head, body_bytes).await;
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status}")),
+            "{answer}"
+        );
+        assert!(answer.contains("application/problem+json"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn expect_100_continue_is_answered_immediately() {
+    let server = TestServer::without_tenants().await;
+    let served = start(&server, |_| {}).await;
+    let mut stream = TcpStream::connect(served.address).await.expect("a server");
+    let head = format!(
+        "POST /v1/tenants HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\nExpect: 100-continue\r\nContent-Length: 20000000\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.expect("a server");
+    let answer = read_answer(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+}

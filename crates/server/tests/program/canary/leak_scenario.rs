@@ -1,0 +1,395 @@
+//! The life of a server, with all events that could make it log or show a secret.
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::canaries::Canaries;
+use super::client::Client;
+use super::fixture::{Answer, Receiver, unused_address};
+use super::recorded_server::{Program, Secrets, Setting};
+use super::search::Search;
+use super::{credentials, egress_proxy, invalid_requests};
+
+const ENDPOINTS: &str = "/v1/tenants/acme/endpoints";
+const EVENTS: &str = "/v1/tenants/acme/events";
+
+/// Starts a receiver that reads a little, writes this answer, and closes the connection.
+pub(crate) async fn rude(answer: String) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let mut heard = [0; 16 * 1_024];
+            let _ = socket.read(&mut heard).await;
+            let _ = socket.write_all(answer.as_bytes()).await;
+        }
+    });
+    address
+}
+
+/// Starts a receiver that answers with canary words, and with the status in its path.
+async fn echoing_receiver(canaries: &Canaries) -> Receiver {
+    let body = canaries.plant("answer body");
+    let header = canaries.plant("answer header");
+    let cookie = canaries.plant("answer cookie");
+    let location = format!("https://example.com/{}", canaries.plant("redirect"));
+    Receiver::start(move |arrival| {
+        let status = arrival.path.trim_start_matches('/').parse();
+        let mut answer = Answer::status(status.unwrap_or(200));
+        // The receiver repeats what it received, as some receivers do.
+        let said: Vec<_> = arrival
+            .headers
+            .values()
+            .map(|value| value.as_bytes())
+            .collect();
+        let said = String::from_utf8_lossy(&said.join(&b"; "[..])).into_owned();
+        answer.body = format!("<p>{body}</p> {said}").into();
+        let again = |name: &str| {
+            let value = arrival.headers.get(name).map(|value| value.as_bytes());
+            String::from_utf8_lossy(value.unwrap_or_default()).into_owned()
+        };
+        answer.headers = vec![
+            ("x-answer", header.to_owned()),
+            ("retry-after", header.to_owned()),
+            ("location", location.clone()),
+            ("set-cookie", format!("session={cookie}")),
+            ("x-authorization", again("authorization")),
+            ("x-api-key", again("x-api-key")),
+        ];
+        if arrival.path == "/slow" {
+            answer.after = Duration::from_secs(3_600);
+        }
+        answer
+    })
+    .await
+}
+
+/// A server, its admin and its receiver.
+pub(crate) struct CanaryFixture {
+    pub(crate) canaries: Canaries,
+    program: Program,
+    admin: Client,
+    receiver: Receiver,
+}
+
+impl CanaryFixture {
+    /// Creates an endpoint that has every kind of secret and subscribes to one event type.
+    pub(crate) async fn endpoint(&mut self, kind: &str, url: &str, more: Value) -> String {
+        let query = self.canaries.plant("URL query");
+        let mut endpoint = json!({
+            "url": format!("{url}?token={query}&x=1"),
+            "event_types": [format!("to.{kind}")],
+            "timeout": "1s",
+            "headers": {
+                "Authorization": format!("Bearer {}", self.canaries.plant("authorization header")),
+                "X-Api-Key": self.canaries.plant("custom header"),
+            },
+            "retry_policy": {"backoff": {"kind": "fixed", "interval": "10ms"},
+                "jitter": {"kind": "none"}, "max_attempts": 2},
+        });
+        for (name, value) in more.as_object().expect("fields") {
+            endpoint[name] = value.clone();
+        }
+        let made = self.admin.post(ENDPOINTS, endpoint).await.expect(201);
+        let secret = made["secret"].as_str().expect("shown once");
+        if secret.starts_with("whsec_") {
+            self.canaries.add_secret("signing secret", secret);
+        }
+        made["id"].as_str().expect("an id").to_owned()
+    }
+
+    /// Sends an event and returns the id of its delivery.
+    pub(crate) async fn send(&mut self, kind: &str, more: Value) -> String {
+        let payload = self.canaries.plant("JSON payload");
+        let mut event = json!({
+            "type": format!("to.{kind}"),
+            "payload": {"card": payload},
+        });
+        for (name, value) in more.as_object().expect("fields") {
+            event[name] = value.clone();
+        }
+        if event["body_base64"].is_string() {
+            event.as_object_mut().expect("an object").remove("payload");
+        }
+        let made = self.admin.post(EVENTS, event).await.expect(202);
+        made["deliveries"][0]["id"]
+            .as_str()
+            .expect("a delivery")
+            .to_owned()
+    }
+
+    /// Waits until the delivery has this status.
+    pub(crate) async fn until(&mut self, delivery: &str, status: &str) -> Value {
+        let path = format!("/v1/tenants/acme/deliveries/{delivery}");
+        self.admin.until(&path, status).await
+    }
+}
+
+/// The secrets that the server gets at the start.
+pub(crate) fn secrets(canaries: &Canaries, proxy: Option<String>) -> Secrets {
+    Secrets {
+        admin_key: canaries.plant("admin key").to_owned(),
+        master_key: BASE64_STANDARD.encode(canaries.plant("master key")),
+        mail_password: canaries.plant("mail password").to_owned(),
+        proxy,
+    }
+}
+
+async fn begin(setting: Setting, root: &std::path::Path) -> CanaryFixture {
+    let mut canaries = Canaries::new();
+    let program = Program::start(root, setting, secrets(&canaries, None));
+    if setting == Setting::Json {
+        add_master_keys(&mut canaries, &program);
+    }
+    let receiver = echoing_receiver(&canaries).await;
+    let mut admin = Client::new(&program.address, canaries.plant("admin key"));
+    admin
+        .post("/v1/tenants", json!({"id": "acme"}))
+        .await
+        .expect(201);
+    let path = "/v1/tenants/acme/keys";
+    for name in ["kept", "revoked"] {
+        let made = admin.post(path, json!({"name": name})).await.expect(201);
+        let key = made["key"].as_str().expect("shown once");
+        canaries.add("tenant's key", key.as_bytes());
+        let mut tenant = Client::new(&program.address, key);
+        assert_eq!(tenant.get("/v1/tenants/acme").await.status, 200);
+        if name == "revoked" {
+            let path = format!("{path}/{}", made["id"].as_str().expect("an id"));
+            admin.call("DELETE", &path, Value::Null).await;
+            assert_eq!(tenant.get("/v1/tenants/acme").await.status, 401);
+        }
+    }
+    CanaryFixture {
+        canaries,
+        program,
+        admin,
+        receiver,
+    }
+}
+
+/// Adds the master keys that the server created.
+fn add_master_keys(canaries: &mut Canaries, program: &Program) {
+    let file = program.directory.join("posthaste.db.key");
+    let text = std::fs::read_to_string(file).expect("a key file");
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let key = line.split_whitespace().last().expect("a key");
+        let key = BASE64_STANDARD.decode(key).expect("base64");
+        canaries.add("master key", &key);
+    }
+}
+
+/// Successful deliveries, and every other use of secrets.
+async fn succeed(life: &mut CanaryFixture) {
+    let url = format!("http://{}/200", life.receiver.address);
+    let brought = format!(
+        "whsec_{}",
+        BASE64_STANDARD.encode(life.canaries.plant("brought secret"))
+    );
+    let id = life
+        .endpoint("good", &url, json!({"secret": brought, "ordered": true}))
+        .await;
+    let first = life.send("good", json!({})).await;
+    life.until(&first, "succeeded").await;
+
+    let rotated = format!(
+        "whsec_{}",
+        BASE64_STANDARD.encode(life.canaries.plant("rotated secret"))
+    );
+    let rotate = format!("{ENDPOINTS}/{id}/secret/rotate");
+    life.admin
+        .post(&rotate, json!({"secret": rotated}))
+        .await
+        .expect(200);
+    let fresh = life.admin.post(&rotate, json!({})).await.expect(200);
+    let secret = fresh["secret"].as_str().expect("shown");
+    life.canaries.add_secret("rotated secret", secret);
+    assert_eq!(
+        life.admin
+            .post(&rotate, json!({"secret": rotated}))
+            .await
+            .status,
+        422
+    );
+    life.admin
+        .get(&format!("{ENDPOINTS}/{id}/secret"))
+        .await
+        .expect(200);
+    let headers = json!({"X-Api-Key": life.canaries.plant("changed header")});
+    let path = format!("{ENDPOINTS}/{id}");
+    life.admin
+        .call("PATCH", &path, json!({"headers": headers}))
+        .await
+        .expect(200);
+
+    let raw = BASE64_STANDARD.encode(life.canaries.plant("raw payload"));
+    let idempotency = life.canaries.plant("idempotency key");
+    let more = json!({"body_base64": raw, "content_type": "text/plain",
+        "idempotency_key": idempotency, "ordering_key": life.canaries.plant("ordering key")});
+    let second = life.send("good", more).await;
+    life.until(&second, "succeeded").await;
+    // The same key with other content is a conflict. The error shows neither.
+    let other = json!({"type": "to.good", "payload": life.canaries.plant("refused payload"),
+        "idempotency_key": idempotency});
+    assert_eq!(life.admin.post(EVENTS, other).await.status, 409);
+    let batch = json!({"type": "to.good", "payload": [life.canaries.plant("batch payload")]});
+    let batch = json!({"events": [batch.clone(), batch]});
+    let made = life.admin.post(&format!("{EVENTS}/batch"), batch).await;
+    assert_eq!(made.status, 202);
+    let tested = life.admin.post(&format!("{path}/test"), json!({})).await;
+    assert_eq!(tested.status, 202);
+    let retry = format!("/v1/tenants/acme/deliveries/{first}/retry");
+    assert_eq!(life.admin.post(&retry, Value::Null).await.status, 202);
+    life.receiver.arrivals(6).await;
+
+    let pair = format!(
+        "whsk_{}",
+        BASE64_STANDARD.encode(life.canaries.plant("private key"))
+    );
+    life.endpoint("pair", &url, json!({"secret": pair})).await;
+    let signed = life.send("pair", json!({})).await;
+    life.until(&signed, "succeeded").await;
+}
+
+/// Failures of each kind, until the deliveries fail for good.
+async fn fail(life: &mut CanaryFixture) {
+    let there = format!("http://{}", life.receiver.address);
+    let garbage = life.canaries.plant("answer garbage");
+    let failures = [
+        ("http", format!("{there}/400")),
+        ("http", format!("{there}/503")),
+        ("http", format!("{there}/429")),
+        ("http", format!("{there}/302")),
+        ("http", format!("{there}/410")),
+        ("timeout", format!("{there}/slow")),
+        ("connection", format!("http://{}/", unused_address())),
+        (
+            "tls",
+            format!("https://{}/", rude(format!("{garbage}\r\n\r\n")).await),
+        ),
+        (
+            "connection",
+            format!("http://{}/", rude(format!("{garbage}\r\n\r\n")).await),
+        ),
+        (
+            "connection",
+            format!(
+                "http://{}/",
+                rude(format!("HTTP/1.1 200 {garbage}\r\n{garbage}")).await
+            ),
+        ),
+        (
+            "connection",
+            format!(
+                "http://{}/",
+                rude(format!(
+                    "HTTP/1.1 200 OK\r\ncontent-length: 999\r\nx-a: {garbage}\r\n\r\n{garbage}"
+                ))
+                .await
+            ),
+        ),
+        (
+            "connection",
+            format!("http://{}/", rude(String::new()).await),
+        ),
+    ];
+    let mut deliveries = Vec::new();
+    for (number, (kind, url)) in failures.iter().enumerate() {
+        let name = format!("bad{number}");
+        life.endpoint(&name, url, json!({})).await;
+        deliveries.push((kind, url, life.send(&name, json!({})).await));
+    }
+    for (kind, url, delivery) in &deliveries {
+        let shown = life.until(delivery, "failed").await;
+        assert_eq!(shown["last_error"]["kind"], **kind, "{url}: {shown}");
+    }
+    let replay = life
+        .admin
+        .post("/v1/tenants/acme/replays", json!({"status": "failed"}))
+        .await;
+    let replay = replay.expect(202)["id"].as_str().expect("an id").to_owned();
+    life.admin
+        .until(&format!("/v1/tenants/acme/replays/{replay}"), "done")
+        .await;
+    for (.., delivery) in &deliveries {
+        life.until(delivery, "failed").await;
+    }
+}
+
+/// Stops and kills the server during attempts, and copies the store.
+async fn stop_and_go(life: &mut CanaryFixture, setting: Setting) -> Search {
+    let mut search = Search::default();
+    let url = format!("http://{}/slow", life.receiver.address);
+    life.endpoint("slow", &url, json!({"timeout": "60s"})).await;
+    let hanging = life.send("slow", json!({})).await;
+    life.until(&hanging, "in_progress").await;
+    search.store(&life.canaries, &life.program, "while it runs");
+    life.program.stop();
+    search.store(&life.canaries, &life.program, "after a stop");
+    life.program.restart();
+    life.admin = renewed(life, &mut search);
+    life.until(&hanging, "in_progress").await;
+    life.program.kill();
+    search.store(&life.canaries, &life.program, "after a kill");
+    if setting == Setting::Json {
+        let done = life
+            .program
+            .command("rotate", &["rotate-master-key", "posthaste.db.key"], &[]);
+        assert_eq!(done, 0);
+        add_master_keys(&mut life.canaries, &life.program);
+    }
+    life.program.restart();
+    life.admin = renewed(life, &mut search);
+    life.until(&hanging, "in_progress").await;
+    let backup = ["backup", "--store", "sqlite:posthaste.db", "copy.db"];
+    assert_eq!(life.program.command("backup", &backup, &[]), 0);
+    assert!(life.program.directory.join("copy.db").exists());
+    search
+}
+
+/// Searches the error responses of the old client and returns a client for the new address.
+fn renewed(life: &CanaryFixture, search: &mut Search) -> Client {
+    search.problems(&life.canaries, &life.admin);
+    Client::new(&life.program.address, life.canaries.plant("admin key"))
+}
+
+async fn live(setting: Setting) {
+    let root = tempfile::tempdir().expect("a directory");
+    let mut life = begin(setting, root.path()).await;
+    succeed(&mut life).await;
+    fail(&mut life).await;
+    credentials::use_all(&mut life).await;
+    invalid_requests::ask(&mut life.admin, &life.canaries).await;
+    let problems = life.admin.problems.len();
+    assert!(problems > 20, "only {problems} problems");
+    invalid_requests::type_in(&life.program, &life.canaries);
+    let mut search = Search::default();
+    search.figures(&life.canaries, &mut life.admin).await;
+    search.problems(&life.canaries, &life.admin);
+    search.assert_clean();
+
+    let mut search = stop_and_go(&mut life, setting).await;
+    search.figures(&life.canaries, &mut life.admin).await;
+    life.program.stop();
+    search.store(&life.canaries, &life.program, "at the end");
+    search.words(&life.canaries, &life.program);
+    search.problems(&life.canaries, &life.admin);
+    egress_proxy::live(&life.canaries, setting, &root.path().join("proxied")).await;
+    life.canaries.assert_all_planted();
+    search.assert_clean();
+}
+
+// On several threads, so that the receivers keep serving while the test waits for the process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_leaks_with_human_readable_logs() {
+    live(Setting::Human).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_leaks_with_json_logs() {
+    live(Setting::Json).await;
+}

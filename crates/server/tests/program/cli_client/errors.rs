@@ -1,0 +1,140 @@
+//! Errors of the client, with a remedy and the right exit code.
+
+use std::net::TcpListener;
+
+use super::fixture::*;
+
+fn wrong(line: &str) -> String {
+    let server = Server::saying(&[(200, "{}")]);
+    let output = server.asked(line).output().unwrap();
+    assert!(server.heard().is_empty(), "{line} was asked");
+    complaint(output, 2)
+}
+
+#[test]
+fn every_field_error_is_printed_on_its_own_line() {
+    let server = Server::saying(&[(
+        422,
+        r#"{"type":"/docs/errors#invalid","title":"Something in the request is wrong","status":422,"code":"invalid",
+            "detail":"url must be https; timeout must be 1s to 60s.",
+            "errors":[{"field":"url","message":"must be https"},{"field":"timeout","message":"must be 1s to 60s"}]}"#,
+    )]);
+    assert_eq!(
+        server.complaint("endpoints create http://a.example"),
+        "error: Something in the request is wrong (422 invalid)\nurl: must be https\ntimeout: must be 1s to 60s\n"
+    );
+}
+
+#[test]
+fn rate_limits_and_wrong_keys_are_explained() {
+    let problem = r#"{"title":"Too many","status":429,"code":"quota_exceeded","detail":"events_per_second is 5"}"#;
+    let server = Server::writing(vec![format!(
+        "HTTP/1.1 429 X\r\nretry-after: 7\r\ncontent-length: {}\r\n\r\n{problem}",
+        problem.len()
+    )]);
+    assert_eq!(
+        server.complaint("send a.b"),
+        "error: Too many (429 quota_exceeded)\nevents_per_second is 5\nTry again in 7 s.\n"
+    );
+    let server = Server::saying(&[(
+        401,
+        r#"{"title":"A valid key is needed","status":401,"code":"unauthorized"}"#,
+    )]);
+    assert!(server.complaint("stats").contains("--key"));
+}
+
+#[test]
+fn a_refused_connection_is_explained() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", free.local_addr().unwrap());
+    drop(free);
+    let line = format!("stats --key k --server {url}");
+    let told = complaint(program(&line).output().unwrap(), 1);
+    let expected = format!(
+        "error: no posthaste server answers at {url}: start one with `posthaste serve`, or name another with --server"
+    );
+    assert!(told.starts_with(&expected), "{told}");
+}
+
+#[test]
+fn another_server_at_the_address_is_detected() {
+    for (status, body) in [(404, "<html>"), (200, "<html>"), (500, "{}")] {
+        let server = Server::saying(&[(status, body)]);
+        let told = server.complaint("stats");
+        assert!(told.contains("is not the posthaste API"), "{told}");
+        assert!(told.contains(&status.to_string()), "{told}");
+    }
+}
+
+#[test]
+fn a_truncated_response_is_an_error() {
+    let half = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\nconnection: close\r\n\r\n{}";
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        let (mut socket, _) = listener.accept().unwrap();
+        let mut some = [0; 1024];
+        let _ = socket.read(&mut some);
+        let _ = socket.write_all(half.as_bytes());
+    });
+    let line = format!("stats --key k --server {url}");
+    let told = complaint(program(&line).output().unwrap(), 1);
+    assert!(told.contains("did not answer"), "{told}");
+}
+
+#[test]
+fn a_missing_key_or_tenant_is_wrong_usage() {
+    let server = Server::saying(&[(200, "{}")]);
+    let mut command = server.asked("tenants list");
+    let told = complaint(command.env_remove("POSTHASTE_KEY").output().unwrap(), 2);
+    assert!(
+        told.contains("--key") && told.contains("POSTHASTE_KEY"),
+        "{told}"
+    );
+    let mut command = server.asked("endpoints list");
+    let told = complaint(command.env_remove("POSTHASTE_TENANT").output().unwrap(), 2);
+    assert!(
+        told.contains("--tenant") && told.contains("POSTHASTE_TENANT"),
+        "{told}"
+    );
+    assert!(server.heard().is_empty());
+}
+
+#[test]
+fn wrong_usage_is_reported_before_any_request() {
+    for (line, remedy) in [
+        ("deliveries list --status lost", "succeeded"),
+        ("deliveries list --since yesterday", "2h"),
+        ("deliveries list --limit 251", "250"),
+        ("endpoints create https://a --timeout 5", "30s"),
+        ("endpoints create https://a --header X", "X-Team"),
+        (
+            "endpoints create https://a --body /no/such/file",
+            "/no/such/file",
+        ),
+        (
+            "endpoints create https://a --max-in-flight -1",
+            "whole number",
+        ),
+        ("send a.b {oops", "--content-type"),
+        ("send a.b --file /no/such/file", "/no/such/file"),
+        ("stats --server 127.0.0.1:8420", "http://127.0.0.1:8420"),
+        ("tenants show", "TENANT"),
+        ("tenants frobnicate", "frobnicate"),
+    ] {
+        let told = wrong(line);
+        assert!(told.contains(remedy), "{line}: {told}");
+    }
+}
+
+#[test]
+fn an_invalid_key_is_not_repeated() {
+    let server = Server::saying(&[(200, "{}")]);
+    let mut command = server.asked("stats");
+    let told = complaint(
+        command.args(["--key", "ph_\u{7}secret"]).output().unwrap(),
+        2,
+    );
+    assert!(told.contains("key") && !told.contains("secret"), "{told}");
+}

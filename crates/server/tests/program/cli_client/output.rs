@@ -1,0 +1,127 @@
+//! Output of the client as tables, as JSON, and without colours outside a terminal.
+
+use super::fixture::*;
+
+const PAGE: &str = r#"{"data":[
+ {"id":"dlv_2","status":"retrying","attempt_count":3,"event_type":"invoice.paid","last_error":{"kind":"http"},
+  "next_attempt_at":"2026-11-15T12:00:00.123Z","endpoint_id":"ep_1"},
+ {"id":"dlv_1","status":"succeeded","attempt_count":12,"event_type":"a","last_error":null,
+  "next_attempt_at":null,"endpoint_id":"ep_2"}],"next_cursor":"abc"}"#;
+
+#[test]
+fn a_list_is_a_table_with_the_next_cursor() {
+    let server = Server::saying(&[(200, PAGE)]);
+    let output = server.asked("deliveries list").output().unwrap();
+    let remark = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(
+        answer(output),
+        "ID     STATUS     TRIED  TYPE          ERROR  REASON  NEXT ATTEMPT          ENDPOINT\n\
+         dlv_2  retrying       3  invoice.paid  http   -       2026-11-15 12:00:00Z  ep_1\n\
+         dlv_1  succeeded     12  a             -      -       -                     ep_2\n"
+    );
+    assert_eq!(
+        remark,
+        "there are more: go on with --cursor abc, or see --all\n"
+    );
+}
+
+#[test]
+fn json_output_is_the_response_unchanged() {
+    let said = r#"{"id":"ep_1","n":12345678901234567890123,"x":1.0e5}"#;
+    let server = Server::saying(&[(200, said)]);
+    assert_eq!(
+        server.answer("endpoints show ep_1 --json"),
+        format!("{said}\n")
+    );
+    let server = Server::saying(&[(200, PAGE)]);
+    let output = server.asked("deliveries list --json").output().unwrap();
+    assert!(output.stderr.is_empty());
+    assert_eq!(answer(output), format!("{PAGE}\n"));
+}
+
+#[test]
+fn a_deletion_prints_one_line() {
+    let server = Server::writing(vec!["HTTP/1.1 204 No Content\r\n\r\n".to_owned()]);
+    assert_eq!(server.answer("endpoints delete ep_1"), "deleted ep_1\n");
+    assert_eq!(server.answer("endpoints delete ep_1 --json"), "");
+    assert_eq!(server.answer("endpoints pause ep_1"), "done ep_1\n");
+}
+
+#[test]
+fn a_new_key_is_shown_with_a_warning() {
+    let server = Server::saying(&[(201, r#"{"id":"key_1","name":"ci","key":"ph_secret"}"#)]);
+    let output = server.asked("keys create ci").output().unwrap();
+    let remark = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(answer(output), "id    key_1\nname  ci\nkey   ph_secret\n");
+    assert_eq!(remark, "keep the key: it is not shown again\n");
+}
+
+#[test]
+fn colours_are_used_on_terminals_or_on_request() {
+    let page = r#"{"data":[{"id":"dlv_1","status":"failed"}],"next_cursor":null}"#;
+    let shown = |variables: &[(&str, &str)]| {
+        let server = Server::saying(&[(200, page)]);
+        let mut command = server.asked("deliveries list");
+        command.env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");
+        answer(command.envs(variables.iter().copied()).output().unwrap())
+    };
+    assert!(!shown(&[]).contains('\u{1b}'), "a pipe");
+    assert!(shown(&[("CLICOLOR_FORCE", "1")]).contains("\u{1b}[31mfailed"));
+    assert!(!shown(&[("NO_COLOR", "1")]).contains('\u{1b}'));
+}
+
+#[test]
+fn completions_know_every_command() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let script = answer(program(&format!("completions {shell}")).output().unwrap());
+        for word in [
+            "rotate-secret",
+            "deliveries",
+            "missed-since",
+            "listen",
+            "simulate",
+        ] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+}
+
+#[test]
+fn the_help_of_every_command_has_an_example() {
+    let resources = [
+        ("tenants", "list show create update delete"),
+        (
+            "endpoints",
+            "list show create update delete enable disable pause resume test health secret rotate-secret",
+        ),
+        ("events", "list show send batch"),
+        ("deliveries", "list dead show retry cancel"),
+        ("replays", "create list show cancel"),
+        ("keys", "create list revoke"),
+    ];
+    let mut lines = vec!["send".to_owned(), "listen".to_owned(), "stats".to_owned()];
+    for (resource, actions) in resources {
+        lines.extend(
+            actions
+                .split(' ')
+                .map(|action| format!("{resource} {action}")),
+        );
+    }
+    for line in lines {
+        let help = answer(program(&format!("{line} --help")).output().unwrap());
+        assert!(help.contains("Examples:\n  "), "{line}");
+        assert!(help.contains("--json"), "{line}");
+        // The first line describes the command, not an argument.
+        assert!(
+            !help.starts_with("Whose") && !help.starts_with('`'),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn help_does_not_show_the_key() {
+    let mut command = program("send --help");
+    let help = answer(command.env("POSTHASTE_KEY", "ph_hidden").output().unwrap());
+    assert!(help.contains("POSTHASTE_KEY") && !help.contains("ph_hidden"));
+}

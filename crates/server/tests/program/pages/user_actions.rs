@@ -1,0 +1,178 @@
+//! Actions on the pages: an endpoint is created, tested, changed and disabled, a retry policy is previewed, a customer
+//! gets a portal link. Pages that only an action leads to must pass the checks for all pages, too.
+
+use posthaste_testbed::browser::{Locator, Look};
+use posthaste_testbed::{ADMIN_KEY, Answer};
+use serde_json::json;
+
+use super::failed_delivery::{assert_marker, put_marker, says};
+use super::fixture::PagesFixture;
+use super::page_checks::{assert_no_errors, check_page};
+use super::tenant_data::{create_tenant, mark};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_is_created_tested_edited_and_disabled_by_keyboard() {
+    let mut fixture = PagesFixture::start().await;
+    fixture.api.tenant("acme").await;
+    let page = fixture.signed_in().await;
+    page.open(&fixture.url("/dashboard/t/acme/endpoints")).await;
+    page.follow(Locator::saying("main a", "Add an endpoint"))
+        .await;
+    // Errors appear beside their fields, and the entered values stay.
+    page.fill(Locator::labelled("URL"), "http://example.com/hook")
+        .await;
+    page.fill(Locator::labelled("Time limit"), "61s").await;
+    page.fill(Locator::labelled("Description"), "Orders of the shop")
+        .await;
+    let refused = page
+        .follow(Locator::saying("button", "Add the endpoint"))
+        .await;
+    assert_eq!(refused.status, 422);
+    page.complaints();
+    check_page(&page, "the form with mistakes").await;
+    let marked = page
+        .ask("[...document.querySelectorAll('[aria-invalid=true]')].map(field => field.name)")
+        .await;
+    assert_eq!(marked, json!(["timeout"]));
+    let kept = page.ask("document.querySelector('[name=description]').value");
+    assert_eq!(kept.await, "Orders of the shop");
+
+    page.fill(Locator::labelled("URL"), &fixture.receiver.url_of("orders"))
+        .await;
+    page.fill(Locator::labelled("Time limit"), "5s").await;
+    page.follow(Locator::saying("button", "Add the endpoint"))
+        .await;
+    assert!(page.text("main").await.contains("whsec_"));
+    check_page(&page, "a secret that is shown once").await;
+    page.click(Locator::saying("main button", "Copy")).await;
+    page.until("document.getElementById('live-state').innerText.includes('Copied')")
+        .await;
+    let copied = page.ask("navigator.clipboard.readText()").await;
+    let copied = copied.as_str().expect("text");
+    assert!(copied.starts_with("whsec_"), "{copied}");
+    page.follow(Locator::saying("main a", "To the endpoint"))
+        .await;
+    let endpoint = page.url().await;
+    assert!(
+        !page.text("main").await.contains("whsec_"),
+        "it is shown once"
+    );
+
+    page.follow(Locator::saying("button", "Send a test event"))
+        .await;
+    put_marker(&page).await;
+    says(&page, "succeeded").await;
+    assert_marker(&page).await;
+    fixture.receiver.arrivals(1).await;
+
+    page.open(&endpoint).await;
+    page.follow(Locator::saying("main button", "Pause")).await;
+    says(&page, "Paused. Deliveries are held").await;
+    page.follow(Locator::saying("main button", "Resume")).await;
+    says(&page, "Resumed").await;
+    page.follow(Locator::saying("main a", "Edit")).await;
+    page.fill(Locator::labelled("Description"), "Orders, old and new")
+        .await;
+    page.follow(Locator::saying("button", "Save")).await;
+    says(&page, "Orders, old and new").await;
+    page.follow(Locator::saying("main button", "Disable")).await;
+    check_page(&page, "the question before it is disabled").await;
+    page.follow(Locator::saying("main button", "Yes, disable it"))
+        .await;
+    says(&page, "disabled").await;
+    let id = endpoint.rsplit('/').next().expect("an id");
+    let path = format!("/v1/tenants/acme/endpoints/{id}");
+    let told = fixture.api.get(&path).await.expect(200);
+    assert_eq!(told["status"], "disabled");
+    assert_eq!(told["timeout"], "5s");
+    assert_no_errors(&page, "the endpoint");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_action_works_without_javascript() {
+    let mut fixture = PagesFixture::start().await;
+    let own = create_tenant(&mut fixture, "acme", "Acme").await;
+    let page = fixture.browser.page().await;
+    page.emulate(Look::WITHOUT_SCRIPT).await;
+    page.open(&fixture.url("/dashboard/t/acme/dead-letters"))
+        .await;
+    page.fill(Locator::labelled("Key"), ADMIN_KEY).await;
+    page.follow(Locator::saying("button", "Sign in")).await;
+    fixture
+        .receiver
+        .answer_at(&format!("{}/billing", mark("acme")), Answer::status(200));
+    page.follow(Locator::saying("main button", "Replay all 3"))
+        .await;
+    assert!(page.url().await.contains("/replays/rpl_"));
+    fixture
+        .api
+        .until_status("acme", &own.failed, "succeeded")
+        .await;
+    page.open(&fixture.url(&format!("/dashboard/t/acme/deliveries/{}", own.failed)))
+        .await;
+    says(&page, "succeeded").await;
+    page.follow(Locator::saying("button", "Sign out")).await;
+    says(&page, "signed out").await;
+    assert_no_errors(&page, "without script");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_is_previewed_before_it_is_saved() {
+    let fixture = PagesFixture::start().await;
+    let page = fixture.signed_in().await;
+    page.follow(Locator::saying("nav a", "Retry lab")).await;
+    let before = page.text("main").await;
+    page.choose("[name=preset]", "swift").await;
+    page.fill(Locator::labelled("It is down for"), "30m").await;
+    page.follow(Locator::saying("button", "Show")).await;
+    // The URL contains the chosen values, so that a user can share it.
+    let address = page.url().await;
+    assert!(
+        address.contains("preset=swift") && address.contains("outage=30m"),
+        "{address}"
+    );
+    let after = page.text("main").await;
+    assert_ne!(before, after);
+    for words in [
+        "The simulated recovery",
+        "A naive sender",
+        "Most in one second after recovery",
+    ] {
+        assert!(after.contains(words), "no {words:?} in {after}");
+    }
+    assert!(
+        page.ask("document.querySelectorAll('main svg').length")
+            .await
+            .as_u64()
+            >= Some(3)
+    );
+    check_page(&page, "the lab").await;
+    page.fill(Locator::labelled("It is down for"), "for ever")
+        .await;
+    page.follow(Locator::saying("button", "Show")).await;
+    page.complaints();
+    check_page(&page, "the lab with a mistake").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_customer_link_shows_only_the_failed_deliveries() {
+    let mut fixture = PagesFixture::start().await;
+    let own = create_tenant(&mut fixture, "acme", "Acme").await;
+    create_tenant(&mut fixture, "globex", "Globex").await;
+    let page = fixture.signed_in().await;
+    page.open(&fixture.url("/dashboard/t/acme/dead-letters"))
+        .await;
+    page.follow(Locator::saying("main button", "Make a link"))
+        .await;
+    check_page(&page, "a link for the customer").await;
+    let link = page
+        .ask("[...document.querySelectorAll('main code')].map(one => one.innerText).find(text => text.includes('/portal/'))")
+        .await;
+    let link = link.as_str().expect("a link");
+    let customer = fixture.browser.page().await;
+    customer.open(link).await;
+    let told = customer.text("main").await;
+    assert!(told.contains(&own.failed), "{told}");
+    assert!(!told.contains("globex"), "{told}");
+    assert_no_errors(&customer, "what the customer sees");
+}

@@ -1,0 +1,121 @@
+//! Actions on endpoints and deliveries, and their effect on the traffic.
+
+use serde_json::{Value, json};
+
+use super::fixture::{Answer, Api, Receiver, TestServer};
+
+async fn delivery_of(api: &mut Api, fields: Value) -> String {
+    let event = api.event("acme", fields).await;
+    let id = event["deliveries"][0]["id"].as_str().expect("a delivery");
+    id.to_owned()
+}
+
+#[tokio::test]
+async fn a_paused_endpoint_loses_nothing_and_a_disabled_one_receives_nothing() {
+    let server = TestServer::start(&[]);
+    let receiver = Receiver::healthy().await;
+    let mut api = server.api();
+    api.tenant("acme").await;
+    let endpoint = api.endpoint("acme", json!({"url": receiver.url()})).await;
+    let endpoint = endpoint["id"].as_str().unwrap();
+    let act = |verb: &str| format!("/v1/tenants/acme/endpoints/{endpoint}/{verb}");
+    let show = |delivery: &str| format!("/v1/tenants/acme/deliveries/{delivery}");
+
+    let paused = api.call("POST", &act("pause"), None).await.expect(200);
+    assert_eq!(paused["status"], "paused");
+    let held = delivery_of(&mut api, json!({"type": "a", "payload": 1})).await;
+    api.until(&show(&held), |body| body["status"] == "held")
+        .await;
+    assert_eq!(receiver.count(), 0);
+    api.call("POST", &act("resume"), None).await.expect(200);
+    receiver.arrivals(1).await;
+    api.until(&show(&held), |body| body["status"] == "succeeded")
+        .await;
+
+    api.call("POST", &act("pause"), None).await.expect(200);
+    let lost = delivery_of(&mut api, json!({"type": "a", "payload": 2})).await;
+    let disabled = api.call("POST", &act("disable"), None).await.expect(200);
+    assert_eq!(disabled["status"], "disabled");
+    assert_eq!(disabled["disabled_reason"], "manual");
+    let shown = api
+        .until(&show(&lost), |body| body["status"] == "failed")
+        .await;
+    assert_eq!(shown["reason"], "endpoint_disabled");
+    assert_eq!(shown["last_error"]["kind"], "webhook_disabled");
+    let event = json!({"type": "a", "payload": 3});
+    let unrouted = api.event("acme", event).await;
+    assert_eq!(unrouted["deliveries"], json!([]));
+
+    // Enabled again, the endpoint can get everything that it missed.
+    api.call("POST", &act("enable"), None).await.expect(200);
+    let replay = json!({"endpoint": endpoint, "missed_since": "2020-01-01T00:00:00Z"});
+    let replay = api
+        .post("/v1/tenants/acme/replays", replay)
+        .await
+        .expect(202);
+    assert_eq!(replay["total"], 2);
+    receiver.arrivals(3).await;
+    let path = format!(
+        "/v1/tenants/acme/replays/{}",
+        replay["id"].as_str().unwrap()
+    );
+    let done = api.until(&path, |body| body["status"] == "done").await;
+    assert_eq!(done["replayed"], 2);
+    assert_eq!(receiver.count(), 3);
+}
+
+#[tokio::test]
+async fn a_scheduled_delivery_can_be_cancelled_until_it_is_sent() {
+    let server = TestServer::start(&[]);
+    let receiver = Receiver::healthy().await;
+    let mut api = server.api();
+    api.tenant("acme").await;
+    api.endpoint("acme", json!({"url": receiver.url()})).await;
+    let later = json!({"type": "a", "payload": 1, "deliver_at": "2027-01-01T00:00:00Z"});
+    let delivery = delivery_of(&mut api, later).await;
+    let path = format!("/v1/tenants/acme/deliveries/{delivery}");
+    let cancel = format!("{path}/cancel");
+    let shown = api.call("POST", &cancel, None).await.expect(200);
+    assert_eq!(shown["status"], "cancelled");
+    let at_once = delivery_of(&mut api, json!({"type": "a", "payload": 2})).await;
+    let path = format!("/v1/tenants/acme/deliveries/{at_once}");
+    api.until(&path, |body| body["status"] == "succeeded").await;
+    let refused = api.call("POST", &format!("{path}/cancel"), None).await;
+    assert_eq!(refused.expect(409)["code"], "already_finished");
+    assert_eq!(receiver.count(), 1);
+}
+
+#[tokio::test]
+async fn a_410_response_disables_the_endpoint() {
+    let server = TestServer::start(&[]);
+    let receiver = Receiver::start(|_| Answer::status(410)).await;
+    let mut api = server.api();
+    api.tenant("acme").await;
+    let endpoint = api.endpoint("acme", json!({"url": receiver.url()})).await;
+    let path = format!(
+        "/v1/tenants/acme/endpoints/{}",
+        endpoint["id"].as_str().unwrap()
+    );
+    delivery_of(&mut api, json!({"type": "a", "payload": 1})).await;
+    let shown = api.until(&path, |body| body["status"] == "disabled").await;
+    assert_eq!(shown["disabled_reason"], "gone");
+}
+
+#[tokio::test]
+async fn deleting_an_endpoint_fails_its_waiting_deliveries() {
+    let server = TestServer::start(&[]);
+    let receiver = Receiver::start(|_| Answer::status(500)).await;
+    let mut api = server.api();
+    api.tenant("acme").await;
+    let endpoint = api.endpoint("acme", json!({"url": receiver.url()})).await;
+    let endpoint = endpoint["id"].as_str().unwrap();
+    let delivery = delivery_of(&mut api, json!({"type": "a", "payload": 1})).await;
+    receiver.arrivals(1).await;
+    let path = format!("/v1/tenants/acme/deliveries/{delivery}");
+    api.until(&path, |body| body["status"] == "retrying").await;
+    let gone = format!("/v1/tenants/acme/endpoints/{endpoint}");
+    assert_eq!(api.call("DELETE", &gone, None).await.status, 204);
+    assert_eq!(api.get(&gone).await.status, 404);
+    let shown = api.until(&path, |body| body["status"] == "failed").await;
+    assert_eq!(shown["reason"], "endpoint_deleted");
+}

@@ -1,0 +1,277 @@
+//! An endpoint fails, recovers, fails again and is disabled. Each change appears exactly once: as a metric, an alert,
+//! an operational event, an email to the owner and the operator, and an audit log entry.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use posthaste_testbed::{MailServer, MailSetup, MailTls, ReceivedEmail};
+use serde_json::{Value, json};
+
+use super::fixture::{Answer, Api, Arrival, Receiver, TestServer};
+
+/// Maximum time to wait for a condition.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Interval between reads of the metrics.
+const LOOK: Duration = Duration::from_millis(20);
+
+const OWNER: &str = "owner@example.com";
+const OPERATOR: &str = "ops@example.com";
+
+/// Short times for everything that normally takes minutes or hours.
+const SHORT_TIMES: [&str; 11] = [
+    "notices.tenant=operator",
+    "notices.gather=500ms",
+    "mail.tls=none",
+    "mail.from=posthaste@example.com",
+    "mail.to=ops@example.com",
+    "mail.every=500ms",
+    "alerts.every=1s",
+    "alerts.calm=1s",
+    "breaker.consecutive_failures=3",
+    "breaker.first_wait=100ms",
+    "breaker.longest_wait=200ms",
+];
+
+/// The changes of the endpoint: the operational event, and the words in an email.
+const CHANGES: [(&str, &str); 4] = [
+    ("endpoint.breaker_tripped", "its breaker tripped"),
+    ("endpoint.recovered", "it takes deliveries again"),
+    (
+        "endpoint.disable_warning",
+        "it will be disabled if this goes on",
+    ),
+    ("endpoint.disabled", "it was disabled"),
+];
+/// The alerts on the way.
+const WRONG: [&str; 3] = ["breaker_tripped", "disable_warning", "endpoint_disabled"];
+
+struct OutageFixture {
+    mail: MailServer,
+    server: TestServer,
+    receiver: Receiver,
+    answer: Arc<AtomicU16>,
+    endpoint: String,
+}
+
+impl OutageFixture {
+    async fn begin() -> OutageFixture {
+        let mail = MailSetup::new(MailTls::None).start();
+        let to_mail = format!("mail.server=smtp://localhost:{}", mail.port);
+        let settings = SHORT_TIMES.into_iter().chain([to_mail.as_str()]);
+        let settings: Vec<&str> = settings.flat_map(|setting| ["--set", setting]).collect();
+        let server = TestServer::start(&settings);
+        let answer = Arc::new(AtomicU16::new(200));
+        let said = answer.clone();
+        let receiver = Receiver::start(move |arrival| {
+            let to_operator = arrival.path.ends_with("ops");
+            Answer::status(if to_operator {
+                200
+            } else {
+                said.load(Ordering::SeqCst)
+            })
+        })
+        .await;
+        let mut api = server.api();
+        api.endpoint("operator", json!({"url": receiver.url_of("ops")}))
+            .await;
+        api.tenant("acme").await;
+        let fields = json!({
+            "url": receiver.url_of("hook"),
+            "owner_email": OWNER,
+            "rate_limit": {"per_second": 1_000, "burst": 1_000},
+            "retry_policy": {"backoff": {"kind": "fixed", "interval": "50ms"}, "max_attempts": 50},
+        });
+        let endpoint = api.endpoint("acme", fields).await;
+        OutageFixture {
+            endpoint: endpoint["id"].as_str().expect("an id").to_owned(),
+            mail,
+            server,
+            receiver,
+            answer,
+        }
+    }
+
+    fn api(&self) -> Api {
+        self.server.api()
+    }
+
+    async fn send(&self, events: usize) {
+        let event = json!({"type": "a.b", "payload": {}});
+        let body = json!({ "events": vec![event; events] });
+        let sent = self.api().post("/v1/tenants/acme/events/batch", body).await;
+        sent.expect(202);
+    }
+
+    /// Waits until the change was reported: by an operational event, and by emails to owner and operator.
+    async fn until_told(&self, (notice, words): (&str, &str)) {
+        let of_it = |arrival: &Arrival| {
+            arrival.path.ends_with("ops") && arrival.header("posthaste-event-type") == notice
+        };
+        self.receiver.until(|ledger| ledger.iter().any(of_it)).await;
+        let told = |letters: &[ReceivedEmail], to: &str| letters_with(letters, to, words) > 0;
+        let both = |letters: &[ReceivedEmail]| told(letters, OWNER) && told(letters, OPERATOR);
+        self.mail.until(both).await;
+    }
+
+    /// Waits until an alert of the endpoint has this state.
+    async fn until_alert(&self, name: &str, state: &str) {
+        let path = format!("/v1/tenants/acme/alerts?name={name}");
+        let endpoint = self.endpoint.as_str();
+        self.api()
+            .until(&path, |shown| {
+                let mut alerts = shown["data"].as_array().expect("a list").iter();
+                alerts.any(|it| it["scope"]["endpoint_id"] == endpoint && it["state"] == state)
+            })
+            .await;
+    }
+
+    /// Waits until a metric has this value.
+    async fn until_metric(&self, sample: &str, value: &str) {
+        let wanted = format!("{sample} {value}");
+        let is_there = |page: &str| page.lines().any(|line| line == wanted);
+        let mut api = self.api();
+        let begun = Instant::now();
+        loop {
+            let page = api.get("/metrics").await.text;
+            if is_there(&page) {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "never {wanted}:\n{page}");
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+/// Number of emails to this recipient with these words.
+fn letters_with(letters: &[ReceivedEmail], to: &str, words: &str) -> usize {
+    let says_so = |letter: &&ReceivedEmail| letter.to == [to] && letter.text.contains(words);
+    letters.iter().filter(says_so).count()
+}
+
+/// Counts the operational events about this endpoint, by type.
+fn notices(receiver: &Receiver, endpoint: &str) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for arrival in receiver.ledger() {
+        if arrival.path.ends_with("ops") {
+            let body: Value = serde_json::from_slice(&arrival.body).expect("JSON");
+            if body["endpoint_id"] == endpoint {
+                *counts
+                    .entry(body["type"].as_str().expect("a name").to_owned())
+                    .or_default() += 1;
+            }
+        }
+    }
+    counts
+}
+
+#[tokio::test]
+async fn every_status_change_of_an_endpoint_is_reported_everywhere_once() {
+    let mut night = OutageFixture::begin().await;
+    let [tripped, recovered, warned, disabled] = CHANGES;
+
+    night.answer.store(503, Ordering::SeqCst);
+    night.send(3).await;
+    night.until_alert("breaker_tripped", "open").await;
+    night
+        .until_metric("posthaste_alerts{name=\"breaker_tripped\"}", "1")
+        .await;
+    night.until_told(tripped).await;
+
+    night.answer.store(200, Ordering::SeqCst);
+    night.until_told(recovered).await;
+    night.until_alert("breaker_tripped", "resolved").await;
+    night
+        .until_metric("posthaste_alerts{name=\"breaker_tripped\"}", "0")
+        .await;
+    night
+        .until_metric("posthaste_breakers{state=\"tripped\"}", "0")
+        .await;
+
+    night.answer.store(400, Ordering::SeqCst);
+    night.send(80).await;
+    night.until_alert("disable_warning", "open").await;
+    night.until_told(warned).await;
+    night.send(20).await;
+    night.until_alert("endpoint_disabled", "open").await;
+    night.until_alert("disable_warning", "resolved").await;
+    night
+        .until_metric("posthaste_alerts{name=\"endpoint_disabled\"}", "1")
+        .await;
+    night
+        .until_metric("posthaste_deliveries_total{status=\"failed\"}", "100")
+        .await;
+    night.until_metric("posthaste_dead_letters", "100").await;
+    night.until_told(disabled).await;
+
+    // A power cut in between causes no second report.
+    night.server.kill();
+    night.server.restart();
+    let mut api = night.api();
+    let enable = format!("/v1/tenants/acme/endpoints/{}/enable", night.endpoint);
+    night.answer.store(200, Ordering::SeqCst);
+    api.call("POST", &enable, None).await.expect(200);
+    night.until_alert("endpoint_disabled", "resolved").await;
+    // This is the last event, so all earlier ones have been sent.
+    let last = |ledger: &[Arrival]| {
+        let told = ledger
+            .iter()
+            .filter(|arrival| arrival.path.ends_with("ops"));
+        let bodies =
+            told.map(|arrival| serde_json::from_slice::<Value>(&arrival.body).expect("JSON"));
+        let mut over = bodies.filter(|body| body["type"] == "alert.resolved");
+        over.any(|body| body["alert"]["name"] == "endpoint_disabled")
+    };
+    night.receiver.until(last).await;
+
+    let counts = notices(&night.receiver, &night.endpoint);
+    for (name, _) in CHANGES {
+        assert_eq!(counts.get(name), Some(&1), "{name}: {counts:?}");
+    }
+    assert!(counts["delivery.failed"] < 10, "{counts:?}");
+
+    let path = "/v1/tenants/acme/alerts?limit=250";
+    let alerts = api.get(path).await.expect(200);
+    let alerts = alerts["data"].as_array().expect("a list");
+    for name in WRONG {
+        let of_it = |it: &&Value| {
+            it["name"] == name && it["scope"]["endpoint_id"] == night.endpoint.as_str()
+        };
+        assert_eq!(
+            alerts.iter().filter(of_it).count(),
+            1,
+            "{name}: {alerts:#?}"
+        );
+    }
+
+    let path = "/v1/tenants/acme/audit?limit=250";
+    let audit = api.get(path).await.expect(200);
+    let audit = audit["data"].as_array().expect("a list");
+    for (action, _) in CHANGES {
+        let of_it = |it: &&Value| it["action"] == action && it["via"] == "posthaste";
+        assert_eq!(
+            audit.iter().filter(of_it).count(),
+            1,
+            "{action}: {audit:#?}"
+        );
+    }
+    let by_hand = audit
+        .iter()
+        .filter(|it| it["action"] == "enable_endpoint")
+        .count();
+    assert_eq!(by_hand, 1, "{audit:#?}");
+
+    let letters = night.mail.letters();
+    for (_, words) in CHANGES {
+        for to in [OWNER, OPERATOR] {
+            assert!(letters_with(&letters, to, words) >= 1, "{words} to {to}");
+        }
+        // Emails about alerts use the same words, but only the operator gets them.
+        assert_eq!(
+            letters_with(&letters, OWNER, words),
+            1,
+            "{words}: {letters:#?}"
+        );
+    }
+}

@@ -1,0 +1,362 @@
+//! Operational events are sent exactly once, also across restarts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use standardwebhooks::Webhook;
+
+use super::fixture::{Answer, Api, Arrival, Receiver, TestServer};
+
+/// The operator's tenant, and short times for breakers.
+const SETTINGS: [&str; 10] = [
+    "--set",
+    "notices.tenant=operator",
+    "--set",
+    "notices.gather=1s",
+    "--set",
+    "breaker.consecutive_failures=3",
+    "--set",
+    "breaker.first_wait=100ms",
+    "--set",
+    "breaker.longest_wait=200ms",
+];
+/// Number of permanent failures in a row until an endpoint is disabled.
+const UNTIL_DISABLED: usize = 100;
+
+const HOOK: &str = "hook";
+const OPS: &str = "ops";
+
+/// A server, an endpoint with a configurable answer, and the operator's endpoint.
+struct World {
+    server: TestServer,
+    receiver: Receiver,
+    /// The status that each of the two endpoints answers with.
+    answers: Arc<[AtomicU16; 2]>,
+    endpoint: String,
+    secret: String,
+}
+
+impl World {
+    async fn start(settings: &[&str]) -> World {
+        let server = TestServer::start(settings);
+        let answers = Arc::new([const { AtomicU16::new(200) }; 2]);
+        let said = answers.clone();
+        let receiver = Receiver::start(move |arrival| {
+            let of = usize::from(arrival.path.ends_with(OPS));
+            Answer::status(said[of].load(Ordering::SeqCst))
+        })
+        .await;
+        let mut api = server.api();
+        let fields = |name: &str| {
+            json!({
+                "url": receiver.url_of(name),
+                "rate_limit": {"per_second": 1_000, "burst": 1_000},
+                "retry_policy": {
+                    "backoff": {"kind": "fixed", "interval": "50ms"}, "max_attempts": 20,
+                },
+            })
+        };
+        // The operator's tenant exists already.
+        let ops = api.endpoint("operator", fields(OPS)).await;
+        api.tenant("acme").await;
+        let hook = api.endpoint("acme", fields(HOOK)).await;
+        World {
+            endpoint: hook["id"].as_str().expect("an id").to_owned(),
+            secret: ops["secret"].as_str().expect("shown once").to_owned(),
+            server,
+            receiver,
+            answers,
+        }
+    }
+
+    fn api(&self) -> Api {
+        self.server.api()
+    }
+
+    fn hook_answers(&self, status: u16) {
+        self.answers[0].store(status, Ordering::SeqCst);
+    }
+
+    fn ops_answers(&self, status: u16) {
+        self.answers[1].store(status, Ordering::SeqCst);
+    }
+
+    async fn send(&self, count: usize) {
+        let event = json!({"type": "a.b", "payload": {}});
+        let body = json!({ "events": vec![event; count] });
+        let reply = self.api().post("/v1/tenants/acme/events/batch", body).await;
+        reply.expect(202);
+    }
+
+    /// Waits until this number of deliveries has succeeded.
+    async fn until_delivered(&self, count: usize) {
+        let path = "/v1/tenants/acme/deliveries?status=succeeded&limit=250";
+        let all = |page: &Value| page["data"].as_array().expect("a list").len() == count;
+        self.api().until(path, all).await;
+    }
+
+    /// Waits until the operational events are as wanted, and returns them.
+    async fn until_told(&self, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+        let ledger = self.receiver.until(|ledger| wanted(&told(ledger))).await;
+        told(&ledger)
+    }
+
+    /// Waits until the operational events are as wanted and none before them is missing: simultaneous events may arrive
+    /// in any order.
+    async fn until_all_told(&self, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+        self.until_told(|told| wanted(told) && none_is_missing(told))
+            .await
+    }
+
+    async fn until_told_of(&self, name: &str) {
+        self.until_told(|told| told.iter().any(|it| it["type"] == name))
+            .await;
+    }
+
+    /// Number of events of the operator's tenant, without alerts.
+    async fn operational(&self) -> usize {
+        let path = "/v1/tenants/operator/events?limit=250";
+        let events = self.api().get(path).await.expect(200);
+        let types = events["data"].as_array().expect("a list").iter();
+        let types = types.filter_map(|event| event["type"].as_str());
+        types.filter(|name| !name.starts_with("alert.")).count()
+    }
+
+    /// Counts the audit log entries of posthaste itself, by action.
+    async fn acts(&self, tenant: &str) -> BTreeMap<String, usize> {
+        let path = format!("/v1/audit?tenant={tenant}&limit=250");
+        let entries = self.api().get(&path).await.expect(200);
+        let mut acts = BTreeMap::new();
+        for entry in entries["data"].as_array().expect("a list") {
+            if entry["via"] == "posthaste" {
+                assert_eq!(entry["actor"], "posthaste");
+                assert_eq!(entry["outcome"], "done");
+                let action = entry["action"].as_str().expect("a text");
+                *acts.entry(action.to_owned()).or_default() += 1;
+            }
+        }
+        acts
+    }
+}
+
+/// Returns the operational events without duplicates, ordered by number.
+fn told(ledger: &[Arrival]) -> Vec<Value> {
+    let mut events = BTreeMap::new();
+    for arrival in ledger.iter().filter(|arrival| arrival.path.ends_with(OPS)) {
+        let body: Value = serde_json::from_slice(&arrival.body).expect("JSON");
+        let before = events.insert(arrival.event(), body.clone());
+        assert!(before.is_none_or(|before| before == body), "it changes");
+    }
+    let mut told: Vec<Value> = events.into_values().collect();
+    told.sort_by_key(|body| body["notice"].as_u64());
+    told
+}
+
+/// Number of failed deliveries that the operational events report.
+fn failed(told: &[Value]) -> u64 {
+    let of_it = told.iter().filter(|it| it["type"] == "delivery.failed");
+    of_it.filter_map(|it| it["detail"]["count"].as_u64()).sum()
+}
+
+/// Returns the event types, without alerts, which other tests check.
+fn names(told: &[Value]) -> Vec<&str> {
+    let names = told.iter().filter_map(|it| it["type"].as_str());
+    names
+        .filter(|name| !name.starts_with("alert.") && *name != "delivery.failed")
+        .collect()
+}
+
+/// Checks that every number up to the largest has arrived at least once.
+fn none_is_missing(told: &[Value]) -> bool {
+    let numbers: BTreeSet<u64> = told.iter().filter_map(|it| it["notice"].as_u64()).collect();
+    let last = numbers.last().copied().unwrap_or(0);
+    numbers.len() as u64 == last
+}
+
+/// Checks that each number has arrived exactly once and none is missing.
+fn assert_whole(told: &[Value]) {
+    let numbers: Vec<u64> = told.iter().filter_map(|it| it["notice"].as_u64()).collect();
+    let distinct: BTreeSet<u64> = numbers.iter().copied().collect();
+    assert_eq!(numbers.len(), distinct.len(), "told twice: {numbers:?}");
+    let last = numbers.last().copied().unwrap_or(0);
+    assert_eq!(
+        last as usize,
+        numbers.len(),
+        "some are missing: {numbers:?}"
+    );
+}
+
+#[tokio::test]
+async fn every_endpoint_change_is_one_operational_event() {
+    let world = World::start(&SETTINGS).await;
+    world.hook_answers(503);
+    world.send(3).await;
+    world.until_told_of("endpoint.breaker_tripped").await;
+    world.hook_answers(200);
+    world.until_told_of("endpoint.recovered").await;
+    world.until_delivered(3).await;
+    world.hook_answers(400);
+    world.send(UNTIL_DISABLED).await;
+    let told = world
+        .until_all_told(|told| {
+            failed(told) == UNTIL_DISABLED as u64
+                && names(told).last().copied() == Some("endpoint.disabled")
+        })
+        .await;
+    let expected = [
+        "endpoint.breaker_tripped",
+        "endpoint.recovered",
+        "endpoint.disable_warning",
+        "endpoint.disabled",
+    ];
+    assert_eq!(names(&told), expected);
+    assert_whole(&told);
+    let is_alert = |it: &&Value| {
+        it["type"]
+            .as_str()
+            .is_some_and(|it| it.starts_with("alert."))
+    };
+    let but_alerts: Vec<&Value> = told.iter().filter(|it| !is_alert(it)).collect();
+    for it in &but_alerts {
+        assert_eq!(it["tenant_id"], "acme");
+        assert_eq!(it["endpoint_id"], world.endpoint.as_str());
+        assert_eq!(it["endpoint_url"], world.receiver.url_of(HOOK));
+    }
+    let [tripped, _, warning, disabled] = expected
+        .map(|name| told.iter().find(|it| it["type"] == name))
+        .map(|it| &it.expect("it was told")["detail"]);
+    assert_eq!(tripped["reason"], "consecutive_failures");
+    assert_eq!(warning["cause"], "permanent_failures");
+    assert_eq!(disabled["cause"], "permanent_failures");
+    let acts = world.acts("acme").await;
+    for name in expected {
+        assert_eq!(acts.get(name), Some(&1), "{name}");
+    }
+    // Every operational event is signed with the secret of the operator's endpoint.
+    let webhook = Webhook::new(&world.secret).expect("a secret");
+    let ledger = world.receiver.ledger_of(OPS);
+    for arrival in &ledger {
+        let verified = webhook.verify(&arrival.body, &arrival.headers);
+        verified.expect("it is signed");
+    }
+    assert_eq!(world.operational().await, but_alerts.len());
+}
+
+#[tokio::test]
+async fn a_thousand_dead_letters_are_few_operational_events() {
+    let mut settings = SETTINGS.to_vec();
+    settings[3] = "notices.gather=3s";
+    let world = World::start(&settings).await;
+    world.hook_answers(400);
+    let began = Instant::now();
+    world.send(1_000).await;
+    let told = world.until_told(|told| failed(told) >= 1_000).await;
+    let of_it = told.iter().filter(|it| it["type"] == "delivery.failed");
+    let of_it: Vec<&Value> = of_it.collect();
+    assert_eq!(failed(&told), 1_000);
+    let most = 1 + began.elapsed().as_secs() / 3;
+    assert!(of_it.len() as u64 <= most, "{} notices", of_it.len());
+    let example = of_it[0]["detail"]["delivery_id"].as_str().expect("an id");
+    let path = format!("/v1/tenants/acme/deliveries/{example}");
+    let delivery = world.api().get(&path).await.expect(200);
+    assert_eq!(delivery["status"], "failed");
+}
+
+#[tokio::test]
+async fn after_a_kill_no_operational_event_is_lost_or_repeated() {
+    let mut world = World::start(&SETTINGS).await;
+    for round in 1..=4 {
+        world.hook_answers(503);
+        world.send(3).await;
+        // Killed after the next arrival, after the endpoint has failed, or after the event about it has arrived.
+        let seen = world.receiver.ledger_of(HOOK).len();
+        match round % 3 {
+            0 => drop(world.receiver.arrivals(world.receiver.count() + 1).await),
+            1 => {
+                let failed = |ledger: &[Arrival]| {
+                    let hook = ledger.iter().filter(|it| it.path.ends_with(HOOK));
+                    hook.count() >= seen + 3
+                };
+                world.receiver.until(failed).await;
+            }
+            _ => {
+                world
+                    .until_told(|told| {
+                        let tripped = |it: &&Value| it["type"] == "endpoint.breaker_tripped";
+                        told.iter().filter(tripped).count() >= round - 1
+                    })
+                    .await;
+            }
+        }
+        world.server.kill();
+        world.hook_answers(200);
+        world.server.restart();
+        world.until_delivered(3 * round).await;
+    }
+    world.hook_answers(400);
+    world.send(UNTIL_DISABLED).await;
+    world.until_told_of("endpoint.disable_warning").await;
+    world.server.kill();
+    world.server.restart();
+    let told = world
+        .until_all_told(|told| {
+            let disabled = told.iter().any(|it| it["type"] == "endpoint.disabled");
+            disabled && failed(told) == UNTIL_DISABLED as u64
+        })
+        .await;
+    assert_whole(&told);
+    let mut counted = BTreeMap::new();
+    for name in names(&told) {
+        *counted.entry(name.to_owned()).or_default() += 1;
+    }
+    let acts = world.acts("acme").await;
+    let mut acts_told = acts.clone();
+    acts_told.retain(|name, _| !name.starts_with("alert."));
+    assert_eq!(acts_told, counted, "the audit says the same");
+    assert_eq!(counted.get("endpoint.disabled"), Some(&1));
+}
+
+#[tokio::test]
+async fn operational_events_wait_for_a_failing_receiver_and_exclude_it() {
+    let world = World::start(&SETTINGS).await;
+    world.ops_answers(503);
+    world.hook_answers(503);
+    world.send(3).await;
+    // The operator's endpoint fails until its breaker trips. That is in the audit log and causes no operational event.
+    let mut api = world.api();
+    api.until("/v1/audit?tenant=operator&limit=250", |page| {
+        let entries = page["data"].as_array().expect("a list");
+        entries
+            .iter()
+            .any(|entry| entry["action"] == "endpoint.breaker_tripped")
+    })
+    .await;
+    let before = told(&world.receiver.ledger());
+    assert!(before.iter().all(|it| it["tenant_id"] != "operator"));
+    world.hook_answers(200);
+    world.ops_answers(200);
+    let told = world
+        .until_told(|told| told.iter().any(|it| it["type"] == "endpoint.recovered"))
+        .await;
+    assert!(told.iter().all(|it| it["tenant_id"] != "operator"));
+    // Its recovery is in the audit log, too, and causes no operational event.
+    api.until("/v1/audit?tenant=operator&limit=250", |page| {
+        let entries = page["data"].as_array().expect("a list");
+        entries
+            .iter()
+            .any(|entry| entry["action"] == "endpoint.recovered")
+    })
+    .await;
+    let ops: Vec<Value> = told_of_operator(&world);
+    assert_eq!(ops, Vec::<Value>::new());
+}
+
+fn told_of_operator(world: &World) -> Vec<Value> {
+    let told = told(&world.receiver.ledger());
+    told.into_iter()
+        .filter(|it| it["tenant_id"] == "operator")
+        .collect()
+}

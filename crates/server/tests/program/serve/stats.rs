@@ -1,0 +1,115 @@
+//! Stats survive a restart: all of them after a normal stop, all but the last two seconds after a kill.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::fixture::{Answer, Api, Receiver, TestServer};
+
+const ALL: &str = "/v1/stats";
+const TENANT: &str = "/v1/tenants/acme/stats";
+/// An attempt this long before a kill has been written, unless three writes in a row were late.
+const CERTAINLY_WRITTEN: Duration = Duration::from_secs(6);
+
+/// Number of attempts in a series.
+fn attempts(series: &Value) -> u64 {
+    let buckets = series["buckets"].as_array().expect("buckets").iter();
+    buckets
+        .map(|it| it["attempts"].as_u64().expect("a count"))
+        .sum()
+}
+
+async fn send(api: &mut Api, ends: &str) {
+    let event = api
+        .event("acme", json!({"type": "a.b", "payload": 1}))
+        .await;
+    let delivery = event["deliveries"][0]["id"].as_str().expect("a delivery");
+    let path = format!("/v1/tenants/acme/deliveries/{delivery}");
+    api.until(&path, |body| body["status"] == ends).await;
+}
+
+/// Returns the stats and the series at these paths.
+async fn told(api: &mut Api, places: &[String]) -> Vec<Value> {
+    let mut told = Vec::new();
+    for place in places {
+        told.push(api.get(place).await.expect(200));
+        for window in ["1h", "24h"] {
+            let path = format!("{place}/series?window={window}");
+            let mut series = api.get(&path).await.expect(200);
+            // A minute may have passed, so empty buckets are not compared.
+            let buckets = series["buckets"].as_array_mut().expect("buckets");
+            buckets.retain(|it| it["attempts"] != 0);
+            told.push(series);
+        }
+    }
+    told
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_clean_stop_all_stats_are_kept() {
+    let mut server = TestServer::start(&[]);
+    let arrived = AtomicUsize::new(0);
+    let receiver = Receiver::start(move |_| match arrived.fetch_add(1, Ordering::SeqCst) % 4 {
+        3 => Answer::status(400),
+        _ => Answer::status(200),
+    })
+    .await;
+    let mut api = server.api();
+    api.tenant("acme").await;
+    let endpoint = api.endpoint("acme", json!({"url": receiver.url()})).await;
+    let endpoint = endpoint["id"].as_str().expect("an id");
+    let places = [
+        ALL.to_owned(),
+        TENANT.to_owned(),
+        format!("/v1/tenants/acme/endpoints/{endpoint}/stats"),
+    ];
+    for _ in 0..3 {
+        for ends in ["succeeded", "succeeded", "succeeded", "failed"] {
+            send(&mut api, ends).await;
+        }
+    }
+    // The counters change when a result is recorded, a moment after the API can show it.
+    let path = format!("{ALL}/series");
+    api.until(&path, |series| attempts(series) == 12).await;
+    let before = told(&mut api, &places).await;
+    for window in ["5m", "1h", "24h"] {
+        let ratio = &before[0]["windows"][window]["dead_letter_ratio"]["value"];
+        assert_eq!(*ratio, 0.25, "{window}");
+    }
+    for round in 1..=2 {
+        assert!(server.stop().success());
+        server.restart();
+        api = server.api();
+        assert_eq!(told(&mut api, &places).await, before, "restart {round}");
+    }
+    send(&mut api, "succeeded").await;
+    api.until(&path, |series| attempts(series) == 13).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_kill_only_recent_stats_are_lost() {
+    let mut server = TestServer::start(&[]);
+    let receiver = Receiver::healthy().await;
+    let mut api = server.api();
+    api.tenant("acme").await;
+    api.endpoint("acme", json!({"url": receiver.url()})).await;
+    let path = format!("{ALL}/series");
+    let began = Instant::now();
+    let mut seen = Vec::new();
+    while began.elapsed() < CERTAINLY_WRITTEN + Duration::from_secs(2) {
+        send(&mut api, "succeeded").await;
+        let sent = seen.len() as u64 + 1;
+        api.until(&path, |series| attempts(series) == sent).await;
+        seen.push(Instant::now());
+    }
+    let killed = Instant::now();
+    server.kill();
+    server.restart();
+    let left = attempts(&server.api().get(&path).await.expect(200)) as usize;
+    let old = |at: &&Instant| killed.duration_since(**at) >= CERTAINLY_WRITTEN;
+    let written = seen.iter().filter(old).count();
+    assert!(written > 0, "nothing was old enough to be written");
+    assert!(left >= written, "{left} of {written} that were old");
+    assert!(left <= seen.len(), "{left} of {}", seen.len());
+}
