@@ -29,7 +29,5 @@ pub(crate) fn wait<T: Send + 'static>(task: impl Future<Output = T> + Send + 'st
     runtime().spawn(async move {
         let _ = done.send(task.await);
     });
-    awaited
-        .recv()
-        .expect("the testbed's own work does not fail")
+    awaited.recv().expect("the background task did not end")
 }

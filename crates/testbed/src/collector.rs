@@ -72,7 +72,7 @@ impl Collector {
             let latest = latest(ledger, name);
             latest.is_some_and(|metric| wanted(&metric))
         });
-        latest(&ledger.await, name).expect("it came")
+        latest(&ledger.await, name).expect("a received metric")
     }
 }
 
@@ -128,7 +128,7 @@ fn read(span: &Value, resource: &Value) -> ReceivedSpan {
 fn attributes(of: &Value) -> Map<String, Value> {
     let pair = |one: &Value| {
         let value = one["value"].as_object().expect("a value");
-        let value = value.values().next().expect("of one kind").clone();
+        let value = value.values().next().expect("a value of one type").clone();
         (one["key"].as_str().expect("a key").to_owned(), value)
     };
     list(&of["attributes"]).iter().map(pair).collect()

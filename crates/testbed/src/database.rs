@@ -49,7 +49,7 @@ impl Database {
         let random = RandomState::new().hash_one(Instant::now());
         let name = format!("testbed_{}_{random:016x}", std::process::id());
         let created = background::wait(create(server.clone(), name.clone(), schema));
-        created.unwrap_or_else(|error| panic!("a database can be made: {error}"));
+        created.unwrap_or_else(|error| panic!("the database cannot be created: {error}"));
         Database { server, name }
     }
 
@@ -63,7 +63,8 @@ impl Database {
         let mut url = self.own_url();
         let address = wire.address();
         url.set_ip_host(address.ip()).expect("a URL with a host");
-        url.set_port(Some(address.port())).expect("and a port");
+        url.set_port(Some(address.port()))
+            .expect("a URL with a port");
         url.to_string()
     }
 

@@ -5,14 +5,14 @@
 //! - **Real parts.** [`PrivatePostgres`] is a PostgreSQL server, [`Node`] the shipped program, [`browser::Browser`] a
 //!   Chromium and [`MailServer`] an SMTP server. [`Wire`] is a TCP proxy between a node and its database that can be
 //!   cut at any byte. Nothing is mocked.
-//! - **Checks from outside.** A [`Receiver`] records what arrived and when, by its own monotonic clock. [`judge`]
-//!   checks these records and uses nothing that a node reports about itself.
+//! - **Checks from outside.** A [`Receiver`] records what arrived and when, by its own monotonic clock. [`checks`]
+//!   tests these records and uses nothing that a node reports about itself.
 //! - **Full cleanup.** Everything that a test starts ends with the test, also when the test fails or is killed.
 //! - **Background threads.** Servers and proxies run on their own threads, so a test may block while they serve.
 //!
 //! ```text
 //!  Api ─▶ Node ─▶ Wire ─▶ Database on a server | PrivatePostgres
-//!   ▲      └────▶ Receiver ─▶ ledger ─▶ judge
+//!   ▲      └────▶ Receiver ─▶ ledger ─▶ checks
 //! Browser
 //! ```
 
@@ -24,16 +24,16 @@
 mod api;
 mod background;
 pub mod browser;
+pub mod checks;
 mod collector;
 mod database;
-pub mod judge;
 mod mail;
 mod node;
 mod postgres;
-mod programs;
+mod postgres_programs;
 mod receiver;
 mod sender;
-mod wire;
+mod tcp_proxy;
 
 pub use api::{Api, Reply};
 pub use collector::{Collector, METRICS, ReceivedSpan, TRACES};
@@ -42,7 +42,7 @@ pub use mail::{MailServer, MailSetup, MailStep, MailTls, PYTHON_VARIABLE, Receiv
 pub use node::{ADMIN_KEY, Node, NodeOptions, without_settings};
 pub use postgres::{PrivatePostgres, Stop};
 pub use receiver::{Answer, Arrival, Receiver};
-pub use wire::{Direction, Wire};
+pub use tcp_proxy::{Direction, Wire};
 
 use std::time::Duration;
 

@@ -98,8 +98,8 @@ impl Node {
         let mut child = command.spawn().expect("the program can be started");
         sender::started(child.id());
         let log = Arc::new(Mutex::new(Vec::new()));
-        let told = collect_lines(child.stdout.take().expect("it is piped"), &log);
-        collect_lines(child.stderr.take().expect("it is piped"), &log);
+        let told = collect_lines(child.stdout.take().expect("a piped stream"), &log);
+        collect_lines(child.stderr.take().expect("a piped stream"), &log);
         // Created before the node listens, so that dropping it ends the process in every case.
         let mut node = Node {
             child,
@@ -111,7 +111,7 @@ impl Node {
             let left = deadline.saturating_duration_since(Instant::now());
             let Ok(line) = told.recv_timeout(left) else {
                 panic!(
-                    "it does not say where it listens:\n{}",
+                    "the node did not print its address:\n{}",
                     node.log().join("\n")
                 );
             };
@@ -153,8 +153,8 @@ impl Node {
 
     /// Kills the node with SIGKILL, as a power cut would.
     pub fn kill(&mut self) {
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("it ends");
+        self.child.kill().expect("the program runs");
+        self.child.wait().expect("the process ends");
         sender::ended(self.child.id());
     }
 
@@ -178,11 +178,11 @@ impl Node {
     pub fn ended(&mut self) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            if let Some(status) = self.child.try_wait().expect("it is ours") {
+            if let Some(status) = self.child.try_wait().expect("the own process may do it") {
                 sender::ended(self.child.id());
                 return status;
             }
-            assert!(Instant::now() < deadline, "it does not end");
+            assert!(Instant::now() < deadline, "the process did not end");
             thread::sleep(POLL_INTERVAL);
         }
     }

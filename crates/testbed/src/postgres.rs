@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::PATIENCE;
-use crate::programs::PostgresPrograms;
+use crate::postgres_programs::PostgresPrograms;
 
 /// Ports to choose from. They are below the system's ephemeral ports, so that an outgoing connection never takes the
 /// port while the server is stopped.
@@ -75,7 +75,7 @@ impl PrivatePostgres {
             std::fs::write(&path, text).expect("a file can be written");
             // PostgreSQL refuses a key file that others can read.
             let own = std::fs::Permissions::from_mode(0o600);
-            std::fs::set_permissions(&path, own).expect("it is ours");
+            std::fs::set_permissions(&path, own).expect("the own process may do it");
             programs.hand_over(&path);
         }
         let guard = guard(&programs, home.path());
@@ -139,7 +139,10 @@ impl PrivatePostgres {
             match self.try_start() {
                 Ok(()) => return,
                 // Sessions of a killed server end a moment after it.
-                Err(log) => assert!(Instant::now() < deadline, "PostgreSQL stays away: {log}"),
+                Err(log) => assert!(
+                    Instant::now() < deadline,
+                    "PostgreSQL does not start again: {log}"
+                ),
             }
             thread::sleep(RESTART_INTERVAL);
         }
@@ -154,7 +157,7 @@ impl PrivatePostgres {
     /// Process id of the postmaster.
     pub fn pid(&self) -> u32 {
         let file = std::fs::read_to_string(self.data().join("postmaster.pid"));
-        let file = file.expect("it runs, and this may read where");
+        let file = file.expect("the readable process id file of a running server");
         let first = file.lines().next().expect("a line");
         first.parse().expect("a process")
     }
@@ -238,5 +241,5 @@ fn guard(programs: &PostgresPrograms, home: &Path) -> Child {
 fn random_port() -> u16 {
     let random = RandomState::new().hash_one(Instant::now());
     let count = u64::from(PORTS.end - PORTS.start);
-    PORTS.start + u16::try_from(random % count).expect("less than there are")
+    PORTS.start + u16::try_from(random % count).expect("a port in the range")
 }

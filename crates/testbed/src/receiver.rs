@@ -128,8 +128,8 @@ pub struct Receiver {
 impl Receiver {
     /// Starts a receiver that answers as `behaviour` decides.
     pub async fn start(behaviour: impl Fn(&Arrival) -> Answer + Send + Sync + 'static) -> Receiver {
-        let listener = background::wait(TcpListener::bind("127.0.0.1:0")).expect("a port");
-        let address = listener.local_addr().expect("it is bound");
+        let listener = background::wait(TcpListener::bind("127.0.0.1:0")).expect("a free port");
+        let address = listener.local_addr().expect("a bound address");
         let shared = Arc::new(Shared {
             ledger: Mutex::default(),
             arrived: watch::Sender::new(0),
@@ -214,18 +214,18 @@ impl Receiver {
                 if wanted(&ledger) {
                     return ledger;
                 }
-                arrived.changed().await.expect("the receiver lives");
+                arrived.changed().await.expect("a running receiver");
             }
         };
         match timeout(PATIENCE, waiting).await {
             Ok(ledger) => ledger,
-            Err(_) => panic!("only {} have arrived", self.count()),
+            Err(_) => panic!("only {} requests have arrived", self.count()),
         }
     }
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
-    let ours = listener.local_addr().expect("it is bound");
+    let ours = listener.local_addr().expect("a bound address");
     while let Ok((stream, theirs)) = listener.accept().await {
         let shared = shared.clone();
         tokio::spawn(async move {

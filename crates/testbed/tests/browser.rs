@@ -28,7 +28,7 @@ async fn site(pages: &'static [(&'static str, &'static str, &'static str)]) -> R
 const HTML: &str = "text/html; charset=utf-8";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_is_read_clicked_and_typed_into_as_by_a_person() {
+async fn a_page_is_read_clicked_and_typed_into() {
     let site = site(&[
         (
             "/form",
@@ -55,7 +55,7 @@ async fn a_page_is_read_clicked_and_typed_into_as_by_a_person() {
     assert_eq!(document.headers["content-type"], HTML);
     assert_eq!(page.text("h1").await, "Form");
     assert_eq!(page.text("#later b").await, "it came");
-    assert!(!page.has("#secret").await, "what is hidden is not there");
+    assert!(!page.has("#secret").await, "hidden elements have no text");
     assert!(page.has(Locator::saying("button", "Save")).await);
 
     page.fill(Locator::labelled("Your name"), "Ann & Co").await;
@@ -91,7 +91,7 @@ async fn complaints_of(page: &Page, url: &str, about: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_goes_wrong_is_a_complaint() {
+async fn every_error_of_a_page_is_a_complaint() {
     let site = site(&[
         ("/good", HTML, "<!doctype html><html lang=en><title>Good</title><h1>Good</h1><img alt='' src=data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAA=>"),
         ("/error", HTML, "<!doctype html><script>console.error('red', 7)</script>"),
@@ -116,11 +116,14 @@ async fn whatever_goes_wrong_is_a_complaint() {
         ("rejected", "unheard"),
         ("policy", "Content Security Policy"),
         ("missing", "404"),
-        ("away", "request to somebody else: http://example.com/pixel"),
+        (
+            "away",
+            "request to another origin: http://example.com/pixel",
+        ),
         ("away", "request failed: http://example.com/pixel"),
         (
             "neighbour",
-            "request to somebody else: http://localhost:9/pixel",
+            "request to another origin: http://localhost:9/pixel",
         ),
         ("dialog", "dialog: boo"),
     ] {
@@ -129,7 +132,7 @@ async fn whatever_goes_wrong_is_a_complaint() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_is_looked_at_in_every_way() {
+async fn a_page_is_shown_in_every_look() {
     let site = site(&[
         (
             "/page",
@@ -176,7 +179,7 @@ async fn a_page_is_looked_at_in_every_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn frames_are_asked_too_and_visitors_are_apart() {
+async fn frames_can_be_scripted_and_pages_have_separate_cookies() {
     let site = site(&[
         ("/inner", HTML, "<!doctype html><title>Inner</title><h1>Inside</h1><script>document.cookie = 'who=me; path=/'</script>"),
     ])
@@ -234,7 +237,7 @@ fn group(leader: u32) -> Vec<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_left_behind() {
+async fn no_process_or_file_is_left_behind() {
     let browser = Browser::start();
     let page = browser.page().await;
     page.ask("1").await;
@@ -243,7 +246,7 @@ async fn nothing_is_left_behind() {
     let home = browser.home().to_owned();
     assert!(home.exists());
     drop(browser);
-    assert_eq!(page.ask("1 + 1").await, 2, "a page keeps it");
+    assert_eq!(page.ask("1 + 1").await, 2, "the page contains the value");
     drop(page);
     let deadline = Instant::now() + PATIENCE;
     while processes.iter().any(|process| runs(*process)) {

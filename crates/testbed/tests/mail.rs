@@ -12,7 +12,7 @@ use posthaste_testbed::{MailServer, MailSetup, MailStep, MailTls, PATIENCE};
 
 /// Returns the greeting and the server's answer to each of these lines.
 fn said(server: &MailServer, lines: &[&str]) -> Vec<String> {
-    let stream = TcpStream::connect(("127.0.0.1", server.port)).expect("it listens");
+    let stream = TcpStream::connect(("127.0.0.1", server.port)).expect("a listener");
     stream
         .set_read_timeout(Some(PATIENCE))
         .expect("a time limit");
@@ -20,7 +20,9 @@ fn said(server: &MailServer, lines: &[&str]) -> Vec<String> {
     let mut answers = vec![answer(&mut reader)];
     for line in lines {
         let mut stream = reader.get_ref();
-        stream.write_all(line.as_bytes()).expect("it can be said");
+        stream
+            .write_all(line.as_bytes())
+            .expect("the bytes can be written");
         answers.push(answer(&mut reader));
     }
     answers
@@ -30,7 +32,7 @@ fn said(server: &MailServer, lines: &[&str]) -> Vec<String> {
 fn answer(reader: &mut BufReader<TcpStream>) -> String {
     loop {
         let mut line = String::new();
-        reader.read_line(&mut line).expect("it answers");
+        reader.read_line(&mut line).expect("an answer");
         if line.as_bytes().get(3) != Some(&b'-') {
             return line;
         }
@@ -50,7 +52,7 @@ fn codes(answers: &[String]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn it_tells_what_arrived() {
+async fn it_records_the_emails_that_arrived() {
     let server = MailSetup::new(MailTls::None).start();
     assert_eq!(
         codes(&said(&server, &LETTER)),
@@ -72,7 +74,7 @@ async fn it_tells_what_arrived() {
 }
 
 #[tokio::test]
-async fn it_refuses_where_it_is_told_to() {
+async fn it_refuses_at_the_configured_step() {
     let server = MailSetup::new(MailTls::None).start();
     server.refuse(MailStep::Recipient, "550 nobody");
     let answers = said(&server, &LETTER[..3]);
@@ -80,14 +82,14 @@ async fn it_refuses_where_it_is_told_to() {
     server.reached(MailStep::Recipient, 1).await;
     server.refuse(MailStep::Message, "452 full");
     assert_eq!(codes(&said(&server, &LETTER)).last(), Some(&"452"));
-    assert!(server.letters().is_empty());
+    assert!(server.emails().is_empty());
     server.behave();
     said(&server, &LETTER);
     server.arrivals(1).await;
 }
 
 #[test]
-fn it_wants_tls_and_a_password_where_it_is_told_to() {
+fn it_requires_tls_and_a_password_if_configured() {
     let server = MailSetup::new(MailTls::StartTls).start();
     assert_eq!(codes(&said(&server, &LETTER[..2])), ["220", "250", "530"]);
     let server = MailSetup::new(MailTls::None)

@@ -11,13 +11,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use posthaste_testbed::{
-    Answer, Api, Database, Direction, Node, PATIENCE, PrivatePostgres, Receiver, Stop, Wire, judge,
+    Answer, Api, Database, Direction, Node, PATIENCE, PrivatePostgres, Receiver, Stop, Wire, checks,
 };
 
 /// Starts a server that sends back everything that it receives.
 fn echo() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("it is bound");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("a bound address");
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             std::thread::spawn(move || {
@@ -30,110 +30,116 @@ fn echo() -> SocketAddr {
     address
 }
 
-fn connect(wire: &Wire) -> TcpStream {
-    let stream = TcpStream::connect(wire.address()).expect("the wire listens");
+fn connect(proxy: &Wire) -> TcpStream {
+    let stream = TcpStream::connect(proxy.address()).expect("the proxy listens");
     stream
         .set_read_timeout(Some(PATIENCE))
         .expect("a time limit");
     stream
 }
 
-fn say(stream: &mut TcpStream, words: &[u8]) -> Vec<u8> {
-    stream.write_all(words).expect("it can be said");
-    let mut heard = vec![0; words.len()];
-    stream.read_exact(&mut heard).expect("it comes back");
-    heard
+fn echoed(stream: &mut TcpStream, words: &[u8]) -> Vec<u8> {
+    stream.write_all(words).expect("the bytes can be written");
+    let mut received = vec![0; words.len()];
+    stream
+        .read_exact(&mut received)
+        .expect("the bytes come back");
+    received
 }
 
 /// Reads until the connection ends or is reset.
 fn rest(stream: &mut TcpStream) -> Vec<u8> {
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     let mut piece = [0; 1_024];
     loop {
         match stream.read(&mut piece) {
-            Ok(0) => return heard,
-            Ok(read) => heard.extend(&piece[..read]),
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => return heard,
-            Err(error) => panic!("it stays open: {error}"),
+            Ok(0) => return received,
+            Ok(read) => received.extend(&piece[..read]),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return received,
+            Err(error) => panic!("the connection was not closed: {error}"),
         }
     }
 }
 
 #[test]
-fn a_wire_passes_everything_until_it_is_cut() {
-    let wire = Wire::to(echo());
-    let mut one = connect(&wire);
-    let mut other = connect(&wire);
-    assert_eq!(say(&mut one, b"hello"), b"hello");
-    assert_eq!(say(&mut other, b"hello"), b"hello");
+fn a_proxy_forwards_everything_until_it_is_cut() {
+    let proxy = Wire::to(echo());
+    let mut one = connect(&proxy);
+    let mut other = connect(&proxy);
+    assert_eq!(echoed(&mut one, b"hello"), b"hello");
+    assert_eq!(echoed(&mut other, b"hello"), b"hello");
     assert_eq!(
-        (wire.connections(), wire.passed(Direction::ToDatabase)),
+        (proxy.connections(), proxy.passed(Direction::ToDatabase)),
         (2, 10)
     );
-    wire.cut();
+    proxy.cut();
     assert_eq!(rest(&mut one), b"");
     assert_eq!(rest(&mut other), b"");
-    assert_eq!(say(&mut connect(&wire), b"again"), b"again");
+    assert_eq!(echoed(&mut connect(&proxy), b"again"), b"again");
 }
 
 #[tokio::test]
-async fn a_wire_is_cut_at_the_very_byte() {
+async fn a_proxy_is_cut_at_the_exact_byte() {
     for bytes in [0, 1, 7] {
-        let wire = Wire::to(echo());
-        let mut one = connect(&wire);
-        assert_eq!(say(&mut one, b"hello"), b"hello");
-        wire.cut_after(Direction::FromDatabase, bytes);
-        one.write_all(b"0123456789").expect("it can be said");
+        let proxy = Wire::to(echo());
+        let mut one = connect(&proxy);
+        assert_eq!(echoed(&mut one, b"hello"), b"hello");
+        proxy.cut_after(Direction::FromDatabase, bytes);
+        one.write_all(b"0123456789")
+            .expect("the bytes can be written");
         assert_eq!(rest(&mut one), b"0123456789"[..bytes]);
-        wire.until_cut().await;
+        proxy.until_cut().await;
 
-        let mut one = connect(&wire);
-        assert_eq!(say(&mut one, b"hello"), b"hello");
-        let before = wire.passed(Direction::ToDatabase);
-        wire.cut_after(Direction::ToDatabase, bytes);
-        one.write_all(b"0123456789").expect("it can be said");
-        wire.until_cut().await;
+        let mut one = connect(&proxy);
+        assert_eq!(echoed(&mut one, b"hello"), b"hello");
+        let before = proxy.passed(Direction::ToDatabase);
+        proxy.cut_after(Direction::ToDatabase, bytes);
+        one.write_all(b"0123456789")
+            .expect("the bytes can be written");
+        proxy.until_cut().await;
         rest(&mut one);
-        assert_eq!(wire.passed(Direction::ToDatabase) - before, bytes as u64);
+        assert_eq!(proxy.passed(Direction::ToDatabase) - before, bytes as u64);
     }
 }
 
 #[test]
-fn a_wire_that_is_held_passes_nothing_and_later_everything() {
-    let wire = Wire::to(echo());
-    let mut stream = connect(&wire);
-    assert_eq!(say(&mut stream, b"hello"), b"hello");
-    let passed = wire.passed(Direction::ToDatabase);
-    wire.hold();
-    stream.write_all(b"lost?").expect("it can be said");
+fn a_held_proxy_forwards_nothing_and_later_everything() {
+    let proxy = Wire::to(echo());
+    let mut stream = connect(&proxy);
+    assert_eq!(echoed(&mut stream, b"hello"), b"hello");
+    let passed = proxy.passed(Direction::ToDatabase);
+    proxy.hold();
+    stream
+        .write_all(b"lost?")
+        .expect("the bytes can be written");
     let soon = Some(Duration::from_millis(50));
     stream.set_read_timeout(soon).expect("a time limit");
-    let heard = stream.read(&mut [0; 5]).expect_err("nothing is heard");
-    assert_eq!(heard.kind(), ErrorKind::WouldBlock);
-    assert_eq!(wire.passed(Direction::ToDatabase), passed);
-    wire.release();
+    let received = stream.read(&mut [0; 5]).expect_err("no bytes arrive");
+    assert_eq!(received.kind(), ErrorKind::WouldBlock);
+    assert_eq!(proxy.passed(Direction::ToDatabase), passed);
+    proxy.release();
     stream
         .set_read_timeout(Some(PATIENCE))
         .expect("a time limit");
-    let mut heard = [0; 5];
-    stream.read_exact(&mut heard).expect("it was kept");
-    assert_eq!(&heard, b"lost?");
+    let mut received = [0; 5];
+    stream.read_exact(&mut received).expect("the held bytes");
+    assert_eq!(&received, b"lost?");
 }
 
 #[test]
-fn a_wire_that_refuses_closes_only_what_is_new() {
-    let wire = Wire::to(echo());
-    let mut old = connect(&wire);
-    assert_eq!(say(&mut old, b"hello"), b"hello");
-    wire.refuse();
-    assert_eq!(rest(&mut connect(&wire)), b"");
-    assert_eq!(say(&mut old, b"still"), b"still");
-    wire.admit();
-    assert_eq!(say(&mut connect(&wire), b"hello"), b"hello");
+fn a_refusing_proxy_closes_only_new_connections() {
+    let proxy = Wire::to(echo());
+    let mut old = connect(&proxy);
+    assert_eq!(echoed(&mut old, b"hello"), b"hello");
+    proxy.refuse();
+    assert_eq!(rest(&mut connect(&proxy)), b"");
+    assert_eq!(echoed(&mut old, b"still"), b"still");
+    proxy.admit();
+    assert_eq!(echoed(&mut connect(&proxy), b"hello"), b"hello");
 }
 
 #[test]
-fn a_database_is_there_for_one_test() {
+fn a_database_exists_for_one_test() {
     let database = Database::with_schema();
     database.query("CREATE TABLE words (word text)");
     database.query("INSERT INTO words VALUES ('hello'), (NULL)");
@@ -155,16 +161,16 @@ fn name(database: &Database) -> String {
 }
 
 #[test]
-fn a_database_is_reached_through_a_wire() {
+fn a_database_is_reached_through_a_proxy() {
     let database = Database::with_schema();
-    let wire = Wire::to(database.address());
-    let through = database.url_via_proxy(&wire);
-    assert!(through.contains(&wire.address().to_string()), "{through}");
+    let proxy = Wire::to(database.address());
+    let through = database.url_via_proxy(&proxy);
+    assert!(through.contains(&proxy.address().to_string()), "{through}");
     assert!(through.ends_with(&name(&database)), "{through}");
 }
 
 #[test]
-fn a_server_of_ones_own_keeps_what_was_committed_however_it_ends() {
+fn a_private_server_keeps_committed_data_after_a_stop_or_kill() {
     let server = PrivatePostgres::start(&[("fsync", "on"), ("application_name", "it's me")]);
     let database = Database::on(&server);
     assert_eq!(database.query("SHOW fsync"), [[Some("on".to_owned())]]);
@@ -198,7 +204,7 @@ fn has_ended(pid: u32) -> bool {
 }
 
 #[tokio::test]
-async fn a_receiver_notes_who_came_when_and_for_how_long() {
+async fn a_receiver_records_path_time_and_duration() {
     let receiver = Receiver::start(|arrival| match arrival.path.as_str() {
         "/slow" => Answer::status(503).after(Duration::from_millis(50)),
         "/never" => Answer::hang(),
@@ -213,11 +219,11 @@ async fn a_receiver_notes_who_came_when_and_for_how_long() {
     let never = tokio::spawn(async move { Api::new(&address, "nobody").get("/never").await });
     receiver.arrivals(3).await;
     let slow = receiver.ledger_of("slow");
-    let stayed = slow[0].left_at.expect("it was answered") - slow[0].at;
+    let stayed = slow[0].left_at.expect("an answered request") - slow[0].at;
     assert!(stayed >= Duration::from_millis(50), "{stayed:?}");
     assert!(slow[0].at > before);
     assert_eq!(receiver.ledger_of("never")[0].left_at, None);
-    assert_eq!(judge::max_concurrent(&receiver.ledger()), 1);
+    assert_eq!(checks::max_concurrent(&receiver.ledger()), 1);
     // A client that disconnects ends its request.
     never.abort();
     let deadline = Instant::now() + PATIENCE;
@@ -228,7 +234,7 @@ async fn a_receiver_notes_who_came_when_and_for_how_long() {
 }
 
 #[test]
-fn a_node_is_heard_frozen_woken_and_stopped() {
+fn a_node_is_started_frozen_woken_and_stopped() {
     let mut program = Command::new("sh");
     program.args([
         "-c",
@@ -237,7 +243,8 @@ fn a_node_is_heard_frozen_woken_and_stopped() {
     let mut node = Node::spawn(program);
     assert_eq!(node.address, "127.0.0.1:1");
     let state = || {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", node.pid())).expect("it runs");
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", node.pid()))
+            .expect("the program runs");
         stat.rsplit_once(") ").expect("a name").1.chars().next()
     };
     node.freeze();
@@ -257,7 +264,7 @@ fn until(wanted: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn a_receiver_knows_which_node_sent_something() {
+async fn a_receiver_knows_which_node_sent_a_request() {
     let receiver = Receiver::healthy().await;
     let address = receiver.address;
     let script = format!(

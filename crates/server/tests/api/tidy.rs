@@ -116,7 +116,10 @@ fn comments_start_with_the_thing_and_name_the_actor() {
     let root = workspace();
     let mut found = Vec::new();
     for (path, text) in sources_below("crates") {
-        let path = path.strip_prefix(&root).expect("it lies below").to_owned();
+        let path = path
+            .strip_prefix(&root)
+            .expect("a path below the workspace")
+            .to_owned();
         if UNCHECKED_COMMENTS
             .iter()
             .any(|(unchecked, _)| path.starts_with(unchecked))
@@ -232,7 +235,10 @@ fn only_egress_opens_outbound_connections() {
     let root = workspace();
     let mut found = Vec::new();
     for (path, text) in sources_below("crates") {
-        let path = path.strip_prefix(&root).expect("it lies below").to_owned();
+        let path = path
+            .strip_prefix(&root)
+            .expect("a path below the workspace")
+            .to_owned();
         if is_test(&path) {
             continue;
         }

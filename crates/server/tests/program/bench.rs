@@ -15,7 +15,7 @@ fn bench(arguments: &str) -> Output {
         .args(arguments.split_whitespace())
         .env_remove("COLUMNS")
         .output()
-        .expect("it runs")
+        .expect("the program runs")
 }
 
 fn document(output: Output) -> Value {
@@ -117,7 +117,7 @@ fn an_existing_store_is_not_overwritten() {
     std::fs::write(&file, "mine").expect("a file");
     let told = complaint(bench(&format!("--store sqlite:{}", file.display())), 2);
     assert!(told.contains("name a new file"), "{told}");
-    assert_eq!(std::fs::read(&file).expect("still there"), b"mine");
+    assert_eq!(std::fs::read(&file).expect("the file exists"), b"mine");
 }
 
 #[test]

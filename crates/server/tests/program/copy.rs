@@ -36,7 +36,8 @@ impl HandOver for IgnoreHandOver {
 async fn filled(directory: &Path, events: usize) -> PathBuf {
     let path = directory.join("posthaste.db");
     let settings = StoreSettings::new(Dice::seeded(1));
-    let store = SqliteStore::open(&path, settings, Arc::new(IgnoreHandOver)).expect("it opens");
+    let store =
+        SqliteStore::open(&path, settings, Arc::new(IgnoreHandOver)).expect("the store opens");
     let now = Timestamp(1_700_000_000_000);
     let tenant = Tenant {
         id: "acme".parse().expect("an id"),
@@ -47,7 +48,10 @@ async fn filled(directory: &Path, events: usize) -> PathBuf {
         created_at: now,
         revision: 0,
     };
-    store.create_tenant(now, tenant).await.expect("it is made");
+    store
+        .create_tenant(now, tenant)
+        .await
+        .expect("the tenant is created");
     let event = |number: usize| NewEvent {
         tenant: "acme".parse().expect("an id"),
         content: Arc::new(Content {
@@ -64,9 +68,12 @@ async fn filled(directory: &Path, events: usize) -> PathBuf {
     };
     for piece in (0..events).collect::<Vec<_>>().chunks(1_000) {
         let piece = piece.iter().map(|number| event(*number)).collect();
-        store.accept(now, piece).await.expect("they are accepted");
+        store
+            .accept(now, piece)
+            .await
+            .expect("the events are accepted");
     }
-    store.close().await.expect("it closes");
+    store.close().await.expect("the store closes");
     path
 }
 
@@ -96,23 +103,31 @@ async fn a_killed_copy_continues_and_counts_the_same() {
             .stderr(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
-            .expect("it starts");
-        let lines = BufReader::new(killed.stderr.take().expect("it is piped")).lines();
+            .expect("the program starts");
+        let lines = BufReader::new(killed.stderr.take().expect("a piped stream")).lines();
         let mut lines = lines.map_while(Result::ok);
         let reached = lines.find(|line| line.contains(wanted));
-        killed.kill().expect("it runs");
-        killed.wait().expect("it ends");
-        assert!(reached.is_some(), "it never said {wanted}");
+        killed.kill().expect("the program runs");
+        killed.wait().expect("the process ends");
+        assert!(reached.is_some(), "never received {wanted}");
         let copied = database.number("SELECT count(*) FROM events");
         assert!(copied > 0 && copied < EVENTS as i64, "{copied}");
     }
     // The database session of a killed process may end a moment later.
-    let mut finished = said(&copy(&from, &database.url(), &[]).output().expect("it runs"));
+    let mut finished = said(
+        &copy(&from, &database.url(), &[])
+            .output()
+            .expect("the program runs"),
+    );
     for _ in 0..100 {
         if finished.0 == Some(0) || !finished.2.contains("in use") {
             break;
         }
-        finished = said(&copy(&from, &database.url(), &[]).output().expect("it runs"));
+        finished = said(
+            &copy(&from, &database.url(), &[])
+                .output()
+                .expect("the program runs"),
+        );
     }
     let (code, table, remarks) = finished;
     assert_eq!(code, Some(0), "{remarks}");
@@ -131,7 +146,7 @@ async fn a_killed_copy_continues_and_counts_the_same() {
 
     database.query("DELETE FROM events WHERE id = (SELECT min(id::text)::uuid FROM events)");
     let verify = copy(&from, &database.url(), &["--verify", "--json"]);
-    let (code, document, complaint) = said(&{ verify }.output().expect("it runs"));
+    let (code, document, complaint) = said(&{ verify }.output().expect("the program runs"));
     assert_eq!(code, Some(1), "{complaint}");
     let document: serde_json::Value = serde_json::from_str(&document).expect("JSON");
     assert_eq!(document["agrees"], false);
@@ -145,7 +160,7 @@ async fn the_master_key_is_stored_for_all_nodes_and_wrong_usage_is_reported() {
     let key = directory.path().join("posthaste.db.key");
     let missing = copy(&from, &database.url(), &["--place-key", "nowhere.key"])
         .output()
-        .expect("it runs");
+        .expect("the program runs");
     let (code, _, complaint) = said(&missing);
     assert_eq!(code, Some(1), "{complaint}");
     // A key in the server's format, readable only by its owner.
@@ -153,11 +168,11 @@ async fn the_master_key_is_stored_for_all_nodes_and_wrong_usage_is_reported() {
     std::fs::write(&key, line).expect("a key");
     use std::os::unix::fs::PermissionsExt;
     let private = std::fs::Permissions::from_mode(0o600);
-    std::fs::set_permissions(&key, private).expect("it is ours");
+    std::fs::set_permissions(&key, private).expect("the own process may do it");
     let key = key.to_str().expect("UTF-8");
     let placed = copy(&from, &database.url(), &["--place-key", key])
         .output()
-        .expect("it runs");
+        .expect("the program runs");
     let (code, told, complaint) = said(&placed);
     assert_eq!(code, Some(0), "{complaint}");
     assert!(told.contains("are in the database now"), "{told}");
@@ -168,6 +183,6 @@ async fn the_master_key_is_stored_for_all_nodes_and_wrong_usage_is_reported() {
 
     let elsewhere = copy(&from, "sqlite:other.db", &[])
         .output()
-        .expect("it runs");
+        .expect("the program runs");
     assert_eq!(said(&elsewhere).0, Some(2));
 }

@@ -117,6 +117,6 @@ fn the_demo_uses_another_port_if_one_is_in_use() {
     assert!(demo.child.wait().unwrap().success(), "{text}");
     assert!(text.contains(&format!("{address} is taken")), "{text}");
     assert!(text.contains("POSTHASTE_KEY=ph_"), "{text}");
-    assert!(!text.contains('\u{1b}'), "no styles where nobody sees them");
+    assert!(!text.contains('\u{1b}'), "no colours outside a terminal");
     assert_eq!(entries(home.path()), 0, "something was left behind");
 }

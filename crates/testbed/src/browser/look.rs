@@ -100,7 +100,7 @@ impl Page {
         let shot = json!({"format": "png", "optimizeForSpeed": false});
         let shot = self.call("Page.captureScreenshot", shot).await;
         let bytes = BASE64_STANDARD.decode(text(&shot["data"]));
-        bytes.expect("the browser writes base64")
+        bytes.expect("base64 from the browser")
     }
 
     /// Runs all rules of axe-core on the page, and returns the violations.
@@ -158,7 +158,7 @@ impl Page {
 /// Returns the width and height of a PNG, in pixels.
 pub fn png_size(png: &[u8]) -> (u32, u32) {
     let head = png.get(..24).expect("the head of a PNG");
-    assert_eq!(&head[..8], b"\x89PNG\r\n\x1a\n", "it is no PNG");
+    assert_eq!(&head[..8], b"\x89PNG\r\n\x1a\n", "not a PNG");
     let number = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().expect("four bytes"));
     (number(16), number(20))
 }

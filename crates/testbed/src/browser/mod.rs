@@ -10,19 +10,19 @@
 //! - **No outside traffic.** The browser resolves no host names but those of this machine.
 //! - **Full cleanup.** All its processes and files end with the test, also if the test fails or is killed.
 
-mod diary;
+mod locator;
 mod look;
 mod page;
+mod page_log;
 mod pipe;
-mod spot;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use diary::Document;
+pub use locator::Locator;
 pub use look::{Look, Violation, png_size};
 pub use page::Page;
-pub use spot::Locator;
+pub use page_log::Document;
 
 use pipe::Pipe;
 

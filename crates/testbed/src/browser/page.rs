@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use url::Url;
 
-use super::diary::{Document, PageLog};
+use super::locator::Locator;
+use super::page_log::{Document, PageLog};
 use super::pipe::Pipe;
-use super::spot::Locator;
 use crate::PATIENCE;
 
 /// Interval between checks while a test waits for a condition.
@@ -20,7 +20,7 @@ pub struct Page {
     pub(super) pipe: Arc<Pipe>,
     pub(super) session: String,
     pub(super) frame: String,
-    pub(super) diary: Arc<PageLog>,
+    pub(super) log: Arc<PageLog>,
     /// Browser context that holds the cookies.
     context: String,
     /// True if dropping this page closes the context. Pages from [`Page::another`] share it and do not.
@@ -58,13 +58,13 @@ impl Page {
             .call(Some(&session), "Page.getFrameTree", json!({}))
             .await;
         let frame = text(&tree["frameTree"]["frame"]["id"]);
-        let diary = Arc::new(PageLog::of(&frame));
-        pipe.keep(&session, diary.clone());
+        let log = Arc::new(PageLog::of(&frame));
+        pipe.keep(&session, log.clone());
         let page = Page {
             pipe,
             session,
             frame,
-            diary,
+            log,
             context,
             owns_context,
             target,
@@ -89,45 +89,45 @@ impl Page {
     /// Opens a URL, waits until it has loaded, and returns the response.
     pub async fn open(&self, url: &str) -> Document {
         let parsed: Url = url.parse().expect("a URL");
-        self.diary.allow(&parsed);
-        let loads = self.diary.loads();
+        self.log.allow(&parsed);
+        let loads = self.log.loads();
         let went = self.call("Page.navigate", json!({"url": url})).await;
         assert!(
             went.get("errorText").is_none(),
             "{url}: {}",
             went["errorText"]
         );
-        self.diary.loaded_after(loads).await;
-        self.diary.document().expect("a document was asked for")
+        self.log.loaded_after(loads).await;
+        self.log.document().expect("a requested document")
     }
 
     /// Allows requests to the origin of this URL without a complaint.
     pub fn allow(&self, url: &str) {
-        self.diary.allow(&url.parse().expect("a URL"));
+        self.log.allow(&url.parse().expect("a URL"));
     }
 
     /// Reloads the page and returns the response.
     pub async fn reload(&self) -> Document {
-        let loads = self.diary.loads();
+        let loads = self.log.loads();
         self.call("Page.reload", json!({})).await;
-        self.diary.loaded_after(loads).await;
-        self.diary.document().expect("a document was asked for")
+        self.log.loaded_after(loads).await;
+        self.log.document().expect("a requested document")
     }
 
     /// Clicks on an element that leads to another page, waits until that has loaded, and returns the response.
-    pub async fn follow(&self, spot: impl Into<Locator>) -> Document {
-        let loads = self.diary.loads();
-        self.click(spot).await;
-        self.diary.loaded_after(loads).await;
-        self.diary.document().expect("a document was asked for")
+    pub async fn follow(&self, locator: impl Into<Locator>) -> Document {
+        let loads = self.log.loads();
+        self.click(locator).await;
+        self.log.loaded_after(loads).await;
+        self.log.document().expect("a requested document")
     }
 
     /// Presses a key that leads to another page, waits until that has loaded, and returns the response.
     pub async fn press_and_load(&self, key: &str) -> Document {
-        let loads = self.diary.loads();
+        let loads = self.log.loads();
         self.press(key).await;
-        self.diary.loaded_after(loads).await;
-        self.diary.document().expect("a document was asked for")
+        self.log.loaded_after(loads).await;
+        self.log.document().expect("a requested document")
     }
 
     /// Returns the value of a script, or its error.
@@ -172,7 +172,7 @@ impl Page {
     pub async fn eval_in_frame(&self, script: &str) -> Option<Value> {
         let tree = self.call("Page.getFrameTree", json!({})).await;
         let frame = &tree["frameTree"]["childFrames"][0]["frame"];
-        let context = self.diary.context(frame["id"].as_str()?)?;
+        let context = self.log.context(frame["id"].as_str()?)?;
         self.eval_in_context(script, Some(context)).await.ok()
     }
 
@@ -203,7 +203,7 @@ impl Page {
                     "never so: {script}\nThe page at {} says:\n{}\nComplaints: {:?}",
                     self.url().await,
                     shown.as_str().unwrap_or_default(),
-                    self.diary.complaints()
+                    self.log.complaints()
                 );
             }
             sleep(LOOK_EVERY).await;
@@ -211,30 +211,30 @@ impl Page {
     }
 
     /// Waits until this element is visible.
-    pub async fn wait_for(&self, spot: impl Into<Locator>) {
-        let spot = spot.into();
-        let script = format!("!!({}) /* {} */", spot.script(), spot.named());
+    pub async fn wait_for(&self, locator: impl Into<Locator>) {
+        let locator = locator.into();
+        let script = format!("!!({}) /* {} */", locator.script(), locator.named());
         self.until(&script).await;
     }
 
     /// Returns true if this element is visible.
-    pub async fn has(&self, spot: impl Into<Locator>) -> bool {
-        let script = format!("!!({})", spot.into().script());
+    pub async fn has(&self, locator: impl Into<Locator>) -> bool {
+        let script = format!("!!({})", locator.into().script());
         self.ask(&script).await == true
     }
 
     /// Waits for this element and returns its displayed text.
-    pub async fn text(&self, spot: impl Into<Locator>) -> String {
-        let spot = spot.into();
-        self.wait_for(&spot).await;
-        text(&self.ask(&format!("({}).innerText", spot.script())).await)
+    pub async fn text(&self, locator: impl Into<Locator>) -> String {
+        let locator = locator.into();
+        self.wait_for(&locator).await;
+        text(&self.ask(&format!("({}).innerText", locator.script())).await)
     }
 
     /// Waits for this element and returns one of its attributes.
-    pub async fn attribute(&self, spot: impl Into<Locator>, name: &str) -> Option<String> {
-        let spot = spot.into();
-        self.wait_for(&spot).await;
-        let script = format!("({}).getAttribute({})", spot.script(), json!(name));
+    pub async fn attribute(&self, locator: impl Into<Locator>, name: &str) -> Option<String> {
+        let locator = locator.into();
+        self.wait_for(&locator).await;
+        let script = format!("({}).getAttribute({})", locator.script(), json!(name));
         self.ask(&script).await.as_str().map(str::to_owned)
     }
 
@@ -244,8 +244,8 @@ impl Page {
     }
 
     /// Clicks on this element as soon as a user could: it is visible, enabled and not covered.
-    pub async fn click(&self, spot: impl Into<Locator>) {
-        let spot = spot.into();
+    pub async fn click(&self, locator: impl Into<Locator>) {
+        let locator = locator.into();
         let script = format!(
             "(() => {{
                 const found = {};
@@ -257,8 +257,8 @@ impl Page {
                 const hit = document.elementFromPoint(x, y);
                 return hit && (found.contains(hit) || hit.contains(found)) ? [x, y] : null;
             }})() /* {} */",
-            spot.script(),
-            spot.named()
+            locator.script(),
+            locator.named()
         );
         let place = self.until(&script).await;
         for kind in ["mouseMoved", "mousePressed", "mouseReleased"] {
@@ -271,12 +271,12 @@ impl Page {
     }
 
     /// Replaces the text of a field.
-    pub async fn fill(&self, spot: impl Into<Locator>, words: &str) {
-        let spot = spot.into();
-        self.wait_for(&spot).await;
+    pub async fn fill(&self, locator: impl Into<Locator>, words: &str) {
+        let locator = locator.into();
+        self.wait_for(&locator).await;
         let select = format!(
             "(() => {{ const field = {}; field.focus(); field.select(); }})()",
-            spot.script()
+            locator.script()
         );
         self.ask(&select).await;
         if words.is_empty() {
@@ -287,21 +287,21 @@ impl Page {
     }
 
     /// Chooses the option of a select list that has this value.
-    pub async fn choose(&self, spot: impl Into<Locator>, value: &str) {
-        let spot = spot.into();
-        self.wait_for(&spot).await;
+    pub async fn choose(&self, locator: impl Into<Locator>, value: &str) {
+        let locator = locator.into();
+        self.wait_for(&locator).await;
         let choose = format!(
             "(() => {{ const list = {}; list.value = {}; \
              for (const name of ['input', 'change']) list.dispatchEvent(new Event(name, {{bubbles: true}})); \
              return list.value; }})()",
-            spot.script(),
+            locator.script(),
             json!(value)
         );
         assert_eq!(
             self.ask(&choose).await,
             value,
             "{} has no such choice",
-            spot.named()
+            locator.named()
         );
     }
 
@@ -336,7 +336,7 @@ impl Page {
 
     /// Returns the complaints since the last call.
     pub fn complaints(&self) -> Vec<String> {
-        self.diary.complaints()
+        self.log.complaints()
     }
 }
 

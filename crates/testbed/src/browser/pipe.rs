@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::diary::PageLog;
+use super::page_log::PageLog;
 use crate::PATIENCE;
 
 /// Shell command: the standard descriptors become 3 and 4, and other output of the browser goes to stderr.
@@ -101,9 +101,9 @@ impl Pipe {
             waiting: Mutex::new(Some(Waiting::new())),
             diaries: Mutex::default(),
         });
-        let stdin = child.stdin.take().expect("it is piped");
-        let stdout = child.stdout.take().expect("it is piped");
-        let stderr = child.stderr.take().expect("it is piped");
+        let stdin = child.stdin.take().expect("a piped stream");
+        let stdout = child.stdout.take().expect("a piped stream");
+        let stderr = child.stderr.take().expect("a piped stream");
         thread::spawn(move || tell(told, stdin));
         let hears = shared.clone();
         thread::spawn(move || hears.hear(stdout));
@@ -143,7 +143,7 @@ impl Pipe {
         match timeout(PATIENCE, answered).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => panic!("the browser ended at {method}"),
-            Err(_) => panic!("the browser does not answer to {method}"),
+            Err(_) => panic!("the browser did not answer {method}"),
         }
     }
 
@@ -164,10 +164,10 @@ impl Pipe {
         self.shared.order(id, None, method, parameters);
     }
 
-    /// Records the events of this page in the diary from now on.
-    pub(super) fn keep(&self, session: &str, diary: Arc<PageLog>) {
+    /// Records the events of this page in the log from now on.
+    pub(super) fn keep(&self, session: &str, log: Arc<PageLog>) {
         let mut diaries = self.shared.diaries.lock().unwrap();
-        diaries.insert(session.to_owned(), diary);
+        diaries.insert(session.to_owned(), log);
     }
 
     /// Stops recording the events of this page.
@@ -205,7 +205,7 @@ impl Shared {
             .is_ok_and(|read| read > 0)
         {
             message.pop();
-            let value = serde_json::from_slice(&message).expect("the browser speaks JSON");
+            let value = serde_json::from_slice(&message).expect("JSON from the browser");
             self.heard(value);
             message.clear();
         }
@@ -231,9 +231,9 @@ impl Shared {
         else {
             return;
         };
-        let diary = self.diaries.lock().unwrap().get(session).cloned();
-        let Some(diary) = diary else { return };
-        diary.note(method, &message["params"]);
+        let log = self.diaries.lock().unwrap().get(session).cloned();
+        let Some(log) = log else { return };
+        log.note(method, &message["params"]);
         if method == "Page.javascriptDialogOpening" {
             // The dialog is recorded as a complaint. It must be closed here, or the page would wait.
             let id = self.next.fetch_add(1, Ordering::Relaxed);

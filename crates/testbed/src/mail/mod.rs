@@ -106,21 +106,21 @@ impl ReceivedEmail {
         value
     }
 
-    fn read(told: &Value) -> ReceivedEmail {
+    fn read(report: &Value) -> ReceivedEmail {
         let text = |value: &Value| value.as_str().expect("a text").to_owned();
         let list = |value: &Value| value.as_array().expect("a list").clone();
         ReceivedEmail {
-            from: text(&told["from"]),
-            to: list(&told["to"]).iter().map(text).collect(),
-            hello: text(&told["hello"]),
-            secure: told["secure"].as_bool().expect("a truth"),
-            user: told["user"].as_str().map(str::to_owned),
-            headers: list(&told["headers"])
+            from: text(&report["from"]),
+            to: list(&report["to"]).iter().map(text).collect(),
+            hello: text(&report["hello"]),
+            secure: report["secure"].as_bool().expect("true or false"),
+            user: report["user"].as_str().map(str::to_owned),
+            headers: list(&report["headers"])
                 .iter()
                 .map(|header| (text(&header[0]), text(&header[1])))
                 .collect(),
-            text: text(&told["text"]),
-            raw: text(&told["raw"]),
+            text: text(&report["text"]),
+            raw: text(&report["raw"]),
         }
     }
 }
@@ -194,10 +194,10 @@ struct MailServerState {
 #[derive(Debug)]
 pub struct MailServer {
     child: Child,
-    orders: Mutex<Option<ChildStdin>>,
-    obeyed: Mutex<mpsc::Receiver<()>>,
-    told: Arc<MailServerState>,
-    news: watch::Sender<u64>,
+    commands: Mutex<Option<ChildStdin>>,
+    confirmed: Mutex<mpsc::Receiver<()>>,
+    state: Arc<MailServerState>,
+    changes: watch::Sender<u64>,
     certificate: Certificate,
     /// Folder with the certificate files.
     _home: TempDir,
@@ -225,7 +225,7 @@ impl MailServer {
             .stdout(Stdio::piped())
             .spawn()
             .expect("Python can be started: run scripts/test, which installs it");
-        let mut orders = child.stdin.take().expect("it is piped");
+        let mut commands = child.stdin.take().expect("a piped stream");
         let security = match setup.tls {
             MailTls::None => "none",
             MailTls::StartTls => "starttls",
@@ -241,27 +241,27 @@ impl MailServer {
             "utf8": setup.utf8,
             "port": port,
         });
-        writeln!(orders, "{first}").expect("it listens");
-        let told = Arc::new(MailServerState::default());
-        let news = watch::Sender::new(0);
-        let (listening, where_to) = mpsc::channel();
-        let (done, obeyed) = mpsc::channel();
-        let said = child.stdout.take().expect("it is piped");
-        hear(said, Arc::clone(&told), news.clone(), listening, done);
+        writeln!(commands, "{first}").expect("the mail server reads its settings");
+        let state = Arc::new(MailServerState::default());
+        let changes = watch::Sender::new(0);
+        let (listening, listening_port) = mpsc::channel();
+        let (done, confirmed) = mpsc::channel();
+        let stdout = child.stdout.take().expect("a piped stream");
+        record_reports(stdout, Arc::clone(&state), changes.clone(), listening, done);
         // Created before the server listens, so that dropping it ends the process in every case.
         let mut server = MailServer {
             child,
-            orders: Mutex::new(Some(orders)),
-            obeyed: Mutex::new(obeyed),
-            told,
-            news,
+            commands: Mutex::new(Some(commands)),
+            confirmed: Mutex::new(confirmed),
+            state,
+            changes,
             certificate,
             _home: home,
             port: 0,
         };
-        server.port = where_to
+        server.port = listening_port
             .recv_timeout(PATIENCE)
-            .expect("the mail server says where it listens; has it aiosmtpd?");
+            .expect("the mail server did not print its port; is aiosmtpd installed?");
         server
     }
 
@@ -270,60 +270,62 @@ impl MailServer {
         self.certificate.authority()
     }
 
-    /// Answers this step with an error from now on, such as `550 5.1.1 nobody of that name`.
+    /// Answers this step with an error from now on, such as `550 5.1.1 no such mailbox`.
     pub fn refuse(&self, step: MailStep, answer: &str) {
-        self.order(&json!({"step": step.name(), "answer": answer}));
+        self.command(&json!({"step": step.name(), "answer": answer}));
     }
 
     /// Never answers this step from now on.
     pub fn hang(&self, step: MailStep) {
-        self.order(&json!({"step": step.name(), "answer": null}));
+        self.command(&json!({"step": step.name(), "answer": null}));
     }
 
     /// Answers every step normally from now on.
     pub fn behave(&self) {
-        self.order(&json!({"step": null, "answer": null}));
+        self.command(&json!({"step": null, "answer": null}));
     }
 
-    fn order(&self, order: &Value) {
-        let mut orders = self.orders.lock().unwrap();
-        let orders = orders.as_mut().expect("it runs");
-        writeln!(orders, "{order}").expect("it listens");
-        let obeyed = self.obeyed.lock().unwrap();
-        obeyed.recv_timeout(PATIENCE).expect("it obeys");
+    fn command(&self, command: &Value) {
+        let mut commands = self.commands.lock().unwrap();
+        let commands = commands.as_mut().expect("a running mail server");
+        writeln!(commands, "{command}").expect("the mail server reads its commands");
+        let confirmed = self.confirmed.lock().unwrap();
+        confirmed
+            .recv_timeout(PATIENCE)
+            .expect("the mail server did not confirm the command");
     }
 
     /// All emails that have arrived.
-    pub fn letters(&self) -> Vec<ReceivedEmail> {
-        self.told.arrived.lock().unwrap().clone()
+    pub fn emails(&self) -> Vec<ReceivedEmail> {
+        self.state.arrived.lock().unwrap().clone()
     }
 
     /// Authentication mechanisms that clients have tried so far.
     pub fn mechanisms(&self) -> Vec<String> {
-        self.told.mechanisms.lock().unwrap().clone()
+        self.state.mechanisms.lock().unwrap().clone()
     }
 
     /// Waits until `wanted` emails have arrived.
     pub async fn arrivals(&self, wanted: usize) -> Vec<ReceivedEmail> {
-        self.until(|letters| letters.len() >= wanted).await
+        self.until(|emails| emails.len() >= wanted).await
     }
 
     /// Waits until the arrived emails are as wanted.
     pub async fn until(&self, wanted: impl Fn(&[ReceivedEmail]) -> bool) -> Vec<ReceivedEmail> {
-        let found = self.wait_for_state(|| Some(self.letters()).filter(|letters| wanted(letters)));
+        let found = self.wait_for_state(|| Some(self.emails()).filter(|emails| wanted(emails)));
         found.await.unwrap_or_else(|| {
             let subjects: Vec<String> = self
-                .letters()
+                .emails()
                 .iter()
-                .map(|letter| letter.header("subject").to_owned())
+                .map(|email| email.header("subject").to_owned())
                 .collect();
-            panic!("only these letters have arrived: {subjects:#?}")
+            panic!("only these emails have arrived: {subjects:#?}")
         })
     }
 
     /// Number of times that clients reached a step at which the server refuses or hangs.
     pub fn times_reached(&self, step: MailStep) -> usize {
-        let reached = self.told.reached.lock().unwrap();
+        let reached = self.state.reached.lock().unwrap();
         reached.iter().filter(|name| *name == step.name()).count()
     }
 
@@ -337,14 +339,14 @@ impl MailServer {
 
     /// Waits until `found` returns a value. `None` if that takes too long.
     async fn wait_for_state<T>(&self, found: impl Fn() -> Option<T>) -> Option<T> {
-        let mut news = self.news.subscribe();
+        let mut changes = self.changes.subscribe();
         let waiting = async {
             loop {
-                news.borrow_and_update();
+                changes.borrow_and_update();
                 if let Some(found) = found() {
                     return found;
                 }
-                news.changed().await.expect("the server lives");
+                changes.changed().await.expect("a running mail server");
             }
         };
         timeout(PATIENCE, waiting).await.ok()
@@ -354,36 +356,36 @@ impl MailServer {
 impl Drop for MailServer {
     fn drop(&mut self) {
         // The process ends when its stdin closes. Killing it is only faster.
-        drop(self.orders.lock().unwrap().take());
+        drop(self.commands.lock().unwrap().take());
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 /// Records everything that the process reports, on a thread that ends with it.
-fn hear(
-    said: ChildStdout,
-    told: Arc<MailServerState>,
-    news: watch::Sender<u64>,
+fn record_reports(
+    stdout: ChildStdout,
+    state: Arc<MailServerState>,
+    changes: watch::Sender<u64>,
     listening: mpsc::Sender<u16>,
     done: mpsc::Sender<()>,
 ) {
     thread::spawn(move || {
-        for line in BufReader::new(said).lines().map_while(Result::ok) {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
             let line: Value = serde_json::from_str(&line).expect("a line of JSON");
             if let Some(port) = line["listening"].as_u64() {
-                let _ = listening.send(u16::try_from(port).expect("a port"));
+                let _ = listening.send(u16::try_from(port).expect("a port number"));
             } else if line["obeyed"].is_boolean() {
                 let _ = done.send(());
             } else if let Some(step) = line["reached"].as_str() {
-                told.reached.lock().unwrap().push(step.to_owned());
+                state.reached.lock().unwrap().push(step.to_owned());
             } else if let Some(mechanism) = line["asked"].as_str() {
-                told.mechanisms.lock().unwrap().push(mechanism.to_owned());
+                state.mechanisms.lock().unwrap().push(mechanism.to_owned());
             } else {
                 let arrived = ReceivedEmail::read(&line["arrived"]);
-                told.arrived.lock().unwrap().push(arrived);
+                state.arrived.lock().unwrap().push(arrived);
             }
-            news.send_modify(|count| *count += 1);
+            changes.send_modify(|count| *count += 1);
         }
     });
 }

@@ -38,14 +38,17 @@ fn every_mail_error_is_reported_without_the_password() {
 #[test]
 fn contradicting_mail_settings_are_reported_at_the_start() {
     let config = Desk::new().file("[mail]\nserver = 'smtps://u@mx.example'\ntls = 'none'\n");
-    let config = config.load().expect("each by itself is right");
-    let error = config.check_mail().expect_err("mistakes").to_string();
+    let config = config.load().expect("settings that are valid one by one");
+    let error = config
+        .check_mail()
+        .expect_err("configuration errors")
+        .to_string();
     for key in ["mail.from: ", "mail.password: ", "mail.tls: "] {
         assert!(error.contains(key), "{error}");
     }
     let alone = Desk::new().file("[mail]\nto = ['ops@example.com']\n");
     let error = alone.load().expect("valid").check_mail();
-    let error = error.expect_err("a mistake").to_string();
+    let error = error.expect_err("a configuration error").to_string();
     assert!(error.contains("mail.server: is needed"), "{error}");
     assert_eq!(posthaste::config::Config::default().check_mail(), Ok(()));
 }

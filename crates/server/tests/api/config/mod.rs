@@ -85,7 +85,7 @@ impl Desk {
 
     /// Returns the reported errors, with the path of the file replaced by `FILE`.
     fn mistakes(&self) -> Vec<String> {
-        let error = self.load().expect_err("mistakes");
+        let error = self.load().expect_err("configuration errors");
         let file = self.file_path().display().to_string();
         let told = error.mistakes().iter();
         told.map(|mistake| {
@@ -280,7 +280,7 @@ fn every_error_is_reported_at_once_with_its_source() {
         assert!(line.contains(remedy), "{line}\nshould say {remedy}");
     }
     assert_eq!(told.len(), expected.len(), "{told:#?}");
-    let error = desk.load().expect_err("mistakes");
+    let error = desk.load().expect_err("configuration errors");
     assert_eq!(error.exit_code(), 2);
     let shown = format!("{error} {error:?}");
     assert!(

@@ -70,7 +70,11 @@ fn plans_cannot_be_set_by_variables_or_flags() {
     let desk = Desk::new().variable("POSTHASTE_PLANS_FREE_ENDPOINTS", "5");
     let config = desk.load().expect("a configuration");
     assert!(config.plans.is_empty());
-    assert_eq!(config.warnings().len(), 1, "and it is told");
+    assert_eq!(
+        config.warnings().len(),
+        1,
+        "the variable causes one warning"
+    );
     let told = Desk::new()
         .flags(["--set", "plans.free.endpoints=5"])
         .mistakes();

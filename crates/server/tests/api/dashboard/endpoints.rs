@@ -287,7 +287,7 @@ async fn an_endpoint_is_paused_resumed_disabled_enabled_and_deleted() {
     assert_eq!(
         server.get(&api).await.ok(200)["status"],
         "enabled",
-        "nothing was done yet"
+        "no action is recorded yet"
     );
     assert_eq!(asked.field("sure"), "yes");
     let done = server
@@ -335,7 +335,9 @@ async fn a_test_event_leads_to_its_delivery() {
     let delivery = link
         .strip_prefix("/dashboard/t/acme/deliveries/")
         .expect("a delivery");
-    let delivery = delivery.strip_suffix("?done=tested").expect("it says so");
+    let delivery = delivery
+        .strip_suffix("?done=tested")
+        .expect("the suffix of a tested endpoint");
     server.until_status(delivery, "succeeded").await;
 }
 
@@ -374,7 +376,7 @@ async fn the_secret_is_shown_and_rotated_on_request_only() {
     let (path, _) = one(&server, json!({"url": "http://127.0.0.1:9999/"})).await;
     let secret = |text: &str| {
         let (_, rest) = text.split_once("whsec_").expect("a secret");
-        rest.split_whitespace().next().expect("it").to_owned()
+        rest.split_whitespace().next().expect("a secret").to_owned()
     };
     let shown = server.submit(&format!("{path}/secret"), &[]).await;
     assert_eq!(shown.headers["cache-control"], "no-store");

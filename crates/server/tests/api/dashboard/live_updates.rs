@@ -42,7 +42,7 @@ async fn a_stopping_server_does_not_wait_for_open_pages() {
     followed.end().await;
     assert!(
         !followed.received.contains("event: ended"),
-        "they may come back"
+        "clients may reconnect"
     );
 }
 
@@ -70,7 +70,7 @@ async fn the_number_of_open_pages_per_tenant_is_limited() {
             break next;
         }
         followed.push(next);
-        assert!(followed.len() <= 20, "as many as it likes");
+        assert!(followed.len() <= 20, "more than 20 followers were accepted");
     };
     assert_eq!(refused.status, 503);
     let admin = server.follow("/dashboard/t/other", Some(ADMIN)).await;
@@ -84,5 +84,5 @@ async fn the_number_of_open_pages_per_tenant_is_limited() {
     };
     tokio::time::timeout(PATIENCE, again)
         .await
-        .expect("there is room");
+        .expect("a released slot");
 }

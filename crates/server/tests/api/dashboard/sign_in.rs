@@ -100,7 +100,7 @@ async fn signing_in_with_a_key_starts_a_session_that_signing_out_ends() {
         .assert_no_text("ph_wrong");
     assert!(
         wrong.html.contains("/dashboard/t/acme"),
-        "where to go is kept"
+        "the requested page is kept"
     );
 
     let right = browser.sign_in(ADMIN, "/dashboard/t/acme").await;

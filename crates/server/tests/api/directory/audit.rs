@@ -41,7 +41,7 @@ async fn write(
         .store
         .begin_audit(at, entry)
         .await
-        .expect("it is kept");
+        .expect("a stored entry");
     id
 }
 

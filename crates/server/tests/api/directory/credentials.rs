@@ -335,7 +335,7 @@ async fn auth_and_a_custom_authorization_header_conflict() {
     assert_eq!(refused.wrong_fields(), ["auth"]);
     let message = refused.json["errors"][0]["message"]
         .as_str()
-        .expect("words");
+        .expect("a message");
     assert!(
         message.contains("AUTHORIZATION") && message.contains("headers"),
         "{message}"
@@ -346,7 +346,7 @@ async fn auth_and_a_custom_authorization_header_conflict() {
     assert_eq!(refused.wrong_fields(), ["headers.AUTHORIZATION"]);
     let message = refused.json["errors"][0]["message"]
         .as_str()
-        .expect("words");
+        .expect("a message");
     assert!(message.contains("\"auth\""), "{message}");
     let swap = json!({"auth": null, "headers": own});
     assert_eq!(server.patch(&path, swap).await.status, 200);

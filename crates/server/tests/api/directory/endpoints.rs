@@ -355,7 +355,7 @@ async fn the_number_of_endpoints_is_limited_by_the_plan() {
     assert_eq!(answer.field("code"), "quota_exceeded");
     assert!(
         !answer.headers.contains_key("retry-after"),
-        "waiting would not help"
+        "no Retry-After, because waiting does not help"
     );
     assert!(answer.field("detail").contains("endpoints"));
     assert_eq!(server.delete(&path).await.status, 204);

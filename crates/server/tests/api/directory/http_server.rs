@@ -18,7 +18,7 @@ struct Served {
 }
 
 async fn start(server: &TestServer, adjust: impl FnOnce(&mut ApiSettings)) -> Served {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
     let (stop, stopped) = oneshot::channel::<()>();
     let router = server.router.clone();
@@ -73,7 +73,11 @@ async fn a_connection_is_reused_and_closed_at_shutdown() {
         assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
     }
     served.stop.send(()).expect("a server");
-    served.task.await.expect("no panic").expect("no error");
+    served
+        .task
+        .await
+        .expect("an unpoisoned lock")
+        .expect("no error");
     assert_eq!(stream.read(&mut [0; 16]).await.expect("an end"), 0);
     assert!(TcpStream::connect(served.address).await.is_err());
 }
@@ -98,7 +102,11 @@ async fn a_request_in_progress_is_answered_at_shutdown() {
         .expect("a server");
     let answer = read_answer(&mut stream).await;
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
-    served.task.await.expect("no panic").expect("no error");
+    served
+        .task
+        .await
+        .expect("an unpoisoned lock")
+        .expect("no error");
 }
 
 #[tokio::test]
@@ -116,7 +124,11 @@ async fn a_request_that_never_ends_is_cut_off_after_the_grace_period() {
     let mut told = [0; 25];
     stream.read_exact(&mut told).await.expect("an answer");
     served.stop.send(()).expect("a server");
-    served.task.await.expect("no panic").expect("no error");
+    served
+        .task
+        .await
+        .expect("an unpoisoned lock")
+        .expect("no error");
 }
 
 #[tokio::test]
@@ -152,7 +164,7 @@ async fn the_number_of_connections_is_limited() {
     let mut second = TcpStream::connect(served.address).await.expect("a queue");
     second.write_all(ASK).await.expect("a queue");
     let waits = tokio::time::timeout(Duration::from_millis(30), second.readable()).await;
-    assert!(waits.is_err(), "the second was taken beside the first");
+    assert!(waits.is_err(), "both attempts were in flight at once");
     drop(first);
     let answer = read_answer(&mut second).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");

@@ -65,7 +65,7 @@ async fn the_number_of_keys_per_tenant_is_limited() {
     assert_eq!(answer.field("code"), "quota_exceeded");
     assert!(
         !answer.headers.contains_key("retry-after"),
-        "waiting would not help"
+        "no Retry-After, because waiting does not help"
     );
     let id = server.get(KEYS).await.ids().remove(0);
     assert_eq!(server.delete(&format!("{KEYS}/{id}")).await.status, 204);

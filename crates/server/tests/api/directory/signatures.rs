@@ -34,7 +34,7 @@ fn private_key() -> String {
 
 fn message(answer: &ApiResponse) -> String {
     let message = answer.json["errors"][0]["message"].as_str();
-    message.expect("words").to_owned()
+    message.expect("a message").to_owned()
 }
 
 #[tokio::test]

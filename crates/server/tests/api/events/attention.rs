@@ -61,7 +61,11 @@ async fn a_failing_endpoint_is_listed_until_it_recovers() {
     server.count_attempt(&bad, false);
     assert_eq!(listed(&server, OWN).await.len(), 1);
     server.pass_ms(3_600_001);
-    assert_eq!(listed(&server, OWN).await, [], "it was long ago");
+    assert_eq!(
+        listed(&server, OWN).await,
+        [],
+        "failures of more than an hour ago do not count"
+    );
 }
 
 /// As after a restart: only the store knows the history of the endpoint.
@@ -88,7 +92,7 @@ async fn after_a_restart_an_endpoint_with_an_open_alert_is_listed() {
     for path in [ALL, OWN] {
         let shown = server.get(path).await.ok(200);
         let [needy] = &shown["data"].as_array().unwrap()[..] else {
-            panic!("only figures say how it did: {shown}");
+            panic!("one endpoint is listed: {shown}");
         };
         assert_eq!(needy["endpoint_id"], json!(bad));
         assert_eq!(needy["reason"], "failing");
@@ -130,7 +134,7 @@ async fn endpoints_are_listed_by_severity() {
         made.push(endpoint(&server).await);
     }
     let [well, paused, failing, tripped, switched_off, gone] = &made[..] else {
-        panic!("six were made");
+        panic!("six endpoints were created");
     };
     server.count_attempt(well, true);
     stand(&server, paused, Standing::Paused, None, None).await;

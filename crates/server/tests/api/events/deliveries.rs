@@ -33,7 +33,7 @@ async fn a_delivery_is_shown_in_progress_and_can_be_retried() {
     assert_eq!(shown["attempts"], json!([]));
     assert_eq!(
         shown["timeline"][0]["number"], 2,
-        "what follows if it fails"
+        "the timeline starts with the next attempt"
     );
     assert_eq!(listed(&server, "status=in_progress").await, [id.as_str()]);
     assert!(
@@ -67,7 +67,7 @@ async fn a_delivery_is_shown_in_progress_and_can_be_retried() {
     let again = act(&server, &id, "retry").await.ok(202);
     assert_eq!(
         again["max_attempts"], 10,
-        "the policy's nine, and the one before"
+        "nine attempts of the policy and the earlier one"
     );
     receiver.arrivals(2).await;
     let shown = server.until_status(&id, "succeeded").await;

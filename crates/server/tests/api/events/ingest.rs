@@ -11,7 +11,7 @@ use crate::fixture::{NOON, TestServer};
 async fn stored(server: &TestServer, answer: &Value) -> Vec<u8> {
     let id: EventId = answer["id"].as_str().unwrap().parse().unwrap();
     let content = server.store.content(id).await.unwrap();
-    content.expect("it is stored").1.payload.to_vec()
+    content.expect("a stored event").1.payload.to_vec()
 }
 
 /// Payloads with whitespace, escapes, numbers too large for a float and duplicate names. All are stored unchanged.

@@ -16,8 +16,8 @@ use super::search::Search;
 
 /// Starts a proxy that gives these answers in turn. It reports each request, and true if it had a password.
 async fn scripted_proxy(answers: Vec<String>) -> (SocketAddr, mpsc::UnboundedReceiver<bool>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("it is bound");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("a bound address");
     let (asked, heard) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         for answer in answers.iter().cycle() {
@@ -71,7 +71,7 @@ pub(crate) async fn live(canaries: &Canaries, setting: Setting, root: &Path) {
         .await
         .expect(202);
     for _ in 0..2 * count {
-        let with_password = heard.recv().await.expect("the proxy lives");
+        let with_password = heard.recv().await.expect("a running proxy");
         assert!(with_password, "the proxy was asked without the password");
     }
     let mut search = Search::default();

@@ -66,7 +66,7 @@ fn a_wrong_setting_is_reported_without_its_value() {
             let output = command
                 .current_dir(folder.path())
                 .output()
-                .expect("it starts");
+                .expect("the program starts");
             assert_eq!(output.status.code(), Some(2), "{key} by {way} was taken");
             let said = [output.stdout, output.stderr].concat();
             search.look(&canaries, &format!("{key} by {way}"), &said, NOTHING);
@@ -87,7 +87,7 @@ fn a_wrong_setting_is_reported_without_its_value() {
         let output = command
             .current_dir(folder.path())
             .output()
-            .expect("it starts");
+            .expect("the program starts");
         assert_eq!(output.status.code(), Some(2), "{text}");
         let said = [output.stdout, output.stderr].concat();
         search.look(&canaries, &text, &said, NOTHING);
@@ -102,7 +102,7 @@ fn a_wrong_setting_is_reported_without_its_value() {
     let output = command
         .current_dir(folder.path())
         .output()
-        .expect("it starts");
+        .expect("the program starts");
     assert_ne!(output.status.code(), Some(0));
     let said = [output.stdout, output.stderr].concat();
     search.look(&canaries, "a key file", &said, NOTHING);

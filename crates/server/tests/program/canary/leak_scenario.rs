@@ -19,8 +19,8 @@ const EVENTS: &str = "/v1/tenants/acme/events";
 
 /// Starts a receiver that reads a little, writes this answer, and closes the connection.
 pub(crate) async fn rude(answer: String) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("it is bound");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("a bound address");
     tokio::spawn(async move {
         while let Ok((mut socket, _)) = listener.accept().await {
             let mut heard = [0; 16 * 1_024];
@@ -95,7 +95,7 @@ impl CanaryFixture {
             endpoint[name] = value.clone();
         }
         let made = self.admin.post(ENDPOINTS, endpoint).await.expect(201);
-        let secret = made["secret"].as_str().expect("shown once");
+        let secret = made["secret"].as_str().expect("a secret in the response");
         if secret.starts_with("whsec_") {
             self.canaries.add_secret("signing secret", secret);
         }
@@ -154,7 +154,7 @@ async fn begin(setting: Setting, root: &std::path::Path) -> CanaryFixture {
     let path = "/v1/tenants/acme/keys";
     for name in ["kept", "revoked"] {
         let made = admin.post(path, json!({"name": name})).await.expect(201);
-        let key = made["key"].as_str().expect("shown once");
+        let key = made["key"].as_str().expect("a secret in the response");
         canaries.add("tenant's key", key.as_bytes());
         let mut tenant = Client::new(&program.address, key);
         assert_eq!(tenant.get("/v1/tenants/acme").await.status, 200);
@@ -206,7 +206,7 @@ async fn succeed(life: &mut CanaryFixture) {
         .await
         .expect(200);
     let fresh = life.admin.post(&rotate, json!({})).await.expect(200);
-    let secret = fresh["secret"].as_str().expect("shown");
+    let secret = fresh["secret"].as_str().expect("a secret");
     life.canaries.add_secret("rotated secret", secret);
     assert_eq!(
         life.admin

@@ -67,8 +67,8 @@ impl Program {
 
     /// Kills the server, as a power cut would.
     pub(crate) fn kill(&mut self) {
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("it ends");
+        self.child.kill().expect("the program runs");
+        self.child.wait().expect("the process ends");
     }
 
     /// Asks the server to stop and waits until it has ended.
@@ -76,7 +76,7 @@ impl Program {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args(["-s", "TERM", &pid]).status();
         assert!(sent.expect("kill can be run").success());
-        assert!(self.child.wait().expect("it ends").success());
+        assert!(self.child.wait().expect("the process ends").success());
     }
 
     /// Starts the server again.
@@ -176,7 +176,7 @@ fn launch(
         }
     }
     let mut child = command.spawn().expect("the program can be started");
-    let output = BufReader::new(child.stdout.take().expect("it is piped"));
+    let output = BufReader::new(child.stdout.take().expect("a piped stream"));
     let mut kept = File::create(words.join(format!("stdout-{number}"))).expect("a file");
     let (first, heard) = mpsc::channel();
     thread::spawn(move || {
@@ -185,7 +185,7 @@ fn launch(
             let _ = first.send(line);
         }
     });
-    let line: String = heard.recv().expect("it says where it listens");
+    let line: String = heard.recv().expect("the program did not print its address");
     let address = line
         .split_whitespace()
         .find_map(|word| word.strip_prefix("http://"))

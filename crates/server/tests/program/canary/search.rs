@@ -52,10 +52,7 @@ impl Search {
     pub(crate) fn words(&mut self, canaries: &Canaries, program: &Program) {
         let words = program.words();
         let logged: usize = words.iter().map(|(_, bytes)| bytes.len()).sum();
-        assert!(
-            logged > 1_000,
-            "the log is empty: there was nothing to look at"
-        );
+        assert!(logged > 1_000, "the log is too short to be searched");
         for (name, bytes) in words {
             self.look(canaries, &name, &bytes, NOTHING);
         }

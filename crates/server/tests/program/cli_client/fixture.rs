@@ -48,7 +48,7 @@ impl Server {
 
     /// Starts a server that writes these answers unchanged.
     pub(crate) fn writing(answers: Vec<String>) -> Server {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address");
         let heard = Arc::new(Mutex::new(Vec::new()));
         let script = Arc::new((answers, Arc::clone(&heard)));
@@ -66,7 +66,7 @@ impl Server {
     }
 
     pub(crate) fn heard(&self) -> Vec<Heard> {
-        self.heard.lock().expect("no panic").clone()
+        self.heard.lock().expect("an unpoisoned lock").clone()
     }
 
     /// Returns the only request that arrived.
@@ -88,12 +88,12 @@ impl Server {
 
     /// Runs the program and returns its output.
     pub(crate) fn answer(&self, line: &str) -> String {
-        answer(self.asked(line).output().expect("it runs"))
+        answer(self.asked(line).output().expect("the program runs"))
     }
 
     /// Runs the program and returns its error message.
     pub(crate) fn complaint(&self, line: &str) -> String {
-        complaint(self.asked(line).output().expect("it runs"), 1)
+        complaint(self.asked(line).output().expect("the program runs"), 1)
     }
 }
 
@@ -121,7 +121,7 @@ fn serve(socket: TcpStream, answers: &[String], heard: &Mutex<Vec<Heard>>) -> Op
         let mut body = vec![0; length.map_or(0, |(_, length)| length.parse().expect("a length"))];
         reader.read_exact(&mut body).ok()?;
         let nth = {
-            let mut heard = heard.lock().expect("no panic");
+            let mut heard = heard.lock().expect("an unpoisoned lock");
             heard.push(Heard {
                 line: lines[0].trim_end_matches(" HTTP/1.1").to_owned(),
                 headers,
@@ -166,9 +166,9 @@ pub(crate) fn fed(mut command: Command, input: &[u8]) -> Output {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("it runs");
+        .expect("the program runs");
     let mut stdin = child.stdin.take().expect("a pipe");
-    stdin.write_all(input).expect("it reads");
+    stdin.write_all(input).expect("the program reads its input");
     drop(stdin);
-    child.wait_with_output().expect("it ends")
+    child.wait_with_output().expect("the process ends")
 }

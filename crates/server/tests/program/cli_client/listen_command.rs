@@ -22,7 +22,7 @@ impl Receiver {
         let mut child = program(&format!("listen --listen 127.0.0.1:0 {line}"))
             .stdout(Stdio::piped())
             .spawn()
-            .expect("it runs");
+            .expect("the program runs");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut ready = String::new();
         lines.read_line(&mut ready).expect("a line");
@@ -46,12 +46,14 @@ impl Receiver {
 
     /// Sends a request as posthaste does, and returns the response.
     fn post(&self, headers: &str, body: &str) -> String {
-        let mut socket = TcpStream::connect(self.address).expect("it listens");
+        let mut socket = TcpStream::connect(self.address).expect("a listener");
         let length = body.len();
         let request = format!(
             "POST /hook HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
         );
-        socket.write_all(request.as_bytes()).expect("it reads");
+        socket
+            .write_all(request.as_bytes())
+            .expect("the program reads its input");
         let mut answer = String::new();
         let _ = socket.read_to_string(&mut answer);
         answer
@@ -64,7 +66,7 @@ impl Receiver {
         assert!(sent.expect("kill runs").success());
         let mut rest = String::new();
         self.lines.read_to_string(&mut rest).expect("text");
-        assert!(self.child.wait().expect("it ends").success());
+        assert!(self.child.wait().expect("the process ends").success());
         rest
     }
 }

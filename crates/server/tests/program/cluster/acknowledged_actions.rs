@@ -31,7 +31,7 @@ struct ClosedPeriod {
 /// Returns the current time by both clocks.
 fn answered() -> (Instant, String) {
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let ms = wall.expect("after 1970").as_millis();
+    let ms = wall.expect("a time after 1970").as_millis();
     let wall = Timestamp(u64::try_from(ms).expect("a time"));
     (Instant::now(), wall.to_string())
 }

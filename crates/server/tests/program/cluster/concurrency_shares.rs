@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use posthaste_testbed::{Answer, Receiver, judge};
+use posthaste_testbed::{Answer, Receiver, checks};
 use serde_json::{Value, json};
 
 use crate::fixture::{LONG_LEASE, TENANT, TestCluster, all_ended};
@@ -47,7 +47,7 @@ async fn shared(most: usize) {
     let ends = all_ended(&mut api, 2 * EACH).await;
     assert_eq!(ends["succeeded"], 2 * EACH, "{ends:?}");
     let ledger = receiver.ledger();
-    judge::check_in_flight(&ledger, most).expect("no more than the tenant may");
+    checks::check_in_flight(&ledger, most).expect("the in-flight limit of the tenant holds");
     let senders: BTreeSet<_> = ledger.iter().map(|arrival| arrival.sender).collect();
     assert_eq!(senders.len(), 2, "both nodes have their turn");
     cluster.assert_no_panics();

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::fixture::{DeliveryLimits, Fault, Load, SHORT_LEASE, TENANT, TestCluster, ended, until};
 
-const BOUNDS: DeliveryLimits = DeliveryLimits {
+const LIMITS: DeliveryLimits = DeliveryLimits {
     max_attempts: 1,
     max_in_flight: 4,
     per_second: 500,
@@ -27,8 +27,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 fn fields() -> Value {
     json!({
-        "max_in_flight": BOUNDS.max_in_flight,
-        "rate_limit": {"per_second": BOUNDS.per_second, "burst": BOUNDS.burst},
+        "max_in_flight": LIMITS.max_in_flight,
+        "rate_limit": {"per_second": LIMITS.per_second, "burst": LIMITS.burst},
     })
 }
 
@@ -51,7 +51,7 @@ async fn try_event(api: &mut Api, key: &str) -> Option<Reply> {
     let reply = api.try_call("POST", &path, Some(body.as_bytes())).await;
     let took = began.elapsed();
     assert!(took < ANSWERED_WITHIN, "answered after {took:?}: {reply:?}");
-    let reply = reply.expect("it answers");
+    let reply = reply.expect("an answer");
     match reply.status {
         200 | 202 => Some(reply),
         status => {
@@ -219,7 +219,7 @@ async fn comes_back_after(loss: Loss) {
         let ends = ended(&mut cluster.api(node), &report).await;
         assert_eq!(ends["succeeded"], report.events.len());
     }
-    let again = BOUNDS.judge(&receiver, &report, &[fault]);
+    let again = LIMITS.assert_hold(&receiver, &report, &[fault]);
     let sends =
         |arrival: &posthaste_testbed::Arrival| arrival.sender == Some(pid) && arrival.at > back_at;
     assert!(receiver.ledger().iter().any(sends), "{loss:?}: it sends");

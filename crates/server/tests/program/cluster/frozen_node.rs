@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::fixture::{DeliveryLimits, Fault, Load, SHORT_LEASE, TENANT, TestCluster, ended, until};
 
-const BOUNDS: DeliveryLimits = DeliveryLimits {
+const LIMITS: DeliveryLimits = DeliveryLimits {
     max_attempts: 1,
     max_in_flight: 4,
     per_second: 500,
@@ -21,13 +21,13 @@ async fn a_node_frozen_past_its_lease_owns_no_shards() {
     let cluster = TestCluster::of(3, SHORT_LEASE).await;
     let receiver = Receiver::start(|_| Answer::status(200).after(Duration::from_millis(30))).await;
     let fields = json!({
-        "max_in_flight": BOUNDS.max_in_flight,
-        "rate_limit": {"per_second": BOUNDS.per_second, "burst": BOUNDS.burst},
+        "max_in_flight": LIMITS.max_in_flight,
+        "rate_limit": {"per_second": LIMITS.per_second, "burst": LIMITS.burst},
     });
     let endpoints = cluster.endpoints(&receiver, &[0, 1, 2], &fields).await;
     let sleeper = 1;
     let pid = cluster.nodes[sleeper].pid();
-    let number = cluster.number(sleeper).expect("it is a member");
+    let number = cluster.number(sleeper).expect("the node is a member");
     let load = Load::start(endpoints.len(), cluster.addresses(&[0, 1, 2]));
     load.more(100).await;
     // Frozen while it sends.
@@ -56,7 +56,7 @@ async fn a_node_frozen_past_its_lease_owns_no_shards() {
         let ends = ended(&mut cluster.api(node), &report).await;
         assert_eq!(ends["succeeded"], report.events.len());
     }
-    BOUNDS.judge(&receiver, &report, &[fault]);
+    LIMITS.assert_hold(&receiver, &report, &[fault]);
     // No result that was recorded before has changed.
     let now_written = attempts_of(&cluster);
     let rewritten: Vec<_> = attempts_written

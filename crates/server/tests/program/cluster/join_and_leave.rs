@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::fixture::{DeliveryLimits, LONG_LEASE, Load, TestCluster, ended};
 
-const BOUNDS: DeliveryLimits = DeliveryLimits {
+const LIMITS: DeliveryLimits = DeliveryLimits {
     max_attempts: 1,
     max_in_flight: 4,
     per_second: 500,
@@ -22,8 +22,8 @@ async fn nodes_join_and_leave_without_duplicates() {
     let mut cluster = TestCluster::of(1, LONG_LEASE).await;
     let receiver = Receiver::start(|_| Answer::status(200).after(Duration::from_millis(20))).await;
     let fields = json!({
-        "max_in_flight": BOUNDS.max_in_flight,
-        "rate_limit": {"per_second": BOUNDS.per_second, "burst": BOUNDS.burst},
+        "max_in_flight": LIMITS.max_in_flight,
+        "rate_limit": {"per_second": LIMITS.per_second, "burst": LIMITS.burst},
     });
     let endpoints = cluster.endpoints(&receiver, &[0], &fields).await;
     let load = Load::start(endpoints.len(), cluster.addresses(&[0]));
@@ -50,7 +50,7 @@ async fn nodes_join_and_leave_without_duplicates() {
     assert_eq!(report.refused, []);
     let ends = ended(&mut cluster.api(1), &report).await;
     assert_eq!(ends["succeeded"], report.events.len());
-    assert_eq!(BOUNDS.judge(&receiver, &report, &[]), 0);
+    assert_eq!(LIMITS.assert_hold(&receiver, &report, &[]), 0);
     assert_eq!(report.unanswered, []);
     // The gap between two owners: no attempt, although events arrived all the time.
     let mut longest = Duration::ZERO;

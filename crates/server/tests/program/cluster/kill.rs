@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::fixture::{DeliveryLimits, Fault, Load, SHORT_LEASE, TestCluster, ended, until};
 
-const BOUNDS: DeliveryLimits = DeliveryLimits {
+const LIMITS: DeliveryLimits = DeliveryLimits {
     max_attempts: 5,
     max_in_flight: 4,
     per_second: 500,
@@ -28,10 +28,10 @@ async fn another_node_takes_over_within_the_lease() {
     };
     let receiver = Receiver::start(answer).await;
     let fields = json!({
-        "max_in_flight": BOUNDS.max_in_flight,
-        "rate_limit": {"per_second": BOUNDS.per_second, "burst": BOUNDS.burst},
+        "max_in_flight": LIMITS.max_in_flight,
+        "rate_limit": {"per_second": LIMITS.per_second, "burst": LIMITS.burst},
         "retry_policy": {"backoff": {"kind": "fixed", "interval": "50ms"},
-                         "max_attempts": BOUNDS.max_attempts},
+                         "max_attempts": LIMITS.max_attempts},
     });
     let endpoints = cluster.endpoints(&receiver, &[0, 1, 2], &fields).await;
     let victim = 1;
@@ -65,7 +65,7 @@ async fn another_node_takes_over_within_the_lease() {
         let ends = ended(&mut cluster.api(node), &report).await;
         assert_eq!(ends["succeeded"], report.events.len());
     }
-    BOUNDS.judge(&receiver, &report, &[fault]);
+    LIMITS.assert_hold(&receiver, &report, &[fault]);
     cluster.assert_no_panics();
 }
 
@@ -75,8 +75,8 @@ async fn after_all_nodes_died_a_new_one_delivers_everything() {
     let mut cluster = TestCluster::of(2, SHORT_LEASE).await;
     let receiver = Receiver::start(|_| Answer::status(200).after(Duration::from_millis(15))).await;
     let fields = json!({
-        "max_in_flight": BOUNDS.max_in_flight,
-        "rate_limit": {"per_second": BOUNDS.per_second, "burst": BOUNDS.burst},
+        "max_in_flight": LIMITS.max_in_flight,
+        "rate_limit": {"per_second": LIMITS.per_second, "burst": LIMITS.burst},
     });
     let endpoints = cluster.endpoints(&receiver, &[0, 1], &fields).await;
     let load = Load::start(endpoints.len(), cluster.addresses(&[0, 1]));
@@ -94,6 +94,6 @@ async fn after_all_nodes_died_a_new_one_delivers_everything() {
     cluster.wait_shared_by(1).await;
     let ends = ended(&mut cluster.api(2), &report).await;
     assert_eq!(ends["succeeded"], report.events.len());
-    BOUNDS.judge(&receiver, &report, &faults);
+    LIMITS.assert_hold(&receiver, &report, &faults);
     cluster.assert_no_panics();
 }

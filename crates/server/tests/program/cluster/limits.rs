@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use posthaste_testbed::{Answer, Arrival, Receiver, judge};
+use posthaste_testbed::{Answer, Arrival, Receiver, checks};
 use serde_json::{Value, json};
 
 use crate::fixture::{
@@ -137,7 +137,8 @@ async fn limits_hold(parting: OwnerEnd) {
     // The breaker stays tripped for its full time and then sends one probe at a time.
     let after_trip = |ledger: &[Arrival]| next(ledger, "fails", tripped_at).is_some();
     let ledger = receiver.until(after_trip).await;
-    let probed_at = next(&ledger, "fails", tripped_at).expect("it was awaited");
+    let probed_at =
+        next(&ledger, "fails", tripped_at).expect("an arrival that the test has awaited");
     let stayed = probed_at - tripped_at;
     assert!(
         stayed >= TRIPPED_FOR,
@@ -150,7 +151,8 @@ async fn limits_hold(parting: OwnerEnd) {
     });
     let asked = |ledger: &[Arrival]| next(ledger, "asks", asked_at).is_some();
     let ledger = receiver.until(asked).await;
-    let quiet = next(&ledger, "asks", asked_at).expect("it was awaited") - asked_at;
+    let quiet =
+        next(&ledger, "asks", asked_at).expect("an arrival that the test has awaited") - asked_at;
     assert!(
         quiet >= RETRY_AFTER,
         "{parting:?}: asked for {RETRY_AFTER:?}, left alone for {quiet:?}"
@@ -159,17 +161,18 @@ async fn limits_hold(parting: OwnerEnd) {
     let ends = all_ended(&mut api, 71 + PACED).await;
     assert_eq!(ends["succeeded"], 71 + PACED, "{ends:?}");
     let narrow = receiver.ledger_of("narrow");
-    judge::check_in_flight(&narrow, WINDOW).expect("a window is a window");
+    checks::check_in_flight(&narrow, WINDOW).expect("the in-flight limit holds");
     let paced = receiver.ledger_of("paced");
-    judge::check_rate(&paced, PER_SECOND + READ_LATE, BURST).expect("a rate is a rate");
+    checks::check_rate(&paced, PER_SECOND + READ_LATE, BURST).expect("the rate limit holds");
     // The burst was used up at the beginning and has not refilled.
     let later: Vec<Arrival> = paced.into_iter().filter(|it| it.at > parts_at).collect();
-    let most = judge::max_per_second(&later);
+    let most = checks::max_per_second(&later);
     assert!(
         most < PER_SECOND + BURST / 2,
         "{parting:?}: a burst of {most}"
     );
-    let again = explained(&receiver.ledger(), &faults).expect("nothing twice but for the fault");
+    let again =
+        explained(&receiver.ledger(), &faults).expect("duplicates only because of the fault");
     println!("{parting:?}: {most} in the busiest second, {again} came again");
     cluster.assert_no_panics();
 }
@@ -177,7 +180,7 @@ async fn limits_hold(parting: OwnerEnd) {
 /// Time of the last arrival at this endpoint.
 fn last(receiver: &Receiver, endpoint: &str) -> Instant {
     let ledger = receiver.ledger_of(endpoint);
-    ledger.last().expect("something came").at
+    ledger.last().expect("at least one arrival").at
 }
 
 /// Time of the first arrival at this endpoint after that instant.

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::fixture::{DeliveryLimits, LONG_LEASE, Load, TestCluster, ended};
 
-const BOUNDS: DeliveryLimits = DeliveryLimits {
+const LIMITS: DeliveryLimits = DeliveryLimits {
     max_attempts: 1,
     max_in_flight: 4,
     per_second: 500,
@@ -19,8 +19,8 @@ async fn three_nodes_share_the_work_without_duplicates() {
     let cluster = TestCluster::of(3, LONG_LEASE).await;
     let receiver = Receiver::healthy().await;
     let fields = json!({
-        "max_in_flight": BOUNDS.max_in_flight,
-        "rate_limit": {"per_second": BOUNDS.per_second, "burst": BOUNDS.burst},
+        "max_in_flight": LIMITS.max_in_flight,
+        "rate_limit": {"per_second": LIMITS.per_second, "burst": LIMITS.burst},
     });
     let endpoints = cluster.endpoints(&receiver, &[0, 1, 2], &fields).await;
     let load = Load::start(endpoints.len(), cluster.addresses(&[0, 1, 2]));
@@ -32,7 +32,7 @@ async fn three_nodes_share_the_work_without_duplicates() {
         let ends = ended(&mut cluster.api(node), &report).await;
         assert_eq!(ends["succeeded"], report.events.len());
     }
-    assert_eq!(BOUNDS.judge(&receiver, &report, &[]), 0);
+    assert_eq!(LIMITS.assert_hold(&receiver, &report, &[]), 0);
     for (number, endpoint) in endpoints.iter().enumerate() {
         let ledger = receiver.ledger_of(&number.to_string());
         let senders: BTreeSet<_> = ledger.iter().map(|arrival| arrival.sender).collect();

@@ -43,7 +43,7 @@ async fn an_edited_endpoint_receives_at_its_new_url() {
             let waited = edited_at[round - 1].elapsed();
             assert!(
                 waited < WITHIN * 2,
-                "round {round}: nothing there after {waited:?}"
+                "round {round}: no answer after {waited:?}"
             );
         }
         for api in &mut apis {
@@ -71,7 +71,7 @@ async fn a_revoked_key_is_refused_by_every_node() {
     let keys = format!("/v1/tenants/{TENANT}/keys");
     for revoked_at in [0, 1, 2] {
         let made = admin.post(&keys, json!({"name": "ci"})).await.expect(201);
-        let key = made["key"].as_str().expect("shown once");
+        let key = made["key"].as_str().expect("a secret in the response");
         let mut callers: Vec<Api> = cluster
             .addresses(&[0, 1, 2])
             .iter()
@@ -89,7 +89,10 @@ async fn a_revoked_key_is_refused_by_every_node() {
         for caller in &mut callers {
             while caller.get(&list).await.status != 401 {
                 let waited = answered.elapsed();
-                assert!(waited < WITHIN, "it still opens after {waited:?}");
+                assert!(
+                    waited < WITHIN,
+                    "the key is still accepted after {waited:?}"
+                );
                 sleep(PAUSE).await;
             }
         }

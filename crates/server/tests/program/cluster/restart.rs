@@ -10,7 +10,7 @@ use crate::fixture::{
     DeliveryLimits, Fault, LONG_LEASE, Load, SHORT_LEASE, TENANT, TestCluster, ended, until,
 };
 
-const BOUNDS: DeliveryLimits = DeliveryLimits {
+const LIMITS: DeliveryLimits = DeliveryLimits {
     max_attempts: 1,
     max_in_flight: 4,
     per_second: 500,
@@ -98,8 +98,8 @@ async fn survives(
     cluster.wait_balanced().await;
     let receiver = Receiver::start(|_| Answer::status(200).after(Duration::from_millis(20))).await;
     let fields = json!({
-        "max_in_flight": BOUNDS.max_in_flight,
-        "rate_limit": {"per_second": BOUNDS.per_second, "burst": BOUNDS.burst},
+        "max_in_flight": LIMITS.max_in_flight,
+        "rate_limit": {"per_second": LIMITS.per_second, "burst": LIMITS.burst},
     });
     let endpoints = cluster.endpoints(&receiver, &[0, 1], &fields).await;
     let load = Load::start(endpoints.len(), cluster.addresses(&[0, 1]));
@@ -145,7 +145,7 @@ async fn survives(
         let ends = ended(&mut cluster.api(node), &report).await;
         assert_eq!(ends["succeeded"], report.events.len());
     }
-    let again = BOUNDS.judge(&receiver, &report, &faults);
+    let again = LIMITS.assert_hold(&receiver, &report, &faults);
     println!("{} refused, {again} came again", report.refused.len());
     cluster.assert_no_panics();
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::fixture::{DeliveryLimits, Fault, Load, SHORT_LEASE, TENANT, TestCluster, ended, until};
 
-const BOUNDS: DeliveryLimits = DeliveryLimits {
+const LIMITS: DeliveryLimits = DeliveryLimits {
     max_attempts: 1,
     max_in_flight: 4,
     per_second: 500,
@@ -28,8 +28,8 @@ async fn without_workers_events_are_accepted_and_a_new_worker_sends_them() {
     assert!(!share.contains_key(&cluster.number(front)), "{share:?}");
     let receiver = Receiver::healthy().await;
     let fields = json!({
-        "max_in_flight": BOUNDS.max_in_flight,
-        "rate_limit": {"per_second": BOUNDS.per_second, "burst": BOUNDS.burst},
+        "max_in_flight": LIMITS.max_in_flight,
+        "rate_limit": {"per_second": LIMITS.per_second, "burst": LIMITS.burst},
     });
     let mut api = cluster.api(front);
     // Created through the API node, owned by the workers.
@@ -84,7 +84,7 @@ async fn without_workers_events_are_accepted_and_a_new_worker_sends_them() {
         .events
         .retain(|_, (id, endpoint)| *endpoint != 0 && event != id.as_str());
     assert!(ends["succeeded"] >= report.events.len(), "{ends:?}");
-    BOUNDS.judge(&receiver, &report, &[fault]);
+    LIMITS.assert_hold(&receiver, &report, &[fault]);
     cluster.assert_no_panics();
 }
 

@@ -14,7 +14,7 @@ pub(crate) fn failing(arguments: &[&str]) -> (Option<i32>, String) {
     let home = tempfile::tempdir().expect("a directory");
     let mut command = without_settings(Command::new(PROGRAM));
     command.args(arguments).current_dir(home.path());
-    let output = command.output().expect("it can be run");
+    let output = command.output().expect("the program can be run");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.status.code(), said)
 }
@@ -22,8 +22,8 @@ pub(crate) fn failing(arguments: &[&str]) -> (Option<i32>, String) {
 #[test]
 fn an_unreachable_database_is_named_without_its_password() {
     let closed = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        listener.local_addr().expect("it listens")
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        listener.local_addr().expect("a listener")
     };
     let store = format!("postgres://ada:hunter2@{closed}/hooks");
     let serve = ["serve", "--store", &store, "--listen", "127.0.0.1:0"];
@@ -79,7 +79,7 @@ fn keyless(database: &Database, home: &TempDir) -> Node {
     let with_key = launch.command();
     let mut arguments: Vec<_> = with_key.get_args().map(ToOwned::to_owned).collect();
     let place = arguments.iter().position(|it| it == "--admin-key");
-    let place = place.expect("it has one");
+    let place = place.expect("a path");
     arguments.drain(place..place + 2);
     let mut command = without_settings(Command::new(PROGRAM));
     command.args(arguments).current_dir(home.path());
@@ -92,7 +92,9 @@ async fn of_several_first_starts_one_creates_the_admin_key() {
     let home = tempfile::tempdir().expect("a directory");
     let nodes: Vec<Node> = std::thread::scope(|scope| {
         let starting = [(); 3].map(|()| scope.spawn(|| keyless(&database, &home)));
-        starting.map(|node| node.join().expect("it starts")).into()
+        starting
+            .map(|node| node.join().expect("the program starts"))
+            .into()
     });
     let made = |node: &Node| {
         let log = node.log();
@@ -111,7 +113,10 @@ async fn without_a_configured_master_key_nodes_share_one() {
         let log = node.log();
         log.iter().any(|line| line.contains("POSTHASTE_MASTER_KEY"))
     };
-    assert!(cluster.nodes.iter().all(warned), "nobody was warned");
+    assert!(
+        cluster.nodes.iter().all(warned),
+        "every node logs a warning"
+    );
     let shown = |node: &Node| node.log().iter().any(|line| line.contains(ADMIN_KEY));
     assert!(!cluster.nodes.iter().any(shown), "a key is in the log");
 }
@@ -124,7 +129,7 @@ fn a_node_with_another_master_key_does_not_start() {
         let path = home.path().join(name);
         std::fs::write(&path, format!("{}=\n", letter.repeat(43))).expect("a file");
         let own = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-        std::fs::set_permissions(&path, own).expect("it is ours");
+        std::fs::set_permissions(&path, own).expect("the own process may do it");
         path.display().to_string()
     };
     let (right, wrong) = (key("right.key", "A"), key("wrong.key", "E"));

@@ -62,7 +62,10 @@ async fn stats_include_a_node_that_died() {
         "SELECT coalesce(sum(attempts), 0)::bigint FROM figures WHERE width = 0 AND scope = 0";
     let deadline = Instant::now() + PATIENCE;
     while cluster.database.number(written) < 2 * EACH as i64 {
-        assert!(Instant::now() < deadline, "it is not written");
+        assert!(
+            Instant::now() < deadline,
+            "the stats are not in the database"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     cluster.nodes[1].kill();

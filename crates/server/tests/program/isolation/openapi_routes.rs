@@ -95,7 +95,7 @@ fn route(document: &Value, path: &str, verb: &str, operation: &Value) -> Route {
             Some("path") => {
                 assert!(
                     RESOURCE_KINDS.contains(&name.as_str()),
-                    "{here}: nobody has told this test of {{{name}}}"
+                    "{here}: this test does not know the parameter {{{name}}}"
                 );
                 nouns.extend((name != "tenant").then_some(name));
             }
@@ -104,7 +104,10 @@ fn route(document: &Value, path: &str, verb: &str, operation: &Value) -> Route {
                     || name == "cursor"
                     || (name == "id" && NAMED_BY_TEXT.contains(&path))
                     || RESOURCE_KINDS.contains(&name.as_str());
-                assert!(known, "{here}: nobody has told this test of ?{name}=");
+                assert!(
+                    known,
+                    "{here}: this test does not know the parameter ?{name}="
+                );
                 if name == "status" {
                     let all = parameter["schema"]["enum"].as_array();
                     let all = all.unwrap_or_else(|| panic!("{here}: status is no enum"));
@@ -177,7 +180,7 @@ fn name_fields(document: &Value, shape: &Value, at: &str, found: &mut Vec<String
         if is_noun && may_be_text(inner) {
             assert!(
                 at.is_empty() && RESOURCE_KINDS.contains(&name.as_str()),
-                "{here}: nobody has told this test what {path} names"
+                "{here}: this test does not know what {path} names"
             );
             found.push(path.clone());
         }

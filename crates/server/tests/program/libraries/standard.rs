@@ -131,7 +131,11 @@ async fn retries_and_replays_are_signed_afresh() {
             "the retry has the first one's timestamp"
         );
         last = timestamp;
-        assert_eq!(arrival.delivery(), delivery, "receivers tell repeats by it");
+        assert_eq!(
+            arrival.delivery(),
+            delivery,
+            "receivers detect duplicates by it"
+        );
         assert_eq!(arrival.body, ledger[0].body);
         claims.expect_valid_and_tamper_proof(
             &format!("arrival {}", number + 1),

@@ -98,7 +98,7 @@ async fn a_changed_time_is_refused_where_the_style_has_one() {
     let time = signature
         .strip_prefix("t=")
         .and_then(|rest| rest.split_once(','));
-    let (time, rest) = time.expect("a time first");
+    let (time, rest) = time.expect("a timestamp");
     let later = time.parse::<u64>().expect("seconds") + 1;
     let changed = arrived.with_header("stripe-signature", &format!("t={later},{rest}"));
     let mut claims = SignatureChecks::default();

@@ -140,7 +140,7 @@ impl SignatureChecks {
 
     /// Verifies every claim with every library.
     pub(crate) fn judge(self) {
-        assert!(!self.0.is_empty(), "there is nothing to judge");
+        assert!(!self.0.is_empty(), "there are no signatures to check");
         let checks: Vec<Value> = self.0.iter().map(SignatureCheck::written).collect();
         let checks = Value::Array(checks).to_string();
         for (judge, verdicts) in [
@@ -150,7 +150,7 @@ impl SignatureChecks {
             assert_eq!(
                 verdicts.len(),
                 self.0.len(),
-                "{judge} judged something else"
+                "{judge} returned another number of verdicts"
             );
             for (claim, verdict) in self.0.iter().zip(verdicts) {
                 assert_eq!(verdict, claim.holds, "{judge}: {}", claim.what);
@@ -233,11 +233,11 @@ fn ask(mut command: Command, checks: &str) -> Vec<bool> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .expect("the judge can be started: run scripts/test, which installs it");
-    let mut input = judge.stdin.take().expect("it is piped");
-    input.write_all(checks.as_bytes()).expect("it listens");
+        .expect("the verifier can be started: run scripts/test, which installs it");
+    let mut input = judge.stdin.take().expect("a piped stream");
+    input.write_all(checks.as_bytes()).expect("a listener");
     drop(input);
-    let output = judge.wait_with_output().expect("it ends");
-    assert!(output.status.success(), "{command:?} could not judge");
+    let output = judge.wait_with_output().expect("the process ends");
+    assert!(output.status.success(), "{command:?} failed");
     serde_json::from_slice(&output.stdout).expect("a list of verdicts")
 }

@@ -113,5 +113,5 @@ fn missing_mail_settings_are_reported_before_sending() {
         assert_eq!(ended, Some(code), "{said}");
         assert!(said.contains(told), "{said}\nshould say {told}");
     }
-    assert!(server.letters().is_empty());
+    assert!(server.emails().is_empty());
 }

@@ -18,7 +18,9 @@ async fn an_email_arrives_with_the_expected_content() {
     letter
         .lines
         .push(line("delivery.failed", json!({"count": 234})));
-    post.send(&letter, NOW).await.expect("it is taken");
+    post.send(&letter, NOW)
+        .await
+        .expect("the email is accepted");
 
     let arrived = server.arrivals(1).await.remove(0);
     assert_eq!(arrived.from, "posthaste@example.com");
@@ -92,7 +94,7 @@ async fn nothing_is_sent_to_a_server_with_an_invalid_certificate() {
             };
             assert!(why.starts_with("no secure connection: "), "{why}");
             assert!(server.mechanisms().is_empty(), "no password is told");
-            assert!(server.letters().is_empty());
+            assert!(server.emails().is_empty());
         }
     }
 }
@@ -102,10 +104,10 @@ async fn a_server_without_tls_gets_no_email() {
     let server = MailSetup::new(Serves::None).start();
     let post = post(&server, &settings(&server, MailTls::Required, None));
     let Err(EmailError::Later(why)) = sent(&post, "ops@customer.com").await else {
-        panic!("it is not taken");
+        panic!("the value is not accepted");
     };
     assert!(why.contains("does not offer STARTTLS"), "{why}");
-    assert!(server.letters().is_empty());
+    assert!(server.emails().is_empty());
 }
 
 #[tokio::test]

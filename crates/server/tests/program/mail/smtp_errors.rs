@@ -42,7 +42,7 @@ async fn a_refusal_is_classified_by_code_and_smtp_step() {
             assert!(why.contains(&answer[..3]), "{why} should say {answer}");
         }
     }
-    assert!(server.letters().is_empty());
+    assert!(server.emails().is_empty());
     server.behave();
     assert_eq!(sent(&post, "ops@customer.com").await, Ok(()));
     server.arrivals(1).await;
@@ -66,7 +66,7 @@ async fn a_hanging_mail_server_times_out_at_every_step() {
             assert!(within < PATIENCE, "{step:?} is never reached");
         }
     }
-    assert!(server.letters().is_empty());
+    assert!(server.emails().is_empty());
 }
 
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn an_email_without_a_valid_recipient_is_not_sent() {
             "{recipient:?}"
         );
     }
-    assert!(server.letters().is_empty());
+    assert!(server.emails().is_empty());
 }
 
 #[tokio::test]
@@ -131,7 +131,7 @@ async fn an_email_is_sent_again_when_the_server_is_back() {
     let port = server.port;
     post.send(&letter("ops@customer.com"), NOW)
         .await
-        .expect("taken");
+        .expect("the email is accepted");
     let first = server.arrivals(1).await.remove(0);
     drop(server);
     let refused = sent(&post, "ops@customer.com").await;

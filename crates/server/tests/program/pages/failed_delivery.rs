@@ -15,7 +15,7 @@ pub(crate) async fn put_marker(page: &Page) {
 /// Checks that the page was not reloaded since the marker was set.
 pub(crate) async fn assert_marker(page: &Page) {
     let marker = page.ask("window.marker ?? null").await;
-    assert_eq!(marker, "here since then", "the page was loaded anew");
+    assert_eq!(marker, "here since then", "the page was reloaded");
 }
 
 /// Waits until the page contains these words.
@@ -86,7 +86,7 @@ async fn a_failed_delivery_is_found_fixed_and_shown_as_succeeded() {
     }
     assert!(
         page.has("main svg[role=img]").await,
-        "the timeline is a picture"
+        "the page shows the timeline chart"
     );
 
     // One page watches while another page acts.

@@ -21,10 +21,10 @@ pub(crate) async fn faults(page: &Page) -> Vec<String> {
         .as_array()
         .is_some_and(|heads| heads.len() == 1 && heads[0] != "");
     if !says_one {
-        faults.push(format!("it has not one heading: {heads}"));
+        faults.push(format!("not exactly one heading: {heads}"));
     }
     if page.ask("document.title").await == "" {
-        faults.push("it has no title".to_owned());
+        faults.push("the page has no title".to_owned());
     }
     let mut add = |look: &str, violations: Vec<Violation>| {
         let violations = violations.into_iter();
@@ -41,7 +41,10 @@ pub(crate) async fn faults(page: &Page) -> Vec<String> {
         let wide = page.ask("document.documentElement.scrollWidth").await;
         if wide.as_u64() > Some(u64::from(look.width)) {
             let over = overhanging(page).await;
-            faults.push(format!("it is {wide} wide at {}: {over:#}", look.width));
+            faults.push(format!(
+                "the page is {wide} pixels wide at {}: {over:#}",
+                look.width
+            ));
         }
     }
     page.emulate(Look::WIDE).await;
@@ -92,14 +95,14 @@ async fn reach(page: &Page) -> Option<String> {
         })()";
     for _ in 0..TRIES {
         let count = page.ask(prepare).await.as_u64().expect("a count");
-        let fault = walk(page, usize::try_from(count).expect("few")).await;
+        let fault = walk(page, usize::try_from(count).expect("a small number")).await;
         // A section that was replaced meanwhile has taken its elements with it.
         let replaced = "window.usableByTest.some(([one]) => !one.isConnected)";
         if fault.is_none() || page.ask(replaced).await == false {
             return fault;
         }
     }
-    Some("it does not stand still".to_owned())
+    Some("the page changes too often to be checked".to_owned())
 }
 
 /// Presses Tab until every control was reached. Returns one that was not.
@@ -113,10 +116,10 @@ async fn walk(page: &Page, count: usize) -> Option<String> {
         page.press("Tab").await;
         let focus = page.ask("window.focusByTest()").await;
         if focus[1] != true {
-            return Some(format!("nobody sees the focus on {}", focus[2]));
+            return Some(format!("the focus is not visible on {}", focus[2]));
         }
         if let Some(found) = focus[0].as_u64() {
-            reached[usize::try_from(found).expect("few")] = true;
+            reached[usize::try_from(found).expect("a small number")] = true;
         }
     }
     let missed = reached.iter().position(|reached| !reached)?;

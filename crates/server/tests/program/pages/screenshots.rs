@@ -98,8 +98,11 @@ async fn acme(fixture: &mut PagesFixture, play: Duration) -> Acme {
         at("analytics"),
         at("stock"),
     );
-    let deaf = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let partner_url = format!("http://{}/partner", deaf.local_addr().expect("it is bound"));
+    let deaf = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let partner_url = format!(
+        "http://{}/partner",
+        deaf.local_addr().expect("a bound address")
+    );
     drop(deaf);
     let swift = json!({"backoff": {"kind": "exponential", "base": "1s", "factor": 3, "cap": "1h"}, "max_attempts": 8, "give_up_after": "24h"});
     for (tenant, fields) in [

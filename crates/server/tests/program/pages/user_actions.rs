@@ -55,7 +55,7 @@ async fn an_endpoint_is_created_tested_edited_and_disabled_by_keyboard() {
     let endpoint = page.url().await;
     assert!(
         !page.text("main").await.contains("whsec_"),
-        "it is shown once"
+        "the secret is shown once"
     );
 
     page.follow(Locator::saying("button", "Send a test event"))

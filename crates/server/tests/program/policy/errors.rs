@@ -134,7 +134,7 @@ fn wrong_numbers_are_reported_with_the_valid_range() {
             }
         }
         line.extend([argument, value]);
-        let text = complaint(program().args(line).output().expect("it runs"), 2);
+        let text = complaint(program().args(line).output().expect("the program runs"), 2);
         let told = format!("invalid value '{value}' for '{argument} <");
         assert!(text.contains(&told) && text.contains(right), "{text}");
     }
@@ -165,7 +165,7 @@ fn an_unknown_unit_is_not_a_duration() {
     let output = command
         .args(["--outage", "10 parsecs"])
         .output()
-        .expect("it runs");
+        .expect("the program runs");
     let text = complaint(output, 2);
     assert!(text.contains("\"10 parsecs\" is not a duration"), "{text}");
     assert!(text.contains("\"250ms\", \"30s\", \"10m\""), "{text}");
@@ -291,9 +291,9 @@ fn a_closed_output_pipe_is_not_a_failure() {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .expect("it runs");
+            .expect("the program runs");
         drop(child.stdout.take());
-        let output = child.wait_with_output().expect("it ends");
+        let output = child.wait_with_output().expect("the process ends");
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{line}");
         assert_eq!(output.status.code(), Some(0), "{line}");
     }
@@ -307,6 +307,6 @@ fn output_that_cannot_be_written_is_a_failure() {
         .open("/dev/full")
         .expect("a device");
     let output = program().args(["policy", "explain"]).stdout(full).output();
-    let text = complaint(output.expect("it runs"), 1);
+    let text = complaint(output.expect("the program runs"), 1);
     assert!(text.contains("cannot print the answer"), "{text}");
 }

@@ -18,7 +18,10 @@ pub(crate) fn program() -> Command {
 
 /// Runs the program with arguments separated by spaces.
 pub(crate) fn run(line: &str) -> Output {
-    program().args(line.split(' ')).output().expect("it runs")
+    program()
+        .args(line.split(' '))
+        .output()
+        .expect("the program runs")
 }
 
 /// Runs the program with arguments separated by spaces and with this input.
@@ -36,12 +39,12 @@ pub(crate) fn fed_in(folder: &Path, arguments: &[String], input: &str) -> Output
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("it runs");
+        .expect("the program runs");
     let mut stdin = child.stdin.take().expect("a pipe");
     // The program may end before all input is written, if it needs no more.
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
-    child.wait_with_output().expect("it ends")
+    child.wait_with_output().expect("the process ends")
 }
 
 /// Returns the output of a successful run.

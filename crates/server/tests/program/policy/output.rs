@@ -114,7 +114,7 @@ fn charts_are_written_to_files_and_to_standard_output() {
         let to_file = format!("{line} --svg {}", path.display());
         let output = run(&to_file);
         assert_eq!(output.status.code(), Some(0));
-        assert!(output.stdout.is_empty(), "the picture replaces the answer");
+        assert!(output.stdout.is_empty(), "the chart replaces the text");
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(told, format!("wrote {}\n", path.display()));
         let picture = fs::read_to_string(&path).expect("a picture");

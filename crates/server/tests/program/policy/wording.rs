@@ -10,7 +10,7 @@ fn the_width_follows_the_terminal_up_to_a_hundred() {
                 .args(line.split(' '))
                 .env("COLUMNS", columns)
                 .output();
-            let text = answer(output.expect("it runs"));
+            let text = answer(output.expect("the program runs"));
             let widest = text.lines().map(|line| line.chars().count()).max();
             let widest = widest.expect("lines");
             assert!(
@@ -35,7 +35,7 @@ fn a_narrow_terminal_gets_lines_of_sixty_with_nothing_cut() {
             .args(line.split(' '))
             .env("COLUMNS", columns)
             .output();
-        let text = answer(output.expect("it runs"));
+        let text = answer(output.expect("the program runs"));
         let widest = text.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(60), "{columns}\n{text}");
         assert!(!text.contains('…'), "{text}");

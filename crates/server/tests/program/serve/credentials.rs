@@ -46,7 +46,7 @@ async fn credentials_are_sent_and_survive_a_master_key_rotation() {
     assert!(!rests_in(server.directory(), CANARY));
     assert!(
         rests_in(server.directory(), "a.b"),
-        "the search finds what is there"
+        "the search finds text that exists"
     );
 
     // The new master key is put before the old one. The next start encrypts with the new one, and the old one can be
@@ -57,7 +57,7 @@ async fn credentials_are_sent_and_survive_a_master_key_rotation() {
         .arg("rotate-master-key")
         .arg(&keys)
         .output()
-        .expect("it runs");
+        .expect("the program runs");
     assert!(rotated.status.success(), "{rotated:?}");
     server.restart();
     assert!(server.stop().success());
@@ -170,12 +170,14 @@ async fn the_cli_sets_credentials_without_secrets_in_arguments() {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .expect("it runs");
+        .expect("the program runs");
     let auth = json!({"kind": "bearer", "token": CANARY}).to_string();
-    let mut input = child.stdin.take().expect("it is piped");
-    input.write_all(auth.as_bytes()).expect("it reads");
+    let mut input = child.stdin.take().expect("a piped stream");
+    input
+        .write_all(auth.as_bytes())
+        .expect("the program reads its input");
     drop(input);
-    let output = child.wait_with_output().expect("it ends");
+    let output = child.wait_with_output().expect("the process ends");
     assert!(output.status.success());
     let made: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(made["auth"], json!({"kind": "bearer"}));

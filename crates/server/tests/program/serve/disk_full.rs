@@ -16,7 +16,7 @@ const PAYLOAD_BYTES: usize = 100_000;
 async fn a_full_disk_refuses_events_loses_none_and_recovers() {
     let server = TestServer::start_on_small_disk(DISK_BYTES);
     let ballast = server.file("ballast");
-    fs::write(&ballast, vec![0; BALLAST_BYTES]).expect("there is room for it");
+    fs::write(&ballast, vec![0; BALLAST_BYTES]).expect("free space");
     let receiver = Receiver::start(|_| Answer::status(200)).await;
     let mut api = server.api();
     api.tenant("acme").await;
@@ -39,7 +39,7 @@ async fn a_full_disk_refuses_events_loses_none_and_recovers() {
     assert_eq!(refused.body["code"], "disk_full");
     assert!(!accepted.is_empty());
 
-    fs::remove_file(&ballast).expect("it is there");
+    fs::remove_file(&ballast).expect("the file exists");
     let again = loop {
         let reply = api.post("/v1/tenants/acme/events", event.clone()).await;
         match reply.status {

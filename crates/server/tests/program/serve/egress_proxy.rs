@@ -25,8 +25,8 @@ struct Proxy {
 
 impl Proxy {
     async fn broken() -> Proxy {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("it is bound");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("a bound address");
         let mended = Arc::new(AtomicBool::new(false));
         let (came, visits) = mpsc::unbounded_channel();
         let works = mended.clone();
@@ -47,7 +47,9 @@ impl Proxy {
 
     async fn visited(&mut self) {
         let visit = timeout(PATIENCE, self.visits.recv()).await;
-        visit.expect("nobody comes").expect("the proxy lives");
+        visit
+            .expect("the proxy was not called in time")
+            .expect("a running proxy");
     }
 }
 
@@ -118,7 +120,7 @@ fn an_invalid_proxy_url_is_not_repeated() {
         .args(["serve", "--listen", "127.0.0.1:0"])
         .env("POSTHASTE_EGRESS_PROXY", "http://u:canary@proxy:port")
         .output()
-        .expect("it runs");
+        .expect("the program runs");
     assert!(!output.status.success());
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(told.contains("POSTHASTE_EGRESS_PROXY"), "{told}");

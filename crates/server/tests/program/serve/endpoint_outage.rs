@@ -262,7 +262,7 @@ async fn every_status_change_of_an_endpoint_is_reported_everywhere_once() {
         .count();
     assert_eq!(by_hand, 1, "{audit:#?}");
 
-    let letters = night.mail.letters();
+    let letters = night.mail.emails();
     for (_, words) in CHANGES {
         for to in [OWNER, OPERATOR] {
             assert!(letters_with(&letters, to, words) >= 1, "{words} to {to}");

@@ -183,7 +183,10 @@ async fn produce(
                 }
                 Some(reply) => assert_eq!(reply.status, 503, "{}", reply.body),
                 // The server is dead. Try again when the next one runs.
-                None => address.changed().await.expect("another one comes"),
+                None => address
+                    .changed()
+                    .await
+                    .expect("the address of the next start"),
             }
         };
         answered.lock().await.insert(number, event);
@@ -197,7 +200,9 @@ async fn await_kill_point(kill: Kill, receiver: &Receiver, accepted: &watch::Sen
             let mut accepted = accepted.subscribe();
             let reached = accepted.wait_for(|count| *count >= number);
             let reached = timeout(PATIENCE, reached).await;
-            reached.expect("events are accepted").expect("watched");
+            reached
+                .expect("events are accepted")
+                .expect("a running producer");
         }
         Kill::Arrived(number) => {
             receiver.behave(move |arrival| {

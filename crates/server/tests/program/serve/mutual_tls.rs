@@ -82,8 +82,11 @@ impl Authority {
 
 /// Starts a receiver that answers 200 and records the client certificates.
 async fn serve(config: ServerConfig) -> (String, Arc<Mutex<Vec<CertificateDer<'static>>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let url = format!("https://{}/hook", listener.local_addr().expect("bound"));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let url = format!(
+        "https://{}/hook",
+        listener.local_addr().expect("a bound address")
+    );
     let shown = Arc::new(Mutex::new(Vec::new()));
     let ledger = shown.clone();
     let acceptor = TlsAcceptor::from(Arc::new(config));
@@ -95,7 +98,7 @@ async fn serve(config: ServerConfig) -> (String, Arc<Mutex<Vec<CertificateDer<'s
                     return;
                 };
                 let peer = stream.get_ref().1.peer_certificates();
-                let peer = peer.expect("one was asked for")[0].clone().into_owned();
+                let peer = peer.expect("a client certificate")[0].clone().into_owned();
                 let service = service_fn(move |request: http::Request<Incoming>| {
                     ledger.lock().unwrap().push(peer.clone());
                     async move {

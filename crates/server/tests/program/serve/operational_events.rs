@@ -65,7 +65,10 @@ impl World {
         let hook = api.endpoint("acme", fields(HOOK)).await;
         World {
             endpoint: hook["id"].as_str().expect("an id").to_owned(),
-            secret: ops["secret"].as_str().expect("shown once").to_owned(),
+            secret: ops["secret"]
+                .as_str()
+                .expect("a secret in the response")
+                .to_owned(),
             server,
             receiver,
             answers,
@@ -185,7 +188,7 @@ fn assert_whole(told: &[Value]) {
     assert_eq!(
         last as usize,
         numbers.len(),
-        "some are missing: {numbers:?}"
+        "operational events are missing: {numbers:?}"
     );
 }
 
@@ -227,7 +230,7 @@ async fn every_endpoint_change_is_one_operational_event() {
     }
     let [tripped, _, warning, disabled] = expected
         .map(|name| told.iter().find(|it| it["type"] == name))
-        .map(|it| &it.expect("it was told")["detail"]);
+        .map(|it| &it.expect("an operational event")["detail"]);
     assert_eq!(tripped["reason"], "consecutive_failures");
     assert_eq!(warning["cause"], "permanent_failures");
     assert_eq!(disabled["cause"], "permanent_failures");
@@ -240,7 +243,7 @@ async fn every_endpoint_change_is_one_operational_event() {
     let ledger = world.receiver.ledger_of(OPS);
     for arrival in &ledger {
         let verified = webhook.verify(&arrival.body, &arrival.headers);
-        verified.expect("it is signed");
+        verified.expect("a valid signature");
     }
     assert_eq!(world.operational().await, but_alerts.len());
 }

@@ -38,9 +38,12 @@ async fn the_quick_start_of_the_readme_works() {
         .stdout(Stdio::piped())
         .spawn()
         .expect("the program can be started");
-    let mut heard = BufReader::new(listener.stdout.take().expect("it is piped")).lines();
+    let mut heard = BufReader::new(listener.stdout.take().expect("a piped stream")).lines();
     let _listener = KillOnDrop(listener);
-    let ready = heard.next().expect("it says where it listens").unwrap();
+    let ready = heard
+        .next()
+        .expect("the program did not print its address")
+        .unwrap();
     let receiver = ready.split("http://").nth(1).expect("an address").trim();
 
     let blocks = blocks("Five minutes with curl");
@@ -70,6 +73,6 @@ async fn the_quick_start_of_the_readme_works() {
     assert!(answers[4]["data"][0]["event_id"] == event);
     assert_eq!(answers[6]["event_id"], event, "one delivery, by its id");
     // The receiver prints what it received.
-    let line = heard.next().expect("it arrives").unwrap();
+    let line = heard.next().expect("no request arrived").unwrap();
     assert!(line.contains("invoice.paid"), "{line}");
 }

@@ -7,7 +7,7 @@ use super::fixture::{Receiver, TestServer, unused_address};
 const ENDPOINTS: &str = "/v1/tenants/acme/endpoints";
 
 fn port_of(server: &TestServer) -> &str {
-    let (_, port) = server.address.rsplit_once(':').expect("a port");
+    let (_, port) = server.address.rsplit_once(':').expect("a free port");
     port
 }
 

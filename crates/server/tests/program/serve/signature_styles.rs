@@ -31,7 +31,10 @@ impl World {
                 "/v1/tenants/acme/endpoints/{}",
                 made["id"].as_str().expect("an id")
             ),
-            secret: made["secret"].as_str().expect("shown once").to_owned(),
+            secret: made["secret"]
+                .as_str()
+                .expect("a secret in the response")
+                .to_owned(),
             public_key: made["public_key"].as_str().map(str::to_owned),
             _server: server,
             receiver,
@@ -94,7 +97,7 @@ fn official(secret: &str, arrival: &Arrival) -> bool {
 #[tokio::test]
 async fn a_key_pair_signs_and_its_public_half_verifies_through_rotations() {
     let mut world = World::start(json!({"secret_kind": "ed25519"})).await;
-    let first = world.public_key.clone().expect("shown once");
+    let first = world.public_key.clone().expect("a secret in the response");
     let arrival = world.arrival().await;
     assert!(verifies(&first, &arrival));
     assert!(signatures(&arrival, "v1").is_empty());
@@ -106,7 +109,10 @@ async fn a_key_pair_signs_and_its_public_half_verifies_through_rotations() {
     let rotated = world
         .rotate(json!({"secret_kind": "ed25519", "overlap": "1h"}))
         .await;
-    let second = rotated["public_key"].as_str().expect("its half").to_owned();
+    let second = rotated["public_key"]
+        .as_str()
+        .expect("a public key")
+        .to_owned();
     let arrival = world.arrival().await;
     assert!(verifies(&first, &arrival) && verifies(&second, &arrival));
     assert!(official(&shared, &arrival));
@@ -114,7 +120,10 @@ async fn a_key_pair_signs_and_its_public_half_verifies_through_rotations() {
     let rotated = world
         .rotate(json!({"secret_kind": "ed25519", "overlap": "0s"}))
         .await;
-    let third = rotated["public_key"].as_str().expect("its half").to_owned();
+    let third = rotated["public_key"]
+        .as_str()
+        .expect("a public key")
+        .to_owned();
     let arrival = world.arrival().await;
     assert!(verifies(&third, &arrival));
     assert!(!verifies(&first, &arrival) && !verifies(&second, &arrival));

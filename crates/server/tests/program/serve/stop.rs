@@ -28,7 +28,7 @@ async fn a_clean_stop_loses_nothing_and_makes_no_duplicates() {
     // Stopped several times while attempts are in flight.
     for stop in 1..=4 {
         receiver.arrivals(stop * 10).await;
-        assert!(server.stop().success(), "a proper stop is a success");
+        assert!(server.stop().success(), "a clean stop has exit code 0");
         server.restart();
     }
     receiver.arrivals(60).await;
@@ -47,13 +47,13 @@ async fn a_clean_stop_loses_nothing_and_makes_no_duplicates() {
 
 /// Sends a request without its body. It stays open as long as the connection does.
 fn half_a_request(server: &TestServer) -> TcpStream {
-    let mut connection = TcpStream::connect(&server.address).expect("it listens");
+    let mut connection = TcpStream::connect(&server.address).expect("a listener");
     write!(
         connection,
         "POST /v1/tenants/acme/events HTTP/1.1\r\nhost: it\r\nauthorization: Bearer {ADMIN_KEY}\r\n\
          content-type: application/json\r\ncontent-length: 100\r\n\r\n{{"
     )
-    .expect("it takes a head");
+    .expect("the server reads the head");
     connection
 }
 
@@ -118,7 +118,10 @@ async fn two_signals_at_once_count_as_one() {
     receiver.arrivals(1).await;
     // `timeout` also sends it twice: to the process, then to its group.
     server.signal("TERM");
-    assert!(server.stop().success(), "what was in flight came back");
+    assert!(
+        server.stop().success(),
+        "the attempt in flight was answered before the stop"
+    );
     server.restart();
     let delivery = event["deliveries"][0]["id"].as_str().unwrap();
     let path = format!("/v1/tenants/acme/deliveries/{delivery}");

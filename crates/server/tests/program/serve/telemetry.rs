@@ -154,11 +154,11 @@ async fn a_collector_receives_the_metrics() {
 
 /// Returns the value of a metric at `/metrics`.
 fn figure(server: &TestServer, name: &str) -> u64 {
-    let mut connection = TcpStream::connect(&server.address).expect("it listens");
+    let mut connection = TcpStream::connect(&server.address).expect("a listener");
     let request = "GET /metrics HTTP/1.1\r\nhost: it\r\nconnection: close\r\n\r\n";
     connection
         .write_all(request.as_bytes())
-        .expect("it takes it");
+        .expect("the server reads the request");
     let mut text = String::new();
     connection.read_to_string(&mut text).expect("text");
     let line = text.lines().find(|line| line.starts_with(name));
@@ -220,7 +220,7 @@ async fn a_hanging_collector_does_not_delay_the_server() {
         body["data"].as_array().map(Vec::len) == Some(50)
     })
     .await;
-    assert!(server.stop().success(), "it ends all the same");
+    assert!(server.stop().success(), "the server ends");
 }
 
 #[tokio::test]

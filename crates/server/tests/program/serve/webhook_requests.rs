@@ -16,7 +16,9 @@ async fn an_event_arrives_byte_for_byte_signed_and_labelled() {
         "headers": {"X-Team": "billing"},
     });
     let endpoint = api.endpoint("acme", endpoint).await;
-    let secret = endpoint["secret"].as_str().expect("shown once");
+    let secret = endpoint["secret"]
+        .as_str()
+        .expect("a secret in the response");
 
     let payload = r#"{ "n" : 1.0,"b":[1,2 , 3], "ü":"\u00fc" , "big":12345678901234567890123 }"#;
     let body = format!(r#"{{"type":"invoice.paid","payload":{payload}}}"#);
@@ -26,7 +28,11 @@ async fn an_event_arrives_byte_for_byte_signed_and_labelled() {
     let event = reply.expect("an answer").expect(202);
     let other = json!({"type": "user.created", "payload": {}});
     let other = api.event("acme", other).await;
-    assert_eq!(other["deliveries"], json!([]), "nobody wants it");
+    assert_eq!(
+        other["deliveries"],
+        json!([]),
+        "no endpoint subscribes to this type"
+    );
 
     let arrival = receiver.arrivals(1).await.remove(0);
     assert_eq!(arrival.body, payload.as_bytes());

@@ -42,7 +42,9 @@ pub fn check_attempts(ledger: &[Arrival], most: u32) -> Result<(), String> {
         let attempts: BTreeSet<u32> = arrivals.iter().map(|arrival| arrival.attempt()).collect();
         let past = attempts.last().is_some_and(|last| *last > most);
         if past || attempts.len() > most as usize {
-            return Err(format!("{delivery} was attempted {attempts:?}, of {most}"));
+            return Err(format!(
+                "{delivery} had attempts {attempts:?}, more than {most}"
+            ));
         }
     }
     Ok(())
@@ -60,7 +62,7 @@ pub fn duplicates_within(ledger: &[Arrival], most: usize) -> Result<(), String> 
     let found = duplicates(ledger);
     match found.first() {
         Some(first) if found.len() > most => Err(format!(
-            "{} duplicates, where {most} were in flight, such as {} (attempt {})",
+            "{} duplicates, more than the {most} attempts in flight, such as {} (attempt {})",
             found.len(),
             first.delivery(),
             first.attempt()
@@ -86,7 +88,7 @@ pub fn max_concurrent(ledger: &[Arrival]) -> usize {
         here += change;
         most = most.max(here);
     }
-    usize::try_from(most).expect("nobody leaves who did not come")
+    usize::try_from(most).expect("as many ends as starts")
 }
 
 /// Checks that at most `cap` requests were in flight at once. The ledger is that of one endpoint.
@@ -110,7 +112,7 @@ pub fn check_in_flight(ledger: &[Arrival], cap: usize) -> Result<(), String> {
         .iter()
         .map(|arrival| {
             format!(
-                "{} from {:?}, here from {:?} to {:?}",
+                "{} from {:?}, in flight from {:?} to {:?}",
                 arrival.delivery(),
                 arrival.sender,
                 since_began(arrival.at),
@@ -119,7 +121,7 @@ pub fn check_in_flight(ledger: &[Arrival], cap: usize) -> Result<(), String> {
         })
         .collect();
     Err(format!(
-        "{most} were in flight at once, where {cap} may be:\n{}",
+        "{most} requests were in flight at once, more than {cap}:\n{}",
         shown.join("\n")
     ))
 }
@@ -137,7 +139,7 @@ pub fn check_single_sender(ledger: &[Arrival]) -> Result<(), String> {
             let still_here = left_at.is_none_or(|left_at| left_at > arrival.at);
             if *sender != arrival.sender && still_here {
                 return Err(format!(
-                    "{} came from {:?} while something of {sender:?} was here",
+                    "{} came from {:?} while a request of {sender:?} was in flight",
                     arrival.delivery(),
                     arrival.sender
                 ));
@@ -173,7 +175,7 @@ pub fn check_rate(ledger: &[Arrival], per_second: usize, burst: usize) -> Result
     let most = max_per_second(ledger);
     if most > per_second + burst {
         return Err(format!(
-            "{most} came within a second, where {per_second} may, and {burst} at once"
+            "{most} requests within a second, more than {per_second} plus a burst of {burst}"
         ));
     }
     Ok(())
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_came_is_lost_at_that_endpoint() {
+    fn a_missing_event_is_lost_at_that_endpoint() {
         let ledger = ledger(&[(0, "a", 1)]);
         let (a, b) = ("evt_a".to_owned(), "evt_b".to_owned());
         assert_eq!(check_nothing_lost(&ledger, [&a], &["hook"]), Ok(()));
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn one_attempt_too_many_is_seen_and_one_that_came_twice_is_another_matter() {
+    fn too_many_attempts_are_found_and_a_repeated_attempt_counts_once() {
         let thrice = ledger(&[(0, "a", 1), (1, "a", 2), (2, "a", 2)]);
         assert_eq!(check_attempts(&thrice, 2), Ok(()));
         assert!(check_attempts(&thrice, 1).is_err());
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_makes_room() {
+    fn an_answered_request_is_no_longer_in_flight() {
         let mut ledger = ledger(&[(0, "a", 1), (50, "b", 1), (100, "c", 1), (400, "d", 1)]);
         assert_eq!(max_concurrent(&ledger), 2);
         assert_eq!(check_in_flight(&ledger, 2), Ok(()));
@@ -265,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn two_senders_may_follow_one_another_and_not_meet() {
+    fn requests_of_two_senders_may_not_overlap() {
         let mut ledger = ledger(&[(0, "a", 1), (50, "b", 1), (200, "c", 1)]);
         for (arrival, sender) in ledger.iter_mut().zip([1, 1, 2]) {
             arrival.sender = Some(sender);

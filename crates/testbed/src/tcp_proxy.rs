@@ -59,8 +59,8 @@ impl Wire {
             passed: Mutex::default(),
             connections: AtomicUsize::new(0),
         });
-        let listener = background::wait(TcpListener::bind("127.0.0.1:0")).expect("a port");
-        let address = listener.local_addr().expect("it is bound");
+        let listener = background::wait(TcpListener::bind("127.0.0.1:0")).expect("a free port");
+        let address = listener.local_addr().expect("a bound address");
         background::spawn(accept(listener, Arc::downgrade(&shared)));
         Wire { address, shared }
     }
@@ -92,12 +92,12 @@ impl Wire {
                 .iter()
                 .any(Option::is_some)
             {
-                cuts.changed().await.expect("the wire is there");
+                cuts.changed().await.expect("a running proxy");
             }
         };
         timeout(PATIENCE, spent)
             .await
-            .expect("enough passes to cut it");
+            .expect("the proxy did not cut the connection in time");
     }
 
     /// Stops forwarding without closing anything: a black hole, also for new connections.

@@ -154,8 +154,8 @@ impl PageLog {
             }
             "Network.requestWillBeSent" => {
                 let url = text(&of["request"]["url"]);
-                if let Some(stranger) = notes.leaves(&url) {
-                    notes.complaints.push(stranger);
+                if let Some(complaint) = notes.leaves(&url) {
+                    notes.complaints.push(complaint);
                 }
                 notes.requests.insert(text(&of["requestId"]), url);
             }
@@ -204,6 +204,6 @@ impl Notes {
             },
             Err(_) => false,
         };
-        (!stays).then(|| format!("request to somebody else: {url}"))
+        (!stays).then(|| format!("request to another origin: {url}"))
     }
 }

@@ -37,7 +37,7 @@ impl Locator {
     pub fn labelled(label: &str) -> Locator {
         Locator {
             script: first("document", "input, select, textarea", IS_LABELLED, label),
-            named: format!("what is labelled {label:?}"),
+            named: format!("the control labelled {label:?}"),
         }
     }
 
@@ -71,7 +71,7 @@ impl From<&str> for Locator {
 }
 
 impl From<&Locator> for Locator {
-    fn from(spot: &Locator) -> Locator {
-        spot.clone()
+    fn from(locator: &Locator) -> Locator {
+        locator.clone()
     }
 }

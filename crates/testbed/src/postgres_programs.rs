@@ -44,7 +44,8 @@ impl PostgresPrograms {
             let told = said(Command::new("id").arg(flag).arg(user));
             told.trim().parse().expect("a number")
         };
-        std::os::unix::fs::chown(folder, Some(id("-u")), Some(id("-g"))).expect("root may");
+        std::os::unix::fs::chown(folder, Some(id("-u")), Some(id("-g")))
+            .expect("root can change the owner");
     }
 }
 
@@ -74,11 +75,11 @@ fn unprivileged() -> Option<String> {
         asked.is_ok_and(|output| output.status.success())
     };
     let user = ["postgres", "nobody"].into_iter().find(known);
-    Some(user.expect("a user besides root").to_owned())
+    Some(user.expect("a user other than root").to_owned())
 }
 
 fn said(command: &mut Command) -> String {
-    let Output { stdout, .. } = command.output().expect("it can be run");
+    let Output { stdout, .. } = command.output().expect("the program can be run");
     String::from_utf8(stdout).expect("UTF-8")
 }
 
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_version_is_taken_by_number() {
+    fn the_newest_version_is_chosen_by_number() {
         let folder = tempfile::tempdir().expect("a directory");
         for version in ["9", "13", "16", "common"] {
             let bin = folder.path().join(version).join("bin");
