@@ -32,15 +32,15 @@ const BODY_ROUTES: &[(&str, &str)] = &[
 ];
 
 /// One server for all cases, so that a case also meets the state that earlier cases left.
-struct Stage {
+struct SharedServer {
     runtime: Runtime,
     server: TestServer,
     endpoint: String,
 }
 
-fn stage() -> &'static Stage {
-    static STAGE: OnceLock<Stage> = OnceLock::new();
-    STAGE.get_or_init(|| {
+fn shared() -> &'static SharedServer {
+    static SHARED: OnceLock<SharedServer> = OnceLock::new();
+    SHARED.get_or_init(|| {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime");
         let (server, endpoint) = runtime.block_on(async {
@@ -50,7 +50,7 @@ fn stage() -> &'static Stage {
                 .await;
             (server, endpoint)
         });
-        Stage {
+        SharedServer {
             runtime,
             server,
             endpoint,
@@ -59,12 +59,12 @@ fn stage() -> &'static Stage {
 }
 
 /// Sends a body to one of the routes and returns the status of the answer.
-fn say(taker: usize, headers: &[(&str, &str)], body: &[u8]) -> u16 {
-    let stage = stage();
+fn send(route: usize, headers: &[(&str, &str)], body: &[u8]) -> u16 {
+    let shared = shared();
     // The clock advances, so that the rate limit does not refuse the requests.
-    stage.server.pass_ms(1_000);
-    let (verb, path) = BODY_ROUTES[taker];
-    let path = path.replace("{}", &stage.endpoint);
+    shared.server.pass_ms(1_000);
+    let (verb, path) = BODY_ROUTES[route];
+    let path = path.replace("{}", &shared.endpoint);
     let mut request = Request::builder()
         .method(verb)
         .uri(&path)
@@ -73,9 +73,9 @@ fn say(taker: usize, headers: &[(&str, &str)], body: &[u8]) -> u16 {
         request = request.header(*name, *value);
     }
     let request = request.body(Body::from(body.to_vec())).expect("a request");
-    let answer = stage
+    let answer = shared
         .runtime
-        .block_on(async { timeout(PATIENCE, stage.server.send(request)).await });
+        .block_on(async { timeout(PATIENCE, shared.server.send(request)).await });
     let answer = answer.unwrap_or_else(|_| panic!("{verb} {path} hangs"));
     let status = answer.status.as_u16();
     assert!(status < 500, "{verb} {path} answered {status}: {answer:?}");
@@ -294,7 +294,7 @@ fn nearly_valid_body() -> impl Strategy<Value = (usize, Value)> {
         document(),
         any::<prop::sample::Index>(),
     );
-    wrong.prop_map(|((taker, mut body), name, value, index)| {
+    wrong.prop_map(|((route, mut body), name, value, index)| {
         let fields = body.as_object_mut().expect("an object");
         let known: Vec<String> = fields.keys().cloned().collect();
         // Mostly changes an existing field, sometimes adds one.
@@ -303,7 +303,7 @@ fn nearly_valid_body() -> impl Strategy<Value = (usize, Value)> {
             at => known[at].clone(),
         };
         fields.insert(place, value);
-        (taker, body)
+        (route, body)
     })
 }
 
@@ -311,36 +311,36 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_json_body_is_accepted_or_refused(taker in 0..BODY_ROUTES.len(), body in document()) {
-        say(taker, &[], body.to_string().as_bytes());
+    fn any_json_body_is_accepted_or_refused(route in 0..BODY_ROUTES.len(), body in document()) {
+        send(route, &[], body.to_string().as_bytes());
     }
 
     #[test]
-    fn a_nearly_valid_body_is_accepted_or_refused((taker, body) in nearly_valid_body()) {
-        say(taker, &[], body.to_string().as_bytes());
+    fn a_nearly_valid_body_is_accepted_or_refused((route, body) in nearly_valid_body()) {
+        send(route, &[], body.to_string().as_bytes());
     }
 
     #[test]
     fn any_bytes_are_accepted_or_refused(
-        taker in 0..BODY_ROUTES.len(),
+        route in 0..BODY_ROUTES.len(),
         body in vec(any::<u8>(), 0..512),
         json in document(),
         cut in any::<prop::sample::Index>(),
     ) {
-        say(taker, &[], &body);
-        say(taker, &[("content-type", "text/plain")], &body);
+        send(route, &[], &body);
+        send(route, &[("content-type", "text/plain")], &body);
         // JSON that is cut off, and JSON with bytes after its end.
         let whole = json.to_string().into_bytes();
-        say(taker, &[], &whole[..cut.index(whole.len())]);
-        say(taker, &[], &[&whole[..], &body].concat());
+        send(route, &[], &whole[..cut.index(whole.len())]);
+        send(route, &[], &[&whole[..], &body].concat());
     }
 }
 
 /// Checks the starting point of `nearly_valid_body`: the valid bodies are accepted.
 #[test]
 fn valid_bodies_are_accepted() {
-    for (taker, body) in valid_bodies() {
-        let status = say(taker, &[], body.to_string().as_bytes());
+    for (route, body) in valid_bodies() {
+        let status = send(route, &[], body.to_string().as_bytes());
         assert!((200..300).contains(&status), "{status} for {body}");
     }
 }
@@ -348,26 +348,26 @@ fn valid_bodies_are_accepted() {
 /// Very deep and very long documents are what parsers fail on.
 #[test]
 fn very_deep_long_or_wide_bodies_do_not_crash_the_server() {
-    for taker in 0..BODY_ROUTES.len() {
+    for route in 0..BODY_ROUTES.len() {
         for unit in ["[", "{\"a\":", "[{\"payload\":"] {
-            say(taker, &[], unit.repeat(50_000).as_bytes());
+            send(route, &[], unit.repeat(50_000).as_bytes());
         }
         let wide: Vec<String> = (0..20_000)
             .map(|number| format!("\"f{number}\":1"))
             .collect();
-        say(taker, &[], format!("{{{}}}", wide.join(",")).as_bytes());
+        send(route, &[], format!("{{{}}}", wide.join(",")).as_bytes());
         let long = format!(
             "{{\"url\":\"https://example.com/{}\"}}",
             "x".repeat(500_000)
         );
-        say(taker, &[], long.as_bytes());
-        say(
-            taker,
+        send(route, &[], long.as_bytes());
+        send(
+            route,
             &[],
             format!("[{}1]", "1,".repeat(200_000)).as_bytes(),
         );
-        say(
-            taker,
+        send(
+            route,
             &[],
             format!("{{\"type\":{}}}", "9".repeat(100_000)).as_bytes(),
         );

@@ -50,15 +50,15 @@ const BOTH_HAVE: [&str; 7] = [
 
 #[test]
 fn the_relay_delivers_everything_once() {
-    let told = document(bench(
+    let report = document(bench(
         "--only relay --events 200 --endpoints 3 --rounds 1 --rate 1000/s --json",
     ));
     for name in BOTH_HAVE {
-        is_measured(&told["relay"], name);
+        is_measured(&report["relay"], name);
     }
-    assert_eq!(told["server"], Value::Null);
-    assert_eq!(told["ratio"], Value::Null);
-    let names: Vec<&Value> = told["scenarios"]
+    assert_eq!(report["server"], Value::Null);
+    assert_eq!(report["ratio"], Value::Null);
+    let names: Vec<&Value> = report["scenarios"]
         .as_array()
         .expect("a list")
         .iter()
@@ -69,10 +69,10 @@ fn the_relay_delivers_everything_once() {
 
 #[test]
 fn the_egress_client_is_measured_beside_raw_connections() {
-    let told = document(bench(
+    let report = document(bench(
         "--scenario door --events 500 --rounds 2 --endpoints 64 --json",
     ));
-    let door = &told["scenarios"][0];
+    let door = &report["scenarios"][0];
     assert_eq!(door["requests"], 500);
     // As many connections as each endpoint would have.
     assert_eq!(door["connections"], 8);
@@ -115,8 +115,8 @@ fn an_existing_store_is_not_overwritten() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("precious.db");
     std::fs::write(&file, "mine").expect("a file");
-    let told = complaint(bench(&format!("--store sqlite:{}", file.display())), 2);
-    assert!(told.contains("name a new file"), "{told}");
+    let report = complaint(bench(&format!("--store sqlite:{}", file.display())), 2);
+    assert!(report.contains("name a new file"), "{report}");
     assert_eq!(std::fs::read(&file).expect("the file exists"), b"mine");
 }
 
@@ -128,15 +128,15 @@ fn impossible_arguments_are_refused_with_a_correction() {
         ("--scenario wishful", "throughput"),
         ("--endpoints 100 --events 10000000", "too many for one run"),
     ] {
-        let told = complaint(bench(arguments), 2);
-        assert!(told.contains(part), "{arguments}: {told}");
+        let report = complaint(bench(arguments), 2);
+        assert!(report.contains(part), "{arguments}: {report}");
     }
 }
 
 #[test]
 fn retention_runs_during_the_benchmark() {
-    let told = document(bench("--scenario retention --events 400 --json"));
-    let retention = &told["scenarios"][0];
+    let report = document(bench("--scenario retention --events 400 --json"));
+    let retention = &report["scenarios"][0];
     assert_eq!(retention["removed"], 400);
     assert!(retention["removed_within_ms"].is_number(), "{retention}");
     assert!(retention["ratio"].is_number(), "{retention}");
@@ -154,19 +154,19 @@ fn retention_runs_during_the_benchmark() {
 
 #[test]
 fn the_server_delivers_everything_once() {
-    let told = document(bench("--events 300 --rounds 1 --rate 500/s --json"));
+    let report = document(bench("--events 300 --rounds 1 --rate 500/s --json"));
     for name in BOTH_HAVE {
-        is_measured(&told["relay"], name);
-        is_measured(&told["server"], name);
+        is_measured(&report["relay"], name);
+        is_measured(&report["server"], name);
     }
-    is_measured(&told["server"], "first_attempt_lag_ms");
-    is_measured(&told, "ratio");
+    is_measured(&report["server"], "first_attempt_lag_ms");
+    is_measured(&report, "ratio");
 }
 
 #[test]
 fn every_page_is_timed_with_a_small_and_a_large_store() {
-    let told = document(bench("--scenario pages --events 300 --rounds 1 --json"));
-    let pages = &told["scenarios"][0];
+    let report = document(bench("--scenario pages --events 300 --rounds 1 --json"));
+    let pages = &report["scenarios"][0];
     assert_eq!((&pages["few"], &pages["many"]), (&100.into(), &300.into()));
     let pages = pages["pages"].as_array().expect("a list");
     assert!(pages.len() >= 20, "only {} pages", pages.len());

@@ -2,11 +2,11 @@
 
 use posthaste_core::time::Span;
 
-use super::Desk;
+use super::ConfigSources;
 
 #[test]
 fn every_mail_error_is_reported_without_the_password() {
-    let desk = Desk::new()
+    let sources = ConfigSources::new()
         .file(
             "[mail]\nserver = 'http://u:hunter2@mx.example'\ntls = 'maybe'\nfrom = 'posthaste'\n\
              to = ['ops@example.com',\n'a@b, c@d', 5]\nevery = '2d'\n",
@@ -26,18 +26,19 @@ fn every_mail_error_is_reported_without_the_password() {
         ("POSTHASTE_MAIL_PASSWORD: ", "on one line"),
         ("--set mail.server: ", "smtp://user@smtp.example.com:587"),
     ];
-    let told = desk.mistakes();
-    for ((origin, remedy), line) in expected.iter().zip(&told) {
+    let errors = sources.mistakes();
+    for ((origin, remedy), line) in expected.iter().zip(&errors) {
         assert!(line.starts_with(origin), "{line}\nshould begin {origin}");
         assert!(line.contains(remedy), "{line}\nshould say {remedy}");
     }
-    assert_eq!(told.len(), expected.len(), "{told:#?}");
-    assert!(!format!("{told:?}").contains("hunter2"), "{told:#?}");
+    assert_eq!(errors.len(), expected.len(), "{errors:#?}");
+    assert!(!format!("{errors:?}").contains("hunter2"), "{errors:#?}");
 }
 
 #[test]
 fn contradicting_mail_settings_are_reported_at_the_start() {
-    let config = Desk::new().file("[mail]\nserver = 'smtps://u@mx.example'\ntls = 'none'\n");
+    let config =
+        ConfigSources::new().file("[mail]\nserver = 'smtps://u@mx.example'\ntls = 'none'\n");
     let config = config.load().expect("settings that are valid one by one");
     let error = config
         .check_mail()
@@ -46,7 +47,7 @@ fn contradicting_mail_settings_are_reported_at_the_start() {
     for key in ["mail.from: ", "mail.password: ", "mail.tls: "] {
         assert!(error.contains(key), "{error}");
     }
-    let alone = Desk::new().file("[mail]\nto = ['ops@example.com']\n");
+    let alone = ConfigSources::new().file("[mail]\nto = ['ops@example.com']\n");
     let error = alone.load().expect("valid").check_mail();
     let error = error.expect_err("a configuration error").to_string();
     assert!(error.contains("mail.server: is needed"), "{error}");
@@ -55,7 +56,7 @@ fn contradicting_mail_settings_are_reported_at_the_start() {
 
 #[test]
 fn mail_settings_reach_the_mailer() {
-    let config = Desk::new()
+    let config = ConfigSources::new()
         .file(
             "public_url = 'https://hooks.example.com'\n[mail]\nserver = 'smtp://u:hunter2@mx.example'\n\
              tls = 'none'\nfrom = 'posthaste@example.com'\nto = ['ops@BÜCHER.example']\nevery = '1h'\n",

@@ -33,16 +33,16 @@ J9xm08VZct29XVxvv8XesML4LEKwSVg9V5xlAiEAlZe2qsKlZkNdASipOG0Z7eUo
 ";
 
 /// The sources of a configuration: file, environment and flags.
-struct Desk {
+struct ConfigSources {
     folder: TempDir,
     file: Option<String>,
     environment: Vec<(OsString, OsString)>,
     flags: Vec<String>,
 }
 
-impl Desk {
-    fn new() -> Desk {
-        Desk {
+impl ConfigSources {
+    fn new() -> ConfigSources {
+        ConfigSources {
             folder: tempfile::tempdir().expect("a folder"),
             file: None,
             environment: Vec::new(),
@@ -50,17 +50,17 @@ impl Desk {
         }
     }
 
-    fn file(mut self, text: impl Into<String>) -> Desk {
+    fn file(mut self, text: impl Into<String>) -> ConfigSources {
         self.file = Some(text.into());
         self
     }
 
-    fn variable(mut self, name: &str, text: &str) -> Desk {
+    fn variable(mut self, name: &str, text: &str) -> ConfigSources {
         self.environment.push((name.into(), text.into()));
         self
     }
 
-    fn flags<I: AsRef<str>>(mut self, flags: impl IntoIterator<Item = I>) -> Desk {
+    fn flags<I: AsRef<str>>(mut self, flags: impl IntoIterator<Item = I>) -> ConfigSources {
         let flags = flags.into_iter().map(|flag| flag.as_ref().to_owned());
         self.flags.extend(flags);
         self
@@ -87,13 +87,14 @@ impl Desk {
     fn mistakes(&self) -> Vec<String> {
         let error = self.load().expect_err("configuration errors");
         let file = self.file_path().display().to_string();
-        let told = error.mistakes().iter();
-        told.map(|mistake| {
-            let origin = mistake.origin.replace(&file, "FILE");
-            let message = mistake.message.replace(&file, "FILE");
-            format!("{origin}: {message}")
-        })
-        .collect()
+        let errors = error.mistakes().iter();
+        errors
+            .map(|mistake| {
+                let origin = mistake.origin.replace(&file, "FILE");
+                let message = mistake.message.replace(&file, "FILE");
+                format!("{origin}: {message}")
+            })
+            .collect()
     }
 }
 
@@ -164,17 +165,21 @@ fn every_setting_can_be_set_by_file_environment_and_flag_in_that_order() {
         });
         let [first, second, third] = &texts;
         let load = |file: Option<&str>, variable: Option<&str>, flag: Option<&str>| {
-            let mut desk = Desk::new();
+            let mut sources = ConfigSources::new();
             if let Some(text) = file {
-                desk = desk.file(in_toml(setting, text));
+                sources = sources.file(in_toml(setting, text));
             }
             if let Some(text) = variable {
-                desk = desk.variable(&setting.variable(), text);
+                sources = sources.variable(&setting.variable(), text);
             }
             if let Some(text) = flag {
-                desk = desk.flags(in_flags(setting, text));
+                sources = sources.flags(in_flags(setting, text));
             }
-            without_origin(desk.load().unwrap_or_else(|error| panic!("{key}: {error}")))
+            without_origin(
+                sources
+                    .load()
+                    .unwrap_or_else(|error| panic!("{key}: {error}")),
+            )
         };
         for text in &texts {
             let alone = load(Some(text), None, None);
@@ -195,7 +200,7 @@ fn every_setting_can_be_set_by_file_environment_and_flag_in_that_order() {
 fn the_default_file_has_every_key_with_its_default() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config.default.toml");
     let text = fs::read_to_string(path).expect("config.default.toml");
-    let config = Desk::new()
+    let config = ConfigSources::new()
         .file(text.clone())
         .load()
         .expect("a configuration");
@@ -222,7 +227,7 @@ fn the_default_file_has_every_key_with_its_default() {
 
 #[test]
 fn every_error_is_reported_at_once_with_its_source() {
-    let desk = Desk::new()
+    let sources = ConfigSources::new()
         .file(
             "listen = 'everywhere'\n\
              listenn = '127.0.0.1:1'\n\
@@ -244,7 +249,7 @@ fn every_error_is_reported_at_once_with_its_source() {
         )
         .flags(["--retention", "a month", "--admin-key", "correct horse"])
         .flags(["--set", "engine.max_in_flght=5", "--set", "grace"]);
-    let told = desk.mistakes();
+    let errors = sources.mistakes();
     let expected = [
         (
             "--set engine.max_in_flght: ",
@@ -275,12 +280,12 @@ fn every_error_is_reported_at_once_with_its_source() {
         ("--admin-key: ", "no blank"),
         ("--retention: ", "\"250ms\""),
     ];
-    for ((origin, remedy), line) in expected.iter().zip(&told) {
+    for ((origin, remedy), line) in expected.iter().zip(&errors) {
         assert!(line.starts_with(origin), "{line}\nshould begin {origin}");
         assert!(line.contains(remedy), "{line}\nshould say {remedy}");
     }
-    assert_eq!(told.len(), expected.len(), "{told:#?}");
-    let error = desk.load().expect_err("configuration errors");
+    assert_eq!(errors.len(), expected.len(), "{errors:#?}");
+    let error = sources.load().expect_err("configuration errors");
     assert_eq!(error.exit_code(), 2);
     let shown = format!("{error} {error:?}");
     assert!(
@@ -294,40 +299,45 @@ fn every_error_is_reported_at_once_with_its_source() {
 
 #[test]
 fn an_unreadable_file_does_not_hide_other_errors() {
-    let desk = Desk::new()
+    let sources = ConfigSources::new()
         .flags(["--config", "/does/not/exist.toml", "--grace", "long"])
         .variable("POSTHASTE_LISTEN", "here");
-    let told = desk.mistakes();
+    let errors = sources.mistakes();
     assert!(
-        told[0].starts_with("--config: cannot read /does/not/exist.toml"),
-        "{told:?}"
+        errors[0].starts_with("--config: cannot read /does/not/exist.toml"),
+        "{errors:?}"
     );
-    assert!(told[1].starts_with("POSTHASTE_LISTEN: "), "{told:?}");
-    assert!(told[2].starts_with("--grace: "), "{told:?}");
+    assert!(errors[1].starts_with("POSTHASTE_LISTEN: "), "{errors:?}");
+    assert!(errors[2].starts_with("--grace: "), "{errors:?}");
 
-    let told = Desk::new().file("listen = \n").mistakes();
-    assert!(told[0].starts_with("FILE: is not valid TOML: "), "{told:?}");
-    assert!(told[0].ends_with("at line 1 column 10"), "{told:?}");
-    let told = Desk::new().file("grace = '1s'\ngrace = '2s'\n").mistakes();
-    assert!(told[0].contains("line 2"), "{told:?}");
+    let errors = ConfigSources::new().file("listen = \n").mistakes();
+    assert!(
+        errors[0].starts_with("FILE: is not valid TOML: "),
+        "{errors:?}"
+    );
+    assert!(errors[0].ends_with("at line 1 column 10"), "{errors:?}");
+    let errors = ConfigSources::new()
+        .file("grace = '1s'\ngrace = '2s'\n")
+        .mistakes();
+    assert!(errors[0].contains("line 2"), "{errors:?}");
 }
 
 #[test]
 fn the_file_can_be_named_by_environment_or_flag() {
-    let desk = Desk::new();
-    let path = desk.folder.path().join("named.toml");
+    let sources = ConfigSources::new();
+    let path = sources.folder.path().join("named.toml");
     fs::write(&path, "grace = '7s'").expect("written");
-    let desk = desk.variable("POSTHASTE_CONFIG", path.to_str().expect("text"));
-    assert_eq!(desk.load().expect("valid").grace, Span::from_secs(7));
-    let desk = desk.file("retention = '7d'");
-    let config = desk.load().expect("valid");
+    let sources = sources.variable("POSTHASTE_CONFIG", path.to_str().expect("text"));
+    assert_eq!(sources.load().expect("valid").grace, Span::from_secs(7));
+    let sources = sources.file("retention = '7d'");
+    let config = sources.load().expect("valid");
     assert_eq!(config.grace, Config::default().grace);
     assert_eq!(config.retention, Span::from_days(7));
 }
 
 #[test]
 fn unrelated_and_empty_variables_are_ignored() {
-    let desk = Desk::new()
+    let sources = ConfigSources::new()
         .variable("PATH", "/bin")
         .variable("POSTHASTE_SERVER", "https://hooks.customer.com")
         .variable("POSTHASTE_KEY", "ph_x")
@@ -339,15 +349,15 @@ fn unrelated_and_empty_variables_are_ignored() {
         .variable("POSTHASTE_ALLOW_PORT", "tcp://10.0.0.1:8420")
         .variable("POSTHASTE_ADMIN_KEY", "")
         .variable("POSTHASTE_CONFIG", "");
-    assert_eq!(desk.load(), Ok(Config::default()));
+    assert_eq!(sources.load(), Ok(Config::default()));
 }
 
 #[test]
 fn an_unknown_variable_is_only_a_warning() {
-    let desk = Desk::new()
+    let sources = ConfigSources::new()
         .variable("POSTHASTE_LISTN", "127.0.0.1:1")
         .variable("POSTHASTE_BIN", "hunter2");
-    let warnings = desk.load().expect("a configuration").warnings();
+    let warnings = sources.load().expect("a configuration").warnings();
     assert_eq!(warnings.len(), 2, "{warnings:?}");
     assert!(warnings[0].starts_with("POSTHASTE_BIN is not a setting"));
     assert!(warnings[1].contains("did you mean POSTHASTE_LISTEN?"));
@@ -357,76 +367,79 @@ fn an_unknown_variable_is_only_a_warning() {
 #[test]
 fn a_stronger_source_replaces_the_other_kind_of_master_key() {
     let key = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
-    let desk = Desk::new()
+    let sources = ConfigSources::new()
         .file("master_key_file = 'a.key'")
         .variable("POSTHASTE_MASTER_KEY", key);
-    let MasterKey::Text { origin, .. } = desk.load().expect("valid").master_key else {
+    let MasterKey::Text { origin, .. } = sources.load().expect("valid").master_key else {
         panic!("the environment is stronger than the file");
     };
     assert_eq!(origin, "POSTHASTE_MASTER_KEY");
-    let desk = desk.flags(["--master-key-file", "b.key"]);
-    let master_key = desk.load().expect("valid").master_key;
+    let sources = sources.flags(["--master-key-file", "b.key"]);
+    let master_key = sources.load().expect("valid").master_key;
     assert_eq!(master_key, MasterKey::File(PathBuf::from("b.key")));
 
-    let told = Desk::new()
+    let errors = ConfigSources::new()
         .file(format!("master_key = '{key}'\nmaster_key_file = 'a.key'"))
         .mistakes();
-    assert!(told[0].contains("give one of them"), "{told:?}");
-    let told = Desk::new()
+    assert!(errors[0].contains("give one of them"), "{errors:?}");
+    let errors = ConfigSources::new()
         .variable("POSTHASTE_MASTER_KEY", "swordfish")
         .mistakes();
     assert!(
-        told[0].starts_with("POSTHASTE_MASTER_KEY: the key should be 32 bytes"),
-        "{told:?}"
+        errors[0].starts_with("POSTHASTE_MASTER_KEY: the key should be 32 bytes"),
+        "{errors:?}"
     );
-    assert!(!told[0].contains("swordfish"), "{told:?}");
+    assert!(!errors[0].contains("swordfish"), "{errors:?}");
 }
 
 #[test]
 fn contradicting_settings_are_an_error() {
-    let desk =
-        Desk::new().file("[breaker]\nfirst_wait = '10m'\n[tenant_limits]\nmax_attempts = 5\n");
-    let told = desk.mistakes();
-    assert!(told[0].starts_with("breaker.longest_wait: "), "{told:?}");
+    let sources = ConfigSources::new()
+        .file("[breaker]\nfirst_wait = '10m'\n[tenant_limits]\nmax_attempts = 5\n");
+    let errors = sources.mistakes();
     assert!(
-        told[1].starts_with("retry_policy: asks for 9 attempts"),
-        "{told:?}"
+        errors[0].starts_with("breaker.longest_wait: "),
+        "{errors:?}"
     );
-    assert_eq!(told.len(), 2);
+    assert!(
+        errors[1].starts_with("retry_policy: asks for 9 attempts"),
+        "{errors:?}"
+    );
+    assert_eq!(errors.len(), 2);
 }
 
 #[test]
 fn a_certificate_bundle_is_read_at_the_start() {
-    let desk = Desk::new().flags(["--set", "ca_bundle=/does/not/exist.pem"]);
-    let told = desk.mistakes();
+    let sources = ConfigSources::new().flags(["--set", "ca_bundle=/does/not/exist.pem"]);
+    let errors = sources.mistakes();
     assert!(
-        told[0].starts_with("--set ca_bundle: cannot read"),
-        "{told:?}"
+        errors[0].starts_with("--set ca_bundle: cannot read"),
+        "{errors:?}"
     );
-    let desk = Desk::new();
-    let path = desk.folder.path().join("ca.pem");
+    let sources = ConfigSources::new();
+    let path = sources.folder.path().join("ca.pem");
     fs::write(&path, "hello").expect("written");
-    let desk = desk.variable("POSTHASTE_CA_BUNDLE", path.to_str().expect("text"));
-    assert!(desk.mistakes()[0].contains("holds no certificate"));
+    let sources = sources.variable("POSTHASTE_CA_BUNDLE", path.to_str().expect("text"));
+    assert!(sources.mistakes()[0].contains("holds no certificate"));
     fs::write(&path, AUTHORITY).expect("written");
-    assert!(desk.load().expect("valid").roots().is_ok());
+    assert!(sources.load().expect("valid").roots().is_ok());
 }
 
 #[test]
 fn a_setting_given_twice_is_an_error() {
-    let told = Desk::new()
+    let errors = ConfigSources::new()
         .flags(["--grace", "1s", "--set", "grace=2s"])
         .mistakes();
-    assert_eq!(told, ["--set grace: is given twice"]);
+    assert_eq!(errors, ["--set grace: is given twice"]);
 }
 
 #[test]
 fn debug_output_contains_no_secrets() {
     let key = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
-    let desk = Desk::new()
+    let sources = ConfigSources::new()
         .variable("POSTHASTE_MASTER_KEY", key)
         .flags(["--admin-key", "hunter2"]);
-    let config = desk.load().expect("valid");
+    let config = sources.load().expect("valid");
     let flags = args(
         ["serve", "--admin-key", "hunter2"]
             .map(str::to_owned)
@@ -482,7 +495,7 @@ fn help_names_every_flag_s_variable_and_default() {
 
 #[test]
 fn the_settings_reach_the_api() {
-    let config = Desk::new()
+    let config = ConfigSources::new()
         .file(
             "retry_policy = { preset = 'swift', max_attempts = 3 }\n\
              grace = '3s'\n[limits]\nbody_bytes = 2048\nbatch_body_bytes = 4096\n\
@@ -516,7 +529,7 @@ fn the_settings_reach_the_api() {
         written,
         serde_json::json!({"preset": "swift", "max_attempts": 3})
     );
-    let by_name = Desk::new().variable("POSTHASTE_RETRY_POLICY", "brisk");
+    let by_name = ConfigSources::new().variable("POSTHASTE_RETRY_POLICY", "brisk");
     let (policy, written) = by_name.load().expect("valid").api_settings().default_policy;
     assert_eq!(policy, Preset::Brisk.policy());
     assert_eq!(written, serde_json::json!({"preset": "brisk"}));

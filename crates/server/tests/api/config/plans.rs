@@ -6,11 +6,11 @@ use std::path::Path;
 use posthaste_core::time::Span;
 use posthaste_store::Limits;
 
-use super::Desk;
+use super::ConfigSources;
 
 #[test]
 fn a_plan_sets_only_the_limits_it_names() {
-    let config = Desk::new()
+    let config = ConfigSources::new()
         .file("[plans.free]\nendpoints = 0\nretention = '7d'\n[plans.pro-2]\n")
         .load()
         .expect("valid");
@@ -29,7 +29,7 @@ fn a_plan_sets_only_the_limits_it_names() {
 
 #[test]
 fn every_error_in_a_plan_is_reported_with_its_source() {
-    let told = Desk::new()
+    let errors = ConfigSources::new()
         .file(
             "[plans.free]\nendpoints = -1\nevents = 5\nretention = 'long'\n\
              [plans.Gold]\n[plans.\"a b\"]\n[plans.wide]\npayload_bytes = 5\nin_flight = 0\n",
@@ -44,41 +44,41 @@ fn every_error_in_a_plan_is_reported_with_its_source() {
         ("FILE line 9, plans.wide.in_flight: ", "whole number from 1"),
     ];
     for (origin, remedy) in expected {
-        let found = told.iter().find(|line| line.starts_with(origin));
-        let found = found.unwrap_or_else(|| panic!("{origin} is missing in {told:#?}"));
+        let found = errors.iter().find(|line| line.starts_with(origin));
+        let found = found.unwrap_or_else(|| panic!("{origin} is missing in {errors:#?}"));
         assert!(found.contains(remedy), "{found}");
     }
-    assert_eq!(told.len(), expected.len(), "{told:#?}");
-    let told = Desk::new().file("plans = 'free'\n").mistakes();
-    assert!(told[0].contains("[plans.free]"), "{told:?}");
+    assert_eq!(errors.len(), expected.len(), "{errors:#?}");
+    let errors = ConfigSources::new().file("plans = 'free'\n").mistakes();
+    assert!(errors[0].contains("[plans.free]"), "{errors:?}");
 }
 
 #[test]
 fn a_payload_limit_above_the_body_limit_is_an_error() {
-    let told = Desk::new()
+    let errors = ConfigSources::new()
         .file("[limits]\nbatch_body_bytes = 2048\n[plans.wide]\npayload_bytes = 2049\n")
         .mistakes();
     assert!(
-        told[0].starts_with("plans.wide.payload_bytes: "),
-        "{told:?}"
+        errors[0].starts_with("plans.wide.payload_bytes: "),
+        "{errors:?}"
     );
-    assert!(told[0].contains("limits.batch_body_bytes"), "{told:?}");
+    assert!(errors[0].contains("limits.batch_body_bytes"), "{errors:?}");
 }
 
 #[test]
 fn plans_cannot_be_set_by_variables_or_flags() {
-    let desk = Desk::new().variable("POSTHASTE_PLANS_FREE_ENDPOINTS", "5");
-    let config = desk.load().expect("a configuration");
+    let sources = ConfigSources::new().variable("POSTHASTE_PLANS_FREE_ENDPOINTS", "5");
+    let config = sources.load().expect("a configuration");
     assert!(config.plans.is_empty());
     assert_eq!(
         config.warnings().len(),
         1,
         "the variable causes one warning"
     );
-    let told = Desk::new()
+    let errors = ConfigSources::new()
         .flags(["--set", "plans.free.endpoints=5"])
         .mistakes();
-    assert!(told[0].contains("belongs into the file"), "{told:?}");
+    assert!(errors[0].contains("belongs into the file"), "{errors:?}");
 }
 
 #[test]
@@ -90,7 +90,10 @@ fn the_example_plans_of_the_default_file_are_valid() {
         .filter_map(|line| line.strip_prefix("#     "))
         .skip_while(|line| !line.starts_with("[plans."))
         .collect();
-    let config = Desk::new().file(shown.join("\n")).load().expect("valid");
+    let config = ConfigSources::new()
+        .file(shown.join("\n"))
+        .load()
+        .expect("valid");
     let free = serde_json::to_value(config.plans["free"]).expect("limits");
     let unsaid: Vec<&String> = free
         .as_object()

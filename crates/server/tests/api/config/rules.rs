@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use posthaste::config::StoreLocation;
 use posthaste_core::policy::Preset;
 
-use super::Desk;
+use super::ConfigSources;
 
 #[test]
 fn every_error_in_the_egress_rules_is_reported_with_a_correction() {
-    let desk = Desk::new()
+    let sources = ConfigSources::new()
         .file(
             "allow_port = [0, 443, 65536, '9000-8000', 'http', 1.5, true]\n\
              deny_port = 25\n\
@@ -40,17 +40,17 @@ fn every_error_in_the_egress_rules_is_reported_with_a_correction() {
         ("POSTHASTE_DENY_PORT, [2]: ", port),
         ("--set nat64_prefix, [0]: ", "zeros in bits 64 to 71"),
     ];
-    let told = desk.mistakes();
-    for ((origin, remedy), line) in expected.iter().zip(&told) {
+    let errors = sources.mistakes();
+    for ((origin, remedy), line) in expected.iter().zip(&errors) {
         assert!(line.starts_with(origin), "{line}\nshould begin {origin}");
         assert!(line.contains(remedy), "{line}\nshould say {remedy}");
     }
-    assert_eq!(told.len(), expected.len(), "{told:#?}");
+    assert_eq!(errors.len(), expected.len(), "{errors:#?}");
 }
 
 #[test]
 fn the_egress_rules_are_as_configured() {
-    let config = Desk::new()
+    let config = ConfigSources::new()
         .file("allow_port = [5432, '9000-9100']\ndeny_port = ['443']\nnat64_prefix = ['64:ff9b::/96']\n")
         .load()
         .expect("valid");
@@ -66,7 +66,7 @@ fn the_egress_rules_are_as_configured() {
 
 #[test]
 fn development_flags_allow_loopback_and_http() {
-    let config = Desk::new()
+    let config = ConfigSources::new()
         .flags([
             "--allow-network",
             "127.0.0.0/8",

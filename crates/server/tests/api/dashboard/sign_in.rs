@@ -461,8 +461,8 @@ async fn actions_on_pages_are_in_the_audit_log() {
         let path = format!("/dashboard/t/acme/endpoints/{endpoint}/{verb}");
         browser.post(&path, &[("csrf", &token)], &[]).await;
     }
-    let told = server.get("/v1/tenants/acme/audit?limit=4").await.ok(200);
-    let entries = told["data"].as_array().unwrap();
+    let audit = server.get("/v1/tenants/acme/audit?limit=4").await.ok(200);
+    let entries = audit["data"].as_array().unwrap();
     let fields = |entry: &Value| {
         ["action", "via", "actor", "outcome"]
             .map(|name| entry[name].as_str().unwrap_or("").to_owned())

@@ -130,13 +130,13 @@ async fn an_audit_entry_names_the_created_resource_without_secrets() {
         assert_eq!(entry["outcome"], "done", "{name}");
         let resource = format!("{path}/{}", made.field("id"));
         assert_eq!(entry["resource"], json!(resource), "{name}");
-        let told = entry.to_string();
+        let text = entry.to_string();
         for secret in ["key", "secret", "url", "token"] {
             if let Some(secret) = made.json[secret].as_str() {
-                assert!(!told.contains(secret), "{name}: {told}");
+                assert!(!text.contains(secret), "{name}: {text}");
             }
         }
-        assert!(!told.contains("hunter2"), "{told}");
+        assert!(!text.contains("hunter2"), "{text}");
         // A refused request created nothing.
         let refused = server.post(&path, json!({"nonsense": 1})).await;
         assert_eq!(refused.status, 422, "{name}: {}", refused.json);

@@ -11,13 +11,13 @@ use tokio::task::JoinHandle;
 
 use crate::fixture::{ADMIN, TestServer};
 
-struct Served {
+struct ListeningServer {
     address: std::net::SocketAddr,
     stop: oneshot::Sender<()>,
     task: JoinHandle<std::io::Result<()>>,
 }
 
-async fn start(server: &TestServer, adjust: impl FnOnce(&mut ApiSettings)) -> Served {
+async fn start(server: &TestServer, adjust: impl FnOnce(&mut ApiSettings)) -> ListeningServer {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
     let (stop, stopped) = oneshot::channel::<()>();
@@ -30,7 +30,7 @@ async fn start(server: &TestServer, adjust: impl FnOnce(&mut ApiSettings)) -> Se
         };
         serve(listener, router, &settings, stopped).await
     });
-    Served {
+    ListeningServer {
         address,
         stop,
         task,
@@ -65,44 +65,48 @@ const ASK: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
 #[tokio::test]
 async fn a_connection_is_reused_and_closed_at_shutdown() {
     let server = TestServer::without_tenants().await;
-    let served = start(&server, |_| {}).await;
-    let mut stream = TcpStream::connect(served.address).await.expect("a server");
+    let listening = start(&server, |_| {}).await;
+    let mut stream = TcpStream::connect(listening.address)
+        .await
+        .expect("a server");
     for _ in 0..3 {
         stream.write_all(ASK).await.expect("a server");
         let answer = read_answer(&mut stream).await;
         assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
     }
-    served.stop.send(()).expect("a server");
-    served
+    listening.stop.send(()).expect("a server");
+    listening
         .task
         .await
         .expect("an unpoisoned lock")
         .expect("no error");
     assert_eq!(stream.read(&mut [0; 16]).await.expect("an end"), 0);
-    assert!(TcpStream::connect(served.address).await.is_err());
+    assert!(TcpStream::connect(listening.address).await.is_err());
 }
 
 #[tokio::test]
 async fn a_request_in_progress_is_answered_at_shutdown() {
     let server = TestServer::without_tenants().await;
-    let served = start(&server, |_| {}).await;
-    let mut stream = TcpStream::connect(served.address).await.expect("a server");
+    let listening = start(&server, |_| {}).await;
+    let mut stream = TcpStream::connect(listening.address)
+        .await
+        .expect("a server");
     let head = format!(
         "POST /v1/tenants HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\nExpect: 100-continue\r\nContent-Length: 13\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.expect("a server");
     // `100 Continue` proves that the server has started to handle the request.
-    let mut told = [0; 25];
-    stream.read_exact(&mut told).await.expect("an answer");
-    assert_eq!(&told, b"HTTP/1.1 100 Continue\r\n\r\n");
-    served.stop.send(()).expect("a server");
+    let mut received = [0; 25];
+    stream.read_exact(&mut received).await.expect("an answer");
+    assert_eq!(&received, b"HTTP/1.1 100 Continue\r\n\r\n");
+    listening.stop.send(()).expect("a server");
     stream
         .write_all(b"{\"id\":\"late\"}")
         .await
         .expect("a server");
     let answer = read_answer(&mut stream).await;
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
-    served
+    listening
         .task
         .await
         .expect("an unpoisoned lock")
@@ -112,19 +116,21 @@ async fn a_request_in_progress_is_answered_at_shutdown() {
 #[tokio::test]
 async fn a_request_that_never_ends_is_cut_off_after_the_grace_period() {
     let server = TestServer::without_tenants().await;
-    let served = start(&server, |settings| {
+    let listening = start(&server, |settings| {
         settings.grace = Duration::from_millis(20);
     })
     .await;
-    let mut stream = TcpStream::connect(served.address).await.expect("a server");
+    let mut stream = TcpStream::connect(listening.address)
+        .await
+        .expect("a server");
     let head = format!(
         "POST /v1/tenants HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\nExpect: 100-continue\r\nContent-Length: 13\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.expect("a server");
-    let mut told = [0; 25];
-    stream.read_exact(&mut told).await.expect("an answer");
-    served.stop.send(()).expect("a server");
-    served
+    let mut received = [0; 25];
+    stream.read_exact(&mut received).await.expect("an answer");
+    listening.stop.send(()).expect("a server");
+    listening
         .task
         .await
         .expect("an unpoisoned lock")
@@ -134,15 +140,19 @@ async fn a_request_that_never_ends_is_cut_off_after_the_grace_period() {
 #[tokio::test]
 async fn a_slow_or_large_request_head_closes_the_connection() {
     let server = TestServer::without_tenants().await;
-    let served = start(&server, |settings| {
+    let listening = start(&server, |settings| {
         settings.head_timeout = Duration::from_millis(50);
     })
     .await;
-    let mut slow = TcpStream::connect(served.address).await.expect("a server");
+    let mut slow = TcpStream::connect(listening.address)
+        .await
+        .expect("a server");
     slow.write_all(b"GET /healthz HT").await.expect("a server");
     let mut rest = Vec::new();
     slow.read_to_end(&mut rest).await.expect("an end");
-    let mut large = TcpStream::connect(served.address).await.expect("a server");
+    let mut large = TcpStream::connect(listening.address)
+        .await
+        .expect("a server");
     let line = format!("X-Long: {}\r\n", "x".repeat(1_000));
     let head = format!(
         "GET /healthz HTTP/1.1\r\nHost: x\r\n{}\r\n",
@@ -157,11 +167,15 @@ async fn a_slow_or_large_request_head_closes_the_connection() {
 #[tokio::test]
 async fn the_number_of_connections_is_limited() {
     let server = TestServer::without_tenants().await;
-    let served = start(&server, |settings| settings.max_connections = 1).await;
-    let mut first = TcpStream::connect(served.address).await.expect("a server");
+    let listening = start(&server, |settings| settings.max_connections = 1).await;
+    let mut first = TcpStream::connect(listening.address)
+        .await
+        .expect("a server");
     first.write_all(ASK).await.expect("a server");
     read_answer(&mut first).await;
-    let mut second = TcpStream::connect(served.address).await.expect("a queue");
+    let mut second = TcpStream::connect(listening.address)
+        .await
+        .expect("a queue");
     second.write_all(ASK).await.expect("a queue");
     let waits = tokio::time::timeout(Duration::from_millis(30), second.readable()).await;
     assert!(waits.is_err(), "both attempts were in flight at once");
@@ -171,8 +185,10 @@ async fn the_number_of_connections_is_limited() {
 }
 
 /// Sends the whole body before reading the response, as many clients do.
-async fn send_all(served: &Served, head: &str, body_bytes: usize) -> String {
-    let mut stream = TcpStream::connect(served.address).await.expect("a server");
+async fn send_all(listening: &ListeningServer, head: &str, body_bytes: usize) -> String {
+    let mut stream = TcpStream::connect(listening.address)
+        .await
+        .expect("a server");
     stream.write_all(head.as_bytes()).await.expect("a server");
     let piece = vec![b' '; 64 * 1024];
     let mut left = body_bytes;
@@ -188,7 +204,7 @@ async fn send_all(served: &Served, head: &str, body_bytes: usize) -> String {
 #[tokio::test]
 async fn a_client_that_sends_a_too_large_body_gets_an_answer() {
     let server = TestServer::without_tenants().await;
-    let served = start(&server, |_| {}).await;
+    let listening = start(&server, |_| {}).await;
     let body_bytes = 20 << 20;
     for (path, key, status) in [
         ("/v1/tenants", ADMIN, "413"),
@@ -198,7 +214,7 @@ async fn a_client_that_sends_a_too_large_body_gets_an_answer() {
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Length: {body_bytes}\r\n\r\n"
         );
-        let answer = send_all(&served, &head, body_bytes).await;
+        let answer = send_all(&listening, &head, body_bytes).await;
         assert!(
             answer.starts_with(&format!("HTTP/1.1 {status}")),
             "{answer}"
@@ -210,8 +226,10 @@ async fn a_client_that_sends_a_too_large_body_gets_an_answer() {
 #[tokio::test]
 async fn expect_100_continue_is_answered_immediately() {
     let server = TestServer::without_tenants().await;
-    let served = start(&server, |_| {}).await;
-    let mut stream = TcpStream::connect(served.address).await.expect("a server");
+    let listening = start(&server, |_| {}).await;
+    let mut stream = TcpStream::connect(listening.address)
+        .await
+        .expect("a server");
     let head = format!(
         "POST /v1/tenants HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\nExpect: 100-continue\r\nContent-Length: 20000000\r\n\r\n"
     );

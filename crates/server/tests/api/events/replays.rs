@@ -199,8 +199,8 @@ async fn a_short_replay_does_not_wait_for_a_long_one() {
         assert_eq!(replay["total"], count);
         paths.push(format!("{REPLAYS}/{}", replay["id"].as_str().unwrap()));
     }
-    let told: Arc<Mutex<Vec<EndpointId>>> = Arc::default();
-    let telling = told.clone();
+    let notified: Arc<Mutex<Vec<EndpointId>>> = Arc::default();
+    let telling = notified.clone();
     let replayer = Replayer::new(
         server.store.clone(),
         server.app.clock.clone(),
@@ -214,8 +214,8 @@ async fn a_short_replay_does_not_wait_for_a_long_one() {
             .await;
     }
     running.abort();
-    let told = told.lock().unwrap();
-    let last_long = told.iter().rposition(|it| *it == endpoints[0]);
-    let short = told.iter().position(|it| *it == endpoints[1]);
-    assert!(short.is_some() && short < last_long, "{told:?}");
+    let notified = notified.lock().unwrap();
+    let last_long = notified.iter().rposition(|it| *it == endpoints[0]);
+    let short = notified.iter().position(|it| *it == endpoints[1]);
+    assert!(short.is_some() && short < last_long, "{notified:?}");
 }

@@ -119,7 +119,7 @@ impl Canaries {
     pub(crate) fn add(&mut self, name: &str, bytes: &[u8]) {
         assert!(
             bytes.len() >= ENOUGH_BYTES,
-            "{name} is too short to be told from chance"
+            "{name} is short enough to appear by chance"
         );
         self.all.push(Canary::new(name, bytes, Secret));
     }
@@ -161,8 +161,8 @@ impl Canaries {
                     let from = at.saturating_sub(120);
                     let around = &place[from..(at + form.bytes.len() + 60).min(place.len())];
                     let around = String::from_utf8_lossy(around).into_owned();
-                    let told = format!("the {name} ({}) in …{around}…", form.name);
-                    found.entry((*name, form.name)).or_insert(told);
+                    let finding = format!("the {name} ({}) in …{around}…", form.name);
+                    found.entry((*name, form.name)).or_insert(finding);
                 }
             }
         }

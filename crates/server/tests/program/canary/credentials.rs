@@ -12,9 +12,9 @@ fn said(arrival: &Arrival) -> Value {
 }
 
 /// Starts a receiver that is also a token server. The path decides how it answers.
-async fn both(life: &CanaryFixture) -> Receiver {
-    let token = life.canaries.plant("fetched token");
-    let refused = life.canaries.plant("refused token");
+async fn both(fixture: &CanaryFixture) -> Receiver {
+    let token = fixture.canaries.plant("fetched token");
+    let refused = fixture.canaries.plant("refused token");
     Receiver::start(move |arrival| {
         let (status, body) = match arrival.path.as_str() {
             "/token" => (
@@ -43,28 +43,27 @@ async fn both(life: &CanaryFixture) -> Receiver {
     .await
 }
 
-fn certificate(life: &mut CanaryFixture) -> Value {
+fn certificate(fixture: &mut CanaryFixture) -> Value {
     let key = KeyPair::generate().expect("a key");
     let params = CertificateParams::new(["client.example".to_owned()]).expect("a name");
     let certificate = params.self_signed(&key).expect("a certificate");
     let name = "private key of a certificate";
-    life.canaries.add_private_key(name, &key.serialize_der());
+    fixture.canaries.add_private_key(name, &key.serialize_der());
     json!({"certificate": certificate.pem(), "private_key": key.serialize_pem()})
 }
 
 /// Uses each kind of credential, and makes each fail that can.
-pub(crate) async fn use_all(life: &mut CanaryFixture) {
-    let receiver = both(life).await;
+pub(crate) async fn use_all(fixture: &mut CanaryFixture) {
+    let receiver = both(fixture).await;
     let there = format!("http://{}", receiver.address);
     let oauth2 = |path: &str, place: &str| {
         json!({"kind": "oauth2", "token_url": format!("{there}{path}"), "client_id": "me",
-            "client_secret": life.canaries.plant("client secret"), "client_authentication": place})
+            "client_secret": fixture.canaries.plant("client secret"), "client_authentication": place})
     };
     let basic =
-        json!({"kind": "basic", "username": "me", "password": life.canaries.plant("password")});
-    let key =
-        json!({"kind": "basic", "username": life.canaries.plant("key as a name"), "password": ""});
-    let bearer = json!({"kind": "bearer", "token": life.canaries.plant("bearer token")});
+        json!({"kind": "basic", "username": "me", "password": fixture.canaries.plant("password")});
+    let key = json!({"kind": "basic", "username": fixture.canaries.plant("key as a name"), "password": ""});
+    let bearer = json!({"kind": "bearer", "token": fixture.canaries.plant("bearer token")});
     let cases = [
         ("/hook", "succeeded", basic.clone()),
         ("/hook", "succeeded", key),
@@ -84,16 +83,19 @@ pub(crate) async fn use_all(life: &mut CanaryFixture) {
         let name = format!("auth{number}");
         // `auth` sets the header that all other endpoints of this test set themselves.
         let more = json!({"auth": auth, "headers": {}});
-        life.endpoint(&name, &format!("{there}{path}"), more).await;
-        deliveries.push((ends, life.send(&name, json!({})).await));
+        fixture
+            .endpoint(&name, &format!("{there}{path}"), more)
+            .await;
+        deliveries.push((ends, fixture.send(&name, json!({})).await));
     }
-    let shown = certificate(life);
+    let shown = certificate(fixture);
     let nobody = rude(String::new()).await;
     let more = json!({"client_certificate": shown});
-    life.endpoint("mutual", &format!("https://{nobody}/"), more)
+    fixture
+        .endpoint("mutual", &format!("https://{nobody}/"), more)
         .await;
-    deliveries.push(("failed", life.send("mutual", json!({})).await));
+    deliveries.push(("failed", fixture.send("mutual", json!({})).await));
     for (ends, delivery) in deliveries {
-        life.until(&delivery, ends).await;
+        fixture.until(&delivery, ends).await;
     }
 }

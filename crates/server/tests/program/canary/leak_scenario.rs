@@ -1,4 +1,4 @@
-//! The life of a server, with all events that could make it log or show a secret.
+//! A server from its first start to its end, with all events that could make it log or show a secret.
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
@@ -184,81 +184,87 @@ fn add_master_keys(canaries: &mut Canaries, program: &Program) {
 }
 
 /// Successful deliveries, and every other use of secrets.
-async fn succeed(life: &mut CanaryFixture) {
-    let url = format!("http://{}/200", life.receiver.address);
+async fn succeed(fixture: &mut CanaryFixture) {
+    let url = format!("http://{}/200", fixture.receiver.address);
     let brought = format!(
         "whsec_{}",
-        BASE64_STANDARD.encode(life.canaries.plant("brought secret"))
+        BASE64_STANDARD.encode(fixture.canaries.plant("brought secret"))
     );
-    let id = life
+    let id = fixture
         .endpoint("good", &url, json!({"secret": brought, "ordered": true}))
         .await;
-    let first = life.send("good", json!({})).await;
-    life.until(&first, "succeeded").await;
+    let first = fixture.send("good", json!({})).await;
+    fixture.until(&first, "succeeded").await;
 
     let rotated = format!(
         "whsec_{}",
-        BASE64_STANDARD.encode(life.canaries.plant("rotated secret"))
+        BASE64_STANDARD.encode(fixture.canaries.plant("rotated secret"))
     );
     let rotate = format!("{ENDPOINTS}/{id}/secret/rotate");
-    life.admin
+    fixture
+        .admin
         .post(&rotate, json!({"secret": rotated}))
         .await
         .expect(200);
-    let fresh = life.admin.post(&rotate, json!({})).await.expect(200);
+    let fresh = fixture.admin.post(&rotate, json!({})).await.expect(200);
     let secret = fresh["secret"].as_str().expect("a secret");
-    life.canaries.add_secret("rotated secret", secret);
+    fixture.canaries.add_secret("rotated secret", secret);
     assert_eq!(
-        life.admin
+        fixture
+            .admin
             .post(&rotate, json!({"secret": rotated}))
             .await
             .status,
         422
     );
-    life.admin
+    fixture
+        .admin
         .get(&format!("{ENDPOINTS}/{id}/secret"))
         .await
         .expect(200);
-    let headers = json!({"X-Api-Key": life.canaries.plant("changed header")});
+    let headers = json!({"X-Api-Key": fixture.canaries.plant("changed header")});
     let path = format!("{ENDPOINTS}/{id}");
-    life.admin
+    fixture
+        .admin
         .call("PATCH", &path, json!({"headers": headers}))
         .await
         .expect(200);
 
-    let raw = BASE64_STANDARD.encode(life.canaries.plant("raw payload"));
-    let idempotency = life.canaries.plant("idempotency key");
+    let raw = BASE64_STANDARD.encode(fixture.canaries.plant("raw payload"));
+    let idempotency = fixture.canaries.plant("idempotency key");
     let more = json!({"body_base64": raw, "content_type": "text/plain",
-        "idempotency_key": idempotency, "ordering_key": life.canaries.plant("ordering key")});
-    let second = life.send("good", more).await;
-    life.until(&second, "succeeded").await;
+        "idempotency_key": idempotency, "ordering_key": fixture.canaries.plant("ordering key")});
+    let second = fixture.send("good", more).await;
+    fixture.until(&second, "succeeded").await;
     // The same key with other content is a conflict. The error shows neither.
-    let other = json!({"type": "to.good", "payload": life.canaries.plant("refused payload"),
+    let other = json!({"type": "to.good", "payload": fixture.canaries.plant("refused payload"),
         "idempotency_key": idempotency});
-    assert_eq!(life.admin.post(EVENTS, other).await.status, 409);
-    let batch = json!({"type": "to.good", "payload": [life.canaries.plant("batch payload")]});
+    assert_eq!(fixture.admin.post(EVENTS, other).await.status, 409);
+    let batch = json!({"type": "to.good", "payload": [fixture.canaries.plant("batch payload")]});
     let batch = json!({"events": [batch.clone(), batch]});
-    let made = life.admin.post(&format!("{EVENTS}/batch"), batch).await;
+    let made = fixture.admin.post(&format!("{EVENTS}/batch"), batch).await;
     assert_eq!(made.status, 202);
-    let tested = life.admin.post(&format!("{path}/test"), json!({})).await;
+    let tested = fixture.admin.post(&format!("{path}/test"), json!({})).await;
     assert_eq!(tested.status, 202);
     let retry = format!("/v1/tenants/acme/deliveries/{first}/retry");
-    assert_eq!(life.admin.post(&retry, Value::Null).await.status, 202);
-    life.receiver.arrivals(6).await;
+    assert_eq!(fixture.admin.post(&retry, Value::Null).await.status, 202);
+    fixture.receiver.arrivals(6).await;
 
     let pair = format!(
         "whsk_{}",
-        BASE64_STANDARD.encode(life.canaries.plant("private key"))
+        BASE64_STANDARD.encode(fixture.canaries.plant("private key"))
     );
-    life.endpoint("pair", &url, json!({"secret": pair})).await;
-    let signed = life.send("pair", json!({})).await;
-    life.until(&signed, "succeeded").await;
+    fixture
+        .endpoint("pair", &url, json!({"secret": pair}))
+        .await;
+    let signed = fixture.send("pair", json!({})).await;
+    fixture.until(&signed, "succeeded").await;
 }
 
 /// Failures of each kind, until the deliveries fail for good.
-async fn fail(life: &mut CanaryFixture) {
-    let there = format!("http://{}", life.receiver.address);
-    let garbage = life.canaries.plant("answer garbage");
+async fn fail(fixture: &mut CanaryFixture) {
+    let there = format!("http://{}", fixture.receiver.address);
+    let garbage = fixture.canaries.plant("answer garbage");
     let failures = [
         ("http", format!("{there}/400")),
         ("http", format!("{there}/503")),
@@ -300,86 +306,93 @@ async fn fail(life: &mut CanaryFixture) {
     let mut deliveries = Vec::new();
     for (number, (kind, url)) in failures.iter().enumerate() {
         let name = format!("bad{number}");
-        life.endpoint(&name, url, json!({})).await;
-        deliveries.push((kind, url, life.send(&name, json!({})).await));
+        fixture.endpoint(&name, url, json!({})).await;
+        deliveries.push((kind, url, fixture.send(&name, json!({})).await));
     }
     for (kind, url, delivery) in &deliveries {
-        let shown = life.until(delivery, "failed").await;
+        let shown = fixture.until(delivery, "failed").await;
         assert_eq!(shown["last_error"]["kind"], **kind, "{url}: {shown}");
     }
-    let replay = life
+    let replay = fixture
         .admin
         .post("/v1/tenants/acme/replays", json!({"status": "failed"}))
         .await;
     let replay = replay.expect(202)["id"].as_str().expect("an id").to_owned();
-    life.admin
+    fixture
+        .admin
         .until(&format!("/v1/tenants/acme/replays/{replay}"), "done")
         .await;
     for (.., delivery) in &deliveries {
-        life.until(delivery, "failed").await;
+        fixture.until(delivery, "failed").await;
     }
 }
 
 /// Stops and kills the server during attempts, and copies the store.
-async fn stop_and_go(life: &mut CanaryFixture, setting: Setting) -> Search {
+async fn stop_and_go(fixture: &mut CanaryFixture, setting: Setting) -> Search {
     let mut search = Search::default();
-    let url = format!("http://{}/slow", life.receiver.address);
-    life.endpoint("slow", &url, json!({"timeout": "60s"})).await;
-    let hanging = life.send("slow", json!({})).await;
-    life.until(&hanging, "in_progress").await;
-    search.store(&life.canaries, &life.program, "while it runs");
-    life.program.stop();
-    search.store(&life.canaries, &life.program, "after a stop");
-    life.program.restart();
-    life.admin = renewed(life, &mut search);
-    life.until(&hanging, "in_progress").await;
-    life.program.kill();
-    search.store(&life.canaries, &life.program, "after a kill");
+    let url = format!("http://{}/slow", fixture.receiver.address);
+    fixture
+        .endpoint("slow", &url, json!({"timeout": "60s"}))
+        .await;
+    let hanging = fixture.send("slow", json!({})).await;
+    fixture.until(&hanging, "in_progress").await;
+    search.store(&fixture.canaries, &fixture.program, "while it runs");
+    fixture.program.stop();
+    search.store(&fixture.canaries, &fixture.program, "after a stop");
+    fixture.program.restart();
+    fixture.admin = renewed(fixture, &mut search);
+    fixture.until(&hanging, "in_progress").await;
+    fixture.program.kill();
+    search.store(&fixture.canaries, &fixture.program, "after a kill");
     if setting == Setting::Json {
-        let done = life
-            .program
-            .command("rotate", &["rotate-master-key", "posthaste.db.key"], &[]);
+        let done =
+            fixture
+                .program
+                .command("rotate", &["rotate-master-key", "posthaste.db.key"], &[]);
         assert_eq!(done, 0);
-        add_master_keys(&mut life.canaries, &life.program);
+        add_master_keys(&mut fixture.canaries, &fixture.program);
     }
-    life.program.restart();
-    life.admin = renewed(life, &mut search);
-    life.until(&hanging, "in_progress").await;
+    fixture.program.restart();
+    fixture.admin = renewed(fixture, &mut search);
+    fixture.until(&hanging, "in_progress").await;
     let backup = ["backup", "--store", "sqlite:posthaste.db", "copy.db"];
-    assert_eq!(life.program.command("backup", &backup, &[]), 0);
-    assert!(life.program.directory.join("copy.db").exists());
+    assert_eq!(fixture.program.command("backup", &backup, &[]), 0);
+    assert!(fixture.program.directory.join("copy.db").exists());
     search
 }
 
 /// Searches the error responses of the old client and returns a client for the new address.
-fn renewed(life: &CanaryFixture, search: &mut Search) -> Client {
-    search.problems(&life.canaries, &life.admin);
-    Client::new(&life.program.address, life.canaries.plant("admin key"))
+fn renewed(fixture: &CanaryFixture, search: &mut Search) -> Client {
+    search.problems(&fixture.canaries, &fixture.admin);
+    Client::new(
+        &fixture.program.address,
+        fixture.canaries.plant("admin key"),
+    )
 }
 
 async fn live(setting: Setting) {
     let root = tempfile::tempdir().expect("a directory");
-    let mut life = begin(setting, root.path()).await;
-    succeed(&mut life).await;
-    fail(&mut life).await;
-    credentials::use_all(&mut life).await;
-    invalid_requests::ask(&mut life.admin, &life.canaries).await;
-    let problems = life.admin.problems.len();
+    let mut fixture = begin(setting, root.path()).await;
+    succeed(&mut fixture).await;
+    fail(&mut fixture).await;
+    credentials::use_all(&mut fixture).await;
+    invalid_requests::ask(&mut fixture.admin, &fixture.canaries).await;
+    let problems = fixture.admin.problems.len();
     assert!(problems > 20, "only {problems} problems");
-    invalid_requests::type_in(&life.program, &life.canaries);
+    invalid_requests::type_in(&fixture.program, &fixture.canaries);
     let mut search = Search::default();
-    search.figures(&life.canaries, &mut life.admin).await;
-    search.problems(&life.canaries, &life.admin);
+    search.figures(&fixture.canaries, &mut fixture.admin).await;
+    search.problems(&fixture.canaries, &fixture.admin);
     search.assert_clean();
 
-    let mut search = stop_and_go(&mut life, setting).await;
-    search.figures(&life.canaries, &mut life.admin).await;
-    life.program.stop();
-    search.store(&life.canaries, &life.program, "at the end");
-    search.words(&life.canaries, &life.program);
-    search.problems(&life.canaries, &life.admin);
-    egress_proxy::live(&life.canaries, setting, &root.path().join("proxied")).await;
-    life.canaries.assert_all_planted();
+    let mut search = stop_and_go(&mut fixture, setting).await;
+    search.figures(&fixture.canaries, &mut fixture.admin).await;
+    fixture.program.stop();
+    search.store(&fixture.canaries, &fixture.program, "at the end");
+    search.words(&fixture.canaries, &fixture.program);
+    search.problems(&fixture.canaries, &fixture.admin);
+    egress_proxy::live(&fixture.canaries, setting, &root.path().join("proxied")).await;
+    fixture.canaries.assert_all_planted();
     search.assert_clean();
 }
 

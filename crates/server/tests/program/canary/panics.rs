@@ -72,13 +72,13 @@ impl<'w> MakeWriter<'w> for LogCapture {
 /// A resolver that panics while `falls` is true.
 struct PanickingResolver {
     falls: Arc<AtomicBool>,
-    fell: Arc<Notify>,
+    panicked: Arc<Notify>,
 }
 
 impl Resolve for PanickingResolver {
     fn resolve<'a>(&'a self, _: &'a str) -> Lookup<'a> {
         if self.falls.load(Ordering::SeqCst) {
-            self.fell.notify_one();
+            self.panicked.notify_one();
             panic!("the resolver falls");
         }
         Box::pin(async { Ok(vec!["127.0.0.1".parse().expect("an address")]) })
@@ -86,18 +86,18 @@ impl Resolve for PanickingResolver {
 }
 
 /// A server without sockets, with a clock and a resolver that panic on request.
-struct World {
+struct PanicFixture {
     router: Router,
     /// Number of clock reads before it panics.
     clock_left: Arc<AtomicU32>,
-    resolver_falls: Arc<AtomicBool>,
-    fell: Arc<Notify>,
+    resolver_panics: Arc<AtomicBool>,
+    panicked: Arc<Notify>,
 }
 
-fn world(canaries: &Canaries) -> World {
+fn fixture(canaries: &Canaries) -> PanicFixture {
     let clock_left = Arc::new(AtomicU32::new(FOREVER));
-    let resolver_falls = Arc::new(AtomicBool::new(false));
-    let fell = Arc::new(Notify::new());
+    let resolver_panics = Arc::new(AtomicBool::new(false));
+    let panicked = Arc::new(Notify::new());
     let left = clock_left.clone();
     let system = Clock::system();
     let api_clock = Clock::told(move || {
@@ -129,8 +129,8 @@ fn world(canaries: &Canaries) -> World {
             rules: rules.clone(),
             roots: Roots::none(),
             resolver: Arc::new(PanickingResolver {
-                falls: resolver_falls.clone(),
-                fell: fell.clone(),
+                falls: resolver_panics.clone(),
+                panicked: panicked.clone(),
             }),
             ..ClientSettings::default()
         }),
@@ -154,15 +154,15 @@ fn world(canaries: &Canaries) -> World {
     };
     let dice = Dice::seeded(3);
     let app = App::new(store, engine, vault, observe, api_clock, dice, settings);
-    World {
+    PanicFixture {
         router: api::router(Arc::new(app)),
         clock_left,
-        resolver_falls,
-        fell,
+        resolver_panics,
+        panicked,
     }
 }
 
-impl World {
+impl PanicFixture {
     async fn post(&self, canaries: &Canaries, path: &str, body: &Value) -> (u16, Vec<u8>) {
         let request = Request::post(path)
             .header(
@@ -201,7 +201,7 @@ async fn panic_messages_contain_no_secrets() {
         let _ = writeln!(hook, "PANIC {info} {info:?}");
     }));
 
-    let world = world(&canaries);
+    let fixture = fixture(&canaries);
     let secret = format!(
         "whsec_{}",
         BASE64_STANDARD.encode(canaries.plant("brought secret"))
@@ -213,13 +213,13 @@ async fn panic_messages_contain_no_secrets() {
     });
     let event = json!({"type": "a", "payload": canaries.plant("JSON payload"),
         "ordering_key": canaries.plant("ordering key")});
-    let (status, _) = world
+    let (status, _) = fixture
         .post(&canaries, "/v1/tenants", &json!({"id": "acme"}))
         .await;
     assert_eq!(status, 201);
     let endpoints = "/v1/tenants/acme/endpoints";
     let events = "/v1/tenants/acme/events";
-    let (status, made) = world.post(&canaries, endpoints, &endpoint).await;
+    let (status, made) = fixture.post(&canaries, endpoints, &endpoint).await;
     assert_eq!(status, 201);
     let made: Value = serde_json::from_slice(&made).expect("JSON");
     let id = made["id"].as_str().expect("an id");
@@ -239,21 +239,21 @@ async fn panic_messages_contain_no_secrets() {
     ] {
         let before = heard.count("PANIC");
         // Authentication reads the clock first, so one read is allowed.
-        world.clock_left.store(1, Ordering::SeqCst);
-        let (status, told) = world.post(&canaries, path, body).await;
+        fixture.clock_left.store(1, Ordering::SeqCst);
+        let (status, told) = fixture.post(&canaries, path, body).await;
         assert!(heard.count("PANIC") > before, "{path} did not fall");
         assert_eq!(status, 500, "{path}");
         search.look(&canaries, path, &told, NOTHING);
     }
-    world.clock_left.store(FOREVER, Ordering::SeqCst);
+    fixture.clock_left.store(FOREVER, Ordering::SeqCst);
 
     // A panic while an attempt is made.
-    world.resolver_falls.store(true, Ordering::SeqCst);
-    let (status, _) = world.post(&canaries, events, &event).await;
+    fixture.resolver_panics.store(true, Ordering::SeqCst);
+    let (status, _) = fixture.post(&canaries, events, &event).await;
     assert_eq!(status, 202);
-    world.fell.notified().await;
+    fixture.panicked.notified().await;
     // The attempt is made again. By then the engine has handled the first panic.
-    world.fell.notified().await;
+    fixture.panicked.notified().await;
     assert!(heard.count("the resolver falls") > 0);
     let _ = panic::take_hook();
     search.look(&canaries, "the log and the panics", &heard.all(), NOTHING);

@@ -60,8 +60,13 @@ impl Search {
 
     /// Searches every error response that a client received.
     pub(crate) fn problems(&mut self, canaries: &Canaries, client: &Client) {
-        for (asked, told) in &client.problems {
-            self.look(canaries, &format!("the answer to {asked}"), told, NOTHING);
+        for (asked, response) in &client.problems {
+            self.look(
+                canaries,
+                &format!("the answer to {asked}"),
+                response,
+                NOTHING,
+            );
         }
     }
 

@@ -5,22 +5,22 @@ use std::net::TcpListener;
 use super::fixture::*;
 
 fn wrong(line: &str) -> String {
-    let server = Server::saying(&[(200, "{}")]);
-    let output = server.asked(line).output().unwrap();
-    assert!(server.heard().is_empty(), "{line} was asked");
-    complaint(output, 2)
+    let server = ScriptedServer::answering(&[(200, "{}")]);
+    let output = server.client(line).output().unwrap();
+    assert!(server.requests().is_empty(), "{line} sent a request");
+    error_message(output, 2)
 }
 
 #[test]
 fn every_field_error_is_printed_on_its_own_line() {
-    let server = Server::saying(&[(
+    let server = ScriptedServer::answering(&[(
         422,
         r#"{"type":"/docs/errors#invalid","title":"Something in the request is wrong","status":422,"code":"invalid",
             "detail":"url must be https; timeout must be 1s to 60s.",
             "errors":[{"field":"url","message":"must be https"},{"field":"timeout","message":"must be 1s to 60s"}]}"#,
     )]);
     assert_eq!(
-        server.complaint("endpoints create http://a.example"),
+        server.error_of("endpoints create http://a.example"),
         "error: Something in the request is wrong (422 invalid)\nurl: must be https\ntimeout: must be 1s to 60s\n"
     );
 }
@@ -28,19 +28,19 @@ fn every_field_error_is_printed_on_its_own_line() {
 #[test]
 fn rate_limits_and_wrong_keys_are_explained() {
     let problem = r#"{"title":"Too many","status":429,"code":"quota_exceeded","detail":"events_per_second is 5"}"#;
-    let server = Server::writing(vec![format!(
+    let server = ScriptedServer::writing(vec![format!(
         "HTTP/1.1 429 X\r\nretry-after: 7\r\ncontent-length: {}\r\n\r\n{problem}",
         problem.len()
     )]);
     assert_eq!(
-        server.complaint("send a.b"),
+        server.error_of("send a.b"),
         "error: Too many (429 quota_exceeded)\nevents_per_second is 5\nTry again in 7 s.\n"
     );
-    let server = Server::saying(&[(
+    let server = ScriptedServer::answering(&[(
         401,
         r#"{"title":"A valid key is needed","status":401,"code":"unauthorized"}"#,
     )]);
-    assert!(server.complaint("stats").contains("--key"));
+    assert!(server.error_of("stats").contains("--key"));
 }
 
 #[test]
@@ -49,20 +49,20 @@ fn a_refused_connection_is_explained() {
     let url = format!("http://{}", free.local_addr().unwrap());
     drop(free);
     let line = format!("stats --key k --server {url}");
-    let told = complaint(program(&line).output().unwrap(), 1);
+    let message = error_message(program(&line).output().unwrap(), 1);
     let expected = format!(
         "error: no posthaste server answers at {url}: start one with `posthaste serve`, or name another with --server"
     );
-    assert!(told.starts_with(&expected), "{told}");
+    assert!(message.starts_with(&expected), "{message}");
 }
 
 #[test]
 fn another_server_at_the_address_is_detected() {
     for (status, body) in [(404, "<html>"), (200, "<html>"), (500, "{}")] {
-        let server = Server::saying(&[(status, body)]);
-        let told = server.complaint("stats");
-        assert!(told.contains("is not the posthaste API"), "{told}");
-        assert!(told.contains(&status.to_string()), "{told}");
+        let server = ScriptedServer::answering(&[(status, body)]);
+        let message = server.error_of("stats");
+        assert!(message.contains("is not the posthaste API"), "{message}");
+        assert!(message.contains(&status.to_string()), "{message}");
     }
 }
 
@@ -79,26 +79,26 @@ fn a_truncated_response_is_an_error() {
         let _ = socket.write_all(half.as_bytes());
     });
     let line = format!("stats --key k --server {url}");
-    let told = complaint(program(&line).output().unwrap(), 1);
-    assert!(told.contains("did not answer"), "{told}");
+    let message = error_message(program(&line).output().unwrap(), 1);
+    assert!(message.contains("did not answer"), "{message}");
 }
 
 #[test]
 fn a_missing_key_or_tenant_is_wrong_usage() {
-    let server = Server::saying(&[(200, "{}")]);
-    let mut command = server.asked("tenants list");
-    let told = complaint(command.env_remove("POSTHASTE_KEY").output().unwrap(), 2);
+    let server = ScriptedServer::answering(&[(200, "{}")]);
+    let mut command = server.client("tenants list");
+    let message = error_message(command.env_remove("POSTHASTE_KEY").output().unwrap(), 2);
     assert!(
-        told.contains("--key") && told.contains("POSTHASTE_KEY"),
-        "{told}"
+        message.contains("--key") && message.contains("POSTHASTE_KEY"),
+        "{message}"
     );
-    let mut command = server.asked("endpoints list");
-    let told = complaint(command.env_remove("POSTHASTE_TENANT").output().unwrap(), 2);
+    let mut command = server.client("endpoints list");
+    let message = error_message(command.env_remove("POSTHASTE_TENANT").output().unwrap(), 2);
     assert!(
-        told.contains("--tenant") && told.contains("POSTHASTE_TENANT"),
-        "{told}"
+        message.contains("--tenant") && message.contains("POSTHASTE_TENANT"),
+        "{message}"
     );
-    assert!(server.heard().is_empty());
+    assert!(server.requests().is_empty());
 }
 
 #[test]
@@ -123,18 +123,21 @@ fn wrong_usage_is_reported_before_any_request() {
         ("tenants show", "TENANT"),
         ("tenants frobnicate", "frobnicate"),
     ] {
-        let told = wrong(line);
-        assert!(told.contains(remedy), "{line}: {told}");
+        let message = wrong(line);
+        assert!(message.contains(remedy), "{line}: {message}");
     }
 }
 
 #[test]
 fn an_invalid_key_is_not_repeated() {
-    let server = Server::saying(&[(200, "{}")]);
-    let mut command = server.asked("stats");
-    let told = complaint(
+    let server = ScriptedServer::answering(&[(200, "{}")]);
+    let mut command = server.client("stats");
+    let message = error_message(
         command.args(["--key", "ph_\u{7}secret"]).output().unwrap(),
         2,
     );
-    assert!(told.contains("key") && !told.contains("secret"), "{told}");
+    assert!(
+        message.contains("key") && !message.contains("secret"),
+        "{message}"
+    );
 }

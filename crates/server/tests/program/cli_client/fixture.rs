@@ -10,13 +10,13 @@ use serde_json::Value;
 
 /// One received request.
 #[derive(Clone, Debug)]
-pub(crate) struct Heard {
+pub(crate) struct ReceivedRequest {
     pub(crate) line: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
 }
 
-impl Heard {
+impl ReceivedRequest {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(header, _)| header == name);
         found.map(|(_, value)| value.as_str())
@@ -28,13 +28,13 @@ impl Heard {
 }
 
 /// A server that gives these answers in turn, and then repeats the last one.
-pub(crate) struct Server {
+pub(crate) struct ScriptedServer {
     pub(crate) address: SocketAddr,
-    heard: Arc<Mutex<Vec<Heard>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
-impl Server {
-    pub(crate) fn saying(answers: &[(u16, &str)]) -> Server {
+impl ScriptedServer {
+    pub(crate) fn answering(answers: &[(u16, &str)]) -> ScriptedServer {
         let answers = answers.iter().map(|(status, body)| {
             let kind = match status {
                 200..300 => "application/json",
@@ -43,41 +43,41 @@ impl Server {
             let length = body.len();
             format!("HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n{body}")
         });
-        Server::writing(answers.collect())
+        ScriptedServer::writing(answers.collect())
     }
 
     /// Starts a server that writes these answers unchanged.
-    pub(crate) fn writing(answers: Vec<String>) -> Server {
+    pub(crate) fn writing(answers: Vec<String>) -> ScriptedServer {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address");
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let script = Arc::new((answers, Arc::clone(&heard)));
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let script = Arc::new((answers, Arc::clone(&requests)));
         thread::spawn(move || {
             for socket in listener.incoming().flatten() {
                 let script = Arc::clone(&script);
                 thread::spawn(move || serve(socket, &script.0, &script.1));
             }
         });
-        Server { address, heard }
+        ScriptedServer { address, requests }
     }
 
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    pub(crate) fn heard(&self) -> Vec<Heard> {
-        self.heard.lock().expect("an unpoisoned lock").clone()
+    pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
+        self.requests.lock().expect("an unpoisoned lock").clone()
     }
 
     /// Returns the only request that arrived.
-    pub(crate) fn only(&self) -> Heard {
-        let heard = self.heard();
-        assert_eq!(heard.len(), 1, "{heard:#?}");
-        heard[0].clone()
+    pub(crate) fn only(&self) -> ReceivedRequest {
+        let requests = self.requests();
+        assert_eq!(requests.len(), 1, "{requests:#?}");
+        requests[0].clone()
     }
 
     /// The program as a client of this server. Arguments are separated by spaces.
-    pub(crate) fn asked(&self, line: &str) -> Command {
+    pub(crate) fn client(&self, line: &str) -> Command {
         let mut command = program(line);
         command
             .env("POSTHASTE_SERVER", self.url())
@@ -87,17 +87,21 @@ impl Server {
     }
 
     /// Runs the program and returns its output.
-    pub(crate) fn answer(&self, line: &str) -> String {
-        answer(self.asked(line).output().expect("the program runs"))
+    pub(crate) fn output_of(&self, line: &str) -> String {
+        stdout(self.client(line).output().expect("the program runs"))
     }
 
     /// Runs the program and returns its error message.
-    pub(crate) fn complaint(&self, line: &str) -> String {
-        complaint(self.asked(line).output().expect("the program runs"), 1)
+    pub(crate) fn error_of(&self, line: &str) -> String {
+        error_message(self.client(line).output().expect("the program runs"), 1)
     }
 }
 
-fn serve(socket: TcpStream, answers: &[String], heard: &Mutex<Vec<Heard>>) -> Option<()> {
+fn serve(
+    socket: TcpStream,
+    answers: &[String],
+    requests: &Mutex<Vec<ReceivedRequest>>,
+) -> Option<()> {
     let mut reader = BufReader::new(socket.try_clone().ok()?);
     let mut writer = socket;
     loop {
@@ -121,13 +125,13 @@ fn serve(socket: TcpStream, answers: &[String], heard: &Mutex<Vec<Heard>>) -> Op
         let mut body = vec![0; length.map_or(0, |(_, length)| length.parse().expect("a length"))];
         reader.read_exact(&mut body).ok()?;
         let nth = {
-            let mut heard = heard.lock().expect("an unpoisoned lock");
-            heard.push(Heard {
+            let mut requests = requests.lock().expect("an unpoisoned lock");
+            requests.push(ReceivedRequest {
                 line: lines[0].trim_end_matches(" HTTP/1.1").to_owned(),
                 headers,
                 body: String::from_utf8(body).expect("text"),
             });
-            heard.len() - 1
+            requests.len() - 1
         };
         let answer = answers.get(nth).or(answers.last())?;
         writer.write_all(answer.as_bytes()).ok()?;
@@ -146,21 +150,21 @@ pub(crate) fn program(line: &str) -> Command {
 }
 
 /// Returns the output of a successful run.
-pub(crate) fn answer(output: Output) -> String {
+pub(crate) fn stdout(output: Output) -> String {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{said}");
     String::from_utf8(output.stdout).expect("text")
 }
 
 /// Returns the error message of a run with this exit code.
-pub(crate) fn complaint(output: Output, code: i32) -> String {
+pub(crate) fn error_message(output: Output, code: i32) -> String {
     let complaint = String::from_utf8(output.stderr).expect("text");
     assert_eq!(output.status.code(), Some(code), "{complaint}");
     complaint
 }
 
 /// Runs the program with this input.
-pub(crate) fn fed(mut command: Command, input: &[u8]) -> Output {
+pub(crate) fn run_with_input(mut command: Command, input: &[u8]) -> Output {
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -11,14 +11,14 @@ use serde_json::Value;
 use super::fixture::*;
 
 /// The program as a receiver.
-struct Receiver {
+struct ListenCommand {
     child: Child,
     lines: BufReader<ChildStdout>,
     address: SocketAddr,
 }
 
-impl Receiver {
-    fn told(line: &str) -> Receiver {
+impl ListenCommand {
+    fn start(line: &str) -> ListenCommand {
         let mut child = program(&format!("listen --listen 127.0.0.1:0 {line}"))
             .stdout(Stdio::piped())
             .spawn()
@@ -31,7 +31,7 @@ impl Receiver {
             .trim_end_matches(['}', '"', '\n'])
             .parse()
             .expect("an address");
-        Receiver {
+        ListenCommand {
             child,
             lines,
             address,
@@ -71,7 +71,7 @@ impl Receiver {
     }
 }
 
-impl Drop for Receiver {
+impl Drop for ListenCommand {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -104,7 +104,7 @@ fn signed(by: &SigningKeys, attempt: u32, body: &str) -> String {
 fn valid_and_invalid_signatures_are_distinguished() {
     let (secret, ours) = keys(1);
     let (_, theirs) = keys(2);
-    let mut receiver = Receiver::told(&format!("--secret {secret}"));
+    let mut receiver = ListenCommand::start(&format!("--secret {secret}"));
 
     let answer = receiver.post(&signed(&ours, 1, "{}"), "{}");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -134,7 +134,7 @@ fn valid_and_invalid_signatures_are_distinguished() {
 
 #[test]
 fn it_can_fail_the_first_attempts_with_retry_after() {
-    let mut receiver = Receiver::told("--first 1 --status 500 --retry-after 30s");
+    let mut receiver = ListenCommand::start("--first 1 --status 500 --retry-after 30s");
     let (_, keys) = keys(1);
     let answer = receiver.post(&signed(&keys, 1, "{}"), "{}");
     assert!(answer.starts_with("HTTP/1.1 500"), "{answer}");
@@ -153,7 +153,7 @@ fn it_can_fail_the_first_attempts_with_retry_after() {
 #[test]
 fn json_output_has_one_line_per_request() {
     let (secret, keys) = keys(1);
-    let mut receiver = Receiver::told(&format!("--json --secret {secret} --fail 100%"));
+    let mut receiver = ListenCommand::start(&format!("--json --secret {secret} --fail 100%"));
     receiver.post(&signed(&keys, 3, "{}"), "{}");
     let line: Value = serde_json::from_str(&receiver.line()).expect("JSON");
     assert_eq!(line["event_type"], "invoice.paid");
@@ -171,18 +171,18 @@ fn json_output_has_one_line_per_request() {
 fn an_address_in_use_is_explained() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let line = format!("listen --listen {}", taken.local_addr().unwrap());
-    let told = complaint(program(&line).output().unwrap(), 1);
+    let message = error_message(program(&line).output().unwrap(), 1);
     assert!(
-        told.contains("cannot listen on") && told.contains("--listen"),
-        "{told}"
+        message.contains("cannot listen on") && message.contains("--listen"),
+        "{message}"
     );
 }
 
 #[test]
 fn an_invalid_secret_is_not_repeated() {
-    let told = complaint(
+    let message = error_message(
         program("listen --secret whsec_c2VjcmV0").output().unwrap(),
         2,
     );
-    assert!(told.contains("shared secret must be"), "{told}");
+    assert!(message.contains("shared secret must be"), "{message}");
 }

@@ -10,11 +10,11 @@ const PAGE: &str = r#"{"data":[
 
 #[test]
 fn a_list_is_a_table_with_the_next_cursor() {
-    let server = Server::saying(&[(200, PAGE)]);
-    let output = server.asked("deliveries list").output().unwrap();
+    let server = ScriptedServer::answering(&[(200, PAGE)]);
+    let output = server.client("deliveries list").output().unwrap();
     let remark = String::from_utf8(output.stderr.clone()).unwrap();
     assert_eq!(
-        answer(output),
+        stdout(output),
         "ID     STATUS     TRIED  TYPE          ERROR  REASON  NEXT ATTEMPT          ENDPOINT\n\
          dlv_2  retrying       3  invoice.paid  http   -       2026-11-15 12:00:00Z  ep_1\n\
          dlv_1  succeeded     12  a             -      -       -                     ep_2\n"
@@ -28,31 +28,32 @@ fn a_list_is_a_table_with_the_next_cursor() {
 #[test]
 fn json_output_is_the_response_unchanged() {
     let said = r#"{"id":"ep_1","n":12345678901234567890123,"x":1.0e5}"#;
-    let server = Server::saying(&[(200, said)]);
+    let server = ScriptedServer::answering(&[(200, said)]);
     assert_eq!(
-        server.answer("endpoints show ep_1 --json"),
+        server.output_of("endpoints show ep_1 --json"),
         format!("{said}\n")
     );
-    let server = Server::saying(&[(200, PAGE)]);
-    let output = server.asked("deliveries list --json").output().unwrap();
+    let server = ScriptedServer::answering(&[(200, PAGE)]);
+    let output = server.client("deliveries list --json").output().unwrap();
     assert!(output.stderr.is_empty());
-    assert_eq!(answer(output), format!("{PAGE}\n"));
+    assert_eq!(stdout(output), format!("{PAGE}\n"));
 }
 
 #[test]
 fn a_deletion_prints_one_line() {
-    let server = Server::writing(vec!["HTTP/1.1 204 No Content\r\n\r\n".to_owned()]);
-    assert_eq!(server.answer("endpoints delete ep_1"), "deleted ep_1\n");
-    assert_eq!(server.answer("endpoints delete ep_1 --json"), "");
-    assert_eq!(server.answer("endpoints pause ep_1"), "done ep_1\n");
+    let server = ScriptedServer::writing(vec!["HTTP/1.1 204 No Content\r\n\r\n".to_owned()]);
+    assert_eq!(server.output_of("endpoints delete ep_1"), "deleted ep_1\n");
+    assert_eq!(server.output_of("endpoints delete ep_1 --json"), "");
+    assert_eq!(server.output_of("endpoints pause ep_1"), "done ep_1\n");
 }
 
 #[test]
 fn a_new_key_is_shown_with_a_warning() {
-    let server = Server::saying(&[(201, r#"{"id":"key_1","name":"ci","key":"ph_secret"}"#)]);
-    let output = server.asked("keys create ci").output().unwrap();
+    let server =
+        ScriptedServer::answering(&[(201, r#"{"id":"key_1","name":"ci","key":"ph_secret"}"#)]);
+    let output = server.client("keys create ci").output().unwrap();
     let remark = String::from_utf8(output.stderr.clone()).unwrap();
-    assert_eq!(answer(output), "id    key_1\nname  ci\nkey   ph_secret\n");
+    assert_eq!(stdout(output), "id    key_1\nname  ci\nkey   ph_secret\n");
     assert_eq!(remark, "keep the key: it is not shown again\n");
 }
 
@@ -60,10 +61,10 @@ fn a_new_key_is_shown_with_a_warning() {
 fn colours_are_used_on_terminals_or_on_request() {
     let page = r#"{"data":[{"id":"dlv_1","status":"failed"}],"next_cursor":null}"#;
     let shown = |variables: &[(&str, &str)]| {
-        let server = Server::saying(&[(200, page)]);
-        let mut command = server.asked("deliveries list");
+        let server = ScriptedServer::answering(&[(200, page)]);
+        let mut command = server.client("deliveries list");
         command.env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");
-        answer(command.envs(variables.iter().copied()).output().unwrap())
+        stdout(command.envs(variables.iter().copied()).output().unwrap())
     };
     assert!(!shown(&[]).contains('\u{1b}'), "a pipe");
     assert!(shown(&[("CLICOLOR_FORCE", "1")]).contains("\u{1b}[31mfailed"));
@@ -73,7 +74,7 @@ fn colours_are_used_on_terminals_or_on_request() {
 #[test]
 fn completions_know_every_command() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
-        let script = answer(program(&format!("completions {shell}")).output().unwrap());
+        let script = stdout(program(&format!("completions {shell}")).output().unwrap());
         for word in [
             "rotate-secret",
             "deliveries",
@@ -108,7 +109,7 @@ fn the_help_of_every_command_has_an_example() {
         );
     }
     for line in lines {
-        let help = answer(program(&format!("{line} --help")).output().unwrap());
+        let help = stdout(program(&format!("{line} --help")).output().unwrap());
         assert!(help.contains("Examples:\n  "), "{line}");
         assert!(help.contains("--json"), "{line}");
         // The first line describes the command, not an argument.
@@ -122,6 +123,6 @@ fn the_help_of_every_command_has_an_example() {
 #[test]
 fn help_does_not_show_the_key() {
     let mut command = program("send --help");
-    let help = answer(command.env("POSTHASTE_KEY", "ph_hidden").output().unwrap());
+    let help = stdout(command.env("POSTHASTE_KEY", "ph_hidden").output().unwrap());
     assert!(help.contains("POSTHASTE_KEY") && !help.contains("ph_hidden"));
 }

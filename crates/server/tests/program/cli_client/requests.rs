@@ -235,47 +235,47 @@ const LINES: &[(&str, &str, &str)] = &[
 #[test]
 fn every_command_sends_its_documented_request() {
     for (line, target, body) in LINES {
-        let server = Server::saying(&[(200, "{}")]);
-        server.answer(line);
-        let heard = server.only();
-        assert_eq!(heard.line, *target, "{line}");
-        assert_eq!(heard.body, *body, "{line}");
+        let server = ScriptedServer::answering(&[(200, "{}")]);
+        server.output_of(line);
+        let request = server.only();
+        assert_eq!(request.line, *target, "{line}");
+        assert_eq!(request.body, *body, "{line}");
         assert_eq!(
-            heard.header("authorization"),
+            request.header("authorization"),
             Some("Bearer ph_test"),
             "{line}"
         );
         let kind = (!body.is_empty()).then_some("application/json");
-        assert_eq!(heard.header("content-type"), kind, "{line}");
+        assert_eq!(request.header("content-type"), kind, "{line}");
     }
 }
 
 #[test]
 fn options_win_over_the_environment() {
-    let other = Server::saying(&[(500, "")]);
-    let server = Server::saying(&[(200, "{}")]);
+    let other = ScriptedServer::answering(&[(500, "")]);
+    let server = ScriptedServer::answering(&[(200, "{}")]);
     let line = format!("stats --server {}/ --key ph_other --tenant b", server.url());
-    other.answer(&line);
+    other.output_of(&line);
     assert_eq!(server.only().line, "GET /v1/tenants/b/stats");
     assert_eq!(
         server.only().header("authorization"),
         Some("Bearer ph_other")
     );
-    assert!(other.heard().is_empty());
+    assert!(other.requests().is_empty());
 }
 
 #[test]
 fn the_server_s_own_stats_need_no_tenant() {
-    let server = Server::saying(&[(200, "{}")]);
-    let mut command = server.asked("stats");
-    answer(command.env_remove("POSTHASTE_TENANT").output().unwrap());
+    let server = ScriptedServer::answering(&[(200, "{}")]);
+    let mut command = server.client("stats");
+    stdout(command.env_remove("POSTHASTE_TENANT").output().unwrap());
     assert_eq!(server.only().line, "GET /v1/stats");
 }
 
 #[test]
 fn the_server_url_may_have_a_path() {
-    let server = Server::saying(&[(200, "{}")]);
-    server.answer(&format!("tenants list --server {}/hooks/", server.url()));
+    let server = ScriptedServer::answering(&[(200, "{}")]);
+    server.output_of(&format!("tenants list --server {}/hooks/", server.url()));
     assert_eq!(server.only().line, "GET /hooks/v1/tenants");
     assert_eq!(
         server.only().header("host"),
@@ -285,10 +285,10 @@ fn the_server_url_may_have_a_path() {
 
 #[test]
 fn options_override_fields_of_the_file() {
-    let server = Server::saying(&[(200, "{}")]);
-    let command = server.asked("endpoints create https://b.example --rate 5 --body -");
+    let server = ScriptedServer::answering(&[(200, "{}")]);
+    let command = server.client("endpoints create https://b.example --rate 5 --body -");
     let file = r#"{"url":"https://a.example","rate_limit":{"burst":9},"ordered":true}"#;
-    answer(fed(command, file.as_bytes()));
+    stdout(run_with_input(command, file.as_bytes()));
     assert_eq!(
         server.only().json(),
         json!({"url": "https://b.example", "rate_limit": {"burst": 9, "per_second": 5.0}, "ordered": true})
@@ -297,7 +297,7 @@ fn options_override_fields_of_the_file() {
 
 #[test]
 fn secrets_are_read_from_files_and_stdin() {
-    let server = Server::saying(&[(200, "{}")]);
+    let server = ScriptedServer::answering(&[(200, "{}")]);
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| {
         let path = folder.path().join(name);
@@ -310,7 +310,7 @@ fn secrets_are_read_from_files_and_stdin() {
         file("key"),
     );
     let auth = r#"{"kind":"bearer","token":"t"}"#;
-    answer(fed(server.asked(&line), auth.as_bytes()));
+    stdout(run_with_input(server.client(&line), auth.as_bytes()));
     assert_eq!(
         server.only().json(),
         json!({
@@ -331,9 +331,9 @@ fn contradicting_options_are_not_sent() {
         "--client-certificate - --client-key -",
         "--body - --auth-file -",
     ] {
-        let server = Server::saying(&[(200, "{}")]);
-        let command = server.asked(&format!("endpoints update ep_1 {line}"));
-        let complaint = complaint(fed(command, b""), 2);
+        let server = ScriptedServer::answering(&[(200, "{}")]);
+        let command = server.client(&format!("endpoints update ep_1 {line}"));
+        let complaint = error_message(run_with_input(command, b""), 2);
         for flag in line.split(' ').filter(|word| word.starts_with("--")) {
             assert!(complaint.contains(flag), "{complaint}");
         }
@@ -355,56 +355,69 @@ fn an_imported_secret_is_read_without_its_newline() {
             json!({"secret": "It's a Secret to Everybody"}),
         ),
     ] {
-        let server = Server::saying(&[(200, "{}")]);
-        answer(fed(server.asked(line), b"It's a Secret to Everybody\r\n"));
+        let server = ScriptedServer::answering(&[(200, "{}")]);
+        stdout(run_with_input(
+            server.client(line),
+            b"It's a Secret to Everybody\r\n",
+        ));
         assert_eq!(server.only().json(), expected);
     }
 }
 
 #[test]
 fn a_payload_from_stdin_is_sent_unchanged() {
-    let server = Server::saying(&[(202, "{}")]);
+    let server = ScriptedServer::answering(&[(202, "{}")]);
     let payload = "{ \"n\" : 12345678901234567890123,\n\"a\":\"\\u00e9\" }";
-    answer(fed(server.asked("send a.b -"), payload.as_bytes()));
+    stdout(run_with_input(
+        server.client("send a.b -"),
+        payload.as_bytes(),
+    ));
     let body = server.only().body;
     assert_eq!(body, format!("{{\"type\":\"a.b\",\"payload\":{payload}}}"));
 }
 
 #[test]
 fn raw_bytes_need_not_be_text() {
-    let server = Server::saying(&[(202, "{}")]);
-    let command = server.asked("send a.b - --content-type application/octet-stream");
-    answer(fed(command, &[0xff, 0x00, 0xfe]));
+    let server = ScriptedServer::answering(&[(202, "{}")]);
+    let command = server.client("send a.b - --content-type application/octet-stream");
+    stdout(run_with_input(command, &[0xff, 0x00, 0xfe]));
     assert_eq!(server.only().json()["body_base64"], "/wD+");
 }
 
 #[test]
 fn a_batch_is_read_from_lines() {
     let accepted = r#"{"data":[{"id":"evt_1","type":"a","created_at":"2026-11-15T12:00:00.000Z","deliveries":[]}]}"#;
-    let server = Server::saying(&[(202, accepted)]);
+    let server = ScriptedServer::answering(&[(202, accepted)]);
     let lines = "{\"type\":\"a\",\"payload\":1.0}\n{\"type\":\"b\",\"payload\":2}\n";
-    let shown = answer(fed(server.asked("events batch -"), lines.as_bytes()));
+    let shown = stdout(run_with_input(
+        server.client("events batch -"),
+        lines.as_bytes(),
+    ));
     assert!(
         shown.ends_with("\nevt_1  a     2026-11-15 12:00:00Z\n"),
         "{shown}"
     );
-    let heard = server.only();
-    assert_eq!(heard.line, "POST /v1/tenants/acme/events/batch");
+    let request = server.only();
+    assert_eq!(request.line, "POST /v1/tenants/acme/events/batch");
     assert_eq!(
-        heard.body,
+        request.body,
         r#"{"events":[{"type":"a","payload":1.0},{"type":"b","payload":2}]}"#
     );
 }
 
 #[test]
 fn all_pages_are_fetched_over_one_connection() {
-    let server = Server::saying(&[
+    let server = ScriptedServer::answering(&[
         (200, r#"{"data":[{"id":"a"}],"next_cursor":"c/1"}"#),
         (200, r#"{"data":[{"id":"b"}],"next_cursor":null}"#),
     ]);
-    let shown = server.answer("tenants list --all --limit 1");
+    let shown = server.output_of("tenants list --all --limit 1");
     assert!(shown.contains("\na") && shown.contains("\nb"), "{shown}");
-    let lines: Vec<String> = server.heard().into_iter().map(|heard| heard.line).collect();
+    let lines: Vec<String> = server
+        .requests()
+        .into_iter()
+        .map(|request| request.line)
+        .collect();
     assert_eq!(
         lines,
         [

@@ -21,21 +21,21 @@ fn each_attempt_is_printed_once_until_the_delivery_ends() {
         (200, RETRYING),
         (200, SUCCEEDED),
     ];
-    let server = Server::saying(&script);
-    let shown = server.answer("send a.b --watch");
-    let told: Vec<&str> = shown
+    let server = ScriptedServer::answering(&script);
+    let shown = server.output_of("send a.b --watch");
+    let printed: Vec<&str> = shown
         .lines()
         .filter(|line| line.starts_with("dlv_1  a") || line.ends_with("succeeded"))
         .collect();
     assert_eq!(
-        told,
+        printed,
         [
             "dlv_1  attempt 1  503  12 ms  again at 2026-11-15T12:00:00.000Z",
             "dlv_1  attempt 2  200  3 ms",
             "dlv_1  succeeded",
         ]
     );
-    let looks = &server.heard()[1..];
+    let looks = &server.requests()[1..];
     assert_eq!(looks.len(), 4);
     assert!(
         looks
@@ -46,34 +46,34 @@ fn each_attempt_is_printed_once_until_the_delivery_ends() {
 
 #[test]
 fn a_delivery_that_fails_fails_the_command() {
-    let server = Server::saying(&[(202, ACCEPTED), (200, FAILED)]);
-    let output = server.asked("send a.b --watch").output().unwrap();
+    let server = ScriptedServer::answering(&[(202, ACCEPTED), (200, FAILED)]);
+    let output = server.client("send a.b --watch").output().unwrap();
     let shown = String::from_utf8(output.stdout.clone()).unwrap();
     assert!(
         shown.contains("dlv_1  attempt 1  dns  5 ms\ndlv_1  failed: exhausted\n"),
         "{shown}"
     );
     assert_eq!(
-        complaint(output, 1),
+        error_message(output, 1),
         "error: 1 of 1 deliveries did not succeed\n"
     );
 }
 
 #[test]
 fn an_event_without_deliveries_cannot_be_followed() {
-    let server = Server::saying(&[(202, r#"{"id":"evt_1","deliveries":[]}"#)]);
+    let server = ScriptedServer::answering(&[(202, r#"{"id":"evt_1","deliveries":[]}"#)]);
     assert!(
         server
-            .complaint("send a.b --watch")
+            .error_of("send a.b --watch")
             .contains("no endpoint wants this event")
     );
 }
 
 #[test]
 fn json_output_has_the_event_and_its_final_deliveries() {
-    let server = Server::saying(&[(202, ACCEPTED), (200, PENDING), (200, SUCCEEDED)]);
+    let server = ScriptedServer::answering(&[(202, ACCEPTED), (200, PENDING), (200, SUCCEEDED)]);
     assert_eq!(
-        server.answer("send a.b --watch --json"),
+        server.output_of("send a.b --watch --json"),
         format!("{ACCEPTED}\n{SUCCEEDED}\n")
     );
 }
@@ -83,17 +83,21 @@ fn a_replay_is_followed_to_its_end_without_a_bar_in_a_pipe() {
     let running = r#"{"id":"rpl_1","status":"running","total":50,"replayed":0}"#;
     let half = r#"{"id":"rpl_1","status":"running","total":50,"replayed":20}"#;
     let done = r#"{"id":"rpl_1","status":"done","total":50,"replayed":50}"#;
-    let server = Server::saying(&[(202, running), (200, half), (200, done)]);
+    let server = ScriptedServer::answering(&[(202, running), (200, half), (200, done)]);
     let output = server
-        .asked("replays create --status failed --watch")
+        .client("replays create --status failed --watch")
         .output()
         .unwrap();
     assert!(output.stderr.is_empty());
     assert_eq!(
-        answer(output),
+        stdout(output),
         "id        rpl_1\nstatus    done\ntotal     50\nreplayed  50\n"
     );
-    let lines: Vec<String> = server.heard().into_iter().map(|heard| heard.line).collect();
+    let lines: Vec<String> = server
+        .requests()
+        .into_iter()
+        .map(|request| request.line)
+        .collect();
     assert_eq!(
         lines,
         [
@@ -102,9 +106,9 @@ fn a_replay_is_followed_to_its_end_without_a_bar_in_a_pipe() {
             "GET /v1/tenants/acme/replays/rpl_1"
         ]
     );
-    let server = Server::saying(&[(200, done)]);
+    let server = ScriptedServer::answering(&[(200, done)]);
     assert_eq!(
-        server.answer("replays show rpl_1 --watch --json"),
+        server.output_of("replays show rpl_1 --watch --json"),
         format!("{done}\n")
     );
     server.only();
@@ -123,11 +127,11 @@ fn a_busy_server_does_not_end_the_watch() {
             body.len()
         )
     };
-    let server = Server::writing(vec![ok(ACCEPTED), busy.clone(), busy, ok(SUCCEEDED)]);
+    let server = ScriptedServer::writing(vec![ok(ACCEPTED), busy.clone(), busy, ok(SUCCEEDED)]);
     assert!(
         server
-            .answer("send a.b --watch")
+            .output_of("send a.b --watch")
             .ends_with("dlv_1  succeeded\n")
     );
-    assert_eq!(server.heard().len(), 4);
+    assert_eq!(server.requests().len(), 4);
 }

@@ -111,16 +111,16 @@ async fn survives(
         server.stop(stop);
         let gone_at = Instant::now();
         // Every node has refused at least one event.
-        let told = async || {
+        let is_reported = async || {
             let refused = load.so_far().refused.split_off(refused_before);
-            let told = |node: usize| {
+            let is_reported = |node: usize| {
                 refused
                     .iter()
                     .any(|(_, by)| *by == cluster.nodes[node].address)
             };
-            told(0) && told(1)
+            is_reported(0) && is_reported(1)
         };
-        until(&format!("503 after {stop:?}"), told).await;
+        until(&format!("503 after {stop:?}"), is_reported).await;
         tokio::time::sleep(away.saturating_sub(gone_at.elapsed())).await;
         let accepted = load.so_far().accepted;
         let while_away = accepted.iter().find(|(at, _)| *at > gone_at + IN_PASSING);

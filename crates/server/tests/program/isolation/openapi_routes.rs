@@ -215,19 +215,19 @@ fn may_be_text(shape: &Value) -> bool {
 
 #[test]
 fn an_unknown_path_parameter_fails_the_test() {
-    let told = |change: &dyn Fn(&mut Value)| {
-        let mut document = posthaste_api::openapi::document();
+    let is_unknown = |change: &dyn Fn(&mut Value)| {
+        let mut document = posthaste::api::openapi::document();
         change(&mut document);
         std::panic::catch_unwind(|| routes(&document)).is_err()
     };
-    assert!(!told(&|_| {}));
-    assert!(told(&|document| {
+    assert!(!is_unknown(&|_| {}));
+    assert!(is_unknown(&|document| {
         let one = document["paths"]["/v1/tenants/{tenant}/stats"]["get"].clone();
         document["paths"]["/v1/tenants/{tenant}/alarms/{alarm}"]["get"] = one;
         let path = "/paths/~1v1~1tenants~1{tenant}~1alarms~1{alarm}/get/parameters/0/name";
         *document.pointer_mut(path).expect("a name") = json!("alarm");
     }));
-    assert!(told(&|document| {
+    assert!(is_unknown(&|document| {
         let parameters = &mut document["paths"]["/v1/tenants/{tenant}/events"]["get"]["parameters"];
         let parameters = parameters.as_array_mut().expect("parameters");
         parameters.push(json!({"name": "batch", "in": "query"}));
@@ -248,7 +248,7 @@ fn an_unknown_path_parameter_fails_the_test() {
         ),
     ] {
         assert!(
-            told(&|document| {
+            is_unknown(&|document| {
                 document["components"]["schemas"]["NewReplay"]["properties"][name] = shape.clone();
             }),
             "{name}"

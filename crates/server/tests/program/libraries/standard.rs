@@ -4,7 +4,7 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 
 use super::fixture::{Answer, Api, Receiver, TestServer};
-use super::verifiers::{Seen, SignatureChecks, Verifier, text};
+use super::verifiers::{SignatureChecks, SignedRequest, Verifier, text};
 
 const HOUR: &str = "1h";
 
@@ -16,12 +16,12 @@ pub(crate) async fn rotate(api: &mut Api, endpoint: &str, body: Value) -> String
 }
 
 /// Sends an event with this payload and returns the request that arrives.
-pub(crate) async fn seen(api: &mut Api, receiver: &Receiver, payload: Value) -> Seen {
+pub(crate) async fn request(api: &mut Api, receiver: &Receiver, payload: Value) -> SignedRequest {
     let before = receiver.count();
     api.event("acme", json!({"type": "a.b", "payload": payload}))
         .await;
     let ledger = receiver.arrivals(before + 1).await;
-    Seen::from(&ledger[before])
+    SignedRequest::from(&ledger[before])
 }
 
 pub(crate) fn id_of(endpoint: &Value) -> String {
@@ -47,13 +47,13 @@ async fn every_request_verifies_and_no_modified_one_does() {
         json!([1, 2.5, null, {"a": []}]),
         json!({"größe": "żółć", "表": "🦀\u{200d}", "\u{0}": "\u{1f}\u{7f}"}),
     ] {
-        let seen = seen(&mut api, &receiver, payload.clone()).await;
-        assert_eq!(seen.body, payload.to_string());
+        let request = request(&mut api, &receiver, payload.clone()).await;
+        assert_eq!(request.body, payload.to_string());
         claims.expect_valid_and_tamper_proof(
             &payload.to_string(),
             Verifier::Standard,
             &secret,
-            &seen,
+            &request,
         );
     }
     // A body that is not JSON, and one that is not text.
@@ -68,17 +68,17 @@ async fn every_request_verifies_and_no_modified_one_does() {
         let event = json!({"type": "a.b", "body_base64": BASE64_STANDARD.encode(body),
             "content_type": "application/octet-stream"});
         api.event("acme", event).await;
-        let seen = Seen::from(&receiver.arrivals(before + 1).await[before]);
-        assert_eq!(seen.body, body);
-        claims.expect_valid_and_tamper_proof("raw bytes", method, &secret, &seen);
+        let request = SignedRequest::from(&receiver.arrivals(before + 1).await[before]);
+        assert_eq!(request.body, body);
+        claims.expect_valid_and_tamper_proof("raw bytes", method, &secret, &request);
         let other = api.endpoint(
             "acme",
             json!({"url": receiver.url(), "event_types": ["none"]}),
         );
         let other = secret_of(&other.await);
-        claims.refused("another endpoint's secret", method, &other, &seen);
+        claims.refused("another endpoint's secret", method, &other, &request);
     }
-    claims.judge();
+    claims.verify();
 }
 
 #[tokio::test]
@@ -120,8 +120,10 @@ async fn retries_and_replays_are_signed_afresh() {
     let mut claims = SignatureChecks::default();
     let mut last = 0;
     for (number, arrival) in ledger.iter().enumerate() {
-        let seen = Seen::from(arrival);
-        let timestamp: u64 = text(&seen, "webhook-timestamp").parse().expect("seconds");
+        let request = SignedRequest::from(arrival);
+        let timestamp: u64 = text(&request, "webhook-timestamp")
+            .parse()
+            .expect("seconds");
         assert!(
             timestamp >= last,
             "a signature is older than the one before it"
@@ -141,10 +143,10 @@ async fn retries_and_replays_are_signed_afresh() {
             &format!("arrival {}", number + 1),
             Verifier::Standard,
             &secret,
-            &seen,
+            &request,
         );
     }
-    claims.judge();
+    claims.verify();
 }
 
 #[tokio::test]
@@ -163,7 +165,7 @@ async fn old_secrets_verify_until_the_overlap_ends() {
     let standard = Verifier::Standard;
 
     let second = rotate(&mut api, &id, json!({"overlap": HOUR})).await;
-    let overlapping = seen(&mut api, &receiver, json!(1)).await;
+    let overlapping = request(&mut api, &receiver, json!(1)).await;
     claims.expect_valid_and_tamper_proof("the new secret", standard, &second, &overlapping);
     claims.expect_valid_and_tamper_proof("the old secret in time", standard, &first, &overlapping);
 
@@ -172,7 +174,7 @@ async fn old_secrets_verify_until_the_overlap_ends() {
     let path = format!("/v1/tenants/acme/endpoints/{id}/secret");
     api.until(&path, |shown| shown["previous"] == json!([]))
         .await;
-    let after = seen(&mut api, &receiver, json!(2)).await;
+    let after = request(&mut api, &receiver, json!(2)).await;
     claims.expect_valid_and_tamper_proof("the newest secret", standard, &third, &after);
     claims.refused("the second one after its end", standard, &second, &after);
     claims.refused("the first one after its end", standard, &first, &after);
@@ -181,12 +183,12 @@ async fn old_secrets_verify_until_the_overlap_ends() {
     let mut leaked = third;
     for number in 3..20 {
         let fresh = rotate(&mut api, &id, json!({"overlap": "0s"})).await;
-        let at_once = seen(&mut api, &receiver, json!(number)).await;
+        let at_once = request(&mut api, &receiver, json!(number)).await;
         claims.expect_valid("the only secret", standard, &fresh, &at_once);
         claims.refused("one that was ended at once", standard, &leaked, &at_once);
         leaked = fresh;
     }
-    claims.judge();
+    claims.verify();
 }
 
 #[tokio::test]
@@ -202,14 +204,14 @@ async fn a_public_key_verifies_beside_a_shared_secret() {
     let public = |shown: &Value| shown["public_key"].as_str().expect("a key").to_owned();
     let first = public(&api.get(&path).await.expect(200));
     let mut claims = SignatureChecks::default();
-    let arrived = seen(&mut api, &receiver, json!({"größe": "🦀"})).await;
+    let arrived = request(&mut api, &receiver, json!({"größe": "🦀"})).await;
     assert!(text(&arrived, "webhook-signature").starts_with("v1a,"));
     claims.expect_valid_and_tamper_proof("a public key", Verifier::Ed25519, &first, &arrived);
 
     let rotation = json!({"secret": pair(2), "overlap": HOUR});
     let shown = api.post(&format!("{path}/rotate"), rotation).await;
     let second = public(&shown.expect(200));
-    let arrived = seen(&mut api, &receiver, json!(1)).await;
+    let arrived = request(&mut api, &receiver, json!(1)).await;
     claims.expect_valid_and_tamper_proof("the new pair", Verifier::Ed25519, &second, &arrived);
     claims.expect_valid_and_tamper_proof(
         "the old pair in time",
@@ -220,7 +222,7 @@ async fn a_public_key_verifies_beside_a_shared_secret() {
 
     // From a key pair to a shared secret: a receiver can verify with either.
     let shared = rotate(&mut api, &id, json!({"overlap": HOUR})).await;
-    let arrived = seen(&mut api, &receiver, json!(2)).await;
+    let arrived = request(&mut api, &receiver, json!(2)).await;
     claims.expect_valid_and_tamper_proof(
         "the shared secret",
         Verifier::Standard,
@@ -235,12 +237,12 @@ async fn a_public_key_verifies_beside_a_shared_secret() {
     );
 
     rotate(&mut api, &id, json!({"overlap": "0s"})).await;
-    let arrived = seen(&mut api, &receiver, json!(3)).await;
+    let arrived = request(&mut api, &receiver, json!(3)).await;
     claims.refused(
         "a pair that was ended",
         Verifier::Ed25519,
         &second,
         &arrived,
     );
-    claims.judge();
+    claims.verify();
 }

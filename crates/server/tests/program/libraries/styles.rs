@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::fixture::{Receiver, TestServer};
-use super::standard::{id_of, rotate, secret_of, seen};
-use super::verifiers::{Seen, SignatureChecks, Verifier, text};
+use super::standard::{id_of, request, rotate, secret_of};
+use super::verifiers::{SignatureChecks, SignedRequest, Verifier, text};
 
 /// A secret in the format of another webhook sender.
 const BROUGHT: &str = "It's a Secret to Everybody";
@@ -24,7 +24,7 @@ async fn judge_style(style: &str, method: Verifier, header: &'static str) {
         json!({"id": "evt_1", "object": "event"}),
         json!({"größe": "🦀"}),
     ] {
-        let arrived = seen(&mut api, &receiver, payload.clone()).await;
+        let arrived = request(&mut api, &receiver, payload.clone()).await;
         let what = format!("{style} {payload}");
         claims.expect_valid(&what, method, &made, &arrived);
         // The standard signature is always present, with the same secret.
@@ -39,7 +39,7 @@ async fn judge_style(style: &str, method: Verifier, header: &'static str) {
     }
     // The secret that another sender used with this receiver.
     rotate(&mut api, &id, json!({"secret": BROUGHT, "overlap": "0s"})).await;
-    let arrived = seen(
+    let arrived = request(
         &mut api,
         &receiver,
         json!({"id": "evt_2", "object": "event"}),
@@ -50,14 +50,14 @@ async fn judge_style(style: &str, method: Verifier, header: &'static str) {
     refuse_changes(&mut claims, method, BROUGHT, &arrived, header);
     // The style's own header is present.
     assert!(!text(&arrived, header).is_empty());
-    claims.judge();
+    claims.verify();
 }
 
 fn refuse_changes(
     claims: &mut SignatureChecks,
     method: Verifier,
     secret: &str,
-    arrived: &Seen,
+    arrived: &SignedRequest,
     header: &'static str,
 ) {
     let mut longer = arrived.body.to_vec();
@@ -93,7 +93,7 @@ async fn a_changed_time_is_refused_where_the_style_has_one() {
     api.tenant("acme").await;
     let fields = json!({"url": receiver.url(), "signature_style": "stripe"});
     let endpoint = api.endpoint("acme", fields).await;
-    let arrived = seen(&mut api, &receiver, json!({"object": "event"})).await;
+    let arrived = request(&mut api, &receiver, json!({"object": "event"})).await;
     let signature = text(&arrived, "stripe-signature");
     let time = signature
         .strip_prefix("t=")
@@ -114,7 +114,7 @@ async fn a_changed_time_is_refused_where_the_style_has_one() {
         &secret_of(&endpoint),
         &changed,
     );
-    claims.judge();
+    claims.verify();
 }
 
 /// While two secrets overlap, a receiver can verify with either.
@@ -128,12 +128,12 @@ async fn both_secrets_verify_in_stripes_style_while_they_overlap() {
     let endpoint = api.endpoint("acme", fields).await;
     let old = secret_of(&endpoint);
     let new = rotate(&mut api, &id_of(&endpoint), json!({"overlap": "1h"})).await;
-    let arrived = seen(&mut api, &receiver, json!({"object": "event"})).await;
+    let arrived = request(&mut api, &receiver, json!({"object": "event"})).await;
     let mut claims = SignatureChecks::default();
     for (what, secret) in [("the old secret", &old), ("the new secret", &new)] {
         claims.expect_valid(what, Verifier::Stripe, secret, &arrived);
     }
-    claims.judge();
+    claims.verify();
 }
 
 /// A key pair that the server generates: only the public key leaves the server.
@@ -148,7 +148,7 @@ async fn a_generated_key_pair_verifies_by_its_public_key() {
     let public = |shown: &Value| shown["public_key"].as_str().expect("a key").to_owned();
     let first = public(&endpoint);
     let mut claims = SignatureChecks::default();
-    let arrived = seen(&mut api, &receiver, json!({"größe": "🦀"})).await;
+    let arrived = request(&mut api, &receiver, json!({"größe": "🦀"})).await;
     claims.expect_valid_and_tamper_proof(
         "a pair that was made",
         Verifier::Ed25519,
@@ -161,7 +161,7 @@ async fn a_generated_key_pair_verifies_by_its_public_key() {
     );
     let rotation = json!({"secret_kind": "ed25519", "overlap": "1h"});
     let second = public(&api.post(&path, rotation).await.expect(200));
-    let arrived = seen(&mut api, &receiver, json!(1)).await;
+    let arrived = request(&mut api, &receiver, json!(1)).await;
     claims.expect_valid_and_tamper_proof("the new pair", Verifier::Ed25519, &second, &arrived);
     claims.expect_valid_and_tamper_proof(
         "the old pair in time",
@@ -169,5 +169,5 @@ async fn a_generated_key_pair_verifies_by_its_public_key() {
         &first,
         &arrived,
     );
-    claims.judge();
+    claims.verify();
 }

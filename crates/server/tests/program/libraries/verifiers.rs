@@ -40,34 +40,34 @@ impl Verifier {
 
 /// A request as it arrived, or a modified copy.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct SignedRequest {
     /// The headers.
     pub(crate) headers: HeaderMap,
     /// The body.
     pub(crate) body: Bytes,
 }
 
-impl Seen {
+impl SignedRequest {
     /// Returns a copy with another header.
-    pub(crate) fn with_header(&self, name: &'static str, value: &str) -> Seen {
-        let mut seen = self.clone();
+    pub(crate) fn with_header(&self, name: &'static str, value: &str) -> SignedRequest {
+        let mut request = self.clone();
         let value = value.parse().expect("a header");
-        seen.headers.insert(name, value);
-        seen
+        request.headers.insert(name, value);
+        request
     }
 
     /// Returns a copy with another body.
-    pub(crate) fn with_body(&self, body: &[u8]) -> Seen {
-        Seen {
+    pub(crate) fn with_body(&self, body: &[u8]) -> SignedRequest {
+        SignedRequest {
             body: Bytes::copy_from_slice(body),
             ..self.clone()
         }
     }
 }
 
-impl From<&Arrival> for Seen {
-    fn from(arrival: &Arrival) -> Seen {
-        Seen {
+impl From<&Arrival> for SignedRequest {
+    fn from(arrival: &Arrival) -> SignedRequest {
+        SignedRequest {
             headers: arrival.headers.clone(),
             body: arrival.body.clone(),
         }
@@ -79,8 +79,8 @@ pub(crate) struct SignatureCheck {
     what: String,
     method: Verifier,
     secret: String,
-    seen: Seen,
-    holds: bool,
+    request: SignedRequest,
+    is_valid: bool,
 }
 
 /// Claims that are verified together, because starting a verifier is slow.
@@ -89,22 +89,41 @@ pub(crate) struct SignatureChecks(Vec<SignatureCheck>);
 
 impl SignatureChecks {
     /// Claims that this request verifies with this secret.
-    pub(crate) fn expect_valid(&mut self, what: &str, method: Verifier, secret: &str, seen: &Seen) {
-        self.claim(what, method, secret, seen, true);
+    pub(crate) fn expect_valid(
+        &mut self,
+        what: &str,
+        method: Verifier,
+        secret: &str,
+        request: &SignedRequest,
+    ) {
+        self.claim(what, method, secret, request, true);
     }
 
     /// Claims that this request does not verify.
-    pub(crate) fn refused(&mut self, what: &str, method: Verifier, secret: &str, seen: &Seen) {
-        self.claim(what, method, secret, seen, false);
+    pub(crate) fn refused(
+        &mut self,
+        what: &str,
+        method: Verifier,
+        secret: &str,
+        request: &SignedRequest,
+    ) {
+        self.claim(what, method, secret, request, false);
     }
 
-    fn claim(&mut self, what: &str, method: Verifier, secret: &str, seen: &Seen, holds: bool) {
+    fn claim(
+        &mut self,
+        what: &str,
+        method: Verifier,
+        secret: &str,
+        request: &SignedRequest,
+        is_valid: bool,
+    ) {
         self.0.push(SignatureCheck {
             what: what.to_owned(),
             method,
             secret: secret.to_owned(),
-            seen: seen.clone(),
-            holds,
+            request: request.clone(),
+            is_valid,
         });
     }
 
@@ -114,46 +133,49 @@ impl SignatureChecks {
         what: &str,
         method: Verifier,
         secret: &str,
-        seen: &Seen,
+        request: &SignedRequest,
     ) {
-        self.expect_valid(what, method, secret, seen);
-        let mut longer = seen.body.to_vec();
+        self.expect_valid(what, method, secret, request);
+        let mut longer = request.body.to_vec();
         longer.push(b' ');
-        let timestamp: u64 = text(seen, "webhook-timestamp").parse().expect("seconds");
+        let timestamp: u64 = text(request, "webhook-timestamp").parse().expect("seconds");
         let changed = [
-            ("another body", seen.with_body(&longer)),
-            ("no body", seen.with_body(b"")),
-            ("another id", seen.with_header("webhook-id", "dlv_another")),
+            ("another body", request.with_body(&longer)),
+            ("no body", request.with_body(b"")),
+            (
+                "another id",
+                request.with_header("webhook-id", "dlv_another"),
+            ),
             (
                 "another time",
-                seen.with_header("webhook-timestamp", &(timestamp + 1).to_string()),
+                request.with_header("webhook-timestamp", &(timestamp + 1).to_string()),
             ),
             (
                 "a signature of nothing",
-                seen.with_header("webhook-signature", "v1,AAAA v1a,AAAA"),
+                request.with_header("webhook-signature", "v1,AAAA v1a,AAAA"),
             ),
         ];
-        for (change, seen) in changed {
-            self.refused(&format!("{what}, with {change}"), method, secret, &seen);
+        for (change, request) in changed {
+            self.refused(&format!("{what}, with {change}"), method, secret, &request);
         }
     }
 
     /// Verifies every claim with every library.
-    pub(crate) fn judge(self) {
+    pub(crate) fn verify(self) {
         assert!(!self.0.is_empty(), "there are no signatures to check");
         let checks: Vec<Value> = self.0.iter().map(SignatureCheck::written).collect();
         let checks = Value::Array(checks).to_string();
-        for (judge, verdicts) in [
+        for (verifier, verdicts) in [
             ("Python", python(&checks)),
             ("JavaScript", javascript(&checks)),
         ] {
             assert_eq!(
                 verdicts.len(),
                 self.0.len(),
-                "{judge} returned another number of verdicts"
+                "{verifier} returned another number of verdicts"
             );
             for (claim, verdict) in self.0.iter().zip(verdicts) {
-                assert_eq!(verdict, claim.holds, "{judge}: {}", claim.what);
+                assert_eq!(verdict, claim.is_valid, "{verifier}: {}", claim.what);
             }
         }
         for claim in &self.0 {
@@ -163,7 +185,7 @@ impl SignatureChecks {
                     continue;
                 }
             };
-            assert_eq!(verdict, claim.holds, "Rust: {}", claim.what);
+            assert_eq!(verdict, claim.is_valid, "Rust: {}", claim.what);
         }
     }
 }
@@ -171,7 +193,7 @@ impl SignatureChecks {
 impl SignatureCheck {
     fn written(&self) -> Value {
         let headers: Map<String, Value> = self
-            .seen
+            .request
             .headers
             .iter()
             .map(|(name, value)| (name.to_string(), json!(value.to_str().expect("text"))))
@@ -180,21 +202,21 @@ impl SignatureCheck {
             "with": self.method.name(),
             "secret": self.secret,
             "headers": headers,
-            "body": BASE64_STANDARD.encode(&self.seen.body),
+            "body": BASE64_STANDARD.encode(&self.request.body),
         })
     }
 }
 
 /// A header, as text.
-pub(crate) fn text<'a>(seen: &'a Seen, name: &str) -> &'a str {
-    let value = seen.headers.get(name);
-    let value = value.unwrap_or_else(|| panic!("no {name} in {:?}", seen.headers));
+pub(crate) fn text<'a>(request: &'a SignedRequest, name: &str) -> &'a str {
+    let value = request.headers.get(name);
+    let value = value.unwrap_or_else(|| panic!("no {name} in {:?}", request.headers));
     value.to_str().expect("text")
 }
 
 fn rust(claim: &SignatureCheck) -> bool {
     let webhook = standardwebhooks::Webhook::new(&claim.secret).expect("a secret");
-    let verified = webhook.verify(&claim.seen.body, &claim.seen.headers);
+    let verified = webhook.verify(&claim.request.body, &claim.request.headers);
     verified.is_ok()
 }
 
@@ -229,15 +251,15 @@ fn tools() -> PathBuf {
 }
 
 fn ask(mut command: Command, checks: &str) -> Vec<bool> {
-    let mut judge = command
+    let mut verifier = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .expect("the verifier can be started: run scripts/test, which installs it");
-    let mut input = judge.stdin.take().expect("a piped stream");
+    let mut input = verifier.stdin.take().expect("a piped stream");
     input.write_all(checks.as_bytes()).expect("a listener");
     drop(input);
-    let output = judge.wait_with_output().expect("the process ends");
+    let output = verifier.wait_with_output().expect("the process ends");
     assert!(output.status.success(), "{command:?} failed");
     serde_json::from_slice(&output.stdout).expect("a list of verdicts")
 }

@@ -6,18 +6,18 @@ use serde_json::json;
 const DEAD_LETTERS: usize = 40;
 
 /// Number of failed deliveries that the emails to this recipient report.
-fn told(letters: &[ReceivedEmail], recipient: &str) -> usize {
-    let to_them = letters.iter().filter(|it| it.to == [recipient]);
-    to_them.map(|letter| failed(&letter.text)).sum()
+fn reported_failures(emails: &[ReceivedEmail], recipient: &str) -> usize {
+    let to_them = emails.iter().filter(|it| it.to == [recipient]);
+    to_them.map(|email| failed(&email.text)).sum()
 }
 
 /// Returns the number in "40 deliveries failed".
 fn failed(text: &str) -> usize {
     let words: Vec<&str> = text.split_whitespace().collect();
-    let told = words
+    let count = words
         .windows(2)
         .find(|two| two[1] == "deliveries" || two[1] == "delivery");
-    told.and_then(|two| two[0].parse().ok()).unwrap_or(0)
+    count.and_then(|two| two[0].parse().ok()).unwrap_or(0)
 }
 
 #[tokio::test]
@@ -51,22 +51,22 @@ async fn owner_and_operator_get_few_emails_about_dead_letters() {
     let body = json!({ "events": vec![event; DEAD_LETTERS] });
     let sent = api.post("/v1/tenants/acme/events/batch", body).await;
     sent.expect(202);
-    let letters = mail
-        .until(|letters| {
+    let emails = mail
+        .until(|emails| {
             let recipients = ["ops@example.com", "owner@example.com"];
             recipients
                 .iter()
-                .all(|it| told(letters, it) >= DEAD_LETTERS)
+                .all(|it| reported_failures(emails, it) >= DEAD_LETTERS)
         })
         .await;
     for recipient in ["ops@example.com", "owner@example.com"] {
-        assert_eq!(told(&letters, recipient), DEAD_LETTERS);
-        let count = letters.iter().filter(|it| it.to == [recipient]).count();
+        assert_eq!(reported_failures(&emails, recipient), DEAD_LETTERS);
+        let count = emails.iter().filter(|it| it.to == [recipient]).count();
         assert!(count < DEAD_LETTERS / 4, "{count} letters to {recipient}");
     }
     assert!(
-        letters[0].text.contains(&receiver.url()),
+        emails[0].text.contains(&receiver.url()),
         "{}",
-        letters[0].text
+        emails[0].text
     );
 }

@@ -9,18 +9,18 @@ use tempfile::TempDir;
 
 use super::PASSWORD;
 
-struct Desk {
+struct MailTestCommand {
     folder: TempDir,
 }
 
-impl Desk {
-    fn new(server: &MailServer, mail: &str) -> Desk {
+impl MailTestCommand {
+    fn new(server: &MailServer, mail: &str) -> MailTestCommand {
         let folder = tempfile::tempdir().expect("a folder");
         let bundle = folder.path().join("ca.pem");
         fs::write(&bundle, server.authority()).expect("written");
         let config = format!("ca_bundle = {bundle:?}\n[mail]\n{mail}");
         fs::write(folder.path().join("posthaste.toml"), config).expect("written");
-        Desk { folder }
+        MailTestCommand { folder }
     }
 
     fn file(&self) -> PathBuf {
@@ -36,10 +36,10 @@ impl Desk {
             .args(more)
             .env("POSTHASTE_MAIL_PASSWORD", PASSWORD);
         let output: Output = command.output().expect("the program can be started");
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8(said).expect("text");
-        assert!(!said.contains(PASSWORD), "{said}");
-        (output.status.code(), said)
+        let printed = [output.stdout, output.stderr].concat();
+        let printed = String::from_utf8(printed).expect("text");
+        assert!(!printed.contains(PASSWORD), "{printed}");
+        (output.status.code(), printed)
     }
 }
 
@@ -48,17 +48,20 @@ async fn the_operator_sees_the_answer_of_the_mail_server() {
     let setup = MailSetup::new(Serves::StartTls).require_login("me", PASSWORD);
     let server = setup.start();
     let url = format!("smtp://me@localhost:{}", server.port);
-    let desk = Desk::new(
+    let command = MailTestCommand::new(
         &server,
         &format!("server = '{url}'\nfrom = 'posthaste@example.com'\nto = ['ops@example.com']\n"),
     );
-    let (code, said) = desk.run(&[]);
-    let place = format!("smtp://localhost:{}", server.port);
-    let wanted = format!("{place} took the letter to ops@example.com: 250 2.0.0 kept\n");
-    assert_eq!((code, said), (Some(0), wanted));
-    let (code, said) = desk.run(&["--to", "me@example.com", "--json"]);
-    let told: serde_json::Value = serde_json::from_str(&said).expect("JSON");
-    assert_eq!((code, &told["answer"]), (Some(0), &"250 2.0.0 kept".into()));
+    let (code, printed) = command.run(&[]);
+    let address = format!("smtp://localhost:{}", server.port);
+    let wanted = format!("{address} took the letter to ops@example.com: 250 2.0.0 kept\n");
+    assert_eq!((code, printed), (Some(0), wanted));
+    let (code, printed) = command.run(&["--to", "me@example.com", "--json"]);
+    let printed: serde_json::Value = serde_json::from_str(&printed).expect("JSON");
+    assert_eq!(
+        (code, &printed["answer"]),
+        (Some(0), &"250 2.0.0 kept".into())
+    );
     let arrived = server.arrivals(2).await;
     assert_eq!(arrived[0].to, ["ops@example.com"]);
     assert_eq!(arrived[1].to, ["me@example.com"]);
@@ -66,20 +69,20 @@ async fn the_operator_sees_the_answer_of_the_mail_server() {
     assert_eq!(arrived[0].header("subject"), "[posthaste] Letters arrive");
 
     server.refuse(MailStep::Recipient, "550 5.1.1 nobody of that name");
-    let (code, said) = desk.run(&[]);
-    assert_eq!(code, Some(1), "{said}");
+    let (code, printed) = command.run(&[]);
+    assert_eq!(code, Some(1), "{printed}");
     assert!(
-        said.contains("did not take the letter to ops@example.com"),
-        "{said}"
+        printed.contains("did not take the letter to ops@example.com"),
+        "{printed}"
     );
-    assert!(said.contains("nobody of that name"), "{said}");
+    assert!(printed.contains("nobody of that name"), "{printed}");
 }
 
 #[test]
 fn missing_mail_settings_are_reported_before_sending() {
     let server = MailSetup::new(Serves::None).start();
     let url = format!("smtp://me@localhost:{}", server.port);
-    for (mail, more, code, told) in [
+    for (mail, more, code, expected) in [
         ("", &[][..], 2, "mail.server: is needed with mail.password"),
         (
             &format!("server = '{url}'\n"),
@@ -108,10 +111,13 @@ fn missing_mail_settings_are_reported_before_sending() {
             "3 mistakes",
         ),
     ] {
-        let desk = Desk::new(&server, mail);
-        let (ended, said) = desk.run(more);
-        assert_eq!(ended, Some(code), "{said}");
-        assert!(said.contains(told), "{said}\nshould say {told}");
+        let command = MailTestCommand::new(&server, mail);
+        let (ended, printed) = command.run(more);
+        assert_eq!(ended, Some(code), "{printed}");
+        assert!(
+            printed.contains(expected),
+            "{printed}\nshould say {expected}"
+        );
     }
     assert!(server.emails().is_empty());
 }

@@ -66,7 +66,7 @@ fn line(name: &str, detail: Value) -> EmailLine {
     }
 }
 
-fn letter(recipient: &str) -> PendingEmail {
+fn email(recipient: &str) -> PendingEmail {
     PendingEmail {
         recipient: recipient.to_owned(),
         revision: 1,
@@ -79,5 +79,5 @@ fn letter(recipient: &str) -> PendingEmail {
 
 /// Sends an email to this address and returns the result.
 async fn sent(post: &SmtpMailer, recipient: &str) -> Result<(), EmailError> {
-    post.send(&letter(recipient), NOW).await
+    post.send(&email(recipient), NOW).await
 }

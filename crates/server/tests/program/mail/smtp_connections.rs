@@ -5,22 +5,20 @@ use posthaste_notify::notifications::mail::{EmailError, MailTls, SendEmail};
 use posthaste_testbed::{MailSetup, MailTls as Serves, PATIENCE};
 use serde_json::json;
 
-use super::{NOW, PASSWORD, letter, line, post, sent, settings};
+use super::{NOW, PASSWORD, email, line, post, sent, settings};
 
 #[tokio::test]
 async fn an_email_arrives_with_the_expected_content() {
     let server = MailSetup::new(Serves::StartTls).start();
     let post = post(&server, &settings(&server, MailTls::Required, None));
-    let mut letter = letter("ops@customer.com");
-    letter
+    let mut email = email("ops@customer.com");
+    email
         .lines
         .push(line("endpoint.disabled", json!({"cause": "gone"})));
-    letter
+    email
         .lines
         .push(line("delivery.failed", json!({"count": 234})));
-    post.send(&letter, NOW)
-        .await
-        .expect("the email is accepted");
+    post.send(&email, NOW).await.expect("the email is accepted");
 
     let arrived = server.arrivals(1).await.remove(0);
     assert_eq!(arrived.from, "posthaste@example.com");

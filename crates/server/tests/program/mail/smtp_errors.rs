@@ -3,7 +3,7 @@
 use posthaste_notify::notifications::mail::{EmailError, MailTls, SendEmail};
 use posthaste_testbed::{MailSetup, MailStep, MailTls as Serves, PATIENCE};
 
-use super::{NOW, PASSWORD, SHORT, letter, post, sent, settings};
+use super::{NOW, PASSWORD, SHORT, email, post, sent, settings};
 
 const STEPS: [MailStep; 7] = [
     MailStep::Greeting,
@@ -129,7 +129,7 @@ async fn an_email_is_sent_again_when_the_server_is_back() {
     let server = setup.start();
     let post = post(&server, &settings(&server, MailTls::None, None));
     let port = server.port;
-    post.send(&letter("ops@customer.com"), NOW)
+    post.send(&email("ops@customer.com"), NOW)
         .await
         .expect("the email is accepted");
     let first = server.arrivals(1).await.remove(0);

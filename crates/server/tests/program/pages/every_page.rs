@@ -84,10 +84,10 @@ async fn every_page_passes_the_accessibility_checks() {
 }
 
 /// Returns the headings, statuses and table headers of a page.
-async fn told(page: &Page) -> Vec<Value> {
-    let told = "[...document.querySelectorAll('h1, h2, h3, caption, th, dt, .badge, label')]\
+async fn visible_labels(page: &Page) -> Vec<Value> {
+    let labels = "[...document.querySelectorAll('h1, h2, h3, caption, th, dt, .badge, label')]\
                 .filter(one => one.checkVisibility()).map(one => one.innerText.trim())";
-    page.ask(told).await.as_array().expect("a list").clone()
+    page.ask(labels).await.as_array().expect("a list").clone()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,7 +101,11 @@ async fn every_page_is_readable_without_javascript() {
     for (shape, path) in &shapes {
         with.open(&fixture.url(path)).await;
         without.open(&fixture.url(path)).await;
-        assert_eq!(told(&with).await, told(&without).await, "{shape}");
+        assert_eq!(
+            visible_labels(&with).await,
+            visible_labels(&without).await,
+            "{shape}"
+        );
         assert_no_errors(&without, shape);
     }
 }

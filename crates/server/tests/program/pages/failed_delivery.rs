@@ -74,7 +74,7 @@ async fn a_failed_delivery_is_found_fixed_and_shown_as_succeeded() {
     );
     page.click(Locator::saying("summary", "at attempt 2")).await;
     says(&page, "the ledger is being moved").await;
-    let told = page.text("main").await;
+    let text = page.text("main").await;
     for fact in [
         "failed",
         "503",
@@ -82,7 +82,7 @@ async fn a_failed_delivery_is_found_fixed_and_shown_as_succeeded() {
         "INV-7",
         "curl",
     ] {
-        assert!(told.contains(fact), "no {fact:?} in {told}");
+        assert!(text.contains(fact), "no {fact:?} in {text}");
     }
     assert!(
         page.has("main svg[role=img]").await,
@@ -210,8 +210,8 @@ async fn live_updates_end_with_the_session() {
     leaves.open(&fixture.url("/dashboard")).await;
     leaves.follow(Locator::saying("button", "Sign out")).await;
     page.until("document.body.dataset.live === 'ended'").await;
-    let told = page.text("#live-state").await;
-    assert!(told.contains("no longer signed in"), "{told}");
+    let text = page.text("#live-state").await;
+    assert!(text.contains("no longer signed in"), "{text}");
     // From here on the page gets no updates.
     let endpoint = fixture.endpoint("acme", "hook", json!({})).await;
     fixture

@@ -82,9 +82,9 @@ async fn an_endpoint_is_created_tested_edited_and_disabled_by_keyboard() {
     says(&page, "disabled").await;
     let id = endpoint.rsplit('/').next().expect("an id");
     let path = format!("/v1/tenants/acme/endpoints/{id}");
-    let told = fixture.api.get(&path).await.expect(200);
-    assert_eq!(told["status"], "disabled");
-    assert_eq!(told["timeout"], "5s");
+    let text = fixture.api.get(&path).await.expect(200);
+    assert_eq!(text["status"], "disabled");
+    assert_eq!(text["timeout"], "5s");
     assert_no_errors(&page, "the endpoint");
 }
 
@@ -171,8 +171,8 @@ async fn a_customer_link_shows_only_the_failed_deliveries() {
     let link = link.as_str().expect("a link");
     let customer = fixture.browser.page().await;
     customer.open(link).await;
-    let told = customer.text("main").await;
-    assert!(told.contains(&own.failed), "{told}");
-    assert!(!told.contains("globex"), "{told}");
+    let text = customer.text("main").await;
+    assert!(text.contains(&own.failed), "{text}");
+    assert!(!text.contains("globex"), "{text}");
     assert_no_errors(&customer, "what the customer sees");
 }

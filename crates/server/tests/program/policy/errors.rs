@@ -3,7 +3,9 @@
 use std::fs;
 use std::process::Stdio;
 
-use super::fixture::{SIMULATE, complaint, fed, file, long_policy, program, run, scratch};
+use super::fixture::{
+    SIMULATE, error_message, file, long_policy, program, run, run_with_input, scratch,
+};
 
 #[test]
 fn wrong_usage_is_reported_with_a_correction() {
@@ -77,7 +79,7 @@ fn wrong_usage_is_reported_with_a_correction() {
         ("policy predict".to_owned(), &["predict"]),
     ];
     for (line, parts) in cases {
-        let text = complaint(run(&line), 2);
+        let text = error_message(run(&line), 2);
         for part in parts {
             assert!(text.contains(part), "{line}: {part}\n{text}");
         }
@@ -134,9 +136,9 @@ fn wrong_numbers_are_reported_with_the_valid_range() {
             }
         }
         line.extend([argument, value]);
-        let text = complaint(program().args(line).output().expect("the program runs"), 2);
-        let told = format!("invalid value '{value}' for '{argument} <");
-        assert!(text.contains(&told) && text.contains(right), "{text}");
+        let text = error_message(program().args(line).output().expect("the program runs"), 2);
+        let expected = format!("invalid value '{value}' for '{argument} <");
+        assert!(text.contains(&expected) && text.contains(right), "{text}");
     }
 }
 
@@ -149,12 +151,13 @@ fn json_that_is_not_an_object_is_refused() {
         ("true", "a boolean"),
         ("null", "null"),
     ] {
-        let text = complaint(fed("policy explain --file -", input), 2);
-        let told = "error: standard input is not a retry policy\npolicy: must be an object, not ";
-        assert!(text.starts_with(told), "{input}: {text}");
+        let text = error_message(run_with_input("policy explain --file -", input), 2);
+        let expected =
+            "error: standard input is not a retry policy\npolicy: must be an object, not ";
+        assert!(text.starts_with(expected), "{input}: {text}");
         assert!(text.trim_end().ends_with(shape), "{input}: {text}");
     }
-    let text = complaint(fed("policy explain --file -", "[1, 2"), 2);
+    let text = error_message(run_with_input("policy explain --file -", "[1, 2"), 2);
     assert!(text.contains("is not valid JSON: EOF"), "{text}");
 }
 
@@ -166,7 +169,7 @@ fn an_unknown_unit_is_not_a_duration() {
         .args(["--outage", "10 parsecs"])
         .output()
         .expect("the program runs");
-    let text = complaint(output, 2);
+    let text = error_message(output, 2);
     assert!(text.contains("\"10 parsecs\" is not a duration"), "{text}");
     assert!(text.contains("\"250ms\", \"30s\", \"10m\""), "{text}");
 }
@@ -180,7 +183,7 @@ fn every_policy_error_is_printed_on_its_own_line() {
     for path in [file("bad.json", json), file("bad.toml", toml)] {
         let simulate = format!("{SIMULATE} --file {path}");
         for line in [format!("policy explain --json --file {path}"), simulate] {
-            let text = complaint(run(&line), 2);
+            let text = error_message(run(&line), 2);
             let mut lines = text.lines();
             assert_eq!(
                 lines.next(),
@@ -207,7 +210,10 @@ fn every_policy_error_is_printed_on_its_own_line() {
             assert!(text.contains("\"10 parsecs\" is not a duration"), "{text}");
         }
     }
-    let text = complaint(fed("policy explain --file -", "{\"preset\": \"eager\"}"), 2);
+    let text = error_message(
+        run_with_input("policy explain --file -", "{\"preset\": \"eager\"}"),
+        2,
+    );
     assert!(
         text.contains("\npreset: \"eager\" is not a preset; there are: recommended,"),
         "{text}"
@@ -259,7 +265,7 @@ fn a_malformed_file_is_reported_with_format_and_position() {
         (scratch("absent.json").display().to_string(), "cannot read "),
         (env!("CARGO_TARGET_TMPDIR").to_owned(), "cannot read "),
     ] {
-        let text = complaint(run(&format!("policy explain --file {path}")), 2);
+        let text = error_message(run(&format!("policy explain --file {path}")), 2);
         assert!(text.contains(expected), "{path}: {text}");
         assert!(text.contains(&path), "{text}");
     }
@@ -269,7 +275,7 @@ fn a_malformed_file_is_reported_with_format_and_position() {
 fn a_chart_that_cannot_be_written_is_a_failure() {
     let path = scratch("no-such-folder").join("picture.svg");
     for line in ["policy explain", SIMULATE] {
-        let text = complaint(run(&format!("{line} --svg {}", path.display())), 1);
+        let text = error_message(run(&format!("{line} --svg {}", path.display())), 1);
         assert!(
             text.contains("cannot write ") && text.contains("picture.svg: "),
             "{text}"
@@ -307,6 +313,6 @@ fn output_that_cannot_be_written_is_a_failure() {
         .open("/dev/full")
         .expect("a device");
     let output = program().args(["policy", "explain"]).stdout(full).output();
-    let text = complaint(output.expect("the program runs"), 1);
+    let text = error_message(output.expect("the program runs"), 1);
     assert!(text.contains("cannot print the answer"), "{text}");
 }

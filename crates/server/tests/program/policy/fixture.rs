@@ -25,13 +25,13 @@ pub(crate) fn run(line: &str) -> Output {
 }
 
 /// Runs the program with arguments separated by spaces and with this input.
-pub(crate) fn fed(line: &str, input: &str) -> Output {
+pub(crate) fn run_with_input(line: &str, input: &str) -> Output {
     let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
-    fed_in(Path::new("."), &arguments, input)
+    run_in(Path::new("."), &arguments, input)
 }
 
 /// Runs the program in a folder, with this input.
-pub(crate) fn fed_in(folder: &Path, arguments: &[String], input: &str) -> Output {
+pub(crate) fn run_in(folder: &Path, arguments: &[String], input: &str) -> Output {
     let mut child = program()
         .args(arguments)
         .current_dir(folder)
@@ -48,7 +48,7 @@ pub(crate) fn fed_in(folder: &Path, arguments: &[String], input: &str) -> Output
 }
 
 /// Returns the output of a successful run.
-pub(crate) fn answer(output: Output) -> String {
+pub(crate) fn stdout(output: Output) -> String {
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{complaint}");
     assert_eq!(complaint, "");
@@ -56,7 +56,7 @@ pub(crate) fn answer(output: Output) -> String {
 }
 
 /// Returns the error message of a run with this exit code and no output.
-pub(crate) fn complaint(output: Output, code: i32) -> String {
+pub(crate) fn error_message(output: Output, code: i32) -> String {
     let complaint = String::from_utf8(output.stderr).expect("text");
     assert_eq!(output.status.code(), Some(code), "{complaint}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "");

@@ -2,18 +2,18 @@
 
 use std::fs;
 
-use posthaste_charts::words;
-use posthaste_core::forecast::{Course, Forecast, Scenario, forecast};
+use posthaste::picture::words;
 use posthaste_core::lane::RateLimit;
 use posthaste_core::policy::{Preset, RetryPolicy};
 use posthaste_core::time::Span;
+use posthaste_sim::recovery::{Course, Recovery, Scenario, play};
 use serde_json::{Value, json};
 
-use super::fixture::{SIMULATE, answer, fed, file, long_policy, parsed, run, scratch};
+use super::fixture::{SIMULATE, file, long_policy, parsed, run, run_with_input, scratch, stdout};
 
 #[test]
 fn explain_prints_text_a_table_and_a_chart() {
-    let text = answer(run("policy explain"));
+    let text = stdout(run("policy explain"));
     assert!(
         text.starts_with("recommended: a schedule of 8, ±20 %\n\nTries at once;"),
         "{text}"
@@ -33,7 +33,7 @@ fn explain_prints_text_a_table_and_a_chart() {
         text.lines().all(|line| line.chars().count() <= 80),
         "{text}"
     );
-    assert_eq!(text, answer(run("policy explain --preset recommended")));
+    assert_eq!(text, stdout(run("policy explain --preset recommended")));
 }
 
 /// The library's explanation, with the explained policy.
@@ -50,15 +50,15 @@ fn explained(policy: &RetryPolicy, preset: Option<Preset>) -> Value {
 fn explain_prints_the_library_s_explanation_as_json() {
     for preset in Preset::ALL {
         let line = format!("policy explain --preset {} --json", preset.name());
-        let told = parsed(&answer(run(&line)));
-        assert_eq!(told, explained(&preset.policy(), Some(preset)));
+        let printed = parsed(&stdout(run(&line)));
+        assert_eq!(printed, explained(&preset.policy(), Some(preset)));
         assert_eq!(
-            RetryPolicy::from_json(&told["policy"]),
+            RetryPolicy::from_json(&printed["policy"]),
             Ok(preset.policy()),
             "the policy can be used again"
         );
     }
-    let json = parsed(&answer(run("policy explain --json")));
+    let json = parsed(&stdout(run("policy explain --json")));
     let second =
         json!({"number": 2, "earliest_ms": 8000, "expected_ms": 10000, "latest_ms": 12000});
     assert_eq!(json["attempts"][1], second);
@@ -85,7 +85,7 @@ fn a_policy_is_read_from_json_and_toml_and_standard_input() {
         file("good-toml", toml),
     ] {
         assert_eq!(
-            parsed(&answer(run(&format!(
+            parsed(&stdout(run(&format!(
                 "policy explain --json --file {path}"
             )))),
             expected,
@@ -94,12 +94,15 @@ fn a_policy_is_read_from_json_and_toml_and_standard_input() {
     }
     for input in [&json[..], toml] {
         assert_eq!(
-            parsed(&answer(fed("policy explain --json --file -", input))),
+            parsed(&stdout(run_with_input(
+                "policy explain --json --file -",
+                input
+            ))),
             expected,
             "{input}"
         );
     }
-    let text = answer(fed("policy explain --file -", toml));
+    let text = stdout(run_with_input("policy explain --file -", toml));
     let heading = "standard input: exponential, base 1s, factor 2, cap 1h, full jitter\n";
     assert!(text.starts_with(heading), "{text}");
 }
@@ -115,17 +118,17 @@ fn charts_are_written_to_files_and_to_standard_output() {
         let output = run(&to_file);
         assert_eq!(output.status.code(), Some(0));
         assert!(output.stdout.is_empty(), "the chart replaces the text");
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(told, format!("wrote {}\n", path.display()));
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(printed, format!("wrote {}\n", path.display()));
         let picture = fs::read_to_string(&path).expect("a picture");
         assert!(picture.starts_with("<svg xmlns=") && picture.ends_with("</svg>\n"));
-        assert_eq!(answer(run(&format!("{line} --svg -"))), picture);
+        assert_eq!(stdout(run(&format!("{line} --svg -"))), picture);
     }
 }
 
 #[test]
 fn simulate_compares_posthaste_with_a_naive_sender() {
-    let text = answer(run(
+    let text = stdout(run(
         "policy simulate --pending 10000 --outage 30m --capacity 50/s",
     ));
     let squeezed: Vec<String> = text
@@ -133,7 +136,7 @@ fn simulate_compares_posthaste_with_a_naive_sender() {
         .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
         .collect();
     let outage = Span::from_mins(30);
-    let Forecast { posthaste, naive } = forecast(&Scenario {
+    let Recovery { posthaste, naive } = play(&Scenario {
         policy: Preset::Recommended.policy(),
         pending: 10_000,
         outage,
@@ -170,13 +173,13 @@ fn simulate_compares_posthaste_with_a_naive_sender() {
     );
 }
 
-fn assert_course(told: &Value, course: &Course) {
-    assert_eq!(told["attempts"], course.attempts);
-    assert_eq!(told["delivered"], course.delivered);
-    assert_eq!(told["dead_lettered"], course.dead_lettered);
-    assert_eq!(told["peak_arrivals_per_second"], course.peak_per_second);
-    assert_eq!(told["drained_ms"], course.drained_ms);
-    let series = told["series"].as_array().expect("a series");
+fn assert_course(printed: &Value, course: &Course) {
+    assert_eq!(printed["attempts"], course.attempts);
+    assert_eq!(printed["delivered"], course.delivered);
+    assert_eq!(printed["dead_lettered"], course.dead_lettered);
+    assert_eq!(printed["peak_arrivals_per_second"], course.peak_per_second);
+    assert_eq!(printed["drained_ms"], course.drained_ms);
+    let series = printed["series"].as_array().expect("a series");
     assert!(!series.is_empty() && series.len() <= 300);
     let sum = |field: &str| -> u64 {
         series
@@ -212,43 +215,43 @@ fn simulate_prints_the_library_s_recovery_as_json() {
         },
         seed: 7,
     };
-    let recovery = forecast(&scenario);
-    let text = answer(run(
+    let recovery = play(&scenario);
+    let text = stdout(run(
         "policy simulate --preset brisk --pending 3000 --outage 20m --capacity 1200/m \
          --max-in-flight 4 --rate 15 --burst 30 --seed 7 --json",
     ));
-    let told = parsed(&text);
-    assert_eq!(told["pending"], 3_000);
-    assert_eq!(told["outage_ms"], 1_200_000);
-    assert_eq!(told["capacity_per_second"], 20.0);
+    let printed = parsed(&text);
+    assert_eq!(printed["pending"], 3_000);
+    assert_eq!(printed["outage_ms"], 1_200_000);
+    assert_eq!(printed["capacity_per_second"], 20.0);
     let mut policy = serde_json::to_value(&scenario.policy).expect("JSON");
     policy["preset"] = "brisk".into();
-    assert_eq!(told["policy"], policy);
+    assert_eq!(printed["policy"], policy);
     assert_eq!(
-        told["limits"],
+        printed["limits"],
         json!({"max_in_flight": 4, "rate_limit": {"per_second": 15.0, "burst": 30}})
     );
-    assert_eq!(told["seed"], 7);
-    assert_course(&told["posthaste"], &recovery.posthaste);
-    assert_course(&told["naive"], &recovery.naive);
+    assert_eq!(printed["seed"], 7);
+    assert_course(&printed["posthaste"], &recovery.posthaste);
+    assert_course(&printed["naive"], &recovery.naive);
 }
 
 #[test]
 fn the_same_seed_gives_the_same_result() {
-    let with = |seed: u32| answer(run(&format!("{SIMULATE} --json --seed {seed}")));
+    let with = |seed: u32| stdout(run(&format!("{SIMULATE} --json --seed {seed}")));
     assert_eq!(with(3), with(3));
     assert_ne!(parsed(&with(3))["posthaste"], parsed(&with(4))["posthaste"]);
-    assert_eq!(answer(run(&format!("{SIMULATE} --json"))), with(1));
+    assert_eq!(stdout(run(&format!("{SIMULATE} --json"))), with(1));
 }
 
 #[test]
 fn an_empty_scenario_and_a_long_outage_are_reported() {
-    let text = answer(run("policy simulate --pending 0 --outage 0s --capacity 1"));
+    let text = stdout(run("policy simulate --pending 0 --outage 0s --capacity 1"));
     assert!(
         text.contains("Nothing was pending, so nothing was sent."),
         "{text}"
     );
-    let text = answer(run(
+    let text = stdout(run(
         "policy simulate --preset brisk --pending 10 --outage 30d --capacity 1",
     ));
     assert!(
@@ -260,10 +263,10 @@ fn an_empty_scenario_and_a_long_outage_are_reported() {
 #[test]
 fn a_thousand_attempts_are_shortened() {
     let path = long_policy("thousand.json");
-    let text = answer(run(&format!("policy explain --file {path}")));
+    let text = stdout(run(&format!("policy explain --file {path}")));
     assert!(text.lines().count() < 90, "{text}");
     assert!(text.contains("… 961 more"), "{text}");
-    let json = parsed(&answer(run(&format!(
+    let json = parsed(&stdout(run(&format!(
         "policy explain --json --file {path}"
     ))));
     assert_eq!(json["attempts"].as_array().map(Vec::len), Some(1_000));
@@ -281,7 +284,7 @@ fn help_shows_examples_and_version_prints_the_version() {
             "--pending 10000 --outage 30m --capacity 50/s --svg outage.svg",
         ),
     ] {
-        let text = answer(run(line));
+        let text = stdout(run(line));
         let squeezed = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
             text.contains("Examples:") && text.contains(example),
@@ -294,11 +297,11 @@ fn help_shows_examples_and_version_prints_the_version() {
         assert!(squeezed.contains("instead of the answer"), "{text}");
     }
     let version = format!("posthaste {}\n", env!("CARGO_PKG_VERSION"));
-    assert_eq!(answer(run("--version")), version);
+    assert_eq!(stdout(run("--version")), version);
     for line in ["policy", "--help"] {
         let output = run(line);
-        let told = [output.stdout, output.stderr].concat();
-        assert!(String::from_utf8_lossy(&told).contains("Usage: posthaste"));
+        let printed = [output.stdout, output.stderr].concat();
+        assert!(String::from_utf8_lossy(&printed).contains("Usage: posthaste"));
     }
     assert_eq!(run("policy").status.code(), Some(2));
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use posthaste_core::address::{Destination, EgressRules};
 
-use super::fixture::{fed_in, scratch};
+use super::fixture::{run_in, scratch};
 
 /// A command line of the README, and the output that it shows.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -106,22 +106,22 @@ fn every_example_of_this_program_runs() {
         let Some((input, arguments)) = invocation(&example.typed) else {
             continue;
         };
-        let output = fed_in(&folder, &arguments, &input);
-        let told = [output.stdout, output.stderr].concat();
-        let told = String::from_utf8(told).expect("text");
+        let output = run_in(&folder, &arguments, &input);
+        let printed = [output.stdout, output.stderr].concat();
+        let printed = String::from_utf8(printed).expect("text");
         let fails = example.shown.iter().any(|line| line.starts_with("error:"));
         let code = if fails { 2 } else { 0 };
         assert_eq!(
             output.status.code(),
             Some(code),
-            "{}\n{told}",
+            "{}\n{printed}",
             example.typed
         );
         // An ellipsis stands for omitted output.
         for piece in example.shown.iter().flat_map(|line| line.split('…')) {
             assert!(
-                told.contains(piece.trim()),
-                "{}: {piece}\n{told}",
+                printed.contains(piece.trim()),
+                "{}: {piece}\n{printed}",
                 example.typed
             );
         }

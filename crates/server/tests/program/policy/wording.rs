@@ -1,6 +1,6 @@
 //! The text of answers: width, numbers, and special cases.
 
-use super::fixture::{SIMULATE, answer, parsed, program, run};
+use super::fixture::{SIMULATE, parsed, program, run, stdout};
 
 #[test]
 fn the_width_follows_the_terminal_up_to_a_hundred() {
@@ -10,7 +10,7 @@ fn the_width_follows_the_terminal_up_to_a_hundred() {
                 .args(line.split(' '))
                 .env("COLUMNS", columns)
                 .output();
-            let text = answer(output.expect("the program runs"));
+            let text = stdout(output.expect("the program runs"));
             let widest = text.lines().map(|line| line.chars().count()).max();
             let widest = widest.expect("lines");
             assert!(
@@ -35,7 +35,7 @@ fn a_narrow_terminal_gets_lines_of_sixty_with_nothing_cut() {
             .args(line.split(' '))
             .env("COLUMNS", columns)
             .output();
-        let text = answer(output.expect("the program runs"));
+        let text = stdout(output.expect("the program runs"));
         let widest = text.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(60), "{columns}\n{text}");
         assert!(!text.contains('…'), "{text}");
@@ -44,13 +44,13 @@ fn a_narrow_terminal_gets_lines_of_sixty_with_nothing_cut() {
 
 #[test]
 fn rates_are_printed_as_given() {
-    let text = answer(run(
+    let text = stdout(run(
         "policy simulate --pending 5 --outage 1m --capacity 90/m --rate 10/m",
     ));
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("then takes 1.5/s."), "{text}");
     assert!(text.contains("10 in flight, 10/m, burst 100"), "{text}");
-    let json = parsed(&answer(run(
+    let json = parsed(&stdout(run(
         "policy simulate --pending 5 --outage 1m --capacity 1.5/s --json",
     )));
     assert_eq!(json["capacity_per_second"], 1.5);
@@ -58,7 +58,7 @@ fn rates_are_printed_as_given() {
 
 #[test]
 fn different_times_are_printed_differently() {
-    let text = answer(run(
+    let text = stdout(run(
         "policy simulate --pending 5000 --outage 1d --capacity 50/s",
     ));
     let row = text.lines().find(|line| line.contains("from the start"));
@@ -69,7 +69,7 @@ fn different_times_are_printed_differently() {
 
 #[test]
 fn one_delivery_and_no_outage_have_correct_grammar() {
-    let text = answer(run(
+    let text = stdout(run(
         "policy simulate --pending 1 --outage 5s --capacity 50/s",
     ));
     assert!(
@@ -80,11 +80,11 @@ fn one_delivery_and_no_outage_have_correct_grammar() {
         !text.contains("all 1 ") && !text.contains("every 1m"),
         "{text}"
     );
-    let text = answer(run(
+    let text = stdout(run(
         "policy simulate --pending 200 --outage 0s --capacity 50/s",
     ));
     assert!(!text.contains("recover"), "{text}");
-    let picture = answer(run(
+    let picture = stdout(run(
         "policy simulate --pending 200 --outage 0s --capacity 50/s --svg -",
     ));
     assert!(!picture.contains("recover") && !picture.contains("outage began"));
@@ -93,11 +93,11 @@ fn one_delivery_and_no_outage_have_correct_grammar() {
 #[test]
 fn a_simulation_without_a_rate_limit_recommends_one() {
     let line = "policy simulate --pending 1000 --outage 5m --capacity 10/s";
-    let text = answer(run(line))
+    let text = stdout(run(line))
         .split_whitespace()
         .collect::<Vec<_>>()
         .join(" ");
     assert!(text.contains("With --rate 10/s"), "{text}");
-    let text = answer(run(&format!("{line} --rate 5/s")));
+    let text = stdout(run(&format!("{line} --rate 5/s")));
     assert!(!text.contains("With --rate"), "{text}");
 }

@@ -80,22 +80,22 @@ const FIGURES: [&str; 9] = [
 ];
 
 /// Counts the reports to the operator's endpoint that an alert was raised and resolved, by alert.
-fn told(ledger: &[Arrival]) -> BTreeMap<String, (usize, usize)> {
-    let mut told: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+fn reports(ledger: &[Arrival]) -> BTreeMap<String, (usize, usize)> {
+    let mut reports: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for arrival in ledger.iter().filter(|it| it.path.ends_with("ops")) {
         let body: Value = serde_json::from_slice(&arrival.body).expect("JSON");
         if body["alert"]["name"] != FIGURE {
             continue;
         }
         let alert = body["alert"]["id"].as_str().expect("an id");
-        let (raised, resolved) = told.entry(alert.to_owned()).or_default();
+        let (raised, resolved) = reports.entry(alert.to_owned()).or_default();
         match body["type"].as_str() {
             Some("alert.raised") => *raised += 1,
             Some("alert.resolved") => *resolved += 1,
             other => panic!("an alert is {other:?}"),
         }
     }
-    told
+    reports
 }
 
 /// Returns how often emails report that this was raised and resolved.
@@ -153,12 +153,18 @@ async fn an_alert_is_raised_and_resolved_once_when_a_ratio_leaves_its_range() {
     assert_eq!(ids(&over), ids(&open), "raised once");
 
     let once = |ledger: &[Arrival]| {
-        let told = told(ledger);
-        told.len() == 3 && told.values().all(|(raised, over)| *raised > 0 && *over > 0)
+        let reports = reports(ledger);
+        reports.len() == 3
+            && reports
+                .values()
+                .all(|(raised, over)| *raised > 0 && *over > 0)
     };
     let ledger = receiver.until(once).await;
-    let told = told(&ledger);
-    assert!(told.values().all(|times| *times == (1, 1)), "{told:?}");
+    let reports = reports(&ledger);
+    assert!(
+        reports.values().all(|times| *times == (1, 1)),
+        "{reports:?}"
+    );
     let abouts = [
         format!("Alert {FIGURE}: "),
         format!("Alert {FIGURE}, tenant acme: "),

@@ -122,7 +122,7 @@ fn an_invalid_proxy_url_is_not_repeated() {
         .output()
         .expect("the program runs");
     assert!(!output.status.success());
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(told.contains("POSTHASTE_EGRESS_PROXY"), "{told}");
-    assert!(!told.contains("canary"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("POSTHASTE_EGRESS_PROXY"), "{stderr}");
+    assert!(!stderr.contains("canary"), "{stderr}");
 }

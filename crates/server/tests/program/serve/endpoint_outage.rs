@@ -56,7 +56,7 @@ struct OutageFixture {
 }
 
 impl OutageFixture {
-    async fn begin() -> OutageFixture {
+    async fn start() -> OutageFixture {
         let mail = MailSetup::new(MailTls::None).start();
         let to_mail = format!("mail.server=smtp://localhost:{}", mail.port);
         let settings = SHORT_TIMES.into_iter().chain([to_mail.as_str()]);
@@ -105,13 +105,14 @@ impl OutageFixture {
     }
 
     /// Waits until the change was reported: by an operational event, and by emails to owner and operator.
-    async fn until_told(&self, (notice, words): (&str, &str)) {
+    async fn until_reported(&self, (notice, words): (&str, &str)) {
         let of_it = |arrival: &Arrival| {
             arrival.path.ends_with("ops") && arrival.header("posthaste-event-type") == notice
         };
         self.receiver.until(|ledger| ledger.iter().any(of_it)).await;
-        let told = |letters: &[ReceivedEmail], to: &str| letters_with(letters, to, words) > 0;
-        let both = |letters: &[ReceivedEmail]| told(letters, OWNER) && told(letters, OPERATOR);
+        let is_reported = |emails: &[ReceivedEmail], to: &str| emails_with(emails, to, words) > 0;
+        let both =
+            |emails: &[ReceivedEmail]| is_reported(emails, OWNER) && is_reported(emails, OPERATOR);
         self.mail.until(both).await;
     }
 
@@ -145,9 +146,9 @@ impl OutageFixture {
 }
 
 /// Number of emails to this recipient with these words.
-fn letters_with(letters: &[ReceivedEmail], to: &str, words: &str) -> usize {
-    let says_so = |letter: &&ReceivedEmail| letter.to == [to] && letter.text.contains(words);
-    letters.iter().filter(says_so).count()
+fn emails_with(emails: &[ReceivedEmail], to: &str, words: &str) -> usize {
+    let says_so = |email: &&ReceivedEmail| email.to == [to] && email.text.contains(words);
+    emails.iter().filter(says_so).count()
 }
 
 /// Counts the operational events about this endpoint, by type.
@@ -168,64 +169,64 @@ fn notices(receiver: &Receiver, endpoint: &str) -> BTreeMap<String, usize> {
 
 #[tokio::test]
 async fn every_status_change_of_an_endpoint_is_reported_everywhere_once() {
-    let mut night = OutageFixture::begin().await;
+    let mut fixture = OutageFixture::start().await;
     let [tripped, recovered, warned, disabled] = CHANGES;
 
-    night.answer.store(503, Ordering::SeqCst);
-    night.send(3).await;
-    night.until_alert("breaker_tripped", "open").await;
-    night
+    fixture.answer.store(503, Ordering::SeqCst);
+    fixture.send(3).await;
+    fixture.until_alert("breaker_tripped", "open").await;
+    fixture
         .until_metric("posthaste_alerts{name=\"breaker_tripped\"}", "1")
         .await;
-    night.until_told(tripped).await;
+    fixture.until_reported(tripped).await;
 
-    night.answer.store(200, Ordering::SeqCst);
-    night.until_told(recovered).await;
-    night.until_alert("breaker_tripped", "resolved").await;
-    night
+    fixture.answer.store(200, Ordering::SeqCst);
+    fixture.until_reported(recovered).await;
+    fixture.until_alert("breaker_tripped", "resolved").await;
+    fixture
         .until_metric("posthaste_alerts{name=\"breaker_tripped\"}", "0")
         .await;
-    night
+    fixture
         .until_metric("posthaste_breakers{state=\"tripped\"}", "0")
         .await;
 
-    night.answer.store(400, Ordering::SeqCst);
-    night.send(80).await;
-    night.until_alert("disable_warning", "open").await;
-    night.until_told(warned).await;
-    night.send(20).await;
-    night.until_alert("endpoint_disabled", "open").await;
-    night.until_alert("disable_warning", "resolved").await;
-    night
+    fixture.answer.store(400, Ordering::SeqCst);
+    fixture.send(80).await;
+    fixture.until_alert("disable_warning", "open").await;
+    fixture.until_reported(warned).await;
+    fixture.send(20).await;
+    fixture.until_alert("endpoint_disabled", "open").await;
+    fixture.until_alert("disable_warning", "resolved").await;
+    fixture
         .until_metric("posthaste_alerts{name=\"endpoint_disabled\"}", "1")
         .await;
-    night
+    fixture
         .until_metric("posthaste_deliveries_total{status=\"failed\"}", "100")
         .await;
-    night.until_metric("posthaste_dead_letters", "100").await;
-    night.until_told(disabled).await;
+    fixture.until_metric("posthaste_dead_letters", "100").await;
+    fixture.until_reported(disabled).await;
 
     // A power cut in between causes no second report.
-    night.server.kill();
-    night.server.restart();
-    let mut api = night.api();
-    let enable = format!("/v1/tenants/acme/endpoints/{}/enable", night.endpoint);
-    night.answer.store(200, Ordering::SeqCst);
+    fixture.server.kill();
+    fixture.server.restart();
+    let mut api = fixture.api();
+    let enable = format!("/v1/tenants/acme/endpoints/{}/enable", fixture.endpoint);
+    fixture.answer.store(200, Ordering::SeqCst);
     api.call("POST", &enable, None).await.expect(200);
-    night.until_alert("endpoint_disabled", "resolved").await;
+    fixture.until_alert("endpoint_disabled", "resolved").await;
     // This is the last event, so all earlier ones have been sent.
     let last = |ledger: &[Arrival]| {
-        let told = ledger
+        let reported = ledger
             .iter()
             .filter(|arrival| arrival.path.ends_with("ops"));
         let bodies =
-            told.map(|arrival| serde_json::from_slice::<Value>(&arrival.body).expect("JSON"));
+            reported.map(|arrival| serde_json::from_slice::<Value>(&arrival.body).expect("JSON"));
         let mut over = bodies.filter(|body| body["type"] == "alert.resolved");
         over.any(|body| body["alert"]["name"] == "endpoint_disabled")
     };
-    night.receiver.until(last).await;
+    fixture.receiver.until(last).await;
 
-    let counts = notices(&night.receiver, &night.endpoint);
+    let counts = notices(&fixture.receiver, &fixture.endpoint);
     for (name, _) in CHANGES {
         assert_eq!(counts.get(name), Some(&1), "{name}: {counts:?}");
     }
@@ -236,7 +237,7 @@ async fn every_status_change_of_an_endpoint_is_reported_everywhere_once() {
     let alerts = alerts["data"].as_array().expect("a list");
     for name in WRONG {
         let of_it = |it: &&Value| {
-            it["name"] == name && it["scope"]["endpoint_id"] == night.endpoint.as_str()
+            it["name"] == name && it["scope"]["endpoint_id"] == fixture.endpoint.as_str()
         };
         assert_eq!(
             alerts.iter().filter(of_it).count(),
@@ -262,16 +263,16 @@ async fn every_status_change_of_an_endpoint_is_reported_everywhere_once() {
         .count();
     assert_eq!(by_hand, 1, "{audit:#?}");
 
-    let letters = night.mail.emails();
+    let emails = fixture.mail.emails();
     for (_, words) in CHANGES {
         for to in [OWNER, OPERATOR] {
-            assert!(letters_with(&letters, to, words) >= 1, "{words} to {to}");
+            assert!(emails_with(&emails, to, words) >= 1, "{words} to {to}");
         }
         // Emails about alerts use the same words, but only the operator gets them.
         assert_eq!(
-            letters_with(&letters, OWNER, words),
+            emails_with(&emails, OWNER, words),
             1,
-            "{words}: {letters:#?}"
+            "{words}: {emails:#?}"
         );
     }
 }

@@ -30,7 +30,7 @@ const HOOK: &str = "hook";
 const OPS: &str = "ops";
 
 /// A server, an endpoint with a configurable answer, and the operator's endpoint.
-struct World {
+struct OperatorFixture {
     server: TestServer,
     receiver: Receiver,
     /// The status that each of the two endpoints answers with.
@@ -39,8 +39,8 @@ struct World {
     secret: String,
 }
 
-impl World {
-    async fn start(settings: &[&str]) -> World {
+impl OperatorFixture {
+    async fn start(settings: &[&str]) -> OperatorFixture {
         let server = TestServer::start(settings);
         let answers = Arc::new([const { AtomicU16::new(200) }; 2]);
         let said = answers.clone();
@@ -63,7 +63,7 @@ impl World {
         let ops = api.endpoint("operator", fields(OPS)).await;
         api.tenant("acme").await;
         let hook = api.endpoint("acme", fields(HOOK)).await;
-        World {
+        OperatorFixture {
             endpoint: hook["id"].as_str().expect("an id").to_owned(),
             secret: ops["secret"]
                 .as_str()
@@ -102,20 +102,23 @@ impl World {
     }
 
     /// Waits until the operational events are as wanted, and returns them.
-    async fn until_told(&self, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
-        let ledger = self.receiver.until(|ledger| wanted(&told(ledger))).await;
-        told(&ledger)
+    async fn until_received(&self, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+        let ledger = self
+            .receiver
+            .until(|ledger| wanted(&received(ledger)))
+            .await;
+        received(&ledger)
     }
 
     /// Waits until the operational events are as wanted and none before them is missing: simultaneous events may arrive
     /// in any order.
-    async fn until_all_told(&self, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
-        self.until_told(|told| wanted(told) && none_is_missing(told))
+    async fn until_all_received(&self, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+        self.until_received(|events| wanted(events) && none_is_missing(events))
             .await
     }
 
-    async fn until_told_of(&self, name: &str) {
-        self.until_told(|told| told.iter().any(|it| it["type"] == name))
+    async fn until_received_type(&self, name: &str) {
+        self.until_received(|events| events.iter().any(|it| it["type"] == name))
             .await;
     }
 
@@ -146,44 +149,54 @@ impl World {
 }
 
 /// Returns the operational events without duplicates, ordered by number.
-fn told(ledger: &[Arrival]) -> Vec<Value> {
+fn received(ledger: &[Arrival]) -> Vec<Value> {
     let mut events = BTreeMap::new();
     for arrival in ledger.iter().filter(|arrival| arrival.path.ends_with(OPS)) {
         let body: Value = serde_json::from_slice(&arrival.body).expect("JSON");
         let before = events.insert(arrival.event(), body.clone());
         assert!(before.is_none_or(|before| before == body), "it changes");
     }
-    let mut told: Vec<Value> = events.into_values().collect();
-    told.sort_by_key(|body| body["notice"].as_u64());
-    told
+    let mut events: Vec<Value> = events.into_values().collect();
+    events.sort_by_key(|body| body["notice"].as_u64());
+    events
 }
 
 /// Number of failed deliveries that the operational events report.
-fn failed(told: &[Value]) -> u64 {
-    let of_it = told.iter().filter(|it| it["type"] == "delivery.failed");
+fn failed(events: &[Value]) -> u64 {
+    let of_it = events.iter().filter(|it| it["type"] == "delivery.failed");
     of_it.filter_map(|it| it["detail"]["count"].as_u64()).sum()
 }
 
 /// Returns the event types, without alerts, which other tests check.
-fn names(told: &[Value]) -> Vec<&str> {
-    let names = told.iter().filter_map(|it| it["type"].as_str());
+fn names(events: &[Value]) -> Vec<&str> {
+    let names = events.iter().filter_map(|it| it["type"].as_str());
     names
         .filter(|name| !name.starts_with("alert.") && *name != "delivery.failed")
         .collect()
 }
 
 /// Checks that every number up to the largest has arrived at least once.
-fn none_is_missing(told: &[Value]) -> bool {
-    let numbers: BTreeSet<u64> = told.iter().filter_map(|it| it["notice"].as_u64()).collect();
+fn none_is_missing(events: &[Value]) -> bool {
+    let numbers: BTreeSet<u64> = events
+        .iter()
+        .filter_map(|it| it["notice"].as_u64())
+        .collect();
     let last = numbers.last().copied().unwrap_or(0);
     numbers.len() as u64 == last
 }
 
 /// Checks that each number has arrived exactly once and none is missing.
-fn assert_whole(told: &[Value]) {
-    let numbers: Vec<u64> = told.iter().filter_map(|it| it["notice"].as_u64()).collect();
+fn assert_whole(events: &[Value]) {
+    let numbers: Vec<u64> = events
+        .iter()
+        .filter_map(|it| it["notice"].as_u64())
+        .collect();
     let distinct: BTreeSet<u64> = numbers.iter().copied().collect();
-    assert_eq!(numbers.len(), distinct.len(), "told twice: {numbers:?}");
+    assert_eq!(
+        numbers.len(),
+        distinct.len(),
+        "an operational event arrived twice: {numbers:?}"
+    );
     let last = numbers.last().copied().unwrap_or(0);
     assert_eq!(
         last as usize,
@@ -194,19 +207,21 @@ fn assert_whole(told: &[Value]) {
 
 #[tokio::test]
 async fn every_endpoint_change_is_one_operational_event() {
-    let world = World::start(&SETTINGS).await;
-    world.hook_answers(503);
-    world.send(3).await;
-    world.until_told_of("endpoint.breaker_tripped").await;
-    world.hook_answers(200);
-    world.until_told_of("endpoint.recovered").await;
-    world.until_delivered(3).await;
-    world.hook_answers(400);
-    world.send(UNTIL_DISABLED).await;
-    let told = world
-        .until_all_told(|told| {
-            failed(told) == UNTIL_DISABLED as u64
-                && names(told).last().copied() == Some("endpoint.disabled")
+    let fixture = OperatorFixture::start(&SETTINGS).await;
+    fixture.hook_answers(503);
+    fixture.send(3).await;
+    fixture
+        .until_received_type("endpoint.breaker_tripped")
+        .await;
+    fixture.hook_answers(200);
+    fixture.until_received_type("endpoint.recovered").await;
+    fixture.until_delivered(3).await;
+    fixture.hook_answers(400);
+    fixture.send(UNTIL_DISABLED).await;
+    let events = fixture
+        .until_all_received(|events| {
+            failed(events) == UNTIL_DISABLED as u64
+                && names(events).last().copied() == Some("endpoint.disabled")
         })
         .await;
     let expected = [
@@ -215,107 +230,116 @@ async fn every_endpoint_change_is_one_operational_event() {
         "endpoint.disable_warning",
         "endpoint.disabled",
     ];
-    assert_eq!(names(&told), expected);
-    assert_whole(&told);
+    assert_eq!(names(&events), expected);
+    assert_whole(&events);
     let is_alert = |it: &&Value| {
         it["type"]
             .as_str()
             .is_some_and(|it| it.starts_with("alert."))
     };
-    let but_alerts: Vec<&Value> = told.iter().filter(|it| !is_alert(it)).collect();
+    let but_alerts: Vec<&Value> = events.iter().filter(|it| !is_alert(it)).collect();
     for it in &but_alerts {
         assert_eq!(it["tenant_id"], "acme");
-        assert_eq!(it["endpoint_id"], world.endpoint.as_str());
-        assert_eq!(it["endpoint_url"], world.receiver.url_of(HOOK));
+        assert_eq!(it["endpoint_id"], fixture.endpoint.as_str());
+        assert_eq!(it["endpoint_url"], fixture.receiver.url_of(HOOK));
     }
     let [tripped, _, warning, disabled] = expected
-        .map(|name| told.iter().find(|it| it["type"] == name))
+        .map(|name| events.iter().find(|it| it["type"] == name))
         .map(|it| &it.expect("an operational event")["detail"]);
     assert_eq!(tripped["reason"], "consecutive_failures");
     assert_eq!(warning["cause"], "permanent_failures");
     assert_eq!(disabled["cause"], "permanent_failures");
-    let acts = world.acts("acme").await;
+    let acts = fixture.acts("acme").await;
     for name in expected {
         assert_eq!(acts.get(name), Some(&1), "{name}");
     }
     // Every operational event is signed with the secret of the operator's endpoint.
-    let webhook = Webhook::new(&world.secret).expect("a secret");
-    let ledger = world.receiver.ledger_of(OPS);
+    let webhook = Webhook::new(&fixture.secret).expect("a secret");
+    let ledger = fixture.receiver.ledger_of(OPS);
     for arrival in &ledger {
         let verified = webhook.verify(&arrival.body, &arrival.headers);
         verified.expect("a valid signature");
     }
-    assert_eq!(world.operational().await, but_alerts.len());
+    assert_eq!(fixture.operational().await, but_alerts.len());
 }
 
 #[tokio::test]
 async fn a_thousand_dead_letters_are_few_operational_events() {
     let mut settings = SETTINGS.to_vec();
     settings[3] = "notices.gather=3s";
-    let world = World::start(&settings).await;
-    world.hook_answers(400);
+    let fixture = OperatorFixture::start(&settings).await;
+    fixture.hook_answers(400);
     let began = Instant::now();
-    world.send(1_000).await;
-    let told = world.until_told(|told| failed(told) >= 1_000).await;
-    let of_it = told.iter().filter(|it| it["type"] == "delivery.failed");
+    fixture.send(1_000).await;
+    let events = fixture
+        .until_received(|events| failed(events) >= 1_000)
+        .await;
+    let of_it = events.iter().filter(|it| it["type"] == "delivery.failed");
     let of_it: Vec<&Value> = of_it.collect();
-    assert_eq!(failed(&told), 1_000);
+    assert_eq!(failed(&events), 1_000);
     let most = 1 + began.elapsed().as_secs() / 3;
     assert!(of_it.len() as u64 <= most, "{} notices", of_it.len());
     let example = of_it[0]["detail"]["delivery_id"].as_str().expect("an id");
     let path = format!("/v1/tenants/acme/deliveries/{example}");
-    let delivery = world.api().get(&path).await.expect(200);
+    let delivery = fixture.api().get(&path).await.expect(200);
     assert_eq!(delivery["status"], "failed");
 }
 
 #[tokio::test]
 async fn after_a_kill_no_operational_event_is_lost_or_repeated() {
-    let mut world = World::start(&SETTINGS).await;
+    let mut fixture = OperatorFixture::start(&SETTINGS).await;
     for round in 1..=4 {
-        world.hook_answers(503);
-        world.send(3).await;
+        fixture.hook_answers(503);
+        fixture.send(3).await;
         // Killed after the next arrival, after the endpoint has failed, or after the event about it has arrived.
-        let seen = world.receiver.ledger_of(HOOK).len();
+        let seen = fixture.receiver.ledger_of(HOOK).len();
         match round % 3 {
-            0 => drop(world.receiver.arrivals(world.receiver.count() + 1).await),
+            0 => drop(
+                fixture
+                    .receiver
+                    .arrivals(fixture.receiver.count() + 1)
+                    .await,
+            ),
             1 => {
                 let failed = |ledger: &[Arrival]| {
                     let hook = ledger.iter().filter(|it| it.path.ends_with(HOOK));
                     hook.count() >= seen + 3
                 };
-                world.receiver.until(failed).await;
+                fixture.receiver.until(failed).await;
             }
             _ => {
-                world
-                    .until_told(|told| {
+                fixture
+                    .until_received(|events| {
                         let tripped = |it: &&Value| it["type"] == "endpoint.breaker_tripped";
-                        told.iter().filter(tripped).count() >= round - 1
+                        events.iter().filter(tripped).count() >= round - 1
                     })
                     .await;
             }
         }
-        world.server.kill();
-        world.hook_answers(200);
-        world.server.restart();
-        world.until_delivered(3 * round).await;
+        fixture.server.kill();
+        fixture.hook_answers(200);
+        fixture.server.restart();
+        fixture.until_delivered(3 * round).await;
     }
-    world.hook_answers(400);
-    world.send(UNTIL_DISABLED).await;
-    world.until_told_of("endpoint.disable_warning").await;
-    world.server.kill();
-    world.server.restart();
-    let told = world
-        .until_all_told(|told| {
-            let disabled = told.iter().any(|it| it["type"] == "endpoint.disabled");
-            disabled && failed(told) == UNTIL_DISABLED as u64
+    fixture.hook_answers(400);
+    fixture.send(UNTIL_DISABLED).await;
+    fixture
+        .until_received_type("endpoint.disable_warning")
+        .await;
+    fixture.server.kill();
+    fixture.server.restart();
+    let events = fixture
+        .until_all_received(|events| {
+            let disabled = events.iter().any(|it| it["type"] == "endpoint.disabled");
+            disabled && failed(events) == UNTIL_DISABLED as u64
         })
         .await;
-    assert_whole(&told);
+    assert_whole(&events);
     let mut counted = BTreeMap::new();
-    for name in names(&told) {
+    for name in names(&events) {
         *counted.entry(name.to_owned()).or_default() += 1;
     }
-    let acts = world.acts("acme").await;
+    let acts = fixture.acts("acme").await;
     let mut acts_told = acts.clone();
     acts_told.retain(|name, _| !name.starts_with("alert."));
     assert_eq!(acts_told, counted, "the audit says the same");
@@ -324,12 +348,12 @@ async fn after_a_kill_no_operational_event_is_lost_or_repeated() {
 
 #[tokio::test]
 async fn operational_events_wait_for_a_failing_receiver_and_exclude_it() {
-    let world = World::start(&SETTINGS).await;
-    world.ops_answers(503);
-    world.hook_answers(503);
-    world.send(3).await;
+    let fixture = OperatorFixture::start(&SETTINGS).await;
+    fixture.ops_answers(503);
+    fixture.hook_answers(503);
+    fixture.send(3).await;
     // The operator's endpoint fails until its breaker trips. That is in the audit log and causes no operational event.
-    let mut api = world.api();
+    let mut api = fixture.api();
     api.until("/v1/audit?tenant=operator&limit=250", |page| {
         let entries = page["data"].as_array().expect("a list");
         entries
@@ -337,14 +361,14 @@ async fn operational_events_wait_for_a_failing_receiver_and_exclude_it() {
             .any(|entry| entry["action"] == "endpoint.breaker_tripped")
     })
     .await;
-    let before = told(&world.receiver.ledger());
+    let before = received(&fixture.receiver.ledger());
     assert!(before.iter().all(|it| it["tenant_id"] != "operator"));
-    world.hook_answers(200);
-    world.ops_answers(200);
-    let told = world
-        .until_told(|told| told.iter().any(|it| it["type"] == "endpoint.recovered"))
+    fixture.hook_answers(200);
+    fixture.ops_answers(200);
+    let events = fixture
+        .until_received(|events| events.iter().any(|it| it["type"] == "endpoint.recovered"))
         .await;
-    assert!(told.iter().all(|it| it["tenant_id"] != "operator"));
+    assert!(events.iter().all(|it| it["tenant_id"] != "operator"));
     // Its recovery is in the audit log, too, and causes no operational event.
     api.until("/v1/audit?tenant=operator&limit=250", |page| {
         let entries = page["data"].as_array().expect("a list");
@@ -353,13 +377,14 @@ async fn operational_events_wait_for_a_failing_receiver_and_exclude_it() {
             .any(|entry| entry["action"] == "endpoint.recovered")
     })
     .await;
-    let ops: Vec<Value> = told_of_operator(&world);
+    let ops: Vec<Value> = told_of_operator(&fixture);
     assert_eq!(ops, Vec::<Value>::new());
 }
 
-fn told_of_operator(world: &World) -> Vec<Value> {
-    let told = told(&world.receiver.ledger());
-    told.into_iter()
+fn told_of_operator(fixture: &OperatorFixture) -> Vec<Value> {
+    let events = received(&fixture.receiver.ledger());
+    events
+        .into_iter()
         .filter(|it| it["tenant_id"] == "operator")
         .collect()
 }

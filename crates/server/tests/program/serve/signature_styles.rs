@@ -9,7 +9,7 @@ use super::fixture::{Api, Arrival, Receiver, TestServer};
 /// The example secret of GitHub's documentation.
 const OPAQUE: &str = "It's a Secret to Everybody";
 
-struct World {
+struct SignedEndpoint {
     _server: TestServer,
     receiver: Receiver,
     api: Api,
@@ -18,15 +18,15 @@ struct World {
     public_key: Option<String>,
 }
 
-impl World {
-    async fn start(mut fields: Value) -> World {
+impl SignedEndpoint {
+    async fn start(mut fields: Value) -> SignedEndpoint {
         let server = TestServer::start(&[]);
         let receiver = Receiver::healthy().await;
         let mut api = server.api();
         api.tenant("acme").await;
         fields["url"] = json!(receiver.url());
         let made = api.endpoint("acme", fields).await;
-        World {
+        SignedEndpoint {
             endpoint: format!(
                 "/v1/tenants/acme/endpoints/{}",
                 made["id"].as_str().expect("an id")
@@ -96,7 +96,7 @@ fn official(secret: &str, arrival: &Arrival) -> bool {
 
 #[tokio::test]
 async fn a_key_pair_signs_and_its_public_half_verifies_through_rotations() {
-    let mut world = World::start(json!({"secret_kind": "ed25519"})).await;
+    let mut world = SignedEndpoint::start(json!({"secret_kind": "ed25519"})).await;
     let first = world.public_key.clone().expect("a secret in the response");
     let arrival = world.arrival().await;
     assert!(verifies(&first, &arrival));
@@ -133,7 +133,7 @@ async fn a_key_pair_signs_and_its_public_half_verifies_through_rotations() {
 #[tokio::test]
 async fn github_s_style_signs_with_the_newest_secret() {
     let fields = json!({"signature_style": "github", "secret": OPAQUE});
-    let mut world = World::start(fields).await;
+    let mut world = SignedEndpoint::start(fields).await;
     assert_eq!(world.secret, OPAQUE);
     let arrival = world.arrival().await;
     let expected = format!("sha256={}", hex_tag(OPAQUE, &[&arrival.body]));
@@ -154,7 +154,7 @@ async fn github_s_style_signs_with_the_newest_secret() {
 
 #[tokio::test]
 async fn stripe_s_style_signs_with_every_secret() {
-    let mut world = World::start(json!({"signature_style": "stripe"})).await;
+    let mut world = SignedEndpoint::start(json!({"signature_style": "stripe"})).await;
     let first = world.secret.clone();
     let rotated = world.rotate(json!({"overlap": "1h"})).await;
     let newest = rotated["secret"].as_str().expect("a secret").to_owned();

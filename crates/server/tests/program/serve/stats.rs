@@ -30,20 +30,20 @@ async fn send(api: &mut Api, ends: &str) {
 }
 
 /// Returns the stats and the series at these paths.
-async fn told(api: &mut Api, places: &[String]) -> Vec<Value> {
-    let mut told = Vec::new();
+async fn read_all(api: &mut Api, places: &[String]) -> Vec<Value> {
+    let mut stats = Vec::new();
     for place in places {
-        told.push(api.get(place).await.expect(200));
+        stats.push(api.get(place).await.expect(200));
         for window in ["1h", "24h"] {
             let path = format!("{place}/series?window={window}");
             let mut series = api.get(&path).await.expect(200);
             // A minute may have passed, so empty buckets are not compared.
             let buckets = series["buckets"].as_array_mut().expect("buckets");
             buckets.retain(|it| it["attempts"] != 0);
-            told.push(series);
+            stats.push(series);
         }
     }
-    told
+    stats
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -72,7 +72,7 @@ async fn after_a_clean_stop_all_stats_are_kept() {
     // The counters change when a result is recorded, a moment after the API can show it.
     let path = format!("{ALL}/series");
     api.until(&path, |series| attempts(series) == 12).await;
-    let before = told(&mut api, &places).await;
+    let before = read_all(&mut api, &places).await;
     for window in ["5m", "1h", "24h"] {
         let ratio = &before[0]["windows"][window]["dead_letter_ratio"]["value"];
         assert_eq!(*ratio, 0.25, "{window}");
@@ -81,7 +81,7 @@ async fn after_a_clean_stop_all_stats_are_kept() {
         assert!(server.stop().success());
         server.restart();
         api = server.api();
-        assert_eq!(told(&mut api, &places).await, before, "restart {round}");
+        assert_eq!(read_all(&mut api, &places).await, before, "restart {round}");
     }
     send(&mut api, "succeeded").await;
     api.until(&path, |series| attempts(series) == 13).await;

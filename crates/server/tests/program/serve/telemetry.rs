@@ -32,8 +32,8 @@ fn attempts(spans: &[ReceivedSpan]) -> Vec<&ReceivedSpan> {
 
 /// Returns the span id in the `traceparent` header that the receiver got.
 fn parent_told(arrival: &super::fixture::Arrival) -> String {
-    let told = arrival.header("traceparent");
-    told.split('-').nth(2).expect("a parent").to_owned()
+    let received = arrival.header("traceparent");
+    received.split('-').nth(2).expect("a parent").to_owned()
 }
 
 // On several threads, so that the receiver keeps serving while the test waits for the process.
@@ -244,8 +244,12 @@ async fn the_retry_after_of_a_collector_is_honoured() {
         ledger.len() > 6 && ledger.iter().any(|arrival| arrival.path == TRACES)
     };
     collector.receiver().until(taken).await;
-    let told = collector.spans(|spans| !spans.is_empty()).await;
-    assert!(told.iter().all(|span| span.span_id == told[0].span_id));
+    let received = collector.spans(|spans| !spans.is_empty()).await;
+    assert!(
+        received
+            .iter()
+            .all(|span| span.span_id == received[0].span_id)
+    );
     assert_eq!(
         figure(&server, "posthaste_otlp_dropped_total{signal=\"traces\"}"),
         0

@@ -8,7 +8,7 @@ const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const OTHER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
 const STATE: &str = "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE";
 
-fn told(arrival: &Arrival) -> (Option<&str>, Option<&str>) {
+fn trace_headers(arrival: &Arrival) -> (Option<&str>, Option<&str>) {
     let header = |name: &str| {
         let value = arrival.headers.get(name)?;
         Some(value.to_str().expect("text"))
@@ -71,7 +71,7 @@ async fn every_attempt_belongs_to_the_trace_of_its_event() {
     let ledger = receiver.ledger();
     assert_eq!(ledger.len(), 5);
     for arrival in &ledger {
-        assert_eq!(told(arrival), (Some(PARENT), Some(STATE)));
+        assert_eq!(trace_headers(arrival), (Some(PARENT), Some(STATE)));
     }
 }
 
@@ -101,22 +101,22 @@ async fn trace_context_follows_the_w3c_standard() {
     let event = json!({"type": "a.b", "payload": 1});
 
     let arrival = send(&[], events, event.clone()).await.remove(0);
-    assert_eq!(told(&arrival), (None, None));
+    assert_eq!(trace_headers(&arrival), (None, None));
 
     // An invalid `traceparent` is dropped together with its state. An invalid `tracestate` is dropped alone.
     let zeros = "00-00000000000000000000000000000000-00f067aa0ba902b7-01";
     let wrong = [("traceparent", zeros), ("tracestate", STATE)];
     let arrival = send(&wrong, events, event.clone()).await.remove(0);
-    assert_eq!(told(&arrival), (None, None));
+    assert_eq!(trace_headers(&arrival), (None, None));
     let half = [("traceparent", PARENT), ("tracestate", "A=1")];
     let arrival = send(&half, events, event.clone()).await.remove(0);
-    assert_eq!(told(&arrival), (Some(PARENT), None));
+    assert_eq!(trace_headers(&arrival), (Some(PARENT), None));
 
     // A newer version is passed on as version 00.
     let later = PARENT.replacen("00", "cc", 1) + "-more";
     let later = [("traceparent", later.as_str())];
     let arrival = send(&later, events, event.clone()).await.remove(0);
-    assert_eq!(told(&arrival), (Some(PARENT), None));
+    assert_eq!(trace_headers(&arrival), (Some(PARENT), None));
 
     // All events of one request have the same trace. A test event has one, too.
     let given = [("traceparent", OTHER), ("tracestate", STATE)];
@@ -127,7 +127,7 @@ async fn trace_context_follows_the_w3c_standard() {
     send(&given, &test, json!({})).await;
     let ledger = receiver.arrivals(7).await;
     for arrival in &ledger[4..] {
-        assert_eq!(told(arrival), (Some(OTHER), Some(STATE)));
+        assert_eq!(trace_headers(arrival), (Some(OTHER), Some(STATE)));
     }
 
     // Headers of the endpoint replace both trace headers.
@@ -135,5 +135,5 @@ async fn trace_context_follows_the_w3c_standard() {
     send(&given, events, event).await;
     receiver.arrivals(9).await;
     let arrival = receiver.ledger_of("own").remove(0);
-    assert_eq!(told(&arrival), (None, Some("mine=1")));
+    assert_eq!(trace_headers(&arrival), (None, Some("mine=1")));
 }
