@@ -1,4 +1,4 @@
-//! The demo, through the built program.
+//! `posthaste demo`, through the built program: it shows a retry, a trip, a dead letter and a recovery.
 
 #![allow(
     clippy::disallowed_methods,

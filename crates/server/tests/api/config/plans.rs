@@ -1,4 +1,4 @@
-//! Plans in the configuration file.
+//! Plans in the configuration file: limits, errors, and that only the file can set them.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,6 @@
-//! Alerts on the dashboard.
+//! Alerts on the overview, on the alert page and on the pages of a tenant.
+//!
+//! The tests put alerts into the store of a [`TestServer`] and read the pages.
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::id::AlertId;

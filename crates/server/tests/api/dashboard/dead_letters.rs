@@ -1,4 +1,6 @@
-//! The dead letter pages of the dashboard.
+//! The dead letter pages: groups, advice, replay, and portal links to one group.
+//!
+//! Deliveries fail at a receiver of the testbed, and the pages of a [`TestServer`] are read and submitted.
 
 use posthaste_testbed::{Answer, Receiver};
 use serde_json::json;

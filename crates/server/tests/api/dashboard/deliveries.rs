@@ -1,4 +1,6 @@
-//! The pages for the delivery list and for one delivery.
+//! The pages for the delivery list and for one delivery: filters, pages, attempts, retry and cancel.
+//!
+//! Deliveries go to receivers of the testbed, and the pages of a [`TestServer`] are read and submitted.
 
 use posthaste_testbed::{Answer, Receiver};
 use serde_json::{Value, json};

@@ -1,4 +1,6 @@
-//! The API for current and past alerts.
+//! The API for current and past alerts: content and filters.
+//!
+//! The tests put alerts into the store of a [`TestServer`].
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::id::{AlertId, EndpointId, first_moment, id_of};

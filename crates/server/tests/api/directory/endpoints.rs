@@ -1,4 +1,6 @@
-//! The API for endpoints.
+//! The API for endpoints: fields, defaults, changes, status, secrets and health.
+//!
+//! Fixture: a [`TestServer`] without tenants, and its store.
 
 use posthaste_core::lane::{Health, StoredTrip, TripReason};
 use posthaste_core::time::Timestamp;

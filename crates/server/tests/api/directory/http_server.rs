@@ -1,4 +1,6 @@
-//! HTTP connections, over real sockets.
+//! HTTP connections over real sockets: reuse, shutdown, timeouts and limits.
+//!
+//! [`ListeningServer`] serves the router of a [`TestServer`] on a loopback port.
 
 use std::time::Duration;
 

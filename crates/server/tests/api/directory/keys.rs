@@ -1,4 +1,6 @@
-//! The API for keys of a tenant.
+//! The API for keys of a tenant: shown once, revoked, limited in number.
+//!
+//! Fixture: a [`TestServer`] without tenants.
 
 use serde_json::{Value, json};
 

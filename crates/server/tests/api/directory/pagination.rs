@@ -1,4 +1,6 @@
-//! Pagination of lists.
+//! Pagination of lists: order, page size, and cursors that belong to one list.
+//!
+//! Fixture: a [`TestServer`] without tenants.
 
 use serde_json::json;
 

@@ -1,4 +1,6 @@
-//! The API refuses what it does not understand.
+//! Requests that the API refuses: malformed JSON, wrong content types, large bodies, unknown paths and parameters.
+//!
+//! Fixture: a [`TestServer`] without tenants.
 
 use axum::body::Body;
 use http::Request;

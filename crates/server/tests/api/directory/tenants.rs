@@ -1,4 +1,6 @@
-//! The API for tenants.
+//! The API for tenants: create, read, change, delete, and the limits of plans.
+//!
+//! Fixture: a [`TestServer`] without tenants.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

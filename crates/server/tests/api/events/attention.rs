@@ -1,4 +1,6 @@
-//! Endpoints that need attention.
+//! Endpoints that need attention: which are listed, why, and in which order.
+//!
+//! The tests count attempts and set statuses of a [`TestServer`] without an engine.
 
 use posthaste_core::alert::AlertName;
 use posthaste_core::id::AlertId;

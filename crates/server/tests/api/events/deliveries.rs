@@ -1,4 +1,6 @@
-//! The API for deliveries.
+//! The API for deliveries: status, filters, retry and cancel.
+//!
+//! Deliveries go from a [`TestServer`] with an engine to a receiver of the testbed.
 
 use posthaste_testbed::Receiver;
 use serde_json::{Value, json};

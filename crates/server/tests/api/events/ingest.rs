@@ -1,4 +1,6 @@
-//! The API for sending events.
+//! The API for sending events: payloads, idempotency keys, schedules, batches and lists.
+//!
+//! Fixture: a [`TestServer`], without an engine where nothing is sent.
 
 use posthaste_core::id::EventId;
 use posthaste_core::time::Timestamp;

@@ -1,4 +1,6 @@
-//! The API for replays.
+//! The API for replays: failed and missed deliveries, cancellation, restarts.
+//!
+//! Fixture: a [`TestServer`] and a receiver of the testbed.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,6 @@
 //! The API for stats, metrics and retry policies.
+//!
+//! Fixture: a [`TestServer`], without an engine where the test counts the attempts itself.
 
 use posthaste_core::policy::Preset;
 use posthaste_testbed::Receiver;

@@ -1,4 +1,6 @@
-//! Every command sends the right request.
+//! Every command sends the right request: method, path, headers and body.
+//!
+//! Fixture: a [`ScriptedServer`].
 
 use serde_json::json;
 

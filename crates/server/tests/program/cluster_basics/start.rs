@@ -1,4 +1,6 @@
-//! Starts that fail with a helpful message.
+//! Starts of nodes on PostgreSQL that fail with a helpful message, and the shared admin and master keys.
+//!
+//! The tests run the built program, most of them without a fixture.
 
 use std::process::Command;
 

@@ -98,8 +98,7 @@ async fn retries_and_replays_are_signed_afresh() {
     let endpoint = api.endpoint("acme", endpoint).await;
     let secret = secret_of(&endpoint);
     let event = json!({"type": "a.b", "payload": {"größe": 1}});
-    let event = api.event("acme", event).await;
-    let delivery = event["deliveries"][0]["id"].as_str().expect("an id");
+    let delivery = api.deliver("acme", event).await;
     receiver.arrivals(2).await;
     let path = format!("/v1/tenants/acme/deliveries/{delivery}");
     api.until(&path, |shown| shown["status"] == "succeeded")

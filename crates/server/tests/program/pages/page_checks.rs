@@ -1,4 +1,4 @@
-//! Checks for all pages.
+//! Checks for all pages: one heading, a title, accessibility, width, keyboard focus, no browser errors.
 
 use posthaste_testbed::browser::{Look, Page, Violation};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Runs the built program.
+//! Fixture: runs the built program and returns its output or its error message.
 
 use std::fs;
 use std::io::Write;

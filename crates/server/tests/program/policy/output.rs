@@ -1,4 +1,4 @@
-//! Output of the policy commands.
+//! Output of the policy commands: text, tables, charts and JSON.
 
 use std::fs;
 

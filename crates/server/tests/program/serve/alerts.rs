@@ -1,8 +1,6 @@
 //! A problem raises one alert, also across restarts.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
 
 use posthaste_testbed::{MailSetup, MailTls, ReceivedEmail};
 use serde_json::{Value, json};
@@ -30,9 +28,7 @@ fn list(shown: &Value) -> &Vec<Value> {
 #[tokio::test]
 async fn a_tripped_breaker_is_one_alert_from_its_trip_to_its_recovery() {
     let mut server = TestServer::start(&SETTINGS);
-    let status = Arc::new(AtomicU16::new(503));
-    let said = status.clone();
-    let receiver = Receiver::start(move |_| Answer::status(said.load(Ordering::SeqCst))).await;
+    let receiver = Receiver::start(|_| Answer::status(503)).await;
     let mut api = server.api();
     api.tenant("acme").await;
     let fields = json!({
@@ -54,7 +50,7 @@ async fn a_tripped_breaker_is_one_alert_from_its_trip_to_its_recovery() {
     server.kill();
     server.restart();
     let mut api = server.api();
-    status.store(200, Ordering::SeqCst);
+    receiver.answer(200);
     let over = api
         .until(path, |shown| list(shown)[0]["state"] == "resolved")
         .await;
@@ -114,13 +110,8 @@ async fn an_alert_is_raised_and_resolved_once_when_a_ratio_leaves_its_range() {
     let settings = FIGURES.into_iter().chain([to_mail.as_str()]);
     let settings: Vec<&str> = settings.flat_map(|setting| ["--set", setting]).collect();
     let server = TestServer::start(&settings);
-    let status = Arc::new(AtomicU16::new(400));
-    let said = status.clone();
-    let receiver = Receiver::start(move |arrival| match arrival.path.ends_with("ops") {
-        true => Answer::status(200),
-        false => Answer::status(said.load(Ordering::SeqCst)),
-    })
-    .await;
+    let receiver = Receiver::start(|_| Answer::status(400)).await;
+    receiver.answer_at("ops", Answer::status(200));
     let mut api = server.api();
     api.endpoint("operator", json!({"url": receiver.url_of("ops")}))
         .await;
@@ -139,7 +130,7 @@ async fn an_alert_is_raised_and_resolved_once_when_a_ratio_leaves_its_range() {
         assert_eq!(alert["detail"]["value"], 1.0, "{alert}");
         assert_eq!(alert["detail"]["threshold"], 0.5, "{alert}");
     }
-    status.store(200, Ordering::SeqCst);
+    receiver.answer(200);
     api.post(batch, events(60)).await.expect(202);
     let over = api
         .until(&path, |shown| {

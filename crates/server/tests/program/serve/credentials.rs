@@ -13,10 +13,8 @@ const CANARY: &str = "canary7f3a9c";
 
 async fn deliver(api: &mut Api) {
     let event = json!({"type": "a.b", "payload": {}});
-    let event = api.event("acme", event).await;
-    let delivery = event["deliveries"][0]["id"].as_str().expect("an id");
-    let path = format!("/v1/tenants/acme/deliveries/{delivery}");
-    api.until(&path, |body| body["status"] == "succeeded").await;
+    let delivery = api.deliver("acme", event).await;
+    api.until_status("acme", &delivery, "succeeded").await;
 }
 
 /// Returns true if any file of a directory contains a text.
@@ -146,10 +144,8 @@ async fn an_oauth_token_is_fetched_once_and_again_after_a_401() {
     });
     receiver.answer(401);
     let event = json!({"type": "a.b", "payload": {}});
-    let event = api.event("acme", event).await;
-    let delivery = event["deliveries"][0]["id"].as_str().expect("an id");
-    let path = format!("/v1/tenants/acme/deliveries/{delivery}");
-    let shown = api.until(&path, |body| body["status"] == "failed").await;
+    let delivery = api.deliver("acme", event).await;
+    let shown = api.until_status("acme", &delivery, "failed").await;
     let detail = "no access token: the token server answered 401 (invalid_client)";
     assert_eq!(shown["last_error"]["detail"], detail, "{shown}");
     assert!(!shown.to_string().contains(CANARY), "{shown}");

@@ -82,8 +82,7 @@ async fn deliveries_wait_for_a_broken_proxy_without_using_attempts() {
     });
     let endpoint = api.endpoint("acme", endpoint).await;
     let event = json!({"type": "a.b", "payload": {}});
-    let event = api.event("acme", event).await;
-    let delivery = event["deliveries"][0]["id"].as_str().expect("one delivery");
+    let delivery = api.deliver("acme", event).await;
     let path = format!("/v1/tenants/acme/deliveries/{delivery}");
 
     proxy.visited().await;

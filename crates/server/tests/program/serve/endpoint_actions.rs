@@ -5,8 +5,7 @@ use serde_json::{Value, json};
 use super::fixture::{Answer, Api, Receiver, TestServer};
 
 async fn delivery_of(api: &mut Api, fields: Value) -> String {
-    let event = api.event("acme", fields).await;
-    let id = event["deliveries"][0]["id"].as_str().expect("a delivery");
+    let id = api.deliver("acme", fields).await;
     id.to_owned()
 }
 

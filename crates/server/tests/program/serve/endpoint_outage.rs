@@ -2,8 +2,6 @@
 //! an operational event, an email to the owner and the operator, and an audit log entry.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use posthaste_testbed::{MailServer, MailSetup, MailTls, ReceivedEmail};
@@ -51,7 +49,6 @@ struct OutageFixture {
     mail: MailServer,
     server: TestServer,
     receiver: Receiver,
-    answer: Arc<AtomicU16>,
     endpoint: String,
 }
 
@@ -62,17 +59,8 @@ impl OutageFixture {
         let settings = SHORT_TIMES.into_iter().chain([to_mail.as_str()]);
         let settings: Vec<&str> = settings.flat_map(|setting| ["--set", setting]).collect();
         let server = TestServer::start(&settings);
-        let answer = Arc::new(AtomicU16::new(200));
-        let said = answer.clone();
-        let receiver = Receiver::start(move |arrival| {
-            let to_operator = arrival.path.ends_with("ops");
-            Answer::status(if to_operator {
-                200
-            } else {
-                said.load(Ordering::SeqCst)
-            })
-        })
-        .await;
+        let receiver = Receiver::healthy().await;
+        receiver.answer_at("ops", Answer::status(200));
         let mut api = server.api();
         api.endpoint("operator", json!({"url": receiver.url_of("ops")}))
             .await;
@@ -89,7 +77,6 @@ impl OutageFixture {
             mail,
             server,
             receiver,
-            answer,
         }
     }
 
@@ -172,7 +159,7 @@ async fn every_status_change_of_an_endpoint_is_reported_everywhere_once() {
     let mut fixture = OutageFixture::start().await;
     let [tripped, recovered, warned, disabled] = CHANGES;
 
-    fixture.answer.store(503, Ordering::SeqCst);
+    fixture.receiver.answer(503);
     fixture.send(3).await;
     fixture.until_alert("breaker_tripped", "open").await;
     fixture
@@ -180,7 +167,7 @@ async fn every_status_change_of_an_endpoint_is_reported_everywhere_once() {
         .await;
     fixture.until_reported(tripped).await;
 
-    fixture.answer.store(200, Ordering::SeqCst);
+    fixture.receiver.answer(200);
     fixture.until_reported(recovered).await;
     fixture.until_alert("breaker_tripped", "resolved").await;
     fixture
@@ -190,7 +177,7 @@ async fn every_status_change_of_an_endpoint_is_reported_everywhere_once() {
         .until_metric("posthaste_breakers{state=\"tripped\"}", "0")
         .await;
 
-    fixture.answer.store(400, Ordering::SeqCst);
+    fixture.receiver.answer(400);
     fixture.send(80).await;
     fixture.until_alert("disable_warning", "open").await;
     fixture.until_reported(warned).await;
@@ -211,7 +198,7 @@ async fn every_status_change_of_an_endpoint_is_reported_everywhere_once() {
     fixture.server.restart();
     let mut api = fixture.api();
     let enable = format!("/v1/tenants/acme/endpoints/{}/enable", fixture.endpoint);
-    fixture.answer.store(200, Ordering::SeqCst);
+    fixture.receiver.answer(200);
     api.call("POST", &enable, None).await.expect(200);
     fixture.until_alert("endpoint_disabled", "resolved").await;
     // This is the last event, so all earlier ones have been sent.

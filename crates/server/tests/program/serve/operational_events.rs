@@ -1,8 +1,6 @@
 //! Operational events are sent exactly once, also across restarts.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -33,8 +31,6 @@ const OPS: &str = "ops";
 struct OperatorFixture {
     server: TestServer,
     receiver: Receiver,
-    /// The status that each of the two endpoints answers with.
-    answers: Arc<[AtomicU16; 2]>,
     endpoint: String,
     secret: String,
 }
@@ -42,13 +38,7 @@ struct OperatorFixture {
 impl OperatorFixture {
     async fn start(settings: &[&str]) -> OperatorFixture {
         let server = TestServer::start(settings);
-        let answers = Arc::new([const { AtomicU16::new(200) }; 2]);
-        let said = answers.clone();
-        let receiver = Receiver::start(move |arrival| {
-            let of = usize::from(arrival.path.ends_with(OPS));
-            Answer::status(said[of].load(Ordering::SeqCst))
-        })
-        .await;
+        let receiver = Receiver::healthy().await;
         let mut api = server.api();
         let fields = |name: &str| {
             json!({
@@ -71,7 +61,6 @@ impl OperatorFixture {
                 .to_owned(),
             server,
             receiver,
-            answers,
         }
     }
 
@@ -80,11 +69,11 @@ impl OperatorFixture {
     }
 
     fn hook_answers(&self, status: u16) {
-        self.answers[0].store(status, Ordering::SeqCst);
+        self.receiver.answer_at(HOOK, Answer::status(status));
     }
 
     fn ops_answers(&self, status: u16) {
-        self.answers[1].store(status, Ordering::SeqCst);
+        self.receiver.answer_at(OPS, Answer::status(status));
     }
 
     async fn send(&self, count: usize) {

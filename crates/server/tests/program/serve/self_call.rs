@@ -72,10 +72,10 @@ async fn an_endpoint_at_the_servers_new_address_receives_nothing() {
         };
         let server = TestServer::start_in(directory.path(), &["--listen", &listen]);
         let mut api = server.api();
-        let event = api.event("acme", json!({"type": "a", "payload": {}})).await;
-        let delivery = event["deliveries"][0]["id"].as_str().expect("an id");
-        let path = format!("/v1/tenants/acme/deliveries/{delivery}");
-        let shown = api.until(&path, |body| body["status"] == "failed").await;
+        let delivery = api
+            .deliver("acme", json!({"type": "a", "payload": {}}))
+            .await;
+        let shown = api.until_status("acme", &delivery, "failed").await;
         assert_eq!(shown["reason"], "unsafe_destination", "{shown}");
         assert_eq!(shown["attempt_count"], 1, "{shown}");
     }

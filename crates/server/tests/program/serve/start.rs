@@ -1,4 +1,6 @@
-//! Starts that fail, and their messages.
+//! Starts that fail, and their messages: a file that is not a store, a missing master key.
+//!
+//! Fixture: the built program and a [`TestServer`].
 
 use std::fs;
 use std::path::Path;

@@ -21,12 +21,10 @@ fn attempts(series: &Value) -> u64 {
 }
 
 async fn send(api: &mut Api, ends: &str) {
-    let event = api
-        .event("acme", json!({"type": "a.b", "payload": 1}))
+    let delivery = api
+        .deliver("acme", json!({"type": "a.b", "payload": 1}))
         .await;
-    let delivery = event["deliveries"][0]["id"].as_str().expect("a delivery");
-    let path = format!("/v1/tenants/acme/deliveries/{delivery}");
-    api.until(&path, |body| body["status"] == ends).await;
+    api.until_status("acme", &delivery, ends).await;
 }
 
 /// Returns the stats and the series at these paths.

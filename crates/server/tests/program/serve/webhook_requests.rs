@@ -1,4 +1,6 @@
-//! The requests that a receiver gets.
+//! The requests that a receiver gets: body, headers, signature and retries.
+//!
+//! Fixture: a [`TestServer`] and a receiver.
 
 use serde_json::{Value, json};
 
@@ -58,8 +60,7 @@ async fn an_event_arrives_byte_for_byte_signed_and_labelled() {
     let forged = [arrival.body.as_ref(), b" "].concat();
     assert!(webhook.verify(&forged, &arrival.headers).is_err());
 
-    let path = format!("/v1/tenants/acme/deliveries/{delivery}");
-    let shown = api.until(&path, |body| body["status"] == "succeeded").await;
+    let shown = api.until_status("acme", &delivery, "succeeded").await;
     assert_eq!(shown["attempt_count"], 1);
     assert_eq!(shown["attempts"][0]["status_code"], 200);
     assert_eq!(shown["timeline"], json!([]));
@@ -101,8 +102,7 @@ async fn a_failing_delivery_is_retried_with_the_same_id_and_then_fails_for_good(
     });
     api.endpoint("acme", endpoint).await;
     let event = json!({"type": "a.b", "payload": {"x": 1}});
-    let event = api.event("acme", event).await;
-    let delivery = event["deliveries"][0]["id"].as_str().unwrap();
+    let delivery = api.deliver("acme", event).await;
     let path = format!("/v1/tenants/acme/deliveries/{delivery}");
     let shown = api.until(&path, |body| body["status"] == "failed").await;
     assert_eq!(shown["reason"], "exhausted");
