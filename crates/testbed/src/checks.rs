@@ -208,7 +208,9 @@ mod tests {
             let at = start + Duration::from_millis(*at_ms);
             Arrival {
                 number: number + 1,
+                method: "POST".to_owned(),
                 path: "/hook".to_owned(),
+                query: None,
                 headers,
                 body: bytes::Bytes::new(),
                 sender: None,

@@ -25,8 +25,12 @@ use crate::{PATIENCE, background, sender};
 pub struct Arrival {
     /// Position in the ledger, counted from 1.
     pub number: usize,
-    /// The path. Tests use one path per endpoint.
+    /// The method.
+    pub method: String,
+    /// The path, without the query. Tests use one path per endpoint.
     pub path: String,
+    /// The query, if there is one.
+    pub query: Option<String>,
     /// The headers.
     pub headers: HeaderMap,
     /// The body, as received.
@@ -100,6 +104,12 @@ impl Answer {
         Answer::status(200).after(Duration::MAX)
     }
 
+    /// Adds a header.
+    pub fn with_header(mut self, name: &'static str, value: &str) -> Answer {
+        self.headers.push((name, value.to_owned()));
+        self
+    }
+
     /// Sets the delay before the response.
     pub fn after(mut self, after: Duration) -> Answer {
         self.after = after;
@@ -128,6 +138,11 @@ pub struct Receiver {
 impl Receiver {
     /// Starts a receiver that answers as `behaviour` decides.
     pub async fn start(behaviour: impl Fn(&Arrival) -> Answer + Send + Sync + 'static) -> Receiver {
+        Receiver::listen(behaviour)
+    }
+
+    /// The same as [`Receiver::start`], for tests without a runtime.
+    pub fn listen(behaviour: impl Fn(&Arrival) -> Answer + Send + Sync + 'static) -> Receiver {
         let listener = background::wait(TcpListener::bind("127.0.0.1:0")).expect("a free port");
         let address = listener.local_addr().expect("a bound address");
         let shared = Arc::new(Shared {
@@ -279,7 +294,9 @@ async fn receive(
         let mut ledger = shared.ledger.lock().unwrap();
         let arrival = Arrival {
             number: ledger.len() + 1,
+            method: head.method.to_string(),
             path: head.uri.path().to_owned(),
+            query: head.uri.query().map(str::to_owned),
             headers: head.headers,
             body: body.to_bytes(),
             sender,

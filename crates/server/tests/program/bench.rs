@@ -1,10 +1,5 @@
 //! The benchmark, through the built program. These tests check that it produces results, not the values.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "tests call the program as people do"
-)]
-
 use std::process::{Command, Output};
 
 use serde_json::Value;

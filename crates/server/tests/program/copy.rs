@@ -1,10 +1,5 @@
 //! `posthaste store copy`, through the built program: killed and resumed, with correct counts and error messages.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "tests call the program as people do"
-)]
-
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

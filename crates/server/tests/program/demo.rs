@@ -1,10 +1,5 @@
 //! `posthaste demo`, through the built program: it shows a retry, a trip, a dead letter and a recovery.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "tests call the program as people do"
-)]
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};

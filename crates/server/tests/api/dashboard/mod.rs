@@ -1,11 +1,6 @@
 //! The dashboard pages, through the real router, with the engine running on the in-memory store. These tests check
 //! texts, links and forms; `program/pages` tests the pages in a browser.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "tests call the server as its callers do, and are its receivers"
-)]
-
 mod alerts;
 mod dead_letters;
 mod deliveries;

@@ -187,8 +187,7 @@ async fn requests_are_rate_limited_per_key() {
 
 #[tokio::test]
 async fn store_errors_are_reported_with_retry_after() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     for (error, status, code) in [
         (StoreError::Full, 507, "disk_full"),
         (StoreError::Overloaded, 503, "overloaded"),

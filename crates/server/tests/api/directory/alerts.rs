@@ -103,8 +103,7 @@ async fn an_alert_names_its_endpoint_and_reason() {
 
 #[tokio::test]
 async fn alerts_are_found_by_state_name_tenant_endpoint_and_time() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     let path = server.endpoint_path("acme").await;
     let endpoint = endpoint_of(&path);
     let mut ids = Vec::new();

@@ -88,8 +88,7 @@ async fn an_audit_entry_has_actor_action_and_result() {
 
 #[tokio::test]
 async fn an_audit_entry_names_the_created_resource_without_secrets() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     let endpoint = server.endpoint_path("acme").await;
     let own = "/v1/tenants/acme";
     let makers = [
@@ -196,8 +195,7 @@ async fn audited_requests_of_a_tenant_are_rate_limited() {
 
 #[tokio::test]
 async fn audit_entries_are_filtered_by_tenant_and_time_and_paginated() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     server.tenant("other").await;
     let mut made = Vec::new();
     for ms in 0..6 {
@@ -236,8 +234,7 @@ async fn audit_entries_are_filtered_by_tenant_and_time_and_paginated() {
 
 #[tokio::test]
 async fn a_recreated_tenant_does_not_see_audit_entries_of_its_predecessor() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     let before = write(&server, 1, Some("acme"), None).await;
     assert_eq!(server.delete("/v1/tenants/acme").await.status, 204);
     let key = server.tenant("acme").await;
@@ -253,8 +250,7 @@ async fn a_recreated_tenant_does_not_see_audit_entries_of_its_predecessor() {
 
 #[tokio::test]
 async fn invalid_filters_are_refused() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     let answer = server
         .get("/v1/audit?tenant=a%20b&since=soon&until=x&limit=0&cursor=x&who=me")
         .await;

@@ -42,12 +42,6 @@ fn with_certificate(until: i32) -> Value {
     json!({"certificate": certificate, "private_key": private_key})
 }
 
-async fn server() -> TestServer {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
-    server
-}
-
 async fn made(server: &TestServer, mut fields: Value) -> (ApiResponse, String) {
     fields["url"] = json!(URL);
     let made = server.post(ALL, fields).await;
@@ -98,7 +92,7 @@ fn every_auth() -> Vec<(Value, Value)> {
 
 #[tokio::test]
 async fn every_kind_of_auth_is_shown_without_secret_and_stored_encrypted() {
-    let server = server().await;
+    let server = TestServer::with_acme().await;
     for (written, shown) in every_auth() {
         let (made, path) = made(&server, json!({"auth": written})).await;
         let changed = server.patch(&path, json!({"description": "x"})).await;
@@ -126,7 +120,7 @@ async fn every_kind_of_auth_is_shown_without_secret_and_stored_encrypted() {
 
 #[tokio::test]
 async fn a_certificate_is_shown_by_its_fingerprint() {
-    let server = server().await;
+    let server = TestServer::with_acme().await;
     let written = with_certificate(2030);
     let (made, path) = made(&server, json!({"client_certificate": written})).await;
     let shown = &made.json["client_certificate"];
@@ -144,7 +138,7 @@ async fn a_certificate_is_shown_by_its_fingerprint() {
 
 #[tokio::test]
 async fn an_absent_field_stays_null_removes_and_an_object_replaces() {
-    let server = server().await;
+    let server = TestServer::with_acme().await;
     let fields = json!({"auth": oauth2(), "client_certificate": with_certificate(2030)});
     let (_, path) = made(&server, fields).await;
     let before = server.get(&path).await.json;
@@ -173,7 +167,7 @@ async fn an_absent_field_stays_null_removes_and_an_object_replaces() {
 
 #[tokio::test]
 async fn every_auth_error_names_its_field_and_quotes_no_secret() {
-    let server = server().await;
+    let server = TestServer::with_acme().await;
     let long = |bytes: usize| "x".repeat(bytes + 1);
     let change = |mut auth: Value, name: &str, value: Value| {
         auth[name] = value;
@@ -287,7 +281,7 @@ async fn every_auth_error_names_its_field_and_quotes_no_secret() {
 
 #[tokio::test]
 async fn username_or_password_may_be_empty_and_non_ascii() {
-    let server = server().await;
+    let server = TestServer::with_acme().await;
     for (username, password, shown) in [
         ("key", "", Value::Null),
         ("", "key", json!("")),
@@ -301,7 +295,7 @@ async fn username_or_password_may_be_empty_and_non_ascii() {
 
 #[tokio::test]
 async fn a_token_url_must_follow_the_egress_rules() {
-    let server = server().await;
+    let server = TestServer::with_acme().await;
     let (_, path) = made(&server, json!({})).await;
     for (url, code) in [
         ("https://169.254.169.254/latest", "unsafe_destination"),
@@ -324,7 +318,7 @@ async fn a_token_url_must_follow_the_egress_rules() {
 
 #[tokio::test]
 async fn auth_and_a_custom_authorization_header_conflict() {
-    let server = server().await;
+    let server = TestServer::with_acme().await;
     let own = json!({"X-Team": "billing", "AUTHORIZATION": "Bearer own"});
     let both = json!({"url": URL, "auth": bearer(), "headers": own});
     let refused = server.post(ALL, both).await;
@@ -365,7 +359,7 @@ async fn auth_and_a_custom_authorization_header_conflict() {
 
 #[tokio::test]
 async fn every_certificate_error_names_its_field() {
-    let server = server().await;
+    let server = TestServer::with_acme().await;
     let (certificate, key) = certificate(2030);
     let (expired, expired_key) = self::certificate(2025);
     let (_, other_key) = self::certificate(2030);

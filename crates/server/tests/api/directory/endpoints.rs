@@ -29,8 +29,7 @@ fn written() -> Value {
 
 #[tokio::test]
 async fn an_endpoint_reads_as_it_was_written() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     let made = server.post(ALL, written()).await;
     assert_eq!(made.status, 201, "{}", made.json);
     assert!(made.field("secret").starts_with("whsec_"));
@@ -54,8 +53,7 @@ async fn an_endpoint_reads_as_it_was_written() {
 
 #[tokio::test]
 async fn absent_fields_have_defaults() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     let path = server.endpoint_path("acme").await;
     let read = server.get(&path).await.json;
     assert_eq!(read["timeout"], "30s");
@@ -117,8 +115,7 @@ async fn stored(server: &TestServer, id: &str) -> Endpoint {
 
 #[tokio::test]
 async fn a_patch_changes_only_named_fields_and_null_restores_the_default() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     let made = server.post(ALL, written()).await;
     let path = format!("{ALL}/{}", made.field("id"));
     let before = server.get(&path).await.json;
@@ -162,8 +159,7 @@ async fn a_patch_changes_only_named_fields_and_null_restores_the_default() {
 
 #[tokio::test]
 async fn a_refused_patch_changes_nothing() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     let path = server.endpoint_path("acme").await;
     let before = server.get(&path).await.json;
     let refused = server
@@ -175,8 +171,7 @@ async fn a_refused_patch_changes_nothing() {
 
 #[tokio::test]
 async fn concurrent_patches_are_not_lost() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     let path = server.endpoint_path("acme").await;
     let (one, other) = tokio::join!(
         server.patch(&path, json!({"description": "both"})),
@@ -196,8 +191,7 @@ async fn concurrent_patches_are_not_lost() {
 
 #[tokio::test]
 async fn all_field_errors_are_reported_at_once() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     let answer = server
         .post(
             ALL,
@@ -248,8 +242,7 @@ async fn all_field_errors_are_reported_at_once() {
 
 #[tokio::test]
 async fn a_forbidden_url_has_its_own_error_code() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     let path = server.endpoint_path("acme").await;
     for (url, code) in [
         ("https://127.0.0.1/", "unsafe_destination"),
@@ -294,8 +287,7 @@ async fn the_operator_can_allow_loopback() {
 
 #[tokio::test]
 async fn pause_resume_disable_and_enable_set_the_status() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     let path = server.endpoint_path("acme").await;
     for (wish, status, reason) in [
         ("pause", "paused", Value::Null),
@@ -331,8 +323,7 @@ async fn pause_resume_disable_and_enable_set_the_status() {
 
 #[tokio::test]
 async fn a_deleted_endpoint_is_not_found() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     let path = server.endpoint_path("acme").await;
     assert_eq!(server.delete(&path).await.status, 204);
     assert_eq!(server.get(&path).await.status, 404);
@@ -345,8 +336,7 @@ async fn a_deleted_endpoint_is_not_found() {
 
 #[tokio::test]
 async fn the_number_of_endpoints_is_limited_by_the_plan() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     server
         .patch("/v1/tenants/acme", json!({"limits": {"endpoints": 1}}))
         .await;
@@ -366,8 +356,7 @@ async fn the_number_of_endpoints_is_limited_by_the_plan() {
 
 #[tokio::test]
 async fn a_secret_can_be_imported_and_rotated() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     let own = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
     let made = server
         .post(ALL, json!({"url": "https://example.com/", "secret": own}))
@@ -407,8 +396,7 @@ async fn a_secret_can_be_imported_and_rotated() {
 
 #[tokio::test]
 async fn an_ed25519_endpoint_shows_its_public_key() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     let key = format!("whsk_{}", "A".repeat(43) + "=");
     let made = server
         .post(ALL, json!({"url": "https://example.com/", "secret": key}))
@@ -422,8 +410,7 @@ async fn an_ed25519_endpoint_shows_its_public_key() {
 
 #[tokio::test]
 async fn health_shows_counters_and_breaker() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     let path = server.endpoint_path("acme").await;
     let health = server.get(&format!("{path}/health")).await;
     assert_eq!(
@@ -439,8 +426,7 @@ async fn health_shows_counters_and_breaker() {
 
 #[tokio::test]
 async fn a_tripped_breaker_shows_even_when_the_engine_has_forgotten_the_endpoint() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     let path = server.endpoint_path("acme").await;
     let id = path.rsplit('/').next().expect("an id");
     let id = id.parse().expect("an id");

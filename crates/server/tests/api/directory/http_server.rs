@@ -15,7 +15,7 @@ use crate::fixture::{ADMIN, TestServer};
 
 struct ListeningServer {
     address: std::net::SocketAddr,
-    stop: oneshot::Sender<()>,
+    stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<std::io::Result<()>>,
 }
 
@@ -34,9 +34,51 @@ async fn start(server: &TestServer, adjust: impl FnOnce(&mut ApiSettings)) -> Li
     });
     ListeningServer {
         address,
-        stop,
+        stop: Some(stop),
         task,
     }
+}
+
+impl ListeningServer {
+    async fn connect(&self) -> TcpStream {
+        let connected = TcpStream::connect(self.address).await;
+        connected.expect("a listening server")
+    }
+
+    /// Connects and sends the head of a request that waits for `100 Continue` before its body.
+    async fn begin_request(&self, body_bytes: usize) -> TcpStream {
+        let mut stream = self.connect().await;
+        let head = format!(
+            "POST /v1/tenants HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\n\
+             Expect: 100-continue\r\nContent-Length: {body_bytes}\r\n\r\n"
+        );
+        write(&mut stream, head.as_bytes()).await;
+        stream
+    }
+
+    /// Asks the server to stop.
+    fn stop(&mut self) {
+        let stop = self.stop.take().expect("the first stop");
+        stop.send(()).expect("a running server");
+    }
+
+    /// Waits until the server has ended after a stop.
+    async fn ended(self) {
+        let result = self.task.await.expect("the server did not panic");
+        result.expect("a clean end");
+    }
+}
+
+async fn write(stream: &mut TcpStream, bytes: &[u8]) {
+    let written = stream.write_all(bytes).await;
+    written.expect("the server reads");
+}
+
+/// Reads `100 Continue`, which proves that the server has started to handle the request.
+async fn read_continue(stream: &mut TcpStream) {
+    let mut received = [0; 25];
+    stream.read_exact(&mut received).await.expect("an answer");
+    assert_eq!(&received, b"HTTP/1.1 100 Continue\r\n\r\n");
 }
 
 /// Reads one whole response: the head, and a body of the announced length.
@@ -67,76 +109,44 @@ const ASK: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
 #[tokio::test]
 async fn a_connection_is_reused_and_closed_at_shutdown() {
     let server = TestServer::without_tenants().await;
-    let listening = start(&server, |_| {}).await;
-    let mut stream = TcpStream::connect(listening.address)
-        .await
-        .expect("a server");
+    let mut listening = start(&server, |_| {}).await;
+    let mut stream = listening.connect().await;
     for _ in 0..3 {
-        stream.write_all(ASK).await.expect("a server");
+        write(&mut stream, ASK).await;
         let answer = read_answer(&mut stream).await;
         assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
     }
-    listening.stop.send(()).expect("a server");
-    listening
-        .task
-        .await
-        .expect("an unpoisoned lock")
-        .expect("no error");
+    listening.stop();
+    let address = listening.address;
+    listening.ended().await;
     assert_eq!(stream.read(&mut [0; 16]).await.expect("an end"), 0);
-    assert!(TcpStream::connect(listening.address).await.is_err());
+    assert!(TcpStream::connect(address).await.is_err());
 }
 
 #[tokio::test]
 async fn a_request_in_progress_is_answered_at_shutdown() {
     let server = TestServer::without_tenants().await;
-    let listening = start(&server, |_| {}).await;
-    let mut stream = TcpStream::connect(listening.address)
-        .await
-        .expect("a server");
-    let head = format!(
-        "POST /v1/tenants HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\nExpect: 100-continue\r\nContent-Length: 13\r\n\r\n"
-    );
-    stream.write_all(head.as_bytes()).await.expect("a server");
-    // `100 Continue` proves that the server has started to handle the request.
-    let mut received = [0; 25];
-    stream.read_exact(&mut received).await.expect("an answer");
-    assert_eq!(&received, b"HTTP/1.1 100 Continue\r\n\r\n");
-    listening.stop.send(()).expect("a server");
-    stream
-        .write_all(b"{\"id\":\"late\"}")
-        .await
-        .expect("a server");
+    let mut listening = start(&server, |_| {}).await;
+    let mut stream = listening.begin_request(13).await;
+    read_continue(&mut stream).await;
+    listening.stop();
+    write(&mut stream, b"{\"id\":\"late\"}").await;
     let answer = read_answer(&mut stream).await;
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
-    listening
-        .task
-        .await
-        .expect("an unpoisoned lock")
-        .expect("no error");
+    listening.ended().await;
 }
 
 #[tokio::test]
 async fn a_request_that_never_ends_is_cut_off_after_the_grace_period() {
     let server = TestServer::without_tenants().await;
-    let listening = start(&server, |settings| {
+    let mut listening = start(&server, |settings| {
         settings.grace = Duration::from_millis(20);
     })
     .await;
-    let mut stream = TcpStream::connect(listening.address)
-        .await
-        .expect("a server");
-    let head = format!(
-        "POST /v1/tenants HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\nExpect: 100-continue\r\nContent-Length: 13\r\n\r\n"
-    );
-    stream.write_all(head.as_bytes()).await.expect("a server");
-    let mut received = [0; 25];
-    stream.read_exact(&mut received).await.expect("an answer");
-    listening.stop.send(()).expect("a server");
-    listening
-        .task
-        .await
-        .expect("an unpoisoned lock")
-        .expect("no error");
+    let mut stream = listening.begin_request(13).await;
+    read_continue(&mut stream).await;
+    listening.stop();
+    listening.ended().await;
 }
 
 #[tokio::test]
@@ -146,15 +156,11 @@ async fn a_slow_or_large_request_head_closes_the_connection() {
         settings.head_timeout = Duration::from_millis(50);
     })
     .await;
-    let mut slow = TcpStream::connect(listening.address)
-        .await
-        .expect("a server");
-    slow.write_all(b"GET /healthz HT").await.expect("a server");
+    let mut slow = listening.connect().await;
+    write(&mut slow, b"GET /healthz HT").await;
     let mut rest = Vec::new();
     slow.read_to_end(&mut rest).await.expect("an end");
-    let mut large = TcpStream::connect(listening.address)
-        .await
-        .expect("a server");
+    let mut large = listening.connect().await;
     let line = format!("X-Long: {}\r\n", "x".repeat(1_000));
     let head = format!(
         "GET /healthz HTTP/1.1\r\nHost: x\r\n{}\r\n",
@@ -170,17 +176,16 @@ async fn a_slow_or_large_request_head_closes_the_connection() {
 async fn the_number_of_connections_is_limited() {
     let server = TestServer::without_tenants().await;
     let listening = start(&server, |settings| settings.max_connections = 1).await;
-    let mut first = TcpStream::connect(listening.address)
-        .await
-        .expect("a server");
-    first.write_all(ASK).await.expect("a server");
+    let mut first = listening.connect().await;
+    write(&mut first, ASK).await;
     read_answer(&mut first).await;
-    let mut second = TcpStream::connect(listening.address)
-        .await
-        .expect("a queue");
-    second.write_all(ASK).await.expect("a queue");
+    let mut second = listening.connect().await;
+    write(&mut second, ASK).await;
     let waits = tokio::time::timeout(Duration::from_millis(30), second.readable()).await;
-    assert!(waits.is_err(), "both attempts were in flight at once");
+    assert!(
+        waits.is_err(),
+        "the second connection was accepted beside the first"
+    );
     drop(first);
     let answer = read_answer(&mut second).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -188,10 +193,8 @@ async fn the_number_of_connections_is_limited() {
 
 /// Sends the whole body before reading the response, as many clients do.
 async fn send_all(listening: &ListeningServer, head: &str, body_bytes: usize) -> String {
-    let mut stream = TcpStream::connect(listening.address)
-        .await
-        .expect("a server");
-    stream.write_all(head.as_bytes()).await.expect("a server");
+    let mut stream = listening.connect().await;
+    write(&mut stream, head.as_bytes()).await;
     let piece = vec![b' '; 64 * 1024];
     let mut left = body_bytes;
     while left > 0 {
@@ -229,13 +232,7 @@ async fn a_client_that_sends_a_too_large_body_gets_an_answer() {
 async fn expect_100_continue_is_answered_immediately() {
     let server = TestServer::without_tenants().await;
     let listening = start(&server, |_| {}).await;
-    let mut stream = TcpStream::connect(listening.address)
-        .await
-        .expect("a server");
-    let head = format!(
-        "POST /v1/tenants HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\nExpect: 100-continue\r\nContent-Length: 20000000\r\n\r\n"
-    );
-    stream.write_all(head.as_bytes()).await.expect("a server");
+    let mut stream = listening.begin_request(20_000_000).await;
     let answer = read_answer(&mut stream).await;
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
 }

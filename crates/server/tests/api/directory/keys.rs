@@ -10,8 +10,7 @@ const KEYS: &str = "/v1/tenants/acme/keys";
 
 #[tokio::test]
 async fn a_key_is_shown_once() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     let made = server.post(KEYS, json!({"name": "ci"})).await;
     assert_eq!(made.status, 201);
     let key = made.field("key");
@@ -26,8 +25,7 @@ async fn a_key_is_shown_once() {
 
 #[tokio::test]
 async fn a_revoked_key_is_refused_immediately() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     let made = server.post(KEYS, json!({})).await;
     let (id, key) = (made.field("id"), made.field("key"));
     let before = server.call("GET", KEYS, &key, Value::Null).await;
@@ -43,8 +41,7 @@ async fn a_revoked_key_is_refused_immediately() {
 
 #[tokio::test]
 async fn another_tenants_key_cannot_be_revoked() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     let other = server.tenant("other").await;
     let id = server.get("/v1/tenants/other/keys").await.ids().remove(0);
     let answer = server.delete(&format!("{KEYS}/{id}")).await;
@@ -57,8 +54,7 @@ async fn another_tenants_key_cannot_be_revoked() {
 
 #[tokio::test]
 async fn the_number_of_keys_per_tenant_is_limited() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     for _ in 1..100 {
         assert_eq!(server.post(KEYS, Value::Null).await.status, 201);
     }
@@ -76,8 +72,7 @@ async fn the_number_of_keys_per_tenant_is_limited() {
 
 #[tokio::test]
 async fn a_key_name_is_validated() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     let answer = server
         .post(KEYS, json!({"name": ["x"], "scope": "all"}))
         .await;

@@ -1,11 +1,6 @@
 //! The API for tenants, keys and endpoints, through the real router, with the engine running on the in-memory store.
 //! Every response is checked against the OpenAPI document.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "tests call the server as its callers do"
-)]
-
 mod access;
 mod alerts;
 mod audit;

@@ -59,8 +59,7 @@ async fn every_list_is_paginated_newest_first_without_gaps() {
 
 #[tokio::test]
 async fn a_cursor_belongs_to_its_list() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     server.tenant("other").await;
     let page = server.get("/v1/tenants?limit=1").await;
     let cursor = page.field("next_cursor");

@@ -132,8 +132,7 @@ async fn unknown_paths_and_methods_are_problems() {
 
 #[tokio::test]
 async fn unknown_query_parameters_are_refused() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     for (path, wrong) in [
         ("/v1/tenants?page=2", vec!["page"]),
         ("/v1/tenants?limit=0", vec!["limit"]),
@@ -149,8 +148,7 @@ async fn unknown_query_parameters_are_refused() {
 /// Every document is accepted or refused, and never causes an internal error.
 #[tokio::test]
 async fn odd_json_documents_do_not_crash_the_server() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     let path = server.endpoint_path("acme").await;
     let names = [
         "url",

@@ -10,12 +10,6 @@ const SHARED: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 /// A secret in the format of another webhook sender.
 const OPAQUE: &str = "It's a Secret to Everybody";
 
-async fn server() -> TestServer {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
-    server
-}
-
 async fn create(server: &TestServer, mut fields: Value) -> ApiResponse {
     fields["url"] = json!(URL);
     server.post(ALL, fields).await
@@ -39,7 +33,7 @@ fn message(answer: &ApiResponse) -> String {
 
 #[tokio::test]
 async fn a_signature_style_is_stored_and_null_restores_the_default() {
-    let server = server().await;
+    let server = TestServer::with_acme().await;
     for style in ["standard", "github", "stripe"] {
         let (made, path) = made(&server, json!({"signature_style": style})).await;
         assert_eq!(made.json["signature_style"], style);
@@ -55,7 +49,7 @@ async fn a_signature_style_is_stored_and_null_restores_the_default() {
 
 #[tokio::test]
 async fn a_generated_secret_has_the_requested_kind() {
-    let server = server().await;
+    let server = TestServer::with_acme().await;
     for (fields, prefix) in [
         (json!({}), "whsec_"),
         (json!({"secret_kind": null}), "whsec_"),
@@ -91,7 +85,7 @@ async fn a_generated_secret_has_the_requested_kind() {
 
 #[tokio::test]
 async fn a_foreign_secret_is_accepted_with_its_style() {
-    let server = server().await;
+    let server = TestServer::with_acme().await;
     for style in ["github", "stripe"] {
         let fields = json!({"signature_style": style, "secret": OPAQUE});
         let (made, path) = made(&server, fields).await;
@@ -130,7 +124,7 @@ async fn a_foreign_secret_is_accepted_with_its_style() {
 
 #[tokio::test]
 async fn a_style_with_a_shared_secret_requires_one() {
-    let server = server().await;
+    let server = TestServer::with_acme().await;
     for style in ["github", "stripe"] {
         let fields = json!({"signature_style": style, "secret_kind": "ed25519"});
         let refused = create(&server, fields).await;
@@ -161,7 +155,7 @@ async fn a_style_with_a_shared_secret_requires_one() {
 
 #[tokio::test]
 async fn a_secret_can_be_rotated_to_another_kind() {
-    let server = server().await;
+    let server = TestServer::with_acme().await;
     let (made, path) = made(&server, json!({})).await;
     let rotate = format!("{path}/secret/rotate");
     let rotated = server

@@ -52,8 +52,7 @@ async fn an_id_is_generated_if_none_is_given() {
 
 #[tokio::test]
 async fn a_tenant_id_can_be_used_once() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     let again = server
         .post("/v1/tenants", json!({"id": "acme", "name": "Other"}))
         .await;
@@ -101,8 +100,7 @@ async fn all_field_errors_are_reported_at_once() {
 
 #[tokio::test]
 async fn a_patch_changes_only_named_fields_and_null_restores_the_default() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     let changed = server
         .patch(
             TENANT,
@@ -221,8 +219,7 @@ async fn plan_limits_apply_where_the_tenant_sets_none() {
 
 #[tokio::test]
 async fn a_plan_caps_max_attempts_of_policies() {
-    let server = TestServer::without_tenants().await;
-    server.tenant("acme").await;
+    let server = TestServer::with_acme().await;
     let changed = server
         .patch(TENANT, json!({"limits": {"max_attempts": 5}}))
         .await;

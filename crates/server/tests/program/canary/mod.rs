@@ -10,11 +10,6 @@
 //!
 //! A new secret needs an entry in [`canaries::PLANTED`] and must be planted, or the test fails.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "tests call the program as people do"
-)]
-
 mod canaries;
 mod client;
 mod credentials;

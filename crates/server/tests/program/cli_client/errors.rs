@@ -2,6 +2,8 @@
 
 use std::net::TcpListener;
 
+use posthaste_testbed::Answer;
+
 use super::fixture::*;
 
 fn wrong(line: &str) -> String {
@@ -28,10 +30,8 @@ fn every_field_error_is_printed_on_its_own_line() {
 #[test]
 fn rate_limits_and_wrong_keys_are_explained() {
     let problem = r#"{"title":"Too many","status":429,"code":"quota_exceeded","detail":"events_per_second is 5"}"#;
-    let server = ScriptedServer::writing(vec![format!(
-        "HTTP/1.1 429 X\r\nretry-after: 7\r\ncontent-length: {}\r\n\r\n{problem}",
-        problem.len()
-    )]);
+    let answer = Answer::text(429, problem).with_header("retry-after", "7");
+    let server = ScriptedServer::scripted(vec![answer]);
     assert_eq!(
         server.error_of("send a.b"),
         "error: Too many (429 quota_exceeded)\nevents_per_second is 5\nTry again in 7 s.\n"

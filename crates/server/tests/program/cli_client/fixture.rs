@@ -1,25 +1,34 @@
 //! Fixture: a server with scripted answers, and the program as its client.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::Write;
 use std::process::{Command, Output, Stdio};
-use std::sync::{Arc, Mutex};
-use std::thread;
 
+use posthaste_testbed::{Answer, Arrival, Receiver};
 use serde_json::Value;
 
 /// One received request.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceivedRequest {
+    /// Method, path and query.
     pub(crate) line: String,
-    pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
+    arrival: Arrival,
 }
 
 impl ReceivedRequest {
+    fn new(arrival: Arrival) -> ReceivedRequest {
+        let query = arrival.query.iter().map(|query| format!("?{query}"));
+        let query: String = query.collect();
+        ReceivedRequest {
+            line: format!("{} {}{query}", arrival.method, arrival.path),
+            body: String::from_utf8(arrival.body.to_vec()).expect("a body in UTF-8"),
+            arrival,
+        }
+    }
+
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        let found = self.headers.iter().find(|(header, _)| header == name);
-        found.map(|(_, value)| value.as_str())
+        let value = self.arrival.headers.get(name)?;
+        Some(value.to_str().expect("a header in ASCII"))
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -28,45 +37,43 @@ impl ReceivedRequest {
 }
 
 /// A server that gives these answers in turn, and then repeats the last one.
-pub(crate) struct ScriptedServer {
-    pub(crate) address: SocketAddr,
-    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
-}
+pub(crate) struct ScriptedServer(Receiver);
 
 impl ScriptedServer {
+    /// Starts a server with these statuses and JSON bodies.
     pub(crate) fn answering(answers: &[(u16, &str)]) -> ScriptedServer {
         let answers = answers.iter().map(|(status, body)| {
             let kind = match status {
                 200..300 => "application/json",
                 _ => "application/problem+json",
             };
-            let length = body.len();
-            format!("HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n{body}")
+            let answer = Answer::text(*status, body);
+            answer.with_header("content-type", kind)
         });
-        ScriptedServer::writing(answers.collect())
+        ScriptedServer::scripted(answers.collect())
     }
 
-    /// Starts a server that writes these answers unchanged.
-    pub(crate) fn writing(answers: Vec<String>) -> ScriptedServer {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr().expect("an address");
-        let requests = Arc::new(Mutex::new(Vec::new()));
-        let script = Arc::new((answers, Arc::clone(&requests)));
-        thread::spawn(move || {
-            for socket in listener.incoming().flatten() {
-                let script = Arc::clone(&script);
-                thread::spawn(move || serve(socket, &script.0, &script.1));
-            }
-        });
-        ScriptedServer { address, requests }
+    /// Starts a server with these answers.
+    pub(crate) fn scripted(answers: Vec<Answer>) -> ScriptedServer {
+        ScriptedServer(Receiver::listen(move |arrival| {
+            let answer = answers.get(arrival.number - 1).or(answers.last());
+            answer.expect("at least one answer").clone()
+        }))
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.0.address)
     }
 
     pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
-        self.requests.lock().expect("an unpoisoned lock").clone()
+        let ledger = self.0.ledger().into_iter();
+        ledger.map(ReceivedRequest::new).collect()
+    }
+
+    /// Method, path and query of every request.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let requests = self.requests().into_iter();
+        requests.map(|request| request.line).collect()
     }
 
     /// Returns the only request that arrived.
@@ -94,47 +101,6 @@ impl ScriptedServer {
     /// Runs the program and returns its error message.
     pub(crate) fn error_of(&self, line: &str) -> String {
         error_message(self.client(line).output().expect("the program runs"), 1)
-    }
-}
-
-fn serve(
-    socket: TcpStream,
-    answers: &[String],
-    requests: &Mutex<Vec<ReceivedRequest>>,
-) -> Option<()> {
-    let mut reader = BufReader::new(socket.try_clone().ok()?);
-    let mut writer = socket;
-    loop {
-        let mut lines = Vec::new();
-        loop {
-            let mut line = String::new();
-            if reader.read_line(&mut line).ok()? == 0 {
-                return None;
-            }
-            match line.trim_end() {
-                "" => break,
-                line => lines.push(line.to_owned()),
-            }
-        }
-        let headers: Vec<(String, String)> = lines[1..]
-            .iter()
-            .filter_map(|line| line.split_once(": "))
-            .map(|(name, value)| (name.to_lowercase(), value.to_owned()))
-            .collect();
-        let length = headers.iter().find(|(name, _)| name == "content-length");
-        let mut body = vec![0; length.map_or(0, |(_, length)| length.parse().expect("a length"))];
-        reader.read_exact(&mut body).ok()?;
-        let nth = {
-            let mut requests = requests.lock().expect("an unpoisoned lock");
-            requests.push(ReceivedRequest {
-                line: lines[0].trim_end_matches(" HTTP/1.1").to_owned(),
-                headers,
-                body: String::from_utf8(body).expect("text"),
-            });
-            requests.len() - 1
-        };
-        let answer = answers.get(nth).or(answers.last())?;
-        writer.write_all(answer.as_bytes()).ok()?;
     }
 }
 

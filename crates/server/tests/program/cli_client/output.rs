@@ -1,5 +1,7 @@
 //! Output of the client as tables, as JSON, and without colours outside a terminal.
 
+use posthaste_testbed::Answer;
+
 use super::fixture::*;
 
 const PAGE: &str = r#"{"data":[
@@ -41,7 +43,7 @@ fn json_output_is_the_response_unchanged() {
 
 #[test]
 fn a_deletion_prints_one_line() {
-    let server = ScriptedServer::writing(vec!["HTTP/1.1 204 No Content\r\n\r\n".to_owned()]);
+    let server = ScriptedServer::scripted(vec![Answer::status(204)]);
     assert_eq!(server.output_of("endpoints delete ep_1"), "deleted ep_1\n");
     assert_eq!(server.output_of("endpoints delete ep_1 --json"), "");
     assert_eq!(server.output_of("endpoints pause ep_1"), "done ep_1\n");

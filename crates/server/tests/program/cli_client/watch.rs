@@ -1,5 +1,7 @@
 //! Commands that follow a delivery or a replay.
 
+use posthaste_testbed::Answer;
+
 use super::fixture::*;
 
 const ACCEPTED: &str = r#"{"id":"evt_1","type":"a.b","deliveries":[{"id":"dlv_1","endpoint_id":"ep_1","status":"pending"}]}"#;
@@ -93,13 +95,8 @@ fn a_replay_is_followed_to_its_end_without_a_bar_in_a_pipe() {
         stdout(output),
         "id        rpl_1\nstatus    done\ntotal     50\nreplayed  50\n"
     );
-    let lines: Vec<String> = server
-        .requests()
-        .into_iter()
-        .map(|request| request.line)
-        .collect();
     assert_eq!(
-        lines,
+        server.lines(),
         [
             "POST /v1/tenants/acme/replays",
             "GET /v1/tenants/acme/replays/rpl_1",
@@ -117,17 +114,9 @@ fn a_replay_is_followed_to_its_end_without_a_bar_in_a_pipe() {
 #[test]
 fn a_busy_server_does_not_end_the_watch() {
     let busy = r#"{"title":"Too many requests","status":429,"code":"rate_limited"}"#;
-    let busy = format!(
-        "HTTP/1.1 429 X\r\nretry-after: 0\r\ncontent-length: {}\r\n\r\n{busy}",
-        busy.len()
-    );
-    let ok = |body: &str| {
-        format!(
-            "HTTP/1.1 200 X\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        )
-    };
-    let server = ScriptedServer::writing(vec![ok(ACCEPTED), busy.clone(), busy, ok(SUCCEEDED)]);
+    let busy = Answer::text(429, busy).with_header("retry-after", "0");
+    let ok = |body: &str| Answer::text(200, body);
+    let server = ScriptedServer::scripted(vec![ok(ACCEPTED), busy.clone(), busy, ok(SUCCEEDED)]);
     assert!(
         server
             .output_of("send a.b --watch")

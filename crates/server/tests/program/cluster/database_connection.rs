@@ -10,12 +10,7 @@ use tokio::time::sleep;
 
 use crate::fixture::{DeliveryLimits, Fault, Load, SHORT_LEASE, TENANT, TestCluster, ended, until};
 
-const LIMITS: DeliveryLimits = DeliveryLimits {
-    max_attempts: 1,
-    max_in_flight: 4,
-    per_second: 500,
-    burst: 500,
-};
+const LIMITS: DeliveryLimits = DeliveryLimits::ONE_ATTEMPT;
 /// Number of bytes that pass before the cut.
 const POSITIONS: [usize; 12] = [0, 1, 4, 17, 60, 150, 290, 450, 700, 1_000, 1_400, 2_000];
 /// Maximum number of passes over [`POSITIONS`]. Each pass adds [`FARTHER`] bytes.
@@ -26,10 +21,7 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(5);
 
 fn fields() -> Value {
-    json!({
-        "max_in_flight": LIMITS.max_in_flight,
-        "rate_limit": {"per_second": LIMITS.per_second, "burst": LIMITS.burst},
-    })
+    LIMITS.fields()
 }
 
 /// Starts two nodes. The second one reaches the database through a TCP proxy.

@@ -9,21 +9,13 @@ use serde_json::json;
 
 use crate::fixture::{DeliveryLimits, Fault, Load, SHORT_LEASE, TENANT, TestCluster, ended, until};
 
-const LIMITS: DeliveryLimits = DeliveryLimits {
-    max_attempts: 1,
-    max_in_flight: 4,
-    per_second: 500,
-    burst: 500,
-};
+const LIMITS: DeliveryLimits = DeliveryLimits::ONE_ATTEMPT;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_frozen_past_its_lease_owns_no_shards() {
     let cluster = TestCluster::of(3, SHORT_LEASE).await;
     let receiver = Receiver::start(|_| Answer::status(200).after(Duration::from_millis(30))).await;
-    let fields = json!({
-        "max_in_flight": LIMITS.max_in_flight,
-        "rate_limit": {"per_second": LIMITS.per_second, "burst": LIMITS.burst},
-    });
+    let fields = LIMITS.fields();
     let endpoints = cluster.endpoints(&receiver, &[0, 1, 2], &fields).await;
     let sleeper = 1;
     let pid = cluster.nodes[sleeper].pid();

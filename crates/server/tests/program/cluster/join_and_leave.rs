@@ -4,16 +4,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use posthaste_testbed::{Answer, Arrival, Receiver};
-use serde_json::json;
 
 use crate::fixture::{DeliveryLimits, LONG_LEASE, Load, TestCluster, ended};
 
-const LIMITS: DeliveryLimits = DeliveryLimits {
-    max_attempts: 1,
-    max_in_flight: 4,
-    per_second: 500,
-    burst: 500,
-};
+const LIMITS: DeliveryLimits = DeliveryLimits::ONE_ATTEMPT;
 /// Maximum gap when an endpoint moves to another node without a fault.
 const HAND_OVER: Duration = Duration::from_secs(2);
 
@@ -21,10 +15,7 @@ const HAND_OVER: Duration = Duration::from_secs(2);
 async fn nodes_join_and_leave_without_duplicates() {
     let mut cluster = TestCluster::of(1, LONG_LEASE).await;
     let receiver = Receiver::start(|_| Answer::status(200).after(Duration::from_millis(20))).await;
-    let fields = json!({
-        "max_in_flight": LIMITS.max_in_flight,
-        "rate_limit": {"per_second": LIMITS.per_second, "burst": LIMITS.burst},
-    });
+    let fields = LIMITS.fields();
     let endpoints = cluster.endpoints(&receiver, &[0], &fields).await;
     let load = Load::start(endpoints.len(), cluster.addresses(&[0]));
     load.more(40).await;

@@ -9,9 +9,7 @@ use crate::fixture::{DeliveryLimits, Fault, Load, SHORT_LEASE, TestCluster, ende
 
 const LIMITS: DeliveryLimits = DeliveryLimits {
     max_attempts: 5,
-    max_in_flight: 4,
-    per_second: 500,
-    burst: 500,
+    ..DeliveryLimits::ONE_ATTEMPT
 };
 const LEASE: Duration = Duration::from_secs(2);
 /// Additional time that a busy machine may take.
@@ -74,10 +72,7 @@ async fn another_node_takes_over_within_the_lease() {
 async fn after_all_nodes_died_a_new_one_delivers_everything() {
     let mut cluster = TestCluster::of(2, SHORT_LEASE).await;
     let receiver = Receiver::start(|_| Answer::status(200).after(Duration::from_millis(15))).await;
-    let fields = json!({
-        "max_in_flight": LIMITS.max_in_flight,
-        "rate_limit": {"per_second": LIMITS.per_second, "burst": LIMITS.burst},
-    });
+    let fields = LIMITS.fields();
     let endpoints = cluster.endpoints(&receiver, &[0, 1], &fields).await;
     let load = Load::start(endpoints.len(), cluster.addresses(&[0, 1]));
     load.more(100).await;

@@ -5,11 +5,6 @@
 //! every event that it accepted. A duplicate is allowed only for an attempt that was in flight during a fault and not
 //! yet recorded.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "tests call the program as people do"
-)]
-
 mod acknowledged_actions;
 mod concurrency_shares;
 mod database_connection;

@@ -3,25 +3,16 @@
 use std::collections::BTreeSet;
 
 use posthaste_testbed::Receiver;
-use serde_json::json;
 
 use crate::fixture::{DeliveryLimits, LONG_LEASE, Load, TestCluster, ended};
 
-const LIMITS: DeliveryLimits = DeliveryLimits {
-    max_attempts: 1,
-    max_in_flight: 4,
-    per_second: 500,
-    burst: 500,
-};
+const LIMITS: DeliveryLimits = DeliveryLimits::ONE_ATTEMPT;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_nodes_share_the_work_without_duplicates() {
     let cluster = TestCluster::of(3, LONG_LEASE).await;
     let receiver = Receiver::healthy().await;
-    let fields = json!({
-        "max_in_flight": LIMITS.max_in_flight,
-        "rate_limit": {"per_second": LIMITS.per_second, "burst": LIMITS.burst},
-    });
+    let fields = LIMITS.fields();
     let endpoints = cluster.endpoints(&receiver, &[0, 1, 2], &fields).await;
     let load = Load::start(endpoints.len(), cluster.addresses(&[0, 1, 2]));
     load.more(500).await;

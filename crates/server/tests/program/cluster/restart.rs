@@ -10,12 +10,7 @@ use crate::fixture::{
     DeliveryLimits, Fault, LONG_LEASE, Load, SHORT_LEASE, TENANT, TestCluster, ended, until,
 };
 
-const LIMITS: DeliveryLimits = DeliveryLimits {
-    max_attempts: 1,
-    max_in_flight: 4,
-    per_second: 500,
-    burst: 500,
-};
+const LIMITS: DeliveryLimits = DeliveryLimits::ONE_ATTEMPT;
 
 /// Restarts of the database in one test, half of them crashes.
 const RESTARTS: usize = 12;
@@ -97,10 +92,7 @@ async fn survives(
     cluster.join();
     cluster.wait_balanced().await;
     let receiver = Receiver::start(|_| Answer::status(200).after(Duration::from_millis(20))).await;
-    let fields = json!({
-        "max_in_flight": LIMITS.max_in_flight,
-        "rate_limit": {"per_second": LIMITS.per_second, "burst": LIMITS.burst},
-    });
+    let fields = LIMITS.fields();
     let endpoints = cluster.endpoints(&receiver, &[0, 1], &fields).await;
     let load = Load::start(endpoints.len(), cluster.addresses(&[0, 1]));
     let mut faults = Vec::new();

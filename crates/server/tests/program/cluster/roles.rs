@@ -7,12 +7,7 @@ use serde_json::{Value, json};
 
 use crate::fixture::{DeliveryLimits, Fault, Load, SHORT_LEASE, TENANT, TestCluster, ended, until};
 
-const LIMITS: DeliveryLimits = DeliveryLimits {
-    max_attempts: 1,
-    max_in_flight: 4,
-    per_second: 500,
-    burst: 500,
-};
+const LIMITS: DeliveryLimits = DeliveryLimits::ONE_ATTEMPT;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_workers_events_are_accepted_and_a_new_worker_sends_them() {
@@ -27,10 +22,7 @@ async fn without_workers_events_are_accepted_and_a_new_worker_sends_them() {
     let share = cluster.shares();
     assert!(!share.contains_key(&cluster.number(front)), "{share:?}");
     let receiver = Receiver::healthy().await;
-    let fields = json!({
-        "max_in_flight": LIMITS.max_in_flight,
-        "rate_limit": {"per_second": LIMITS.per_second, "burst": LIMITS.burst},
-    });
+    let fields = LIMITS.fields();
     let mut api = cluster.api(front);
     // Created through the API node, owned by the workers.
     let endpoints = endpoints(&cluster, front, &receiver, &fields).await;

@@ -1,10 +1,5 @@
 //! Two nodes on one database, with the built program: a request to either node applies to the whole cluster.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "tests call the program as people do"
-)]
-
 mod forwarded_requests;
 mod operational_events;
 mod roles;

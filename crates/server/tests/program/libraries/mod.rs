@@ -3,11 +3,6 @@
 //! Each request is verified in Python, in JavaScript and, if the official library supports it, in Rust. They must
 //! agree, and must refuse every modified request.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "tests call the program as people do"
-)]
-
 mod standard;
 mod styles;
 mod verifiers;

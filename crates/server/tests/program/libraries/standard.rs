@@ -34,10 +34,8 @@ pub(crate) fn secret_of(endpoint: &Value) -> String {
 
 #[tokio::test]
 async fn every_request_verifies_and_no_modified_one_does() {
-    let server = TestServer::start(&[]);
+    let (_server, mut api) = TestServer::start_with_tenant(&[]).await;
     let receiver = Receiver::healthy().await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     let endpoint = api.endpoint("acme", json!({"url": receiver.url()})).await;
     let secret = secret_of(&endpoint);
     let mut claims = SignatureChecks::default();
@@ -83,14 +81,12 @@ async fn every_request_verifies_and_no_modified_one_does() {
 
 #[tokio::test]
 async fn retries_and_replays_are_signed_afresh() {
-    let server = TestServer::start(&[]);
+    let (_server, mut api) = TestServer::start_with_tenant(&[]).await;
     let receiver = Receiver::start(|arrival| match arrival.number {
         1 => Answer::status(503),
         _ => Answer::status(200),
     })
     .await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     // Longer than a second, so that the retry has another timestamp.
     let policy = json!({"backoff": {"kind": "fixed", "interval": "1100ms"},
         "jitter": {"kind": "none"}, "max_attempts": 3});
@@ -150,10 +146,8 @@ async fn retries_and_replays_are_signed_afresh() {
 
 #[tokio::test]
 async fn old_secrets_verify_until_the_overlap_ends() {
-    let server = TestServer::start(&[]);
+    let (_server, mut api) = TestServer::start_with_tenant(&[]).await;
     let receiver = Receiver::healthy().await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     let brought = format!("whsec_{}", BASE64_STANDARD.encode([7; 32]));
     let endpoint = json!({"url": receiver.url(), "secret": brought});
     let endpoint = api.endpoint("acme", endpoint).await;
@@ -192,10 +186,8 @@ async fn old_secrets_verify_until_the_overlap_ends() {
 
 #[tokio::test]
 async fn a_public_key_verifies_beside_a_shared_secret() {
-    let server = TestServer::start(&[]);
+    let (_server, mut api) = TestServer::start_with_tenant(&[]).await;
     let receiver = Receiver::healthy().await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     let pair = |seed: u8| format!("whsk_{}", BASE64_STANDARD.encode([seed; 32]));
     let endpoint = json!({"url": receiver.url(), "secret": pair(1)});
     let id = id_of(&api.endpoint("acme", endpoint).await);

@@ -11,10 +11,8 @@ const BROUGHT: &str = "It's a Secret to Everybody";
 
 /// Sends requests in this style, and verifies them before and after a rotation of the secret.
 async fn judge_style(style: &str, method: Verifier, header: &'static str) {
-    let server = TestServer::start(&[]);
+    let (_server, mut api) = TestServer::start_with_tenant(&[]).await;
     let receiver = Receiver::healthy().await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     let mut claims = SignatureChecks::default();
     let fields = json!({"url": receiver.url(), "signature_style": style});
     let endpoint = api.endpoint("acme", fields).await;
@@ -87,10 +85,8 @@ async fn stripe_libraries_verify_our_requests() {
 
 #[tokio::test]
 async fn a_changed_time_is_refused_where_the_style_has_one() {
-    let server = TestServer::start(&[]);
+    let (_server, mut api) = TestServer::start_with_tenant(&[]).await;
     let receiver = Receiver::healthy().await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     let fields = json!({"url": receiver.url(), "signature_style": "stripe"});
     let endpoint = api.endpoint("acme", fields).await;
     let arrived = request(&mut api, &receiver, json!({"object": "event"})).await;
@@ -120,10 +116,8 @@ async fn a_changed_time_is_refused_where_the_style_has_one() {
 /// While two secrets overlap, a receiver can verify with either.
 #[tokio::test]
 async fn both_secrets_verify_in_stripes_style_while_they_overlap() {
-    let server = TestServer::start(&[]);
+    let (_server, mut api) = TestServer::start_with_tenant(&[]).await;
     let receiver = Receiver::healthy().await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     let fields = json!({"url": receiver.url(), "signature_style": "stripe"});
     let endpoint = api.endpoint("acme", fields).await;
     let old = secret_of(&endpoint);
@@ -139,10 +133,8 @@ async fn both_secrets_verify_in_stripes_style_while_they_overlap() {
 /// A key pair that the server generates: only the public key leaves the server.
 #[tokio::test]
 async fn a_generated_key_pair_verifies_by_its_public_key() {
-    let server = TestServer::start(&[]);
+    let (_server, mut api) = TestServer::start_with_tenant(&[]).await;
     let receiver = Receiver::healthy().await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     let fields = json!({"url": receiver.url(), "secret_kind": "ed25519"});
     let endpoint = api.endpoint("acme", fields).await;
     let public = |shown: &Value| shown["public_key"].as_str().expect("a key").to_owned();

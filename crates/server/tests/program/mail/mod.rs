@@ -1,10 +1,5 @@
 //! Emails sent to a real SMTP server: their content, and the handling of its errors.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "tests call the program as people do"
-)]
-
 mod dead_letter_emails;
 mod mail_test_command;
 mod smtp_connections;

@@ -1,10 +1,5 @@
 //! The pages in a real browser, served by the built program: end-to-end tests of user tasks.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "tests call the program as people do"
-)]
-
 mod cluster;
 mod escaping;
 mod every_page;

@@ -27,10 +27,8 @@ fn list(shown: &Value) -> &Vec<Value> {
 
 #[tokio::test]
 async fn a_tripped_breaker_is_one_alert_from_its_trip_to_its_recovery() {
-    let mut server = TestServer::start(&SETTINGS);
+    let (mut server, mut api) = TestServer::start_with_tenant(&SETTINGS).await;
     let receiver = Receiver::start(|_| Answer::status(503)).await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     let fields = json!({
         "url": receiver.url_of("hook"),
         "retry_policy": {"backoff": {"kind": "fixed", "interval": "50ms"}, "max_attempts": 20},

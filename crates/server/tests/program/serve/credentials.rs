@@ -32,10 +32,8 @@ fn rests_in(directory: &Path, text: &str) -> bool {
 
 #[tokio::test]
 async fn credentials_are_sent_and_survive_a_master_key_rotation() {
-    let mut server = TestServer::start(&[]);
+    let (mut server, mut api) = TestServer::start_with_tenant(&[]).await;
     let receiver = Receiver::healthy().await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     let auth = json!({"kind": "basic", "username": "ann", "password": CANARY});
     let fields = json!({"url": receiver.url(), "auth": auth});
     let made = api.endpoint("acme", fields).await;
@@ -154,10 +152,8 @@ async fn an_oauth_token_is_fetched_once_and_again_after_a_401() {
 
 #[tokio::test]
 async fn the_cli_sets_credentials_without_secrets_in_arguments() {
-    let server = TestServer::start(&[]);
+    let (server, mut api) = TestServer::start_with_tenant(&[]).await;
     let receiver = Receiver::healthy().await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     let address = format!("http://{}", server.address);
     let mut child = posthaste()
         .args(["endpoints", "create", &receiver.url(), "--auth-file", "-"])

@@ -113,10 +113,8 @@ async fn check(
 #[tokio::test]
 async fn accepted_headers_arrive_unchanged_and_no_others_do() {
     let limits = ["--set", "tenant_limits.endpoints=1000"];
-    let server = TestServer::start(&limits);
+    let (_server, mut api) = TestServer::start_with_tenant(&limits).await;
     let receiver = Receiver::healthy().await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     let mut runner = TestRunner::default();
     let maps = btree_map(name(), value(), 0..6);
     let (mut taken, mut refused) = (0, 0);

@@ -72,9 +72,8 @@ async fn deliveries_wait_for_a_broken_proxy_without_using_attempts() {
     let setting = format!("egress_proxy={}", proxy.url);
     // One failure would trip the breaker.
     let trips = "breaker.consecutive_failures=1";
-    let server = TestServer::start(&["--set", &setting, "--set", trips]);
-    let mut api = server.api();
-    api.tenant("acme").await;
+    let (_server, mut api) =
+        TestServer::start_with_tenant(&["--set", &setting, "--set", trips]).await;
     // The first attempt that counts is the last one.
     let endpoint = json!({
         "url": receiver.url(),

@@ -11,10 +11,8 @@ async fn delivery_of(api: &mut Api, fields: Value) -> String {
 
 #[tokio::test]
 async fn a_paused_endpoint_loses_nothing_and_a_disabled_one_receives_nothing() {
-    let server = TestServer::start(&[]);
+    let (_server, mut api) = TestServer::start_with_tenant(&[]).await;
     let receiver = Receiver::healthy().await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     let endpoint = api.endpoint("acme", json!({"url": receiver.url()})).await;
     let endpoint = endpoint["id"].as_str().unwrap();
     let act = |verb: &str| format!("/v1/tenants/acme/endpoints/{endpoint}/{verb}");
@@ -65,10 +63,8 @@ async fn a_paused_endpoint_loses_nothing_and_a_disabled_one_receives_nothing() {
 
 #[tokio::test]
 async fn a_scheduled_delivery_can_be_cancelled_until_it_is_sent() {
-    let server = TestServer::start(&[]);
+    let (_server, mut api) = TestServer::start_with_tenant(&[]).await;
     let receiver = Receiver::healthy().await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     api.endpoint("acme", json!({"url": receiver.url()})).await;
     let later = json!({"type": "a", "payload": 1, "deliver_at": "2027-01-01T00:00:00Z"});
     let delivery = delivery_of(&mut api, later).await;
@@ -86,10 +82,8 @@ async fn a_scheduled_delivery_can_be_cancelled_until_it_is_sent() {
 
 #[tokio::test]
 async fn a_410_response_disables_the_endpoint() {
-    let server = TestServer::start(&[]);
+    let (_server, mut api) = TestServer::start_with_tenant(&[]).await;
     let receiver = Receiver::start(|_| Answer::status(410)).await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     let endpoint = api.endpoint("acme", json!({"url": receiver.url()})).await;
     let path = format!(
         "/v1/tenants/acme/endpoints/{}",
@@ -102,10 +96,8 @@ async fn a_410_response_disables_the_endpoint() {
 
 #[tokio::test]
 async fn deleting_an_endpoint_fails_its_waiting_deliveries() {
-    let server = TestServer::start(&[]);
+    let (_server, mut api) = TestServer::start_with_tenant(&[]).await;
     let receiver = Receiver::start(|_| Answer::status(500)).await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     let endpoint = api.endpoint("acme", json!({"url": receiver.url()})).await;
     let endpoint = endpoint["id"].as_str().unwrap();
     let delivery = delivery_of(&mut api, json!({"type": "a", "payload": 1})).await;

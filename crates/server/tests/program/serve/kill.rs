@@ -65,10 +65,8 @@ async fn killed_again_and_again() {
 }
 
 async fn survives(kills: &[Kill]) {
-    let mut server = TestServer::start(&[]);
+    let (mut server, mut api) = TestServer::start_with_tenant(&[]).await;
     let receiver = Receiver::start(|_| Answer::status(200)).await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     let endpoint = json!({
         "url": receiver.url(),
         "max_in_flight": MAX_IN_FLIGHT,

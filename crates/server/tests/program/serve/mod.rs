@@ -1,11 +1,6 @@
 //! Tests of the whole program, from a sent event to the webhook that arrives. The tests record the requests outside the
 //! program.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "tests call the program as people do"
-)]
-
 mod alerts;
 mod credentials;
 mod custom_headers;

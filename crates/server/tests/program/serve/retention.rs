@@ -118,9 +118,7 @@ async fn payloads_attempts_and_deliveries_expire_separately_and_waiting_ones_sta
 #[tokio::test]
 async fn the_default_retention_applies_to_tenants_without_one() {
     let arguments = ["--set", "payload_retention=1s"];
-    let server = TestServer::start(&arguments);
-    let mut api = server.api();
-    api.tenant("acme").await;
+    let (_server, mut api) = TestServer::start_with_tenant(&arguments).await;
     let own = json!({"id": "own", "name": "Own", "limits": {"payload_retention": "1d"}});
     api.post("/v1/tenants", own).await.expect(201);
     let event = json!({"type": "a", "payload": 1});

@@ -14,10 +14,8 @@ fn port_of(server: &TestServer) -> &str {
 #[tokio::test]
 async fn the_servers_own_address_is_refused_as_endpoint() {
     for listen in ["127.0.0.1:0", "0.0.0.0:0"] {
-        let server = TestServer::start(&["--listen", listen]);
+        let (server, mut api) = TestServer::start_with_tenant(&["--listen", listen]).await;
         let receiver = Receiver::healthy().await;
-        let mut api = server.api();
-        api.tenant("acme").await;
         let endpoint = api.endpoint("acme", json!({"url": receiver.url()})).await;
         let endpoint = format!("{ENDPOINTS}/{}", endpoint["id"].as_str().expect("an id"));
         for host in [

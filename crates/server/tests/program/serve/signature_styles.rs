@@ -20,10 +20,8 @@ struct SignedEndpoint {
 
 impl SignedEndpoint {
     async fn start(mut fields: Value) -> SignedEndpoint {
-        let server = TestServer::start(&[]);
+        let (server, mut api) = TestServer::start_with_tenant(&[]).await;
         let receiver = Receiver::healthy().await;
-        let mut api = server.api();
-        api.tenant("acme").await;
         fields["url"] = json!(receiver.url());
         let made = api.endpoint("acme", fields).await;
         SignedEndpoint {

@@ -46,15 +46,13 @@ async fn read_all(api: &mut Api, places: &[String]) -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_clean_stop_all_stats_are_kept() {
-    let mut server = TestServer::start(&[]);
+    let (mut server, mut api) = TestServer::start_with_tenant(&[]).await;
     let arrived = AtomicUsize::new(0);
     let receiver = Receiver::start(move |_| match arrived.fetch_add(1, Ordering::SeqCst) % 4 {
         3 => Answer::status(400),
         _ => Answer::status(200),
     })
     .await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     let endpoint = api.endpoint("acme", json!({"url": receiver.url()})).await;
     let endpoint = endpoint["id"].as_str().expect("an id");
     let places = [
@@ -87,10 +85,8 @@ async fn after_a_clean_stop_all_stats_are_kept() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_kill_only_recent_stats_are_lost() {
-    let mut server = TestServer::start(&[]);
+    let (mut server, mut api) = TestServer::start_with_tenant(&[]).await;
     let receiver = Receiver::healthy().await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     api.endpoint("acme", json!({"url": receiver.url()})).await;
     let path = format!("{ALL}/series");
     let began = Instant::now();

@@ -12,10 +12,8 @@ use super::fixture::{ADMIN_KEY, Answer, Receiver, TestServer};
 // On several threads, so that the receiver keeps serving while the test waits for the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clean_stop_loses_nothing_and_makes_no_duplicates() {
-    let mut server = TestServer::start(&[]);
+    let (mut server, mut api) = TestServer::start_with_tenant(&[]).await;
     let receiver = Receiver::start(|_| Answer::status(200).after(Duration::from_millis(20))).await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     let endpoint = json!({"url": receiver.url(), "max_in_flight": 3});
     api.endpoint("acme", endpoint).await;
     let events: Vec<_> = (0..60)
@@ -60,10 +58,8 @@ fn half_a_request(server: &TestServer) -> TcpStream {
 // On several threads, so that the receiver keeps serving while the test waits for the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_never_ends_makes_no_duplicates() {
-    let mut server = TestServer::start(&["--grace", "1s"]);
+    let (mut server, mut api) = TestServer::start_with_tenant(&["--grace", "1s"]).await;
     let receiver = Receiver::start(|_| Answer::status(200).after(Duration::from_millis(50))).await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     let endpoint = json!({"url": receiver.url(), "max_in_flight": 3});
     api.endpoint("acme", endpoint).await;
     let events: Vec<_> = (0..150)
@@ -88,10 +84,8 @@ async fn a_request_that_never_ends_makes_no_duplicates() {
 // On several threads, so that the receiver keeps serving while the test waits for the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hanging_attempt_is_abandoned_after_the_grace_period_and_repeated() {
-    let mut server = TestServer::start(&["--grace", "100ms"]);
+    let (mut server, mut api) = TestServer::start_with_tenant(&["--grace", "100ms"]).await;
     let receiver = Receiver::start(|_| Answer::hang()).await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     api.endpoint("acme", json!({"url": receiver.url()})).await;
     let event = json!({"type": "a.b", "payload": 1});
     api.event("acme", event).await;
@@ -108,10 +102,8 @@ async fn a_hanging_attempt_is_abandoned_after_the_grace_period_and_repeated() {
 // On several threads, so that the receiver keeps serving while the test waits for the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_signals_at_once_count_as_one() {
-    let mut server = TestServer::start(&[]);
+    let (mut server, mut api) = TestServer::start_with_tenant(&[]).await;
     let receiver = Receiver::start(|_| Answer::status(200).after(Duration::from_millis(300))).await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     api.endpoint("acme", json!({"url": receiver.url()})).await;
     let event = json!({"type": "a.b", "payload": 1});
     let event = api.event("acme", event).await;

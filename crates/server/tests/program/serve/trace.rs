@@ -19,10 +19,8 @@ fn trace_headers(arrival: &Arrival) -> (Option<&str>, Option<&str>) {
 // On several threads, so that the receiver keeps serving while the test waits for the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_attempt_belongs_to_the_trace_of_its_event() {
-    let mut server = TestServer::start(&["--log-format", "json"]);
+    let (mut server, mut api) = TestServer::start_with_tenant(&["--log-format", "json"]).await;
     let receiver = Receiver::start(|_| Answer::status(503)).await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     let endpoint = json!({
         "url": receiver.url(),
         "retry_policy": {"backoff": {"kind": "fixed", "interval": "30ms"}, "max_attempts": 2},
@@ -77,10 +75,8 @@ async fn every_attempt_belongs_to_the_trace_of_its_event() {
 
 #[tokio::test]
 async fn trace_context_follows_the_w3c_standard() {
-    let server = TestServer::start(&[]);
+    let (_server, mut api) = TestServer::start_with_tenant(&[]).await;
     let receiver = Receiver::healthy().await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     let plain = api
         .endpoint("acme", json!({"url": receiver.url_of("plain")}))
         .await;

@@ -8,10 +8,8 @@ use super::fixture::{Answer, Receiver, TestServer};
 
 #[tokio::test]
 async fn an_event_arrives_byte_for_byte_signed_and_labelled() {
-    let server = TestServer::start(&[]);
+    let (_server, mut api) = TestServer::start_with_tenant(&[]).await;
     let receiver = Receiver::healthy().await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     let endpoint = json!({
         "url": receiver.url(),
         "event_types": ["invoice.*"],
@@ -68,10 +66,8 @@ async fn an_event_arrives_byte_for_byte_signed_and_labelled() {
 
 #[tokio::test]
 async fn raw_bytes_keep_their_content_type() {
-    let server = TestServer::start(&[]);
+    let (_server, mut api) = TestServer::start_with_tenant(&[]).await;
     let receiver = Receiver::healthy().await;
-    let mut api = server.api();
-    api.tenant("acme").await;
     api.endpoint("acme", json!({"url": receiver.url()})).await;
     let event = json!({"type": "raw", "body_base64": "AAEC/w==", "content_type": "image/x-tiny"});
     api.event("acme", event).await;

@@ -1,10 +1,6 @@
 //! The tests of `serve` that need no files, a second time on PostgreSQL.
 
 #![allow(
-    clippy::disallowed_methods,
-    reason = "tests call the program as people do"
-)]
-#![allow(
     dead_code,
     unused_imports,
     reason = "the fixture is compiled a second time, and these tests use a part of it"
