@@ -228,7 +228,10 @@ async fn a_receiver_records_path_time_and_duration() {
     never.abort();
     let deadline = Instant::now() + PATIENCE;
     while receiver.ledger_of("never")[0].left_at.is_none() {
-        assert!(Instant::now() < deadline, "it stays");
+        assert!(
+            Instant::now() < deadline,
+            "the request of a disconnected client did not end"
+        );
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -258,7 +261,10 @@ fn a_node_is_started_frozen_woken_and_stopped() {
 fn until(wanted: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !wanted() {
-        assert!(Instant::now() < deadline, "it does not come about");
+        assert!(
+            Instant::now() < deadline,
+            "the condition did not hold in time"
+        );
         std::thread::sleep(Duration::from_millis(1));
     }
 }

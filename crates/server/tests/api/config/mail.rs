@@ -74,6 +74,6 @@ fn mail_settings_reach_the_mailer() {
         !shown.contains("hunter2") && !shown.contains("swordfish"),
         "{shown}"
     );
-    let nobody = posthaste::config::Config::default();
-    assert!(nobody.post().expect("certificates").is_none());
+    let default = posthaste::config::Config::default();
+    assert!(default.post().expect("certificates").is_none());
 }

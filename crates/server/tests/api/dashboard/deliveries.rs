@@ -320,8 +320,8 @@ async fn an_event_page_lists_its_deliveries() {
         "{}",
         page.section("payload")
     );
-    let nobody = json!({"id": "quiet"});
-    server.post("/v1/tenants", &nobody).await.ok(201);
+    let tenant = json!({"id": "quiet"});
+    server.post("/v1/tenants", &tenant).await.ok(201);
     let sent = server
         .post("/v1/tenants/quiet/events", &invoice())
         .await

@@ -178,7 +178,7 @@ async fn form_errors_are_shown_at_their_fields_and_input_is_kept() {
         ("max_in_flight", "many"),
         ("per_second", "-1"),
         ("headers", "Host: inner"),
-        ("owner_email", "nobody"),
+        ("owner_email", "no-address"),
         ("signature_style", "standard"),
     ];
     let refused = server
@@ -298,7 +298,7 @@ async fn an_endpoint_is_paused_resumed_disabled_enabled_and_deleted() {
         .says("none: it is disabled");
     assert!(
         !page.forms().contains(&format!("{path}/test")),
-        "it would be refused"
+        "a disabled endpoint offers no test event"
     );
     let enabled = server
         .submit(&format!("{path}/enable"), &[])

@@ -53,12 +53,12 @@ async fn another_tenants_path_is_not_found() {
         let theirs = path
             .replace("/acme", "/other")
             .replace("ep_00000000000000000000000000", id);
-        let nobodys = path.replace("/acme", "/nobody");
+        let missing = path.replace("/acme", "/missing");
         let theirs = server.call(verb, &theirs, &key, Value::Null).await;
-        let nobodys = server.call(verb, &nobodys, &key, Value::Null).await;
+        let missing = server.call(verb, &missing, &key, Value::Null).await;
         assert_eq!(theirs.status, 404, "{verb} {path}");
-        assert_eq!(theirs.bytes, nobodys.bytes, "{verb} {path}");
-        assert_eq!(theirs.headers, nobodys.headers, "{verb} {path}");
+        assert_eq!(theirs.bytes, missing.bytes, "{verb} {path}");
+        assert_eq!(theirs.headers, missing.headers, "{verb} {path}");
     }
     let untouched = server.get(&endpoint).await;
     assert_eq!(untouched.json["status"], "enabled");
@@ -73,7 +73,7 @@ async fn another_tenants_endpoint_under_the_own_path_is_not_found() {
         .endpoint_path("other")
         .await
         .replace("/other/", "/acme/");
-    let nobodys = "/v1/tenants/acme/endpoints/ep_00000000000000000000000000";
+    let missing = "/v1/tenants/acme/endpoints/ep_00000000000000000000000000";
     for (verb, tail) in [
         ("GET", ""),
         ("PATCH", ""),
@@ -96,7 +96,7 @@ async fn another_tenants_endpoint_under_the_own_path_is_not_found() {
                 .call(verb, &format!("{theirs}{tail}"), key, body.clone())
                 .await;
             let b = server
-                .call(verb, &format!("{nobodys}{tail}"), key, body.clone())
+                .call(verb, &format!("{missing}{tail}"), key, body.clone())
                 .await;
             assert_eq!(a.status, 404, "{verb} {tail}");
             assert_eq!(a.bytes, b.bytes, "{verb} {tail}");
@@ -129,7 +129,7 @@ async fn only_an_admin_deletes_a_tenant() {
     for (path, status) in [
         ("/v1/tenants/acme", 403),
         ("/v1/tenants/other", 404),
-        ("/v1/tenants/nobody", 404),
+        ("/v1/tenants/missing", 404),
     ] {
         let answer = server.call("DELETE", path, &key, Value::Null).await;
         assert_eq!(answer.status, status, "{path}");

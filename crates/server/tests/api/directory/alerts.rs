@@ -93,10 +93,10 @@ async fn an_alert_names_its_endpoint_and_reason() {
         .call("GET", "/v1/tenants/other/alerts", &other, Value::Null)
         .await;
     assert_eq!(none.ids(), [""; 0]);
-    let stranger = server
+    let other = server
         .call("GET", "/v1/tenants/acme/alerts", &other, Value::Null)
         .await;
-    assert_eq!(stranger.status, 404);
+    assert_eq!(other.status, 404);
     let everything = server.call("GET", "/v1/alerts", &key, Value::Null).await;
     assert_eq!(everything.status, 403);
 }
@@ -133,7 +133,7 @@ async fn alerts_are_found_by_state_name_tenant_endpoint_and_time() {
             "tenant=acme".to_owned(),
             (1..=13).filter(|ms| ms % 3 > 0).collect(),
         ),
-        ("tenant=nobody".to_owned(), vec![]),
+        ("tenant=missing".to_owned(), vec![]),
         (format!("endpoint={endpoint}&state=open"), vec![5, 8, 11]),
         (format!("since={}&until={}", at(3), at(6)), vec![3, 4, 5]),
     ] {

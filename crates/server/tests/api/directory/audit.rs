@@ -156,7 +156,10 @@ async fn a_tenant_sees_which_of_its_keys_acted() {
     let own = server.call("GET", path, &key, Value::Null).await.json;
     let all = server.get(path).await.json;
     assert_eq!(own["data"][0]["action"], "pause_endpoint");
-    assert_eq!(own["data"][0], all["data"][0], "what it did itself");
+    assert_eq!(
+        own["data"][0], all["data"][0],
+        "the own actions of the tenant"
+    );
     assert_eq!(own["data"][1]["action"], "create_endpoint");
     assert_eq!(own["data"][1]["actor"], "the operator");
 }
@@ -208,7 +211,7 @@ async fn audit_entries_are_filtered_by_tenant_and_time_and_paginated() {
         (format!("since={}", at(4)), vec![5, 4]),
         ("tenant=acme".to_owned(), vec![3, 0]),
         ("tenant=gone".to_owned(), vec![5, 2]),
-        ("tenant=nobody".to_owned(), vec![]),
+        ("tenant=missing".to_owned(), vec![]),
         (format!("tenant=other&since={}", at(2)), vec![4]),
     ] {
         let expected: Vec<&str> = expected

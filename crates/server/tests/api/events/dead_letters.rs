@@ -83,7 +83,7 @@ async fn invalid_filters_are_refused() {
         let answer = server.get(&format!("{DEAD}?{query}")).await;
         answer.problem(422, "invalid");
     }
-    let stranger = "ep_00000000000000000000000077";
-    let nothing = server.get(&format!("{DEAD}?endpoint={stranger}")).await;
+    let unknown = "ep_00000000000000000000000077";
+    let nothing = server.get(&format!("{DEAD}?endpoint={unknown}")).await;
     assert_eq!(nothing.ok(200)["data"], json!([]));
 }

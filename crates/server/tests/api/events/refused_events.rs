@@ -270,9 +270,9 @@ async fn another_tenants_key_sees_no_events() {
     ] {
         let answer = server.get_as(&path, &key).await;
         answer.problem(404, "not_found");
-        let answer = server.get_as(&path, "ph_nobody").await;
+        let answer = server.get_as(&path, "ph_unknown").await;
         answer.problem(401, "unauthorized");
-        let answer = server.get_as(&path.replace("acme", "nobody"), &key).await;
+        let answer = server.get_as(&path.replace("acme", "missing"), &key).await;
         answer.problem(404, "not_found");
     }
     let elsewhere = format!("/v1/tenants/other/events/{event}");

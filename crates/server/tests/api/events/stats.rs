@@ -153,8 +153,8 @@ async fn per_endpoint_metrics_are_visible_to_admins_only() {
     let key = server.post("/v1/tenants/acme/keys", &key).await;
     let key = key.ok(201)["key"].as_str().unwrap().to_owned();
     let theirs = server.get_as("/metrics", &key).await;
-    let strangers = server.get_as("/metrics", "ph_nobody").await;
-    for shown in [&open, &theirs, &strangers] {
+    let unknown = server.get_as("/metrics", "ph_unknown").await;
+    for shown in [&open, &theirs, &unknown] {
         assert!(shown.text().contains("posthaste_attempts_total"));
         for private in ["posthaste_endpoint", "acme", &one] {
             assert!(!shown.text().contains(private), "{private}");

@@ -89,10 +89,10 @@ pub(crate) async fn use_all(fixture: &mut CanaryFixture) {
         deliveries.push((ends, fixture.send(&name, json!({})).await));
     }
     let shown = certificate(fixture);
-    let nobody = rude(String::new()).await;
+    let silent = rude(String::new()).await;
     let more = json!({"client_certificate": shown});
     fixture
-        .endpoint("mutual", &format!("https://{nobody}/"), more)
+        .endpoint("mutual", &format!("https://{silent}/"), more)
         .await;
     deliveries.push(("failed", fixture.send("mutual", json!({})).await));
     for (ends, delivery) in deliveries {

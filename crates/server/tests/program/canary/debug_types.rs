@@ -148,7 +148,7 @@ fn no_type_that_derives_debug_has_a_plain_secret() {
     }
     assert!(
         shown.is_empty(),
-        "they show what they hold:\n{}",
+        "these types show their secrets:\n{}",
         shown.join("\n")
     );
     for (name, _) in EXCEPTIONS {

@@ -148,7 +148,7 @@ impl Search {
 
     /// Panics if anything was found.
     pub(crate) fn assert_clean(self) {
-        assert!(self.looked_at > 0, "nobody has looked anywhere");
+        assert!(self.looked_at > 0, "no output was searched");
         let leaks = self.found.len();
         assert!(leaks == 0, "{leaks} leaks:\n{}", self.found.join("\n"));
     }

@@ -65,7 +65,7 @@ async fn no_attempt_starts_after_another_node_disabled_the_endpoint() {
         let path = format!("/{owner}");
         let heard = || receiver.ledger_of(&owner.to_string()).len();
         let before = heard();
-        until("it is sent to", async || heard() > before).await;
+        until("a request to the endpoint", async || heard() > before).await;
         let (shut, open) = [("pause", "resume"), ("disable", "enable")][round / 2 % 2];
         let endpoint = format!("/v1/tenants/{TENANT}/endpoints/{}", endpoints[owner]);
         let verb = format!("{endpoint}/{shut}");
@@ -192,7 +192,7 @@ async fn a_delivery_cancelled_on_another_node_is_not_sent() {
         let answered = called_off.get(&arrival.delivery());
         assert_eq!(
             answered, None,
-            "it was called off, and came {:?}",
+            "the delivery was cancelled, and arrived {:?}",
             arrival.at
         );
     }

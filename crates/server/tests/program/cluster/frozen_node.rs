@@ -17,27 +17,31 @@ async fn a_node_frozen_past_its_lease_owns_no_shards() {
     let receiver = Receiver::start(|_| Answer::status(200).after(Duration::from_millis(30))).await;
     let fields = LIMITS.fields();
     let endpoints = cluster.endpoints(&receiver, &[0, 1, 2], &fields).await;
-    let sleeper = 1;
-    let pid = cluster.nodes[sleeper].pid();
-    let number = cluster.number(sleeper).expect("the node is a member");
+    let frozen = 1;
+    let pid = cluster.nodes[frozen].pid();
+    let number = cluster.number(frozen).expect("the node is a member");
     let load = Load::start(endpoints.len(), cluster.addresses(&[0, 1, 2]));
     load.more(100).await;
     // Frozen while it sends.
     let sends = |arrival: &Arrival| arrival.sender == Some(pid) && arrival.left_at.is_none();
     receiver.until(|ledger| ledger.iter().any(sends)).await;
     let frozen_at = Instant::now();
-    cluster.nodes[sleeper].freeze();
+    cluster.nodes[frozen].freeze();
     load.ask(cluster.addresses(&[0, 2]));
     // The other nodes take over and send.
     cluster.wait_shared_by(2).await;
-    let fault = Fault::note(&cluster, Some(sleeper), frozen_at);
+    let fault = Fault::note(&cluster, Some(frozen), frozen_at);
     load.more(100).await;
     let attempts_written = attempts_of(&cluster);
 
-    cluster.nodes[sleeper].wake();
+    cluster.nodes[frozen].wake();
     let woken_at = Instant::now();
-    let came_back = async || cluster.number(sleeper).is_some_and(|now| now != number);
-    until("the sleeper to come back under a new number", came_back).await;
+    let came_back = async || cluster.number(frozen).is_some_and(|now| now != number);
+    until(
+        "the frozen node to join again under a new number",
+        came_back,
+    )
+    .await;
     load.ask(cluster.addresses(&[0, 1, 2]));
     cluster.wait_shared_by(3).await;
     let shared_at = Instant::now();
@@ -60,12 +64,12 @@ async fn a_node_frozen_past_its_lease_owns_no_shards() {
     let mut own = fields.clone();
     own["url"] = json!(receiver.url_of("awake"));
     own["event_types"] = json!(["t.awake"]);
-    cluster.endpoint_of(sleeper, &own).await;
+    cluster.endpoint_of(frozen, &own).await;
     let event = json!({"type": "t.awake", "payload": {}});
     cluster.api(0).event(TENANT, event).await;
-    let from_sleeper = |arrival: &Arrival| arrival.path == "/awake" && arrival.sender == Some(pid);
+    let from_frozen = |arrival: &Arrival| arrival.path == "/awake" && arrival.sender == Some(pid);
     receiver
-        .until(|ledger| ledger.iter().any(from_sleeper))
+        .until(|ledger| ledger.iter().any(from_frozen))
         .await;
     println!("back in its share after {:?}", shared_at - woken_at);
     cluster.assert_no_panics();

@@ -41,8 +41,8 @@ async fn without_workers_events_are_accepted_and_a_new_worker_sends_them() {
     cluster.nodes[workers[1]].kill();
     let fault = Fault::note(&cluster, Some(workers[1]), died_at);
     load.more(60).await;
-    let nobody = async || cluster.shares().contains_key(&None);
-    until("the dead worker to be found", nobody).await;
+    let shards_without_owner = async || cluster.shares().contains_key(&None);
+    until("the dead worker to be found", shards_without_owner).await;
     let mut report = load.finish().await;
     assert_eq!(report.refused, [], "events are taken without workers");
     let path = format!("/v1/tenants/{TENANT}/deliveries?limit=10");
@@ -64,12 +64,16 @@ async fn without_workers_events_are_accepted_and_a_new_worker_sends_them() {
     cluster.join_by(&url, "worker");
     let ends = ended(&mut api, &report).await;
     assert_eq!(ends["cancelled"], 1);
-    assert_eq!(receiver.ledger_of("0").len(), before, "it is disabled");
+    assert_eq!(
+        receiver.ledger_of("0").len(),
+        before,
+        "a disabled endpoint receives nothing"
+    );
     let cancelled_arrived = receiver
         .ledger()
         .iter()
         .any(|it| it.delivery() == called_off);
-    assert!(!cancelled_arrived, "it was called off");
+    assert!(!cancelled_arrived, "a cancelled delivery is not sent");
     let path = format!("/v1/tenants/{TENANT}/deliveries/{called_off}");
     let event = api.get(&path).await.expect(200)["event_id"].clone();
     report

@@ -22,7 +22,7 @@ fn made_out_for(name: &str) -> (String, String, String) {
 #[test]
 fn the_certificate_of_the_database_is_verified() {
     let (authority, certificate, key) = made_out_for("localhost");
-    let (stranger, _, _) = made_out_for("localhost");
+    let (other, _, _) = made_out_for("localhost");
     let server = PrivatePostgres::start_with_tls(&certificate, &key);
     let database = Database::on(&server);
     let sessions = "SELECT count(*) FROM pg_stat_ssl WHERE ssl";
@@ -32,9 +32,9 @@ fn the_certificate_of_the_database_is_verified() {
         std::fs::write(&path, text).expect("a file");
         path.display().to_string().replace('/', "%2F")
     };
-    let (authority, stranger) = (
+    let (authority, other) = (
         keep("authority.pem", &authority),
-        keep("stranger.pem", &stranger),
+        keep("other_authority.pem", &other),
     );
     let port = server.address().port();
     let name = database
@@ -58,7 +58,7 @@ fn the_certificate_of_the_database_is_verified() {
         (
             url(
                 "localhost",
-                &format!("sslmode=verify-ca&sslrootcert={stranger}"),
+                &format!("sslmode=verify-ca&sslrootcert={other}"),
             ),
             "certificate",
         ),

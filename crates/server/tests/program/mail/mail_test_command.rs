@@ -68,14 +68,14 @@ async fn the_operator_sees_the_answer_of_the_mail_server() {
     assert!(arrived[0].secure && arrived[0].user.as_deref() == Some("me"));
     assert_eq!(arrived[0].header("subject"), "[posthaste] Letters arrive");
 
-    server.refuse(MailStep::Recipient, "550 5.1.1 nobody of that name");
+    server.refuse(MailStep::Recipient, "550 5.1.1 no such mailbox");
     let (code, printed) = command.run(&[]);
     assert_eq!(code, Some(1), "{printed}");
     assert!(
         printed.contains("did not take the letter to ops@example.com"),
         "{printed}"
     );
-    assert!(printed.contains("nobody of that name"), "{printed}");
+    assert!(printed.contains("no such mailbox"), "{printed}");
 }
 
 #[test]

@@ -221,5 +221,5 @@ async fn live_updates_end_with_the_session() {
         !page.text("main").await.contains("invoice.paid"),
         "{endpoint}"
     );
-    assert_no_errors(&page, "the page of somebody who has left");
+    assert_no_errors(&page, "the page after signing out");
 }

@@ -146,20 +146,20 @@ fn elsewhere(parent: &Receiver, page: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_configured_sites_can_embed_the_portal() {
-    let (friend, stranger) = (Receiver::healthy().await, Receiver::healthy().await);
-    let friends = elsewhere(&friend, "");
-    let friends = format!("portal.frame_ancestors={}", friends.trim_end_matches('/'));
-    let mut fixture = PagesFixture::start_with(&["--set", &friends]).await;
+    let (allowed, other) = (Receiver::healthy().await, Receiver::healthy().await);
+    let ancestors = elsewhere(&allowed, "");
+    let ancestors = format!("portal.frame_ancestors={}", ancestors.trim_end_matches('/'));
+    let mut fixture = PagesFixture::start_with(&["--set", &ancestors]).await;
     create_tenant(&mut fixture, "acme", "Acme").await;
     let base = path_of(&fixture.portal("acme", "1h").await);
-    for parent in [&friend, &stranger] {
+    for parent in [&allowed, &other] {
         let portal = fixture.url(&format!("{base}/dead-letters"));
         parent.answer_at("portal", framing(&portal));
         parent.answer_at("dashboard", framing(&fixture.url("/dashboard/sign-in")));
     }
     let page = fixture.browser.page().await;
     page.allow(&fixture.url(""));
-    page.open(&elsewhere(&friend, "portal")).await;
+    page.open(&elsewhere(&allowed, "portal")).await;
     // The embedded page is live, and its actions work: without cookies, which browsers withhold from frames, and with
     // confirmation dialogs inside the page.
     page.until_in_frame("document.body?.dataset.live === 'on'")
@@ -180,12 +180,12 @@ async fn only_configured_sites_can_embed_the_portal() {
         .answer_at(&format!("{}/billing", mark("acme")), Answer::status(200));
     page.until_in_frame("document.querySelector('main')?.innerText.includes('done')")
         .await;
-    assert_no_errors(&page, "the portal within a friend's page");
+    assert_no_errors(&page, "the portal within a allowed's page");
 
     for (parent, what) in [
-        (&stranger, "portal"),
-        (&stranger, "dashboard"),
-        (&friend, "dashboard"),
+        (&other, "portal"),
+        (&other, "dashboard"),
+        (&allowed, "dashboard"),
     ] {
         page.open(&elsewhere(parent, what)).await;
         let shown = page.until_in_frame("location.href").await;

@@ -46,14 +46,14 @@ async fn a_key_opens_the_pages_until_the_user_signs_out() {
         cookie["name"].as_str().expect("a name"),
         cookie["value"].as_str().expect("a value")
     );
-    let mut thief = fixture.client().with_header("cookie", &session);
-    assert_eq!(thief.get("/dashboard").await.status, 200);
+    let mut copied_session = fixture.client().with_header("cookie", &session);
+    assert_eq!(copied_session.get("/dashboard").await.status, 200);
 
     page.follow(Locator::saying("button", "Sign out")).await;
     assert!(page.text("main").await.contains("signed out"));
     assert!(page.cookies().await.is_empty());
     // The session has ended, not only its cookie.
-    let after = thief.get("/dashboard").await;
+    let after = copied_session.get("/dashboard").await;
     assert_eq!(after.status, 303);
     assert!(after.header("location").starts_with("/dashboard/sign-in"));
     page.open(&fixture.url("/dashboard")).await;

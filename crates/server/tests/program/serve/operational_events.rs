@@ -143,7 +143,10 @@ fn received(ledger: &[Arrival]) -> Vec<Value> {
     for arrival in ledger.iter().filter(|arrival| arrival.path.ends_with(OPS)) {
         let body: Value = serde_json::from_slice(&arrival.body).expect("JSON");
         let before = events.insert(arrival.event(), body.clone());
-        assert!(before.is_none_or(|before| before == body), "it changes");
+        assert!(
+            before.is_none_or(|before| before == body),
+            "a repeated operational event has the same body"
+        );
     }
     let mut events: Vec<Value> = events.into_values().collect();
     events.sort_by_key(|body| body["notice"].as_u64());
