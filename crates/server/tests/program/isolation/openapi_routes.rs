@@ -216,7 +216,7 @@ fn may_be_text(shape: &Value) -> bool {
 #[test]
 fn an_unknown_path_parameter_fails_the_test() {
     let is_unknown = |change: &dyn Fn(&mut Value)| {
-        let mut document = posthaste::api::openapi::document();
+        let mut document = posthaste_api::openapi::document();
         change(&mut document);
         std::panic::catch_unwind(|| routes(&document)).is_err()
     };

@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use posthaste::picture::words;
+use posthaste_charts::words;
+use posthaste_core::forecast::{Course, Forecast, Scenario, forecast};
 use posthaste_core::lane::RateLimit;
 use posthaste_core::policy::{Preset, RetryPolicy};
 use posthaste_core::time::Span;
-use posthaste_sim::recovery::{Course, Recovery, Scenario, play};
 use serde_json::{Value, json};
 
 use super::fixture::{SIMULATE, file, long_policy, parsed, run, run_with_input, scratch, stdout};
@@ -136,7 +136,7 @@ fn simulate_compares_posthaste_with_a_naive_sender() {
         .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
         .collect();
     let outage = Span::from_mins(30);
-    let Recovery { posthaste, naive } = play(&Scenario {
+    let Forecast { posthaste, naive } = forecast(&Scenario {
         policy: Preset::Recommended.policy(),
         pending: 10_000,
         outage,
@@ -215,7 +215,7 @@ fn simulate_prints_the_library_s_recovery_as_json() {
         },
         seed: 7,
     };
-    let recovery = play(&scenario);
+    let forecast = forecast(&scenario);
     let text = stdout(run(
         "policy simulate --preset brisk --pending 3000 --outage 20m --capacity 1200/m \
          --max-in-flight 4 --rate 15 --burst 30 --seed 7 --json",
@@ -232,8 +232,8 @@ fn simulate_prints_the_library_s_recovery_as_json() {
         json!({"max_in_flight": 4, "rate_limit": {"per_second": 15.0, "burst": 30}})
     );
     assert_eq!(printed["seed"], 7);
-    assert_course(&printed["posthaste"], &recovery.posthaste);
-    assert_course(&printed["naive"], &recovery.naive);
+    assert_course(&printed["posthaste"], &forecast.posthaste);
+    assert_course(&printed["naive"], &forecast.naive);
 }
 
 #[test]
