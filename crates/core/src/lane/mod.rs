@@ -5,6 +5,7 @@
 //! delivery in the store is due. Ten million waiting deliveries therefore need no memory.
 
 mod backlog;
+mod backpressure;
 mod breaker;
 mod gate;
 mod health;
@@ -12,6 +13,7 @@ mod rate;
 mod window;
 
 pub use backlog::{Backlog, Claim, Fetched};
+pub use backpressure::{Adjustment, Backpressure, LoadResult};
 pub use breaker::{Breaker, BreakerChange, BreakerSettings, BreakerState, Signal, TripReason};
 pub use gate::{Admission, AttemptFeedback, Gate, Standing};
 pub use health::{
