@@ -8,4 +8,5 @@
 
 pub mod alerts;
 pub mod notifications;
+mod periodic;
 pub mod runbook;

@@ -12,21 +12,22 @@
 //! |---|---|
 //! | [`settings`] | interval, window and thresholds |
 //! | [`readings`] | values of the alerts, from counters (pure) |
-//! | [`watch`] | reads values, lets the core decide, raises and resolves |
-//! | [`hearing`] | alerts of endpoints, derived from notifications |
-//! | [`room`] | free space of the store |
-//! | [`words`] | text of an alert |
+//! | `checker` | reads values, lets the core decide, raises and resolves |
+//! | `endpoint_alerts` | alerts of endpoints, derived from notifications |
+//! | `disk_space` | free space of the store (pure) |
+//! | [`text`] | text of an alert (pure) |
 
-pub mod hearing;
+mod checker;
+mod disk_space;
+mod endpoint_alerts;
 pub mod readings;
-pub mod room;
 pub mod settings;
-pub mod watch;
-pub mod words;
+pub mod text;
 
 #[cfg(test)]
 mod tests;
 
-pub use hearing::Hearing;
+pub use checker::AlertChecker;
+pub use endpoint_alerts::{EndpointAlerts, EndpointAlerts as Hearing};
 pub use settings::AlertSettings;
-pub use watch::AlertChecker;
+pub use text as words;

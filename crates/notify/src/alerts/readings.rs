@@ -14,7 +14,7 @@ pub const FROM_COUNTERS: [AlertName; 5] = [
 ];
 
 /// Computes the values, in the order of [`FROM_COUNTERS`].
-pub fn of_tally(tally: &Tally) -> [(AlertName, Seen); 5] {
+pub fn from_tally(tally: &Tally) -> [(AlertName, Seen); 5] {
     let finished = tally.succeeded.saturating_add(tally.failed);
     // Before the first success, the number of attempts itself is the value.
     let attempts_per_success = match tally.attempts {
@@ -53,7 +53,7 @@ mod tests {
     use crate::alerts::settings::LONGEST_WINDOW;
 
     #[test]
-    fn a_tally_says_what_the_figures_of_health_say() {
+    fn values_are_ratios_of_the_counters() {
         let tally = Tally {
             attempts: 120,
             retries: 30,
@@ -63,7 +63,7 @@ mod tests {
             failed: 4,
             ..Tally::default()
         };
-        let values = of_tally(&tally).map(|(_, seen)| seen);
+        let values = from_tally(&tally).map(|(_, seen)| seen);
         let value = |value, samples| Seen::Value { value, samples };
         let expected = [
             value(0.25, 120),
@@ -76,8 +76,8 @@ mod tests {
     }
 
     #[test]
-    fn no_traffic_is_nothing_and_no_success_is_much() {
-        let [retry, dead, attempts, second, growing] = of_tally(&Tally::default());
+    fn without_success_the_value_is_the_number_of_attempts() {
+        let [retry, dead, attempts, second, growing] = from_tally(&Tally::default());
         for (name, seen) in [retry, dead, attempts, second] {
             assert_eq!(seen, Seen::Nothing, "{name}");
         }
@@ -90,11 +90,11 @@ mod tests {
             value: 7.0,
             samples: 7,
         };
-        assert_eq!(of_tally(&failing)[2].1, expected);
+        assert_eq!(from_tally(&failing)[2].1, expected);
     }
 
     #[test]
-    fn a_window_is_made_of_buckets_that_are_still_there() {
+    fn a_window_reads_only_buckets_that_are_kept() {
         let now = Timestamp(1_700_000_123_456);
         for minutes in [1, 5, 60, 119, 120, 600, 1_440] {
             let window = Span::from_mins(minutes);

@@ -71,9 +71,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_ratios_ask_for_many_samples() {
+    fn only_ratios_require_many_samples() {
         let settings = AlertSettings::default();
-        let least = |name| settings.rule(name).expect("it is on").least_samples;
+        let least = |name| settings.rule(name).expect("the alert is on").least_samples;
         assert_eq!(least(AlertName::RetryRatio), 20);
         assert_eq!(least(AlertName::AttemptsPerSuccess), 20);
         assert_eq!(least(AlertName::DeadLettersGrowing), 0);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_off_has_no_rule() {
+    fn an_alert_that_is_off_has_no_rule() {
         let mut settings = AlertSettings::default();
         settings.bounds.remove(&AlertName::QueueAge);
         assert_eq!(settings.rule(AlertName::QueueAge), None);

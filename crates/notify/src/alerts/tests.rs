@@ -1,9 +1,9 @@
 //! Tests of alert rounds, on a store in memory and with a simulated clock.
 
+mod counters;
 mod endpoints;
-mod figures;
-mod machine;
 mod runbook;
+mod server;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -22,17 +22,18 @@ use posthaste_store::{
 use posthaste_store_testing::model::ModelStore;
 use posthaste_system::clock::Clock;
 
-use super::{AlertChecker, AlertSettings, Hearing};
+use super::{AlertChecker, AlertSettings, EndpointAlerts};
 use crate::notifications::Audience;
+use crate::periodic::PeriodicTask;
 
 /// Start time of the tests.
 const START: u64 = 1_700_000_000_000;
 /// An endpoint of tenant acme.
 const HOOK: EndpointId = EndpointId(7);
 
-struct Nobody;
+struct NoHandOver;
 
-impl HandOver for Nobody {
+impl HandOver for NoHandOver {
     fn accepted(&self, _: Vec<HandedOver>) {}
 
     fn broken(&self, why: &StoreError) {
@@ -42,7 +43,7 @@ impl HandOver for Nobody {
 
 /// State of the simulated environment.
 #[derive(Default)]
-struct Outside {
+struct Environment {
     /// Time passed.
     passed_ms: u64,
     /// Time that passes with every reading of the clock.
@@ -50,50 +51,53 @@ struct Outside {
     queue_age: Option<Span>,
 }
 
-struct World {
+struct Fixture {
     store: Arc<dyn Store>,
-    outside: Arc<Mutex<Outside>>,
+    environment: Arc<Mutex<Environment>>,
     settings: AlertSettings,
     audience: Audience,
-    watch: AlertChecker,
+    checker: AlertChecker,
 }
 
-impl World {
+impl Fixture {
     /// Starts with a store in memory that has tenant acme with endpoint [`HOOK`].
-    async fn new() -> World {
+    async fn new() -> Fixture {
         let settings = StoreSettings::new(Dice::seeded(1));
-        let store = ModelStore::new(settings, Arc::new(Nobody));
-        World::on(Arc::new(store)).await
+        let store = ModelStore::new(settings, Arc::new(NoHandOver));
+        Fixture::on(Arc::new(store)).await
     }
 
     /// Starts with a SQLite store.
-    async fn in_file(folder: &Path) -> World {
+    async fn in_file(folder: &Path) -> Fixture {
         let settings = StoreSettings::new(Dice::seeded(1));
-        let store = SqliteStore::open(folder.join("a.db"), settings, Arc::new(Nobody));
-        World::on(Arc::new(store.expect("it opens"))).await
+        let store = SqliteStore::open(folder.join("a.db"), settings, Arc::new(NoHandOver));
+        Fixture::on(Arc::new(store.expect("the store opens"))).await
     }
 
-    async fn on(store: Arc<dyn Store>) -> World {
-        let outside = Arc::new(Mutex::new(Outside::default()));
+    async fn on(store: Arc<dyn Store>) -> Fixture {
+        let environment = Arc::new(Mutex::new(Environment::default()));
         let mut settings = AlertSettings::default();
         // No notifications are dispatched here, and only one test is about that.
         settings.bounds.remove(&AlertName::NotificationsStuck);
         let audience = Audience {
             tenant: None,
-            letters: None,
+            operator_emails: None,
         };
-        let watch = watch(&store, &outside, &settings, &audience, 1);
-        let world = World {
+        let checker = checker(&store, &environment, &settings, &audience, 1);
+        let fixture = Fixture {
             store,
-            outside,
+            environment,
             settings,
             audience,
-            watch,
+            checker,
         };
-        world.add_tenant("acme").await;
-        let made = world.store.create_endpoint(world.now(), hook(), 10).await;
+        fixture.add_tenant("acme").await;
+        let made = fixture
+            .store
+            .create_endpoint(fixture.now(), hook(), 10)
+            .await;
         assert_eq!(made, Ok(CreateResult::Created));
-        world
+        fixture
     }
 
     async fn add_tenant(&self, id: &str) {
@@ -103,7 +107,7 @@ impl World {
     async fn add_tenant_at(&self, id: &str, created_at: Timestamp) {
         let tenant = Tenant {
             plan: None,
-            id: id.parse().expect("an id"),
+            id: id.parse().expect("a valid id"),
             name: id.to_owned(),
             default_retry_policy: None,
             limits: Limits::default(),
@@ -115,24 +119,27 @@ impl World {
     }
 
     fn now(&self) -> Timestamp {
-        let outside = self.outside.lock().expect("nobody panics");
-        Timestamp(START + outside.passed_ms)
+        let environment = self.environment.lock().expect("the lock is not poisoned");
+        Timestamp(START + environment.passed_ms)
     }
 
     /// Returns a processor of notifications with these settings.
-    fn hearing(&self, settings: &AlertSettings) -> Hearing {
-        let clock = clock(&self.outside);
-        Hearing::new(self.store.clone(), clock, settings.clone())
+    fn endpoint_alerts(&self, settings: &AlertSettings) -> EndpointAlerts {
+        let clock = clock(&self.environment);
+        EndpointAlerts::new(self.store.clone(), clock, settings.clone())
     }
 
-    fn pass(&self, time: Span) {
-        self.outside.lock().expect("nobody panics").passed_ms += time.as_millis();
+    fn advance(&self, time: Span) {
+        self.environment
+            .lock()
+            .expect("the lock is not poisoned")
+            .passed_ms += time.as_millis();
     }
 
     /// Continues as a new process with the current settings.
     fn restart(&mut self) {
         let (settings, audience) = (&self.settings, &self.audience);
-        self.watch = watch(&self.store, &self.outside, settings, audience, 2);
+        self.checker = checker(&self.store, &self.environment, settings, audience, 2);
     }
 
     /// Turns off all alerts except this one, with this threshold.
@@ -142,11 +149,11 @@ impl World {
     }
 
     /// Runs rounds for this time, every 15 seconds.
-    async fn watch_for(&mut self, time: Span) {
+    async fn run_for(&mut self, time: Span) {
         let rounds = time.as_millis() / self.settings.every.as_millis();
         for _ in 0..rounds {
-            self.pass(self.settings.every);
-            self.watch.round().await.expect("it looks");
+            self.advance(self.settings.every);
+            self.checker.round().await.expect("the round succeeds");
         }
     }
 
@@ -160,7 +167,11 @@ impl World {
             limit: 1_000,
             before: None,
         };
-        let found = self.store.alerts(filter, page).await.expect("it reads");
+        let found = self
+            .store
+            .alerts(filter, page)
+            .await
+            .expect("the store reads");
         let mut open: Vec<_> = found
             .items
             .into_iter()
@@ -171,13 +182,17 @@ impl World {
     }
 
     /// Returns the number of notifications that this alert was raised, and that it was resolved.
-    async fn told(&self, name: AlertName, scope: &Scope) -> (usize, usize) {
-        let notices = self.store.notices(0, 10_000).await.expect("it reads");
+    async fn notification_counts(&self, name: AlertName, scope: &Scope) -> (usize, usize) {
+        let notifications = self
+            .store
+            .notices(0, 10_000)
+            .await
+            .expect("the store reads");
         let count = |kind: &str| {
-            let of = notices.iter().filter(|notice| {
-                notice.name == kind
-                    && notice.scope == *scope
-                    && notice.detail["name"] == name.name()
+            let of = notifications.iter().filter(|notification| {
+                notification.name == kind
+                    && notification.scope == *scope
+                    && notification.detail["name"] == name.name()
             });
             of.count()
         };
@@ -186,38 +201,41 @@ impl World {
 }
 
 /// Returns the simulated clock.
-fn clock(outside: &Arc<Mutex<Outside>>) -> Clock {
-    let outside = outside.clone();
+fn clock(environment: &Arc<Mutex<Environment>>) -> Clock {
+    let environment = environment.clone();
     Clock::told(move || {
-        let mut outside = outside.lock().expect("nobody panics");
-        outside.passed_ms += outside.lag_ms;
+        let mut environment = environment.lock().expect("the lock is not poisoned");
+        environment.passed_ms += environment.lag_ms;
         Now {
-            wall: Timestamp(START + outside.passed_ms),
-            tick: Tick(outside.passed_ms),
+            wall: Timestamp(START + environment.passed_ms),
+            tick: Tick(environment.passed_ms),
         }
     })
 }
 
-fn watch(
+fn checker(
     store: &Arc<dyn Store>,
-    outside: &Arc<Mutex<Outside>>,
+    environment: &Arc<Mutex<Environment>>,
     settings: &AlertSettings,
     audience: &Audience,
     seed: u64,
 ) -> AlertChecker {
-    let clock = clock(outside);
-    let outside = outside.clone();
+    let clock = clock(environment);
+    let environment = environment.clone();
     let queue_age = Box::new(move || {
-        let age = outside.lock().expect("nobody panics").queue_age;
+        let age = environment
+            .lock()
+            .expect("the lock is not poisoned")
+            .queue_age;
         Box::pin(std::future::ready(age)) as _
     });
-    let dice = Dice::seeded(seed);
+    let rng = Dice::seeded(seed);
     let (store, settings) = (store.clone(), settings.clone());
-    AlertChecker::with(store, clock, settings, queue_age, audience.clone(), dice)
+    AlertChecker::with_rng(store, clock, settings, queue_age, audience.clone(), rng)
 }
 
 fn acme() -> TenantId {
-    "acme".parse().expect("an id")
+    "acme".parse().expect("a valid id")
 }
 
 fn hook() -> Endpoint {
@@ -226,7 +244,7 @@ fn hook() -> Endpoint {
         tenant: acme(),
         url: "https://example.com/hook".to_owned(),
         description: String::new(),
-        event_types: vec!["*".parse().expect("a pattern")],
+        event_types: vec!["*".parse().expect("a valid pattern")],
         retry_policy: None,
         timeout: Span::from_secs(30),
         max_in_flight: DEFAULT_MAX_IN_FLIGHT,

@@ -18,7 +18,7 @@ use posthaste_store::{
 use posthaste_system::clock::Clock;
 use serde_json::Value;
 
-use super::decide::About;
+use super::outputs::Subject;
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste::notices::events";
@@ -29,12 +29,12 @@ const NAME: &str = "The operator";
 /// Builds the operational event of a notification.
 pub(super) fn event_of(
     tenant: &TenantId,
-    notice: &Notification,
-    about: &About,
+    notification: &Notification,
+    subject: &Subject,
     payload: &Value,
 ) -> Option<NewEvent> {
-    let event_type: EventType = notice.name.parse().ok()?;
-    let key = format!("notice-{}", notice.number);
+    let event_type: EventType = notification.name.parse().ok()?;
+    let key = format!("notice-{}", notification.number);
     Some(NewEvent {
         tenant: tenant.clone(),
         content: Arc::new(Content {
@@ -49,7 +49,7 @@ pub(super) fn event_of(
         }),
         deliver_at: None,
         // Notifications about one endpoint are delivered in order, if the receiving endpoint is ordered.
-        ordering: about
+        ordering: subject
             .endpoint
             .map(|endpoint| OrderingKey(endpoint.0 as u64)),
         only: None,
@@ -67,7 +67,7 @@ pub(super) async fn accept(
 ) -> Result<(), StoreError> {
     match store.accept(clock.wall(), events.clone()).await? {
         Ingest::Done(_) => return Ok(()),
-        Ingest::NoSuchTenant => make_tenant(store, clock, tenant).await?,
+        Ingest::NoSuchTenant => create_tenant_if_missing(store, clock, tenant).await?,
         Ingest::Conflict(_) | Ingest::NoSuchEndpoint | Ingest::OverLimit { .. } => {}
     }
     for event in events {
@@ -75,24 +75,24 @@ pub(super) async fn accept(
         match store.accept(clock.wall(), vec![event]).await? {
             Ingest::Done(_) => {}
             Ingest::NoSuchTenant => {
-                let gone = format!("the tenant {tenant} is gone again");
-                return Err(StoreError::Unavailable(gone));
+                let message = format!("the tenant {tenant} is gone again");
+                return Err(StoreError::Unavailable(message));
             }
-            Ingest::Conflict(_) => refused(tenant, key, "its idempotency key is taken"),
-            Ingest::NoSuchEndpoint => refused(tenant, key, "its endpoint is gone"),
-            Ingest::OverLimit { .. } => refused(tenant, key, "its tenant is over its limit"),
+            Ingest::Conflict(_) => log_refused(tenant, key, "its idempotency key is taken"),
+            Ingest::NoSuchEndpoint => log_refused(tenant, key, "its endpoint is gone"),
+            Ingest::OverLimit { .. } => log_refused(tenant, key, "its tenant is over its limit"),
         }
     }
     Ok(())
 }
 
 /// Logs an event that was refused. The notification is still sent by the other means.
-fn refused(tenant: &TenantId, key: Option<String>, why: &str) {
+fn log_refused(tenant: &TenantId, key: Option<String>, why: &str) {
     tracing::error!(target: LOG_TARGET, %tenant, key, why, "an operational event was refused, and is not sent");
 }
 
 /// Creates the operational tenant if it does not exist.
-pub(super) async fn make_tenant(
+pub(super) async fn create_tenant_if_missing(
     store: &dyn Store,
     clock: &Clock,
     tenant: &TenantId,
@@ -101,7 +101,7 @@ pub(super) async fn make_tenant(
         return Ok(());
     }
     let now = clock.wall();
-    let made = Tenant {
+    let created = Tenant {
         id: tenant.clone(),
         name: NAME.to_owned(),
         default_retry_policy: None,
@@ -110,7 +110,7 @@ pub(super) async fn make_tenant(
         created_at: now,
         revision: 0,
     };
-    match store.create_tenant(now, made).await? {
+    match store.create_tenant(now, created).await? {
         CreateResult::Created => {
             tracing::info!(target: LOG_TARGET, %tenant, "the tenant that gets operational events was made; add an endpoint to it");
         }

@@ -17,16 +17,16 @@
 //! - **No feedback.** A notification about the operational tenant, which receives the operational events, creates no
 //!   operational event.
 
-mod decide;
+mod dispatcher;
 mod events;
-mod herald;
-mod letters;
 pub mod mail;
+mod mailer;
+mod outputs;
 mod public_url;
 mod settings;
 #[cfg(test)]
 mod tests;
-mod unposted;
+mod unsent_emails;
 
 use std::sync::Arc;
 
@@ -34,16 +34,17 @@ use posthaste_store::{Store, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-pub use herald::{Hearing, NoObserver, NotificationObserver};
+pub use dispatcher::{NoObserver, NotificationObserver, ObserverFuture};
 pub use settings::{Audience, NotificationSettings};
 
-use herald::NotificationDispatcher;
-use letters::Mailer;
+use crate::periodic::run_while_owner;
+use dispatcher::{NotificationDispatcher, dispatching_shard};
 use mail::{MailSettings, SendEmail};
+use mailer::Mailer;
 use posthaste_engine::owner_router::OwnerRouter;
 use posthaste_system::clock::Clock;
 use posthaste_telemetry::metrics::Metrics;
-use unposted::UnsentEmails;
+use unsent_emails::UnsentEmails;
 
 /// Channels and settings of notifications.
 #[derive(Clone)]
@@ -61,7 +62,7 @@ impl Channels {
     pub fn audience(&self) -> Audience {
         Audience {
             tenant: self.settings.tenant.clone(),
-            letters: self.post.is_some().then(|| self.mail.to.clone()),
+            operator_emails: self.post.is_some().then(|| self.mail.to.clone()),
         }
     }
 }
@@ -91,7 +92,7 @@ pub async fn prepare(
     settings: &NotificationSettings,
 ) -> Result<(), StoreError> {
     match &settings.tenant {
-        Some(tenant) => events::make_tenant(store, clock, tenant).await,
+        Some(tenant) => events::create_tenant_if_missing(store, clock, tenant).await,
         None => Ok(()),
     }
 }
@@ -101,49 +102,44 @@ pub fn start(telling: Telling) -> JoinHandle<()> {
     let Telling {
         store,
         clock,
-        switchboard,
-        hears,
-        observe,
-        means,
+        switchboard: owner_router,
+        hears: observer,
+        observe: metrics,
+        means: channels,
         stopped,
     } = telling;
-    let audience = means.audience();
-    let Channels {
-        settings,
-        mail,
-        post,
-    } = means;
-    let herald = NotificationDispatcher {
+    let audience = channels.audience();
+    let gather = channels.settings.gather;
+    let dispatcher = NotificationDispatcher {
         store: store.clone(),
         clock: clock.clone(),
-        switchboard: switchboard.clone(),
         audience,
-        gather: settings.gather,
-        hears,
-        observe: observe.clone(),
-    };
-    let telling = herald.run(stopped.clone());
-    let Some(post) = post else {
-        let unposted = UnsentEmails {
-            store,
-            clock,
-            switchboard,
-        };
-        return tokio::spawn(async move {
-            tokio::join!(telling, unposted.run(stopped));
-        });
-    };
-    let postman = Mailer {
-        store,
-        clock,
-        switchboard,
-        post,
-        every: mail.every,
-        gather: settings.gather,
-        operator: mail.to,
-        observe,
+        gather,
+        observer,
+        metrics: metrics.clone(),
     };
     tokio::spawn(async move {
-        tokio::join!(telling, postman.run(stopped));
+        let shard = dispatching_shard();
+        let dispatching = run_while_owner(dispatcher, &owner_router, shard, stopped.clone());
+        match channels.post {
+            Some(sender) => {
+                let mailer = Mailer {
+                    store,
+                    clock,
+                    sender,
+                    min_interval: channels.mail.every,
+                    gather,
+                    operator: channels.mail.to,
+                    metrics,
+                };
+                let mailing = run_while_owner(mailer, &owner_router, shard, stopped);
+                tokio::join!(dispatching, mailing);
+            }
+            None => {
+                let unsent = UnsentEmails { store, clock };
+                let dropping = run_while_owner(unsent, &owner_router, shard, stopped);
+                tokio::join!(dispatching, dropping);
+            }
+        }
     })
 }

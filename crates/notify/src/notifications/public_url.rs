@@ -4,7 +4,7 @@ use url::Url;
 
 /// Returns a URL without user, password, query and fragment, because notifications and emails are read by people who
 /// must not know a token. `None` if the text is not a URL.
-pub(super) fn place(text: &str) -> Option<String> {
+pub(super) fn without_secrets(text: &str) -> Option<String> {
     let mut url = Url::parse(text).ok()?;
     // Both fail only if there is nothing to remove.
     let _ = url.set_username("");
@@ -19,8 +19,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_keeps_its_secrets() {
-        for (url, shown) in [
+    fn secrets_are_removed() {
+        for (url, public) in [
             (
                 "https://user:hunter2@a.example/x",
                 Some("https://a.example/x"),
@@ -33,7 +33,7 @@ mod tests {
             ("https://a.example:8443", Some("https://a.example:8443/")),
             ("not a url hunter2", None),
         ] {
-            assert_eq!(place(url).as_deref(), shown);
+            assert_eq!(without_secrets(url).as_deref(), public);
         }
     }
 }

@@ -28,5 +28,5 @@ pub struct Audience {
     /// The operational tenant.
     pub tenant: Option<TenantId>,
     /// The operator's email addresses; `None` if no emails are sent at all.
-    pub letters: Option<Vec<String>>,
+    pub operator_emails: Option<Vec<String>>,
 }

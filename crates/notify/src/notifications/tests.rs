@@ -1,7 +1,7 @@
 //! Tests of the notification dispatcher and the mailer on the model store, with a clock and a mail server that the test
 //! controls.
 
-mod trouble;
+mod errors;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,6 @@ use posthaste_core::policy::RetryPolicy;
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Now, Span, Tick, Timestamp};
 use posthaste_engine::Engine;
-use posthaste_engine::owner_router::OwnerRouter;
 use posthaste_store::{
     Alert, AttemptDetail, AuditFilter, AuditScope, Content, CreateResult, Endpoint, EventFilter,
     Idempotency, Ingest, Limits, MaxEmailDelay, NewEvent, Notification, PageRequest, PendingEmail,
@@ -33,27 +32,27 @@ use posthaste_telemetry::metrics::Metrics;
 use serde_json::json;
 use tokio::sync::Notify;
 
-use super::herald::{Hearing, NoObserver, NotificationDispatcher, NotificationObserver};
-use super::letters::Mailer;
-use super::mail::{EmailError, SendEmail, Sending};
+use super::dispatcher::{NoObserver, NotificationDispatcher, NotificationObserver, ObserverFuture};
+use super::mail::{EmailError, SendEmail, SendFuture};
+use super::mailer::Mailer;
 use super::settings::Audience;
+use crate::periodic::PeriodicTask;
 
 const START: u64 = 1_700_000_000_000;
 const GATHER: Span = Span::from_secs(30);
 const OPS: &str = "ops@example.com";
 const OWNER: &str = "owner@example.com";
 
-struct World {
+struct Fixture {
     model: Arc<ModelStore>,
     store: Arc<dyn Store>,
     now: Arc<AtomicU64>,
     clock: Clock,
-    observe: Arc<Metrics>,
-    switchboard: Arc<OwnerRouter>,
+    metrics: Arc<Metrics>,
 }
 
 fn tenant(name: &str) -> TenantId {
-    name.parse().expect("a tenant's id")
+    name.parse().expect("a valid tenant id")
 }
 
 fn everything<K>() -> PageRequest<K> {
@@ -63,42 +62,39 @@ fn everything<K>() -> PageRequest<K> {
     }
 }
 
-impl World {
+impl Fixture {
     /// Starts with the tenants acme and operator, each with an endpoint that subscribes to all events.
-    async fn start() -> World {
+    async fn start() -> Fixture {
         let engine = Engine::new();
         let settings = StoreSettings::new(Dice::seeded(1));
         let model = Arc::new(ModelStore::new(settings, engine.hand_over()));
         let store: Arc<dyn Store> = model.clone();
         let now = Arc::new(AtomicU64::new(START));
-        let said = now.clone();
+        let current = now.clone();
         let clock = Clock::told(move || {
-            let ms = said.load(Ordering::SeqCst);
+            let ms = current.load(Ordering::SeqCst);
             Now {
                 wall: Timestamp(ms),
                 tick: Tick(ms - START),
             }
         });
-        let observe = Arc::new(Metrics::new());
-        let switchboard =
-            OwnerRouter::new(engine, observe.clone(), clock.clone(), store.clone(), None);
-        let world = World {
+        let metrics = Arc::new(Metrics::new());
+        let fixture = Fixture {
             model,
             store,
             now,
             clock,
-            observe,
-            switchboard: Arc::new(switchboard),
+            metrics,
         };
         for (number, name) in [(1, "acme"), (2, "operator")] {
-            world.add(number, name).await;
+            fixture.add(number, name).await;
         }
-        world
+        fixture
     }
 
     async fn add(&self, number: u128, name: &str) {
         let at = self.clock.wall();
-        let made = Tenant {
+        let created = Tenant {
             id: tenant(name),
             name: name.to_owned(),
             default_retry_policy: None,
@@ -108,10 +104,10 @@ impl World {
             revision: 0,
         };
         self.store
-            .create_tenant(at, made)
+            .create_tenant(at, created)
             .await
-            .expect("it is made");
-        let made = Endpoint {
+            .expect("the store creates it");
+        let created = Endpoint {
             id: EndpointId(number),
             tenant: tenant(name),
             url: format!("https://{name}.example.com/in"),
@@ -130,8 +126,8 @@ impl World {
             created_at: at,
             revision: 0,
         };
-        let made = self.store.create_endpoint(at, made, 9).await;
-        made.expect("it is made");
+        let created = self.store.create_endpoint(at, created, 9).await;
+        created.expect("the store creates it");
     }
 
     /// Fails a delivery of this tenant for good, with these endpoint notifications.
@@ -139,25 +135,29 @@ impl World {
         let at = self.clock.wall();
         let event = event(name);
         let Ok(Ingest::Done(ingested)) = self.store.accept(at, vec![event]).await else {
-            panic!("it is accepted");
+            panic!("the event is accepted");
         };
         let id = ingested[0].event.deliveries[0].id;
         let found = self.store.delivery(tenant(name), id).await;
-        let mut delivery = found.expect("it reads").expect("it is there").0.delivery;
+        let mut delivery = found
+            .expect("the store reads")
+            .expect("the delivery exists")
+            .0
+            .delivery;
         let policy = RetryPolicy::default();
         let terms = RetrySettings {
             policy: &policy,
             retry_after_cap: RETRY_AFTER_CAP,
         };
-        delivery.begin(at, false).expect("it waits");
+        delivery.begin(at, false).expect("the delivery is waiting");
         let refused = Outcome::Answered {
-            status: HttpStatus::new(400).expect("a status"),
+            status: HttpStatus::new(400).expect("a valid status"),
             retry_after: None,
         };
         let settlement = delivery.settle(at, refused, terms, &mut Dice::seeded(1));
         let record = Record::Attempt(Box::new(AttemptRecord {
             delivery,
-            settlement: settlement.expect("it was begun"),
+            settlement: settlement.expect("the attempt was started"),
             health: None,
             disable: None,
             news,
@@ -167,39 +167,37 @@ impl World {
         self.store.record(at, record, detail, done);
     }
 
-    fn herald(
+    fn dispatcher(
         &self,
-        hears: Arc<dyn NotificationObserver>,
-        letters: bool,
+        observer: Arc<dyn NotificationObserver>,
+        sends_emails: bool,
     ) -> NotificationDispatcher {
         NotificationDispatcher {
             store: self.store.clone(),
             clock: self.clock.clone(),
-            switchboard: self.switchboard.clone(),
             audience: Audience {
                 tenant: Some(tenant("operator")),
-                letters: letters.then(|| vec![OPS.to_owned()]),
+                operator_emails: sends_emails.then(|| vec![OPS.to_owned()]),
             },
             gather: GATHER,
-            hears,
-            observe: self.observe.clone(),
+            observer,
+            metrics: self.metrics.clone(),
         }
     }
 
-    fn postman(&self, post: Arc<dyn SendEmail>) -> Mailer {
+    fn mailer(&self, sender: Arc<dyn SendEmail>) -> Mailer {
         Mailer {
             store: self.store.clone(),
             clock: self.clock.clone(),
-            switchboard: self.switchboard.clone(),
-            post,
-            every: Span::from_mins(10),
+            sender,
+            min_interval: Span::from_mins(10),
             gather: GATHER,
             operator: vec![OPS.to_owned()],
-            observe: self.observe.clone(),
+            metrics: self.metrics.clone(),
         }
     }
 
-    fn pass(&self, span: Span) {
+    fn advance(&self, span: Span) {
         self.now.fetch_add(span.as_millis(), Ordering::SeqCst);
     }
 
@@ -210,7 +208,7 @@ impl World {
             .events(tenant("operator"), EventFilter::default(), everything());
         let mut types: Vec<String> = found
             .await
-            .expect("it reads")
+            .expect("the store reads")
             .items
             .iter()
             .map(|it| it.content.event_type.to_string())
@@ -220,26 +218,26 @@ impl World {
         types
     }
 
-    async fn acts(&self) -> Vec<String> {
+    async fn audited_actions(&self) -> Vec<String> {
         let found = self.store.audit(AuditFilter::default(), everything()).await;
-        let mut acts: Vec<String> = found
-            .expect("it reads")
+        let mut actions: Vec<String> = found
+            .expect("the store reads")
             .items
             .into_iter()
             .filter(|entry| entry.via == Via::Posthaste)
             .map(|entry| entry.action)
             .collect();
-        acts.reverse();
-        acts
+        actions.reverse();
+        actions
     }
 
-    async fn letters(&self) -> Vec<PendingEmail> {
+    async fn pending_emails(&self) -> Vec<PendingEmail> {
         let at = self.clock.wall();
         let claimed = self
             .store
             .claim_letters(at, at, MaxEmailDelay::ANY, 99)
             .await;
-        claimed.expect("it claims")
+        claimed.expect("the store claims emails")
     }
 }
 
@@ -247,7 +245,7 @@ fn event(of: &str) -> NewEvent {
     NewEvent {
         tenant: tenant(of),
         content: Arc::new(Content {
-            event_type: "a.b".parse().expect("a type"),
+            event_type: "a.b".parse().expect("a valid event type"),
             content_type: None,
             payload: Bytes::from_static(b"{}"),
             trace: None,
@@ -282,109 +280,116 @@ fn disabled() -> News {
 }
 
 #[tokio::test]
-async fn what_happened_is_told_once_to_everybody_who_wants_to_know() {
-    let world = World::start().await;
-    world.fail("acme", vec![tripped(), News::Recovered]).await;
-    let herald = world.herald(Arc::new(NoObserver), true);
-    assert_eq!(herald.round().await, Ok(true));
-    assert_eq!(herald.round().await, Ok(false), "nothing is left");
+async fn every_channel_gets_each_notification_once() {
+    let fixture = Fixture::start().await;
+    fixture.fail("acme", vec![tripped(), News::Recovered]).await;
+    let mut dispatcher = fixture.dispatcher(Arc::new(NoObserver), true);
+    assert_eq!(dispatcher.round().await, Ok(true));
+    assert_eq!(dispatcher.round().await, Ok(false), "nothing is left");
     let names = ["endpoint.breaker_tripped", "endpoint.recovered"];
-    assert_eq!(world.operational().await, names);
-    assert_eq!(world.acts().await, names);
+    assert_eq!(fixture.operational().await, names);
+    assert_eq!(fixture.audited_actions().await, names);
     // Failed deliveries are reported later, in one summary.
     for _ in 0..9 {
-        world.fail("acme", vec![]).await;
+        fixture.fail("acme", vec![]).await;
     }
-    assert_eq!(herald.round().await, Ok(false));
-    world.pass(GATHER);
-    world.pass(Span::from_millis(1));
-    assert_eq!(herald.round().await, Ok(true));
-    assert_eq!(world.operational().await.len(), 3);
-    assert_eq!(world.acts().await.len(), 2);
-    let letters = world.letters().await;
-    let to: Vec<&str> = letters.iter().map(|it| it.recipient.as_str()).collect();
+    assert_eq!(dispatcher.round().await, Ok(false));
+    fixture.advance(GATHER);
+    fixture.advance(Span::from_millis(1));
+    assert_eq!(dispatcher.round().await, Ok(true));
+    assert_eq!(fixture.operational().await.len(), 3);
+    assert_eq!(fixture.audited_actions().await.len(), 2);
+    let emails = fixture.pending_emails().await;
+    let to: Vec<&str> = emails.iter().map(|it| it.recipient.as_str()).collect();
     assert_eq!(to, [OPS, OWNER]);
-    for letter in &letters {
-        assert_eq!(letter.lines.len(), 3);
-        assert_eq!(letter.lines[2].name, "delivery.failed");
-        assert_eq!(letter.lines[2].detail["count"], 10);
+    for email in &emails {
+        assert_eq!(email.lines.len(), 3);
+        assert_eq!(email.lines[2].name, "delivery.failed");
+        assert_eq!(email.lines[2].detail["count"], 10);
     }
 }
 
 #[tokio::test]
-async fn nothing_is_told_of_the_operators_own_endpoints_but_by_mail() {
-    let world = World::start().await;
-    world.fail("operator", vec![disabled()]).await;
-    world.pass(Span::from_mins(1));
-    let herald = world.herald(Arc::new(NoObserver), true);
-    while herald.round().await.expect("it tells") {}
-    assert_eq!(world.operational().await, Vec::<String>::new());
-    assert_eq!(world.acts().await, ["endpoint.disabled"]);
-    world.pass(GATHER);
-    let letters = world.letters().await;
-    assert_eq!(letters[0].recipient, OPS);
-    assert_eq!(letters[0].lines.len(), 2);
+async fn the_operational_tenant_is_reported_by_email_only() {
+    let fixture = Fixture::start().await;
+    fixture.fail("operator", vec![disabled()]).await;
+    fixture.advance(Span::from_mins(1));
+    let mut dispatcher = fixture.dispatcher(Arc::new(NoObserver), true);
+    while dispatcher.round().await.expect("the round succeeds") {}
+    assert_eq!(fixture.operational().await, Vec::<String>::new());
+    assert_eq!(fixture.audited_actions().await, ["endpoint.disabled"]);
+    fixture.advance(GATHER);
+    let emails = fixture.pending_emails().await;
+    assert_eq!(emails[0].recipient, OPS);
+    assert_eq!(emails[0].lines.len(), 2);
 }
 
 #[tokio::test]
-async fn an_alert_about_the_operators_own_tenant_makes_no_event() {
-    let world = World::start().await;
-    let at = world.clock.wall();
+async fn an_alert_about_the_operational_tenant_makes_no_event() {
+    let fixture = Fixture::start().await;
+    let at = fixture.clock.wall();
     for (number, scope) in [
         (1, Scope::Tenant(tenant("operator"))),
         (2, Scope::Endpoint(EndpointId(2))),
         (3, Scope::Everything),
     ] {
         let alert = alert(at, number, scope);
-        let raised = world.store.raise_alert(at, alert).await;
+        let raised = fixture.store.raise_alert(at, alert).await;
         assert_eq!(raised, Ok(CreateResult::Created));
-        let resolved = world.store.resolve_alert(at, AlertId(number)).await;
+        let resolved = fixture.store.resolve_alert(at, AlertId(number)).await;
         assert!(resolved.is_ok_and(|it| it.is_some()));
     }
-    let herald = world.herald(Arc::new(NoObserver), true);
-    while herald.round().await.expect("it tells") {}
-    let told = ["alert.raised", "alert.resolved"];
-    assert_eq!(world.operational().await, told, "of everything alone");
-    assert_eq!(world.acts().await, [told, told, told].concat());
-    world.pass(GATHER);
-    assert_eq!(world.letters().await[0].lines.len(), 6);
+    let mut dispatcher = fixture.dispatcher(Arc::new(NoObserver), true);
+    while dispatcher.round().await.expect("the round succeeds") {}
+    let names = ["alert.raised", "alert.resolved"];
+    assert_eq!(
+        fixture.operational().await,
+        names,
+        "only of the alert about everything"
+    );
+    assert_eq!(
+        fixture.audited_actions().await,
+        [names, names, names].concat()
+    );
+    fixture.advance(GATHER);
+    assert_eq!(fixture.pending_emails().await[0].lines.len(), 6);
 }
 
 #[tokio::test]
-async fn a_later_tenant_of_the_same_id_reads_nothing_of_an_earlier() {
-    let world = World::start().await;
-    let at = world.clock.wall();
+async fn a_later_tenant_with_the_same_id_sees_no_earlier_audit_entries() {
+    let fixture = Fixture::start().await;
+    let at = fixture.clock.wall();
     let alert = alert(at, 1, Scope::Tenant(tenant("acme")));
-    let raised = world.store.raise_alert(at, alert).await;
+    let raised = fixture.store.raise_alert(at, alert).await;
     assert_eq!(raised, Ok(CreateResult::Created));
-    let deleted = world.store.delete_tenant(at, tenant("acme")).await;
-    deleted.expect("it is deleted");
+    let deleted = fixture.store.delete_tenant(at, tenant("acme")).await;
+    deleted.expect("the tenant is deleted");
     // With the same timestamp.
-    world.add(3, "acme").await;
-    let herald = world.herald(Arc::new(NoObserver), false);
-    assert_eq!(herald.round().await, Ok(true));
-    assert_eq!(world.acts().await, ["alert.raised"]);
+    fixture.add(3, "acme").await;
+    let mut dispatcher = fixture.dispatcher(Arc::new(NoObserver), false);
+    assert_eq!(dispatcher.round().await, Ok(true));
+    assert_eq!(fixture.audited_actions().await, ["alert.raised"]);
     let theirs = AuditFilter {
         of: AuditScope::Tenant(tenant("acme")),
         ..AuditFilter::default()
     };
-    let theirs = world.store.audit(theirs, everything()).await;
-    assert_eq!(theirs.expect("it reads").items, []);
+    let theirs = fixture.store.audit(theirs, everything()).await;
+    assert_eq!(theirs.expect("the store reads").items, []);
 }
 
 #[tokio::test]
-async fn without_a_mail_server_no_letters_pile_up() {
-    let world = World::start().await;
-    world.fail("acme", vec![tripped()]).await;
-    let herald = world.herald(Arc::new(NoObserver), false);
-    assert_eq!(herald.round().await, Ok(true));
-    world.pass(Span::from_hours(1));
-    assert_eq!(world.letters().await, []);
+async fn without_a_mail_server_no_emails_are_created() {
+    let fixture = Fixture::start().await;
+    fixture.fail("acme", vec![tripped()]).await;
+    let mut dispatcher = fixture.dispatcher(Arc::new(NoObserver), false);
+    assert_eq!(dispatcher.round().await, Ok(true));
+    fixture.advance(Span::from_hours(1));
+    assert_eq!(fixture.pending_emails().await, []);
 }
 
 #[tokio::test]
-async fn a_key_that_somebody_has_taken_keeps_nothing_else_back() {
-    let world = World::start().await;
+async fn an_idempotency_key_in_use_blocks_only_its_own_event() {
+    let fixture = Fixture::start().await;
     let taken = NewEvent {
         idempotency: Some(Idempotency {
             key: "notice-1".to_owned(),
@@ -392,26 +397,29 @@ async fn a_key_that_somebody_has_taken_keeps_nothing_else_back() {
         }),
         ..event("operator")
     };
-    let accepted = world.store.accept(world.clock.wall(), vec![taken]).await;
-    accepted.expect("it is accepted");
-    world.fail("acme", vec![tripped(), News::Recovered]).await;
-    let herald = world.herald(Arc::new(NoObserver), true);
-    assert_eq!(herald.round().await, Ok(true));
-    assert_eq!(world.operational().await, ["endpoint.recovered"]);
-    assert_eq!(world.store.told().await, Ok(2));
+    let accepted = fixture
+        .store
+        .accept(fixture.clock.wall(), vec![taken])
+        .await;
+    accepted.expect("the event is accepted");
+    fixture.fail("acme", vec![tripped(), News::Recovered]).await;
+    let mut dispatcher = fixture.dispatcher(Arc::new(NoObserver), true);
+    assert_eq!(dispatcher.round().await, Ok(true));
+    assert_eq!(fixture.operational().await, ["endpoint.recovered"]);
+    assert_eq!(fixture.store.told().await, Ok(2));
 }
 
 /// Observer that fails at the second notification, the first time.
 #[derive(Default)]
-struct HardOfHearing {
-    heard: AtomicUsize,
+struct FailsOnce {
+    calls: AtomicUsize,
 }
 
-impl NotificationObserver for HardOfHearing {
-    fn heard<'a>(&'a self, _notice: &'a Notification) -> Hearing<'a> {
-        let heard = self.heard.fetch_add(1, Ordering::SeqCst);
+impl NotificationObserver for FailsOnce {
+    fn observe<'a>(&'a self, _notification: &'a Notification) -> ObserverFuture<'a> {
+        let calls = self.calls.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move {
-            match heard {
+            match calls {
                 1 => Err(StoreError::Unavailable("on purpose".to_owned())),
                 _ => Ok(()),
             }
@@ -420,19 +428,22 @@ impl NotificationObserver for HardOfHearing {
 }
 
 #[tokio::test]
-async fn a_round_that_was_cut_short_is_repeated_without_anybody_noticing() {
-    let world = World::start().await;
-    world.fail("acme", vec![tripped(), disabled()]).await;
-    let herald = world.herald(Arc::new(HardOfHearing::default()), true);
-    herald.round().await.expect_err("it is cut short");
-    assert_eq!(world.acts().await, ["endpoint.breaker_tripped"]);
-    assert_eq!(world.store.told().await, Ok(0));
-    assert_eq!(herald.round().await, Ok(true));
+async fn a_failed_round_is_repeated_without_duplicates() {
+    let fixture = Fixture::start().await;
+    fixture.fail("acme", vec![tripped(), disabled()]).await;
+    let mut dispatcher = fixture.dispatcher(Arc::new(FailsOnce::default()), true);
+    dispatcher.round().await.expect_err("the round fails");
+    assert_eq!(
+        fixture.audited_actions().await,
+        ["endpoint.breaker_tripped"]
+    );
+    assert_eq!(fixture.store.told().await, Ok(0));
+    assert_eq!(dispatcher.round().await, Ok(true));
     let names = ["endpoint.breaker_tripped", "endpoint.disabled"];
-    assert_eq!(world.acts().await, names);
-    assert_eq!(world.operational().await, names);
-    world.pass(GATHER);
-    assert_eq!(world.letters().await[0].lines.len(), 2);
+    assert_eq!(fixture.audited_actions().await, names);
+    assert_eq!(fixture.operational().await, names);
+    fixture.advance(GATHER);
+    assert_eq!(fixture.pending_emails().await[0].lines.len(), 2);
 }
 
 /// Observer that blocks until the test releases it.
@@ -443,7 +454,7 @@ struct Slow {
 }
 
 impl NotificationObserver for Slow {
-    fn heard<'a>(&'a self, _notice: &'a Notification) -> Hearing<'a> {
+    fn observe<'a>(&'a self, _notification: &'a Notification) -> ObserverFuture<'a> {
         Box::pin(async {
             self.begun.notify_one();
             self.go_on.notified().await;
@@ -453,88 +464,96 @@ impl NotificationObserver for Slow {
 }
 
 #[tokio::test]
-async fn two_heralds_tell_as_one() {
-    let world = World::start().await;
-    world.fail("acme", vec![tripped()]).await;
+async fn two_dispatchers_make_no_duplicates() {
+    let fixture = Fixture::start().await;
+    fixture.fail("acme", vec![tripped()]).await;
     let slow = Arc::new(Slow::default());
-    let late = world.herald(slow.clone(), true);
+    let mut late = fixture.dispatcher(slow.clone(), true);
     let late = tokio::spawn(async move { late.round().await });
     slow.begun.notified().await;
-    let herald = world.herald(Arc::new(NoObserver), true);
-    assert_eq!(herald.round().await, Ok(true));
+    let mut dispatcher = fixture.dispatcher(Arc::new(NoObserver), true);
+    assert_eq!(dispatcher.round().await, Ok(true));
     slow.go_on.notify_one();
-    late.await.expect("it ends").expect("it tells");
+    late.await
+        .expect("the task ends")
+        .expect("the round succeeds");
     let names = ["endpoint.breaker_tripped"];
-    assert_eq!(world.acts().await, names);
-    assert_eq!(world.operational().await, names);
-    world.pass(GATHER);
-    assert_eq!(world.letters().await[0].lines.len(), 1, "one line");
+    assert_eq!(fixture.audited_actions().await, names);
+    assert_eq!(fixture.operational().await, names);
+    fixture.advance(GATHER);
+    assert_eq!(fixture.pending_emails().await[0].lines.len(), 1, "one line");
 }
 
 /// Mail server that gives the configured answers in turn, and keeps the emails.
-struct FakePost {
-    answers: Mutex<Vec<Result<(), EmailError>>>,
-    given: Mutex<Vec<PendingEmail>>,
+struct FakeSmtp {
+    results: Mutex<Vec<Result<(), EmailError>>>,
+    received: Mutex<Vec<PendingEmail>>,
 }
 
-impl SendEmail for FakePost {
-    fn send<'a>(&'a self, letter: &'a PendingEmail, _now: Timestamp) -> Sending<'a> {
-        self.given.lock().expect("no panics").push(letter.clone());
-        let mut answers = self.answers.lock().expect("no panics");
-        let answer = if answers.is_empty() {
+impl SendEmail for FakeSmtp {
+    fn send<'a>(&'a self, email: &'a PendingEmail, _now: Timestamp) -> SendFuture<'a> {
+        self.received
+            .lock()
+            .expect("the lock is not poisoned")
+            .push(email.clone());
+        let mut results = self.results.lock().expect("the lock is not poisoned");
+        let result = if results.is_empty() {
             Ok(())
         } else {
-            answers.remove(0)
+            results.remove(0)
         };
-        Box::pin(async move { answer })
+        Box::pin(async move { result })
     }
 }
 
 #[tokio::test]
-async fn a_letter_goes_when_it_is_due_and_again_if_it_was_not_taken() {
-    let world = World::start().await;
-    let herald = world.herald(Arc::new(NoObserver), true);
-    let post = Arc::new(FakePost {
-        answers: Mutex::new(vec![
+async fn an_email_is_sent_when_due_and_retried_if_refused() {
+    let fixture = Fixture::start().await;
+    let mut dispatcher = fixture.dispatcher(Arc::new(NoObserver), true);
+    let post = Arc::new(FakeSmtp {
+        results: Mutex::new(vec![
             Err(EmailError::Later("busy".to_owned())),
             Err(EmailError::Never("nobody of that name".to_owned())),
         ]),
-        given: Mutex::default(),
+        received: Mutex::default(),
     });
-    let postman = world.postman(post.clone());
-    let given = || {
-        let given = post.given.lock().expect("no panics");
-        let letters = given.iter();
-        letters
+    let mut mailer = fixture.mailer(post.clone());
+    let received = || {
+        let received = post.received.lock().expect("the lock is not poisoned");
+        let emails = received.iter();
+        emails
             .map(|it| (it.recipient.clone(), it.lines.len()))
             .collect::<Vec<_>>()
     };
     let (ops, owner) = (OPS.to_owned(), OWNER.to_owned());
-    world.fail("acme", vec![tripped()]).await;
-    herald.round().await.expect("it tells");
-    postman.round().await.expect("it sends");
-    assert_eq!(given(), [], "it gathers");
-    world.pass(GATHER);
-    postman.round().await.expect("it sends");
-    assert_eq!(given(), [(ops.clone(), 1), (owner.clone(), 1)]);
+    fixture.fail("acme", vec![tripped()]).await;
+    dispatcher.round().await.expect("the round succeeds");
+    mailer.round().await.expect("the round succeeds");
+    assert_eq!(received(), [], "lines are still collected");
+    fixture.advance(GATHER);
+    mailer.round().await.expect("the round succeeds");
+    assert_eq!(received(), [(ops.clone(), 1), (owner.clone(), 1)]);
     // The email to the operator is retried with all lines added since; the other one is never sent.
-    herald.round().await.expect("it tells");
-    world.fail("acme", vec![News::Recovered]).await;
-    herald.round().await.expect("it tells");
-    world.pass(Span::from_mins(2));
-    postman.round().await.expect("it sends");
-    let sent = given();
+    dispatcher.round().await.expect("the round succeeds");
+    fixture.fail("acme", vec![News::Recovered]).await;
+    dispatcher.round().await.expect("the round succeeds");
+    fixture.advance(Span::from_mins(2));
+    mailer.round().await.expect("the round succeeds");
+    let sent = received();
     assert_eq!(sent[2..].iter().filter(|it| it.0 == ops).count(), 1);
-    let to_ops = sent.iter().rfind(|it| it.0 == ops).expect("it was sent");
+    let to_ops = sent
+        .iter()
+        .rfind(|it| it.0 == ops)
+        .expect("the email was sent");
     assert!(to_ops.1 >= 2, "{sent:?}");
     // After that the operator gets no email during the quiet time.
-    world.fail("acme", vec![tripped()]).await;
-    herald.round().await.expect("it tells");
-    world.pass(Span::from_mins(9));
-    postman.round().await.expect("it sends");
-    let count = |given: &[(String, usize)]| given.iter().filter(|it| it.0 == ops).count();
-    assert_eq!(count(&given()), 2);
-    world.pass(Span::from_mins(2));
-    postman.round().await.expect("it sends");
-    assert_eq!(count(&given()), 3);
+    fixture.fail("acme", vec![tripped()]).await;
+    dispatcher.round().await.expect("the round succeeds");
+    fixture.advance(Span::from_mins(9));
+    mailer.round().await.expect("the round succeeds");
+    let count = |received: &[(String, usize)]| received.iter().filter(|it| it.0 == ops).count();
+    assert_eq!(count(&received()), 2);
+    fixture.advance(Span::from_mins(2));
+    mailer.round().await.expect("the round succeeds");
+    assert_eq!(count(&received()), 3);
 }

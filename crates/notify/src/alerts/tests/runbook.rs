@@ -30,7 +30,7 @@ fn expressions(name: AlertName) -> Vec<&'static str> {
 }
 
 #[test]
-fn every_alert_has_a_section_of_the_runbook_and_a_rule() {
+fn every_alert_has_a_runbook_section_and_a_prometheus_rule() {
     for name in AlertName::ALL {
         let section = format!("\n### {name}\n");
         assert_eq!(RUNBOOK.matches(&section).count(), 1, "{name}");
@@ -39,7 +39,7 @@ fn every_alert_has_a_section_of_the_runbook_and_a_rule() {
 }
 
 #[test]
-fn the_rules_go_by_the_same_thresholds() {
+fn the_prometheus_rules_have_the_same_thresholds() {
     for name in AlertName::ALL {
         let least = match name {
             AlertName::RetryRatio

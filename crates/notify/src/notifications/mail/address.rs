@@ -21,8 +21,8 @@ pub struct AddressError;
 pub fn read(text: &str) -> Result<Address, AddressError> {
     let (local, domain) = text.rsplit_once('@').ok_or(AddressError)?;
     // Quoted local parts may contain any character, and are practically never used.
-    let strange = |c: char| c.is_whitespace() || c.is_control() || c == '"';
-    if text.len() > MAX_ADDRESS_BYTES || text.contains(strange) {
+    let is_forbidden = |c: char| c.is_whitespace() || c.is_control() || c == '"';
+    if text.len() > MAX_ADDRESS_BYTES || text.contains(is_forbidden) {
         return Err(AddressError);
     }
     let domain = match Host::parse(domain).map_err(|_| AddressError)? {
@@ -61,8 +61,9 @@ impl FromStr for Sender {
         };
         let address = read(address).map_err(|_| SenderError)?;
         let name = name.filter(|name| !name.is_empty());
-        let strange = |c: char| c.is_control() || "<>\"".contains(c);
-        let fits = |name: &str| name.chars().count() <= MAX_NAME_CHARS && !name.contains(strange);
+        let is_forbidden = |c: char| c.is_control() || "<>\"".contains(c);
+        let fits =
+            |name: &str| name.chars().count() <= MAX_NAME_CHARS && !name.contains(is_forbidden);
         if !name.is_none_or(fits) {
             return Err(SenderError);
         }
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_a_name_and_a_domain() {
+    fn addresses_are_parsed() {
         for (text, written) in [
             ("ops@example.com", "ops@example.com"),
             (
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_may_have_a_name() {
+    fn a_sender_may_have_a_display_name() {
         for (text, written) in [
             ("a@example.com", "a@example.com"),
             ("<a@example.com>", "a@example.com"),

@@ -14,7 +14,7 @@ use ring::digest::{SHA256, digest};
 use serde_json::Value;
 
 use super::address::{self, AddressError, Sender};
-use super::words::{NotificationKind, about, alert, clean, grouped, happened};
+use super::text::{NotificationKind, alert, describe, sanitized, topic, with_separators};
 use crate::runbook;
 
 /// Maximum length of a subject line, in characters.
@@ -33,30 +33,34 @@ pub struct EmailText {
     pub text: String,
 }
 
-/// Writes the text of an email. Links lead to the dashboard at `page` (scheme and host), if it is known.
-pub fn wording(letter: &PendingEmail, page: Option<&str>) -> EmailText {
-    let groups = grouped_by_subject(&letter.lines);
+/// Writes the text of an email. Links lead to the dashboard at `dashboard_url` (scheme and host), if it is known.
+pub fn email_text(email: &PendingEmail, dashboard_url: Option<&str>) -> EmailText {
+    let groups = grouped_by_topic(&email.lines);
     let mut text = String::new();
     for group in &groups {
         text.push_str(&format!("{}.\n", group.sentence()));
         for fact in group.facts() {
             text.push_str(&format!("  {fact}\n"));
         }
-        for link in page.into_iter().flat_map(|page| group.links(page)) {
+        for link in dashboard_url.into_iter().flat_map(|url| group.links(url)) {
             text.push_str(&format!("  {link}\n"));
         }
         text.push('\n');
     }
-    if letter.lines.len() > groups.len() {
+    if email.lines.len() > groups.len() {
         text.push_str("What happened, in order:\n");
-        for line in &letter.lines {
-            let what = happened(&[line]);
-            text.push_str(&format!("  {}  {}: {what}\n", moment(line.at), about(line)));
+        for line in &email.lines {
+            let what = describe(&[line]);
+            text.push_str(&format!(
+                "  {}  {}: {what}\n",
+                utc_text(line.at),
+                topic(line)
+            ));
         }
         text.push('\n');
     }
-    if letter.omitted > 0 {
-        let more = grouped(letter.omitted);
+    if email.omitted > 0 {
+        let more = with_separators(email.omitted);
         text.push_str(&match groups.is_empty() {
             true => {
                 format!("{more} more came while the last letter was sent, and found no room.\n\n")
@@ -74,49 +78,53 @@ pub fn wording(letter: &PendingEmail, page: Option<&str>) -> EmailText {
         | NotificationKind::Unknown
         | NotificationKind::Recovered => false,
     };
-    if let Some(page) = page.filter(|_| letter.lines.iter().any(is_of_alerts)) {
-        text.push_str(&format!("All alerts: {page}/dashboard/alerts\n\n"));
+    if let Some(url) = dashboard_url.filter(|_| email.lines.iter().any(is_of_alerts)) {
+        text.push_str(&format!("All alerts: {url}/dashboard/alerts\n\n"));
     }
     text.push_str(&format!(
         "-- \nposthaste wrote this to {}, who owns an endpoint (its owner_email) or runs the server (mail.to).\n",
-        clean(&letter.recipient, address::MAX_ADDRESS_BYTES)
+        sanitized(&email.recipient, address::MAX_ADDRESS_BYTES)
     ));
     EmailText {
-        subject: subject(&groups, letter.omitted),
+        subject: subject_line(&groups, email.omitted),
         text,
     }
 }
 
 /// Builds a complete email, ready to send.
 pub fn message(
-    letter: &PendingEmail,
+    email: &PendingEmail,
     from: &Sender,
-    page: Option<&str>,
+    dashboard_url: Option<&str>,
     now: Timestamp,
 ) -> Result<Message, AddressError> {
-    let identity = format!(
+    let message_key = format!(
         "{}\n{}\n{}",
-        letter.recipient, letter.revision, letter.first_at.0
+        email.recipient, email.revision, email.first_at.0
     );
-    let wording = wording(letter, page);
-    assemble(&letter.recipient, &wording, from, &identity, now)
+    let text = email_text(email, dashboard_url);
+    assemble(&email.recipient, &text, from, &message_key, now)
 }
 
 /// Builds a test email.
-pub fn trial(recipient: &str, from: &Sender, now: Timestamp) -> Result<Message, AddressError> {
-    let wording = EmailText {
+pub fn test_message(
+    recipient: &str,
+    from: &Sender,
+    now: Timestamp,
+) -> Result<Message, AddressError> {
+    let text = EmailText {
         subject: "[posthaste] Letters arrive".to_owned(),
         text: "This letter was sent by `posthaste mail test`. Nothing is wrong.\n".to_owned(),
     };
-    let identity = format!("{recipient}\ntrial\n{}", now.0);
-    assemble(recipient, &wording, from, &identity, now)
+    let message_key = format!("{recipient}\ntrial\n{}", now.0);
+    assemble(recipient, &text, from, &message_key, now)
 }
 
 fn assemble(
     recipient: &str,
-    wording: &EmailText,
+    text: &EmailText,
     from: &Sender,
-    identity: &str,
+    message_key: &str,
     now: Timestamp,
 ) -> Result<Message, AddressError> {
     let to = Mailbox::new(None, address::read(recipient)?);
@@ -125,48 +133,48 @@ fn assemble(
         .from(from.mailbox().clone())
         .to(to)
         .date(UNIX_EPOCH + Duration::from_millis(now.0))
-        .message_id(Some(format!("<{}@{domain}>", name(identity))))
-        .subject(wording.subject.as_str());
+        .message_id(Some(format!("<{}@{domain}>", message_id(message_key))))
+        .subject(text.subject.as_str());
     // These headers suppress automatic replies, such as vacation notices.
-    let builder = with(builder, "Auto-Submitted", "auto-generated");
-    let builder = with(builder, "X-Auto-Response-Suppress", "All");
-    let builder = with(builder, "List-Id", &format!("<notices.posthaste.{domain}>"));
+    let builder = with_header(builder, "Auto-Submitted", "auto-generated");
+    let builder = with_header(builder, "X-Auto-Response-Suppress", "All");
+    let builder = with_header(builder, "List-Id", &format!("<notices.posthaste.{domain}>"));
     let message = builder
         .header(ContentType::TEXT_PLAIN)
-        .body(wording.text.clone());
-    Ok(message.expect("it has a sender and a recipient"))
+        .body(text.text.clone());
+    Ok(message.expect("the email has a sender and a recipient"))
 }
 
-fn with(builder: MessageBuilder, name: &'static str, value: &str) -> MessageBuilder {
+fn with_header(builder: MessageBuilder, name: &'static str, value: &str) -> MessageBuilder {
     let name = HeaderName::new_from_ascii_str(name);
     builder.raw_header(HeaderValue::new(name, value.to_owned()))
 }
 
 /// Returns the local part of the `Message-ID`: the same when an email is sent again.
-fn name(identity: &str) -> String {
-    let hash = digest(&SHA256, identity.as_bytes());
+fn message_id(message_key: &str) -> String {
+    let hash = digest(&SHA256, message_key.as_bytes());
     let bytes = &hash.as_ref()[..ID_BYTES];
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Lines about the same subject.
 struct Group<'a> {
-    about: String,
+    topic: String,
     lines: Vec<&'a EmailLine>,
 }
 
 /// Groups the lines by subject, most severe first.
-fn grouped_by_subject(lines: &[EmailLine]) -> Vec<Group<'_>> {
+fn grouped_by_topic(lines: &[EmailLine]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for line in lines {
-        let about = about(line);
+        let topic = topic(line);
         let same = |group: &&mut Group<'_>| {
-            group.about == about && group.lines[0].endpoint == line.endpoint
+            group.topic == topic && group.lines[0].endpoint == line.endpoint
         };
         match groups.iter_mut().find(same) {
             Some(group) => group.lines.push(line),
             None => groups.push(Group {
-                about,
+                topic,
                 lines: vec![line],
             }),
         }
@@ -177,12 +185,12 @@ fn grouped_by_subject(lines: &[EmailLine]) -> Vec<Group<'_>> {
 
 impl Group<'_> {
     fn worst(&self) -> NotificationKind {
-        let matters = self.lines.iter().map(|line| NotificationKind::of(line));
-        matters.min().unwrap_or(NotificationKind::Unknown)
+        let kinds = self.lines.iter().map(|line| NotificationKind::of(line));
+        kinds.min().unwrap_or(NotificationKind::Unknown)
     }
 
     /// Returns what happened, most severe first, each kind once.
-    fn happenings(&self) -> Vec<String> {
+    fn descriptions(&self) -> Vec<String> {
         let mut kinds: Vec<(NotificationKind, &str)> = self
             .lines
             .iter()
@@ -190,15 +198,15 @@ impl Group<'_> {
             .collect();
         kinds.sort();
         kinds.dedup();
-        let told = kinds.into_iter().map(|(_, name)| {
+        let descriptions = kinds.into_iter().map(|(_, name)| {
             let same = self.lines.iter().copied().filter(|line| line.name == name);
-            happened(&same.collect::<Vec<_>>())
+            describe(&same.collect::<Vec<_>>())
         });
-        told.collect()
+        descriptions.collect()
     }
 
     fn sentence(&self) -> String {
-        format!("{}: {}", self.about, self.happenings().join("; "))
+        format!("{}: {}", self.topic, self.descriptions().join("; "))
     }
 
     /// Returns the time, the endpoint, and the runbook link.
@@ -207,20 +215,20 @@ impl Group<'_> {
         let (first, last) = (times().min(), times().max());
         let mut facts = vec![match first.zip(last) {
             Some((first, last)) if first != last => {
-                format!("from {} to {}", moment(first), moment(last))
+                format!("from {} to {}", utc_text(first), utc_text(last))
             }
-            Some((at, _)) => format!("at {}", moment(at)),
+            Some((at, _)) => format!("at {}", utc_text(at)),
             None => String::new(),
         }];
         let endpoint = self.lines[0].endpoint.as_deref();
-        facts.extend(endpoint.map(|id| clean(id, MAX_ID_BYTES)));
+        facts.extend(endpoint.map(|id| sanitized(id, MAX_ID_BYTES)));
         let raised = self.lines.iter().find_map(|line| alert(line));
         facts.extend(raised.map(|name| format!("what to do: {}", runbook::section(name))));
         facts
     }
 
     /// Returns links to the dashboard.
-    fn links(&self, page: &str) -> Vec<String> {
+    fn links(&self, dashboard_url: &str) -> Vec<String> {
         let line = self.lines[0];
         let plain = |text: &&str| {
             let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -231,7 +239,7 @@ impl Group<'_> {
         let Some((tenant, endpoint)) = tenant.zip(endpoint) else {
             return Vec::new();
         };
-        let home = format!("{page}/dashboard/t/{tenant}");
+        let home = format!("{dashboard_url}/dashboard/t/{tenant}");
         let mut links = vec![format!("{home}/endpoints/{endpoint}")];
         let failed =
             |line: &&&EmailLine| NotificationKind::of(line) == NotificationKind::DeliveryFailed;
@@ -248,21 +256,21 @@ impl Group<'_> {
     }
 }
 
-fn subject(groups: &[Group<'_>], omitted: u64) -> String {
+fn subject_line(groups: &[Group<'_>], omitted: u64) -> String {
     let Some(worst) = groups.first() else {
-        return format!("[posthaste] {} more notices", grouped(omitted));
+        return format!("[posthaste] {} more notices", with_separators(omitted));
     };
-    let first = worst.happenings().into_iter().next().unwrap_or_default();
+    let first = worst.descriptions().into_iter().next().unwrap_or_default();
     let more = match groups.len() - 1 {
         0 => String::new(),
         more => format!(" (and {more} more)"),
     };
-    let told = clean(&format!("{}: {first}", worst.about), MAX_SUBJECT_CHARS);
-    format!("[posthaste] {told}{more}")
+    let text = sanitized(&format!("{}: {first}", worst.topic), MAX_SUBJECT_CHARS);
+    format!("[posthaste] {text}{more}")
 }
 
 /// Formats a time to the second.
-fn moment(at: Timestamp) -> String {
+fn utc_text(at: Timestamp) -> String {
     let exact = at.to_string();
     let seconds = exact.get(..19).unwrap_or(&exact);
     format!("{} UTC", seconds.replace('T', " "))
@@ -286,7 +294,7 @@ mod tests {
         }
     }
 
-    fn letter(lines: Vec<EmailLine>) -> PendingEmail {
+    fn email(lines: Vec<EmailLine>) -> PendingEmail {
         PendingEmail {
             recipient: "ops@example.com".to_owned(),
             revision: 3,
@@ -300,26 +308,26 @@ mod tests {
     fn sender() -> Sender {
         "posthaste <posthaste@example.com>"
             .parse()
-            .expect("a sender")
+            .expect("a valid sender")
     }
 
-    fn formatted(letter: &PendingEmail) -> String {
-        let message = message(letter, &sender(), Some(PAGE), Timestamp(1_793_905_445_000));
-        String::from_utf8(message.expect("a letter").formatted()).expect("text")
+    fn formatted(email: &PendingEmail) -> String {
+        let message = message(email, &sender(), Some(PAGE), Timestamp(1_793_905_445_000));
+        String::from_utf8(message.expect("a valid email").formatted()).expect("UTF-8")
     }
 
     #[test]
-    fn a_thousand_dead_letters_are_one_sentence() {
+    fn a_thousand_dead_letters_make_one_sentence() {
         let detail =
             json!({"count": 1_000, "error_kinds": {"timeout": 1_000}, "delivery_id": "dlv_1"});
-        let told = wording(
-            &letter(vec![line("delivery.failed", "ep1", detail)]),
+        let text = email_text(
+            &email(vec![line("delivery.failed", "ep1", detail)]),
             Some(PAGE),
         );
         let first = "Endpoint https://ep1.example.com/in of acme: 1,000 deliveries failed";
-        assert_eq!(told.subject, format!("[posthaste] {first} (timeout 1,000)"));
+        assert_eq!(text.subject, format!("[posthaste] {first} (timeout 1,000)"));
         assert_eq!(
-            told.text,
+            text.text,
             format!(
                 "{first} (timeout 1,000).\n  \
                  at 2026-11-05 19:04:05 UTC\n  \
@@ -331,39 +339,39 @@ mod tests {
                  server (mail.to).\n"
             )
         );
-        let without = wording(
-            &letter(vec![line("delivery.failed", "ep1", json!({}))]),
+        let without = email_text(
+            &email(vec![line("delivery.failed", "ep1", json!({}))]),
             None,
         );
         assert!(!without.text.contains("dashboard"), "{}", without.text);
     }
 
     #[test]
-    fn only_whoever_is_told_of_alerts_is_shown_where_they_all_are() {
+    fn only_an_email_with_alerts_links_to_all_alerts() {
         let all = format!("All alerts: {PAGE}/dashboard/alerts\n");
         let alert = line("alert.resolved", "ep1", json!({"name": "queue_age"}));
         let failed = line("delivery.failed", "ep1", json!({}));
-        let to_owner = wording(&letter(vec![failed.clone()]), Some(PAGE));
+        let to_owner = email_text(&email(vec![failed.clone()]), Some(PAGE));
         assert!(!to_owner.text.contains(&all), "{}", to_owner.text);
-        let to_operator = wording(&letter(vec![failed, alert]), Some(PAGE));
+        let to_operator = email_text(&email(vec![failed, alert]), Some(PAGE));
         assert!(to_operator.text.contains(&all), "{}", to_operator.text);
     }
 
     #[test]
-    fn the_worst_comes_first_and_the_order_is_kept_below() {
-        let mut all = letter(vec![
+    fn the_most_severe_comes_first_and_the_timeline_follows() {
+        let mut all = email(vec![
             line("endpoint.recovered", "ep1", json!({})),
             line("delivery.failed", "ep2", json!({"count": 2})),
             line("endpoint.disabled", "ep2", json!({"cause": "gone"})),
             line("delivery.failed", "ep2", json!({"count": 3})),
         ]);
         all.omitted = 1_234;
-        let told = wording(&all, None);
-        assert!(told.subject.starts_with(
+        let text = email_text(&all, None);
+        assert!(text.subject.starts_with(
             "[posthaste] Endpoint https://ep2.example.com/in of acme: it was disabled"
         ));
-        assert!(told.subject.ends_with("(and 1 more)"), "{}", told.subject);
-        let lines: Vec<&str> = told.text.lines().collect();
+        assert!(text.subject.ends_with("(and 1 more)"), "{}", text.subject);
+        let lines: Vec<&str> = text.text.lines().collect();
         assert!(
             lines[0].contains("ep2.example.com") && lines[0].contains("; 5 deliveries failed.")
         );
@@ -379,34 +387,34 @@ mod tests {
     }
 
     #[test]
-    fn whoever_reads_it_knows_when_it_was_and_what_to_do() {
+    fn an_email_names_the_time_and_the_runbook() {
         let raised = line("alert.raised", "ep1", json!({"name": "queue_age"}));
         let mut again = raised.clone();
         again.at = Timestamp(again.at.0 + 60_000);
-        let told = wording(&letter(vec![raised, again]), None).text;
+        let text = email_text(&email(vec![raised, again]), None).text;
         for fact in [
             "  from 2026-11-05 19:04:05 UTC to 2026-11-05 19:05:05 UTC\n",
             "  ep1\n",
             "  what to do: docs/operations.md#queue_age\n",
         ] {
-            assert!(told.contains(fact), "no {fact:?} in {told}");
+            assert!(text.contains(fact), "no {fact:?} in {text}");
         }
     }
 
     #[test]
-    fn a_letter_without_room_for_anything_says_how_much_there_was() {
-        let mut full = letter(Vec::new());
+    fn an_email_without_lines_names_the_number_omitted() {
+        let mut full = email(Vec::new());
         full.omitted = 1_234;
-        let told = wording(&full, None);
-        assert_eq!(told.subject, "[posthaste] 1,234 more notices");
-        let text = "1,234 more came while the last letter was sent, and found no room.\n\n-- ";
-        assert!(told.text.starts_with(text), "{}", told.text);
+        let text = email_text(&full, None);
+        assert_eq!(text.subject, "[posthaste] 1,234 more notices");
+        let start = "1,234 more came while the last letter was sent, and found no room.\n\n-- ";
+        assert!(text.text.starts_with(start), "{}", text.text);
     }
 
     #[test]
-    fn the_head_says_that_nobody_need_answer() {
-        let text = formatted(&letter(vec![line("endpoint.recovered", "ep1", json!({}))]));
-        let (head, body) = text.split_once("\r\n\r\n").expect("head and text");
+    fn the_headers_suppress_automatic_replies() {
+        let text = formatted(&email(vec![line("endpoint.recovered", "ep1", json!({}))]));
+        let (headers, body) = text.split_once("\r\n\r\n").expect("headers and body");
         for wanted in [
             "From: posthaste <posthaste@example.com>",
             "To: ops@example.com",
@@ -416,19 +424,22 @@ mod tests {
             "List-Id: <notices.posthaste.example.com>",
             "Content-Type: text/plain; charset=utf-8",
         ] {
-            assert!(head.lines().any(|line| line == wanted), "{wanted}\n{head}");
+            assert!(
+                headers.lines().any(|line| line == wanted),
+                "{wanted}\n{headers}"
+            );
         }
         assert!(body.starts_with("Endpoint https://ep1.example.com/in of acme: it takes"));
     }
 
     #[test]
-    fn the_same_letter_has_the_same_name() {
-        let id = |letter: &PendingEmail| {
-            let text = formatted(letter);
+    fn the_same_email_has_the_same_message_id() {
+        let id = |email: &PendingEmail| {
+            let text = formatted(email);
             let line = text.lines().find(|line| line.starts_with("Message-ID: "));
-            line.expect("a name").to_owned()
+            line.expect("a Message-ID").to_owned()
         };
-        let one = letter(vec![line("endpoint.recovered", "ep1", json!({}))]);
+        let one = email(vec![line("endpoint.recovered", "ep1", json!({}))]);
         let mut other = one.clone();
         other.tries = 7;
         assert_eq!(id(&one), id(&other));
@@ -440,17 +451,20 @@ mod tests {
     }
 
     #[test]
-    fn strangers_add_nothing_to_the_head() {
+    fn text_from_third_parties_adds_no_header() {
         let evil = "x\r\nBcc: all@example.com\r\n\r\nEvil";
         let mut hostile = line("alert.raised", evil, json!({"name": evil, evil: evil}));
         hostile.tenant = Some(evil.to_owned());
         hostile.endpoint_url = Some(format!("https://u:hunter2@a.example/{evil}\u{202e}"));
-        let text = formatted(&letter(vec![
+        let text = formatted(&email(vec![
             hostile,
             line(evil, "ep1", json!({evil: evil})),
         ]));
-        let (head, _) = text.split_once("\r\n\r\n").expect("head and text");
-        assert!(!head.lines().any(|line| line.starts_with("Bcc")), "{head}");
+        let (headers, _) = text.split_once("\r\n\r\n").expect("headers and body");
+        assert!(
+            !headers.lines().any(|line| line.starts_with("Bcc")),
+            "{headers}"
+        );
         assert!(!text.contains("hunter2"), "{text}");
         assert!(text.is_ascii());
         assert!(text.lines().all(|line| line.len() <= 998));
@@ -458,7 +472,7 @@ mod tests {
             !text.replace("\r\n", "").contains(['\r', '\n']),
             "no line ends of another kind"
         );
-        let mut wrong = letter(Vec::new());
+        let mut wrong = email(Vec::new());
         wrong.recipient = evil.to_owned();
         assert_eq!(
             message(&wrong, &sender(), None, Timestamp(0)).err(),
@@ -467,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_letter_is_bounded() {
+    fn a_full_email_is_bounded() {
         let long = "x".repeat(100_000);
         let lines = (0..50).map(|n| {
             line(
@@ -476,7 +490,7 @@ mod tests {
                 json!({&long: &long}),
             )
         });
-        let text = formatted(&letter(lines.collect()));
+        let text = formatted(&email(lines.collect()));
         assert!(text.len() < 100_000, "{}", text.len());
     }
 }

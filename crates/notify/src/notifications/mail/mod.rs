@@ -1,6 +1,6 @@
 //! Emails to the operator and to the owners of endpoints.
 //!
-//! [`compose`] writes an email from the collected lines, purely. [`post`] sends it through the operator's mail server,
+//! [`compose`] writes an email from the collected lines, purely. [`smtp`] sends it through the operator's mail server,
 //! using the egress crate, and returns the result; it does not decide about retries. The module guarantees:
 //!
 //! - An email is plain text, ASCII on the wire (except a recipient whose address is not). Text from third parties
@@ -10,9 +10,9 @@
 
 pub mod address;
 pub mod compose;
-pub mod post;
 pub mod settings;
-mod words;
+pub mod smtp;
+mod text;
 
-pub use post::{EmailError, SendEmail, Sending, SmtpMailer};
 pub use settings::{MailSettings, MailTls, ServerUrl};
+pub use smtp::{EmailError, SendEmail, SendFuture, SmtpMailer};

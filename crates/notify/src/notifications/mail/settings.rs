@@ -10,7 +10,7 @@ use posthaste_egress::mail::{Security, Server};
 use url::Url;
 
 use super::address::Sender;
-use super::post::{Login, SmtpMailer};
+use super::smtp::{Login, SmtpMailer};
 
 /// Default port of `smtp://`: plain text, upgraded by STARTTLS.
 const SUBMISSION_PORT: u16 = 587;
@@ -93,13 +93,13 @@ impl MailSettings {
     /// Returns a warning about a setting that is allowed but unsafe.
     pub fn warning(&self) -> Option<String> {
         let server = self.server.as_ref()?;
-        let in_the_open = self.security(server) == Security::None && server.user.is_some();
-        in_the_open
+        let is_unencrypted = self.security(server) == Security::None && server.user.is_some();
+        is_unencrypted
             .then(|| format!("mail.tls is \"none\": the password for {server} is sent in the open"))
     }
 
-    /// Returns the email sender, if there is a mail server. Links in emails lead to `page`, if it is set.
-    pub fn post(&self, page: Option<String>, roots: Roots) -> Option<SmtpMailer> {
+    /// Returns the email sender, if there is a mail server. Links in emails lead to `dashboard_url`, if it is set.
+    pub fn post(&self, dashboard_url: Option<String>, roots: Roots) -> Option<SmtpMailer> {
         let (server, from) = (self.server.as_ref()?, self.from.clone()?);
         let password = self.password.as_ref().or(server.password.as_ref());
         let login = server.user.as_ref().zip(password);
@@ -113,7 +113,7 @@ impl MailSettings {
             security: self.security(server),
             hello: from.domain().to_owned(),
         };
-        Some(SmtpMailer::new(server, roots, login, from, page))
+        Some(SmtpMailer::new(server, roots, login, from, dashboard_url))
     }
 
     fn security(&self, server: &ServerUrl) -> Security {
@@ -179,20 +179,20 @@ impl FromStr for ServerUrl {
 
     fn from_str(text: &str) -> Result<ServerUrl, ServerUrlError> {
         let url = Url::parse(text.trim()).map_err(|_| ServerUrlError)?;
-        let (is_smtps, usual) = match url.scheme() {
+        let (is_smtps, default_port) = match url.scheme() {
             "smtp" => (false, SUBMISSION_PORT),
             "smtps" => (true, SUBMISSIONS_PORT),
             _ => return Err(ServerUrlError),
         };
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-        let port = url.port().unwrap_or(usual);
+        let port = url.port().unwrap_or(default_port);
         let is_bare = ["", "/"].contains(&url.path()) && url.query().or(url.fragment()).is_none();
         let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-.:_".contains(&byte);
         if host.is_empty() || !host.bytes().all(is_host) || port == 0 || !is_bare {
             return Err(ServerUrlError);
         }
-        let user = plain(url.username())?;
-        let password = url.password().map(plain).transpose()?;
+        let user = percent_decoded(url.username())?;
+        let password = url.password().map(percent_decoded).transpose()?;
         if user.is_empty() && password.is_some() {
             return Err(ServerUrlError);
         }
@@ -207,7 +207,7 @@ impl FromStr for ServerUrl {
 }
 
 /// Decodes a percent-encoded part of a URL.
-fn plain(encoded: &str) -> Result<String, ServerUrlError> {
+fn percent_decoded(encoded: &str) -> Result<String, ServerUrlError> {
     let mut bytes = Vec::with_capacity(encoded.len());
     let mut rest = encoded.as_bytes();
     while let Some((byte, after)) = rest.split_first() {
@@ -252,13 +252,13 @@ mod tests {
     fn settings(server: &str) -> MailSettings {
         MailSettings {
             server: Some(server.parse().expect(server)),
-            from: Some("posthaste@example.com".parse().expect("a sender")),
+            from: Some("posthaste@example.com".parse().expect("a valid sender")),
             ..MailSettings::default()
         }
     }
 
     #[test]
-    fn a_server_is_named_by_its_url() {
+    fn server_urls_are_parsed() {
         for (text, shown, user, password) in [
             ("smtp://mx.example", "smtp://mx.example:587", None, None),
             ("smtps://mx.example", "smtps://mx.example:465", None, None),
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_there_is_secure_unless_told_otherwise() {
+    fn the_connection_is_encrypted_by_default() {
         for (server, tls, security) in [
             ("smtp://mx.example", None, Security::StartTls),
             ("smtp://mx.example:25", None, Security::StartTls),
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_together_is_told() {
+    fn contradicting_settings_are_errors() {
         let keys = |settings: &MailSettings| -> Vec<&str> {
             settings.mistakes().iter().map(|(key, _)| *key).collect()
         };
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_in_the_open_deserves_a_word() {
+    fn an_unencrypted_password_gives_a_warning() {
         let mut settings = settings("smtp://u:hunter2@127.0.0.1:25");
         assert_eq!(settings.warning(), None);
         settings.tls = Some(MailTls::None);
@@ -365,11 +365,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_secret_shows() {
+    fn debug_output_contains_no_passwords() {
         let mut settings = settings("smtp://u:hunter2@mx.example");
         settings.password = Some(Secret::new("swordfish"));
-        let post = settings.post(None, Roots::none()).expect("a post");
-        let shown = format!("{settings:?} {settings:#?} {post:?}");
+        let mailer = settings.post(None, Roots::none()).expect("a mailer");
+        let shown = format!("{settings:?} {settings:#?} {mailer:?}");
         assert!(
             !shown.contains("hunter2") && !shown.contains("swordfish"),
             "{shown}"

@@ -1,5 +1,7 @@
 //! Decides who receives a notification, and how. Pure.
 //!
+//! [`Outputs::of`] returns everything to send for one notification:
+//!
 //! | | operational event | email to the operator | email to the owner | audit log |
 //! |---|---|---|---|---|
 //! | `endpoint.…` | yes | yes | yes | yes |
@@ -15,7 +17,7 @@ use posthaste_core::id::{AuditId, EndpointId, TenantId, first_moment, id_of};
 use posthaste_store::{AuditEntry, AuditOutcome, EmailLine, Notification, Via};
 use serde_json::{Map, Value, json};
 
-use super::public_url::place;
+use super::public_url::without_secrets;
 use super::settings::Audience;
 
 /// Prefix of the names of alert notifications.
@@ -27,7 +29,7 @@ pub(crate) const ACTOR: &str = "posthaste";
 
 /// The subject of a notification, as far as it is known when the notification is dispatched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct About {
+pub(crate) struct Subject {
     /// The tenant.
     pub(crate) tenant: Option<TenantId>,
     /// The endpoint.
@@ -40,57 +42,63 @@ pub(crate) struct About {
     pub(crate) is_gone: bool,
 }
 
-impl About {
+impl Subject {
     /// Returns the endpoint's URL without secrets.
-    fn place(&self) -> Option<String> {
-        self.url.as_deref().and_then(place)
+    fn public_url(&self) -> Option<String> {
+        self.url.as_deref().and_then(without_secrets)
     }
 }
 
 /// Everything to send for a notification.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Telling {
+pub(crate) struct Outputs {
     /// Payload of the operational event, if one is sent.
     pub(crate) event: Option<Value>,
     /// Email lines with their recipients.
-    pub(crate) lines: Vec<(String, EmailLine)>,
+    pub(crate) email_lines: Vec<(String, EmailLine)>,
     /// Audit entry for a change that posthaste made without a request.
-    pub(crate) act: Option<AuditEntry>,
+    pub(crate) audit_entry: Option<AuditEntry>,
 }
 
-/// Decides what to send to whom.
-pub(crate) fn decide(notice: &Notification, about: &About, audience: &Audience) -> Telling {
-    let concerns_itself = audience.tenant.is_some() && audience.tenant == about.tenant;
-    let wanted = audience.tenant.is_some() && !concerns_itself;
-    Telling {
-        event: wanted.then(|| event(notice, about)),
-        lines: lines(notice, about, audience),
-        act: is_act(&notice.name).then(|| act(notice, about)),
+impl Outputs {
+    /// Decides what to send to whom.
+    pub(crate) fn of(
+        notification: &Notification,
+        subject: &Subject,
+        audience: &Audience,
+    ) -> Outputs {
+        let recipient = audience.tenant.as_ref();
+        let sends_event = recipient.is_some_and(|tenant| subject.tenant.as_ref() != Some(tenant));
+        Outputs {
+            event: sends_event.then(|| event(notification, subject)),
+            email_lines: email_lines(notification, subject, audience),
+            audit_entry: is_audited(&notification.name).then(|| audit_entry(notification, subject)),
+        }
     }
 }
 
-fn is_act(name: &str) -> bool {
+fn is_audited(name: &str) -> bool {
     name.starts_with(ENDPOINT) || name.starts_with(ALERT)
 }
 
 /// Builds the payload of an operational event.
-fn event(notice: &Notification, about: &About) -> Value {
-    let (detail, alert) = parts(notice);
+fn event(notification: &Notification, subject: &Subject) -> Value {
+    let (detail, alert) = split_alert(notification);
     json!({
-        "type": notice.name,
-        "notice": notice.number,
-        "at": notice.at.to_string(),
-        "tenant_id": about.tenant.as_ref().map(ToString::to_string),
-        "endpoint_id": about.endpoint.map(|endpoint| endpoint.to_string()),
-        "endpoint_url": about.place(),
+        "type": notification.name,
+        "notice": notification.number,
+        "at": notification.at.to_string(),
+        "tenant_id": subject.tenant.as_ref().map(ToString::to_string),
+        "endpoint_id": subject.endpoint.map(|endpoint| endpoint.to_string()),
+        "endpoint_url": subject.public_url(),
         "detail": detail,
         "alert": alert,
     })
 }
 
 /// Splits the detail of a notification into the alert, if it is about one, and the rest.
-fn parts(notice: &Notification) -> (Value, Option<Value>) {
-    let mut detail = match &notice.detail {
+fn split_alert(notification: &Notification) -> (Value, Option<Value>) {
+    let mut detail = match &notification.detail {
         Value::Object(detail) => detail.clone(),
         other @ (Value::Null
         | Value::Bool(_)
@@ -98,7 +106,7 @@ fn parts(notice: &Notification) -> (Value, Option<Value>) {
         | Value::String(_)
         | Value::Array(_)) => Map::from_iter([("value".to_owned(), other.clone())]),
     };
-    if !notice.name.starts_with(ALERT) {
+    if !notification.name.starts_with(ALERT) {
         return (Value::Object(detail), None);
     }
     let mut take = |name: &str| detail.remove(name).unwrap_or(Value::Null);
@@ -112,21 +120,25 @@ fn parts(notice: &Notification) -> (Value, Option<Value>) {
 
 /// Returns the email lines with their recipients: the operator for everything; the owner for everything about its
 /// endpoint except alerts, unless the endpoint was deleted or the owner's address is one of the operator's.
-fn lines(notice: &Notification, about: &About, audience: &Audience) -> Vec<(String, EmailLine)> {
-    let Some(operator) = &audience.letters else {
+fn email_lines(
+    notification: &Notification,
+    subject: &Subject,
+    audience: &Audience,
+) -> Vec<(String, EmailLine)> {
+    let Some(operator) = &audience.operator_emails else {
         return Vec::new();
     };
     let line = EmailLine {
-        at: notice.at,
-        name: notice.name.clone(),
-        tenant: about.tenant.as_ref().map(ToString::to_string),
-        endpoint: about.endpoint.map(|endpoint| endpoint.to_string()),
-        endpoint_url: about.place(),
-        detail: notice.detail.clone(),
+        at: notification.at,
+        name: notification.name.clone(),
+        tenant: subject.tenant.as_ref().map(ToString::to_string),
+        endpoint: subject.endpoint.map(|endpoint| endpoint.to_string()),
+        endpoint_url: subject.public_url(),
+        detail: notification.detail.clone(),
     };
-    let owner = about.owner_email.as_ref().filter(|owner| {
-        let is_told = operator.iter().any(|it| it.eq_ignore_ascii_case(owner));
-        !is_told && !about.is_gone && !notice.name.starts_with(ALERT)
+    let owner = subject.owner_email.as_ref().filter(|owner| {
+        let is_operator = operator.iter().any(|it| it.eq_ignore_ascii_case(owner));
+        !is_operator && !subject.is_gone && !notification.name.starts_with(ALERT)
     });
     let recipients = operator.iter().chain(owner);
     recipients
@@ -135,39 +147,39 @@ fn lines(notice: &Notification, about: &About, audience: &Audience) -> Vec<(Stri
 }
 
 /// Builds the audit entry. Its id is derived from the notification, so that a repetition adds no second entry.
-fn act(notice: &Notification, about: &About) -> AuditEntry {
+fn audit_entry(notification: &Notification, subject: &Subject) -> AuditEntry {
     AuditEntry {
-        id: AuditId(id_of(first_moment(notice.at), notice.number)),
-        at: notice.at,
+        id: AuditId(id_of(first_moment(notification.at), notification.number)),
+        at: notification.at,
         actor: ACTOR.to_owned(),
         actor_key: None,
         via: Via::Posthaste,
         from: None,
-        action: notice.name.clone(),
-        tenant: about.tenant.clone(),
-        resource: resource(notice, about),
+        action: notification.name.clone(),
+        tenant: subject.tenant.clone(),
+        resource: resource(notification, subject),
         outcome: Some(AuditOutcome::Done),
     }
 }
 
 /// Returns the API path of the subject. For an alert, the list of alerts with the same name.
-fn resource(notice: &Notification, about: &About) -> String {
-    if notice.name.starts_with(ALERT) {
-        let name = notice.detail.get("name").and_then(Value::as_str);
-        let of = match &about.tenant {
+fn resource(notification: &Notification, subject: &Subject) -> String {
+    if notification.name.starts_with(ALERT) {
+        let name = notification.detail.get("name").and_then(Value::as_str);
+        let list = match &subject.tenant {
             Some(tenant) => format!("/v1/tenants/{tenant}/alerts"),
             None => "/v1/alerts".to_owned(),
         };
-        let endpoint = about
+        let endpoint = subject
             .endpoint
             .map(|endpoint| format!("&endpoint={endpoint}"));
         return format!(
-            "{of}?name={}{}",
+            "{list}?name={}{}",
             name.unwrap_or_default(),
             endpoint.unwrap_or_default()
         );
     }
-    match (&about.tenant, about.endpoint) {
+    match (&subject.tenant, subject.endpoint) {
         (Some(tenant), Some(endpoint)) => format!("/v1/tenants/{tenant}/endpoints/{endpoint}"),
         (Some(tenant), None) => format!("/v1/tenants/{tenant}"),
         (None, Some(endpoint)) => format!("/v1/endpoints/{endpoint}"),
@@ -181,16 +193,16 @@ mod tests {
     use posthaste_store::{PendingEmail, Scope};
 
     use super::*;
-    use crate::notifications::mail::compose::wording;
+    use crate::notifications::mail::compose::email_text;
 
     const OPS: &str = "ops@example.com";
     const OWNER: &str = "owner@example.com";
 
     fn tenant(name: &str) -> Option<TenantId> {
-        Some(name.parse().expect("a tenant's id"))
+        Some(name.parse().expect("a valid tenant id"))
     }
 
-    fn notice(name: &str, detail: Value) -> Notification {
+    fn notification(name: &str, detail: Value) -> Notification {
         Notification {
             number: 17,
             scope: Scope::Endpoint(EndpointId(5)),
@@ -200,8 +212,8 @@ mod tests {
         }
     }
 
-    fn about(of: &str) -> About {
-        About {
+    fn subject(of: &str) -> Subject {
+        Subject {
             tenant: tenant(of),
             endpoint: Some(EndpointId(5)),
             url: Some("https://me:hunter2@hooks.example.com/in?token=hunter2#hunter2".to_owned()),
@@ -213,116 +225,132 @@ mod tests {
     fn audience() -> Audience {
         Audience {
             tenant: tenant("operator"),
-            letters: Some(vec![OPS.to_owned()]),
+            operator_emails: Some(vec![OPS.to_owned()]),
         }
     }
 
-    fn recipients(telling: &Telling) -> Vec<&str> {
-        telling.lines.iter().map(|(to, _)| to.as_str()).collect()
+    fn recipients(outputs: &Outputs) -> Vec<&str> {
+        outputs
+            .email_lines
+            .iter()
+            .map(|(to, _)| to.as_str())
+            .collect()
     }
 
     #[test]
-    fn what_happens_to_an_endpoint_is_told_to_everybody() {
-        let tripped = notice(
+    fn a_change_of_an_endpoint_goes_to_every_channel() {
+        let tripped = notification(
             "endpoint.breaker_tripped",
             json!({"reason": "failure_ratio"}),
         );
-        let telling = decide(&tripped, &about("acme"), &audience());
-        let event = telling.event.as_ref().expect("an event");
+        let outputs = Outputs::of(&tripped, &subject("acme"), &audience());
+        let event = outputs.event.as_ref().expect("an operational event");
         assert_eq!(event["type"], "endpoint.breaker_tripped");
         assert_eq!(event["notice"], 17);
         assert_eq!(event["tenant_id"], "acme");
         assert_eq!(event["endpoint_url"], "https://hooks.example.com/in");
         assert_eq!(event["detail"], json!({"reason": "failure_ratio"}));
         assert_eq!(event["alert"], Value::Null);
-        assert_eq!(recipients(&telling), [OPS, OWNER]);
-        let act = telling.act.expect("an act");
+        assert_eq!(recipients(&outputs), [OPS, OWNER]);
+        let entry = outputs.audit_entry.expect("an audit entry");
         assert_eq!(
-            (act.via, act.outcome),
+            (entry.via, entry.outcome),
             (Via::Posthaste, Some(AuditOutcome::Done))
         );
-        assert_eq!(act.tenant, tenant("acme"));
+        assert_eq!(entry.tenant, tenant("acme"));
         let endpoint = EndpointId(5);
         assert_eq!(
-            act.resource,
+            entry.resource,
             format!("/v1/tenants/acme/endpoints/{endpoint}")
         );
     }
 
     #[test]
-    fn the_audit_says_which_alert() {
-        let raised = notice(
+    fn the_audit_entry_names_the_alert() {
+        let raised = notification(
             "alert.raised",
             json!({"alert": "alr_1", "name": "queue_age"}),
         );
-        let looked_at = |about: &About| {
-            decide(&raised, about, &audience())
-                .act
-                .map(|act| act.resource)
+        let resource_of = |subject: &Subject| {
+            Outputs::of(&raised, subject, &audience())
+                .audit_entry
+                .map(|entry| entry.resource)
         };
         let one = |path: &str| Some(path.to_owned());
         assert_eq!(
-            looked_at(&About::default()),
+            resource_of(&Subject::default()),
             one("/v1/alerts?name=queue_age")
         );
-        let of_tenant = About {
+        let of_tenant = Subject {
             tenant: tenant("acme"),
-            ..About::default()
+            ..Subject::default()
         };
         let path = "/v1/tenants/acme/alerts?name=queue_age";
-        assert_eq!(looked_at(&of_tenant), one(path));
+        assert_eq!(resource_of(&of_tenant), one(path));
         let endpoint = EndpointId(5);
         assert_eq!(
-            looked_at(&about("acme")),
+            resource_of(&subject("acme")),
             one(&format!("{path}&endpoint={endpoint}"))
         );
     }
 
     #[test]
-    fn nobody_is_told_what_an_address_keeps_secret() {
+    fn no_output_contains_secrets_of_a_url() {
         for name in ["endpoint.disabled", "delivery.failed", "alert.raised"] {
-            let telling = decide(&notice(name, json!({})), &about("acme"), &audience());
-            assert!(telling.event.is_some() && !telling.lines.is_empty());
-            let told = format!("{telling:?}");
-            assert!(told.contains("https://hooks.example.com/in"), "{told}");
-            assert!(!told.contains("hunter2"), "{told}");
+            let outputs = Outputs::of(
+                &notification(name, json!({})),
+                &subject("acme"),
+                &audience(),
+            );
+            assert!(outputs.event.is_some() && !outputs.email_lines.is_empty());
+            let text = format!("{outputs:?}");
+            assert!(text.contains("https://hooks.example.com/in"), "{text}");
+            assert!(!text.contains("hunter2"), "{text}");
         }
     }
 
     #[test]
-    fn nothing_is_told_about_itself() {
+    fn the_operational_tenant_gets_no_event_about_itself() {
         for name in ["endpoint.disabled", "delivery.failed", "alert.raised"] {
-            let telling = decide(&notice(name, json!({})), &about("operator"), &audience());
-            assert_eq!(telling.event, None, "{name}");
-            assert!(recipients(&telling).contains(&OPS), "{name}");
+            let outputs = Outputs::of(
+                &notification(name, json!({})),
+                &subject("operator"),
+                &audience(),
+            );
+            assert_eq!(outputs.event, None, "{name}");
+            assert!(recipients(&outputs).contains(&OPS), "{name}");
         }
-        let nobody = Audience {
+        let no_audience = Audience {
             tenant: None,
-            letters: None,
+            operator_emails: None,
         };
-        let telling = decide(
-            &notice("alert.raised", json!({})),
-            &About::default(),
-            &nobody,
+        let outputs = Outputs::of(
+            &notification("alert.raised", json!({})),
+            &Subject::default(),
+            &no_audience,
         );
-        assert_eq!((telling.event, telling.lines), (None, vec![]));
-        assert!(telling.act.is_some());
+        assert_eq!((outputs.event, outputs.email_lines), (None, vec![]));
+        assert!(outputs.audit_entry.is_some());
     }
 
     #[test]
-    fn an_alert_is_the_operators() {
+    fn an_alert_goes_to_the_operator_only() {
         let detail =
             json!({"alert": "alr_1", "name": "queue_age", "raised_at": "then", "value": 9});
-        let telling = decide(&notice("alert.raised", detail), &about("acme"), &audience());
-        let event = telling.event.as_ref().expect("an event");
+        let outputs = Outputs::of(
+            &notification("alert.raised", detail),
+            &subject("acme"),
+            &audience(),
+        );
+        let event = outputs.event.as_ref().expect("an operational event");
         let alert = json!({"id": "alr_1", "name": "queue_age", "raised_at": "then"});
         assert_eq!(event["alert"], alert);
         assert_eq!(event["detail"], json!({"value": 9}));
-        assert_eq!(recipients(&telling), [OPS]);
+        assert_eq!(recipients(&outputs), [OPS]);
     }
 
     #[test]
-    fn a_letter_says_which_alert_it_is_and_what_was_seen() {
+    fn the_subject_line_names_the_alert_and_its_value() {
         let detail =
             json!({"alert": "alr_1", "name": "queue_age", "raised_at": "then", "value": 9});
         for (name, subject) in [
@@ -332,41 +360,52 @@ mod tests {
             ),
             ("alert.resolved", "[posthaste] Alert queue_age: over"),
         ] {
-            let telling = decide(
-                &notice(name, detail.clone()),
-                &About::default(),
+            let outputs = Outputs::of(
+                &notification(name, detail.clone()),
+                &Subject::default(),
                 &audience(),
             );
-            let letter = PendingEmail {
+            let email = PendingEmail {
                 recipient: OPS.to_owned(),
                 revision: 1,
                 first_at: Timestamp(0),
                 tries: 0,
-                lines: telling.lines.into_iter().map(|(_, line)| line).collect(),
+                lines: outputs
+                    .email_lines
+                    .into_iter()
+                    .map(|(_, line)| line)
+                    .collect(),
                 omitted: 0,
             };
-            assert_eq!(wording(&letter, None).subject, subject);
+            assert_eq!(email_text(&email, None).subject, subject);
         }
     }
 
     #[test]
-    fn who_is_both_is_told_once_and_who_is_gone_is_not() {
-        let disabled = notice("endpoint.disabled", json!({}));
-        let mut both = about("acme");
+    fn an_operator_who_is_also_the_owner_gets_one_line_and_a_former_owner_none() {
+        let disabled = notification("endpoint.disabled", json!({}));
+        let mut both = subject("acme");
         both.owner_email = Some("OPS@example.com".to_owned());
-        assert_eq!(recipients(&decide(&disabled, &both, &audience())), [OPS]);
-        let mut gone = about("acme");
-        gone.is_gone = true;
-        let telling = decide(&disabled, &gone, &audience());
-        assert_eq!(recipients(&telling), [OPS]);
+        assert_eq!(
+            recipients(&Outputs::of(&disabled, &both, &audience())),
+            [OPS]
+        );
+        let mut deleted = subject("acme");
+        deleted.is_gone = true;
+        let outputs = Outputs::of(&disabled, &deleted, &audience());
+        assert_eq!(recipients(&outputs), [OPS]);
     }
 
     #[test]
-    fn that_deliveries_failed_was_nobodys_act_and_what_is_told_again_is_the_same() {
-        let failed = notice("delivery.failed", json!({"count": 3}));
-        assert_eq!(decide(&failed, &about("acme"), &audience()).act, None);
-        let recovered = notice("endpoint.recovered", json!({}));
-        let [one, other] = [(), ()].map(|()| decide(&recovered, &about("acme"), &audience()));
+    fn failed_deliveries_are_not_audited_and_a_repetition_is_identical() {
+        let failed = notification("delivery.failed", json!({"count": 3}));
+        assert_eq!(
+            Outputs::of(&failed, &subject("acme"), &audience()).audit_entry,
+            None
+        );
+        let recovered = notification("endpoint.recovered", json!({}));
+        let [one, other] =
+            [(), ()].map(|()| Outputs::of(&recovered, &subject("acme"), &audience()));
         assert_eq!(one, other);
     }
 }

@@ -9,12 +9,12 @@ use posthaste_core::alert::AlertName;
 use posthaste_store::EmailLine;
 use serde_json::Value;
 
-use crate::notifications::public_url::place;
+use crate::notifications::public_url::without_secrets;
 
 /// Maximum length of an endpoint URL, in characters.
 const MAX_URL_CHARS: usize = 200;
 /// Maximum length of any other text, in characters.
-const MAX_WORD_CHARS: usize = 120;
+const MAX_SHORT_TEXT_CHARS: usize = 120;
 /// Maximum number of details of one notification.
 const MAX_DETAILS: usize = 8;
 
@@ -54,11 +54,11 @@ impl NotificationKind {
     }
 }
 
-/// Returns the subject of a notification, such as `Endpoint https://hooks.example.com/in of acme`.
-pub(super) fn about(line: &EmailLine) -> String {
-    let place = line.endpoint_url.as_deref().map(shown_url);
-    let endpoint = place.or_else(|| line.endpoint.as_deref().map(word));
-    let tenant = line.tenant.as_deref().map(word);
+/// Returns what a notification is about, such as `Endpoint https://hooks.example.com/in of acme`.
+pub(super) fn topic(line: &EmailLine) -> String {
+    let url = line.endpoint_url.as_deref().map(public_url_text);
+    let endpoint = url.or_else(|| line.endpoint.as_deref().map(short_text));
+    let tenant = line.tenant.as_deref().map(short_text);
     let scope = match (endpoint, tenant) {
         (Some(endpoint), Some(tenant)) => Some(format!("endpoint {endpoint} of {tenant}")),
         (Some(endpoint), None) => Some(format!("endpoint {endpoint}")),
@@ -74,47 +74,49 @@ pub(super) fn about(line: &EmailLine) -> String {
 }
 
 /// Describes what happened in a few words. Merges several notifications of the same kind and subject.
-pub(super) fn happened(lines: &[&EmailLine]) -> String {
+pub(super) fn describe(lines: &[&EmailLine]) -> String {
     let Some(last) = lines.last() else {
         return String::new();
     };
     let times = match lines.len() {
         1 => String::new(),
-        count => format!(" {} times", grouped(count as u64)),
+        count => format!(" {} times", with_separators(count as u64)),
     };
     match NotificationKind::of(last) {
         NotificationKind::Disabled => {
-            let why = because(last, "cause", cause);
+            let why = reason_suffix(last, "cause", disable_cause_text);
             format!("it was disabled{times}{why}; nothing is sent to it until it is enabled again")
         }
         NotificationKind::DisableWarning => {
-            let why = because(last, "cause", cause);
+            let why = reason_suffix(last, "cause", disable_cause_text);
             format!("it will be disabled if this goes on{why}")
         }
         NotificationKind::BreakerTripped => {
-            let why = because(last, "reason", reason);
+            let why = reason_suffix(last, "reason", trip_reason_text);
             format!("its breaker tripped{times}{why}; deliveries to it wait, and are not lost")
         }
-        NotificationKind::Recovered => format!("it takes deliveries again{}", again(lines.len())),
-        NotificationKind::DeliveryFailed => failed(lines),
-        NotificationKind::AlertRaised => format!("raised{times}{}", alert_words(last)),
-        NotificationKind::AlertResolved => format!("over{}", again(lines.len())),
+        NotificationKind::Recovered => {
+            format!("it takes deliveries again{}", repeat_suffix(lines.len()))
+        }
+        NotificationKind::DeliveryFailed => describe_failures(lines),
+        NotificationKind::AlertRaised => format!("raised{times}{}", alert_details(last)),
+        NotificationKind::AlertResolved => format!("over{}", repeat_suffix(lines.len())),
         NotificationKind::Unknown => {
-            let details = listed(&details(&last.detail, &[]));
-            format!("{}{times}{details}", word(&last.name))
+            let details = in_brackets(&details(&last.detail, &[]));
+            format!("{}{times}{details}", short_text(&last.name))
         }
     }
 }
 
-fn again(count: usize) -> String {
+fn repeat_suffix(count: usize) -> String {
     match count {
         0 | 1 => String::new(),
-        count => format!(" ({} times)", grouped(count as u64)),
+        count => format!(" ({} times)", with_separators(count as u64)),
     }
 }
 
 /// Sums up the failed deliveries of these notifications, with their reasons.
-fn failed(lines: &[&EmailLine]) -> String {
+fn describe_failures(lines: &[&EmailLine]) -> String {
     let mut count: u64 = 0;
     // Number by reason and by error kind.
     let mut tables: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
@@ -131,15 +133,15 @@ fn failed(lines: &[&EmailLine]) -> String {
     }
     let what = match count {
         1 => "1 delivery failed".to_owned(),
-        count => format!("{} deliveries failed", grouped(count)),
+        count => format!("{} deliveries failed", with_separators(count)),
     };
     let tables = tables.into_values().take(MAX_DETAILS).map(|table| {
         let mut kinds: Vec<(&str, u64)> = table.into_iter().collect();
         kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         let kinds = kinds
             .into_iter()
-            .map(|(kind, count)| format!("{} {}", word(kind), grouped(count)));
-        shortened(&kinds.collect::<Vec<_>>())
+            .map(|(kind, count)| format!("{} {}", short_text(kind), with_separators(count)));
+        joined(&kinds.collect::<Vec<_>>())
     });
     let tables: Vec<String> = tables.collect();
     match tables.is_empty() {
@@ -149,15 +151,15 @@ fn failed(lines: &[&EmailLine]) -> String {
 }
 
 /// Formats ` (this, that)`, or an empty string.
-fn listed(items: &[String]) -> String {
+fn in_brackets(items: &[String]) -> String {
     match items.is_empty() {
         true => String::new(),
-        false => format!(" ({})", shortened(items)),
+        false => format!(" ({})", joined(items)),
     }
 }
 
 /// Joins the first items, and adds the number of the others.
-fn shortened(items: &[String]) -> String {
+fn joined(items: &[String]) -> String {
     let more = items.len().saturating_sub(MAX_DETAILS);
     let shown = items[..items.len() - more].join(", ");
     match more {
@@ -170,8 +172,8 @@ fn shortened(items: &[String]) -> String {
 fn details(detail: &Value, without: &[&str]) -> Vec<String> {
     let members = detail.as_object().into_iter().flatten();
     let single = members.filter_map(|(name, value)| {
-        let shown = match value {
-            Value::String(text) => word(text),
+        let text = match value {
+            Value::String(text) => short_text(text),
             Value::Number(number) => match number.as_f64() {
                 Some(float) if number.is_f64() => {
                     format!("{}", (float * 1_000.0).round() / 1_000.0)
@@ -181,7 +183,7 @@ fn details(detail: &Value, without: &[&str]) -> Vec<String> {
             Value::Bool(truth) => truth.to_string(),
             Value::Null | Value::Array(_) | Value::Object(_) => return None,
         };
-        (!without.contains(&name.as_str())).then(|| format!("{} {shown}", word(name)))
+        (!without.contains(&name.as_str())).then(|| format!("{} {text}", short_text(name)))
     });
     single.collect()
 }
@@ -192,7 +194,7 @@ fn alert_name(line: &EmailLine) -> Option<String> {
         return None;
     }
     let name = line.detail.get("name").and_then(Value::as_str);
-    Some(word(name.unwrap_or("unknown")))
+    Some(short_text(name.unwrap_or("unknown")))
 }
 
 /// Returns the alert, if this version knows its name.
@@ -201,16 +203,16 @@ pub(super) fn alert(line: &EmailLine) -> Option<AlertName> {
 }
 
 /// Describes the meaning of an alert and its values.
-fn alert_words(line: &EmailLine) -> String {
-    let meaning = alert(line).map_or_else(String::new, |name| format!(": {}", meaning(name)));
-    let said_elsewhere = ["alert", "name", "notice", "raised_at"];
+fn alert_details(line: &EmailLine) -> String {
+    let meaning = alert(line).map_or_else(String::new, |name| format!(": {}", alert_meaning(name)));
+    let shown_elsewhere = ["alert", "name", "notice", "raised_at"];
     format!(
         "{meaning}{}",
-        listed(&details(&line.detail, &said_elsewhere))
+        in_brackets(&details(&line.detail, &shown_elsewhere))
     )
 }
 
-fn meaning(name: AlertName) -> &'static str {
+fn alert_meaning(name: AlertName) -> &'static str {
     match name {
         AlertName::RetryRatio => "too many attempts are repetitions",
         AlertName::DeadLetterRatio => "too many deliveries are given up",
@@ -231,15 +233,19 @@ fn meaning(name: AlertName) -> &'static str {
 }
 
 /// Formats `: why`, in plain words for a known code.
-fn because(line: &EmailLine, member: &str, words: fn(&str) -> Option<&'static str>) -> String {
+fn reason_suffix(
+    line: &EmailLine,
+    member: &str,
+    text_of: fn(&str) -> Option<&'static str>,
+) -> String {
     let Some(code) = line.detail.get(member).and_then(Value::as_str) else {
         return String::new();
     };
-    let why = words(code).map_or_else(|| word(code), str::to_owned);
+    let why = text_of(code).map_or_else(|| short_text(code), str::to_owned);
     format!(": {why}")
 }
 
-fn reason(code: &str) -> Option<&'static str> {
+fn trip_reason_text(code: &str) -> Option<&'static str> {
     match code {
         "failure_ratio" => Some("too large a share of recent requests failed"),
         "consecutive_failures" => Some("too many requests failed in a row"),
@@ -248,7 +254,7 @@ fn reason(code: &str) -> Option<&'static str> {
     }
 }
 
-fn cause(code: &str) -> Option<&'static str> {
+fn disable_cause_text(code: &str) -> Option<&'static str> {
     match code {
         "gone" => Some("it answered 410 Gone"),
         "permanent_failures" => Some("too many deliveries in a row were refused for good"),
@@ -259,33 +265,33 @@ fn cause(code: &str) -> Option<&'static str> {
 
 /// Returns an endpoint URL without user, password, query and fragment, because emails are read by people who must not
 /// know a token.
-pub(super) fn shown_url(text: &str) -> String {
-    let place = place(text);
-    place.map_or("that cannot be shown".to_owned(), |place| {
-        clean(&place, MAX_URL_CHARS)
+pub(super) fn public_url_text(text: &str) -> String {
+    let url = without_secrets(text);
+    url.map_or("that cannot be shown".to_owned(), |url| {
+        sanitized(&url, MAX_URL_CHARS)
     })
 }
 
 /// Sanitises a short text from a third party.
-fn word(text: &str) -> String {
-    clean(text, MAX_WORD_CHARS)
+fn short_text(text: &str) -> String {
+    sanitized(text, MAX_SHORT_TEXT_CHARS)
 }
 
 /// Sanitises text: it stays on one line and in one direction, and is truncated.
-pub(super) fn clean(text: &str, max_chars: usize) -> String {
-    let mut shown: String = text
+pub(super) fn sanitized(text: &str, max_chars: usize) -> String {
+    let mut sanitized: String = text
         .chars()
         .take(max_chars)
-        .map(|c| if is_tricky(c) { '\u{fffd}' } else { c })
+        .map(|c| if is_unsafe(c) { '\u{fffd}' } else { c })
         .collect();
     if text.chars().nth(max_chars).is_some() {
-        shown.push('…');
+        sanitized.push('…');
     }
-    shown
+    sanitized
 }
 
 /// Returns true for characters that break lines, are invisible or change the text direction.
-fn is_tricky(c: char) -> bool {
+fn is_unsafe(c: char) -> bool {
     let hidden = [
         '\u{ad}', '\u{61c}', '\u{180e}', '\u{200b}', '\u{200c}', '\u{200d}', '\u{200e}',
         '\u{200f}', '\u{feff}',
@@ -297,7 +303,7 @@ fn is_tricky(c: char) -> bool {
 }
 
 /// Formats a number with thousands separators.
-pub(super) fn grouped(number: u64) -> String {
+pub(super) fn with_separators(number: u64) -> String {
     let digits = number.to_string();
     let mut shown = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -334,15 +340,15 @@ mod tests {
         }
     }
 
-    fn told(name: &str, detail: Value) -> String {
+    fn text_of(name: &str, detail: Value) -> String {
         let line = line(name, detail);
-        format!("{}: {}", about(&line), happened(&[&line]))
+        format!("{}: {}", topic(&line), describe(&[&line]))
     }
 
     #[test]
-    fn every_notice_has_its_words() {
+    fn every_kind_has_a_text() {
         let endpoint = "Endpoint https://hooks.example.com/in of acme";
-        for (name, detail, words) in [
+        for (name, detail, expected) in [
             (
                 "endpoint.breaker_tripped",
                 json!({"reason": "consecutive_failures"}),
@@ -372,16 +378,16 @@ mod tests {
                 "endpoint.renamed (to x, n 2)",
             ),
         ] {
-            assert_eq!(told(name, detail), format!("{endpoint}: {words}"));
+            assert_eq!(text_of(name, detail), format!("{endpoint}: {expected}"));
         }
     }
 
     #[test]
-    fn an_alert_says_what_is_wrong_with_what() {
+    fn an_alert_names_its_meaning_and_its_values() {
         let raised = json!({"alert": "al_1", "name": "retry_ratio", "raised_at": "2026-11-15T03:04:05.678Z",
                             "value": 0.23456, "threshold": 0.2, "window": "1h"});
         assert_eq!(
-            told("alert.raised", raised),
+            text_of("alert.raised", raised),
             "Alert retry_ratio, endpoint https://hooks.example.com/in of acme: raised: too many attempts are \
              repetitions (value 0.235, threshold 0.2, window 1h)"
         );
@@ -394,16 +400,16 @@ mod tests {
                 json!({"alert": "al_1", "name": "queue_age"}),
             )
         };
-        assert_eq!(about(&everywhere), "Alert queue_age");
-        assert_eq!(happened(&[&everywhere]), "over");
+        assert_eq!(topic(&everywhere), "Alert queue_age");
+        assert_eq!(describe(&[&everywhere]), "over");
         for name in AlertName::ALL {
-            let words = told("alert.raised", json!({"name": name.name()}));
-            assert!(words.contains(meaning(name)), "{words}");
+            let text = text_of("alert.raised", json!({"name": name.name()}));
+            assert!(text.contains(alert_meaning(name)), "{text}");
         }
     }
 
     #[test]
-    fn several_are_told_as_one() {
+    fn several_notifications_are_merged() {
         let failed = |count: u64| {
             line(
                 "delivery.failed",
@@ -412,61 +418,61 @@ mod tests {
         };
         let (one, other) = (failed(999), failed(1));
         assert_eq!(
-            happened(&[&one, &other]),
+            describe(&[&one, &other]),
             "1,000 deliveries failed (http 1,000)"
         );
         let tripped = line("endpoint.breaker_tripped", json!({}));
-        let words = happened(&[&tripped, &tripped]);
-        assert!(words.starts_with("its breaker tripped 2 times;"), "{words}");
+        let text = describe(&[&tripped, &tripped]);
+        assert!(text.starts_with("its breaker tripped 2 times;"), "{text}");
         let back = line("endpoint.recovered", json!({}));
         assert_eq!(
-            happened(&[&back, &back]),
+            describe(&[&back, &back]),
             "it takes deliveries again (2 times)"
         );
     }
 
     #[test]
-    fn an_address_keeps_its_secrets() {
+    fn secrets_of_a_url_are_removed() {
         for (url, shown) in [
             ("https://user:hunter2@a.example/x", "https://a.example/x"),
             ("https://a.example/x?token=hunter2#y", "https://a.example/x"),
             ("https://a.example:8443", "https://a.example:8443/"),
             ("not a url hunter2", "that cannot be shown"),
         ] {
-            assert_eq!(shown_url(url), shown);
+            assert_eq!(public_url_text(url), shown);
         }
-        let long = shown_url(&format!("https://a.example/{}", "x".repeat(5_000)));
+        let long = public_url_text(&format!("https://a.example/{}", "x".repeat(5_000)));
         assert_eq!(long.chars().count(), MAX_URL_CHARS + 1);
     }
 
     #[test]
-    fn nothing_breaks_its_line_or_turns_round() {
+    fn hostile_text_stays_on_one_line_and_is_bounded() {
         let hostile = "a\r\nBcc: x\u{202e}\u{2028}\u{200b}\u{1b}[2J";
-        let shown = clean(hostile, 100);
-        assert!(!shown.contains(is_tricky), "{shown:?}");
+        let shown = sanitized(hostile, 100);
+        assert!(!shown.contains(is_unsafe), "{shown:?}");
         assert_eq!(shown.chars().count(), hostile.chars().count());
-        let told = told("delivery.failed\r\nBcc: x", json!({"\r\na": "\u{202e}"}));
-        assert!(!told.contains(is_tricky), "{told:?}");
+        let text = text_of("delivery.failed\r\nBcc: x", json!({"\r\na": "\u{202e}"}));
+        assert!(!text.contains(is_unsafe), "{text:?}");
         let many: serde_json::Map<String, Value> = (0..1_000)
             .map(|n| (format!("k{n}"), json!("x".repeat(9_999))))
             .collect();
-        let words = happened(&[&line("new.thing", Value::Object(many))]);
+        let text = describe(&[&line("new.thing", Value::Object(many))]);
         assert!(
-            words.ends_with("and 992 more)") && words.len() < 2_000,
+            text.ends_with("and 992 more)") && text.len() < 2_000,
             "{}",
-            words.len()
+            text.len()
         );
     }
 
     #[test]
-    fn thousands_stand_apart() {
+    fn numbers_have_thousands_separators() {
         for (number, shown) in [
             (0, "0"),
             (999, "999"),
             (1_000, "1,000"),
             (1_234_567, "1,234,567"),
         ] {
-            assert_eq!(grouped(number), shown);
+            assert_eq!(with_separators(number), shown);
         }
     }
 }

@@ -9,16 +9,18 @@ use serde_json::Value;
 pub fn message(alert: &Alert) -> String {
     let number = |name: &str| alert.detail.get(name).and_then(Value::as_f64);
     let text = |name: &str| alert.detail.get(name).and_then(Value::as_str);
-    let shown = |name: &str| {
-        number(name).map_or("?".to_owned(), |value| amount(alert.name.measure(), value))
+    let formatted = |name: &str| {
+        number(name).map_or("?".to_owned(), |value| {
+            with_unit(alert.name.measure(), value)
+        })
     };
-    let (value, limit) = (shown("value"), shown("threshold"));
+    let (value, limit) = (formatted("value"), formatted("threshold"));
     let within = match text("window") {
         Some(window) => format!(" within {window}"),
         None => String::new(),
     };
-    let why = |name: &str| match text(name) {
-        Some(why) => format!(" ({})", why.replace('_', " ")),
+    let in_brackets = |name: &str| match text(name) {
+        Some(code) => format!(" ({})", code.replace('_', " ")),
         None => String::new(),
     };
     match alert.name {
@@ -48,14 +50,17 @@ pub fn message(alert: &Alert) -> String {
         ),
         AlertName::BreakerTripped => format!(
             "The endpoint keeps failing, so it is left alone and probed{}.",
-            why("reason")
+            in_brackets("reason")
         ),
         AlertName::DisableWarning => format!(
             "The endpoint will be disabled if this goes on{}.",
-            why("cause")
+            in_brackets("cause")
         ),
         AlertName::EndpointDisabled => {
-            format!("The endpoint was disabled by posthaste{}.", why("cause"))
+            format!(
+                "The endpoint was disabled by posthaste{}.",
+                in_brackets("cause")
+            )
         }
         AlertName::QueueAge => format!(
             "Something that could be sent has been waiting for {value}; more than {limit} calls for somebody."
@@ -73,16 +78,16 @@ pub fn message(alert: &Alert) -> String {
 }
 
 /// Formats a value with its unit.
-fn amount(measure: Measure, value: f64) -> String {
+fn with_unit(measure: Measure, value: f64) -> String {
     match measure {
-        Measure::Ratio => format!("{} %", short(value * 100.0)),
-        Measure::Factor | Measure::Count | Measure::Event => short(value),
+        Measure::Ratio => format!("{} %", two_decimals(value * 100.0)),
+        Measure::Factor | Measure::Count | Measure::Event => two_decimals(value),
         Measure::Seconds => Span::from_millis((value * 1_000.0).max(0.0) as u64).about(),
     }
 }
 
 /// Formats a number with at most two decimals, without trailing zeros.
-fn short(value: f64) -> String {
+fn two_decimals(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
@@ -95,7 +100,7 @@ mod tests {
     use posthaste_store::Scope;
     use serde_json::json;
 
-    fn said(name: AlertName, detail: Value) -> String {
+    fn text_of(name: AlertName, detail: Value) -> String {
         message(&Alert {
             id: AlertId(1),
             name,
@@ -109,41 +114,41 @@ mod tests {
     }
 
     #[test]
-    fn every_alert_says_what_was_seen_and_what_would_be_right() {
+    fn every_text_names_the_value_and_the_threshold() {
         let metric = json!({"value": 0.12345, "threshold": 0.1, "window": "1h", "samples": 81});
         assert_eq!(
-            said(AlertName::RetryRatio, metric),
+            text_of(AlertName::RetryRatio, metric),
             "12.35 % of the attempts within 1h were retries; more than 10 % calls for somebody."
         );
         let tripped = json!({"reason": "consecutive_failures", "notice": 3});
         assert_eq!(
-            said(AlertName::BreakerTripped, tripped),
+            text_of(AlertName::BreakerTripped, tripped),
             "The endpoint keeps failing, so it is left alone and probed (consecutive failures)."
         );
         let never = json!({"value": 7.0, "threshold": 2.0, "window": "1h", "samples": 7});
         assert_eq!(
-            said(AlertName::AttemptsPerSuccess, never),
+            text_of(AlertName::AttemptsPerSuccess, never),
             "Of 7 attempts within 1h at most one delivered something; more than 2 for each call for somebody."
         );
         let slow = json!({"value": 1.5, "threshold": 1.0});
-        let slow = said(AlertName::StoreSlow, slow);
+        let slow = text_of(AlertName::StoreSlow, slow);
         assert!(slow.starts_with("The store takes "), "{slow}");
         for name in AlertName::ALL {
-            let some = said(
+            let some = text_of(
                 name,
                 json!({"value": 0.5, "threshold": 0.25, "window": "1h"}),
             );
             assert!(some.ends_with('.') && !some.contains('?'), "{some}");
-            let bare = said(name, json!({}));
+            let bare = text_of(name, json!({}));
             assert!(!bare.is_empty());
         }
     }
 
     #[test]
-    fn numbers_are_short() {
-        assert_eq!(short(101.0), "101");
-        assert_eq!(short(2.04), "2.04");
-        assert_eq!(short(0.5), "0.5");
-        assert_eq!(short(0.004), "0");
+    fn numbers_have_at_most_two_decimals() {
+        assert_eq!(two_decimals(101.0), "101");
+        assert_eq!(two_decimals(2.04), "2.04");
+        assert_eq!(two_decimals(0.5), "0.5");
+        assert_eq!(two_decimals(0.004), "0");
     }
 }

@@ -1,6 +1,8 @@
 //! Checks for alerts: reads values, lets the core decide, raises and resolves.
 //!
-//! [`AlertChecker`] runs on the node that owns the first shard.
+//! [`AlertChecker`] runs on the node that owns the first shard. A round reads the open alerts, resolves those whose
+//! subject is deleted or healthy again, reads the value of every other alert, and applies the rules of
+//! `posthaste_core::alert`. A value that cannot be read never counts as normal.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -25,13 +27,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
 
-use super::hearing::AlertState;
-use super::readings::{FROM_COUNTERS, buckets, of_tally};
+use super::endpoint_alerts::AlertState;
+use super::readings::{FROM_COUNTERS, buckets, from_tally};
 use super::settings::{AlertSettings, SLOW_WRITES_TO_ALERT};
-use super::{hearing, room, words};
+use super::{disk_space, endpoint_alerts, text};
 use crate::notifications::Audience;
+use crate::periodic::{PeriodicTask, run_while_owner};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste::alerts::watch";
@@ -39,17 +41,17 @@ const LOG_TARGET: &str = "posthaste::alerts::watch";
 /// Maximum number of failing tenants and endpoints per round, those that fail most first.
 const MAX_FAILING: usize = 1_000;
 /// Maximum number of failing tenants whose deliveries in retry are counted per round, besides those with an open alert.
-const MAX_TENANTS_ASKED: usize = 50;
+const MAX_TENANTS_COUNTED: usize = 50;
 /// Page size for reading open alerts.
-const PAGE: usize = 500;
+const PAGE_SIZE: usize = 500;
 /// Maximum number of open alerts per round that are compared with the state of their endpoint. The next round continues
 /// after them.
-const MAX_LOOKED_AT: usize = 500;
+const MAX_COMPARED: usize = 500;
 /// Interval at which a node that does not own the first shard checks its ownership.
 const OWNERSHIP_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Returns the time for which the oldest delivery that could be sent has been due, if it is known.
-pub type QueueAge =
+pub(super) type QueueAge =
     Box<dyn Fn() -> Pin<Box<dyn Future<Output = Option<Span>> + Send>> + Send + Sync>;
 
 /// Checks for alerts.
@@ -60,22 +62,49 @@ pub struct AlertChecker {
     /// Recipients of notifications.
     audience: Audience,
     queue_age: QueueAge,
-    mint: Mint,
+    ids: Mint,
     /// For open alerts, the time since which the value has been normal.
-    calm: FxHashMap<AlertId, Tick>,
+    normal_since: FxHashMap<AlertId, Tick>,
     /// For open alerts about a trip, the time since which the breaker has been passing.
-    passing: FxHashMap<AlertId, Tick>,
+    passing_since: FxHashMap<AlertId, Tick>,
     /// Duration of the last test writes, in seconds.
-    writes: VecDeque<f64>,
+    write_seconds: VecDeque<f64>,
     /// The last alert that was compared with its endpoint.
-    looked_at: Option<AlertId>,
+    last_compared: Option<AlertId>,
 }
 
 /// Open alerts by name and scope.
-type Open = FxHashMap<(AlertName, Scope), Alert>;
+type OpenAlerts = FxHashMap<(AlertName, Scope), Alert>;
 
 /// Values read in a round.
 type Readings = Vec<(AlertName, Scope, Seen)>;
+
+impl PeriodicTask for AlertChecker {
+    fn interval(&self) -> Duration {
+        Duration::from_millis(self.settings.every.as_millis())
+    }
+
+    async fn round(&mut self) -> Result<bool, StoreError> {
+        let now = self.clock.now();
+        let open = self.read_open().await?;
+        let open = self.resolve_finished(now, open).await?;
+        let readings = self.read_values(now, &open).await;
+        self.apply_rules(now, open, readings).await?;
+        Ok(false)
+    }
+
+    fn log_error(&self, error: &StoreError) {
+        tracing::warn!(target: LOG_TARGET, %error, "alerts could not be looked after; it is tried again");
+    }
+
+    /// Clears the state in memory, which is outdated when this node checks again.
+    fn skip_round(&mut self) -> Duration {
+        self.normal_since.clear();
+        self.passing_since.clear();
+        self.write_seconds.clear();
+        OWNERSHIP_CHECK_INTERVAL.min(self.interval())
+    }
+}
 
 impl AlertChecker {
     /// Creates an instance without state.
@@ -90,17 +119,17 @@ impl AlertChecker {
             let cached = cached_queue_age.clone();
             Box::pin(async move { cached.read().await })
         });
-        AlertChecker::with(store, clock, settings, queue_age, audience, random::seed())
+        AlertChecker::with_rng(store, clock, settings, queue_age, audience, random::seed())
     }
 
     /// Creates an instance with this source of the queue age and this RNG.
-    pub(super) fn with(
+    pub(super) fn with_rng(
         store: Arc<dyn Store>,
         clock: Clock,
         settings: AlertSettings,
         queue_age: QueueAge,
         audience: Audience,
-        dice: Dice,
+        rng: Dice,
     ) -> AlertChecker {
         AlertChecker {
             store,
@@ -108,60 +137,22 @@ impl AlertChecker {
             settings,
             audience,
             queue_age,
-            mint: Mint::new(dice),
-            calm: FxHashMap::default(),
-            passing: FxHashMap::default(),
-            writes: VecDeque::new(),
-            looked_at: None,
+            ids: Mint::new(rng),
+            normal_since: FxHashMap::default(),
+            passing_since: FxHashMap::default(),
+            write_seconds: VecDeque::new(),
+            last_compared: None,
         }
     }
 
-    /// Runs rounds until `stopped` is true, if this node owns the first shard.
+    /// Starts rounds on the node that owns the first shard. They run until `stopped` is true.
     pub fn start(
-        mut self,
-        switchboard: Arc<OwnerRouter>,
-        mut stopped: watch::Receiver<bool>,
+        self,
+        owner_router: Arc<OwnerRouter>,
+        stopped: watch::Receiver<bool>,
     ) -> JoinHandle<()> {
-        let mine = Shard::all().next().expect("there are shards");
-        let every = Duration::from_millis(self.settings.every.as_millis());
-        tokio::spawn(async move {
-            loop {
-                let pause = match switchboard.is_mine(mine) {
-                    false => {
-                        self.reset();
-                        OWNERSHIP_CHECK_INTERVAL.min(every)
-                    }
-                    true => match self.round().await {
-                        Ok(()) => every,
-                        Err(StoreError::Closed) => return,
-                        Err(error) => {
-                            tracing::warn!(target: LOG_TARGET, %error, "alerts could not be looked after; it is tried again");
-                            every
-                        }
-                    },
-                };
-                let stopping = stopped.wait_for(|stopping| *stopping);
-                if timeout(pause, stopping).await.is_ok() {
-                    return;
-                }
-            }
-        })
-    }
-
-    /// Clears the state in memory. It is outdated when this node checks again.
-    fn reset(&mut self) {
-        self.calm.clear();
-        self.passing.clear();
-        self.writes.clear();
-    }
-
-    /// Runs one round.
-    pub async fn round(&mut self) -> Result<(), StoreError> {
-        let now = self.clock.now();
-        let open = self.read_open().await?;
-        let open = self.end_what_is_over(now, open).await?;
-        let readings = self.read(now, &open).await;
-        self.judge(now, open, readings).await
+        let shard = Shard::all().next().expect("the cluster has shards");
+        tokio::spawn(async move { run_while_owner(self, &owner_router, shard, stopped).await })
     }
 
     /// Returns all open alerts, newest first.
@@ -174,7 +165,7 @@ impl AlertChecker {
         let mut before = None;
         loop {
             let page = PageRequest {
-                limit: PAGE,
+                limit: PAGE_SIZE,
                 before,
             };
             let page = self.store.alerts(filter.clone(), page).await?;
@@ -188,48 +179,55 @@ impl AlertChecker {
 
     /// Resolves alerts about deleted tenants and endpoints, alerts about endpoints that are well again, and alerts that
     /// the operator has turned off. Returns the alerts that stay open.
-    async fn end_what_is_over(&mut self, now: Now, all: Vec<Alert>) -> Result<Open, StoreError> {
-        let mut open = Open::default();
+    async fn resolve_finished(
+        &mut self,
+        now: Now,
+        all: Vec<Alert>,
+    ) -> Result<OpenAlerts, StoreError> {
+        let mut open = OpenAlerts::default();
         // Continues after the last alert of the previous round, and wraps around.
-        let place = all.iter().position(|alert| Some(alert.id) < self.looked_at);
-        let (first, rest) = all.split_at(place.unwrap_or(0));
+        let start = all
+            .iter()
+            .position(|alert| Some(alert.id) < self.last_compared);
+        let (first, rest) = all.split_at(start.unwrap_or(0));
         for (number, alert) in rest.iter().chain(first).enumerate() {
             let is_off = self.settings.bound(alert.name).is_none();
-            let looks = number < MAX_LOOKED_AT;
-            if looks {
-                self.looked_at = Some(alert.id);
+            let is_compared = number < MAX_COMPARED;
+            if is_compared {
+                self.last_compared = Some(alert.id);
             }
             // A deleted tenant or endpoint may share its id with a new one, and must not hide the new one's alert.
-            let ends = is_off || alert.is_gone;
-            if ends || looks && self.is_over(now.tick, alert).await? {
+            let is_obsolete = is_off || alert.is_gone;
+            if is_obsolete || is_compared && self.is_finished(now.tick, alert).await? {
                 self.resolve(now.wall, alert).await?;
             } else {
                 open.insert((alert.name, alert.scope.clone()), alert.clone());
             }
         }
-        let known: FxHashSet<AlertId> = all.iter().map(|alert| alert.id).collect();
-        self.calm.retain(|id, _| known.contains(id));
-        self.passing.retain(|id, _| known.contains(id));
+        let open_ids: FxHashSet<AlertId> = all.iter().map(|alert| alert.id).collect();
+        self.normal_since.retain(|id, _| open_ids.contains(id));
+        self.passing_since.retain(|id, _| open_ids.contains(id));
         Ok(open)
     }
 
     /// Returns true if the endpoint of an alert is deleted, or well again. Some alerts require that it has been well
     /// for a while.
-    async fn is_over(&mut self, now: Tick, alert: &Alert) -> Result<bool, StoreError> {
-        match stage(&*self.store, alert).await? {
-            AlertState::Over => Ok(true),
-            AlertState::Calm => {
-                let since = *self.passing.entry(alert.id).or_insert(now);
+    async fn is_finished(&mut self, now: Tick, alert: &Alert) -> Result<bool, StoreError> {
+        match state_of(&*self.store, alert).await? {
+            AlertState::Finished => Ok(true),
+            AlertState::Normal => {
+                let since = *self.passing_since.entry(alert.id).or_insert(now);
                 Ok(now.since(since) >= self.settings.calm)
             }
-            AlertState::GoesOn => {
-                self.passing.remove(&alert.id);
+            AlertState::Ongoing => {
+                self.passing_since.remove(&alert.id);
                 Ok(false)
             }
         }
     }
 
-    async fn read(&mut self, now: Now, open: &Open) -> Readings {
+    /// Reads the values of all alerts except those of endpoints. A value that cannot be read is left out or unknown.
+    async fn read_values(&mut self, now: Now, open: &OpenAlerts) -> Readings {
         let mut readings = Readings::new();
         if let Err(error) = self.read_counters(now.wall, open, &mut readings).await {
             tracing::warn!(target: LOG_TARGET, %error, "figures could not be read");
@@ -240,7 +238,7 @@ impl AlertChecker {
         let everything = [
             (AlertName::QueueAge, self.read_queue_age().await),
             (AlertName::StoreSlow, self.read_write_time(now.wall).await),
-            (AlertName::StoreNearlyFull, self.read_room().await),
+            (AlertName::StoreNearlyFull, self.read_free_space().await),
             (
                 AlertName::NotificationsStuck,
                 self.read_undispatched_age(now.wall).await,
@@ -254,7 +252,7 @@ impl AlertChecker {
     async fn read_counters(
         &self,
         now: Timestamp,
-        open: &Open,
+        open: &OpenAlerts,
         readings: &mut Readings,
     ) -> Result<(), StoreError> {
         let (width, since) = buckets(now, self.settings.window);
@@ -275,7 +273,7 @@ impl AlertChecker {
             tallies.insert(scope, tally);
         }
         for (scope, tally) in tallies {
-            let seen = of_tally(&tally).into_iter();
+            let seen = from_tally(&tally).into_iter();
             readings.extend(seen.map(|(name, seen)| (name, scope.clone(), seen)));
         }
         Ok(())
@@ -286,7 +284,7 @@ impl AlertChecker {
     async fn read_retrying(
         &self,
         now: Timestamp,
-        open: &Open,
+        open: &OpenAlerts,
         readings: &mut Readings,
     ) -> Result<(), StoreError> {
         let name = AlertName::RetryingOver24h;
@@ -296,8 +294,8 @@ impl AlertChecker {
         let since = long_ago(now);
         // Counts only as far as needed to compare with the threshold.
         let limit = (bound.limit().max(0.0) as usize).saturating_add(1);
-        let apart = self.audience.tenant.as_ref();
-        let all = retrying_of_everything(&*self.store, apart, since, limit).await?;
+        let operational = self.audience.tenant.as_ref();
+        let all = retrying_of_everything(&*self.store, operational, since, limit).await?;
         let all = Seen::value(all as f64);
         readings.push((name, Scope::Everything, all));
         let mut tenants: FxHashSet<TenantId> = open
@@ -307,7 +305,7 @@ impl AlertChecker {
             .collect();
         // A tenant's count never exceeds the total, so other tenants are counted only if the total crosses the
         // threshold. The operational tenant is not part of the total, so it is always counted.
-        tenants.extend(apart.cloned());
+        tenants.extend(operational.cloned());
         if matches!(all, Seen::Value { value, .. } if bound.is_crossed(value)) {
             let (width, since) = buckets(now, LONG_IN_RETRY);
             let failing = self
@@ -315,7 +313,7 @@ impl AlertChecker {
                 .failing_figures(width, since, MAX_FAILING)
                 .await?;
             let failing = failing.iter().filter_map(|(scope, _)| tenant_of(scope));
-            tenants.extend(failing.take(MAX_TENANTS_ASKED));
+            tenants.extend(failing.take(MAX_TENANTS_COUNTED));
         }
         for tenant in tenants {
             let counted = self
@@ -334,23 +332,27 @@ impl AlertChecker {
 
     /// Makes a test write, and returns the shortest duration of the last few.
     async fn read_write_time(&mut self, now: Timestamp) -> Seen {
-        let begun = self.clock.now().tick;
+        let started = self.clock.now().tick;
         if self.store.probe(now).await.is_err() {
             // An unavailable store is not a slow one: the readiness check reports it.
             return Seen::Unknown;
         }
-        let took = self.clock.now().tick.since(begun);
-        self.writes.push_back(took.as_secs_f64());
-        if self.writes.len() > SLOW_WRITES_TO_ALERT {
-            self.writes.pop_front();
+        let duration = self.clock.now().tick.since(started);
+        self.write_seconds.push_back(duration.as_secs_f64());
+        if self.write_seconds.len() > SLOW_WRITES_TO_ALERT {
+            self.write_seconds.pop_front();
         }
         Seen::Value {
-            value: self.writes.iter().copied().fold(f64::INFINITY, f64::min),
-            samples: self.writes.len() as u64,
+            value: self
+                .write_seconds
+                .iter()
+                .copied()
+                .fold(f64::INFINITY, f64::min),
+            samples: self.write_seconds.len() as u64,
         }
     }
 
-    async fn read_room(&self) -> Seen {
+    async fn read_free_space(&self) -> Seen {
         let of_disk = match self.store.path() {
             None => Seen::Nothing,
             Some(path) => machine::free_ratio(path).map_or(Seen::Unknown, Seen::value),
@@ -360,12 +362,12 @@ impl AlertChecker {
             Some(limit) => match self.store.stored_bytes().await {
                 Err(_) => Seen::Unknown,
                 Ok(None) => Seen::Nothing,
-                Ok(Some(stored)) => Seen::value(room::free_share_of_limit(stored, limit)),
+                Ok(Some(stored)) => Seen::value(disk_space::free_ratio_of_limit(stored, limit)),
             },
         };
         match self.settings.bound(AlertName::StoreNearlyFull) {
             None => Seen::Nothing,
-            Some(bound) => room::least(bound, [of_disk, of_limit]),
+            Some(bound) => disk_space::lowest(bound, [of_disk, of_limit]),
         }
     }
 
@@ -373,54 +375,60 @@ impl AlertChecker {
     /// server refuses is the owner's problem, and is not included.
     async fn read_undispatched_age(&self, now: Timestamp) -> Seen {
         // Without a mail server no email can be stuck.
-        let operator = self.audience.letters.clone().unwrap_or_default();
-        let asked = [
+        let operator = self.audience.operator_emails.clone().unwrap_or_default();
+        let waiting_since = [
             self.store.untold_since().await,
             self.store.unsent_since(operator).await,
         ];
-        let [Ok(untold), Ok(unsent)] = asked else {
+        let [Ok(undispatched), Ok(unsent)] = waiting_since else {
             return Seen::Unknown;
         };
-        let oldest = [untold, unsent].into_iter().flatten().min();
+        let oldest = [undispatched, unsent].into_iter().flatten().min();
         oldest.map_or(Seen::Nothing, |at| Seen::value(now.since(at).as_secs_f64()))
     }
 
-    async fn judge(&mut self, now: Now, open: Open, readings: Readings) -> Result<(), StoreError> {
+    /// Raises and resolves alerts by their rules.
+    async fn apply_rules(
+        &mut self,
+        now: Now,
+        open: OpenAlerts,
+        readings: Readings,
+    ) -> Result<(), StoreError> {
         let mut read: FxHashSet<AlertId> = FxHashSet::default();
         for (name, scope, seen) in readings {
             let Some(rule) = self.settings.rule(name) else {
                 continue;
             };
-            let known = open.get(&(name, scope.clone()));
-            let course = match known {
+            let open_alert = open.get(&(name, scope.clone()));
+            let course = match open_alert {
                 None => Course::Quiet,
                 Some(alert) => Course::Raised {
-                    calm_since: self.calm.get(&alert.id).copied(),
+                    calm_since: self.normal_since.get(&alert.id).copied(),
                 },
             };
-            read.extend(known.map(|alert| alert.id));
+            read.extend(open_alert.map(|alert| alert.id));
             let (next, change) = course.after(now.tick, &rule, seen);
             match change {
                 Some(Change::Raise) => self.raise(now.wall, name, scope, seen).await?,
                 Some(Change::Resolve) => {
-                    let alert = known.expect("only what goes on ends");
+                    let alert = open_alert.expect("an alert that is resolved is open");
                     self.resolve(now.wall, alert).await?;
                 }
                 None => {}
             }
-            if let Some(alert) = known {
+            if let Some(alert) = open_alert {
                 match next {
                     Course::Raised {
                         calm_since: Some(since),
-                    } => self.calm.insert(alert.id, since),
+                    } => self.normal_since.insert(alert.id, since),
                     Course::Raised { calm_since: None } | Course::Quiet => {
-                        self.calm.remove(&alert.id)
+                        self.normal_since.remove(&alert.id)
                     }
                 };
             }
         }
         // A value that could not be read does not count as normal.
-        self.calm.retain(|id, _| read.contains(id));
+        self.normal_since.retain(|id, _| read.contains(id));
         Ok(())
     }
 
@@ -443,7 +451,7 @@ impl AlertChecker {
             detail["samples"] = json!(samples);
         }
         let alert = Alert {
-            id: self.mint.next(now),
+            id: self.ids.next(now),
             name,
             scope,
             tenant: None,
@@ -453,7 +461,7 @@ impl AlertChecker {
             detail,
         };
         if self.store.raise_alert(now, alert.clone()).await? == CreateResult::Created {
-            let (about, why) = (about(&alert.scope), words::message(&alert));
+            let (about, why) = (scope_text(&alert.scope), text::message(&alert));
             tracing::warn!(target: LOG_TARGET, alert = name.name(), %about, why, "an alert was raised");
         }
         Ok(())
@@ -461,7 +469,7 @@ impl AlertChecker {
 
     async fn resolve(&self, now: Timestamp, alert: &Alert) -> Result<(), StoreError> {
         if self.store.resolve_alert(now, alert.id).await?.is_some() {
-            let about = about(&alert.scope);
+            let about = scope_text(&alert.scope);
             tracing::info!(target: LOG_TARGET, alert = alert.name.name(), %about, "an alert was resolved");
         }
         Ok(())
@@ -476,18 +484,20 @@ fn tenant_of(scope: &Scope) -> Option<TenantId> {
 }
 
 /// Returns the state of an alert, as far as its subject determines it.
-async fn stage(store: &dyn Store, alert: &Alert) -> Result<AlertState, StoreError> {
+async fn state_of(store: &dyn Store, alert: &Alert) -> Result<AlertState, StoreError> {
     match &alert.scope {
-        Scope::Everything | Scope::Tenant(_) => Ok(AlertState::GoesOn),
+        Scope::Everything | Scope::Tenant(_) => Ok(AlertState::Ongoing),
         Scope::Endpoint(endpoint) => {
             let row = store.endpoint(*endpoint).await?;
-            Ok(row.map_or(AlertState::Over, |row| hearing::stage(alert.name, &row)))
+            Ok(row.map_or(AlertState::Finished, |row| {
+                endpoint_alerts::state_of(alert.name, &row)
+            }))
         }
     }
 }
 
 /// Formats the scope for a log line.
-fn about(scope: &Scope) -> String {
+fn scope_text(scope: &Scope) -> String {
     match scope {
         Scope::Everything => "everything".to_owned(),
         Scope::Tenant(tenant) => format!("tenant {tenant}"),

@@ -9,31 +9,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_engine::owner_router::OwnerRouter;
 use posthaste_store::{MaxEmailDelay, PendingEmail, Posted, Store, StoreError};
 use posthaste_system::clock::Clock;
 use posthaste_telemetry::metrics::Metrics;
 use posthaste_telemetry::metrics::notification_counters::EmailOutcome;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
-use super::herald::dispatching_shard;
 use super::mail::{EmailError, SendEmail};
+use crate::periodic::PeriodicTask;
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste::notices::letters";
 
 /// Interval at which due emails are looked for.
-const LOOKING: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Maximum number of emails sent at once.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT: usize = 8;
 /// Duration of a claim. Longer than sending takes.
-const CLAIM: Span = Span::from_secs(150);
+const CLAIM_DURATION: Span = Span::from_secs(150);
 /// Pause before the first retry; doubles with each retry.
-const FIRST_PAUSE: Span = Span::from_mins(1);
+const FIRST_RETRY_PAUSE: Span = Span::from_mins(1);
 /// Longest pause between retries.
-const LONGEST_PAUSE: Span = Span::from_hours(1);
+const MAX_RETRY_PAUSE: Span = Span::from_hours(1);
 /// Time after which an email is no longer retried.
 pub(super) const MAX_RETRY_TIME: Span = Span::from_days(5);
 
@@ -41,62 +38,46 @@ pub(super) const MAX_RETRY_TIME: Span = Span::from_days(5);
 pub(super) struct Mailer {
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: Clock,
-    pub(super) switchboard: Arc<OwnerRouter>,
-    pub(super) post: Arc<dyn SendEmail>,
+    pub(super) sender: Arc<dyn SendEmail>,
     /// Minimum interval between two emails to one recipient.
-    pub(super) every: Span,
+    pub(super) min_interval: Span,
     /// Time for which lines are collected before an email is sent.
     pub(super) gather: Span,
     /// The operator's addresses, which may appear in logs.
     pub(super) operator: Vec<String>,
-    pub(super) observe: Arc<Metrics>,
+    pub(super) metrics: Arc<Metrics>,
 }
 
-impl Mailer {
-    /// Sends until `stopped` is true. Emails being sent at that time are completed.
-    pub(super) async fn run(self, mut stopped: watch::Receiver<bool>) {
-        loop {
-            let mut pause = LOOKING;
-            if self.switchboard.is_mine(dispatching_shard()) {
-                match self.round().await {
-                    Ok(true) => pause = Duration::ZERO,
-                    Ok(false) => {}
-                    Err(StoreError::Closed) => return,
-                    Err(error) => {
-                        tracing::warn!(target: LOG_TARGET, %error, "letters could not be looked after; they are kept");
-                    }
-                }
-            }
-            let stopping = stopped.wait_for(|stopping| *stopping);
-            if timeout(pause, stopping).await.is_ok() {
-                return;
-            }
-        }
+impl PeriodicTask for Mailer {
+    fn interval(&self) -> Duration {
+        POLL_INTERVAL
     }
 
     /// Sends some of the due emails. Returns true if there may be more. A failure of one email does not affect the
     /// others.
-    pub(super) async fn round(&self) -> Result<bool, StoreError> {
+    async fn round(&mut self) -> Result<bool, StoreError> {
         let now = self.clock.wall();
-        let (until, longest) = (now.after(CLAIM), self.longest());
-        let letters = self.store.claim_letters(now, until, longest, AT_ONCE);
-        let letters = letters.await?;
-        let more = letters.len() == AT_ONCE;
+        let (until, max_delay) = (now.after(CLAIM_DURATION), self.max_delay());
+        let emails = self
+            .store
+            .claim_letters(now, until, max_delay, MAX_CONCURRENT);
+        let emails = emails.await?;
+        let more = emails.len() == MAX_CONCURRENT;
         let mut sending = JoinSet::new();
-        let mut under_way = BTreeMap::new();
-        for letter in letters {
-            let (post, given) = (self.post.clone(), letter.clone());
-            let task = sending.spawn(async move { post.send(&given, now).await });
-            under_way.insert(task.id(), letter);
+        let mut in_progress = BTreeMap::new();
+        for email in emails {
+            let (sender, claimed) = (self.sender.clone(), email.clone());
+            let task = sending.spawn(async move { sender.send(&claimed, now).await });
+            in_progress.insert(task.id(), email);
         }
         let mut first_error = None;
         while let Some(ended) = sending.join_next_with_id().await {
-            let (task, sent) = ended.unwrap_or_else(|panicked| {
+            let (task, result) = ended.unwrap_or_else(|panicked| {
                 let why = "it could not be written, which is a fault of posthaste".to_owned();
                 (panicked.id(), Err(EmailError::Later(why)))
             });
-            let letter = under_way.remove(&task).expect("it was put there");
-            if let Err(error) = self.settle(letter, sent).await {
+            let email = in_progress.remove(&task).expect("every task has an email");
+            if let Err(error) = self.record(email, result).await {
                 first_error.get_or_insert(error);
             }
         }
@@ -106,36 +87,42 @@ impl Mailer {
         }
     }
 
+    fn log_error(&self, error: &StoreError) {
+        tracing::warn!(target: LOG_TARGET, %error, "letters could not be looked after; they are kept");
+    }
+}
+
+impl Mailer {
     /// Returns the longest time that an email of this configuration can wait.
-    fn longest(&self) -> MaxEmailDelay {
+    fn max_delay(&self) -> MaxEmailDelay {
         MaxEmailDelay {
-            untried: self.every.max(self.gather).max(CLAIM),
-            tried: LONGEST_PAUSE.max(CLAIM),
+            untried: self.min_interval.max(self.gather).max(CLAIM_DURATION),
+            tried: MAX_RETRY_PAUSE.max(CLAIM_DURATION),
         }
     }
 
     /// Records the result of sending an email.
-    async fn settle(
+    async fn record(
         &self,
-        letter: PendingEmail,
-        sent: Result<(), EmailError>,
+        email: PendingEmail,
+        result: Result<(), EmailError>,
     ) -> Result<(), StoreError> {
-        let (posted, outcome) = judge(&letter, &sent, self.clock.wall(), self.every);
-        self.observe.notices.letter(outcome);
-        let recipient = match self.operator.contains(&letter.recipient) {
-            true => letter.recipient.as_str(),
+        let (posted, outcome) = next_state(&email, &result, self.clock.wall(), self.min_interval);
+        self.metrics.notices.letter(outcome);
+        let recipient = match self.operator.contains(&email.recipient) {
+            true => email.recipient.as_str(),
             false => "the owner of an endpoint",
         };
-        let lines = letter.lines.len();
-        match &sent {
+        let lines = email.lines.len();
+        match &result {
             Ok(()) => tracing::info!(target: LOG_TARGET, recipient, lines, "a letter was sent"),
             Err(why) => {
-                let tries = letter.tries + 1;
+                let tries = email.tries + 1;
                 let outcome = outcome.name();
                 tracing::warn!(target: LOG_TARGET, recipient, lines, tries, outcome, %why, "a letter was not taken");
             }
         }
-        let (recipient, revision) = (letter.recipient, letter.revision);
+        let (recipient, revision) = (email.recipient, email.revision);
         // If the email is not found, another node has already recorded its result.
         self.store
             .settle_letter(recipient, revision, posted)
@@ -145,39 +132,39 @@ impl Mailer {
 }
 
 /// Decides what happens to an email after a send.
-fn judge(
-    letter: &PendingEmail,
-    sent: &Result<(), EmailError>,
+fn next_state(
+    email: &PendingEmail,
+    result: &Result<(), EmailError>,
     now: Timestamp,
-    every: Span,
+    min_interval: Span,
 ) -> (Posted, EmailOutcome) {
-    match sent {
+    match result {
         Ok(()) => {
-            let quiet_until = now.after(every);
+            let quiet_until = now.after(min_interval);
             (Posted::Sent { quiet_until }, EmailOutcome::Sent)
         }
         Err(EmailError::Never(_)) => (Posted::Dropped, EmailOutcome::Dropped),
-        Err(EmailError::Later(_)) if letter.first_at.after(MAX_RETRY_TIME) <= now => {
+        Err(EmailError::Later(_)) if email.first_at.after(MAX_RETRY_TIME) <= now => {
             (Posted::Dropped, EmailOutcome::Dropped)
         }
         Err(EmailError::Later(_)) => {
-            let at = now.after(pause(letter.tries));
+            let at = now.after(retry_pause(email.tries));
             (Posted::Later { at }, EmailOutcome::Later)
         }
     }
 }
 
 /// Returns the pause after this number of retries.
-fn pause(tries: u32) -> Span {
-    let doubled = FIRST_PAUSE.as_millis() << tries.min(16);
-    Span::from_millis(doubled.min(LONGEST_PAUSE.as_millis()))
+fn retry_pause(tries: u32) -> Span {
+    let doubled = FIRST_RETRY_PAUSE.as_millis() << tries.min(16);
+    Span::from_millis(doubled.min(MAX_RETRY_PAUSE.as_millis()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn letter(tries: u32) -> PendingEmail {
+    fn email(tries: u32) -> PendingEmail {
         PendingEmail {
             recipient: "ops@example.com".to_owned(),
             revision: 1,
@@ -189,17 +176,17 @@ mod tests {
     }
 
     #[test]
-    fn a_letter_is_tried_for_days_and_then_dropped() {
+    fn an_email_is_retried_for_days_and_then_dropped() {
         let later = Err(EmailError::Later("busy".to_owned()));
         let (mut now, mut tries) = (Timestamp(0), 0);
         loop {
-            match judge(&letter(tries), &later, now, Span::ZERO).0 {
+            match next_state(&email(tries), &later, now, Span::ZERO).0 {
                 Posted::Later { at } => {
-                    assert!(at > now && at <= now.after(LONGEST_PAUSE));
+                    assert!(at > now && at <= now.after(MAX_RETRY_PAUSE));
                     (now, tries) = (at, tries + 1);
                 }
                 Posted::Dropped => break,
-                Posted::Sent { .. } => panic!("it was not"),
+                Posted::Sent { .. } => panic!("a refused email is not sent"),
             }
         }
         assert!(now >= Timestamp(MAX_RETRY_TIME.as_millis()));
@@ -207,13 +194,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_is_followed_by_quiet_and_what_was_refused_by_nothing() {
+    fn a_sent_email_starts_the_quiet_time_and_a_refused_one_is_dropped() {
         let every = Span::from_mins(10);
-        let sent = judge(&letter(3), &Ok(()), Timestamp(5), every);
+        let sent = next_state(&email(3), &Ok(()), Timestamp(5), every);
         let quiet_until = Timestamp(600_005);
         assert_eq!(sent, (Posted::Sent { quiet_until }, EmailOutcome::Sent));
         let refused = Err(EmailError::Never("no such user".to_owned()));
-        let refused = judge(&letter(0), &refused, Timestamp(5), every);
+        let refused = next_state(&email(0), &refused, Timestamp(5), every);
         assert_eq!(refused, (Posted::Dropped, EmailOutcome::Dropped));
     }
 }

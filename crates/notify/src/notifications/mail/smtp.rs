@@ -43,18 +43,18 @@ use tokio::time::timeout;
 
 use super::address::Sender;
 use super::compose;
-use super::words::clean;
+use super::text::sanitized;
 
 /// Time limit for connecting to the server.
-pub const DIALLING: Duration = Duration::from_secs(15);
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time limit for sending an email, including connecting. A claim on an email must last longer than this.
-pub const SENDING: Duration = Duration::from_secs(60);
+pub const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time limit for QUIT. The server has accepted the email by then.
 const QUIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Prefix of the RFC 3463 status codes about policy: the server does not send for this client.
-const NOT_ALLOWED: &str = "5.7.";
+const POLICY_STATUS_PREFIX: &str = "5.7.";
 /// Maximum length of a server response in logs and errors, in characters.
-const MAX_ANSWER_CHARS: usize = 300;
+const MAX_RESPONSE_CHARS: usize = 300;
 
 /// Reason why an email was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,13 +68,13 @@ pub enum EmailError {
 }
 
 /// Future that [`SendEmail::send`] returns.
-pub type Sending<'a> = Pin<Box<dyn Future<Output = Result<(), EmailError>> + Send + 'a>>;
+pub type SendFuture<'a> = Pin<Box<dyn Future<Output = Result<(), EmailError>> + Send + 'a>>;
 
 /// Sends emails. `Ok` means that the mail server has taken responsibility. If that is uncertain, the result is an
 /// error, and the email may arrive twice.
 pub trait SendEmail: Send + Sync {
     /// Sends an email.
-    fn send<'a>(&'a self, letter: &'a PendingEmail, now: Timestamp) -> Sending<'a>;
+    fn send<'a>(&'a self, email: &'a PendingEmail, now: Timestamp) -> SendFuture<'a>;
 }
 
 /// Credentials for the mail server.
@@ -92,13 +92,13 @@ pub struct SmtpMailer {
     roots: Roots,
     login: Option<Login>,
     from: Sender,
-    page: Option<String>,
-    within: Duration,
+    dashboard_url: Option<String>,
+    timeout: Duration,
 }
 
 impl fmt::Debug for SmtpMailer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SmtpPost")
+        f.debug_struct("SmtpMailer")
             .field("server", &self.server)
             .field("from", &self.from)
             .finish_non_exhaustive()
@@ -106,11 +106,11 @@ impl fmt::Debug for SmtpMailer {
 }
 
 impl SendEmail for SmtpMailer {
-    fn send<'a>(&'a self, letter: &'a PendingEmail, now: Timestamp) -> Sending<'a> {
+    fn send<'a>(&'a self, email: &'a PendingEmail, now: Timestamp) -> SendFuture<'a> {
         Box::pin(async move {
-            let message = compose::message(letter, &self.from, self.page.as_deref(), now);
+            let message = compose::message(email, &self.from, self.dashboard_url.as_deref(), now);
             let message = message.map_err(|error| EmailError::Never(error.to_string()))?;
-            self.hand_over(&message).await.map(|_| ())
+            self.transmit(&message).await.map(|_| ())
         })
     }
 }
@@ -122,97 +122,101 @@ impl SmtpMailer {
         roots: Roots,
         login: Option<Login>,
         from: Sender,
-        page: Option<String>,
+        dashboard_url: Option<String>,
     ) -> SmtpMailer {
         SmtpMailer {
             server,
             roots,
             login,
             from,
-            page,
-            within: SENDING,
+            dashboard_url,
+            timeout: SEND_TIMEOUT,
         }
     }
 
     /// Sets a shorter time limit.
-    pub fn within(self, within: Duration) -> SmtpMailer {
-        SmtpMailer { within, ..self }
+    pub fn within(self, timeout: Duration) -> SmtpMailer {
+        SmtpMailer { timeout, ..self }
     }
 
     /// Sends a test email. Returns the server's response.
     pub async fn send_test(&self, recipient: &str, now: Timestamp) -> Result<String, EmailError> {
-        let message = compose::trial(recipient, &self.from, now);
+        let message = compose::test_message(recipient, &self.from, now);
         let message = message.map_err(|error| EmailError::Never(error.to_string()))?;
-        self.hand_over(&message).await
+        self.transmit(&message).await
     }
 
     /// Sends a message. Returns the server's response.
-    async fn hand_over(&self, message: &Message) -> Result<String, EmailError> {
-        let late =
-            |_| EmailError::Later(format!("not taken within {} s", self.within.as_secs_f64()));
-        let conversation = self.converse(message.envelope(), message.formatted());
-        let (mut connection, answer) = timeout(self.within, conversation).await.map_err(late)??;
+    async fn transmit(&self, message: &Message) -> Result<String, EmailError> {
+        let timed_out =
+            |_| EmailError::Later(format!("not taken within {} s", self.timeout.as_secs_f64()));
+        let session = self.run_session(message.envelope(), message.formatted());
+        let (mut connection, response) =
+            timeout(self.timeout, session).await.map_err(timed_out)??;
         // The email is accepted at this point, even if QUIT fails.
         let _ = timeout(QUIT_TIMEOUT, connection.quit()).await;
-        Ok(answer)
+        Ok(response)
     }
 
-    async fn converse(
+    /// Runs the SMTP steps up to the message. Returns the open connection and the server's response.
+    async fn run_session(
         &self,
         envelope: &Envelope,
-        letter: Vec<u8>,
+        message: Vec<u8>,
     ) -> Result<(AsyncSmtpConnection, String), EmailError> {
-        let dialling = DIALLING.min(self.within);
-        let stream = mail::dial(&self.server, &self.roots, dialling).await;
+        let connect_timeout = CONNECT_TIMEOUT.min(self.timeout);
+        let stream = mail::dial(&self.server, &self.roots, connect_timeout).await;
         let stream = stream.map_err(|error| EmailError::Later(error.to_string()))?;
         let hello = ClientId::Domain(self.server.hello.clone());
         let connected =
             AsyncSmtpConnection::connect_with_transport(Box::new(SmtpStream(stream)), &hello);
         let mut connection = connected
             .await
-            .map_err(|error| self.refusal(Step::Hello, &error))?;
+            .map_err(|error| self.refusal(Step::Ehlo, &error))?;
         if let Some(login) = &self.login {
-            let known = Credentials::new(login.user.clone(), login.password.reveal().to_owned());
-            let signed_in = connection.auth(DEFAULT_MECHANISMS, &known).await;
-            signed_in.map_err(|error| self.refusal(Step::SignIn, &error))?;
+            let credentials =
+                Credentials::new(login.user.clone(), login.password.reveal().to_owned());
+            let authenticated = connection.auth(DEFAULT_MECHANISMS, &credentials).await;
+            authenticated.map_err(|error| self.refusal(Step::Auth, &error))?;
         }
         let mail = Mail::new(envelope.from().cloned(), parameters(envelope, &connection)?);
-        let answer = connection.command(mail).await;
-        answer.map_err(|error| self.refusal(Step::Sender, &error))?;
+        let response = connection.command(mail).await;
+        response.map_err(|error| self.refusal(Step::MailFrom, &error))?;
         for recipient in envelope.to() {
-            let answer = connection.command(Rcpt::new(recipient.clone(), Vec::new()));
-            let answer = answer.await;
-            answer.map_err(|error| self.refusal(Step::Recipient, &error))?;
+            let rcpt = Rcpt::new(recipient.clone(), Vec::new());
+            let response = connection.command(rcpt).await;
+            response.map_err(|error| self.refusal(Step::RcptTo, &error))?;
         }
-        let answer = connection.command(Data).await;
-        answer.map_err(|error| self.refusal(Step::Data, &error))?;
-        let answer = connection.message(&letter).await;
-        let answer = answer.map_err(|error| self.refusal(Step::Letter, &error))?;
-        let answer = self.shown(&words(&answer));
-        Ok((connection, answer))
+        let response = connection.command(Data).await;
+        response.map_err(|error| self.refusal(Step::Data, &error))?;
+        let response = connection.message(&message).await;
+        let response = response.map_err(|error| self.refusal(Step::Message, &error))?;
+        let response = self.redacted(&response_text(&response));
+        Ok((connection, response))
     }
 
     /// Classifies a refusal of the server.
     fn refusal(&self, step: Step, error: &SmtpError) -> EmailError {
-        let told = self.shown(&format!("{step}: {error}"));
-        let words = error.source().map(ToString::to_string).unwrap_or_default();
-        match judge(step, error.status().map(u16::from), &words) {
-            Verdict::Later => EmailError::Later(told),
-            Verdict::Never => EmailError::Never(told),
+        let text = self.redacted(&format!("{step}: {error}"));
+        let reply = error.source().map(ToString::to_string).unwrap_or_default();
+        match classify(step, error.status().map(u16::from), &reply) {
+            RefusalKind::Temporary => EmailError::Later(text),
+            RefusalKind::Permanent => EmailError::Never(text),
         }
     }
 
     /// Returns a server response as it may be shown: some servers repeat the credentials.
-    fn shown(&self, words: &str) -> String {
-        let gives_away = self.login.as_ref().is_some_and(|login| {
+    fn redacted(&self, response: &str) -> String {
+        let contains_password = self.login.as_ref().is_some_and(|login| {
             let password = login.password.reveal();
-            let together = format!("\0{}\0{password}", login.user);
-            let sent = [password, &together].map(|text| BASE64_STANDARD.encode(text));
-            words.contains(password) || sent.iter().any(|sent| words.contains(sent.as_str()))
+            let plain = format!("\0{}\0{password}", login.user);
+            let encoded = [password, &plain].map(|text| BASE64_STANDARD.encode(text));
+            response.contains(password)
+                || encoded.iter().any(|text| response.contains(text.as_str()))
         });
-        match gives_away {
+        match contains_password {
             true => "the server answered with the password, which is not repeated here".to_owned(),
-            false => clean(words, MAX_ANSWER_CHARS),
+            false => sanitized(response, MAX_RESPONSE_CHARS),
         }
     }
 }
@@ -236,52 +240,55 @@ fn parameters(
     }
 }
 
-fn words(answer: &Response) -> String {
-    let lines: Vec<&str> = answer.message().collect();
-    format!("{} {}", answer.code(), lines.join(" "))
+fn response_text(response: &Response) -> String {
+    let lines: Vec<&str> = response.message().collect();
+    format!("{} {}", response.code(), lines.join(" "))
 }
 
 /// SMTP step at which a server refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    Hello,
-    SignIn,
-    Sender,
-    Recipient,
+    Ehlo,
+    Auth,
+    MailFrom,
+    RcptTo,
     Data,
-    Letter,
+    Message,
 }
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Step::Hello => "greeting the server",
-            Step::SignIn => "signing in",
-            Step::Sender => "naming the sender",
-            Step::Recipient => "naming the recipient",
+            Step::Ehlo => "greeting the server",
+            Step::Auth => "signing in",
+            Step::MailFrom => "naming the sender",
+            Step::RcptTo => "naming the recipient",
             Step::Data => "announcing the letter",
-            Step::Letter => "handing over the letter",
+            Step::Message => "handing over the letter",
         })
     }
 }
 
+/// Effect of a refusal on the email.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    Later,
-    Never,
+enum RefusalKind {
+    Temporary,
+    Permanent,
 }
 
 /// Decides whether a retry can succeed, from the step, the status code and the text of the refusal.
-fn judge(step: Step, code: Option<u16>, words: &str) -> Verdict {
+fn classify(step: Step, code: Option<u16>, reply: &str) -> RefusalKind {
     match step {
         // Every email would be refused, until the operator fixes it.
-        Step::Hello | Step::SignIn | Step::Sender => Verdict::Later,
-        Step::Recipient if words.trim_start().starts_with(NOT_ALLOWED) => Verdict::Later,
-        Step::Recipient | Step::Data | Step::Letter => match code {
+        Step::Ehlo | Step::Auth | Step::MailFrom => RefusalKind::Temporary,
+        Step::RcptTo if reply.trim_start().starts_with(POLICY_STATUS_PREFIX) => {
+            RefusalKind::Temporary
+        }
+        Step::RcptTo | Step::Data | Step::Message => match code {
             // The server does not know the command, or requires authentication.
-            Some(500 | 502..=504 | 530..=539) => Verdict::Later,
-            Some(500..=599) => Verdict::Never,
-            Some(_) | None => Verdict::Later,
+            Some(500 | 502..=504 | 530..=539) => RefusalKind::Temporary,
+            Some(500..=599) => RefusalKind::Permanent,
+            Some(_) | None => RefusalKind::Temporary,
         },
     }
 }
@@ -329,35 +336,39 @@ mod tests {
     use super::*;
 
     const STEPS: [Step; 6] = [
-        Step::Hello,
-        Step::SignIn,
-        Step::Sender,
-        Step::Recipient,
+        Step::Ehlo,
+        Step::Auth,
+        Step::MailFrom,
+        Step::RcptTo,
         Step::Data,
-        Step::Letter,
+        Step::Message,
     ];
 
     #[test]
-    fn what_passes_is_tried_again() {
+    fn temporary_errors_are_retried() {
         for step in STEPS {
             for code in [None, Some(421), Some(450), Some(451), Some(452), Some(454)] {
-                assert_eq!(judge(step, code, ""), Verdict::Later, "{step:?} {code:?}");
+                assert_eq!(
+                    classify(step, code, ""),
+                    RefusalKind::Temporary,
+                    "{step:?} {code:?}"
+                );
             }
         }
     }
 
     #[test]
-    fn a_refusal_is_final_only_where_it_concerns_the_letter() {
+    fn a_refusal_is_permanent_only_if_it_concerns_this_email() {
         for code in [501, 510, 521, 550, 551, 552, 553, 554, 556] {
             for step in STEPS {
-                let of_letter = [Step::Recipient, Step::Data, Step::Letter].contains(&step);
-                let wanted = if of_letter {
-                    Verdict::Never
+                let of_email = [Step::RcptTo, Step::Data, Step::Message].contains(&step);
+                let wanted = if of_email {
+                    RefusalKind::Permanent
                 } else {
-                    Verdict::Later
+                    RefusalKind::Temporary
                 };
                 assert_eq!(
-                    judge(step, Some(code), "5.1.1 no"),
+                    classify(step, Some(code), "5.1.1 no"),
                     wanted,
                     "{step:?} {code}"
                 );
@@ -366,8 +377,8 @@ mod tests {
         for code in [500, 502, 503, 504, 530, 534, 535, 538] {
             for step in STEPS {
                 assert_eq!(
-                    judge(step, Some(code), ""),
-                    Verdict::Later,
+                    classify(step, Some(code), ""),
+                    RefusalKind::Temporary,
                     "{step:?} {code}"
                 );
             }
@@ -375,18 +386,18 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_send_through_a_server_tries_again() {
-        for words in ["5.7.1 Relay access denied", "5.7.64 TenantAttribution"] {
-            let verdict = |step| judge(step, Some(550), words);
-            assert_eq!(verdict(Step::Recipient), Verdict::Later, "{words}");
-            assert_eq!(verdict(Step::Letter), Verdict::Never, "{words}");
+    fn a_server_that_does_not_relay_is_retried() {
+        for reply in ["5.7.1 Relay access denied", "5.7.64 TenantAttribution"] {
+            let kind = |step| classify(step, Some(550), reply);
+            assert_eq!(kind(Step::RcptTo), RefusalKind::Temporary, "{reply}");
+            assert_eq!(kind(Step::Message), RefusalKind::Permanent, "{reply}");
         }
-        let nobody = judge(Step::Recipient, Some(550), "5.1.1 no such user, see 5.7.1");
-        assert_eq!(nobody, Verdict::Never);
+        let unknown_user = classify(Step::RcptTo, Some(550), "5.1.1 no such user, see 5.7.1");
+        assert_eq!(unknown_user, RefusalKind::Permanent);
     }
 
     #[test]
-    fn a_password_that_comes_back_is_not_shown() {
+    fn a_response_with_the_password_is_redacted() {
         let server = Server {
             host: "localhost".to_owned(),
             port: 25,
@@ -397,12 +408,15 @@ mod tests {
             user: "u".to_owned(),
             password: Secret::new("hunter2"),
         };
-        let from = "a@example.com".parse().expect("a sender");
-        let post = SmtpMailer::new(server, Roots::none(), Some(login), from, None);
-        for said in ["not hunter2", "AHUAaHVudGVyMg==", "aHVudGVyMg=="] {
-            assert!(post.shown(said).contains("not repeated"), "{said}");
+        let from = "a@example.com".parse().expect("a valid sender");
+        let mailer = SmtpMailer::new(server, Roots::none(), Some(login), from, None);
+        for response in ["not hunter2", "AHUAaHVudGVyMg==", "aHVudGVyMg=="] {
+            assert!(
+                mailer.redacted(response).contains("not repeated"),
+                "{response}"
+            );
         }
-        assert_eq!(post.shown("535 no\r\n"), "535 no\u{fffd}\u{fffd}");
-        assert!(!format!("{post:?}").contains("hunter2"));
+        assert_eq!(mailer.redacted("535 no\r\n"), "535 no\u{fffd}\u{fffd}");
+        assert!(!format!("{mailer:?}").contains("hunter2"));
     }
 }

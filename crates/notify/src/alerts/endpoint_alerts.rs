@@ -23,30 +23,36 @@ use super::AlertSettings;
 use crate::notifications::{self, NotificationObserver};
 
 /// Member of an alert's detail with the number of the notification that raised it.
-const NOTICE: &str = "notice";
+const NOTIFICATION_MEMBER: &str = "notice";
+
+/// Page with the latest alert only.
+const LATEST: PageRequest<AlertId> = PageRequest {
+    limit: 1,
+    before: None,
+};
 
 /// Raises and resolves alerts of endpoints.
-pub struct Hearing {
+pub struct EndpointAlerts {
     store: Arc<dyn Store>,
     clock: Clock,
     settings: AlertSettings,
 }
 
-impl NotificationObserver for Hearing {
-    fn heard<'a>(&'a self, notice: &'a Notification) -> notifications::Hearing<'a> {
-        Box::pin(self.follow(notice))
+impl NotificationObserver for EndpointAlerts {
+    fn observe<'a>(&'a self, notification: &'a Notification) -> notifications::ObserverFuture<'a> {
+        Box::pin(self.apply(notification))
     }
 }
 
 /// Alerts that a notification raises and resolves.
 struct Effect {
-    begins: Option<AlertName>,
-    ends: &'static [AlertName],
+    raises: Option<AlertName>,
+    resolves: &'static [AlertName],
 }
 
 /// Returns the effect of the notification with this name on the alerts of its endpoint.
-fn meaning(name: &str) -> Option<Effect> {
-    let (begins, ends): (_, &[AlertName]) = match name {
+fn effect_of(name: &str) -> Option<Effect> {
+    let (raises, resolves): (_, &[AlertName]) = match name {
         "endpoint.breaker_tripped" => (Some(AlertName::BreakerTripped), &[]),
         "endpoint.disable_warning" => (Some(AlertName::DisableWarning), &[]),
         "endpoint.disabled" => (
@@ -56,13 +62,13 @@ fn meaning(name: &str) -> Option<Effect> {
         "endpoint.recovered" => (None, &[AlertName::DisableWarning]),
         _ => return None,
     };
-    Some(Effect { begins, ends })
+    Some(Effect { raises, resolves })
 }
 
-impl Hearing {
+impl EndpointAlerts {
     /// Creates an instance that stores alerts in this store.
-    pub fn new(store: Arc<dyn Store>, clock: Clock, settings: AlertSettings) -> Hearing {
-        Hearing {
+    pub fn new(store: Arc<dyn Store>, clock: Clock, settings: AlertSettings) -> EndpointAlerts {
+        EndpointAlerts {
             store,
             clock,
             settings,
@@ -70,18 +76,18 @@ impl Hearing {
     }
 
     /// Raises and resolves the alerts that follow from a notification.
-    pub async fn follow(&self, notice: &Notification) -> Result<(), StoreError> {
-        let Some(Effect { begins, ends }) = meaning(&notice.name) else {
+    pub async fn apply(&self, notification: &Notification) -> Result<(), StoreError> {
+        let Some(Effect { raises, resolves }) = effect_of(&notification.name) else {
             return Ok(());
         };
-        for name in ends {
-            self.end(notice, *name).await?;
+        for name in resolves {
+            self.resolve(notification, *name).await?;
         }
-        if let Some(name) = begins.filter(|name| self.settings.bound(*name).is_some())
-            && !self.was_open_then(notice, name).await?
+        if let Some(name) = raises.filter(|name| self.settings.bound(*name).is_some())
+            && !self.was_open_at(notification, name).await?
         {
             self.store
-                .raise_alert(notice.at, begun(notice, name))
+                .raise_alert(notification.at, alert_of(notification, name))
                 .await?;
         }
         Ok(())
@@ -89,42 +95,41 @@ impl Hearing {
 
     /// Returns true if an alert that is resolved now was open at the time of the notification, so that it already
     /// covers it. An alert with an end in the future ended before the clock was set back, and is ignored.
-    async fn was_open_then(
+    async fn was_open_at(
         &self,
-        notice: &Notification,
+        notification: &Notification,
         name: AlertName,
     ) -> Result<bool, StoreError> {
         let filter = AlertFilter {
             name: Some(name),
-            scope: Some(notice.scope.clone()),
-            until: Some(Timestamp(notice.at.0.saturating_add(1))),
+            scope: Some(notification.scope.clone()),
+            until: Some(Timestamp(notification.at.0.saturating_add(1))),
             ..AlertFilter::default()
         };
-        let last = PageRequest {
-            limit: 1,
-            before: None,
-        };
-        let last = self.store.alerts(filter, last).await?.items;
-        let since = notice.at..=self.clock.wall();
-        let mut ends = last.iter().filter_map(|alert| alert.resolved_at);
+        let latest = self.store.alerts(filter, LATEST).await?.items;
+        let since = notification.at..=self.clock.wall();
+        let mut ends = latest.iter().filter_map(|alert| alert.resolved_at);
         Ok(ends.any(|ended| since.contains(&ended)))
     }
 
-    async fn end(&self, notice: &Notification, name: AlertName) -> Result<(), StoreError> {
+    async fn resolve(
+        &self,
+        notification: &Notification,
+        name: AlertName,
+    ) -> Result<(), StoreError> {
         let filter = AlertFilter {
             open: Some(true),
             name: Some(name),
-            scope: Some(notice.scope.clone()),
+            scope: Some(notification.scope.clone()),
             ..AlertFilter::default()
         };
-        let one = PageRequest {
-            limit: 1,
-            before: None,
-        };
-        for alert in self.store.alerts(filter, one).await?.items {
-            let begun_by = alert.detail.get(NOTICE).and_then(Value::as_u64);
-            if begun_by.is_none_or(|earlier| earlier < notice.number) {
-                self.store.resolve_alert(notice.at, alert.id).await?;
+        for alert in self.store.alerts(filter, LATEST).await?.items {
+            let raised_by = alert
+                .detail
+                .get(NOTIFICATION_MEMBER)
+                .and_then(Value::as_u64);
+            if raised_by.is_none_or(|earlier| earlier < notification.number) {
+                self.store.resolve_alert(notification.at, alert.id).await?;
             }
         }
         Ok(())
@@ -132,16 +137,16 @@ impl Hearing {
 }
 
 /// Builds the alert that a notification raises.
-fn begun(notice: &Notification, name: AlertName) -> Alert {
-    let mut detail = notice.detail.as_object().cloned().unwrap_or_default();
-    detail.insert(NOTICE.to_owned(), json!(notice.number));
+fn alert_of(notification: &Notification, name: AlertName) -> Alert {
+    let mut detail = notification.detail.as_object().cloned().unwrap_or_default();
+    detail.insert(NOTIFICATION_MEMBER.to_owned(), json!(notification.number));
     Alert {
-        id: AlertId(id_of(first_moment(notice.at), notice.number)),
+        id: AlertId(id_of(first_moment(notification.at), notification.number)),
         name,
-        scope: notice.scope.clone(),
+        scope: notification.scope.clone(),
         tenant: None,
         is_gone: false,
-        raised_at: notice.at,
+        raised_at: notification.at,
         resolved_at: None,
         detail: Value::Object(detail),
     }
@@ -151,41 +156,41 @@ fn begun(notice: &Notification, name: AlertName) -> Alert {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AlertState {
     /// The alert stays open, or something other than the endpoint decides.
-    GoesOn,
+    Ongoing,
     /// The alert is resolved if this lasts for a while.
-    Calm,
+    Normal,
     /// The alert is resolved now.
-    Over,
+    Finished,
 }
 
 impl AlertState {
-    fn over_if(is_over: bool) -> AlertState {
-        match is_over {
-            true => AlertState::Over,
-            false => AlertState::GoesOn,
+    fn finished_if(is_finished: bool) -> AlertState {
+        match is_finished {
+            true => AlertState::Finished,
+            false => AlertState::Ongoing,
         }
     }
 }
 
 /// Returns the state of an alert about this endpoint.
-pub(super) fn stage(name: AlertName, row: &EndpointRow) -> AlertState {
+pub(super) fn state_of(name: AlertName, row: &EndpointRow) -> AlertState {
     if row.standing == Standing::Deleted {
-        return AlertState::Over;
+        return AlertState::Finished;
     }
     let health = &row.health;
     match name {
-        AlertName::BreakerTripped if row.standing != Standing::Enabled => AlertState::Over,
+        AlertName::BreakerTripped if row.standing != Standing::Enabled => AlertState::Finished,
         AlertName::BreakerTripped => match health.trip {
-            Some(_) => AlertState::GoesOn,
-            None => AlertState::Calm,
+            Some(_) => AlertState::Ongoing,
+            None => AlertState::Normal,
         },
         AlertName::DisableWarning => {
             let warned = health.warned_of_days_at.is_some() || health.warned_of_refusals;
-            AlertState::over_if(row.standing == Standing::Disabled || !warned)
+            AlertState::finished_if(row.standing == Standing::Disabled || !warned)
         }
         AlertName::EndpointDisabled => {
             let by_itself = matches!(row.disabled_reason, Some(DisabledReason::Automatic(_)));
-            AlertState::over_if(row.standing != Standing::Disabled || !by_itself)
+            AlertState::finished_if(row.standing != Standing::Disabled || !by_itself)
         }
         AlertName::RetryRatio
         | AlertName::DeadLetterRatio
@@ -196,6 +201,6 @@ pub(super) fn stage(name: AlertName, row: &EndpointRow) -> AlertState {
         | AlertName::QueueAge
         | AlertName::StoreSlow
         | AlertName::StoreNearlyFull
-        | AlertName::NotificationsStuck => AlertState::GoesOn,
+        | AlertName::NotificationsStuck => AlertState::Ongoing,
     }
 }

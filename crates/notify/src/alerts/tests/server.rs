@@ -1,0 +1,202 @@
+//! Tests of alerts about the server itself.
+
+use posthaste_core::alert::{AlertName, Bound};
+use posthaste_core::time::Span;
+use posthaste_store::{EmailLine, MaxEmailDelay, Posted, Scope, StatEntry, Tally};
+use serde_json::json;
+
+use super::Fixture;
+
+const EVERYTHING: Scope = Scope::Everything;
+
+#[tokio::test]
+async fn an_old_queue_notifies_once() {
+    let mut fixture = Fixture::new().await;
+    let name = AlertName::QueueAge;
+    let age = |fixture: &Fixture, age| {
+        fixture
+            .environment
+            .lock()
+            .expect("the lock is not poisoned")
+            .queue_age = age;
+    };
+    age(&fixture, Some(Span::from_mins(10)));
+    fixture.run_for(Span::from_mins(5)).await;
+    assert_eq!(fixture.open().await, []);
+    age(&fixture, Some(Span::from_millis(600_001)));
+    fixture.run_for(Span::from_mins(5)).await;
+    assert_eq!(fixture.open().await, [(name, EVERYTHING)]);
+    // An unknown value does not count as normal.
+    age(&fixture, None);
+    fixture.run_for(Span::from_mins(30)).await;
+    assert_eq!(fixture.notification_counts(name, &EVERYTHING).await, (1, 0));
+    // The value goes up and down, without further notifications.
+    for _ in 0..20 {
+        age(&fixture, Some(Span::ZERO));
+        fixture.run_for(Span::from_mins(2)).await;
+        age(&fixture, Some(Span::from_mins(20)));
+        fixture.run_for(Span::from_mins(1)).await;
+    }
+    assert_eq!(fixture.notification_counts(name, &EVERYTHING).await, (1, 0));
+    age(&fixture, Some(Span::ZERO));
+    fixture.run_for(Span::from_mins(6)).await;
+    assert_eq!(fixture.notification_counts(name, &EVERYTHING).await, (1, 1));
+}
+
+#[tokio::test]
+async fn a_slow_store_notifies_once_and_a_single_slow_write_does_not() {
+    let mut fixture = Fixture::new().await;
+    let name = AlertName::StoreSlow;
+    let lag = |fixture: &Fixture, ms| {
+        fixture
+            .environment
+            .lock()
+            .expect("the lock is not poisoned")
+            .lag_ms = ms;
+    };
+    fixture.run_for(Span::from_mins(1)).await;
+    for _ in 0..10 {
+        lag(&fixture, 5_000);
+        fixture.run_for(Span::from_secs(15)).await;
+        lag(&fixture, 0);
+        fixture.run_for(Span::from_secs(30)).await;
+    }
+    assert_eq!(fixture.open().await, []);
+    lag(&fixture, 1_001);
+    fixture.run_for(Span::from_mins(5)).await;
+    assert_eq!(fixture.open().await, [(name, EVERYTHING)]);
+    fixture.restart();
+    fixture.run_for(Span::from_mins(5)).await;
+    lag(&fixture, 0);
+    fixture.run_for(Span::from_mins(7)).await;
+    assert_eq!(fixture.notification_counts(name, &EVERYTHING).await, (1, 1));
+}
+
+#[tokio::test]
+async fn a_store_that_fills_up_notifies_once() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let mut fixture = Fixture::in_file(folder.path()).await;
+    let name = AlertName::StoreNearlyFull;
+    // The disk of the machine that runs the test may be full itself.
+    fixture.only(name, Bound::Below(0.0));
+    fixture.run_for(Span::from_mins(1)).await;
+    assert_eq!(fixture.open().await, []);
+    let stored = fixture.store.stored_bytes().await.expect("the store reads");
+    let stored = stored.expect("a file has a size");
+    fixture.only(name, Bound::Below(0.000_1));
+    fixture.settings.database_bytes = Some(stored);
+    fixture.restart();
+    fixture.run_for(Span::from_mins(5)).await;
+    assert_eq!(fixture.open().await, [(name, EVERYTHING)]);
+    assert_eq!(fixture.notification_counts(name, &EVERYTHING).await, (1, 0));
+    fixture.settings.database_bytes = Some(stored * 1_000);
+    fixture.restart();
+    fixture.run_for(Span::from_mins(6)).await;
+    assert_eq!(fixture.notification_counts(name, &EVERYTHING).await, (1, 1));
+}
+
+#[tokio::test]
+async fn undispatched_notifications_raise_an_alert() {
+    let mut fixture = Fixture::new().await;
+    let name = AlertName::NotificationsStuck;
+    fixture.settings.bounds.insert(name, name.bound());
+    fixture.restart();
+    let entry = StatEntry {
+        scope: EVERYTHING,
+        at: fixture.now(),
+        tally: Tally {
+            attempts: 100,
+            retries: 50,
+            succeeded: 100,
+            ..Tally::default()
+        },
+    };
+    fixture
+        .store
+        .add_figures(1, vec![entry])
+        .await
+        .expect("the store writes");
+    fixture.run_for(Span::from_mins(15)).await;
+    assert_eq!(fixture.open().await, [(AlertName::RetryRatio, EVERYTHING)]);
+    fixture.run_for(Span::from_mins(30)).await;
+    assert!(fixture.open().await.contains(&(name, EVERYTHING)));
+    assert_eq!(fixture.notification_counts(name, &EVERYTHING).await, (1, 0));
+    let last = fixture
+        .store
+        .notices(0, 100)
+        .await
+        .expect("the store reads");
+    let last = last.last().expect("notifications are waiting").number;
+    let dispatched = fixture
+        .store
+        .tell(fixture.now(), 0, last, Vec::new(), fixture.now());
+    assert_eq!(dispatched.await, Ok(true));
+    fixture.run_for(Span::from_mins(6)).await;
+    assert!(!fixture.open().await.contains(&(name, EVERYTHING)));
+    fixture.run_for(Span::from_mins(6)).await;
+    // The notification of the raised alert was dispatched and removed; the one of its end waits.
+    assert_eq!(fixture.notification_counts(name, &EVERYTHING).await, (0, 1));
+}
+
+/// Adds an email that the mail server did not accept.
+async fn add_refused_email(fixture: &Fixture, recipient: &str) {
+    let line = EmailLine {
+        at: fixture.now(),
+        name: "endpoint.recovered".to_owned(),
+        tenant: None,
+        endpoint: None,
+        endpoint_url: None,
+        detail: json!({}),
+    };
+    let (store, now) = (&fixture.store, fixture.now());
+    let lines = vec![(recipient.to_owned(), line)];
+    let dispatched = store.tell(now, 0, 0, lines, now).await;
+    assert_eq!(dispatched, Ok(true));
+    let claimed = store.claim_letters(now, now, MaxEmailDelay::ANY, 9).await;
+    let claimed = claimed.expect("the store claims emails");
+    let email = claimed.iter().find(|it| it.recipient == recipient);
+    let revision = email.expect("the email is due").revision;
+    let later = Posted::Later {
+        at: now.after(Span::from_days(1)),
+    };
+    let settled = store.settle_letter(recipient.to_owned(), revision, later);
+    assert_eq!(settled.await, Ok(true));
+}
+
+#[tokio::test]
+async fn only_an_email_to_the_operator_that_can_be_sent_counts_as_stuck() {
+    let (ops, owner) = ("ops@example.com", "owner@example.com");
+    for (recipient, mail, is_stuck) in
+        [(ops, true, true), (owner, true, false), (ops, false, false)]
+    {
+        let mut fixture = Fixture::new().await;
+        let name = AlertName::NotificationsStuck;
+        fixture.audience.operator_emails = Some(vec![ops.to_owned()]);
+        fixture.only(name, name.bound());
+        add_refused_email(&fixture, recipient).await;
+        fixture.run_for(Span::from_mins(14)).await;
+        assert_eq!(fixture.open().await, []);
+        if !mail {
+            fixture.audience.operator_emails = None;
+            fixture.restart();
+        }
+        fixture.run_for(Span::from_mins(3)).await;
+        let expected: &[_] = match is_stuck {
+            true => &[(name, EVERYTHING)],
+            false => &[],
+        };
+        assert_eq!(fixture.open().await, expected, "{recipient} {mail}");
+        // Without a mail server in the configuration no alert stays open.
+        fixture.audience.operator_emails = None;
+        fixture.restart();
+        // The notification of the alert itself has been dispatched meanwhile.
+        let last = fixture.store.notices(0, 9).await.expect("the store reads");
+        let last = last.last().map_or(0, |it| it.number);
+        let dispatched = fixture
+            .store
+            .tell(fixture.now(), 0, last, vec![], fixture.now());
+        assert_eq!(dispatched.await, Ok(true));
+        fixture.run_for(Span::from_mins(6)).await;
+        assert_eq!(fixture.open().await, [], "{recipient} {mail}");
+    }
+}
