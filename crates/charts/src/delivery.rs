@@ -7,16 +7,14 @@
 //!
 //! The chart does not show the current time, so it stays the same while nothing happens.
 
-use super::scale::LogScale;
-use super::svg::{Element, centred, disc, ending, label, line, picture, rect};
-use super::{ticks, words};
+use super::scale::{LogScale, is_limit_near};
+use super::svg::{Element, centred, disc, document, label, line, rect, right_aligned};
+use super::{format, ticks};
 
 /// Maximum number of rows. Rows in the middle are left out.
 pub const MAX_ROWS: usize = 24;
 /// Number of rows at the start that are always shown.
 const FIRST_ROWS: usize = 3;
-/// A deadline later than the last attempt by more than this factor is not drawn, because it would compress the rest.
-const MAX_LIMIT_RATIO: u64 = 10;
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 72.0;
@@ -114,9 +112,9 @@ pub struct ExpectedAttempt {
 }
 
 enum Row<'a> {
-    Tried(&'a PastAttempt),
-    Coming(&'a ExpectedAttempt),
-    LeftOut(usize),
+    Past(&'a PastAttempt),
+    Expected(&'a ExpectedAttempt),
+    Omitted(usize),
 }
 
 impl DeliveryChart {
@@ -124,67 +122,66 @@ impl DeliveryChart {
     pub fn draw(&self) -> Element {
         let rows = self.rows();
         let scale = self.scale();
-        let floor = TOP + ROW * rows.len() as f64;
+        let baseline = TOP + ROW * rows.len() as f64;
         let drawn = rows.iter().enumerate().flat_map(|(index, row)| {
             let middle = TOP + ROW * (index as f64 + 0.5);
             match row {
-                Row::Tried(tried) => draw_tried(&scale, middle, tried),
-                Row::Coming(coming) => draw_coming(&scale, middle, coming),
-                Row::LeftOut(count) => draw_left_out(middle, *count),
+                Row::Past(attempt) => draw_past(&scale, middle, attempt),
+                Row::Expected(attempt) => draw_expected(&scale, middle, attempt),
+                Row::Omitted(count) => draw_omitted(middle, *count),
             }
         });
-        let height = (floor + BOTTOM) as u32;
-        picture(WIDTH as u32, height, &self.title, &self.description)
+        let height = (baseline + BOTTOM) as u32;
+        document(WIDTH as u32, height, &self.title, &self.description)
             .children(self.legend())
-            .children(axis(&scale, floor, self.begins))
-            .children(self.limit(&scale, floor))
+            .children(axis(&scale, baseline, self.begins))
+            .children(self.draw_limit(&scale, baseline))
             .children(drawn)
     }
 
     fn rows(&self) -> Vec<Row<'_>> {
-        let past = self.past.iter().map(Row::Tried);
-        let mut rows: Vec<Row<'_>> = past.chain(self.coming.iter().map(Row::Coming)).collect();
+        let past = self.past.iter().map(Row::Past);
+        let mut rows: Vec<Row<'_>> = past.chain(self.coming.iter().map(Row::Expected)).collect();
         if rows.len() > MAX_ROWS {
             let last = MAX_ROWS - FIRST_ROWS - 1;
             let left_out = FIRST_ROWS..rows.len() - last;
             let count = left_out.len();
-            rows.splice(left_out, [Row::LeftOut(count)]);
+            rows.splice(left_out, [Row::Omitted(count)]);
         }
         rows
     }
 
     fn end_ms(&self) -> u64 {
-        let past = self.past.iter().map(|tried| tried.at_ms);
-        let coming = self.coming.iter().map(|coming| coming.latest_ms);
+        let past = self.past.iter().map(|attempt| attempt.at_ms);
+        let coming = self.coming.iter().map(|attempt| attempt.latest_ms);
         past.chain(coming).max().unwrap_or_default()
     }
 
     /// Returns the deadline, if it is near enough to be drawn.
     fn shown_limit_ms(&self) -> Option<u64> {
         let end_ms = self.end_ms();
-        let reach_ms = end_ms.saturating_mul(MAX_LIMIT_RATIO);
         self.gives_up_ms
-            .filter(|limit_ms| end_ms == 0 || *limit_ms <= reach_ms)
+            .filter(|limit_ms| is_limit_near(*limit_ms, end_ms))
     }
 
     fn scale(&self) -> LogScale {
         let end_ms = self.end_ms().max(self.shown_limit_ms().unwrap_or_default());
-        let past = self.past.iter().map(|tried| tried.at_ms);
-        let all = past.chain(self.coming.iter().map(|coming| coming.expected_ms));
+        let past = self.past.iter().map(|attempt| attempt.at_ms);
+        let all = past.chain(self.coming.iter().map(|attempt| attempt.expected_ms));
         let first_ms = all.filter(|ms| *ms > 0).min();
         let knee_ms = first_ms.map_or(end_ms / 10, |ms| ms / 2);
         LogScale::new(knee_ms, end_ms, RIGHT - LEFT)
     }
 
-    fn limit(&self, scale: &LogScale, floor: f64) -> Vec<Element> {
+    fn draw_limit(&self, scale: &LogScale, baseline: f64) -> Vec<Element> {
         let Some(limit_ms) = self.shown_limit_ms() else {
             return Vec::new();
         };
-        let x = LEFT + scale.place(limit_ms);
-        let name = format!("gives up after {}", words::duration(limit_ms));
+        let x = LEFT + scale.position(limit_ms);
+        let name = format!("gives up after {}", format::duration(limit_ms));
         vec![
-            line((x, TOP - 6.0), (x, floor)).class("axis"),
-            ending(x + MARK, TOP - 12.0, &name).class("quiet"),
+            line((x, TOP - 6.0), (x, baseline)).class("axis"),
+            right_aligned(x + MARK, TOP - 12.0, &name).class("quiet"),
         ]
     }
 
@@ -210,31 +207,31 @@ impl DeliveryChart {
     }
 }
 
-fn axis(scale: &LogScale, floor: f64, begins: TimeOrigin) -> Vec<Element> {
+fn axis(scale: &LogScale, baseline: f64, begins: TimeOrigin) -> Vec<Element> {
     let mut drawn = Vec::new();
-    let mut marks = ticks::landmarks_ms(scale, LABEL);
+    let mut marks = ticks::log_ticks_ms(scale, LABEL);
     // If no round time fits on the scale, the end of the axis gets a label.
-    if marks.len() == 1 && scale.most_ms() > 1 {
-        marks.push(scale.most_ms());
+    if marks.len() == 1 && scale.max_ms() > 1 {
+        marks.push(scale.max_ms());
     }
     for ms in marks {
-        let x = LEFT + scale.place(ms);
+        let x = LEFT + scale.position(ms);
         let name = match ms {
             0 => begins.name().to_owned(),
-            ms => words::duration(ms),
+            ms => format::duration(ms),
         };
-        drawn.push(line((x, TOP - 6.0), (x, floor)).class("grid"));
-        drawn.push(centred(x, floor + 18.0, &name).class("tick"));
+        drawn.push(line((x, TOP - 6.0), (x, baseline)).class("grid"));
+        drawn.push(centred(x, baseline + 18.0, &name).class("tick"));
     }
-    drawn.push(line((LEFT, floor), (RIGHT, floor)).class("axis"));
-    drawn.push(ending(LEFT - 18.0, TOP - 12.0, "attempt").class("tick"));
+    drawn.push(line((LEFT, baseline), (RIGHT, baseline)).class("axis"));
+    drawn.push(right_aligned(LEFT - 18.0, TOP - 12.0, "attempt").class("tick"));
     let middle = (LEFT + RIGHT) / 2.0;
-    drawn.push(centred(middle, floor + 40.0, begins.axis()).class("quiet"));
+    drawn.push(centred(middle, baseline + 40.0, begins.axis()).class("quiet"));
     drawn
 }
 
-fn number(middle: f64, number: u32) -> Element {
-    ending(LEFT - 18.0, middle + 4.0, &number.to_string()).class("tick")
+fn row_number(middle: f64, number: u32) -> Element {
+    right_aligned(LEFT - 18.0, middle + 4.0, &number.to_string()).class("tick")
 }
 
 /// The mark of a failed attempt: not a disc, so that it is recognisable without colour.
@@ -242,34 +239,34 @@ fn square(x: f64, y: f64) -> Element {
     rect(x - MARK, y - MARK, 2.0 * MARK, 2.0 * MARK)
 }
 
-fn draw_tried(scale: &LogScale, middle: f64, tried: &PastAttempt) -> Vec<Element> {
-    let x = LEFT + scale.place(tried.at_ms);
-    let mark = match tried.delivered {
+fn draw_past(scale: &LogScale, middle: f64, attempt: &PastAttempt) -> Vec<Element> {
+    let x = LEFT + scale.position(attempt.at_ms);
+    let mark = match attempt.delivered {
         true => disc(x, middle, MARK).class("good"),
         false => square(x, middle).class("bad"),
     };
-    let after = match tried.at_ms {
-        0..1_000 => tried.ended.clone(),
-        ms => format!("{}, after {}", tried.ended, words::duration(ms)),
+    let after = match attempt.at_ms {
+        0..1_000 => attempt.ended.clone(),
+        ms => format!("{}, after {}", attempt.ended, format::duration(ms)),
     };
     vec![
-        number(middle, tried.number),
+        row_number(middle, attempt.number),
         mark,
         beside((x, x), middle, &after),
     ]
 }
 
-fn draw_coming(scale: &LogScale, middle: f64, coming: &ExpectedAttempt) -> Vec<Element> {
-    let from = LEFT + scale.place(coming.earliest_ms);
-    let to = LEFT + scale.place(coming.latest_ms);
-    let expected = LEFT + scale.place(coming.expected_ms);
-    let mut drawn = vec![number(middle, coming.number)];
+fn draw_expected(scale: &LogScale, middle: f64, attempt: &ExpectedAttempt) -> Vec<Element> {
+    let from = LEFT + scale.position(attempt.earliest_ms);
+    let to = LEFT + scale.position(attempt.latest_ms);
+    let expected = LEFT + scale.position(attempt.expected_ms);
+    let mut drawn = vec![row_number(middle, attempt.number)];
     if to > from {
         let shape = rect(from, middle - BAND / 2.0, to - from, BAND);
         drawn.push(shape.with("rx", BAND / 2.0).class("band"));
     }
     drawn.push(disc(expected, middle, MARK).class("ring"));
-    let name = words::duration(coming.expected_ms);
+    let name = format::duration(attempt.expected_ms);
     drawn.push(beside(
         (from.min(expected), to.max(expected)),
         middle,
@@ -286,16 +283,16 @@ fn beside((from, to): (f64, f64), middle: f64, name: &str) -> Element {
     if to + GAP + width <= RIGHT {
         label(to + GAP, y, name)
     } else if from - GAP - width >= LEFT {
-        ending(from - GAP, y, name)
+        right_aligned(from - GAP, y, name)
     } else {
-        ending(to - GAP, y, name)
+        right_aligned(to - GAP, y, name)
     }
 }
 
-fn draw_left_out(middle: f64, count: usize) -> Vec<Element> {
-    let note = format!("{} attempts more", words::count(count as u64));
+fn draw_omitted(middle: f64, count: usize) -> Vec<Element> {
+    let note = format!("{} attempts more", format::count(count as u64));
     vec![
-        ending(LEFT - 18.0, middle + 4.0, "⋮").class("tick"),
+        right_aligned(LEFT - 18.0, middle + 4.0, "⋮").class("tick"),
         label(LEFT + GAP, middle + 4.0, &note).class("quiet"),
     ]
 }
@@ -305,7 +302,7 @@ mod tests {
     use super::*;
     use crate::svg::tests::assert_well_formed;
 
-    fn journey(past: u32, coming: u32) -> DeliveryChart {
+    fn chart(past: u32, coming: u32) -> DeliveryChart {
         let at_ms = |number: u32| u64::from(number - 1).pow(3) * 10_000;
         DeliveryChart {
             title: "a < b".to_owned(),
@@ -332,8 +329,8 @@ mod tests {
     }
 
     #[test]
-    fn every_attempt_has_a_mark_that_tells_what_it_is() {
-        let text = journey(3, 4).draw().write();
+    fn every_attempt_has_the_mark_of_its_result() {
+        let text = chart(3, 4).draw().write();
         assert_well_formed(&text);
         // The legend contains one more of each.
         assert_eq!(text.matches("class=\"bad\"").count(), 3 + 1);
@@ -342,9 +339,9 @@ mod tests {
         assert_eq!(text.matches("gives up after").count(), 1);
         let explained = "earliest, expected, latest";
         assert!(text.contains(explained), "{text}");
-        assert!(!journey(3, 0).draw().write().contains(explained));
+        assert!(!chart(3, 0).draw().write().contains(explained));
         assert!(text.contains("&lt;503&gt;"), "{text}");
-        let mut delivered = journey(3, 0);
+        let mut delivered = chart(3, 0);
         delivered.past[2].delivered = true;
         let text = delivered.draw().write();
         assert_eq!(text.matches("class=\"bad\"").count(), 2 + 1);
@@ -352,8 +349,8 @@ mod tests {
     }
 
     #[test]
-    fn many_attempts_leave_out_those_in_the_middle() {
-        let text = journey(40, 10).draw().write();
+    fn of_many_attempts_those_in_the_middle_are_omitted() {
+        let text = chart(40, 10).draw().write();
         assert_well_formed(&text);
         assert!(text.contains("27 attempts more"), "{text}");
         let marks = text.matches("class=\"bad\"").count() + text.matches("class=\"ring\"").count();
@@ -364,17 +361,17 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_one_attempt_make_pictures_too() {
-        for journey in [DeliveryChart::default(), journey(1, 0), journey(0, 1)] {
-            let text = journey.draw().write();
+    fn no_attempt_and_one_attempt_make_charts_too() {
+        for chart in [DeliveryChart::default(), chart(1, 0), chart(0, 1)] {
+            let text = chart.draw().write();
             assert_well_formed(&text);
             assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
         }
     }
 
     #[test]
-    fn a_time_stands_on_the_axis_however_short_it_is() {
-        let mut short = journey(1, 0);
+    fn even_a_short_axis_has_a_time_label() {
+        let mut short = chart(1, 0);
         short.past.push(PastAttempt {
             number: 2,
             at_ms: 870,
@@ -387,16 +384,16 @@ mod tests {
     }
 
     #[test]
-    fn a_distant_limit_does_not_squeeze_the_picture() {
-        let mut journey = journey(3, 0);
-        journey.gives_up_ms = Some(86_400_000);
-        assert_eq!(journey.scale().most_ms(), 80_000);
-        journey.gives_up_ms = Some(800_000);
-        assert_eq!(journey.scale().most_ms(), 800_000);
+    fn a_distant_limit_does_not_compress_the_chart() {
+        let mut chart = chart(3, 0);
+        chart.gives_up_ms = Some(86_400_000);
+        assert_eq!(chart.scale().max_ms(), 80_000);
+        chart.gives_up_ms = Some(800_000);
+        assert_eq!(chart.scale().max_ms(), 800_000);
     }
 
     #[test]
-    fn names_stay_on_the_sheet() {
+    fn labels_stay_inside_the_chart() {
         for (from, to) in [
             (LEFT, LEFT),
             (RIGHT, RIGHT),

@@ -1,4 +1,7 @@
 //! Formats numbers and durations for people.
+//!
+//! Durations have at most two units, unless several that are shown together would get the same text
+//! ([`durations`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,28 +17,28 @@ const STEPS_MS: [u64; 5] = [3_600_000, 60_000, 1_000, 100, 1];
 
 /// Formats a duration in its two largest units: `250ms`, `8.5s`, `42m 40s`, `1d 10h`.
 pub fn duration(ms: u64) -> String {
-    rounded(ms, rough_step(ms))
+    rounded(ms, two_unit_step(ms))
 }
 
 /// Formats durations that are shown together: each as short as [`duration`] does, but with more units if two
 /// different ones would have the same text.
 pub fn durations(all_ms: &[u64]) -> Vec<String> {
-    let mut steps: Vec<usize> = all_ms.iter().map(|ms| rough_step(*ms)).collect();
+    let mut steps: Vec<usize> = all_ms.iter().map(|ms| two_unit_step(*ms)).collect();
     loop {
         let texts: Vec<String> = all_ms
             .iter()
             .zip(&steps)
             .map(|(ms, step)| rounded(*ms, *step))
             .collect();
-        let mut said: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
+        let mut durations_by_text: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
         for (text, ms) in texts.iter().zip(all_ms) {
-            said.entry(text).or_default().insert(*ms);
+            durations_by_text.entry(text).or_default().insert(*ms);
         }
-        if said.values().all(|meanings| meanings.len() == 1) {
+        if durations_by_text.values().all(|all| all.len() == 1) {
             return texts;
         }
         for (step, text) in steps.iter_mut().zip(&texts) {
-            if said[&**text].len() > 1 {
+            if durations_by_text[&**text].len() > 1 {
                 *step = (*step + 1).min(STEPS_MS.len() - 1);
             }
         }
@@ -43,7 +46,7 @@ pub fn durations(all_ms: &[u64]) -> Vec<String> {
 }
 
 /// Returns the index of the rounding step that leaves two units.
-fn rough_step(ms: u64) -> usize {
+fn two_unit_step(ms: u64) -> usize {
     match ms {
         0..1_000 => 4,
         1_000..10_000 => 3,
@@ -108,9 +111,9 @@ pub fn rate(per_second: f64) -> String {
     let units = [("s", 1.0), ("m", 60.0), ("h", 3_600.0)];
     for (unit, seconds) in units {
         let number = per_second * seconds;
-        let told = three_digits(number);
-        if (told - number).abs() <= number * 1e-9 {
-            return format!("{}/{unit}", decimal(told));
+        let rounded_number = three_digits(number);
+        if (rounded_number - number).abs() <= number * 1e-9 {
+            return format!("{}/{unit}", decimal(rounded_number));
         }
     }
     format!("{}/s", decimal(three_digits(per_second)))
@@ -144,12 +147,12 @@ pub fn times(ratio: f64) -> String {
     }
 }
 
-/// Shortens text to `most_chars` characters: a file name may be long.
-pub fn shortened(text: &str, most_chars: usize) -> String {
-    if text.chars().count() <= most_chars {
+/// Shortens text to `max_chars` characters: a file name may be long.
+pub fn shortened(text: &str, max_chars: usize) -> String {
+    if text.chars().count() <= max_chars {
         return text.to_owned();
     }
-    let kept: String = text.chars().take(most_chars - 1).collect();
+    let kept: String = text.chars().take(max_chars - 1).collect();
     format!("{kept}…")
 }
 
@@ -158,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_in_their_two_largest_units() {
+    fn a_duration_has_its_two_largest_units() {
         for (ms, text) in [
             (0, "0s"),
             (1, "1ms"),
@@ -183,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn every_duration_has_words() {
+    fn every_duration_is_normalised() {
         for ms in (0..400_000_000).step_by(7_919) {
             let text = duration(ms);
             assert!(!text.contains("60s") && !text.contains("60m") && !text.contains("24h"));
@@ -192,13 +195,13 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_cut() {
+    fn long_texts_are_shortened() {
         assert_eq!(shortened("naïve", 5), "naïve");
         assert_eq!(shortened("naïvely", 5), "naïv…");
     }
 
     #[test]
-    fn durations_that_differ_read_differently() {
+    fn different_durations_have_different_texts() {
         let day_ms = 86_400_000;
         assert_eq!(durations(&[day_ms, day_ms + 269_000]), ["1d", "1d 4m"]);
         assert_eq!(
@@ -237,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_and_times() {
+    fn counts_and_ratios() {
         assert_eq!(count(0), "0");
         assert_eq!(count(999), "999");
         assert_eq!(count(1_000), "1,000");

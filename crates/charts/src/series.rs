@@ -57,15 +57,16 @@ pub fn until(arrivals: &BTreeMap<u64, Arrivals>, step_ms: u64, end_ms: u64) -> V
             peak_failed: 0,
         })
         .collect();
-    for (second, seen) in arrivals {
+    for (second, requests) in arrivals {
         let number = second * 1_000 / step_ms;
         let Some(bucket) = buckets.get_mut(number as usize) else {
             break;
         };
-        bucket.arrivals += seen.total;
-        bucket.failed += seen.failed;
+        bucket.arrivals += requests.total;
+        bucket.failed += requests.failed;
         let busiest = (bucket.peak_per_second, bucket.peak_failed);
-        (bucket.peak_per_second, bucket.peak_failed) = busiest.max((seen.total, seen.failed));
+        (bucket.peak_per_second, bucket.peak_failed) =
+            busiest.max((requests.total, requests.failed));
     }
     buckets
 }
@@ -83,7 +84,7 @@ mod tests {
             })
             .collect();
         Course {
-            attempts: arrivals.values().map(|seen| seen.total).sum(),
+            attempts: arrivals.values().map(|requests| requests.total).sum(),
             arrivals,
             ..Course::default()
         }
@@ -103,8 +104,12 @@ mod tests {
             let total: u64 = buckets.iter().map(|bucket| bucket.arrivals).sum();
             assert_eq!(total, course.attempts, "{last}");
             let failed: u64 = buckets.iter().map(|bucket| bucket.failed).sum();
-            let seen: u64 = course.arrivals.values().map(|seen| seen.failed).sum();
-            assert_eq!(failed, seen, "{last}");
+            let expected: u64 = course
+                .arrivals
+                .values()
+                .map(|requests| requests.failed)
+                .sum();
+            assert_eq!(failed, expected, "{last}");
             let ends = buckets
                 .windows(2)
                 .all(|pair| pair[0].to_ms == pair[1].from_ms);
@@ -113,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_remembers_its_busiest_second() {
+    fn a_bucket_keeps_its_busiest_second() {
         let course = course(&[(0, 3, 3), (9, 50, 2), (10, 7, 1), (11, 7, 4), (25, 2, 0)]);
         let buckets = until(&course.arrivals, 10_000, 20_000);
         assert_eq!(
@@ -140,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_makes_no_buckets() {
+    fn no_requests_make_no_buckets() {
         assert!(whole(&Course::default()).is_empty());
     }
 }

@@ -45,7 +45,7 @@ pub fn styles() -> &'static str {
 }
 
 /// Creates an SVG with a size, a title and a text alternative. Children are drawn on an empty background.
-pub fn picture(width: u32, height: u32, title: &str, description: &str) -> Element {
+pub fn document(width: u32, height: u32, title: &str, description: &str) -> Element {
     Element::new("svg")
         .with("xmlns", "http://www.w3.org/2000/svg")
         .with("viewBox", format!("0 0 {width} {height}"))
@@ -203,7 +203,7 @@ pub fn centred(x: f64, y: f64, text: &str) -> Element {
 }
 
 /// Creates text that ends at this point.
-pub fn ending(x: f64, y: f64, text: &str) -> Element {
+pub fn right_aligned(x: f64, y: f64, text: &str) -> Element {
     label(x, y, text).with("text-anchor", "end")
 }
 
@@ -246,11 +246,11 @@ pub(super) mod tests {
         assert!(rest.starts_with("<svg "), "{rest}");
         while let Some(start) = rest.find('<') {
             assert_plain(&rest[..start]);
-            let end = rest.find('>').expect("a tag ends");
+            let end = rest.find('>').expect("every tag ends");
             let tag = &rest[start + 1..end];
             rest = &rest[end + 1..];
             if let Some(name) = tag.strip_prefix('/') {
-                assert_eq!(open.pop(), Some(name), "a tag closes what is open");
+                assert_eq!(open.pop(), Some(name), "an end tag closes the open element");
             } else {
                 let name = tag.split([' ', '/']).next().expect("a name");
                 assert_attributes(tag.strip_suffix('/').unwrap_or(tag), name);
@@ -265,7 +265,7 @@ pub(super) mod tests {
 
     fn assert_attributes(tag: &str, name: &str) {
         let parts: Vec<&str> = tag[name.len()..].split('"').collect();
-        assert!(parts.len() % 2 == 1, "quotes pair up: {tag}");
+        assert!(parts.len() % 2 == 1, "quotes are balanced: {tag}");
         for (index, part) in parts.iter().enumerate() {
             if index % 2 == 1 {
                 assert_plain(part);
@@ -280,16 +280,16 @@ pub(super) mod tests {
             let entity = ["&amp;", "&lt;", "&gt;", "&quot;"]
                 .iter()
                 .any(|entity| text[index..].starts_with(entity));
-            assert!(entity, "a stray ampersand: {text}");
+            assert!(entity, "an unescaped ampersand: {text}");
         }
         let allowed = |c: char| !c.is_control() || c == '\n' || c == '\t';
         assert!(text.chars().all(allowed) && !text.contains(['<', '>']));
     }
 
     #[test]
-    fn hostile_texts_stay_texts() {
+    fn hostile_text_is_escaped() {
         let hostile = "</svg><script>\"&\u{1b}[31m\u{0}\u{ffff}'";
-        let svg = picture(10, 10, hostile, hostile)
+        let svg = document(10, 10, hostile, hostile)
             .child(label(1.0, 2.0, hostile))
             .write();
         assert_well_formed(&svg);
@@ -298,8 +298,8 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_picture_is_whole_by_itself() {
-        let svg = picture(20, 10, "a name", "what it shows").write();
+    fn a_document_is_self_contained() {
+        let svg = document(20, 10, "a name", "what it shows").write();
         assert!(svg.contains("viewBox=\"0 0 20 10\""));
         assert!(svg.contains("<title>a name</title>"));
         assert!(svg.contains("<desc>what it shows</desc>"));
@@ -310,7 +310,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn coordinates_are_short() {
+    fn coordinates_have_at_most_one_decimal() {
         assert_eq!(number(1.0), "1");
         assert_eq!(number(-0.04), "0");
         assert_eq!(number(12.349), "12.3");

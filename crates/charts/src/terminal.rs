@@ -54,8 +54,8 @@ pub fn wrapped(text: &str, width: usize) -> String {
 
 /// Replaces control characters, so that the text cannot move the cursor or break the line.
 pub fn printable(text: &str) -> String {
-    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    text.chars().map(shown).collect()
+    let replaced = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    text.chars().map(replaced).collect()
 }
 
 /// Formats a table: the first column left-aligned, all others right-aligned. The gaps between columns shrink
@@ -131,7 +131,7 @@ impl Canvas {
     }
 
     /// Returns true if text centred at this cell would not touch anything drawn.
-    pub fn has_room(&self, column: usize, row: usize, text: &str) -> bool {
+    pub fn has_space_for(&self, column: usize, row: usize, text: &str) -> bool {
         let start = self.start_of(column, text);
         let end = start + text.chars().count();
         (start.saturating_sub(1)..=end)
@@ -140,12 +140,12 @@ impl Canvas {
 
     fn start_of(&self, column: usize, text: &str) -> usize {
         let length = text.chars().count();
-        let most = self.width.saturating_sub(length);
-        column.saturating_sub(length / 2).min(most)
+        let last_start = self.width.saturating_sub(length);
+        column.saturating_sub(length / 2).min(last_start)
     }
 
     /// Draws text that ends before this cell.
-    pub fn ending(&mut self, column: usize, row: usize, text: &str, style: Style) {
+    pub fn right_aligned(&mut self, column: usize, row: usize, text: &str, style: Style) {
         let start = column.saturating_sub(text.chars().count());
         self.text(start, row, text, style);
     }
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_break_between_words() {
+    fn text_wraps_between_words() {
         assert_eq!(wrapped("one two  three", 7), "one two\nthree");
         assert_eq!(wrapped("one two three", 8), "one two\nthree");
         assert_eq!(wrapped("unbreakable", 4), "unbreakable");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_align() {
+    fn columns_are_aligned() {
         let rows = [
             vec!["a".to_owned(), "1,000".to_owned()],
             vec!["±bc".to_owned(), "7".to_owned()],
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_canvas_keeps_to_itself() {
+    fn drawing_outside_the_canvas_is_ignored() {
         let mut canvas = Canvas::new(5, 2);
         canvas.text(3, 0, "abcdef", PLAIN);
         canvas.put(0, 9, 'x', PLAIN);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn quarters_are_where_they_belong() {
+    fn quarters_are_at_their_positions() {
         assert_eq!(quarters([false; 4]), ' ');
         assert_eq!(quarters([true; 4]), '█');
         assert_eq!(quarters([true, false, true, false]), '▌');
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn dots_are_where_the_quarters_are() {
+    fn dots_are_at_the_positions_of_the_quarters() {
         // Each quarter has two dots; Unicode numbers them from the upper left.
         let dots: [u32; 4] = [0x03, 0x18, 0x44, 0xa0];
         for number in 1..16_u32 {
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_shown_moves_the_cursor() {
+    fn control_characters_are_replaced() {
         assert_eq!(printable("a\u{1b}[2J\nb"), "a\u{fffd}[2J\u{fffd}b");
     }
 }

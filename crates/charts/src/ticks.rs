@@ -9,7 +9,7 @@ const STEPS_S: [u64; 24] = [
 ];
 
 /// Round times for the labels of a logarithmic scale, in milliseconds.
-const LANDMARKS_MS: [u64; 14] = [
+const ROUND_TIMES_MS: [u64; 14] = [
     1,
     10,
     100,
@@ -26,52 +26,52 @@ const LANDMARKS_MS: [u64; 14] = [
     7_776_000_000,
 ];
 
-/// Returns the shortest round step that covers `end_ms` in at most `most` steps.
+/// Returns the shortest round step that covers `end_ms` in at most `max_steps` steps.
 ///
 /// # Panics
-/// If `most` is zero.
-pub fn time_step_ms(end_ms: u64, most: usize) -> u64 {
-    assert!(most > 0, "an axis has at least one step");
-    let least_s = end_ms.div_ceil(1_000).div_ceil(most as u64);
-    let step_s = STEPS_S.into_iter().find(|step_s| *step_s >= least_s);
-    step_s.unwrap_or(least_s) * 1_000
+/// If `max_steps` is zero.
+pub fn time_step_ms(end_ms: u64, max_steps: usize) -> u64 {
+    assert!(max_steps > 0, "an axis has at least one step");
+    let min_step_s = end_ms.div_ceil(1_000).div_ceil(max_steps as u64);
+    let step_s = STEPS_S.into_iter().find(|step_s| *step_s >= min_step_s);
+    step_s.unwrap_or(min_step_s) * 1_000
 }
 
-/// Returns round times from zero to `end_ms`, in at most `most` steps.
-pub fn times_ms(end_ms: u64, most: usize) -> Vec<u64> {
-    let step_ms = time_step_ms(end_ms, most);
+/// Returns round times from zero to `end_ms`, in at most `max_steps` steps.
+pub fn time_ticks_ms(end_ms: u64, max_steps: usize) -> Vec<u64> {
+    let step_ms = time_step_ms(end_ms, max_steps);
     (0..=end_ms / step_ms).map(|step| step * step_ms).collect()
 }
 
 /// Returns zero, and the round times that are at least `gap` apart on a logarithmic scale.
-pub fn landmarks_ms(scale: &LogScale, gap: f64) -> Vec<u64> {
+pub fn log_ticks_ms(scale: &LogScale, gap: f64) -> Vec<u64> {
     let mut ticks = vec![0];
     let mut last = 0.0;
-    for ms in LANDMARKS_MS {
-        let place = scale.place(ms);
-        if ms <= scale.most_ms() && ms * 2 >= scale.knee_ms() && place - last >= gap {
+    for ms in ROUND_TIMES_MS {
+        let position = scale.position(ms);
+        if ms <= scale.max_ms() && ms * 2 >= scale.knee_ms() && position - last >= gap {
             ticks.push(ms);
-            last = place;
+            last = position;
         }
     }
     ticks
 }
 
-/// Returns round counts from zero to `end`, in at most `most` steps.
+/// Returns round counts from zero to `end`, in at most `max_steps` steps.
 ///
 /// # Panics
-/// If `most` is zero.
-pub fn counts(end: u64, most: u64) -> Vec<u64> {
-    let step = count_step(end.div_ceil(most));
+/// If `max_steps` is zero.
+pub fn count_ticks(end: u64, max_steps: u64) -> Vec<u64> {
+    let step = count_step(end.div_ceil(max_steps));
     (0..=end / step).map(|number| number * step).collect()
 }
 
-/// Returns the smallest number of the form 1, 2 or 5 times a power of ten that is at least `least`.
-pub fn count_step(least: u64) -> u64 {
+/// Returns the smallest number of the form 1, 2 or 5 times a power of ten that is at least `min`.
+pub fn count_step(min: u64) -> u64 {
     let mut power: u64 = 1;
     loop {
         for digit in [1, 2, 5] {
-            if digit * power >= least {
+            if digit * power >= min {
                 return digit * power;
             }
         }
@@ -90,58 +90,58 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_of_time_are_round_and_few_enough() {
+    fn time_steps_are_round_and_within_the_maximum() {
         assert_eq!(time_step_ms(2_400_000, 144), 20_000);
         assert_eq!(time_step_ms(2_400_000, 8), 300_000);
         assert_eq!(time_step_ms(0, 10), 1_000);
         assert_eq!(time_step_ms(1, 1), 1_000);
         for end_ms in (1..20_000_000_000).step_by(77_777_777) {
-            for most in [1, 7, 144, 300] {
-                let step_ms = time_step_ms(end_ms, most);
-                assert!(step_ms * most as u64 >= end_ms, "{end_ms} {most}");
+            for max_steps in [1, 7, 144, 300] {
+                let step_ms = time_step_ms(end_ms, max_steps);
+                assert!(step_ms * max_steps as u64 >= end_ms, "{end_ms} {max_steps}");
             }
         }
     }
 
     #[test]
-    fn times_begin_at_zero_and_stay_on_the_axis() {
+    fn time_ticks_start_at_zero_and_stay_on_the_axis() {
         assert_eq!(
-            times_ms(2_400_000, 5),
+            time_ticks_ms(2_400_000, 5),
             [0, 600_000, 1_200_000, 1_800_000, 2_400_000]
         );
-        assert!(times_ms(2_399_999, 5).len() == 4);
+        assert!(time_ticks_ms(2_399_999, 5).len() == 4);
     }
 
     #[test]
-    fn landmarks_keep_their_distance() {
+    fn log_ticks_keep_the_minimum_distance() {
         let scale = LogScale::new(5_000, 259_200_000, 100.0);
-        let ticks = landmarks_ms(&scale, 8.0);
+        let ticks = log_ticks_ms(&scale, 8.0);
         assert_eq!(ticks.first(), Some(&0));
         assert!(ticks.contains(&10_000) && ticks.contains(&86_400_000));
         for pair in ticks.windows(2) {
-            assert!(scale.place(pair[1]) - scale.place(pair[0]) >= 8.0);
+            assert!(scale.position(pair[1]) - scale.position(pair[0]) >= 8.0);
         }
         assert!(ticks.iter().all(|ms| *ms <= 259_200_000));
-        let fewer = landmarks_ms(&scale, 20.0);
+        let fewer = log_ticks_ms(&scale, 20.0);
         assert!(fewer.len() < ticks.len() && fewer.len() > 3, "{fewer:?}");
         for pair in fewer.windows(2) {
-            assert!(scale.place(pair[1]) - scale.place(pair[0]) >= 20.0);
+            assert!(scale.position(pair[1]) - scale.position(pair[0]) >= 20.0);
         }
     }
 
     #[test]
-    fn counts_are_round_and_few_enough() {
-        assert_eq!(counts(60, 4), [0, 20, 40, 60]);
-        assert_eq!(counts(12_500, 4), [0, 5_000, 10_000]);
-        assert_eq!(counts(0, 4), [0]);
-        assert_eq!(counts(1, 4), [0, 1]);
+    fn count_ticks_are_round_and_within_the_maximum() {
+        assert_eq!(count_ticks(60, 4), [0, 20, 40, 60]);
+        assert_eq!(count_ticks(12_500, 4), [0, 5_000, 10_000]);
+        assert_eq!(count_ticks(0, 4), [0]);
+        assert_eq!(count_ticks(1, 4), [0, 1]);
         for end in (0..200_000).step_by(37) {
-            assert!(counts(end, 4).len() <= 5, "{end}");
+            assert!(count_ticks(end, 4).len() <= 5, "{end}");
         }
     }
 
     #[test]
-    fn an_axis_ends_a_little_beyond_the_highest() {
+    fn a_count_axis_ends_slightly_above_the_highest_value() {
         assert_eq!(count_end(50), 50);
         assert_eq!(count_end(10_000), 10_000);
         assert_eq!(count_end(0), 1);

@@ -20,7 +20,7 @@ impl Bar {
     /// Returns the bar for the busiest second of a bucket, on a scale of half lines.
     pub(super) fn new(bucket: &Bucket, scale: &LinearScale) -> Bar {
         let (total, failed) = (bucket.peak_per_second, bucket.peak_failed);
-        let halves = |count: u64| scale.place(count as f64).round() as usize;
+        let halves = |count: u64| scale.position(count as f64).round() as usize;
         // A single request is visible.
         let height = halves(total).max(usize::from(total > 0));
         let accepted = match failed {
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_is_split_as_its_busiest_second_was() {
+    fn a_bar_is_split_like_its_busiest_second() {
         let scale = LinearScale::new(60.0, 12.0);
         let bar = |peak_per_second, peak_failed| {
             let bucket = Bucket {
@@ -77,20 +77,20 @@ mod tests {
         assert_eq!(bar(60, 0), (12, 12));
         assert_eq!(bar(60, 60), (0, 12));
         assert_eq!(bar(60, 50), (2, 12));
-        assert_eq!(bar(51, 1), (9, 10), "what was refused shows");
+        assert_eq!(bar(51, 1), (9, 10), "refused requests are visible");
         assert_eq!(bar(1, 0), (1, 1));
         assert_eq!(bar(1, 1), (0, 1));
         assert_eq!(bar(0, 0), (0, 0));
     }
 
     #[test]
-    fn a_cell_is_solid_only_where_requests_were_accepted() {
+    fn a_cell_is_solid_if_most_of_it_was_accepted() {
         let bar = |accepted, height| Bar { accepted, height };
-        let shown = |left, right| cell([left, right], 2).map(|(character, _)| character);
-        assert_eq!(shown(bar(4, 4), bar(4, 4)), Some('█'));
-        assert_eq!(shown(bar(0, 4), bar(0, 0)), Some('⡇'));
-        assert_eq!(shown(bar(3, 4), bar(3, 4)), Some('⣿'), "half and half");
-        assert_eq!(shown(bar(4, 4), bar(3, 4)), Some('▙'));
-        assert_eq!(shown(bar(2, 2), bar(1, 2)), None);
+        let drawn = |left, right| cell([left, right], 2).map(|(character, _)| character);
+        assert_eq!(drawn(bar(4, 4), bar(4, 4)), Some('█'));
+        assert_eq!(drawn(bar(0, 4), bar(0, 0)), Some('⡇'));
+        assert_eq!(drawn(bar(3, 4), bar(3, 4)), Some('⣿'), "half and half");
+        assert_eq!(drawn(bar(4, 4), bar(3, 4)), Some('▙'));
+        assert_eq!(drawn(bar(2, 2), bar(1, 2)), None);
     }
 }

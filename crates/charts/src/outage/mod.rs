@@ -15,13 +15,13 @@ pub use terminal::terminal;
 use posthaste_core::forecast::{Course, Forecast, NAIVE_INTERVAL, Scenario};
 
 use super::series::{self, Bucket};
-use super::{ticks, words};
+use super::{format, ticks};
 
 /// Minimum length of the time axis.
-const LEAST_MS: u64 = 10_000;
+const MIN_AXIS_MS: u64 = 10_000;
 /// A capacity higher than the peak by more than this factor is not part of the scale, because it would
 /// flatten the bars.
-const FAR_ABOVE: u64 = 4;
+const MAX_CAPACITY_RATIO: u64 = 4;
 
 /// The data of the chart, independent of its form.
 #[derive(Clone, Debug)]
@@ -42,8 +42,8 @@ struct Chart {
 #[derive(Clone, Debug)]
 struct Panel {
     name: &'static str,
-    /// Its retry behaviour, if that needs explanation.
-    habit: Option<String>,
+    /// Its retry behaviour as text, if that needs explanation.
+    retry_behaviour: Option<String>,
     /// Summary of its peak rate.
     note: String,
     buckets: Vec<Bucket>,
@@ -52,7 +52,7 @@ struct Panel {
     /// The highest value that the scale must show.
     highest: u64,
     /// The time of its last request as text, if that is beyond the chart.
-    goes_on_until: Option<String>,
+    continues_until: Option<String>,
 }
 
 /// The times of a simulated scenario as text. Different times have different texts.
@@ -78,7 +78,7 @@ impl Times {
         let mut all_ms = vec![outage_ms, posthaste_ms, naive_ms];
         all_ms.extend(posthaste_since);
         all_ms.extend(naive_since);
-        let mut texts = words::durations(&all_ms).into_iter();
+        let mut texts = format::durations(&all_ms).into_iter();
         let mut next = || texts.next().unwrap_or_default();
         Times {
             outage: next(),
@@ -94,34 +94,34 @@ impl Times {
 pub fn over_capacity(peak: u64, capacity: f64) -> Option<String> {
     // 1.5 requests per second are 2 requests in some seconds.
     let beyond = peak as f64 > capacity.ceil();
-    beyond.then(|| words::times(peak as f64 / capacity))
+    beyond.then(|| format::times(peak as f64 / capacity))
 }
 
 impl Chart {
-    /// Divides the requests of both senders into at most `most` buckets each.
-    fn new(scenario: &Scenario, forecast: &Forecast, most: usize) -> Chart {
+    /// Divides the requests of both senders into at most `max_buckets` buckets each.
+    fn new(scenario: &Scenario, forecast: &Forecast, max_buckets: usize) -> Chart {
         let wanted_ms = shown_until_ms(scenario, forecast);
-        let step_ms = ticks::time_step_ms(wanted_ms, most);
+        let step_ms = ticks::time_step_ms(wanted_ms, max_buckets);
         let end_ms = wanted_ms.div_ceil(step_ms) * step_ms;
         let capacity = scenario.capacity_per_second;
         let outage_ms = scenario.outage.as_millis();
         let (posthaste, naive) = (&forecast.posthaste, &forecast.naive);
         let times = Times::new(outage_ms, posthaste.drained_ms, naive.drained_ms);
-        let panel = |name, habit, course: &Course, drained: String| {
+        let panel = |name, retry_behaviour, course: &Course, drained: String| {
             let buckets = series::until(&course.arrivals, step_ms, end_ms);
-            let goes_on = series::end_ms(course) > end_ms;
+            let continues = series::end_ms(course) > end_ms;
             Panel {
                 name,
-                habit,
+                retry_behaviour,
                 note: note(course, capacity, outage_ms > 0),
                 peak: peak(course, outage_ms),
                 highest: highest(&buckets, capacity),
-                goes_on_until: goes_on.then_some(drained),
+                continues_until: continues.then_some(drained),
                 buckets,
             }
         };
-        let every = words::every(NAIVE_INTERVAL.as_millis());
-        let habit = format!("again every {every}");
+        let every = format::every(NAIVE_INTERVAL.as_millis());
+        let retry_behaviour = format!("again every {every}");
         Chart {
             step_ms,
             end_ms,
@@ -130,7 +130,7 @@ impl Chart {
             capacity,
             panels: [
                 panel("posthaste", None, posthaste, times.posthaste),
-                panel("naive sender", Some(habit), naive, times.naive),
+                panel("naive sender", Some(retry_behaviour), naive, times.naive),
             ],
         }
     }
@@ -141,7 +141,7 @@ fn shown_until_ms(scenario: &Scenario, forecast: &Forecast) -> u64 {
     let outage_ms = scenario.outage.as_millis();
     let posthaste_ms = series::end_ms(&forecast.posthaste);
     let naive_ms = series::end_ms(&forecast.naive);
-    let centre_ms = LEAST_MS
+    let centre_ms = MIN_AXIS_MS
         .max(outage_ms + outage_ms / 4)
         .max(posthaste_ms + posthaste_ms / 8);
     if naive_ms <= 2 * centre_ms {
@@ -154,7 +154,7 @@ fn shown_until_ms(scenario: &Scenario, forecast: &Forecast) -> u64 {
 fn peak(course: &Course, outage_ms: u64) -> Option<(u64, u64)> {
     let after = course.arrivals.range(outage_ms / 1_000..);
     after
-        .map(|(second, seen)| (*second, seen.total))
+        .map(|(second, requests)| (*second, requests.total))
         .find(|(_, total)| *total == course.peak_per_second)
         .map(|(second, total)| (second * 1_000, total))
 }
@@ -163,7 +163,7 @@ fn highest(buckets: &[Bucket], capacity: f64) -> u64 {
     let capacity = capacity.ceil() as u64;
     let busiest = buckets.iter().map(|bucket| bucket.peak_per_second).max();
     let busiest = busiest.unwrap_or(0);
-    if capacity <= busiest.saturating_mul(FAR_ABOVE) {
+    if capacity <= busiest.saturating_mul(MAX_CAPACITY_RATIO) {
         busiest.max(capacity)
     } else {
         busiest.max(1)
@@ -179,7 +179,7 @@ fn note(course: &Course, capacity: f64, was_down: bool) -> String {
     if peak == 0 {
         return format!("no requests{when}");
     }
-    let highest = format!("at most {}/s{when}", words::count(peak));
+    let highest = format!("at most {}/s{when}", format::count(peak));
     match over_capacity(peak, capacity) {
         Some(ratio) => format!("{highest}, {ratio} the capacity"),
         None => highest,
@@ -193,7 +193,7 @@ pub(crate) mod tests {
     use posthaste_core::time::Span;
 
     #[test]
-    fn the_picture_shows_recovery_and_tells_of_what_it_cuts() {
+    fn the_chart_shows_the_recovery_and_notes_requests_beyond_its_end() {
         let scenario = Scenario::with_defaults(10_000, Span::from_mins(30));
         let forecast = forecast(&scenario);
         let chart = Chart::new(&scenario, &forecast, 144);
@@ -201,16 +201,16 @@ pub(crate) mod tests {
         assert_eq!(chart.step_ms, 20_000);
         let [posthaste, naive] = &chart.panels;
         assert!(posthaste.buckets.len() <= 144 && naive.buckets.len() <= 144);
-        assert_eq!(posthaste.goes_on_until, None);
-        assert_eq!(naive.goes_on_until.as_deref(), Some("3h 49m"));
+        assert_eq!(posthaste.continues_until, None);
+        assert_eq!(naive.continues_until.as_deref(), Some("3h 49m"));
         assert_eq!(
             posthaste.highest,
             forecast.posthaste.peak_per_second.max(50)
         );
         assert_eq!(naive.highest, 10_000);
         assert_eq!(naive.peak, Some((1_800_000, 10_000)));
-        let shown: u64 = posthaste.buckets.iter().map(|bucket| bucket.arrivals).sum();
-        assert_eq!(shown, forecast.posthaste.attempts);
+        let total: u64 = posthaste.buckets.iter().map(|bucket| bucket.arrivals).sum();
+        assert_eq!(total, forecast.posthaste.attempts);
         assert!(
             naive.note.contains("200 times the capacity"),
             "{}",
@@ -219,19 +219,19 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_naive_sender_that_ends_soon_is_shown_whole() {
+    fn a_naive_sender_that_ends_soon_is_shown_completely() {
         let scenario = Scenario::with_defaults(500, Span::from_mins(10));
         let forecast = forecast(&scenario);
         let chart = Chart::new(&scenario, &forecast, 144);
         let [_, naive] = &chart.panels;
-        let shown: u64 = naive.buckets.iter().map(|bucket| bucket.arrivals).sum();
-        assert_eq!(shown, forecast.naive.attempts);
+        let total: u64 = naive.buckets.iter().map(|bucket| bucket.arrivals).sum();
+        assert_eq!(total, forecast.naive.attempts);
         assert!(forecast.naive.drained_ms > scenario.outage.as_millis() * 3 / 2);
-        assert_eq!(naive.goes_on_until, None);
+        assert_eq!(naive.continues_until, None);
     }
 
     #[test]
-    fn a_capacity_out_of_reach_does_not_flatten_the_arrivals() {
+    fn a_capacity_far_above_the_peak_does_not_flatten_the_bars() {
         let mut scenario = Scenario::with_defaults(100, Span::from_secs(30));
         scenario.capacity_per_second = 90_000.0;
         let chart = Chart::new(&scenario, &forecast(&scenario), 144);
@@ -239,7 +239,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn times_that_differ_read_differently() {
+    fn different_times_have_different_texts() {
         let day_ms = Span::from_days(1).as_millis();
         let times = Times::new(day_ms, day_ms + 269_000, day_ms - 1);
         assert_eq!(times.outage, "1d");
@@ -250,7 +250,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_fraction_of_a_request_is_not_beyond_the_capacity() {
+    fn a_fraction_of_a_request_does_not_exceed_the_capacity() {
         assert_eq!(over_capacity(2, 1.5), None);
         assert_eq!(over_capacity(1, 0.01), None);
         assert_eq!(over_capacity(3, 1.5).as_deref(), Some("2 times"));
@@ -258,7 +258,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn without_an_outage_nothing_recovers() {
+    fn without_an_outage_no_recovery_is_mentioned() {
         let scenario = Scenario::with_defaults(200, Span::ZERO);
         let chart = Chart::new(&scenario, &forecast(&scenario), 144);
         assert_eq!(chart.panels[1].note, "at most 200/s, 4 times the capacity");
@@ -266,10 +266,10 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn nothing_pending_still_makes_a_chart() {
+    fn no_requests_make_a_chart_too() {
         let scenario = Scenario::with_defaults(0, Span::ZERO);
         let chart = Chart::new(&scenario, &forecast(&scenario), 144);
-        assert_eq!(chart.end_ms, LEAST_MS);
+        assert_eq!(chart.end_ms, MIN_AXIS_MS);
         assert_eq!(chart.panels[0].note, "no requests");
         assert_eq!(chart.panels[0].peak, None);
     }

@@ -7,8 +7,8 @@ use posthaste_core::forecast::{Forecast, Scenario};
 use super::{Chart, Panel};
 use crate::scale::LinearScale;
 use crate::series::{Bucket, MAX_BUCKETS};
-use crate::svg::{Element, centred, disc, ending, label, line, number, picture, rect};
-use crate::{ticks, words};
+use crate::svg::{Element, centred, disc, document, label, line, number, rect, right_aligned};
+use crate::{format, ticks};
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 600.0;
@@ -16,13 +16,13 @@ const LEFT: f64 = 108.0;
 const RIGHT: f64 = 932.0;
 /// Top of the bars of the two panels, and their maximum height.
 const TOPS: [f64; 2] = [136.0, 356.0];
-const TALL: f64 = 160.0;
+const PANEL_HEIGHT: f64 = 160.0;
 /// Factor of space above the highest bar, for the label of the peak.
 const HEADROOM: f64 = 1.2;
 /// Maximum number of characters below the heading.
-const SETTING_CHARS: usize = 120;
+const MAX_SETTING_CHARS: usize = 120;
 /// Minimum height of a visible bar.
-const SEEN: f64 = 1.5;
+const MIN_BAR_HEIGHT: f64 = 1.5;
 
 /// Draws requests per second of both senders, below a heading and a line that describes the scenario. The
 /// conclusion is the text alternative for screen readers.
@@ -36,9 +36,9 @@ pub fn svg(
     let chart = Chart::new(scenario, forecast, MAX_BUCKETS);
     let time = LinearScale::new(chart.end_ms as f64, RIGHT - LEFT);
     let panels = chart.panels.iter().zip(TOPS);
-    picture(WIDTH as u32, HEIGHT as u32, heading, conclusion)
+    document(WIDTH as u32, HEIGHT as u32, heading, conclusion)
         .child(label(24.0, 40.0, heading).class("heading"))
-        .child(label(24.0, 64.0, &words::shortened(setting, SETTING_CHARS)).class("quiet"))
+        .child(label(24.0, 64.0, &format::shortened(setting, MAX_SETTING_CHARS)).class("quiet"))
         .children(legend(&chart))
         .children(panels.flat_map(|(panel, top)| draw_panel(&chart, panel, &time, top)))
         .children(time_axis(&chart, &time))
@@ -47,7 +47,7 @@ pub fn svg(
 
 fn legend(chart: &Chart) -> Vec<Element> {
     let y = 92.0;
-    let capacity = format!("receiver's capacity, {}", words::rate(chart.capacity));
+    let capacity = format!("receiver's capacity, {}", format::rate(chart.capacity));
     vec![
         rect(24.0, y - 10.0, 12.0, 12.0).with("rx", 2).class("good"),
         label(42.0, y, "accepted").class("quiet"),
@@ -60,40 +60,46 @@ fn legend(chart: &Chart) -> Vec<Element> {
 
 fn draw_panel(chart: &Chart, panel: &Panel, time: &LinearScale, top: f64) -> Vec<Element> {
     let end = (panel.highest as f64 * HEADROOM).ceil();
-    let scale = LinearScale::new(end, TALL);
-    let floor = top + TALL;
+    let scale = LinearScale::new(end, PANEL_HEIGHT);
+    let baseline = top + PANEL_HEIGHT;
     let mut drawn = Vec::new();
     if chart.outage_ms > 0 {
-        let down = time.place(chart.outage_ms as f64);
-        drawn.push(rect(LEFT, top, down, TALL).class("down"));
+        let down = time.position(chart.outage_ms as f64);
+        drawn.push(rect(LEFT, top, down, PANEL_HEIGHT).class("down"));
     }
-    for value in ticks::counts(end as u64, 4) {
-        let y = floor - scale.place(value as f64);
+    for value in ticks::count_ticks(end as u64, 4) {
+        let y = baseline - scale.position(value as f64);
         drawn.push(line((LEFT, y), (RIGHT, y)).class("grid"));
-        drawn.push(ending(LEFT - 8.0, y + 4.0, &words::count(value)).class("tick"));
+        drawn.push(right_aligned(LEFT - 8.0, y + 4.0, &format::count(value)).class("tick"));
     }
-    drawn.push(bars(panel, time, &scale, floor, "good", accepted));
-    drawn.push(bars(panel, time, &scale, floor, "bad", refused));
-    drawn.push(line((LEFT, floor), (RIGHT, floor)).class("axis"));
-    drawn.extend(capacity(chart, panel, &scale, floor));
-    drawn.extend(outage_name(chart, time, &scale, top));
-    drawn.extend(peak(panel, time, &scale, floor));
-    drawn.push(panel_name(panel, top - 10.0));
+    drawn.push(bars(panel, time, &scale, baseline, "good", accepted));
+    drawn.push(bars(panel, time, &scale, baseline, "bad", refused));
+    drawn.push(line((LEFT, baseline), (RIGHT, baseline)).class("axis"));
+    drawn.extend(capacity(chart, panel, &scale, baseline));
+    drawn.extend(outage_label(chart, time, &scale, top));
+    drawn.extend(peak(panel, time, &scale, baseline));
+    drawn.push(panel_title(panel, top - 10.0));
     drawn.push(
         centred(0.0, 0.0, "arrivals per second")
             .with(
                 "transform",
-                format!("translate(32 {}) rotate(-90)", number(top + TALL / 2.0)),
+                format!(
+                    "translate(32 {}) rotate(-90)",
+                    number(top + PANEL_HEIGHT / 2.0)
+                ),
             )
             .class("tick"),
     );
     drawn
 }
 
-fn panel_name(panel: &Panel, y: f64) -> Element {
-    let habit = panel.habit.iter().map(|habit| format!("{habit}: "));
-    let mut note = format!("{}{}", habit.collect::<String>(), panel.note);
-    if let Some(until) = &panel.goes_on_until {
+fn panel_title(panel: &Panel, y: f64) -> Element {
+    let retry_behaviour = panel
+        .retry_behaviour
+        .iter()
+        .map(|retry_behaviour| format!("{retry_behaviour}: "));
+    let mut note = format!("{}{}", retry_behaviour.collect::<String>(), panel.note);
+    if let Some(until) = &panel.continues_until {
         let _ = write!(note, "; goes on until {until}");
     }
     let piece = |class, text: &str| Element::new("tspan").class(class).text(text);
@@ -123,7 +129,7 @@ fn bars(
     panel: &Panel,
     time: &LinearScale,
     scale: &LinearScale,
-    floor: f64,
+    baseline: f64,
     class: &'static str,
     share: fn(&Bucket) -> (f64, f64),
 ) -> Element {
@@ -133,16 +139,18 @@ fn bars(
         if bucket.arrivals == 0 || high <= low {
             continue;
         }
-        let tall = scale.place(bucket.peak_per_second as f64).max(SEEN);
-        let from = LEFT + time.place(bucket.from_ms as f64);
-        let to = LEFT + time.place(bucket.to_ms as f64);
+        let height = scale
+            .position(bucket.peak_per_second as f64)
+            .max(MIN_BAR_HEIGHT);
+        let from = LEFT + time.position(bucket.from_ms as f64);
+        let to = LEFT + time.position(bucket.to_ms as f64);
         let _ = write!(
             path,
             "M{} {}H{}V{}H{}z",
             number(from),
-            number(floor - tall * low),
+            number(baseline - height * low),
             number(to),
-            number(floor - tall * high),
+            number(baseline - height * high),
             number(from),
         );
     }
@@ -151,18 +159,18 @@ fn bars(
 
 /// Draws the line of the capacity. Its label is drawn if the line is clearly above the axis, on the side that
 /// the label of the peak does not use.
-fn capacity(chart: &Chart, panel: &Panel, scale: &LinearScale, floor: f64) -> Vec<Element> {
-    let height = scale.place(chart.capacity);
-    if height >= TALL {
+fn capacity(chart: &Chart, panel: &Panel, scale: &LinearScale, baseline: f64) -> Vec<Element> {
+    let height = scale.position(chart.capacity);
+    if height >= PANEL_HEIGHT {
         return Vec::new();
     }
-    let y = floor - height;
+    let y = baseline - height;
     let mut drawn = vec![line((LEFT, y), (RIGHT, y)).class("limit")];
-    if height > TALL / 4.0 {
-        let name = format!("capacity {}", words::rate(chart.capacity));
+    if height > PANEL_HEIGHT / 4.0 {
+        let name = format!("capacity {}", format::rate(chart.capacity));
         let peak_is_left = panel.peak.is_some_and(|(ms, _)| ms < chart.end_ms / 2);
         let name = if peak_is_left {
-            ending(RIGHT - 8.0, y - 7.0, &name)
+            right_aligned(RIGHT - 8.0, y - 7.0, &name)
         } else {
             label(LEFT + 8.0, y - 7.0, &name)
         };
@@ -172,19 +180,19 @@ fn capacity(chart: &Chart, panel: &Panel, scale: &LinearScale, floor: f64) -> Ve
 }
 
 /// Draws the label of the outage, in the upper panel only, because the lower one has bars there.
-fn outage_name(
+fn outage_label(
     chart: &Chart,
     time: &LinearScale,
     scale: &LinearScale,
     top: f64,
 ) -> Option<Element> {
-    let width = time.place(chart.outage_ms as f64);
+    let width = time.position(chart.outage_ms as f64);
     if width < 170.0 || top != TOPS[0] {
         return None;
     }
     let name = format!("receiver down for {}", chart.outage);
-    let middle = TALL / 2.0;
-    let capacity = TALL - scale.place(chart.capacity);
+    let middle = PANEL_HEIGHT / 2.0;
+    let capacity = PANEL_HEIGHT - scale.position(chart.capacity);
     let below = if (capacity - middle).abs() < 30.0 {
         36.0
     } else {
@@ -194,7 +202,7 @@ fn outage_name(
     Some(centred(LEFT + width / 2.0, y, &name).class("quiet"))
 }
 
-fn peak(panel: &Panel, time: &LinearScale, scale: &LinearScale, floor: f64) -> Vec<Element> {
+fn peak(panel: &Panel, time: &LinearScale, scale: &LinearScale, baseline: f64) -> Vec<Element> {
     let inside = |at_ms: u64| {
         panel
             .buckets
@@ -208,9 +216,9 @@ fn peak(panel: &Panel, time: &LinearScale, scale: &LinearScale, floor: f64) -> V
         return Vec::new();
     };
     let middle = bucket.from_ms.midpoint(bucket.to_ms);
-    let x = LEFT + time.place(middle as f64);
-    let y = floor - scale.place(per_second as f64);
-    let name = format!("{}/s", words::count(per_second));
+    let x = LEFT + time.position(middle as f64);
+    let y = baseline - scale.position(per_second as f64);
+    let name = format!("{}/s", format::count(per_second));
     vec![
         disc(x, y, 4.0).class("ring"),
         centred(x.clamp(LEFT + 30.0, RIGHT - 30.0), y - 11.0, &name).class("name"),
@@ -218,18 +226,18 @@ fn peak(panel: &Panel, time: &LinearScale, scale: &LinearScale, floor: f64) -> V
 }
 
 fn time_axis(chart: &Chart, time: &LinearScale) -> Vec<Element> {
-    let floor = TOPS[1] + TALL;
+    let baseline = TOPS[1] + PANEL_HEIGHT;
     let mut drawn = Vec::new();
-    for ms in ticks::times_ms(chart.end_ms, 10) {
-        let x = LEFT + time.place(ms as f64);
+    for ms in ticks::time_ticks_ms(chart.end_ms, 10) {
+        let x = LEFT + time.position(ms as f64);
         let name = match ms {
             0 => "0".to_owned(),
-            ms => words::duration(ms),
+            ms => format::duration(ms),
         };
-        for floor in TOPS.map(|top| top + TALL) {
-            drawn.push(line((x, floor), (x, floor + 5.0)).class("axis"));
+        for baseline in TOPS.map(|top| top + PANEL_HEIGHT) {
+            drawn.push(line((x, baseline), (x, baseline + 5.0)).class("axis"));
         }
-        drawn.push(centred(x, floor + 21.0, &name).class("tick"));
+        drawn.push(centred(x, baseline + 21.0, &name).class("tick"));
     }
     let since = match chart.outage_ms {
         0 => "time since the deliveries were due",
@@ -239,11 +247,11 @@ fn time_axis(chart: &Chart, time: &LinearScale) -> Vec<Element> {
         1_000 => "each bar is a second".to_owned(),
         step_ms => format!(
             "each bar is the busiest second of {}",
-            words::duration(step_ms)
+            format::duration(step_ms)
         ),
     };
     let axis_name = format!("{since}; {bar}, each panel has its own scale");
-    drawn.push(centred((LEFT + RIGHT) / 2.0, floor + 52.0, &axis_name).class("quiet"));
+    drawn.push(centred((LEFT + RIGHT) / 2.0, baseline + 52.0, &axis_name).class("quiet"));
     drawn
 }
 
@@ -266,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_picture_is_well_formed_and_says_what_it_shows() {
+    fn the_chart_is_well_formed_and_has_its_labels() {
         let text = drawn(10_000, Span::from_mins(30));
         assert_well_formed(&text);
         for part in [
@@ -308,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn extreme_scenarios_make_pictures_too() {
+    fn extreme_scenarios_make_charts_too() {
         for outage in [Span::ZERO, Span::from_millis(1), Span::from_days(30)] {
             for pending in [0, 1, 2_000] {
                 assert_well_formed(&drawn(pending, outage));
@@ -336,23 +344,26 @@ mod tests {
         let tops = tops(&drawn(10_000, Span::from_mins(30)));
         assert_eq!(tops.len(), 4);
         for (ys, top) in tops.iter().zip([TOPS[0], TOPS[0], TOPS[1], TOPS[1]]) {
-            assert!(ys.iter().all(|y| *y >= top && *y <= top + TALL), "{ys:?}");
+            assert!(
+                ys.iter().all(|y| *y >= top && *y <= top + PANEL_HEIGHT),
+                "{ys:?}"
+            );
         }
     }
 
     #[test]
-    fn nothing_is_accepted_beyond_the_capacity() {
+    fn no_accepted_bar_exceeds_the_capacity() {
         let mut scenario = Scenario::with_defaults(10_000, Span::from_mins(30));
         scenario.capacity_per_second = 10.0;
         let forecast = forecast(&scenario);
         let chart = Chart::new(&scenario, &forecast, MAX_BUCKETS);
         let tops = tops(&svg(&scenario, &forecast, "", "", ""));
         for (index, panel) in chart.panels.iter().enumerate() {
-            let scale = LinearScale::new((panel.highest as f64 * HEADROOM).ceil(), TALL);
-            let limit = TOPS[index] + TALL - scale.place(10.0);
+            let scale = LinearScale::new((panel.highest as f64 * HEADROOM).ceil(), PANEL_HEIGHT);
+            let limit = TOPS[index] + PANEL_HEIGHT - scale.position(10.0);
             let accepted = &tops[2 * index];
             assert!(!accepted.is_empty(), "{}", panel.name);
-            let beyond = accepted.iter().any(|y| *y < limit - SEEN);
+            let beyond = accepted.iter().any(|y| *y < limit - MIN_BAR_HEIGHT);
             assert!(!beyond, "{}: {limit} {accepted:?}", panel.name);
         }
     }

@@ -8,7 +8,7 @@ use super::bars::{Bar, cell};
 use super::{Chart, Panel};
 use crate::scale::LinearScale;
 use crate::terminal::{BAD, Canvas, GOOD, PLAIN, QUIET, STRONG, wrapped};
-use crate::{ticks, words};
+use crate::{format, ticks};
 
 /// Lines of bars in one panel.
 const BARS: usize = 6;
@@ -22,8 +22,11 @@ const LABEL: usize = 12;
 /// Draws requests per second of both senders, in at most `width` columns.
 pub fn terminal(scenario: &Scenario, forecast: &Forecast, width: usize) -> String {
     // The width of the numbers depends only on the peaks, so any number of buckets gives the right width.
-    let rough = Chart::new(scenario, forecast, width);
-    let numbers = rough.panels.iter().map(|panel| axis_end(panel).1.len());
+    let preliminary = Chart::new(scenario, forecast, width);
+    let numbers = preliminary
+        .panels
+        .iter()
+        .map(|panel| axis_end(panel).1.len());
     let gutter = numbers.max().unwrap_or(0) + AXIS;
     let halves = 2 * (width - gutter - 1);
     let chart = Chart::new(scenario, forecast, halves);
@@ -50,20 +53,20 @@ fn caption(chart: &Chart) -> String {
     let mut caption = match chart.step_ms {
         1_000 => "Arrivals in each second.".to_owned(),
         step_ms => {
-            let step = words::every(step_ms);
+            let step = format::every(step_ms);
             format!("Arrivals per second, the busiest second of each {step}.")
         }
     };
     for panel in &chart.panels {
-        let does = panel
-            .habit
+        let behaviour = panel
+            .retry_behaviour
             .as_ref()
-            .map(|habit| format!("tries everything {habit}"));
-        let until = panel.goes_on_until.as_ref();
+            .map(|retry_behaviour| format!("tries everything {retry_behaviour}"));
+        let until = panel.continues_until.as_ref();
         let until = until.map(|until| format!("goes on until {until} (→)"));
-        let told: Vec<String> = does.into_iter().chain(until).collect();
-        if !told.is_empty() {
-            let _ = write!(caption, " The {} {}.", panel.name, told.join(" and "));
+        let remarks: Vec<String> = behaviour.into_iter().chain(until).collect();
+        if !remarks.is_empty() {
+            let _ = write!(caption, " The {} {}.", panel.name, remarks.join(" and "));
         }
     }
     caption
@@ -77,16 +80,16 @@ struct Title {
 }
 
 impl Title {
-    fn new(panel: &Panel, room: usize) -> Title {
+    fn new(panel: &Panel, width: usize) -> Title {
         let name = panel.name;
-        if name.chars().count() + GAP + panel.note.chars().count() <= room {
+        if name.chars().count() + GAP + panel.note.chars().count() <= width {
             return Title {
                 name,
                 beside: panel.note.clone(),
                 below: Vec::new(),
             };
         }
-        let below = wrapped(&panel.note, room);
+        let below = wrapped(&panel.note, width);
         Title {
             name,
             beside: String::new(),
@@ -110,7 +113,7 @@ impl Title {
 
 fn axis_end(panel: &Panel) -> (u64, String) {
     let end = ticks::count_end(panel.highest);
-    (end, words::count(end))
+    (end, format::count(end))
 }
 
 /// The position of the time axis on the canvas.
@@ -137,25 +140,25 @@ impl Layout {
     }
 
     fn column(&self, ms: u64) -> usize {
-        self.gutter + self.time.place(ms as f64).round() as usize
+        self.gutter + self.time.position(ms as f64).round() as usize
     }
 }
 
 fn draw_panel(canvas: &mut Canvas, layout: &Layout, chart: &Chart, panel: &Panel, top: usize) {
     let (end, end_name) = axis_end(panel);
-    let floor = top + BARS;
-    for line in top..floor {
+    let baseline = top + BARS;
+    for line in top..baseline {
         canvas.put(layout.gutter - 1, line, '│', QUIET);
     }
     canvas.put(layout.gutter - 1, top, '┤', QUIET);
-    canvas.ending(layout.gutter - AXIS, top, &end_name, QUIET);
-    canvas.ending(layout.gutter - AXIS, floor, "0", QUIET);
-    canvas.put(layout.gutter - 1, floor, '┼', QUIET);
+    canvas.right_aligned(layout.gutter - AXIS, top, &end_name, QUIET);
+    canvas.right_aligned(layout.gutter - AXIS, baseline, "0", QUIET);
+    canvas.put(layout.gutter - 1, baseline, '┼', QUIET);
     draw_bars(canvas, layout, panel, top, end);
     draw_capacity(canvas, layout, chart.capacity, top, end);
-    draw_floor(canvas, layout, chart, floor);
-    if panel.goes_on_until.is_some() {
-        canvas.put(layout.gutter + layout.columns, floor, '→', QUIET);
+    draw_baseline(canvas, layout, chart, baseline);
+    if panel.continues_until.is_some() {
+        canvas.put(layout.gutter + layout.columns, baseline, '→', QUIET);
     }
 }
 
@@ -178,7 +181,7 @@ fn draw_bars(canvas: &mut Canvas, layout: &Layout, panel: &Panel, top: usize, en
 
 /// Draws a line at the receiver's capacity, if it is clearly above the axis.
 fn draw_capacity(canvas: &mut Canvas, layout: &Layout, capacity: f64, top: usize, end: u64) {
-    let height = LinearScale::new(end as f64, BARS as f64).place(capacity);
+    let height = LinearScale::new(end as f64, BARS as f64).position(capacity);
     if capacity > end as f64 || height < 1.0 {
         return;
     }
@@ -191,7 +194,7 @@ fn draw_capacity(canvas: &mut Canvas, layout: &Layout, capacity: f64, top: usize
 }
 
 /// Draws the axis, as a heavy line while the receiver is down.
-fn draw_floor(canvas: &mut Canvas, layout: &Layout, chart: &Chart, line: usize) {
+fn draw_baseline(canvas: &mut Canvas, layout: &Layout, chart: &Chart, line: usize) {
     let back = layout.column(chart.outage_ms);
     for column in layout.gutter..layout.gutter + layout.columns {
         if column < back {
@@ -203,10 +206,10 @@ fn draw_floor(canvas: &mut Canvas, layout: &Layout, chart: &Chart, line: usize) 
 }
 
 fn draw_time(canvas: &mut Canvas, layout: &Layout, chart: &Chart, line: usize) {
-    for ms in ticks::times_ms(chart.end_ms, (layout.columns / LABEL).max(1)) {
+    for ms in ticks::time_ticks_ms(chart.end_ms, (layout.columns / LABEL).max(1)) {
         let name = match ms {
             0 => "0".to_owned(),
-            ms => words::duration(ms),
+            ms => format::duration(ms),
         };
         canvas.centred(layout.column(ms), line, &name, QUIET);
     }
@@ -229,7 +232,7 @@ fn draw_time(canvas: &mut Canvas, layout: &Layout, chart: &Chart, line: usize) {
 }
 
 fn draw_legend(canvas: &mut Canvas, layout: &Layout, chart: &Chart, line: usize) {
-    let capacity = format!("capacity {}", words::rate(chart.capacity));
+    let capacity = format!("capacity {}", format::rate(chart.capacity));
     let entries = [
         ("█", GOOD, "accepted".to_owned()),
         ("⣿", BAD, "refused".to_owned()),
@@ -257,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_is_wider_than_asked() {
+    fn no_line_exceeds_the_width() {
         for outage in [
             Span::ZERO,
             Span::from_secs(1),
@@ -275,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_herd_and_the_gentle_recovery_show() {
+    fn the_naive_peaks_and_the_gradual_recovery_are_visible() {
         let lines = drawn(10_000, Span::from_mins(30), 80);
         let text = lines.join("\n");
         // Each panel has its own scale.
@@ -288,15 +291,18 @@ mod tests {
         assert!(text.contains("every minute and goes"), "{text}");
         // The bars of posthaste reach the top only after recovery, those of the naive sender all the time.
         let tops: Vec<&String> = lines.iter().filter(|line| line.contains('┤')).collect();
-        let floor = lines
+        let baseline = lines
             .iter()
             .find(|line| line.contains('┼'))
-            .expect("a floor");
+            .expect("a baseline");
         let bars = |line: &str| line.chars().filter(|c| "⡇⢸⣿".contains(*c)).count();
         let first_bar = tops[0].chars().position(|c| "▌▐█".contains(c));
-        let recovered = floor.chars().position(|c| c == '─').expect("light floor");
+        let recovered = baseline
+            .chars()
+            .position(|c| c == '─')
+            .expect("a light baseline");
         assert!(first_bar.expect("a bar") >= recovered, "{text}");
-        let down = floor.chars().filter(|c| *c == '━').count();
+        let down = baseline.chars().filter(|c| *c == '━').count();
         assert_eq!(recovered, 8 + down, "{text}");
         assert!(down > 40, "{text}");
         assert!(bars(tops[1]) > 30, "{text}");
@@ -313,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn accepted_and_refused_differ_without_colours_and_none_is_accepted_beyond_the_capacity() {
+    fn accepted_and_refused_differ_without_colours() {
         let mut scenario = Scenario::with_defaults(10_000, Span::from_mins(30));
         scenario.capacity_per_second = 20.0;
         let text = terminal(&scenario, &forecast(&scenario), 80);
@@ -332,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_that_does_not_fit_beside_the_name_goes_below_it() {
+    fn a_note_that_does_not_fit_beside_the_name_is_below_it() {
         let wide = drawn(10_000, Span::from_mins(30), 100).join("\n");
         let note = "at most 10,000/s after recovery, 200 times the capacity";
         assert!(wide.contains(&format!("naive sender  {note}\n")), "{wide}");

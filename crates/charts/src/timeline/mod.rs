@@ -11,16 +11,13 @@ pub use terminal::terminal;
 
 use posthaste_core::policy::{AttemptWindow, Explanation};
 
-use super::scale::LogScale;
-use super::words;
+use super::format;
+use super::scale::{LogScale, is_limit_near};
 
 /// Maximum number of rows in a table of attempts; a policy may have a thousand attempts.
 pub const MAX_TABLE_ROWS: usize = 40;
 /// Maximum number of rows in a chart of attempts.
 pub const MAX_CHART_ROWS: usize = 24;
-
-/// A time limit later than the last attempt by more than this factor is not drawn, because it would compress the rest.
-const FAR_AWAY: u64 = 10;
 
 /// One row of a table or chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,40 +28,42 @@ pub enum Row {
     LeftOut(usize),
 }
 
-/// Returns at most `most` rows. If there are more attempts, returns the first ones and the last one.
+/// Returns at most `max_rows` rows. If there are more attempts, returns the first ones and the last one.
 ///
 /// # Panics
-/// If `most` is less than three.
-pub fn rows(attempts: &[AttemptWindow], most: usize) -> Vec<Row> {
-    assert!(most >= 3, "the first, what is left out, and the last");
+/// If `max_rows` is less than three.
+pub fn rows(attempts: &[AttemptWindow], max_rows: usize) -> Vec<Row> {
+    assert!(
+        max_rows >= 3,
+        "there is space for the first row, the omitted rows and the last row"
+    );
     let row = |index: usize| {
         let delay_ms = |before: usize| attempts[index].expected_ms - attempts[before].expected_ms;
         Row::Attempt(attempts[index], index.checked_sub(1).map(delay_ms))
     };
-    if attempts.len() <= most {
+    if attempts.len() <= max_rows {
         return (0..attempts.len()).map(row).collect();
     }
-    let head = most - 2;
+    let head = max_rows - 2;
     let left_out = Row::LeftOut(attempts.len() - head - 1);
     let ends = [left_out, row(attempts.len() - 1)];
     (0..head).map(row).chain(ends).collect()
 }
 
 /// Returns the expected time of each row as text.
-fn expected_names(rows: &[Row]) -> Vec<String> {
+fn expected_texts(rows: &[Row]) -> Vec<String> {
     let expected_ms = |row: &Row| match row {
         Row::Attempt(attempt, _) => attempt.expected_ms,
         Row::LeftOut(_) => 0,
     };
     let all_ms: Vec<u64> = rows.iter().map(expected_ms).collect();
-    words::durations(&all_ms)
+    format::durations(&all_ms)
 }
 
 /// Returns the time limit, if it is near enough to be drawn.
 fn shown_limit_ms(explanation: &Explanation) -> Option<u64> {
-    let reach_ms = explanation.gives_up_ms.saturating_mul(FAR_AWAY);
-    let near = explanation.gives_up_ms == 0 || explanation.deadline_ms <= reach_ms;
-    near.then_some(explanation.deadline_ms)
+    let deadline_ms = explanation.deadline_ms;
+    is_limit_near(deadline_ms, explanation.gives_up_ms).then_some(deadline_ms)
 }
 
 /// Returns a scale for every attempt, and for the time limit if it is near.
@@ -90,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn few_attempts_all_show() {
+    fn few_attempts_are_all_shown() {
         let attempts = attempts(5);
         let rows = rows(&attempts, 5);
         assert_eq!(rows[0], Row::Attempt(attempts[0], None));
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn many_attempts_show_the_first_and_the_last() {
+    fn of_many_attempts_the_first_and_the_last_are_shown() {
         let attempts = attempts(1_000);
         let rows = rows(&attempts, 10);
         assert_eq!(rows.len(), 10);
@@ -108,14 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn a_distant_limit_does_not_squeeze_the_picture() {
+    fn a_distant_limit_does_not_compress_the_chart() {
         let explanation = |deadline_ms| Explanation {
             attempts: attempts(3),
             gives_up_ms: 3_000,
             deadline_ms,
             words: String::new(),
         };
-        assert_eq!(scale(&explanation(20_000), 1.0).most_ms(), 20_000);
-        assert_eq!(scale(&explanation(86_400_000), 1.0).most_ms(), 3_000);
+        assert_eq!(scale(&explanation(20_000), 1.0).max_ms(), 20_000);
+        assert_eq!(scale(&explanation(86_400_000), 1.0).max_ms(), 3_000);
     }
 }

@@ -5,7 +5,7 @@ use posthaste_core::policy::{AttemptWindow, Explanation};
 use super::{MAX_CHART_ROWS, Row, rows, scale, shown_limit_ms};
 use crate::scale::LogScale;
 use crate::terminal::{Canvas, GOOD, PLAIN, QUIET, STRONG};
-use crate::{ticks, words};
+use crate::{format, ticks};
 
 /// Columns to the left of the chart: the number of the attempt and the axis.
 const GUTTER: usize = 6;
@@ -27,8 +27,8 @@ pub fn terminal(explanation: &Explanation, width: usize) -> String {
         match row {
             Row::Attempt(attempt, _) => band(&mut canvas, &scale, line, attempt),
             Row::LeftOut(count) => {
-                canvas.ending(GUTTER - 2, line, "⋮", QUIET);
-                let note = format!("{} more", words::count(*count as u64));
+                canvas.right_aligned(GUTTER - 2, line, "⋮", QUIET);
+                let note = format!("{} more", format::count(*count as u64));
                 canvas.text(GUTTER + 1, line, &note, QUIET);
             }
         }
@@ -39,11 +39,11 @@ pub fn terminal(explanation: &Explanation, width: usize) -> String {
 }
 
 fn column(scale: &LogScale, ms: u64) -> usize {
-    GUTTER + scale.place(ms).round() as usize
+    GUTTER + scale.position(ms).round() as usize
 }
 
 fn band(canvas: &mut Canvas, scale: &LogScale, line: usize, attempt: &AttemptWindow) {
-    canvas.ending(GUTTER - 2, line, &attempt.number.to_string(), PLAIN);
+    canvas.right_aligned(GUTTER - 2, line, &attempt.number.to_string(), PLAIN);
     let ends = column(scale, attempt.earliest_ms)..=column(scale, attempt.latest_ms);
     for column in ends {
         canvas.put(column, line, '━', GOOD);
@@ -53,18 +53,18 @@ fn band(canvas: &mut Canvas, scale: &LogScale, line: usize, attempt: &AttemptWin
 
 fn axis(canvas: &mut Canvas, scale: &LogScale, limit_ms: Option<u64>, line: usize) {
     canvas.put(GUTTER - 1, line, '└', QUIET);
-    for column in GUTTER..=column(scale, scale.most_ms()) {
+    for column in GUTTER..=column(scale, scale.max_ms()) {
         canvas.put(column, line, '─', QUIET);
     }
     // The limit gets its label first, so that a label near it is left out.
-    let landmarks = ticks::landmarks_ms(scale, LABEL);
-    for ms in limit_ms.into_iter().chain(landmarks) {
+    let times = ticks::log_ticks_ms(scale, LABEL);
+    for ms in limit_ms.into_iter().chain(times) {
         let label = match ms {
             0 => "0".to_owned(),
-            ms => words::duration(ms),
+            ms => format::duration(ms),
         };
         let at = column(scale, ms);
-        if canvas.has_room(at, line + 1, &label) {
+        if canvas.has_space_for(at, line + 1, &label) {
             canvas.put(at, line, '┴', QUIET);
             canvas.centred(at, line + 1, &label, QUIET);
         }
@@ -77,7 +77,7 @@ fn legend(canvas: &mut Canvas, limit_ms: Option<u64>, line: usize) {
     canvas.text(GUTTER + 23, line, "●", STRONG);
     canvas.text(GUTTER + 25, line, "expected", QUIET);
     if let Some(limit_ms) = limit_ms {
-        let limit = format!("┊ limit of {}", words::duration(limit_ms));
+        let limit = format!("┊ limit of {}", format::duration(limit_ms));
         canvas.text(GUTTER + 36, line, &limit, QUIET);
     }
 }
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn each_attempt_has_its_row_and_each_row_one_mark() {
+    fn each_attempt_has_a_row_with_one_mark() {
         for preset in Preset::ALL {
             let policy = preset.policy();
             for width in [40, 80, 100] {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_named_on_the_axis_at_every_width() {
+    fn the_limit_has_a_label_on_the_axis_at_every_width() {
         for preset in Preset::ALL {
             let explanation = preset.policy().explain();
             let Some(limit_ms) = shown_limit_ms(&explanation) else {
@@ -119,7 +119,7 @@ mod tests {
             for width in [40, 60, 80, 100] {
                 let lines = drawn(&preset.policy(), width);
                 let axis = &lines[explanation.attempts.len() + 1];
-                let limit = words::duration(limit_ms);
+                let limit = format::duration(limit_ms);
                 assert!(axis.ends_with(&limit), "{preset:?} {width}: {axis}");
                 let labels: Vec<&str> = axis.split_whitespace().collect();
                 assert!(labels.len() > 3, "{axis}");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn later_attempts_stand_further_right() {
+    fn later_attempts_are_further_right() {
         let lines = drawn(&Preset::Recommended.policy(), 80);
         let marks: Vec<usize> = lines[..9]
             .iter()
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_attempts_still_fit() {
+    fn a_thousand_attempts_fit() {
         let policy = RetryPolicy {
             backoff: Backoff::Fixed {
                 interval: Span::from_millis(1),
