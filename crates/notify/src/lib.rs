@@ -10,3 +10,5 @@ pub mod alerts;
 pub mod notifications;
 mod periodic;
 pub mod runbook;
+#[cfg(test)]
+mod testing;

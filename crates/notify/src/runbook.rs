@@ -1,4 +1,6 @@
 //! Addresses of the runbook: the section of each alert in `docs/operations.md`.
+//!
+//! A test checks that every alert has its section.
 
 use posthaste_core::alert::AlertName;
 

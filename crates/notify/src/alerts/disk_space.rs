@@ -1,4 +1,7 @@
 //! Free space of the store: on its disk, and within its size limit. Pure.
+//!
+//! Both are ratios from 0 (full) to 1 (empty). The alert uses the lower one, see [`lowest`]. An unreadable ratio never
+//! counts as normal.
 
 use posthaste_core::alert::{Bound, Seen};
 

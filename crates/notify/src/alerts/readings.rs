@@ -1,4 +1,7 @@
 //! Values of the alerts that are computed from counters.
+//!
+//! [`from_tally`] computes the value of each alert in [`FROM_COUNTERS`] from the sums of a window. [`buckets`] chooses
+//! the stats buckets that cover the window. Pure.
 
 use posthaste_core::alert::{AlertName, Seen};
 use posthaste_core::time::{Span, Timestamp};

@@ -1,4 +1,7 @@
 //! Settings of alerts.
+//!
+//! [`AlertSettings`] holds the configured values: interval, window and thresholds. [`AlertSettings::rule`] turns them
+//! into the rule of one alert, by which the core raises and resolves it.
 
 use std::collections::BTreeMap;
 

@@ -6,18 +6,16 @@ mod runbook;
 mod server;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use posthaste_core::alert::{AlertName, Bound};
 use posthaste_core::dice::Dice;
 use posthaste_core::id::{EndpointId, TenantId};
-use posthaste_core::lane::{DEFAULT_MAX_IN_FLIGHT, RateLimit};
-use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::{Now, Span, Tick, Timestamp};
 use posthaste_store::sqlite::SqliteStore;
 use posthaste_store::{
-    AlertFilter, CreateResult, Endpoint, HandOver, HandedOver, Limits, PageRequest, Scope, Store,
-    StoreError, StoreSettings, Tenant,
+    AlertFilter, CreateResult, HandOver, HandedOver, PageRequest, Scope, Store, StoreError,
+    StoreSettings,
 };
 use posthaste_store_testing::model::ModelStore;
 use posthaste_system::clock::Clock;
@@ -25,6 +23,7 @@ use posthaste_system::clock::Clock;
 use super::{AlertChecker, AlertSettings, EndpointAlerts};
 use crate::notifications::Audience;
 use crate::periodic::PeriodicTask;
+use crate::testing;
 
 /// Start time of the tests.
 const START: u64 = 1_700_000_000_000;
@@ -92,10 +91,8 @@ impl Fixture {
             checker,
         };
         fixture.add_tenant("acme").await;
-        let made = fixture
-            .store
-            .create_endpoint(fixture.now(), hook(), 10)
-            .await;
+        let hook = testing::endpoint(HOOK, "acme", fixture.now());
+        let made = fixture.store.create_endpoint(fixture.now(), hook, 10).await;
         assert_eq!(made, Ok(CreateResult::Created));
         fixture
     }
@@ -105,22 +102,13 @@ impl Fixture {
     }
 
     async fn add_tenant_at(&self, id: &str, created_at: Timestamp) {
-        let tenant = Tenant {
-            plan: None,
-            id: id.parse().expect("a valid id"),
-            name: id.to_owned(),
-            default_retry_policy: None,
-            limits: Limits::default(),
-            created_at,
-            revision: 0,
-        };
+        let tenant = testing::tenant(id, created_at);
         let made = self.store.create_tenant(self.now(), tenant).await;
         assert_eq!(made, Ok(CreateResult::Created));
     }
 
     fn now(&self) -> Timestamp {
-        let environment = self.environment.lock().expect("the lock is not poisoned");
-        Timestamp(START + environment.passed_ms)
+        Timestamp(START + self.environment().passed_ms)
     }
 
     /// Returns a processor of notifications with these settings.
@@ -129,11 +117,12 @@ impl Fixture {
         EndpointAlerts::new(self.store.clone(), clock, settings.clone())
     }
 
+    fn environment(&self) -> MutexGuard<'_, Environment> {
+        self.environment.lock().expect("the lock is not poisoned")
+    }
+
     fn advance(&self, time: Span) {
-        self.environment
-            .lock()
-            .expect("the lock is not poisoned")
-            .passed_ms += time.as_millis();
+        self.environment().passed_ms += time.as_millis();
     }
 
     /// Continues as a new process with the current settings.
@@ -182,7 +171,7 @@ impl Fixture {
     }
 
     /// Returns the number of notifications that this alert was raised, and that it was resolved.
-    async fn notification_counts(&self, name: AlertName, scope: &Scope) -> (usize, usize) {
+    async fn notified(&self, name: AlertName, scope: &Scope) -> (usize, usize) {
         let notifications = self
             .store
             .notices(0, 10_000)
@@ -235,27 +224,5 @@ fn checker(
 }
 
 fn acme() -> TenantId {
-    "acme".parse().expect("a valid id")
-}
-
-fn hook() -> Endpoint {
-    Endpoint {
-        id: HOOK,
-        tenant: acme(),
-        url: "https://example.com/hook".to_owned(),
-        description: String::new(),
-        event_types: vec!["*".parse().expect("a valid pattern")],
-        retry_policy: None,
-        timeout: Span::from_secs(30),
-        max_in_flight: DEFAULT_MAX_IN_FLIGHT,
-        rate: RateLimit::default(),
-        ordered: false,
-        sealed_headers: Vec::new(),
-        sealed_keys: Vec::new(),
-        signature_style: SignatureStyle::Standard,
-        sealed_credentials: Vec::new(),
-        owner_email: None,
-        created_at: Timestamp(START),
-        revision: 0,
-    }
+    testing::tenant_id("acme")
 }

@@ -1,4 +1,7 @@
 //! Text of an alert.
+//!
+//! [`message`] describes an alert in one sentence, from its name and its stored detail. A value that is missing in the
+//! detail is shown as `?`, so alerts of every version have a text.
 
 use posthaste_core::alert::{AlertName, Measure};
 use posthaste_core::time::Span;

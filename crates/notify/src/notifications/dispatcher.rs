@@ -41,16 +41,6 @@ pub trait NotificationObserver: Send + Sync {
     fn observe<'a>(&'a self, notification: &'a Notification) -> ObserverFuture<'a>;
 }
 
-/// Observer that does nothing.
-#[derive(Clone, Copy, Debug)]
-pub struct NoObserver;
-
-impl NotificationObserver for NoObserver {
-    fn observe<'a>(&'a self, _notification: &'a Notification) -> ObserverFuture<'a> {
-        Box::pin(async { Ok(()) })
-    }
-}
-
 /// Returns the shard whose owner dispatches notifications. It is the second shard, to spread the load: the owner of the
 /// first makes the retention runs.
 pub(super) fn dispatching_shard() -> Shard {

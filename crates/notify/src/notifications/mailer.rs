@@ -163,16 +163,12 @@ fn retry_pause(tries: u32) -> Span {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
 
     fn email(tries: u32) -> PendingEmail {
-        PendingEmail {
-            recipient: "ops@example.com".to_owned(),
-            revision: 1,
-            first_at: Timestamp(0),
-            tries,
-            lines: Vec::new(),
-            omitted: 0,
-        }
+        let mut email = testing::email(Vec::new());
+        email.tries = tries;
+        email
     }
 
     #[test]

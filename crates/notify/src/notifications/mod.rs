@@ -34,7 +34,7 @@ use posthaste_store::{Store, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-pub use dispatcher::{NoObserver, NotificationObserver, ObserverFuture};
+pub use dispatcher::{NotificationObserver, ObserverFuture};
 pub use settings::{Audience, NotificationSettings};
 
 use crate::periodic::run_while_owner;

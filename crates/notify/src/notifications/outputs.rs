@@ -190,10 +190,11 @@ fn resource(notification: &Notification, subject: &Subject) -> String {
 #[cfg(test)]
 mod tests {
     use posthaste_core::time::Timestamp;
-    use posthaste_store::{PendingEmail, Scope};
+    use posthaste_store::Scope;
 
     use super::*;
     use crate::notifications::mail::compose::email_text;
+    use crate::testing;
 
     const OPS: &str = "ops@example.com";
     const OWNER: &str = "owner@example.com";
@@ -229,27 +230,25 @@ mod tests {
         }
     }
 
+    fn outputs(name: &str, detail: Value, subject: &Subject) -> Outputs {
+        Outputs::of(&notification(name, detail), subject, &audience())
+    }
+
     fn recipients(outputs: &Outputs) -> Vec<&str> {
-        outputs
-            .email_lines
-            .iter()
-            .map(|(to, _)| to.as_str())
-            .collect()
+        let lines = outputs.email_lines.iter();
+        lines.map(|(to, _)| to.as_str()).collect()
     }
 
     #[test]
     fn a_change_of_an_endpoint_goes_to_every_channel() {
-        let tripped = notification(
-            "endpoint.breaker_tripped",
-            json!({"reason": "failure_ratio"}),
-        );
-        let outputs = Outputs::of(&tripped, &subject("acme"), &audience());
+        let reason = json!({"reason": "failure_ratio"});
+        let outputs = outputs("endpoint.breaker_tripped", reason.clone(), &subject("acme"));
         let event = outputs.event.as_ref().expect("an operational event");
         assert_eq!(event["type"], "endpoint.breaker_tripped");
         assert_eq!(event["notice"], 17);
         assert_eq!(event["tenant_id"], "acme");
         assert_eq!(event["endpoint_url"], "https://hooks.example.com/in");
-        assert_eq!(event["detail"], json!({"reason": "failure_ratio"}));
+        assert_eq!(event["detail"], reason);
         assert_eq!(event["alert"], Value::Null);
         assert_eq!(recipients(&outputs), [OPS, OWNER]);
         let entry = outputs.audit_entry.expect("an audit entry");
@@ -267,14 +266,10 @@ mod tests {
 
     #[test]
     fn the_audit_entry_names_the_alert() {
-        let raised = notification(
-            "alert.raised",
-            json!({"alert": "alr_1", "name": "queue_age"}),
-        );
+        let detail = json!({"alert": "alr_1", "name": "queue_age"});
         let resource_of = |subject: &Subject| {
-            Outputs::of(&raised, subject, &audience())
-                .audit_entry
-                .map(|entry| entry.resource)
+            let outputs = outputs("alert.raised", detail.clone(), subject);
+            outputs.audit_entry.map(|entry| entry.resource)
         };
         let one = |path: &str| Some(path.to_owned());
         assert_eq!(
@@ -297,11 +292,7 @@ mod tests {
     #[test]
     fn no_output_contains_secrets_of_a_url() {
         for name in ["endpoint.disabled", "delivery.failed", "alert.raised"] {
-            let outputs = Outputs::of(
-                &notification(name, json!({})),
-                &subject("acme"),
-                &audience(),
-            );
+            let outputs = outputs(name, json!({}), &subject("acme"));
             assert!(outputs.event.is_some() && !outputs.email_lines.is_empty());
             let text = format!("{outputs:?}");
             assert!(text.contains("https://hooks.example.com/in"), "{text}");
@@ -312,11 +303,7 @@ mod tests {
     #[test]
     fn the_operational_tenant_gets_no_event_about_itself() {
         for name in ["endpoint.disabled", "delivery.failed", "alert.raised"] {
-            let outputs = Outputs::of(
-                &notification(name, json!({})),
-                &subject("operator"),
-                &audience(),
-            );
+            let outputs = outputs(name, json!({}), &subject("operator"));
             assert_eq!(outputs.event, None, "{name}");
             assert!(recipients(&outputs).contains(&OPS), "{name}");
         }
@@ -337,11 +324,7 @@ mod tests {
     fn an_alert_goes_to_the_operator_only() {
         let detail =
             json!({"alert": "alr_1", "name": "queue_age", "raised_at": "then", "value": 9});
-        let outputs = Outputs::of(
-            &notification("alert.raised", detail),
-            &subject("acme"),
-            &audience(),
-        );
+        let outputs = outputs("alert.raised", detail, &subject("acme"));
         let event = outputs.event.as_ref().expect("an operational event");
         let alert = json!({"id": "alr_1", "name": "queue_age", "raised_at": "then"});
         assert_eq!(event["alert"], alert);
@@ -360,23 +343,9 @@ mod tests {
             ),
             ("alert.resolved", "[posthaste] Alert queue_age: over"),
         ] {
-            let outputs = Outputs::of(
-                &notification(name, detail.clone()),
-                &Subject::default(),
-                &audience(),
-            );
-            let email = PendingEmail {
-                recipient: OPS.to_owned(),
-                revision: 1,
-                first_at: Timestamp(0),
-                tries: 0,
-                lines: outputs
-                    .email_lines
-                    .into_iter()
-                    .map(|(_, line)| line)
-                    .collect(),
-                omitted: 0,
-            };
+            let outputs = outputs(name, detail.clone(), &Subject::default());
+            let lines = outputs.email_lines.into_iter();
+            let email = testing::email(lines.map(|(_, line)| line).collect());
             assert_eq!(email_text(&email, None).subject, subject);
         }
     }

@@ -1,4 +1,7 @@
 //! URL of an endpoint without secrets, for notifications.
+//!
+//! Endpoint URLs may contain a password or a token. Operational events and emails go to people who must not know them,
+//! so every URL passes [`without_secrets`] first.
 
 use url::Url;
 

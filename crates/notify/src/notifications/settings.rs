@@ -1,4 +1,7 @@
 //! Settings of notifications.
+//!
+//! [`NotificationSettings`] holds the configured values. [`Audience`] holds the recipients that follow from them and
+//! from the email settings.
 
 use posthaste_core::id::TenantId;
 use posthaste_core::time::Span;

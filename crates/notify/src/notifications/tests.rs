@@ -6,25 +6,19 @@ mod errors;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use bytes::Bytes;
 use posthaste_core::alert::AlertName;
 use posthaste_core::classify::{HttpStatus, Outcome};
-use posthaste_core::delivery::RetrySettings;
 use posthaste_core::dice::Dice;
-use posthaste_core::dispatcher::{AttemptRecord, News, Record};
-use posthaste_core::id::{AlertId, EndpointId, TenantId};
+use posthaste_core::dispatcher::News;
+use posthaste_core::id::{AlertId, EndpointId};
 use posthaste_core::ingest::Fingerprint;
-use posthaste_core::lane::{
-    DEFAULT_MAX_IN_FLIGHT, DisableCause, RETRY_AFTER_CAP, RateLimit, TripReason,
-};
-use posthaste_core::policy::RetryPolicy;
-use posthaste_core::sign::SignatureStyle;
+use posthaste_core::lane::{DisableCause, TripReason};
 use posthaste_core::time::{Now, Span, Tick, Timestamp};
 use posthaste_engine::Engine;
 use posthaste_store::{
-    Alert, AttemptDetail, AuditFilter, AuditScope, Content, CreateResult, Endpoint, EventFilter,
-    Idempotency, Ingest, Limits, MaxEmailDelay, NewEvent, Notification, PageRequest, PendingEmail,
-    Scope, Store, StoreError, StoreSettings, Tenant, Via, Written,
+    Alert, AuditFilter, AuditScope, CreateResult, Endpoint, EventFilter, Idempotency, Ingest,
+    MaxEmailDelay, NewEvent, Notification, PageRequest, PendingEmail, Scope, Store, StoreError,
+    StoreSettings, Via,
 };
 use posthaste_store_testing::model::ModelStore;
 use posthaste_system::clock::Clock;
@@ -32,11 +26,12 @@ use posthaste_telemetry::metrics::Metrics;
 use serde_json::json;
 use tokio::sync::Notify;
 
-use super::dispatcher::{NoObserver, NotificationDispatcher, NotificationObserver, ObserverFuture};
+use super::dispatcher::{NotificationDispatcher, NotificationObserver, ObserverFuture};
 use super::mail::{EmailError, SendEmail, SendFuture};
 use super::mailer::Mailer;
 use super::settings::Audience;
 use crate::periodic::PeriodicTask;
+use crate::testing::{self, event, tenant_id as tenant};
 
 const START: u64 = 1_700_000_000_000;
 const GATHER: Span = Span::from_secs(30);
@@ -49,10 +44,6 @@ struct Fixture {
     now: Arc<AtomicU64>,
     clock: Clock,
     metrics: Arc<Metrics>,
-}
-
-fn tenant(name: &str) -> TenantId {
-    name.parse().expect("a valid tenant id")
 }
 
 fn everything<K>() -> PageRequest<K> {
@@ -94,39 +85,14 @@ impl Fixture {
 
     async fn add(&self, number: u128, name: &str) {
         let at = self.clock.wall();
-        let created = Tenant {
-            id: tenant(name),
-            name: name.to_owned(),
-            default_retry_policy: None,
-            limits: Limits::default(),
-            plan: None,
-            created_at: at,
-            revision: 0,
-        };
-        self.store
-            .create_tenant(at, created)
-            .await
-            .expect("the store creates it");
-        let created = Endpoint {
-            id: EndpointId(number),
-            tenant: tenant(name),
-            url: format!("https://{name}.example.com/in"),
-            description: String::new(),
-            event_types: Vec::new(),
-            retry_policy: None,
-            timeout: Span::from_secs(30),
-            max_in_flight: DEFAULT_MAX_IN_FLIGHT,
-            rate: RateLimit::default(),
-            ordered: false,
-            sealed_headers: Vec::new(),
-            sealed_keys: Vec::new(),
-            signature_style: SignatureStyle::Standard,
-            sealed_credentials: Vec::new(),
+        let tenant = testing::tenant(name, at);
+        let created = self.store.create_tenant(at, tenant).await;
+        created.expect("the store creates it");
+        let endpoint = Endpoint {
             owner_email: Some(OWNER.to_owned()),
-            created_at: at,
-            revision: 0,
+            ..testing::endpoint(EndpointId(number), name, at)
         };
-        let created = self.store.create_endpoint(at, created, 9).await;
+        let created = self.store.create_endpoint(at, endpoint, 9).await;
         created.expect("the store creates it");
     }
 
@@ -139,32 +105,15 @@ impl Fixture {
         };
         let id = ingested[0].event.deliveries[0].id;
         let found = self.store.delivery(tenant(name), id).await;
-        let mut delivery = found
+        let found = found
             .expect("the store reads")
-            .expect("the delivery exists")
-            .0
-            .delivery;
-        let policy = RetryPolicy::default();
-        let terms = RetrySettings {
-            policy: &policy,
-            retry_after_cap: RETRY_AFTER_CAP,
-        };
-        delivery.begin(at, false).expect("the delivery is waiting");
+            .expect("the delivery exists");
         let refused = Outcome::Answered {
             status: HttpStatus::new(400).expect("a valid status"),
             retry_after: None,
         };
-        let settlement = delivery.settle(at, refused, terms, &mut Dice::seeded(1));
-        let record = Record::Attempt(Box::new(AttemptRecord {
-            delivery,
-            settlement: settlement.expect("the attempt was started"),
-            health: None,
-            disable: None,
-            news,
-        }));
-        let detail = AttemptDetail::default();
-        let done = Box::new(|written| assert_eq!(written, Ok(Written::Applied)));
-        self.store.record(at, record, detail, done);
+        let record = testing::attempt(found.0.delivery, at, refused, news);
+        testing::write(&*self.store, at, record).await;
     }
 
     fn dispatcher(
@@ -238,23 +187,6 @@ impl Fixture {
             .claim_letters(at, at, MaxEmailDelay::ANY, 99)
             .await;
         claimed.expect("the store claims emails")
-    }
-}
-
-fn event(of: &str) -> NewEvent {
-    NewEvent {
-        tenant: tenant(of),
-        content: Arc::new(Content {
-            event_type: "a.b".parse().expect("a valid event type"),
-            content_type: None,
-            payload: Bytes::from_static(b"{}"),
-            trace: None,
-        }),
-        idempotency: None,
-        deliver_at: None,
-        ordering: None,
-        only: None,
-        received: None,
     }
 }
 
@@ -407,6 +339,15 @@ async fn an_idempotency_key_in_use_blocks_only_its_own_event() {
     assert_eq!(dispatcher.round().await, Ok(true));
     assert_eq!(fixture.operational().await, ["endpoint.recovered"]);
     assert_eq!(fixture.store.told().await, Ok(2));
+}
+
+/// Observer that does nothing.
+struct NoObserver;
+
+impl NotificationObserver for NoObserver {
+    fn observe<'a>(&'a self, _notification: &'a Notification) -> ObserverFuture<'a> {
+        Box::pin(async { Ok(()) })
+    }
 }
 
 /// Observer that fails at the second notification, the first time.

@@ -3,23 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
 use posthaste_core::alert::{AlertName, Bound};
 use posthaste_core::classify::{Fault, Outcome};
-use posthaste_core::delivery::RetrySettings;
 use posthaste_core::dice::Dice;
-use posthaste_core::dispatcher::{AttemptRecord, Record};
-use posthaste_core::lane::RETRY_AFTER_CAP;
-use posthaste_core::policy::RetryPolicy;
+use posthaste_core::dispatcher::Record;
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{
-    AttemptDetail, Content, NewEvent, Scope, StatEntry, StoreError, StoreSettings, Tally,
-};
+use posthaste_store::{Scope, StatEntry, StoreError, StoreSettings, Tally};
 use posthaste_store_testing::model::ModelStore;
 
 use super::{Fixture, HOOK, NoHandOver, START, acme};
 use crate::alerts::readings::FROM_COUNTERS;
 use crate::periodic::PeriodicTask;
+use crate::testing;
 
 /// Returns counters that cross the threshold of this alert only.
 fn beyond_threshold(name: AlertName) -> Tally {
@@ -79,6 +74,11 @@ async fn add_counters(fixture: &Fixture, scope: &Scope, tally: Tally) {
         .expect("the store writes");
 }
 
+/// Adds counters that cross the threshold of this alert only.
+async fn cross_threshold(fixture: &Fixture, scope: &Scope, name: AlertName) {
+    add_counters(fixture, scope, beyond_threshold(name)).await;
+}
+
 #[tokio::test]
 async fn a_crossed_threshold_notifies_once_and_its_end_once() {
     let scopes = [
@@ -91,21 +91,21 @@ async fn a_crossed_threshold_notifies_once_and_its_end_once() {
             let mut fixture = Fixture::new().await;
             fixture.run_for(Span::from_mins(1)).await;
             assert_eq!(fixture.open().await, [], "{name} {scope:?}");
-            add_counters(&fixture, scope, beyond_threshold(name)).await;
+            cross_threshold(&fixture, scope, name).await;
             fixture.run_for(Span::from_mins(20)).await;
             assert_eq!(fixture.open().await, [(name, scope.clone())]);
             // Another process continues with the stored state.
             fixture.restart();
             fixture.run_for(Span::from_mins(20)).await;
             assert_eq!(
-                fixture.notification_counts(name, scope).await,
+                fixture.notified(name, scope).await,
                 (1, 0),
                 "{name} {scope:?}"
             );
             // The window of one hour ends, then the value must be normal for a while.
             fixture.run_for(Span::from_mins(22)).await;
             assert_eq!(
-                fixture.notification_counts(name, scope).await,
+                fixture.notified(name, scope).await,
                 (1, 0),
                 "{name} {scope:?}"
             );
@@ -113,7 +113,7 @@ async fn a_crossed_threshold_notifies_once_and_its_end_once() {
             assert_eq!(fixture.open().await, [], "{name} {scope:?}");
             fixture.run_for(Span::from_mins(30)).await;
             assert_eq!(
-                fixture.notification_counts(name, scope).await,
+                fixture.notified(name, scope).await,
                 (1, 1),
                 "{name} {scope:?}"
             );
@@ -152,7 +152,7 @@ async fn configured_thresholds_apply() {
     fixture.only(AlertName::RetryRatio, Bound::Above(0.5));
     let everything = Scope::Everything;
     for name in FROM_COUNTERS {
-        add_counters(&fixture, &everything, beyond_threshold(name)).await;
+        cross_threshold(&fixture, &everything, name).await;
     }
     fixture.run_for(Span::from_mins(5)).await;
     assert_eq!(fixture.open().await, []);
@@ -172,9 +172,7 @@ async fn configured_thresholds_apply() {
     fixture.restart();
     fixture.run_for(Span::from_secs(15)).await;
     assert_eq!(
-        fixture
-            .notification_counts(AlertName::RetryRatio, &everything)
-            .await,
+        fixture.notified(AlertName::RetryRatio, &everything).await,
         (1, 1)
     );
 }
@@ -184,7 +182,7 @@ async fn alerts_of_a_deleted_tenant_are_resolved_and_do_not_hide_those_of_its_su
     let mut fixture = Fixture::new().await;
     let (tenant, endpoint) = (Scope::Tenant(acme()), Scope::Endpoint(HOOK));
     for scope in [&tenant, &endpoint] {
-        add_counters(&fixture, scope, beyond_threshold(AlertName::RetryRatio)).await;
+        cross_threshold(&fixture, scope, AlertName::RetryRatio).await;
     }
     fixture.run_for(Span::from_mins(1)).await;
     assert_eq!(fixture.open().await.len(), 2);
@@ -192,22 +190,18 @@ async fn alerts_of_a_deleted_tenant_are_resolved_and_do_not_hide_those_of_its_su
     assert!(deleted.is_ok_and(|deleted| deleted.is_some()));
     // The clock was set back meanwhile, so the new tenant has the earlier creation time.
     fixture.add_tenant_at("acme", Timestamp(START)).await;
-    add_counters(&fixture, &tenant, beyond_threshold(AlertName::RetryRatio)).await;
+    cross_threshold(&fixture, &tenant, AlertName::RetryRatio).await;
     fixture.run_for(Span::from_secs(30)).await;
     assert_eq!(
         fixture.open().await,
         [(AlertName::RetryRatio, tenant.clone())]
     );
     assert_eq!(
-        fixture
-            .notification_counts(AlertName::RetryRatio, &tenant)
-            .await,
+        fixture.notified(AlertName::RetryRatio, &tenant).await,
         (2, 1)
     );
     assert_eq!(
-        fixture
-            .notification_counts(AlertName::RetryRatio, &endpoint)
-            .await,
+        fixture.notified(AlertName::RetryRatio, &endpoint).await,
         (1, 1)
     );
 }
@@ -217,12 +211,7 @@ async fn a_store_that_cannot_be_read_resolves_nothing() {
     let settings = StoreSettings::new(Dice::seeded(1));
     let model = Arc::new(ModelStore::new(settings, Arc::new(NoHandOver)));
     let mut fixture = Fixture::on(model.clone()).await;
-    add_counters(
-        &fixture,
-        &Scope::Everything,
-        beyond_threshold(AlertName::RetryRatio),
-    )
-    .await;
+    cross_threshold(&fixture, &Scope::Everything, AlertName::RetryRatio).await;
     fixture.run_for(Span::from_mins(1)).await;
     model.fail_reads(Some(StoreError::Overloaded));
     for _ in 0..200 {
@@ -232,74 +221,24 @@ async fn a_store_that_cannot_be_read_resolves_nothing() {
     model.fail_reads(None);
     // The window ended long ago, but no round has seen a normal value since.
     fixture.run_for(Span::from_mins(4)).await;
-    let counts = fixture
-        .notification_counts(AlertName::RetryRatio, &Scope::Everything)
-        .await;
-    assert_eq!(counts, (1, 0));
+    let notified = fixture.notified(AlertName::RetryRatio, &Scope::Everything);
+    assert_eq!(notified.await, (1, 0));
     fixture.run_for(Span::from_mins(2)).await;
-    let counts = fixture
-        .notification_counts(AlertName::RetryRatio, &Scope::Everything)
-        .await;
-    assert_eq!(counts, (1, 1));
+    let notified = fixture.notified(AlertName::RetryRatio, &Scope::Everything);
+    assert_eq!(notified.await, (1, 1));
 }
 
 /// Sends an event whose first attempt fails, so that it waits for the next one.
 async fn fail_first_attempt(fixture: &Fixture) {
-    let now = fixture.now();
-    let event = NewEvent {
-        tenant: acme(),
-        content: Arc::new(Content {
-            event_type: "a.b".parse().expect("a valid event type"),
-            content_type: None,
-            trace: None,
-            payload: Bytes::from_static(b"{}"),
-        }),
-        idempotency: None,
-        deliver_at: None,
-        ordering: None,
-        only: None,
-        received: None,
-    };
-    fixture
-        .store
-        .accept(now, vec![event])
-        .await
-        .expect("the event is accepted");
-    let fetched = fixture
-        .store
-        .fetch(HOOK, now, 100, false)
-        .await
-        .expect("the store reads");
-    let mut new = fetched.deliveries.into_iter();
-    let mut delivery = new
-        .find(|one| one.facts().attempts == 0)
-        .expect("one delivery is new");
-    let policy = RetryPolicy::default();
-    let terms = RetrySettings {
-        policy: &policy,
-        retry_after_cap: RETRY_AFTER_CAP,
-    };
-    delivery.begin(now, false).expect("the delivery is waiting");
-    let failed = Outcome::Failed(Fault::Timeout);
-    let settled = delivery.settle(now, failed, terms, &mut Dice::seeded(1));
-    let settlement = settled.expect("the attempt was started");
-    let record = Record::Attempt(Box::new(AttemptRecord {
-        delivery,
-        settlement,
-        health: None,
-        disable: None,
-        news: Vec::new(),
-    }));
-    let (report, result) = tokio::sync::oneshot::channel();
-    let done = Box::new(move |written: Result<_, StoreError>| {
-        let _ = report.send(written);
-    });
-    let detail = AttemptDetail::default();
-    fixture.store.record(now, record, detail, done);
-    result
-        .await
-        .expect("the store answers")
-        .expect("the record is written");
+    let (store, now) = (&*fixture.store, fixture.now());
+    let accepted = store.accept(now, vec![testing::event("acme")]).await;
+    accepted.expect("the event is accepted");
+    let fetched = store.fetch(HOOK, now, 100, false).await;
+    let mut deliveries = fetched.expect("the store reads").deliveries.into_iter();
+    let new = deliveries.find(|delivery| delivery.facts().attempts == 0);
+    let new = new.expect("one delivery is new");
+    let record = testing::attempt(new, now, Outcome::Failed(Fault::Timeout), Vec::new());
+    testing::write(store, now, record).await;
 }
 
 #[tokio::test]
@@ -326,12 +265,7 @@ async fn deliveries_in_retry_for_a_day_raise_the_alert_of_all_and_of_their_tenan
     }
     // The tenant keeps failing, so its deliveries are counted.
     fixture.advance(Span::from_hours(23));
-    add_counters(
-        &fixture,
-        &Scope::Tenant(acme()),
-        beyond_threshold(AlertName::RetryRatio),
-    )
-    .await;
+    cross_threshold(&fixture, &Scope::Tenant(acme()), AlertName::RetryRatio).await;
     fixture.run_for(Span::from_mins(30)).await;
     assert_eq!(fixture.open().await, []);
     fixture.run_for(Span::from_mins(90)).await;
@@ -346,27 +280,12 @@ async fn deliveries_in_retry_for_a_day_raise_the_alert_of_all_and_of_their_tenan
     // The two remaining ones do not exceed the threshold.
     let retried = fixture.store.retry(fixture.now(), acme(), one).await;
     retried.expect("the delivery is retried");
-    let record = Record::Cancel {
-        delivery: one,
-        at: fixture.now(),
-    };
-    let (report, result) = tokio::sync::oneshot::channel();
-    let done = Box::new(move |written: Result<_, StoreError>| {
-        let _ = report.send(written);
-    });
-    let detail = AttemptDetail::default();
-    fixture.store.record(fixture.now(), record, detail, done);
-    result
-        .await
-        .expect("the store answers")
-        .expect("the record is written");
+    let at = fixture.now();
+    let cancelled = Record::Cancel { delivery: one, at };
+    testing::write(&*fixture.store, at, cancelled).await;
     fixture.run_for(Span::from_mins(10)).await;
     assert_eq!(fixture.open().await, []);
     for (name, scope) in both {
-        assert_eq!(
-            fixture.notification_counts(name, &scope).await,
-            (1, 1),
-            "{scope:?}"
-        );
+        assert_eq!(fixture.notified(name, &scope).await, (1, 1), "{scope:?}");
     }
 }

@@ -62,6 +62,11 @@ fn healthy(revision: u64) -> Health {
     }
 }
 
+async fn open_names(fixture: &Fixture) -> Vec<AlertName> {
+    let open = fixture.open().await.into_iter();
+    open.map(|(name, _)| name).collect()
+}
+
 #[tokio::test]
 async fn a_short_trip_raises_an_alert_and_repeated_notifications_change_nothing() {
     let fixture = Fixture::new().await;
@@ -87,12 +92,7 @@ async fn a_short_trip_raises_an_alert_and_repeated_notifications_change_nothing(
                     .expect("the notification is applied");
             }
         }
-        let open: Vec<AlertName> = fixture
-            .open()
-            .await
-            .into_iter()
-            .map(|(name, _)| name)
-            .collect();
+        let open = open_names(&fixture).await;
         let expected: &[AlertName] = match number {
             1..=4 => &[TRIPPED],
             5 => &[TRIPPED, WARNED],
@@ -100,15 +100,9 @@ async fn a_short_trip_raises_an_alert_and_repeated_notifications_change_nothing(
         };
         assert_eq!(open, expected, "after {number}");
     }
-    assert_eq!(
-        fixture.notification_counts(TRIPPED, &ENDPOINT).await,
-        (1, 1)
-    );
-    assert_eq!(fixture.notification_counts(WARNED, &ENDPOINT).await, (1, 1));
-    assert_eq!(
-        fixture.notification_counts(DISABLED, &ENDPOINT).await,
-        (1, 0)
-    );
+    assert_eq!(fixture.notified(TRIPPED, &ENDPOINT).await, (1, 1));
+    assert_eq!(fixture.notified(WARNED, &ENDPOINT).await, (1, 1));
+    assert_eq!(fixture.notified(DISABLED, &ENDPOINT).await, (1, 0));
 }
 
 #[tokio::test]
@@ -117,22 +111,12 @@ async fn a_clock_that_is_set_back_hides_no_trip() {
     apply(&fixture, 1, "endpoint.breaker_tripped").await;
     fixture.advance(Span::from_hours(24));
     apply(&fixture, 2, "endpoint.disabled").await;
-    assert_eq!(
-        fixture.notification_counts(TRIPPED, &ENDPOINT).await,
-        (1, 1)
-    );
+    assert_eq!(fixture.notified(TRIPPED, &ENDPOINT).await, (1, 1));
     // After the clock was set back, the first alert would still be open by its times.
     let back = Span::from_hours(12);
-    fixture
-        .environment
-        .lock()
-        .expect("the lock is not poisoned")
-        .passed_ms -= back.as_millis();
+    fixture.environment().passed_ms -= back.as_millis();
     apply(&fixture, 3, "endpoint.breaker_tripped").await;
-    assert_eq!(
-        fixture.notification_counts(TRIPPED, &ENDPOINT).await,
-        (2, 1)
-    );
+    assert_eq!(fixture.notified(TRIPPED, &ENDPOINT).await, (2, 1));
 }
 
 #[tokio::test]
@@ -148,21 +132,12 @@ async fn an_endpoint_that_trips_repeatedly_notifies_once() {
         apply(&fixture, number + 1, "endpoint.recovered").await;
         fixture.run_for(Span::from_mins(4)).await;
     }
-    assert_eq!(
-        fixture.notification_counts(TRIPPED, &ENDPOINT).await,
-        (1, 0)
-    );
+    assert_eq!(fixture.notified(TRIPPED, &ENDPOINT).await, (1, 0));
     fixture.run_for(Span::from_mins(2)).await;
-    assert_eq!(
-        fixture.notification_counts(TRIPPED, &ENDPOINT).await,
-        (1, 1)
-    );
+    assert_eq!(fixture.notified(TRIPPED, &ENDPOINT).await, (1, 1));
     // A later trip raises a new alert.
     apply(&fixture, number + 2, "endpoint.breaker_tripped").await;
-    assert_eq!(
-        fixture.notification_counts(TRIPPED, &ENDPOINT).await,
-        (2, 1)
-    );
+    assert_eq!(fixture.notified(TRIPPED, &ENDPOINT).await, (2, 1));
 }
 
 #[tokio::test]
@@ -196,17 +171,12 @@ async fn an_alert_follows_the_state_of_its_endpoint() {
         fixture.run_for(Span::from_mins(10)).await;
         fixture.restart();
         fixture.run_for(Span::from_mins(10)).await;
-        let open: Vec<AlertName> = fixture
-            .open()
-            .await
-            .into_iter()
-            .map(|(name, _)| name)
-            .collect();
+        let open = open_names(&fixture).await;
         assert_eq!(open, left, "{standing:?}");
         for name in [TRIPPED, WARNED] {
             let ends = usize::from(!left.contains(&name));
             assert_eq!(
-                fixture.notification_counts(name, &ENDPOINT).await,
+                fixture.notified(name, &ENDPOINT).await,
                 (1, ends),
                 "{standing:?} {name}"
             );
@@ -220,16 +190,10 @@ async fn the_alert_of_a_disabled_endpoint_is_resolved_when_it_is_enabled() {
     set_status(&fixture, Standing::Disabled, healthy(1)).await;
     apply(&fixture, 1, "endpoint.disabled").await;
     fixture.run_for(Span::from_hours(1)).await;
-    assert_eq!(
-        fixture.notification_counts(DISABLED, &ENDPOINT).await,
-        (1, 0)
-    );
+    assert_eq!(fixture.notified(DISABLED, &ENDPOINT).await, (1, 0));
     set_status(&fixture, Standing::Enabled, healthy(2)).await;
     fixture.run_for(Span::from_mins(1)).await;
-    assert_eq!(
-        fixture.notification_counts(DISABLED, &ENDPOINT).await,
-        (1, 1)
-    );
+    assert_eq!(fixture.notified(DISABLED, &ENDPOINT).await, (1, 1));
 }
 
 #[tokio::test]
@@ -238,9 +202,6 @@ async fn an_alert_that_is_off_is_not_raised() {
     fixture.settings.bounds.remove(&TRIPPED);
     apply(&fixture, 1, "endpoint.breaker_tripped").await;
     apply(&fixture, 2, "endpoint.disable_warning").await;
-    assert_eq!(
-        fixture.notification_counts(TRIPPED, &ENDPOINT).await,
-        (0, 0)
-    );
-    assert_eq!(fixture.notification_counts(WARNED, &ENDPOINT).await, (1, 0));
+    assert_eq!(fixture.notified(TRIPPED, &ENDPOINT).await, (0, 0));
+    assert_eq!(fixture.notified(WARNED, &ENDPOINT).await, (1, 0));
 }

@@ -14,11 +14,7 @@ async fn an_old_queue_notifies_once() {
     let mut fixture = Fixture::new().await;
     let name = AlertName::QueueAge;
     let age = |fixture: &Fixture, age| {
-        fixture
-            .environment
-            .lock()
-            .expect("the lock is not poisoned")
-            .queue_age = age;
+        fixture.environment().queue_age = age;
     };
     age(&fixture, Some(Span::from_mins(10)));
     fixture.run_for(Span::from_mins(5)).await;
@@ -29,7 +25,7 @@ async fn an_old_queue_notifies_once() {
     // An unknown value does not count as normal.
     age(&fixture, None);
     fixture.run_for(Span::from_mins(30)).await;
-    assert_eq!(fixture.notification_counts(name, &EVERYTHING).await, (1, 0));
+    assert_eq!(fixture.notified(name, &EVERYTHING).await, (1, 0));
     // The value goes up and down, without further notifications.
     for _ in 0..20 {
         age(&fixture, Some(Span::ZERO));
@@ -37,10 +33,10 @@ async fn an_old_queue_notifies_once() {
         age(&fixture, Some(Span::from_mins(20)));
         fixture.run_for(Span::from_mins(1)).await;
     }
-    assert_eq!(fixture.notification_counts(name, &EVERYTHING).await, (1, 0));
+    assert_eq!(fixture.notified(name, &EVERYTHING).await, (1, 0));
     age(&fixture, Some(Span::ZERO));
     fixture.run_for(Span::from_mins(6)).await;
-    assert_eq!(fixture.notification_counts(name, &EVERYTHING).await, (1, 1));
+    assert_eq!(fixture.notified(name, &EVERYTHING).await, (1, 1));
 }
 
 #[tokio::test]
@@ -48,11 +44,7 @@ async fn a_slow_store_notifies_once_and_a_single_slow_write_does_not() {
     let mut fixture = Fixture::new().await;
     let name = AlertName::StoreSlow;
     let lag = |fixture: &Fixture, ms| {
-        fixture
-            .environment
-            .lock()
-            .expect("the lock is not poisoned")
-            .lag_ms = ms;
+        fixture.environment().lag_ms = ms;
     };
     fixture.run_for(Span::from_mins(1)).await;
     for _ in 0..10 {
@@ -69,7 +61,7 @@ async fn a_slow_store_notifies_once_and_a_single_slow_write_does_not() {
     fixture.run_for(Span::from_mins(5)).await;
     lag(&fixture, 0);
     fixture.run_for(Span::from_mins(7)).await;
-    assert_eq!(fixture.notification_counts(name, &EVERYTHING).await, (1, 1));
+    assert_eq!(fixture.notified(name, &EVERYTHING).await, (1, 1));
 }
 
 #[tokio::test]
@@ -88,11 +80,11 @@ async fn a_store_that_fills_up_notifies_once() {
     fixture.restart();
     fixture.run_for(Span::from_mins(5)).await;
     assert_eq!(fixture.open().await, [(name, EVERYTHING)]);
-    assert_eq!(fixture.notification_counts(name, &EVERYTHING).await, (1, 0));
+    assert_eq!(fixture.notified(name, &EVERYTHING).await, (1, 0));
     fixture.settings.database_bytes = Some(stored * 1_000);
     fixture.restart();
     fixture.run_for(Span::from_mins(6)).await;
-    assert_eq!(fixture.notification_counts(name, &EVERYTHING).await, (1, 1));
+    assert_eq!(fixture.notified(name, &EVERYTHING).await, (1, 1));
 }
 
 #[tokio::test]
@@ -120,7 +112,7 @@ async fn undispatched_notifications_raise_an_alert() {
     assert_eq!(fixture.open().await, [(AlertName::RetryRatio, EVERYTHING)]);
     fixture.run_for(Span::from_mins(30)).await;
     assert!(fixture.open().await.contains(&(name, EVERYTHING)));
-    assert_eq!(fixture.notification_counts(name, &EVERYTHING).await, (1, 0));
+    assert_eq!(fixture.notified(name, &EVERYTHING).await, (1, 0));
     let last = fixture
         .store
         .notices(0, 100)
@@ -135,7 +127,7 @@ async fn undispatched_notifications_raise_an_alert() {
     assert!(!fixture.open().await.contains(&(name, EVERYTHING)));
     fixture.run_for(Span::from_mins(6)).await;
     // The notification of the raised alert was dispatched and removed; the one of its end waits.
-    assert_eq!(fixture.notification_counts(name, &EVERYTHING).await, (0, 1));
+    assert_eq!(fixture.notified(name, &EVERYTHING).await, (0, 1));
 }
 
 /// Adds an email that the mail server did not accept.

@@ -1,4 +1,7 @@
 //! Email addresses.
+//!
+//! [`read`] parses one address; [`Sender`] is an address with an optional display name. A parsed address contains no
+//! control characters, so it cannot add a header line, and its domain is in ASCII form.
 
 use std::fmt;
 use std::str::FromStr;

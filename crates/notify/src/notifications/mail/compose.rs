@@ -1,6 +1,6 @@
 //! Composes emails.
 //!
-//! Pure: the same email at the same time gives the same text. The most severe subject comes first, also in the subject
+//! Pure: the same email at the same time gives the same text. The most severe topic comes first, also in the subject
 //! line. Repeated notifications are merged into one line with their number.
 
 use std::time::{Duration, UNIX_EPOCH};
@@ -33,8 +33,8 @@ pub struct EmailText {
     pub text: String,
 }
 
-/// Writes the text of an email. Links lead to the dashboard at `dashboard_url` (scheme and host), if it is known.
-pub fn email_text(email: &PendingEmail, dashboard_url: Option<&str>) -> EmailText {
+/// Writes the text of an email. Links lead to the dashboard at `base_url` (scheme and host), if it is known.
+pub fn email_text(email: &PendingEmail, base_url: Option<&str>) -> EmailText {
     let groups = grouped_by_topic(&email.lines);
     let mut text = String::new();
     for group in &groups {
@@ -42,7 +42,7 @@ pub fn email_text(email: &PendingEmail, dashboard_url: Option<&str>) -> EmailTex
         for fact in group.facts() {
             text.push_str(&format!("  {fact}\n"));
         }
-        for link in dashboard_url.into_iter().flat_map(|url| group.links(url)) {
+        for link in base_url.into_iter().flat_map(|url| group.links(url)) {
             text.push_str(&format!("  {link}\n"));
         }
         text.push('\n');
@@ -78,7 +78,7 @@ pub fn email_text(email: &PendingEmail, dashboard_url: Option<&str>) -> EmailTex
         | NotificationKind::Unknown
         | NotificationKind::Recovered => false,
     };
-    if let Some(url) = dashboard_url.filter(|_| email.lines.iter().any(is_of_alerts)) {
+    if let Some(url) = base_url.filter(|_| email.lines.iter().any(is_of_alerts)) {
         text.push_str(&format!("All alerts: {url}/dashboard/alerts\n\n"));
     }
     text.push_str(&format!(
@@ -95,14 +95,14 @@ pub fn email_text(email: &PendingEmail, dashboard_url: Option<&str>) -> EmailTex
 pub fn message(
     email: &PendingEmail,
     from: &Sender,
-    dashboard_url: Option<&str>,
+    base_url: Option<&str>,
     now: Timestamp,
 ) -> Result<Message, AddressError> {
     let message_key = format!(
         "{}\n{}\n{}",
         email.recipient, email.revision, email.first_at.0
     );
-    let text = email_text(email, dashboard_url);
+    let text = email_text(email, base_url);
     assemble(&email.recipient, &text, from, &message_key, now)
 }
 
@@ -157,13 +157,13 @@ fn message_id(message_key: &str) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Lines about the same subject.
+/// Lines about the same topic.
 struct Group<'a> {
     topic: String,
     lines: Vec<&'a EmailLine>,
 }
 
-/// Groups the lines by subject, most severe first.
+/// Groups the lines by topic, most severe first.
 fn grouped_by_topic(lines: &[EmailLine]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for line in lines {
@@ -228,7 +228,7 @@ impl Group<'_> {
     }
 
     /// Returns links to the dashboard.
-    fn links(&self, dashboard_url: &str) -> Vec<String> {
+    fn links(&self, base_url: &str) -> Vec<String> {
         let line = self.lines[0];
         let plain = |text: &&str| {
             let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -239,7 +239,7 @@ impl Group<'_> {
         let Some((tenant, endpoint)) = tenant.zip(endpoint) else {
             return Vec::new();
         };
-        let home = format!("{dashboard_url}/dashboard/t/{tenant}");
+        let home = format!("{base_url}/dashboard/t/{tenant}");
         let mut links = vec![format!("{home}/endpoints/{endpoint}")];
         let failed =
             |line: &&&EmailLine| NotificationKind::of(line) == NotificationKind::DeliveryFailed;
@@ -279,6 +279,7 @@ fn utc_text(at: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::email;
     use serde_json::json;
 
     const PAGE: &str = "https://hooks.example.com";
@@ -291,17 +292,6 @@ mod tests {
             endpoint: Some(endpoint.to_owned()),
             endpoint_url: Some(format!("https://{endpoint}.example.com/in")),
             detail,
-        }
-    }
-
-    fn email(lines: Vec<EmailLine>) -> PendingEmail {
-        PendingEmail {
-            recipient: "ops@example.com".to_owned(),
-            revision: 3,
-            first_at: Timestamp(1_793_905_445_678),
-            tries: 0,
-            lines,
-            omitted: 0,
         }
     }
 

@@ -1,4 +1,8 @@
 //! Settings of emails.
+//!
+//! [`MailSettings`] holds the configured values; [`MailSettings::mistakes`] finds contradictions between them, and
+//! [`MailSettings::post`] creates the sender. [`ServerUrl`] is the parsed `mail.server`. `Debug` and `Display` never
+//! show a password.
 
 use std::fmt;
 use std::str::FromStr;
@@ -98,8 +102,8 @@ impl MailSettings {
             .then(|| format!("mail.tls is \"none\": the password for {server} is sent in the open"))
     }
 
-    /// Returns the email sender, if there is a mail server. Links in emails lead to `dashboard_url`, if it is set.
-    pub fn post(&self, dashboard_url: Option<String>, roots: Roots) -> Option<SmtpMailer> {
+    /// Returns the email sender, if there is a mail server. Links in emails lead to `base_url`, if it is set.
+    pub fn post(&self, base_url: Option<String>, roots: Roots) -> Option<SmtpMailer> {
         let (server, from) = (self.server.as_ref()?, self.from.clone()?);
         let password = self.password.as_ref().or(server.password.as_ref());
         let login = server.user.as_ref().zip(password);
@@ -113,7 +117,7 @@ impl MailSettings {
             security: self.security(server),
             hello: from.domain().to_owned(),
         };
-        Some(SmtpMailer::new(server, roots, login, from, dashboard_url))
+        Some(SmtpMailer::new(server, roots, login, from, base_url))
     }
 
     fn security(&self, server: &ServerUrl) -> Security {

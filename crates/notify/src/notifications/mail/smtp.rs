@@ -92,7 +92,7 @@ pub struct SmtpMailer {
     roots: Roots,
     login: Option<Login>,
     from: Sender,
-    dashboard_url: Option<String>,
+    base_url: Option<String>,
     timeout: Duration,
 }
 
@@ -108,7 +108,7 @@ impl fmt::Debug for SmtpMailer {
 impl SendEmail for SmtpMailer {
     fn send<'a>(&'a self, email: &'a PendingEmail, now: Timestamp) -> SendFuture<'a> {
         Box::pin(async move {
-            let message = compose::message(email, &self.from, self.dashboard_url.as_deref(), now);
+            let message = compose::message(email, &self.from, self.base_url.as_deref(), now);
             let message = message.map_err(|error| EmailError::Never(error.to_string()))?;
             self.transmit(&message).await.map(|_| ())
         })
@@ -122,14 +122,14 @@ impl SmtpMailer {
         roots: Roots,
         login: Option<Login>,
         from: Sender,
-        dashboard_url: Option<String>,
+        base_url: Option<String>,
     ) -> SmtpMailer {
         SmtpMailer {
             server,
             roots,
             login,
             from,
-            dashboard_url,
+            base_url,
             timeout: SEND_TIMEOUT,
         }
     }

@@ -73,7 +73,7 @@ pub(super) fn topic(line: &EmailLine) -> String {
     }
 }
 
-/// Describes what happened in a few words. Merges several notifications of the same kind and subject.
+/// Describes what happened in a few words. Merges several notifications of the same kind and topic.
 pub(super) fn describe(lines: &[&EmailLine]) -> String {
     let Some(last) = lines.last() else {
         return String::new();

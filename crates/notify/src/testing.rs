@@ -1,0 +1,118 @@
+//! Sample data for the tests of this crate.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use posthaste_core::classify::Outcome;
+use posthaste_core::delivery::{Delivery, RetrySettings};
+use posthaste_core::dice::Dice;
+use posthaste_core::dispatcher::{AttemptRecord, News, Record};
+use posthaste_core::id::{EndpointId, TenantId};
+use posthaste_core::lane::{DEFAULT_MAX_IN_FLIGHT, RETRY_AFTER_CAP, RateLimit};
+use posthaste_core::policy::RetryPolicy;
+use posthaste_core::sign::SignatureStyle;
+use posthaste_core::time::{Span, Timestamp};
+use posthaste_store::{
+    AttemptDetail, Content, EmailLine, Endpoint, Limits, NewEvent, PendingEmail, Store, Tenant,
+    Written,
+};
+
+pub(crate) fn tenant_id(id: &str) -> TenantId {
+    id.parse().expect("a valid tenant id")
+}
+
+pub(crate) fn tenant(id: &str, created_at: Timestamp) -> Tenant {
+    Tenant {
+        id: tenant_id(id),
+        name: id.to_owned(),
+        default_retry_policy: None,
+        limits: Limits::default(),
+        plan: None,
+        created_at,
+        revision: 0,
+    }
+}
+
+/// Returns an endpoint that subscribes to all events.
+pub(crate) fn endpoint(id: EndpointId, tenant: &str, created_at: Timestamp) -> Endpoint {
+    Endpoint {
+        id,
+        tenant: tenant_id(tenant),
+        url: format!("https://{tenant}.example.com/in"),
+        description: String::new(),
+        event_types: Vec::new(),
+        retry_policy: None,
+        timeout: Span::from_secs(30),
+        max_in_flight: DEFAULT_MAX_IN_FLIGHT,
+        rate: RateLimit::default(),
+        ordered: false,
+        sealed_headers: Vec::new(),
+        sealed_keys: Vec::new(),
+        signature_style: SignatureStyle::Standard,
+        sealed_credentials: Vec::new(),
+        owner_email: None,
+        created_at,
+        revision: 0,
+    }
+}
+
+pub(crate) fn event(tenant: &str) -> NewEvent {
+    NewEvent {
+        tenant: tenant_id(tenant),
+        content: Arc::new(Content {
+            event_type: "a.b".parse().expect("a valid event type"),
+            content_type: None,
+            payload: Bytes::from_static(b"{}"),
+            trace: None,
+        }),
+        idempotency: None,
+        deliver_at: None,
+        ordering: None,
+        only: None,
+        received: None,
+    }
+}
+
+/// Returns the record of an attempt of a waiting delivery that ended with this outcome and this news.
+pub(crate) fn attempt(
+    mut delivery: Delivery,
+    at: Timestamp,
+    outcome: Outcome,
+    news: Vec<News>,
+) -> Record {
+    let policy = RetryPolicy::default();
+    let settings = RetrySettings {
+        policy: &policy,
+        retry_after_cap: RETRY_AFTER_CAP,
+    };
+    delivery.begin(at, false).expect("the delivery is waiting");
+    let settlement = delivery.settle(at, outcome, settings, &mut Dice::seeded(1));
+    Record::Attempt(Box::new(AttemptRecord {
+        delivery,
+        settlement: settlement.expect("the attempt was started"),
+        health: None,
+        disable: None,
+        news,
+    }))
+}
+
+/// Writes a record and waits until it is stored.
+pub(crate) async fn write(store: &dyn Store, at: Timestamp, record: Record) {
+    let (report, result) = tokio::sync::oneshot::channel();
+    let done = Box::new(move |written| report.send(written).expect("the test waits"));
+    store.record(at, record, AttemptDetail::default(), done);
+    let written = result.await.expect("the store answers");
+    assert_eq!(written, Ok(Written::Applied));
+}
+
+/// Returns an email to `ops@example.com` that was never tried.
+pub(crate) fn email(lines: Vec<EmailLine>) -> PendingEmail {
+    PendingEmail {
+        recipient: "ops@example.com".to_owned(),
+        revision: 1,
+        first_at: Timestamp(0),
+        tries: 0,
+        lines,
+        omitted: 0,
+    }
+}
