@@ -3,7 +3,7 @@
 //! [`DeliveryChart::draw`] draws one row per attempt. A past attempt has a mark with its result; an expected
 //! attempt has a band from its earliest to its latest time. A vertical line shows the deadline of the
 //! delivery. The time scale shows both seconds and days. It starts when the delivery was due, or at a future
-//! moment ([`TimeOrigin`]).
+//! time ([`TimeOrigin`]).
 //!
 //! The chart does not show the current time, so it stays the same while nothing happens.
 
@@ -45,11 +45,11 @@ pub struct DeliveryChart {
     pub coming: Vec<ExpectedAttempt>,
     /// Deadline of the delivery.
     pub gives_up_ms: Option<u64>,
-    /// The moment that all times are relative to.
+    /// The origin of all times.
     pub begins: TimeOrigin,
 }
 
-/// The moment that all times are relative to.
+/// The origin of all times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimeOrigin {
     /// The delivery was due.
@@ -64,7 +64,7 @@ pub enum TimeOrigin {
 }
 
 impl TimeOrigin {
-    /// Returns the label of the moment.
+    /// Returns the label of the origin.
     fn name(self) -> &'static str {
         match self {
             TimeOrigin::Due => "due",

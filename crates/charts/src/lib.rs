@@ -11,7 +11,7 @@
 //! | [`outage`] | the requests that reach a receiver after an outage |
 //! | [`series`], [`scale`], [`ticks`] | buckets, positions and labels of the axes |
 //! | [`svg`], [`terminal`] | drawing |
-//! | [`format`] | numbers and durations as text |
+//! | [`mod@format`] | numbers and durations as text |
 
 pub mod delivery;
 pub mod format;

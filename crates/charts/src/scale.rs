@@ -1,4 +1,7 @@
 //! Scales: map a value to a position on a line.
+//!
+//! [`LinearScale`] is for counts and short times, [`LogScale`] for times from seconds to days. Positions never leave the
+//! line.
 
 /// A time limit beyond this multiple of the last attempt is not drawn, because it would compress the rest.
 const MAX_LIMIT_RATIO: u64 = 10;

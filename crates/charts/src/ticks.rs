@@ -1,4 +1,7 @@
 //! Round values for the labels of an axis.
+//!
+//! Times are multiples of round steps ([`time_ticks_ms`]), or round times on a logarithmic scale ([`log_ticks_ms`]).
+//! Counts are multiples of 1, 2 or 5 times a power of ten ([`count_ticks`]). The number of ticks is bounded.
 
 use super::scale::LogScale;
 

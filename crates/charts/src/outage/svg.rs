@@ -1,4 +1,7 @@
 //! Requests after an outage, as SVG.
+//!
+//! [`svg`] draws the two panels below each other: bars of accepted and refused requests, the receiver's capacity, the
+//! outage, and a mark at the peak.
 
 use std::fmt::Write;
 

@@ -1,4 +1,7 @@
 //! Requests after an outage, for a terminal.
+//!
+//! [`terminal`] draws a caption, the two panels, a common time axis and a legend. No line is longer than the requested
+//! width.
 
 use std::fmt::Write;
 

@@ -1,4 +1,7 @@
 //! The attempts of a retry policy, as SVG.
+//!
+//! [`svg`] returns a file, [`drawn`] the same as an element for a page. Labels stay inside the chart and do not overlap
+//! the mark of their row.
 
 use posthaste_core::policy::{AttemptWindow, Explanation};
 

@@ -1,4 +1,6 @@
 //! The attempts of a retry policy, for a terminal.
+//!
+//! [`terminal`] draws one line per attempt, an axis and a legend. No line is longer than the requested width.
 
 use posthaste_core::policy::{AttemptWindow, Explanation};
 
